@@ -15,7 +15,7 @@ fail() {
 }
 
 # Where fetched things are kept. Servers do not run as root, and root's home is closed to others,
-# so root keeps them elsewhere. tests/it/install.rs looks in the same places.
+# so root keeps them elsewhere. tests/it/support/install.rs looks in the same places.
 cache_dir() {
     if [ -n "${TOASTCTL_CACHE:-}" ]; then
         printf '%s\n' "$TOASTCTL_CACHE"
@@ -46,7 +46,7 @@ pg_bindir() {
 }
 
 # Prints the directory of the programs of the main PostgreSQL, or fails: with lz4, and 15 before others
-# (tests/it/install.rs chooses likewise).
+# (tests/it/support/install.rs chooses likewise).
 pg_main_bindir() {
     for wanted in 15 ''; do
         pg_places | while IFS= read -r dir; do

@@ -4,9 +4,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::command::{Run, run, toastctl};
-use crate::server::{self, Database};
-use crate::table_files::seem_large;
+use crate::support::command::{Run, run, toastctl};
+use crate::support::server::{self, Database};
+use crate::support::table_files::seem_large;
 use toastctl::report::schema::schema;
 
 /// `toastctl advise-threshold` on this database.
@@ -179,7 +179,7 @@ fn a_table_of_100_gb_is_answered_from_its_sample() {
     seem_large(&database, "'big'", 100);
     // bounded memory: the address space is limited
     let mut command = Command::new("sh");
-    crate::command::scrub(&mut command);
+    crate::support::command::scrub(&mut command);
     command.args(["-c", "ulimit -v 1000000; exec \"$@\"", "sh"]);
     command.arg(toastctl().get_program()).args(["advise-threshold", "-d", &database.conninfo()]);
     command.args(["big", "-c", "v", "--format", "json"]);

@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use crate::command::{run, toastctl};
-use crate::server::{self, Database};
+use crate::support::command::{run, toastctl};
+use crate::support::server::{self, Database};
 
 fn advise(database: &Database<'_>, arguments: &[&str]) -> Value {
     let mut command = toastctl();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::command::{Run, run, toastctl};
-use crate::server::{self, Database, Server};
+use crate::support::command::{Run, run, toastctl};
+use crate::support::server::{self, Database, Server, each_server};
 use toastctl::report::schema::schema;
 
 /// Tables of many types, storages and shapes, each with a column `v`. `noise(n, seed)` gives n characters that
@@ -129,17 +129,6 @@ impl Drop for Owned<'_> {
 
 fn json(run: Run) -> Value {
     serde_json::from_str(&run.ok()).unwrap()
-}
-
-/// The shared server, and one of each other major.
-fn each_server(mut test: impl FnMut(&Server, u32)) {
-    for major in server::available_majors() {
-        if major == server::shared().major() {
-            test(server::shared(), major);
-        } else {
-            test(&Server::start(&server::Options::major(major)), major);
-        }
-    }
 }
 
 const FIGURES: [&str; 6] = [

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::command::{run, toastctl};
-use crate::server::{self, Database, Options, Server};
+use crate::support::command::{run, toastctl};
+use crate::support::server::{self, Database, Options, Server};
 use toastctl::report::schema::schema;
 
 const TABLE: &str = "

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::command::{run, toastctl};
-use crate::server::{Options, Server};
+use crate::support::command::{run, toastctl};
+use crate::support::server::{Options, Server};
 
 /// Candidates, and SQL that makes a table so.
 const SETTINGS: [(&str, &str); 6] = [

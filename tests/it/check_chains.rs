@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::check_cases::{item, set_word, word};
-use crate::check_files::told;
-use crate::command::{run, toastctl};
-use crate::server::{self, Database, Options, Server};
-use crate::table_files::PAGE;
+use crate::support::check_cases::{item, set_word, word};
+use crate::support::checked::told;
+use crate::support::command::{run, toastctl};
+use crate::support::server::{self, Database, Options, Server};
+use crate::support::table_files::PAGE;
 use serde_json::Value;
 use toastctl::check::files::{FileOptions, relation_file};
 use toastctl::check::subject::Depth;
@@ -103,7 +103,7 @@ fn live(database: &Database<'_>, table: &str) -> Vec<String> {
     let found =
         run(toastctl().args(["inspect", "--check", "--format", "jsonl", "-d", &url, table]));
     let lines = found.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    lines.map(|line| crate::check_live::told(&line)).collect()
+    lines.map(|line| crate::support::checked::told_live(&line)).collect()
 }
 
 fn broken_chains(options: &Options) {
@@ -124,7 +124,7 @@ fn broken_chains(options: &Options) {
         let mut bytes = std::fs::read(path).unwrap();
         change(&mut bytes);
         // checksums, where the cluster has them
-        crate::check_files::with_checksums(&mut bytes);
+        crate::support::checked::with_checksums(&mut bytes);
         std::fs::write(path, bytes).unwrap();
         assert_eq!(in_file(path), *expected, "file of {table}");
     }

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::check_files::told;
-use crate::command::{run, toastctl};
+use crate::support::checked::told;
+use crate::support::command::{run, toastctl};
 use toastctl::check::files::{FileOptions, relation_file};
 use toastctl::check::subject::Depth;
 use toastctl::disk::ByteOrder;

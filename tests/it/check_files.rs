@@ -2,69 +2,12 @@
 
 use std::path::Path;
 
-use toastctl::check::files::{FileOptions, relation_file};
-use toastctl::check::finding::{Checked, Finding};
-use toastctl::check::subject::Depth;
-use toastctl::disk::checksum::page_checksum;
-use toastctl::disk::custom::CustomFlavor;
-use toastctl::disk::desc::TupleDesc;
-use toastctl::disk::{BlockNumber, ByteOrder};
-use toastctl::offline::columns::parse_list;
-use toastctl::offline::target::FileTarget;
+use toastctl::check::finding::Finding;
 
-use crate::check_cases::{COLUMNS, Files, On, apply, cases, create, paths};
-use crate::command::{run, toastctl};
-use crate::server;
-use crate::table_files::PAGE;
-
-const DEEP: Depth = Depth { decompress: true, content: true, utf8: true };
-
-pub(crate) fn write(dir: &Path, files: &Files) {
-    std::fs::write(dir.join("heap"), &files.heap).unwrap();
-    std::fs::write(dir.join("toast"), &files.toast).unwrap();
-}
-
-pub(crate) fn target<'t>(heap: &'t Path, toast: &'t Path, desc: &'t TupleDesc) -> FileTarget<'t> {
-    FileTarget {
-        heap,
-        toast: Some(toast),
-        desc,
-        page_size: PAGE,
-        flavor: CustomFlavor::Auto,
-        xact: None,
-        checksums: None,
-        sampling: None,
-    }
-}
-
-pub(crate) fn check(dir: &Path, checksums: Option<bool>) -> (Vec<Finding>, Checked) {
-    let (heap, toast) = (dir.join("heap"), dir.join("toast"));
-    let desc = parse_list(COLUMNS).unwrap();
-    let options = FileOptions { depth: DEEP, threads: 2 };
-    let target = FileTarget { checksums, ..target(&heap, &toast, &desc) };
-    let mut findings = Vec::new();
-    let tell = &mut |finding| {
-        findings.push(finding);
-        Ok(())
-    };
-    let checked = relation_file(&target, &options, &(), None, tell).unwrap();
-    (findings, checked)
-}
-
-/// As the cases say what must be found.
-pub(crate) fn told(finding: &Finding, is_toast: bool) -> String {
-    let place = &finding.place;
-    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    format!(
-        "{} {} {}/{} {} {}",
-        finding.code.name(),
-        if is_toast { "toast" } else { "heap" },
-        or_none(place.block.map(|block| block.to_string())),
-        or_none(place.item.map(|item| item.to_string())),
-        or_none(place.column.clone()),
-        or_none(place.byte.map(|byte| byte.to_string())),
-    )
-}
+use crate::support::check_cases::{COLUMNS, Files, On, apply, cases, create, paths};
+use crate::support::checked::{check, told, with_checksums, write};
+use crate::support::command::{run, toastctl};
+use crate::support::server;
 
 #[test]
 fn every_damage_of_a_file_has_its_finding_and_no_other() {
@@ -90,14 +33,6 @@ fn every_damage_of_a_file_has_its_finding_and_no_other() {
     }
     assert_eq!(wrong, [""; 0]);
     assert!(shown >= 40, "{shown}");
-}
-
-/// Sets the checksums of all pages.
-pub(crate) fn with_checksums(file: &mut [u8]) {
-    for (block, page) in file.chunks_mut(8192).enumerate() {
-        let sum = page_checksum(page, BlockNumber(block as u32), ByteOrder::Little);
-        page[8..10].copy_from_slice(&sum.to_le_bytes());
-    }
 }
 
 #[test]
@@ -212,7 +147,7 @@ fn hint_bits_are_held_against_pg_xact() {
     files.heap[at] &= !0x01;
     let found = check(&files, true);
     let line: serde_json::Value = serde_json::from_str(&found).unwrap();
-    assert_eq!(crate::check_live::told(&line), "TC026 heap 0/2 - 20");
+    assert_eq!(crate::support::checked::told_live(&line), "TC026 heap 0/2 - 20");
     // the hint bit alone says that there is no such row
     assert!(!check(&files, false).contains("TC026"));
 }

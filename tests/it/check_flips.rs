@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use crate::check_cases::{COLUMNS, Files};
-use crate::check_files::{check, target, with_checksums, write};
-use crate::server::{Options, Server};
+use crate::support::check_cases::{COLUMNS, Files};
+use crate::support::checked::{check, target, with_checksums, write};
+use crate::support::server::{Options, Server};
 use rand::{RngExt, SeedableRng};
 use toastctl::inspect::offline::{self, ContentFiles};
 use toastctl::offline::columns::parse_list;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::check_cases::{Case, Files, On, apply, cases, create, paths, word};
-use crate::command::{Run, run, toastctl};
-use crate::holder::Holder;
-use crate::server::{self, Database, Options, Server};
+use crate::support::check_cases::{Case, Files, On, apply, cases, create, paths, word};
+use crate::support::checked::told_live as told;
+use crate::support::command::{Run, run, toastctl};
+use crate::support::holder::Holder;
+use crate::support::server::{self, Database, Options, Server};
 use serde_json::Value;
 
 /// Checks tables with more arguments; the lines of findings, by table.
@@ -16,25 +17,6 @@ fn check(database: &Database<'_>, args: &[&str]) -> (Run, Vec<Value>) {
         .args(args));
     let lines = found.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     (found, lines)
-}
-
-/// As the cases say what must be found.
-pub(crate) fn told(line: &Value) -> String {
-    let text = |field: &str| match &line[field] {
-        Value::Null => "-".to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    let is_toast = text("relation").starts_with("pg_toast.");
-    format!(
-        "{} {} {}/{} {} {}",
-        text("code"),
-        if is_toast { "toast" } else { "heap" },
-        text("block"),
-        text("item"),
-        text("column"),
-        text("byte"),
-    )
 }
 
 /// Of each table what is found, by its name.

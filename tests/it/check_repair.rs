@@ -3,11 +3,13 @@
 
 use std::path::PathBuf;
 
-use crate::check_cases::{COLUMNS, Files, On, apply, cases, create, paths, set_word, word};
-use crate::check_files::write;
-use crate::command::{Run, run, toastctl};
-use crate::holder::Holder;
-use crate::server::{self, Database, Options, Server};
+use crate::support::check_cases::{
+    COLUMNS, Files, On, apply, cases, create, paths, set_word, word,
+};
+use crate::support::checked::write;
+use crate::support::command::{Run, run, toastctl};
+use crate::support::holder::Holder;
+use crate::support::server::{self, Database, Options, Server};
 use serde_json::Value;
 
 /// A sum for each value of a table: `id column sum`, or `NULL` or `ERROR` in the sum's place.

@@ -3,12 +3,11 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
-use crate::check_cases::{COLUMNS, Files, create};
-use crate::check_files::write;
-use crate::command::{run, toastctl};
-use crate::server::{self, Database};
+use crate::support::check_cases::{COLUMNS, Files, create};
+use crate::support::checked::write;
+use crate::support::command::{run, toastctl};
+use crate::support::server::{self, Database};
 use serde_json::Value;
 
 /// Damages `ext` of row 2 (its middle chunk is gone) and `cmp` of row 3 (zeros in its second chunk).
@@ -101,9 +100,7 @@ fn the_sql_says_what_helps_where_deleted_chunks_are_not_vacuumed() {
     let is_held = "SELECT count(*) FROM pg_stat_activity \
                    WHERE datname = current_database() AND backend_xmin IS NOT NULL \
                      AND pid <> pg_backend_pid()";
-    while database.psql(is_held) == "0" {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    database.until(is_held, |answer| answer != "0");
     damage(&database, "t", &Files::read(&database, "t"));
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("left");
@@ -120,9 +117,7 @@ fn the_sql_says_what_helps_where_deleted_chunks_are_not_vacuumed() {
     drop(input);
     held.wait().unwrap();
     // its server process ends a little later
-    while database.psql(is_held) != "0" {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    database.until(is_held, |answer| answer == "0");
     database.psql("VACUUM t");
     database.psql(&sql);
     assert_eq!(database.psql("SELECT count(ext), count(cmp) FROM t"), "4|3");

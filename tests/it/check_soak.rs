@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::command::{run, toastctl};
-use crate::server::{Options, Server};
+use crate::support::command::{run, toastctl};
+use crate::support::server::{Options, Server};
 
 /// Seconds that the soak takes, instead of 20.
 const SECONDS: &str = "TOASTCTL_CHECK_SOAK_SECONDS";

@@ -6,8 +6,8 @@
 
 use crate::inputs;
 use crate::oracle::Pglz;
-use crate::server::{self, Database, Options, Server};
-use crate::table_files::TableFiles;
+use crate::support::server::{self, Database, Options, Server};
+use crate::support::table_files::TableFiles;
 use futures_util::pin_mut;
 use toastctl::codec::Method;
 use toastctl::codec::datum::{self, Compressor};

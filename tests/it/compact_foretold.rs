@@ -3,13 +3,11 @@
 
 use serde_json::Value;
 
-use crate::command::{run, toastctl};
-use crate::measured;
-use crate::retoast::{done, retoast};
-use crate::retoast_around::valid;
-use crate::retoast_compact::{NOISE, table};
-use crate::retoast_compact_sizes::said_by_inspect;
-use crate::server::{Database, Options, Server};
+use crate::support::command::{run, toastctl};
+use crate::support::measured;
+use crate::support::retoast::{done, retoast, said_by_inspect, valid};
+use crate::support::server::{Database, Options, Server};
+use crate::support::tables::{NOISE, table};
 use toastctl::report::schema::schema;
 
 const PAGE: f64 = 8192.0;

@@ -1,49 +1,17 @@
 //! Connections to real servers, by every way of saying whom, where and how.
 
-use crate::command::{Run, run, scrub};
-use crate::proxy::Proxy;
-use crate::server::{self, Auth, Options, Server};
-use std::collections::BTreeMap;
-use std::io;
-use std::path::Path;
+use crate::support::command::{Run, run, scrub};
+use crate::support::library::{Around, block_on, write};
+use crate::support::proxy::Proxy;
+use crate::support::server::{self, Auth, Options, Server};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 use toastctl::cli::connect::{
-    ConnectError, Connection, ConnectionArgs, FileSeen, Secret, SessionOptions, StatementError,
-    Surroundings, ThisProcess, connect,
+    ConnectError, Connection, ConnectionArgs, Secret, SessionOptions, StatementError, connect,
 };
 
 const PASSWORD: &str = "ta'rt \\: pan";
-
-/// Surroundings with these variables alone, and the real files.
-pub(crate) struct Around(BTreeMap<String, String>);
-
-impl Around {
-    pub(crate) fn new(variables: &[(&str, &str)]) -> Around {
-        Around(
-            variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
-        )
-    }
-}
-
-impl Surroundings for Around {
-    fn environment(&self) -> &BTreeMap<String, String> {
-        &self.0
-    }
-
-    fn os_user(&self) -> Option<String> {
-        Some("postgres".into())
-    }
-
-    fn read(&self, path: &Path) -> io::Result<FileSeen> {
-        ThisProcess::new().read(path)
-    }
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(future)
-}
 
 async fn open(dbname: &str, variables: &[(&str, &str)]) -> Result<Connection, ConnectError> {
     let args = ConnectionArgs { dbname: Some(dbname.into()), ..ConnectionArgs::default() };
@@ -423,10 +391,4 @@ fn target_session_attrs_choose_among_servers() {
     ] {
         assert_eq!(directory(attrs), path(server), "{attrs}");
     }
-}
-
-pub(crate) fn write(path: &Path, text: &str, mode: u32) {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::write(path, text).unwrap();
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }

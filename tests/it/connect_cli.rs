@@ -1,8 +1,8 @@
 //! The connection options of the command itself: exit codes, warnings, and the password asked for on a terminal.
 
-use crate::command::{Run, run, scrub, toastctl};
-use crate::connect::write;
-use crate::server::{Auth, Options, Server};
+use crate::support::command::{Run, run, scrub, toastctl};
+use crate::support::library::write;
+use crate::support::server::{Auth, Options, Server};
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;

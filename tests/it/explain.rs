@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::command::{run, toastctl};
-use crate::measured::{buffers, valid};
-use crate::server::{self, Database, Options, Server};
+use crate::support::command::{run, toastctl};
+use crate::support::measured::{buffers, valid};
+use crate::support::server::{self, Database, Options, Server};
 use toastctl::report::schema::schema;
 
 /// The document of 163 zeros that just fits the row, so that one more key moves it out.

@@ -1,9 +1,9 @@
 //! What is around a table that the script of `advise-threshold --extract` migrates: who runs it, what depends on the
 //! documents, and what else fires and is replicated.
 
-use crate::command::{Run, run};
-use crate::extract::{Script, extraction};
-use crate::server::{self, Database};
+use crate::support::command::{Run, run};
+use crate::support::extract::{Script, extraction};
+use crate::support::server::{self, Database};
 
 /// The script with these of its parts, as a role.
 fn run_as(database: &Database<'_>, script: &Script, role: &str, parts: &[&str]) -> Run {

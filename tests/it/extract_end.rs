@@ -6,10 +6,10 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::command::{run, scrub};
-use crate::extract::{Script, estimate, extraction, near, sizes};
-use crate::measured::buffers;
-use crate::server::{Database, Options, Server};
+use crate::support::command::{run, scrub};
+use crate::support::extract::{Script, estimate, extraction, near, sizes};
+use crate::support::measured::buffers;
+use crate::support::server::{Database, Options, Server};
 
 /// Documents that differ much in width, some of which are out of line; and short rows with them.
 const MIXED: &str = "

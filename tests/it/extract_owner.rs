@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::command::{run, toastctl};
-use crate::extract::{Script, estimate, near, sizes};
-use crate::measured::valid;
-use crate::server::{self, Database};
+use crate::support::command::{run, toastctl};
+use crate::support::extract::{Script, estimate, near, sizes};
+use crate::support::measured::valid;
+use crate::support::server::{self, Database};
 use toastctl::report::schema::schema;
 
 /// Documents of all widths, compressed and not, and a column beside them that the toaster moves too.
@@ -33,11 +33,8 @@ fn told(database: &Database<'_>, user: &str, arguments: &[&str]) -> Value {
 fn without_pages_an_extraction_has_the_same_figures_and_the_owner_migrates() {
     let server = server::shared();
     let database = server.create_database("extract");
-    let owner = format!("{}_owner", database.name());
-    database.psql(&format!(
-        "CREATE EXTENSION pageinspect; CREATE ROLE {owner} LOGIN;
-         GRANT CREATE, USAGE ON SCHEMA public TO {owner}; SET ROLE {owner}; {DOCS}"
-    ));
+    let owner = database.create_owner("owner_of");
+    database.psql(&format!("CREATE EXTENSION pageinspect; SET ROLE {owner}; {DOCS}"));
     let keys = ["--extract", "id,größe,list,soft"];
     let by_pages = told(&database, server.superuser(), &keys);
     let by_owner = told(&database, &owner, &keys);
@@ -57,5 +54,4 @@ fn without_pages_an_extraction_has_the_same_figures_and_the_owner_migrates() {
     // how full pages get hangs on the order in which the batches leave rows
     near("heap", estimate(&by_owner["heap_bytes"]), heap, 0.03);
     near("TOAST", estimate(&by_owner["toast_bytes"]), toast, 0.01);
-    database.psql(&format!("DROP OWNED BY {owner} CASCADE; DROP ROLE {owner}"));
 }

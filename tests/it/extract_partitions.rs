@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::extract::{Script, advise, estimate, near, sizes};
-use crate::measured::valid;
-use crate::server;
+use crate::support::extract::{Script, advise, estimate, near, sizes};
+use crate::support::measured::valid;
+use crate::support::server;
 use toastctl::report::schema::schema;
 
 /// Partitions with values of other types, without one of the keys, with columns in another order, and without rows.

@@ -1,8 +1,8 @@
 //! Findings of `inspect` about keys that are used: found, not found, and gone after the printed command.
 
-use crate::command::{run, toastctl};
-use crate::findings::{codes, findings, prepared};
-use crate::measured::buffers;
+use crate::support::command::{run, toastctl};
+use crate::support::findings::{codes, findings, prepared};
+use crate::support::measured::buffers;
 
 const ROWS: f64 = 1200.0;
 

@@ -1,9 +1,9 @@
 //! Findings about lengths: rows near the threshold and last chunks that are nearly empty, with what the printed
 //! commands do to the buffers that are read.
 
-use crate::findings::{clean, codes, findings, mended, prepared};
-use crate::measured;
-use crate::server::Database;
+use crate::support::findings::{clean, codes, findings, mended, prepared};
+use crate::support::measured;
+use crate::support::server::Database;
 
 #[test]
 fn rows_near_the_threshold() {

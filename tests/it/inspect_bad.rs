@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::process::Stdio;
 
-use crate::command::{Run, run, toastctl};
-use crate::server::{self, Auth, Options, Server};
+use crate::support::command::{Run, run, toastctl};
+use crate::support::server::{self, Auth, Options, Server};
 
 #[test]
 fn relations_that_cannot_be_inspected() {
@@ -42,9 +42,9 @@ fn relations_that_cannot_be_inspected() {
 #[test]
 fn a_table_that_may_not_be_read_keeps_nobody_from_reading_the_others() {
     let database = server::shared().create_database("denied");
-    let role = format!("reader_of_{}", database.name());
+    let role = database.create_role("reader_of");
     database.psql(&format!(
-        "CREATE ROLE {role} LOGIN; CREATE TABLE open (a text); CREATE TABLE secret (a text);
+        "CREATE TABLE open (a text); CREATE TABLE secret (a text);
          INSERT INTO open VALUES ('x'); GRANT SELECT ON open TO {role}"
     ));
     let found = run(toastctl()
@@ -56,8 +56,6 @@ fn a_table_that_may_not_be_read_keeps_nobody_from_reading_the_others() {
     assert_eq!(found.code, Some(1));
     assert!(found.stdout.contains("public.open,a,text"), "{}", found.stdout);
     insta::assert_snapshot!(found.stderr);
-    drop(database);
-    server::shared().database("postgres").psql(&format!("DROP ROLE {role}"));
 }
 
 #[test]

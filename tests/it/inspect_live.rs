@@ -4,8 +4,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::command::{run, toastctl};
-use crate::server::{self, Database};
+use crate::support::command::{run, toastctl};
+use crate::support::server::{self, Database};
 use toastctl::report::schema::schema;
 
 /// `toastctl inspect` on `database` with the JSON report of the one relation.
@@ -320,33 +320,22 @@ fn comparable(relation: &Value) -> Vec<(String, Value)> {
 
 #[test]
 fn an_owner_without_superuser_gets_counts_and_sizes_equal_to_the_full_report() {
-    for major in server::available_majors() {
-        let own;
-        let server = if major == server::shared().major() {
-            server::shared()
-        } else {
-            own = server::Server::start(&server::Options::major(major));
-            &own
-        };
+    server::each_server(|server, major| {
         let database = server.create_database("owner");
-        let role = format!("owner_of_{}", database.name());
+        let role = database.create_role("owner_of");
         let mixed = if major == server::shared().major() {
             MIXED.to_owned()
         } else {
             MIXED.replace("COMPRESSION lz4", "COMPRESSION pglz")
         };
         database.psql(&format!(
-            "CREATE EXTENSION pageinspect; CREATE DOMAIN tag AS text; CREATE ROLE {role} LOGIN;
+            "CREATE EXTENSION pageinspect; CREATE DOMAIN tag AS text;
              {mixed} UPDATE t SET id = id WHERE id % 5 = 0;
              ALTER TABLE t OWNER TO {role}"
         ));
         let pages = inspect(&database, "t", &[]);
-        let found = run(toastctl()
-            .arg("inspect")
-            .arg("-h")
-            .arg(server.socket_dir())
-            .args(["-p", &server.port().to_string(), "-U", &role, "-d", database.name()])
-            .args(["--format", "json", "t"]));
+        let url = database.url_of(&role);
+        let found = run(toastctl().args(["inspect", "-d", &url, "--format", "json", "t"]));
         assert_eq!(found.code, Some(0), "{}", found.stderr);
         assert!(
             found.stderr.contains("using SQL functions: pageinspect needs a superuser"),
@@ -368,9 +357,7 @@ fn an_owner_without_superuser_gets_counts_and_sizes_equal_to_the_full_report() {
             };
             assert_eq!(external(functions), external(&pages), "PostgreSQL {major}");
         }
-        drop(database);
-        server.database("postgres").psql(&format!("DROP ROLE {role}"));
-    }
+    });
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::command::{Run, run, toastctl};
-use crate::server::{self, Database};
+use crate::support::command::{Run, run, toastctl};
+use crate::support::server::{self, Database};
 use toastctl::report::schema::schema;
 
 fn inspect(database: &Database<'_>, more: &[&str]) -> Run {
@@ -196,12 +196,10 @@ fn the_report_on_a_sample_is_readable_and_has_its_documented_shape() {
 #[test]
 fn a_sample_needs_pages_and_a_place_for_intervals() {
     let database = server::shared().create_database("sample");
-    let owner = format!("{}_owner", database.name());
-    database.psql(&format!(
-        "CREATE ROLE {owner} LOGIN; CREATE TABLE t AS SELECT 1 AS id; ALTER TABLE t OWNER TO {owner}"
-    ));
+    let owner = database.create_role("owner_of");
+    database.psql(&format!("CREATE TABLE t AS SELECT 1 AS id; ALTER TABLE t OWNER TO {owner}"));
     let as_user = |user: &str, more: &[&str]| {
-        let url = database.url().replace("&user=postgres", &format!("&user={user}"));
+        let url = database.url_of(user);
         run(toastctl().args(["inspect", "-d", &url, "t", "--sample", "50%"]).args(more))
     };
     let told = |run: &Run| {
@@ -222,7 +220,6 @@ fn a_sample_needs_pages_and_a_place_for_intervals() {
     ];
     let seed_alone = inspect(&database, &["t", "--seed", "3"]);
     assert_eq!(seed_alone.code, Some(2), "{}", seed_alone.stderr);
-    database.psql(&format!("DROP TABLE t; DROP ROLE {owner}"));
     insta::assert_snapshot!(refusals.join("\n"), @r"
     1: toastctl: error: public.t: --sample needs pages: the extension pageinspect is not installed in this database
     1: toastctl: error: public.t: --sample needs pages: pageinspect needs a superuser

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::command::{Run, run, toastctl};
-use crate::holder::Holder;
-use crate::measured::{buffers, valid};
-use crate::server::{self, Database, Options, Server};
+use crate::support::command::{Run, run, toastctl};
+use crate::support::holder::Holder;
+use crate::support::measured::{buffers, valid};
+use crate::support::server::{self, Database, Options, Server};
 use toastctl::report::schema::schema;
 
 fn keys_with(conninfo: &str, arguments: &[&str]) -> Run {

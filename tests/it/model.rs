@@ -9,7 +9,7 @@ use futures_util::SinkExt;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use toastctl::advise::content::{SampledRow, rows_of_page};
-use toastctl::cli::connect::{Connection, ConnectionArgs, SessionOptions};
+use toastctl::cli::connect::Connection;
 use toastctl::codec::{Method, datum};
 use toastctl::disk::desc::{Length, Storage};
 use toastctl::disk::layout::PageSize;
@@ -27,17 +27,11 @@ use toastctl::server::select::select;
 use toastctl::server::snapshot;
 use toastctl::server::trial::Trial;
 
-use crate::server::{self, Database};
+use crate::support::library::connect;
+use crate::support::server::{self};
 
 /// Rows of each table.
 const ROWS: usize = 200;
-
-/// A connection of the library's own kind.
-pub(crate) async fn connect(database: &Database<'_>) -> Arc<Connection> {
-    let arguments = ConnectionArgs { dbname: Some(database.conninfo()), ..Default::default() };
-    let session = SessionOptions::read_write("test");
-    Arc::new(arguments.connect(&session, &mut |_: &str| {}).await.expect("the server is there"))
-}
 
 /// The relation with this name.
 pub(crate) async fn relation(connection: &Connection, server: &Server, name: &str) -> Relation {

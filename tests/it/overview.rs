@@ -12,10 +12,10 @@ use toastctl::server::about::Server as AboutServer;
 use toastctl::server::pages::PageReader;
 use toastctl::server::snapshot;
 
-use crate::command::{Run, run, toastctl};
-use crate::holder::Holder;
-use crate::model::connect;
-use crate::server::{self, Database, Options, Server};
+use crate::support::command::{Run, run, toastctl};
+use crate::support::holder::Holder;
+use crate::support::library::connect;
+use crate::support::server::{self, Database, Options, Server, with_pageinspect};
 
 fn inspect(database: &Database<'_>, more: &[&str]) -> Run {
     run(toastctl().args(["inspect", "-d", &database.url()]).args(more))
@@ -75,10 +75,6 @@ fn is_exactly(estimate: &Value, truth: u64) {
 
 fn number(database: &Database<'_>, sql: &str) -> f64 {
     database.psql(sql).parse().unwrap()
-}
-
-fn with_pageinspect(prefix: &str) -> Database<'static> {
-    server::shared().with_pageinspect(prefix)
 }
 
 /// What the pages say of values in a column: stored, pointers, out of line.
@@ -443,18 +439,11 @@ fn what_is_not_looked_at_in_time_is_counted_and_named() {
 
 #[test]
 fn without_pages_the_overview_says_the_same_and_what_it_cannot_say() {
-    for major in server::available_majors() {
-        let own;
-        let server = if major == server::shared().major() {
-            server::shared()
-        } else {
-            own = Server::start(&Options::major(major));
-            &own
-        };
+    server::each_server(|server, major| {
         let database = server.create_database("owner");
-        let role = format!("{}_owner", database.name());
+        let role = database.create_role("owner_of");
         database.psql(&format!(
-            "CREATE EXTENSION pageinspect; CREATE ROLE {role} LOGIN;
+            "CREATE EXTENSION pageinspect;
              CREATE TABLE small (id int, v text); CREATE TABLE large (id int, v text, j jsonb);
              ALTER TABLE large ALTER v SET STORAGE external;
              INSERT INTO small SELECT i, repeat(md5(i::text), i % 60) FROM generate_series(1, 700) AS i;
@@ -463,10 +452,8 @@ fn without_pages_the_overview_says_the_same_and_what_it_cannot_say() {
              ALTER TABLE small OWNER TO {role}; ALTER TABLE large OWNER TO {role};
              CREATE TABLE secret (v text); INSERT INTO secret VALUES ('x')"
         ));
-        let mut command = toastctl();
-        command.arg("inspect").arg("-h").arg(server.socket_dir());
-        command.args(["-p", &server.port().to_string(), "-U", &role, "-d", database.name()]);
-        let found = run(command.args(["--format", "json"]));
+        let url = database.url_of(&role);
+        let found = run(toastctl().args(["inspect", "-d", &url, "--format", "json"]));
         assert_eq!(found.code, Some(1), "{}", found.stderr);
         let expected = "toastctl: notice: using SQL functions: pageinspect needs a superuser\n\
                         toastctl: error: public.secret: permission denied for table secret\n";
@@ -499,9 +486,7 @@ fn without_pages_the_overview_says_the_same_and_what_it_cannot_say() {
         // the same with pages
         let pages = overview(&database, &["small", "large"]);
         assert_eq!(pages["relations"][0]["source"], "pageinspect");
-        drop(database);
-        server.database("postgres").psql(&format!("DROP ROLE {role}"));
-    }
+    });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Name patterns on a real catalog, beside psql's `\dt`.
 
-use crate::command::run;
-use crate::server;
+use crate::support::command::run;
+use crate::support::server;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use toastctl::server::pattern::NamePattern;

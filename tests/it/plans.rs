@@ -1,9 +1,9 @@
 //! What our statements read: what they ask for, whatever plans the server would choose.
 
-use crate::command::{run, toastctl};
-use crate::holder::Holder;
-use crate::server::{self, Database, Options, Server};
-use crate::table_files::seem_large;
+use crate::support::command::{run, toastctl};
+use crate::support::holder::Holder;
+use crate::support::server::{self, Database, Options, Server};
+use crate::support::table_files::seem_large;
 use serde_json::Value;
 
 /// 3000 values out of line in 3 chunks each.

@@ -9,9 +9,9 @@ use toastctl::model::sql::Shape;
 use toastctl::retoast::sql::Target;
 use toastctl::server::toasters::TOAST_RELATIONS;
 
-use crate::command::{Run, run, toastctl};
-use crate::server::{self, Database};
-use crate::standin::{self, Table};
+use crate::support::command::{Run, run, toastctl};
+use crate::support::server::{self, Database};
+use crate::support::standin::{self, Table};
 
 /// Captures of one server that can stand in a table: without dropped columns, and with hint bits,
 /// for the transactions are not the stand-in's.

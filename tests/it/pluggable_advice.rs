@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::command::{Run, run, toastctl};
-use crate::retoast_around::valid;
-use crate::server::Database;
-use crate::standin;
+use crate::support::command::{Run, run, toastctl};
+use crate::support::retoast::valid;
+use crate::support::server::Database;
+use crate::support::standin;
 use toastctl::report::schema::schema;
 
 fn toastctl_on(database: &Database<'_>, arguments: &[&str]) -> Run {

@@ -6,11 +6,11 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::command::{Run, run, toastctl};
-use crate::holder::Holder;
-use crate::retoast_around::valid;
-use crate::server::{Database, Server};
-use crate::standin;
+use crate::support::command::{Run, run, toastctl};
+use crate::support::holder::Holder;
+use crate::support::retoast::valid;
+use crate::support::server::{Database, Server};
+use crate::support::standin;
 
 fn retoast(database: &Database<'_>, arguments: &[&str]) -> Run {
     run(toastctl().args(["retoast", "-d", &database.conninfo()]).args(arguments))

@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 
-use crate::command::{run, toastctl};
-use crate::server;
-use crate::standin;
+use crate::support::command::{run, toastctl};
+use crate::support::server;
+use crate::support::standin;
 use toastctl::report::schema::schema;
 
 /// Rows of an average value, as a server stores them.

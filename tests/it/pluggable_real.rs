@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::command::{Run, run, scrub, toastctl};
 use crate::pluggable::counted;
+use crate::support::command::{Run, run, scrub, toastctl};
 
 /// The connection string (keywords and values) of a server with pluggable TOAST, of a superuser. The server has
 /// pageinspect and `bytea_toaster`; what is about `jsonb_toaster` runs where it has that too.

@@ -1,7 +1,7 @@
 //! What is told of stored values without pages: never a wrong form.
 
-use crate::command::{run, toastctl};
-use crate::server::{self, Server};
+use crate::support::command::{run, toastctl};
+use crate::support::server::{self};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -124,28 +124,18 @@ fn forms(output: &str) -> Forms {
 
 #[test]
 fn without_pages_a_form_is_right_or_unknown() {
-    for major in server::available_majors() {
-        let own;
-        let server = if major == server::shared().major() {
-            server::shared()
-        } else {
-            own = Server::start(&server::Options::major(major));
-            &own
-        };
+    server::each_server(|server, major| {
         let database = server.create_database("probe");
-        let role = format!("owner_of_{}", database.name());
+        let role = database.create_owner("owner_of");
         database.psql(&format!(
-            "CREATE EXTENSION pageinspect; CREATE ROLE {role} LOGIN;
-             GRANT CREATE, USAGE ON SCHEMA public TO {role}; SET ROLE {role};
+            "CREATE EXTENSION pageinspect; SET ROLE {role};
              {}",
             make(major)
         ));
         let inspect = |user: &str| {
-            let mut command = toastctl();
-            command.args(["inspect", "--details", "--format", "json", "-h"]);
-            command.arg(server.socket_dir());
-            command.args(["-p", &server.port().to_string(), "-U", user, "-d", database.name()]);
-            forms(&run(command.args(["c_*"])).ok())
+            let url = database.url_of(user);
+            let words = ["inspect", "--details", "--format", "json", "-d", &url, "c_*"];
+            forms(&run(toastctl().args(words)).ok())
         };
         let (pages, told) = (inspect(server.superuser()), inspect(&role));
         assert_eq!(pages.len(), told.len());
@@ -205,7 +195,5 @@ fn without_pages_a_form_is_right_or_unknown() {
         let missed: Vec<_> =
             expected.iter().filter(|name| !known.contains(&(**name).to_owned())).collect();
         assert!(missed.is_empty(), "PostgreSQL {major}: {missed:?} of {known:?}");
-        drop(database);
-        server.database("postgres").psql(&format!("DROP ROLE {role}"));
-    }
+    });
 }

@@ -1,8 +1,8 @@
 //! Nine questions of a database administrator, each answered by what fits a terminal of 80 columns and 24 lines.
 //! The snapshots are the transcripts, with figures masked.
 
-use crate::command::{run, toastctl};
-use crate::server::{self, Database};
+use crate::support::command::{run, toastctl};
+use crate::support::server::{self, Database};
 
 const COLUMNS: usize = 80;
 /// Of a terminal.
@@ -143,15 +143,14 @@ fn convert_while_the_application_runs() {
 fn what_can_i_do_without_privileges() {
     let database = shop();
     fits(&screen(&database, COLUMNS, 0, &["help permissions"]), COLUMNS);
-    let role = format!("reader_of_{}", database.name());
-    database.psql(&format!("CREATE ROLE {role} LOGIN; GRANT SELECT ON orders TO {role}"));
+    let role = database.create_role("reader_of");
+    database.psql(&format!("GRANT SELECT ON orders TO {role}"));
     let read = screen(&database, COLUMNS, 0, &[&format!("inspect orders -U {role}")]);
     let written =
         screen(&database, COLUMNS, 1, &[&format!("retoast orders -c doc --toaster lz4 -U {role}")]);
-    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
     fits(&read, COLUMNS);
     fits(&written, COLUMNS);
-    let shown = format!("{read}{written}").replace(&role, "reader");
+    let shown = format!("{read}{written}").replace(&*role, "reader");
     // since 17 SQL functions tell where every value stands
     let since = if database.server().major() >= 17 { "_since_17" } else { "" };
     insta::assert_snapshot!(format!("question_6_privileges{since}"), masked(&shown, &database));

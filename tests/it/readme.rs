@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use crate::command::{run, toastctl};
-use crate::server::{Options, Server};
+use crate::support::command::{run, toastctl};
+use crate::support::server::{Options, Server};
 
 /// A session stands between such a line and the next fence.
 const FENCE: &str = "```text\n$ toastctl ";

@@ -1,7 +1,7 @@
 //! Values of live tables put together, against what the server says of them.
 
-use crate::command::{run, toastctl};
-use crate::server::{self, Database};
+use crate::support::command::{run, toastctl};
+use crate::support::server::{self, Database};
 use md5::{Digest, Md5};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::command::{Run, Signal, run, signal_process, toastctl};
-use crate::holder::Holder;
-use crate::server::{self, Database};
+use crate::support::command::{Run, Signal, run, signal_process, toastctl};
+use crate::support::holder::Holder;
+use crate::support::server::{self, Database};
 
 /// Three tables: `a`, bigger than `b`, and `c`.
 fn tables(name: &str) -> Database<'static> {

@@ -1,116 +1,16 @@
 //! `retoast` on live tables: contents stay, forms change, and the work ends.
 
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::command::{Run, Signal, run, signal, toastctl};
-use crate::server::{self, Database};
-
-/// `toastctl retoast` on `database` as its superuser.
-pub(crate) fn command(database: &Database<'_>, arguments: &[&str]) -> Command {
-    let mut command = toastctl();
-    command.args(["retoast", "-d", &database.url(), "--format", "json"]).args(arguments);
-    command
-}
-
-pub(crate) fn retoast(database: &Database<'_>, arguments: &[&str]) -> Run {
-    run(&mut command(database, arguments))
-}
-
-/// The report of a run that must succeed, for one table. Without pages it may have left open whether values are
-/// where the choice wants them.
-#[track_caller]
-pub(crate) fn done(run: &Run) -> Value {
-    let code = run.code;
-    assert!(matches!(code, Some(0 | 1)), "{code:?}: {}{}", run.stdout, run.stderr);
-    let report: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(report["schema"], "toastctl.retoast/1");
-    assert_eq!(report["tables"].as_array().unwrap().len(), 1, "{report}");
-    let table = report["tables"][0].clone();
-    let outcome =
-        if table["source"] == "functions" && code == Some(1) { "unverified" } else { "complete" };
-    assert_eq!(table["outcome"], outcome, "{table}");
-    assert_eq!(code, Some(i32::from(outcome == "unverified")), "{}", run.stderr);
-    table
-}
-
-/// The run fails with this code and says so.
-#[track_caller]
-pub(crate) fn refused(run: &Run, code: i32, message: &str) {
-    assert_eq!(run.code, Some(code), "{}{}", run.stdout, run.stderr);
-    assert!(run.stderr.contains(message), "{}", run.stderr);
-}
-
-pub(crate) fn with_pageinspect(prefix: &str) -> Database<'static> {
-    server::shared().with_pageinspect(prefix)
-}
-
-/// Contents of a table row by row, keyed by `id`, as one hash.
-pub(crate) fn contents(database: &Database<'_>, table: &str) -> String {
-    database.psql(&format!(
-        "SELECT count(*), md5(string_agg(md5(t::text), ',' ORDER BY id)) FROM {table} AS t"
-    ))
-}
-
-/// Form and method of the values of `column` with how many there are, as `inspect` sees them.
-pub(crate) fn forms(database: &Database<'_>, table: &str, column: &str) -> Vec<String> {
-    let json =
-        run(toastctl().args(["inspect", "-d", &database.url(), "--format", "json"]).arg(table))
-            .ok();
-    let report: Value = serde_json::from_str(&json).unwrap();
-    let columns = report["relations"][0]["columns"].as_array().unwrap();
-    let column = columns.iter().find(|c| c["column"] == column).unwrap();
-    let mut forms: Vec<String> = column["forms"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|form| form["values"] != 0)
-        .map(|form| {
-            format!(
-                "{} {} {}",
-                form["form"].as_str().unwrap(),
-                form["method"].as_str().unwrap_or("-"),
-                form["values"]
-            )
-        })
-        .collect();
-    forms.sort();
-    forms
-}
-
-/// Values of many types, in rows short and long, compressible and not.
-pub(crate) const TYPES: &str = "
-    CREATE TYPE pair AS (n int, body text, tags text[]);
-    CREATE TYPE nest AS (p pair, b bytea);
-    CREATE DOMAIN note AS text CHECK (VALUE <> 'never');
-    CREATE DOMAIN notes AS text[];
-    CREATE DOMAIN pairs AS pair;
-    CREATE FUNCTION noise(seed int, n int) RETURNS text LANGUAGE sql IMMUTABLE AS
-        $$SELECT string_agg(md5(seed || '/' || i), '') FROM generate_series(1, n) AS i$$;
-    CREATE FUNCTION body(i int) RETURNS text LANGUAGE sql IMMUTABLE AS
-        $$SELECT CASE WHEN i % 7 = 0 THEN NULL WHEN i % 5 = 0 THEN 'short ' || i
-                      WHEN i % 3 = 0 THEN noise(i, 20 + i * 3) ELSE repeat(md5(i::text), 90 + i * 4) END$$;
-    CREATE TABLE t (id int PRIMARY KEY, v text, vc varchar, ch char(12000), b bytea, j jsonb, js json,
-        a text[], d note, da notes, c pair, n nest, dp pairs, ts tsvector, x xml, nu numeric, r numrange);
-    INSERT INTO t SELECT i, body(i), body(i + 1), body(i), decode(md5(i::text), 'hex') || convert_to(body(i), 'UTF8'),
-        jsonb_build_object('k', body(i), 'n', i), json_build_object('k', body(i)),
-        ARRAY[body(i), NULL, 'x'], body(i), ARRAY[body(i), 'y'],
-        CASE WHEN i % 11 <> 0 THEN ROW(i, body(i), ARRAY[body(i)])::pair END,
-        ROW(CASE WHEN i % 4 <> 0 THEN ROW(NULL, body(i), NULL)::pair END, convert_to(body(i + 2), 'UTF8'))::nest,
-        CASE WHEN i % 13 = 0 THEN ROW(NULL, NULL, NULL)::pair ELSE ROW(i, body(i), NULL)::pair END,
-        to_tsvector('simple', array_to_string(ARRAY(SELECT md5(i || '.' || k) FROM generate_series(1, i) k), ' ')),
-        ('<a>' || coalesce(body(i), '') || '</a>')::xml, (repeat('7', 1 + i * 50))::numeric,
-        numrange(0, repeat('8', 1 + i * 40)::numeric)
-    FROM generate_series(1, 60) AS i;
-    -- rows of a table as composite values keep its compressed fields
-    CREATE TABLE whole (n int, body text COMPRESSION pglz, tags text[]);
-    INSERT INTO whole SELECT i, repeat('in ' || i, 300), NULL FROM generate_series(1, 60) i;
-    UPDATE t SET c = (SELECT w::whole::text::pair FROM whole w WHERE w.n = t.id) WHERE id % 6 = 1;";
-
-pub(crate) const COLUMNS: [&str; 16] =
-    ["v", "vc", "ch", "b", "j", "js", "a", "d", "da", "c", "n", "dp", "ts", "x", "nu", "r"];
+use crate::support::command::{Signal, run, signal, toastctl};
+use crate::support::retoast::{
+    contents, done, forms, refused, retoast, retoast_as, spawn, survives_kills,
+};
+use crate::support::server::{self, with_pageinspect};
+use crate::support::tables::{COLUMNS, LARGE, TYPES};
 
 #[test]
 fn every_toaster_after_every_other_keeps_contents_and_then_touches_nothing() {
@@ -151,17 +51,13 @@ fn every_toaster_after_every_other_keeps_contents_and_then_touches_nothing() {
 #[test]
 fn an_owner_without_pages_does_the_same() {
     let database = server::shared().create_database("owner");
-    let role = format!("owner_of_{}", database.name());
-    database.psql(&format!("CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA public TO {role}"));
+    let role = database.create_owner("owner_of");
     database.psql(&format!("SET ROLE {role}; {TYPES}"));
     let before = contents(&database, "t");
     let columns: Vec<&str> = COLUMNS.iter().flat_map(|column| ["--column", column]).collect();
     for toaster in ["lz4", "external", "pglz", "main", "lz4"] {
-        let more = [&["t", "-U", &role, "--toaster", toaster], &columns[..]].concat();
-        let mut first = toastctl();
-        let url = database.url().replace("&user=postgres", "");
-        first.args(["retoast", "-d", &url, "--format", "json"]).args(&more);
-        let table = done(&run(&mut first));
+        let arguments = [&["t", "--toaster", toaster], &columns[..]].concat();
+        let table = done(&retoast_as(&database, &role, &arguments));
         assert_eq!(table["source"], "functions");
         assert_eq!(contents(&database, "t"), before, "{toaster}");
         if toaster == "lz4" || toaster == "pglz" {
@@ -171,19 +67,10 @@ fn an_owner_without_pages_does_the_same() {
             ));
             assert_eq!(left, "0");
         }
-        let again = done(&run(&mut first));
+        let again = done(&retoast_as(&database, &role, &arguments));
         assert_eq!(again["rows_found"], 0, "{toaster}: {again}");
     }
-    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }
-
-/// 60,000 rows, 40,000 of them with a value out of line.
-pub(crate) const LARGE: &str = "
-    CREATE TABLE t (id int PRIMARY KEY, n int, v text COMPRESSION pglz);
-    INSERT INTO t SELECT i, i % 100, CASE WHEN i % 3 > 0 THEN
-        (SELECT string_agg(repeat(md5((i * 31 + k)::text), 3), '') FROM generate_series(1, 90) k) ELSE 's' || i END
-    FROM generate_series(1, 60000) i;
-    CREATE INDEX ON t (n); VACUUM ANALYZE t;";
 
 #[test]
 fn a_large_table_hardly_grows_and_its_rows_stay_on_their_pages() {
@@ -222,51 +109,6 @@ fn a_large_table_hardly_grows_and_its_rows_stay_on_their_pages() {
     assert!(updated >= 40_000.0 && hot / updated >= 0.7, "two jobs: {hot} of {updated}: {table}");
 }
 
-pub(crate) fn spawn(database: &Database<'_>, arguments: &[&str]) -> Child {
-    command(database, arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-}
-
-/// Kills `retoast` with these arguments over a table under updates, again and again; in the end no
-/// update is lost, no row is lost or doubled, and none is left to which the condition `left` applies.
-pub(crate) fn survives_kills(prefix: &str, arguments: &[&str], left: &str) {
-    let database = with_pageinspect(prefix);
-    database.psql(LARGE);
-    database.psql("ALTER TABLE t ADD COLUMN changes int NOT NULL DEFAULT 0");
-    let content = "SELECT count(*), sum(changes), md5(string_agg(md5(id || coalesce(v, '')), '' ORDER BY id)) FROM t";
-    let updates = |seed: u32| {
-        let mut psql = database.psql_command();
-        psql.args(["-q", "-v", "ON_ERROR_STOP=1", "-c"]).arg(format!(
-            "DO $$BEGIN FOR i IN 1..1500 LOOP
-                UPDATE t SET changes = changes + 1, v = CASE WHEN i % 2 = 0 THEN v || '' ELSE v END
-                WHERE id = 1 + (i * {seed}::bigint) % 60000; COMMIT; END LOOP; END$$"
-        ));
-        psql.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
-    };
-    let before = database.psql(content);
-    let clients: Vec<Child> = [7919, 104_729, 15_485_863].map(updates).into_iter().collect();
-    for kill in 1..=8 {
-        let mut child = spawn(&database, arguments);
-        std::thread::sleep(Duration::from_millis(150 + 37 * kill));
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
-    // the session of a killed client may live on for a moment, with the lock of the table
-    done(&retoast(&database, arguments));
-    for client in clients {
-        let output = client.wait_with_output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
-    let table = done(&retoast(&database, arguments));
-    assert_eq!(table["skipped"].as_array().unwrap().len(), 0);
-    let (count, rest) = before.split_once('|').unwrap();
-    let expected = format!("{count}|4500|{}", rest.split_once('|').unwrap().1);
-    assert_eq!(database.psql(content), expected);
-    let left = database.psql(&format!("SELECT count(*) FROM t WHERE {left}"));
-    assert_eq!(left, "0");
-    let objects = "SELECT count(*) FROM pg_class WHERE relname LIKE 'toastctl%'";
-    assert_eq!(database.psql(objects), "0");
-}
-
 #[test]
 fn killed_again_and_again_and_under_updates_it_loses_nothing_and_ends() {
     survives_kills(
@@ -281,10 +123,9 @@ fn an_interrupt_stops_cleanly_and_says_how_to_go_on() {
     let database = with_pageinspect("stopped");
     database.psql(LARGE);
     let child = spawn(&database, &["t", "-c", "v", "--toaster", "lz4", "--batch-ms", "5"]);
-    while database.psql("SELECT count(*) > 0 FROM t WHERE pg_column_compression(v) = 'lz4'") == "f"
-    {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    database.until("SELECT count(*) > 0 FROM t WHERE pg_column_compression(v) = 'lz4'", |answer| {
+        answer != "f"
+    });
     signal(&child, Signal::INT);
     let asked = Instant::now();
     let output = child.wait_with_output().unwrap();
@@ -311,9 +152,7 @@ fn a_time_limit_and_a_wait_too_long_stop_it_and_a_lock_is_waited_for_in_short_tr
         .unwrap();
     let held = "SELECT count(*) FROM pg_locks WHERE mode = 'AccessShareLock' AND granted
         AND relation = 't'::regclass";
-    while database.psql(held) == "0" {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    database.until(held, |answer| answer != "0");
     let asked = Instant::now();
     let limited =
         retoast(&database, &["t", "-c", "v", "--toaster", "external", "--max-runtime", "2"]);
@@ -395,10 +234,9 @@ fn partitions_with_values_that_only_the_server_can_judge_are_all_done() {
 #[test]
 fn what_stands_against_it_is_refused_with_the_way_out() {
     let database = with_pageinspect("refused");
-    let role = format!("plain_{}", database.name());
+    let role = database.create_role("plain");
     database.psql(&format!(
-        "CREATE ROLE {role} LOGIN;
-         CREATE TABLE t (id int PRIMARY KEY, v text, w text GENERATED ALWAYS AS (v || 'w') STORED);
+        "CREATE TABLE t (id int PRIMARY KEY, v text, w text GENERATED ALWAYS AS (v || 'w') STORED);
          INSERT INTO t SELECT i, repeat('x', 9000) FROM generate_series(1, 5) i;
          CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
          CREATE MATERIALIZED VIEW m AS SELECT * FROM t; CREATE VIEW vw AS SELECT * FROM t;
@@ -438,7 +276,7 @@ fn what_stands_against_it_is_refused_with_the_way_out() {
     database.psql("ALTER TABLE t ENABLE TRIGGER g");
     done(&to("t", "v"));
 
-    let lone = database.url().replace("&user=postgres", &format!("&user={role}"));
+    let lone = database.url_of(&role);
     let mut by_role = toastctl();
     by_role.args(["retoast", "-d", &lone, "secured", "-c", "v", "--toaster", "lz4"]);
     refused(&run(&mut by_role), 1, "--allow-row-security");
@@ -451,11 +289,8 @@ fn what_stands_against_it_is_refused_with_the_way_out() {
         .spawn()
         .unwrap();
     let held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1953456499";
-    while database.psql(held) == "0" {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    database.until(held, |answer| answer != "0");
     refused(&to("t", "v"), 1, "another retoast");
     holder.kill().unwrap();
     holder.wait().unwrap();
-    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }

@@ -9,13 +9,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::command::{Signal, run, signal, toastctl};
-use crate::retoast::{command, contents, done, refused, retoast, with_pageinspect};
-use crate::server::{self, Options, Server};
-use toastctl::report::schema::schema;
-
-/// The longest that anything may take to be seen.
-const PATIENCE: Duration = Duration::from_secs(40);
+use crate::support::command::{Signal, run, signal, toastctl};
+use crate::support::retoast::{
+    LZ4, PATIENCE, command, contents, done, refused, retoast, retoast_as, valid,
+};
+use crate::support::server::{self, Options, Server, with_pageinspect};
 
 /// 2,000 rows on 500 pages, each with 3 kB out of line, compressed by pglz.
 const TABLE: &str = "
@@ -23,16 +21,6 @@ const TABLE: &str = "
     INSERT INTO t SELECT i, repeat('p', 1700), (SELECT string_agg(repeat(md5((i * 31 + k)::text), 3), '')
         FROM generate_series(1, 90) k) FROM generate_series(1, 2000) i;
     VACUUM ANALYZE t;";
-
-const LZ4: [&str; 5] = ["t", "-c", "v", "--toaster", "lz4"];
-
-#[track_caller]
-pub(crate) fn valid(report: &Value) {
-    let schema: Value = serde_json::from_str(schema("retoast").unwrap()).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
-    let errors: Vec<String> = validator.iter_errors(report).map(|e| e.to_string()).collect();
-    assert!(errors.is_empty(), "{errors:#?} in {report}");
-}
 
 #[test]
 fn a_plan_changes_nothing_and_what_then_happens_lies_within_it() {
@@ -123,9 +111,7 @@ fn a_wait_for_a_lock_is_measured() {
         .unwrap();
     let held =
         "SELECT count(*) FROM pg_locks WHERE mode = 'ShareLock' AND relation = 't'::regclass";
-    while database.psql(held) == "0" {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    database.until(held, |answer| answer != "0");
     let table = done(&retoast(&database, &[&LZ4[..], &["--lock-timeout", "150"]].concat()));
     holder.wait().unwrap();
     let wait = table["longest_lock_wait_ms"].as_u64().unwrap();
@@ -290,25 +276,18 @@ fn a_pooler_in_transaction_mode_is_refused() {
 #[test]
 fn triggers_that_this_user_cannot_silence_are_refused_and_fire_where_allowed() {
     let database = server::shared().create_database("loud");
-    let role = format!("loud_{}", database.name());
-    database.psql(&format!("CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA public TO {role}"));
+    let role = database.create_owner("loud");
     database.psql(&format!(
         "SET ROLE {role}; CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz, n int DEFAULT 0);
          INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 20) i;
          CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.n := OLD.n + 1; RETURN NEW; END';
          CREATE TRIGGER loud BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION f()"
     ));
-    let by_role = |more: &[&str]| {
-        let mut command = toastctl();
-        let url = database.url().replace("&user=postgres", "");
-        command.args(["retoast", "-d", &url, "-U", &role, "--format", "json"]).args(LZ4);
-        run(command.args(more))
-    };
+    let by_role = |more: &[&str]| retoast_as(&database, &role, &[&LZ4[..], more].concat());
     refused(&by_role(&[]), 1, "trigger \"loud\" cannot be silenced, for this user may not set");
     assert_eq!(database.psql("SELECT sum(n) FROM t"), "0");
     done(&by_role(&["--allow-triggers"]));
     assert_eq!(database.psql("SELECT count(*), min(n) FROM t WHERE n > 0"), "20|1");
-    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }
 
 #[test]

@@ -7,28 +7,12 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
-use crate::command::{run, toastctl};
-use crate::retoast::{contents, done, forms, refused, retoast, spawn, with_pageinspect};
-use crate::retoast_around::valid;
-use crate::retoast_compact_sizes::{Copied, fresh};
-use crate::server::{self, Database, Options, Server};
-
-pub(crate) const NOISE: &str =
-    "CREATE FUNCTION noise(seed int, n int) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
-    $$SELECT string_agg(md5(seed || '/' || i), '') FROM generate_series(1, n) AS i$$;";
-
-/// A table of which half is out of line, by the expression for its value.
-pub(crate) fn table(rows: u32, value: &str) -> String {
-    format!(
-        "CREATE TABLE t (id int PRIMARY KEY, v text, w text, n int);
-         ALTER TABLE t ALTER v SET STORAGE external;
-         INSERT INTO t SELECT i, {value}, 'x', 0 FROM generate_series(1, {rows}) i;"
-    )
-}
-
-pub(crate) fn bytes(report: &Value, when: &str, part: &str) -> u64 {
-    report[when][part].as_u64().unwrap()
-}
+use crate::support::command::{run, toastctl};
+use crate::support::retoast::{
+    bytes, contents, done, forms, kills, refused, retoast, retoast_as, spawn, valid,
+};
+use crate::support::server::{self, Database, Options, Server, with_pageinspect};
+use crate::support::tables::{Copied, NOISE, fresh, table};
 
 fn total(report: &Value, when: &str) -> u64 {
     ["heap", "toast", "indexes"].iter().map(|part| bytes(report, when, part)).sum()
@@ -86,9 +70,7 @@ fn a_locked_row_at_the_end_is_told_and_the_next_run_finishes() {
         .unwrap();
     let asleep = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%'
         AND wait_event = 'PgSleep' AND datname = current_database()";
-    while database.psql(asleep) == "0" {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    database.until(asleep, |answer| answer != "0");
     let run = retoast(&database, &["t", "--compact=toast"]);
     assert_eq!(run.code, Some(6), "{}{}", run.stdout, run.stderr);
     let report: Value = serde_json::from_str(&run.stdout).unwrap();
@@ -110,27 +92,21 @@ fn a_locked_row_at_the_end_is_told_and_the_next_run_finishes() {
 #[test]
 fn who_may_not_read_the_toast_relation_is_told_what_helps() {
     let database = with_pageinspect("owned");
-    let role = format!("keeper_{}", database.name());
+    let role = database.create_owner("keeper");
     database.psql(NOISE);
-    database.psql(&format!("CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA public TO {role}"));
     database.psql(&format!("SET ROLE {role}; {}", table(800, "noise(i, 100)")));
     database.psql(
         "INSERT INTO t SELECT i, 'small', 'y', 0 FROM generate_series(1001, 20000) i;
         DELETE FROM t WHERE id % 2 = 0",
     );
-    let by_owner = |more: &[&str]| {
-        let url = database.url().replace("&user=postgres", "");
-        let mut command = toastctl();
-        command.args(["retoast", "t", "-d", &url, "-U", &role, "--format", "json"]);
-        run(command.args(["--allow-triggers"]).args(more))
-    };
+    let by_owner =
+        |more: &[&str]| retoast_as(&database, &role, &[&["t", "--allow-triggers"], more].concat());
     refused(&by_owner(&["--compact"]), 1, "--compact=heap leaves its TOAST relation out");
     let before = contents(&database, "t");
     let table = done(&by_owner(&["--compact=heap"]));
     assert_eq!(table["source"], "functions");
     assert!(bytes(&table, "after", "heap") * 3 < bytes(&table, "before", "heap") * 2, "{table}");
     assert_eq!(contents(&database, "t"), before);
-    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }
 
 #[test]
@@ -139,17 +115,13 @@ fn on_every_major_and_without_pages_from_17_on() {
         let server = Server::start(&Options::major(major));
         let database = server.create_database("majors");
         database.psql(NOISE);
-        database.psql("CREATE ROLE keeper LOGIN; GRANT ALL ON SCHEMA public TO keeper; GRANT pg_read_all_data TO keeper");
+        let role = database.create_owner("keeper");
+        database.psql(&format!("GRANT pg_read_all_data TO {role}"));
         let make = table(800, "noise(i, 200)");
-        database.psql(&format!("SET ROLE keeper; {make}"));
+        database.psql(&format!("SET ROLE {role}; {make}"));
         database.psql("DELETE FROM t WHERE hashint4(id) % 2 = 0");
         let before = contents(&database, "t");
-        let by_owner = || {
-            let url = database.url().replace("&user=postgres", "");
-            let mut command = toastctl();
-            command.args(["retoast", "t", "--compact", "--allow-triggers", "--format", "json"]);
-            run(command.args(["-d", &url, "-U", "keeper"]))
-        };
+        let by_owner = || retoast_as(&database, &role, &["t", "--compact", "--allow-triggers"]);
         let table = if major >= 17 {
             done(&by_owner())
         } else {
@@ -204,7 +176,7 @@ fn a_sweep_is_followed_by_it_and_partitions_are_compacted_one_by_one() {
     database.psql("DELETE FROM p1 WHERE id % 5 = 0");
     let mut people = toastctl();
     people.args(["retoast", "-d", &database.url(), "p1", "--compact"]);
-    let text = crate::command::run(&mut people).ok();
+    let text = crate::support::command::run(&mut people).ok();
     assert!(text.starts_with("public.p1, compact: complete: "), "{text}");
     assert!(text.contains("\ncompact: TOAST: "), "{text}");
     refused(&retoast(&database, &["p", "--compact", "-c", "v"]), 2, "--column goes with --toaster");
@@ -303,11 +275,6 @@ fn advise_threshold_says_what_it_would_give_back() {
     let said = said["toast_bytes"].as_f64().unwrap();
     assert!((said / gave as f64 - 1.0).abs() < 0.05, "{said} said, {table}");
     assert_eq!(advised()["compaction"], Value::Null);
-}
-
-/// How often runs are killed: 6 times, or as TOASTCTL_KILLS says.
-pub(crate) fn kills() -> u32 {
-    std::env::var("TOASTCTL_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(6)
 }
 
 #[test]

@@ -4,19 +4,18 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::command::{Run, run, toastctl};
-use crate::holder::Holder;
-use crate::retoast::{contents, done, refused, retoast};
-use crate::retoast_around::valid;
-use crate::retoast_compact::{NOISE, bytes, table};
-use crate::server::{self, Database, Options, Server};
+use crate::support::command::{Run, run, toastctl};
+use crate::support::holder::Holder;
+use crate::support::retoast::{bytes, contents, done, refused, retoast, valid};
+use crate::support::server::{self, Database, Options, Server};
+use crate::support::tables::{NOISE, table};
 
 /// The exit code that says that all is done, and others still hold space.
 const HELD: i32 = 6;
 
 fn as_owner(database: &Database<'_>, verb: &str, arguments: &[&str]) -> Command {
     let mut command = toastctl();
-    command.args([verb, "-d", &database.url().replace("&user=postgres", ""), "-U", "owner"]);
+    command.args([verb, "-d", &database.url_of("owner")]);
     command.args(arguments);
     command
 }

@@ -7,42 +7,15 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::command::{run, toastctl};
-use crate::holder::Holder;
-use crate::retoast::{contents, done, retoast, with_pageinspect};
-use crate::retoast_around::valid;
-use crate::retoast_compact::{NOISE, bytes, table};
-use crate::server::{self, Database, Options, Server};
+use crate::support::holder::Holder;
+use crate::support::retoast::{bytes, contents, done, retoast, said_by_inspect, valid};
+use crate::support::server::{self, Database, Options, Server, with_pageinspect};
+use crate::support::tables::{Copied, NOISE, fresh, table};
 
 const PAGE: u64 = 8192;
 /// Of less free space `inspect` says nothing.
 const LITTLE: f64 = 2_097_152.0;
 const PARTS: [&str; 3] = ["heap", "toast", "indexes"];
-
-/// How a fresh copy is made, row by row. Where pages are filled badly, `INSERT` goes back to the room that it has left.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Copied {
-    Inserted,
-    Clustered,
-}
-
-/// Sizes of heap, TOAST relation and indexes of a copy made row by row in the order of `id`.
-pub(crate) fn fresh(database: &Database<'_>, copied: Copied) -> [u64; 3] {
-    database.psql(
-        "CREATE TABLE fresh (LIKE t INCLUDING ALL); INSERT INTO fresh SELECT * FROM t ORDER BY id",
-    );
-    database.psql(match copied {
-        Copied::Inserted => "REINDEX TABLE fresh",
-        Copied::Clustered => "CLUSTER fresh USING fresh_pkey",
-    });
-    let sizes = database.psql(
-        "SELECT pg_relation_size(c.oid), coalesce(pg_relation_size(toast), 0),
-            pg_indexes_size(c.oid) + coalesce(pg_indexes_size(toast), 0)
-         FROM pg_class AS c, nullif(c.reltoastrelid, 0) AS toast WHERE c.oid = 'fresh'::regclass; DROP TABLE fresh",
-    );
-    let sizes: Vec<u64> = sizes.split('|').map(|size| size.parse().unwrap()).collect();
-    sizes.try_into().unwrap()
-}
 
 /// Runs it while another session samples the table's total size; the report, and the largest size.
 fn sampled(database: &Database<'_>, arguments: &[&str]) -> (Value, u64) {
@@ -60,21 +33,6 @@ fn sampled(database: &Database<'_>, arguments: &[&str]) -> (Value, u64) {
         let run = retoast(database, arguments);
         stop.store(true, Ordering::Relaxed);
         (done(&run), sampler.join().unwrap())
-    })
-}
-
-/// What `inspect` says that compaction would come to in heap and TOAST relation; `None` if it says nothing.
-pub(crate) fn said_by_inspect(database: &Database<'_>) -> [Option<Value>; 2] {
-    let mut command = toastctl();
-    command.args(["inspect", "-d", &database.conninfo(), "t", "--format", "json"]);
-    let told: Value = serde_json::from_str(&run(&mut command).ok()).unwrap();
-    let findings = told["relations"][0]["findings"].as_array().unwrap();
-    ["heap", "toast"].map(|part| {
-        let of = |one: &&Value| one["code"] == "free-space" && one["object"] == part;
-        let found = findings.iter().find(of)?;
-        assert!(found["low"] == found["value"] && found["high"] == found["value"], "{found}");
-        assert_eq!(found["value"], found["compaction"]["gives_back"], "{found}");
-        Some(found["compaction"].clone())
     })
 }
 

@@ -3,15 +3,13 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::command::{Run, Signal, run, signal, toastctl};
-use crate::retoast::{contents, done, refused, retoast, spawn, with_pageinspect};
-use crate::retoast_manners::{brake, release};
-use crate::server::{self, Database};
+use crate::support::command::{Run, Signal, ended, run, signal, toastctl};
+use crate::support::retoast::{LZ4, brake, contents, done, refused, release, retoast, spawn};
+use crate::support::server::{self, Database, with_pageinspect};
 
 /// 1,500 rows with values that every method compresses.
 const TABLE: &str = "
@@ -19,30 +17,9 @@ const TABLE: &str = "
     INSERT INTO t SELECT i, 0, (SELECT string_agg(repeat(md5((i * 31 + k)::text), 3), '')
         FROM generate_series(1, 60) k) FROM generate_series(1, 1500) i";
 
-const LZ4: [&str; 5] = ["t", "-c", "v", "--toaster", "lz4"];
-
 /// A path that is not there yet, for this test alone.
 fn path(database: &Database<'_>, name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("{}.{name}", database.name()))
-}
-
-/// Waits until a query says `t`.
-#[track_caller]
-fn until(database: &Database<'_>, sql: &str) {
-    let began = Instant::now();
-    while database.psql(sql) != "t" {
-        assert!(began.elapsed() < Duration::from_secs(40), "{sql}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn ended(child: Child) -> Run {
-    let output = child.wait_with_output().unwrap();
-    Run {
-        code: output.status.code(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    }
 }
 
 /// Runs `retoast` to lz4 on a fresh table, and has somebody else run `sql` when some rows are done.
@@ -51,7 +28,7 @@ fn changed_meanwhile(database: &Database<'_>, sql: &str, more: &[&str]) -> Run {
     // slow enough that it is not done before the signal comes
     let words = ["--batch-ms", "1", "--nice", "5"];
     let child = spawn(database, &[&LZ4[..], &words, more].concat());
-    until(database, "SELECT count(*) > 50 FROM t WHERE pg_column_compression(v) = 'lz4'");
+    database.until_true("SELECT count(*) > 50 FROM t WHERE pg_column_compression(v) = 'lz4'");
     signal(&child, Signal::USR1);
     // the rest is done under the other setting
     database.psql(sql);
@@ -107,8 +84,7 @@ fn privileges_and_statistics_may_be_set_while_a_table_is_swept() {
     // giving space back looks at the same
     database.psql("UPDATE t SET v = v || 'x'; VACUUM t");
     let child = spawn(&database, &[&["t", "--compact"][..], &brake(&database)].concat());
-    until(
-        &database,
+    database.until_true(
         "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name LIKE 'toastctl%')",
     );
     database.psql("REVOKE SELECT ON t FROM PUBLIC; ALTER TABLE t ALTER v SET STATISTICS 8");
@@ -272,7 +248,7 @@ fn with_undo_an_interrupted_run_leaves_the_settings_as_they_were() {
         let words = ["--batch-ms", "1", "--target", "4080"];
         let more: &[&str] = if undo { &["--undo"] } else { &[] };
         let child = spawn(&database, &[&LZ4[..], &words, more].concat());
-        until(&database, "SELECT count(*) > 50 FROM t WHERE pg_column_compression(v) = 'lz4'");
+        database.until_true("SELECT count(*) > 50 FROM t WHERE pg_column_compression(v) = 'lz4'");
         signal(&child, Signal::INT);
         let run = ended(child);
         assert_eq!(run.code, Some(4), "{}", run.stderr);
@@ -342,7 +318,7 @@ fn a_row_that_others_hold_nearly_all_the_time_is_waited_for() {
             "DO $$BEGIN LOOP UPDATE t SET n = n + 1 WHERE id = 7; {pause} COMMIT; END LOOP; END$$;"
         );
         busy.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-        until(&database, "SELECT n > 0 FROM t WHERE id = 7");
+        database.until_true("SELECT n > 0 FROM t WHERE id = 7");
         let run = retoast(&database, &[&LZ4[..], &["--lock-timeout", "3000"]].concat());
         busy.kill().unwrap();
         busy.wait().unwrap();
@@ -357,15 +333,14 @@ fn a_row_that_others_hold_nearly_all_the_time_is_waited_for() {
 
 /// `toastctl retoast` as this role, who is no superuser, with its report as a table.
 fn by_role(database: &Database<'_>, role: &str, arguments: &[&str]) -> Run {
-    let url = database.url().replace("&user=postgres", "");
-    run(toastctl().args(["retoast", "-d", &url, "-U", role]).args(arguments))
+    run(toastctl().args(["retoast", "-d", &database.url_of(role)]).args(arguments))
 }
 
 #[test]
 fn what_a_role_may_not_do_is_said_before_and_no_empty_report_is_printed() {
     let database = server::shared().create_database("rights");
-    let role = format!("some_of_{}", database.name());
-    database.psql(&format!("CREATE ROLE {role} LOGIN; {TABLE}"));
+    let role = database.create_role("some_of");
+    database.psql(TABLE);
     for (grant, said) in [
         ("", "has no SELECT privilege on it"),
         ("SELECT", "has no UPDATE privilege on it"),
@@ -388,15 +363,14 @@ fn what_a_role_may_not_do_is_said_before_and_no_empty_report_is_printed() {
     let table = by_role(&database, &role, &[&LZ4[..], &["--no-alter"]].concat()).ok();
     assert!(table.contains("note: this user may not vacuum it"), "{table}");
     assert_eq!(not_lz4(&database), "0");
-    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }
 
 #[test]
 fn rows_that_row_security_hides_are_not_called_complete() {
     let database = server::shared().create_database("hidden");
-    let role = format!("owner_of_{}", database.name());
+    let role = database.create_role("owner_of");
     database.psql(&format!(
-        "CREATE ROLE {role} LOGIN; {TABLE}; ALTER TABLE t OWNER TO {role};
+        "{TABLE}; ALTER TABLE t OWNER TO {role};
          ALTER TABLE t ENABLE ROW LEVEL SECURITY; ALTER TABLE t FORCE ROW LEVEL SECURITY;
          CREATE POLICY halves ON t USING (id % 2 = 0)"
     ));
@@ -405,7 +379,6 @@ fn rows_that_row_security_hides_are_not_called_complete() {
     let said = "incomplete: rows that row security hides were not looked at";
     assert!(run.stdout.contains(said), "{}", run.stdout);
     assert_eq!(not_lz4(&database), "750");
-    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `retoast` on columns of domains that refuse NULL, and of composite values and arrays of them.
 
-use crate::retoast::{contents, done, retoast, with_pageinspect};
+use crate::support::retoast::{contents, done, retoast};
+use crate::support::server::with_pageinspect;
 
 /// A column for each way in which a domain can stand between a column and its values.
 const COLUMNS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];

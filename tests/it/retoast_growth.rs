@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use crate::command::{run, toastctl};
-use crate::holder::Holder;
-use crate::retoast::{contents, done};
-use crate::server::{Database, Options, Server};
+use crate::support::command::{run, toastctl};
+use crate::support::holder::Holder;
+use crate::support::retoast::{contents, done};
+use crate::support::server::{Database, Options, Server};
 
 /// Rows of about 800 bytes with three values of about 3.5 kB each out of line, and with indexes of many kinds.
 const WIDE: &str = "CREATE TABLE t (id int PRIMARY KEY, k bigint, n int, name text, tags int[], pad text,

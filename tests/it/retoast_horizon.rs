@@ -5,11 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::retoast::{contents, done, refused, retoast};
-use crate::retoast_manners::{PATIENCE, Running, Session};
-use crate::server::{Database, Options, Server};
+use crate::support::retoast::{LZ4, PATIENCE, Running, Session, contents, done, refused, retoast};
+use crate::support::server::{Database, Options, Server};
 
-const LZ4: [&str; 5] = ["t", "-c", "v", "--toaster", "lz4"];
 const HELD: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT pg_sleep(100)";
 /// What a small table may grow by, and a batch and its index entries beyond.
 const MOST: u64 = (4 << 20) + (3 << 20);

@@ -3,11 +3,9 @@
 
 use std::io::Write;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
-use crate::retoast::retoast;
-use crate::retoast_manners::Session;
-use crate::server::{Database, Options, Server};
+use crate::support::retoast::{Session, retoast};
+use crate::support::server::{Database, Options, Server};
 
 const PLAN: [&str; 6] = ["t", "-c", "v", "--toaster", "lz4", "--dry-run"];
 
@@ -42,11 +40,7 @@ fn clients_of_other_isolation_levels_are_seen() {
     input.write_all(b"BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1;\n").expect("psql reads");
     input.flush().expect("psql reads");
     let idle = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'";
-    let began = Instant::now();
-    while database.psql(idle) == "0" {
-        assert!(began.elapsed() < Duration::from_secs(20), "no open transaction");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    database.until(idle, |answer| answer != "0");
     let said = warning(&database);
     assert!(said.contains("1 that keep a snapshot between statements"), "{said}");
     drop(input);

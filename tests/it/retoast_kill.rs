@@ -6,11 +6,10 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::command::{Run, Signal, signal_process};
-use crate::holder::Holder;
-use crate::retoast::{command, done, refused, retoast, spawn};
-use crate::retoast_manners::{PATIENCE, Running};
-use crate::server::{Database, Options, Server};
+use crate::support::command::{Run, Signal, signal_process};
+use crate::support::holder::Holder;
+use crate::support::retoast::{PATIENCE, Running, command, done, refused, retoast, spawn};
+use crate::support::server::{Database, Options, Server};
 
 /// Set for the long versions.
 fn long() -> bool {

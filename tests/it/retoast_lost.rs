@@ -1,17 +1,8 @@
 //! `retoast` when a connection is lost under it.
 
-use std::time::{Duration, Instant};
-
-use crate::retoast::{command, contents, done, refused};
-use crate::retoast_manners::{PATIENCE, Running, brake, release};
-use crate::retoast_reindex::INVALID;
-use crate::server::{Database, Options, Server};
-
-const TABLE: &str = "CREATE EXTENSION IF NOT EXISTS pageinspect;
-    CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz);
-    INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 1000) i;";
-
-const LZ4: [&str; 5] = ["t", "-c", "v", "--toaster", "lz4"];
+use crate::support::retoast::{LZ4, Running, brake, command, contents, done, refused, release};
+use crate::support::server::{Database, Options, Server, number};
+use crate::support::tables::INVALID;
 
 /// Ends the session that was made as the second one, which measures.
 const END_MEASURING: &str = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid
@@ -78,13 +69,9 @@ fn settings_that_were_put_back_since_a_session_ended_are_set_again_by_the_next()
     assert_eq!(database.psql(set), "l");
 }
 
-fn until(database: &Database<'_>, sql: &str, wanted: impl Fn(u32) -> bool) {
-    let began = Instant::now();
-    while !wanted(database.psql(sql).parse().unwrap()) {
-        assert!(began.elapsed() < PATIENCE, "{sql}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
+const TABLE: &str = "CREATE EXTENSION IF NOT EXISTS pageinspect;
+    CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz);
+    INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 1000) i;";
 
 /// Has each batch take some time.
 const SLOWLY: &str = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
@@ -101,7 +88,7 @@ fn after_a_fast_restart_of_the_server_a_sweep_and_a_compaction_go_on() {
     let before = contents(&database, "t");
     let arguments = [&LZ4[..], &["--allow-triggers"]].concat();
     let running = Running::start(&mut command(&database, &arguments));
-    until(&database, LEFT, |left| left < 900);
+    database.until(LEFT, |left| number(left) < 900);
     server.restart_fast();
     let table = running.ends();
     assert_eq!((&table["rows_stored"], &table["outcome"]), (&1000.into(), &"complete".into()));
@@ -112,8 +99,8 @@ fn after_a_fast_restart_of_the_server_a_sweep_and_a_compaction_go_on() {
     let arguments = ["t", "--compact", "--allow-triggers", "--batch-ms", "2", "--nice", "1"];
     let running = Running::start(&mut command(&database, &arguments));
     let moved = "SELECT count(*) FROM t WHERE (ctid::text::point)[0] < 5 AND id > 500";
-    let then: u32 = database.psql(moved).parse().unwrap();
-    until(&database, moved, |now| now > then + 10);
+    let then: u64 = database.psql(moved).parse().unwrap();
+    database.until(moved, |now| number(now) > then + 10);
     server.restart_fast();
     let run = running.end();
     assert!(run.stderr.contains("public.t: going on in a new session"), "{}", run.stderr);
@@ -135,7 +122,7 @@ fn after_a_fast_restart_a_rebuild_goes_on_and_what_it_had_begun_is_dropped() {
             'BEGIN PERFORM pg_catalog.pg_sleep(0.001); RETURN i; END'",
     );
     let running = Running::start(&mut command(&database, &["t", "--reindex=all"]));
-    until(&database, INVALID, |invalid| invalid == 1);
+    database.until(INVALID, |invalid| number(invalid) == 1);
     server.restart_fast();
     let table = running.ends();
     let rebuilt = table["indexes"].as_array().unwrap();
@@ -152,7 +139,7 @@ fn who_terminates_its_session_ends_the_run_and_is_told_how_to_go_on() {
     database.psql(SLOWLY);
     let arguments = [&LZ4[..], &["--allow-triggers"]].concat();
     let running = Running::start(&mut command(&database, &arguments));
-    until(&database, LEFT, |left| left < 900);
+    database.until(LEFT, |left| number(left) < 900);
     database.psql(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'toastctl%'",
     );

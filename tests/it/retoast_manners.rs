@@ -1,19 +1,16 @@
 //! `retoast` waits for others: each reason is provoked on a real server, said, and ends.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use toastctl::retoast::pace::gauges::THROTTLE_QUERIES;
 
-use crate::command::{Run, Signal, run, toastctl};
-use crate::retoast::{command, contents, done, refused, retoast};
-use crate::server::{self, Database, Options, Server};
-
-/// The longest that anything may take to be seen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+use crate::support::command::{Run, Signal, run, toastctl};
+use crate::support::retoast::{
+    LZ4, PATIENCE, Running, Session, brake, command, contents, done, refused, release, retoast,
+    retoast_as,
+};
+use crate::support::server::{self, Database, Options, Server};
 
 /// 3,000 rows, each with 3 kB out of line, compressed by pglz.
 const TABLE: &str = "
@@ -22,147 +19,6 @@ const TABLE: &str = "
     INSERT INTO t SELECT i, (SELECT string_agg(repeat(md5((i * 31 + k)::text), 3), '')
         FROM generate_series(1, 90) k) FROM generate_series(1, 3000) i;
     VACUUM ANALYZE t;";
-
-const LZ4: [&str; 5] = ["t", "-c", "v", "--toaster", "lz4"];
-
-/// A `toastctl` under way, with what it has said so far.
-pub(crate) struct Running {
-    child: Child,
-    said: Arc<Mutex<String>>,
-}
-
-impl Running {
-    pub(crate) fn start(command: &mut Command) -> Running {
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let said = Arc::new(Mutex::new(String::new()));
-        let (lines, heard) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&said));
-        std::thread::spawn(move || {
-            for line in lines.lines().map_while(Result::ok) {
-                heard.lock().unwrap().push_str(&(line + "\n"));
-            }
-        });
-        Running { child, said }
-    }
-
-    pub(crate) fn sweep(database: &Database<'_>, more: &[&str]) -> Running {
-        let pace = ["--batch-ms", "2"];
-        Running::start(&mut command(database, &[&LZ4[..], &pace[..], more].concat()))
-    }
-
-    pub(crate) fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
-    }
-
-    #[track_caller]
-    pub(crate) fn says(&self, text: &str) {
-        let began = Instant::now();
-        while !self.said().contains(text) {
-            assert!(began.elapsed() < PATIENCE, "not said: {text}\n{}", self.said());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Waits until this is said, or nothing more will be.
-    pub(crate) fn says_or_ends(&mut self, text: &str) {
-        while !self.said().contains(text) && self.runs() {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    pub(crate) fn runs(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        crate::command::signal(&self.child, signal);
-    }
-
-    pub(crate) fn end(self) -> Run {
-        let output = self.child.wait_with_output().unwrap();
-        std::thread::sleep(Duration::from_millis(50));
-        let stderr = self.said.lock().unwrap().clone();
-        let stdout = String::from_utf8(output.stdout).unwrap();
-        Run { code: output.status.code(), stdout, stderr }
-    }
-
-    /// Ends well; the report.
-    #[track_caller]
-    pub(crate) fn ends(self) -> Value {
-        let run = self.end();
-        assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
-        done(&run)
-    }
-
-    /// Ends well, with this reason among its waits; the milliseconds waited for it.
-    #[track_caller]
-    fn done_after(self, reason: &str) -> u64 {
-        let table = self.ends_after(reason);
-        let waits = table["pauses"].as_array().unwrap();
-        let wait = waits.iter().find(|wait| wait["reason"] == reason).unwrap();
-        wait["ms"].as_u64().unwrap()
-    }
-
-    /// Ends well, with this reason among its waits; the report.
-    #[track_caller]
-    pub(crate) fn ends_after(self, reason: &str) -> Value {
-        let table = done(&self.end());
-        let waits = table["pauses"].as_array().unwrap();
-        let wait = waits.iter().find(|wait| wait["reason"] == reason);
-        let wait = wait.unwrap_or_else(|| panic!("no {reason} in {table}"));
-        assert!(wait["times"].as_u64().unwrap() > 0);
-        table
-    }
-}
-
-/// A session that does this, until it is ended.
-pub(crate) struct Session<'a> {
-    database: &'a Database<'a>,
-    child: Child,
-    name: String,
-}
-
-impl<'a> Session<'a> {
-    /// Returns once the session sleeps, which the statements must end with.
-    pub(crate) fn start(database: &'a Database<'a>, name: &str, sql: &str) -> Session<'a> {
-        let mut psql = database.psql_command();
-        psql.args(["-q", "-c", sql]).env("PGAPPNAME", name);
-        psql.stdout(Stdio::null()).stderr(Stdio::null());
-        let child = psql.spawn().unwrap();
-        let sleeps = format!(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}'
-             AND wait_event = 'PgSleep'"
-        );
-        let began = Instant::now();
-        while database.psql(&sleeps) == "0" {
-            assert!(began.elapsed() < PATIENCE, "{name} does not sleep");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Session { database, child, name: name.to_owned() }
-    }
-}
-
-impl Drop for Session<'_> {
-    fn drop(&mut self) {
-        self.database.try_psql(&format!(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-             WHERE application_name = '{}'",
-            self.name
-        ));
-        let _ = self.child.wait();
-    }
-}
-
-/// Options by which a run waits until [`release`].
-pub(crate) fn brake(database: &Database<'_>) -> [&'static str; 2] {
-    database.psql("DROP TABLE IF EXISTS brake; CREATE TABLE brake AS SELECT true AS pulled");
-    ["--throttle-query", "SELECT pulled FROM brake"]
-}
-
-/// Lets it go on.
-pub(crate) fn release(database: &Database<'_>) {
-    database.psql("UPDATE brake SET pulled = false");
-}
 
 /// Makes the table anew.
 fn fresh(database: &Database<'_>) {
@@ -321,11 +177,7 @@ fn a_replica_that_lags_is_waited_for_and_a_standby_is_refused() {
         fresh(&database);
         let caught_up =
             "SELECT bool_and(replay_lsn = pg_current_wal_lsn()) FROM pg_stat_replication";
-        let began = Instant::now();
-        while database.psql(caught_up) != "t" {
-            assert!(began.elapsed() < PATIENCE);
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        database.until(caught_up, |answer| answer == "t");
         there.psql("SELECT pg_wal_replay_pause()");
         let running = Running::sweep(&database, &["--max-replica-lag", limit, "--nice", "5"]);
         running.says("waiting: replica \"walreceiver\" (local socket) is ");
@@ -358,11 +210,7 @@ fn a_query_and_a_signal_pause_it_and_a_stop_is_heard_meanwhile() {
     running.says("asked to by SIGUSR1");
     let shown = "SELECT count(*) FROM pg_stat_activity
         WHERE application_name = 'toastctl retoast public.t paused'";
-    let began = Instant::now();
-    while database.psql(shown) != "1" {
-        assert!(began.elapsed() < PATIENCE);
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    database.until(shown, |answer| answer == "1");
     release(&database);
     running.signal(Signal::USR2);
     let run = running.end();
@@ -435,22 +283,15 @@ fn space_is_looked_at_before_the_start_and_while_it_runs() {
 #[test]
 fn a_user_who_may_not_see_others_is_told_so() {
     let database = server::shared().create_database("blind");
-    let role = format!("blind_{}", database.name());
-    database.psql(&format!("CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA public TO {role}"));
+    let role = database.create_owner("blind");
     database.psql(&format!(
         "SET ROLE {role}; CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz);
          INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 20) i"
     ));
-    let by_role = |more: &[&str]| {
-        let mut command = toastctl();
-        let url = database.url().replace("&user=postgres", "");
-        command.args(["retoast", "-d", &url, "-U", &role, "--format", "json"]).args(LZ4);
-        run(command.args(more))
-    };
+    let by_role = |more: &[&str]| retoast_as(&database, &role, &[&LZ4[..], more].concat());
     refused(&by_role(&["--max-replica-lag", "5s"]), 1, "HINT:  GRANT pg_read_all_stats");
     let run = by_role(&[]);
     assert!(run.stderr.contains("replicas are not waited for"), "{}", run.stderr);
     assert!(run.stderr.contains("free space is not watched"), "{}", run.stderr);
     done(&run);
-    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }

@@ -1,8 +1,8 @@
 //! The last line of `retoast`: what VACUUM FULL would give back is what it gives back.
 
-use crate::command::{run, toastctl};
-use crate::retoast::{done, retoast};
-use crate::server::{self, Database, Options, Server};
+use crate::support::command::{run, toastctl};
+use crate::support::retoast::{done, retoast};
+use crate::support::server::{self, Database, Options, Server};
 
 const NOISE: &str =
     "CREATE FUNCTION noise(seed int, n int) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS

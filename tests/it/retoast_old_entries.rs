@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::command::{run, toastctl};
-use crate::retoast::{contents, done, retoast, with_pageinspect};
-use crate::server::{self, Database, Options, Server};
+use crate::support::command::{run, toastctl};
+use crate::support::retoast::{contents, done, retoast};
+use crate::support::server::{self, Database, Options, Server, with_pageinspect};
 
 /// Rows of about 600 bytes: of those that an update moves, an index in the rows' order gets new entries in leaves
 /// that are full.

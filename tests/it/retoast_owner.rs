@@ -1,9 +1,8 @@
 //! `retoast` by somebody with more rights than the table's owner lends those rights to nobody.
 
-use crate::command::{Run, run, toastctl};
-use crate::retoast::{command, done, refused};
-use crate::retoast_manners::Running;
-use crate::server::{self, Database, Options, Server};
+use crate::support::command::{Run, run, toastctl};
+use crate::support::retoast::{Running, command, done, refused};
+use crate::support::server::{self, Database, Options, Server};
 
 /// A role without any rights that takes all of them once its code is run with them.
 fn make_mallory(database: &Database<'_>) -> String {

@@ -10,11 +10,12 @@ use toastctl::model::cost::Prices;
 use toastctl::model::policy::{Choice, Circumstances, CompressedSizes, Policy};
 use toastctl::report::schema::schema;
 
-use crate::command::{Run, run, toastctl};
-use crate::retoast::{
-    LARGE, TYPES, contents, done, refused, retoast, spawn, survives_kills, with_pageinspect,
+use crate::support::command::{run, toastctl};
+use crate::support::retoast::{
+    contents, done, refused, retoast, retoast_as, spawn, survives_kills,
 };
-use crate::server::{self, Database, Options, Server};
+use crate::support::server::{self, Database, Options, Server, with_pageinspect};
+use crate::support::tables::{LARGE, TYPES};
 
 /// Values of 100 bytes to 2 MB: noise with a tail of zeros, from all zeros to none.
 const MIXED: &str = "
@@ -181,41 +182,23 @@ fn later_servers_store_the_same() {
     }
 }
 
-/// As the owner of the tables, who may not read pages.
-fn by_owner(database: &Database<'_>, role: &str, arguments: &[&str]) -> Run {
-    let mut command: Command = toastctl();
-    let url = database.url().replace("&user=postgres", "");
-    command.args(["retoast", "-d", &url, "-U", role, "--format", "json"]).args(arguments);
-    run(&mut command)
-}
-
-/// Drops an owner, once the temporary table is gone with its session, whose end nobody has waited for.
-fn drop_role(database: &Database<'_>, role: &str) {
-    while database.psql("SELECT count(*) FROM pg_class WHERE relname = 'toastctl_policy'") != "0" {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
-}
-
 #[test]
 fn an_owner_without_pages_stores_the_same() {
     let database = server::shared().create_database("policyowner");
-    let role = format!("policy_{}", database.name());
-    database.psql(&format!("CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA public TO {role}"));
+    let role = database.create_owner("policy");
     database.psql(&format!("SET ROLE {role}; {MIXED}"));
     measure(&database, &["pglz", "lz4"]);
     let before = contents(&database, "t");
     for (method, at) in [("lz4", 2), ("either", 4), ("pglz", 6), ("pglz", 0), ("lz4", 1)] {
         let (policy, keeps) = POLICIES[at];
         let arguments = ["t", "-c", "v", "--policy", policy, "--method", method];
-        let table = done(&by_owner(&database, &role, &arguments));
+        let table = done(&retoast_as(&database, &role, &arguments));
         assert_eq!(table["source"], "functions");
         assert_eq!(contents(&database, "t"), before, "{policy} {method}");
         assert_eq!(stored_otherwise(&database, method, keeps), "none", "{policy} {method}");
-        let again = done(&by_owner(&database, &role, &arguments));
+        let again = done(&retoast_as(&database, &role, &arguments));
         assert_eq!(again["rows_found"], 0, "{policy} {method}: {again}");
     }
-    drop_role(&database, &role);
 }
 
 /// Types with a length or the like: where a copy is of a type without it, the server takes the value apart to cut it.
@@ -249,12 +232,11 @@ fn columns_with_a_length_and_domains_over_them_reach_the_policy() {
 #[test]
 fn columns_of_all_types_at_once_keep_their_contents() {
     let database = with_pageinspect("policytypes");
-    let role = format!("types_{}", database.name());
-    database.psql(&format!("CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA public TO {role}"));
+    let role = database.create_owner("types");
     database.psql(&format!("SET ROLE {role}; {TYPES}"));
     let before = contents(&database, "t");
     let columns: Vec<&str> =
-        crate::retoast::COLUMNS.iter().flat_map(|column| ["--column", column]).collect();
+        crate::support::tables::COLUMNS.iter().flat_map(|column| ["--column", column]).collect();
     for (policy, method, pages) in [
         ("chunk-saving", "either", true),
         ("ratio=0.5", "pglz", false),
@@ -271,13 +253,13 @@ fn columns_of_all_types_at_once_keep_their_contents() {
                 // domains of the owner's, who may add a check at any time
                 retoast(&database, &[&arguments[..], &["--trust-owner-code"]].concat())
             } else {
-                by_owner(&database, &role, &arguments)
+                retoast_as(&database, &role, &arguments)
             })
         };
         sweep();
         assert_eq!(contents(&database, "t"), before, "{policy} {method}");
         if policy == "never" {
-            for column in crate::retoast::COLUMNS {
+            for column in crate::support::tables::COLUMNS {
                 let left = format!(
                     "SELECT count(*) FROM t WHERE pg_column_compression({column}) IS NOT NULL"
                 );
@@ -287,7 +269,6 @@ fn columns_of_all_types_at_once_keep_their_contents() {
         let again = sweep();
         assert_eq!(again["rows_found"], 0, "{policy} {method}: {again}");
     }
-    drop_role(&database, &role);
 }
 
 #[test]

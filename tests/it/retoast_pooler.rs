@@ -3,12 +3,12 @@
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::command::{Run, run, toastctl};
-use crate::holder::Holder;
-use crate::pgbouncer::Pooler;
-use crate::proxy::Proxy;
-use crate::retoast::{done, refused};
-use crate::server::{Database, Options, Server};
+use crate::support::command::{Run, run, toastctl};
+use crate::support::holder::Holder;
+use crate::support::pgbouncer::Pooler;
+use crate::support::proxy::Proxy;
+use crate::support::retoast::{done, refused};
+use crate::support::server::{Database, Options, Server};
 
 const TABLE: &str = "CREATE EXTENSION IF NOT EXISTS pageinspect;
     CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz);

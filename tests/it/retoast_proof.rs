@@ -17,11 +17,11 @@ use toastctl::retoast::sweep::scanner::Scanner;
 use toastctl::server::about::Server;
 use toastctl::server::connect::Client;
 
-use crate::command::run;
-use crate::model::connect;
-use crate::retoast::with_pageinspect;
-use crate::retoast::{COLUMNS, TYPES, command, contents, done, forms, refused, retoast};
-use crate::server::{self, Database};
+use crate::support::command::run;
+use crate::support::library::connect;
+use crate::support::retoast::{command, contents, done, forms, refused, retoast};
+use crate::support::server::{self, Database, with_pageinspect};
+use crate::support::tables::{COLUMNS, TYPES};
 
 /// Looks at table `t`, whose column `v` is to be stored by lz4.
 async fn ready(client: &Client, server: &Server, oid: u32) -> PreparedTable {
@@ -177,9 +177,7 @@ fn the_lock_of_a_run_that_ends_soon_is_waited_for() {
         .unwrap();
     let held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1953456499
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-    while database.psql(held) == "0" {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    database.until(held, |answer| answer != "0");
     let waited = retoast(&database, &["t", "-c", "v", "--toaster", "lz4"]);
     done(&waited);
     assert!(waited.stderr.contains("waiting: another retoast of this table"), "{}", waited.stderr);

@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 
-use crate::command::{Run, run, toastctl};
-use crate::retoast::{refused, retoast, spawn, with_pageinspect};
-use crate::server::Database;
+use crate::support::command::{Run, run, toastctl};
+use crate::support::retoast::{refused, retoast, spawn};
+use crate::support::server::{Database, with_pageinspect};
 
 const LZ4: [&str; 4] = ["-c", "v", "--toaster", "lz4"];
 

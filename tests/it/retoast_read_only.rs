@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use crate::retoast::{command, done, refused, retoast, spawn};
-use crate::server::{Options, Server};
+use crate::support::retoast::{LZ4, command, done, refused, retoast, spawn};
+use crate::support::server::{Options, Server};
 
-const LZ4: [&str; 5] = ["t", "-c", "v", "--toaster", "lz4"];
 const STORED: &str = "SELECT count(*) FROM t WHERE pg_column_compression(v) = 'lz4'";
 
 #[test]
@@ -41,6 +40,8 @@ fn what_is_to_be_read_only_is_not_written_to() {
     let stored: u32 = database.psql(STORED).parse().unwrap();
     assert!(stored < 6000, "{stored}");
     let mut again = command(&database, &LZ4);
-    let run = crate::command::run(again.env("PGOPTIONS", "-c default_transaction_read_only=off"));
+    let run = crate::support::command::run(
+        again.env("PGOPTIONS", "-c default_transaction_read_only=off"),
+    );
     assert_eq!(done(&run)["rows_found"], 6000 - stored);
 }

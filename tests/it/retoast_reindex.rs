@@ -1,46 +1,16 @@
 //! `retoast --reindex`: bloated indexes get as small as fresh ones, as foretold, and nothing is left behind.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
-use crate::command::{Run, run, toastctl};
-use crate::holder::Holder;
-use crate::retoast::{contents, done, refused, retoast, with_pageinspect};
-use crate::retoast_around::valid;
-use crate::server::{self, Database, Options, Server};
+use crate::support::command::{run, toastctl};
+use crate::support::holder::Holder;
+use crate::support::retoast::{
+    contents, done, index, refused, retoast, retoast_as, table_of, valid,
+};
+use crate::support::server::{self, Database, Options, Server, with_pageinspect};
+use crate::support::tables::{BLOATED, INVALID};
 use toastctl::disk::btree::{self, Leaf};
 use toastctl::disk::page::{Page, PageState};
-
-/// A table with a TOAST relation and indexes of which two thirds of the entries are gone.
-pub(crate) const BLOATED: &str = "
-    CREATE FUNCTION noise(seed int, n int) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
-        $$SELECT string_agg(md5(seed || '/' || i), '') FROM generate_series(1, n) AS i$$;
-    CREATE TABLE t (id int PRIMARY KEY, k bigint NOT NULL UNIQUE, name text, v text, n int NOT NULL);
-    ALTER TABLE t ALTER v SET STORAGE external;
-    INSERT INTO t SELECT i, i::bigint * 7, 'name of ' || md5(i::text),
-        CASE WHEN i % 3 = 0 THEN noise(i, 66) ELSE 'short' END, i % 5 FROM generate_series(1, 30000) i;
-    CREATE INDEX by_name ON t (name);
-    CREATE INDEX by_n ON t (n);
-    CREATE INDEX by_words ON t USING gin ((ARRAY[n]));
-    DELETE FROM t WHERE hashint4(id) % 3 <> 0; VACUUM t;";
-
-pub(crate) const INVALID: &str = "SELECT count(*) FROM pg_index WHERE NOT indisvalid";
-
-pub(crate) fn table(run: &Run, code: i32) -> Value {
-    assert_eq!(run.code, Some(code), "{}{}", run.stdout, run.stderr);
-    let report: Value = serde_json::from_str(&run.stdout).unwrap();
-    valid(&report);
-    report["tables"][0].clone()
-}
-
-/// What is told of the index whose name contains this.
-#[track_caller]
-pub(crate) fn index<'a>(table: &'a Value, name: &str) -> &'a Value {
-    let all = table["indexes"].as_array().unwrap();
-    let found = all.iter().find(|one| one["index"].as_str().unwrap().contains(name));
-    found.unwrap_or_else(|| panic!("no index {name} in {table}"))
-}
 
 fn bytes(index: &Value, field: &str) -> u64 {
     index[field].as_u64().unwrap_or_else(|| panic!("no {field} in {index}"))
@@ -59,7 +29,7 @@ fn rebuilds(database: &Database<'_>) {
     let sizes = "SELECT string_agg(indexrelid || ' ' || pg_relation_size(indexrelid), ',' ORDER BY 1) FROM pg_index
         WHERE indrelid IN (SELECT unnest(ARRAY[oid, reltoastrelid]) FROM pg_class WHERE relname = 't')";
     let as_was = database.psql(sizes);
-    let planned = table(&retoast(database, &["t", "--reindex", "--dry-run"]), 0);
+    let planned = table_of(&retoast(database, &["t", "--reindex", "--dry-run"]), 0);
     assert_eq!(planned["outcome"], "planned");
     assert_eq!(database.psql(sizes), as_was);
     let rebuilt = done(&retoast(database, &["t", "--reindex"]));
@@ -127,7 +97,7 @@ fn fresh_sizes_are_known_whatever_the_keys_are() {
             now() + i * interval '1 s', i % 300, i / 7.0, repeat(md5(i::text), 1 + i % 7)
          FROM generate_series(30001, 34000) i; VACUUM t;",
     );
-    let planned = table(&retoast(&database, &["t", "--reindex=all", "--dry-run"]), 0);
+    let planned = table_of(&retoast(&database, &["t", "--reindex=all", "--dry-run"]), 0);
     database.psql("REINDEX TABLE t");
     for one in planned["indexes"].as_array().unwrap() {
         let name = one["index"].as_str().unwrap();
@@ -142,7 +112,7 @@ fn fresh_sizes_are_known_whatever_the_keys_are() {
             "CREATE TABLE {name} (id int PRIMARY KEY); INSERT INTO {name} SELECT generate_series(1, {rows}); \
              REINDEX TABLE {name}"
         ));
-        let plan = table(&retoast(&database, &[&name, "--reindex=all", "--dry-run"]), 0);
+        let plan = table_of(&retoast(&database, &[&name, "--reindex=all", "--dry-run"]), 0);
         let size = database.psql(&format!("SELECT pg_relation_size('{name}_pkey')"));
         assert_eq!(index(&plan, "pkey")["expected"].to_string(), size, "{rows}");
     }
@@ -194,7 +164,7 @@ fn equal_keys_that_share_entries_make_the_size_unknown() {
          CREATE INDEX by_single ON t (many) WITH (deduplicate_items = off);
          DELETE FROM t WHERE id % 7 = 0; VACUUM t",
     );
-    let plan = table(&retoast(&database, &["t", "--reindex=all", "--dry-run"]), 0);
+    let plan = table_of(&retoast(&database, &["t", "--reindex=all", "--dry-run"]), 0);
     for (name, shared) in [
         ("by_id", Some(false)),
         ("by_few", Some(false)),
@@ -220,17 +190,11 @@ fn equal_keys_that_share_entries_make_the_size_unknown() {
 #[test]
 fn an_owner_without_pages_has_what_was_counted() {
     let database = with_pageinspect("counted");
-    let role = format!("keeper_{}", database.name());
-    database.psql(&format!("CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA public TO {role}"));
+    let role = database.create_owner("keeper");
     database.psql(&format!("SET ROLE {role}; {}", BLOATED.replace("VACUUM t;", "")));
     database.psql("VACUUM t");
-    let by_owner = |more: &[&str]| {
-        let url = database.url().replace("&user=postgres", "");
-        let mut command = toastctl();
-        command.args(["retoast", "t", "-d", &url, "-U", &role, "--format", "json"]);
-        run(command.args(more))
-    };
-    let report = table(&by_owner(&["--reindex"]), 0);
+    let by_owner = |more: &[&str]| retoast_as(&database, &role, &[&["t"], more].concat());
+    let report = table_of(&by_owner(&["--reindex"]), 0);
     for name in ["t_pkey", "t_k_key"] {
         let now = index(&report, name);
         assert_eq!(now["ended"], "rebuilt", "{now}");
@@ -241,16 +205,13 @@ fn an_owner_without_pages_has_what_was_counted() {
     assert_eq!(toast["ended"], "refused", "{toast}");
     assert!(toast["reason"].as_str().unwrap().contains("pg_read_all_data"), "{toast}");
     database.psql(&format!("GRANT pg_read_all_data TO {role}"));
-    let report = table(&by_owner(&["--reindex"]), 0);
+    let report = table_of(&by_owner(&["--reindex"]), 0);
     let toast = index(&report, "pg_toast.");
     as_foretold(bytes(toast, "expected"), bytes(toast, "after"), "TOAST index");
-    let other = format!("other_{}", database.name());
-    database.psql(&format!("CREATE ROLE {other} LOGIN; GRANT ALL ON t TO {other}"));
-    let url = database.url().replace("&user=postgres", "");
-    let mut command = toastctl();
-    let refusal = run(command.args(["retoast", "t", "-d", &url, "-U", &other, "--reindex"]));
+    let other = database.create_role("other");
+    database.psql(&format!("GRANT ALL ON t TO {other}"));
+    let refusal = retoast_as(&database, &other, &["t", "--reindex"]);
     refused(&refusal, 1, "this user is not its owner");
-    database.psql(&format!("DROP OWNED BY {role}, {other}; DROP ROLE {role}, {other}"));
 }
 
 #[test]
@@ -334,9 +295,9 @@ fn an_exclusion_constraint_is_refused_with_the_reason_and_partitions_are_done_on
 #[test]
 fn functions_in_indexes_run_as_the_owner_and_what_the_copy_takes_is_bounded() {
     let database = with_pageinspect("as_owner");
-    let role = format!("keeper_{}", database.name());
+    let role = database.create_owner("keeper");
     database.psql(&format!(
-        "CREATE ROLE {role}; GRANT ALL ON SCHEMA public TO {role}; SET ROLE {role};
+        "SET ROLE {role};
          CREATE FUNCTION own(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
             $$BEGIN IF current_user <> '{role}' THEN RAISE 'run by %', current_user; END IF; RETURN i; END$$;
          CREATE TABLE t (id int, x int GENERATED ALWAYS AS IDENTITY);
@@ -345,10 +306,8 @@ fn functions_in_indexes_run_as_the_owner_and_what_the_copy_takes_is_bounded() {
     ));
     // a busy machine counts dead rows some time after the session has ended
     let dead = "SELECT pg_stat_get_dead_tuples('t'::regclass)";
-    while database.psql(dead) == "0" {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let report = table(&retoast(&database, &["t", "--reindex", "--disk-limit", "1000"]), 1);
+    database.until(dead, |answer| answer != "0");
+    let report = table_of(&retoast(&database, &["t", "--reindex", "--disk-limit", "1000"]), 1);
     let told = index(&report, "by_own");
     assert_eq!(told["ended"], "left", "{told}");
     assert!(told["reason"].as_str().unwrap().contains("--disk-limit is 1000"), "{told}");
@@ -356,7 +315,6 @@ fn functions_in_indexes_run_as_the_owner_and_what_the_copy_takes_is_bounded() {
     let told = index(&report, "by_own");
     assert_eq!(told["ended"], "rebuilt", "{report}");
     as_foretold(bytes(told, "expected"), bytes(told, "after"), "by_own");
-    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }
 
 #[test]
@@ -374,7 +332,7 @@ fn a_toast_index_is_never_rebuilt_concurrently() {
     // nobody is kept waiting while it waits for who has written values
     let writer = Holder::of(&database, "INSERT INTO t SELECT 200000, 1, 'x', noise(1, 66), 1");
     let run = retoast(&database, &["t", "--reindex=all", "--max-wait", "1s"]);
-    let report = table(&run, 1);
+    let report = table_of(&run, 1);
     let of_toast = index(&report, "pg_toast");
     assert_eq!(of_toast["ended"], "left", "{report}");
     let command = of_toast["command"].as_str().unwrap();

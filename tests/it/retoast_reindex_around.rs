@@ -7,12 +7,10 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
-use crate::command::{Run, Signal, signal};
-use crate::retoast::{contents, done, retoast, spawn, with_pageinspect};
-use crate::retoast_around::valid;
-use crate::retoast_compact::kills;
-use crate::retoast_reindex::{BLOATED, INVALID, index, table};
-use crate::server::{self, Database, Options, Server};
+use crate::support::command::{Run, Signal, signal};
+use crate::support::retoast::{contents, done, index, kills, retoast, spawn, table_of, valid};
+use crate::support::server::{self, Database, Options, Server, with_pageinspect};
+use crate::support::tables::{BLOATED, INVALID};
 
 /// A small table with an index that takes some seconds to build.
 const SLOW: &str = "
@@ -27,14 +25,6 @@ const WAITING: &str = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING
     WHERE NOT granted AND datname = current_database()";
 const BUILDING: &str = "SELECT count(*) FROM pg_stat_progress_create_index
     WHERE datname = current_database() AND phase LIKE 'building%'";
-
-fn until(database: &Database<'_>, sql: &str, wanted: impl Fn(&str) -> bool) {
-    let began = Instant::now();
-    while !wanted(&database.psql(sql)) {
-        assert!(began.elapsed() < Duration::from_secs(60), "{sql}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 fn session(database: &Database<'_>, sql: &str) -> std::process::Child {
     let mut psql = database.psql_command();
@@ -53,8 +43,8 @@ fn a_lock_of_others_is_told_and_nothing_stays_in_the_queue() {
         );
         let asleep = "FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%'
             AND wait_event = 'PgSleep' AND datname = current_database()";
-        until(&database, &format!("SELECT count(*) {asleep}"), |n| n == "1");
-        let report = table(&retoast(&database, &["t", "--reindex", "--max-wait", "1s"]), 1);
+        database.until(&format!("SELECT count(*) {asleep}"), |n| n == "1");
+        let report = table_of(&retoast(&database, &["t", "--reindex", "--max-wait", "1s"]), 1);
         assert_eq!(report["outcome"], "incomplete", "{report}");
         let pkey = index(&report, "t_pkey");
         assert_eq!(pkey["ended"], "left", "{pkey}");
@@ -102,7 +92,7 @@ fn a_rebuild_that_keeps_others_waiting_lets_them_pass() {
     let database = with_pageinspect("passes");
     database.psql(SLOW);
     let child = spawn(&database, &["t", "--reindex=all"]);
-    until(&database, BUILDING, |n| n == "1");
+    database.until(BUILDING, |n| n == "1");
     let began = Instant::now();
     database.psql("ALTER TABLE t SET (autovacuum_enabled = off)");
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
@@ -126,7 +116,7 @@ fn a_transaction_that_begins_meanwhile_is_waited_for_so_long_and_what_is_left_go
     let arguments =
         ["t", "--reindex=all", "--max-wait", "1s", "--checkpoint", file.to_str().unwrap()];
     let child = spawn(&database, &arguments);
-    until(&database, BUILDING, |n| n == "1");
+    database.until(BUILDING, |n| n == "1");
     let mut writer =
         session(&database, "BEGIN; UPDATE t SET n = n WHERE id = 1; SELECT pg_sleep(601)");
     let output = child.wait_with_output().unwrap();
@@ -135,7 +125,7 @@ fn a_transaction_that_begins_meanwhile_is_waited_for_so_long_and_what_is_left_go
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
     };
-    let report = table(&run, 1);
+    let report = table_of(&run, 1);
     let slowly = index(&report, "slowly");
     assert_eq!(slowly["ended"], "left", "{slowly}");
     assert_eq!(slowly["command"], "DROP INDEX CONCURRENTLY public.slowly_ccnew", "{slowly}");
@@ -148,9 +138,9 @@ fn a_transaction_that_begins_meanwhile_is_waited_for_so_long_and_what_is_left_go
     );
     writer.wait().unwrap();
     // without the file nobody knows whose it is
-    let report = table(&retoast(&database, &["t", "--reindex"]), 1);
+    let report = table_of(&retoast(&database, &["t", "--reindex"]), 1);
     assert_eq!(index(&report, "slowly_ccnew")["ended"], "invalid", "{report}");
-    let report = table(&retoast(&database, &arguments), 0);
+    let report = table_of(&retoast(&database, &arguments), 0);
     assert_eq!(index(&report, "slowly_ccnew")["ended"], "dropped", "{report}");
     assert_eq!(database.psql(INVALID), "0");
     assert!(!file.exists());
@@ -170,7 +160,7 @@ fn beside_short_builds_of_others_no_invalid_index_stays() {
         "CREATE INDEX CONCURRENTLY other ON t (brief(n));\nDROP INDEX CONCURRENTLY other;\n";
     std::fs::write(file.path(), builds.repeat(2000)).unwrap();
     let child = spawn(&database, &["t", "--reindex=all"]);
-    until(&database, BUILDING, |n| n == "1");
+    database.until(BUILDING, |n| n == "1");
     let mut psql = database.psql_command();
     psql.args(["-q", "-v", "ON_ERROR_STOP=1", "-f"]).arg(file.path());
     let mut other = psql.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -196,8 +186,8 @@ fn what_others_rebuild_or_have_left_behind_is_told_and_stays() {
     let file = directory.path().join("checkpoint");
     let arguments = ["t", "--reindex", "--max-wait", "1s", "--checkpoint", file.to_str().unwrap()];
     let other = session(&database, "REINDEX INDEX CONCURRENTLY slowly");
-    until(&database, BUILDING, |n| n == "1");
-    let report = table(&retoast(&database, &arguments), 1);
+    database.until(BUILDING, |n| n == "1");
+    let report = table_of(&retoast(&database, &arguments), 1);
     let told = index(&report, "slowly_ccnew");
     assert!(told["reason"].as_str().unwrap().contains("may be building it"), "{told}");
     assert_eq!((&told["ended"], &told["command"]), (&"invalid".into(), &Value::Null));
@@ -214,7 +204,7 @@ fn what_others_rebuild_or_have_left_behind_is_told_and_stays() {
     interrupted.stderr(Stdio::null()).stdout(Stdio::null()).status().unwrap();
     assert_eq!(database.psql(INVALID), "1");
     for arguments in [&arguments[..], &["t", "--reindex"]] {
-        let report = table(&retoast(&database, arguments), 1);
+        let report = table_of(&retoast(&database, arguments), 1);
         let told = index(&report, "slowly_ccnew");
         assert_eq!(told["ended"], "invalid", "{told}");
         assert_eq!(told["command"], "DROP INDEX CONCURRENTLY public.slowly_ccnew");
@@ -229,7 +219,7 @@ fn interrupted_it_drops_what_it_has_begun() {
     let database = with_pageinspect("interrupted");
     database.psql(SLOW);
     let child = spawn(&database, &["t", "--reindex=all"]);
-    until(&database, BUILDING, |n| n == "1");
+    database.until(BUILDING, |n| n == "1");
     signal(&child, Signal::INT);
     let began = Instant::now();
     let output = child.wait_with_output().unwrap();
@@ -262,7 +252,7 @@ fn killed_in_every_way_nothing_is_left_behind_after_the_next_run() {
     let mut left = Vec::new();
     for way in 0..kills() {
         let mut child = spawn(&database, &arguments);
-        until(&database, BUILDING, |n| n == "1");
+        database.until(BUILDING, |n| n == "1");
         std::thread::sleep(Duration::from_millis(random.random_range(0..2500)));
         match way % 3 {
             0 => {
@@ -300,7 +290,7 @@ fn left_of_the_toast_index(server: &Server) {
     );
     let asleep = "FROM pg_stat_activity WHERE query LIKE '%pg_sleep(602)%'
         AND wait_event = 'PgSleep' AND datname = current_database()";
-    until(&database, &format!("SELECT count(*) {asleep}"), |n| n == "1");
+    database.until(&format!("SELECT count(*) {asleep}"), |n| n == "1");
     let mut interrupted = database.psql_command();
     let reindex = format!("REINDEX INDEX CONCURRENTLY pg_toast.{toast}_index");
     interrupted.args(["-c", "SET statement_timeout = '500ms'", "-c", &reindex]);
@@ -309,7 +299,7 @@ fn left_of_the_toast_index(server: &Server) {
     writer.wait().unwrap();
     assert_eq!(database.psql(INVALID), "1");
     let left = format!("{toast}_index_ccnew");
-    let report = table(&retoast(&database, &["t", "--reindex"]), 1);
+    let report = table_of(&retoast(&database, &["t", "--reindex"]), 1);
     assert_eq!(index(&report, &left)["ended"], "invalid", "{report}");
     assert_eq!(index(&report, "t_pkey")["ended"], "rebuilt", "{report}");
     let of_toast = report["indexes"].as_array().unwrap().iter();

@@ -1,16 +1,13 @@
 //! `retoast` next to commands that rewrite the table: VACUUM FULL, CLUSTER, TRUNCATE, ALTER TABLE, REPACK.
 
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::holder::Holder;
-use crate::retoast::{command, contents, done, retoast};
-use crate::retoast_around::valid;
-use crate::retoast_compact::{NOISE, table};
-use crate::retoast_manners::{PATIENCE, Running};
-use crate::server::{self, Database, Options, Server};
+use crate::support::holder::Holder;
+use crate::support::retoast::{Running, command, contents, done, retoast, valid};
+use crate::support::server::{self, Database, Options, Server};
+use crate::support::tables::{NOISE, table};
 
 /// Slow enough that others can do something meanwhile.
 const SLOWLY: [&str; 6] = ["t", "--compact", "--batch-ms", "1", "--nice", "10"];
@@ -27,19 +24,10 @@ fn half_empty(database: &Database<'_>, rows: u32) {
     database.psql("DELETE FROM t WHERE hashint4(id) % 2 = 0; VACUUM t");
 }
 
-#[track_caller]
-fn until(database: &Database<'_>, sql: &str) {
-    let began = Instant::now();
-    while database.psql(sql) != "t" {
-        assert!(began.elapsed() < PATIENCE, "never true: {sql}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// A compaction that has moved its first rows.
 fn under_way(database: &Database<'_>) -> Running {
     let running = Running::start(&mut command(database, &SLOWLY));
-    until(database, "SELECT count(DISTINCT xmin::text) > 3 FROM t");
+    database.until_true("SELECT count(DISTINCT xmin::text) > 3 FROM t");
     running
 }
 
@@ -144,7 +132,7 @@ fn vacuum_full_and_cluster_under_way_are_named_and_waited_for() {
         let rewriter = session(&database, rewrite);
         let works = "SELECT count(*) = 1 FROM pg_stat_progress_cluster WHERE relid = 't'::regclass
             AND phase = 'rebuilding index'";
-        until(&database, works);
+        database.until_true(works);
         let said = format!("{name} of this table is under way (PID ");
         let stopped = retoast(&database, &["t", "--compact", "--max-wait", "300ms"]);
         assert_eq!(stopped.code, Some(4), "{}{}", stopped.stdout, stopped.stderr);
@@ -162,7 +150,8 @@ fn vacuum_full_and_cluster_under_way_are_named_and_waited_for() {
 fn repack<'a>(database: &Database<'a>) -> (Child, Holder) {
     let holder = Holder::of(database, "CREATE TEMP TABLE xid ()");
     let repack = session(database, "REPACK (CONCURRENTLY) t");
-    until(database, "SELECT count(*) = 1 FROM pg_stat_progress_repack WHERE relid = 't'::regclass");
+    database
+        .until_true("SELECT count(*) = 1 FROM pg_stat_progress_repack WHERE relid = 't'::regclass");
     (repack, holder)
 }
 

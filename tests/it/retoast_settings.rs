@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use crate::command::Signal;
-use crate::retoast::{command, contents, done, retoast, spawn, with_pageinspect};
-use crate::retoast_manners::{Running, brake};
-use crate::server::Database;
+use crate::support::command::Signal;
+use crate::support::retoast::{Running, brake, command, contents, done, retoast, spawn};
+use crate::support::server::{Database, with_pageinspect};
 
 /// Storage, compression and comment of the column.
 const SETTINGS: &str = "SELECT attstorage::text || attcompression::text,

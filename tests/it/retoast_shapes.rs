@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::retoast::{contents, done, forms, retoast, with_pageinspect};
-use crate::server::{self, Database, Options, Server};
+use crate::support::retoast::{contents, done, forms, retoast};
+use crate::support::server::{self, Database, Options, Server, with_pageinspect};
 
 /// Types that take a way of their own through the toaster, among them those of extensions.
 const SHAPES: &str = "
@@ -198,7 +198,7 @@ fn types_tables_partitions_and_virtual_columns_on_18() {
         run_twice(&database, "vg", &["-c", "v", "--toaster", toaster, "--source", source]);
     }
     let chosen = retoast(&database, &["vg", "-c", "w", "--toaster", "external"]);
-    crate::retoast::refused(&chosen, 1, "is virtual");
+    crate::support::retoast::refused(&chosen, 1, "is virtual");
 }
 
 #[test]

@@ -2,13 +2,12 @@
 
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::command::{Run, run, toastctl};
-use crate::retoast::{contents, done, retoast, with_pageinspect};
-use crate::server::{Database, Options, Server};
+use crate::support::command::{Run, run, toastctl};
+use crate::support::retoast::{contents, done, retoast};
+use crate::support::server::{Database, Options, Server, with_pageinspect};
 
 /// 300 rows whose values take five chunks, and can be compressed.
 const ROWS: &str = "
@@ -164,9 +163,7 @@ fn after_a_failover_the_file_is_not_believed() {
     let there = standby.database(database.name());
     let end = database.psql("SELECT pg_current_wal_insert_lsn()");
     let caught_up = format!("SELECT pg_last_wal_replay_lsn() >= '{end}'");
-    while there.psql(&caught_up) != "t" {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    there.until(&caught_up, |answer| answer == "t");
     there.psql("SELECT pg_promote()");
     let run = since(&there, &choice, &file);
     assert_eq!(done(&run)["rows_found"], 0);
@@ -207,9 +204,7 @@ fn a_policy_beside_a_writer_ends_and_leaves_to_the_next_run_what_came_meanwhile(
     // no vacuum but one for each scan
     let choice = ["t", "-c", "v", "--policy", "always", "--method", "lz4", "--max-bloat", "1000%"];
     let mut writing = writer(&database);
-    while database.psql("SELECT count(*) > 3010 FROM t") != "t" {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    database.until("SELECT count(*) > 3010 FROM t", |answer| answer == "t");
     for source in ["pageinspect", "functions"] {
         let choice = [&choice[..], &["--source", source]].concat();
         let run = since(&database, &choice, &file);

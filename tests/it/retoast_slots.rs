@@ -4,12 +4,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::command::{run, toastctl};
-use crate::retoast::{command, done, refused, retoast};
-use crate::retoast_around::valid;
-use crate::retoast_manners::{PATIENCE, Running, brake, release};
-use crate::retoast_reindex::{BLOATED, INVALID};
-use crate::server::{self, Database, Options, Server};
+use crate::support::retoast::{
+    LZ4, PATIENCE, Running, brake, command, done, refused, release, retoast, retoast_as, valid,
+};
+use crate::support::server::{self, Database, Options, Server};
+use crate::support::tables::{BLOATED, INVALID};
 
 const MB: u64 = 1 << 20;
 
@@ -21,7 +20,6 @@ const TABLE: &str = "
     VACUUM ANALYZE t;";
 const SLOTS: &str = "SELECT pg_create_physical_replication_slot('idle', true);
     SELECT pg_create_logical_replication_slot('decoded', 'test_decoding')";
-const LZ4: [&str; 5] = ["t", "-c", "v", "--toaster", "lz4"];
 const SAFE: &str = "SELECT min(safe_wal_size) FROM pg_replication_slots";
 const LOST: &str =
     "CHECKPOINT; SELECT count(*) FROM pg_replication_slots WHERE wal_status = 'lost'";
@@ -127,15 +125,12 @@ fn a_wait_for_a_slot_that_takes_too_long_ends_with_code_4_for_ordinary_owners_to
     for major in server::available_majors() {
         let server = with_limit(Options::major(major));
         let database = server.create_database("owner");
-        database.psql("CREATE ROLE keeper LOGIN; GRANT ALL ON SCHEMA public TO keeper");
-        database.psql(&format!("SET ROLE keeper; {TABLE}"));
+        let role = database.create_owner("keeper");
+        database.psql(&format!("SET ROLE {role}; {TABLE}"));
         database.psql(SLOTS);
         write_wal(&database, 8 * MB);
-        let url = database.url().replace("&user=postgres", "");
-        let mut command = toastctl();
-        command.args(["retoast", "-d", &url, "-U", "keeper", "--format", "json"]);
-        command.args(["t", "-c", "v", "--toaster", "external", "--max-wait", "500ms"]);
-        let stopped = run(&mut command);
+        let external = ["t", "-c", "v", "--toaster", "external", "--max-wait", "500ms"];
+        let stopped = retoast_as(&database, &role, &external);
         refused(&stopped, 4, "s (--max-wait): replication slot \"");
         let report: Value = serde_json::from_str(&stopped.stdout).unwrap();
         let notes = report["tables"][0]["notes"].to_string();

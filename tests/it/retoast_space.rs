@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::command::{Run, run};
-use crate::retoast::{done, refused, retoast, with_pageinspect};
-use crate::server::{Database, Options, Server};
+use crate::support::command::{Run, run};
+use crate::support::retoast::{done, refused, retoast};
+use crate::support::server::{Database, Options, Server, with_pageinspect};
 
 fn free(path: &Path) -> u64 {
     let told = run(std::process::Command::new("stat").args(["-f", "-c", "%a %S"]).arg(path)).ok();

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::command::{Run, run, scrub, toastctl};
-use crate::retoast::{contents, refused, retoast, with_pageinspect};
-use crate::retoast_around::valid;
-use crate::server::{Database, Options, Server};
+use crate::support::command::{Run, run, scrub, toastctl};
+use crate::support::retoast::{contents, refused, retoast, valid};
+use crate::support::server::{Database, Options, Server, with_pageinspect};
 
 const LZ4: [&str; 4] = ["-c", "v", "--toaster", "lz4"];
 

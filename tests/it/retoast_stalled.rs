@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::proxy::Proxy;
-use crate::retoast::{command, done};
-use crate::retoast_manners::Running;
-use crate::server::{Database, Options, Server};
+use crate::support::proxy::Proxy;
+use crate::support::retoast::{Running, command, done};
+use crate::support::server::{Database, Options, Server};
 
 const TABLE: &str = "CREATE EXTENSION IF NOT EXISTS pageinspect;
     CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL DEFAULT 0, v text COMPRESSION pglz);
@@ -80,7 +79,7 @@ fn a_stalled_network_holds_no_row_for_long() {
     let server = Server::start(&Options { tcp: true, ..Options::default() });
     let database = limited(&server);
     let proxy = Proxy::start(server.port());
-    let mut through = crate::command::toastctl();
+    let mut through = crate::support::command::toastctl();
     let port = proxy.port.to_string();
     through.args(["retoast", "-h", "127.0.0.1", "-p", &port, "-U", "postgres"]);
     through.args(["-d", &format!("dbname={} sslmode=disable", database.name())]);

@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::retoast::{command, contents, done};
-use crate::retoast_manners::Running;
-use crate::server::{Options, Server};
+use crate::support::retoast::{Running, command, contents, done};
+use crate::support::server::{Options, Server};
 
 #[test]
 fn a_synchronous_standby_that_is_gone_is_not_waited_for() {
@@ -18,9 +17,7 @@ fn a_synchronous_standby_that_is_gone_is_not_waited_for() {
     database.psql("ALTER SYSTEM SET synchronous_standby_names = 'gone'");
     database.psql("SELECT pg_reload_conf()");
     let names = "SELECT current_setting('synchronous_standby_names')";
-    while database.psql(names) != "gone" {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    database.until(names, |answer| answer == "gone");
     let choices: [&[&str]; 2] =
         [&["--toaster", "lz4"], &["--policy", "always", "--new-values", "extended"]];
     for choice in choices {

@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::command::toastctl;
-use crate::proxy::Proxy;
-use crate::server::{Database, Options, Server};
+use crate::support::command::toastctl;
+use crate::support::proxy::Proxy;
+use crate::support::server::{Database, Options, Server};
 
 #[test]
 fn a_vacuum_that_waits_for_a_pinned_page_is_said_and_given_up() {

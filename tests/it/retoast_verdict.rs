@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::command::{Run, run, toastctl};
-use crate::retoast::{done, retoast};
-use crate::server::{self, Database, Options, Server};
+use crate::support::command::{Run, run, toastctl};
+use crate::support::retoast::{done, retoast};
+use crate::support::server::{self, Database, Options, Role, Server};
 
 /// Values out of line, compressed with pglz, about 3 kB each.
 const TABLE: &str = "
@@ -13,9 +13,9 @@ const TABLE: &str = "
     FROM generate_series(1, 600) i; VACUUM ANALYZE t";
 
 /// A role that owns the table and is no superuser.
-fn with_owner(database: &Database<'_>) -> String {
-    let role = format!("owner_of_{}", database.name());
-    database.psql(&format!("CREATE ROLE {role} LOGIN; {TABLE}; ALTER TABLE t OWNER TO {role}"));
+fn with_owner<'a>(database: &'a Database<'a>) -> Role<'a> {
+    let role = database.create_role("owner_of");
+    database.psql(&format!("{TABLE}; ALTER TABLE t OWNER TO {role}"));
     role
 }
 
@@ -41,7 +41,7 @@ fn outcome(run: &Run) -> (Option<i32>, String) {
 }
 
 /// An ordinary owner, on this server.
-fn owner_is_told_what_was_not_verified(database: &Database<'_>) {
+fn owner_is_told_what_was_not_verified<'a>(database: &'a Database<'a>) -> Role<'a> {
     database.psql("CREATE EXTENSION IF NOT EXISTS pageinspect");
     let role = with_owner(database);
     let target = ["--toaster", "pglz", "--target", "8160"];
@@ -75,17 +75,16 @@ fn owner_is_told_what_was_not_verified(database: &Database<'_>) {
     }
     let back = by(database, &role, &["--toaster", "pglz", "--format", "json"]);
     assert_eq!(outcome(&back), (Some(1), "unverified".to_owned()));
+    role
 }
 
 #[test]
 fn an_owner_without_pages_is_told_what_was_not_verified() {
     let database = server::shared().create_database("verdict");
-    owner_is_told_what_was_not_verified(&database);
-    let role = format!("owner_of_{}", database.name());
+    let role = owner_is_told_what_was_not_verified(&database);
     let policy = ["--policy", "chunk-saving", "--method", "pglz", "--format", "json"];
     let expected = if server::shared().major() < 17 { "unverified" } else { "complete" };
     assert_eq!(outcome(&by(&database, &role, &policy)).1, expected);
-    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }
 
 #[test]
@@ -95,8 +94,7 @@ fn on_17_a_policy_sees_places_and_a_target_does_not() {
     }
     let server = Server::start(&Options::major(17));
     let database = server.create_database("verdict");
-    owner_is_told_what_was_not_verified(&database);
-    let role = format!("owner_of_{}", database.name());
+    let role = owner_is_told_what_was_not_verified(&database);
     let policy = ["--policy", "chunk-saving", "--method", "pglz", "--format", "json"];
     let run = by(&database, &role, &policy);
     assert_eq!(outcome(&run), (Some(0), "complete".to_owned()), "{}", run.stderr);

@@ -15,10 +15,11 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
-use crate::command::{Signal, signal};
-use crate::retoast::{command, retoast};
-use crate::server::{Database, Options, Server};
-use crate::soak_application::{SCHEMA, Worker, check_everything};
+use crate::support::command::{Signal, signal};
+use crate::support::library::block_on;
+use crate::support::retoast::{command, retoast};
+use crate::support::server::{Database, Options, Server};
+use crate::support::soak_application::{SCHEMA, Worker, check_everything};
 
 /// For how many seconds, instead of 60.
 const SECONDS: &str = "TOASTCTL_SOAK_SECONDS";
@@ -306,10 +307,6 @@ fn others_are_named(stdout: &str) -> bool {
 
 fn setting<T: FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
 /// Asks until the answer is empty.

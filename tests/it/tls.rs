@@ -1,8 +1,8 @@
 //! TLS by sslmode, certificate and root, beside what psql does with the same.
 
-use crate::command::{run, scrub};
-use crate::connect::{Around, write};
-use crate::server::{self, Options, Server};
+use crate::support::command::{run, scrub};
+use crate::support::library::{Around, write};
+use crate::support::server::{self, Options, Server};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -256,7 +256,7 @@ fn each_mode_comes_in_where_the_server_lets_it() {
 
 #[test]
 fn every_available_major_speaks_tls_and_the_newer_ones_at_once() {
-    for major in crate::server::available_majors() {
+    for major in crate::support::server::available_majors() {
         let server = server_with(Options::major(major), "named", &[]);
         let conninfo = format!(
             "host=127.0.0.1 port={} user=tlsuser dbname=postgres sslmode=verify-full sslrootcert={}",

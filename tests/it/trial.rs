@@ -5,8 +5,8 @@ use toastctl::disk::layout::PageSize;
 use toastctl::disk::{BlockNumber, ItemPointer};
 use toastctl::server::trial::Trial;
 
-use crate::model::connect;
-use crate::server::{self, Options, Server};
+use crate::support::library::connect;
+use crate::support::server::{self, Options, Server};
 
 /// Values of 1 to 400 bytes that compress to almost nothing, to little less, and not at all: among their
 /// datums are those that just stay in the row, and those that just do not.

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use crate::command::{Run, run, toastctl};
-use crate::server::{self, Database};
+use crate::support::command::{Run, run, toastctl};
+use crate::support::server::{self, Database};
 
 const PASSWORD: &str = "open-sesame";
 /// What the rows hold.

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use crate::command::{run, toastctl};
-use crate::retoast::{refused, retoast, with_pageinspect};
-use crate::server;
+use crate::support::command::{run, toastctl};
+use crate::support::retoast::{refused, retoast};
+use crate::support::server;
+use crate::support::server::with_pageinspect;
 
 #[test]
 fn a_misspelt_table_is_answered_with_its_likely_name() {

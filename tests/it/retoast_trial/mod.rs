@@ -16,9 +16,9 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
-use crate::command::{Run, toastctl};
-use crate::proxy::Proxy;
-use crate::server::{Database, Options, Server};
+use crate::support::command::{Run, toastctl};
+use crate::support::proxy::Proxy;
+use crate::support::server::{Database, Options, Server};
 use table::Table;
 use trouble::Trouble;
 

@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use crate::server::Database;
+use crate::support::server::Database;
 
 /// Values short, long, very long, with and without what can be compressed.
 pub(crate) const FUNCTIONS: &str = "

@@ -12,9 +12,9 @@ use rand_chacha::ChaCha8Rng;
 
 use super::table::Table;
 use super::truth::Met;
-use crate::command::{Signal, signal_process};
-use crate::proxy::Proxy;
-use crate::server::Database;
+use crate::support::command::{Signal, signal_process};
+use crate::support::proxy::Proxy;
+use crate::support::server::Database;
 
 pub(crate) enum Trouble {
     None,

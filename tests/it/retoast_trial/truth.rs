@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::table::{Column, Table};
 use super::{Choice, report};
-use crate::command::Run;
-use crate::server::Database;
+use crate::support::command::Run;
+use crate::support::server::Database;
 
 /// What a run has met.
 pub(crate) struct Met {

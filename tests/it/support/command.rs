@@ -69,3 +69,13 @@ pub(crate) fn run(command: &mut Command) -> Run {
         stderr: String::from_utf8(output.stderr).expect("standard error is UTF-8"),
     }
 }
+
+/// Waits for a child whose outputs are pipes.
+pub(crate) fn ended(child: Child) -> Run {
+    let output = child.wait_with_output().unwrap();
+    Run {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}

@@ -2,7 +2,7 @@
 //! its tables' files are those that such a server has written. It is to be read only: no statement
 //! may touch the values, which it does not understand.
 
-use crate::server::{Database, Options, Server};
+use crate::support::server::{Database, Options, Server};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::command::{Run, run, scrub};
-use crate::server::{Database, Server};
+use crate::support::command::{Run, run, scrub};
+use crate::support::server::{Database, Server};
 
 /// Runs `$1` with the settings `$2` until the pipe from the test process closes.
 const KEEPER: &str = r#"
@@ -29,7 +29,7 @@ impl<'a> Pooler<'a> {
     /// Starts one, by a Unix socket beside the server's.
     pub(crate) fn start(server: &'a Server, mode: &str, more: &str) -> Pooler<'a> {
         let dir = server.socket_dir().display();
-        let port = crate::server::free_port();
+        let port = crate::support::server::free_port();
         let settings = format!(
             "[databases]\n* = host={dir} port={} user={}\n[pgbouncer]\nlisten_addr =\n\
              listen_port = {port}\nunix_socket_dir = {dir}\nauth_type = any\npool_mode = {mode}\n\

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::server::Database;
+use crate::support::server::Database;
 
 /// Buffers that EXPLAIN counts for a query, once the session knows the relations.
 pub(crate) fn buffers(database: &Database<'_>, query: &str) -> f64 {

@@ -1,7 +1,7 @@
 //! The test harness itself, on real servers.
 
-use crate::command::{run, toastctl};
-use crate::server::{self, Auth, Options, Server};
+use crate::support::command::{run, toastctl};
+use crate::support::server::{self, Auth, Options, Server};
 use crate::tls;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -95,7 +95,7 @@ fn a_killed_test_process_leaves_no_server_and_no_directory() {
         .args([
             "--exact",
             "--nocapture",
-            "harness::a_killed_test_process_leaves_no_server_and_no_directory",
+            "support::harness::a_killed_test_process_leaves_no_server_and_no_directory",
         ])
         .env(VICTIM, "1")
         .stdout(Stdio::piped())

@@ -1,8 +1,8 @@
 //! Throwaway PostgreSQL servers: made by initdb in a short temporary directory, reached by a Unix socket,
 //! and gone when the test process is gone, however it ends.
 
-use crate::command::{Run, run, scrub};
-use crate::install::{self, Installation};
+use crate::support::command::{Run, run, scrub};
+use crate::support::install::{self, Installation};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -100,6 +100,11 @@ pub(crate) fn shared() -> &'static Server {
     SHARED.get_or_init(|| Server::start(&Options::default()))
 }
 
+/// A new database of the shared server with pageinspect in it.
+pub(crate) fn with_pageinspect(prefix: &str) -> Database<'static> {
+    shared().with_pageinspect(prefix)
+}
+
 /// The major versions there are servers for.
 pub(crate) fn available_majors() -> Vec<u32> {
     install::all().keys().copied().collect()
@@ -110,6 +115,17 @@ pub(crate) fn other_majors() -> Vec<u32> {
     let mut majors = available_majors();
     majors.retain(|major| *major != shared().major());
     majors
+}
+
+/// The shared server, and one of each other major.
+pub(crate) fn each_server(mut test: impl FnMut(&Server, u32)) {
+    for major in available_majors() {
+        if major == shared().major() {
+            test(shared(), major);
+        } else {
+            test(&Server::start(&Options::major(major)), major);
+        }
+    }
 }
 
 /// Whether there is a server of this major version; if not, a test that needs one does not run.
@@ -423,22 +439,38 @@ impl Database<'_> {
         &self.name
     }
 
-    /// Runs statements through psql, each in a transaction of its own unless they say otherwise, and
-    /// returns what they print: unaligned, `|` between columns, no header, no last line end.
-    ///
-    /// # Panics
+    /// Asks until the answer is as wanted, at most for a minute.
+    #[track_caller]
+    pub(crate) fn until(&self, sql: &str, wanted: impl Fn(&str) -> bool) {
+        let began = Instant::now();
+        loop {
+            let answer = self.psql(sql);
+            if wanted(&answer) {
+                return;
+            }
+            assert!(began.elapsed().as_secs() < 60, "{sql}: still {answer}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Asks until the answer is true.
+    #[track_caller]
+    pub(crate) fn until_true(&self, sql: &str) {
+        self.until(sql, |answer| answer == "t");
+    }
+
     /// Waits until the sessions of commands that have ended are gone: a moment longer they keep dead rows from
     /// being removed, and what they have counted from being seen.
     pub(crate) fn rests(&self) {
         const OTHERS: &str = "SELECT count(*) FROM pg_stat_activity
             WHERE datname = current_database() AND pid <> pg_backend_pid()";
-        let began = std::time::Instant::now();
-        while self.psql(OTHERS) != "0" {
-            assert!(began.elapsed().as_secs() < 60, "somebody else stays in {}", self.name);
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        self.until(OTHERS, |others| others == "0");
     }
 
+    /// Runs statements through psql, each in a transaction of its own unless they say otherwise, and
+    /// returns what they print: unaligned, `|` between columns, no header, no last line end.
+    ///
+    /// # Panics
     /// With psql's message when a statement fails.
     #[track_caller]
     pub(crate) fn psql(&self, sql: &str) -> String {
@@ -494,14 +526,69 @@ impl Database<'_> {
 
     /// A connection URI for the superuser, without a password.
     pub(crate) fn url(&self) -> String {
+        self.url_of(self.server.superuser())
+    }
+
+    /// A connection URI for this user.
+    pub(crate) fn url_of(&self, user: &str) -> String {
         let server = self.server;
         format!(
-            "postgresql:///{}?host={}&port={}&user={}",
+            "postgresql:///{}?host={}&port={}&user={user}",
             self.name,
             server.socket_dir().display(),
             server.port,
-            server.superuser()
         )
+    }
+}
+
+/// A role of a test's own that may log in; dropped with what it owns, unless the test fails.
+#[derive(Debug)]
+pub(crate) struct Role<'a> {
+    database: &'a Database<'a>,
+    name: String,
+}
+
+impl<'a> Database<'a> {
+    /// Makes a role whose name begins with `prefix`.
+    pub(crate) fn create_role(&'a self, prefix: &str) -> Role<'a> {
+        let name = format!("{prefix}_{}", self.name);
+        self.psql(&format!("CREATE ROLE {name} LOGIN"));
+        Role { database: self, name }
+    }
+
+    /// As [`Database::create_role`]: a role that may make tables in the schema `public`.
+    pub(crate) fn create_owner(&'a self, prefix: &str) -> Role<'a> {
+        let role = self.create_role(prefix);
+        self.psql(&format!("GRANT ALL ON SCHEMA public TO {role}"));
+        role
+    }
+}
+
+impl std::ops::Deref for Role<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.name
+    }
+}
+
+impl std::fmt::Display for Role<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Drop for Role<'_> {
+    fn drop(&mut self) {
+        let sql = format!("DROP OWNED BY {self} CASCADE; DROP ROLE {self}");
+        // temporary tables of sessions that end just now belong to it too
+        for _ in 0..200 {
+            if std::thread::panicking() || self.database.try_psql(&sql).code == Some(0) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("role {self} cannot be dropped: {}", self.database.try_psql(&sql).stderr);
     }
 }
 
@@ -569,4 +656,9 @@ fn watchdog(dir: &Path) -> (Child, ChildStdin) {
 pub(crate) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port can be bound");
     listener.local_addr().expect("a bound port has an address").port()
+}
+
+/// A number that a query answers.
+pub(crate) fn number(answer: &str) -> u64 {
+    answer.parse().unwrap_or_else(|_| panic!("no number: {answer}"))
 }

@@ -1,6 +1,6 @@
 //! Tuples and chunks read from the files of a running server's table, as they stand on disk.
 
-use crate::server::Database;
+use crate::support::server::Database;
 use std::path::{Path, PathBuf};
 use toastctl::disk::desc::TupleDesc;
 use toastctl::disk::layout::PageSize;

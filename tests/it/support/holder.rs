@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Stdio};
 
-use crate::server::Database;
+use crate::support::server::Database;
 
 /// A session that keeps a transaction open until it is dropped.
 pub(crate) struct Holder {

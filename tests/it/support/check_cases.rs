@@ -1,7 +1,7 @@
 //! Damage for `inspect --check`: a table, one changed field for each case, and what must be found.
 
-use crate::server::{self, Database, Server};
-use crate::table_files::PAGE;
+use crate::support::server::{self, Database, Server};
+use crate::support::table_files::PAGE;
 use toastctl::disk::desc::TupleDesc;
 use toastctl::disk::page::{LinePointerState, Page, PageState};
 use toastctl::disk::tuple::HeapTuple;
