@@ -6,7 +6,7 @@ use super::estimate::{Figure, Figures};
 use super::result::{CompactionReport, FileCompaction, Files, IndexCompaction};
 use crate::disk::layout::PageSize;
 use crate::fill::lengths::Growth;
-use crate::fill::look::{FileFacts, FileLook};
+use crate::fill::look::{FileFill, FileLook};
 use crate::fill::moves::{Expected, RelatedFiles};
 use crate::fill::survey::{Kind, Survey};
 use crate::heap::problem::Problems;
@@ -57,7 +57,7 @@ impl Advisor {
         &self,
         relation: &Relation,
         problems: &mut Problems,
-    ) -> Result<Vec<(&'static str, FileFacts)>, LiveError> {
+    ) -> Result<Vec<(&'static str, FileFill)>, LiveError> {
         let snapshot = snapshot::begin(&self.connection).await?.snapshot;
         let target = relation.tuple_target(self.server.page_size);
         let heap = File {
@@ -93,7 +93,7 @@ impl Advisor {
         snapshot: &Snapshot,
         file: &File,
         problems: &mut Problems,
-    ) -> Result<Option<FileFacts>, LiveError> {
+    ) -> Result<Option<FileFill>, LiveError> {
         let page = self.server.page_size;
         let name = file.quoted.clone();
         let mut reader = self.server.page_reader(&self.connection, name, snapshot).await?;
@@ -121,7 +121,7 @@ impl Advisor {
             }
         }
         Ok(match look {
-            Look::All(survey) => FileFacts::of_all(*survey, page, MIN_GAIN, &file.beside),
+            Look::All(survey) => FileFill::of_all(*survey, page, MIN_GAIN, &file.beside),
             Look::Some(look) => {
                 (look.read() > 0).then(|| look.facts(u64::from(total), Some(&file.beside)))
             }
@@ -155,7 +155,7 @@ fn spared<T>(answer: Result<T, LiveError>) -> Option<T> {
 fn found(
     relation: &Relation,
     page: PageSize,
-    looked: &[(&'static str, FileFacts)],
+    looked: &[(&'static str, FileFill)],
     indexes: &[IndexFill],
     estimated: Option<&CompactionReport>,
 ) -> Option<CompactionReport> {
@@ -188,7 +188,7 @@ fn found(
 }
 
 /// What one file gives back, if a round of compaction does.
-fn file(name: &'static str, facts: &FileFacts, page: PageSize) -> Option<FileCompaction> {
+fn file(name: &'static str, facts: &FileFill, page: PageSize) -> Option<FileCompaction> {
     let expected = facts.compaction?;
     let blocks = u32::try_from(facts.drawn.total).unwrap_or(u32::MAX);
     let spare = (facts.spare_vacuumed.low / page.bytes() as f64) as u32;

@@ -18,7 +18,9 @@ use crate::model::pages::Filler;
 /// How far page filling may be off.
 const ALLOWANCE: f64 = 0.005;
 
-/// A figure of a candidate; JSON has it as a whole number.
+/// A figure with its 95 % confidence interval and its change from today.
+//
+// In JSON a whole number, unless it is asked for otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 #[serde(into = "Changed<u64>")]
@@ -48,7 +50,7 @@ impl From<Figure> for Changed<u64> {
 impl Figure {
     /// In JSON with three digits.
     pub(super) fn three_digits<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let round = |number: f64| (number * 1e3).round() / 1e3;
+        let round = |number: f64| (number * 1e3).round() / 1e3 + 0.0;
         let Interval { estimate, low, high } = self.value;
         let value = Interval { estimate: round(estimate), low: round(low), high: round(high) };
         Changed { value, change: self.change }.serialize(serializer)
@@ -203,8 +205,7 @@ pub fn figures(tally: &Tally, scope: &Scope, prices: &Prices) -> Vec<Figures> {
                 return before.iter().any(|&b| b > 0.0).then_some(Interval::default());
             }
             let ratio = ratio(&after, &before, part, scope.complete)?.widened(ALLOWANCE, 0.0);
-            let Interval { estimate, low, high } = ratio.at_least_zero();
-            Some(Interval { estimate: estimate - 1.0, low: low - 1.0, high: high - 1.0 })
+            Some(ratio.at_least_zero().plus(Interval::exact(-1.0)))
         };
         let bytes = |formula: Formula, point: f64| {
             let value = per_block(formula);

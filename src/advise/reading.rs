@@ -317,12 +317,9 @@ impl Reading<'_> {
                 }
             }
         }
-        let mut wanted = wanted.as_slice();
-        while !wanted.is_empty() {
-            let size =
-                |(_, _, pointer): &(usize, usize, ToastPointer)| u64::from(pointer.stored_size());
-            let (now, later) = chunks::together(wanted, chunks::BYTES, size);
-            wanted = later;
+        let size =
+            |(_, _, pointer): &(usize, usize, ToastPointer)| u64::from(pointer.stored_size());
+        for now in chunks::in_parts(&wanted, chunks::BYTES, size) {
             let pointers: Vec<_> = now
                 .iter()
                 .map(|(_, _, pointer)| *pointer)
@@ -494,10 +491,7 @@ impl Reading<'_> {
         };
         let rows: Vec<(&SampledRow<'_>, u64)> =
             pages.iter().flatten().filter_map(|row| Some((row, raw(row)?))).collect();
-        let mut rows = rows.as_slice();
-        while !rows.is_empty() {
-            let (now, later) = chunks::together(rows, TEXT_BYTES, |&(_, raw)| raw);
-            rows = later;
+        for now in chunks::in_parts(&rows, TEXT_BYTES, |&(_, raw)| raw) {
             let of: HashMap<ItemPointer, &SampledRow<'_>> =
                 now.iter().map(|&(row, _)| (row.ctid, row)).collect();
             let items: Vec<ItemPointer> = now.iter().map(|(row, _)| row.ctid).collect();
@@ -547,12 +541,7 @@ impl Reading<'_> {
     fn note(&mut self, ctid: ItemPointer, column: usize, done: Result<(), String>) {
         if let Err(message) = done {
             let attribute = self.relation.desc.attributes.get(column);
-            let place = Place {
-                block: Some(ctid.block),
-                item: Some(ctid.item),
-                column: Some(attribute.map_or_else(String::new, |a| a.name.clone())),
-                ..Place::of(self.relation.display_name())
-            };
+            let place = Place::of_value(self.relation.display_name(), ctid, attribute);
             self.problems.add(Problem { place, message });
         }
     }

@@ -183,6 +183,7 @@ impl From<&Settings> for SettingsReport {
     }
 }
 
+/// What a column takes and costs with some settings.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct CandidateReport {

@@ -9,7 +9,7 @@ use crate::disk::BlockNumber;
 use crate::disk::layout::PageSize;
 use crate::disk::tuple::HeapTuple;
 use crate::heap::scan::{Judge, Visitor, judged};
-use crate::model::estimate::Drawn;
+use crate::model::estimate::BlocksRead;
 use crate::model::estimate::Tally;
 use crate::model::interval::Interval;
 use crate::model::pages::CHUNK_OVERHEAD;
@@ -17,10 +17,10 @@ use crate::model::visibility::Visibility;
 
 /// What is known of a file once a sample of its blocks was read.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct FileFacts {
+pub(crate) struct FileFill {
     /// Bytes of the file.
     pub(crate) bytes: u64,
-    pub(crate) drawn: Drawn,
+    pub(crate) drawn: BlocksRead,
     /// Tuples that no statement of this moment gives.
     pub(crate) dead: Interval,
     /// Bytes of them.
@@ -35,7 +35,7 @@ pub(crate) struct FileFacts {
     pub(crate) compaction: Option<Expected>,
 }
 
-impl FileFacts {
+impl FileFill {
     /// Of a file of which all blocks were read; `None` if they were not. `worth`: the part of it from which on what is to
     /// spare is looked at closely.
     pub(crate) fn of_all(
@@ -43,7 +43,7 @@ impl FileFacts {
         page: PageSize,
         worth: f64,
         beside: &RelatedFiles,
-    ) -> Option<FileFacts> {
+    ) -> Option<FileFill> {
         let (blocks, read) = survey.blocks();
         if read < blocks {
             return None;
@@ -65,9 +65,9 @@ impl FileFacts {
             };
             (exact(spare), exact(expected.gives_back), Some(expected))
         };
-        Some(FileFacts {
+        Some(FileFill {
             bytes,
-            drawn: Drawn { read: u64::from(read), total: u64::from(blocks) },
+            drawn: BlocksRead { read: u64::from(read), total: u64::from(blocks) },
             dead: exact(counted.dead),
             dead_bytes: exact(counted.dead_bytes),
             tuples: exact(counted.tuples),
@@ -195,7 +195,7 @@ impl Held {
     }
 
     /// Blocks to spare where the sample ends at this block: its own for all.
-    fn spare(&self, end: u32, drawn: Drawn) -> Interval {
+    fn spare(&self, end: u32, drawn: BlocksRead) -> Interval {
         let total = drawn.total as f64;
         if self.block() == 0 {
             // nothing is known
@@ -214,7 +214,7 @@ impl Held {
     }
 
     /// What stands behind an end of the sample's blocks, for all.
-    fn behind(&self, end: u32, room: &Room, page: PageSize, drawn: Drawn) -> Moved {
+    fn behind(&self, end: u32, room: &Room, page: PageSize, drawn: BlocksRead) -> Moved {
         let from = end as usize;
         let tuples: u64 =
             self.tuples.get(from..).unwrap_or_default().iter().map(|&n| u64::from(n)).sum();
@@ -335,8 +335,8 @@ impl FileLook {
     }
 
     /// Of a file of so many blocks. `beside`: the files beside it, where they are known.
-    pub(crate) fn facts(&self, total: u64, beside: Option<&RelatedFiles>) -> FileFacts {
-        let drawn = Drawn { read: self.read(), total };
+    pub(crate) fn facts(&self, total: u64, beside: Option<&RelatedFiles>) -> FileFill {
+        let drawn = BlocksRead { read: self.read(), total };
         let page = self.page.bytes() as u64;
         let room = self.kept.room(self.page, self.fillfactor);
         let end = room.layout().end;
@@ -355,7 +355,7 @@ impl FileLook {
                 estimated: !drawn.is_all(),
             }
         });
-        FileFacts {
+        FileFill {
             bytes: total.saturating_mul(page),
             drawn,
             dead,

@@ -5,7 +5,7 @@ use super::look::{Counted, RowFacts};
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
-use crate::fill::look::FileFacts;
+use crate::fill::look::FileFill;
 use crate::judge::command::TableName;
 use crate::model::interval::Interval;
 use crate::usage::hot::UsedKeys;
@@ -29,8 +29,8 @@ pub(crate) struct Facts {
     pub(crate) columns: Vec<ColumnFacts>,
     /// What a look at rows has shown, where pages can be read.
     pub(crate) look: Option<RowFacts>,
-    pub(crate) heap: Option<FileFacts>,
-    pub(crate) toast: Option<FileFacts>,
+    pub(crate) heap: Option<FileFill>,
+    pub(crate) toast: Option<FileFill>,
     /// Indexes of both that are much larger than fresh ones.
     pub(crate) bloated: Vec<BloatedIndex>,
     /// Whether VACUUM cuts off empty ends of files there.

@@ -10,12 +10,12 @@ use crate::disk::pointer::ToastPointer;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::walk::Walk;
 use crate::fill::lengths::Growth;
-use crate::fill::look::{FileFacts, FileLook};
+use crate::fill::look::{FileFill, FileLook};
 use crate::fill::moves::RelatedFiles;
 use crate::fill::survey::Kind;
 use crate::heap::scan::{Judge, Visitor};
 use crate::judge::stock::{Verdict, by_model};
-use crate::model::estimate::Drawn;
+use crate::model::estimate::BlocksRead;
 use crate::model::estimate::Tally;
 use crate::model::interval::Interval;
 use crate::model::policy::MethodChoice;
@@ -187,8 +187,8 @@ impl<'a> HeapLook<'a> {
     }
 
     /// Of a table of so many blocks. `beside`: the files beside it, where they are known.
-    pub(crate) fn facts(&self, total: u64, beside: Option<&RelatedFiles>) -> (RowFacts, FileFacts) {
-        let drawn = Drawn { read: self.file.read(), total };
+    pub(crate) fn facts(&self, total: u64, beside: Option<&RelatedFiles>) -> (RowFacts, FileFill) {
+        let drawn = BlocksRead { read: self.file.read(), total };
         let of = |counts: &Counts| Counted(counts.0.map(|tally| tally.total(drawn)));
         let rows = RowFacts {
             rows: self.rows.rows.total(drawn),

@@ -4,7 +4,7 @@ use super::content::is_short;
 use crate::disk::desc::Storage;
 use crate::disk::pointer::TOAST_POINTER_SIZE;
 use crate::judge::stock::{already, forced, kept, small};
-use crate::model::estimate::Drawn;
+use crate::model::estimate::BlocksRead;
 use crate::model::estimate::Tally;
 use crate::model::interval::Interval;
 use crate::model::policy::VARLENA_HEADER_SIZE;
@@ -157,7 +157,7 @@ impl Targets {
         }
     }
 
-    pub(super) fn facts(&self, drawn: Drawn) -> Vec<TargetFacts> {
+    pub(super) fn facts(&self, drawn: BlocksRead) -> Vec<TargetFacts> {
         let one = |other: &Other| TargetFacts {
             bytes: other.table.target.bytes(),
             fills_pages: other.table.target.bytes() == other.table.page.max_bytes_per_tuple(1),

@@ -183,7 +183,7 @@ impl BlockSums {
 mod tests {
     use super::*;
     use crate::disk::Oid;
-    use crate::model::estimate::Drawn;
+    use crate::model::estimate::BlocksRead;
     use crate::model::interval::Interval;
     use crate::model::stored::{CustomStored, StoredValue};
     use crate::model::toaster::catalog::Handler;
@@ -206,7 +206,7 @@ mod tests {
         }
         let mut blocks = BlockSums::new(1);
         blocks.block(&stats);
-        let all = Drawn { read: 1, total: 1 };
+        let all = BlocksRead { read: 1, total: 1 };
         assert_eq!(blocks.out_of_line.total(all), Some(Interval::exact(3.0)));
     }
 }

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use crate::disk::BlockNumber;
+use crate::disk::desc::Attribute;
+use crate::disk::{BlockNumber, ItemPointer};
 
 /// Where in a relation a problem is; what is `None` does not apply or is not known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,6 +26,20 @@ impl Place {
     /// A relation, file or input as a whole.
     pub fn of(source: impl Into<String>) -> Place {
         Place { source: source.into(), ..Place::default() }
+    }
+
+    /// A value of the row at an address, whose item may not be known.
+    pub(crate) fn of_value(
+        source: impl Into<String>,
+        ctid: ItemPointer,
+        column: Option<&Attribute>,
+    ) -> Place {
+        Place {
+            block: Some(ctid.block),
+            item: Some(ctid.item).filter(|&item| item > 0),
+            column: column.map(|column| column.name.clone()),
+            ..Place::of(source)
+        }
     }
 }
 

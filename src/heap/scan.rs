@@ -246,11 +246,7 @@ impl Relation {
     }
 
     fn value_place(&self, ctid: ItemPointer, column: Option<&Attribute>) -> Place {
-        Place {
-            item: Some(ctid.item).filter(|&item| item > 0),
-            column: column.map(|column| column.name.clone()),
-            ..self.place(ctid.block)
-        }
+        Place::of_value(&*self.source, ctid, column)
     }
 }
 

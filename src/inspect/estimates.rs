@@ -10,13 +10,13 @@ use super::result::{
 use crate::disk::desc::TupleDesc;
 use crate::heap::blocks::{BlockSums, ColumnBlocks, Known, ValueBlocks};
 use crate::heap::stats::{ColumnStats, RelationStats, Sizes};
-use crate::model::estimate::{Drawn, PowerSums};
+use crate::model::estimate::{BlocksRead, PowerSums};
 use crate::model::interval::Interval;
 use crate::model::stored::Form;
 
 /// How sums become estimates of one relation.
 struct Estimator {
-    drawn: Drawn,
+    drawn: BlocksRead,
     /// Tuples that a block may hold, as those read do.
     tuples_per_block: f64,
     page_size: f64,
@@ -125,7 +125,7 @@ pub fn fill(
         .as_ref()
         .map_or(0, |toast| toast.bytes.unwrap_or(0).saturating_add(toast.index_bytes.unwrap_or(0)));
     let estimator = Estimator {
-        drawn: Drawn { read: blocks.blocks, total: sample.blocks },
+        drawn: BlocksRead { read: blocks.blocks, total: sample.blocks },
         tuples_per_block: tuples as f64 / blocks.blocks.max(1) as f64,
         page_size: report.page_size as f64,
         relation_bytes: report

@@ -11,7 +11,7 @@ use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::{Attribute, Length, TupleDesc};
 use crate::disk::layout::PageSize;
 use crate::disk::tuple::HeapTuple;
-use crate::fill::look::FileFacts;
+use crate::fill::look::FileFill;
 use crate::findings::facts::{ColumnFacts, Contents, Facts};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::look::{Count, HeapLook, RowFacts};
@@ -85,7 +85,7 @@ impl<'a> HeapPages<'a> {
     pub(super) fn findings(
         &self,
         total: u64,
-        toast: Option<FileFacts>,
+        toast: Option<FileFill>,
         report: &RelationReport,
     ) -> Option<Findings> {
         if self.read == 0 {

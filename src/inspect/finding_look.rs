@@ -11,7 +11,7 @@ use crate::codec::Method;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::{Attribute, Storage};
 use crate::disk::pointer::ToastPointer;
-use crate::fill::look::{FileFacts, FileLook, SPARE};
+use crate::fill::look::{FileFill, FileLook, SPARE};
 use crate::fill::moves::RelatedFiles;
 use crate::fill::survey::{Kind, Survey};
 use crate::findings::facts::Contents;
@@ -32,8 +32,8 @@ use crate::server::snapshot::Moment;
 pub(super) struct Looked {
     pub(super) compression: Compression,
     pub(super) rows: RowFacts,
-    pub(super) heap: FileFacts,
-    pub(super) toast: Option<FileFacts>,
+    pub(super) heap: FileFill,
+    pub(super) toast: Option<FileFill>,
     /// One for each attribute.
     pub(super) contents: Vec<Contents>,
 }
@@ -48,7 +48,7 @@ pub(super) fn is_wanted(relation: &Relation) -> bool {
 /// What the rows of a look have shown.
 struct HeapSeen {
     rows: RowFacts,
-    heap: FileFacts,
+    heap: FileFill,
     /// Some values of each attribute that are out of line as they came.
     uncompressed: Vec<Vec<ToastPointer>>,
     /// Some whose last chunk is nearly empty.
@@ -114,10 +114,10 @@ impl Inspector {
             }
             let mut seen = HeapSeen::of(&look, &relation, total);
             let beside = RelatedFiles::of_table(relation.index_bytes);
-            let all = survey.and_then(|survey| FileFacts::of_all(survey, page, SPARE, &beside));
+            let all = survey.and_then(|survey| FileFill::of_all(survey, page, SPARE, &beside));
             // of rows no more was looked at than before
             seen.heap = match all {
-                Some(all) => FileFacts { drawn: seen.heap.drawn, ..all },
+                Some(all) => FileFill { drawn: seen.heap.drawn, ..all },
                 None => seen.heap,
             };
             seen
@@ -178,7 +178,7 @@ impl Inspector {
                 index_bytes: chunks.index_bytes,
                 table: Some((relation.bytes, relation.index_bytes)),
             };
-            let all = survey.and_then(|survey| FileFacts::of_all(survey, page, SPARE, &beside));
+            let all = survey.and_then(|survey| FileFill::of_all(survey, page, SPARE, &beside));
             toast = Some(match all {
                 Some(all) => all,
                 None => {

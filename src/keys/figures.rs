@@ -9,7 +9,7 @@ use super::result::{
 };
 use super::tree::{Figures, Of, OwnStep, Range, Sums, THOUSAND, Tree};
 use crate::disk::jsonb_parts::Kind;
-use crate::model::estimate::{Drawn, PowerSums};
+use crate::model::estimate::{BlocksRead, PowerSums};
 use crate::model::interval::Interval;
 
 /// Objects with more different keys are maps, if a document has no more than
@@ -27,19 +27,19 @@ pub(super) struct Scope {
 
 impl Scope {
     /// As blocks that hold nothing but the documents that were taken apart.
-    fn drawn(&self) -> Drawn {
+    fn drawn(&self) -> BlocksRead {
         let Looked { blocks, total_blocks, documents_part, complete, .. } = self.looked;
         let read = u64::from(blocks);
         if complete {
-            return Drawn { read, total: read };
+            return BlocksRead { read, total: read };
         }
         let total = (f64::from(total_blocks) / documents_part.clamp(1e-6, 1.0)).ceil() as u64;
-        Drawn { read, total: total.max(read + 1) }
+        BlocksRead { read, total: total.max(read + 1) }
     }
 
     fn documents(&self) -> Interval {
         let Looked { blocks, total_blocks, .. } = self.looked;
-        let drawn = Drawn { read: u64::from(blocks), total: u64::from(total_blocks) };
+        let drawn = BlocksRead { read: u64::from(blocks), total: u64::from(total_blocks) };
         self.in_blocks.total(drawn).unwrap_or_default()
     }
 }
@@ -47,7 +47,7 @@ impl Scope {
 /// The figures of a column.
 pub(super) struct Table<'t> {
     tree: &'t Tree,
-    drawn: Drawn,
+    drawn: BlocksRead,
     all: Sums,
     documents: Interval,
     /// Documents of the table for each of the sample.

@@ -16,7 +16,6 @@ use crate::advise::plan::SamplePlan;
 use crate::advise::run::{Meant, all};
 use crate::codec::Method;
 use crate::disk::{ByteOrder, ItemPointer};
-use crate::model::btree::ToastIndex;
 use crate::model::toaster::catalog::Toasters;
 use crate::server::about::{Access, Pageinspect, ServerReport};
 use crate::server::catalog::Relation;
@@ -156,10 +155,7 @@ impl Reading<'_> {
         let levels = match (pageinspect, toast) {
             (_, None) => 0,
             (Some(pageinspect), Some(toast)) => pageinspect.index_levels(client, toast.oid).await?,
-            // as many chunks as the pages hold
-            (None, Some(toast)) => {
-                ToastIndex::of(page, toast.bytes / page.bytes() as u64 * 4).levels
-            }
+            (None, Some(toast)) => toast.full_index_levels(page),
         };
         let mut store = Ahead::new(LiveChunks::new(Arc::clone(connection)));
         let plan = self.plan(total);
@@ -222,13 +218,10 @@ impl Reading<'_> {
     ) -> Result<(), LiveError> {
         let taken: Vec<&Document<'_>> =
             found.iter().filter(|document| gathering.takes(document.ctid)).collect();
-        let mut taken = taken.as_slice();
-        while !taken.is_empty() {
-            let size = |document: &&Document<'_>| {
-                document.pointer().map_or(0, |pointer| u64::from(pointer.stored_size()))
-            };
-            let (now, later) = chunks::together(taken, chunks::BYTES, size);
-            taken = later;
+        let size = |document: &&Document<'_>| {
+            document.pointer().map_or(0, |pointer| u64::from(pointer.stored_size()))
+        };
+        for now in chunks::in_parts(&taken, chunks::BYTES, size) {
             if let Some(toast) = &self.relation.toast {
                 let pointers = now.iter().filter_map(|document| document.pointer());
                 store.read(self.advisor.client(), toast, pointers).await?;
@@ -259,10 +252,7 @@ impl Reading<'_> {
             there.extend(found.iter().map(|_| slot));
             let taken: Vec<_> =
                 found.into_iter().filter(|&(ctid, _)| gathering.takes(ctid)).collect();
-            let mut taken = taken.as_slice();
-            while !taken.is_empty() {
-                let (now, later) = chunks::together(taken, chunks::BYTES / 4, |&(_, size)| size);
-                taken = later;
+            for now in chunks::in_parts(&taken, chunks::BYTES / 4, |&(_, size)| size) {
                 let wanted: Vec<ItemPointer> = now.iter().map(|&(ctid, _)| ctid).collect();
                 // the documents are read in any case, so that their forms can be certain
                 let forms = Asked::Exactly { weighed: &[], whole: false };

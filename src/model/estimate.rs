@@ -78,14 +78,14 @@ pub fn ratio(above: &[f64], below: &[f64], part: f64, complete: bool) -> Option<
 
 /// How many blocks were read of how many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Drawn {
+pub struct BlocksRead {
     /// Blocks read.
     pub read: u64,
     /// Blocks of the relation.
     pub total: u64,
 }
 
-impl Drawn {
+impl BlocksRead {
     fn part(self) -> f64 {
         if self.total > 0 { self.read as f64 / self.total as f64 } else { 1.0 }
     }
@@ -137,7 +137,7 @@ impl PowerSums {
 
     /// The total of all blocks. A block more or less is allowed for: the last one is seldom full
     /// and seldom drawn. `None` if no block was read.
-    pub fn total(&self, drawn: Drawn) -> Option<Interval> {
+    pub fn total(&self, drawn: BlocksRead) -> Option<Interval> {
         if drawn.read == 0 {
             return drawn.is_all().then(Interval::default);
         }
@@ -160,7 +160,7 @@ impl PowerSums {
 
     /// The ratio of these sums to those of `below`; `products` is the sum over blocks of one times
     /// the other. `None` if `below` is nothing.
-    pub fn ratio(&self, below: &PowerSums, products: u128, drawn: Drawn) -> Option<Interval> {
+    pub fn ratio(&self, below: &PowerSums, products: u128, drawn: BlocksRead) -> Option<Interval> {
         if below.is_zero() {
             return None;
         }
@@ -178,7 +178,7 @@ impl PowerSums {
     /// The parts between which the quantile `part` of single values lies in the relation, if these
     /// sums count values. Values of one block count as one, as if they were all alike (Kish): the
     /// interval is rather too wide. Reaches 0 or 1 where the sample does not tell.
-    pub fn around_quantile(&self, part: f64, drawn: Drawn) -> (f64, f64) {
+    pub fn around_quantile(&self, part: f64, drawn: BlocksRead) -> (f64, f64) {
         if drawn.is_all() {
             return (part, part);
         }
@@ -210,7 +210,7 @@ impl Tally {
     }
 
     /// Of all blocks of the relation.
-    pub(crate) fn total(&self, drawn: Drawn) -> Interval {
+    pub(crate) fn total(&self, drawn: BlocksRead) -> Interval {
         self.sums.total(drawn).unwrap_or_default().at_least_zero()
     }
 }
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn power_sums_give_what_the_blocks_one_by_one_give() {
         let amounts = [900_000_000_010, 900_000_000_000, 900_000_000_003, 900_000_000_007];
-        let drawn = Drawn { read: 4, total: 100 };
+        let drawn = BlocksRead { read: 4, total: 100 };
         let got = power_sums(&amounts).total(drawn).unwrap();
         let by_block: Vec<f64> = amounts.iter().map(|&a| a as f64).collect();
         let mean = by_block.iter().sum::<f64>() / 4.0;
@@ -282,7 +282,7 @@ mod tests {
         assert!((width(got) - width(expected) - 2.0 * mean).abs() < 1.0, "{got:?} {expected:?}");
         let amounts = [5, 0, 17, 3, 9, 250, 4];
         let below = [2, 1, 8, 3, 4, 90, 2];
-        let drawn = Drawn { read: 7, total: 70 };
+        let drawn = BlocksRead { read: 7, total: 70 };
         let (above, under) = (power_sums(&amounts), power_sums(&below));
         let [by_block, under_by_block] =
             [amounts, below].map(|all| all.iter().map(|&a| a as f64).collect::<Vec<_>>());
@@ -301,21 +301,21 @@ mod tests {
     #[test]
     fn a_whole_relation_leaves_no_doubt_and_one_block_much() {
         let sums = power_sums(&[3, 4]);
-        let all = Drawn { read: 2, total: 2 };
+        let all = BlocksRead { read: 2, total: 2 };
         assert_eq!(sums.total(all), Some(Interval::exact(7.0)));
         assert_eq!(all.unseen(8192.0), Interval::default());
         assert_eq!(sums.around_quantile(0.5, all), (0.5, 0.5));
-        let one = Drawn { read: 1, total: 10 };
+        let one = BlocksRead { read: 1, total: 10 };
         assert_eq!(one.unseen(20.0).high, 180.0);
         let total = power_sums(&[5]).total(one).unwrap();
         assert_eq!((total.estimate, total.low, total.high), (50.0, 5.0, 105.0));
-        assert_eq!(sums.total(Drawn { read: 0, total: 10 }), None);
+        assert_eq!(sums.total(BlocksRead { read: 0, total: 10 }), None);
         assert_eq!(
-            PowerSums::default().total(Drawn { read: 0, total: 0 }),
+            PowerSums::default().total(BlocksRead { read: 0, total: 0 }),
             Some(Interval::default())
         );
         let (low, high) =
-            power_sums(&[50; 100]).around_quantile(0.5, Drawn { read: 100, total: 10_000 });
+            power_sums(&[50; 100]).around_quantile(0.5, BlocksRead { read: 100, total: 10_000 });
         assert!((0.39..0.41).contains(&low) && (0.59..0.61).contains(&high), "{low} {high}");
     }
 }

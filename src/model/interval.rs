@@ -2,7 +2,9 @@
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-/// An estimate with its 95 % confidence interval: of real numbers as calculations have it, of whole ones as reports do.
+/// An estimate with its 95 % confidence interval.
+//
+// Calculations have it of real numbers, most reports of whole ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Interval<T = f64, End = T> {
@@ -159,7 +161,8 @@ impl Reported for Option<u64> {
 }
 
 fn four_digits(value: f64) -> f64 {
-    (value * 1e4).round() / 1e4
+    // 0 is no negative number
+    (value * 1e4).round() / 1e4 + 0.0
 }
 
 impl<T: Reported, End: Reported> Serialize for Interval<T, End> {
@@ -214,6 +217,8 @@ mod tests {
         assert_eq!(json(third), r#"{"estimate":0.3333,"low":0.1111,"high":0.6667}"#);
         assert_eq!(json(third.ratio()), r#"{"estimate":0.3333,"low":0.1111,"high":0.6667}"#);
         assert_eq!(json(Interval { low: 0.111_19, ..third }.ratio()), json(third.ratio()));
+        let least = Interval { estimate: -0.000_01, low: -0.5, high: 0.000_04 };
+        assert_eq!(json(least), r#"{"estimate":0.0,"low":-0.5,"high":0.0}"#);
         let end = Interval { estimate: 5, low: None, high: Some(7) };
         assert_eq!(serde_json::to_string(&end).unwrap(), r#"{"estimate":5,"low":null,"high":7}"#);
     }

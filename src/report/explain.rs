@@ -2,7 +2,7 @@
 
 use super::document::{Document, Printed};
 use super::table::printable;
-use super::units::{counted, nanoseconds, size};
+use super::units::{counted, nanoseconds, plain, size};
 use crate::advise::explain::result::{
     ColumnExplanation, Explanation, SCHEMA, ValueRead, WidthRange,
 };
@@ -144,15 +144,6 @@ fn read(column: &ColumnExplanation) -> String {
 fn within(figure: &Interval, show: impl Fn(f64) -> String) -> String {
     let half = (figure.high - figure.low) / 2.0;
     if half > figure.estimate.abs() * 5e-4 { format!(" ±{}", show(half)) } else { String::new() }
-}
-
-fn plain(value: f64) -> String {
-    // whole numbers as such, averages of few with a digit
-    if value.fract() == 0.0 || value >= 1000.0 {
-        format!("{value:.0}")
-    } else {
-        format!("{value:.1}")
-    }
 }
 
 fn number(figure: &Interval) -> String {

@@ -4,7 +4,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::document::{Document, Printed};
 use super::table::{Grid, number, printable, text};
-use super::units::{counted, nanoseconds, percent, size};
+use super::units::{counted, nanoseconds, percent, plain, size};
 use crate::heap::problem::Problems;
 use crate::keys::result::{Key, KeysReport, SCHEMA};
 use crate::model::interval::Interval;
@@ -265,14 +265,6 @@ fn types(key: &Key) -> String {
 /// The part of the documents that has the key; of what is in an array the values of each.
 fn present(key: &Key) -> String {
     percent(key.presence.estimate)
-}
-
-fn plain(value: f64) -> String {
-    if value.fract() == 0.0 || value >= 1000.0 {
-        format!("{value:.0}")
-    } else {
-        format!("{value:.1}")
-    }
 }
 
 fn within(estimate: &Interval<u64>, show: fn(u64) -> String) -> String {

@@ -56,6 +56,15 @@ pub fn nanoseconds(ns: f64) -> String {
     }
 }
 
+/// Whole numbers as such, averages of few with a digit.
+pub(super) fn plain(value: f64) -> String {
+    if value.fract() == 0.0 || value >= 1000.0 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.1}")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,6 +14,7 @@ use crate::disk::desc::{Align, Attribute, Length, MissingValue, Storage, TupleDe
 use crate::disk::layout::PageSize;
 use crate::disk::types::SENT_AS_STORED;
 use crate::disk::{Oid, array, types};
+use crate::model::btree::ToastIndex;
 use crate::model::cost::Prices;
 use crate::model::settings::TupleTarget;
 use crate::model::sql::{quote_literal, quote_qualified};
@@ -60,6 +61,12 @@ impl ToastRelation {
     /// `schema.name`, unquoted, for people.
     pub fn display_name(&self) -> String {
         format!("pg_toast.{}", self.name)
+    }
+
+    /// Pages of its index from the root to a leaf, both included, if its pages are as full of chunks as can be.
+    pub(crate) fn full_index_levels(&self, page: PageSize) -> u32 {
+        const CHUNKS: u64 = 4;
+        ToastIndex::of(page, self.bytes / page.bytes() as u64 * CHUNKS).levels
     }
 }
 

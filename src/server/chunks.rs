@@ -310,15 +310,23 @@ const VALUES: usize = 2000;
 /// Stored bytes fetched at a time; a single value may be longer.
 pub(crate) const BYTES: u64 = 8 << 20;
 
-/// Those of these values that are fetched together, of so many bytes at the most but one at the least, and the others.
-pub(crate) fn together<T>(all: &[T], most: u64, size: impl Fn(&T) -> u64) -> (&[T], &[T]) {
-    let mut bytes = 0u64;
-    let fits = |one: &&T| {
-        bytes = bytes.saturating_add(size(one));
-        bytes <= most
-    };
-    let count = all.iter().take(VALUES).take_while(fits).count();
-    all.split_at(count.max(1).min(all.len()))
+/// These values in parts that are fetched together, of so many bytes at the most but one value at the least.
+pub(crate) fn in_parts<T>(
+    mut all: &[T],
+    most: u64,
+    size: impl Fn(&T) -> u64,
+) -> impl Iterator<Item = &[T]> {
+    std::iter::from_fn(move || {
+        let mut bytes = 0u64;
+        let fits = |one: &&T| {
+            bytes = bytes.saturating_add(size(one));
+            bytes <= most
+        };
+        let count = all.iter().take(VALUES).take_while(fits).count();
+        let (now, later) = all.split_at(count.max(1).min(all.len()));
+        all = later;
+        (!now.is_empty()).then_some(now)
+    })
 }
 
 /// The stored bytes of values, by `va_valueid`. A value whose chunks do not give its size is not
@@ -383,7 +391,10 @@ mod tests {
 
     #[test]
     fn values_are_fetched_by_bytes_and_one_at_the_least() {
-        let of = |sizes: &[u64]| together(sizes, 10, |&size| size).0.len();
+        let parts = |sizes: &[u64]| {
+            in_parts(sizes, 10, |&size| size).map(<[u64]>::len).collect::<Vec<usize>>()
+        };
+        let of = |sizes: &[u64]| parts(sizes).first().copied().unwrap_or_default();
         assert_eq!([of(&[]), of(&[11, 1]), of(&[4, 6, 1]), of(&[u64::MAX, 1])], [0, 1, 2, 1]);
         assert_eq!(of(&[0; 3000]), VALUES);
     }

@@ -89,8 +89,7 @@ pub(crate) async fn used_keys(
     let ask = async || documents(connection, server, relation, column).await;
     let documents = connection.reading(ask).await?;
     let page = server.page_size;
-    let chunks = relation.toast.as_ref().map_or(0, |toast| toast.bytes) / page.bytes() as u64 * 4;
-    let levels = ToastIndex::of(page, chunks).levels;
+    let levels = relation.toast.as_ref().map_or(0, |toast| toast.full_index_levels(page));
     let mut seen = Seen { of: used.keys().map(|key| (key.as_bytes(), (0, 0))).collect() };
     let (mut number, mut raw, mut buffers) = (0u64, 0u64, 0.0);
     for (stored, text) in &documents {

@@ -271,7 +271,10 @@ impl Reading<'_> {
                     && found.is_none()
                     && u64::from(page.chunks(pointer.stored_size())) <= MOST_CHUNKS
                 {
-                    self.missing(row, column, pointer, seen);
+                    let attribute = self.relation.desc.attributes.get(column);
+                    let place = Place::of_value(self.relation.display_name(), row.ctid, attribute);
+                    let message = format!("there are no chunks of value {}", pointer.value_id);
+                    seen.problems.add(Problem { place, message });
                 }
                 let Places { chunks, visits } = found.copied().unwrap_or(Places {
                     chunks: f64::from(value.chunks),
@@ -283,18 +286,6 @@ impl Reading<'_> {
             }
         }
         cluster
-    }
-
-    fn missing(&self, row: &SampledRow<'_>, column: usize, pointer: ToastPointer, seen: &mut Seen) {
-        let column = self.relation.desc.attributes.get(column);
-        let place = Place {
-            block: Some(row.ctid.block),
-            item: Some(row.ctid.item),
-            column: column.map(|column| column.name.clone()),
-            ..Place::of(self.relation.display_name())
-        };
-        let message = format!("there are no chunks of value {}", pointer.value_id);
-        seen.problems.add(Problem { place, message });
     }
 }
 

@@ -46,12 +46,7 @@ fn of_columns(facts: &Facts) -> impl Iterator<Item = (&ColumnFacts, &Counted)> {
 }
 
 fn near_rows(counted: &Counted) -> Interval {
-    let (above, below) = (counted.of(Count::JustAbove), counted.of(Count::JustBelow));
-    Interval {
-        estimate: above.estimate + below.estimate,
-        low: above.low + below.low,
-        high: above.high + below.high,
-    }
+    counted.of(Count::JustAbove).plus(counted.of(Count::JustBelow))
 }
 
 /// Buffers that a read of a value takes more if it is out of line: the index of the TOAST relation from the root to

@@ -1,6 +1,6 @@
 //! Space that holds nothing, or nothing that anybody can read.
 
-use crate::fill::look::{FileFacts, SPARE};
+use crate::fill::look::{FileFill, SPARE};
 use crate::fill::moves::Expected;
 use crate::findings::code::{Code, WORTH};
 use crate::findings::facts::Facts;
@@ -58,7 +58,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     }
 }
 
-fn dead(facts: &Facts, file: &FileFacts, name: &str) -> Option<Finding> {
+fn dead(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
     let enough = file.dead_bytes.low >= WORTH as f64 && file.dead.low >= file.tuples.high * DEAD;
     let what = if name == "heap" { "dead rows" } else { "dead chunks in the TOAST relation" };
     enough.then(|| Finding {
@@ -70,7 +70,7 @@ fn dead(facts: &Facts, file: &FileFacts, name: &str) -> Option<Finding> {
 }
 
 /// What is free now, or else what VACUUM would free with it, unless that is told of as dead.
-fn spare(facts: &Facts, file: &FileFacts, name: &str) -> Option<Finding> {
+fn spare(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
     let of = if name == "heap" { "the table's file" } else { "the TOAST relation's file" };
     let enough =
         |spare: Interval| spare.low >= WORTH as f64 && spare.low >= file.bytes as f64 * SPARE;

@@ -2,12 +2,12 @@ use super::findings;
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
-use crate::fill::look::FileFacts;
+use crate::fill::look::FileFill;
 use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
 use crate::findings::finding::{Finding, LookedAt};
 use crate::findings::look::RowFacts;
 use crate::judge::command::TableName;
-use crate::model::estimate::Drawn;
+use crate::model::estimate::BlocksRead;
 use crate::model::interval::Interval;
 
 fn facts() -> Facts {
@@ -66,9 +66,9 @@ fn value_ids_are_told_from_a_fourth_on() {
 
 #[test]
 fn what_a_sample_leaves_in_doubt_is_not_told() {
-    let file = |spare: Interval| FileFacts {
+    let file = |spare: Interval| FileFill {
         bytes: 100 << 20,
-        drawn: Drawn { read: 256, total: 12_800 },
+        drawn: BlocksRead { read: 256, total: 12_800 },
         dead: Interval::default(),
         dead_bytes: Interval::default(),
         tuples: Interval::exact(1e6),
@@ -84,7 +84,7 @@ fn what_a_sample_leaves_in_doubt_is_not_told() {
     assert_eq!(codes(&of(35, 80)), ["free-space"]);
     // part of it is dead still, and too little of that to be told alone
     let vacuumed = |low: u32| Facts {
-        heap: Some(FileFacts {
+        heap: Some(FileFill {
             dead: Interval::exact(2e5),
             dead_bytes: Interval::exact(2e7),
             spare_vacuumed: between(f64::from(low << 20), f64::from(80 << 20)),
@@ -101,7 +101,7 @@ fn what_a_sample_leaves_in_doubt_is_not_told() {
     assert!(never[0].what.contains("old_snapshot_threshold"), "{}", never[0].what);
     assert_eq!(never[0].command, "VACUUM FULL \"public\".\"t\";");
     let dead = |low: f64| Facts {
-        toast: Some(FileFacts {
+        toast: Some(FileFill {
             dead: between(low, 5e5),
             dead_bytes: between(low * 1000.0, 5e8),
             ..file(Interval::default())
@@ -116,9 +116,9 @@ fn what_a_sample_leaves_in_doubt_is_not_told() {
 #[test]
 fn nothing_is_told_for_which_a_server_with_pluggable_toast_has_no_cure() {
     let free = Interval::exact(f64::from(80 << 20));
-    let file = FileFacts {
+    let file = FileFill {
         bytes: 100 << 20,
-        drawn: Drawn { read: 12_800, total: 12_800 },
+        drawn: BlocksRead { read: 12_800, total: 12_800 },
         dead: Interval::default(),
         dead_bytes: Interval::default(),
         tuples: Interval::exact(1e6),

@@ -1,6 +1,6 @@
 //! What use makes expensive: methods of values that are mostly read or mostly written, and small keys of large documents.
 
-use super::values::LEAST;
+use super::values::{LEAST, finding};
 use crate::advise::extract::keys::key_word;
 use crate::codec::Method;
 use crate::disk::desc::Storage;
@@ -18,7 +18,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     for column in &facts.columns {
         // values of the other method are stored by an older setting
         if column.method == Method::Pglz && is_worth(look, column) {
-            out.extend(usage(facts, look, column).map(|usage| finding(facts, column, usage)));
+            out.extend(usage(facts, look, column).map(|usage| by_lz4(facts, column, usage)));
         }
     }
 }
@@ -44,7 +44,7 @@ fn usage(facts: &Facts, look: &RowFacts, column: &ColumnFacts) -> Option<Mostly>
     facts.counters?.usage(facts.rows, facts.out_of_line)
 }
 
-fn finding(facts: &Facts, column: &ColumnFacts, usage: Mostly) -> Finding {
+fn by_lz4(facts: &Facts, column: &ColumnFacts, usage: Mostly) -> Finding {
     let (code, ratio, unit, what) = match usage {
         Mostly::Read(ratio) => (
             Code::ReadMostly,
@@ -60,12 +60,8 @@ fn finding(facts: &Facts, column: &ColumnFacts, usage: Mostly) -> Finding {
         ),
     };
     let toaster = if column.storage == Storage::Main { "main=lz4" } else { "lz4" };
-    Finding {
-        column: Some(column.name.clone()),
-        what: what.to_owned(),
-        command: facts.table.retoast_to(&column.name, toaster),
-        ..Finding::new(code, &facts.table.shown(), ratio, unit)
-    }
+    let command = facts.table.retoast_to(&column.name, toaster);
+    finding(facts, column, code, ratio, unit, what, command)
 }
 
 /// Calls from which on statements alone make a key worth a word.
@@ -103,12 +99,8 @@ fn hot(facts: &Facts, column: &ColumnFacts) -> Option<Finding> {
     }
     let what = said(&hot, *buffers);
     let names: Vec<String> = hot.iter().map(|key| key_word(&key.key)).collect();
-    Some(Finding {
-        column: Some(column.name.clone()),
-        what,
-        command: facts.table.extract(&column.name, &names.join(",")),
-        ..Finding::new(Code::HotKeys, &facts.table.shown(), documents, Unit::Values)
-    })
+    let command = facts.table.extract(&column.name, &names.join(","));
+    Some(finding(facts, column, Code::HotKeys, documents, Unit::Values, &what, command))
 }
 
 /// `a read of key "state" (index by_state), 0.2 % of its document, takes 9 buffers more than of a column`

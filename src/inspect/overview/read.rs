@@ -19,7 +19,7 @@ use crate::inspect::inspector::{InspectError, Inspector, no_client};
 use crate::inspect::reports::note_failed_findings;
 use crate::inspect::result::SampleReport;
 use crate::inspect::result::{RelationReport, Source};
-use crate::model::estimate::Drawn;
+use crate::model::estimate::BlocksRead;
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
 use crate::server::functions::FunctionReader;
@@ -334,7 +334,7 @@ impl Rounds {
 /// How wide the 95 % confidence interval of what a column takes is, as a part of the estimate to either side: that
 /// of the worst column of those that are a notable part of the relation.
 pub(super) fn imprecision(blocks: &BlockSums, total: u32) -> f64 {
-    let drawn = Drawn { read: blocks.blocks, total: u64::from(total) };
+    let drawn = BlocksRead { read: blocks.blocks, total: u64::from(total) };
     let columns = blocks.columns.iter().filter_map(|column| column.own_bytes.total(drawn));
     let columns: Vec<_> = columns.collect();
     let all: f64 = columns.iter().map(|column| column.estimate).sum();
