@@ -281,6 +281,16 @@ pub fn parse_tid(text: &str) -> Option<ItemPointer> {
     })
 }
 
+/// A row's address as the server prints it.
+pub(crate) fn address(text: &str) -> Result<ItemPointer, LiveError> {
+    parse_tid(text).ok_or_else(|| LiveError::Unexpected(format!("row address \"{text}\"")))
+}
+
+/// A transaction's number, or its low half, as the server prints it.
+pub(crate) fn transaction(text: &str) -> Result<u32, LiveError> {
+    text.parse().map_err(|_| LiveError::Unexpected(format!("transaction \"{text}\"")))
+}
+
 /// Waits on this thread.
 fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::task::block_in_place(|| Handle::current().block_on(future))
@@ -310,7 +320,7 @@ const VALUES: usize = 2000;
 /// Stored bytes fetched at a time; a single value may be longer.
 pub(crate) const BYTES: u64 = 8 << 20;
 
-/// These values in parts that are fetched together, of so many bytes at the most but one value at the least.
+/// These values in parts that are fetched together, each of at most `most` bytes but at least one value.
 pub(crate) fn in_parts<T>(
     mut all: &[T],
     most: u64,

@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 
 use super::about::Server;
 use super::catalog::Relation;
-use super::chunks::parse_tid;
+use super::chunks::{address, transaction};
 use super::connect::Client;
 use super::probe::{Answer, Probe};
 use super::{LiveError, snapshot};
@@ -118,11 +118,8 @@ pub(crate) async fn rows(
             values.push(probe.told(index, answers.get(*place, at)));
         }
         rows.push(ToldRow {
-            ctid: parse_tid(ctid)
-                .ok_or_else(|| LiveError::Unexpected(format!("row address \"{ctid}\"")))?,
-            xmin: xmin
-                .parse()
-                .map_err(|_| LiveError::Unexpected(format!("transaction \"{xmin}\"")))?,
+            ctid: address(ctid)?,
+            xmin: transaction(xmin)?,
             bytes: answers.sizes.iter().filter_map(|&bytes| size(bytes)).sum(),
             values,
         });

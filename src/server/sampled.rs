@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 use super::LiveError;
 use super::about::Server;
 use super::catalog::{self, Relation};
-use super::chunks::parse_tid;
+use super::chunks::address;
 use super::connect::{Client, Connection};
 use super::functions::{Answers, size};
 use super::pages::PageReader;
@@ -176,8 +176,4 @@ impl<'a> SampleSource<'a> {
             SampleSource::Functions(reader) => reader.block_count().await,
         }
     }
-}
-
-fn address(text: &str) -> Result<ItemPointer, LiveError> {
-    parse_tid(text).ok_or_else(|| LiveError::Unexpected(format!("row address \"{text}\"")))
 }

@@ -24,8 +24,8 @@ use crate::retoast::compact::rounds::Piece;
 use crate::retoast::error::RetoastError;
 use crate::retoast::sql::{Target, compact};
 use crate::retoast::sweep::machine::CHUNK;
-use crate::retoast::sweep::scanner::{address, transaction};
 use crate::retoast::task::guard::Guard;
+use crate::server::chunks::{address, transaction};
 use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::Probe;
 use crate::server::{LiveError, functions};
@@ -474,7 +474,7 @@ pub(super) struct Own<'a> {
     pub(super) since: &'a str,
 }
 
-/// Ranges of so many blocks, from the first to the last.
+/// These blocks in ranges of at most `of` blocks, in order.
 pub(super) fn ranges(blocks: Range<u32>, of: u32) -> Vec<Range<u32>> {
     let mut all = Vec::new();
     let mut start = blocks.start;

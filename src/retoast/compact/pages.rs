@@ -17,10 +17,10 @@ use crate::retoast::compact::part::{File, Found};
 use crate::retoast::compact::rounds::Piece;
 use crate::retoast::error::RetoastError;
 use crate::retoast::sql::compact;
-use crate::retoast::sweep::scanner::{address, transaction};
 use crate::retoast::task::guard::{Done, Guard, Opening};
 use crate::retoast::task::proof::Stored;
 use crate::server::LiveError;
+use crate::server::chunks::{address, transaction};
 
 /// Blocks that one statement looks at.
 const SOME: u32 = 4096;

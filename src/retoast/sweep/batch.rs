@@ -20,10 +20,10 @@ use crate::retoast::sweep::conversion::Conversion;
 use crate::retoast::sweep::keys::Condition;
 use crate::retoast::sweep::machine::Row;
 use crate::retoast::sweep::policy_scan::fill_and_measure;
-use crate::retoast::sweep::scanner::address;
 use crate::retoast::task::guard::{Done, Guard, Opening};
 use crate::retoast::task::proof::Stored;
 use crate::server::LiveError;
+use crate::server::chunks::address;
 use crate::server::connect::{Client, Statement};
 
 /// How often the longest wait for one lock a statement takes at the longest that waits for rows: it may wait for many, one

@@ -7,12 +7,13 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::machine::Row;
-use super::scanner::{Candidate, JUDGED_BYTES, Scanner, address, transaction};
+use super::scanner::{Candidate, JUDGED_BYTES, Scanner};
 use crate::disk::ItemPointer;
 use crate::judge::stock::{Compressed, Verdict};
 use crate::judge::{FormJudge, Row as Judged};
 use crate::retoast::sql::{self, Target, row_judge};
 use crate::server::LiveError;
+use crate::server::chunks::{address, transaction};
 use crate::server::trial::Trial;
 
 impl Scanner<'_> {

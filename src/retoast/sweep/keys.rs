@@ -9,12 +9,13 @@ use std::collections::HashMap;
 use tokio_postgres::types::Type;
 
 use super::machine::Row;
-use super::scanner::{Scanner, address};
+use super::scanner::Scanner;
 use crate::disk::ItemPointer;
 use crate::model::sql::{in_blocks, quote_identifier};
 use crate::retoast::sql;
 use crate::retoast::task::guard::Guard;
 use crate::server::LiveError;
+use crate::server::chunks::address;
 use crate::server::connect::Client;
 
 /// As many rows' keys are noted in a scan; the others are looked for in the block where they were.

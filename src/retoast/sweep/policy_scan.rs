@@ -16,9 +16,8 @@ use crate::retoast::memory::since::CutOff;
 use crate::retoast::sql;
 use crate::retoast::sql::by_policy;
 use crate::retoast::sweep::machine::Row;
-use crate::retoast::sweep::scanner::{
-    JUDGED_BYTES, Open, Scanned, Scanner, Share, address, transaction,
-};
+use crate::retoast::sweep::scanner::{JUDGED_BYTES, Open, Scanned, Scanner, Share};
+use crate::server::chunks::{address, transaction};
 use crate::server::connect::Client;
 use crate::server::probe::Probe;
 use crate::server::snapshot::Moment;

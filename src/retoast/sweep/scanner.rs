@@ -16,7 +16,6 @@ use crate::retoast::sweep::machine::Row;
 use crate::retoast::task::guard::{Reading, Reads};
 use crate::server::about::Pageinspect;
 use crate::server::about::Server;
-use crate::server::chunks::parse_tid;
 use crate::server::connect::Connection;
 use crate::server::snapshot::Moment;
 use crate::server::{LiveError, snapshot};
@@ -206,16 +205,6 @@ impl Damage {
         parts.retain(|part| !part.is_empty());
         parts
     }
-}
-
-/// A transaction's number, or its low half, as the server prints it.
-pub(crate) fn transaction(text: &str) -> Result<u32, LiveError> {
-    text.parse().map_err(|_| LiveError::Unexpected(format!("transaction \"{text}\"")))
-}
-
-/// A row's address as the server prints it.
-pub(crate) fn address(text: &str) -> Result<ItemPointer, LiveError> {
-    parse_tid(text).ok_or_else(|| LiveError::Unexpected(format!("row address \"{text}\"")))
 }
 
 /// What scans have seen of the rows that are to be re-toasted.
