@@ -66,7 +66,7 @@ impl Advisor {
             kind: Kind::Rows,
             fillfactor: u32::from(relation.fillfactor()),
             growth: Growth::of(&relation.desc, self.server.page_size, target),
-            beside: RelatedFiles::of_table(relation.index_bytes),
+            related: RelatedFiles::of_table(relation.index_bytes),
         };
         let toast = relation.toast.as_ref().map(|toast| File {
             name: toast.display_name(),
@@ -74,7 +74,7 @@ impl Advisor {
             kind: Kind::Chunks,
             fillfactor: 100,
             growth: Growth::default(),
-            beside: RelatedFiles {
+            related: RelatedFiles {
                 index_bytes: toast.index_bytes,
                 table: Some((relation.bytes, relation.index_bytes)),
             },
@@ -121,9 +121,9 @@ impl Advisor {
             }
         }
         Ok(match look {
-            Look::All(survey) => FileFill::of_all(*survey, page, MIN_GAIN, &file.beside),
+            Look::All(survey) => FileFill::of_all(*survey, page, MIN_GAIN, &file.related),
             Look::Some(look) => {
-                (look.read() > 0).then(|| look.facts(u64::from(total), Some(&file.beside)))
+                (look.read() > 0).then(|| look.facts(u64::from(total), Some(&file.related)))
             }
         })
     }
@@ -142,7 +142,7 @@ struct File {
     kind: Kind,
     fillfactor: u32,
     growth: Growth,
-    beside: RelatedFiles,
+    related: RelatedFiles,
 }
 
 /// An answer, unless there was an error.

@@ -147,7 +147,7 @@ impl Batches<'_> {
         (!batch.is_empty()).then_some(batch)
     }
 
-    /// Takes note that so many blocks have been read.
+    /// Records that this number of blocks has been read.
     pub(crate) fn advance(&self, done: &mut Done, blocks: usize) {
         done.time = self.started.elapsed();
         self.progress.advance(blocks as u64);

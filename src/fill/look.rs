@@ -36,13 +36,13 @@ pub(crate) struct FileFill {
 }
 
 impl FileFill {
-    /// Of a file of which all blocks were read; `None` if they were not. `worth`: the part of it from which on what is to
-    /// spare is looked at closely.
+    /// Of a file of which all blocks were read; `None` if they were not. `worth`: the free part of a file below which its
+    /// free space is not computed.
     pub(crate) fn of_all(
         mut survey: Survey,
         page: PageSize,
         worth: f64,
-        beside: &RelatedFiles,
+        related: &RelatedFiles,
     ) -> Option<FileFill> {
         let (blocks, read) = survey.blocks();
         if read < blocks {
@@ -58,7 +58,7 @@ impl FileFill {
             let most = Interval { estimate: most, low: 0.0, high: most };
             (most, most, None)
         } else {
-            let expected = survey.expected(beside);
+            let expected = survey.expected(related);
             let spare = match counted.dead {
                 0 => expected.gives_back,
                 _ => survey.spare(),
@@ -78,7 +78,7 @@ impl FileFill {
     }
 }
 
-/// The part of a file that has to be to spare for that to be told.
+/// The part of a file that must be free before it is reported.
 pub(crate) const SPARE: f64 = 0.3;
 
 /// Full chunks that are put before a value's last one at the most: enough to see how they fill pages.
@@ -88,12 +88,12 @@ const MOST_BEFORE: u32 = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Chunk {
     Full,
-    /// The rest of a value that has so many full ones.
+    /// The rest of a value, behind this number of full chunks.
     Rest(u32),
 }
 
 impl Chunk {
-    /// What a tuple of a TOAST relation is: with its header and all, it has so many bytes.
+    /// What a tuple of a TOAST relation is. `length` is in bytes, with its header.
     fn of(tuple: &HeapTuple<'_>, length: u16, page: PageSize) -> Chunk {
         // chunk_seq follows chunk_id
         match tuple.order.u32(tuple.data, 4) {
@@ -259,7 +259,7 @@ pub(crate) struct FileLook {
 }
 
 impl FileLook {
-    /// At a file of such tuples, whose pages are filled to so many percent; TOAST relations have no fillfactor.
+    /// A look at a file of rows or of chunks. `fillfactor` is in percent; TOAST relations have none.
     pub(crate) fn new(kind: Kind, page: PageSize, fillfactor: u32) -> FileLook {
         FileLook {
             kind,
@@ -334,8 +334,8 @@ impl FileLook {
         self.all.blocks.len() as u64
     }
 
-    /// Of a file of so many blocks. `beside`: the files beside it, where they are known.
-    pub(crate) fn facts(&self, total: u64, beside: Option<&RelatedFiles>) -> FileFill {
+    /// What is known of the file, of `total` blocks. `related`: the sizes of its indexes and table, where they are known.
+    pub(crate) fn facts(&self, total: u64, related: Option<&RelatedFiles>) -> FileFill {
         let drawn = BlocksRead { read: self.read(), total };
         let page = self.page.bytes() as u64;
         let room = self.kept.room(self.page, self.fillfactor);
@@ -343,7 +343,7 @@ impl FileLook {
         let spare_vacuumed = self.kept.spare(end, drawn).scaled(page as f64);
         let end_of_all = self.all.room(self.page, self.fillfactor).layout().end;
         let (tuples, dead) = (self.tuples.total(drawn), self.dead.total(drawn));
-        let compaction = beside.map(|beside| {
+        let compaction = related.map(|related| {
             let moved = self.kept.behind(end, &room, self.page, drawn);
             let live = (tuples.estimate - dead.estimate).max(0.0) as u64;
             Expected {
@@ -351,7 +351,7 @@ impl FileLook {
                 rows: (self.kind == Kind::Rows).then_some(moved.moved),
                 values: (self.kind == Kind::Chunks).then_some(moved.moved),
                 moved_bytes: moved.bytes,
-                wal_bytes: wal(self.page, &moved, live, beside),
+                wal_bytes: wal(self.page, &moved, live, related),
                 estimated: !drawn.is_all(),
             }
         });
@@ -398,9 +398,9 @@ mod tests {
             look.end_block();
         }
         // in order, a rest takes the room of a full chunk on every page but those that four fill
-        let beside = RelatedFiles { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) };
+        let related = RelatedFiles { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) };
         // every tenth block of a file was looked at
-        let facts = look.facts(6800, Some(&beside));
+        let facts = look.facts(6800, Some(&related));
         let spare = facts.spare.estimate / (6800.0 * page.bytes() as f64);
         assert!((0.38..0.43).contains(&spare), "{spare}");
         let expected = facts.compaction.unwrap();
@@ -427,11 +427,11 @@ mod tests {
 
     #[test]
     fn where_no_block_could_be_read_nothing_is_known() {
-        let beside = RelatedFiles { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) };
+        let related = RelatedFiles { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) };
         for look in
             [Kind::Chunks, Kind::Rows].map(|kind| FileLook::new(kind, PageSize::DEFAULT, 100))
         {
-            let facts = look.facts(10_000, Some(&beside));
+            let facts = look.facts(10_000, Some(&related));
             for spare in [facts.spare, facts.spare_vacuumed] {
                 assert_eq!((spare.estimate, spare.low, spare.high), (0.0, 0.0, 8192.0 * 10_000.0));
             }

@@ -81,20 +81,20 @@ pub struct Expected {
 }
 
 /// The WAL that moving this writes, of a file with so many live tuples.
-pub(crate) fn wal(page: PageSize, moved: &Moved, live: u64, beside: &RelatedFiles) -> Range {
+pub(crate) fn wal(page: PageSize, moved: &Moved, live: u64, related: &RelatedFiles) -> Range {
     if moved.moved == 0 {
         return Range { low: 0, high: 0 };
     }
     let of = |number: u64| number as f64;
     let (tuples, taken, blocks) = (of(moved.tuples), of(moved.taken), of(moved.blocks));
     let part = (tuples / of(live).max(1.0)).min(1.0);
-    let index = of(beside.index_bytes);
+    let index = of(related.index_bytes);
     let page = page.bytes() as f64;
     let cleaned = blocks * CLEANED;
     let images = taken.min(blocks * page)
         + of(moved.front.taken)
         + (blocks + of(moved.front.blocks)) * IMAGE;
-    let (low, more) = match beside.table {
+    let (low, more) = match related.table {
         None => {
             let room = (blocks * (page - PAGE_HEADER_SIZE as f64) - taken).max(0.0);
             let versions = room / (taken / tuples.max(1.0)).max(1.0);

@@ -1,5 +1,5 @@
-//! What stands in each block of a file, taken down as a scan goes over all of them: where its end would be, and what
-//! would have to be moved (pure). Parts of a file that are read side by side are merged, in any order.
+//! What each block of a file holds, recorded by a scan of all of them: where the file would end, and what would have to be
+//! moved (pure). Parts of a file that are read side by side are merged, in any order.
 
 use super::lengths::Growth;
 use super::moves::{Expected, Moved, RelatedFiles, wal};
@@ -86,7 +86,7 @@ struct Tuples {
     blocks: u32,
 }
 
-/// What stands in each block of a file.
+/// What each block of a file holds.
 #[derive(Debug, Clone)]
 pub(crate) struct Survey {
     kind: Kind,
@@ -130,7 +130,7 @@ struct Now {
 }
 
 impl Survey {
-    /// Of a file of so many blocks, filled to so many percent.
+    /// Nothing read yet, of a file of `blocks` blocks. `fillfactor` is in percent.
     pub(crate) fn new(kind: Kind, page: PageSize, blocks: u32, fillfactor: u32) -> Survey {
         let live = Room::new(page, blocks, fillfactor);
         Survey {
@@ -153,7 +153,7 @@ impl Survey {
         Survey { growth, ..self }
     }
 
-    /// Takes down a block.
+    /// Records a block.
     pub(crate) fn block(&mut self, number: BlockNumber, bytes: &[u8], judge: &impl Judge) {
         self.begin_page(number);
         judged(number, bytes, judge, |at, tuple, length, seen| {
@@ -215,7 +215,7 @@ impl Survey {
     }
 
     /// What a compaction of the file as VACUUM would leave it comes to.
-    pub(crate) fn expected(&self, beside: &RelatedFiles) -> Expected {
+    pub(crate) fn expected(&self, related: &RelatedFiles) -> Expected {
         let moved = self.moved();
         let tuples = self.counted.tuples - self.counted.dead;
         let rows = self.kind == Kind::Rows;
@@ -224,7 +224,7 @@ impl Survey {
             rows: rows.then_some(moved.moved),
             values: (!rows).then_some(moved.moved),
             moved_bytes: moved.bytes,
-            wal_bytes: wal(self.page, &moved, tuples, beside),
+            wal_bytes: wal(self.page, &moved, tuples, related),
             estimated: false,
         }
     }

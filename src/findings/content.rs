@@ -107,20 +107,20 @@ pub(crate) fn part(sample: impl Iterator<Item = (u64, bool)>) -> Option<Interval
     Some(Interval { estimate: part, low: low.min(part), high: high.max(part) })
 }
 
-/// A last chunk filled to less than one part in so many is nearly empty.
+/// A last chunk is nearly empty if less than one part in ten of it is filled.
 const SHORT: u64 = 10;
-/// The part of its length that a value compressed with lz4 may differ by between servers' libraries and ours:
-/// one in so many.
+/// A value compressed with lz4 may be longer or shorter than ours, because the server's library differs: by one part in
+/// 64 of its length.
 const LZ4_DOUBT: u64 = 64;
 
-/// Whether the last chunk of so many stored bytes is nearly empty, and not the only one.
+/// Whether the last chunk of a value of `stored` bytes is nearly empty, and is not the only one.
 pub(crate) fn is_short(page: PageSize, stored: u64) -> bool {
     let chunk = u64::from(page.toast_max_chunk_size());
     stored > chunk && (1..chunk / SHORT).contains(&(stored % chunk))
 }
 
-/// Whether a value that takes so many bytes now would surely take fewer chunks, the last of them not nearly empty,
-/// if it were compressed so.
+/// Whether a value that takes `stored` bytes now would surely take fewer chunks if it were compressed with this method,
+/// and would not leave the last one nearly empty.
 pub(crate) fn is_mended_by(
     compressor: &mut Compressor,
     method: Method,
@@ -137,7 +137,7 @@ pub(crate) fn is_mended_by(
     is_surely_better(page, stored, then, doubt)
 }
 
-/// Whether so many bytes, or a few more or less, take fewer chunks and fill the last.
+/// Whether `then` bytes, give or take `doubt`, take fewer chunks than `now` bytes and fill the last one.
 fn is_surely_better(page: PageSize, now: u64, then: u64, doubt: u64) -> bool {
     let chunk = u64::from(page.toast_max_chunk_size());
     let fewer = (then + doubt).div_ceil(chunk) < now.div_ceil(chunk);

@@ -186,8 +186,8 @@ impl<'a> HeapLook<'a> {
         self.rows.short_ends.get(index).map(Spread::kept).unwrap_or_default()
     }
 
-    /// Of a table of so many blocks. `beside`: the files beside it, where they are known.
-    pub(crate) fn facts(&self, total: u64, beside: Option<&RelatedFiles>) -> (RowFacts, FileFill) {
+    /// What is known of the table, of `total` blocks. `related`: the sizes of its indexes, where they are known.
+    pub(crate) fn facts(&self, total: u64, related: Option<&RelatedFiles>) -> (RowFacts, FileFill) {
         let drawn = BlocksRead { read: self.file.read(), total };
         let of = |counts: &Counts| Counted(counts.0.map(|tally| tally.total(drawn)));
         let rows = RowFacts {
@@ -196,7 +196,7 @@ impl<'a> HeapLook<'a> {
             columns: self.rows.columns.iter().map(of).collect(),
             targets: self.rows.targets.facts(drawn),
         };
-        (rows, self.file.facts(total, beside))
+        (rows, self.file.facts(total, related))
     }
 }
 

@@ -50,7 +50,7 @@ pub trait Visitor {
     /// The tuples of a page follow.
     fn begin_page(&mut self, _block: BlockNumber) {}
 
-    /// Takes a tuple of so many bytes (`lp_len`) before its values, dead or not.
+    /// Takes a tuple before its values, dead or not. `length` is its `lp_len` in bytes.
     fn tuple(&mut self, _at: ItemPointer, _tuple: &HeapTuple<'_>, _length: u16, _seen: Visibility) {
     }
 
@@ -541,7 +541,7 @@ pub(crate) enum Item<'p> {
     Unused,
     Redirect,
     Dead,
-    /// A tuple of so many bytes (`lp_len`).
+    /// A tuple, with its `lp_len` in bytes.
     Tuple(HeapTuple<'p>, u16),
     /// A tuple that cannot be read, with the reason.
     Damaged(String),

@@ -59,8 +59,8 @@ impl HeapSeen {
     /// Of a table of so many blocks.
     fn of(look: &HeapLook<'_>, relation: &Relation, total: u64) -> HeapSeen {
         let attributes = relation.desc.attributes.len();
-        let beside = RelatedFiles::of_table(relation.index_bytes);
-        let (rows, heap) = look.facts(total, Some(&beside));
+        let related = RelatedFiles::of_table(relation.index_bytes);
+        let (rows, heap) = look.facts(total, Some(&related));
         HeapSeen {
             rows,
             heap,
@@ -113,8 +113,8 @@ impl Inspector {
                 look.block(page.block, &page.bytes, &page);
             }
             let mut seen = HeapSeen::of(&look, &relation, total);
-            let beside = RelatedFiles::of_table(relation.index_bytes);
-            let all = survey.and_then(|survey| FileFill::of_all(survey, page, SPARE, &beside));
+            let related = RelatedFiles::of_table(relation.index_bytes);
+            let all = survey.and_then(|survey| FileFill::of_all(survey, page, SPARE, &related));
             // of rows no more was looked at than before
             seen.heap = match all {
                 Some(all) => FileFill { drawn: seen.heap.drawn, ..all },
@@ -174,17 +174,17 @@ impl Inspector {
         let mut toast = None;
         if let Some(chunks) = relation.toast.as_ref().filter(|_| sampling.is_none()) {
             let quoted = quote_qualified("pg_toast", &chunks.name);
-            let beside = RelatedFiles {
+            let related = RelatedFiles {
                 index_bytes: chunks.index_bytes,
                 table: Some((relation.bytes, relation.index_bytes)),
             };
-            let all = survey.and_then(|survey| FileFill::of_all(survey, page, SPARE, &beside));
+            let all = survey.and_then(|survey| FileFill::of_all(survey, page, SPARE, &related));
             toast = Some(match all {
                 Some(all) => all,
                 None => {
                     let mut file = FileLook::new(Kind::Chunks, page, 100);
                     let total = self.look_at(quoted, moment, None, &mut file).await?;
-                    file.facts(total, Some(&beside))
+                    file.facts(total, Some(&related))
                 }
             });
             let attributes = relation.desc.attributes.iter().enumerate();

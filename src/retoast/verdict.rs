@@ -1,4 +1,4 @@
-//! How work on a table ended, and what is left of it (pure). The headline of a report and the exit code come from here.
+//! How work on a table ended, and what is left to do (pure). The report's headline and the exit code are made from it.
 
 use serde::Serialize;
 

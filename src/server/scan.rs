@@ -24,7 +24,7 @@ const SMALL_BATCH: u32 = 256;
 /// Statements for each connection, so that all end at about the same time.
 const ROUNDS: u32 = 8;
 
-/// Blocks that are read with one statement, of so many on so many connections.
+/// The number of blocks that are read with one statement.
 fn batch(blocks: u32, connections: usize) -> usize {
     let connections = u32::try_from(connections).unwrap_or(u32::MAX).max(1);
     let each = blocks.div_ceil(connections);
@@ -108,7 +108,7 @@ async fn run<V: Visitor>(
     Ok(())
 }
 
-/// The next blocks, at most so many; none if none are left.
+/// The next blocks, at most `batch`; `None` if none is left.
 fn take(queue: &Mutex<Sample>, batch: usize) -> Option<Vec<BlockNumber>> {
     let mut left = queue.lock().unwrap_or_else(PoisonError::into_inner);
     let blocks: Vec<BlockNumber> = left.by_ref().take(batch).collect();

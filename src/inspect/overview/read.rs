@@ -267,7 +267,7 @@ async fn ended_in_time<T>(until: Option<Instant>, work: impl Future<Output = T>)
     }
 }
 
-/// Relations of up to so many blocks are read whole: that takes hardly longer than a sample.
+/// Relations of at most this number of blocks are read whole, which takes hardly longer than a sample.
 pub(super) const WHOLE: u32 = 256;
 /// Blocks of the first round.
 const FIRST: u32 = 128;
@@ -275,7 +275,7 @@ const FIRST: u32 = 128;
 const MOST: u32 = 1024;
 /// Blocks of all rounds at the most: what was read is remembered.
 const MOST_IN_ALL: usize = 1 << 22;
-/// What is left of a relation of up to so many blocks is read once half of it was.
+/// Once half of a relation of at most this number of blocks is read, the rest is read too.
 const FINISHED: u32 = 8192;
 /// A column counts for the precision if it is this part of all.
 const NOTABLE: f64 = 0.1;

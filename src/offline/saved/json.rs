@@ -292,7 +292,7 @@ const LONGEST_ROW: usize = 1 << 20;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Element<'a> {
     Value(&'a str),
-    /// A row of more than so many bytes.
+    /// A row of more than this number of bytes.
     TooLong(usize),
 }
 

@@ -595,7 +595,7 @@ pub(crate) trait Piece {
     fn follows(&self, _before: &Self) -> bool {
         true
     }
-    /// How many of so many that are left one transaction may move.
+    /// How many of the `left` rows one transaction may move.
     fn most_of(left: usize) -> usize {
         left
     }

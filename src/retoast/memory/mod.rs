@@ -45,11 +45,11 @@ pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let beside = beside(&path);
-    let written = write(&beside, &path, contents);
+    let temporary = temporary(&path);
+    let written = write(&temporary, &path, contents);
     if written.is_err() {
         // there may be nothing to remove
-        let _ = fs::remove_file(&beside);
+        let _ = fs::remove_file(&temporary);
     }
     written?;
     // the new name is on disk once the directory is
@@ -57,20 +57,20 @@ pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
 }
 
 /// A name in the same directory that no other process writes to.
-fn beside(path: &Path) -> PathBuf {
+fn temporary(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     name.into()
 }
 
-fn write(beside: &Path, path: &Path, contents: &[u8]) -> io::Result<()> {
-    let mut file = File::create(beside)?;
+fn write(temporary: &Path, path: &Path, contents: &[u8]) -> io::Result<()> {
+    let mut file = File::create(temporary)?;
     if let Ok(now) = fs::metadata(path) {
         file.set_permissions(now.permissions())?;
     }
     file.write_all(contents)?;
     file.sync_all()?;
-    fs::rename(beside, path)
+    fs::rename(temporary, path)
 }
 
 #[cfg(test)]

@@ -338,7 +338,7 @@ pub(crate) fn smoothed(old: Option<f64>, now: f64) -> f64 {
     old.map_or(now, |old| 0.7 * old + 0.3 * now)
 }
 
-/// How long to wait after so many lock timeouts, one after the other. `jitter` is from 0 to 1.
+/// How long to wait after `times` lock timeouts in a row. `jitter` is from 0 to 1.
 pub(crate) fn after_timeouts(times: u32, jitter: f64) -> Duration {
     Duration::from_millis((50.0 * f64::from(1u32 << times.min(6)) * (0.5 + jitter)) as u64)
 }

@@ -33,7 +33,7 @@ const OTHERS_FOR: Duration = Duration::from_secs(10);
 /// Old row versions that vacuum cannot remove do not stop the sweep of a small table before there are so many
 /// bytes of them.
 const GROWTH_FLOOR: u64 = 4 << 20;
-/// Old row versions of so many bytes that are left in the end are worth a note.
+/// Old row versions that are left in the end are reported from this number of bytes on.
 const WORTH_NOTING: u64 = 1 << 20;
 /// The most that a replica may be behind if the user does not say.
 pub const REPLICA_LAG: Lag = Lag::Time(Duration::from_secs(10));
@@ -738,7 +738,7 @@ impl Throttle {
         Ok(rows.saturating_add(sizes.indexes))
     }
 
-    /// What is to be said of slots before so many bytes of WAL are written.
+    /// What to report about slots before `expected` bytes of WAL are written.
     ///
     /// # Errors
     /// The server's.
@@ -860,7 +860,7 @@ fn growth_limit(sizes: Sizes, max_bloat: f64) -> u64 {
     ((table * max_bloat) as u64).max(GROWTH_FLOOR)
 }
 
-/// How often one and the same reason is told.
+/// How often the same reason is reported.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 /// Pauses shorter than this are counted and not told.
 const WORTH_TELLING: Duration = Duration::from_millis(500);

@@ -627,7 +627,7 @@ const IDLE_BEFORE_INSISTING: u32 = 2;
 const LEAST: u64 = 1 << 20;
 /// Nor is its TOAST relation alone for less than this part of what may be dead.
 pub(super) const EARLY: f64 = 0.2;
-/// Nor unless batches have taken so many times as long as that takes.
+/// Nor unless batches have taken this number of times as long as that takes.
 const WORTH: u32 = 8;
 /// Vacuums of the TOAST relation of which the shortest tells how long one takes: something else may have held
 /// up the others, and one that comes late has let the file grow.
@@ -668,7 +668,7 @@ impl Vacuums {
         }
     }
 
-    /// A scan begins, of so many bytes.
+    /// A scan of `bytes` bytes begins.
     fn scan_begins(&mut self, bytes: u64) {
         self.bytes = bytes;
     }
@@ -678,7 +678,7 @@ impl Vacuums {
         self.due = (self.of_table > 0).then_some(Extent::Table);
     }
 
-    /// A batch has left so many bytes behind.
+    /// A batch has left `bytes` bytes of old values behind.
     fn batch_done(&mut self, bytes: u64, took: Duration) {
         self.of_table += bytes;
         self.of_toast += bytes;
