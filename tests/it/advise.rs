@@ -2,24 +2,12 @@
 
 use std::process::Command;
 
-use serde_json::Value;
-
-use crate::support::command::{Run, run, toastctl};
+use crate::support::command::{run, toastctl};
+use crate::support::reports::advise::{Candidate, Report};
+use crate::support::reports::{Interval, Printed};
 use crate::support::server::{self, Database};
 use crate::support::table_files::seem_large;
-use toastctl::report::schema::schema;
-
-/// `toastctl advise-threshold` on this database.
-fn advise(database: &Database<'_>, arguments: &[&str]) -> Run {
-    let mut command: Command = toastctl();
-    command.arg("advise-threshold").args(["-d", &database.conninfo()]).args(arguments);
-    run(&mut command)
-}
-
-fn json(database: &Database<'_>, arguments: &[&str]) -> Value {
-    let text = advise(database, &[arguments, &["--format", "json"]].concat()).ok();
-    serde_json::from_str(&text).unwrap()
-}
+use crate::support::verbs::{advise, advised};
 
 const TABLES: [&str; 12] = [
     "talk", "thousand", "films", "logs", "images", "html", "geo", "search", "random", "mixed",
@@ -77,12 +65,12 @@ fn predicted_sizes_are_those_of_rewritten_tables() {
                 sizes
             })
             .collect();
-        let whole = json(&database, &[table, "-c", "v", "--sample", "100%"]);
+        let whole = advised(&database, &[table, "-c", "v", "--sample", "100%"]);
         check_whole(table, &whole, &measured);
         for seed in 1..=SEEDS {
             let seed = &seed.to_string();
             let arguments = [table, "-c", "v", "--sample", "2%", "--seed", seed];
-            let sampled = json(&database, &arguments);
+            let sampled = advised(&database, &arguments);
             for (figure, missed) in intervals_of(&sampled, &measured) {
                 intervals += 1;
                 inside += usize::from(!missed);
@@ -97,20 +85,25 @@ fn predicted_sizes_are_those_of_rewritten_tables() {
 }
 
 /// The candidate of this name; the present settings are today's where they change nothing.
-fn candidate<'a>(report: &'a Value, name: &str) -> &'a Value {
-    let candidates = report["candidates"].as_array().unwrap();
-    candidates.iter().find(|c| c["name"] == name).unwrap_or(&candidates[0])
+fn candidate<'a>(report: &'a Report, name: &str) -> &'a Candidate {
+    report.candidates.iter().find(|c| c.name == name).unwrap_or(report.today())
 }
 
-const FIGURES: [&str; 3] = ["heap_bytes", "toast_bytes", "toast_index_bytes"];
+fn figures(candidate: &Candidate) -> [(&'static str, Interval); 3] {
+    [
+        ("heap", candidate.heap_bytes.now),
+        ("TOAST", candidate.toast_bytes.now),
+        ("TOAST index", candidate.toast_index_bytes.now),
+    ]
+}
 
 /// Within 1 %, or two pages.
 #[track_caller]
-fn check_whole(table: &str, report: &Value, measured: &[[f64; 3]]) {
+fn check_whole(table: &str, report: &Report, measured: &[[f64; 3]]) {
     for ((name, _), measured) in REWRITES.iter().zip(measured) {
         let c = candidate(report, name);
-        for (figure, measured) in FIGURES.iter().zip(measured) {
-            let estimate = c[figure]["estimate"].as_f64().unwrap();
+        for ((figure, said), measured) in figures(c).into_iter().zip(measured) {
+            let estimate = said.estimate;
             assert!(
                 (estimate - measured).abs() <= (measured * 0.01).max(2.0 * 8192.0),
                 "{table}, {name}, {figure}: {estimate}, measured {measured}"
@@ -119,13 +112,12 @@ fn check_whole(table: &str, report: &Value, measured: &[[f64; 3]]) {
     }
 }
 
-fn intervals_of(report: &Value, measured: &[[f64; 3]]) -> Vec<(String, bool)> {
+fn intervals_of(report: &Report, measured: &[[f64; 3]]) -> Vec<(String, bool)> {
     let mut out = Vec::new();
     for ((name, _), measured) in REWRITES.iter().zip(measured) {
         let c = candidate(report, name);
-        for (figure, measured) in FIGURES.iter().zip(measured).take(2) {
-            let (low, high) =
-                (c[figure]["low"].as_f64().unwrap(), c[figure]["high"].as_f64().unwrap());
+        for ((figure, said), measured) in figures(c).into_iter().zip(measured).take(2) {
+            let (low, high) = (said.low, said.high);
             let missed = *measured < low || *measured > high;
             let text = format!("{name} {figure} {low} {measured} {high}");
             out.push((text, missed));
@@ -152,18 +144,18 @@ fn the_cases_of_the_thread() {
              ALTER TABLE by_hand ALTER v SET STORAGE EXTERNAL;
              INSERT INTO by_hand SELECT id, (ARRAY[v])[1] FROM head"
         ));
-        let report = json(
+        let report = advised(
             &database,
             &["head", "--sample", "100%", "--policy", "chunk-saving", "--optimize", "read"],
         );
-        let c = &report["candidates"][1];
-        assert_eq!(c["settings"]["policy"], "chunk-saving");
+        let c = &report.candidates[1];
+        assert_eq!(c.settings.policy, "chunk-saving");
         let measured: f64 = sizes(&database, "by_hand").iter().sum();
-        let estimate = c["total_bytes"]["estimate"].as_f64().unwrap();
+        let estimate = c.total_bytes.estimate;
         assert!((estimate / measured - 1.0).abs() < 0.02, "{raw}: {estimate}, {measured}");
         // it gains, and the table stays as it is; but the last one would grow
-        assert_eq!(c["recommended"], number < 4, "{raw}: {}", report["recommendation"]);
-        assert!(c["read_cpu_ns_per_value"]["change"]["high"].as_f64().unwrap() < 0.0, "{raw}");
+        assert_eq!(c.recommended, number < 4, "{raw}: {}", report.recommendation);
+        assert!(c.read_cpu_ns_per_value.change.unwrap().high < 0.0, "{raw}");
         database.psql("DROP TABLE head, by_hand");
     }
 }
@@ -184,13 +176,13 @@ fn a_table_of_100_gb_is_answered_from_its_sample() {
     command.arg(toastctl().get_program()).args(["advise-threshold", "-d", &database.conninfo()]);
     command.args(["big", "-c", "v", "--format", "json"]);
     let started = std::time::Instant::now();
-    let report: Value = serde_json::from_str(&run(&mut command).ok()).unwrap();
+    let report: Printed<Report> = run(&mut command).exits(0).report();
     assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
-    assert_eq!(report["sample"]["total_blocks"], 100 * 131_072);
-    let sample = &report["sample"];
-    let blocks = sample["blocks"].as_u64().unwrap();
-    assert!(blocks == 3000 || blocks >= 40 && sample["limit"] == "time", "{sample}");
-    assert_eq!(report["files"]["heap_bytes"], 100u64 << 30);
+    assert_eq!(report.sample.total_blocks, 100 * 131_072);
+    let sample = &report.sample;
+    let blocks = sample.blocks;
+    assert!(blocks == 3000 || blocks >= 40 && sample.limit.as_deref() == Some("time"), "{sample}");
+    assert_eq!(report.files.heap_bytes, 100u64 << 30);
 }
 
 #[test]
@@ -206,26 +198,26 @@ fn without_sample_no_more_is_read_than_the_estimate_needs() {
     );
     let measured = sizes(&database, "large")[1];
     let arguments = ["large", "-c", "v", "--storage", "extended", "--method", "lz4"];
-    let report = json(&database, &arguments);
-    let sample = &report["sample"];
-    let number = |name: &str| sample[name].as_u64().unwrap();
-    assert_eq!(number("total_blocks"), 300);
+    let report = advised(&database, &arguments);
+    let sample = &report.sample;
+    assert_eq!(sample.total_blocks, 300);
     // which comes first depends on the machine
-    assert!(sample["limit"] == "bytes" || sample["limit"] == "time", "{sample}");
-    assert!((20_000_000..110_000_000).contains(&number("read_bytes")), "{sample}");
-    assert!((40..200).contains(&number("blocks")), "{sample}");
-    assert_eq!((number("rows"), &sample["complete"]), (number("blocks"), &false.into()));
-    let today = &report["candidates"][0]["toast_bytes"];
-    let (low, high) = (today["low"].as_f64().unwrap(), today["high"].as_f64().unwrap());
+    assert!(
+        sample.limit.as_deref() == Some("bytes") || sample.limit.as_deref() == Some("time"),
+        "{sample}"
+    );
+    assert!((20_000_000..110_000_000).contains(&sample.read_bytes), "{sample}");
+    assert!((40..200).contains(&sample.blocks), "{sample}");
+    assert_eq!((sample.rows, sample.complete), (sample.blocks, false));
+    let today = &report.candidates[0].toast_bytes;
+    let (low, high) = (today.low, today.high);
     assert!(low < measured && measured < high && high < low * 1.3, "{low} {measured} {high}");
     let text = advise(&database, &arguments).ok();
     assert!(text.contains(" MB read; --sample reads more\n"), "{text}");
     // whoever asks for all gets all
-    let whole = json(&database, &["large", "-c", "v", "--storage", "external", "--sample", "100%"]);
-    assert_eq!(
-        (whole["sample"]["blocks"].as_u64(), &whole["sample"]["limit"]),
-        (Some(300), &Value::Null)
-    );
+    let whole =
+        advised(&database, &["large", "-c", "v", "--storage", "external", "--sample", "100%"]);
+    assert_eq!((whole.sample.blocks, whole.sample.limit.as_deref()), (300, None));
 }
 
 #[test]
@@ -292,11 +284,7 @@ fn the_report_is_readable_and_its_json_has_its_documented_shape() {
          FROM generate_series(1, 2000) AS i",
     );
     let arguments = ["docs", "--sample", "100%", "--exact", "--reads-per-write", "10"];
-    let report = json(&database, &arguments);
-    let schema: Value = serde_json::from_str(schema("advise-threshold").unwrap()).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
-    let errors: Vec<String> = validator.iter_errors(&report).map(|e| e.to_string()).collect();
-    assert!(errors.is_empty(), "{errors:#?}");
+    advised(&database, &arguments);
     let text = |more: &[&str]| advise(&database, &[&arguments[..], more].concat()).ok();
     insta::assert_snapshot!("advise_table", text(&["--plot"]));
     insta::assert_snapshot!("advise_markdown", text(&["--format", "markdown"]));

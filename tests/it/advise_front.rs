@@ -1,20 +1,11 @@
 //! What `advise-threshold` recommends: on the front that it draws, priced with what scans read, and with the
 //! sizes that retoast and VACUUM FULL leave.
 
-use serde_json::Value;
-
 use crate::support::command::{run, toastctl};
+use crate::support::reports::Printed;
+use crate::support::reports::advise::{Candidate, Report};
 use crate::support::server::{self, Database};
-
-fn advise(database: &Database<'_>, arguments: &[&str]) -> Value {
-    let mut command = toastctl();
-    command.args(["advise-threshold", "-d", &database.conninfo(), "--format", "json"]);
-    serde_json::from_str(&run(command.args(arguments)).ok()).unwrap()
-}
-
-fn candidates(report: &Value) -> &Vec<Value> {
-    report["candidates"].as_array().unwrap()
-}
+use crate::support::verbs::advised;
 
 /// Bytes of heap, TOAST relation and its index.
 fn size(database: &Database<'_>, table: &str) -> f64 {
@@ -43,27 +34,25 @@ fn the_recommended_candidate_is_on_the_front() {
             for ratio in ["0", "1000"] {
                 let arguments =
                     [table, "-c", "log", "--optimize", optimize, "--reads-per-write", ratio];
-                let report = advise(&database, &arguments);
-                let chosen = report["recommendation"]["candidate"].as_u64().unwrap() as usize;
-                let chosen = &candidates(&report)[chosen];
-                assert_eq!(chosen["recommended"], true);
-                assert_eq!(chosen["pareto"], true, "{arguments:?}: {chosen:#}");
+                let report = advised(&database, &arguments);
+                let chosen = report.chosen();
+                assert!(chosen.recommended, "{arguments:?}: {chosen:#}");
+                assert!(chosen.pareto, "{arguments:?}: {chosen:#}");
                 // and so is none that another beats in everything
-                let part = |c: &Value, figure: &str| {
-                    c[figure]["change"]["estimate"].as_f64().unwrap_or(0.0)
-                };
-                let beats = |c: &&Value| {
+                let parts = |c: &Candidate| {
                     [
-                        "total_bytes",
-                        "read_cpu_ns_per_value",
-                        "update_wal_bytes_per_value",
-                        "scan_buffers",
+                        c.total_bytes,
+                        c.read_cpu_ns_per_value,
+                        c.update_wal_bytes_per_value,
+                        c.scan_buffers,
                     ]
-                    .iter()
-                    .all(|figure| part(c, figure) < part(chosen, figure) - 0.01)
+                    .map(|figure| figure.change.map_or(0.0, |change| change.estimate))
                 };
-                let better = candidates(&report).iter().find(beats);
-                assert!(better.is_none() || chosen["today"] == true, "{arguments:?}: {better:#?}");
+                let beats = |c: &&Printed<Candidate>| {
+                    parts(c).iter().zip(parts(chosen)).all(|(this, that)| *this < that - 0.01)
+                };
+                let better = report.candidates.iter().find(beats);
+                assert!(better.is_none() || chosen.today, "{arguments:?}: {better:#?}");
             }
         }
     }
@@ -82,26 +71,30 @@ fn images_stay_out_of_a_heap_that_is_scanned_without_them() {
     );
     let before = size(&database, "images");
     let arguments = ["images", "-c", "image", "--sample", "100%"];
-    let report = advise(&database, &arguments);
-    let wide = candidates(&report)
+    let report = advised(&database, &arguments);
+    let wide = report
+        .candidates
         .iter()
-        .find(|c| c["settings"]["target"] == 8160 && c["settings"]["policy"] == "always")
+        .find(|c| c.settings.target == 8160 && c.settings.policy == "always")
         .unwrap();
     // not by half the table's size more right after, and ten times the buffers of a scan
-    assert_eq!(report["recommendation"]["candidate"], 0, "{}", report["recommendation"]);
-    assert!(wide["total_bytes"]["change"]["estimate"].as_f64().unwrap() < 0.1);
-    assert!(wide["read_cpu_ns_per_value"]["change"]["estimate"].as_f64().unwrap() < -0.8);
-    assert!(wide["scan_buffers"]["change"]["estimate"].as_f64().unwrap() > 9.0);
-    let caveats = wide["caveats"].to_string();
+    assert_eq!(report.recommendation.candidate, 0, "{}", report.recommendation);
+    assert!(wide.total_bytes.change.unwrap().estimate < 0.1);
+    assert!(wide.read_cpu_ns_per_value.change.unwrap().estimate < -0.8);
+    assert!(wide.scan_buffers.change.unwrap().estimate > 9.0);
+    let caveats = wide.caveats.join(
+        "
+",
+    );
     assert!(caveats.contains("every scan of the table reads it"), "{caveats}");
     assert!(caveats.contains("before compaction the files are larger"), "{caveats}");
     // who wants reads alone gets it, and the sizes are those foretold
-    let read = advise(&database, &[&arguments[..], &["--optimize", "read"]].concat());
-    let chosen = read["recommendation"]["candidate"].as_u64().unwrap() as usize;
-    assert!(candidates(&read)[chosen]["settings"]["target"].as_u64() >= Some(4080), "{read:#}");
-    let foretold = candidates(&read)[chosen]["retoasted_bytes"].as_f64().unwrap();
+    let read = advised(&database, &[&arguments[..], &["--optimize", "read"]].concat());
+    let chosen = read.chosen();
+    assert!(chosen.settings.target >= 4080, "{read:#}");
+    let foretold = chosen.retoasted_bytes as f64;
     assert!(foretold > before * 1.8, "{foretold}, {before}");
-    let command = read["recommendation"]["command"].as_str().unwrap();
+    let command = read.recommendation.command.as_deref().unwrap();
     let words: Vec<&str> = command.split(' ').skip(1).collect();
     let (compact, sweep) = words.split_last().unwrap();
     assert_eq!(*compact, "--compact=toast");
@@ -112,7 +105,7 @@ fn images_stay_out_of_a_heap_that_is_scanned_without_them() {
     let compacted = size(&database, "images");
     database.psql("VACUUM FULL images");
     let compact = size(&database, "images");
-    let total = candidates(&read)[chosen]["total_bytes"]["estimate"].as_f64().unwrap();
+    let total = chosen.total_bytes.estimate;
     assert!((compact / total - 1.0).abs() < 0.02, "{compact}, foretold {total}");
     assert!(compacted < compact * 1.1, "{compacted}, written anew {compact}");
 }
@@ -132,8 +125,8 @@ fn without_a_table_the_largest_are_advised_on() {
     command.args(["advise-threshold", "-d", &database.conninfo(), "--format", "json"]);
     let done = run(&mut command);
     assert_eq!(done.code, Some(0), "{}", done.stderr);
-    let reports: Vec<Value> = serde_json::from_str(&done.stdout).unwrap();
-    let names: Vec<&str> = reports.iter().map(|report| report["name"].as_str().unwrap()).collect();
+    let reports: Vec<Printed<Report>> = serde_json::from_str(&done.stdout).unwrap();
+    let names: Vec<&str> = reports.iter().map(|report| report.name.as_str()).collect();
     assert_eq!(names, ["b", "d", "f", "g", "e"]);
     let notice = "notice: these are the 5 largest of 7 tables, with ";
     assert!(done.stderr.contains(notice), "{}", done.stderr);

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::support::command::{Run, run, toastctl};
+use crate::support::reports::advise::{Candidate, Report};
+use crate::support::reports::inspect::Column;
+use crate::support::reports::{Printed, Source};
 use crate::support::server::{self, Database, Server, each_server};
-use toastctl::report::schema::schema;
 
 /// Tables of many types, storages and shapes, each with a column `v`. `noise(n, seed)` gives n characters that
 /// nothing compresses.
@@ -127,23 +127,26 @@ impl Drop for Owned<'_> {
     }
 }
 
-fn json(run: Run) -> Value {
-    serde_json::from_str(&run.ok()).unwrap()
+/// The report of `advise-threshold`.
+#[track_caller]
+fn json(run: Run) -> Printed<Report> {
+    run.exits(0).report()
 }
 
-const FIGURES: [&str; 6] = [
-    "heap_bytes",
-    "toast_bytes",
-    "toast_index_bytes",
-    "total_bytes",
-    "update_bytes_per_value",
-    "read_buffers_per_value",
-];
+fn figures(candidate: &Candidate) -> [(&'static str, f64); 6] {
+    [
+        ("heap", candidate.heap_bytes.estimate),
+        ("TOAST", candidate.toast_bytes.estimate),
+        ("TOAST index", candidate.toast_index_bytes.estimate),
+        ("total", candidate.total_bytes.estimate),
+        ("update", candidate.update_bytes_per_value.estimate),
+        ("read", candidate.read_buffers_per_value.estimate),
+    ]
+}
 
 /// Within 2 %, or two pages of what is that small.
 #[track_caller]
-fn close(told: &Value, pages: &Value, place: &str) {
-    let (told, pages) = (told.as_f64().unwrap(), pages.as_f64().unwrap());
+fn close(told: f64, pages: f64, place: &str) {
     let least = if pages < 10_000.0 { pages * 0.02 } else { 2.0 * 8192.0 };
     assert!((told - pages).abs() <= (pages * 0.02).max(least), "{place}: {told}, by pages {pages}");
 }
@@ -152,32 +155,26 @@ fn compare(owned: &Owned<'_>, major: u32, words: &[&str]) {
     let words = [&["advise-threshold", "--format", "json", "-c", "v"], words].concat();
     let (told, pages) = (json(owned.owner(&words)), json(owned.superuser(&words)));
     let place = format!("PostgreSQL {major}, {words:?}");
-    assert_eq!(told["sample"]["source"], "functions", "{place}");
-    assert_eq!(pages["sample"]["source"], "pageinspect", "{place}");
-    assert_eq!(told["sample"]["exact"], true, "{place}");
-    for figure in ["blocks", "total_blocks", "rows", "rows_examined"] {
-        assert_eq!(told["sample"][figure], pages["sample"][figure], "{place}, {figure}");
-    }
-    assert_eq!(told["files"], pages["files"], "{place}");
-    let list = |report: &Value| report["candidates"].as_array().unwrap().clone();
-    let name = |candidate: &Value| candidate["name"].as_str().unwrap().to_owned();
-    let pages = list(&pages);
-    let told = list(&told);
-    assert_eq!(
-        told.iter().map(name).collect::<Vec<_>>(),
-        pages.iter().map(name).collect::<Vec<_>>()
-    );
-    for (told, pages) in told.iter().zip(&pages) {
-        let place = format!("{place}, {}", told["name"]);
-        for figure in FIGURES {
-            let place = format!("{place}, {figure}");
-            close(&told[figure]["estimate"], &pages[figure]["estimate"], &place);
+    assert_eq!(told.sample.source, Source::Functions, "{place}");
+    assert_eq!(pages.sample.source, Source::Pageinspect, "{place}");
+    assert!(told.sample.exact, "{place}");
+    let counts = |report: &Report| {
+        let sample = &report.sample;
+        [sample.blocks, sample.total_blocks, sample.rows, sample.rows_examined]
+    };
+    assert_eq!(counts(&told), counts(&pages), "{place}");
+    assert_eq!(told.files, pages.files, "{place}");
+    let names = |report: &Report| -> Vec<String> {
+        report.candidates.iter().map(|candidate| candidate.name.clone()).collect()
+    };
+    assert_eq!(names(&told), names(&pages));
+    for (told, pages) in told.candidates.iter().zip(&pages.candidates) {
+        let place = format!("{place}, {}", told.name);
+        for ((figure, told), (_, pages)) in figures(told).into_iter().zip(figures(pages)) {
+            close(told, pages, &format!("{place}, {figure}"));
         }
-        assert_eq!(told["forms"], pages["forms"], "{place}");
+        assert_eq!(told.forms, pages.forms, "{place}");
     }
-    let schema: Value = serde_json::from_str(schema("advise-threshold").unwrap()).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
-    assert!(validator.is_valid(&json(owned.owner(&words))), "{place}");
 }
 
 #[test]
@@ -215,45 +212,31 @@ fn an_owner_goes_the_whole_way_and_what_is_said_is_true() {
             text.split('|').map(|bytes| bytes.parse().unwrap()).collect()
         };
         let inspect = |user: &str| {
-            let report = json(owned.as_user(user, &["inspect", "t", "--format", "json"]));
-            report["relations"][0].clone()
+            owned.as_user(user, &["inspect", "t", "--format", "json"]).exits(0).relation()
         };
         let agree = || {
             let (told, pages) = (inspect(&owned.role), inspect(server.superuser()));
-            assert_eq!(
-                (&told["source"], &pages["source"]),
-                (&"functions".into(), &"pageinspect".into())
-            );
-            for (told, pages) in
-                told["columns"].as_array().unwrap().iter().zip(pages["columns"].as_array().unwrap())
-            {
-                for figure in ["values", "nulls", "stored_bytes"] {
-                    assert_eq!(told[figure], pages[figure], "PostgreSQL {major}: {told}");
-                }
+            assert_eq!((told.source, pages.source), (Source::Functions, Source::Pageinspect));
+            for (told, pages) in told.columns.iter().zip(&pages.columns) {
+                let counts = |of: &Column| (of.values, of.nulls, of.stored_bytes);
+                assert_eq!(counts(told), counts(pages), "PostgreSQL {major}: {told}");
             }
-            let unplaced = told["toast"]["unplaced_values"].as_u64().unwrap_or(0);
-            let (known, there) = (
-                told["toast"]["values"].as_u64().unwrap(),
-                pages["toast"]["values"].as_u64().unwrap(),
-            );
+            let unplaced = told.toast().unplaced_values.unwrap_or(0);
+            let (known, there) = (told.toast().values, pages.toast().values);
             assert!(
                 known <= there && there <= known + unplaced,
                 "PostgreSQL {major}: {}",
-                told["toast"]
+                told.toast()
             );
-            assert!(major < 17 || unplaced == 0, "{}", told["toast"]);
+            assert!(major < 17 || unplaced == 0, "{}", told.toast());
         };
         agree();
         let words =
             ["advise-threshold", "t", "--method", method, "--optimize", "size", "--format", "json"];
         let report = json(owned.owner(&words));
-        let candidate = |report: &Value| {
-            let chosen = report["recommendation"]["candidate"].as_u64().unwrap() as usize;
-            report["candidates"][chosen].clone()
-        };
-        let chosen = candidate(&report);
-        assert_eq!(chosen["today"], false, "PostgreSQL {major}: {}", report["recommendation"]);
-        let command = report["recommendation"]["command"].as_str().unwrap();
+        let chosen = report.chosen();
+        assert!(!chosen.today, "PostgreSQL {major}: {}", report.recommendation);
+        let command = report.recommendation.command.as_deref().unwrap();
         let words: Vec<&str> =
             command.split(' ').skip(1).filter(|word| !word.starts_with("--compact")).collect();
         let swept = owned.owner(&words);
@@ -263,7 +246,7 @@ fn an_owner_goes_the_whole_way_and_what_is_said_is_true() {
         owned.database.rests();
         owned.database.psql("VACUUM FULL t");
         let written: f64 = sizes().iter().sum();
-        let foretold = chosen["total_bytes"]["estimate"].as_f64().unwrap();
+        let foretold = chosen.total_bytes.estimate;
         assert!(
             (foretold / written - 1.0).abs() < 0.02,
             "PostgreSQL {major}: {foretold}, {written}"
@@ -280,14 +263,9 @@ fn an_owner_goes_the_whole_way_and_what_is_said_is_true() {
             "--format",
             "json",
         ]));
-        let today = &again["candidates"][0]["total_bytes"]["estimate"];
-        assert!((today.as_f64().unwrap() / written - 1.0).abs() < 0.02, "{today}, {written}");
-        assert_eq!(
-            candidate(&again)["today"],
-            true,
-            "PostgreSQL {major}: {}",
-            again["recommendation"]
-        );
+        let today = again.today().total_bytes.estimate;
+        assert!((today / written - 1.0).abs() < 0.02, "{today}, {written}");
+        assert!(again.chosen().today, "PostgreSQL {major}: {}", again.recommendation);
         let text = owned.owner(&["advise-threshold", "t", "--details"]);
         assert!(
             text.stderr
@@ -326,7 +304,7 @@ fn advice_is_no_workload_and_neither_are_scans_of_inspect() {
         let before = counted(&owned.database);
         let report = json(owned.owner(&advise));
         assert_eq!(counted(&owned.database), before, "PostgreSQL {major}");
-        assert_eq!(report["workload"]["source"], "assumed");
+        assert_eq!(report.workload.source, "assumed");
         // whole scans are counted, but make no ratio
         for _ in 0..3 {
             owned.owner(&["inspect", "t"]).ok();
@@ -334,12 +312,9 @@ fn advice_is_no_workload_and_neither_are_scans_of_inspect() {
         let now = counted(&owned.database);
         assert_ne!(now, before, "PostgreSQL {major}");
         for report in [json(owned.owner(&advise)), json(owned.superuser(&advise))] {
-            let workload = &report["workload"];
-            assert_eq!(
-                (&workload["source"], &workload["reads_per_write"]),
-                (&"assumed".into(), &10.0.into())
-            );
-            assert_eq!(workload["scan_weight"], 0.1);
+            let workload = &report.workload;
+            assert_eq!((workload.source.as_str(), workload.reads_per_write), ("assumed", 10.0));
+            assert_eq!(workload.scan_weight, 0.1);
         }
         // what others read by index is
         owned.database.psql(
@@ -348,13 +323,9 @@ fn advice_is_no_workload_and_neither_are_scans_of_inspect() {
         );
         counted(&owned.database);
         let report = json(owned.owner(&advise));
-        assert_eq!(report["workload"]["source"], "pg_stat_user_tables", "PostgreSQL {major}");
-        assert!(
-            report["workload"]["reads_per_write"].as_f64() >= Some(2000.0),
-            "{}",
-            report["workload"]
-        );
-        let reasons = report["recommendation"]["reasons"].as_str().unwrap();
+        assert_eq!(report.workload.source, "pg_stat_user_tables", "PostgreSQL {major}");
+        assert!(report.workload.reads_per_write >= 2000.0, "{}", report.workload);
+        let reasons = &report.recommendation.reasons;
         assert!(reasons.contains("at least, by the rows read through indexes"), "{reasons}");
     });
 }
@@ -379,8 +350,8 @@ fn statements_of_toastctl_are_nobodys_use() {
         let own = "SELECT count(*) > 0 FROM pg_stat_statements WHERE query LIKE '%pg_column_size(t.\"v\")%'";
         assert_eq!(owned.database.psql(own), "t", "PostgreSQL {major}");
         let report = json(owned.owner(&advise));
-        assert_eq!(report["workload"]["source"], "assumed", "PostgreSQL {major}: {report:#}");
-        let notes = report["notes"].to_string();
+        assert_eq!(report.workload.source, "assumed", "PostgreSQL {major}: {report:#}");
+        let notes = report.notes();
         assert!(notes.contains("The workload is not judged by pg_stat_statements"), "{notes}");
     }
 }
@@ -436,15 +407,13 @@ fn values_of_a_table_without_chunks_are_in_their_rows() {
                  jsonb_build_object('n', repeat(i::text, 20 * (i % 50))) FROM generate_series(1, 500) AS i",
         );
         let forms = |user: &str| {
-            let report = json(owned.as_user(user, &["inspect", "t", "--format", "json"]));
-            let relation = &report["relations"][0];
-            assert_eq!(relation["toast"]["bytes"], 0);
-            assert_eq!(relation["toast"]["unplaced_values"], Value::Null, "PostgreSQL {major}");
-            let forms = relation["columns"][1]["forms"].as_array().unwrap().clone();
-            let known =
-                |form: &&Value| ["compressed", "plain"].contains(&form["form"].as_str().unwrap());
-            let count = |form: &Value| (form["form"].to_string(), form["values"].as_u64());
-            forms.iter().filter(known).map(count).collect::<Vec<_>>()
+            let run = owned.as_user(user, &["inspect", "t", "--format", "json"]);
+            let relation = run.exits(0).relation();
+            assert_eq!(relation.toast().bytes, Some(0));
+            assert_eq!(relation.toast().unplaced_values, None, "PostgreSQL {major}");
+            let forms = relation.columns[1].forms.iter();
+            let known = forms.filter(|form| ["compressed", "plain"].contains(&form.form.as_str()));
+            known.map(|form| (form.form.clone(), form.values)).collect::<Vec<_>>()
         };
         assert_eq!(forms(&owned.role), forms(server.superuser()), "PostgreSQL {major}");
         let said = owned.owner(&["inspect", "t"]).ok();
@@ -461,7 +430,7 @@ fn a_superuser_is_told_what_brings_pages() {
         run.stderr.contains("notice: using SQL functions and a temporary table: the extension")
     );
     assert!(run.stderr.contains("HINT:  CREATE EXTENSION pageinspect;"), "{}", run.stderr);
-    assert_eq!(json(run)["sample"]["source"], "functions");
+    assert_eq!(json(run).sample.source, Source::Functions);
 }
 
 #[test]

@@ -1,10 +1,9 @@
 //! The workload that `advise-threshold` reads from `pg_stat_statements`.
 
-use serde_json::Value;
-
-use crate::support::command::{run, toastctl};
+use crate::support::reports::Printed;
+use crate::support::reports::advise::Report;
 use crate::support::server::{self, Database, Options, Server};
-use toastctl::report::schema::schema;
+use crate::support::verbs::{advised, relation};
 
 const TABLE: &str = "
     CREATE EXTENSION pageinspect;
@@ -14,19 +13,8 @@ const TABLE: &str = "
     FROM generate_series(1, 1000) AS i;
     ANALYZE docs";
 
-fn advise(database: &Database<'_>) -> Value {
-    let text = run(toastctl().args([
-        "advise-threshold",
-        "-d",
-        &database.conninfo(),
-        "docs",
-        "-c",
-        "body",
-        "--format",
-        "json",
-    ]))
-    .ok();
-    serde_json::from_str(&text).unwrap()
+fn advise(database: &Database<'_>) -> Printed<Report> {
+    advised(database, &["docs", "-c", "body"])
 }
 
 #[test]
@@ -45,42 +33,30 @@ fn statements_that_name_the_column_are_the_workload() {
          UPDATE docs SET note = 'changed'; UPDATE docs SET note = 'again'",
     );
     let report = advise(&database);
-    let workload = &report["workload"];
-    assert_eq!(workload["source"], "pg_stat_statements", "{workload}");
+    let workload = &report.workload;
+    assert_eq!(workload.source, "pg_stat_statements", "{workload}");
     // 1000 and 500 rows read, 100 written
-    assert_eq!(workload["reads_per_write"], 15.0);
-    let reasons = report["recommendation"]["reasons"].as_str().unwrap();
+    assert_eq!(workload.reads_per_write, 15.0);
+    let reasons = &report.recommendation.reasons;
     assert!(reasons.contains("guessed from 3 statements in pg_stat_statements"), "{reasons}");
     // a second table of the name: it takes the schema to tell
     database.psql("CREATE SCHEMA other; CREATE TABLE other.docs (id integer)");
     let report = advise(&database);
-    assert_eq!(report["workload"]["source"], "pg_stat_user_tables");
-    let notes = report["notes"].to_string();
+    assert_eq!(report.workload.source, "pg_stat_user_tables");
+    let notes = report.notes();
     assert!(notes.contains("whose text does not say"), "{notes}");
-    let schema: Value = serde_json::from_str(schema("advise-threshold").unwrap()).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
-    assert!(validator.is_valid(&report));
     // inspect finds what they say, of the column that they name
     database.psql("SELECT pg_stat_statements_reset()");
     let found = || {
-        let text = run(toastctl().args([
-            "inspect",
-            "docs",
-            "-d",
-            &database.conninfo(),
-            "--format",
-            "json",
-        ]));
-        let report: Value = serde_json::from_str(&text.ok()).unwrap();
-        let findings = report["relations"][0]["findings"].as_array().unwrap().clone();
-        findings.into_iter().find(|finding| finding["code"] == "read-mostly")
+        let findings = relation(&database, &["docs"]).findings().to_vec();
+        findings.into_iter().find(|finding| finding.code == "read-mostly")
     };
     assert_eq!(found(), None);
     for _ in 0..6 {
         database.psql("SELECT body FROM public.docs");
     }
     let read = found().unwrap();
-    assert_eq!((&read["value"], &read["column"]), (&6000.into(), &"body".into()), "{read}");
+    assert_eq!((read.value, read.column.as_deref()), (6000, Some("body")), "{read}");
     database.psql("UPDATE public.docs SET body = body || 'y' WHERE id <= 200");
     assert_eq!(found(), None);
 }
@@ -89,7 +65,7 @@ fn statements_that_name_the_column_are_the_workload() {
 fn a_view_that_cannot_be_read_is_told() {
     let database = server::shared().create_database("statements");
     database.psql(TABLE);
-    let notes = advise(&database)["notes"].to_string();
+    let notes = advise(&database).notes();
     assert!(
         notes.contains(
             "The workload is not judged by pg_stat_statements: pg_stat_statements must be loaded"

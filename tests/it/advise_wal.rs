@@ -1,8 +1,8 @@
 //! The WAL that `advise-threshold` predicts for an UPDATE against what the server wrote.
 
-use serde_json::Value;
-
 use crate::support::command::{run, toastctl};
+use crate::support::reports::Printed;
+use crate::support::reports::advise::Report;
 use crate::support::server::{Options, Server};
 
 /// Candidates, and SQL that makes a table so.
@@ -58,16 +58,16 @@ fn the_wal_of_an_update_is_what_the_server_writes() {
             command.args(["--storage", storage]);
         }
         let text = run(command.args(["--sample", "100%", "--format", "json"])).ok();
-        let report: Value = serde_json::from_str(&text).unwrap();
-        let candidates = report["candidates"].as_array().unwrap();
+        let report = Printed::<Report>::read(&text);
+        let candidates = &report.candidates;
         let rows: f64 = database.psql(&format!("SELECT count(*) FROM {table}")).parse().unwrap();
         for (name, settings) in SETTINGS {
             let candidate = candidates
                 .iter()
-                .find(|c| c["name"] == name)
+                .find(|c| c.name == name)
                 .or_else(|| candidates.first().filter(|_| name == "extended pglz"));
             let candidate = candidate.unwrap_or_else(|| panic!("{table}: {name}: {text}"));
-            let predicted = candidate["update_wal_bytes_per_value"]["estimate"].as_f64().unwrap();
+            let predicted = candidate.update_wal_bytes_per_value.estimate;
             database.psql(&format!(
                 "CREATE TABLE rewritten (LIKE {table}); ALTER TABLE rewritten ALTER v {settings};
                  INSERT INTO rewritten SELECT * FROM {table}; UPDATE rewritten SET v = (ARRAY[v])[1];

@@ -7,7 +7,6 @@ use crate::support::checked::told;
 use crate::support::command::{run, toastctl};
 use crate::support::server::{self, Database, Options, Server};
 use crate::support::table_files::PAGE;
-use serde_json::Value;
 use toastctl::check::files::{FileOptions, relation_file};
 use toastctl::check::subject::Depth;
 use toastctl::disk::custom::CustomFlavor;
@@ -102,8 +101,7 @@ fn live(database: &Database<'_>, table: &str) -> Vec<String> {
     let url = database.url();
     let found =
         run(toastctl().args(["inspect", "--check", "--format", "jsonl", "-d", &url, table]));
-    let lines = found.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    lines.map(|line| crate::support::checked::told_live(&line)).collect()
+    found.lines().iter().map(crate::support::checked::told_live).collect()
 }
 
 fn broken_chains(options: &Options) {

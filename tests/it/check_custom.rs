@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use crate::support::checked::told;
 use crate::support::command::{run, toastctl};
+use crate::support::reports::Printed;
+use crate::support::reports::check::Salvaged;
+use crate::support::standin;
 use toastctl::check::files::{FileOptions, relation_file};
 use toastctl::check::subject::Depth;
 use toastctl::disk::ByteOrder;
@@ -33,10 +36,9 @@ struct Found {
 impl Capture {
     fn read(name: &str) -> Capture {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/captures").join(name);
-        let meta = std::fs::read_to_string(dir.join("meta.json")).unwrap();
-        let meta: serde_json::Value = serde_json::from_str(&meta).unwrap();
+        let columns = serde_json::to_string(&standin::meta(&dir).columns()).unwrap();
         Capture {
-            desc: parse_json(&meta["columns"].to_string()).unwrap(),
+            desc: parse_json(&columns).unwrap(),
             heap: std::fs::read(dir.join("heap.bin")).unwrap(),
             dir,
         }
@@ -166,9 +168,9 @@ fn the_manifest_says_that_values_of_other_toasters_are_not_saved() {
         .arg(capture.dir.join("toast.bin")));
     assert_eq!(done.code, Some(5), "{}", done.stderr);
     let manifest = std::fs::read_to_string(dir.path().join("left/manifest.jsonl")).unwrap();
-    let line: serde_json::Value = serde_json::from_str(&manifest).unwrap();
-    assert_eq!(line["note"], "values of pluggable toasters are not saved");
-    assert_eq!((&line["content_bytes"], &line["raw_size"]), (&0.into(), &().into()));
+    let line = Printed::<Salvaged>::read(&manifest);
+    assert_eq!(line.note.as_deref(), Some("values of pluggable toasters are not saved"));
+    assert_eq!((line.content_bytes, line.raw_size), (0, None), "{line}");
 }
 
 #[test]

@@ -7,7 +7,9 @@ use toastctl::check::finding::Finding;
 use crate::support::check_cases::{COLUMNS, Files, On, apply, cases, create, paths};
 use crate::support::checked::{check, told, with_checksums, write};
 use crate::support::command::{run, toastctl};
+use crate::support::reports::Printed;
 use crate::support::server;
+use crate::support::standin;
 
 #[test]
 fn every_damage_of_a_file_has_its_finding_and_no_other() {
@@ -85,9 +87,7 @@ fn findings_in_every_format() {
     let dir = tempfile::tempdir().unwrap();
     let mut heap = std::fs::read(root.join("heap.bin")).unwrap();
     // an 18-byte pointer of a live row, by its TOAST relation
-    let meta: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(root.join("meta.json")).unwrap()).unwrap();
-    let oid = meta["toast_relations"][0]["oid"].as_u64().unwrap() as u32;
+    let oid = standin::meta(&root).toast_relations[0].oid;
     let oid = oid.to_le_bytes();
     let pointer = heap.windows(4).rposition(|four| four == oid).unwrap();
     heap[pointer - 3] ^= 0x55;
@@ -146,7 +146,7 @@ fn hint_bits_are_held_against_pg_xact() {
     let at = files.row(2) + 21;
     files.heap[at] &= !0x01;
     let found = check(&files, true);
-    let line: serde_json::Value = serde_json::from_str(&found).unwrap();
+    let line = Printed::read(&found);
     assert_eq!(crate::support::checked::told_live(&line), "TC026 heap 0/2 - 20");
     // the hint bit alone says that there is no such row
     assert!(!check(&files, false).contains("TC026"));

@@ -7,20 +7,20 @@ use crate::support::check_cases::{Case, Files, On, apply, cases, create, paths, 
 use crate::support::checked::told_live as told;
 use crate::support::command::{Run, run, toastctl};
 use crate::support::holder::Holder;
+use crate::support::reports::Printed;
+use crate::support::reports::check::Finding;
 use crate::support::server::{self, Database, Options, Server};
-use serde_json::Value;
+use crate::support::verbs::inspect;
 
 /// Checks tables with more arguments; the lines of findings, by table.
-fn check(database: &Database<'_>, args: &[&str]) -> (Run, Vec<Value>) {
-    let found = run(toastctl()
-        .args(["inspect", "--check", "--format", "jsonl", "-d", &database.url()])
-        .args(args));
-    let lines = found.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+fn check(database: &Database<'_>, args: &[&str]) -> (Run, Vec<Printed<Finding>>) {
+    let found = inspect(database, &[&["--check", "--format", "jsonl"], args].concat());
+    let lines = found.lines();
     (found, lines)
 }
 
 /// Of each table what is found, by its name.
-fn by_table(database: &Database<'_>, lines: &[Value]) -> BTreeMap<String, Vec<String>> {
+fn by_table(database: &Database<'_>, lines: &[Printed<Finding>]) -> BTreeMap<String, Vec<String>> {
     let names = database.psql(
         "SELECT 'public.' || relname, 'pg_toast.pg_toast_' || oid FROM pg_class
          WHERE relkind = 'r' AND reltoastrelid <> 0 AND relnamespace = 'public'::regnamespace",
@@ -32,7 +32,7 @@ fn by_table(database: &Database<'_>, lines: &[Value]) -> BTreeMap<String, Vec<St
         .collect();
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in lines {
-        let table = tables[line["relation"].as_str().unwrap()];
+        let table = tables[line.relation.as_str()];
         found.entry(table.replace("public.", "")).or_default().push(told(line));
     }
     found
@@ -237,7 +237,7 @@ fn chunks_without_a_row_are_told_from_those_of_rows_that_move() {
     for (found, lines) in seen {
         let told: Vec<String> = lines.iter().map(told).collect();
         assert!(told.len() == 1 && told[0].starts_with("TC080 toast "), "{told:?}, {found:?}");
-        assert_eq!(lines[0]["found"], "1 chunk of value 4000000000, 3 bytes");
+        assert_eq!(lines[0].found, "1 chunk of value 4000000000, 3 bytes");
         // nothing is damaged
         assert_eq!((found.code, found.stderr.as_str()), (Some(0), ""));
     }

@@ -9,8 +9,8 @@ use crate::support::check_cases::{
 use crate::support::checked::write;
 use crate::support::command::{Run, run, toastctl};
 use crate::support::holder::Holder;
+use crate::support::reports::check::{Finding, Report};
 use crate::support::server::{self, Database, Options, Server};
-use serde_json::Value;
 
 /// A sum for each value of a table: `id column sum`, or `NULL` or `ERROR` in the sum's place.
 const SUMS: &str = "CREATE FUNCTION sums(t text) RETURNS SETOF text LANGUAGE plpgsql AS $$
@@ -182,15 +182,10 @@ fn a_damaged_toast_index_is_rebuilt_and_no_value_given_up() {
         let args = ["inspect", "--check", "-d", &database.url(), name];
         let text = run(toastctl().args(args));
         assert!(text.stdout.contains(&reindex), "{name}: {reindex}: {}", text.stdout);
-        let lines = run(toastctl().args(args).args(["--format", "jsonl"])).stdout;
-        let lines: Vec<Value> =
-            lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let lines = run(toastctl().args(args).args(["--format", "jsonl"])).lines::<Finding>();
         for line in &lines {
-            assert!(
-                ["TC081", "TC082", "TC083"].contains(&line["code"].as_str().unwrap()),
-                "{line}"
-            );
-            assert_eq!(line["sql"].as_str(), Some(reindex.as_str()), "{name}");
+            assert!(["TC081", "TC082", "TC083"].contains(&line.code.as_str()), "{line}");
+            assert_eq!(line.sql.as_deref(), Some(reindex.as_str()), "{name}");
         }
         let sql = repaired(&database, table, &[]);
         assert!(sql.contains(&reindex) && !sql.contains("UPDATE ONLY"), "{sql}");
@@ -520,8 +515,8 @@ fn a_page_with_a_wrong_checksum_loses_one_value_and_no_row() {
             ]))
     };
     let codes = |found: &Run| -> Vec<String> {
-        let lines = found.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        lines.map(|line| line["code"].as_str().unwrap().to_owned()).collect()
+        let lines = found.lines::<Finding>().into_iter();
+        lines.map(|line| line.code.to_owned()).collect()
     };
     assert_eq!(codes(&in_files("--checksums"))[0], "TC002");
     assert_eq!(codes(&in_files("--ignore-checksums")), ["TC060"]);
@@ -551,16 +546,12 @@ fn chunks_that_neither_a_row_nor_the_index_knows_are_found() {
     let lines = run(toastctl()
         .args(["inspect", "--check", "-d", &database.url(), "t"])
         .args(["--format", "jsonl"]));
-    let found: Vec<Value> =
-        lines.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let found = lines.lines::<Finding>();
     assert_eq!(lines.code, Some(5), "{}{}", lines.stdout, lines.stderr);
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(
-        (found[0]["code"].as_str(), found[0]["severity"].as_str()),
-        (Some("TC081"), Some("error"))
-    );
-    assert!(found[0]["found"].as_str().unwrap().contains("no row refers"), "{found:?}");
-    database.psql(found[0]["sql"].as_str().unwrap());
+    assert_eq!((found[0].code.as_str(), found[0].severity.as_str()), ("TC081", "error"));
+    assert!(found[0].found.contains("no row refers"), "{found:?}");
+    database.psql(found[0].sql.as_deref().unwrap());
     // now it is known to the index, and only takes space
     let found = run(toastctl().args(["inspect", "--check", "-d", &database.url(), "t"]));
     assert_eq!(found.code, Some(0), "{}{}", found.stdout, found.stderr);
@@ -587,15 +578,11 @@ fn what_vacuum_full_leaks_is_no_damage() {
         run(toastctl().args(["inspect", "--check", "-d", &database.url(), "t"]).args(more))
     };
     let found = check(&["--format", "json"]);
-    let document: Value = serde_json::from_str(&found.stdout).unwrap();
-    let severities: Vec<&str> = document["findings"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|finding| finding["severity"].as_str().unwrap())
-        .collect();
+    let document = found.report::<Report>();
+    let severities: Vec<&str> =
+        document.findings.iter().map(|finding| finding.severity.as_str()).collect();
     assert!(!severities.is_empty() && severities.iter().all(|s| *s == "notice"), "{document}");
-    assert_eq!(document["relations"][0]["notices"], severities.len());
+    assert_eq!(document.relations[0].notices, severities.len());
     assert_eq!(found.code, Some(0), "{}", found.stderr);
 }
 
@@ -625,9 +612,9 @@ fn compaction_names_chunks_without_a_row_that_stand_in_its_way() {
     let text = done.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("1 value at its end that no row refers to"), "{text}{}", done.stderr);
     assert_eq!(done.code, Some(1));
-    let document: Value = serde_json::from_str(&compact(&["--format", "json"]).stdout).unwrap();
-    let file = &document["tables"][0]["compaction"][0];
-    assert_eq!((&file["values_without_row"], &file["values_fixed"]), (&1.into(), &0.into()));
+    let table = compact(&["--format", "json"]).table();
+    let file = &table.compaction[0];
+    assert_eq!((file.values_without_row, file.values_fixed), (1, 0));
 }
 
 #[test]

@@ -7,8 +7,9 @@ use std::process::Stdio;
 use crate::support::check_cases::{COLUMNS, Files, create};
 use crate::support::checked::write;
 use crate::support::command::{run, toastctl};
+use crate::support::reports::Printed;
+use crate::support::reports::check::Salvaged;
 use crate::support::server::{self, Database};
-use serde_json::Value;
 
 /// Damages `ext` of row 2 (its middle chunk is gone) and `cmp` of row 3 (zeros in its second chunk).
 fn damage(database: &Database<'_>, table: &str, files: &Files) {
@@ -25,31 +26,31 @@ fn damage(database: &Database<'_>, table: &str, files: &Files) {
     ));
 }
 
-fn manifest(dir: &Path) -> Vec<Value> {
+fn manifest(dir: &Path) -> Vec<Printed<Salvaged>> {
     let text = std::fs::read_to_string(dir.join("manifest.jsonl")).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text.lines().map(Printed::read).collect()
 }
 
 /// What was saved is what stood in the two values, as far as it is there.
 fn is_theirs(dir: &Path, ext: &[u8], cmp: &[u8]) {
     let lines = manifest(dir);
-    let codes: Vec<_> = lines.iter().map(|line| line["code"].as_str().unwrap()).collect();
+    let codes: Vec<_> = lines.iter().map(|line| line.code.as_str()).collect();
     assert_eq!(codes, ["TC051", "TC061"]);
-    let content = |line: &Value| {
-        let file = line["content_file"].as_str().unwrap();
+    let content = |line: &Salvaged| {
+        let file = line.content_file.as_deref().unwrap();
         std::fs::read(dir.join(file)).unwrap()
     };
     let left = content(&lines[0]);
     assert_eq!(left.len(), ext.len());
     assert_eq!((&left[..1996], &left[3992..]), (&ext[..1996], &ext[3992..]));
     assert!(left[1996..3992].iter().all(|&byte| byte == 0));
-    assert_eq!(lines[0]["content_ranges"], serde_json::json!([[0, 1996], [3992, 1128]]));
-    assert_eq!(lines[0]["chunks_found"], serde_json::json!([0, 2]));
+    assert_eq!(lines[0].content_ranges, [[0, 1996], [3992, 1128]]);
+    assert_eq!(lines[0].chunks_found, [0, 2]);
     let left = content(&lines[1]);
     assert!(left.len() > 2000 && cmp.starts_with(&left[..2000]), "{}", left.len());
-    assert_eq!(lines[1]["content_bytes"].as_u64().unwrap(), left.len() as u64);
-    let stored = std::fs::read(dir.join(lines[1]["stored_file"].as_str().unwrap())).unwrap();
-    assert_eq!(stored.len() as u64, lines[1]["stored_size"].as_u64().unwrap());
+    assert_eq!(lines[1].content_bytes, left.len() as u64);
+    let stored = std::fs::read(dir.join(lines[1].stored_file.as_deref().unwrap())).unwrap();
+    assert_eq!(Some(stored.len() as u64), lines[1].stored_size);
 }
 
 #[test]

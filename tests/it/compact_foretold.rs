@@ -1,39 +1,34 @@
 //! What `inspect`, `advise-threshold` and `--dry-run` say of `retoast --compact` before the work, beside what then
 //! happens.
 
-use serde_json::Value;
-
-use crate::support::command::{run, toastctl};
-use crate::support::measured;
-use crate::support::retoast::{done, retoast, said_by_inspect, valid};
+use crate::support::reports::retoast::{Index, IndexEnd, Table};
+use crate::support::reports::{Printed, Range, advise as advise_report};
+use crate::support::retoast::{done, retoast, said_by_inspect};
 use crate::support::server::{Database, Options, Server};
 use crate::support::tables::{NOISE, table};
-use toastctl::report::schema::schema;
+use crate::support::verbs::{advise, advised};
 
 const PAGE: f64 = 8192.0;
 /// What a checkpoint, autovacuum or the transactions' own records may add to the WAL.
 const BESIDES: f64 = 262_144.0;
 
-fn number(of: &Value, key: &str) -> f64 {
-    of[key].as_f64().unwrap_or_else(|| panic!("{key}: {of}"))
-}
-
 /// Sums over files of the least and the most WAL that is foretold.
-fn wal<'a>(all: impl Iterator<Item = &'a Value>) -> [f64; 2] {
-    all.fold([0.0; 2], |[low, high], wal| [low + number(wal, "low"), high + number(wal, "high")])
+fn wal(all: impl Iterator<Item = Range>) -> [f64; 2] {
+    all.fold([0.0; 2], |[low, high], wal| [low + wal.low as f64, high + wal.high as f64])
 }
 
 /// What `advise-threshold` says of heap and TOAST relation.
-fn advised(database: &Database<'_>, more: &[&str]) -> [Option<Value>; 2] {
-    let mut command = toastctl();
-    command.args(["advise-threshold", "-d", &database.conninfo(), "t", "--format", "json"]);
-    let told = measured::valid(&run(command.args(more)).ok(), schema("advise-threshold").unwrap());
-    let said = &told["compaction"];
+fn said_by_advice(
+    database: &Database<'_>,
+    more: &[&str],
+) -> [Option<Printed<advise_report::File>>; 2] {
+    let told = advised(database, &[&["t"], more].concat());
     ["heap", "toast"].map(|part| {
-        let files = said["files"].as_array().unwrap();
-        let file = files.iter().find(|file| file["file"] == part)?;
-        assert_eq!(file["estimated"], file["blocks"] != file["blocks_read"], "{said}");
-        assert_eq!(file["gives_back"], said[format!("{part}_bytes")], "{said}");
+        let said = told.compaction.as_ref()?;
+        let file = said.files.iter().find(|file| file.file == part)?;
+        assert_eq!(file.estimated, file.blocks != file.blocks_read, "{said}");
+        let of_part = if part == "heap" { said.heap_bytes } else { said.toast_bytes };
+        assert_eq!(file.gives_back, of_part, "{said}");
         Some(file.clone())
     })
 }
@@ -58,54 +53,41 @@ fn foretold(server: &Server, name: &str, make: &str, damage: &str) {
         }
         let said = said_by_inspect(&database);
         // of a sample of blocks, and of all
-        let [some, all] = [&[][..], &["--sample", "100%"]].map(|more| advised(&database, more));
-        let planned = retoast(&database, &["t", "--compact", "--dry-run"]).ok();
-        let planned: Value = serde_json::from_str(&planned).unwrap();
-        valid(&planned);
-        let planned = &planned["tables"][0];
+        let [some, all] =
+            [&[][..], &["--sample", "100%"]].map(|more| said_by_advice(&database, more));
+        let planned = retoast(&database, &["t", "--compact", "--dry-run"]).exits(0).table();
         let happened = done(&retoast(&database, &["t", "--compact"]));
-        let files = |report: &Value| report["compaction"].as_array().unwrap().clone();
-        for (then, now) in files(planned).iter().zip(&files(&happened)) {
-            let of_heap = then["file"] == "heap";
+        for (then, now) in planned.compaction.iter().zip(&happened.compaction) {
+            let of_heap = then.file == "heap";
             let Some(said) = &said[usize::from(!of_heap)] else { continue };
-            let gave = number(now, "before") - number(now, "after");
-            let moved = number(now, "rows_moved");
-            let says = number(said, if of_heap { "rows" } else { "values" });
+            let gave = now.before as f64 - now.after as f64;
+            let moved = now.rows_moved as f64;
+            let says = if of_heap { said.rows } else { said.values }.unwrap() as f64;
             eprintln!(
                 "{shape}: {}: gives back {} of {gave}, moves {says} of {moved} ({}), {} bytes ({})",
-                then["file"],
-                said["gives_back"],
-                then["rows_found"],
-                said["moved_bytes"],
-                then["bytes_found"]
+                then.file, said.gives_back, then.rows_found, said.moved_bytes, then.bytes_found
             );
-            near(number(said, "gives_back"), gave, 0.05, 8.0 * PAGE, &shape);
-            near(says, number(then, "rows_found"), 0.05, 50.0, &shape);
+            near(said.gives_back as f64, gave, 0.05, 8.0 * PAGE, &shape);
+            near(says, then.rows_found as f64, 0.05, 50.0, &shape);
             // on a busy machine a row may go to another hole first that is behind the end
             assert!(says <= moved * 1.05 + 50.0 && moved <= says * 1.25, "{shape}: {happened}");
-            near(number(said, "moved_bytes"), number(then, "bytes_found"), 0.05, PAGE, &shape);
+            near(said.moved_bytes as f64, then.bytes_found as f64, 0.05, PAGE, &shape);
             for (advised, part) in [(&some, 0.15), (&all, 0.05)] {
                 let advised =
                     advised[usize::from(!of_heap)].as_ref().unwrap_or_else(|| panic!("{shape}"));
                 eprintln!("{shape}: advise: {advised}");
-                near(number(advised, "gives_back"), gave, part, 8.0 * PAGE, &shape);
-                let says = number(advised, if of_heap { "rows" } else { "values" });
-                near(says, number(then, "rows_found"), part, 50.0, &shape);
-                near(
-                    number(advised, "moved_bytes"),
-                    number(then, "bytes_found"),
-                    part,
-                    PAGE,
-                    &shape,
-                );
+                near(advised.gives_back as f64, gave, part, 8.0 * PAGE, &shape);
+                let says = if of_heap { advised.rows } else { advised.values }.unwrap() as f64;
+                near(says, then.rows_found as f64, part, 50.0, &shape);
+                near(advised.moved_bytes as f64, then.bytes_found as f64, part, PAGE, &shape);
             }
         }
-        let [low, high] = wal(files(planned).iter().map(|file| &file["wal_expected"]));
-        let [least, most] = wal(said.iter().flatten().map(|said| &said["wal_bytes"]));
-        let of_all = wal(all.iter().flatten().map(|said| &said["wal_bytes"]));
+        let [low, high] = wal(planned.compaction.iter().map(|file| file.wal_expected.unwrap()));
+        let [least, most] = wal(said.iter().flatten().map(|said| said.wal_bytes));
+        let of_all = wal(all.iter().flatten().map(|said| said.wal_bytes));
         near(of_all[0], least, 0.1, PAGE, &shape);
         near(of_all[1], most, 0.1, PAGE, &shape);
-        let written = number(&happened, "wal_bytes");
+        let written = happened.wal_bytes as f64;
         eprintln!(
             "{shape}: WAL: {low} to {high}, {least} to {most} of inspect, {written}: {:.2} of the least, {:.2} of the most",
             written / low,
@@ -147,32 +129,30 @@ fn what_rebuilding_indexes_gives_back_and_writes_is_foretold() {
          CREATE INDEX k ON t (k) WITH (fillfactor = 70); CREATE INDEX n ON t (n);
          VACUUM t; DELETE FROM t WHERE id % 3 <> 0; VACUUM (ANALYZE) t",
     );
-    let mut command = toastctl();
-    command.args(["advise-threshold", "-d", &database.conninfo(), "t", "-c", "k"]);
-    let told = measured::valid(
-        &run(command.args(["--format", "json"])).ok(),
-        schema("advise-threshold").unwrap(),
-    );
-    let advised = told["compaction"]["indexes"].as_array().unwrap();
-    let planned = retoast(&database, &["t", "--reindex", "--dry-run"]).ok();
-    let planned: Value = serde_json::from_str(&planned).unwrap();
-    valid(&planned);
-    let of = |report: &Value, ended: &str| -> Vec<Value> {
-        let indexes = report["indexes"].as_array().unwrap().iter();
-        indexes.filter(|index| index["ended"] == ended).cloned().collect()
+    let told = advised(&database, &["t", "-c", "k"]);
+    let advised = &told.compaction.as_ref().unwrap_or_else(|| panic!("{told}")).indexes;
+    let of = |table: &Table, ended: IndexEnd| -> Vec<Printed<Index>> {
+        table.indexes.iter().filter(|index| index.ended == ended).cloned().collect()
     };
-    let planned = of(&planned["tables"][0], "planned");
+    let planned = retoast(&database, &["t", "--reindex", "--dry-run"]).exits(0).table();
+    let planned = of(&planned, IndexEnd::Planned);
     let happened = done(&retoast(&database, &["t", "--reindex"]));
-    let sum = |all: &[Value], key: &str| all.iter().map(|one| number(one, key)).sum::<f64>();
-    let rebuilt = of(&happened, "rebuilt");
+    let rebuilt = of(&happened, IndexEnd::Rebuilt);
     // what is stored of equal keys in a fresh one is not known
     assert_eq!((advised.len(), planned.len(), rebuilt.len()), (2, 2, 2), "{told}");
-    let gave = sum(&rebuilt, "before") - sum(&rebuilt, "after");
-    near(sum(advised, "gives_back"), gave, 0.03, PAGE, "gives back");
-    let written = number(&happened, "wal_bytes");
-    eprintln!("{} of WAL foretold, {written} written", sum(&planned, "wal_expected"));
-    near(sum(&planned, "wal_expected"), written, 0.05, BESIDES, "WAL");
-    assert_eq!(sum(advised, "wal_bytes"), sum(&planned, "wal_expected"));
+    let gave = rebuilt.iter().map(|index| index.before - index.after()).sum::<u64>() as f64;
+    near(
+        advised.iter().map(|index| index.gives_back).sum::<u64>() as f64,
+        gave,
+        0.03,
+        PAGE,
+        "gives back",
+    );
+    let written = happened.wal_bytes as f64;
+    let foretold: u64 = planned.iter().map(|index| index.wal_expected.unwrap()).sum();
+    eprintln!("{foretold} of WAL foretold, {written} written");
+    near(foretold as f64, written, 0.05, BESIDES, "WAL");
+    assert_eq!(advised.iter().map(|index| index.wal_bytes).sum::<u64>() as f64, foretold as f64);
 }
 
 /// Of a file of which a page cannot be read the estimate from rows stays, the other file's look is told, and so is the
@@ -184,7 +164,7 @@ fn a_damaged_page_leaves_the_estimate_from_rows() {
     for sql in [NOISE, &table(2000, "noise(i, 200)"), RANDOM, "VACUUM t; CHECKPOINT"] {
         database.psql(sql);
     }
-    let [heap, toast] = advised(&database, &[]);
+    let [heap, toast] = said_by_advice(&database, &[]);
     let before = toast.expect("half of the values are gone");
     let of = |what: &str| {
         database.psql(&format!("SELECT {what} FROM pg_class WHERE oid = 't'::regclass"))
@@ -198,34 +178,25 @@ fn a_damaged_page_leaves_the_estimate_from_rows() {
     };
     let toast_block = damage_last("reltoastrelid");
     let advised = || {
-        let mut command = toastctl();
-        command.args(["advise-threshold", "-d", &database.conninfo(), "t", "--format", "json"]);
-        let run = run(&mut command);
-        let told = measured::valid(&run.stdout, schema("advise-threshold").unwrap());
-        (run.code, told)
+        let run = advise(&database, &["t", "--format", "json"]);
+        (run.code, run.report::<advise_report::Report>())
     };
     let (code, told) = advised();
-    let said = &told["compaction"];
-    let files = said["files"].as_array().unwrap();
-    assert!(files.iter().all(|file| file["file"] == "heap"), "{said}");
+    let said = told.compaction.as_ref().unwrap_or_else(|| panic!("{told}"));
+    let files = &said.files;
+    assert!(files.iter().all(|file| file.file == "heap"), "{said}");
     assert_eq!(files.len(), usize::from(heap.is_some()), "{said}");
-    near(number(said, "toast_bytes"), number(&before, "gives_back"), 0.15, 8.0 * PAGE, "from rows");
+    near(said.toast_bytes as f64, before.gives_back as f64, 0.15, 8.0 * PAGE, "from rows");
     // what was not looked at is told, once, and the code agrees
-    let problems = |told: &Value, place: &str| {
-        let problems = told["problems"].as_array().unwrap();
-        assert_eq!(told["problem_count"], problems.len(), "{problems:?}");
-        let about = |problem: &&Value| problem.as_str().unwrap().starts_with(place);
-        problems.iter().filter(about).count()
+    let problems = |told: &advise_report::Report, place: &str| {
+        let problems = &told.problems;
+        assert_eq!(told.problem_count, problems.len() as u64, "{problems:?}");
+        problems.iter().filter(|problem| problem.starts_with(place)).count()
     };
     let in_toast = format!("{toast_name}, block {toast_block}: invalid page");
-    assert_eq!((code, problems(&told, &in_toast)), (Some(1), 1), "{}", told["problems"]);
+    assert_eq!((code, problems(&told, &in_toast)), (Some(1), 1), "{:?}", told.problems);
     let block = damage_last("oid");
     let (code, told) = advised();
     let of_rows = problems(&told, &format!("public.t, block {block}: invalid page"));
-    assert_eq!(
-        (code, of_rows, problems(&told, &in_toast)),
-        (Some(1), 1, 1),
-        "{}",
-        told["problems"]
-    );
+    assert_eq!((code, of_rows, problems(&told, &in_toast)), (Some(1), 1, 1), "{:?}", told.problems);
 }

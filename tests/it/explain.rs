@@ -3,9 +3,11 @@
 use serde_json::Value;
 
 use crate::support::command::{run, toastctl};
-use crate::support::measured::{buffers, valid};
+use crate::support::measured::buffers;
+use crate::support::reports::Printed;
+use crate::support::reports::explain::Explanation;
 use crate::support::server::{self, Database, Options, Server};
-use toastctl::report::schema::schema;
+use crate::support::verbs::inspect;
 
 /// The document of 163 zeros that just fits the row, so that one more key moves it out.
 const JUST_FITS: &str = "
@@ -14,11 +16,9 @@ const JUST_FITS: &str = "
     INSERT INTO t SELECT jsonb_build_object('id', i, 'foo',
         (SELECT jsonb_agg(0) FROM generate_series(1, 163))) FROM generate_series(1, 10000) AS i;";
 
-fn explain(database: &Database<'_>, arguments: &[&str]) -> Value {
-    let mut command = toastctl();
-    command.args(["inspect", "--explain", "-d", &database.conninfo(), "--format", "json"]);
-    let text = run(command.args(arguments)).ok();
-    valid(&text, schema("explain").unwrap())
+fn explain(database: &Database<'_>, arguments: &[&str]) -> Printed<Explanation> {
+    let all = [&["--explain", "--format", "json"], arguments].concat();
+    inspect(database, &all).exits(0).report()
 }
 
 /// Bytes of WAL that a statement writes, and those that EXPLAIN counts, which leaves the padding of records out.
@@ -33,10 +33,6 @@ fn wal(database: &Database<'_>, statement: &str) -> (f64, f64) {
     (written.parse().unwrap(), plan[0]["Plan"]["WAL Bytes"].as_f64().unwrap())
 }
 
-fn estimate(figure: &Value) -> f64 {
-    figure["estimate"].as_f64().unwrap()
-}
-
 #[test]
 fn one_more_key_makes_a_scan_ten_times_as_long() {
     // a server of its own: VACUUM FULL keeps the old rows while a session that is just beginning may see them
@@ -47,12 +43,12 @@ fn one_more_key_makes_a_scan_ten_times_as_long() {
     let fits = buffers(&database, key);
     assert_eq!(fits, 2500.0);
     let before = explain(&database, &["t", "--sample", "100%"]);
-    assert_eq!(estimate(&before["columns"][0]["scan_buffers"]), fits);
-    assert_eq!(before["columns"][0]["read"], Value::Null);
+    assert_eq!(before.columns[0].scan_buffers.estimate, fits);
+    assert!(before.columns[0].read.is_none(), "{before}");
     // rows are just below the threshold
-    let share = |document: &Value, from: u64| {
-        let ranges = document["widths"].as_array().unwrap();
-        estimate(&ranges.iter().find(|range| range["from"] == from).unwrap()["share"])
+    let share = |document: &Explanation, from: u64| {
+        let ranges = &document.widths;
+        ranges.iter().find(|range| range.from == from).unwrap().share.estimate
     };
     assert_eq!(share(&before, 1829), 1.0);
 
@@ -62,12 +58,12 @@ fn one_more_key_makes_a_scan_ten_times_as_long() {
     assert_eq!(out_of_line, 30_064.0);
     let after = explain(&database, &["t", "--sample", "100%"]);
     assert_eq!(share(&after, 2033), 1.0);
-    let column = &after["columns"][0];
-    let scan = estimate(&column["scan_buffers"]);
+    let column = &after.columns[0];
+    let scan = column.scan_buffers.estimate;
     assert!((scan / out_of_line - 1.0).abs() < 0.005, "{scan}");
-    assert_eq!(after["heap_blocks"], 64);
-    assert_eq!(after["index_levels"], 2);
-    assert_eq!(estimate(&column["read"]["toast_buffers"]), 1.0);
+    assert_eq!(after.heap_blocks, 64);
+    assert_eq!(after.index_levels, Some(2));
+    assert_eq!(column.read.as_ref().unwrap().toast_buffers.estimate, 1.0);
 
     let mut command = toastctl();
     command.env("COLUMNS", "80").args(["inspect", "--explain", "t", "--sample", "100%"]);
@@ -91,19 +87,18 @@ fn an_update_writes_what_the_server_writes() {
     let beside = wal(&database, "UPDATE t SET hits = hits + 1");
     database.psql("VACUUM FULL t");
     let within = wal(&database, "UPDATE t SET jb = jb - 'key1000'");
-    let columns = document["columns"].as_array().unwrap();
-    let column = columns.iter().find(|c| c["column"] == "jb").unwrap();
+    let column = document.column("jb");
     for (foretold, (written, counted)) in
-        [(&document["update_other"], beside), (&column["update"], within)]
+        [(&document.update_other, beside), (&column.update, within)]
     {
-        let foretold = estimate(&foretold["wal_bytes"]) * 2000.0;
+        let foretold = foretold.wal_bytes.estimate * 2000.0;
         assert!((foretold / written - 1.0).abs() < 0.02, "{foretold} {written}");
         assert!((foretold / counted - 1.0).abs() < 0.07, "{foretold} {counted}");
     }
     // an integer beside the document, and a key within
     assert!((120.0..200.0).contains(&(beside.0 / 2000.0)), "{beside:?}");
     assert!(within.0 > 40.0 * beside.0, "{within:?}");
-    let bytes = estimate(&column["update"]["toast_bytes"]);
+    let bytes = column.update.toast_bytes.estimate;
     assert!(bytes > 4000.0 && bytes < within.0 / 2000.0, "{bytes}");
 }
 
@@ -126,23 +121,20 @@ fn chunks_are_counted_where_they_stand_now() {
     database.psql("VACUUM t");
     let buffers = buffers(&database, "SELECT length(v || '') FROM t");
     let document = explain(&database, &["t", "--sample", "100%"]);
-    let column = &document["columns"][0];
-    let scan = estimate(&column["scan_buffers"]);
+    let column = &document.columns[0];
+    let scan = column.scan_buffers.estimate;
     assert!((scan / buffers - 1.0).abs() < 0.01, "{scan} {buffers}");
     // more than the pages that fresh chunks would take
-    assert!(estimate(&column["read"]["toast_buffers"]) > 1.15, "{document:#}");
+    assert!(column.read.as_ref().unwrap().toast_buffers.estimate > 1.15, "{document:#}");
     // a column without a value has nothing to be explained
-    assert_eq!(document["columns"].as_array().unwrap().len(), 1);
+    assert_eq!(document.columns.len(), 1);
 
     let mut held = 0;
     for seed in 1..=10 {
         let document = explain(&database, &["t", "--sample", "30%", "--seed", &seed.to_string()]);
-        assert_eq!(document["sample"]["complete"], false);
-        for (figure, truth) in
-            [(&document["columns"][0]["scan_buffers"], scan), (&document["rows"], 7500.0)]
-        {
-            let bound = |name: &str| figure[name].as_f64().unwrap();
-            held += u32::from(bound("low") <= truth && truth <= bound("high"));
+        assert!(!document.sample.complete, "{document}");
+        for (figure, truth) in [(document.columns[0].scan_buffers, scan), (document.rows, 7500.0)] {
+            held += u32::from(figure.contains(truth));
         }
     }
     assert!(held >= 17, "{held} of 20 intervals hold");
@@ -178,7 +170,7 @@ fn what_cannot_be_explained_is_said() {
         assert!(message.contains(words), "{message}");
     }
     let document = explain(&database, &["u"]);
-    assert_eq!(document["columns"][0]["read"], Value::Null);
+    assert!(document.columns[0].read.is_none(), "{document}");
     database.psql("DELETE FROM u");
     let mut command = toastctl();
     command.args(["inspect", "--explain", "-d", &database.conninfo(), "u"]);
@@ -205,8 +197,8 @@ fn a_value_without_chunks_is_told_and_costs_nothing_else() {
     assert_eq!(done.code, Some(1), "{}", done.stderr);
     let place = "error: public.t, block 0, item 1, column \"v\": there are no chunks of value";
     assert!(done.stderr.contains(place), "{}", done.stderr);
-    let document: Value = serde_json::from_str(&done.stdout).unwrap();
-    assert_eq!(document["problem_count"], 1);
-    assert_eq!(estimate(&document["columns"][0]["external_values"]), 5.0);
-    assert_eq!(document["sample"]["values_looked_up"], 4);
+    let document = done.report::<Explanation>();
+    assert_eq!(document.problem_count, 1);
+    assert_eq!(document.columns[0].external_values.estimate, 5.0);
+    assert_eq!(document.sample.values_looked_up, 4);
 }

@@ -5,16 +5,17 @@ use std::fmt::Write as _;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use serde_json::Value;
 use toastctl::disk::ByteOrder;
 use toastctl::disk::jsonb::split::without;
 use toastctl::offline::columns::parse_list;
 
 use crate::support::documents::{read_table, string, value};
-use crate::support::extract::{Script, advise, estimate, extraction, near, sizes};
+use crate::support::extract::{Script, extraction, near, sizes};
 use crate::support::measured::buffers;
+use crate::support::reports::advise::{Extraction, KnownUse};
 use crate::support::server::{self, Database, Options, Server};
 use crate::support::table_files::TableFiles;
+use crate::support::verbs::advise;
 
 #[test]
 fn documents_without_keys_have_the_servers_bytes() {
@@ -104,9 +105,9 @@ fn rows_just_over_the_threshold_fall_below_it_without_a_key() {
     let now = buffers(&database, "SELECT jb -> 'id' FROM t");
     assert_eq!(now, 30_064.0);
     let told = extraction(&database, &["t", "--extract", "id"]);
-    near("today", estimate(&told["today"]["scan_buffers"]), now, 0.003);
-    assert_eq!(told["keys"][0]["type"], "integer");
-    assert_eq!((&told["wide_rows_today"], &told["wide_rows"]), (&10_000.into(), &0.into()));
+    near("today", told.today.scan_buffers.estimate, now, 0.003);
+    assert_eq!(told.keys[0].type_name, "integer");
+    assert_eq!((told.wide_rows_today, told.wide_rows), (10_000, 0));
     let text = advise(&database, &["t", "--sample", "100%", "--extract", "id"]).ok();
     insta::assert_snapshot!("extract_table", &text[text.find("With 1 key").unwrap()..]);
     let script = Script::told(&told);
@@ -114,14 +115,13 @@ fn rows_just_over_the_threshold_fall_below_it_without_a_key() {
     script.run(&database, Some("remove"));
     database.psql("VACUUM FULL t");
     let [heap, toast] = sizes(&database, "t");
-    near("heap", estimate(&told["heap_bytes"]), heap, 0.01);
-    near("TOAST", estimate(&told["toast_bytes"]), toast, 0.01);
-    for (query, access) in [
-        ("SELECT id FROM t", &told["keys"][0]["access"]),
-        ("SELECT jb -> 'bar' FROM t", &told["rest"]),
-    ] {
+    near("heap", told.heap_bytes.estimate, heap, 0.01);
+    near("TOAST", told.toast_bytes.estimate, toast, 0.01);
+    for (query, access) in
+        [("SELECT id FROM t", &told.keys[0].access), ("SELECT jb -> 'bar' FROM t", &told.rest)]
+    {
         let measured = buffers(&database, query);
-        near(query, estimate(&access["scan_buffers"]), measured, 0.03);
+        near(query, access.scan_buffers.estimate, measured, 0.03);
         assert!(measured < 3000.0, "{measured}");
     }
 }
@@ -145,12 +145,8 @@ fn migrates(database: &Database<'_>) {
     database.psql(DOCS);
     let arguments = ["docs", "--extract", KEYS];
     let told = extraction(database, &arguments);
-    let columns: Vec<(&str, &str)> = told["keys"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|key| (key["column"].as_str().unwrap(), key["type"].as_str().unwrap()))
-        .collect();
+    let columns: Vec<(&str, &str)> =
+        told.keys.iter().map(|key| (key.column.as_str(), key.type_name.as_str())).collect();
     assert_eq!(
         columns,
         [
@@ -165,7 +161,7 @@ fn migrates(database: &Database<'_>) {
         ]
     );
     let script = Script::emitted(database, &arguments);
-    assert_eq!(Value::from(script.text.as_str()), told["script"]);
+    assert_eq!(script.text, told.script);
     let count = |condition: &str| -> u32 {
         let sql = format!("SELECT count(*) FROM docs WHERE {condition}");
         database.psql(&sql).parse().unwrap()
@@ -246,15 +242,15 @@ fn migrates(database: &Database<'_>) {
 
     database.psql("VACUUM FULL docs");
     let [heap, toast] = sizes(database, "docs");
-    near("heap", estimate(&told["heap_bytes"]), heap, 0.01);
-    near("TOAST", estimate(&told["toast_bytes"]), toast, 0.01);
+    near("heap", told.heap_bytes.estimate, heap, 0.01);
+    near("TOAST", told.toast_bytes.estimate, toast, 0.01);
     for (query, access) in [
-        ("SELECT doc_id FROM docs", &told["keys"][0]["access"]),
-        ("SELECT tags -> 0 FROM docs", &told["keys"][5]["access"]),
-        ("SELECT doc -> 'text' FROM docs", &told["rest"]),
-        (&format!("SELECT {} FROM docs", script.together()), &told["whole"]),
+        ("SELECT doc_id FROM docs", &told.keys[0].access),
+        ("SELECT tags -> 0 FROM docs", &told.keys[5].access),
+        ("SELECT doc -> 'text' FROM docs", &told.rest),
+        (&format!("SELECT {} FROM docs", script.together()), &told.whole),
     ] {
-        near(query, estimate(&access["scan_buffers"]), buffers(database, query), 0.03);
+        near(query, access.scan_buffers.estimate, buffers(database, query), 0.03);
     }
 
     // and back; what a document cannot take is not lost
@@ -308,14 +304,13 @@ fn a_type_is_one_that_all_values_fit() {
          INSERT INTO t VALUES ('{\"n\": 1.5, \"b\": 1000000000, \"m\": \"1\", \"s\": null, \"v\": true}')",
     );
     let told = extraction(&database, &["t", "--extract", "n,b,m,s,v"]);
-    let types: Vec<&str> =
-        told["keys"].as_array().unwrap().iter().map(|key| key["type"].as_str().unwrap()).collect();
+    let types: Vec<&str> = told.keys.iter().map(|key| key.type_name.as_str()).collect();
     assert_eq!(types, ["numeric", "bigint", "jsonb", "jsonb", "boolean"]);
     let script = Script::told(&told);
     script.run(&database, Some("remove"));
     database.psql("VACUUM FULL t");
     let [heap, _] = sizes(&database, "t");
-    near("heap", estimate(&told["heap_bytes"]), heap, 0.01);
+    near("heap", told.heap_bytes.estimate, heap, 0.01);
 }
 
 #[test]
@@ -374,23 +369,23 @@ fn auto_takes_the_keys_that_pay() {
          INSERT INTO small SELECT jsonb_build_object('a', i, 'b', i) FROM generate_series(1, 1000) AS i",
     );
     let told = extraction(&database, &["t", "--extract", "auto"]);
-    let mut keys: Vec<&str> =
-        told["keys"].as_array().unwrap().iter().map(|key| key["key"].as_str().unwrap()).collect();
+    let mut keys: Vec<&str> = told.keys.iter().map(|key| key.key.as_str()).collect();
     keys.sort_unstable();
-    assert_eq!((keys, &told["auto"]), (vec!["id", "state"], &Value::Bool(true)));
+    assert_eq!((keys, told.auto), (vec!["id", "state"], true));
     // as if they had been named
     let named = extraction(&database, &["t", "--extract", "id,state"]);
-    assert_eq!(named["auto"], false);
-    for figure in ["heap_bytes", "toast_bytes", "total_bytes", "rest", "documents"] {
-        assert_eq!(told[figure], named[figure], "{figure}");
-    }
-    assert_eq!(told["known_uses"], serde_json::json!([]));
+    assert!(!named.auto);
+    let figures = |of: &Extraction| {
+        (of.heap_bytes, of.toast_bytes, of.total_bytes, of.rest.clone(), of.documents)
+    };
+    assert_eq!(figures(&told), figures(&named));
+    assert_eq!(told.known_uses, []);
     // what names a key weighs more
     database.psql("CREATE INDEX by_state ON t ((doc ->> 'state'))");
     let weighed = extraction(&database, &["t", "--extract", "auto"]);
-    assert_eq!(weighed["keys"][0]["key"], "state");
-    let known = serde_json::json!([{"key": "state", "calls": 0, "named_in": ["index by_state"]}]);
-    assert_eq!(weighed["known_uses"], known);
+    assert_eq!(weighed.keys[0].key, "state");
+    let named_in = vec!["index by_state".to_owned()];
+    assert_eq!(weighed.known_uses, [KnownUse { key: "state".to_owned(), calls: 0, named_in }]);
     let shown = advise(&database, &["t", "--extract", "auto"]).ok().replace('\n', " ");
     assert!(shown.contains("is as far as known: state (index by_state)."), "{shown}");
     database.psql("DROP INDEX by_state");

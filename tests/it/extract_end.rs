@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::command::{run, scrub};
-use crate::support::extract::{Script, estimate, extraction, near, sizes};
+use crate::support::extract::{Script, extraction, near, sizes};
 use crate::support::measured::buffers;
 use crate::support::server::{Database, Options, Server};
 
@@ -61,15 +61,15 @@ fn a_script_followed_to_its_end_gives_what_was_foretold() {
     let told = extraction(&database, &["mixed", "--extract", "id,name,hot"]);
     let script = Script::told(&told);
     script.run(&database, Some("remove"));
-    let foretold = [estimate(&told["heap_bytes"]), estimate(&told["toast_bytes"])];
-    let key = |number: usize| &told["keys"][number]["access"];
+    let foretold = [told.heap_bytes.estimate, told.toast_bytes.estimate];
+    let key = |number: usize| &told.keys[number].access;
     let together = script.together();
     let whole = format!("SELECT {together} FROM mixed");
     let queries = [
         ("SELECT id FROM mixed", key(0)),
         ("SELECT hot FROM mixed", key(2)),
-        ("SELECT doc -> 'text' FROM mixed", &told["rest"]),
-        (&whole, &told["whole"]),
+        ("SELECT doc -> 'text' FROM mixed", &told.rest),
+        (&whole, &told.whole),
     ];
     let is = |what: &str, database: &Database<'_>, sizes_within: f64, buffers_within: f64| {
         let now = sizes(database, "mixed");
@@ -78,12 +78,9 @@ fn a_script_followed_to_its_end_gives_what_was_foretold() {
         near(&format!("{what}: TOAST"), foretold[1], now[1], sizes_within);
         for (query, access) in queries {
             let measured = buffers(database, query);
-            println!(
-                "{what}: {query}: {} foretold, {measured}",
-                access["scan_buffers"]["estimate"]
-            );
+            println!("{what}: {query}: {} foretold, {measured}", access.scan_buffers.estimate);
             let query = format!("{what}: {query}");
-            near(&query, estimate(&access["scan_buffers"]), measured, buffers_within);
+            near(&query, access.scan_buffers.estimate, measured, buffers_within);
         }
         let differing = format!(
             "SELECT count(*) FROM original AS o FULL JOIN mixed USING (n)
@@ -111,7 +108,7 @@ fn a_script_followed_to_its_end_gives_what_was_foretold() {
     // with the trigger each update locks its row beforehand, and reads the document
     let trigger = wal(&database, "id = id + 1");
     println!("with the trigger: {trigger}");
-    near("with the trigger", estimate(&key(0)["update_wal_bytes"]), trigger, 0.05);
+    near("with the trigger", key(0).update_wal_bytes.estimate, trigger, 0.05);
     for statement in commands(&script, "DROP TRIGGER") {
         database.psql(&statement);
     }
@@ -121,15 +118,15 @@ fn a_script_followed_to_its_end_gives_what_was_foretold() {
     for (what, set, access) in [
         ("id", "id = id + 1", key(0)),
         ("hot", "hot = md5(hot)", key(2)),
-        ("the rest", fresh, &told["rest"]),
+        ("the rest", fresh, &told.rest),
         (
             "the whole",
             &format!("id = id + 1, name = name || 'x', hot = md5(hot), {fresh}"),
-            &told["whole"],
+            &told.whole,
         ),
     ] {
         let measured = wal(&database, set);
-        let foretold = estimate(&access["update_wal_bytes"]);
+        let foretold = access.update_wal_bytes.estimate;
         println!("{what}: {foretold} bytes of WAL foretold, {measured}");
         near(what, foretold, measured, 0.03);
     }

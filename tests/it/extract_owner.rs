@@ -1,12 +1,10 @@
 //! `advise-threshold --extract` by an ordinary owner, without pages, and with the server's own compression.
 
-use serde_json::Value;
-
 use crate::support::command::{run, toastctl};
-use crate::support::extract::{Script, estimate, near, sizes};
-use crate::support::measured::valid;
+use crate::support::extract::{Script, near, sizes};
+use crate::support::reports::Printed;
+use crate::support::reports::advise::{Extraction, Report};
 use crate::support::server::{self, Database};
-use toastctl::report::schema::schema;
 
 /// Documents of all widths, compressed and not, and a column beside them that the toaster moves too.
 const DOCS: &str = r#"
@@ -19,14 +17,14 @@ const DOCS: &str = r#"
     INSERT INTO docs VALUES (0, NULL, 'x'), (0, '["id"]', 'x'), (0, '"id"', NULL);
 "#;
 
-fn told(database: &Database<'_>, user: &str, arguments: &[&str]) -> Value {
+fn told(database: &Database<'_>, user: &str, arguments: &[&str]) -> Printed<Extraction> {
     let server = database.server();
     let mut command = toastctl();
     command.env("PGHOST", server.socket_dir()).env("PGPORT", server.port().to_string());
     command.env("PGUSER", user).env("PGDATABASE", database.name());
     command.args(["advise-threshold", "docs", "-c", "doc", "--sample", "100%", "--format", "json"]);
-    let report = valid(&run(command.args(arguments)).ok(), schema("advise-threshold").unwrap());
-    report["extraction"].clone()
+    let report: Printed<Report> = run(command.args(arguments)).exits(0).report();
+    report.extraction.clone().unwrap()
 }
 
 #[test]
@@ -52,6 +50,6 @@ fn without_pages_an_extraction_has_the_same_figures_and_the_owner_migrates() {
     database.psql("VACUUM FULL docs");
     let [heap, toast] = sizes(&database, "docs");
     // how full pages get hangs on the order in which the batches leave rows
-    near("heap", estimate(&by_owner["heap_bytes"]), heap, 0.03);
-    near("TOAST", estimate(&by_owner["toast_bytes"]), toast, 0.01);
+    near("heap", by_owner.heap_bytes.estimate, heap, 0.03);
+    near("TOAST", by_owner.toast_bytes.estimate, toast, 0.01);
 }

@@ -1,11 +1,9 @@
 //! `advise-threshold --extract` of a partitioned table against its migrated partitions.
 
-use serde_json::Value;
-
-use crate::support::extract::{Script, advise, estimate, near, sizes};
-use crate::support::measured::valid;
+use crate::support::extract::{Script, near, sizes};
+use crate::support::reports::advise::Report;
 use crate::support::server;
-use toastctl::report::schema::schema;
+use crate::support::verbs::advise;
 
 /// Partitions with values of other types, without one of the keys, with columns in another order, and without rows.
 const PARTS: &str = r#"
@@ -30,20 +28,17 @@ fn partitions_are_priced_one_by_one_and_migrated_by_one_script() {
     let words = ["parts", "-c", "doc", "--extract", "n,rare", "--sample", "100%"];
     let told = advise(&database, &[&words[..], &["--format", "jsonl"]].concat());
     assert!(told.stderr.contains("public.parts: its partitions take"), "{}", told.stderr);
-    let reports: Vec<Value> = told
-        .ok()
-        .lines()
-        .map(|line| valid(line, schema("advise-threshold").unwrap()))
-        .filter(|report| !report["extraction"].is_null())
-        .collect();
+    let reports = told.exits(0).documents::<Report>();
+    let reports: Vec<_> =
+        reports.iter().filter_map(|one| Some((one, one.extraction.as_ref()?))).collect();
     assert_eq!(reports.len(), 3);
-    for report in &reports {
-        let types = [0, 1].map(|key| report["extraction"]["keys"][key]["type"].clone());
+    for (_, extraction) in &reports {
+        let types = [0, 1].map(|key| extraction.keys[key].type_name.as_str());
         assert_eq!(types, ["numeric", "boolean"]);
     }
     let emitted = advise(&database, &[&words[..], &["--emit", "sql"]].concat()).ok();
     assert_eq!(emitted.matches("ON_ERROR_STOP").count(), 1);
-    let script = Script::told(&reports[0]["extraction"]);
+    let script = Script::told(reports[0].1);
     assert_eq!(script.text.trim_end(), emitted.trim_end());
     assert!(script.text.contains("toastctl retoast public.parts "), "{}", script.text);
 
@@ -60,12 +55,12 @@ fn partitions_are_priced_one_by_one_and_migrated_by_one_script() {
     };
     assert_eq!(differing(&script.together()), "0");
     database.psql("VACUUM FULL parts");
-    for report in &reports {
-        let relation = report["relation"].as_str().unwrap();
-        let name = format!("\"{}\"", report["name"].as_str().unwrap());
+    for (report, extraction) in &reports {
+        let relation = &report.relation;
+        let name = format!("\"{}\"", report.name);
         let [heap, toast] = sizes(&database, &name);
-        near(relation, estimate(&report["extraction"]["heap_bytes"]), heap, 0.01);
-        near(relation, estimate(&report["extraction"]["toast_bytes"]), toast, 0.01);
+        near(relation, extraction.heap_bytes.estimate, heap, 0.01);
+        near(relation, extraction.toast_bytes.estimate, toast, 0.01);
     }
     // the triggers of all of them move keys
     database.psql("INSERT INTO parts VALUES (3500, '{\"n\": 1.25, \"x\": 1}')");

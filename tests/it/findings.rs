@@ -1,14 +1,14 @@
 //! Findings of `inspect`: found on a table with just that trouble, not on one without, and gone after the
 //! printed command.
 
-use serde_json::Value;
-
 use crate::support::command::{run, toastctl};
 use crate::support::findings::{
-    NOISE, act, clean, codes, findings, inspect, mended, prepared, relation,
+    NOISE, act, clean, codes, findings, inspect_at_rest, mended, prepared, relation_at_rest,
 };
+use crate::support::reports::Printed;
+use crate::support::reports::inspect::{Finding, Relation};
+use crate::support::reports::overview::Overview;
 use crate::support::server::{self, Database, Options, Server};
-use toastctl::report::schema::schema;
 
 #[test]
 fn values_stored_by_an_older_method() {
@@ -20,8 +20,8 @@ fn values_stored_by_an_older_method() {
     clean(&database, "t");
     database.psql("ALTER TABLE t ALTER v SET COMPRESSION lz4");
     let finding = mended(&database, "t", "older-setting");
-    assert_eq!(finding["column"], "v");
-    assert_eq!(finding["command"], "toastctl retoast public.t --column v --toaster extended");
+    assert_eq!(finding.column.as_deref(), Some("v"));
+    assert_eq!(finding.command, "toastctl retoast public.t --column v --toaster extended");
     let stored = database.psql("SELECT count(*) FROM t WHERE pg_column_compression(v) = 'lz4'");
     assert_eq!(stored, "1500");
     // values that arrive compressed stay so
@@ -40,11 +40,11 @@ fn an_owner_without_pages_is_told_of_older_methods_too() {
          INSERT INTO t SELECT i, noise(i, 3000) || noise(i, 3000) FROM generate_series(1, 1500) i;
          ALTER TABLE t ALTER v SET COMPRESSION lz4",
     );
-    let told = relation(&database, &["t", "--source", "functions"]);
-    assert_eq!(codes(told["findings"].as_array().unwrap()), ["older-setting"], "{told:#}");
-    assert_eq!(told["looked_at"]["heap_blocks"], Value::Null);
-    let by_pages = relation(&database, &["t"]);
-    let bytes = |report: &Value| report["findings"][0]["value"].as_u64().unwrap();
+    let told = relation_at_rest(&database, &["t", "--source", "functions"]);
+    assert_eq!(codes(told.findings()), ["older-setting"], "{told:#}");
+    assert_eq!(told.looked_at.as_ref().unwrap().heap_blocks, None);
+    let by_pages = relation_at_rest(&database, &["t"]);
+    let bytes = |report: &Relation| report.findings()[0].value;
     assert!(bytes(&told).abs_diff(bytes(&by_pages)) * 50 < bytes(&told), "{told:#} {by_pages:#}");
 }
 
@@ -64,11 +64,11 @@ fn values_that_an_older_storage_or_target_has_left() {
     // and the other way round: whether a value could be compressed need not be known
     database.psql("VACUUM FULL t; ALTER TABLE t ALTER v SET STORAGE main");
     let finding = mended(&database, "t", "fits-the-row");
-    assert_eq!(finding["command"], "toastctl retoast public.t --column v --toaster main");
+    assert_eq!(finding.command, "toastctl retoast public.t --column v --toaster main");
     database.psql("ALTER TABLE t ALTER v SET STORAGE extended");
     act(&database, "toastctl retoast t --compact");
     let finding = mended(&database, "t", "older-setting");
-    assert_eq!(finding["command"], "toastctl retoast public.t --column v --toaster extended");
+    assert_eq!(finding.command, "toastctl retoast public.t --column v --toaster extended");
     // an UPDATE of another column leaves the value where it is
     database.psql(
         "CREATE TABLE f (id int, pad text, v text);
@@ -79,7 +79,7 @@ fn values_that_an_older_storage_or_target_has_left() {
     database.psql("UPDATE f SET pad = ''");
     act(&database, "toastctl retoast f --compact=heap");
     let finding = mended(&database, "f", "fits-the-row");
-    assert_eq!(finding["command"], "toastctl retoast public.f --column v --toaster external");
+    assert_eq!(finding.command, "toastctl retoast public.f --column v --toaster external");
     assert_eq!(database.psql("SELECT count(*) FROM f WHERE pg_column_size(v) = 1504"), "2000");
 }
 
@@ -93,10 +93,10 @@ fn values_that_came_while_nothing_was_compressed() {
     clean(&database, "t");
     database.psql("ALTER TABLE t ALTER v SET STORAGE extended");
     let finding = mended(&database, "t", "older-setting");
-    assert_eq!(finding["column"], "v");
-    assert_eq!(finding["command"], "toastctl retoast public.t --column v --toaster extended");
-    assert!(finding["low"].as_u64().unwrap() > 4_000_000, "{finding}");
-    assert!(finding["high"].as_u64() >= Some(4_800_000), "{finding}");
+    assert_eq!(finding.column.as_deref(), Some("v"));
+    assert_eq!(finding.command, "toastctl retoast public.t --column v --toaster extended");
+    assert!(finding.low > 4_000_000, "{finding}");
+    assert!(finding.high >= 4_800_000, "{finding}");
 }
 
 #[test]
@@ -111,9 +111,9 @@ fn values_that_are_compressed_by_themselves() {
          FROM generate_series(1, 600) i",
     );
     let finding = mended(&database, "t", "precompressed");
-    assert_eq!(finding["column"], "v");
+    assert_eq!(finding.column.as_deref(), Some("v"));
     let alter = "ALTER TABLE \"public\".\"t\" ALTER COLUMN \"v\" SET STORAGE EXTERNAL;";
-    assert_eq!(finding["command"], alter);
+    assert_eq!(finding.command, alter);
     clean(&database, "t");
 }
 
@@ -130,12 +130,12 @@ fn compression_that_saves_nothing() {
     );
     clean(&database, "good");
     let finding = mended(&database, "t", "idle-compression");
-    assert_eq!(finding["command"], "toastctl retoast public.t --column v --toaster external");
+    assert_eq!(finding.command, "toastctl retoast public.t --column v --toaster external");
     // the method that is still set would be of no use
     clean(&database, "t");
     let finding = mended(&database, "mixed", "idle-compression");
     assert_eq!(
-        finding["command"],
+        finding.command,
         "toastctl retoast public.mixed --column v --policy ratio --method lz4"
     );
     // what a policy has left is not taken for older settings
@@ -176,12 +176,12 @@ fn values_read_far_more_often_than_written_and_the_reverse() {
     clean(&database, "t");
     clean(&database, "rows_alone");
     read("t", "length(v)", 15);
-    let text = inspect(&database, &["t"]).ok();
+    let text = inspect_at_rest(&database, &["t"]).ok();
     assert!(text.contains("read-mostly v: at least "), "{text}");
     let finding = mended(&database, "t", "read-mostly");
-    assert_eq!(finding["unit"], "reads_per_write");
-    assert_eq!(finding["command"], "toastctl retoast public.t --column v --toaster lz4");
-    let ratio = finding["low"].as_u64().unwrap();
+    assert_eq!(finding.unit, "reads_per_write");
+    assert_eq!(finding.command, "toastctl retoast public.t --column v --toaster lz4");
+    let ratio = finding.low;
     assert!((10_000..=19_000).contains(&ratio), "{finding}");
     assert_eq!(
         database.psql("SELECT count(*) FROM t WHERE pg_column_compression(v) = 'lz4'"),
@@ -193,10 +193,10 @@ fn values_read_far_more_often_than_written_and_the_reverse() {
             .psql(&format!("UPDATE w SET v = {n} || r.v FROM rows_alone AS r WHERE r.id = w.id"));
     }
     database.psql("SELECT pg_stat_force_next_flush()");
-    let finding = findings(&database, "w").into_iter().find(|one| one["code"] == "write-mostly");
+    let finding = findings(&database, "w").into_iter().find(|one| one.code == "write-mostly");
     let finding = finding.unwrap();
-    assert_eq!(finding["unit"], "writes_per_read");
-    act(&database, finding["command"].as_str().unwrap());
+    assert_eq!(finding.unit, "writes_per_read");
+    act(&database, &finding.command);
     assert!(!has("w", "write-mostly"));
     // statistics that do not know the table
     read("rows_alone", "length(v)", 15);
@@ -235,14 +235,14 @@ fn dead_rows_and_then_free_space() {
         clean(&database, table);
         database.psql(&format!("DELETE FROM {table} WHERE id % 2 = 0"));
         let dead = mended(&database, table, "dead-rows");
-        assert_eq!(dead["object"], file);
-        assert_eq!(dead["command"], format!("VACUUM \"public\".\"{table}\";"));
+        assert_eq!(dead.object.as_deref(), Some(file));
+        assert_eq!(dead.command, format!("VACUUM \"public\".\"{table}\";"));
         let before = size(&database, table, file);
         let free = mended(&database, table, "free-space");
-        assert_eq!(free["command"], format!("toastctl retoast public.{table} --compact={file}"));
+        assert_eq!(free.command, format!("toastctl retoast public.{table} --compact={file}"));
         // as much as was foretold, and hardly more
         let given_back = before - size(&database, table, file);
-        let (low, high) = (free["low"].as_f64().unwrap(), free["high"].as_f64().unwrap());
+        let (low, high) = (free.low as f64, free.high as f64);
         assert!(given_back >= low * 0.9 && given_back <= high * 1.1, "{given_back} {free}");
     }
 }
@@ -261,9 +261,9 @@ fn free_space_that_vacuum_would_make_so() {
     database.psql("DELETE FROM t WHERE id % 20 IN (1, 2, 3)");
     let before = size(&database, "t", "heap");
     let free = mended(&database, "t", "free-space");
-    assert_eq!(free["what"], "free in the table's file once VACUUM has removed what is dead");
+    assert_eq!(free.what, "free in the table's file once VACUUM has removed what is dead");
     let given_back = before - size(&database, "t", "heap");
-    let (low, high) = (free["low"].as_f64().unwrap(), free["high"].as_f64().unwrap());
+    let (low, high) = (free.low as f64, free.high as f64);
     assert!(given_back >= low * 0.9 && given_back <= high * 1.1, "{given_back} {free}");
     clean(&database, "t");
 }
@@ -285,8 +285,8 @@ fn bloated_indexes() {
     database.psql("DELETE FROM t WHERE id % 3 <> 0; VACUUM t");
     act(&database, "toastctl retoast t --compact=heap");
     let finding = mended(&database, "t", "bloated-index");
-    assert_eq!(finding["object"], "public.t_pkey");
-    assert_eq!(finding["command"], "toastctl retoast public.t --reindex");
+    assert_eq!(finding.object.as_deref(), Some("public.t_pkey"));
+    assert_eq!(finding.command, "toastctl retoast public.t --reindex");
     clean(&database, "t");
 }
 
@@ -324,7 +324,7 @@ fn storage_plain_near_its_limit() {
     let refused = database.try_psql(longer);
     assert!(refused.stderr.contains("row is too big"), "{}", refused.stderr);
     let finding = mended(&database, "t", "plain-limit");
-    assert_eq!(finding["severity"], "high");
+    assert_eq!(finding.severity, "high");
     database.psql(longer);
     clean(&database, "t");
 }
@@ -383,15 +383,15 @@ fn large_tables_are_looked_at_in_part() {
          INSERT INTO t SELECT i, noise(i, 400) FROM generate_series(1, 60000) i;
          DELETE FROM t WHERE id % 2 = 0",
     );
-    let report = relation(&database, &["t"]);
-    assert_eq!(report["looked_at"]["heap_blocks_read"], 256, "{report:#}");
-    let found = report["findings"].as_array().unwrap();
+    let report = relation_at_rest(&database, &["t"]);
+    assert_eq!(report.looked_at.as_ref().unwrap().heap_blocks_read, Some(256), "{report:#}");
+    let found = report.findings();
     assert_eq!(codes(found), ["dead-rows"], "{found:#?}");
-    let truth = report["tuples"]["dead"].as_u64().unwrap() * 440;
-    let told = ["value", "low", "high"].map(|key| found[0][key].as_u64().unwrap());
+    let truth = report.tuples.dead.unwrap() * 440;
+    let told = [found[0].value, found[0].low, found[0].high];
     assert!(told[0] == told[1] && told[0] == told[2], "{found:#?}");
     assert!((told[0] * 95 / 100..=told[0] * 105 / 100).contains(&truth), "{truth} {found:#?}");
-    let text = inspect(&database, &["t"]).ok();
+    let text = inspect_at_rest(&database, &["t"]).ok();
     assert!(
         text.contains("dead-rows: ") && text.contains("    VACUUM \"public\".\"t\";"),
         "{text}"
@@ -430,7 +430,7 @@ fn a_healthy_table_is_all_clear_and_it_is_said_what_was_looked_at() {
     let text = shown(&["t", "--sample", "1 block"]);
     assert!(text.contains("\n\n  findings: none (looked at: 1 block, settings)\n"), "{text}");
     for other in ["view", "pg_catalog.pg_proc"] {
-        assert_eq!(relation(&database, &[other])["findings"], Value::Null, "{other}");
+        assert_eq!(relation_at_rest(&database, &[other]).findings, None, "{other}");
     }
 }
 
@@ -450,12 +450,10 @@ fn the_findings_of_all_tables_are_ranked() {
          INSERT INTO older SELECT i, noise(i, 3000) || noise(i, 3000) FROM generate_series(1, 2000) i;
          ALTER TABLE older ALTER v SET COMPRESSION lz4",
     );
-    let report: Value =
-        serde_json::from_str(&inspect(&database, &["--format", "json"]).ok()).unwrap();
-    let found = report["findings"].as_array().unwrap();
-    let told = |finding: &Value| {
-        format!("{} {}", finding["code"].as_str().unwrap(), finding["relation"].as_str().unwrap())
-    };
+    let report: Printed<Overview> =
+        inspect_at_rest(&database, &["--format", "json"]).exits(0).report();
+    let found = &report.findings;
+    let told = |finding: &Printed<Finding>| format!("{} {}", finding.code, finding.relation);
     let expected = [
         "plain-limit public.worst",
         "older-setting public.older",
@@ -463,7 +461,7 @@ fn the_findings_of_all_tables_are_ranked() {
         "unused-setting public.unused",
     ];
     assert_eq!(found.iter().map(told).collect::<Vec<_>>(), expected, "{report:#}");
-    assert_eq!(report["totals"]["looked_at"], 4);
+    assert_eq!(report.totals.looked_at, 4);
     let shown = |more: &[&str]| {
         let mut command = toastctl();
         command.args(["inspect", "-d", &database.url()]).args(more).env("COLUMNS", "80");
@@ -480,7 +478,7 @@ fn the_findings_of_all_tables_are_ranked() {
         !text.contains("unused-setting") && shown(&["--limit", "20"]).contains("unused-setting")
     );
     for finding in found {
-        act(&database, finding["command"].as_str().unwrap());
+        act(&database, &finding.command);
     }
     act(&database, "toastctl retoast dead --compact");
     act(&database, "toastctl retoast worst --column v --toaster extended --compact");
@@ -499,8 +497,8 @@ fn time_that_is_up_costs_no_findings_about_rows() {
          DELETE FROM t WHERE id % 2 = 0",
     );
     let more = ["--precision", "0.001%", "--max-time", "1s", "--format", "json"];
-    let report: Value = serde_json::from_str(&inspect(&database, &more).ok()).unwrap();
-    assert_eq!(codes(report["findings"].as_array().unwrap()), ["dead-rows"], "{report:#}");
+    let report: Printed<Overview> = inspect_at_rest(&database, &more).exits(0).report();
+    assert_eq!(codes(&report.findings), ["dead-rows"], "{report:#}");
 }
 
 #[test]
@@ -519,7 +517,7 @@ fn on_every_major() {
         database.psql("DELETE FROM t WHERE id % 2 = 0");
         let found = findings(&database, "t");
         assert_eq!(codes(&found), ["dead-rows"], "{found:#?}");
-        act(&database, found[0]["command"].as_str().unwrap());
+        act(&database, &found[0].command);
         mended(&database, "t", "free-space");
     }
 }
@@ -543,40 +541,35 @@ fn files_have_findings_too() {
             let path = database.psql(&format!("SELECT pg_relation_filepath({oid}) {of}"));
             server::shared().data_dir().join(path)
         };
-        let run = run(toastctl()
+        run(toastctl()
             .args(["inspect", "--columns", "id int, v text", "--relation-file"])
             .arg(path("oid"))
             .arg("--toast-file")
             .arg(path("reltoastrelid"))
             .arg("--xact")
             .arg(server::shared().data_dir().join("pg_xact"))
-            .args(more));
-        run.ok()
+            .args(more))
     };
     let found = |table: &str| {
-        let report: Value = serde_json::from_str(&relation(table, &["--format", "json"])).unwrap();
-        let schema: Value = serde_json::from_str(schema("inspect").unwrap()).unwrap();
-        let validator = jsonschema::validator_for(&schema).unwrap();
-        assert!(validator.is_valid(&report), "{report:#}");
-        report["relations"][0]["findings"].as_array().unwrap().clone()
+        relation(table, &["--format", "json"]).exits(0).relation().findings().to_vec()
     };
-    let act_on = |table: &str, finding: &Value| {
-        act(&database, &finding["command"].as_str().unwrap().replacen("TABLE", table, 1));
+    let act_on = |table: &str, finding: &Finding| {
+        act(&database, &finding.command.replacen("TABLE", table, 1));
     };
     assert_eq!(codes(&found("dead")), [""; 0]);
     database.psql("DELETE FROM dead WHERE id % 2 = 0");
     let dead = found("dead");
     assert_eq!(codes(&dead), ["dead-rows"], "{dead:#?}");
     assert_eq!(
-        (&dead[0]["object"], &dead[0]["command"]),
-        (&"toast".into(), &"VACUUM TABLE;".into())
+        (dead[0].object.as_deref(), dead[0].command.as_str()),
+        (Some("toast"), "VACUUM TABLE;")
     );
     act_on("dead", &dead[0]);
     let free = found("dead");
     assert_eq!(codes(&free), ["free-space"], "{free:#?}");
-    assert_eq!(free[0]["command"], "toastctl retoast TABLE --compact=toast");
+    assert_eq!(free[0].command, "toastctl retoast TABLE --compact=toast");
     act_on("dead", &free[0]);
-    let text = relation("dead", &[]);
+    let text = relation("dead", &[]).ok();
     let clear = text.lines().find(|line| line.contains("findings: none (looked at: ")).unwrap();
     assert!(clear.contains(" of the TOAST relation)"), "{text}");
     let idle = found("idle");
@@ -623,12 +616,10 @@ fn saved_rows_of_whole_pages_have_findings_too() {
         let path = dir.path().join("saved.txt");
         let copy = format!("COPY ({sql}) TO STDOUT (FORMAT csv, HEADER)");
         std::fs::write(&path, database.psql(&copy)).unwrap();
-        let report = run(toastctl()
+        let run = run(toastctl()
             .args(["inspect", "--format", "json", "--columns", "i int, v text", "--pageinspect"])
-            .arg(&path))
-        .ok();
-        let report: Value = serde_json::from_str(&report).unwrap();
-        report["relations"][0].clone()
+            .arg(&path));
+        run.exits(0).relation()
     };
     let blocks = "generate_series(0, pg_relation_size('kept') / 8192 - 1) AS b";
     let page = "get_raw_page('kept', b::int)";
@@ -636,16 +627,17 @@ fn saved_rows_of_whole_pages_have_findings_too() {
     let items = format!("SELECT i.* FROM {blocks}, heap_page_items({page}) AS i");
     for sql in [&items, &items.replace("i.*", "b AS blkno, i.*")] {
         let report = saved(sql);
-        let found = report["findings"].as_array().unwrap();
+        let found = report.findings();
         assert_eq!(codes(found), ["free-space"], "{report:#}");
-        for key in ["code", "value", "low", "high", "unit", "command"] {
-            assert_eq!(found[0][key], pages["findings"][0][key], "{key}");
-        }
-        assert_eq!(report["looked_at"], pages["looked_at"]);
+        let same = |of: &Finding| {
+            (of.code.clone(), of.value, of.low, of.high, of.unit.clone(), of.command.clone())
+        };
+        assert_eq!(same(&found[0]), same(&pages.findings()[0]));
+        assert_eq!(report.looked_at, pages.looked_at);
     }
     // what was left out may take the space
     let some = saved(&format!("{items} WHERE lp_flags = 1"));
-    assert_eq!(some["findings"], Value::Null);
+    assert_eq!(some.findings, None);
     let few = saved(&items.replace("/ 8192 - 1", "/ 8192 / 10"));
-    assert_eq!(few["findings"], Value::Null);
+    assert_eq!(few.findings, None);
 }

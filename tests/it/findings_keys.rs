@@ -36,8 +36,8 @@ fn small_keys_in_use_inside_documents_out_of_line() {
     let found = findings(&database, "docs");
     assert_eq!(codes(&found), ["hot-keys"], "{found:#?}");
     let finding = &found[0];
-    assert_eq!(finding["value"].as_f64(), Some(ROWS));
-    assert_eq!(finding["unit"], "values");
+    assert_eq!(finding.value as f64, ROWS);
+    assert_eq!(finding.unit, "values");
     let more = buffers(&database, "SELECT doc ->> 'state' FROM docs")
         - buffers(&database, "SELECT id FROM docs");
     let words = format!(
@@ -45,8 +45,8 @@ fn small_keys_in_use_inside_documents_out_of_line() {
          takes {:.0} buffers more than from a column",
         more / ROWS
     );
-    assert_eq!(finding["what"], words);
-    let command = finding["command"].as_str().unwrap();
+    assert_eq!(finding.what, words);
+    let command = &finding.command;
     let expected = "toastctl advise-threshold public.docs --column doc \
                     --extract='\"a,\"\"b\"\"\",state' --emit sql";
     assert_eq!(command, expected);

@@ -18,13 +18,13 @@ fn rows_near_the_threshold() {
     clean(&database, "far");
     let found = findings(&database, "t");
     assert_eq!(codes(&found), ["near-threshold"], "{found:#?}");
-    assert_eq!(found[0]["value"], 2000);
+    assert_eq!(found[0].value, 2000);
     assert_eq!(
-        found[0]["what"],
+        found[0].what,
         "one key more moves the value out of the row, and each read of it then takes 3 buffers more"
     );
     let keeps = "toastctl retoast public.t --column v --toaster external --target 4080";
-    assert_eq!(found[0]["command"], keeps);
+    assert_eq!(found[0].command, keeps);
     // a few bytes more, and they are out of line
     let longer =
         "TRUNCATE t; INSERT INTO t SELECT i, noise(i, 2040) FROM generate_series(1, 2000) i";
@@ -37,7 +37,7 @@ fn rows_near_the_threshold() {
     let found = findings(&database, "t");
     assert_eq!(codes(&found), ["near-threshold"], "{found:#?}");
     assert_eq!(
-        found[0]["what"],
+        found[0].what,
         "a few bytes less would keep the value in the row, and each read of it would take 3 buffers less; a target of 4080 \
          has scans of the table read these values too"
     );
@@ -70,7 +70,7 @@ fn rows_near_a_target_that_somebody_has_set() {
     let before = buffers(&database, "t");
     let finding = mended(&database, "t", "near-threshold");
     assert_eq!(
-        finding["command"],
+        finding.command,
         "toastctl retoast public.t --column v --toaster external --target 8160"
     );
     assert_eq!(buffers(&database, "t"), before);
@@ -90,11 +90,11 @@ fn compressed_rows_near_the_threshold() {
     let whole = |table: &str| database.psql(&format!("SELECT pg_relation_size('{table}') / 8192"));
     let finding = mended(&database, "c", "near-threshold");
     assert_eq!(
-        finding["command"],
+        finding.command,
         "toastctl retoast public.c --column v --toaster extended --target 2712"
     );
     let foretold = "each read of it then takes 3 buffers more";
-    assert!(finding["what"].as_str().unwrap().ends_with(foretold), "{finding}");
+    assert!(finding.what.ends_with(foretold), "{finding}");
     assert_eq!(
         database.psql("SELECT sum(pg_column_size(v)) FROM c"),
         database.psql("SELECT sum(pg_column_size(v)) FROM as_it_was")
@@ -120,7 +120,7 @@ fn a_target_that_leaves_values_uncompressed_has_its_price() {
     let bytes = || database.psql("SELECT sum(pg_column_size(v)) FROM p").parse::<f64>().unwrap();
     let before = bytes();
     let finding = mended(&database, "p", "near-threshold");
-    let (_, price) = finding["what"].as_str().unwrap().split_once("; ").unwrap();
+    let (_, price) = finding.what.split_once("; ").unwrap();
     let expected = ((bytes() / before - 1.0) * 100.0).ceil();
     assert_eq!(
         price,
@@ -149,21 +149,21 @@ fn last_chunks_that_are_nearly_empty() {
     clean(&database, "hopeless");
     // compression would
     let finding = mended(&database, "t", "short-last-chunk");
-    assert_eq!(finding["value"], 1500);
-    assert_eq!(finding["command"], "toastctl retoast public.t --column v --toaster lz4");
+    assert_eq!(finding.value, 1500);
+    assert_eq!(finding.command, "toastctl retoast public.t --column v --toaster lz4");
     assert_eq!(
-        finding["what"],
+        finding.what,
         "the last chunk is nearly empty; compressed with lz4 these values would take fewer chunks"
     );
     // a target would
     let before = buffers(&database, "k");
     let finding = mended(&database, "k", "short-last-chunk");
     assert_eq!(
-        finding["command"],
+        finding.command,
         "toastctl retoast public.k --column v --toaster extended --target 4080"
     );
     assert_eq!(
-        finding["what"],
+        finding.what,
         "the last chunk is nearly empty; with a target of 4080 the rows would keep these values, and scans of the table \
          read them too"
     );

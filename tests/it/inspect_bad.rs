@@ -132,10 +132,9 @@ fn a_block_that_the_server_cannot_read_loses_nothing_else() {
         line.starts_with(&start)
     };
     assert!(matches!(lines[..], [a, b] if told(a, 3) && told(b, 20)), "{}", found.stderr);
-    let report: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
-    let relation = &report["relations"][0];
-    assert_eq!(relation["tuples"]["live"].as_u64().unwrap(), 3000 - rows);
-    assert_eq!(relation["problem_count"], 2);
+    let relation = found.relation();
+    assert_eq!(relation.tuples.live, 3000 - rows);
+    assert_eq!(relation.problem_count, 2);
 }
 
 #[test]

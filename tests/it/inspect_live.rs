@@ -5,19 +5,15 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::command::{run, toastctl};
+use crate::support::reports::inspect::{Column, Relation, Report};
+use crate::support::reports::{Printed, Source};
 use crate::support::server::{self, Database};
+use crate::support::verbs::relation;
 use toastctl::report::schema::schema;
 
 /// `toastctl inspect` on `database` with the JSON report of the one relation.
-fn inspect(database: &Database<'_>, table: &str, more: &[&str]) -> Value {
-    let json = run(toastctl()
-        .args(["inspect", "-d", &database.url(), "--format", "json"])
-        .args(more)
-        .arg(table))
-    .ok();
-    let report: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(report["relations"].as_array().unwrap().len(), 1, "{table}: {json}");
-    report["relations"][0].clone()
+fn inspect(database: &Database<'_>, table: &str, more: &[&str]) -> Printed<Relation> {
+    relation(database, &[more, &[table]].concat())
 }
 
 /// One row for each column: name, values, NULLs, stored bytes, raw bytes (of text and bytea, else
@@ -51,28 +47,27 @@ fn by_sql(database: &Database<'_>, table: &str) -> Vec<String> {
 }
 
 /// The report's columns in the form of [`by_sql`].
-fn by_report(relation: &Value) -> Vec<String> {
-    let columns = relation["columns"].as_array().unwrap();
-    let by_method = |column: &Value, method: &str| -> u64 {
-        let forms = column["forms"].as_array().unwrap();
-        forms.iter().filter(|f| f["method"] == method).map(|f| f["values"].as_u64().unwrap()).sum()
+fn by_report(relation: &Relation) -> Vec<String> {
+    let by_method = |column: &Column, method: &str| -> u64 {
+        let forms = column.forms.iter().filter(|form| form.method.as_deref() == Some(method));
+        forms.map(|form| form.values).sum()
     };
+    let columns = relation.columns.iter();
     columns
-        .iter()
         .map(|column| {
-            let name = column["column"].as_str().unwrap();
-            let base = column["type"].as_str().unwrap();
             let bytes_like = ["text", "bytea", "character", "public.tag"].iter().any(|t| {
-                base.strip_prefix(t).is_some_and(|rest| {
+                column.type_name.strip_prefix(t).is_some_and(|rest| {
                     rest.is_empty() || rest.starts_with('(') || rest.starts_with(" varying")
                 })
             });
-            let raw = if bytes_like { column["raw_bytes"].to_string() } else { String::new() };
+            let raw = column.raw_bytes.filter(|_| bytes_like);
             format!(
-                "{name}|{}|{}|{}|{raw}|{}|{}",
-                column["values"],
-                column["nulls"],
-                column["stored_bytes"],
+                "{}|{}|{}|{}|{}|{}|{}",
+                column.column,
+                column.values,
+                column.nulls,
+                column.stored_bytes.unwrap(),
+                raw.map_or(String::new(), |bytes| bytes.to_string()),
                 by_method(column, "pglz"),
                 by_method(column, "lz4"),
             )
@@ -82,13 +77,13 @@ fn by_report(relation: &Value) -> Vec<String> {
 
 /// The report equals what SQL says; the report is made first, for SQL sets hint bits.
 #[track_caller]
-fn check(database: &Database<'_>, table: &str) -> Value {
+fn check(database: &Database<'_>, table: &str) -> Printed<Relation> {
     let relation = inspect(database, table, &[]);
-    assert_eq!(relation["source"], "pageinspect", "{table}");
-    assert_eq!(relation["problem_count"], 0, "{table}: {}", relation["problems"]);
+    assert_eq!(relation.source, Source::Pageinspect, "{table}");
+    assert_eq!(relation.problem_count, 0, "{table}: {:?}", relation.problems);
     let live = database.psql(&format!("SELECT count(*) FROM ONLY {table}"));
-    assert_eq!(relation["tuples"]["live"].to_string(), live, "{table}");
-    assert_eq!(relation["tuples"]["unknown"], 0, "{table}");
+    assert_eq!(relation.tuples.live.to_string(), live, "{table}");
+    assert_eq!(relation.tuples.unknown, Some(0), "{table}");
     assert_eq!(by_report(&relation), by_sql(database, table), "{table}");
     relation
 }
@@ -116,18 +111,22 @@ fn freshly_loaded_without_hint_bits() {
     let database = with_pageinspect("fresh");
     database.psql(MIXED);
     let relation = check(&database, "t");
-    assert_eq!(relation["tuples"]["dead"], 0);
-    let toast = &relation["toast"];
-    assert_eq!(toast["rows_counted"], true);
-    assert_eq!(toast["rows"], toast["chunks"]);
-    let name = toast["relation"].as_str().unwrap();
+    assert_eq!(relation.tuples.dead, Some(0));
+    let toast = relation.toast();
+    assert!(toast.rows_counted, "{toast}");
+    assert_eq!(toast.rows, Some(toast.chunks));
+    let name = &toast.relation;
     let chunks = database.psql(&format!("SELECT count(*), count(DISTINCT chunk_id) FROM {name}"));
-    assert_eq!(format!("{}|{}", toast["rows"], toast["values"]), chunks);
+    assert_eq!(format!("{}|{}", toast.chunks, toast.values), chunks);
     let sizes = database.psql(&format!(
         "SELECT pg_relation_size('t'), pg_relation_size('{name}'), pg_indexes_size('{name}')"
     ));
-    let reported =
-        format!("{}|{}|{}", relation["heap"]["bytes"], toast["bytes"], toast["index_bytes"]);
+    let reported = format!(
+        "{}|{}|{}",
+        relation.heap.bytes.unwrap(),
+        toast.bytes.unwrap(),
+        toast.index_bytes.unwrap()
+    );
     assert_eq!(reported, sizes);
 }
 
@@ -151,13 +150,13 @@ fn after_updates_deletes_and_transactions_that_ended_in_every_way() {
     );
     let relation = check(&database, "t");
     // 19 prunes most of them on the way
-    assert!(relation["tuples"]["dead"].as_u64().unwrap() > 10, "{}", relation["tuples"]);
-    assert!(relation["tuples"]["hot_updated"].as_u64().unwrap() > 0);
+    assert!(relation.tuples.dead > Some(10), "{:?}", relation.tuples);
+    assert!(relation.tuples.hot_updated > Some(0));
     // again with the hint bits that the comparison has set
     check(&database, "t");
     database.psql("COMMIT PREPARED 'left open'; ROLLBACK PREPARED 'locker'; VACUUM t");
     let relation = check(&database, "t");
-    assert_eq!(relation["tuples"]["dead"], 0);
+    assert_eq!(relation.tuples.dead, Some(0));
     database.psql("VACUUM (FREEZE) t");
     check(&database, "t");
 }
@@ -187,12 +186,12 @@ fn an_open_transaction_of_another_session_is_not_seen() {
         assert_ne!(output.read_line(&mut line).unwrap(), 0);
     }
     let relation = check(&database, "t");
-    assert_eq!(relation["tuples"]["dead"], 10);
+    assert_eq!(relation.tuples.dead, Some(10));
     writeln!(input, "COMMIT;").unwrap();
     drop(input);
     session.wait().unwrap();
     // ten rows inserted with id 0 and deleted again, with four older ones
-    assert_eq!(check(&database, "t")["tuples"]["live"], 96);
+    assert_eq!(check(&database, "t").tuples.live, 96);
 }
 
 #[test]
@@ -213,12 +212,7 @@ fn columns_added_with_a_default_and_dropped_ones() {
          ALTER TABLE t DROP i8;",
     );
     let relation = check(&database, "t");
-    let missing: Vec<u64> = relation["columns"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|column| column["missing"].as_u64().unwrap())
-        .collect();
+    let missing: Vec<u64> = relation.columns.iter().map(|column| column.missing).collect();
     assert_eq!(missing, [0, 0, 50, 50, 50, 50, 50, 50, 50, 0, 50, 50, 50, 50]);
 }
 
@@ -254,7 +248,7 @@ fn every_kind_of_relation() {
         check(&database, table);
     }
     let toast = database.psql("SELECT reltoastrelid::regclass FROM pg_class WHERE relname = 't'");
-    assert_eq!(check(&database, &toast)["kind"], "TOAST relation");
+    assert_eq!(check(&database, &toast).kind.as_deref(), Some("TOAST relation"));
     for catalog in ["pg_class", "pg_proc", "pg_attribute", "pg_rewrite", "pg_statistic", "pg_type"]
     {
         check(&database, &format!("pg_catalog.{catalog}"));
@@ -264,9 +258,8 @@ fn every_kind_of_relation() {
             .args(["inspect", "-d", &database.url(), "--details", "--format", "jsonl"])
             .arg(table));
         let mut names: Vec<String> = Vec::new();
-        for line in both.ok().lines() {
-            let relation: Value = serde_json::from_str(line).unwrap();
-            let name = relation["name"].as_str().unwrap().to_owned();
+        for relation in both.exits(0).lines::<Relation>() {
+            let name = relation.name.clone().unwrap();
             assert_eq!(by_report(&relation), by_sql(&database, &name), "{name}");
             names.push(name);
         }
@@ -296,26 +289,20 @@ fn no_table_named_means_all_user_tables_biggest_first() {
         "CREATE SCHEMA \"S 2\"; CREATE TABLE \"S 2\".\"T\" (a text); CREATE VIEW w AS SELECT 1",
     );
     let details = ["inspect", "--details", "--format", "json", "-d", &database.url()];
-    let json = run(toastctl().args(details)).ok();
-    let report: Value = serde_json::from_str(&json).unwrap();
-    let names: Vec<&str> = report["relations"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|relation| relation["relation"].as_str().unwrap())
-        .collect();
+    let report: Printed<Report> = run(toastctl().args(details)).exits(0).report();
+    let names: Vec<&str> =
+        report.relations.iter().map(|relation| relation.relation.as_str()).collect();
     assert_eq!(names, ["public.t", "S 2.T"]);
 }
 
 /// Takes from a pages report what SQL functions can tell too.
-fn comparable(relation: &Value) -> Vec<(String, Value)> {
-    let mut out = vec![("live".to_owned(), relation["tuples"]["live"].clone())];
-    for column in relation["columns"].as_array().unwrap() {
-        for field in ["values", "nulls", "stored_bytes", "stored_size"] {
-            out.push((format!("{} {field}", column["column"]), column[field].clone()));
-        }
-    }
-    out
+fn comparable(relation: &Relation) -> (u64, Vec<impl PartialEq + std::fmt::Debug + use<>>) {
+    let columns = relation.columns.iter();
+    let counts = |column: &Printed<Column>| {
+        let sizes = (column.stored_bytes, column.stored_size.clone());
+        (column.column.clone(), column.values, column.nulls, sizes)
+    };
+    (relation.tuples.live, columns.map(counts).collect())
 }
 
 #[test]
@@ -342,18 +329,16 @@ fn an_owner_without_superuser_gets_counts_and_sizes_equal_to_the_full_report() {
             "{}",
             found.stderr
         );
-        let report: Value = serde_json::from_str(&found.stdout).unwrap();
-        let functions = &report["relations"][0];
-        assert_eq!(functions["source"], "functions");
+        let functions = &found.relation();
+        assert_eq!(functions.source, Source::Functions);
         assert_eq!(comparable(functions), comparable(&pages), "PostgreSQL {major}");
         assert_eq!(by_report(functions), by_report(&pages), "PostgreSQL {major}");
-        assert!(!functions["not_available"].as_array().unwrap().is_empty());
-        assert_eq!(functions["tuples"]["dead"], Value::Null);
+        assert!(!functions.not_available.is_empty());
+        assert_eq!(functions.tuples.dead, None);
         if major >= 17 {
             // from here on the server tells what is out of line
-            let external = |relation: &Value| -> Vec<u64> {
-                let columns = relation["columns"].as_array().unwrap();
-                columns.iter().map(|column| column["chunks"].as_u64().unwrap()).collect()
+            let external = |relation: &Relation| -> Vec<u64> {
+                relation.columns.iter().map(|column| column.chunks).collect()
             };
             assert_eq!(external(functions), external(&pages), "PostgreSQL {major}");
         }

@@ -3,18 +3,10 @@
 use serde_json::Value;
 
 use crate::support::command::{Run, run, toastctl};
+use crate::support::reports::Printed;
+use crate::support::reports::inspect::Report;
 use crate::support::server::{self, Database};
-use toastctl::report::schema::schema;
-
-fn inspect(database: &Database<'_>, more: &[&str]) -> Run {
-    run(toastctl().args(["inspect", "-d", &database.conninfo()]).args(more))
-}
-
-fn json(database: &Database<'_>, more: &[&str]) -> Value {
-    let text = inspect(database, &[&["--format", "json"], more].concat()).ok();
-    let report: Value = serde_json::from_str(&text).unwrap();
-    report["relations"][0].clone()
-}
+use crate::support::verbs::{inspect, relation};
 
 /// Values in every form; sizes grow through the table, NULLs come in runs, dead rows are where they
 /// were deleted, and one column is rarely set. What a scan would prune depends on what other sessions of the
@@ -92,15 +84,15 @@ fn intervals(sample: &Value, whole: &Value) -> Vec<(String, Value, f64)> {
 #[test]
 fn intervals_hold_what_the_whole_table_has() {
     let database = table("sample");
-    let whole = json(&database, &["t"]);
-    let blocks = whole["heap"]["blocks"].as_u64().unwrap();
+    let whole = relation(&database, &["t"]);
+    let blocks = whole.heap.blocks.unwrap();
     assert!(blocks > 400, "{blocks}");
     let (mut inside, mut all) = (0, 0);
     let mut misses = std::collections::BTreeMap::<String, u32>::new();
     let mut wide = 0;
     for seed in 1..=60 {
-        let sampled = json(&database, &["t", "--sample", "10%", "--seed", &seed.to_string()]);
-        for (name, estimate, truth) in intervals(&sampled, &whole) {
+        let sampled = relation(&database, &["t", "--sample", "10%", "--seed", &seed.to_string()]);
+        for (name, estimate, truth) in intervals(sampled.json(), whole.json()) {
             let low = estimate["low"].as_f64().unwrap_or(0.0);
             let high = estimate["high"].as_f64().unwrap_or(f64::INFINITY);
             let guess = estimate["estimate"].as_f64().unwrap();
@@ -132,17 +124,17 @@ fn the_same_seed_gives_the_same_result_and_everything_is_no_estimate() {
     let one = report(&["--sample", "40 blocks", "--seed", "7", "--jobs", "1"]);
     assert_eq!(one, report(&["--sample", "40 blocks", "--seed", "7", "--jobs", "5"]));
     assert_ne!(one, report(&["--sample", "40 blocks", "--seed", "8"]));
-    let one: Value = serde_json::from_str(&one).unwrap();
-    assert_eq!(one["relations"][0]["sample"]["blocks_read"], 40);
-    let whole = json(&database, &["t"]);
-    let sampled = json(&database, &["t", "--sample", "100%"]);
-    let intervals = intervals(&sampled, &whole);
+    let one = Printed::<Report>::read(&one);
+    assert_eq!(one.relations[0].sample.unwrap().blocks_read, 40);
+    let whole = relation(&database, &["t"]);
+    let sampled = relation(&database, &["t", "--sample", "100%"]);
+    let intervals = intervals(sampled.json(), whole.json());
     assert!(intervals.len() > 100, "{}", intervals.len());
     for (name, estimate, truth) in intervals {
         assert_eq!(estimate["low"], estimate["high"], "{name}");
         assert_eq!(estimate["estimate"].as_f64(), Some(truth), "{name}");
     }
-    assert_eq!(sampled["sample"]["blocks"], whole["heap"]["blocks"]);
+    assert_eq!(Some(sampled.sample.unwrap().blocks), whole.heap.blocks);
 }
 
 #[test]
@@ -150,10 +142,10 @@ fn only_the_sampled_blocks_are_read() {
     let database = table("sample");
     database.psql("VACUUM (FREEZE) t; SELECT pg_stat_force_next_flush()");
     database.psql("SELECT pg_stat_reset()");
-    let report = json(&database, &["t", "--sample", "37 blocks", "--jobs", "3"]);
-    assert_eq!(report["sample"]["blocks_read"], 37);
-    assert_eq!(report["heap"]["blocks_read"], 37);
-    assert_eq!(report["toast"]["rows_counted"], false);
+    let report = relation(&database, &["t", "--sample", "37 blocks", "--jobs", "3"]);
+    assert_eq!(report.sample.unwrap().blocks_read, 37);
+    assert_eq!(report.heap.blocks_read, 37);
+    assert!(!report.toast().rows_counted, "{report}");
     // what a session counted is told when it ends
     let started = std::time::Instant::now();
     loop {
@@ -176,12 +168,7 @@ fn only_the_sampled_blocks_are_read() {
 #[test]
 fn the_report_on_a_sample_is_readable_and_has_its_documented_shape() {
     let database = table("sample");
-    let schema: Value = serde_json::from_str(schema("inspect").unwrap()).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
-    let text = inspect(&database, &["t", "--sample", "5%", "--format", "json"]).ok();
-    let report: Value = serde_json::from_str(&text).unwrap();
-    let errors: Vec<String> = validator.iter_errors(&report).map(|e| e.to_string()).collect();
-    assert!(errors.is_empty(), "{errors:#?}");
+    relation(&database, &["t", "--sample", "5%"]);
     let mut command = toastctl();
     command.args(["inspect", "-d", &database.conninfo(), "t", "--sample", "10%"]);
     let text = run(command.env("COLUMNS", "80")).ok();

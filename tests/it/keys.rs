@@ -7,9 +7,11 @@ use serde_json::Value;
 
 use crate::support::command::{Run, run, toastctl};
 use crate::support::holder::Holder;
-use crate::support::measured::{buffers, valid};
+use crate::support::measured::{buffers, wal};
+use crate::support::reports::keys::{Key, Keys, Usage};
+use crate::support::reports::{Printed, Source};
 use crate::support::server::{self, Database, Options, Server};
-use toastctl::report::schema::schema;
+use crate::support::verbs::relation;
 
 fn keys_with(conninfo: &str, arguments: &[&str]) -> Run {
     let mut command = toastctl();
@@ -17,40 +19,16 @@ fn keys_with(conninfo: &str, arguments: &[&str]) -> Run {
     run(command.args(arguments))
 }
 
-fn validated(text: &str) -> Value {
-    valid(text, schema("keys").unwrap())
-}
-
-fn keys(database: &Database<'_>, table: &str, arguments: &[&str]) -> Value {
+fn keys(database: &Database<'_>, table: &str, arguments: &[&str]) -> Printed<Keys> {
     let arguments = [&[table, "--format", "json", "--jsonb-keys"], arguments].concat();
-    validated(&keys_with(&database.conninfo(), &arguments).ok())
-}
-
-fn estimate(figure: &Value) -> f64 {
-    figure["estimate"].as_f64().unwrap_or_else(|| panic!("no figure: {figure}"))
-}
-
-fn key<'d>(document: &'d Value, path: &str) -> &'d Value {
-    let keys = document["keys"].as_array().unwrap();
-    keys.iter().find(|key| key["path"] == path).unwrap_or_else(|| panic!("no {path}: {document:#}"))
+    keys_with(&database.conninfo(), &arguments).exits(0).report()
 }
 
 /// What the parts of the documents sum to.
-fn counted(document: &Value) -> f64 {
-    let keys = document["keys"].as_array().unwrap();
-    let own: f64 = keys.iter().map(|key| estimate(&key["own_bytes"])).sum();
-    let others = document["others"]["bytes"].as_f64().unwrap_or(0.0);
-    own + others + estimate(&document["container"]["bytes"])
-}
-
-/// Bytes of WAL that a statement writes.
-fn wal(database: &Database<'_>, statement: &str) -> f64 {
-    let told = database.psql(&format!(
-        "SELECT pg_current_wal_insert_lsn() AS before \\gset
-         {statement};
-         SELECT pg_current_wal_insert_lsn() - :'before'::pg_lsn"
-    ));
-    told.parse().unwrap()
+fn counted(document: &Keys) -> f64 {
+    let own: f64 = document.keys.iter().map(|key| key.own_bytes.estimate).sum();
+    let others = document.others.as_ref().map_or(0, |others| others.bytes);
+    own + others as f64 + document.container.bytes.estimate
 }
 
 const SHAPES: &str = r#"
@@ -98,10 +76,10 @@ fn bytes_of_keys_are_those_of_the_server_from_every_source() {
             ))
             .parse()
             .unwrap();
-        assert_eq!(estimate(&deep["raw_bytes"]), raw, "{table}");
+        assert_eq!(deep.raw_bytes.estimate, raw, "{table}");
         assert_eq!(counted(&deep), raw, "{table}");
-        assert_eq!(deep["map"], table == "map", "{table}");
-        assert_eq!(deep["sample"]["complete"], true);
+        assert_eq!(deep.map, table == "map", "{table}");
+        assert!(deep.sample.complete);
         if table != "map" {
             let told = database.psql(&format!(
                 "SELECT json_object_agg(key, ARRAY[count, bytes]) FROM (SELECT key, count(*), \
@@ -112,9 +90,9 @@ fn bytes_of_keys_are_those_of_the_server_from_every_source() {
             for (name, figures) in told.as_object().unwrap() {
                 let plain = name.chars().all(char::is_alphanumeric) && !name.is_empty();
                 let path = if plain { name.clone() } else { format!("\"{name}\"") };
-                let key = key(&deep, &path);
-                let values = estimate(&key["values"]);
-                let bytes = (estimate(&key["extracted_bytes"]) * values).round();
+                let key = deep.key(&path);
+                let values = key.values.estimate;
+                let bytes = (key.extracted_bytes.estimate * values).round();
                 assert_eq!(
                     [values, bytes],
                     [&figures[0], &figures[1]].map(|f| f.as_f64().unwrap())
@@ -122,11 +100,11 @@ fn bytes_of_keys_are_those_of_the_server_from_every_source() {
             }
         }
         // as a reader without pages, and from the files
-        let mut told = validated(
-            &keys_with(&owner, &[table, "--jsonb-keys", "js", "--depth", "7", "--format", "json"])
-                .ok(),
-        );
-        assert_eq!(told["source"], "functions");
+        let told =
+            keys_with(&owner, &[table, "--jsonb-keys", "js", "--depth", "7", "--format", "json"])
+                .exits(0)
+                .report::<Keys>();
+        assert_eq!(told.source, Source::Functions);
         let files = database.psql(&format!(
             "SELECT pg_relation_filepath(oid) || ' ' || pg_relation_filepath(reltoastrelid) \
              FROM pg_class WHERE oid = '{table}'::regclass"
@@ -139,36 +117,17 @@ fn bytes_of_keys_are_those_of_the_server_from_every_source() {
         command.arg("inspect").arg("--relation-file").arg(data.join(heap));
         command.arg("--toast-file").arg(data.join(toast)).args(["--columns", &columns]);
         command.args(["--jsonb-keys", "--depth", "7", "--format", "json"]);
-        let mut read = validated(&run(&mut command).ok());
-        for (source, other) in [("functions", &mut told), ("file", &mut read)] {
-            for field in
-                ["documents", "raw_bytes", "stored_bytes", "container", "different_paths", "map"]
-            {
-                assert_eq!(other[field], deep[field], "{table}, {source}, {field}");
-            }
-            let (ours, theirs) =
-                (deep["keys"].as_array().unwrap(), other["keys"].as_array().unwrap());
+        let read = run(&mut command).exits(0).report::<Keys>();
+        for (source, other) in [("functions", &told), ("file", &read)] {
+            let same = |keys: &Keys| keys.whatever_the_source();
+            assert_eq!(same(other), same(&deep), "{table}, {source}");
+            let (ours, theirs) = (&deep.keys, &other.keys);
             assert_eq!(ours.len(), theirs.len());
             for (ours, theirs) in ours.iter().zip(theirs) {
-                for field in [
-                    "path",
-                    "types",
-                    "values",
-                    "presence",
-                    "bytes",
-                    "own_bytes",
-                    "stored_bytes",
-                    "share",
-                    "offset",
-                    "first_chunk",
-                    "distinct",
-                    "extracted_bytes",
-                ] {
-                    assert_eq!(ours[field], theirs[field], "{table}, {source}, {}", ours["path"]);
-                }
+                let same = |key: &Key| key.whatever_the_source();
+                assert_eq!(same(ours), same(theirs), "{table}, {source}");
                 // where chunks stand is not seen by SQL
-                let (now, then) =
-                    (estimate(&ours["buffers_now"]), estimate(&theirs["buffers_now"]));
+                let (now, then) = (ours.buffers_now.estimate, theirs.buffers_now.estimate);
                 assert!((now - then).abs() <= 0.1 * now + 1.0, "{table}, {source}: {now} {then}");
             }
         }
@@ -191,28 +150,28 @@ fn pairs_of_hstore_are_those_of_the_server_from_every_source() {
         CREATE ROLE {role} LOGIN; GRANT SELECT ON t TO {role}; GRANT USAGE ON SCHEMA "of" TO {role}; CHECKPOINT"#
     ));
     let all = keys(&database, "t", &[]);
-    assert_eq!(all["type"], "of.hstore");
+    assert_eq!(all.type_name, "of.hstore");
     let raw = database.psql(
         "SET search_path = public, of; SELECT sum(pg_column_size((js::text)::hstore) - 4) FROM t WHERE js IS NOT NULL",
     );
-    assert_eq!(estimate(&all["raw_bytes"]).to_string(), raw);
-    assert_eq!(counted(&all), estimate(&all["raw_bytes"]));
+    assert_eq!(all.raw_bytes.estimate.to_string(), raw);
+    assert_eq!(counted(&all), all.raw_bytes.estimate);
     let told = database.psql(
         "SET search_path = public, of;
          SELECT json_object_agg(key, ARRAY[count, bytes]) FROM (SELECT key, count(*), \
          COALESCE(sum(pg_column_size(js -> key)), 0) AS bytes FROM t, skeys(js) AS key GROUP BY key) AS k",
     );
     let told: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!(all["keys"].as_array().unwrap().len(), told.as_object().unwrap().len());
+    assert_eq!(all.keys.len(), told.as_object().unwrap().len());
     for (name, figures) in told.as_object().unwrap() {
         let plain = name.chars().all(char::is_alphanumeric);
         let path = if plain { name.clone() } else { serde_json::to_string(name).unwrap() };
-        let key = key(&all, &path);
-        let values = estimate(&key["values"]);
-        let bytes = (estimate(&key["extracted_bytes"]) * values).round();
+        let key = all.key(&path);
+        let values = key.values.estimate;
+        let bytes = (key.extracted_bytes.estimate * values).round();
         assert_eq!([values, bytes], [&figures[0], &figures[1]].map(|f| f.as_f64().unwrap()));
     }
-    assert_eq!(key(&all, "none")["type"], "null");
+    assert_eq!(all.key("none").type_name, "null");
     let heap = database.psql("SELECT pg_relation_filepath('t')");
     let toast = database
         .psql("SELECT pg_relation_filepath(reltoastrelid) FROM pg_class WHERE oid = 't'::regclass");
@@ -220,22 +179,17 @@ fn pairs_of_hstore_are_those_of_the_server_from_every_source() {
     let mut command = toastctl();
     command.arg("inspect").arg("--relation-file").arg(data.join(heap));
     command.arg("--toast-file").arg(data.join(toast)).args(["--columns", "id int, js hstore"]);
-    let of_file = run(command.args(["--jsonb-keys", "--format", "json"])).ok();
+    let of_file = run(command.args(["--jsonb-keys", "--format", "json"]));
     let owner = format!("{} user={role}", database.conninfo());
-    let of_reader = keys_with(&owner, &["t", "--jsonb-keys", "--format", "json"]).ok();
-    for (source, told) in [("functions", of_reader), ("relation_file", of_file)] {
-        let told = validated(&told);
-        assert_eq!(told["source"], source);
-        for field in ["raw_bytes", "stored_bytes", "container", "different_paths", "documents"] {
-            assert_eq!(told[field], all[field], "{source}, {field}");
-        }
-        let both = [&told, &all].map(|document| document["keys"].as_array().unwrap());
-        for (theirs, ours) in both[0].iter().zip(both[1]) {
-            for field in
-                ["path", "types", "bytes", "own_bytes", "offset", "distinct", "extracted_bytes"]
-            {
-                assert_eq!(theirs[field], ours[field], "{source}, {}", ours["path"]);
-            }
+    let of_reader = keys_with(&owner, &["t", "--jsonb-keys", "--format", "json"]);
+    for (source, told) in [(Source::Functions, of_reader), (Source::RelationFile, of_file)] {
+        let told = told.exits(0).report::<Keys>();
+        assert_eq!(told.source, source);
+        let same = |keys: &Keys| keys.whatever_the_source();
+        assert_eq!(same(&told), same(&all), "{source:?}");
+        for (theirs, ours) in told.keys.iter().zip(&all.keys) {
+            let same = |key: &Key| key.whatever_the_source();
+            assert_eq!(same(theirs), same(ours), "{source:?}");
         }
     }
 }
@@ -290,9 +244,9 @@ fn elements_and_attributes_are_those_of_the_server_from_every_source() {
             .parse()
             .unwrap();
         let arguments = ["t", "--format", "json", "--jsonb-keys", column];
-        let of_pages = validated(&keys_with(&database.conninfo(), &arguments).ok());
+        let of_pages = keys_with(&database.conninfo(), &arguments).exits(0).report::<Keys>();
         let owner = format!("{} user={role}", database.conninfo());
-        let of_reader = validated(&keys_with(&owner, &arguments).ok());
+        let of_reader = keys_with(&owner, &arguments).exits(0).report::<Keys>();
         let mut command = toastctl();
         command.arg("inspect").arg("--relation-file").arg(data.join(heap));
         command.arg("--toast-file").arg(data.join(toast)).args([
@@ -305,18 +259,17 @@ fn elements_and_attributes_are_those_of_the_server_from_every_source() {
             // their types are not known of a file
             "js" => assert!(of_file.stderr.contains("has type place"), "{}", of_file.stderr),
             "moods" => assert!(of_file.stderr.contains("another element type"), "{}", of_file.stderr),
-            _ => all.push(validated(&of_file.ok())),
+            _ => all.push(of_file.exits(0).report::<Keys>()),
         }
         for document in all {
-            let source = format!("{column}, {}", document["source"]);
-            assert_eq!(estimate(&document["raw_bytes"]), raw, "{source}");
+            let source = format!("{column}, {:?}", document.source);
+            assert_eq!(document.raw_bytes.estimate, raw, "{source}");
             assert_eq!(counted(&document), raw, "{source}");
-            let keys = document["keys"].as_array().unwrap();
-            assert_eq!(keys.len(), told.as_object().unwrap().len(), "{source}");
+            assert_eq!(document.keys.len(), told.as_object().unwrap().len(), "{source}");
             for (name, figures) in told.as_object().unwrap() {
-                let key = key(&document, name);
-                let values = estimate(&key["values"]);
-                let bytes = (estimate(&key["extracted_bytes"]) * values).round();
+                let key = document.key(name);
+                let values = key.values.estimate;
+                let bytes = (key.extracted_bytes.estimate * values).round();
                 let figures = [&figures[0], &figures[1]].map(|f| f.as_f64().unwrap());
                 assert_eq!([values, bytes], figures, "{source}, {name}");
             }
@@ -324,7 +277,7 @@ fn elements_and_attributes_are_those_of_the_server_from_every_source() {
     }
     // a domain is what it is of; all columns with documents are these alone
     let of_domain = keys(&database, "t", &[]);
-    assert_eq!([&of_domain["column"], &key(&of_domain, "a")["type"]], ["d", "number"]);
+    assert_eq!([&of_domain.column, &of_domain.key("a").type_name], ["d", "number"]);
 }
 
 #[test]
@@ -348,30 +301,31 @@ fn reads_and_updates_cost_what_was_foretold() {
     let heap = |table: &str| buffers(&database, &format!("SELECT id FROM {table}"));
     for path in ["key1", "key2", "key3", "key4"] {
         let counted = buffers(&database, &format!("SELECT js -> '{path}' FROM t"));
-        let foretold = heap("t") + 100.0 * estimate(&key(&document, path)["buffers_now"]);
+        let foretold = heap("t") + 100.0 * document.key(path).buffers_now.estimate;
         assert!((foretold / counted - 1.0).abs() < 0.01, "{path}: {foretold} {counted}");
     }
     // 24 bytes of a number behind its entries, in the first chunk; long keys behind them
-    assert_eq!(key(&document, "key1")["first_chunk"]["max"], 0);
-    assert!(key(&document, "key4")["first_chunk"]["max"].as_u64() > Some(0));
-    let order = ["key1", "key2", "key3", "key4"]
-        .map(|path| estimate(&key(&document, path)["offset"]["mean"]));
+    assert_eq!(document.key("key1").first_chunk.as_ref().unwrap().max, 0);
+    assert!(document.key("key4").first_chunk.as_ref().unwrap().max > 0);
+    let order =
+        ["key1", "key2", "key3", "key4"].map(|path| document.key(path).offset.mean.estimate);
     assert!(order.is_sorted(), "{order:?}");
 
     // the small key in a column of its own
-    assert_eq!(estimate(&key(&document, "key1")["buffers_extracted"]), 0.0);
+    assert_eq!(document.key("key1").buffers_extracted.unwrap().estimate, 0.0);
     assert_eq!(buffers(&database, "SELECT key1 -> 0 FROM apart"), heap("apart"));
     // the long one has as many pages to itself as its part of the document had
     let counted = buffers(&database, "SELECT key2 -> 0 FROM long");
-    let foretold = heap("long") + 100.0 * estimate(&key(&document, "key2")["buffers_extracted"]);
+    let foretold = heap("long") + 100.0 * document.key("key2").buffers_extracted.unwrap().estimate;
     assert!((foretold / counted - 1.0).abs() < 0.1, "{foretold} {counted}");
 
+    let key1 = document.key("key1");
     for (statement, figure) in [
-        ("UPDATE t SET js = jsonb_set(js, '{key1}', '5')", "wal_now"),
-        ("UPDATE apart SET key1 = '5'", "wal_extracted"),
+        ("UPDATE t SET js = jsonb_set(js, '{key1}', '5')", key1.wal_now),
+        ("UPDATE apart SET key1 = '5'", key1.wal_extracted.unwrap()),
     ] {
         let written = wal(&database, statement);
-        let foretold = 100.0 * estimate(&key(&document, "key1")[figure]);
+        let foretold = 100.0 * figure.estimate;
         assert!((foretold / written - 1.0).abs() < 0.05, "{statement}: {foretold} {written}");
     }
 }
@@ -423,12 +377,11 @@ fn statements_views_indexes_and_generated_columns_name_keys() {
     );
     let before = keys(&database, "t", &["--depth", "2"]);
     let why = "the extension pg_stat_statements is not installed in this database";
-    assert_eq!(before["usage"]["why_not"], why);
-    assert_eq!(key(&before, "a")["calls"], Value::Null);
-    let named = |document: &Value, path: &str| -> Vec<String> {
-        let named = key(document, path)["named_in"].as_array().unwrap();
-        let text = |value: &Value| value.as_str().unwrap().to_owned();
-        named.iter().map(|n| format!("{} {}", text(&n["kind"]), text(&n["name"]))).collect()
+    assert_eq!(before.usage.as_ref().unwrap().why_not.as_deref(), Some(why));
+    assert_eq!(before.key("a").calls, None);
+    let named = |document: &Keys, path: &str| -> Vec<String> {
+        let named = document.key(path).named_in.iter();
+        named.map(|named| format!("{} {}", named.kind, named.name)).collect()
     };
     assert_eq!(named(&before, "a"), ["index by_a", "trigger_function by_trigger"]);
     assert_eq!(named(&before, "d"), ["index by_a", "check_constraint has_d", "function count_d"]);
@@ -437,7 +390,7 @@ fn statements_views_indexes_and_generated_columns_name_keys() {
     // a session whose last statement this is
     let holder = Holder::of(&database, "DECLARE c CURSOR FOR SELECT js -> 'b' -> 'c' FROM t \\");
     let during = keys(&database, "t", &["--depth", "2"]);
-    let sessions = |path: &str| key(&during, path)["sessions"].as_u64();
+    let sessions = |path: &str| during.key(path).sessions;
     assert_eq!(["b", "b.c", "a"].map(sessions), [Some(1), Some(1), Some(0)]);
     drop(holder);
     database.psql(
@@ -447,12 +400,12 @@ fn statements_views_indexes_and_generated_columns_name_keys() {
          COPY (SELECT js -> 'd' FROM t) TO STDOUT \\g /dev/null",
     );
     let after = keys(&database, "t", &["--depth", "2"]);
-    let calls = |path: &str| key(&after, path)["calls"].as_u64();
+    let calls = |path: &str| after.key(path).calls;
     // a view's keys are known; of constants none but those of a utility statement
     assert_eq!(["a", "b", "b.c", "d"].map(calls), [Some(0), Some(3), Some(3), Some(1)]);
-    let usage = serde_json::json!(
-        {"statements": 4, "calls": 6, "hidden_calls": 2, "unseen_statements": 0, "why_not": null});
-    assert_eq!(after["usage"], usage);
+    let usage =
+        Usage { statements: 4, calls: 6, hidden_calls: 2, unseen_statements: 0, why_not: None };
+    assert_eq!(after.usage, Some(usage));
     // often enough to be a finding, by the texts alone
     let copies = "COPY (SELECT doc ->> 'state' FROM docs WHERE id = 1) TO STDOUT \\g /dev/null\n";
     database.psql(&format!(
@@ -461,12 +414,10 @@ fn statements_views_indexes_and_generated_columns_name_keys() {
          FROM generate_series(1, 1100) AS i; VACUUM docs;\n{}",
         copies.repeat(100)
     ));
-    let mut command = toastctl();
-    command.args(["inspect", "docs", "-d", &database.conninfo(), "--format", "json"]);
-    let report: Value = serde_json::from_str(&run(&mut command).ok()).unwrap();
-    let finding = &report["relations"][0]["findings"][0];
-    assert_eq!(finding["code"], "hot-keys", "{finding}");
-    let what = finding["what"].as_str().unwrap();
+    let report = relation(&database, &["docs"]);
+    let finding = &report.findings()[0];
+    assert_eq!(finding.code, "hot-keys", "{finding}");
+    let what = &finding.what;
     assert!(what.contains("key \"state\" (100 calls, by texts), 0.3 % of its document"), "{what}");
 
     let text = keys_with(&database.conninfo(), &["t", "--jsonb-keys"]).ok();
@@ -527,9 +478,9 @@ fn what_has_no_keys_is_refused_by_its_type() {
         "{}",
         done.stderr
     );
-    let both: Value = serde_json::from_str(&done.ok()).unwrap();
-    assert_eq!([&both[0]["column"], &both[1]["column"]], ["h", "js"]);
-    assert_eq!(key(&both[1], "a")["type"], "number");
+    let both: Vec<Printed<Keys>> = serde_json::from_str(&done.ok()).unwrap();
+    assert_eq!([&both[0].column, &both[1].column], ["h", "js"]);
+    assert_eq!(both[1].key("a").type_name, "number");
 }
 
 #[test]
@@ -559,12 +510,12 @@ fn a_damaged_document_is_told_and_costs_nothing_else() {
     let place =
         "block 0, item 1, column \"js\": invalid jsonb container header 0xf0000002 (jsonb byte 0)";
     assert!(done.stderr.contains(place), "{}", done.stderr);
-    let document = validated(&done.stdout);
-    assert_eq!(document["problem_count"], 1);
-    assert_eq!(estimate(&key(&document, "marker")["values"]), 49.0);
-    assert_eq!(counted(&document), estimate(&document["raw_bytes"]));
+    let document = done.report::<Keys>();
+    assert_eq!(document.problem_count, 1);
+    assert_eq!(document.key("marker").values.estimate, 49.0);
+    assert_eq!(counted(&document), document.raw_bytes.estimate);
     let done = of_file(&copy, &["--limit", "1"]);
-    let document = validated(&done.stdout);
-    assert_eq!(document["keys"].as_array().unwrap().len(), 1);
-    assert_eq!(document["others"]["paths"], 1);
+    let document = done.report::<Keys>();
+    assert_eq!(document.keys.len(), 1);
+    assert_eq!(document.others.as_ref().unwrap().paths, 1);
 }

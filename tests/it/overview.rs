@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use toastctl::disk::BlockNumber;
-use toastctl::report::schema::schema;
 use toastctl::server::about::Server as AboutServer;
 use toastctl::server::pages::PageReader;
 use toastctl::server::snapshot;
@@ -15,43 +14,26 @@ use toastctl::server::snapshot;
 use crate::support::command::{Run, run, toastctl};
 use crate::support::holder::Holder;
 use crate::support::library::connect;
+use crate::support::reports::overview::{Column, LastLine, Overview, Relation};
+use crate::support::reports::{About, Interval, Printed, Source, inspect as inspect_report};
 use crate::support::server::{self, Database, Options, Server, with_pageinspect};
-
-fn inspect(database: &Database<'_>, more: &[&str]) -> Run {
-    run(toastctl().args(["inspect", "-d", &database.url()]).args(more))
-}
-
-/// The overview's JSON, which has its documented shape.
-#[track_caller]
-fn document(text: &str) -> Value {
-    let schema: Value = serde_json::from_str(schema("overview").unwrap()).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
-    let report: Value =
-        serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    let errors: Vec<String> = validator.iter_errors(&report).map(|e| e.to_string()).collect();
-    assert_eq!(errors, [""; 0]);
-    report
-}
-
-#[track_caller]
-fn overview(database: &Database<'_>, more: &[&str]) -> Value {
-    document(&inspect(database, &[&["--format", "json"], more].concat()).ok())
-}
+use crate::support::verbs::{inspect, overview, relation as relation_of};
 
 /// `relation.column` of the ranking, without the schema `public`.
-fn columns(report: &Value) -> Vec<String> {
-    let columns = report["columns"].as_array().unwrap().iter();
-    let name = |column: &Value| {
-        format!("{}.{}", column["relation"].as_str().unwrap(), column["column"].as_str().unwrap())
-    };
-    columns.map(|column| name(column).trim_start_matches("public.").to_owned()).collect()
+fn columns(report: &Overview) -> Vec<String> {
+    ranked(&report.columns)
+}
+
+fn ranked(columns: &[Printed<Column>]) -> Vec<String> {
+    let name = |column: &Printed<Column>| format!("{}.{}", column.relation, column.column);
+    columns.iter().map(|column| name(column).trim_start_matches("public.").to_owned()).collect()
 }
 
 /// One column of the ranking.
 #[track_caller]
-fn column<'a>(report: &'a Value, relation: &str, column: &str) -> &'a Value {
-    let columns = report["columns"].as_array().unwrap().iter();
-    let mut found = columns.filter(|line| line["relation"] == relation && line["column"] == column);
+fn column<'a>(report: &'a Printed<Overview>, relation: &str, column: &str) -> &'a Printed<Column> {
+    let named = |line: &&Printed<Column>| line.relation == relation && line.column == column;
+    let mut found = report.columns.iter().filter(named);
     let line = found.next().unwrap_or_else(|| panic!("no {relation}.{column}: {report}"));
     assert!(found.next().is_none());
     line
@@ -60,17 +42,17 @@ fn column<'a>(report: &'a Value, relation: &str, column: &str) -> &'a Value {
 /// The truth is no farther away than twice the interval. What is drawn depends on OIDs, which differ from run to
 /// run, and one in twenty intervals need not hold.
 #[track_caller]
-fn holds(what: &str, estimate: &Value, truth: f64) {
-    let [low, guess, high] = ["low", "estimate", "high"].map(|end| estimate[end].as_f64().unwrap());
+fn holds(what: &str, figure: impl Into<Option<Interval>>, truth: f64) {
+    let estimate = figure.into().unwrap_or_else(|| panic!("no {what}"));
+    let Interval { low, estimate: guess, high } = estimate;
     let inside = guess - 2.0 * (guess - low) <= truth && truth <= guess + 2.0 * (high - guess);
     assert!(low <= guess && guess <= high && inside, "{what}: {truth} is not in {estimate}");
 }
 
 #[track_caller]
-fn is_exactly(estimate: &Value, truth: u64) {
-    for end in ["estimate", "low", "high"] {
-        assert_eq!(estimate[end], truth, "{estimate}");
-    }
+fn is_exactly(figure: impl Into<Option<Interval>>, truth: u64) {
+    let truth = truth as f64;
+    assert_eq!(figure.into(), Some(Interval { estimate: truth, low: truth, high: truth }));
 }
 
 fn number(database: &Database<'_>, sql: &str) -> f64 {
@@ -122,29 +104,31 @@ fn six_hundred_tables_and_a_large_one_are_told_in_seconds_and_little_memory() {
     assert!((1..150 * 1024).contains(&peak), "{peak} kB");
     // the last statement of each connection may end later than the time, and is then stopped
     assert!(took < Duration::from_secs(15), "{took:?}");
-    let report = document(&reader.join().unwrap());
-    let read = report["totals"]["read"].as_u64().unwrap();
+    let report =
+        Run { code: output.status.code(), stdout: reader.join().unwrap(), stderr: stderr.clone() }
+            .report::<Overview>();
+    let read = report.totals.read;
     // a busy machine may not read every small table in the time, and then says so
     assert_eq!(output.status.code(), Some(i32::from(read < 601)), "{read}: {stderr}");
-    let left_out = report["left_out"].as_array().unwrap().len() as u64;
+    let left_out = report.left_out.len() as u64;
     assert_eq!(read + left_out, 601);
     assert!(read > 100, "{read}: {stderr}");
     let huge = column(&report, "public.huge", "v");
     let pointers = 18.0 * 100_000.0;
     let truth = stored(&database, "huge", "v");
-    holds("stored", &huge["stored_bytes"], truth + pointers);
-    holds("out of line", &huge["out_of_line_bytes"], truth);
-    holds("raw", &huge["raw_bytes"], number(&database, "SELECT sum(octet_length(v)) FROM huge"));
-    holds("values", &huge["values"], 100_000.0);
-    let [low, high] = ["low", "high"].map(|end| huge["stored_bytes"][end].as_f64().unwrap());
+    holds("stored", huge.stored_bytes, truth + pointers);
+    holds("out of line", huge.out_of_line_bytes, truth);
+    holds("raw", huge.raw_bytes, number(&database, "SELECT sum(octet_length(v)) FROM huge"));
+    holds("values", huge.values, 100_000.0);
+    let Interval { low, high, .. } = huge.stored_bytes;
     assert!(high - low < truth * 0.11 && low < high, "{huge}");
     // the small ones are counted
     let t49 = column(&report, "public.t49", "v");
-    is_exactly(&t49["stored_bytes"], stored(&database, "t49", "v") as u64);
+    is_exactly(t49.stored_bytes, stored(&database, "t49", "v") as u64);
     // most of a large table stays unread
-    let sample = &report["relations"][0]["sample"];
-    if report["relations"][0]["name"] == "huge" {
-        assert!(sample["blocks_read"].as_u64() < Some(sample["blocks"].as_u64().unwrap() / 2));
+    let first = &report.relations[0];
+    if let ("huge", Some(sample)) = (first.name.as_deref().unwrap(), first.sample) {
+        assert!(sample.blocks_read < sample.blocks / 2, "{first}");
     }
 }
 
@@ -170,18 +154,13 @@ fn partitions_and_children_are_one_line_unless_they_are_asked_for() {
     let expected = ["whole.v", "parent.v", "whole.id", "parent.extra", "beside.v"];
     assert_eq!(columns(&all), expected);
     let whole = column(&all, "public.whole", "v");
-    assert_eq!(whole["parts"], 3);
-    is_exactly(&whole["values"], 900);
-    is_exactly(&whole["stored_bytes"], stored(&database, "whole", "v") as u64);
-    assert_eq!(column(&all, "public.parent", "v")["parts"], 2);
-    assert_eq!(all["totals"]["read"], 6);
-    let parts: Vec<&Value> = all["relations"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|r| r["part_of"] == "public.whole")
-        .collect();
-    assert_eq!(parts.len(), 3);
+    assert_eq!(whole.parts, 3);
+    is_exactly(whole.values, 900);
+    is_exactly(whole.stored_bytes, stored(&database, "whole", "v") as u64);
+    assert_eq!(column(&all, "public.parent", "v").parts, 2);
+    assert_eq!(all.totals.read, 6);
+    let parts = all.relations.iter().filter(|r| r.part_of.as_deref() == Some("public.whole"));
+    assert_eq!(parts.count(), 3);
     let text = inspect(&database, &[]).ok();
     assert!(text.contains(" whole (3 parts)  | v "), "{text}");
     // one by one
@@ -224,14 +203,11 @@ fn every_order_and_the_limit_are_what_they_say() {
     assert!(row.contains(&more), "{more}: {text}");
     // what is unused, by the pages of heap and TOAST relation
     let seen = overview(&database, &[]);
-    for relation in seen["relations"].as_array().unwrap() {
-        let name = relation["name"].as_str().unwrap();
-        let full = inspect(&database, &[name, "--format", "json"]).ok();
-        let full: Value = serde_json::from_str(&full).unwrap();
-        let full = &full["relations"][0];
-        let free = full["heap"]["free_bytes"].as_f64().unwrap()
-            + full["toast"]["free_bytes"].as_f64().unwrap();
-        let unused = relation["unused_bytes"]["estimate"].as_f64().unwrap();
+    for relation in &seen.relations {
+        let name = relation.name.as_deref().unwrap();
+        let full = relation_of(&database, &[name]);
+        let free = (full.heap.free_bytes.unwrap() + full.toast().free_bytes.unwrap()) as f64;
+        let unused = relation.unused_bytes.unwrap().estimate;
         // chunks are aligned, and their line pointers are rows' too
         assert!((unused - free).abs() < free * 0.05 + 4096.0, "{name}: {unused}, {free}");
     }
@@ -244,17 +220,17 @@ fn every_order_and_the_limit_are_what_they_say() {
     );
     let read = overview(&database, &["--sort", "read"]);
     assert_eq!(columns(&read)[0], "c.holes");
-    let of = |report: &Value, table: &str, figure: &str| {
-        let relations = report["relations"].as_array().unwrap();
-        let found = relations.iter().find(|relation| relation["name"] == table).unwrap();
-        found[figure].as_f64().unwrap()
+    let of = |report: &Overview, table: &str| {
+        let is = |relation: &&Printed<Relation>| relation.name.as_deref() == Some(table);
+        let found = report.relations.iter().find(is).unwrap();
+        [found.rows_read, found.dead_rows].map(Option::unwrap)
     };
     let rows = number(&database, "SELECT count(*) FROM c WHERE holes < '0c'");
-    assert_eq!(of(&read, "c", "rows_read"), rows);
-    assert_eq!(of(&read, "a", "rows_read"), 0.0);
+    assert_eq!(of(&read, "c")[0] as f64, rows);
+    assert_eq!(of(&read, "a")[0], 0);
     assert_eq!(columns(&overview(&database, &["--sort", "dead"]))[0], "a.plain");
     // 200 rows and their chunks
-    assert_eq!(of(&read, "a", "dead_rows"), 200.0 + 400.0);
+    assert_eq!(of(&read, "a")[1], 200 + 400);
     let text = inspect(&database, &["--sort", "dead"]).ok();
     assert!(text.contains("dead rows of their table and TOAST:") && text.contains("600"), "{text}");
 }
@@ -267,28 +243,26 @@ fn a_precision_is_reached_and_everything_is_no_estimate() {
          INSERT INTO t SELECT repeat(md5(i::text), (i::int8 * 7919 % 50)::int) FROM generate_series(1, 90000) AS i;
          INSERT INTO u SELECT md5(i::text) FROM generate_series(1, 60000) AS i; VACUUM t, u",
     );
-    let width = |report: &Value| {
-        let bytes = &column(report, "public.t", "v")["stored_bytes"];
-        let [low, guess, high] =
-            ["low", "estimate", "high"].map(|end| bytes[end].as_f64().unwrap());
+    let width = |report: &Printed<Overview>| {
+        let Interval { low, estimate: guess, high } = column(report, "public.t", "v").stored_bytes;
         (high - guess).max(guess - low) / guess
     };
-    let read = |report: &Value| report["totals"]["sampled_blocks_read"].as_u64().unwrap();
+    let read = |report: &Overview| report.totals.sampled_blocks_read;
     let truth = stored(&database, "t", "v");
     // no time limit that a busy machine could meet
     let [rough, precise] = ["20%", "0.2%"]
         .map(|part| overview(&database, &["--precision", part, "--max-time", "10min"]));
     for report in [&rough, &precise] {
-        holds("stored", &column(report, "public.t", "v")["stored_bytes"], truth);
+        holds("stored", column(report, "public.t", "v").stored_bytes, truth);
     }
     assert!(width(&rough) <= 0.2 && width(&precise) <= 0.002, "{rough}\n{precise}");
     assert!(read(&rough) < read(&precise), "{rough}\n{precise}");
     let all = overview(&database, &["--sample", "100%"]);
-    is_exactly(&column(&all, "public.t", "v")["stored_bytes"], truth as u64);
-    assert_eq!(all["totals"]["sampled"], 0);
+    is_exactly(column(&all, "public.t", "v").stored_bytes, truth as u64);
+    assert_eq!(all.totals.sampled, 0);
     let part = overview(&database, &["--sample", "50 blocks", "--seed", "7"]);
     assert_eq!(read(&part), 100);
-    assert_eq!(part["relations"][0]["sample"]["seed"], 7);
+    assert_eq!(part.relations[0].sample.unwrap().seed, 7);
 }
 
 #[test]
@@ -301,8 +275,8 @@ fn only_a_sample_is_read_and_little_of_toast_relations() {
     );
     database.psql("SELECT pg_stat_reset()");
     let report = overview(&database, &[]);
-    assert_eq!(report["totals"]["looked_at"], 1);
-    let read = report["relations"][0]["sample"]["blocks_read"].as_u64().unwrap();
+    assert_eq!(report.totals.looked_at, 1);
+    let read = report.relations[0].sample.unwrap().blocks_read;
     assert!(read < 300, "{read}");
     let started = Instant::now();
     loop {
@@ -342,10 +316,10 @@ fn a_locked_table_costs_its_own_line_when_time_is_up() {
         assert!(found.stderr.starts_with(&expected), "{}", found.stderr);
         let said = "toastctl: error: public.b: not read: --max-time 1.5s was up\n";
         assert!(found.stderr.contains(said), "{}", found.stderr);
-        let report = document(&found.stdout);
+        let report = found.report::<Overview>();
         assert_eq!(columns(&report), ["a.v", "c.v"]);
-        assert_eq!(report["left_out"][0]["relation"], "public.b");
-        assert_eq!(report["totals"]["relations"], 3);
+        assert_eq!(report.left_out[0].relation, "public.b");
+        assert_eq!(report.totals.relations, 3);
     }
     assert!(began.elapsed() < Duration::from_secs(20));
     // the lock timeout that the user has chosen comes first
@@ -353,12 +327,12 @@ fn a_locked_table_costs_its_own_line_when_time_is_up() {
         .args(["inspect", "-d", &database.url(), "--format", "jsonl"])
         .env("PGOPTIONS", "-c lock_timeout=200ms"));
     assert_eq!(found.code, Some(1));
-    let lines: Vec<Value> =
-        found.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = found.lines::<About>();
     assert_eq!(lines.len(), 3, "{}", found.stdout);
-    assert!(lines.iter().all(|line| line["schema"] == "toastctl.inspect/2"));
-    assert_eq!(columns(&lines[2]), ["a.v", "c.v"]);
-    let reason = &lines[2]["left_out"][0]["reason"];
+    assert!(lines.iter().all(|line| line.schema == "toastctl.inspect/2"));
+    let last = Printed::<LastLine>::read(&lines[2].to_string());
+    assert_eq!(ranked(&last.columns), ["a.v", "c.v"]);
+    let reason = &last.left_out[0].reason;
     assert_eq!(reason, "canceling statement due to lock timeout");
     drop(locker);
 }
@@ -425,11 +399,11 @@ fn what_is_not_looked_at_in_time_is_counted_and_named() {
     let said = " of 300 relations were not read: --max-time 20ms was up; the largest is public.t";
     assert!(found.stderr.contains(said), "{}", found.stderr);
     if !found.stdout.is_empty() {
-        let report = document(&found.stdout);
-        let read = report["totals"]["read"].as_u64().unwrap();
-        let left_out = report["left_out"].as_array().unwrap();
+        let report = found.report::<Overview>();
+        let read = report.totals.read;
+        let left_out = &report.left_out;
         assert_eq!(left_out.len() as u64 + read, 300);
-        assert!(left_out.iter().all(|one| one["reason"] == "time was up"), "{left_out:?}");
+        assert!(left_out.iter().all(|one| one.reason == "time was up"), "{left_out:?}");
     }
     let text = inspect(&database, &["--max-time", "300ms"]);
     if text.code == Some(1) && !text.stdout.is_empty() {
@@ -458,14 +432,14 @@ fn without_pages_the_overview_says_the_same_and_what_it_cannot_say() {
         let expected = "toastctl: notice: using SQL functions: pageinspect needs a superuser\n\
                         toastctl: error: public.secret: permission denied for table secret\n";
         assert_eq!(found.stderr, expected);
-        let report = document(&found.stdout);
-        assert_eq!(report["left_out"][0]["relation"], "public.secret");
-        assert_eq!(report["totals"]["unused_bytes"], Value::Null);
-        assert_eq!(report["totals"]["by_functions"], 2);
+        let report = found.report::<Overview>();
+        assert_eq!(report.left_out[0].relation, "public.secret");
+        assert_eq!(report.totals.unused_bytes, None);
+        assert_eq!(report.totals.by_functions, 2);
         let small = column(&report, "public.small", "v");
-        is_exactly(&small["stored_bytes"], stored(&database, "small", "v") as u64);
+        is_exactly(small.stored_bytes, stored(&database, "small", "v") as u64);
         is_exactly(
-            &small["raw_bytes"],
+            small.raw_bytes,
             number(&database, "SELECT sum(octet_length(v)) FROM small") as u64,
         );
         let large = column(&report, "public.large", "v");
@@ -473,19 +447,15 @@ fn without_pages_the_overview_says_the_same_and_what_it_cannot_say() {
         let outside = "FROM large WHERE pg_column_size(v) = octet_length(v) AND v <> ''";
         let out_of_line = number(&database, &format!("SELECT sum(pg_column_size(v)) {outside}"));
         let pointers = 18.0 * number(&database, &format!("SELECT count(*) {outside}"));
-        holds("stored", &large["stored_bytes"], stored(&database, "large", "v") + pointers);
-        holds(
-            "raw",
-            &large["raw_bytes"],
-            number(&database, "SELECT sum(octet_length(v)) FROM large"),
-        );
-        holds("out of line", &large["out_of_line_bytes"], out_of_line);
+        holds("stored", large.stored_bytes, stored(&database, "large", "v") + pointers);
+        holds("raw", large.raw_bytes, number(&database, "SELECT sum(octet_length(v)) FROM large"));
+        holds("out of line", large.out_of_line_bytes, out_of_line);
         // since 17 the server tells where each value is
-        let jsonb = &column(&report, "public.large", "j")["out_of_line_bytes"];
-        assert_eq!(*jsonb == Value::Null, major < 17, "{major}: {jsonb}");
+        let jsonb = column(&report, "public.large", "j").out_of_line_bytes;
+        assert_eq!(jsonb.is_none(), major < 17, "{major}: {jsonb:?}");
         // the same with pages
         let pages = overview(&database, &["small", "large"]);
-        assert_eq!(pages["relations"][0]["source"], "pageinspect");
+        assert_eq!(pages.relations[0].source, Source::Pageinspect);
     });
 }
 
@@ -504,9 +474,10 @@ fn lines_are_those_of_the_document_and_the_last_is_the_ranking() {
             assert_eq!(schema, "toastctl.inspect/2");
         }
         let last = lines.pop().unwrap();
-        assert_eq!(Value::from(lines), whole["relations"]);
+        let whole_json = whole.json();
+        assert_eq!(Value::from(lines), whole_json["relations"]);
         for field in ["columns", "left_out", "totals"] {
-            assert_eq!(last[field], whole[field]);
+            assert_eq!(last[field], whole_json[field]);
         }
         let csv = inspect(&database, &[more, &["--format", "csv"]].concat()).ok();
         assert_eq!(csv.lines().count(), columns(&whole).len() + 1, "{csv}");
@@ -514,9 +485,9 @@ fn lines_are_those_of_the_document_and_the_last_is_the_ranking() {
     }
     // one table, with --details several, are what they were
     for more in [&["beside"][..], &["--details"]] {
-        let report = inspect(&database, &[&["--format", "json"], more].concat()).ok();
-        let report: Value = serde_json::from_str(&report).unwrap();
-        assert_eq!(report["schema"], "toastctl.inspect/1");
+        let run = inspect(&database, &[&["--format", "json"], more].concat());
+        let report: Printed<inspect_report::Report> = run.exits(0).report();
+        assert_eq!(report.schema, "toastctl.inspect/1");
     }
     // what is asked of the overview makes one
     assert_eq!(columns(&overview(&database, &["beside", "--brief"])), ["beside.v"]);
@@ -550,9 +521,9 @@ fn damage_costs_its_own_blocks_and_the_exit_code_says_so() {
         "{}",
         found.stderr
     );
-    let report = document(&found.stdout);
-    is_exactly(&column(&report, "public.u", "v")["values"], 3000);
-    let t = column(&report, "public.t", "v")["values"]["estimate"].as_u64().unwrap();
+    let report = found.report::<Overview>();
+    is_exactly(column(&report, "public.u", "v").values, 3000);
+    let t = column(&report, "public.t", "v").values.unwrap().estimate as u64;
     assert!((2800..3000).contains(&t), "{t}");
 }
 
@@ -577,15 +548,15 @@ fn damage_that_findings_meet_costs_their_table_no_line() {
     assert_eq!(found.code, Some(1));
     let told = "toastctl: error: public.t: findings: invalid page in block ";
     assert!(found.stderr.starts_with(told), "{}", found.stderr);
-    let report = document(&found.stdout);
+    let report = found.report::<Overview>();
     for table in ["public.t", "public.u"] {
-        is_exactly(&column(&report, table, "v")["values"], 600);
+        is_exactly(column(&report, table, "v").values, 600);
     }
-    assert_eq!(report["totals"]["looked_at"], 2);
+    assert_eq!(report.totals.looked_at, 2);
     let whole = inspect(&database, &["t", "--format", "json", "--scan-toast", "never"]);
     assert_eq!(whole.code, Some(1));
-    let whole: Value = serde_json::from_str(&whole.stdout).unwrap();
-    assert_eq!(whole["relations"][0]["columns"][1]["values"], 600);
-    let problem = whole["relations"][0]["problems"][0]["text"].as_str().unwrap();
+    let whole = whole.relation();
+    assert_eq!(whole.columns[1].values, 600);
+    let problem = &whole.problems[0].text;
     assert!(problem.starts_with("public.t: findings: "), "{problem}");
 }

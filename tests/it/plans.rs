@@ -2,9 +2,9 @@
 
 use crate::support::command::{run, toastctl};
 use crate::support::holder::Holder;
+use crate::support::reports::{Printed, Source, advise, retoast};
 use crate::support::server::{self, Database, Options, Server};
 use crate::support::table_files::seem_large;
-use serde_json::Value;
 
 /// 3000 values out of line in 3 chunks each.
 const TABLE: &str = "
@@ -100,8 +100,8 @@ fn a_sample_reads_the_chunks_of_its_values_alone() {
     );
     assert!(explained.contains("Seq Scan"), "{explained}");
     let (output, read) = reads(&database, &ONE_BLOCK);
-    let report: Value = serde_json::from_str(&output).unwrap();
-    let rows = report["sample"]["rows"].as_u64().unwrap();
+    let report = Printed::<advise::Report>::read(&output);
+    let rows = report.sample.rows;
     assert!((100..200).contains(&rows), "{rows}");
     // three chunks each, four of them on a page that is mostly still at hand
     assert!((rows / 2..rows * 3).contains(&read.toast_blocks), "{rows} rows: {read:?}");
@@ -148,9 +148,9 @@ fn a_sample_without_pages_reads_no_more() {
     let database = make("plans");
     database.psql("DROP EXTENSION pageinspect");
     let (output, read) = reads(&database, &ONE_BLOCK);
-    let report: Value = serde_json::from_str(&output).unwrap();
-    assert_eq!(report["sample"]["source"], "functions");
-    let rows = report["sample"]["rows"].as_u64().unwrap();
+    let report = Printed::<advise::Report>::read(&output);
+    assert_eq!(report.sample.source, Source::Functions);
+    let rows = report.sample.rows;
     assert!((100..200).contains(&rows), "{rows}");
     // each value is compressed by two methods
     assert!((rows / 2..rows * 6).contains(&read.toast_blocks), "{rows} rows: {read:?}");
@@ -168,8 +168,8 @@ fn retoast_finds_rows_by_their_addresses() {
     ] {
         let arguments = [&["retoast", "t", "-c", "v", "--format", "json"], choice].concat();
         let (output, read) = reads(&database, &arguments);
-        let report: Value = serde_json::from_str(&output).unwrap();
-        assert!(report["tables"][0]["rows_stored"].as_u64() > Some(0), "{choice:?}: {report}");
+        let report = Printed::<retoast::Report>::read(&output);
+        assert!(report.tables[0].rows_stored > 0, "{choice:?}: {report}");
         assert_eq!((read.heap_scans, read.toast_scans), (0, 0), "{choice:?}");
     }
 }

@@ -10,8 +10,13 @@ use toastctl::retoast::sql::Target;
 use toastctl::server::toasters::TOAST_RELATIONS;
 
 use crate::support::command::{Run, run, toastctl};
+use crate::support::reports::Printed;
+use crate::support::reports::inspect::{Anatomy, Column, Relation, Toaster};
+use crate::support::reports::retoast::Report;
+use crate::support::retoast::retoast;
 use crate::support::server::{self, Database};
 use crate::support::standin::{self, Table};
+use crate::support::verbs::inspect;
 
 /// Captures of one server that can stand in a table: without dropped columns, and with hint bits,
 /// for the transactions are not the stand-in's.
@@ -40,14 +45,6 @@ const TABLES: [&str; 22] = [
     "json_tids_comp",
 ];
 
-fn json_lines(text: &str) -> Vec<Value> {
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-fn inspect(database: &Database<'_>, arguments: &[&str]) -> Run {
-    run(toastctl().args(["inspect", "-d", &database.url()]).args(arguments))
-}
-
 fn inspect_files(dir: &Path, arguments: &[&str]) -> Run {
     let mut command = toastctl();
     command.current_dir(dir);
@@ -64,27 +61,28 @@ fn rows(run: &Run) -> BTreeSet<String> {
         row.as_object_mut().unwrap().remove("relation");
         row.to_string()
     };
-    json_lines(&run.stdout).into_iter().map(anonymous).collect()
+    run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).map(anonymous).collect()
 }
 
-/// The one relation of a report, without what depends on where it was read.
-pub(crate) fn counted(run: &Run) -> Value {
-    let report: Value = serde_json::from_str(&run.stdout).unwrap();
-    let relation = &report["relations"][0];
-    let mut columns = relation["columns"].clone();
-    for column in columns.as_array_mut().unwrap() {
+/// What a report counts, without what depends on where it was read.
+fn counted(relation: &Relation) -> impl PartialEq + std::fmt::Debug + use<> {
+    let of_column = |column: &Printed<Column>| {
+        let mut column = column.json().clone();
         // of the whole relation's bytes, and live that has an index
-        column.as_object_mut().unwrap().remove("share");
-        column["type"] = Value::Null;
-    }
-    serde_json::json!({
-        "tuples": relation["tuples"],
-        "orphans": relation["toast"]["orphans"],
-        "chunks": relation["toast"]["rows"],
-        "columns": columns,
-        "not_available": relation["not_available"],
-        "problems": relation["problem_count"],
-    })
+        for field in ["share", "type"] {
+            column.as_object_mut().unwrap().remove(field);
+        }
+        column
+    };
+    let columns: Vec<Value> = relation.columns.iter().map(of_column).collect();
+    let toast = relation.toast.as_ref().map(|toast| (toast.orphans.clone(), toast.rows));
+    (
+        relation.tuples.clone(),
+        toast,
+        columns,
+        relation.not_available.clone(),
+        relation.problem_count,
+    )
 }
 
 fn every_value_is_the_files(database: &Database<'_>, tables: &[Table]) {
@@ -97,15 +95,14 @@ fn every_value_is_the_files(database: &Database<'_>, tables: &[Table]) {
         assert_eq!(live.code, files.code, "{name}: {}", live.stderr);
         assert_eq!(rows(&live), rows(&files), "{name}");
         values += rows(&live).len();
-        let arguments = ["--format", "json"];
-        let live = counted(&inspect(database, &[name, "--format", "json"]));
-        assert_eq!(live, counted(&inspect_files(dir.path(), &arguments)), "{name}");
-        orphans += live["orphans"]["values"].as_u64().unwrap_or(0);
-        for column in live["columns"].as_array().unwrap() {
-            for toaster in column["toasters"].as_array().unwrap() {
-                kinds.insert(toaster["pointer_kind"].as_str().unwrap().to_owned());
-                assert_ne!(toaster["cost_to_read"], "");
-            }
+        let live = inspect(database, &[name, "--format", "json"]).relation();
+        let files = inspect_files(dir.path(), &["--format", "json"]).relation();
+        assert_eq!(counted(&live), counted(&files), "{name}");
+        let found = live.toast.as_ref().and_then(|toast| toast.orphans.as_ref());
+        orphans += found.map_or(0, |orphans| orphans.values);
+        for toaster in live.columns.iter().flat_map(|column| &column.toasters) {
+            kinds.insert(toaster.pointer_kind.clone());
+            assert_ne!(toaster.cost_to_read, "");
         }
     }
     assert!(values > 300 && orphans > 10 && kinds.len() > 4, "{values}, {orphans}, {kinds:?}");
@@ -133,36 +130,28 @@ fn values_of_dead_rows_are_put_together(database: &Database<'_>, tables: &[Table
             let files = inspect_files(table.dir.path(), &["--value", &spec, "--format", "jsonl"]);
             assert_eq!(live.code, files.code, "{named}: {}", live.stderr);
             assert_eq!(rows(&live), rows(&files), "{named}");
-            let anatomy = json_lines(&live.stdout).pop().unwrap();
-            if !anatomy["md5"].is_string() {
+            let anatomy = live.lines::<Anatomy>().pop().unwrap();
+            if anatomy.md5.is_none() {
                 continue;
             }
             complete += 1;
-            let parts = anatomy["parts"].as_array().into_iter().flatten();
-            let mut chunks = parts.flat_map(|part| part["chunks"].as_array().unwrap());
-            let dead = chunks.any(|chunk| !visible.contains(chunk["ctid"].as_str().unwrap()));
+            let mut chunks = anatomy.parts.iter().flat_map(|part| &part.chunks);
+            let dead = chunks.any(|chunk| !visible.contains(chunk.ctid.as_str()));
             by_dead_chunks += usize::from(dead);
         }
     }
     assert!(complete >= 30 && by_dead_chunks >= 10, "{complete}, {by_dead_chunks}");
 }
 
-fn retoast(database: &Database<'_>, arguments: &[&str]) -> Run {
-    let mut command = toastctl();
-    run(command.args(["retoast", "-d", &database.url(), "--format", "json"]).args(arguments))
-}
-
 /// Values by toaster, and values of each form, of a table's one column of interest.
 fn stored(database: &Database<'_>, table: &str, column: &str) -> BTreeMap<String, u64> {
-    let report = counted(&inspect(database, &[table, "--format", "json"]));
-    let columns = report["columns"].as_array().unwrap();
-    let column = columns.iter().find(|found| found["column"] == column).unwrap();
+    let report = inspect(database, &[table, "--format", "json"]).relation();
+    let column = report.column(column);
+    let forms = column.forms.iter().map(|form| (form.form.clone(), form.values));
+    let toaster = |of: &Toaster| (of.toaster.clone().unwrap(), of.values);
     let mut found = BTreeMap::new();
-    for (list, key) in [("forms", "form"), ("toasters", "toaster")] {
-        for entry in column[list].as_array().unwrap() {
-            let count = entry["values"].as_u64().unwrap();
-            *found.entry(entry[key].as_str().unwrap().to_owned()).or_default() += count;
-        }
+    for (name, values) in forms.chain(column.toasters.iter().map(toaster)) {
+        *found.entry(name).or_default() += values;
     }
     found
 }
@@ -172,47 +161,44 @@ fn plans_are_made_and_nothing_is_changed(database: &Database<'_>) {
     let plan = |arguments: &[&str]| {
         let done = retoast(database, &[arguments, &["--dry-run"]].concat());
         assert_eq!(done.code, Some(0), "{arguments:?}: {}{}", done.stdout, done.stderr);
-        let report: Value = serde_json::from_str(&done.stdout).unwrap();
-        assert_eq!(report["dry_run"], true);
+        let report = done.report::<Report>();
+        assert!(report.dry_run, "{report}");
         report
     };
     let switch = stored(database, "bytea_switch", "a");
     let get = |name: &str| switch.get(name).copied().unwrap_or(0);
     assert!(get("bytea_toaster") > 0 && get("external") > 0, "{switch:?}");
     let to = plan(&["bytea_switch", "-c", "a", "--toaster", "bytea_toaster"]);
-    let table = &to["tables"][0];
+    let table = &to.tables[0];
     assert_eq!(
-        table["alter"],
+        table.alter.as_deref().unwrap(),
         "ALTER TABLE ONLY \"public\".\"bytea_switch\" ALTER COLUMN \"a\" SET TOASTER \"bytea_toaster\""
     );
     let foreign = get("custom") - get("bytea_toaster");
-    assert_eq!(table["rows_found"], get("external") + get("external_compressed") + foreign, "{to}");
+    assert_eq!(table.rows_found, get("external") + get("external_compressed") + foreign, "{to}");
     let back = plan(&["bytea_switch", "-c", "a", "--toaster", "deftoaster"]);
-    assert_eq!(back["tables"][0]["rows_found"], get("custom"), "{back}");
-    assert_eq!(back["tables"][0]["alter"], Value::Null);
+    assert_eq!(back.tables[0].rows_found, get("custom"), "{back}");
+    assert_eq!(back.tables[0].alter, None);
     let stock = plan(&["bytea_switch", "-c", "a", "--toaster", "external"]);
-    assert_eq!(stock["tables"][0]["rows_found"], get("custom"), "{stock}");
+    assert_eq!(stock.tables[0].rows_found, get("custom"), "{stock}");
 
     // what another toaster stores is not stored by the policy
     let stored_by = |form: &str| switch.get(form).copied().unwrap_or(0);
     let never = plan(&["bytea_switch", "-c", "a", "--policy", "never"]);
     let compressed = stored_by("compressed") + stored_by("external_compressed");
-    assert_eq!(never["tables"][0]["rows_found"], get("custom") + compressed, "{never}");
+    assert_eq!(never.tables[0].rows_found, get("custom") + compressed, "{never}");
     for table in ["bytea_fresh", "json_talk", "bytea_switch"] {
         let arguments = [table, "--policy", "never", "--format", "json"];
-        let report: Value = serde_json::from_str(&inspect(database, &arguments).stdout).unwrap();
-        for column in report["relations"][0]["columns"].as_array().unwrap() {
-            let Some(policy) = column["policy"].as_object() else { continue };
-            let forms = column["forms"].as_array().unwrap();
-            let otherwise = |form: &&Value| {
-                ["custom", "compressed", "external_compressed"]
-                    .contains(&form["form"].as_str().unwrap())
-            };
-            let values = |form: &Value| form["values"].as_u64().unwrap();
-            let otherwise: u64 = forms.iter().filter(otherwise).map(values).sum();
+        let report = inspect(database, &arguments).relation();
+        for column in &report.columns {
+            let Some(policy) = &column.policy else { continue };
+            let otherwise = column.forms.iter().filter(|form| {
+                ["custom", "compressed", "external_compressed"].contains(&form.form.as_str())
+            });
+            let otherwise: u64 = otherwise.map(|form| form.values).sum();
             assert!(otherwise > 0, "{table}: {column}");
-            let complying = policy["values"].as_u64().unwrap() - otherwise;
-            assert_eq!(policy["complying_values"], complying, "{table}: {column}");
+            let complying = policy.values - otherwise;
+            assert_eq!(policy.complying_values, complying, "{table}: {column}");
         }
         let functions = inspect(database, &[&arguments[..], &["--source", "functions"]].concat());
         assert_eq!(functions.code, Some(1), "{}", functions.stdout);
@@ -242,29 +228,22 @@ fn a_toaster_is_searched_for_in_the_whole_database(database: &Database<'_>, tabl
     let mut expected = 0;
     let mut holding = BTreeSet::new();
     for Table { name, .. } in tables {
-        let report = counted(&inspect(database, &[name, "--format", "json"]));
-        for column in report["columns"].as_array().unwrap() {
-            for toaster in column["toasters"].as_array().unwrap() {
-                if toaster["toaster"] == "bytea_toaster" {
-                    expected += toaster["values"].as_u64().unwrap();
-                    holding.insert(format!("public.{name}"));
-                }
+        let report = inspect(database, &[name, "--format", "json"]).relation();
+        for toaster in report.columns.iter().flat_map(|column| &column.toasters) {
+            if toaster.toaster.as_deref() == Some("bytea_toaster") {
+                expected += toaster.values;
+                holding.insert(format!("public.{name}"));
             }
         }
     }
     let planned = retoast(database, &["--from-toaster", "bytea_toaster", "--dry-run"]);
-    let report: Value = serde_json::from_str(&planned.stdout).unwrap();
-    let departure = &report["departure"];
-    assert_eq!(departure["values_before"], expected, "{departure}");
+    let report = planned.report::<Report>();
+    let departure = report.departure();
+    assert_eq!(departure.values_before, expected, "{departure}");
     assert!(expected > 30 && holding.len() > 4, "{holding:?}");
-    assert_eq!(departure["gone"], false);
-    assert_eq!(departure["whole_database"], true);
-    let swept: BTreeSet<String> = report["tables"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|table| table["relation"].as_str().unwrap().to_owned())
-        .collect();
+    assert!(!departure.gone && departure.whole_database, "{departure}");
+    let swept: BTreeSet<String> =
+        report.tables.iter().map(|table| table.relation.clone()).collect();
     assert_eq!(swept, holding);
 
     database
@@ -276,9 +255,9 @@ fn a_toaster_is_searched_for_in_the_whole_database(database: &Database<'_>, tabl
         .collect();
     let idle = retoast(database, &[&["--from-toaster", "idle"], &clean[..]].concat());
     assert_eq!(idle.code, Some(0), "{}{}", idle.stdout, idle.stderr);
-    let report: Value = serde_json::from_str(&idle.stdout).unwrap();
-    assert_eq!(report["departure"]["gone"], true, "{report}");
-    assert_eq!(report["departure"]["tables_read"], clean.len());
+    let report = idle.report::<Report>();
+    assert!(report.departure().gone, "{report}");
+    assert_eq!(report.departure().tables_read, clean.len() as u64);
     let whole =
         || run(toastctl().args(["retoast", "-d", &database.url(), "--from-toaster", "idle"]));
     // of damaged values nobody can tell
@@ -300,7 +279,7 @@ fn a_stand_in_is_read_live_as_its_files_are_and_planned_for() {
     let database = server.create_database("pluggable");
     let captures: Vec<_> =
         TABLES.iter().map(|table| standin::capture("jsonb_toaster", table)).collect();
-    standin::make_toasters(&database, &standin::meta(&captures[0])["pg_toaster"]);
+    standin::make_toasters(&database, &standin::meta(&captures[0]).pg_toaster);
     let tables = standin::transplant(&database, &captures);
     every_value_is_the_files(&database, &tables);
     values_of_dead_rows_are_put_together(&database, &tables);

@@ -3,22 +3,16 @@
 
 use std::path::Path;
 
-use serde_json::Value;
-
 use crate::support::command::{Run, run, toastctl};
-use crate::support::retoast::valid;
+use crate::support::reports::Printed;
+use crate::support::reports::explain::Explanation;
 use crate::support::server::Database;
 use crate::support::standin;
-use toastctl::report::schema::schema;
+use crate::support::verbs::{advise, advised, inspect};
 
 fn toastctl_on(database: &Database<'_>, arguments: &[&str]) -> Run {
     let (verb, rest) = arguments.split_first().unwrap();
     run(toastctl().args([verb, "-d", &database.conninfo()]).args(rest))
-}
-
-fn json(database: &Database<'_>, arguments: &[&str]) -> Value {
-    let text = toastctl_on(database, &[arguments, &["--format", "json"]].concat()).ok();
-    serde_json::from_str(&text).unwrap()
 }
 
 /// Bytes that the capture's server has stored in chunks for what rows refer to.
@@ -26,17 +20,12 @@ fn stored(dir: &Path, column: &str) -> f64 {
     let mut command = toastctl();
     command.current_dir(dir).args(["inspect", "--relation-file", "heap.bin", "--columns"]);
     command.args(["@meta.json", "--toast-file", "toast.bin", "--format", "json"]);
-    let report: Value = serde_json::from_str(&run(&mut command).ok()).unwrap();
-    let toast = &report["relations"][0]["toast"];
-    let columns = report["relations"][0]["columns"].as_array().unwrap();
-    assert!(columns.iter().any(|found| found["column"] == column), "{report}");
-    let all: u64 = standin::meta(dir)["toast_relations"][0]["values"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|value| value["stored_bytes"].as_u64().unwrap())
-        .sum();
-    all as f64 - toast["orphans"]["bytes"].as_f64().unwrap_or(0.0)
+    let report = run(&mut command).exits(0).relation();
+    report.column(column);
+    let meta = standin::meta(dir);
+    let all: u64 = meta.toast_relations[0].values.iter().map(|value| value.stored_bytes).sum();
+    let orphans = report.toast().orphans.as_ref().map_or(0, |orphans| orphans.bytes);
+    (all - orphans) as f64
 }
 
 fn no_command_that_harms(text: &str) {
@@ -54,40 +43,35 @@ fn values_of_pluggable_toasters_are_counted_and_no_command_harms() {
     let database = server.create_database("advice");
     let captures = ["json_talk", "bytea_fresh", "json_array_small"]
         .map(|table| standin::capture("jsonb_toaster", table));
-    standin::make_toasters(&database, &standin::meta(&captures[0])["pg_toaster"]);
+    standin::make_toasters(&database, &standin::meta(&captures[0]).pg_toaster);
     let tables = standin::transplant(&database, &captures);
     for (table, column) in tables.iter().zip(["js", "a", "js"]) {
-        let advise = ["advise-threshold", &table.name, "-c", column, "--sample", "100%"];
-        let report = json(&database, &advise);
-        let schema: Value = serde_json::from_str(schema("advise-threshold").unwrap()).unwrap();
-        let validator = jsonschema::validator_for(&schema).unwrap();
-        let errors: Vec<String> = validator.iter_errors(&report).map(|e| e.to_string()).collect();
-        assert!(errors.is_empty(), "{errors:#?}");
-        let candidates = report["candidates"].as_array().unwrap();
+        let words = [table.name.as_str(), "-c", column, "--sample", "100%"];
+        let report = advised(&database, &words);
+        let candidates = &report.candidates;
         assert_eq!(candidates.len(), 1, "{report}");
-        assert_eq!(candidates[0]["recommended"], false, "{report}");
-        assert!(candidates[0]["forms"]["custom"].as_u64().unwrap() > 5, "{report}");
-        let today = candidates[0]["toast_bytes"]["estimate"].as_f64().unwrap();
+        assert!(!candidates[0].recommended, "{report}");
+        assert!(candidates[0].forms.custom > 5, "{report}");
+        let today = candidates[0].toast_bytes.estimate;
         let chunks = stored(table.dir.path(), column);
         assert!((0.9..1.25).contains(&(today / chunks)), "{}: {today}, {chunks}", table.name);
-        let recommendation = &report["recommendation"];
-        assert_eq!(recommendation["command"], Value::Null);
-        let reasons = recommendation["reasons"].as_str().unwrap();
+        let recommendation = &report.recommendation;
+        assert_eq!(recommendation.command, None);
+        let reasons = &recommendation.reasons;
         assert!(reasons.starts_with("No recommendation: pluggable toasters store "), "{reasons}");
-        assert_eq!(report["compaction"], Value::Null, "{report}");
-        let text = toastctl_on(&database, &[&advise[..], &["--details"]].concat()).ok();
+        assert_eq!(report.compaction, None, "{report}");
+        let text = advise(&database, &[&words[..], &["--details"]].concat()).ok();
         assert!(!text.contains("Leave it as it is"), "{text}");
         no_command_that_harms(&text);
 
-        let explained = json(&database, &["inspect", &table.name, "--explain"]);
-        let columns = explained["columns"].as_array().unwrap();
-        let column = columns.iter().find(|found| found["column"] == column).unwrap();
-        let estimate = |of: &str| column[of]["estimate"].as_f64().unwrap();
-        assert!(estimate("external_values") >= estimate("custom_values"), "{column}");
-        assert!(estimate("custom_values") > 5.0, "{column}");
-        let written = column["update"]["toast_bytes"]["estimate"].as_f64().unwrap();
-        assert!(written * estimate("values") > chunks * 0.9, "{column}, {chunks}");
-        assert!(column["read"]["chunks"]["estimate"].as_f64().unwrap() > 1.0, "{column}");
+        let explained = inspect(&database, &[&table.name, "--explain", "--format", "json"]);
+        let explained: Printed<Explanation> = explained.exits(0).report();
+        let column = explained.column(column);
+        assert!(column.external_values.estimate >= column.custom_values.estimate, "{column}");
+        assert!(column.custom_values.estimate > 5.0, "{column}");
+        let written = column.update.toast_bytes.estimate;
+        assert!(written * column.values.estimate > chunks * 0.9, "{column}, {chunks}");
+        assert!(column.read.as_ref().unwrap().chunks.estimate > 1.0, "{column}");
         let text = toastctl_on(&database, &["inspect", &table.name, "--explain"]).ok();
         assert!(text.contains("Values of pluggable toasters are counted as if"), "{text}");
     }
@@ -135,7 +119,7 @@ fn a_sweep_ends_without_a_word_of_rewriting(database: &Database<'_>) {
     let text = toastctl_on(database, &sweep).ok();
     assert!(text.contains("what the files hold besides is not known"), "{text}");
     no_command_that_harms(&text);
-    let report = json(database, &["retoast", "plain", "-c", "v", "--toaster", "pglz"]);
-    valid(&report);
-    assert_eq!(report["tables"][0]["rewrite_gives_bytes"], Value::Null, "{report}");
+    let sweep = ["retoast", "plain", "-c", "v", "--toaster", "pglz", "--format", "json"];
+    let table = toastctl_on(database, &sweep).exits(0).table();
+    assert_eq!(table.rewrite_gives_bytes, None, "{table}");
 }

@@ -4,11 +4,10 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
-use serde_json::Value;
-
 use crate::support::command::{Run, run, toastctl};
 use crate::support::holder::Holder;
-use crate::support::retoast::valid;
+use crate::support::reports::Printed;
+use crate::support::reports::retoast::Report;
 use crate::support::server::{Database, Server};
 use crate::support::standin;
 
@@ -16,12 +15,9 @@ fn retoast(database: &Database<'_>, arguments: &[&str]) -> Run {
     run(toastctl().args(["retoast", "-d", &database.conninfo()]).args(arguments))
 }
 
-fn json(database: &Database<'_>, arguments: &[&str]) -> (Option<i32>, Value) {
+fn json(database: &Database<'_>, arguments: &[&str]) -> (Option<i32>, Printed<Report>) {
     let run = retoast(database, &[arguments, &["--format", "json"]].concat());
-    let report: Result<Value, _> = serde_json::from_str(&run.stdout);
-    let report = report.unwrap_or_else(|error| panic!("{error}: {}{}", run.stdout, run.stderr));
-    valid(&report);
-    (run.code, report)
+    (run.code, run.report())
 }
 
 /// Live tuples of a table with a custom pointer of a toaster, found by its bytes: tag, and behind two
@@ -48,26 +44,25 @@ fn values_of_dropped_columns_count_and_are_cleared() {
     let server = standin::start();
     let database = server.create_database("dropped");
     let captures = ["bytea_fresh", "json_diff_plain"].map(|t| standin::capture("jsonb_toaster", t));
-    let toasters = standin::meta(&captures[0])["pg_toaster"].clone();
+    let toasters = standin::meta(&captures[0]).pg_toaster;
     standin::make_toasters(&database, &toasters);
     standin::transplant(&database, &captures);
-    let row = toasters.as_array().unwrap().iter().find(|row| row["tsrname"] == "bytea_toaster");
-    let toaster = row.unwrap()["oid"].as_u64().unwrap() as u32;
+    let toaster = toasters.iter().find(|row| row.name == "bytea_toaster").unwrap().oid;
     let held = pointers(&database, "bytea_fresh", toaster);
     assert!(held > 10, "{held}");
     database.psql("ALTER TABLE bytea_fresh DROP COLUMN a");
 
     let (code, planned) = json(&database, &["--from-toaster", "bytea_toaster", "--dry-run"]);
     assert_eq!(code, Some(0), "{planned}");
-    assert_eq!(planned["departure"]["values_before"], held, "{planned}");
-    assert_eq!(planned["tables"][0]["rows_found"], held, "{planned}");
+    assert_eq!(planned.departure().values_before, held, "{planned}");
+    assert_eq!(planned.tables[0].rows_found, held, "{planned}");
     assert_eq!(pointers(&database, "bytea_fresh", toaster), held);
 
     let (code, left) = json(&database, &["--from-toaster", "bytea_toaster"]);
     assert_eq!(code, Some(0), "{left}");
-    assert_eq!(left["tables"][0]["rows_stored"], held, "{left}");
-    assert_eq!(left["departure"]["gone"], true, "{left}");
-    assert_eq!(left["departure"]["values_left"], 0, "{left}");
+    assert_eq!(left.tables[0].rows_stored, held, "{left}");
+    assert!(left.departure().gone, "{left}");
+    assert_eq!(left.departure().values_left, 0, "{left}");
     assert_eq!(pointers(&database, "bytea_fresh", toaster), 0);
     assert_eq!(database.psql("SELECT count(*) > 10 FROM bytea_fresh"), "t");
 
@@ -79,14 +74,14 @@ fn values_of_dropped_columns_count_and_are_cleared() {
 fn values_read_in_two_ways_are_left_with_what_mends_them(database: &Database<'_>) {
     let arguments = ["json_diff_plain", "--from-toaster", "jsonb_toaster", "--dry-run"];
     let (_, report) = json(database, &arguments);
-    let table = &report["tables"][0];
-    let skipped = table["skipped"].as_array().unwrap();
+    let table = &report.tables[0];
+    let skipped = &table.skipped;
     assert!(!skipped.is_empty(), "{report}");
     for row in skipped {
-        let reason = row["reason"].as_str().unwrap();
+        let reason = &row.reason;
         assert!(reason.contains("the server reads it in two ways"), "{reason}");
     }
-    let notes = table["notes"].to_string();
+    let notes = table.notes();
     assert!(
         notes.contains("(SELECT jsonb_object_agg(key, value::text::jsonb) FROM jsonb_each("),
         "{notes}"
@@ -137,7 +132,7 @@ fn a_toaster_that_would_refuse_values_is_not_set(database: &Database<'_>) {
 fn idle(server: &Server) -> Database<'_> {
     let database = server.create_database("idle");
     let capture = standin::capture("jsonb_toaster", "bytea_fresh");
-    standin::make_toasters(&database, &standin::meta(&capture)["pg_toaster"]);
+    standin::make_toasters(&database, &standin::meta(&capture).pg_toaster);
     database.psql(
         "INSERT INTO pg_catalog.pg_toaster VALUES (150000, 'idle', 'bytea_toaster_handler');
          CREATE TABLE seen (id int, a bytea)",
@@ -155,9 +150,12 @@ fn a_proof_waits_for_transactions_that_are_older() {
     let holder = Holder::of(&database, "CREATE TABLE unseen (id int, a bytea)");
     let (code, report) = json(&database, &[&LEAVE_IDLE[..], &["--max-wait", "1s"]].concat());
     assert_eq!(code, Some(4), "{report}");
-    let departure = &report["departure"];
-    assert_eq!((&departure["gone"], &departure["steps"]), (&false.into(), &serde_json::json!([])));
-    let older = departure["older_transactions"].to_string();
+    let departure = report.departure();
+    assert_eq!((departure.gone, departure.steps.len()), (false, 0));
+    let older = departure.older_transactions.join(
+        "
+",
+    );
     assert!(older.contains(&format!("process {}", holder.pid)), "{older}");
 
     // begun before the end of the other, it ends after it, and has seen what that has left
@@ -173,9 +171,9 @@ fn a_proof_waits_for_transactions_that_are_older() {
     let mut stdout = String::new();
     child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{stdout}");
-    let report: Value = serde_json::from_str(&stdout).unwrap();
-    assert_eq!(report["departure"]["gone"], true, "{report}");
-    assert_eq!(report["departure"]["tables_read"], 2, "{report}");
+    let report = Printed::<Report>::read(&stdout);
+    assert!(report.departure().gone, "{report}");
+    assert_eq!(report.departure().tables_read, 2, "{report}");
 
     // those named are seen whoever creates others
     let _holder = Holder::of(&database, "CREATE TABLE other (id int, a bytea)");
@@ -190,10 +188,11 @@ fn the_printed_steps_look_again() {
     let steps = || {
         let (code, report) = json(&database, &LEAVE_IDLE);
         assert_eq!(code, Some(0), "{report}");
-        let steps = report["departure"]["steps"].as_array().unwrap().clone();
-        let steps: Vec<String> =
-            steps.iter().map(|step| step.as_str().unwrap().to_owned()).collect();
-        steps.join("\n").replace("interval '10 seconds'", "interval '0.3 seconds'")
+        report
+            .departure()
+            .steps
+            .join("\n")
+            .replace("interval '10 seconds'", "interval '0.3 seconds'")
     };
     let there = || database.psql("SELECT count(*) FROM pg_toaster WHERE tsrname = 'idle'");
     let first = steps();

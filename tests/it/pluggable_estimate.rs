@@ -1,12 +1,10 @@
 //! What `advise-threshold` says of `jsonb_toaster`, against what a server with it has stored of the same
 //! documents.
 
-use serde_json::Value;
-
 use crate::support::command::{run, toastctl};
 use crate::support::server;
 use crate::support::standin;
-use toastctl::report::schema::schema;
+use crate::support::verbs::{advise, advised};
 
 /// Rows of an average value, as a server stores them.
 #[derive(Debug)]
@@ -26,29 +24,23 @@ fn stored(dir: &std::path::Path) -> Stored {
     let mut command = toastctl();
     command.current_dir(dir).args(["inspect", "--relation-file", "heap.bin", "--columns"]);
     command.args(["@meta.json", "--toast-file", "toast.bin", "--format", "json"]);
-    let report: Value = serde_json::from_str(&run(&mut command).ok()).unwrap();
-    let columns = report["relations"][0]["columns"].as_array().unwrap();
-    let column = columns.iter().find(|column| column["column"] == "js").unwrap();
-    let sum = |list: &str, key: &str, external: bool| -> u64 {
-        let entries = column[list].as_array().unwrap().iter();
-        let counted = entries
-            .filter(|entry| !external || entry["form"].as_str().unwrap().starts_with("external"));
-        counted.map(|entry| entry[key].as_u64().unwrap()).sum()
-    };
-    let custom = sum("toasters", "values", false);
-    let values = custom + sum("forms", "values", true);
-    let inline = sum("toasters", "inline_bytes", false) + sum("forms", "pointer_bytes", true);
+    let report = run(&mut command).exits(0).relation();
+    let column = report.column("js");
+    let external = || column.forms.iter().filter(|form| form.form.starts_with("external"));
+    let custom: u64 = column.toasters.iter().map(|toaster| toaster.values).sum();
+    let values = custom + external().map(|form| form.values).sum::<u64>();
+    let inline = column.toasters.iter().map(|toaster| toaster.inline_bytes).sum::<u64>()
+        + external().map(|form| form.pointer_bytes).sum::<u64>();
     // a chunk's tuple: header, chunk_id, chunk_seq, varlena header; and its line pointer
     let tuple = |data: u64| (24 + 12 + data).next_multiple_of(8) + 4;
     let meta = standin::meta(dir);
-    let chunks = |value: &Value| {
-        let count = value["chunks"].as_u64().unwrap();
+    let chunks = |value: &standin::Value| {
+        let count = value.chunks;
         // with the varlena headers
-        let rest = value["stored_bytes"].as_u64().unwrap() - count * 4 - (count - 1) * 1996;
+        let rest = value.stored_bytes - count * 4 - (count - 1) * 1996;
         (count - 1) * tuple(1996) + tuple(rest)
     };
-    let toast: u64 =
-        meta["toast_relations"][0]["values"].as_array().unwrap().iter().map(chunks).sum();
+    let toast: u64 = meta.toast_relations[0].values.iter().map(chunks).sum();
     let average = |sum: u64| sum as f64 / values as f64;
     Stored { values, custom, inline: average(inline), toast: average(toast) }
 }
@@ -66,33 +58,25 @@ fn documents_are_foretold_as_a_server_with_jsonb_toaster_stores_them() {
     ] {
         let dir = standin::capture("jsonb_toaster", table);
         let meta = standin::meta(&dir);
-        for sql in ["sql_prelude", "sql"].iter().flat_map(|key| meta[key].as_array().unwrap()) {
+        for sql in meta.sql_prelude.iter().chain(&meta.sql) {
             // the same documents, as a stock server stores them
-            let sql = sql.as_str().unwrap().replace("toaster jsonb_toaster", "");
+            let sql = sql.replace("toaster jsonb_toaster", "");
             database.psql(&sql.replace("create function", "create or replace function"));
         }
-        let mut command = toastctl();
-        command.args(["advise-threshold", "-d", &database.conninfo(), table, "-c", "js"]);
-        let text = run(command.args(["--sample", "100%", "--format", "json"])).ok();
-        let report: Value = serde_json::from_str(&text).unwrap();
-        let schema: Value = serde_json::from_str(schema("advise-threshold").unwrap()).unwrap();
-        let validator = jsonschema::validator_for(&schema).unwrap();
-        let errors: Vec<String> = validator.iter_errors(&report).map(|e| e.to_string()).collect();
-        assert!(errors.is_empty(), "{errors:#?}");
-        let estimate = &report["pluggable"][0];
+        let report = advised(&database, &[table, "-c", "js", "--sample", "100%"]);
+        let estimate = &report.pluggable[0];
         let real = stored(&dir);
-        assert_eq!(estimate["toaster"], "jsonb_toaster");
-        assert_eq!(estimate["values"], real.values, "{table}");
-        assert_eq!(estimate["divided_values"], real.custom, "{table}");
-        let close = |key: &str, real: f64| {
-            let foretold = estimate[key].as_f64().unwrap();
+        assert_eq!(estimate.toaster, "jsonb_toaster");
+        assert_eq!(estimate.values, real.values, "{table}");
+        assert_eq!(estimate.divided_values, real.custom, "{table}");
+        let close = |key: &str, foretold: f64, real: f64| {
             assert!(
                 (foretold - real).abs() <= (real * 0.015).max(4.0),
                 "{table}, {key}: {foretold} foretold, {real} stored"
             );
         };
-        close("inline_bytes_per_value", real.inline);
-        close("toast_bytes_per_value", real.toast);
+        close("inline_bytes_per_value", estimate.inline_bytes_per_value, real.inline);
+        close("toast_bytes_per_value", estimate.toast_bytes_per_value, real.toast);
     }
 }
 
@@ -107,12 +91,10 @@ fn an_estimate_needs_no_second_method() {
              (SELECT jsonb_agg(repeat(md5(i || '.' || k || '.' || g), 3)) FROM generate_series(1, 40) g))
              FROM generate_series(1, 8) k) FROM generate_series(1, 30) i",
     );
-    let mut command = toastctl();
-    command.args(["advise-threshold", "-d", &database.conninfo(), "t", "-c", "js"]);
-    let words = ["--method", "pglz", "--sample", "100%", "--format", "json"];
-    let report: Value = serde_json::from_str(&run(command.args(words)).ok()).unwrap();
-    let estimate = &report["pluggable"][0];
-    assert_eq!((&estimate["values"], &estimate["divided_values"]), (&30.into(), &30.into()));
+    let words = ["t", "-c", "js", "--method", "pglz", "--sample", "100%"];
+    let report = advised(&database, &words);
+    let estimate = &report.pluggable[0];
+    assert_eq!((estimate.values, estimate.divided_values), (30, 30));
 }
 
 /// Root arrays are read by chunk, without the index; objects in more pieces than before.
@@ -130,27 +112,20 @@ fn whole_documents_are_said_to_become_more_expensive() {
          INSERT INTO a SELECT i, (SELECT jsonb_agg(md5(i || '.' || g)) FROM generate_series(1, 250) g)
          FROM generate_series(1, 100) i",
     );
-    let advise = |table: &str, format: &str| {
-        let mut command = toastctl();
-        command.args(["advise-threshold", "-d", &database.conninfo(), table, "-c", "js"]);
-        if format == "table" {
-            command.arg("--details");
-        }
-        run(command.args(["--sample", "100%", "--format", format])).ok()
-    };
-    let json = |table| -> Value { serde_json::from_str(&advise(table, "json")).unwrap() };
-    let objects = json("t");
-    let figure = |report: &Value, key: &str| report["pluggable"][0][key].as_f64().unwrap();
-    let (whole, today) =
-        (figure(&objects, "whole_read_buffers"), figure(&objects, "whole_read_buffers_today"));
+    let words = |table| [table, "-c", "js", "--sample", "100%"];
+    let objects = advised(&database, &words("t"));
+    let figures = &objects.pluggable[0];
+    let (whole, today) = (figures.whole_read_buffers, figures.whole_read_buffers_today);
     assert!(whole > today * 2.0, "{objects}");
-    assert!(figure(&objects, "read_buffers") < today, "{objects}");
-    let text = advise("t", "table").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(figures.read_buffers < today, "{objects}");
+    let text = advise(&database, &[&words("t")[..], &["--details"]].concat()).ok();
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains(": whole documents become more expensive to read; changing"), "{text}");
 
-    let arrays = json("a");
-    assert_eq!(figure(&arrays, "read_buffers"), 1.0, "{arrays}");
-    assert_eq!(arrays["pluggable"][0]["divided_values"], 100);
+    let arrays = advised(&database, &words("a"));
+    let figures = &arrays.pluggable[0];
+    assert_eq!(figures.read_buffers, 1.0, "{arrays}");
+    assert_eq!(figures.divided_values, 100);
     // a directory of about 5 chunks
-    assert!((90.0..120.0).contains(&figure(&arrays, "inline_bytes_per_value")), "{arrays}");
+    assert!((90.0..120.0).contains(&figures.inline_bytes_per_value), "{arrays}");
 }

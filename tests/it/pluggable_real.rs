@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use serde_json::Value;
-
-use crate::pluggable::counted;
 use crate::support::command::{Run, run, scrub, toastctl};
+use crate::support::reports::inspect::Toaster;
+use crate::support::reports::retoast::{Outcome, Report};
+use crate::support::reports::{Printed, advise};
 
 /// The connection string (keywords and values) of a server with pluggable TOAST, of a superuser. The server has
 /// pageinspect and `bytea_toaster`; what is about `jsonb_toaster` runs where it has that too.
@@ -24,26 +24,17 @@ impl Real {
         run(&mut psql).ok().trim_end().to_owned()
     }
 
-    fn retoast(&self, arguments: &[&str]) -> Value {
-        let mut command = toastctl();
-        command.args(["retoast", "-d", &self.0, "--format", "json", "--verify", "full"]);
-        let done = run(command.args(arguments));
-        assert_eq!(done.code, Some(0), "{arguments:?}: {}{}", done.stdout, done.stderr);
-        serde_json::from_str(&done.stdout).unwrap()
+    fn retoast(&self, arguments: &[&str]) -> Printed<Report> {
+        self.report(&[arguments, &["--verify", "full"]].concat(), 0)
     }
 
     /// Values of a column by toaster.
     fn toasters(&self, table: &str, column: &str) -> BTreeMap<String, u64> {
         let mut command = toastctl();
         command.args(["inspect", "-d", &self.0, "--format", "json", table]);
-        let report = counted(&run(&mut command));
-        let columns = report["columns"].as_array().unwrap();
-        let column = columns.iter().find(|found| found["column"] == column).unwrap();
-        let count = |found: &Value| {
-            let name = found["toaster"].as_str().unwrap().to_owned();
-            (name, found["values"].as_u64().unwrap())
-        };
-        column["toasters"].as_array().unwrap().iter().map(count).collect()
+        let report = run(&mut command).relation();
+        let count = |found: &Toaster| (found.toaster.clone().unwrap(), found.values);
+        report.column(column).toasters.iter().map(count).collect()
     }
 }
 
@@ -71,21 +62,21 @@ fn a_real_server_with_pluggable_toast_is_migrated_both_ways() {
             continue;
         }
         let to = |name: &str| {
-            real.retoast(&["toastctl_test.t", "-c", column, "--toaster", name])["tables"][0].clone()
+            real.retoast(&["toastctl_test.t", "-c", column, "--toaster", name]).tables[0].clone()
         };
         let there = to(toaster);
-        assert!(there["rows_stored"].as_u64().unwrap() > 50, "{there}");
+        assert!(there.rows_stored > 50, "{there}");
         assert_eq!(contents(), before, "{toaster}");
         let held = real.toasters("toastctl_test.t", column);
         assert!(held.len() == 1 && held[toaster] > 50, "{held:?}");
-        assert_eq!(to(toaster)["rows_found"], 0);
+        assert_eq!(to(toaster).rows_found, 0);
         to("deftoaster");
         assert_eq!(contents(), before, "back from {toaster}");
         assert!(real.toasters("toastctl_test.t", column).is_empty());
-        assert_eq!(to("deftoaster")["rows_found"], 0);
+        assert_eq!(to("deftoaster").rows_found, 0);
         to(toaster);
         let left = real.retoast(&["toastctl_test.*", "--from-toaster", toaster]);
-        assert_eq!(left["departure"]["gone"], true, "{left}");
+        assert!(left.departure().gone, "{left}");
         assert_eq!(contents(), before, "without {toaster}");
     }
 }
@@ -137,10 +128,8 @@ impl Real {
         run(command.args(["retoast", "-d", &self.0, "--format", "json"]).args(arguments))
     }
 
-    fn report(&self, arguments: &[&str], code: i32) -> Value {
-        let done = self.run(arguments);
-        assert_eq!(done.code, Some(code), "{arguments:?}: {}{}", done.stdout, done.stderr);
-        serde_json::from_str(&done.stdout).unwrap()
+    fn report(&self, arguments: &[&str], code: i32) -> Printed<Report> {
+        self.run(arguments).exits(code).report()
     }
 }
 
@@ -194,14 +183,13 @@ fn a_toaster_is_removed_by_the_steps_that_are_printed() {
          INSERT INTO living SELECT i, {LONG} FROM generate_series(1, 50) i"
     ));
     let leave = ["--from-toaster", "bytea_toaster"];
-    let first = real.report(&leave, 1)["departure"].clone();
-    assert_eq!((&first["values_before"], &first["values_left"]), (&100.into(), &0.into()));
-    assert_eq!(first["columns_left"], serde_json::json!([]));
+    let first = real.report(&leave, 1).departure().clone();
+    assert_eq!((first.values_before, first.values_left), (100, 0));
+    assert_eq!(first.columns_left, [""; 0]);
     let dropped = ["public.empty, dropped column 2", "public.held, dropped column 2"];
-    assert_eq!(first["dropped_columns_left"], serde_json::json!(dropped));
-    assert_eq!(first["gone"], false);
-    let steps: Vec<String> = serde_json::from_value(first["steps"].clone()).unwrap();
-    real.psql(&steps.join("\n"));
+    assert_eq!(first.dropped_columns_left, dropped);
+    assert!(!first.gone, "{first}");
+    real.psql(&first.steps.join("\n"));
     assert_eq!(real.psql("SELECT count(*) FROM pg_toaster WHERE tsrname = 'bytea_toaster'"), "0");
     assert_eq!(real.psql("SELECT count(*) FROM pg_extension WHERE extname = 'bytea_toaster'"), "0");
     // every table takes long values
@@ -231,8 +219,8 @@ fn values_read_in_two_ways_are_mended_as_the_hint_says() {
     );
     let leave = ["d", "--from-toaster", "jsonb_toaster"];
     let first = real.report(&leave, 1);
-    assert_eq!(first["tables"][0]["skipped"].as_array().unwrap().len(), 3, "{first}");
-    let notes = first["tables"][0]["notes"].to_string().replace("\\\"", "\"");
+    assert_eq!(first.tables[0].skipped.len(), 3, "{first}");
+    let notes = first.tables[0].notes();
     let own = "(SELECT jsonb_object_agg(key, value::text::jsonb) FROM jsonb_each(\"js\"))";
     let deep = "jsonb_set(\"js\", '{a,b}', (SELECT jsonb_object_agg(key, value::text::jsonb) FROM \
                 jsonb_each(\"js\" -> 'a' -> 'b')))";
@@ -241,7 +229,7 @@ fn values_read_in_two_ways_are_mended_as_the_hint_says() {
     let deep = deep.replace("'{a,b}'", "'{b,deep}'").replace("'a' -> 'b'", "'b' -> 'deep'");
     real.psql(&format!("UPDATE d SET js = {deep} WHERE id = 3"));
     let second = real.report(&leave, 0);
-    assert_eq!(second["departure"]["gone"], true, "{second}");
+    assert!(second.departure().gone, "{second}");
     let changed = "SELECT string_agg((js #>> '{a,0}') || (js #>> '{b,deep,d,0}') || (js::text ~ 'ABCDEFGHIJ'), \
                    ' ' ORDER BY id) FROM d";
     assert_eq!(
@@ -318,9 +306,9 @@ fn documents_are_foretold_as_the_server_stores_them() {
         ));
         let mut command = toastctl();
         command.args(["advise-threshold", "-d", &real.0, table, "-c", "js", "--sample", "100%"]);
-        let text = run(command.args(["--format", "json"])).ok();
-        let foretold: Value = serde_json::from_str(&text).unwrap();
-        let foretold = &foretold["pluggable"][0];
+        let advice: Printed<advise::Report> =
+            run(command.args(["--format", "json"])).exits(0).report();
+        let foretold = &advice.pluggable[0];
         // a fresh relation holds nothing else
         real.psql(&format!(
             "CREATE TABLE {table}_there (id int, js jsonb TOASTER jsonb_toaster);
@@ -328,10 +316,11 @@ fn documents_are_foretold_as_the_server_stores_them() {
         ));
         let mut command = toastctl();
         command.args(["inspect", "-d", &real.0, "--format", "json", &format!("{table}_there")]);
-        let report = counted(&run(&mut command));
-        let toasters = report["columns"][1]["toasters"].as_array().unwrap();
-        let sum = |key: &str| toasters.iter().map(|t| t[key].as_u64().unwrap()).sum::<u64>() as f64;
-        let inline = sum("inline_bytes") / sum("values");
+        let report = run(&mut command).relation();
+        let toasters = || report.columns[1].toasters.iter();
+        let bytes: u64 = toasters().map(|toaster| toaster.inline_bytes).sum();
+        let values: u64 = toasters().map(|toaster| toaster.values).sum();
+        let inline = bytes as f64 / values as f64;
         let toast = real.psql(&format!(
             "SELECT reltoastrelid::regclass FROM pg_class WHERE relname = '{table}_there'"
         ));
@@ -341,13 +330,12 @@ fn documents_are_foretold_as_the_server_stores_them() {
         ));
         let toast: f64 = toast.parse().unwrap();
         println!("{table}: {inline} in the row, {toast} out of it; foretold {foretold}");
-        assert_eq!(foretold["divided_values"], 100, "{foretold}");
-        let close = |key: &str, real: f64, part: f64| {
-            let foretold = foretold[key].as_f64().unwrap();
+        assert_eq!(foretold.divided_values, 100, "{foretold}");
+        let close = |key: &str, foretold: f64, real: f64, part: f64| {
             assert!((foretold - real).abs() <= real * part + 200.0 * part, "{table} {key}: {foretold}, {real}");
         };
-        close("inline_bytes_per_value", inline, 0.03);
-        close("toast_bytes_per_value", toast, 0.03);
+        close("inline", foretold.inline_bytes_per_value, inline, 0.03);
+        close("TOAST", foretold.toast_bytes_per_value, toast, 0.03);
     }
 }
 
@@ -365,21 +353,13 @@ fn what_jsonb_toaster_stores_with_ordinary_pointers_is_tried_once() {
          FROM generate_series(1, 200) i",
     );
     let arguments = ["t", "-c", "js", "--toaster", "jsonb_toaster"];
-    let first = real.report(&arguments, 0)["tables"][0].clone();
-    assert_eq!(
-        (&first["rows_found"], &first["rows_stored"]),
-        (&200.into(), &200.into()),
-        "{first}"
-    );
-    assert_eq!((&first["rows_spared"], &first["rows_left"]), (&100.into(), &0.into()), "{first}");
-    assert_eq!(first["outcome"], "complete", "{first}");
+    let first = real.report(&arguments, 0).tables[0].clone();
+    assert_eq!((first.rows_found, first.rows_stored), (200, 200), "{first}");
+    assert_eq!((first.rows_spared, first.rows_left), (100, 0), "{first}");
+    assert_eq!(first.outcome, Outcome::Complete, "{first}");
     assert_eq!(real.toasters("t", "js"), BTreeMap::from([("jsonb_toaster".to_owned(), 100)]));
-    let second = real.report(&arguments, 0)["tables"][0].clone();
-    assert_eq!(
-        (&second["rows_stored"], &second["rows_spared"]),
-        (&100.into(), &100.into()),
-        "{second}"
-    );
+    let second = real.report(&arguments, 0).tables[0].clone();
+    assert_eq!((second.rows_stored, second.rows_spared), (100, 100), "{second}");
     let mut command = toastctl();
     command.args(["retoast", "-d", &real.0]).args(arguments);
     let text = run(&mut command).ok();
@@ -404,19 +384,21 @@ fn what_nobody_sees_yet_is_waited_for_before_a_toaster_is_called_unused() {
     for what in ["TABLE", "TEMPORARY TABLE"] {
         let holder = real.holder(&made(what));
         let unproved = real.report(&[&leave[..], &["--max-wait", "1s"]].concat(), 4);
-        let departure = &unproved["departure"];
-        assert_eq!(departure["gone"], false, "{unproved}");
-        assert_eq!(departure["older_transactions"].as_array().unwrap().len(), 1, "{unproved}");
-        assert_eq!(departure["steps"], serde_json::json!([]));
+        let departure = unproved.departure();
+        assert!(!departure.gone, "{unproved}");
+        assert_eq!(departure.older_transactions.len(), 1, "{unproved}");
+        assert_eq!(departure.steps, [""; 0]);
         drop(holder);
     }
-    let steps = |report: &Value| {
-        let steps: Vec<String> =
-            serde_json::from_value(report["departure"]["steps"].clone()).unwrap();
-        steps.join("\n").replace("interval '10 seconds'", "interval '0.3 seconds'")
+    let steps = |report: &Printed<Report>| {
+        report
+            .departure()
+            .steps
+            .join("\n")
+            .replace("interval '10 seconds'", "interval '0.3 seconds'")
     };
     let proved = real.report(&leave, 0);
-    assert_eq!(proved["departure"]["gone"], true, "{proved}");
+    assert!(proved.departure().gone, "{proved}");
     // since then: not committed, then committed, then with nothing in the catalog that shows it
     let fails = |why: &str| {
         let mut psql = Command::new("psql");
@@ -433,7 +415,7 @@ fn what_nobody_sees_yet_is_waited_for_before_a_toaster_is_called_unused() {
     fails("tables were created, altered or dropped since");
     assert_eq!(real.psql("SELECT count(*) FROM unseen WHERE length(a) = 6400"), "20");
     let again = real.report(&leave, 0);
-    assert_eq!(again["departure"]["values_before"], 20, "{again}");
+    assert_eq!(again.departure().values_before, 20, "{again}");
     real.psql(&steps(&again));
     assert_eq!(real.psql("SELECT count(*) FROM pg_extension WHERE extname = 'bytea_toaster'"), "0");
     assert_eq!(real.psql("SELECT count(*) FROM unseen WHERE length(a) = 6400"), "20");
@@ -455,14 +437,14 @@ fn chunks_that_stay_are_reckoned_with() {
     ));
     let mut command = toastctl();
     command.args(["advise-threshold", "-d", &real.0, "t", "-c", "a", "--sample", "100%"]);
-    let advice: Value =
-        serde_json::from_str(&run(command.args(["--format", "json"])).ok()).unwrap();
-    let today = advice["candidates"][0]["toast_bytes"]["estimate"].as_f64().unwrap();
-    let files = advice["files"]["toast_bytes"].as_f64().unwrap();
+    let run_advice = run(command.args(["--format", "json"])).exits(0);
+    let advice: Printed<advise::Report> = run_advice.report();
+    let today = advice.today().toast_bytes.estimate;
+    let files = advice.files.toast_bytes as f64;
     assert!((0.9..1.1).contains(&(today / files)), "{today}, {files}");
     let back = ["t", "-c", "a", "--toaster", "external"];
     let plan = real.report(&[&back[..], &["--dry-run"]].concat(), 0);
-    let growth = plan["tables"][0]["plan"]["growth_bytes"]["high"].as_u64().unwrap();
+    let growth = plan.tables[0].plan().growth_bytes.high;
     let mut command = toastctl();
     command.args(["retoast", "-d", &real.0]).args(back);
     let text = run(&mut command).ok();

@@ -1,8 +1,9 @@
 //! What is told of stored values without pages: never a wrong form.
 
 use crate::support::command::{run, toastctl};
+use crate::support::reports::Printed;
+use crate::support::reports::inspect::Report;
 use crate::support::server::{self};
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Tables of one column with equal values, each stored in another way: name, type and settings, value;
@@ -105,18 +106,17 @@ fn expand(value: &str) -> String {
     out + rest
 }
 
-type Forms = BTreeMap<(String, String), Vec<(String, Value, Value)>>;
+type Forms = BTreeMap<(String, String), Vec<(String, Option<String>, u64)>>;
 
 /// For each table and column its forms with method and count.
 fn forms(output: &str) -> Forms {
-    let report: Value = serde_json::from_str(output).unwrap();
+    let report = Printed::<Report>::read(output);
     let mut forms = Forms::new();
-    for relation in report["relations"].as_array().unwrap() {
-        for column in relation["columns"].as_array().unwrap() {
-            let text = |value: &Value| value.as_str().unwrap().to_owned();
-            let list = column["forms"].as_array().unwrap().iter();
-            let list = list.map(|f| (text(&f["form"]), f["method"].clone(), f["values"].clone()));
-            forms.insert((text(&relation["relation"]), text(&column["column"])), list.collect());
+    for relation in &report.relations {
+        for column in &relation.columns {
+            let list = column.forms.iter();
+            let list = list.map(|form| (form.form.clone(), form.method.clone(), form.values));
+            forms.insert((relation.relation.clone(), column.column.clone()), list.collect());
         }
     }
     forms
@@ -149,10 +149,10 @@ fn without_pages_a_form_is_right_or_unknown() {
                 let right = pages.iter().find(|(f, m, _)| (f, m) == (form, method));
                 let right =
                     right.unwrap_or_else(|| panic!("{major} {at:?}: {told:?}, not {pages:?}"));
-                assert!(count.as_u64() <= right.2.as_u64(), "{major} {at:?}: {told:?}, {pages:?}");
+                assert!(*count <= right.2, "{major} {at:?}: {told:?}, {pages:?}");
             }
-            let sum = |forms: &[(String, Value, Value)]| -> u64 {
-                forms.iter().map(|(_, _, count)| count.as_u64().unwrap()).sum()
+            let sum = |forms: &[(String, Option<String>, u64)]| -> u64 {
+                forms.iter().map(|(_, _, count)| count).sum()
             };
             assert_eq!(sum(told), sum(pages), "{major} {at:?}");
             if unknown.is_empty() && at.1 == "v" {

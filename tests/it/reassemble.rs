@@ -1,9 +1,11 @@
 //! Values of live tables put together, against what the server says of them.
 
-use crate::support::command::{run, toastctl};
+use crate::support::command::{Run, run, toastctl};
+use crate::support::reports::Printed;
+use crate::support::reports::inspect::{Anatomy, StoredValue};
 use crate::support::server::{self, Database};
+use crate::support::verbs::inspect;
 use md5::{Digest, Md5};
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 const TABLE: &str = "CREATE EXTENSION pageinspect;
@@ -23,17 +25,22 @@ const TABLE: &str = "CREATE EXTENSION pageinspect;
     DELETE FROM t WHERE id % 5 = 0;";
 
 /// By ctid and column.
-fn rows(database: &Database<'_>, reassemble: &str) -> BTreeMap<(String, String), Value> {
-    let mut command = toastctl();
-    command.args(["inspect", "-d", &database.conninfo(), "t", "--values", reassemble]);
-    let output = run(command.args(["--format", "jsonl"])).ok();
-    let row = |line: &str| {
-        let row: Value = serde_json::from_str(line).unwrap();
-        let text = |key: &str| row[key].as_str().unwrap().to_owned();
-        ((text("ctid"), text("column")), row)
-    };
-    output.lines().map(row).collect()
+fn rows(database: &Database<'_>, reassemble: &str) -> Rows {
+    let words = ["t", "--values", reassemble, "--format", "jsonl"];
+    by_place(&inspect(database, &words).exits(0))
 }
+
+type Rows = BTreeMap<(String, String), Printed<StoredValue>>;
+
+fn by_place(run: &Run) -> Rows {
+    let lines = run.lines::<StoredValue>().into_iter();
+    lines.map(|row| ((row.ctid.clone(), row.column.clone()), row)).collect()
+}
+
+/// The hash of a value's content, or of its text.
+type Hash = fn(&StoredValue) -> Option<&str>;
+const MD5: Hash = |row| row.md5.as_deref();
+const TEXT_MD5: Hash = |row| row.text_md5.as_deref();
 
 #[test]
 fn every_value_of_a_live_table_has_the_servers_md5() {
@@ -43,22 +50,22 @@ fn every_value_of_a_live_table_has_the_servers_md5() {
     let mut compared = 0;
     let mut forms = std::collections::BTreeSet::new();
     for (column, expression, key) in [
-        ("a", "md5(a)", "md5"),
-        ("p", "md5(p)", "md5"),
-        ("p", "md5(p)", "text_md5"),
-        ("l", "md5(l)", "md5"),
-        ("b", "md5(b)", "md5"),
-        ("e", "md5(e)", "md5"),
-        ("js", "md5(js::text)", "text_md5"),
-        ("n", "md5(n::text)", "text_md5"),
-        ("c", "md5(bpcharsend(c))", "text_md5"),
+        ("a", "md5(a)", MD5),
+        ("p", "md5(p)", MD5),
+        ("p", "md5(p)", TEXT_MD5),
+        ("l", "md5(l)", MD5),
+        ("b", "md5(b)", MD5),
+        ("e", "md5(e)", MD5),
+        ("js", "md5(js::text)", TEXT_MD5),
+        ("n", "md5(n::text)", TEXT_MD5),
+        ("c", "md5(bpcharsend(c))", TEXT_MD5),
     ] {
         let expected = database.psql(&format!("SELECT ctid, {expression} FROM t"));
         for line in expected.lines() {
             let (ctid, md5) = line.split_once('|').unwrap();
             let row = &found[&(ctid.to_owned(), column.to_owned())];
-            assert_eq!(row[key].as_str().unwrap_or_default(), md5, "{row}");
-            forms.insert(row["form"].as_str().unwrap());
+            assert_eq!(key(row).unwrap_or_default(), md5, "{row}");
+            forms.insert(row.form.clone());
             compared += 1;
         }
     }
@@ -89,21 +96,21 @@ fn values_that_stand_in_no_row_have_the_servers_md5() {
          CHECKPOINT;",
     );
     let live = rows(&database, "--reassemble");
-    let missing = live.values().filter(|row| row["form"] == "missing").count();
+    let missing = live.values().filter(|row| row.form == "missing").count();
     assert_eq!(missing, 5 * 24);
     let text = [
-        ("a", "md5(a)", "text_md5", true),
-        ("u", "md5(u)", "text_md5", false),
-        ("e", "md5(e)", "text_md5", true),
-        ("js", "md5(js::text)", "text_md5", false),
-        ("n", "md5(n::text)", "text_md5", true),
-        ("c", "md5(bpcharsend(c))", "text_md5", true),
+        ("a", "md5(a)", TEXT_MD5, true),
+        ("u", "md5(u)", TEXT_MD5, false),
+        ("e", "md5(e)", TEXT_MD5, true),
+        ("js", "md5(js::text)", TEXT_MD5, false),
+        ("n", "md5(n::text)", TEXT_MD5, true),
+        ("c", "md5(bpcharsend(c))", TEXT_MD5, true),
     ];
     let content = [
-        ("a", "md5(a)", "md5", true),
-        ("u", "md5(u)", "md5", false),
-        ("b", "md5(b)", "md5", true),
-        ("c", "md5(bpcharsend(c))", "md5", true),
+        ("a", "md5(a)", MD5, true),
+        ("u", "md5(u)", MD5, false),
+        ("b", "md5(b)", MD5, true),
+        ("c", "md5(bpcharsend(c))", MD5, true),
     ];
     let json = database.psql(
         "SELECT json_agg(json_build_object('attname', attname, 'typname', format_type(atttypid, NULL),
@@ -127,30 +134,22 @@ fn values_that_stand_in_no_row_have_the_servers_md5() {
         );
     }
     assert_eq!(run_file.stderr.matches(": the content of its default").count(), 9);
-    let file: BTreeMap<(String, String), Value> = run_file
-        .ok()
-        .lines()
-        .map(|line| {
-            let row: Value = serde_json::from_str(line).unwrap();
-            let text = |key: &str| row[key].as_str().unwrap().to_owned();
-            ((text("ctid"), text("column")), row)
-        })
-        .collect();
+    let file = by_place(&run_file.exits(0));
     for (column, expression, key, in_file) in text.into_iter().chain(content) {
         for line in database.psql(&format!("SELECT ctid, {expression} FROM t")).lines() {
             let (ctid, md5) = line.split_once('|').unwrap();
             let place = (ctid.to_owned(), column.to_owned());
-            assert_eq!(live[&place][key], md5, "{}", live[&place]);
-            if in_file || file[&place]["form"] != "missing" {
-                assert_eq!(file[&place][key], md5, "{}", file[&place]);
+            assert_eq!(key(&live[&place]), Some(md5), "{}", live[&place]);
+            if in_file || file[&place].form != "missing" {
+                assert_eq!(key(&file[&place]), Some(md5), "{}", file[&place]);
             } else {
-                assert!(file[&place][key].is_null(), "{}", file[&place]);
+                assert!(key(&file[&place]).is_none(), "{}", file[&place]);
             }
         }
     }
     // as the row has them that was written since
     let first = |column: &str| &live[&("(0,1)".to_owned(), column.to_owned())];
-    assert_eq!(first("js")["md5"], live[&("(0,6)".to_owned(), "js".to_owned())]["md5"]);
+    assert_eq!(first("js").md5, live[&("(0,6)".to_owned(), "js".to_owned())].md5);
     for column in ["i", "k", "o", "n", "nan", "ja", "arr", "ta", "na", "none_", "b1"]
         .into_iter()
         .chain(not_by_text)
@@ -162,9 +161,9 @@ fn values_that_stand_in_no_row_have_the_servers_md5() {
                 continue;
             }
             let missing = &found[&("(0,1)".to_owned(), column.to_owned())];
-            assert_eq!(missing["form"], "missing");
-            assert_eq!(missing["md5"], written["md5"], "{missing}");
-            assert!(missing["md5"].is_string());
+            assert_eq!(missing.form, "missing");
+            assert_eq!(missing.md5, written.md5, "{missing}");
+            assert!(missing.md5.is_some());
         }
     }
 }
@@ -183,28 +182,25 @@ fn one_value_of_a_live_table_is_taken_apart() {
         run(command.args(["inspect", "-d", &database.conninfo(), "--value", spec]).args(more))
     };
     let json = value(&format!("public.t.p@{}", parts[0]), &["--format", "json"]).ok();
-    let anatomy: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(anatomy["schema"], "toastctl.value/1");
-    assert_eq!(anatomy["md5"], parts[1]);
-    assert_eq!(anatomy["raw_size"].to_string(), parts[2]);
-    assert_eq!(anatomy["form"], "external_compressed");
-    let part = &anatomy["parts"][0];
-    assert_eq!(part["toast_relation"].to_string(), parts[3]);
-    let chunks: Vec<String> = part["chunks"]
-        .as_array()
-        .unwrap()
+    let anatomy = Printed::<Anatomy>::read(&json);
+    assert_eq!(anatomy.schema, "toastctl.value/1");
+    assert_eq!(anatomy.md5.as_deref(), Some(parts[1]));
+    assert_eq!(anatomy.raw_size.unwrap().to_string(), parts[2]);
+    assert_eq!(anatomy.form, "external_compressed");
+    let part = &anatomy.parts[0];
+    assert_eq!(part.toast_relation.to_string(), parts[3]);
+    let chunks: Vec<String> = part
+        .chunks
         .iter()
-        .map(|chunk| {
-            format!("{}|{}|{}", chunk["seq"], chunk["ctid"].as_str().unwrap(), chunk["bytes"])
-        })
+        .map(|chunk| format!("{}|{}|{}", chunk.seq, chunk.ctid, chunk.bytes))
         .collect();
     let expected = database.psql(&format!(
         "SELECT chunk_seq, ctid, length(chunk_data) FROM {} WHERE chunk_id = {} ORDER BY chunk_seq",
-        parts[4], part["value_id"]
+        parts[4], part.value_id
     ));
     assert_eq!(chunks.join("\n"), expected);
-    assert_eq!(anatomy["cost"]["chunks"], chunks.len());
-    assert_eq!(anatomy["first_text"].as_str().unwrap().len(), 64);
+    assert_eq!(anatomy.cost.chunks, chunks.len() as u64);
+    assert_eq!(anatomy.first_text.as_ref().unwrap().len(), 64);
 
     let refused = |spec: &str, message: &str| {
         let run = value(spec, &[]);
@@ -227,7 +223,7 @@ fn values_go_to_files_of_their_own() {
     let target = dir.path().join("values");
     let found = rows(&database, &format!("--reassemble={}", target.display()));
     let files = std::fs::read_dir(&target).unwrap().count();
-    let stored = found.values().filter(|row| row["form"] != "null").count();
+    let stored = found.values().filter(|row| row.form != "null").count();
     assert_eq!(files, stored);
     let place = database.psql("SELECT trim(both '()' from ctid::text) FROM t WHERE id = 1001");
     let file = target.join(format!("public.t.{}.3.p.txt", place.replace(',', ".")));
@@ -288,15 +284,15 @@ fn values_of_every_size_equal_the_servers_in_rows_and_in_files() {
     assert!(expected.values().any(|&(_, size)| size == 5 << 20));
     let dir = tempfile::tempdir().unwrap();
     let mut found = rows(&database, &format!("--reassemble={}", dir.path().display()));
-    found.retain(|(_, column), row| column != "id" && row["form"] != "null");
+    found.retain(|(_, column), row| column != "id" && row.form != "null");
     assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
     let mut methods = std::collections::BTreeSet::new();
     for ((ctid, column), (md5, size)) in &expected {
         let row = &found[&(ctid.clone(), column.clone())];
-        assert_eq!((row["md5"].as_str(), row["raw_size"].as_u64()), (Some(&**md5), Some(*size)));
+        assert_eq!((row.md5.as_deref(), row.raw_size), (Some(&**md5), Some(*size)));
         let text = column.starts_with('x').then_some(&**md5);
-        assert_eq!(row["text_md5"].as_str(), text, "{row}");
-        methods.insert(format!("{} {}", row["form"], row["method"]).replace('"', ""));
+        assert_eq!(row.text_md5.as_deref(), text, "{row}");
+        methods.insert(format!("{} {}", row.form, row.method.as_deref().unwrap_or("null")));
         let (number, _, extension) = SIZED.iter().find(|sized| sized.1 == column).unwrap();
         let place = ctid.trim_matches(['(', ')']).replace(',', ".");
         let file = dir.path().join(format!("public.t.{place}.{number}.{column}.{extension}"));
@@ -328,45 +324,42 @@ fn the_chunks_of_every_value_are_where_the_server_has_them() {
     database.psql("ALTER TABLE t RENAME xe TO \"X.e @\"; ALTER TABLE t RENAME TO \"T. t\"");
     let toast = database
         .psql("SELECT reltoastrelid::regclass FROM pg_class WHERE oid = '\"T. t\"'::regclass");
-    let mut command = toastctl();
-    command.args(["inspect", "-d", &database.conninfo(), "\"T. t\"", "--values"]);
-    let output = run(command.args(["--format", "jsonl"])).ok();
+    let output = inspect(&database, &["\"T. t\"", "--values", "--format", "jsonl"]).exits(0);
     let mut compared = 0;
     let mut longest = 0;
-    for line in output.lines() {
-        let row: Value = serde_json::from_str(line).unwrap();
-        let Some(value_id) = row["value_id"].as_u64() else { continue };
-        let (ctid, column) = (row["ctid"].as_str().unwrap(), row["column"].as_str().unwrap());
+    for row in output.lines::<StoredValue>() {
+        let Some(value_id) = row.value_id else { continue };
+        let (ctid, column) = (&row.ctid, &row.column);
         let spec = format!("public.\"T. t\".\"{column}\"@{ctid}");
         let value = |format: &str| {
             let mut command = toastctl();
             command.args(["inspect", "-d", &database.conninfo(), "--value", &spec]);
             run(command.args(["--format", format])).ok()
         };
-        let anatomy: Value = serde_json::from_str(&value("jsonl")).unwrap();
-        let [part] = &anatomy["parts"].as_array().unwrap()[..] else { panic!("{anatomy}") };
-        assert_eq!(part["value_id"], value_id);
-        let chunks = part["chunks"].as_array().unwrap();
+        let anatomy = Printed::<Anatomy>::read(&value("jsonl"));
+        let [part] = &anatomy.parts[..] else { panic!("{anatomy}") };
+        assert_eq!(part.value_id, value_id);
+        let chunks = &part.chunks;
         let shown: String = chunks
             .iter()
-            .map(|c| format!("chunk {} at {}: {} bytes\n", c["seq"], c["ctid"], c["bytes"]))
+            .map(|c| format!("chunk {} at {}: {} bytes\n", c.seq, c.ctid, c.bytes))
             .collect();
         let expected = database.psql(&format!(
             "SELECT format('chunk %s at %s: %s bytes', chunk_seq, ctid, octet_length(chunk_data))
              FROM {toast} WHERE chunk_id = {value_id} ORDER BY chunk_seq"
         ));
-        assert_eq!(shown.replace('"', "").trim_end(), expected, "{spec}");
+        assert_eq!(shown.trim_end(), expected, "{spec}");
         let cost = database.psql(&format!(
             "SELECT count(*), count(DISTINCT (ctid::text::point)[0]), sum(octet_length(chunk_data))
              FROM {toast} WHERE chunk_id = {value_id}"
         ));
-        let of = &anatomy["cost"];
-        assert_eq!(format!("{}|{}|{}", of["chunks"], of["pages"], of["bytes"]), cost, "{spec}");
+        let of = &anatomy.cost;
+        assert_eq!(format!("{}|{}|{}", of.chunks, of.pages, of.bytes), cost, "{spec}");
         let quoted = column.replace('"', "\"\"");
         let md5 = format!(
             "SELECT md5(\"{quoted}\"), pg_column_size(\"{quoted}\") FROM \"T. t\" WHERE ctid = '{ctid}'"
         );
-        let said = format!("{}|{}", anatomy["md5"].as_str().unwrap(), anatomy["stored_size"]);
+        let said = format!("{}|{}", anatomy.md5.as_deref().unwrap(), anatomy.stored_size);
         assert_eq!(said, database.psql(&md5), "{spec}");
         let text = value("table");
         for chunk in expected.lines().take(100) {

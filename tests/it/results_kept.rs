@@ -9,6 +9,8 @@ use serde_json::Value;
 
 use crate::support::command::{Run, Signal, run, signal_process, toastctl};
 use crate::support::holder::Holder;
+use crate::support::reports::overview::{LastLine, Overview};
+use crate::support::reports::{Printed, advise, overview};
 use crate::support::server::{self, Database};
 
 /// Three tables: `a`, bigger than `b`, and `c`.
@@ -65,15 +67,13 @@ fn terminate(database: &Database<'_>) {
 }
 
 /// The relations of a JSON document of `inspect`.
-fn relations(json: &str) -> Vec<String> {
-    let report: Value =
-        serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {json}"));
-    assert_eq!(report["schema"], "toastctl.inspect/2");
-    assert!(report["server"]["version_num"].as_u64().unwrap() >= 140_000);
-    let relations = report["relations"].as_array().unwrap().iter();
+fn relations(run: &Run) -> Vec<String> {
+    let report = run.report::<Overview>();
+    assert_eq!(report.schema, "toastctl.inspect/2");
+    assert!(report.server.as_ref().unwrap().version_num >= 140_000);
     // as they are done
-    let mut names: Vec<String> =
-        relations.map(|relation| relation["relation"].as_str().unwrap().to_owned()).collect();
+    let relations = report.relations.iter();
+    let mut names: Vec<String> = relations.map(|relation| relation.relation.clone()).collect();
     names.sort();
     names
 }
@@ -88,7 +88,7 @@ fn a_locked_table_is_named_with_who_holds_it_and_the_others_are_reported() {
             .env("PGOPTIONS", "-c lock_timeout=200ms"));
         assert_eq!(found.code, Some(1), "{}", found.stderr);
         match format {
-            "json" => assert_eq!(relations(&found.stdout), ["public.a", "public.c"]),
+            "json" => assert_eq!(relations(&found), ["public.a", "public.c"]),
             "table" => assert!(
                 found.stdout.contains("\n a ") && found.stdout.contains("\n c "),
                 "{}",
@@ -111,7 +111,7 @@ fn a_locked_table_is_named_with_who_holds_it_and_the_others_are_reported() {
     // the hint helps
     let found =
         in_the_middle(&database, &["inspect", "--format", "json", "a", "b"], |_| drop(locker));
-    assert_eq!(relations(&found.ok()), ["public.a", "public.b"]);
+    assert_eq!(relations(&found.exits(0)), ["public.a", "public.b"]);
 }
 
 #[test]
@@ -143,8 +143,8 @@ fn a_table_without_toastable_columns_costs_the_others_nothing() {
         "narrow",
     ]));
     assert_eq!(found.code, Some(1), "{}", found.stderr);
-    let report: Value = serde_json::from_str(&found.stdout).unwrap();
-    assert_eq!(report["relation"], "public.a");
+    let report = found.report::<advise::Report>();
+    assert_eq!(report.relation, "public.a");
     assert_eq!(
         found.stderr,
         "toastctl: error: relation \"public.narrow\" has no column that can be toasted\n"
@@ -164,10 +164,9 @@ fn only_tables_with_the_column_are_advised_on() {
         let mut command = toastctl();
         command.args(["advise-threshold", "-d", &database.url(), "--format", "jsonl"]);
         let found = run(command.args(arguments));
-        let lines = found.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let advised: Vec<String> = lines
-            .map(|line| format!("{}.{}", line["name"], line["column"]).replace('"', ""))
-            .collect();
+        let lines = found.lines::<advise::Report>();
+        let advised: Vec<String> =
+            lines.iter().map(|line| format!("{}.{}", line.name, line.column)).collect();
         (found.code, advised.join(" "), found.stderr)
     };
     // a pattern means those tables that have the column
@@ -203,12 +202,9 @@ fn a_table_that_is_dropped_meanwhile_is_told_and_the_others_are_advised_on() {
         database.psql("DROP TABLE b");
         drop(locker);
     });
-    let names: Vec<Value> = found
-        .stdout
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap()["relation"].clone())
-        .collect();
-    assert_eq!((found.code, names), (Some(1), vec!["public.a".into(), "public.c".into()]));
+    let lines = found.lines::<advise::Report>();
+    let names: Vec<&str> = lines.iter().map(|line| line.relation.as_str()).collect();
+    assert_eq!((found.code, names), (Some(1), vec!["public.a", "public.c"]));
     assert_eq!(found.stderr, "toastctl: error: public.b was dropped meanwhile\n");
 }
 
@@ -224,11 +220,11 @@ fn an_advised_table_is_printed_as_soon_as_it_is_done() {
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     // while `b` is locked
-    let first: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
-    assert_eq!(first["relation"], "public.a");
+    let first = Printed::<advise::Report>::read(&lines.next().unwrap().unwrap());
+    assert_eq!(first.relation, "public.a");
     drop(locker);
-    let second: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
-    assert_eq!(second["relation"], "public.b");
+    let second = Printed::<advise::Report>::read(&lines.next().unwrap().unwrap());
+    assert_eq!(second.relation, "public.b");
     assert!(child.wait().unwrap().success());
 }
 
@@ -242,13 +238,14 @@ fn an_interrupt_keeps_what_is_finished() {
         let found = in_the_middle(&database, &arguments, interrupt);
         assert_eq!((found.code, found.stderr.as_str()), (Some(4), "toastctl: error: stopped\n"));
         match format {
-            "json" => assert_eq!(relations(&found.stdout), ["public.a"]),
+            "json" => assert_eq!(relations(&found), ["public.a"]),
             _ => {
-                let lines: Vec<Value> =
-                    found.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-                assert_eq!(lines[0]["relation"], "public.a");
+                let [first, last] = &found.lines::<Value>()[..] else { panic!("{found:?}") };
+                let first = Printed::<overview::Relation>::read(&first.to_string());
+                assert_eq!(first.relation, "public.a");
                 // what is known in the end is ranked
-                assert_eq!((lines.len(), &lines[1]["totals"]["read"]), (2, &Value::from(1)));
+                let last = Printed::<LastLine>::read(&last.to_string());
+                assert_eq!(last.totals.read, 1);
             }
         }
         // the server does not go on waiting for nobody
@@ -257,8 +254,8 @@ fn an_interrupt_keeps_what_is_finished() {
     let arguments = ["advise-threshold", "--format", "json", "a", "b"];
     let found = in_the_middle(&database, &arguments, interrupt);
     assert_eq!((found.code, found.stderr.as_str()), (Some(4), "toastctl: error: stopped\n"));
-    let report: Value = serde_json::from_str(&found.stdout).unwrap();
-    assert_eq!(report["relation"], "public.a");
+    let report = found.report::<advise::Report>();
+    assert_eq!(report.relation, "public.a");
     drop(locker);
 }
 
@@ -278,10 +275,10 @@ fn a_lost_connection_keeps_what_is_finished() {
             found.stderr
         );
         if arguments[0] == "inspect" {
-            assert_eq!(relations(&found.stdout), ["public.a"]);
+            assert_eq!(relations(&found), ["public.a"]);
         } else {
-            let report: Value = serde_json::from_str(&found.stdout).unwrap();
-            assert_eq!(report["relation"], "public.a");
+            let report = found.report::<advise::Report>();
+            assert_eq!(report.relation, "public.a");
         }
     }
     drop(locker);
@@ -298,10 +295,7 @@ fn a_relation_is_printed_as_soon_as_it_is_read() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let relation = |line: String| {
-        let line: Value = serde_json::from_str(&line).unwrap();
-        line["relation"].as_str().unwrap().to_owned()
-    };
+    let relation = |line: String| Printed::<overview::Relation>::read(&line).relation.clone();
     // while `b` is locked
     assert_eq!(relation(lines.next().unwrap().unwrap()), "public.a");
     drop(locker);

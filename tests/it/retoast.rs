@@ -3,9 +3,9 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
 use crate::support::command::{Signal, run, signal, toastctl};
+use crate::support::reports::retoast::{Outcome, Report};
+use crate::support::reports::{Printed, Source};
 use crate::support::retoast::{
     contents, done, forms, refused, retoast, retoast_as, spawn, survives_kills,
 };
@@ -27,7 +27,7 @@ fn every_toaster_after_every_other_keeps_contents_and_then_touches_nothing() {
     for toaster in walk {
         let arguments = [&["t", "--verify", "full", "--toaster", toaster], &columns[..]].concat();
         let table = done(&retoast(&database, &arguments));
-        assert_eq!(table["rows_verified"], table["rows_stored"]);
+        assert_eq!(table.rows_verified, table.rows_stored);
         assert_eq!(contents(&database, "t"), before, "{toaster}");
         let others = match toaster {
             "lz4" | "main" | "extended" => "pg_column_compression(V) <> M",
@@ -42,9 +42,9 @@ fn every_toaster_after_every_other_keeps_contents_and_then_touches_nothing() {
             }
         }
         let again = done(&retoast(&database, &arguments));
-        assert_eq!(again["rows_found"], 0, "{toaster}: {again}");
-        assert_eq!(again["scans"], 1);
-        assert_eq!(again["alter"], Value::Null);
+        assert_eq!(again.rows_found, 0, "{toaster}: {again}");
+        assert_eq!(again.scans, 1);
+        assert_eq!(again.alter, None);
     }
 }
 
@@ -58,7 +58,7 @@ fn an_owner_without_pages_does_the_same() {
     for toaster in ["lz4", "external", "pglz", "main", "lz4"] {
         let arguments = [&["t", "--toaster", toaster], &columns[..]].concat();
         let table = done(&retoast_as(&database, &role, &arguments));
-        assert_eq!(table["source"], "functions");
+        assert_eq!(table.source, Source::Functions);
         assert_eq!(contents(&database, "t"), before, "{toaster}");
         if toaster == "lz4" || toaster == "pglz" {
             let left = database.psql(&format!(
@@ -68,7 +68,7 @@ fn an_owner_without_pages_does_the_same() {
             assert_eq!(left, "0");
         }
         let again = done(&retoast_as(&database, &role, &arguments));
-        assert_eq!(again["rows_found"], 0, "{toaster}: {again}");
+        assert_eq!(again.rows_found, 0, "{toaster}: {again}");
     }
 }
 
@@ -83,8 +83,7 @@ fn a_large_table_hardly_grows_and_its_rows_stay_on_their_pages() {
     let table = done(&retoast(&database, &["t", "-c", "v", "--toaster", "lz4"]));
     assert_eq!(contents(&database, "t"), before);
     for part in ["heap", "toast", "indexes"] {
-        let (was, peak) =
-            (table["before"][part].as_f64().unwrap(), table["peak"][part].as_f64().unwrap());
+        let (was, peak) = (table.before.of(part) as f64, table.peak.of(part) as f64);
         assert!(peak <= was * 1.10, "{part}: from {was} to {peak}: {table}");
     }
     let counts = || -> (f64, f64) {
@@ -101,8 +100,7 @@ fn a_large_table_hardly_grows_and_its_rows_stay_on_their_pages() {
     assert_eq!(contents(&database, "t"), before);
     // the first sweep has filled the indexes' pages: now they split
     for part in ["heap", "toast"] {
-        let (was, peak) =
-            (table["before"][part].as_f64().unwrap(), table["peak"][part].as_f64().unwrap());
+        let (was, peak) = (table.before.of(part) as f64, table.peak.of(part) as f64);
         assert!(peak <= was * 1.10, "two jobs: {part}: from {was} to {peak}: {table}");
     }
     let (updated, hot) = (counts().0 - updated, counts().1 - hot);
@@ -133,8 +131,8 @@ fn an_interrupt_stops_cleanly_and_says_how_to_go_on() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{stderr}");
     assert!(stderr.contains("to go on: ") && stderr.contains("retoast"), "{stderr}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["tables"][0]["outcome"], "stopped");
+    let report = Printed::<Report>::read(&String::from_utf8(output.stdout).unwrap());
+    assert_eq!(report.tables[0].outcome, Outcome::Stopped);
 }
 
 #[test]
@@ -174,11 +172,10 @@ fn a_dry_run_changes_nothing() {
         WHERE attrelid = 't'::regclass AND attname = 'v'; SELECT md5(string_agg(ctid::text, '' ORDER BY id)) FROM t";
     let before = database.psql(state);
     let run = retoast(&database, &["t", "-c", "v", "--toaster", "lz4", "--dry-run"]);
-    let report: Value = serde_json::from_str(&run.ok()).unwrap();
-    let table = &report["tables"][0];
-    assert_eq!((&table["outcome"], &table["rows_found"]), (&"planned".into(), &100.into()));
-    assert_eq!(table["rows_stored"], 0);
-    assert!(table["alter"].as_str().unwrap().contains("SET COMPRESSION lz4"));
+    let table = run.exits(0).table();
+    assert_eq!((table.outcome, table.rows_found), (Outcome::Planned, 100));
+    assert_eq!(table.rows_stored, 0);
+    assert!(table.alter.as_deref().unwrap().contains("SET COMPRESSION lz4"));
     assert_eq!(database.psql(state), before);
 }
 
@@ -198,9 +195,8 @@ fn a_partitioned_table_stands_for_its_partitions_and_no_alter_alters_nothing() {
         "ALTER TABLE t1 ALTER v SET COMPRESSION lz4; ALTER TABLE t2 ALTER v SET COMPRESSION lz4",
     );
     let run = retoast(&database, &["t", "-c", "v", "--toaster", "lz4", "--no-alter"]);
-    let report: Value = serde_json::from_str(&run.ok()).unwrap();
-    let stored: Vec<_> =
-        report["tables"].as_array().unwrap().iter().map(|t| t["rows_stored"].clone()).collect();
+    let report = run.exits(0).report::<Report>();
+    let stored: Vec<_> = report.tables.iter().map(|t| t.rows_stored).collect();
     assert_eq!(stored, [49, 51]);
     assert_eq!(contents(&database, "t"), before);
     let left = database.psql("SELECT count(*) FROM t WHERE pg_column_compression(v) <> 'lz4'");
@@ -223,9 +219,8 @@ fn partitions_with_values_that_only_the_server_can_judge_are_all_done() {
     for source in ["pageinspect", "functions"] {
         let arguments = ["t", "-c", "v", "--toaster", "lz4", "--source", source];
         let run = retoast(&database, &arguments);
-        let report: Value = serde_json::from_str(&run.ok()).unwrap();
-        for table in report["tables"].as_array().unwrap() {
-            assert_eq!(table["outcome"], "complete", "{source}: {table}");
+        for table in run.exits(0).tables() {
+            assert_eq!(table.outcome, Outcome::Complete, "{source}: {table}");
         }
         assert_eq!(contents(&database, "t"), before);
     }
@@ -267,9 +262,8 @@ fn what_stands_against_it_is_refused_with_the_way_out() {
     let allowed = ["t", "-c", "v", "--toaster", "lz4", "--allow-triggers"];
     let failed = retoast(&database, &allowed);
     refused(&failed, 1, "locked rows were updated: a trigger");
-    let report: Value = serde_json::from_str(&failed.stdout).unwrap();
-    let table = &report["tables"][0];
-    assert_eq!((&table["outcome"], &table["rows_found"]), (&"failed".into(), &5.into()));
+    let table = failed.table();
+    assert_eq!((table.outcome, table.rows_found), (Outcome::Failed, 5));
     database.psql("ALTER TABLE t ENABLE REPLICA TRIGGER g");
     refused(&to("t", "v"), 1, "is enabled REPLICA");
     // an ordinary one is silent

@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::support::command::{Signal, run, signal, toastctl};
+use crate::support::reports::Range;
+use crate::support::reports::retoast::{Outcome, Report};
 use crate::support::retoast::{
-    LZ4, PATIENCE, command, contents, done, refused, retoast, retoast_as, valid,
+    LZ4, PATIENCE, command, contents, done, refused, retoast, retoast_as,
 };
 use crate::support::server::{self, Options, Server, with_pageinspect};
 
@@ -46,24 +48,23 @@ fn a_plan_changes_nothing_and_what_then_happens_lies_within_it() {
     let before = database.psql(state);
     let more = ["--allow-triggers", "--dry-run"];
     let planned = retoast(&database, &[&LZ4[..], &more].concat());
-    let report: Value = serde_json::from_str(&planned.ok()).unwrap();
-    valid(&report);
+    let report = planned.exits(0).report::<Report>();
     settled();
     assert_eq!(database.psql(state), before);
-    let table = &report["tables"][0];
-    let plan = table["plan"].clone();
-    assert_eq!((&table["rows_found"], &table["outcome"]), (&2000.into(), &"planned".into()));
-    assert_eq!(plan["triggers_fire"], serde_json::json!(["always"]));
-    assert_eq!(plan["triggers_silent"], serde_json::json!(["quiet"]));
-    let replication = plan["replication"].to_string();
+    let table = &report.tables[0];
+    let plan = table.plan().clone();
+    assert_eq!((table.rows_found, table.outcome), (2000, Outcome::Planned));
+    assert_eq!(plan.triggers_fire, ["always"]);
+    assert_eq!(plan.triggers_silent, ["quiet"]);
+    let replication = plan.replication.join("\n");
     for told in ["reader", "published by news: subscribers get every row", "identity is full"] {
         assert!(replication.contains(told), "{replication}");
     }
-    let statements = plan["statements"].to_string();
+    let statements = plan.statements.join("\n");
     for statement in ["ALTER TABLE ONLY", "ROW EXCLUSIVE MODE", "UPDATE ONLY", "VACUUM (TRUNCATE"] {
         assert!(statements.contains(statement), "{statements}");
     }
-    assert!(plan["locks"].to_string().contains("ACCESS EXCLUSIVE"));
+    assert!(plan.locks.join("\n").contains("ACCESS EXCLUSIVE"));
     let mut people = toastctl();
     people.args(["retoast", "-d", &database.url()]).args(LZ4).args(more);
     let text = run(&mut people).ok();
@@ -74,26 +75,19 @@ fn a_plan_changes_nothing_and_what_then_happens_lies_within_it() {
     assert!(text.contains("\ntrigger that will fire: always\n"), "{text}");
 
     let run = retoast(&database, &[&LZ4[..], &["--allow-triggers"]].concat());
-    valid(&serde_json::from_str(&run.stdout).unwrap());
     let table = done(&run);
-    assert_eq!(table["plan"], Value::Null);
-    let within = |value: u64, range: &Value| {
-        let (low, high) = (range["low"].as_u64().unwrap(), range["high"].as_u64().unwrap());
-        assert!((low..=high).contains(&value), "{value} is not in {range}: {table}");
+    assert_eq!(table.plan, None);
+    let within = |value: u64, range: Range| {
+        assert!((range.low..=range.high).contains(&value), "{value} is not in {range}: {table}");
     };
-    within(table["wal_bytes"].as_u64().unwrap(), &plan["wal_bytes"]);
-    let sum = |sizes: &Value| -> u64 {
-        ["heap", "toast", "indexes"].iter().map(|part| sizes[part].as_u64().unwrap()).sum()
-    };
-    within(sum(&table["peak"]) - sum(&table["before"]), &plan["growth_bytes"]);
+    within(table.wal_bytes, plan.wal_bytes);
+    within(table.peak.sum() - table.before.sum(), plan.growth_bytes);
     // the same machine may be many times as busy by then
-    assert!(
-        plan["seconds"]["low"].as_u64().unwrap() <= table["elapsed_ms"].as_u64().unwrap() / 1000
-    );
-    assert!(plan["seconds"]["high"].as_u64().unwrap() > 0, "{plan}");
+    assert!(plan.seconds.low <= table.elapsed_ms / 1000);
+    assert!(plan.seconds.high > 0, "{plan}");
     let again = retoast(&database, &[&LZ4[..], &more].concat());
-    let report: Value = serde_json::from_str(&again.ok()).unwrap();
-    assert_eq!(report["tables"][0]["plan"]["wal_bytes"]["high"], 0);
+    let report = again.exits(0).report::<Report>();
+    assert_eq!(report.tables[0].plan().wal_bytes.high, 0);
     database.psql("SELECT pg_drop_replication_slot('reader')");
 }
 
@@ -114,7 +108,7 @@ fn a_wait_for_a_lock_is_measured() {
     database.until(held, |answer| answer != "0");
     let table = done(&retoast(&database, &[&LZ4[..], &["--lock-timeout", "150"]].concat()));
     holder.wait().unwrap();
-    let wait = table["longest_lock_wait_ms"].as_u64().unwrap();
+    let wait = table.longest_lock_wait_ms;
     assert!((150..1500).contains(&wait), "{table}");
 }
 
@@ -169,12 +163,12 @@ fn subscribers_with_origin_none_get_nothing_of_a_sweep_with_an_origin() {
         "0"
     );
     database.psql("SELECT pg_replication_origin_create('quiet')");
-    assert_eq!(done(&to("external", &origin))["rows_stored"], 200);
+    assert_eq!(done(&to("external", &origin)).rows_stored, 200);
     // whatever was written before has come when this has
     database.psql("UPDATE t SET id = -1 WHERE id = 1");
     wait("SELECT count(*) FROM t WHERE id = -1", "1");
     assert_eq!(there.psql("SELECT string_agg(id::text, ',') FROM got"), "-1");
-    assert_eq!(done(&to("pglz", &[]))["rows_stored"], 200);
+    assert_eq!(done(&to("pglz", &[])).rows_stored, 200);
     wait("SELECT count(*) FROM got", "201");
     assert_eq!(contents(&there, "t"), contents(&database, "t"));
     // the session has given the origin back
@@ -344,7 +338,7 @@ fn a_checkpoint_is_gone_on_from_and_the_last_scan_is_whole_all_the_same() {
         .unwrap();
     assert_eq!((&first["scan"], &first["blocks_read"]), (&1.into(), &at.into()));
     let table = done(&again);
-    assert!(table["scans"].as_u64().unwrap() >= 2, "{table}");
+    assert!(table.scans >= 2, "{table}");
     assert_eq!(database.psql(stored), "0");
     assert_eq!(contents(&database, "t"), before);
     assert!(!file.exists());

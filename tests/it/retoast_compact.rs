@@ -5,18 +5,14 @@ use std::time::Duration;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use serde_json::Value;
 
-use crate::support::command::{run, toastctl};
-use crate::support::retoast::{
-    bytes, contents, done, forms, kills, refused, retoast, retoast_as, spawn, valid,
-};
+use crate::support::command::toastctl;
+use crate::support::reports::Source;
+use crate::support::reports::retoast::{FileEnd, Outcome, Report};
+use crate::support::retoast::{contents, done, forms, kills, refused, retoast, retoast_as, spawn};
 use crate::support::server::{self, Database, Options, Server, with_pageinspect};
 use crate::support::tables::{Copied, NOISE, fresh, table};
-
-fn total(report: &Value, when: &str) -> u64 {
-    ["heap", "toast", "indexes"].iter().map(|part| bytes(report, when, part)).sum()
-}
+use crate::support::verbs::advised;
 
 #[test]
 fn values_keep_their_forms_whatever_the_columns_are_set_to() {
@@ -40,13 +36,11 @@ fn values_keep_their_forms_whatever_the_columns_are_set_to() {
     }
     let table = done(&retoast(&database, &["t", "--compact", "--verify", "full"]));
     assert_eq!(
-        table["rows_verified"],
-        table["compaction"][0]["rows_moved"].as_u64().map_or(Value::Null, |n| {
-            (n + table["compaction"][1]["rows_moved"].as_u64().unwrap()).into()
-        })
+        table.rows_verified,
+        table.compaction[0].rows_moved + table.compaction[1].rows_moved
     );
     assert_eq!((contents(&database, "t"), all()), (before, as_stored));
-    assert!(total(&table, "after") * 2 < total(&table, "before") * 3 / 2, "{table}");
+    assert!(table.after.sum() * 2 < table.before.sum() * 3 / 2, "{table}");
     assert_eq!(
         database.psql("SELECT count(*) FROM pg_class WHERE relname = 'toastctl_compact'"),
         "0"
@@ -73,20 +67,19 @@ fn a_locked_row_at_the_end_is_told_and_the_next_run_finishes() {
     database.until(asleep, |answer| answer != "0");
     let run = retoast(&database, &["t", "--compact=toast"]);
     assert_eq!(run.code, Some(6), "{}{}", run.stdout, run.stderr);
-    let report: Value = serde_json::from_str(&run.stdout).unwrap();
-    valid(&report);
-    let file = &report["tables"][0]["compaction"][0];
-    assert_eq!(file["ended"], "held", "{file}");
-    assert!((1..10).contains(&file["rows_left"].as_u64().unwrap()), "{file}");
-    assert!(file["spare"].as_u64().unwrap() > 0, "{file}");
+    let report = run.report::<Report>();
+    let file = &report.tables[0].compaction[0];
+    assert_eq!(file.ended, FileEnd::Held, "{file}");
+    assert!((1..10).contains(&file.rows_left), "{file}");
+    assert!(file.spare > 0, "{file}");
     database.psql(&format!(
         "SELECT pg_terminate_backend(pid) FROM ({}) AS s",
         asleep.replace("count(*)", "pid")
     ));
     holder.wait().unwrap();
     let table = done(&retoast(&database, &["t", "--compact=toast"]));
-    assert_eq!(table["compaction"].as_array().unwrap().len(), 1);
-    assert!(bytes(&table, "after", "toast") * 10 < bytes(&table, "before", "toast") * 7, "{table}");
+    assert_eq!(table.compaction.len(), 1);
+    assert!(table.after.toast * 10 < table.before.toast * 7, "{table}");
 }
 
 #[test]
@@ -104,8 +97,8 @@ fn who_may_not_read_the_toast_relation_is_told_what_helps() {
     refused(&by_owner(&["--compact"]), 1, "--compact=heap leaves its TOAST relation out");
     let before = contents(&database, "t");
     let table = done(&by_owner(&["--compact=heap"]));
-    assert_eq!(table["source"], "functions");
-    assert!(bytes(&table, "after", "heap") * 3 < bytes(&table, "before", "heap") * 2, "{table}");
+    assert_eq!(table.source, Source::Functions);
+    assert!(table.after.heap * 3 < table.before.heap * 2, "{table}");
     assert_eq!(contents(&database, "t"), before);
 }
 
@@ -129,10 +122,7 @@ fn on_every_major_and_without_pages_from_17_on() {
             database.psql("CREATE EXTENSION pageinspect");
             done(&retoast(&database, &["t", "--compact"]))
         };
-        assert!(
-            bytes(&table, "after", "toast") * 10 < bytes(&table, "before", "toast") * 6,
-            "{major}: {table}"
-        );
+        assert!(table.after.toast * 10 < table.before.toast * 6, "{major}: {table}");
         assert_eq!(contents(&database, "t"), before, "{major}");
     }
 }
@@ -150,29 +140,20 @@ fn a_sweep_is_followed_by_it_and_partitions_are_compacted_one_by_one() {
     );
     let before = contents(&database, "p");
     let run = retoast(&database, &["p", "-c", "v", "--toaster", "lz4", "--compact"]);
-    let report: Value = serde_json::from_str(&run.ok()).unwrap();
-    valid(&report);
-    let tables = report["tables"].as_array().unwrap();
+    let tables = run.exits(0).tables();
     assert_eq!(tables.len(), 2);
     for table in tables {
-        assert_eq!(
-            (&table["outcome"], &table["toaster"]),
-            (&"complete".into(), &"lz4".into()),
-            "{table}"
-        );
-        let ended = &table["compaction"][0]["ended"];
-        assert_eq!(ended, "compact", "{table}");
-        assert!(
-            bytes(table, "after", "toast") * 10 < bytes(table, "before", "toast") * 6,
-            "{table}"
-        );
+        assert_eq!((table.outcome, table.toaster.as_str()), (Outcome::Complete, "lz4"), "{table}");
+        let ended = table.compaction[0].ended;
+        assert_eq!(ended, FileEnd::Compact, "{table}");
+        assert!(table.after.toast * 10 < table.before.toast * 6, "{table}");
     }
     assert_eq!(database.psql("SELECT DISTINCT pg_column_compression(v) FROM p"), "lz4");
     assert_eq!(contents(&database, "p"), before);
     // less than 2 % of the files to gain
     database.psql("DELETE FROM p1 WHERE id % 200 = 0");
     let little = done(&retoast(&database, &["p1", "--compact"]));
-    assert_eq!((&little["rows_stored"], &little["vacuums"]), (&0.into(), &0.into()));
+    assert_eq!((little.rows_stored, little.vacuums), (0, 0));
     database.psql("DELETE FROM p1 WHERE id % 5 = 0");
     let mut people = toastctl();
     people.args(["retoast", "-d", &database.url(), "p1", "--compact"]);
@@ -258,23 +239,18 @@ fn advise_threshold_says_what_it_would_give_back() {
     database.psql(NOISE);
     database.psql(&table(2000, "noise(i, 200)"));
     database.psql("DELETE FROM t WHERE hashint4(id) % 2 = 0; VACUUM t");
-    let advised = || {
-        let mut command = toastctl();
-        command.args(["advise-threshold", "-d", &database.conninfo(), "t", "--column", "v"]);
-        let told = run(command.args(["--format", "json"])).ok();
-        serde_json::from_str::<Value>(&told).unwrap()
-    };
+    let advised = || advised(&database, &["t", "--column", "v"]);
     let report = advised();
-    let said = &report["compaction"];
+    let said = report.compaction.as_ref().unwrap_or_else(|| panic!("{report}"));
     let command = "toastctl retoast public.t --compact=toast --reindex";
-    assert_eq!(said["command"], command);
-    let notes = report["notes"].to_string();
+    assert_eq!(said.command, command);
+    let notes = report.notes();
     assert!(notes.contains(&format!("{command} would give back about ")), "{notes}");
     let table = done(&retoast(&database, &["t", "--compact=toast", "--reindex"]));
-    let gave = bytes(&table, "before", "toast") - bytes(&table, "after", "toast");
-    let said = said["toast_bytes"].as_f64().unwrap();
+    let gave = table.before.toast - table.after.toast;
+    let said = said.toast_bytes as f64;
     assert!((said / gave as f64 - 1.0).abs() < 0.05, "{said} said, {table}");
-    assert_eq!(advised()["compaction"], Value::Null);
+    assert_eq!(advised().compaction, None);
 }
 
 #[test]

@@ -2,11 +2,10 @@
 
 use std::process::Command;
 
-use serde_json::Value;
-
 use crate::support::command::{Run, run, toastctl};
 use crate::support::holder::Holder;
-use crate::support::retoast::{bytes, contents, done, refused, retoast, valid};
+use crate::support::reports::retoast::{FileEnd, Outcome, Report};
+use crate::support::retoast::{contents, done, refused, retoast};
 use crate::support::server::{self, Database, Options, Server};
 use crate::support::tables::{NOISE, table};
 
@@ -24,15 +23,6 @@ fn as_owner(database: &Database<'_>, verb: &str, arguments: &[&str]) -> Command 
 fn by_owner(database: &Database<'_>, arguments: &[&str]) -> Run {
     let mut command = as_owner(database, "retoast", arguments);
     run(command.args(["--allow-triggers", "--format", "json"]))
-}
-
-/// The first table of a report, which follows the schema.
-#[track_caller]
-fn report(run: &Run) -> Value {
-    let report: Value = serde_json::from_str(&run.stdout)
-        .unwrap_or_else(|_| panic!("{:?}: {}{}", run.code, run.stdout, run.stderr));
-    valid(&report);
-    report["tables"][0].clone()
 }
 
 fn pages(database: &Database<'_>) -> u64 {
@@ -65,14 +55,14 @@ fn owner_gets_as_far(server: &Server, name: &str, make: &str) {
     let (before, was) = (contents(&database, "t"), pages(&database));
     let owners = by_owner(&database, &["t", "--compact=heap"]);
     let of_owner = pages(&database);
-    let table = report(&owners);
-    assert_eq!((owners.code, &table["outcome"]), (Some(0), &"complete".into()), "{name}: {table}");
+    let table = owners.table();
+    assert_eq!((owners.code, table.outcome), (Some(0), Outcome::Complete), "{name}: {table}");
     assert_eq!(said_to_owner(&database), None, "{name}");
     let again = by_owner(&database, &["t", "--compact=heap"]);
     let rows: u64 = database.psql("SELECT count(*) FROM t").parse().unwrap();
-    let again = (again.code, report(&again));
+    let again = (again.code, again.table());
     // what is not known is found out by as few rows as that takes
-    let moved = again.1["rows_stored"].as_u64().unwrap();
+    let moved = again.1.rows_stored;
     assert!(again.0 == Some(0) && moved * 10 < rows, "{name}: {again:?}");
     assert!(pages(&database) <= of_owner, "{name}: {of_owner}: {again:?}");
     let superusers = retoast(&database, &["t", "--compact=heap", "--trust-owner-code"]);
@@ -128,16 +118,16 @@ fn a_run_that_others_keep_from_truncating_is_done_and_says_who_holds_the_rest() 
     let arguments = ["--column", "v", "--toaster", "lz4", "--compact=heap"];
     // the worst of two tables
     let held = retoast(&database, &[&["whole", "t"], &arguments[..]].concat());
-    assert_eq!(report(&held)["outcome"], "complete", "{}", held.stdout);
-    let both: Value = serde_json::from_str(&held.stdout).unwrap();
-    let told = &both["tables"][1];
-    assert_eq!((held.code, &told["outcome"]), (Some(HELD), &"held".into()), "{told}");
-    let file = &told["compaction"][0];
-    assert_eq!((&file["ended"], &told["rows_left"]), (&"held".into(), &0.into()), "{told}");
-    assert!(file["untruncated"].as_u64().unwrap() > 0, "{file}");
+    assert_eq!(held.table().outcome, Outcome::Complete, "{}", held.stdout);
+    let both = held.report::<Report>();
+    let told = &both.tables[1];
+    assert_eq!((held.code, told.outcome), (Some(HELD), Outcome::Held), "{told}");
+    let file = &told.compaction[0];
+    assert_eq!((file.ended, told.rows_left), (FileEnd::Held, 0), "{told}");
+    assert!(file.untruncated > 0, "{file}");
     drop(reader);
     let table = done(&retoast(&database, &["t", "--compact=heap"]));
-    assert!(bytes(&table, "after", "heap") * 3 < bytes(&table, "before", "heap") * 2, "{table}");
+    assert!(table.after.heap * 3 < table.before.heap * 2, "{table}");
 }
 
 #[test]
@@ -155,7 +145,7 @@ fn rows_that_get_longer_when_they_are_moved_are_no_reason_to_move_them() {
     let before = pages(&database);
     for _ in 0..2 {
         let table = done(&retoast(&database, &["t", "--compact=heap"]));
-        assert_eq!((&table["rows_stored"], pages(&database)), (&0.into(), before), "{table}");
+        assert_eq!((table.rows_stored, pages(&database)), (0, before), "{table}");
         let advice = ["advise-threshold", "-d", &database.url(), "t", "--details"];
         let advice = run(toastctl().args(advice)).ok();
         assert!(!advice.contains("--compact=heap"), "{advice}");
@@ -173,11 +163,11 @@ fn rows_that_the_server_refuses_to_move_are_the_reason_told() {
          ALTER TABLE t ADD CHECK (n > 0) NOT VALID; DELETE FROM t WHERE id % 2 = 0; VACUUM t",
     );
     let run = retoast(&database, &["t", "--compact=heap", "--trust-owner-code"]);
-    let table = report(&run);
-    assert_eq!((run.code, &table["outcome"]), (Some(1), &"incomplete".into()), "{table}");
-    let file = &table["compaction"][0];
-    assert!(file["rows_refused"].as_u64().unwrap() > 0, "{file}");
-    assert_eq!(file["rows_left"], 0, "{file}");
+    let table = run.table();
+    assert_eq!((run.code, table.outcome), (Some(1), Outcome::Incomplete), "{table}");
+    let file = &table.compaction[0];
+    assert!(file.rows_refused > 0, "{file}");
+    assert_eq!(file.rows_left, 0, "{file}");
 }
 
 #[test]
@@ -233,7 +223,7 @@ fn many_columns(server: &Server) {
     let before = database.psql(stored);
     let table = done(&retoast(&database, &["t", "--compact=toast", "--verify=off"]));
     assert_eq!(database.psql(stored), before);
-    assert!(bytes(&table, "after", "toast") * 4 < bytes(&table, "before", "toast") * 3, "{table}");
+    assert!(table.after.toast * 4 < table.before.toast * 3, "{table}");
     let left = "SELECT count(*) FROM pg_class WHERE relname LIKE 'toastctl%'";
     assert_eq!(database.psql(left), "0");
 }

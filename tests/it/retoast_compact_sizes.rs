@@ -5,10 +5,10 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::support::holder::Holder;
-use crate::support::retoast::{bytes, contents, done, retoast, said_by_inspect, valid};
+use crate::support::reports::Printed;
+use crate::support::reports::retoast::{Report, Table};
+use crate::support::retoast::{contents, done, retoast, said_by_inspect};
 use crate::support::server::{self, Database, Options, Server, with_pageinspect};
 use crate::support::tables::{Copied, NOISE, fresh, table};
 
@@ -18,7 +18,7 @@ const LITTLE: f64 = 2_097_152.0;
 const PARTS: [&str; 3] = ["heap", "toast", "indexes"];
 
 /// Runs it while another session samples the table's total size; the report, and the largest size.
-fn sampled(database: &Database<'_>, arguments: &[&str]) -> (Value, u64) {
+fn sampled(database: &Database<'_>, arguments: &[&str]) -> (Printed<Table>, u64) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let sampler = scope.spawn(|| {
@@ -47,8 +47,7 @@ fn compacts(server: &Server, name: &str, copied: Copied, make: &str, damage: &st
     let before = contents(&database, "t");
     let size: u64 = database.psql("SELECT pg_table_size('t')").parse().unwrap();
     let planned = retoast(&database, &["t", "--compact", "--dry-run"]);
-    let planned: Value = serde_json::from_str(&planned.ok()).unwrap();
-    valid(&planned);
+    let planned = planned.exits(0).report::<Report>();
     assert_eq!(database.psql("SELECT pg_table_size('t')"), size.to_string(), "{name}");
     let said = said_by_inspect(&database);
     let arguments = ["t", "--compact", "--reindex=all", "--verify", "full"];
@@ -56,32 +55,31 @@ fn compacts(server: &Server, name: &str, copied: Copied, make: &str, damage: &st
     assert_eq!(contents(&database, "t"), before, "{name}");
     assert!(most as f64 <= size as f64 * 1.03, "{name}: {size} grew to {most}");
     for (part, fresh) in PARTS.into_iter().zip(fresh(&database, copied)) {
-        let now = bytes(&table, "after", part);
-        eprintln!("{name}: {part}: {} became {now}, fresh {fresh}", bytes(&table, "before", part));
+        let now = table.after.of(part);
+        eprintln!("{name}: {part}: {} became {now}, fresh {fresh}", table.before.of(part));
         // 8 pages are not worth a round
         let limit = (fresh as f64 * 1.06).max((fresh + 8 * PAGE) as f64);
         assert!(now as f64 <= limit, "{name}: {part} is {now}, a fresh one {fresh}: {table}");
     }
-    let of = |report: &Value| report["compaction"].as_array().unwrap().clone();
-    for (then, now) in of(&planned["tables"][0]).iter().zip(of(&table)) {
-        let (then, now) = (then["expected"].as_u64().unwrap(), now["after"].as_u64().unwrap());
+    for (then, now) in planned.tables[0].compaction.iter().zip(&table.compaction) {
+        let (then, now) = (then.expected, now.after);
         let limit = (now as f64 * 0.05).max((8 * PAGE) as f64);
         assert!(then.abs_diff(now) as f64 <= limit, "{name}: {then} foretold: {table}");
     }
     for (part, said) in PARTS.into_iter().zip(said) {
-        let gave = bytes(&table, "before", part) - bytes(&table, "after", part);
+        let gave = table.before.of(part) - table.after.of(part);
         let Some(said) = said else {
-            assert!(gave as f64 <= LITTLE || gave * 3 < bytes(&table, "before", part), "{table}");
+            assert!(gave as f64 <= LITTLE || gave * 3 < table.before.of(part), "{table}");
             continue;
         };
-        let said = said["gives_back"].as_u64().unwrap();
+        let said = said.gives_back;
         eprintln!("{name}: {part}: inspect said {said}, {gave} given back");
         let off = (gave as f64 * 0.05).max((8 * PAGE) as f64);
         assert!(said.abs_diff(gave) as f64 <= off, "{name}: {part}: {said} said: {table}");
     }
     let again = done(&retoast(&database, &["t", "--compact"]));
-    assert_eq!((&again["rows_stored"], &again["vacuums"]), (&0.into(), &0.into()), "{name}");
-    assert_eq!(again["after"], again["before"], "{name}");
+    assert_eq!((again.rows_stored, again.vacuums), (0, 0), "{name}");
+    assert_eq!(again.after, again.before, "{name}");
 }
 
 const RANDOM: &str = "DELETE FROM t WHERE hashint4(id) % 2 = 0";
@@ -193,7 +191,7 @@ fn short_queries_beside_an_old_transaction_of_another_database_leave_nothing_beh
         let report = done(&retoast(&database, &["t", "--compact"]));
         let [_, fresh, _] = fresh(&database, Copied::Inserted);
         let limit = (fresh as f64 * 1.06).max((fresh + 8 * PAGE) as f64);
-        assert!(bytes(&report, "after", "toast") as f64 <= limit, "{fresh}: {report}");
+        assert!(report.after.toast as f64 <= limit, "{fresh}: {report}");
     }
     for session in &mut sessions {
         session.kill().unwrap();
@@ -212,8 +210,8 @@ fn rows_that_found_no_room_in_front_are_moved_again_into_what_was_emptied() {
     database.psql("UPDATE t SET v = NULL WHERE hashint4(id) % 2 = 0; VACUUM t");
     let before = contents(&database, "t");
     let compacted = retoast(&database, &["t", "--compact"]);
-    let report: Value = serde_json::from_str(&compacted.stdout).unwrap();
-    let now = bytes(&report["tables"][0], "after", "heap");
+    let report = compacted.report::<Report>();
+    let now = report.tables[0].after.heap;
     let [heap, ..] = fresh(&database, Copied::Inserted);
     assert!(now as f64 <= heap as f64 * 1.06, "{now} of {heap}: {report}");
     assert_eq!(contents(&database, "t"), before);

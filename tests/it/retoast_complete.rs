@@ -5,9 +5,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use serde_json::Value;
-
 use crate::support::command::{Run, Signal, ended, run, signal, toastctl};
+use crate::support::reports::retoast::{Outcome, Report};
 use crate::support::retoast::{LZ4, brake, contents, done, refused, release, retoast, spawn};
 use crate::support::server::{self, Database, with_pageinspect};
 
@@ -53,8 +52,8 @@ fn a_setting_changed_by_somebody_else_ends_the_sweep_and_is_named() {
     ] {
         let run = changed_meanwhile(&database, &format!("ALTER TABLE t ALTER v {sql}"), &[]);
         refused(&run, 1, said);
-        let report: Value = serde_json::from_str(&run.stdout).unwrap();
-        assert_eq!(report["tables"][0]["outcome"], "failed", "{sql}: {report}");
+        let report = run.report::<Report>();
+        assert_eq!(report.tables[0].outcome, Outcome::Failed, "{sql}: {report}");
     }
     let target = "ALTER TABLE t SET (toast_tuple_target = 4080)";
     refused(
@@ -65,7 +64,7 @@ fn a_setting_changed_by_somebody_else_ends_the_sweep_and_is_named() {
     refused(&changed_meanwhile(&database, "ALTER TABLE t ADD x text", &[]), 1, "\"x\" was added");
     // the same command finishes the work
     let table = done(&retoast(&database, &LZ4));
-    assert_eq!((&table["rows_left"], not_lz4(&database).as_str()), (&0.into(), "0"));
+    assert_eq!((table.rows_left, not_lz4(&database).as_str()), (0, "0"));
 }
 
 /// What is written in the catalogs and decides nothing about how values are stored ends nothing, and nothing is
@@ -77,9 +76,9 @@ fn privileges_and_statistics_may_be_set_while_a_table_is_swept() {
                ALTER TABLE t SET (autovacuum_enabled = off); VACUUM ANALYZE t";
     let run = changed_meanwhile(&database, sql, &["--jobs", "2", "-v"]);
     let table = done(&run);
-    assert_eq!((&table["rows_left"], not_lz4(&database).as_str()), (&0.into(), "0"));
-    let rows: u64 = table["rows_stored"].as_u64().unwrap();
-    assert_eq!((rows, &table["scans"]), (1500, &2.into()), "{table}");
+    assert_eq!((table.rows_left, not_lz4(&database).as_str()), (0, "0"));
+    let rows: u64 = table.rows_stored;
+    assert_eq!((rows, table.scans), (1500, 2), "{table}");
     assert!(!run.stderr.contains("set right"), "{}", run.stderr);
     // giving space back looks at the same
     database.psql("UPDATE t SET v = v || 'x'; VACUUM t");
@@ -100,8 +99,8 @@ fn a_trigger_created_while_a_table_is_swept_is_silent() {
         "CREATE FUNCTION fired() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'fired'; END$$;
                CREATE TRIGGER fired BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION fired()";
     let table = done(&changed_meanwhile(&database, sql, &["--jobs", "2"]));
-    assert_eq!((&table["rows_left"], not_lz4(&database).as_str()), (&0.into(), "0"));
-    assert_eq!((&table["rows_refused"], &table["scans"]), (&0.into(), &2.into()), "{table}");
+    assert_eq!((table.rows_left, not_lz4(&database).as_str()), (0, "0"));
+    assert_eq!((table.rows_refused, table.scans), (0, 2), "{table}");
 }
 
 #[test]
@@ -114,7 +113,7 @@ fn with_enforce_a_changed_setting_is_set_right_and_complete_is_true() {
     let run = changed_meanwhile(&database, sql, &["--enforce"]);
     let table = done(&run);
     assert!(run.stderr.contains("set right: ALTER TABLE ONLY"), "{}", run.stderr);
-    assert_eq!((&table["rows_left"], not_lz4(&database).as_str()), (&0.into(), "0"));
+    assert_eq!((table.rows_left, not_lz4(&database).as_str()), (0, "0"));
     let settings = "SELECT attstorage, attcompression, reloptions FROM pg_attribute, pg_class c
         WHERE attrelid = 't'::regclass AND attname = 'v' AND c.oid = attrelid";
     assert_eq!(database.psql(settings), "x|l|");
@@ -154,9 +153,9 @@ fn with_thirty_columns_the_second_run_touches_nothing() {
         let choice = ["t", "--toaster", toaster, "--source", source];
         let arguments = [&choice[..], &columns].concat();
         let first = done(&retoast(&database, &arguments));
-        assert_eq!(first["rows_left"], 0, "{arguments:?}: {first}");
+        assert_eq!(first.rows_left, 0, "{arguments:?}: {first}");
         let again = done(&retoast(&database, &arguments));
-        assert_eq!(again["rows_found"], 0, "{arguments:?}: {again}");
+        assert_eq!(again.rows_found, 0, "{arguments:?}: {again}");
     }
     assert_eq!(contents(&database, "t"), before);
 }
@@ -177,7 +176,7 @@ fn a_value_whose_compression_makes_another_one_move_is_compressed() {
         "SELECT pg_column_size(a), pg_column_compression(a), pg_column_compression(b) FROM t";
     assert_eq!(database.psql(stored), "1410||");
     let table = done(&retoast(&database, &["t", "-c", "a", "-c", "b", "--toaster", "lz4"]));
-    assert_eq!(table["rows_found"], 1, "{table}");
+    assert_eq!(table.rows_found, 1, "{table}");
     assert_eq!(database.psql(stored), "1406||lz4");
 }
 
@@ -205,7 +204,7 @@ fn plain_is_refused_before_anything_is_set_where_values_do_not_fit() {
     database.psql("INSERT INTO t VALUES (21, repeat('q', 20000)); DELETE FROM t WHERE id > 16");
     let table = done(&retoast(&database, &["t", "-c", "v", "--toaster", "plain"]));
     assert_eq!(
-        table["undo"],
+        table.undo(),
         "ALTER TABLE ONLY \"public\".\"t\" ALTER COLUMN \"v\" SET STORAGE extended"
     );
     assert_eq!(database.psql(storage), "p");
@@ -227,11 +226,10 @@ fn a_choice_that_turns_out_not_to_fit_is_set_back() {
     let plain = ["t", "-c", "v", "--toaster", "plain", "--source", "functions"];
     let run = retoast(&database, &plain);
     assert_eq!(run.code, Some(1), "{}", run.stderr);
-    let report: Value = serde_json::from_str(&run.stdout).unwrap();
-    let table = &report["tables"][0];
-    assert_eq!((&table["outcome"], &table["undone"]), (&"incomplete".into(), &true.into()));
-    assert_eq!((&table["rows_left"], &table["rows_refused"]), (&2.into(), &2.into()), "{table}");
-    assert_eq!(table["skipped"][0]["sqlstate"], "54000");
+    let table = run.table();
+    assert_eq!((table.outcome, table.undone), (Outcome::Incomplete, true));
+    assert_eq!((table.rows_left, table.rows_refused), (2, 2), "{table}");
+    assert_eq!(table.skipped[0].sqlstate.as_deref(), Some("54000"));
     assert_eq!(contents(&database, "t"), before);
     database.psql("UPDATE t SET v = v || repeat('v', 9000), id = -id");
 }
@@ -252,14 +250,13 @@ fn with_undo_an_interrupted_run_leaves_the_settings_as_they_were() {
         signal(&child, Signal::INT);
         let run = ended(child);
         assert_eq!(run.code, Some(4), "{}", run.stderr);
-        let report: Value = serde_json::from_str(&run.stdout).unwrap();
-        let table = &report["tables"][0];
+        let table = run.table();
         let alter = "ALTER TABLE ONLY \"public\".\"t\" ALTER COLUMN \"v\" SET STORAGE external, \
              ALTER COLUMN \"v\" SET COMPRESSION default, RESET (toast_tuple_target)";
-        assert_eq!((&table["undo"], &table["undone"]), (&alter.into(), &undo.into()));
+        assert_eq!((table.undo(), table.undone), (alter, undo));
         if !undo {
             assert_eq!(database.psql(settings), "x|l|{toast_tuple_target=4080}");
-            database.psql(table["undo"].as_str().unwrap());
+            database.psql(table.undo());
         }
         assert_eq!(database.psql(settings), "e||");
     }
@@ -278,11 +275,10 @@ fn refused_rows_are_set_aside_and_listed_without_their_contents() {
     for again in [false, true] {
         let run = retoast(&database, &[&LZ4[..], &words].concat());
         assert_eq!(run.code, Some(1), "{}", run.stderr);
-        let report: Value = serde_json::from_str(&run.stdout).unwrap();
-        let table = &report["tables"][0];
-        assert_eq!(table["outcome"], "incomplete");
-        assert_eq!((&table["rows_refused"], &table["rows_left"]), (&150.into(), &150.into()));
-        assert_eq!(table["skipped"].as_array().unwrap().len(), 100);
+        let table = run.table();
+        assert_eq!(table.outcome, Outcome::Incomplete);
+        assert_eq!((table.rows_refused, table.rows_left), (150, 150));
+        assert_eq!(table.skipped.len(), 100);
         let left =
             database.psql("SELECT count(*), max(n) FROM t WHERE pg_column_compression(v) <> 'lz4'");
         assert_eq!(left, "150|-1");
@@ -380,12 +376,10 @@ fn a_row_that_moves_ahead_of_the_scan_is_counted_once() {
         );
         database.psql("VACUUM t");
         let run = retoast(&database, &["t", "-c", "v", "--toaster", "pglz", "--source", source]);
-        done(&run);
-        let report: Value = serde_json::from_str(&run.stdout).unwrap();
-        for scan in ["forms_before", "forms_after"] {
-            let forms = report["tables"][0][scan].as_array().unwrap();
-            let values: u64 = forms.iter().map(|form| form["values"].as_u64().unwrap()).sum();
-            assert_eq!(values, 5001, "{source}: {scan}: {forms:?}");
+        let table = done(&run);
+        for forms in [&table.forms_before, &table.forms_after] {
+            let values: u64 = forms.iter().map(|form| form.values).sum();
+            assert_eq!(values, 5001, "{source}: {forms:?} in {table}");
         }
     }
 }

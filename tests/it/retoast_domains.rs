@@ -37,13 +37,13 @@ fn domains_that_refuse_null_are_stored_by_policies_and_toasters() {
             let arguments = [&["t", "--verify", "full", "--source", source], choice, &columns];
             let arguments = arguments.concat();
             let table = done(&retoast(&database, &arguments));
-            assert_eq!(table["skipped"].as_array().unwrap().len(), 0, "{choice:?}: {table}");
+            assert_eq!(table.skipped.len(), 0, "{choice:?}: {table}");
             if source == "pageinspect" {
-                assert_ne!(table["rows_stored"], 0, "{choice:?}: {table}");
+                assert_ne!(table.rows_stored, 0, "{choice:?}: {table}");
             }
             assert_eq!(contents(&database, "t"), before, "{choice:?}");
             let again = done(&retoast(&database, &arguments));
-            assert_eq!(again["rows_found"], 0, "{choice:?}: {again}");
+            assert_eq!(again.rows_found, 0, "{choice:?}: {again}");
         }
         let compressed = |column: &str| {
             let sql = format!("SELECT count(pg_column_compression({column})) FROM t");

@@ -3,8 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
+use crate::support::reports::retoast::Outcome;
 use crate::support::retoast::{LZ4, PATIENCE, Running, Session, contents, done, refused, retoast};
 use crate::support::server::{Database, Options, Server};
 
@@ -53,10 +52,10 @@ fn an_open_snapshot_stops_the_growth_and_is_named() {
     assert_eq!(stored(&database), was);
     drop(holder);
     let table = running.ends_after("xmin");
-    assert_eq!(table["outcome"], "complete");
+    assert_eq!(table.outcome, Outcome::Complete);
     assert!(size(&database) - before < MOST, "{before} to {}", size(&database));
     // a vacuum in vain is no vacuum
-    assert!(table["vacuums"].as_u64().unwrap() < 40, "{table}");
+    assert!(table.vacuums < 40, "{table}");
     assert_eq!(contents(&database, "t"), content);
 
     // what a table of this size may grow by is not waited for, and said in the end
@@ -64,9 +63,9 @@ fn an_open_snapshot_stops_the_growth_and_is_named() {
     let holder = Session::start(&database, "holder", HELD);
     let table = done(&retoast(&database, &LZ4));
     drop(holder);
-    assert_eq!(table["pauses"], serde_json::json!([]), "{table}");
-    assert_eq!(table["vacuums"], 0, "{table}");
-    let notes = table["notes"].to_string();
+    assert_eq!(table.pauses, [], "{table}");
+    assert_eq!(table.vacuums, 0, "{table}");
+    let notes = table.notes();
     assert!(notes.contains("of old row versions are left for a later VACUUM: session "), "{notes}");
     assert_eq!(contents(&database, "t"), content);
 }
@@ -82,10 +81,9 @@ fn a_wait_that_takes_too_long_ends_with_code_4_and_the_next_run_goes_on() {
     assert!(began.elapsed() < PATIENCE);
     refused(&stopped, 4, " s (--max-wait): prepared transaction 'forgotten' (");
     assert!(stopped.stderr.contains("stopped; to go on: "), "{}", stopped.stderr);
-    let report: Value = serde_json::from_str(&stopped.stdout).unwrap();
-    let table = &report["tables"][0];
-    assert_eq!(table["outcome"], "stopped");
-    assert!(table["notes"].to_string().contains("(--max-wait): prepared transaction"), "{table}");
+    let table = stopped.table();
+    assert_eq!(table.outcome, Outcome::Stopped);
+    assert!(table.notes().contains("(--max-wait): prepared transaction"), "{table}");
     assert!(stored(&database) != "4000");
     database.psql("ROLLBACK PREPARED 'forgotten'");
     done(&retoast(&database, &[&LZ4[..], &["--max-wait", "1h"]].concat()));
@@ -128,10 +126,9 @@ fn gives_up(database: &Database<'_>, arguments: &[&str], reason: &str) {
     refused(&stopped, 4, " s (--max-wait): ");
     assert!(stopped.stderr.contains(reason), "{}", stopped.stderr);
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}: {}", began.elapsed(), stopped.stderr);
-    let report: Value = serde_json::from_str(&stopped.stdout).unwrap();
-    let table = &report["tables"][0];
-    assert_eq!(table["outcome"], "stopped", "{table}");
-    assert!(table["notes"].to_string().contains("(--max-wait): "), "{table}");
+    let table = stopped.table();
+    assert_eq!(table.outcome, Outcome::Stopped, "{table}");
+    assert!(table.notes().contains("(--max-wait): "), "{table}");
 }
 
 #[test]

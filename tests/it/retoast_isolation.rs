@@ -10,9 +10,7 @@ use crate::support::server::{Database, Options, Server};
 const PLAN: [&str; 6] = ["t", "-c", "v", "--toaster", "lz4", "--dry-run"];
 
 fn warning(database: &Database<'_>) -> String {
-    let report: serde_json::Value =
-        serde_json::from_str(&retoast(database, &PLAN).ok()).expect("a report");
-    report["tables"][0]["plan"]["serialization"].to_string()
+    serde_json::to_string(&retoast(database, &PLAN).exits(0).table().plan().serialization).unwrap()
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `retoast` when a connection is lost under it.
 
+use crate::support::reports::retoast::{IndexEnd, Outcome};
 use crate::support::retoast::{LZ4, Running, brake, command, contents, done, refused, release};
 use crate::support::server::{Database, Options, Server, number};
 use crate::support::tables::INVALID;
@@ -28,7 +29,7 @@ fn a_lost_measuring_connection_is_made_again_and_costs_nothing() {
     release(&database);
     running.says("the measuring connection was lost, and is made again");
     let table = done(&running.end());
-    assert_eq!(table["rows_stored"], 1000);
+    assert_eq!(table.rows_stored, 1000);
     assert_eq!(database.psql(LEFT), "0");
 }
 
@@ -64,7 +65,7 @@ fn settings_that_were_put_back_since_a_session_ended_are_set_again_by_the_next()
     running.says("going on in a new session");
     release(&database);
     let table = done(&running.end());
-    assert_eq!((&table["rows_stored"], &table["altered"]), (&1000.into(), &true.into()));
+    assert_eq!((table.rows_stored, table.altered), (1000, true));
     assert_eq!(database.psql(LEFT), "0");
     assert_eq!(database.psql(set), "l");
 }
@@ -91,7 +92,7 @@ fn after_a_fast_restart_of_the_server_a_sweep_and_a_compaction_go_on() {
     database.until(LEFT, |left| number(left) < 900);
     server.restart_fast();
     let table = running.ends();
-    assert_eq!((&table["rows_stored"], &table["outcome"]), (&1000.into(), &"complete".into()));
+    assert_eq!((table.rows_stored, table.outcome), (1000, Outcome::Complete));
     assert_eq!((database.psql(LEFT).as_str(), contents(&database, "t")), ("0", before));
 
     database.psql("DELETE FROM t WHERE id <= 500; VACUUM t");
@@ -125,8 +126,7 @@ fn after_a_fast_restart_a_rebuild_goes_on_and_what_it_had_begun_is_dropped() {
     database.until(INVALID, |invalid| number(invalid) == 1);
     server.restart_fast();
     let table = running.ends();
-    let rebuilt = table["indexes"].as_array().unwrap();
-    let rebuilt = rebuilt.iter().filter(|index| index["ended"] == "rebuilt").count();
+    let rebuilt = table.indexes.iter().filter(|index| index.ended == IndexEnd::Rebuilt).count();
     assert_eq!(rebuilt, 1, "{table}");
     assert_eq!(database.psql(INVALID), "0");
 }

@@ -1,8 +1,8 @@
 //! Entries of old row versions in indexes are marked dead on the way, so that the indexes do not grow.
 
-use serde_json::Value;
-
 use crate::support::command::{run, toastctl};
+use crate::support::reports::Printed;
+use crate::support::reports::retoast::{Outcome, Table};
 use crate::support::retoast::{contents, done, retoast};
 use crate::support::server::{self, Database, Options, Server, with_pageinspect};
 
@@ -35,7 +35,7 @@ fn pages(database: &Database<'_>) -> Vec<(String, u64)> {
     all.lines().map(one).collect()
 }
 
-fn grows_little(database: &Database<'_>, what: &str) -> Value {
+fn grows_little(database: &Database<'_>, what: &str) -> Printed<Table> {
     database.psql(WIDE);
     let (before, rows) = (pages(database), contents(database, TABLE));
     assert_eq!(before.len(), 5, "{before:?}");
@@ -53,7 +53,7 @@ fn btree_indexes_grow_by_little_where_rows_move() {
     let server = Server::start(&Options::default());
     let database = server.with_pageinspect("old_entries");
     let table = grows_little(&database, "main");
-    assert_eq!(table["outcome"], "complete");
+    assert_eq!(table.outcome, Outcome::Complete);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn an_expression_that_cannot_be_looked_for_ends_the_marking_and_nothing_else() {
     let said = "public.t: old index entries are no longer marked: not here";
     assert_eq!(swept.stderr.matches(said).count(), 1, "{}", swept.stderr);
     let table = done(&swept);
-    assert_eq!((&table["outcome"], &table["rows_refused"]), (&"complete".into(), &0.into()));
+    assert_eq!((table.outcome, table.rows_refused), (Outcome::Complete, 0));
     assert_eq!(contents(&database, "t"), rows);
 }
 
@@ -119,7 +119,7 @@ fn indexes_of_the_same_columns_are_all_marked() {
         let mut command = toastctl();
         command.args(["-v", "retoast", table, "-c", "v", "--toaster", "pglz", "--format", "json"]);
         let swept = run(command.args(["-d", &database.url()]));
-        assert_eq!(done(&swept)["outcome"], "complete");
+        assert_eq!(done(&swept).outcome, Outcome::Complete);
         let marked = !swept.stderr.contains("are not marked");
         for ((name, then), (_, now)) in before.iter().zip(pages()) {
             assert!(now <= then + 1 + then / 20, "{name}: {then} pages became {now}, {marked}");

@@ -61,7 +61,7 @@ fn an_index_expression_makes_nobody_a_superuser() {
             assert_eq!(database.psql(UNTOUCHED), "x|50", "{major}");
         }
         let table = done(&sweep(&database, &mallory, &[]));
-        assert_eq!(table["rows_stored"], 50, "{major}");
+        assert_eq!(table.rows_stored, 50, "{major}");
         assert_eq!(is_super(&database, &mallory), "f", "{major}");
     }
 }

@@ -8,14 +8,17 @@ use serde_json::Value;
 use toastctl::disk::layout::PageSize;
 use toastctl::model::cost::Prices;
 use toastctl::model::policy::{Choice, Circumstances, CompressedSizes, Policy};
-use toastctl::report::schema::schema;
 
 use crate::support::command::{run, toastctl};
+use crate::support::reports::Source;
+use crate::support::reports::advise::Candidate;
+use crate::support::reports::retoast::{Outcome, Report};
 use crate::support::retoast::{
     contents, done, refused, retoast, retoast_as, spawn, survives_kills,
 };
 use crate::support::server::{self, Database, Options, Server, with_pageinspect};
 use crate::support::tables::{LARGE, TYPES};
+use crate::support::verbs::{advised, relation};
 
 /// Values of 100 bytes to 2 MB: noise with a tail of zeros, from all zeros to none.
 const MIXED: &str = "
@@ -138,10 +141,10 @@ fn each_policy(database: &Database<'_>, method: &str, policies: &[(&str, &str)])
             _ => stored_otherwise(database, method, keeps),
         };
         assert_eq!(wrong, "none", "{policy} {method}: {table}");
-        assert_eq!(table["rows_verified"], table["rows_stored"]);
+        assert_eq!(table.rows_verified, table.rows_stored);
         let again = done(&retoast(database, &arguments));
-        assert_eq!(again["rows_found"], 0, "{policy} {method}: {again}");
-        assert_eq!((&again["scans"], &again["alter"]), (&1.into(), &Value::Null));
+        assert_eq!(again.rows_found, 0, "{policy} {method}: {again}");
+        assert_eq!((again.scans, &again.alter), (1, &None));
     }
 }
 
@@ -193,11 +196,11 @@ fn an_owner_without_pages_stores_the_same() {
         let (policy, keeps) = POLICIES[at];
         let arguments = ["t", "-c", "v", "--policy", policy, "--method", method];
         let table = done(&retoast_as(&database, &role, &arguments));
-        assert_eq!(table["source"], "functions");
+        assert_eq!(table.source, Source::Functions);
         assert_eq!(contents(&database, "t"), before, "{policy} {method}");
         assert_eq!(stored_otherwise(&database, method, keeps), "none", "{policy} {method}");
         let again = done(&retoast_as(&database, &role, &arguments));
-        assert_eq!(again["rows_found"], 0, "{policy} {method}: {again}");
+        assert_eq!(again.rows_found, 0, "{policy} {method}: {again}");
     }
 }
 
@@ -222,7 +225,7 @@ fn columns_with_a_length_and_domains_over_them_reach_the_policy() {
         done(&retoast(&database, &arguments));
         assert_eq!(contents(&database, "t"), before, "{policy}");
         let again = done(&retoast(&database, &arguments));
-        assert_eq!(again["rows_found"], 0, "{policy}: {again}");
+        assert_eq!(again.rows_found, 0, "{policy}: {again}");
     }
     let compressed =
         "SELECT count(pg_column_compression(v)), count(pg_column_compression(ws)) FROM t";
@@ -267,7 +270,7 @@ fn columns_of_all_types_at_once_keep_their_contents() {
             }
         }
         let again = sweep();
-        assert_eq!(again["rows_found"], 0, "{policy} {method}: {again}");
+        assert_eq!(again.rows_found, 0, "{policy} {method}: {again}");
     }
 }
 
@@ -306,30 +309,21 @@ fn the_case_of_the_thread_that_grows_is_refused() {
         let best = done(&retoast(&database, &["head", "-c", "v", "--policy", "best"]));
         if number == 4 {
             // compressed it takes half: it stays as it is
-            assert_eq!(best["rows_stored"], 0, "{best}");
+            assert_eq!(best.rows_stored, 0, "{best}");
             let grown = done(&retoast(&database, &["head", "-c", "v", "--policy", "never"]));
-            assert_eq!(grown["rows_stored"], 600);
+            assert_eq!(grown.rows_stored, 600);
             assert!(size(&database) / before > 1.35, "{before}");
             done(&retoast(&database, &["head", "-c", "v", "--policy", "best"]));
             let back = size(&database) / before;
             assert!((back - 1.0).abs() < 0.01, "{back}");
             database.psql("ALTER TABLE head ALTER v SET STORAGE EXTENDED; ANALYZE head");
-            let advise = run(toastctl()
-                .args(["advise-threshold", "-d", &database.conninfo(), "head", "-c", "v"])
-                .args(["--sample", "100%", "--optimize", "balanced", "--format", "json"]))
-            .ok();
-            let report: Value = serde_json::from_str(&advise).unwrap();
-            let recommended = report["candidates"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .find(|candidate| candidate["recommended"] == true)
-                .unwrap();
-            let bytes = |candidate: &Value| candidate["total_bytes"]["estimate"].as_f64().unwrap();
-            let today = &report["candidates"][0];
-            assert!(bytes(recommended) <= bytes(today) * 1.05, "{recommended}");
+            let words = ["head", "-c", "v", "--sample", "100%", "--optimize", "balanced"];
+            let report = advised(&database, &words);
+            let recommended = report.candidates.iter().find(|one| one.recommended).unwrap();
+            let bytes = |candidate: &Candidate| candidate.total_bytes.estimate;
+            assert!(bytes(recommended) <= bytes(report.today()) * 1.05, "{recommended}");
         } else {
-            assert_eq!(best["rows_stored"], 600, "{raw}: {best}");
+            assert_eq!(best.rows_stored, 600, "{raw}: {best}");
             assert!(size(&database) / before < 1.06, "{raw}");
         }
         database.psql("DROP TABLE head");
@@ -348,19 +342,17 @@ fn a_dry_run_has_the_figures_and_changes_nothing() {
     let arguments = ["t", "-c", "v", "--policy", "ratio=0.9", "--method", "lz4"];
     let planned = retoast(&database, &[&arguments[..], &["--dry-run"]].concat());
     assert!(planned.stderr.contains("values that are written from now on"), "{}", planned.stderr);
-    let report: Value = serde_json::from_str(&planned.ok()).unwrap();
+    let report = planned.exits(0).report::<Report>();
     assert_eq!(database.psql(state), before);
-    let table = &report["tables"][0];
-    assert_eq!((&table["outcome"], &table["policy"]), (&"planned".into(), &"ratio=0.90".into()));
-    let forms = table["forms_planned"].clone();
+    let table = &report.tables[0];
+    assert_eq!((table.outcome, table.policy.as_deref()), (Outcome::Planned, Some("ratio=0.90")));
+    let forms = table.forms_planned.clone();
     let really = done(&retoast(&database, &arguments));
-    assert_eq!(really["forms_after"], forms);
-    assert_eq!(really["rows_found"], table["rows_found"]);
+    assert_eq!(really.forms_after, forms);
+    assert_eq!(really.rows_found, table.rows_found);
     let compressed = database.psql("SELECT count(*) FROM t WHERE pg_column_compression(v) = 'lz4'");
-    let values = |form: &str| -> u64 {
-        let forms = forms.as_array().unwrap().iter();
-        forms.filter(|f| f["form"] == form).map(|f| f["values"].as_u64().unwrap()).sum()
-    };
+    let values =
+        |form: &str| -> u64 { forms.iter().filter(|f| f.form == form).map(|f| f.values).sum() };
     let planned = values("compressed") + values("external_compressed");
     assert_eq!(planned.to_string(), compressed);
     let text =
@@ -380,20 +372,20 @@ fn new_values_get_what_was_said_and_maintain_prints_the_command() {
     let arguments = ["t", "-c", "v", "--policy", "chunk-saving", "--method", "lz4"];
     let extended = [&arguments[..], &["--new-values", "extended"]].concat();
     let table = done(&retoast(&database, &extended));
-    assert_eq!(table["rows_stored"], 100);
-    assert!(table["alter_after"].as_str().unwrap().contains("SET STORAGE extended"), "{table}");
+    assert_eq!(table.rows_stored, 100);
+    assert!(table.alter_after.as_deref().unwrap().contains("SET STORAGE extended"), "{table}");
     assert_eq!(database.psql(storage), "xl");
     // nothing to do: nothing is set meanwhile either
     let oids = "SELECT xmin FROM pg_attribute WHERE attrelid = 't'::regclass AND attname = 'v'";
     let before = database.psql(oids);
-    assert_eq!(done(&retoast(&database, &extended))["rows_found"], 0);
+    assert_eq!(done(&retoast(&database, &extended)).rows_found, 0);
     assert_eq!(database.psql(oids), before);
     done(&retoast(&database, &arguments));
     assert_eq!(database.psql(storage), "el");
     database.psql("INSERT INTO t SELECT 1000, repeat('new', 3000)");
     let stored = "SELECT pg_column_compression(v) FROM t WHERE id = 1000";
     assert_eq!(database.psql(stored), "");
-    assert_eq!(done(&retoast(&database, &arguments))["rows_stored"], 1);
+    assert_eq!(done(&retoast(&database, &arguments)).rows_stored, 1);
     assert_eq!(database.psql(stored), "lz4");
     let conflict = [&extended[..], &["--no-alter"]].concat();
     refused(&retoast(&database, &conflict), 2, "--no-alter");
@@ -408,7 +400,7 @@ fn new_values_get_what_was_said_and_maintain_prints_the_command() {
     done(&retoast(&database, &since));
     assert!(std::fs::read_to_string(&file).unwrap().contains("chunk-saving of \\\"v\\\" lz4"));
     database.psql("INSERT INTO t SELECT 1001, repeat('newer', 3000)");
-    assert_eq!(done(&retoast(&database, &since))["rows_stored"], 1);
+    assert_eq!(done(&retoast(&database, &since)).rows_stored, 1);
     // the file is believed: a row that it counts as proven is not looked at
     database.psql("INSERT INTO t SELECT 1002, repeat('unseen', 3000)");
     let mut memory: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
@@ -417,10 +409,10 @@ fn new_values_get_what_was_said_and_maintain_prints_the_command() {
         proven["xid"] = next.into();
     }
     std::fs::write(&file, memory.to_string()).unwrap();
-    assert_eq!(done(&retoast(&database, &since))["rows_found"], 0);
+    assert_eq!(done(&retoast(&database, &since)).rows_found, 0);
     // of another choice it says nothing
     database.psql("ALTER TABLE t SET (toast_tuple_target = 4080)");
-    assert_eq!(done(&retoast(&database, &since))["rows_stored"], 1);
+    assert_eq!(done(&retoast(&database, &since)).rows_stored, 1);
     std::fs::write(&file, "{}").unwrap();
     refused(&retoast(&database, &since), 2, "was not written by retoast");
     let nowhere = dir.path().join("not there/since.json");
@@ -471,20 +463,19 @@ fn a_large_table_is_done_with_a_temporary_table_that_stays_small() {
     let before = contents(&database, "t");
     let classes = "SELECT pg_stat_force_next_flush(); SELECT n_tup_ins + n_tup_upd
         FROM pg_stat_sys_tables WHERE relname = 'pg_class'";
-    let churn = |text: String| -> i64 { text.lines().last().unwrap().parse().unwrap() };
+    let churn = |text: String| -> u64 { text.lines().last().unwrap().parse().unwrap() };
     let was = churn(database.psql(classes));
     let arguments = ["t", "-c", "v", "--policy", "chunk-saving", "--method", "lz4"];
     let table = done(&retoast(&database, &arguments));
     assert_eq!(contents(&database, "t"), before);
-    let batches = table["batches"].as_i64().unwrap();
+    let batches = table.batches;
     assert!(batches > 50, "{table}");
     // the catalogs hardly see the batches
     let rows = churn(database.psql(classes)) - was;
     assert!(rows < batches, "{rows} rows of pg_class for {batches} batches");
     // smaller batches, as beside others, leave more in the leaves of indexes
     for (part, most) in [("heap", 1.15), ("toast", 1.15), ("indexes", 1.3)] {
-        let (was, peak) =
-            (table["before"][part].as_f64().unwrap(), table["peak"][part].as_f64().unwrap());
+        let (was, peak) = (table.before.of(part) as f64, table.peak.of(part) as f64);
         assert!(peak <= was * most + 65536.0, "{part}: from {was} to {peak}: {table}");
     }
 }
@@ -506,7 +497,7 @@ fn a_row_that_short_values_bring_over_the_threshold_is_judged_as_it_is_stored() 
     let arguments =
         ["t", "-c", "short", "-c", "middle", "--policy", "ratio=0.8", "--method", "lz4"];
     let table = done(&retoast(&database, &arguments));
-    assert_eq!(table["rows_stored"], 0, "{table}");
+    assert_eq!(table.rows_stored, 0, "{table}");
     assert_eq!(database.psql(sizes), "740|115|1088|56");
 }
 
@@ -579,30 +570,21 @@ fn inspect_says_how_far_a_table_is_from_a_policy() {
         .ok()
     };
     for source in ["pageinspect", "functions"] {
-        let arguments = ["--method", "pglz", "--source", source, "--format", "json"];
-        let report: Value = serde_json::from_str(&inspect(&arguments)).unwrap();
-        let schema = serde_json::from_str(schema("inspect").unwrap()).unwrap();
-        assert!(jsonschema::validator_for(&schema).unwrap().is_valid(&report), "{report}");
-        let columns = report["relations"][0]["columns"].as_array().unwrap();
-        let policy =
-            |name: &str| columns.iter().find(|c| c["column"] == name).unwrap()["policy"].clone();
-        assert_eq!(policy("id"), Value::Null);
-        let v = policy("v");
-        assert_eq!(
-            (&v["policy"], &v["method"]),
-            (&"chunk-saving".into(), &"pglz".into()),
-            "{source}"
-        );
+        let arguments = ["t", "--policy", "chunk-saving", "--method", "pglz", "--source", source];
+        let report = relation(&database, &arguments);
+        let policy = |name: &str| report.column(name).policy.clone();
+        assert_eq!(policy("id"), None);
+        let v = policy("v").unwrap();
+        assert_eq!((v.policy.as_str(), v.method.as_str()), ("chunk-saving", "pglz"), "{source}");
         // the hundred that came later could be compressed and are not
-        assert_eq!((&v["values"], &v["complying_values"]), (&400.into(), &300.into()), "{source}");
-        let bytes = v["bytes"].as_u64().unwrap() - v["complying_bytes"].as_u64().unwrap();
+        assert_eq!((v.values, v.complying_values), (400, 300), "{source}");
+        let bytes = v.bytes - v.complying_bytes;
         assert_eq!(bytes, 500_000, "{source}");
-        let w = policy("w");
-        assert_eq!((&w["values"], &w["complying_values"]), (&400.into(), &400.into()), "{source}");
+        let w = policy("w").unwrap();
+        assert_eq!((w.values, w.complying_values), (400, 400), "{source}");
     }
-    let lz4: Value =
-        serde_json::from_str(&inspect(&["--method", "lz4", "--format", "json"])).unwrap();
-    assert_eq!(lz4["relations"][0]["columns"][1]["policy"]["complying_values"], 0);
+    let lz4 = relation(&database, &["t", "--policy", "chunk-saving", "--method", "lz4"]);
+    assert_eq!(lz4.columns[1].policy.as_ref().unwrap().complying_values, 0);
     let text = inspect(&[]);
     assert!(text.contains(" 75.0 % "), "{text}");
     done(&retoast(&database, &["t", "-c", "v", "-c", "w", "--policy", "chunk-saving"]));

@@ -198,7 +198,7 @@ fn a_pool_in_session_mode_and_a_plain_proxy_are_as_good_as_the_server() {
     for (conninfo, toaster) in [(pooler.conninfo(&database), "lz4"), (through, "pglz")] {
         let arguments = ["t", "-c", "v", "--toaster", toaster, "--format", "json"];
         let table = done(&by(&conninfo, "retoast", &arguments));
-        assert_eq!(table["rows_stored"], 200);
+        assert_eq!(table.rows_stored, 200);
     }
     assert_eq!(states(&pooler, &database, true), before);
 }

@@ -1,11 +1,10 @@
 //! Which tables a name or pattern reaches, in `retoast`, `inspect` and `advise-threshold`: inheritance
 //! children like partitions, and what stores nothing here is said or refused before anything is set.
 
-use serde_json::Value;
-
 use crate::support::command::{Run, run, toastctl};
 use crate::support::retoast::{refused, retoast, spawn};
 use crate::support::server::{Database, with_pageinspect};
+use serde_json::Value;
 
 const LZ4: [&str; 4] = ["-c", "v", "--toaster", "lz4"];
 
@@ -156,8 +155,7 @@ fn another_access_method_is_read_by_functions_and_otherwise_refused_and_costs_on
     // the other one is done
     assert_eq!(altered(&database), "t");
     let seen = verb(&database, "inspect", "odd");
-    let report: Value = serde_json::from_str(&seen.stdout).unwrap();
-    assert_eq!(report["relations"][0]["tuples"]["live"], 40, "{report}");
+    assert_eq!(seen.relation().tuples.live, 40, "{}", seen.stdout);
 }
 
 #[test]

@@ -37,11 +37,11 @@ fn what_is_to_be_read_only_is_not_written_to() {
     admin.psql("ALTER SYSTEM SET default_transaction_read_only = on");
     admin.psql("SELECT pg_reload_conf()");
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    let stored: u32 = database.psql(STORED).parse().unwrap();
+    let stored: u64 = database.psql(STORED).parse().unwrap();
     assert!(stored < 6000, "{stored}");
     let mut again = command(&database, &LZ4);
     let run = crate::support::command::run(
         again.env("PGOPTIONS", "-c default_transaction_read_only=off"),
     );
-    assert_eq!(done(&run)["rows_found"], 6000 - stored);
+    assert_eq!(done(&run).rows_found, 6000 - stored);
 }

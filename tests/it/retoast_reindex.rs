@@ -1,20 +1,14 @@
 //! `retoast --reindex`: bloated indexes get as small as fresh ones, as foretold, and nothing is left behind.
 
-use serde_json::Value;
-
 use crate::support::command::{run, toastctl};
 use crate::support::holder::Holder;
-use crate::support::retoast::{
-    contents, done, index, refused, retoast, retoast_as, table_of, valid,
-};
+use crate::support::reports::Printed;
+use crate::support::reports::retoast::{Index, IndexEnd, Outcome, Report};
+use crate::support::retoast::{contents, done, refused, retoast, retoast_as};
 use crate::support::server::{self, Database, Options, Server, with_pageinspect};
 use crate::support::tables::{BLOATED, INVALID};
 use toastctl::disk::btree::{self, Leaf};
 use toastctl::disk::page::{Page, PageState};
-
-fn bytes(index: &Value, field: &str) -> u64 {
-    index[field].as_u64().unwrap_or_else(|| panic!("no {field} in {index}"))
-}
 
 /// Whether a size is what was foretold: within 3 %, or one page.
 #[track_caller]
@@ -29,38 +23,34 @@ fn rebuilds(database: &Database<'_>) {
     let sizes = "SELECT string_agg(indexrelid || ' ' || pg_relation_size(indexrelid), ',' ORDER BY 1) FROM pg_index
         WHERE indrelid IN (SELECT unnest(ARRAY[oid, reltoastrelid]) FROM pg_class WHERE relname = 't')";
     let as_was = database.psql(sizes);
-    let planned = table_of(&retoast(database, &["t", "--reindex", "--dry-run"]), 0);
-    assert_eq!(planned["outcome"], "planned");
+    let planned = retoast(database, &["t", "--reindex", "--dry-run"]).exits(0).table();
+    assert_eq!(planned.outcome, Outcome::Planned);
     assert_eq!(database.psql(sizes), as_was);
     let rebuilt = done(&retoast(database, &["t", "--reindex"]));
     for name in ["t_pkey", "t_k_key", "by_name", "pg_toast."] {
-        let (then, now) = (index(&planned, name), index(&rebuilt, name));
-        assert_eq!(
-            (&then["ended"], &now["ended"]),
-            (&"planned".into(), &"rebuilt".into()),
-            "{now}"
-        );
-        assert_eq!(then["expected"], now["expected"], "{name}");
-        as_foretold(bytes(now, "expected"), bytes(now, "after"), name);
-        assert!(bytes(now, "after") * 2 < bytes(now, "before"), "{now}");
+        let (then, now) = (planned.index(name), rebuilt.index(name));
+        assert_eq!((then.ended, now.ended), (IndexEnd::Planned, IndexEnd::Rebuilt), "{now}");
+        assert_eq!(then.expected, now.expected, "{name}");
+        as_foretold(now.expected(), now.after(), name);
+        assert!(now.after() * 2 < now.before, "{now}");
     }
     for name in ["by_n", "by_words"] {
-        let kept = rebuilt["indexes"].as_array().unwrap().iter();
-        let ends = kept.filter(|one| one["index"] == format!("public.{name}"));
-        assert_eq!(ends.map(|one| &one["ended"]).collect::<Vec<_>>(), ["not_known"], "{rebuilt}");
+        let kept = rebuilt.indexes.iter();
+        let ends = kept.filter(|one| one.index == format!("public.{name}"));
+        assert_eq!(
+            ends.map(|one| one.ended).collect::<Vec<_>>(),
+            [IndexEnd::NotKnown],
+            "{rebuilt}"
+        );
     }
     assert_eq!(contents(database, "t"), before);
     assert_eq!(database.psql(INVALID), "0");
     let again = done(&retoast(database, &["t", "--reindex"]));
-    let ends: Vec<&str> =
-        again["indexes"].as_array().unwrap().iter().map(|i| i["ended"].as_str().unwrap()).collect();
-    assert!(ends.iter().all(|end| matches!(*end, "kept" | "not_known")), "{again}");
-    assert_eq!(again["after"], again["before"]);
+    let stays = |index: &Printed<Index>| matches!(index.ended, IndexEnd::Kept | IndexEnd::NotKnown);
+    assert!(again.indexes.iter().all(stays), "{again}");
+    assert_eq!(again.after, again.before);
     let all = done(&retoast(database, &["t", "--reindex=all"]));
-    assert!(
-        all["indexes"].as_array().unwrap().iter().all(|one| one["ended"] == "rebuilt"),
-        "{all}"
-    );
+    assert!(all.indexes.iter().all(|one| one.ended == IndexEnd::Rebuilt), "{all}");
 }
 
 #[test]
@@ -97,13 +87,13 @@ fn fresh_sizes_are_known_whatever_the_keys_are() {
             now() + i * interval '1 s', i % 300, i / 7.0, repeat(md5(i::text), 1 + i % 7)
          FROM generate_series(30001, 34000) i; VACUUM t;",
     );
-    let planned = table_of(&retoast(&database, &["t", "--reindex=all", "--dry-run"]), 0);
+    let planned = retoast(&database, &["t", "--reindex=all", "--dry-run"]).exits(0).table();
     database.psql("REINDEX TABLE t");
-    for one in planned["indexes"].as_array().unwrap() {
-        let name = one["index"].as_str().unwrap();
+    for one in &planned.indexes {
+        let name = &one.index;
         let size = database.psql(&format!("SELECT pg_relation_size('{name}')")).parse().unwrap();
-        eprintln!("{name}: {} expected, is {size}", one["expected"]);
-        as_foretold(bytes(one, "expected"), size, name);
+        eprintln!("{name}: {} expected, is {size}", one.expected());
+        as_foretold(one.expected(), size, name);
     }
     // around the number from which on there are two leaves and a root
     for rows in [1, 366, 367, 368, 733, 734, 100_000] {
@@ -112,14 +102,14 @@ fn fresh_sizes_are_known_whatever_the_keys_are() {
             "CREATE TABLE {name} (id int PRIMARY KEY); INSERT INTO {name} SELECT generate_series(1, {rows}); \
              REINDEX TABLE {name}"
         ));
-        let plan = table_of(&retoast(&database, &[&name, "--reindex=all", "--dry-run"]), 0);
+        let plan = retoast(&database, &[&name, "--reindex=all", "--dry-run"]).exits(0).table();
         let size = database.psql(&format!("SELECT pg_relation_size('{name}_pkey')"));
-        assert_eq!(index(&plan, "pkey")["expected"].to_string(), size, "{rows}");
+        assert_eq!(plan.index("pkey").expected().to_string(), size, "{rows}");
     }
     // an empty one is its metapage
     database.psql("TRUNCATE t");
     let empty = done(&retoast(&database, &["t", "--reindex"]));
-    assert!(empty["indexes"].as_array().unwrap().iter().all(|one| one["ended"] == "kept"));
+    assert!(empty.indexes.iter().all(|one| one.ended == IndexEnd::Kept));
 }
 
 /// Compares each page of an index with what the server makes of it: the leaves, their rows and different keys.
@@ -164,7 +154,7 @@ fn equal_keys_that_share_entries_make_the_size_unknown() {
          CREATE INDEX by_single ON t (many) WITH (deduplicate_items = off);
          DELETE FROM t WHERE id % 7 = 0; VACUUM t",
     );
-    let plan = table_of(&retoast(&database, &["t", "--reindex=all", "--dry-run"]), 0);
+    let plan = retoast(&database, &["t", "--reindex=all", "--dry-run"]).exits(0).table();
     for (name, shared) in [
         ("by_id", Some(false)),
         ("by_few", Some(false)),
@@ -175,12 +165,12 @@ fn equal_keys_that_share_entries_make_the_size_unknown() {
         ("by_single", None),
     ] {
         let all = leaves_are_as_the_server_says(&database, name);
-        let told = index(&plan, name);
+        let told = plan.index(name);
         let is_shared = (all.rows - all.keys) as f64 > all.rows as f64 * 0.01;
         assert_eq!(is_shared, shared.unwrap_or(true), "{name}: {all:?}");
         let reason = (shared == Some(true)).then_some("equal keys share entries");
         assert_eq!(
-            (told["reason"].as_str(), told["expected"].is_null()),
+            (told.reason.as_deref(), told.expected.is_none()),
             (reason, reason.is_some()),
             "{told}"
         );
@@ -194,20 +184,20 @@ fn an_owner_without_pages_has_what_was_counted() {
     database.psql(&format!("SET ROLE {role}; {}", BLOATED.replace("VACUUM t;", "")));
     database.psql("VACUUM t");
     let by_owner = |more: &[&str]| retoast_as(&database, &role, &[&["t"], more].concat());
-    let report = table_of(&by_owner(&["--reindex"]), 0);
+    let report = by_owner(&["--reindex"]).exits(0).table();
     for name in ["t_pkey", "t_k_key"] {
-        let now = index(&report, name);
-        assert_eq!(now["ended"], "rebuilt", "{now}");
-        as_foretold(bytes(now, "expected"), bytes(now, "after"), name);
+        let now = report.index(name);
+        assert_eq!(now.ended, IndexEnd::Rebuilt, "{now}");
+        as_foretold(now.expected(), now.after(), name);
     }
-    assert_eq!(index(&report, "by_name")["ended"], "not_known", "{report}");
-    let toast = index(&report, "pg_toast.");
-    assert_eq!(toast["ended"], "refused", "{toast}");
-    assert!(toast["reason"].as_str().unwrap().contains("pg_read_all_data"), "{toast}");
+    assert_eq!(report.index("by_name").ended, IndexEnd::NotKnown, "{report}");
+    let toast = report.index("pg_toast.");
+    assert_eq!(toast.ended, IndexEnd::Refused, "{toast}");
+    assert!(toast.reason().contains("pg_read_all_data"), "{toast}");
     database.psql(&format!("GRANT pg_read_all_data TO {role}"));
-    let report = table_of(&by_owner(&["--reindex"]), 0);
-    let toast = index(&report, "pg_toast.");
-    as_foretold(bytes(toast, "expected"), bytes(toast, "after"), "TOAST index");
+    let report = by_owner(&["--reindex"]).exits(0).table();
+    let toast = report.index("pg_toast.");
+    as_foretold(toast.expected(), toast.after(), "TOAST index");
     let other = database.create_role("other");
     database.psql(&format!("GRANT ALL ON t TO {other}"));
     let refusal = retoast_as(&database, &other, &["t", "--reindex"]);
@@ -219,23 +209,23 @@ fn without_the_option_bloated_indexes_are_named_with_the_command() {
     let database = with_pageinspect("named");
     database.psql(BLOATED);
     let report = done(&retoast(&database, &["t", "--compact=heap"]));
-    let pkey = index(&report, "t_pkey");
-    assert_eq!(pkey["ended"], "bloated", "{pkey}");
-    assert_eq!(pkey["command"], "REINDEX INDEX CONCURRENTLY public.t_pkey");
+    let pkey = report.index("t_pkey");
+    assert_eq!(pkey.ended, IndexEnd::Bloated, "{pkey}");
+    assert_eq!(pkey.command(), "REINDEX INDEX CONCURRENTLY public.t_pkey");
     let mut people = toastctl();
     people.args(["retoast", "-d", &database.url(), "t", "--compact=heap"]);
     let text = run(people.env("COLUMNS", "0")).ok();
     let line = "index: public.t_pkey: ";
     let line = text.lines().find(|one| one.starts_with(line)).unwrap_or_else(|| panic!("{text}"));
     assert!(line.ends_with(" (--reindex)"), "{line}");
-    database.psql(pkey["command"].as_str().unwrap());
+    database.psql(pkey.command());
     let size = database.psql("SELECT pg_relation_size('t_pkey')").parse().unwrap();
-    as_foretold(bytes(pkey, "expected"), size, "t_pkey");
+    as_foretold(pkey.expected(), size, "t_pkey");
     let swept =
         done(&retoast(&database, &["t", "-c", "v", "--toaster", "lz4", "--compact", "--reindex"]));
-    for one in swept["indexes"].as_array().unwrap() {
+    for one in &swept.indexes {
         assert!(
-            matches!(one["ended"].as_str().unwrap(), "rebuilt" | "kept" | "not_known"),
+            matches!(one.ended, IndexEnd::Rebuilt | IndexEnd::Kept | IndexEnd::NotKnown),
             "{one}"
         );
     }
@@ -254,14 +244,11 @@ fn a_deferrable_constraint_is_never_checked_early() {
          INSERT INTO t SELECT i, i, 'v' FROM generate_series(1, 500) i",
     );
     let report = done(&retoast(&database, &["t", "--reindex=all"]));
-    let deferrable = index(&report, "t_place_key");
-    assert_eq!(deferrable["ended"], "refused", "{deferrable}");
-    assert_eq!(deferrable["command"], Value::Null);
-    assert!(
-        deferrable["reason"].as_str().unwrap().contains("deferrable constraint"),
-        "{deferrable}"
-    );
-    assert_eq!(index(&report, "t_pkey")["ended"], "rebuilt");
+    let deferrable = report.index("t_place_key");
+    assert_eq!(deferrable.ended, IndexEnd::Refused, "{deferrable}");
+    assert_eq!(deferrable.command, None);
+    assert!(deferrable.reason().contains("deferrable constraint"), "{deferrable}");
+    assert_eq!(report.index("t_pkey").ended, IndexEnd::Rebuilt);
 }
 
 #[test]
@@ -277,15 +264,14 @@ fn an_exclusion_constraint_is_refused_with_the_reason_and_partitions_are_done_on
          DELETE FROM p WHERE id % 3 <> 0; VACUUM p",
     );
     let report = done(&retoast(&database, &["t", "--reindex=all"]));
-    let excluded = index(&report, "t_r_excl");
-    assert_eq!(excluded["ended"], "refused", "{excluded}");
-    assert!(excluded["reason"].as_str().unwrap().contains("exclusion constraint"), "{excluded}");
-    assert_eq!(index(&report, "t_pkey")["ended"], "rebuilt");
+    let excluded = report.index("t_r_excl");
+    assert_eq!(excluded.ended, IndexEnd::Refused, "{excluded}");
+    assert!(excluded.reason().contains("exclusion constraint"), "{excluded}");
+    assert_eq!(report.index("t_pkey").ended, IndexEnd::Rebuilt);
     let run = retoast(&database, &["p", "--reindex"]);
-    let report: Value = serde_json::from_str(&run.ok()).unwrap();
-    valid(&report);
-    for (table, name) in report["tables"].as_array().unwrap().iter().zip(["p1_pkey", "p2_pkey"]) {
-        assert_eq!(index(table, name)["ended"], "rebuilt", "{table}");
+    let report = run.exits(0).report::<Report>();
+    for (table, name) in report.tables.iter().zip(["p1_pkey", "p2_pkey"]) {
+        assert_eq!(table.index(name).ended, IndexEnd::Rebuilt, "{table}");
     }
     let attached = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'p_pkey'::regclass";
     assert_eq!(database.psql(attached), "2");
@@ -307,14 +293,14 @@ fn functions_in_indexes_run_as_the_owner_and_what_the_copy_takes_is_bounded() {
     // a busy machine counts dead rows some time after the session has ended
     let dead = "SELECT pg_stat_get_dead_tuples('t'::regclass)";
     database.until(dead, |answer| answer != "0");
-    let report = table_of(&retoast(&database, &["t", "--reindex", "--disk-limit", "1000"]), 1);
-    let told = index(&report, "by_own");
-    assert_eq!(told["ended"], "left", "{told}");
-    assert!(told["reason"].as_str().unwrap().contains("--disk-limit is 1000"), "{told}");
+    let report = retoast(&database, &["t", "--reindex", "--disk-limit", "1000"]).exits(1).table();
+    let told = report.index("by_own");
+    assert_eq!(told.ended, IndexEnd::Left, "{told}");
+    assert!(told.reason().contains("--disk-limit is 1000"), "{told}");
     let report = done(&retoast(&database, &["t", "--reindex"]));
-    let told = index(&report, "by_own");
-    assert_eq!(told["ended"], "rebuilt", "{report}");
-    as_foretold(bytes(told, "expected"), bytes(told, "after"), "by_own");
+    let told = report.index("by_own");
+    assert_eq!(told.ended, IndexEnd::Rebuilt, "{report}");
+    as_foretold(told.expected(), told.after(), "by_own");
 }
 
 #[test]
@@ -323,19 +309,19 @@ fn a_toast_index_is_never_rebuilt_concurrently() {
     database.psql(BLOATED);
     let run = retoast(&database, &["t", "--reindex=all", "-vv"]);
     let report = done(&run);
-    let of_toast = index(&report, "pg_toast");
-    assert_eq!(of_toast["ended"], "rebuilt", "{report}");
-    assert!(bytes(of_toast, "after") < bytes(of_toast, "before"), "{report}");
+    let of_toast = report.index("pg_toast");
+    assert_eq!(of_toast.ended, IndexEnd::Rebuilt, "{report}");
+    assert!(of_toast.after() < of_toast.before, "{report}");
     assert!(run.stderr.contains("; REINDEX INDEX pg_toast."), "{}", run.stderr);
     assert!(run.stderr.contains("REINDEX INDEX CONCURRENTLY public.t_pkey"), "{}", run.stderr);
     assert!(!run.stderr.contains("CONCURRENTLY pg_toast."), "{}", run.stderr);
     // nobody is kept waiting while it waits for who has written values
     let writer = Holder::of(&database, "INSERT INTO t SELECT 200000, 1, 'x', noise(1, 66), 1");
     let run = retoast(&database, &["t", "--reindex=all", "--max-wait", "1s"]);
-    let report = table_of(&run, 1);
-    let of_toast = index(&report, "pg_toast");
-    assert_eq!(of_toast["ended"], "left", "{report}");
-    let command = of_toast["command"].as_str().unwrap();
+    let report = run.exits(1).table();
+    let of_toast = report.index("pg_toast");
+    assert_eq!(of_toast.ended, IndexEnd::Left, "{report}");
+    let command = of_toast.command();
     assert!(command.starts_with("REINDEX INDEX pg_toast."), "{report}");
     drop(writer);
 }

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use serde_json::Value;
 
 use crate::support::command::{Run, Signal, signal};
-use crate::support::retoast::{contents, done, index, kills, retoast, spawn, table_of, valid};
+use crate::support::reports::Printed;
+use crate::support::reports::retoast::{IndexEnd, Outcome, Report};
+use crate::support::retoast::{contents, done, kills, retoast, spawn};
 use crate::support::server::{self, Database, Options, Server, with_pageinspect};
 use crate::support::tables::{BLOATED, INVALID};
 
@@ -44,12 +45,12 @@ fn a_lock_of_others_is_told_and_nothing_stays_in_the_queue() {
         let asleep = "FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%'
             AND wait_event = 'PgSleep' AND datname = current_database()";
         database.until(&format!("SELECT count(*) {asleep}"), |n| n == "1");
-        let report = table_of(&retoast(&database, &["t", "--reindex", "--max-wait", "1s"]), 1);
-        assert_eq!(report["outcome"], "incomplete", "{report}");
-        let pkey = index(&report, "t_pkey");
-        assert_eq!(pkey["ended"], "left", "{pkey}");
-        assert!(pkey["reason"].as_str().unwrap().contains("the transaction of process"), "{pkey}");
-        assert_eq!(pkey["command"], "REINDEX INDEX CONCURRENTLY public.t_pkey");
+        let report = retoast(&database, &["t", "--reindex", "--max-wait", "1s"]).exits(1).table();
+        assert_eq!(report.outcome, Outcome::Incomplete, "{report}");
+        let pkey = report.index("t_pkey");
+        assert_eq!(pkey.ended, IndexEnd::Left, "{pkey}");
+        assert!(pkey.reason().contains("the transaction of process"), "{pkey}");
+        assert_eq!(pkey.command(), "REINDEX INDEX CONCURRENTLY public.t_pkey");
         assert_eq!(database.psql(WAITING), "0");
         assert_eq!(database.psql(INVALID), "0");
         database.psql(&format!("SELECT pg_terminate_backend(pid) {asleep}"));
@@ -125,10 +126,10 @@ fn a_transaction_that_begins_meanwhile_is_waited_for_so_long_and_what_is_left_go
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
     };
-    let report = table_of(&run, 1);
-    let slowly = index(&report, "slowly");
-    assert_eq!(slowly["ended"], "left", "{slowly}");
-    assert_eq!(slowly["command"], "DROP INDEX CONCURRENTLY public.slowly_ccnew", "{slowly}");
+    let report = run.exits(1).table();
+    let slowly = report.index("slowly");
+    assert_eq!(slowly.ended, IndexEnd::Left, "{slowly}");
+    assert_eq!(slowly.command(), "DROP INDEX CONCURRENTLY public.slowly_ccnew", "{slowly}");
     assert_eq!(database.psql(INVALID), "1");
     assert_eq!(database.psql(WAITING), "0");
     assert!(file.exists());
@@ -138,10 +139,10 @@ fn a_transaction_that_begins_meanwhile_is_waited_for_so_long_and_what_is_left_go
     );
     writer.wait().unwrap();
     // without the file nobody knows whose it is
-    let report = table_of(&retoast(&database, &["t", "--reindex"]), 1);
-    assert_eq!(index(&report, "slowly_ccnew")["ended"], "invalid", "{report}");
-    let report = table_of(&retoast(&database, &arguments), 0);
-    assert_eq!(index(&report, "slowly_ccnew")["ended"], "dropped", "{report}");
+    let report = retoast(&database, &["t", "--reindex"]).exits(1).table();
+    assert_eq!(report.index("slowly_ccnew").ended, IndexEnd::Invalid, "{report}");
+    let report = retoast(&database, &arguments).exits(0).table();
+    assert_eq!(report.index("slowly_ccnew").ended, IndexEnd::Dropped, "{report}");
     assert_eq!(database.psql(INVALID), "0");
     assert!(!file.exists());
 }
@@ -187,10 +188,10 @@ fn what_others_rebuild_or_have_left_behind_is_told_and_stays() {
     let arguments = ["t", "--reindex", "--max-wait", "1s", "--checkpoint", file.to_str().unwrap()];
     let other = session(&database, "REINDEX INDEX CONCURRENTLY slowly");
     database.until(BUILDING, |n| n == "1");
-    let report = table_of(&retoast(&database, &arguments), 1);
-    let told = index(&report, "slowly_ccnew");
-    assert!(told["reason"].as_str().unwrap().contains("may be building it"), "{told}");
-    assert_eq!((&told["ended"], &told["command"]), (&"invalid".into(), &Value::Null));
+    let report = retoast(&database, &arguments).exits(1).table();
+    let told = report.index("slowly_ccnew");
+    assert!(told.reason().contains("may be building it"), "{told}");
+    assert_eq!((told.ended, &told.command), (IndexEnd::Invalid, &None));
     let output = other.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(database.psql(INVALID), "0");
@@ -204,10 +205,10 @@ fn what_others_rebuild_or_have_left_behind_is_told_and_stays() {
     interrupted.stderr(Stdio::null()).stdout(Stdio::null()).status().unwrap();
     assert_eq!(database.psql(INVALID), "1");
     for arguments in [&arguments[..], &["t", "--reindex"]] {
-        let report = table_of(&retoast(&database, arguments), 1);
-        let told = index(&report, "slowly_ccnew");
-        assert_eq!(told["ended"], "invalid", "{told}");
-        assert_eq!(told["command"], "DROP INDEX CONCURRENTLY public.slowly_ccnew");
+        let report = retoast(&database, arguments).exits(1).table();
+        let told = report.index("slowly_ccnew");
+        assert_eq!(told.ended, IndexEnd::Invalid, "{told}");
+        assert_eq!(told.command(), "DROP INDEX CONCURRENTLY public.slowly_ccnew");
         assert_eq!(database.psql(INVALID), "1");
     }
     database.psql("DROP INDEX CONCURRENTLY public.slowly_ccnew");
@@ -225,13 +226,9 @@ fn interrupted_it_drops_what_it_has_begun() {
     let output = child.wait_with_output().unwrap();
     assert!(began.elapsed() < Duration::from_secs(10));
     assert_eq!(output.status.code(), Some(4), "{}", String::from_utf8_lossy(&output.stderr));
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    valid(&report);
-    let slowly = index(&report["tables"][0], "slowly");
-    assert_eq!(
-        (&slowly["ended"], &slowly["reason"]),
-        (&"left".into(), &"stopped on request".into())
-    );
+    let report = Printed::<Report>::read(&String::from_utf8(output.stdout).unwrap());
+    let slowly = report.tables[0].index("slowly");
+    assert_eq!((slowly.ended, slowly.reason()), (IndexEnd::Left, "stopped on request"));
     assert_eq!(database.psql(INVALID), "0");
 }
 
@@ -299,13 +296,13 @@ fn left_of_the_toast_index(server: &Server) {
     writer.wait().unwrap();
     assert_eq!(database.psql(INVALID), "1");
     let left = format!("{toast}_index_ccnew");
-    let report = table_of(&retoast(&database, &["t", "--reindex"]), 1);
-    assert_eq!(index(&report, &left)["ended"], "invalid", "{report}");
-    assert_eq!(index(&report, "t_pkey")["ended"], "rebuilt", "{report}");
-    let of_toast = report["indexes"].as_array().unwrap().iter();
+    let report = retoast(&database, &["t", "--reindex"]).exits(1).table();
+    assert_eq!(report.index(&left).ended, IndexEnd::Invalid, "{report}");
+    assert_eq!(report.index("t_pkey").ended, IndexEnd::Rebuilt, "{report}");
+    let of_toast = report.indexes.iter();
     let base = format!("pg_toast.{toast}_index");
-    let base = of_toast.filter(|one| one["index"] == base).collect::<Vec<_>>();
-    assert_eq!(base[0]["ended"], "left", "{report}");
+    let base = of_toast.filter(|one| one.index == base).collect::<Vec<_>>();
+    assert_eq!(base[0].ended, IndexEnd::Left, "{report}");
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("checkpoint");
     let saved = serde_json::json!({
@@ -315,7 +312,7 @@ fn left_of_the_toast_index(server: &Server) {
     std::fs::write(&file, saved.to_string()).unwrap();
     let report =
         done(&retoast(&database, &["t", "--reindex", "--checkpoint", file.to_str().unwrap()]));
-    assert_eq!(index(&report, &left)["ended"], "dropped", "{report}");
+    assert_eq!(report.index(&left).ended, IndexEnd::Dropped, "{report}");
     assert_eq!(database.psql(INVALID), "0");
     assert!(!file.exists());
 }

@@ -2,10 +2,10 @@
 
 use std::process::{Child, Stdio};
 
-use serde_json::Value;
-
 use crate::support::holder::Holder;
-use crate::support::retoast::{Running, command, contents, done, retoast, valid};
+use crate::support::reports::Printed;
+use crate::support::reports::retoast::Table;
+use crate::support::retoast::{Running, command, contents, done, retoast};
 use crate::support::server::{self, Database, Options, Server};
 use crate::support::tables::{NOISE, table};
 
@@ -33,22 +33,18 @@ fn under_way(database: &Database<'_>) -> Running {
 
 /// What the report says of the files is what they are, and they are compact.
 #[track_caller]
-fn is_true(database: &Database<'_>, table: &Value) {
-    let files = table["compaction"].as_array().unwrap();
+fn is_true(database: &Database<'_>, table: &Printed<Table>) {
+    let files = &table.compaction;
     assert_eq!(files.len(), 2, "{table}");
     let now = toast_bytes(database);
     assert!(now > 0);
-    assert_eq!(files[0]["after"], now, "{table}");
-    assert_eq!(table["after"]["toast"], now, "{table}");
-    assert!(files[0]["before"].as_u64() >= Some(now), "{table}");
+    assert_eq!(files[0].after, now, "{table}");
+    assert_eq!(table.after.toast, now, "{table}");
+    assert!(files[0].before >= now, "{table}");
     database.rests();
     database.psql("VACUUM FULL t");
     let fresh = toast_bytes(database);
     assert!(now as f64 <= fresh as f64 * 1.05 + 65536.0, "{now}, {fresh} afresh: {table}");
-}
-
-fn notes(table: &Value) -> String {
-    table["notes"].to_string()
 }
 
 #[test]
@@ -66,23 +62,17 @@ fn a_rewrite_during_compaction_is_taken_up_and_nothing_is_said_of_old_files() {
         database.psql(&format!("BEGIN; {rewrite}; {delete}; COMMIT"));
         let before = contents(&database, "t");
         let run = running.end();
-        let report: Value = serde_json::from_str(&run.stdout).unwrap();
-        valid(&report);
-        let table = &report["tables"][0];
-        let file = &table["compaction"][0];
-        let orphans = file["values_without_row"].as_u64();
-        if rewrite.contains("CLUSTER") && orphans > Some(0) {
+        let table = run.table();
+        let file = &table.compaction[0];
+        let orphans = file.values_without_row;
+        if rewrite.contains("CLUSTER") && orphans > 0 {
             // of a row version that somebody still saw CLUSTER copies the values too, which no row leads to then
-            assert_eq!(
-                (run.code, &file["after"]),
-                (Some(1), &toast_bytes(&database).into()),
-                "{table}"
-            );
+            assert_eq!((run.code, file.after), (Some(1), toast_bytes(&database)), "{table}");
         } else {
             done(&run);
-            is_true(&database, table);
+            is_true(&database, &table);
         }
-        assert!(notes(table).contains("was rewritten by another session"), "{rewrite}: {table}");
+        assert!(table.notes().contains("was rewritten by another session"), "{rewrite}: {table}");
         assert_eq!(contents(&database, "t"), before, "{rewrite}");
     }
 }
@@ -200,8 +190,7 @@ fn repack_concurrently_is_named_and_waited_for() {
     database.psql(delete);
     let before = contents(&database, "t");
     let table = done(&running.end());
-    let waits = table["pauses"].as_array().unwrap();
-    assert!(waits.iter().any(|wait| wait["reason"] == "rewrite"), "{table}");
+    assert!(table.pause("rewrite").is_some(), "{table}");
     assert_eq!(contents(&database, "t"), before);
     is_true(&database, &table);
 }

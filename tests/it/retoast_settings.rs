@@ -52,13 +52,13 @@ fn the_run_after_a_kill_knows_what_the_columns_were_set_to() {
     let table = done(&run);
     let told = "column \"v\" to storage external, compression pglz: before it was storage main";
     assert!(run.stderr.contains(told), "{}", run.stderr);
-    assert!(table["notes"].to_string().contains("before it was storage main"), "{table}");
+    assert!(table.notes().contains("before it was storage main"), "{table}");
     assert_eq!(database.psql(SETTINGS), "xl|the user's");
     assert_eq!(contents(&database, "t"), before);
     // of another table or a temporary one nothing is left either
     assert_eq!(database.psql(tables), relations);
     let again = retoast(&database, &CHOICE);
-    assert_eq!(done(&again)["notes"].as_array().unwrap().len(), 0);
+    assert_eq!(done(&again).notes.len(), 0);
     assert!(!again.stderr.contains("killed"), "{}", again.stderr);
 }
 
@@ -83,15 +83,15 @@ fn undo_knows_what_a_killed_run_has_set() {
         running.signal(Signal::INT);
         let run = running.end();
         assert_eq!(run.code, Some(4), "{}", run.stderr);
-        serde_json::from_str::<serde_json::Value>(&run.stdout).unwrap()["tables"][0].clone()
+        run.table()
     };
     let table = stopped(&["--undo"]);
-    assert_eq!((&table["undo"], &table["undone"]), (&undo.into(), &true.into()), "{table}");
+    assert_eq!((table.undo(), table.undone), (undo, true), "{table}");
     assert_eq!(database.psql(SETTINGS), "mp|mine");
     kill_at_work(&database);
     let table = stopped(&[]);
-    assert_eq!((&table["undo"], &table["undone"]), (&undo.into(), &false.into()), "{table}");
-    database.psql(table["undo"].as_str().unwrap());
+    assert_eq!((table.undo(), table.undone), (undo, false), "{table}");
+    database.psql(table.undo());
     assert_eq!(database.psql(SETTINGS), "mp|mine");
     assert_eq!(contents(&database, "t"), before);
     // and with work done meanwhile

@@ -1,7 +1,7 @@
 //! `retoast` on other major versions, and on tables and types out of the ordinary.
 
-use serde_json::Value;
-
+use crate::support::reports::Printed;
+use crate::support::reports::retoast::Table;
 use crate::support::retoast::{contents, done, forms, retoast};
 use crate::support::server::{self, Database, Options, Server, with_pageinspect};
 
@@ -42,13 +42,13 @@ const COLUMNS: [&str; 18] = [
 
 /// One run, its checks, and a second run, which must touch nothing.
 #[track_caller]
-fn run_twice(database: &Database<'_>, table: &str, arguments: &[&str]) -> Value {
+fn run_twice(database: &Database<'_>, table: &str, arguments: &[&str]) -> Printed<Table> {
     let before = contents(database, table);
     let arguments = [&[table], arguments].concat();
     let first = done(&retoast(database, &arguments));
     assert_eq!(contents(database, table), before, "{arguments:?}");
     let again = done(&retoast(database, &arguments));
-    assert_eq!((&again["rows_found"], &again["scans"]), (&0.into(), &1.into()), "{again}");
+    assert_eq!((again.rows_found, again.scans), (0, 1), "{again}");
     first
 }
 
@@ -67,7 +67,7 @@ fn types(database: &Database<'_>) {
         let choice = ["--verify", "full", "--toaster", toaster, "--source", source];
         let table = run_twice(database, "t", &[&choice[..], &columns].concat());
         if toaster == "external" || toaster == "pglz" && source == "functions" {
-            assert_ne!(table["rows_stored"], 0, "{toaster}: {table}");
+            assert_ne!(table.rows_stored, 0, "{toaster}: {table}");
         }
         for column in COLUMNS.iter().filter(|_| toaster == "external") {
             let compressed = forms(database, "t", column);
@@ -108,7 +108,7 @@ fn tables(database: &Database<'_>) {
         for table in ["wide"].iter().chain(&others) {
             let report =
                 run_twice(database, table, &["-c", "v", "--toaster", toaster, "--source", source]);
-            assert_ne!(report["rows_stored"], 0, "{table}: {report}");
+            assert_ne!(report.rows_stored, 0, "{table}: {report}");
             let compressed = database.psql(&format!(
                 "SELECT count(*) FROM {table} WHERE pg_column_compression(v) IS NOT NULL"
             ));
@@ -141,13 +141,12 @@ fn partitions(database: &Database<'_>) {
     for parallel in ["2", "1"] {
         let more = ["--toaster", "external", "--parallel-tables", parallel, "--jobs", "2"];
         let run = retoast(database, &[&["p", "-c", "v"], &more[..]].concat());
-        let report: Value = serde_json::from_str(&run.ok()).unwrap();
-        let tables = report["tables"].as_array().unwrap();
-        let got: Vec<_> = tables.iter().map(|t| (&t["relation"], &t["rows_stored"])).collect();
-        let rows = |n: u64| Value::from(if parallel == "2" { n } else { 0 });
-        let names = ["public.p1", "public.p21", "public.p22"].map(Value::from);
-        let expected = [rows(49), rows(20), rows(30)];
-        assert_eq!(got, names.iter().zip(&expected).collect::<Vec<_>>());
+        let tables = run.exits(0).tables();
+        let got = tables.iter().map(|table| (table.relation.as_str(), table.rows_stored));
+        let rows = |n: u64| if parallel == "2" { n } else { 0 };
+        let expected =
+            [("public.p1", rows(49)), ("public.p21", rows(20)), ("public.p22", rows(30))];
+        assert_eq!(got.collect::<Vec<_>>(), expected);
     }
     database.psql("CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (100) TO (200)");
     assert_eq!(database.psql(set), "pe p1e p2e p21e p22e p3e");
@@ -214,7 +213,7 @@ fn a_value_of_100_megabytes_goes_from_form_to_form() {
         done(&retoast(&database, &["t", "-c", "v", "--toaster", toaster]));
         assert_eq!(database.psql(content), before, "{toaster}");
         let again = done(&retoast(&database, &["t", "-c", "v", "--toaster", toaster]));
-        assert_eq!(again["rows_found"], 0);
+        assert_eq!(again.rows_found, 0);
     }
     assert_eq!(forms(&database, "t", "v")[0], "external_compressed pglz 1");
 }

@@ -49,7 +49,7 @@ fn after_a_rewrite_the_file_is_not_believed_and_says_so() {
     let before = contents(&database, "t");
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("since.json");
-    assert_eq!(done(&since(&database, &NEVER, &file))["rows_stored"], 300);
+    assert_eq!(done(&since(&database, &NEVER, &file)).rows_stored, 300);
     assert_eq!(database.psql(COMPRESSED), "0");
     for rewrite in ["VACUUM FULL t", "CLUSTER t USING t_pkey", "ALTER TABLE t SET UNLOGGED"] {
         database.psql(rewrite);
@@ -57,13 +57,13 @@ fn after_a_rewrite_the_file_is_not_believed_and_says_so() {
         assert_eq!(undone, 300, "{rewrite}");
         let run = since(&database, &NEVER, &file);
         let table = done(&run);
-        assert_eq!(table["rows_stored"], undone, "{rewrite}: {table}");
+        assert_eq!(table.rows_stored, undone, "{rewrite}: {table}");
         assert!(run.stderr.contains("the table was rewritten"), "{rewrite}: {}", run.stderr);
         assert_eq!(database.psql(COMPRESSED), "0", "{rewrite}");
         assert_eq!(contents(&database, "t"), before, "{rewrite}");
         // written anew, the file is believed again
         let again = since(&database, &NEVER, &file);
-        assert_eq!(done(&again)["rows_found"], 0);
+        assert_eq!(done(&again).rows_found, 0);
         assert!(!again.stderr.contains("--since"), "{}", again.stderr);
     }
     for anew in [
@@ -97,12 +97,12 @@ fn rows_that_were_frozen_meanwhile_are_told_from_those_written_since() {
         );
         let choice = [&choice[..], &["--source", source]].concat();
         let run = since(&database, &choice, &file);
-        assert_eq!(done(&run)["rows_stored"], 2, "{source}");
+        assert_eq!(done(&run).rows_stored, 2, "{source}");
         assert!(!run.stderr.contains("--since"), "{}", run.stderr);
         let left = "SELECT count(*) FROM t WHERE pg_column_compression(v) IS NULL";
         assert_eq!(database.psql(left), "0");
         let again = done(&since(&database, &choice, &file));
-        assert_eq!(again["rows_found"], 0, "{source}: {again}");
+        assert_eq!(again.rows_found, 0, "{source}: {again}");
     }
 }
 
@@ -131,13 +131,13 @@ fn a_file_that_does_not_fit_the_cluster_is_ignored_with_the_reason() {
     for (field, value, reason) in &cases {
         // a row that the file counts as seen is left alone as long as the file is believed
         tamper(&file, "xid", &number(unseen).into());
-        assert_eq!(done(&since(&database, &choice, &file))["rows_found"], 0, "{field}");
+        assert_eq!(done(&since(&database, &choice, &file)).rows_found, 0, "{field}");
         tamper(&file, field, value);
         let run = since(&database, &choice, &file);
         let table = done(&run);
-        assert_eq!(table["rows_stored"], 1, "{field}: {}", run.stderr);
+        assert_eq!(table.rows_stored, 1, "{field}: {}", run.stderr);
         assert!(run.stderr.contains(reason), "{field}: {}", run.stderr);
-        assert!(table["notes"].to_string().contains(reason), "{field}: {table}");
+        assert!(table.notes().contains(reason), "{field}: {table}");
     }
     // as earlier versions have written it
     let xid = number(unseen);
@@ -146,7 +146,7 @@ fn a_file_that_does_not_fit_the_cluster_is_ignored_with_the_reason() {
     );
     std::fs::write(&file, first).unwrap();
     let run = since(&database, &choice, &file);
-    assert_eq!(done(&run)["rows_stored"], 1);
+    assert_eq!(done(&run).rows_stored, 1);
     assert!(run.stderr.contains("an earlier version of toastctl"), "{}", run.stderr);
 }
 
@@ -166,7 +166,7 @@ fn after_a_failover_the_file_is_not_believed() {
     there.until(&caught_up, |answer| answer == "t");
     there.psql("SELECT pg_promote()");
     let run = since(&there, &choice, &file);
-    assert_eq!(done(&run)["rows_found"], 0);
+    assert_eq!(done(&run).rows_found, 0);
     assert!(run.stderr.contains("another timeline"), "{}", run.stderr);
     let again = since(&there, &choice, &file);
     done(&again);
@@ -210,12 +210,12 @@ fn a_policy_beside_a_writer_ends_and_leaves_to_the_next_run_what_came_meanwhile(
         let run = since(&database, &choice, &file);
         assert!(writing.try_wait().unwrap().is_none(), "{source}: it ended only with the writer");
         let table = done(&run);
-        assert!(table["scans"].as_u64().unwrap() <= 4, "{source}: {table}");
-        assert!(table["vacuums"].as_u64().unwrap() <= 4, "{source}: {table}");
+        assert!(table.scans <= 4, "{source}: {table}");
+        assert!(table.vacuums <= 4, "{source}: {table}");
         // what is left came from the writer, none of it from the run itself
         let uncompressed = "SELECT count(*) FROM t WHERE pg_column_compression(v) IS NULL";
         let most: u64 = database.psql(uncompressed).parse().unwrap();
-        let newer = table["rows_written_since"].as_u64().unwrap();
+        let newer = table.rows_written_since;
         assert!(newer > 0 && newer <= most, "{source}: {newer} of {most}: {table}");
     }
     let text = run(toastctl().args(["retoast", "-d", &database.url()]).args(choice)).ok();
@@ -234,10 +234,10 @@ fn a_policy_beside_a_writer_ends_and_leaves_to_the_next_run_what_came_meanwhile(
         .unwrap();
     assert!(new > 0);
     let table = done(&since(&database, &choice, &file));
-    assert_eq!(table["rows_stored"], new, "{table}");
-    assert_eq!((&table["rows_written_since"], &table["scans"]), (&0.into(), &2.into()), "{table}");
+    assert_eq!(table.rows_stored, new, "{table}");
+    assert_eq!((table.rows_written_since, table.scans), (0, 2), "{table}");
     let left = "SELECT count(*) FROM t WHERE pg_column_compression(v) IS NULL";
     assert_eq!(database.psql(left), "0");
     let nothing = done(&since(&database, &choice, &file));
-    assert_eq!((&nothing["rows_found"], &nothing["scans"]), (&0.into(), &1.into()));
+    assert_eq!((nothing.rows_found, nothing.scans), (0, 1));
 }

@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
+use crate::support::reports::retoast::{IndexEnd, Outcome, Report};
 use crate::support::retoast::{
-    LZ4, PATIENCE, Running, brake, command, done, refused, release, retoast, retoast_as, valid,
+    LZ4, PATIENCE, Running, brake, command, done, refused, release, retoast, retoast_as,
 };
 use crate::support::server::{self, Database, Options, Server};
 use crate::support::tables::{BLOATED, INVALID};
@@ -70,11 +69,10 @@ fn a_slot_that_bears_little_more_is_named_and_waited_for() {
     write_wal(&database, 22 * MB);
 
     let plan = retoast(&database, &[&LZ4[..], &["--dry-run"]].concat());
-    let report: Value = serde_json::from_str(&plan.stdout).unwrap();
-    valid(&report);
+    let report = plan.report::<Report>();
     assert_eq!(plan.code, Some(0), "{}", plan.stderr);
-    let notes = report["tables"][0]["notes"].to_string();
-    let named = "replication slot \\\"idle\\\" (physical, inactive) bears ";
+    let notes = report.tables[0].notes();
+    let named = "replication slot \"idle\" (physical, inactive) bears ";
     assert!(notes.contains(named), "{notes}");
     assert!(notes.contains("more of WAL (safe_wal_size)"), "{notes}");
     assert!(notes.contains("max_slot_wal_keep_size"), "{notes}");
@@ -93,7 +91,7 @@ fn a_slot_that_bears_little_more_is_named_and_waited_for() {
     database.psql("SELECT pg_drop_replication_slot('idle')");
     catch_up(&database);
     let table = running.ends_after("replication_slot");
-    assert_eq!(table["slots_lost"], serde_json::json!([]));
+    assert_eq!(table.slots_lost, [""; 0]);
     assert_eq!(database.psql(LOST), "0");
 }
 
@@ -111,10 +109,9 @@ fn compactions_rebuilds_and_policies_wait_for_slots_too() {
         running.says("public.t: waiting: replication slot \"");
         catch_up(&database);
         let run = running.end();
-        let report: Value = serde_json::from_str(&run.stdout).unwrap();
-        valid(&report);
-        let pauses = report["tables"][0]["pauses"].to_string();
-        assert!(pauses.contains("replication_slot"), "{work:?}: {report}");
+        let report = run.report::<Report>();
+        let pause = report.tables[0].pause("replication_slot");
+        assert!(pause.is_some(), "{work:?}: {report}");
         assert_eq!(run.code, Some(0), "{work:?}: {}{}", run.stdout, run.stderr);
         assert_eq!(database.psql(LOST), "0", "{work:?}");
     }
@@ -132,8 +129,8 @@ fn a_wait_for_a_slot_that_takes_too_long_ends_with_code_4_for_ordinary_owners_to
         let external = ["t", "-c", "v", "--toaster", "external", "--max-wait", "500ms"];
         let stopped = retoast_as(&database, &role, &external);
         refused(&stopped, 4, "s (--max-wait): replication slot \"");
-        let report: Value = serde_json::from_str(&stopped.stdout).unwrap();
-        let notes = report["tables"][0]["notes"].to_string();
+        let report = stopped.report::<Report>();
+        let notes = report.tables[0].notes();
         assert!(notes.contains("(--max-wait): replication slot"), "{major}: {report}");
         assert_eq!(database.psql(LOST), "0", "{major}");
     }
@@ -158,7 +155,7 @@ fn a_slot_that_is_lost_meanwhile_is_told_and_not_code_0() {
         running.end()
     };
     let table = done(&lost("lz4", &|| {}));
-    assert_eq!(table["slots_lost"], serde_json::json!([]), "{table}");
+    assert_eq!(table.slots_lost, [""; 0], "{table}");
     database.psql("SELECT pg_create_physical_replication_slot('meanwhile', true)");
     let run = lost("pglz", &|| {
         write_wal(&database, MB);
@@ -166,11 +163,9 @@ fn a_slot_that_is_lost_meanwhile_is_told_and_not_code_0() {
         assert_eq!(database.psql(LOST), "2");
     });
     assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
-    let report: Value = serde_json::from_str(&run.stdout).unwrap();
-    valid(&report);
-    let table = &report["tables"][0];
-    assert_eq!(table["slots_lost"], serde_json::json!(["meanwhile"]), "{table}");
-    assert_eq!((&table["outcome"], &table["rows_stored"]), (&"complete".into(), &3000.into()));
+    let table = run.table();
+    assert_eq!(table.slots_lost, ["meanwhile"], "{table}");
+    assert_eq!((table.outcome, table.rows_stored), (Outcome::Complete, 3000));
 }
 
 /// An index that takes some seconds to build.
@@ -200,6 +195,6 @@ fn a_rebuild_under_way_is_cancelled_for_a_slot_and_begun_again() {
     assert_eq!(database.psql(INVALID), "0");
     catch_up(&database);
     let table = running.ends_after("replication_slot");
-    assert_eq!(table["indexes"][0]["ended"], "rebuilt", "{table}");
+    assert_eq!(table.indexes[0].ended, IndexEnd::Rebuilt, "{table}");
     assert_eq!(database.psql(LOST), "0");
 }

@@ -3,8 +3,6 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use serde_json::Value;
-
 use crate::support::command::{Run, run};
 use crate::support::retoast::{done, refused, retoast};
 use crate::support::server::{Database, Options, Server, with_pageinspect};
@@ -54,20 +52,15 @@ fn wal_is_not_counted_against_another_file_system() {
     database.psql("DROP TABLE t; DROP TABLESPACE fast");
 }
 
-fn sum(sizes: &Value) -> u64 {
-    ["heap", "toast", "indexes"].iter().map(|part| sizes[part].as_u64().unwrap()).sum()
-}
-
 /// A dry run, then the sweep, which must not grow by more than was said.
 #[track_caller]
 fn grows_as_said(database: &Database<'_>, toaster: &str) -> (u64, u64) {
     let arguments = ["t", "-c", "v", "--toaster", toaster];
     let plan = retoast(database, &[&arguments[..], &["--dry-run"]].concat());
     assert_eq!(plan.code, Some(0), "{}", plan.stderr);
-    let plan: Value = serde_json::from_str(&plan.stdout).unwrap();
-    let said = plan["tables"][0]["plan"]["growth_bytes"]["high"].as_u64().unwrap();
+    let said = plan.table().plan().growth_bytes.high;
     let table = done(&retoast(database, &arguments));
-    let grown = sum(&table["peak"]).max(sum(&table["after"])) - sum(&table["before"]);
+    let grown = table.peak.sum().max(table.after.sum()) - table.before.sum();
     assert!(grown <= said, "{toaster}: {said} said, {grown} real: {table}");
     (said, grown)
 }

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
 use crate::support::command::{Run, run, scrub, toastctl};
-use crate::support::retoast::{contents, refused, retoast, valid};
+use crate::support::reports::Printed;
+use crate::support::reports::retoast::{Outcome, Table};
+use crate::support::retoast::{contents, refused, retoast};
 use crate::support::server::{Database, Options, Server, with_pageinspect};
 
 const LZ4: [&str; 4] = ["-c", "v", "--toaster", "lz4"];
@@ -20,18 +20,9 @@ fn in_time(arguments: &[&str]) -> Run {
     run(&mut command)
 }
 
-#[track_caller]
-fn report(run: &Run) -> Value {
-    let report: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("{run:?}"));
-    valid(&report);
-    report
-}
-
 /// Relation and outcome of each table.
-fn outcomes(report: &Value) -> Vec<(String, String)> {
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let tables = report["tables"].as_array().unwrap();
-    tables.iter().map(|table| (text(&table["relation"]), text(&table["outcome"]))).collect()
+fn outcomes(run: &Run) -> Vec<(String, Outcome)> {
+    run.tables().iter().map(|table| (table.relation.clone(), table.outcome)).collect()
 }
 
 #[test]
@@ -90,10 +81,9 @@ fn a_table_that_cannot_be_worked_on_costs_only_itself() {
     ));
     let compacted = retoast(&database, &["public.*", "--compact=heap"]);
     assert_eq!(compacted.code, Some(1), "{}", compacted.stderr);
-    let report_of_it = report(&compacted);
-    let complete = |name: &str| (format!("public.{name}"), "complete".to_owned());
+    let complete = |name: &str| (format!("public.{name}"), Outcome::Complete);
     let done: Vec<_> =
-        outcomes(&report_of_it).into_iter().filter(|one| one.1 == "complete").collect();
+        outcomes(&compacted).into_iter().filter(|one| one.1 == Outcome::Complete).collect();
     assert_eq!(done, ["a", "empty", "z"].map(complete), "{}", compacted.stderr);
     for name in ["public.b: ", "public.c: "] {
         let told =
@@ -110,7 +100,7 @@ fn a_table_that_cannot_be_worked_on_costs_only_itself() {
          CREATE PUBLICATION p FOR TABLE bare",
     );
     let swept = retoast(&database, &[&["bare", "last"], &LZ4[..]].concat());
-    assert_eq!(outcomes(&report(&swept)), [complete("last")]);
+    assert_eq!(outcomes(&swept), [complete("last")]);
     refused(&swept, 1, "public.bare: its updates are published");
 
     let mut other = database
@@ -139,9 +129,9 @@ fn a_table_that_cannot_be_worked_on_costs_only_itself() {
     other.kill().unwrap();
     other.wait().unwrap();
     let told = format!("{named} is a temporary table of another session");
-    assert_eq!(outcomes(&report(&swept)), [complete("last")]);
+    assert_eq!(outcomes(&swept), [complete("last")]);
     refused(&swept, 1, &told);
-    assert_eq!(outcomes(&report(&matched)), [complete("last")]);
+    assert_eq!(outcomes(&matched), [complete("last")]);
     refused(&matched, 0, &format!("left out: {told}"));
 }
 
@@ -156,10 +146,10 @@ fn a_compaction_says_why_rows_were_not_moved() {
     ));
     let json = retoast(&database, &["t", "--compact=heap"]);
     assert_eq!(json.code, Some(1), "{}", json.stderr);
-    let table = &report(&json)["tables"][0];
-    let file = &table["compaction"][0];
-    assert!(file["rows_refused"].as_u64() > Some(0) && file["rows_left"] == 0, "{table}");
-    assert_eq!(table["skipped"][0]["sqlstate"], "23514");
+    let table = json.table();
+    let file = &table.compaction[0];
+    assert!(file.rows_refused > 0 && file.rows_left == 0, "{table}");
+    assert_eq!(table.skipped[0].sqlstate.as_deref(), Some("23514"));
     let for_people =
         || run(toastctl().args(["retoast", "-d", &database.url(), "t", "--compact=heap"]));
     let text = for_people();
@@ -227,13 +217,12 @@ fn a_damaged_page_loses_nothing_but_itself() {
         let goal = ["--max-bloat", "2%", "--verify", "off"];
         let run = retoast(&database, &[&[table, "-c", "v"], &goal[..], more].concat());
         assert_eq!(run.code, Some(1), "{table}: {}", run.stderr);
-        let table = report(&run)["tables"][0].clone();
-        assert_eq!(table["outcome"], "incomplete", "{table}");
+        let table = run.table();
+        assert_eq!(table.outcome, Outcome::Incomplete, "{table}");
         table
     };
-    let says = |table: &Value, what: &str| {
-        let skipped = table["skipped"].as_array().unwrap();
-        let reasons = skipped.iter().map(|row| row["reason"].as_str().unwrap());
+    let says = |table: &Printed<Table>, what: &str| {
+        let reasons = table.skipped.iter().map(|row| &row.reason);
         assert!(reasons.into_iter().any(|reason| reason.contains(what)), "{what}: {table}");
     };
     let in_reach = ["ctid < '(7,0)'", "ctid >= '(8,0)'"];
@@ -244,21 +233,17 @@ fn a_damaged_page_loses_nothing_but_itself() {
     ] {
         let swept = sweep(table, more);
         assert_eq!(left(&database, table, in_reach), 0, "{swept}");
-        assert_eq!(swept["rows_left"], 0, "{swept}");
-        assert!(swept["scans"].as_u64() < Some(7), "{swept}");
+        assert_eq!(swept.rows_left, 0, "{swept}");
+        assert!(swept.scans < 7, "{swept}");
         says(&swept, "block 7: invalid page in block 7 of relation");
         says(&swept, "VACUUM of the table is not possible: invalid page in block 7");
     }
     let swept = sweep("toast", &["--toaster", "lz4"]);
-    assert_eq!(
-        (&swept["rows_stored"], &swept["rows_refused"]),
-        (&2000.into(), &0.into()),
-        "{swept}"
-    );
+    assert_eq!((swept.rows_stored, swept.rows_refused), (2000, 0), "{swept}");
     assert_eq!(left(&database, "toast", ["true"]), 0);
     says(&swept, "VACUUM of its TOAST relation is not possible: invalid page in block 3");
     let swept = sweep("value", &["--toaster", "lz4"]);
-    let refused = swept["rows_refused"].as_u64().unwrap();
+    let refused = swept.rows_refused;
     assert!((1..=8).contains(&refused), "{swept}");
     assert_eq!(left(&database, "value", ["true"]), refused);
     says(&swept, "invalid page in block 600 of relation");

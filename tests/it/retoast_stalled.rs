@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::support::proxy::Proxy;
+use crate::support::reports::retoast::Outcome;
 use crate::support::retoast::{Running, command, done};
 use crate::support::server::{Database, Options, Server};
 
@@ -68,7 +69,7 @@ fn a_stopped_process_gives_its_rows_back_and_goes_on_when_it_is_continued() {
     );
     running.says("going on in a new session");
     let table = done(&running.end());
-    assert_eq!(table["outcome"], "complete");
+    assert_eq!(table.outcome, Outcome::Complete);
     assert_eq!(database.psql(WHOLE), "3000|3000");
     let left = "SELECT count(*) FROM t WHERE pg_column_compression(v) IS NOT NULL";
     assert_eq!(database.psql(left), "0");
@@ -90,7 +91,7 @@ fn a_stalled_network_holds_no_row_for_long() {
     proxy.stall(false);
     running.says("going on in a new session");
     let table = done(&running.end());
-    assert_eq!(table["outcome"], "complete");
+    assert_eq!(table.outcome, Outcome::Complete);
     assert_eq!(database.psql(WHOLE), "3000|3000");
     let left = "SELECT count(*) FROM t WHERE pg_column_compression(v) <> 'lz4'";
     assert_eq!(database.psql(left), "0");

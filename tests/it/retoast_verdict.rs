@@ -1,8 +1,7 @@
 //! What `retoast` says at its end is what it has looked at, and its exit code agrees.
 
-use serde_json::Value;
-
 use crate::support::command::{Run, run, toastctl};
+use crate::support::reports::retoast::Outcome;
 use crate::support::retoast::{done, retoast};
 use crate::support::server::{self, Database, Options, Role, Server};
 
@@ -31,13 +30,11 @@ fn by(database: &Database<'_>, role: &str, arguments: &[&str]) -> Run {
 /// The rows that a superuser with pages would re-toast.
 fn left(database: &Database<'_>, arguments: &[&str]) -> u64 {
     let all = [&["t", "-c", "v", "--dry-run"], arguments].concat();
-    let report: Value = serde_json::from_str(&retoast(database, &all).ok()).unwrap();
-    report["tables"][0]["rows_found"].as_u64().unwrap()
+    retoast(database, &all).exits(0).table().rows_found
 }
 
-fn outcome(run: &Run) -> (Option<i32>, String) {
-    let report: Value = serde_json::from_str(&run.stdout).unwrap();
-    (run.code, report["tables"][0]["outcome"].as_str().unwrap().to_owned())
+fn outcome(run: &Run) -> (Option<i32>, Outcome) {
+    (run.code, run.table().outcome)
 }
 
 /// An ordinary owner, on this server.
@@ -54,7 +51,7 @@ fn owner_is_told_what_was_not_verified<'a>(database: &'a Database<'a>) -> Role<'
     assert!(!text.stdout.contains("complete"), "{}", text.stdout);
     assert!(text.stdout.contains("\nnote: without pages "), "{}", text.stdout);
     let again = by(database, &role, &[&target[..], &["--format", "json"]].concat());
-    assert_eq!(outcome(&again), (Some(1), "unverified".to_owned()));
+    assert_eq!(outcome(&again), (Some(1), Outcome::Unverified));
     // back to what everybody has: a choice of compression alone is verified, and nothing else is claimed
     database.psql("ALTER TABLE t RESET (toast_tuple_target)");
     let text = by(database, &role, &["--toaster", "external"]);
@@ -63,18 +60,15 @@ fn owner_is_told_what_was_not_verified<'a>(database: &'a Database<'a>) -> Role<'
     assert!(!text.stdout.contains("complete"), "{}", text.stdout);
     let json = by(database, &role, &["--toaster", "external", "--format", "json"]);
     let table = done(&json);
-    assert_eq!((json.code, &table["places_seen"]), (Some(0), &false.into()));
-    assert_eq!(
-        (&table["rewrite_gives_bytes"], &table["vacuum_gives_bytes"]),
-        (&Value::Null, &Value::Null)
-    );
+    assert_eq!((json.code, table.places_seen), (Some(0), false));
+    assert_eq!((&table.rewrite_gives_bytes, &table.vacuum_gives_bytes), (&None, &None));
     // a storage that keeps values in the row is a choice of place
     for _ in 0..2 {
         let main = by(database, &role, &["--toaster", "main", "--format", "json"]);
-        assert_eq!(outcome(&main), (Some(1), "unverified".to_owned()));
+        assert_eq!(outcome(&main), (Some(1), Outcome::Unverified));
     }
     let back = by(database, &role, &["--toaster", "pglz", "--format", "json"]);
-    assert_eq!(outcome(&back), (Some(1), "unverified".to_owned()));
+    assert_eq!(outcome(&back), (Some(1), Outcome::Unverified));
     role
 }
 
@@ -83,7 +77,8 @@ fn an_owner_without_pages_is_told_what_was_not_verified() {
     let database = server::shared().create_database("verdict");
     let role = owner_is_told_what_was_not_verified(&database);
     let policy = ["--policy", "chunk-saving", "--method", "pglz", "--format", "json"];
-    let expected = if server::shared().major() < 17 { "unverified" } else { "complete" };
+    let expected =
+        if server::shared().major() < 17 { Outcome::Unverified } else { Outcome::Complete };
     assert_eq!(outcome(&by(&database, &role, &policy)).1, expected);
 }
 
@@ -97,13 +92,13 @@ fn on_17_a_policy_sees_places_and_a_target_does_not() {
     let role = owner_is_told_what_was_not_verified(&database);
     let policy = ["--policy", "chunk-saving", "--method", "pglz", "--format", "json"];
     let run = by(&database, &role, &policy);
-    assert_eq!(outcome(&run), (Some(0), "complete".to_owned()), "{}", run.stderr);
-    assert_eq!(done(&run)["places_seen"], true);
+    assert_eq!(outcome(&run), (Some(0), Outcome::Complete), "{}", run.stderr);
+    assert!(done(&run).places_seen);
     database.psql(
         "TRUNCATE t; INSERT INTO t SELECT i, repeat('p', 5000) FROM generate_series(1, 20) i",
     );
     let plain = by(&database, &role, &["--toaster", "plain", "--format", "json"]);
-    assert_eq!(outcome(&plain), (Some(0), "complete".to_owned()), "{}", plain.stderr);
+    assert_eq!(outcome(&plain), (Some(0), Outcome::Complete), "{}", plain.stderr);
     assert_eq!(left(&database, &["--toaster", "plain"]), 0);
 }
 
@@ -119,15 +114,12 @@ fn the_last_sentence_is_what_was_measured_and_vacuum_gives_that_back() {
     let before = total();
     let table =
         done(&retoast(&database, &["t", "-c", "v", "--toaster", "lz4", "--target", "8160"]));
-    let sum = |part: &str| -> u64 {
-        ["heap", "toast", "indexes"].iter().map(|of| table[part][of].as_u64().unwrap()).sum()
-    };
     let maps = "SELECT sum(pg_relation_size(o, 'fsm') + pg_relation_size(o, 'vm')) FROM pg_class c,
         unnest(ARRAY[c.oid, c.reltoastrelid]) AS o WHERE c.oid = 't'::regclass";
     let maps: u64 = database.psql(maps).parse().unwrap();
-    assert!(sum("before") <= before && sum("after") + maps == total(), "{table}");
-    let at_end = table["vacuum_gives_bytes"].as_u64().unwrap();
-    let free = table["rewrite_gives_bytes"].as_u64().unwrap();
+    assert!(table.before.sum() <= before && table.after.sum() + maps == total(), "{table}");
+    let at_end = table.vacuum_gives_bytes.unwrap();
+    let free = table.rewrite_gives_bytes.unwrap();
     let files = "SELECT sum(pg_relation_size(o)) FROM pg_class c,
         unnest(ARRAY[c.oid, c.reltoastrelid]) AS o WHERE c.oid = 't'::regclass";
     let files = || -> u64 { database.psql(files).parse().unwrap() };

@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use serde_json::Value;
 
 use crate::support::command::{Signal, signal};
 use crate::support::library::block_on;
+use crate::support::reports::Printed;
+use crate::support::reports::retoast::{Index, IndexEnd, Outcome, Report, Table};
 use crate::support::retoast::{command, retoast};
 use crate::support::server::{Database, Options, Server};
 use crate::support::soak_application::{SCHEMA, Worker, check_everything};
@@ -274,7 +275,7 @@ impl Soak<'_> {
         });
         let is_explained = match run.code {
             None => run.killed,
-            Some(0) => outcomes(&run.stdout).iter().all(|outcome| outcome == "complete"),
+            Some(0) => outcomes(&run.stdout).iter().all(|&outcome| outcome == Outcome::Complete),
             Some(3) => disturbed,
             Some(4) => run.stopped,
             Some(2 | 5) => false,
@@ -286,23 +287,25 @@ impl Soak<'_> {
     }
 }
 
-fn outcomes(stdout: &str) -> Vec<String> {
-    let report: Value = serde_json::from_str(stdout).unwrap_or_default();
-    let tables = report["tables"].as_array().cloned().unwrap_or_default();
-    tables.iter().map(|table| table["outcome"].as_str().unwrap_or("none").to_owned()).collect()
+/// The tables of a report, if there is one.
+fn tables(stdout: &str) -> Vec<Printed<Table>> {
+    serde_json::from_str(stdout).map_or(Vec::new(), |report: Printed<Report>| report.tables.clone())
+}
+
+fn outcomes(stdout: &str) -> Vec<Outcome> {
+    tables(stdout).iter().map(|table| table.outcome).collect()
 }
 
 /// Whether a report says what others were in the way of.
 fn others_are_named(stdout: &str) -> bool {
-    let report: Value = serde_json::from_str(stdout).unwrap_or_default();
-    let table = &report["tables"][0];
-    let any = |list: &str, is_left: &dyn Fn(&Value) -> bool| {
-        table[list].as_array().is_some_and(|list| list.iter().any(is_left))
-    };
-    let is_more = |value: &Value| value.as_u64().is_some_and(|number| number > 0);
-    any("skipped", &|_| true)
-        || any("compaction", &|file| is_more(&file["rows_left"]) || is_more(&file["untruncated"]))
-        || any("indexes", &|index| index["ended"] == "left" && !index["reason"].is_null())
+    tables(stdout).first().is_some_and(|table| {
+        let files = &table.compaction;
+        let is_left =
+            |index: &Printed<Index>| index.ended == IndexEnd::Left && index.reason.is_some();
+        !table.skipped.is_empty()
+            || files.iter().any(|file| file.rows_left > 0 || file.untruncated > 0)
+            || table.indexes.iter().any(is_left)
+    })
 }
 
 fn setting<T: FromStr>(name: &str) -> Option<T> {
@@ -340,7 +343,7 @@ fn last_runs(soak: &Soak<'_>) {
             let told = format!("{arguments}\n{}{}", run.stderr, run.stdout);
             assert_eq!(
                 (run.code, outcomes(&run.stdout)),
-                (Some(0), vec!["complete".into()]),
+                (Some(0), vec![Outcome::Complete]),
                 "{told}"
             );
         }

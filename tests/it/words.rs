@@ -3,6 +3,8 @@
 use serde_json::Value;
 
 use crate::support::command::{run, toastctl};
+use crate::support::reports::Printed;
+use crate::support::reports::overview::Overview;
 use crate::support::retoast::{refused, retoast};
 use crate::support::server;
 use crate::support::server::with_pageinspect;
@@ -48,8 +50,8 @@ fn an_empty_database_says_so() {
     assert_eq!((found.code, found.stdout.as_str()), (Some(0), ""));
     let said = format!("toastctl: notice: database \"{}\" has no tables\n", database.name());
     assert_eq!(found.stderr, said);
-    let report: Value = serde_json::from_str(&inspect("json").ok()).unwrap();
-    assert_eq!(report["relations"], serde_json::json!([]));
+    let report: Printed<Overview> = inspect("json").exits(0).report();
+    assert!(report.relations.is_empty(), "{report}");
 }
 
 /// A table of one row, and two columns to advise on.

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use serde_json::Value;
 
 use crate::support::command::{Run, toastctl};
 use crate::support::proxy::Proxy;
+use crate::support::reports::{Printed, retoast as reports};
 use crate::support::server::{Database, Options, Server};
 use table::Table;
 use trouble::Trouble;
@@ -147,9 +147,9 @@ fn ended(mut child: Child) -> Option<Run> {
 }
 
 /// The report's only table, if there is a report.
-fn report(run: &Run) -> Option<Value> {
-    let report: Value = serde_json::from_str(&run.stdout).ok()?;
-    report["tables"].get(0).cloned()
+fn report(run: &Run) -> Option<Printed<reports::Table>> {
+    let report: Printed<reports::Report> = serde_json::from_str(&run.stdout).ok()?;
+    report.tables.first().cloned()
 }
 
 /// One run of the trial. What is not true of it. `None` if its trouble is not asked for.
@@ -203,8 +203,8 @@ fn trial(database: &Database<'_>, proxy: &Proxy, seed: u64) -> Option<(String, V
         };
         if done {
             if choice.option == "--toaster" && !met.wrote {
-                let found = report(&second).map(|table| table["rows_found"].clone());
-                if found != Some(Value::from(0)) {
+                let found = report(&second).map(|table| table.rows_found);
+                if found != Some(0) {
                     untrue.push(format!("after complete a second run finds {found:?} rows to do"));
                 }
             }

@@ -1,10 +1,10 @@
 //! Whether what a report says is true, counted by plain SQL.
 
-use serde_json::Value;
-
 use super::table::{Column, Table};
 use super::{Choice, report};
 use crate::support::command::Run;
+use crate::support::reports::retoast::Outcome;
+use crate::support::reports::{Source, retoast as reports};
 use crate::support::server::Database;
 
 /// What a run has met.
@@ -46,10 +46,10 @@ pub(crate) fn may_refuse(choice: &Choice) -> bool {
 /// line.
 pub(crate) fn owns_up(run: &Run) -> bool {
     report(run).is_some_and(|table| {
-        let left = table["rows_left"].clone();
-        table["source"] == "functions"
-            && (table["outcome"] == "incomplete" && table["rows_disagreeing"] == left
-                || table["outcome"] == "unverified" && left == 0)
+        let left = table.rows_left;
+        table.source == Source::Functions
+            && (table.outcome == Outcome::Incomplete && table.rows_disagreeing == left
+                || table.outcome == Outcome::Unverified && left == 0)
     })
 }
 
@@ -100,14 +100,13 @@ pub(crate) fn of(
         untrue.push("it panicked".to_owned());
     }
     let table_report = report(run);
-    let outcome =
-        table_report.as_ref().map(|table| table["outcome"].as_str().unwrap_or("?").to_owned());
-    let fits = match (run.code, outcome.as_deref()) {
-        (Some(0), Some("complete"))
-        | (Some(1), Some("unverified"))
-        | (Some(4), Some("stopped"))
-        | (Some(1), Some("incomplete")) => true,
-        (Some(1 | 3), Some("failed") | None) | (None, None) => true,
+    let outcome = table_report.as_ref().map(|table| table.outcome);
+    let fits = match (run.code, outcome) {
+        (Some(0), Some(Outcome::Complete))
+        | (Some(1), Some(Outcome::Unverified))
+        | (Some(4), Some(Outcome::Stopped))
+        | (Some(1), Some(Outcome::Incomplete)) => true,
+        (Some(1 | 3), Some(Outcome::Failed) | None) | (None, None) => true,
         // refused before anything was done
         (Some(2), None) => true,
         _ => false,
@@ -116,7 +115,7 @@ pub(crate) fn of(
         untrue.push(format!("exit code {:?} with outcome {outcome:?}", run.code));
     }
     // what is not verified without pages is their place: all else is claimed
-    let claims = run.code == Some(0) || outcome.as_deref() == Some("unverified");
+    let claims = run.code == Some(0) || outcome == Some(Outcome::Unverified);
     let (true, Some(report)) = (claims, table_report) else { return untrue };
     if met.too_late {
         return untrue;
@@ -217,13 +216,13 @@ fn values(database: &Database<'_>, column: &Column, choice: &Choice, met: &Met) 
 }
 
 /// Whether the report's last scan counts what SQL counts.
-fn last_scan(database: &Database<'_>, column: &Column, report: &Value) -> Option<String> {
+fn last_scan(database: &Database<'_>, column: &Column, report: &reports::Table) -> Option<String> {
     let name = &column.name;
     let told = |wanted: Option<&str>| -> u64 {
-        let forms = report["forms_after"].as_array().unwrap().iter();
-        let ours = forms.filter(|form| form["column"] == name.as_str() && form["form"] != "null");
-        let ours = ours.filter(|form| form["method"].as_str() == wanted);
-        ours.map(|form| form["values"].as_u64().unwrap()).sum()
+        let forms = report.forms_after.iter();
+        let ours = forms.filter(|form| form.column == name.as_str() && form.form != "null");
+        let ours = ours.filter(|form| form.method.as_deref() == wanted);
+        ours.map(|form| form.values).sum()
     };
     let said = [told(None), told(Some("pglz")), told(Some("lz4"))];
     let counted = database.psql(&format!(

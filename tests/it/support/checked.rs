@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use serde_json::Value;
 use toastctl::check::files::{FileOptions, relation_file};
 use toastctl::check::finding::{Checked, Finding};
 use toastctl::check::subject::Depth;
@@ -14,6 +13,7 @@ use toastctl::offline::columns::parse_list;
 use toastctl::offline::target::FileTarget;
 
 use crate::support::check_cases::{COLUMNS, Files};
+use crate::support::reports::{Printed, check as reports};
 use crate::support::table_files::PAGE;
 
 pub(crate) const DEEP: Depth = Depth { decompress: true, content: true, utf8: true };
@@ -73,21 +73,17 @@ pub(crate) fn with_checksums(file: &mut [u8]) {
     }
 }
 
-/// As the cases say what must be found.
-pub(crate) fn told_live(line: &Value) -> String {
-    let text = |field: &str| match &line[field] {
-        Value::Null => "-".to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    let is_toast = text("relation").starts_with("pg_toast.");
+/// As [`told`], of a server.
+pub(crate) fn told_live(finding: &Printed<reports::Finding>) -> String {
+    let is_toast = finding.relation.starts_with("pg_toast.");
+    let number = |number: Option<u64>| number.map_or("-".to_owned(), |n| n.to_string());
     format!(
         "{} {} {}/{} {} {}",
-        text("code"),
+        finding.code,
         if is_toast { "toast" } else { "heap" },
-        text("block"),
-        text("item"),
-        text("column"),
-        text("byte"),
+        number(finding.block),
+        number(finding.item),
+        finding.column.as_deref().unwrap_or("-"),
+        number(finding.byte),
     )
 }

@@ -3,28 +3,17 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use serde_json::Value;
-use toastctl::report::schema::schema;
-
-use crate::support::command::{Run, run, toastctl};
-use crate::support::measured::valid;
+use crate::support::command::{Run, run};
+use crate::support::reports::Printed;
+use crate::support::reports::advise::Extraction;
 use crate::support::server::Database;
+use crate::support::verbs::{advise, advised};
 
-pub(crate) fn advise(database: &Database<'_>, arguments: &[&str]) -> Run {
-    let mut command = toastctl();
-    command.arg("advise-threshold").args(["-d", &database.conninfo()]).args(arguments);
-    run(&mut command)
-}
-
-/// The extraction in the report, which has its documented shape.
-pub(crate) fn extraction(database: &Database<'_>, arguments: &[&str]) -> Value {
-    let all = [arguments, &["--sample", "100%", "--format", "json"]].concat();
-    let report = valid(&advise(database, &all).ok(), schema("advise-threshold").unwrap());
-    report["extraction"].clone()
-}
-
-pub(crate) fn estimate(figure: &Value) -> f64 {
-    figure["estimate"].as_f64().unwrap()
+/// The extraction in the report on all rows.
+#[track_caller]
+pub(crate) fn extraction(database: &Database<'_>, arguments: &[&str]) -> Printed<Extraction> {
+    let report = advised(database, &[arguments, &["--sample", "100%"]].concat());
+    report.extraction.clone().unwrap_or_else(|| panic!("no extraction: {report}"))
 }
 
 /// A migration as it is emitted.
@@ -40,8 +29,8 @@ impl Script {
     }
 
     /// That of an extraction in a report.
-    pub(crate) fn told(extraction: &Value) -> Script {
-        Script::of(extraction["script"].as_str().unwrap().to_owned())
+    pub(crate) fn told(extraction: &Extraction) -> Script {
+        Script::of(extraction.script.clone())
     }
 
     fn of(text: String) -> Script {

@@ -1,9 +1,10 @@
 //! Findings of `inspect`, and what their commands do.
 
-use serde_json::Value;
-
 use crate::support::command::{Run, run, toastctl};
+use crate::support::reports::Printed;
+use crate::support::reports::inspect::{Finding, Relation};
 use crate::support::server::{Database, with_pageinspect};
+use crate::support::verbs::{inspect, relation};
 
 pub(crate) const NOISE: &str = "
     CREATE FUNCTION noise(seed int, length int) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
@@ -15,25 +16,27 @@ pub(crate) fn prepared(prefix: &str) -> Database<'static> {
     database
 }
 
-pub(crate) fn inspect(database: &Database<'_>, more: &[&str]) -> Run {
-    let run = run(toastctl().args(["inspect", "-d", &database.url()]).args(more));
+pub(crate) fn findings(database: &Database<'_>, table: &str) -> Vec<Printed<Finding>> {
+    relation_at_rest(database, &[table]).findings().to_vec()
+}
+
+/// `inspect`, until its sessions have ended.
+pub(crate) fn inspect_at_rest(database: &Database<'_>, more: &[&str]) -> Run {
+    let run = inspect(database, more);
     database.rests();
     run
 }
 
-pub(crate) fn relation(database: &Database<'_>, more: &[&str]) -> Value {
-    let run = inspect(database, &[&["--format", "json"], more].concat());
-    // advice does not change the exit code
-    let report: Value = serde_json::from_str(&run.ok()).unwrap();
-    report["relations"][0].clone()
+/// The report, once its sessions have ended: what they have counted is seen. Advice does not change the exit code.
+#[track_caller]
+pub(crate) fn relation_at_rest(database: &Database<'_>, more: &[&str]) -> Printed<Relation> {
+    let relation = relation(database, more);
+    database.rests();
+    relation
 }
 
-pub(crate) fn findings(database: &Database<'_>, table: &str) -> Vec<Value> {
-    relation(database, &[table])["findings"].as_array().unwrap().clone()
-}
-
-pub(crate) fn codes(findings: &[Value]) -> Vec<&str> {
-    findings.iter().map(|finding| finding["code"].as_str().unwrap()).collect()
+pub(crate) fn codes(findings: &[Printed<Finding>]) -> Vec<&str> {
+    findings.iter().map(|finding| finding.code.as_str()).collect()
 }
 
 /// Runs what was printed: SQL, or a command of a shell.
@@ -52,13 +55,12 @@ pub(crate) fn act(database: &Database<'_>, command: &str) {
 
 /// The table has this finding alone, and none after the command was run. Gives the finding.
 #[track_caller]
-pub(crate) fn mended(database: &Database<'_>, table: &str, code: &str) -> Value {
+pub(crate) fn mended(database: &Database<'_>, table: &str, code: &str) -> Printed<Finding> {
     let found = findings(database, table);
     assert_eq!(codes(&found), [code], "{found:#?}");
     let finding = found[0].clone();
-    assert!(finding["low"].as_u64() <= finding["value"].as_u64(), "{finding}");
-    assert!(finding["value"].as_u64() <= finding["high"].as_u64(), "{finding}");
-    act(database, finding["command"].as_str().unwrap());
+    assert!(finding.low <= finding.value && finding.value <= finding.high, "{finding}");
+    act(database, &finding.command);
     let left = findings(database, table);
     assert!(!codes(&left).contains(&code), "{left:#?}");
     finding

@@ -1,4 +1,4 @@
-//! What is said about PostgreSQL, measured; what is said in JSON, held against its schema.
+//! What is said about PostgreSQL, measured.
 
 use serde_json::Value;
 
@@ -16,16 +16,12 @@ pub(crate) fn buffers(database: &Database<'_>, query: &str) -> f64 {
     number("Shared Hit Blocks") + number("Shared Read Blocks")
 }
 
-/// A document that has the shape of its schema.
-#[track_caller]
-pub(crate) fn valid(text: &str, schema: &str) -> Value {
-    let document: Value = serde_json::from_str(text).unwrap();
-    let schema: Value = serde_json::from_str(schema).unwrap();
-    let errors: Vec<String> = jsonschema::validator_for(&schema)
-        .unwrap()
-        .iter_errors(&document)
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
-    assert!(errors.is_empty(), "{errors:?}: {text}");
-    document
+/// Bytes of WAL that a statement writes.
+pub(crate) fn wal(database: &Database<'_>, statement: &str) -> f64 {
+    let told = database.psql(&format!(
+        "SELECT pg_current_wal_insert_lsn() AS before \\gset
+         {statement};
+         SELECT pg_current_wal_insert_lsn() - :'before'::pg_lsn"
+    ));
+    told.parse().unwrap()
 }

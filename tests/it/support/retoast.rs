@@ -5,12 +5,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-use toastctl::report::schema::schema;
-
 use crate::support::command::{Run, Signal, run, toastctl};
+use crate::support::reports::inspect::{Compaction, Finding};
+use crate::support::reports::retoast::{Outcome, Table};
+use crate::support::reports::{Printed, Source};
 use crate::support::server::{Database, with_pageinspect};
 use crate::support::tables::LARGE;
+use crate::support::verbs::relation;
 
 /// `toastctl retoast` on `database` as its superuser.
 pub(crate) fn command(database: &Database<'_>, arguments: &[&str]) -> Command {
@@ -36,18 +37,12 @@ pub(crate) fn spawn(database: &Database<'_>, arguments: &[&str]) -> Child {
 /// The report of a run that must succeed, for one table. Without pages it may have left open whether values are
 /// where the choice wants them.
 #[track_caller]
-pub(crate) fn done(run: &Run) -> Value {
-    let code = run.code;
-    assert!(matches!(code, Some(0 | 1)), "{code:?}: {}{}", run.stdout, run.stderr);
-    let report: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(report["schema"], "toastctl.retoast/1");
-    assert_eq!(report["tables"].as_array().unwrap().len(), 1, "{report}");
-    let table = report["tables"][0].clone();
-    let outcome =
-        if table["source"] == "functions" && code == Some(1) { "unverified" } else { "complete" };
-    assert_eq!(table["outcome"], outcome, "{table}");
-    assert_eq!(code, Some(i32::from(outcome == "unverified")), "{}", run.stderr);
-    table
+pub(crate) fn done(run: &Run) -> Printed<Table> {
+    let [table] = &run.tables()[..] else { panic!("not one table: {run:?}") };
+    let unverified = table.source == Source::Functions && run.code == Some(1);
+    let outcome = if unverified { Outcome::Unverified } else { Outcome::Complete };
+    assert_eq!((table.outcome, run.code), (outcome, Some(i32::from(unverified))), "{run:?}");
+    table.clone()
 }
 
 /// The run fails with this code and says so.
@@ -66,24 +61,11 @@ pub(crate) fn contents(database: &Database<'_>, table: &str) -> String {
 
 /// Form and method of the values of `column` with how many there are, as `inspect` sees them.
 pub(crate) fn forms(database: &Database<'_>, table: &str, column: &str) -> Vec<String> {
-    let json =
-        run(toastctl().args(["inspect", "-d", &database.url(), "--format", "json"]).arg(table))
-            .ok();
-    let report: Value = serde_json::from_str(&json).unwrap();
-    let columns = report["relations"][0]["columns"].as_array().unwrap();
-    let column = columns.iter().find(|c| c["column"] == column).unwrap();
-    let mut forms: Vec<String> = column["forms"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|form| form["values"] != 0)
+    let forms = relation(database, &[table]).column(column).forms.clone();
+    let stored = forms.iter().filter(|form| form.values != 0);
+    let mut forms: Vec<String> = stored
         .map(|form| {
-            format!(
-                "{} {} {}",
-                form["form"].as_str().unwrap(),
-                form["method"].as_str().unwrap_or("-"),
-                form["values"]
-            )
+            format!("{} {} {}", form.form, form.method.as_deref().unwrap_or("-"), form.values)
         })
         .collect();
     forms.sort();
@@ -121,7 +103,7 @@ pub(crate) fn survives_kills(prefix: &str, arguments: &[&str], left: &str) {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
     let table = done(&retoast(&database, arguments));
-    assert_eq!(table["skipped"].as_array().unwrap().len(), 0);
+    assert!(table.skipped.is_empty(), "{table}");
     let (count, rest) = before.split_once('|').unwrap();
     let expected = format!("{count}|4500|{}", rest.split_once('|').unwrap().1);
     assert_eq!(database.psql(content), expected);
@@ -129,14 +111,6 @@ pub(crate) fn survives_kills(prefix: &str, arguments: &[&str], left: &str) {
     assert_eq!(left, "0");
     let objects = "SELECT count(*) FROM pg_class WHERE relname LIKE 'toastctl%'";
     assert_eq!(database.psql(objects), "0");
-}
-
-#[track_caller]
-pub(crate) fn valid(report: &Value) {
-    let schema: Value = serde_json::from_str(schema("retoast").unwrap()).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
-    let errors: Vec<String> = validator.iter_errors(report).map(|e| e.to_string()).collect();
-    assert!(errors.is_empty(), "{errors:#?} in {report}");
 }
 
 /// The values of `v` in table `t` to be compressed by lz4.
@@ -208,29 +182,22 @@ impl Running {
 
     /// Ends well; the report.
     #[track_caller]
-    pub(crate) fn ends(self) -> Value {
-        let run = self.end();
-        assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
-        done(&run)
+    pub(crate) fn ends(self) -> Printed<Table> {
+        done(&self.end().exits(0))
     }
 
     /// Ends well, with this reason among its waits; the milliseconds waited for it.
     #[track_caller]
     pub(crate) fn done_after(self, reason: &str) -> u64 {
-        let table = self.ends_after(reason);
-        let waits = table["pauses"].as_array().unwrap();
-        let wait = waits.iter().find(|wait| wait["reason"] == reason).unwrap();
-        wait["ms"].as_u64().unwrap()
+        self.ends_after(reason).pause(reason).unwrap().ms
     }
 
     /// Ends well, with this reason among its waits; the report.
     #[track_caller]
-    pub(crate) fn ends_after(self, reason: &str) -> Value {
+    pub(crate) fn ends_after(self, reason: &str) -> Printed<Table> {
         let table = done(&self.end());
-        let waits = table["pauses"].as_array().unwrap();
-        let wait = waits.iter().find(|wait| wait["reason"] == reason);
-        let wait = wait.unwrap_or_else(|| panic!("no {reason} in {table}"));
-        assert!(wait["times"].as_u64().unwrap() > 0);
+        let pause = table.pause(reason).unwrap_or_else(|| panic!("no {reason} in {table}"));
+        assert!(pause.times > 0, "{table}");
         table
     }
 }
@@ -285,36 +252,16 @@ pub(crate) fn kills() -> u32 {
     std::env::var("TOASTCTL_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(6)
 }
 
-pub(crate) fn bytes(report: &Value, when: &str, part: &str) -> u64 {
-    report[when][part].as_u64().unwrap()
-}
-
 /// What `inspect` says that compaction would come to in heap and TOAST relation; `None` if it says nothing.
-pub(crate) fn said_by_inspect(database: &Database<'_>) -> [Option<Value>; 2] {
-    let mut command = toastctl();
-    command.args(["inspect", "-d", &database.conninfo(), "t", "--format", "json"]);
-    let told: Value = serde_json::from_str(&run(&mut command).ok()).unwrap();
-    let findings = told["relations"][0]["findings"].as_array().unwrap();
+pub(crate) fn said_by_inspect(database: &Database<'_>) -> [Option<Printed<Compaction>>; 2] {
+    let told = relation(database, &["t"]);
     ["heap", "toast"].map(|part| {
-        let of = |one: &&Value| one["code"] == "free-space" && one["object"] == part;
-        let found = findings.iter().find(of)?;
-        assert!(found["low"] == found["value"] && found["high"] == found["value"], "{found}");
-        assert_eq!(found["value"], found["compaction"]["gives_back"], "{found}");
-        Some(found["compaction"].clone())
+        let of = |one: &&Printed<Finding>| {
+            one.code == "free-space" && one.object.as_deref() == Some(part)
+        };
+        let found = told.findings().iter().find(of)?;
+        let compaction = found.compaction.clone().unwrap_or_else(|| panic!("{found}"));
+        assert_eq!([found.low, found.value, found.high], [compaction.gives_back; 3], "{found}");
+        Some(compaction)
     })
-}
-
-pub(crate) fn table_of(run: &Run, code: i32) -> Value {
-    assert_eq!(run.code, Some(code), "{}{}", run.stdout, run.stderr);
-    let report: Value = serde_json::from_str(&run.stdout).unwrap();
-    valid(&report);
-    report["tables"][0].clone()
-}
-
-/// What is told of the index whose name contains this.
-#[track_caller]
-pub(crate) fn index<'a>(table: &'a Value, name: &str) -> &'a Value {
-    let all = table["indexes"].as_array().unwrap();
-    let found = all.iter().find(|one| one["index"].as_str().unwrap().contains(name));
-    found.unwrap_or_else(|| panic!("no index {name} in {table}"))
 }

@@ -2,8 +2,9 @@
 //! its tables' files are those that such a server has written. It is to be read only: no statement
 //! may touch the values, which it does not understand.
 
+use crate::support::reports::Printed;
 use crate::support::server::{Database, Options, Server};
-use serde_json::Value;
+use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
 /// A server that lets a superuser make what stands in the catalog.
@@ -19,17 +20,14 @@ pub(crate) struct Table {
 }
 
 /// Makes `pg_toaster` with the rows that the captures of a server have.
-pub(crate) fn make_toasters(database: &Database<'_>, rows: &Value) {
+pub(crate) fn make_toasters(database: &Database<'_>, rows: &[Toaster]) {
     let mut sql = "CREATE EXTENSION pageinspect;
         CREATE TABLE pg_catalog.pg_toaster (oid oid, tsrname name, tsrhandler regproc);"
         .to_owned();
-    for row in rows.as_array().unwrap() {
-        let handler = row["tsrhandler"].as_str().unwrap();
+    for Toaster { oid, name, handler } in rows {
         sql.push_str(&format!(
             "CREATE FUNCTION {handler}() RETURNS int LANGUAGE sql AS 'SELECT 1';
-             INSERT INTO pg_catalog.pg_toaster VALUES ({}, '{}', '{handler}');",
-            row["oid"],
-            row["tsrname"].as_str().unwrap()
+             INSERT INTO pg_catalog.pg_toaster VALUES ({oid}, '{name}', '{handler}');"
         ));
     }
     database.psql(&sql);
@@ -40,7 +38,60 @@ pub(crate) fn capture(server: &str, table: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/captures").join(server).join(table)
 }
 
-pub(crate) fn meta(dir: &Path) -> Value {
+/// What a capture's `meta.json` says of its server and table.
+#[derive(Deserialize)]
+pub(crate) struct Meta {
+    pub(crate) pg_toaster: Vec<Toaster>,
+    pub(crate) toast_relations: Vec<ToastRelation>,
+    pub(crate) columns: Vec<Printed<Column>>,
+    pub(crate) sql_prelude: Vec<String>,
+    pub(crate) sql: Vec<String>,
+}
+
+impl Meta {
+    /// The columns as the server has described them.
+    pub(crate) fn columns(&self) -> Vec<&serde_json::Value> {
+        self.columns.iter().map(Printed::json).collect()
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Toaster {
+    pub(crate) oid: u32,
+    #[serde(rename = "tsrname")]
+    pub(crate) name: String,
+    #[serde(rename = "tsrhandler")]
+    handler: String,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct ToastRelation {
+    pub(crate) oid: u32,
+    pub(crate) values: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Value {
+    pub(crate) chunks: u64,
+    pub(crate) stored_bytes: u64,
+}
+
+/// A row of `pg_attribute`.
+#[derive(Clone, Deserialize)]
+pub(crate) struct Column {
+    #[serde(rename = "attname")]
+    name: String,
+    #[serde(rename = "typname")]
+    type_name: String,
+    #[serde(rename = "attlen")]
+    length: i16,
+    #[serde(rename = "attstorage")]
+    storage: String,
+    #[serde(rename = "attisdropped")]
+    is_dropped: bool,
+}
+
+pub(crate) fn meta(dir: &Path) -> Meta {
     serde_json::from_slice(&std::fs::read(dir.join("meta.json")).unwrap()).unwrap()
 }
 
@@ -60,8 +111,8 @@ pub(crate) fn transplant(database: &Database<'_>, captures: &[PathBuf]) -> Vec<T
         ));
         let parts: Vec<&str> = shown.split('|').collect();
         let target = tempfile::tempdir().unwrap();
-        let theirs = meta["toast_relations"][0]["oid"].as_u64();
-        let renamed = theirs.map(|oid| (oid as u32, parts[0].parse::<u32>().unwrap()));
+        let theirs = meta.toast_relations.first();
+        let renamed = theirs.map(|toast| (toast.oid, parts[0].parse::<u32>().unwrap()));
         for (file, path) in [("heap.bin", parts[1]), ("toast.bin", parts[2])] {
             let Ok(mut bytes) = std::fs::read(dir.join(file)) else { continue };
             forget_lsns(&mut bytes);
@@ -94,21 +145,20 @@ pub(crate) fn transplant(database: &Database<'_>, captures: &[PathBuf]) -> Vec<T
     tables
 }
 
-fn make_table(database: &Database<'_>, name: &str, meta: &Value) {
+fn make_table(database: &Database<'_>, name: &str, meta: &Meta) {
     let mut columns = Vec::new();
     let mut storage = Vec::new();
-    for column in meta["columns"].as_array().unwrap() {
-        let text = |key: &str| column[key].as_str().unwrap();
-        assert_eq!(column["attisdropped"], false, "{name}");
-        columns.push(format!("\"{}\" \"{}\"", text("attname"), text("typname")));
-        let kind = match text("attstorage") {
+    for column in &meta.columns {
+        assert!(!column.is_dropped, "{name}");
+        columns.push(format!("\"{}\" \"{}\"", column.name, column.type_name));
+        let kind = match column.storage.as_str() {
             "p" => "plain",
             "m" => "main",
             "e" => "external",
             _ => "extended",
         };
-        if column["attlen"] == -1 {
-            storage.push(format!("ALTER \"{}\" SET STORAGE {kind}", text("attname")));
+        if column.length == -1 {
+            storage.push(format!("ALTER \"{}\" SET STORAGE {kind}", column.name));
         }
     }
     database.psql(&format!(

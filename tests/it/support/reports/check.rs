@@ -1,0 +1,47 @@
+//! `inspect --check`: its document, its lines, and the manifest of what was salvaged.
+
+use serde::Deserialize;
+
+use super::{Document, Printed};
+
+#[derive(Clone, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) relations: Vec<Checked>,
+    pub(crate) findings: Vec<Printed<Finding>>,
+}
+
+impl Document for Report {
+    const SCHEMA: &'static str = "check";
+}
+
+#[derive(Clone, Deserialize)]
+pub(crate) struct Checked {
+    pub(crate) notices: usize,
+}
+
+#[derive(Clone, Deserialize)]
+pub(crate) struct Finding {
+    pub(crate) code: String,
+    pub(crate) severity: String,
+    pub(crate) relation: String,
+    pub(crate) block: Option<u64>,
+    pub(crate) item: Option<u64>,
+    pub(crate) column: Option<String>,
+    pub(crate) byte: Option<u64>,
+    pub(crate) found: String,
+    pub(crate) sql: Option<String>,
+}
+
+/// A line of the manifest of `--salvage`.
+#[derive(Clone, Deserialize)]
+pub(crate) struct Salvaged {
+    pub(crate) code: String,
+    pub(crate) note: Option<String>,
+    pub(crate) raw_size: Option<u64>,
+    pub(crate) chunks_found: Vec<u64>,
+    pub(crate) content_file: Option<String>,
+    pub(crate) content_ranges: Vec<[u64; 2]>,
+    pub(crate) content_bytes: u64,
+    pub(crate) stored_file: Option<String>,
+    pub(crate) stored_size: Option<u64>,
+}

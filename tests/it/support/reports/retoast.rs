@@ -1,0 +1,284 @@
+//! `retoast --format json`.
+
+use serde::Deserialize;
+
+use super::{Document, Printed, Range, Source};
+use crate::support::command::Run;
+
+#[derive(Clone, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) dry_run: bool,
+    pub(crate) tables: Vec<Printed<Table>>,
+    /// Only with `--from-toaster`.
+    #[serde(default)]
+    pub(crate) departure: Option<Printed<Departure>>,
+}
+
+impl Document for Report {
+    const SCHEMA: &'static str = "retoast";
+}
+
+impl Run {
+    /// The report's tables.
+    #[track_caller]
+    pub(crate) fn tables(&self) -> Vec<Printed<Table>> {
+        self.report::<Report>().tables.clone()
+    }
+
+    /// The report's first table.
+    #[track_caller]
+    pub(crate) fn table(&self) -> Printed<Table> {
+        let first = self.tables().into_iter().next();
+        first.unwrap_or_else(|| panic!("no table: {self:?}"))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    Complete,
+    Unverified,
+    Held,
+    Incomplete,
+    Stopped,
+    Planned,
+    Failed,
+}
+
+#[derive(Clone, Deserialize)]
+pub(crate) struct Table {
+    pub(crate) relation: String,
+    pub(crate) toaster: String,
+    pub(crate) policy: Option<String>,
+    pub(crate) source: Source,
+    pub(crate) places_seen: bool,
+    pub(crate) outcome: Outcome,
+    pub(crate) rows_found: u64,
+    pub(crate) rows_stored: u64,
+    pub(crate) rows_left: u64,
+    pub(crate) rows_refused: u64,
+    pub(crate) rows_disagreeing: u64,
+    pub(crate) rows_spared: u64,
+    pub(crate) rows_verified: u64,
+    pub(crate) batches: u64,
+    pub(crate) scans: u64,
+    pub(crate) vacuums: u64,
+    pub(crate) longest_lock_wait_ms: u64,
+    pub(crate) pauses: Vec<Pause>,
+    pub(crate) slots_lost: Vec<String>,
+    pub(crate) wal_bytes: u64,
+    pub(crate) elapsed_ms: u64,
+    pub(crate) before: Sizes,
+    pub(crate) peak: Sizes,
+    pub(crate) after: Sizes,
+    pub(crate) skipped: Vec<Skipped>,
+    pub(crate) notes: Vec<String>,
+    pub(crate) alter: Option<String>,
+    pub(crate) altered: bool,
+    pub(crate) undo: Option<String>,
+    pub(crate) undone: bool,
+    pub(crate) alter_after: Option<String>,
+    pub(crate) rows_written_since: u64,
+    pub(crate) forms_before: Vec<Form>,
+    pub(crate) forms_after: Vec<Form>,
+    pub(crate) forms_planned: Vec<Form>,
+    pub(crate) plan: Option<Printed<Plan>>,
+    pub(crate) compaction: Vec<Printed<File>>,
+    pub(crate) indexes: Vec<Printed<Index>>,
+    pub(crate) rewrite_gives_bytes: Option<u64>,
+    pub(crate) rewrite_gives: Option<Range>,
+    pub(crate) vacuum_gives_bytes: Option<u64>,
+}
+
+impl Table {
+    /// All notes, one to a line.
+    pub(crate) fn notes(&self) -> String {
+        self.notes.join("\n")
+    }
+
+    /// What is said of waits for this reason.
+    pub(crate) fn pause(&self, reason: &str) -> Option<&Pause> {
+        self.pauses.iter().find(|pause| pause.reason == reason)
+    }
+
+    /// The index whose name contains this.
+    #[track_caller]
+    pub(crate) fn index(&self, name: &str) -> &Printed<Index> {
+        let found = self.indexes.iter().find(|index| index.index.contains(name));
+        found.unwrap_or_else(|| panic!("no index {name} in {:?}", self.indexes))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Pause {
+    pub(crate) reason: String,
+    pub(crate) times: u64,
+    pub(crate) ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+pub(crate) struct Sizes {
+    pub(crate) heap: u64,
+    pub(crate) toast: u64,
+    pub(crate) indexes: u64,
+}
+
+impl Sizes {
+    /// Of `heap`, `toast` or `indexes`.
+    #[track_caller]
+    pub(crate) fn of(&self, part: &str) -> u64 {
+        match part {
+            "heap" => self.heap,
+            "toast" => self.toast,
+            "indexes" => self.indexes,
+            _ => panic!("no size of {part}"),
+        }
+    }
+
+    pub(crate) fn sum(&self) -> u64 {
+        self.heap + self.toast + self.indexes
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Skipped {
+    pub(crate) reason: String,
+    /// Absent where no statement failed.
+    #[serde(default)]
+    pub(crate) sqlstate: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Form {
+    pub(crate) column: String,
+    pub(crate) form: String,
+    pub(crate) method: Option<String>,
+    pub(crate) values: u64,
+}
+
+#[derive(Clone, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) statements: Vec<String>,
+    pub(crate) seconds: Range,
+    pub(crate) wal_bytes: Range,
+    pub(crate) growth_bytes: Range,
+    pub(crate) locks: Vec<String>,
+    pub(crate) triggers_fire: Vec<String>,
+    pub(crate) triggers_silent: Vec<String>,
+    pub(crate) replication: Vec<String>,
+    pub(crate) serialization: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FileEnd {
+    Compact,
+    NoRoom,
+    Held,
+    GainedTooLittle,
+    Stopped,
+    Planned,
+    Failed,
+}
+
+#[derive(Clone, Deserialize)]
+pub(crate) struct File {
+    pub(crate) file: String,
+    pub(crate) ended: FileEnd,
+    pub(crate) before: u64,
+    pub(crate) expected: u64,
+    pub(crate) after: u64,
+    pub(crate) spare: u64,
+    pub(crate) untruncated: u64,
+    pub(crate) rows_found: u64,
+    pub(crate) bytes_found: u64,
+    pub(crate) wal_expected: Option<Range>,
+    pub(crate) rows_moved: u64,
+    pub(crate) rows_left: u64,
+    pub(crate) rows_refused: u64,
+    pub(crate) values_without_row: u64,
+    pub(crate) values_fixed: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum IndexEnd {
+    Kept,
+    Bloated,
+    Planned,
+    Rebuilt,
+    NotKnown,
+    Refused,
+    Left,
+    Dropped,
+    Invalid,
+}
+
+#[derive(Clone, Deserialize)]
+pub(crate) struct Index {
+    pub(crate) index: String,
+    pub(crate) ended: IndexEnd,
+    pub(crate) before: u64,
+    pub(crate) expected: Option<u64>,
+    pub(crate) wal_expected: Option<u64>,
+    pub(crate) after: Option<u64>,
+    pub(crate) reason: Option<String>,
+    pub(crate) command: Option<String>,
+}
+
+impl Printed<Index> {
+    /// What it will take, which must be known.
+    #[track_caller]
+    pub(crate) fn expected(&self) -> u64 {
+        self.expected.unwrap_or_else(|| panic!("{self}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn after(&self) -> u64 {
+        self.after.unwrap_or_else(|| panic!("{self}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn reason(&self) -> &str {
+        self.reason.as_deref().unwrap_or_else(|| panic!("{self}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn command(&self) -> &str {
+        self.command.as_deref().unwrap_or_else(|| panic!("{self}"))
+    }
+}
+
+impl Printed<Table> {
+    /// The plan of a dry run.
+    #[track_caller]
+    pub(crate) fn plan(&self) -> &Printed<Plan> {
+        self.plan.as_ref().unwrap_or_else(|| panic!("{self}"))
+    }
+
+    /// What sets the table's settings back.
+    #[track_caller]
+    pub(crate) fn undo(&self) -> &str {
+        self.undo.as_deref().unwrap_or_else(|| panic!("{self}"))
+    }
+}
+
+impl Printed<Report> {
+    #[track_caller]
+    pub(crate) fn departure(&self) -> &Printed<Departure> {
+        self.departure.as_ref().unwrap_or_else(|| panic!("{self}"))
+    }
+}
+
+#[derive(Clone, Deserialize)]
+pub(crate) struct Departure {
+    pub(crate) whole_database: bool,
+    pub(crate) tables_read: u64,
+    pub(crate) values_before: u64,
+    pub(crate) values_left: u64,
+    pub(crate) columns_left: Vec<String>,
+    pub(crate) dropped_columns_left: Vec<String>,
+    pub(crate) older_transactions: Vec<String>,
+    pub(crate) gone: bool,
+    pub(crate) steps: Vec<String>,
+}
