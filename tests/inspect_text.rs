@@ -21,9 +21,10 @@ fn toastctl_in(locale: &str, width: usize, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn inspect(width: usize, format: &str, more: &[&str]) -> String {
-    let mut args = vec![
-        "inspect",
+/// What a verb prints of a capture's files.
+fn of_file(verb: &str, width: usize, format: &str) -> String {
+    let args = [
+        verb,
         "--relation-file",
         "fixtures/captures/pg15/states/heap.bin",
         "--toast-file",
@@ -33,18 +34,17 @@ fn inspect(width: usize, format: &str, more: &[&str]) -> String {
         "--format",
         format,
     ];
-    args.extend(more);
     toastctl(width, &args)
 }
 
 #[test]
 fn tables_fit_the_terminal() {
     for width in [80, 160] {
-        let text = inspect(width, "table", &[]);
+        let text = of_file("inspect", width, "table");
         let longest = text.lines().map(|line| line.chars().count()).max().unwrap();
         assert!(longest <= width, "{longest}");
         insta::assert_snapshot!(format!("table_{width}"), text);
-        let values = inspect(width, "table", &["--values"]);
+        let values = of_file("value", width, "table");
         // the first line is the file's name
         let longest = values.lines().skip(1).map(|line| line.chars().count()).max().unwrap();
         assert!(longest <= width, "{longest}");
@@ -54,8 +54,8 @@ fn tables_fit_the_terminal() {
 #[test]
 fn other_formats_do_not_depend_on_the_terminal() {
     for format in ["json", "jsonl", "csv", "markdown"] {
-        let text = inspect(80, format, &[]);
-        assert_eq!(text, inspect(160, format, &[]));
+        let text = of_file("inspect", 80, format);
+        assert_eq!(text, of_file("inspect", 160, format));
         insta::assert_snapshot!(format, text);
     }
 }
@@ -89,7 +89,7 @@ fn a_sample_of_a_file() {
 #[test]
 fn values_in_every_format() {
     for format in ["table", "json", "jsonl", "csv", "markdown"] {
-        let text = inspect(80, format, &["--values"]);
+        let text = of_file("value", 80, format);
         // the first rows say enough
         let head: Vec<&str> = text.lines().take(24).collect();
         insta::assert_snapshot!(format!("values_{format}"), head.join("\n"));
@@ -98,17 +98,16 @@ fn values_in_every_format() {
 
 #[test]
 fn values_as_json_are_one_document() {
-    let rows: Vec<serde_json::Value> =
-        serde_json::from_str(&inspect(80, "json", &["--values"])).unwrap();
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&of_file("value", 80, "json")).unwrap();
     assert_eq!(rows.len(), 23 * 8);
-    let lines = inspect(80, "jsonl", &["--values"]);
+    let lines = of_file("value", 80, "jsonl");
     assert_eq!(lines.lines().count(), rows.len());
 }
 
 #[test]
 fn one_datum_in_each_notation() {
     let datum = |args: &[&str]| {
-        let mut all = vec!["inspect", "--format", "csv", "--datum"];
+        let mut all = vec!["value", "--format", "csv", "--datum"];
         all.extend(args);
         toastctl(80, &all).lines().nth(1).unwrap().to_owned()
     };

@@ -11,7 +11,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use toastctl::cli::Cli;
 use toastctl::cli::manual::topics::{
-    ADVICE, EXIT_CODES, FINDINGS, FORMS, JSON, MANAGED, PERMISSIONS, POLICIES, THROTTLE,
+    ADVICE, EXIT_CODES, FINDINGS, FORMS, JSON, MANAGED, PERMISSIONS, POLICIES, SETTINGS, THROTTLE,
 };
 use toastctl::cli::manual::verbs::{MANUALS, manual};
 use toastctl::cli::manual::{Item, Manual, Topic};
@@ -88,7 +88,8 @@ const FILES: [Item; 2] = [
 fn see_also(own: &str, verbs: &[String]) -> Vec<u8> {
     let mut pages: Vec<(String, &str)> = vec![("toastctl".into(), "1")];
     pages.extend(verbs.iter().map(|verb| (format!("toastctl-{verb}"), "1")));
-    pages.extend([("toastctl-runbooks".into(), "7"), ("psql".into(), "1")]);
+    pages.extend(BY_HAND.map(|page| (page.trim_end_matches(".7").to_owned(), "7")));
+    pages.push(("psql".into(), "1"));
     section("SEE ALSO", |roff| {
         let mut words: Vec<Inline> = Vec::new();
         for (page, chapter) in pages.into_iter().filter(|(page, _)| page != own) {
@@ -146,6 +147,7 @@ fn pages() -> BTreeMap<String, Vec<u8>> {
         topic("FORMS AND TERMS", &FORMS),
         topic("ADVICE", &ADVICE),
         topic("FINDINGS", &FINDINGS),
+        topic("SETTINGS", &SETTINGS),
         topic("THROTTLE QUERIES", &THROTTLE),
         topic("PERMISSIONS", &PERMISSIONS),
         topic("JSON", &JSON),
@@ -168,7 +170,7 @@ fn manual_pages_are_up_to_date() {
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
-    found.retain(|name| name != RUNBOOKS && name != "json");
+    found.retain(|name| !BY_HAND.contains(&name.as_str()) && name != "json");
     found.sort();
     assert_eq!(found, pages.keys().cloned().collect::<Vec<_>>());
     for (name, page) in &pages {
@@ -197,8 +199,9 @@ fn json_schemas_are_those_of_the_types() {
     assert_eq!(fs::read_dir(&folder).unwrap().count(), SCHEMAS.len());
 }
 
-/// Written by hand; its commands are tried below.
-const RUNBOOKS: &str = "toastctl-runbooks.7";
+/// Written by hand; their commands are tried below.
+const BY_HAND: [&str; 4] =
+    ["toastctl-runbooks.7", "toastctl-safety.7", "toastctl-damage.7", "toastctl-limits.7"];
 
 /// What stands before the command in the crontab entry.
 const CRON: &str = "17 3 * * * PGDATABASE=shop /usr/local/bin/";
@@ -220,14 +223,13 @@ fn commands() -> Vec<(String, String)> {
         let lines = manual.examples.iter().map(|(_, line)| (*line).to_owned());
         found.extend(lines.map(|line| (format!("manual of {}", manual.verb), line)));
     }
-    for (page, prompts) in [
-        ("man/toastctl-runbooks.7", ["", "ExecStart=/usr/local/bin/", CRON].as_slice()),
-        ("README.md", &["$ ", "    "]),
-    ] {
-        for line in fs::read_to_string(root.join(page)).unwrap().lines() {
+    let pages = BY_HAND.map(|page| format!("man/{page}"));
+    let pages = pages.into_iter().map(|page| (page, ["", "ExecStart=/usr/local/bin/", CRON]));
+    for (page, prompts) in pages.chain([("README.md".to_owned(), ["$ ", "    ", CRON])]) {
+        for line in fs::read_to_string(root.join(&page)).unwrap().lines() {
             let commands = prompts.iter().filter_map(|prompt| line.strip_prefix(prompt));
             let commands = commands.filter(|line| line.starts_with("toastctl "));
-            found.extend(commands.map(|line| (page.to_owned(), line.to_owned())));
+            found.extend(commands.map(|line| (page.clone(), line.to_owned())));
         }
     }
     found
@@ -247,7 +249,9 @@ fn every_command_of_the_manuals_is_one() {
 fn every_verb_that_works_on_tables_has_a_manual() {
     let root = Cli::command();
     for verb in root.get_subcommands() {
-        let tables = verb.get_positionals().any(|argument| argument.get_id() == "tables");
+        let tables = verb
+            .get_positionals()
+            .any(|argument| ["tables", "of"].contains(&argument.get_id().as_str()));
         assert_eq!(tables, manual(verb.get_name()).is_some(), "{}", verb.get_name());
     }
 }

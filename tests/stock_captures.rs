@@ -20,14 +20,14 @@ fn json_lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn inspect(table: &Path, more: &[&str]) -> String {
+/// Runs a verb on a table's files.
+fn toastctl(table: &Path, arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_toastctl"))
-        .arg("inspect")
+        .args(arguments)
         .arg("--relation-file")
         .arg(table.join("heap.bin"))
         .arg("--columns")
         .arg(format!("@{}", table.join("meta.json").display()))
-        .args(more)
         .output()
         .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -53,7 +53,7 @@ fn state(row: &Value) -> String {
 fn every_value_is_what_its_server_said() {
     let mut values = 0;
     for table in captures() {
-        let rows = json_lines(&inspect(&table, &["--values", "--format", "jsonl"]));
+        let rows = json_lines(&toastctl(&table, &["value", "--format", "jsonl"]));
         let found: HashMap<(String, String), &Value> = rows
             .iter()
             .map(|row| {
@@ -81,7 +81,8 @@ fn every_value_is_what_its_server_said() {
                 values += 1;
             }
         }
-        let report: Value = serde_json::from_str(&inspect(&table, &["--format", "json"])).unwrap();
+        let report: Value =
+            serde_json::from_str(&toastctl(&table, &["inspect", "--format", "json"])).unwrap();
         assert_eq!(report["relations"][0]["tuples"]["live"], live);
         assert_eq!(report["relations"][0]["tuples"]["unknown"], 0);
     }
@@ -92,7 +93,10 @@ fn every_value_is_what_its_server_said() {
 fn chunks_in_the_toast_file_are_those_that_the_pointers_ask_for() {
     for table in captures() {
         let toast = table.join("toast.bin");
-        let json = inspect(&table, &["--toast-file", toast.to_str().unwrap(), "--format", "json"]);
+        let json = toastctl(
+            &table,
+            &["inspect", "--toast-file", toast.to_str().unwrap(), "--format", "json"],
+        );
         let report: Value = serde_json::from_str(&json).unwrap();
         let meta: Value =
             serde_json::from_str(&std::fs::read_to_string(table.join("meta.json")).unwrap())

@@ -463,17 +463,19 @@ fn a_damaged_pointer_is_a_value_or_an_error() {
 }
 
 /// `toastctl inspect` on a capture's files.
-fn inspect(capture: &Capture, more: &[&str]) -> Output {
+/// Runs a verb on a capture's files.
+fn toastctl(capture: &Capture, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_toastctl"));
     // as users would name them, so that reports do not hold the place of this directory
     command.current_dir(&capture.dir).env("COLUMNS", "120");
-    command.args(["inspect", "--relation-file", "heap.bin", "--columns", "@meta.json"]);
+    command.args(arguments);
+    command.args(["--relation-file", "heap.bin", "--columns", "@meta.json"]);
     for (option, file) in [("--toast-file", "toast.bin"), ("--xact", "pg_xact_0000.bin")] {
         if capture.dir.join(file).exists() {
             command.args([option, file]);
         }
     }
-    command.args(more).output().unwrap()
+    command.output().unwrap()
 }
 
 fn stdout(output: &Output) -> String {
@@ -484,7 +486,7 @@ fn stdout(output: &Output) -> String {
 fn the_command_puts_every_value_together() {
     let mut compared = 0;
     for capture in captures() {
-        let output = inspect(&capture, &["--values", "--reassemble", "--format", "jsonl"]);
+        let output = toastctl(&capture, &["value", "--reassemble", "--format", "jsonl"]);
         let (mut errors, mut failures) = (0, 0);
         for row in stdout(&output).lines() {
             let row: Value = serde_json::from_str(row).unwrap();
@@ -540,7 +542,7 @@ fn reports_count_toasters_and_orphans() {
     ];
     let mut report = String::new();
     for capture in captures().into_iter().filter(|c| wanted.contains(&c.name.as_str())) {
-        let output = inspect(&capture, &[]);
+        let output = toastctl(&capture, &["inspect"]);
         let code = output.status.code().unwrap();
         writeln!(report, "## {} (exit {code})\n{}", capture.name, stdout(&output)).unwrap();
     }
@@ -551,7 +553,7 @@ fn reports_count_toasters_and_orphans() {
 fn orphans_are_what_no_pointer_names() {
     let mut orphans = BTreeMap::new();
     for capture in captures() {
-        let output = inspect(&capture, &["--format", "json"]);
+        let output = toastctl(&capture, &["inspect", "--format", "json"]);
         let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
         let toast = &report["relations"][0]["toast"];
         if toast["orphans"].is_object() {
@@ -592,7 +594,7 @@ fn one_value_is_taken_apart() {
     let mut report = String::new();
     for (name, spec) in wanted {
         let capture = captures.iter().find(|c| c.name == name).unwrap();
-        let output = inspect(capture, &["--value", spec]);
+        let output = toastctl(capture, &["value", spec]);
         let stderr = String::from_utf8_lossy(&output.stderr);
         let code = output.status.code().unwrap();
         writeln!(report, "## {name} {spec} (exit {code})\n{}{stderr}", stdout(&output)).unwrap();
@@ -606,8 +608,8 @@ fn values_are_written_to_files() {
     let capture = captures.iter().find(|c| c.name == "jsonb_toaster/json_talk").unwrap();
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("a/b");
-    let arguments = ["--values", &format!("--reassemble={}", target.display())];
-    assert!(inspect(capture, &arguments).status.success());
+    let arguments = ["value", &format!("--reassemble={}", target.display())];
+    assert!(toastctl(capture, &arguments).status.success());
     let mut written = 0;
     for (ctid, row) in &capture.truth {
         let (block, item) = ctid.trim_matches(['(', ')']).split_once(',').unwrap();

@@ -16,7 +16,7 @@ use crate::server::sink::{Failed, Kind};
 use crate::usage::statements::Statements;
 use crate::usage::workload::Counters;
 
-/// What is asked of `advise-threshold`, or of `inspect --explain` and `--jsonb-keys`.
+/// What is asked of `advise-threshold`, or of `inspect --explain` and `keys`.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Columns; none: those that hold most.

@@ -169,21 +169,25 @@ fn found(
     let toast_bytes = of("toast", estimated.map_or(0, |estimated| estimated.toast_bytes));
     let indexes: Vec<IndexCompaction> = indexes.iter().filter_map(|one| index(one, page)).collect();
     let compact = match (heap_bytes > 0, toast_bytes > 0) {
-        (true, true) => " --compact",
-        (true, false) => " --compact=heap",
-        (false, true) => " --compact=toast",
+        (true, true) => Some(""),
+        (true, false) => Some(" --files heap"),
+        (false, true) => Some(" --files toast"),
         (false, false) if indexes.is_empty() => return None,
-        (false, false) => "",
+        (false, false) => None,
     };
-    let reindex = if indexes.is_empty() { "" } else { " --reindex" };
     let words = table_words(&relation.schema, &relation.name);
+    let command = match compact {
+        Some(files) if indexes.is_empty() => format!("toastctl compact {words}{files}"),
+        Some(files) => format!("toastctl compact {words}{files} --reindex"),
+        None => format!("toastctl reindex {words}"),
+    };
     Some(CompactionReport {
         heap_bytes,
         toast_bytes,
         index_bytes: indexes.iter().map(|index| index.gives_back).sum(),
         files,
         indexes,
-        command: format!("toastctl retoast {words}{compact}{reindex}"),
+        command,
     })
 }
 
@@ -372,11 +376,11 @@ pub(super) mod tests {
             index_bytes: 3 << 20,
             files: vec![toast.clone()],
             indexes: vec![index("public.t_pkey")],
-            command: "toastctl retoast t --compact=toast --reindex".to_owned(),
+            command: "toastctl compact t --files toast --reindex".to_owned(),
         };
         assert_eq!(
             note(&report),
-            "toastctl retoast t --compact=toast --reindex would give back about 120 MB of the TOAST relation (moving \
+            "toastctl compact t --files toast --reindex would give back about 120 MB of the TOAST relation (moving \
              14500 values, WAL 62 MB to 130 MB), about 3072 kB of index public.t_pkey (WAL 2048 kB)."
         );
         let nothing = Expected { rows: Some(0), values: None, estimated: false, ..toast.expected };
@@ -386,7 +390,7 @@ pub(super) mod tests {
         report.index_bytes = 6 << 20;
         assert_eq!(
             note(&report),
-            "toastctl retoast t --compact=toast --reindex would give back about 8192 kB of the heap, about 120 MB of the \
+            "toastctl compact t --files toast --reindex would give back about 8192 kB of the heap, about 120 MB of the \
              TOAST relation, about 6144 kB of 2 indexes (WAL 4096 kB)."
         );
     }

@@ -327,14 +327,14 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
         "keep their free space, and nothing makes them smaller on a server with pluggable TOAST but to dump the table \
          and load it again"
     } else {
-        "are as small only once they are compacted (retoast --compact) or written anew (VACUUM FULL, pg_repack)"
+        "are as small only once they are compacted (toastctl compact) or written anew (VACUUM FULL, pg_repack)"
     };
     notes.push(format!(
         "Settings do not change what is stored already; toastctl retoast rewrites it. Sizes are those \
          of freshly written files; the files that retoast leaves {files_left}."
     ));
     if !server.vacuum_truncates {
-        notes.push(format!("{NEVER_TRUNCATES}, so that retoast --compact is refused here."));
+        notes.push(format!("{NEVER_TRUNCATES}, so that compaction is refused here."));
     }
     if matches!(gathered.access, Access::Functions) {
         notes.push(without_pages(gathered.relation()));

@@ -1,4 +1,4 @@
-//! `inspect --check`: whether every value can be read as it was written.
+//! `check`: whether every value can be read as it was written.
 //!
 //! * [`code`]: the kinds of damage; [`finding`]: one of them, and what was looked at, as they are reported.
 //! * [`subject`]: what is known of a relation, and whom a check tells what it meets.

@@ -1,4 +1,4 @@
-//! `inspect --check` over the relations of a server.
+//! `check` over the relations of a server.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ async fn all<O: CheckSink + ?Sized>(
     let visit = async |relation: Relation, _, output: &mut O| {
         let (name, oid) = (relation.display_name(), relation.oid);
         if let Some(why) = inspector.why_no_pages(&relation) {
-            let message = format!("{name}: --check needs pages: {why}");
+            let message = format!("{name}: check needs pages: {why}");
             let failed = Failed::new(Kind::Incomplete, message);
             if relation.is_heap {
                 return Err(failed.into());

@@ -201,7 +201,7 @@ pub struct SalvageDir {
     shown: Vec<String>,
 }
 
-const HEAD: &str = "-- Written by toastctl inspect --check --salvage, and never run by it.\n\
+const HEAD: &str = "-- Written by toastctl check --salvage, and never run by it.\n\
      -- Copy the table's files before you run anything, and read each statement: what could be read of the\n\
      -- damaged values is in the files beside this one. Run the statements in order with psql, each in a\n\
      -- transaction of its own (psql -v ON_ERROR_STOP=1 -f repair.sql); UPDATE fires the table's triggers.\n\

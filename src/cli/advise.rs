@@ -27,7 +27,6 @@ use crate::server::sink::{Failed, RunError, Sink};
 
 /// Arguments of `advise-threshold`.
 #[derive(Debug, Args)]
-#[command(after_long_help = AFTER_HELP)]
 pub struct AdviseArgs {
     #[command(flatten)]
     tables: TablesArg,
@@ -35,42 +34,50 @@ pub struct AdviseArgs {
     #[command(flatten)]
     columns: ColumnsArg,
 
-    /// Compare this storage: plain, main, external, extended
+    /// plain, main, external or extended
+    ///
+    /// Can be repeated.
     #[arg(long, value_name = "STORAGE", help_heading = "What is compared")]
     storage: Vec<Storage>,
 
-    /// Compare this toast_tuple_target, 128 to 8160
+    /// toast_tuple_target, 128 to 8160
+    ///
+    /// Can be repeated.
     #[arg(long, value_name = "BYTES", help_heading = "What is compared")]
     target: Vec<TupleTarget>,
 
     #[command(flatten)]
     policy: PolicyArgs,
 
-    /// Price the table with these keys of a jsonb column, at the root of its documents, in columns of their
-    /// own; a key with a comma in double quotes; auto takes those that pay most, by what is
-    /// known of their use. With --emit sql print the migration, as a script for psql
-    #[arg(long, value_name = "KEY[,KEY...]|auto", help_heading = "What is compared")]
-    extract: Option<Extract>,
-
     #[command(flatten)]
     sample: SampleArgs,
 
-    /// Have the server compress the sample in a temporary table, in case its liblz4 differs from the
-    /// version that is imitated; without pages it always does
+    /// Have the server compress the sample
+    ///
+    /// In a temporary table, in case its liblz4 differs from the version that toastctl imitates. Without pages the server
+    /// always does.
     #[arg(long, help_heading = "Sample")]
     exact: bool,
 
-    /// What counts most
-    #[arg(long, value_enum, default_value_t, help_heading = "Recommendation")]
+    /// What counts most: balanced, size, read, write
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        help_heading = "Recommendation"
+    )]
     optimize: Optimize,
 
-    /// Rows read per row written, instead of what pg_stat_statements and the server's statistics
-    /// say
-    #[arg(long, value_name = "NUMBER", value_parser = reads_per_write, allow_negative_numbers = true, help_heading = "Recommendation")]
+    /// Rows read per row written
+    ///
+    /// Instead of what pg_stat_statements and the server's statistics say.
+    #[arg(long, value_name = "N", value_parser = reads_per_write, allow_negative_numbers = true, help_heading = "Recommendation")]
     reads_per_write: Option<f64>,
 
-    /// Print only the statements or the command that carry out the recommendation, or the migration that
-    /// --extract prices
+    /// Print only the statements, or the command
+    ///
+    /// Those that carry out the recommendation.
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "Output")]
     emit: Option<Emit>,
 
@@ -80,7 +87,7 @@ pub struct AdviseArgs {
     #[command(flatten)]
     details: DetailsArg,
 
-    /// Draw size against read cost
+    /// Draw size against the cost of reads
     #[arg(long, help_heading = "Output")]
     plot: bool,
 
@@ -94,7 +101,7 @@ pub struct AdviseArgs {
 /// `--emit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Emit {
-    /// ALTER TABLE statements; with --extract the migration
+    /// SQL: ALTER TABLE statements; of keys the migration
     Sql,
     /// The retoast command
     Command,
@@ -107,22 +114,21 @@ pub(super) fn run(args: &AdviseArgs) -> Result<Exit, Failure> {
             "--details is for --format table; the other formats have all of it".to_owned(),
         ));
     }
-    if args.extract.is_some() {
-        extraction(args).map_err(|message| Failure::usage(message.to_owned()))?;
-    }
     terminal::runtime(1)?.block_on(tables(args))
 }
 
-/// Whether the other arguments go with `--extract`.
-fn extraction(args: &AdviseArgs) -> Result<(), &'static str> {
-    if args.tables.tables.len() != 1 {
-        return Err("--extract is for one table\nHINT:  Name the table.");
+/// Whether keys can be priced so.
+///
+/// # Errors
+/// Unless one table is named, or where a command is wanted.
+pub(super) fn check_extraction(tables: &[String], emit: Option<Emit>) -> Result<(), Failure> {
+    if tables.len() != 1 {
+        return Err(Failure::usage("--extract is for one table\nHINT:  Name the table."));
     }
-    if args.emit == Some(Emit::Command) {
-        return Err("--extract has no command\nHINT:  --emit sql prints its migration.");
-    }
-    if args.format.format == Format::Csv {
-        return Err("--extract has no form in CSV\nHINT:  --format json has all of it.");
+    if emit == Some(Emit::Command) {
+        return Err(Failure::usage(
+            "--extract has no command\nHINT:  --emit sql prints its migration.",
+        ));
     }
     Ok(())
 }
@@ -132,7 +138,8 @@ async fn tables(args: &AdviseArgs) -> Result<Exit, Failure> {
     let connection = terminal::connected(&args.connection, &session).await?;
     let progress = Arc::new(ReadingProgress::default());
     let advisor = Advisor::open(connection, options(args), progress).await?;
-    let mut output = AdviseOutput::new(args);
+    let shown = Shown { plot: args.plot, details: args.details.details };
+    let mut output = AdviseOutput::new(args.emit, args.format.format, shown, None);
     let interrupt = terminal::interrupted();
     let ended = run::tables(&advisor, &args.tables.tables, &mut output, interrupt).await;
     output.end(ended)
@@ -148,7 +155,7 @@ fn options(args: &AdviseArgs) -> Options {
             targets: args.target.clone(),
             policies,
         },
-        extract: args.extract.clone(),
+        extract: None,
         sample: args.sample.sample,
         seed: args.sample.seed(),
         exact: args.exact,
@@ -179,18 +186,17 @@ enum Lines {
 }
 
 impl AdviseOutput {
-    pub(super) fn new(args: &AdviseArgs) -> AdviseOutput {
-        let lines = match args.emit {
+    pub(super) fn new(
+        emit: Option<Emit>,
+        format: Format,
+        shown: Shown,
+        extract: Option<&Extract>,
+    ) -> AdviseOutput {
+        let lines = match emit {
             Some(emit) => Lines::Emitted(emit, terminal::stdout()),
             None => {
-                let out = terminal::stdout_for_people(args.format.format);
-                let width = terminal::output_width();
-                Lines::Reports(Writer::new(
-                    out,
-                    args.format.format,
-                    width,
-                    Shown { plot: args.plot, details: args.details.details },
-                ))
+                let out = terminal::stdout_for_people(format);
+                Lines::Reports(Writer::new(out, format, terminal::output_width(), shown))
             }
         };
         AdviseOutput {
@@ -198,7 +204,7 @@ impl AdviseOutput {
             found: false,
             problems_shown: 0,
             failed: None,
-            extract: args.extract.clone(),
+            extract: extract.cloned(),
             script: None,
         }
     }
@@ -288,11 +294,6 @@ fn emitted(emit: Emit, report: &Report, out: &mut impl Write) -> io::Result<()> 
     }
     out.flush()
 }
-
-const AFTER_HELP: &str = "\
-Sample: without --sample 1 %, but at least 200 and at most 3000 blocks, of their rows as many as can be compressed in \
-seconds, and no more than about 100 MB or 3 s; the report says what was read. What compaction would give back is \
-told by such a part of each file, of 8192 blocks at the most; without --sample by 2048.";
 
 #[cfg(test)]
 mod tests {

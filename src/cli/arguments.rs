@@ -5,22 +5,20 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::cli::exit::Failure;
-use crate::heap::sample::SampleSize;
+use crate::heap::sample::{SampleSize, Sampling};
 use crate::model::policy::{MethodChoice, Policy};
 use crate::report::document::Format;
-use crate::retoast::pace::rules::{Lag, Limits};
-use crate::retoast::pace::throttle::{REPLICA_LAG, ThrottleOptions};
+use crate::retoast::pace::rules::Lag;
 use crate::server::about::Access;
-
-/// Free space to leave, unless told otherwise: 1 GB.
-const FREE_SPACE: u64 = 1 << 30;
 
 /// Which tables.
 #[derive(Debug, Clone, Args)]
 pub struct TablesArg {
-    /// Tables, as psql takes them: schema.name, "Quoted Name", patterns with * and ?. Without one inspect shows
-    /// all tables of the database, and advise-threshold the five largest; retoast takes a partitioned table for its
-    /// partitions, and a table with inheritance children for them too
+    /// Tables: schema.name, "Quoted Name", patterns with * and ?
+    ///
+    /// Names and patterns are those of psql's \d. Without a table, inspect and check take all tables of the database,
+    /// and advise-threshold takes the five largest. A partitioned table stands for its partitions, and a table with
+    /// inheritance children for these children too.
     #[arg(value_name = "TABLE")]
     pub(super) tables: Vec<String>,
 }
@@ -28,8 +26,10 @@ pub struct TablesArg {
 /// Which columns.
 #[derive(Debug, Clone, Args)]
 pub struct ColumnsArg {
-    /// A column; may be given several times. Of the tables that a pattern matches those without it are left out.
-    /// Without one advise-threshold takes those that hold at least a tenth of the rows' bytes
+    /// Only this column; can be repeated
+    ///
+    /// Tables that match a pattern but do not have the column are left out. Without this option, advise-threshold takes
+    /// the columns that hold at least a tenth of the rows' bytes, and keys takes all columns with documents.
     #[arg(short, long = "column", value_name = "COLUMN")]
     pub(super) columns: Vec<String>,
 }
@@ -38,15 +38,17 @@ pub struct ColumnsArg {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Policy")]
 pub struct PolicyArgs {
-    /// Decide value by value what is kept compressed: always, never, chunk-saving[=1] (what saves so many
-    /// chunks), ratio[=0.95] (what takes at most that part), chunk-floor[=100] (chunk-saving from so
-    /// many chunks on, always below), hybrid[=0.90] (ratio, or more extra chunks than the logarithm
-    /// of the value's), best (what the cost model says). inspect shows how many values, and how many of their
-    /// stored bytes, comply; advise-threshold compares it; retoast brings the columns to it
+    /// Which values stay compressed: toastctl help policies
+    ///
+    /// A policy decides value by value: always, never, chunk-saving[=1], ratio[=0.95], chunk-floor[=100], hybrid[=0.90]
+    /// or best. inspect counts the values that comply and their stored bytes, advise-threshold predicts the result, and
+    /// retoast rewrites the values that do not comply.
     #[arg(long, value_name = "POLICY")]
     policy: Vec<Policy>,
 
-    /// Compress with pglz, lz4, or either (the better one for each value) [default: the column's]
+    /// Compress with pglz, lz4 or either [default: as set]
+    ///
+    /// With either, the smaller result is kept for each value.
     #[arg(long, value_name = "METHOD")]
     method: Vec<MethodChoice>,
 }
@@ -80,11 +82,15 @@ impl PolicyArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Sample")]
 pub struct SampleArgs {
-    /// Read only so much of each table, a random choice of blocks: 1%, "5000 blocks", 100%
+    /// Read a random part of each table: 1%, "5000 blocks"
+    ///
+    /// inspect reads at least 20 blocks of a table; its figures are then estimates with 95 % confidence intervals. A
+    /// sample needs pages, and TOAST relations are not read. Without this option, advise-threshold and keys read 1 %, at
+    /// least 200 and at most 3000 blocks, and of these rows as many as take about 3 seconds and 100 MB.
     #[arg(long, value_name = "PART")]
     pub(super) sample: Option<SampleSize>,
 
-    /// The seed of the random choice of blocks [default: 1]
+    /// Seed of the random choice [default: 1]
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
 }
@@ -92,6 +98,11 @@ pub struct SampleArgs {
 impl SampleArgs {
     pub(super) fn seed(&self) -> u64 {
         self.seed.unwrap_or(1)
+    }
+
+    /// The sample, if not everything is read.
+    pub(super) fn sampling(&self) -> Option<Sampling> {
+        self.sample.map(|size| Sampling { size, seed: self.seed() })
     }
 
     /// Refuses a seed that nothing is chosen by.
@@ -106,94 +117,67 @@ impl SampleArgs {
 /// How rows are read.
 #[derive(Debug, Clone, Args)]
 pub struct SourceArg {
-    /// Whether pages are read, or SQL functions asked
-    #[arg(long, value_enum, default_value_t, help_heading = "Reading a server")]
+    /// Read pages, or ask SQL functions [default: auto]
+    ///
+    /// Pages are read through the extension pageinspect, which needs a superuser; the figures are then exact. SQL
+    /// functions such as pg_column_size need only SELECT on the tables.
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        help_heading = "Reading a server"
+    )]
     pub(super) source: Access,
 }
 
 /// Sessions that work side by side.
 #[derive(Debug, Clone, Args)]
 pub struct JobsArg {
-    /// Connections that read side by side; of retoast transactions under way at a time, each on a connection of
-    /// its own, up to 16 [default: inspect 2, with --values 1; retoast 1]
+    /// Number of connections [default: 2; retoast: 1]
+    ///
+    /// retoast runs one transaction at a time on each of them, and takes at most 16.
     #[arg(short, long, value_name = "N", help_heading = "Reading a server",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(super) jobs: Option<u16>,
 }
 
+impl JobsArg {
+    /// Connections that read side by side.
+    pub(super) fn readers(&self) -> u16 {
+        self.jobs.unwrap_or(2)
+    }
+}
+
 /// How results are printed.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct FormatArg {
-    /// How to print
-    #[arg(long, value_enum, default_value_t, help_heading = "Output")]
+    /// table, json, jsonl, csv or markdown
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        hide_possible_values = true,
+        help_heading = "Output"
+    )]
     pub(super) format: Format,
 }
 
 /// Whether all is printed.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct DetailsArg {
-    /// Print all there is: inspect the full report of each of several tables instead of the overview;
-    /// advise-threshold what terms mean, every candidate's caveats, and all notes
+    /// Print everything about each table
+    ///
+    /// inspect prints the full report of each table instead of the overview. advise-threshold explains the terms and
+    /// prints each candidate's caveats and all notes.
     #[arg(long, help_heading = "Output")]
     pub(super) details: bool,
 }
 
-/// When to wait for others. Sizes take PostgreSQL's units (kB, MB, GB, TB).
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Throttle")]
-pub struct ThrottleArgs {
-    /// Wait while a replica is further behind than this, in time or bytes of WAL, or off [default: 10s]
-    #[arg(long, value_name = "TIME|SIZE", value_parser = lag)]
-    pub(super) max_replica_lag: Option<LagArg>,
-
-    /// Wait while this query is true; it is run once a second in a read-only session. `toastctl help throttle` has
-    /// queries for active sessions, WAL, old snapshots, the time of day, and a file or table that pauses it
-    #[arg(long, value_name = "SQL")]
-    pub(super) throttle_query: Option<String>,
-
-    /// Stop, with exit code 4, after waiting so long at a stretch for others: for locks, what holds back vacuum,
-    /// replicas, replication slots, the throttle query or free space
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub(super) max_wait: Option<Duration>,
-
-    /// Space to leave free for data directory, WAL and the table's tablespaces. Seen only over a Unix
-    /// socket, by a member of pg_read_all_settings who may call pg_stat_file; elsewhere use --disk-limit
-    /// [default: 1GB]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub(super) min_free_space: Option<u64>,
-
-    /// End when table, TOAST relation and indexes have grown by more than this
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub(super) disk_limit: Option<u64>,
-
-    /// Sleep after each transaction, so many times as long as it took
-    #[arg(long, value_name = "RATIO", default_value = "0", value_parser = ratio)]
-    pub(super) nice: f64,
-}
-
 /// A lag, or none.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LagArg(Option<Lag>);
-
-impl ThrottleArgs {
-    /// As the sweep takes them.
-    pub(super) fn options(&self, max_bloat: f64, dry_run: bool) -> ThrottleOptions {
-        ThrottleOptions {
-            limits: Limits {
-                replica_lag: self.max_replica_lag.map_or(Some(REPLICA_LAG), |LagArg(lag)| lag),
-                throttle_query: self.throttle_query.clone(),
-                free_space: Some(self.min_free_space.unwrap_or(FREE_SPACE)),
-                wait: self.max_wait,
-                nice: self.nice,
-            },
-            lag_given: self.max_replica_lag.is_some(),
-            space_given: self.min_free_space.is_some(),
-            disk_limit: self.disk_limit,
-            max_bloat,
-            dry_run,
-        }
-    }
-}
+pub struct LagArg(pub(super) Option<Lag>);
 
 /// Number and unit.
 pub(super) fn split(text: &str) -> (&str, &str) {
@@ -285,16 +269,6 @@ pub(super) fn max_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A part in percent.
-pub(super) fn precision(text: &str) -> Result<f64, String> {
-    let number: Option<f64> =
-        text.trim().strip_suffix('%').and_then(|part| part.trim().parse().ok());
-    match number {
-        Some(percent) if percent > 0.0 && percent < 100.0 => Ok(percent / 100.0),
-        _ => Err(format!("\"{text}\" is no part: expected one over 0 and below 100 %, as in 5%")),
-    }
-}
-
 pub(super) fn reads_per_write(text: &str) -> Result<f64, String> {
     text.parse::<f64>()
         .ok()
@@ -350,12 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_precision_is_a_part() {
-        assert_eq!(precision("5%"), Ok(0.05));
-        assert_eq!(precision(" 0.5 % "), Ok(0.005));
-        for text in ["5", "0%", "100%", "-1%", "NaN%", "%", ""] {
-            assert!(precision(text).is_err(), "{text}");
-        }
+    fn no_time_is_no_limit() {
         assert!(max_time("0s").is_err());
         assert_eq!(max_time("90s"), Ok(Duration::from_secs(90)));
     }

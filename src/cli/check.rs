@@ -1,23 +1,159 @@
-//! `toastctl inspect --check`: the runs, and where findings are printed.
+//! `toastctl check`: its arguments, the runs, and where findings are printed.
 
 use std::io::{BufWriter, Stdout};
 use std::path::PathBuf;
 
+use clap::{Args, ValueEnum};
+
+use super::arguments::{FormatArg, JobsArg, TablesArg};
+use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
-use super::inspect_request::{File, InspectArgs, SavedText};
+use super::files::{File, FileArgs, SavedArgs, SavedText, unreadable};
+use super::inspect::inspector;
 use super::terminal::{self, ReadingProgress, tell};
 use crate::check::files::{self, FileOptions};
 use crate::check::finding::{CheckError, Checked, Finding};
 use crate::check::run::{self, CheckRequest, CheckSink};
 use crate::check::salvage::SalvageDir;
-use crate::disk::desc::TupleDesc;
-use crate::inspect::inspector::{Inspector, ScanToast};
+use crate::check::subject::Depth;
+use crate::inspect::inspector::Options;
+use crate::offline::target::FileTarget;
 use crate::report::check::CheckWriter;
 use crate::server::about::ServerReport;
+use crate::server::pattern::NamePattern;
 use crate::server::sink::{Failed, RunError, Sink};
 
 /// TOAST relations up to this size are read whole unless the user says otherwise.
 const TOAST_LIMIT: u64 = 1 << 30;
+
+/// Whether TOAST relations are read whole, chunk by chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum ScanToast {
+    /// Those of at most 1 GB
+    #[default]
+    Auto,
+    /// All
+    Always,
+    /// None
+    Never,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    tables: TablesArg,
+
+    /// Check contents too: jsonb, text, numeric, arrays
+    ///
+    /// Text is checked where the encoding of the database is UTF8; for files it can be given, and UTF8 is the default.
+    #[arg(long, value_name = "ENCODING", num_args = 0..=1, require_equals = true,
+          default_missing_value = "UTF8")]
+    deep: Option<String>,
+
+    /// Do not decompress values
+    ///
+    /// Chunks are only counted and measured.
+    #[arg(long, conflicts_with = "deep")]
+    no_decompress: bool,
+
+    /// Save what is left of damaged values
+    ///
+    /// Writes what can still be read of damaged values to files in this directory, with a manifest (manifest.jsonl) and
+    /// SQL (repair.sql). The SQL rebuilds a damaged TOAST index, makes complete sets of deleted chunks live again, and
+    /// otherwise sets values to NULL, provided that their rows have not changed and no other row has the same chunks;
+    /// to know that, the table and its TOAST relation are read a second time. The SQL is printed too. toastctl never runs
+    /// it.
+    #[arg(long, value_name = "DIR", conflicts_with = "pageinspect")]
+    salvage: Option<PathBuf>,
+
+    /// Read TOAST relations whole [default: to 1 GB]
+    ///
+    /// A TOAST relation that is not read whole is checked as far as rows refer to it, and the result says so.
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        help_heading = "Reading a server"
+    )]
+    scan_toast: ScanToast,
+
+    #[command(flatten)]
+    jobs: JobsArg,
+
+    #[command(flatten)]
+    file: FileArgs,
+
+    /// Verify the checksums of a file's pages
+    ///
+    /// By default they are verified if the control file in a directory above says that the cluster has checksums. On a
+    /// server, checksums are verified on disk: in memory, a page's checksum is not kept up to date.
+    #[arg(long, requires = "relation_file", help_heading = "Without a server")]
+    checksums: bool,
+
+    /// Do not verify them, as in a damaged copy
+    #[arg(
+        long,
+        requires = "relation_file",
+        conflicts_with = "checksums",
+        help_heading = "Without a server"
+    )]
+    ignore_checksums: bool,
+
+    #[command(flatten)]
+    saved: SavedArgs,
+
+    #[command(flatten)]
+    format: FormatArg,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
+
+    #[command(flatten)]
+    help: HelpFlag,
+}
+
+impl CheckArgs {
+    /// How far the check of a file goes.
+    fn depth(&self) -> Depth {
+        let encoding = self.deep.as_deref().unwrap_or("UTF8");
+        let name: String = encoding.chars().filter(char::is_ascii_alphanumeric).collect();
+        Depth {
+            decompress: !self.no_decompress,
+            content: self.deep.is_some(),
+            utf8: name.eq_ignore_ascii_case("utf8"),
+        }
+    }
+
+    /// The directory of `--salvage`.
+    fn salvage_dir(&self) -> Result<Option<SalvageDir>, Failure> {
+        let create = |dir: &PathBuf| {
+            SalvageDir::create(dir).map_err(|error| Failure::usage(format!("--salvage: {error}")))
+        };
+        self.salvage.as_ref().map(create).transpose()
+    }
+}
+
+/// Does what the arguments say.
+///
+/// # Errors
+/// Where they contradict each other, or name what cannot be used.
+pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
+    let tables = &args.tables.tables;
+    if let Some(file) = args.file.file(tables)? {
+        return relation_file(args, &file);
+    }
+    if let Some(text) = args.saved.text(&args.file, tables)? {
+        return saved_pages(args, text);
+    }
+    for name in tables {
+        NamePattern::parse(name).map_err(|error| Failure::usage(error.to_string()))?;
+    }
+    let threads = usize::from(args.jobs.readers());
+    terminal::runtime(threads)?.block_on(relations(args))
+}
 
 /// Where findings are printed, and how the run ends by them.
 struct CheckOutput {
@@ -27,10 +163,10 @@ struct CheckOutput {
 }
 
 impl CheckOutput {
-    fn new(args: &InspectArgs, server: Option<ServerReport>, has_toasters: bool) -> CheckOutput {
+    fn new(args: FormatArg, server: Option<ServerReport>, has_toasters: bool) -> CheckOutput {
         let width = terminal::output_width();
         let out = terminal::stdout();
-        let writer = CheckWriter::new(out, args.format.format, width, server, has_toasters);
+        let writer = CheckWriter::new(out, args.format, width, server, has_toasters);
         CheckOutput { writer, damaged: false, incomplete: false }
     }
 
@@ -63,31 +199,28 @@ impl CheckOutput {
     }
 }
 
-/// The directory of `--salvage`.
-fn salvage_dir(args: &InspectArgs) -> Result<Option<SalvageDir>, Failure> {
-    let create = |dir: &PathBuf| {
-        SalvageDir::create(dir).map_err(|error| Failure::usage(format!("--salvage: {error}")))
-    };
-    args.checking.salvage.as_ref().map(create).transpose()
-}
-
 /// Checks relations of a server.
-pub(super) async fn relations(args: &InspectArgs, inspector: &Inspector) -> Result<Exit, Failure> {
+async fn relations(args: &CheckArgs) -> Result<Exit, Failure> {
+    let options = Options { flavor: args.file.flavor, ..Options::default() };
+    let inspector = inspector(&args.connection, ("check", args.jobs.readers()), options).await?;
     let request = CheckRequest {
         tables: args.tables.tables.clone(),
-        decompress: !args.checking.no_decompress,
-        content: args.checking.deep.is_some(),
+        decompress: !args.no_decompress,
+        content: args.deep.is_some(),
         toast_limit: match args.scan_toast {
             ScanToast::Auto => TOAST_LIMIT,
             ScanToast::Always => u64::MAX,
             ScanToast::Never => 0,
         },
     };
-    let mut output =
-        CheckOutput::new(args, Some(inspector.server_report()), inspector.server.has_toasters);
-    let mut salvage = salvage_dir(args)?;
+    let mut output = CheckOutput::new(
+        args.format,
+        Some(inspector.server_report()),
+        inspector.server.has_toasters,
+    );
+    let mut salvage = args.salvage_dir()?;
     let interrupt = terminal::interrupted();
-    let ended = run::check(inspector, &request, salvage.as_mut(), &mut output, interrupt).await;
+    let ended = run::check(&inspector, &request, salvage.as_mut(), &mut output, interrupt).await;
     match ended {
         Ok(()) => written(output.salvaged(salvage), output),
         Err(RunError::Output(error)) => terminal::unwritable(&error),
@@ -120,13 +253,13 @@ impl CheckSink for CheckOutput {
 }
 
 /// Checks a relation file.
-pub(super) fn relation_file(args: &InspectArgs, file: &File) -> Result<Exit, Failure> {
-    let target = file.target(args);
-    let options =
-        FileOptions { depth: args.checking.depth(), threads: usize::from(args.connections()) };
-    let mut output = CheckOutput::new(args, None, false);
+fn relation_file(args: &CheckArgs, file: &File<'_>) -> Result<Exit, Failure> {
+    let checksums = (args.checksums || args.ignore_checksums).then_some(args.checksums);
+    let target = FileTarget { checksums, ..file.target(None) };
+    let options = FileOptions { depth: args.depth(), threads: usize::from(args.jobs.readers()) };
+    let mut output = CheckOutput::new(args.format, None, false);
     let progress = ReadingProgress::default();
-    let mut salvage = salvage_dir(args)?;
+    let mut salvage = args.salvage_dir()?;
     let tell = &mut |finding: Finding| output.print(&finding);
     match files::relation_file(&target, &options, &progress, salvage.as_mut(), tell) {
         Ok(checked) => {
@@ -139,19 +272,15 @@ pub(super) fn relation_file(args: &InspectArgs, file: &File) -> Result<Exit, Fai
 }
 
 /// Checks saved pages.
-pub(super) fn saved_pages(
-    args: &InspectArgs,
-    text: SavedText,
-    desc: &TupleDesc,
-) -> Result<Exit, Failure> {
-    let SavedText { name, source } = text;
-    let mut output = CheckOutput::new(args, None, false);
-    let depth = args.checking.depth();
+fn saved_pages(args: &CheckArgs, text: SavedText) -> Result<Exit, Failure> {
+    let SavedText { name, desc, source } = text;
+    let mut output = CheckOutput::new(args.format, None, false);
+    let depth = args.depth();
     let tell = &mut |finding: Finding| output.print(&finding);
-    match files::saved_pages(&name, source, desc, depth, tell) {
+    match files::saved_pages(&name, source, &desc, depth, tell) {
         Ok(checked) => written(output.relation(&checked), output),
         Err(CheckError::Output(error)) => terminal::unwritable(&error),
-        Err(CheckError::Text(error)) => Err(SavedText::unreadable(&name, &error)),
+        Err(CheckError::Text(error)) => Err(unreadable(&name, &error)),
         Err(error) => Err(Failure::usage(error.to_string())),
     }
 }

@@ -6,7 +6,7 @@ use clap::{Args, CommandFactory, ValueEnum};
 use clap_complete::{Shell, generate};
 
 use super::Cli;
-use super::connect::HelpFlag;
+use super::connect::PlainHelpFlag;
 use super::exit::{Exit, Failure};
 use super::terminal;
 
@@ -17,9 +17,8 @@ pub struct CompletionsArgs {
     #[arg(value_enum)]
     pub shell: ShellArg,
 
-    /// Help
     #[command(flatten)]
-    pub help: HelpFlag,
+    pub help: PlainHelpFlag,
 }
 
 /// The shells there are completions for.

@@ -33,6 +33,14 @@ pub struct ConnectionArgs {
     pub password: bool,
 }
 
+/// `-h`, `-?` and `--help` of verbs that do not connect.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct PlainHelpFlag {
+    /// Show this help, then exit
+    #[arg(short = '?', short_alias = 'h', long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+}
+
 /// `-?` and `--help`, in place of clap's own flag, whose `-h` is the host here.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct HelpFlag {

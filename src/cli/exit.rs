@@ -21,7 +21,7 @@ pub enum Exit {
     Connection = 3,
     /// Stopped on request, by a signal or a limit of time; the same command goes on from there.
     Stopped = 4,
-    /// `inspect --check` has found damage, which was printed.
+    /// `check` has found damage, which was printed.
     Damaged = 5,
     /// All rows are done, and others hold space that was to be given back: by locks, by snapshots, or by rows that they
     /// have written meanwhile.
@@ -55,9 +55,9 @@ impl Exit {
             Exit::Usage => "bad arguments or bad input; nothing was done",
             Exit::Connection => "the connection could not be made, or was lost",
             Exit::Stopped => "stopped on request; the same command goes on",
-            Exit::Damaged => "inspect --check has found damage",
+            Exit::Damaged => "check has found damage",
             Exit::Held => {
-                "retoast has done all rows, and others hold space that --compact was to give back"
+                "retoast has done all rows, and others hold space that the compaction was to give back"
             }
         }
     }

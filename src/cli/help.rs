@@ -1,12 +1,12 @@
-//! `toastctl help`: the verbs with examples, and topics.
+//! Help: the short one of `-?`, on one screen; and `toastctl help`, the manual of a verb or a topic, in the pager.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{IsTerminal, Write as _};
+use std::process::{Command as Process, Stdio};
 
-use clap::{Args, CommandFactory};
+use clap::{Arg, ArgAction, Args, Command, CommandFactory};
 
-use super::Cli;
-use super::connect::HelpFlag;
+use super::connect::PlainHelpFlag;
 use super::exit::{Exit, Failure};
 use super::manual::topics::{MANAGED, TOPICS};
 use super::manual::verbs::manual;
@@ -18,24 +18,139 @@ use crate::report::table::wrapped;
 /// Arguments of `help`.
 #[derive(Debug, Args)]
 pub struct HelpArgs {
-    /// A verb, or policies, forms, advice, findings, throttle, exit-codes, permissions, json; after json the verb
-    /// whose JSON Schema is printed
+    /// A verb, or a topic
+    ///
+    /// The topics are policies, forms, advice, findings, throttle, exit-codes, permissions and json; after json comes
+    /// the verb whose JSON Schema is printed.
     #[arg(value_name = "VERB|TOPIC", num_args = 0..=2)]
     about: Vec<String>,
 
-    /// Help
     #[command(flatten)]
-    pub help: HelpFlag,
+    help: PlainHelpFlag,
 }
 
 /// The widest that text for reading is set.
 const WIDEST: usize = 80;
+/// Examples in a verb's short help.
+const EXAMPLES: usize = 3;
+/// The room for an option in the short help.
+const HEAD: usize = 26;
+/// The heading of the options of every connection.
+pub(super) const CONNECTION: &str = "Connection options";
+
+/// The command line, whose `-?` is the short help.
+pub fn command(root: Command) -> Command {
+    let mut root = root.mut_subcommands(|verb| {
+        let help = short(&verb);
+        verb.override_help(help)
+    });
+    root.build();
+    let help = overall(&root);
+    root.override_help(help)
+}
+
+/// What an option is called in the help.
+fn head(option: &Arg) -> String {
+    let mut head = match option.get_short() {
+        Some(short) => format!("  -{short}, "),
+        None => "      ".to_owned(),
+    };
+    if let Some(long) = option.get_long() {
+        let _ = write!(head, "--{long}");
+    }
+    if matches!(option.get_action(), ArgAction::Set | ArgAction::Append) {
+        let names = option.get_value_names().unwrap_or_default();
+        let name = names.first().map_or("VALUE", |name| name.as_str());
+        let optional = option.get_num_args().is_some_and(|number| number.min_values() == 0);
+        let _ = if optional { write!(head, "[={name}]") } else { write!(head, " {name}") };
+    }
+    head
+}
+
+/// What every verb has, and says in a line.
+fn is_common(option: &Arg) -> bool {
+    option.get_help_heading() == Some(CONNECTION)
+        || matches!(option.get_id().as_str(), "help" | "verbose" | "quiet")
+}
+
+/// The help of a verb on one screen: a sentence, examples, and each option in a line.
+fn short(verb: &Command) -> String {
+    let name = verb.get_name();
+    let mut text = format!("{}\n\n", verb.get_about().cloned().unwrap_or_default());
+    let words = verb.get_positionals().map(|word| {
+        let names = word.get_value_names().unwrap_or_default();
+        let name = names.first().map_or("", |name| name.as_str());
+        let many = if matches!(word.get_action(), ArgAction::Append) { "..." } else { "" };
+        if word.is_required_set() { format!(" {name}{many}") } else { format!(" [{name}]{many}") }
+    });
+    let _ = writeln!(text, "Usage: toastctl {name} [OPTION]...{}", words.collect::<String>());
+    for (what, command) in
+        manual(name).map_or(&[][..], |manual| manual.examples).iter().take(EXAMPLES)
+    {
+        let _ = writeln!(text, "  {command:<44}  # {what}");
+    }
+    let mut headings: Vec<Option<&str>> = Vec::new();
+    for option in verb.get_arguments().filter(|argument| !argument.is_positional()) {
+        let heading = option.get_help_heading();
+        if !is_common(option) && !headings.contains(&heading) {
+            headings.push(heading);
+        }
+    }
+    headings.sort_by_key(Option::is_some);
+    for heading in headings {
+        let _ = writeln!(text, "{}:", heading.unwrap_or("Options"));
+        let of_it = verb.get_arguments().filter(|option| {
+            !option.is_positional() && !is_common(option) && option.get_help_heading() == heading
+        });
+        for option in of_it {
+            let about = option.get_help().cloned().unwrap_or_default();
+            let _ = writeln!(text, "{:<HEAD$}  {about}", head(option));
+        }
+    }
+    if verb.get_arguments().any(|option| option.get_help_heading() == Some(CONNECTION)) {
+        text.push_str("Connection: -h HOST, -p PORT, -U USER, -d DBNAME, -w, -W, as for psql\n");
+    }
+    let _ = write!(text, "Messages: -q fewer, -v more. All about it: toastctl help {name}");
+    text
+}
+
+/// The help of the program on one screen.
+fn overall(root: &Command) -> String {
+    let about = root.get_about().cloned().unwrap_or_default();
+    let mut text = format!("{about}\n\nUsage: toastctl VERB [OPTION]... [TABLE]...\n");
+    for (what, command) in FIRST {
+        let _ = writeln!(text, "  {command:<44}  # {what}");
+    }
+    text.push_str("Verbs:\n");
+    for verb in root.get_subcommands() {
+        let about = verb.get_about().cloned().unwrap_or_default();
+        let _ = writeln!(text, "  {:<18}{about}", verb.get_name());
+    }
+    text.push_str("Topics of toastctl help:\n");
+    for topic in TOPICS {
+        let _ = writeln!(text, "  {:<18}{}", topic.name, topic.about);
+    }
+    text.push_str(
+        "toastctl VERB -? lists the options of a verb; toastctl help VERB explains them.",
+    );
+    text
+}
+
+/// How to begin.
+const FIRST: [Item; 3] = [
+    ("which columns take the space", "toastctl inspect -d shop"),
+    ("what other settings would give", "toastctl advise-threshold orders"),
+    ("convert online", "toastctl retoast orders -c doc --toaster lz4"),
+];
 
 /// Prints what is asked for.
 pub(super) fn run(args: &HelpArgs) -> Result<Exit, Failure> {
     let width = terminal::output_width().map_or(WIDEST, |width| width.min(WIDEST));
     let word = |at: usize| args.about.get(at).map(String::as_str);
     let text = text(word(0), word(1), width)?;
+    if std::io::stdout().is_terminal() && paged(&text).is_some() {
+        return Ok(Exit::Ok);
+    }
     let mut out = terminal::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if !terminal::is_closed_pipe(&error) => {
@@ -45,17 +160,29 @@ pub(super) fn run(args: &HelpArgs) -> Result<Exit, Failure> {
     }
 }
 
+/// Shows a text that is longer than the terminal in the pager, as psql does; `None` where nothing was shown.
+fn paged(text: &str) -> Option<()> {
+    let (_, height) = terminal_size::terminal_size_of(std::io::stdout())?;
+    if text.lines().count() < usize::from(height.0) {
+        return None;
+    }
+    let set = |name| std::env::var(name).ok().filter(|pager| !pager.trim().is_empty());
+    let pager = set("PSQL_PAGER").or_else(|| set("PAGER")).unwrap_or_else(|| "less".to_owned());
+    let mut shown = Process::new("sh");
+    shown.args(["-c", &pager]).stdin(Stdio::piped());
+    if std::env::var_os("LESS").is_none() {
+        shown.env("LESS", "FRX");
+    }
+    let mut child = shown.spawn().ok()?;
+    // whoever leaves the pager early has read enough
+    let _ = child.stdin.take()?.write_all(text.as_bytes());
+    child.wait().ok().filter(|status| status.code() != Some(127)).map(drop)
+}
+
 fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String, Failure> {
-    let mut root = Cli::command();
+    let mut root = super::Cli::command();
     root.build();
-    let Some(about) = about else {
-        let mut text = root.render_long_help().to_string();
-        text.push_str("\nTopics of toastctl help:\n");
-        for topic in TOPICS {
-            let _ = writeln!(text, "  {:<17}{}", topic.name, topic.about);
-        }
-        return Ok(text);
-    };
+    let Some(about) = about else { return Ok(overall(&root) + "\n") };
     if let ("json", Some(verb)) = (about, verb) {
         return schema(verb)
             .map(str::to_owned)
@@ -130,19 +257,21 @@ fn continued(command: &str, width: usize) -> String {
 
 /// Terms in a column, what they mean beside it; below it where the term is long.
 fn items(text: &mut String, items: &[Item], width: usize) {
-    const INDENT: usize = 20;
+    let longest = items.iter().map(|(term, _)| term.chars().count()).max().unwrap_or_default();
+    // where terms are sentences, meanings begin on the next line
+    let indent = if longest <= 24 { longest.max(16) + 4 } else { 20 };
     for (term, meaning) in items {
         let head = format!("  {term}");
-        let gap = INDENT.saturating_sub(head.chars().count());
+        let gap = indent.saturating_sub(head.chars().count());
         if gap < 2 {
             let _ = writeln!(text, "{head}");
         } else {
             let _ = write!(text, "{head}{}", " ".repeat(gap));
         }
-        let body = wrapped(meaning, Some(width - INDENT), 0);
+        let body = wrapped(meaning, Some(width - indent), 0);
         for (at, line) in body.lines().enumerate() {
-            let indent = if at == 0 && gap >= 2 { 0 } else { INDENT };
-            let _ = writeln!(text, "{}{line}", " ".repeat(indent));
+            let blanks = if at == 0 && gap >= 2 { 0 } else { indent };
+            let _ = writeln!(text, "{}{line}", " ".repeat(blanks));
         }
     }
 }
@@ -169,6 +298,23 @@ mod tests {
     }
 
     #[test]
+    fn the_help_of_a_verb_is_one_screen() {
+        let root = command(crate::cli::Cli::command());
+        for verb in root.get_subcommands() {
+            let text = short(verb);
+            let lines: Vec<&str> = text.lines().collect();
+            assert!(lines.len() <= 40, "{} lines\n{text}", lines.len());
+            let wide: Vec<&&str> = lines.iter().filter(|line| line.chars().count() > 80).collect();
+            assert!(wide.is_empty(), "{wide:#?}");
+            let own =
+                verb.get_arguments().filter(|option| !option.is_positional() && !is_common(option));
+            assert!(own.count() <= 20, "{text}");
+        }
+        let text = overall(&root);
+        assert!(text.lines().count() <= 40 && text.lines().all(|line| line.len() <= 80), "{text}");
+    }
+
+    #[test]
     fn verbs_have_their_examples_and_an_unknown_word_is_answered_with_the_known_ones() {
         let retoast = text(Some("retoast"), None, WIDEST).unwrap();
         assert!(retoast.contains("Usage: toastctl retoast"), "{retoast}");
@@ -177,7 +323,7 @@ mod tests {
         assert_eq!(failure.exit, Exit::Usage);
         assert!(
             failure.message.starts_with(
-                "there is no verb or topic \"polices\"\nHINT:  There are inspect, advise-threshold, retoast"
+                "there is no verb or topic \"polices\"\nHINT:  There are inspect, check, value, keys"
             ),
             "{}",
             failure.message

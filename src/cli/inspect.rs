@@ -1,78 +1,262 @@
-//! `toastctl inspect`: the runs on servers, relation files, saved output, and one value.
+//! `toastctl inspect`: its arguments, and the runs on servers, relation files and saved output.
 
-use std::io::{self, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::check;
-use super::costs;
+use clap::Args;
+
+use super::arguments::{
+    DetailsArg, FormatArg, JobsArg, PolicyArgs, SampleArgs, SourceArg, TablesArg, max_time,
+};
+use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
+use super::files::{File, FileArgs, OrderArg, SavedArgs, SavedText, unreadable};
 use super::inspect_output::{InspectOutput, OverviewOutput};
-use super::inspect_request::{Asked, File, InspectArgs, SavedText, ValuePlace};
+use super::reports::ReportOutput;
 use super::terminal::{self, ReadingProgress, tell};
-use crate::disk::ByteOrder;
-use crate::disk::desc::TupleDesc;
+use crate::advise::advisor::{Advisor, Options as AdviseOptions};
+use crate::advise::explain::result::Explanation;
+use crate::advise::run::explained;
+use crate::heap::sample::Sampling;
 use crate::inspect::inspector::{InspectError, Inspector, Options};
-use crate::inspect::offline::{self, ContentFiles, OfflineError};
-use crate::inspect::overview::{self, RelationLine};
-use crate::inspect::result::RelationReport;
-use crate::inspect::run::{self, Output};
+use crate::inspect::offline::{self, OfflineError};
+use crate::inspect::overview;
+use crate::inspect::overview::rank::SortBy;
+use crate::inspect::overview::run::Terms;
+use crate::inspect::run::{self, Compare, Output, Request};
 use crate::inspect::saved::saved_text;
-use crate::offline::target::FileTarget;
 use crate::report::document::Format;
+use crate::report::overview::View;
+use crate::retoast::share::PolicyRequest;
+use crate::server::about::Access;
 use crate::server::connect::SessionOptions;
+use crate::server::pattern::NamePattern;
+use crate::server::select::Found;
 use crate::server::sink::{RunError, Sink};
-use crate::value::anatomy::Anatomy;
+
+/// The time for an overview whose sample nobody has chosen.
+const MAX_TIME: Duration = Duration::from_secs(10);
+/// How precise it is wanted.
+const PRECISION: f64 = 0.05;
+
+/// What leaves no place for an overview.
+const NOT_OVERVIEW: [&str; 5] = ["details", "policy", "explain", "relation_file", "pageinspect"];
+
+/// Arguments of `inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    #[command(flatten)]
+    tables: TablesArg,
+
+    #[command(flatten)]
+    pub(super) format: FormatArg,
+
+    #[command(flatten)]
+    details: DetailsArg,
+
+    /// Rank columns by this
+    #[arg(long, value_enum, value_name = "BY", help_heading = "Overview of several tables",
+          conflicts_with_all = NOT_OVERVIEW)]
+    sort: Option<SortBy>,
+
+    /// Show this many columns [default: 15]
+    ///
+    /// The others are added up. json, jsonl and csv have all of them by default.
+    #[arg(long, value_name = "N", help_heading = "Overview of several tables",
+          value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = NOT_OVERVIEW)]
+    limit: Option<u32>,
+
+    /// Show partitions one by one
+    ///
+    /// By default, partitions and inheritance children are added up.
+    #[arg(long, help_heading = "Overview of several tables", conflicts_with_all = NOT_OVERVIEW)]
+    parts: bool,
+
+    /// Stop reading after this time [default: 10s]
+    ///
+    /// As in 10s or 5min. What is known by then is shown; tables not reached are left out, and the exit code says so.
+    /// With --sample there is no limit by default.
+    #[arg(long, value_name = "TIME", value_parser = max_time,
+          help_heading = "Overview of several tables", conflicts_with_all = NOT_OVERVIEW)]
+    max_time: Option<Duration>,
+
+    /// Explain what reads and updates cost, and why
+    ///
+    /// For each column: buffers and CPU time to read a value, what an UPDATE writes, and how far the rows are from the
+    /// width at which they are toasted. The sample is that of advise-threshold. Needs pages.
+    #[arg(long, help_heading = "Output", requires = "tables",
+          conflicts_with_all = ["policy", "details", "flavor", "jobs", "relation_file", "pageinspect"])]
+    explain: bool,
+
+    #[command(flatten)]
+    policy: PolicyArgs,
+
+    #[command(flatten)]
+    sample: SampleArgs,
+
+    #[command(flatten)]
+    source: SourceArg,
+
+    #[command(flatten)]
+    jobs: JobsArg,
+
+    #[command(flatten)]
+    file: FileArgs,
+
+    #[command(flatten)]
+    saved: SavedArgs,
+
+    #[command(flatten)]
+    order: OrderArg,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
+
+    #[command(flatten)]
+    help: HelpFlag,
+}
 
 /// Does what the arguments say.
+///
+/// # Errors
+/// Where they contradict each other, or name what cannot be used.
 pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
-    match Asked::by(args)? {
-        Asked::Datum { bytes, order } => datum(args, &bytes, order),
-        Asked::File { file, .. } if args.checking.check => check::relation_file(args, &file),
-        Asked::Saved { text, desc, .. } if args.checking.check => {
-            check::saved_pages(args, text, &desc)
+    args.sample.check()?;
+    let tables = &args.tables.tables;
+    if let Some(file) = args.file.file(tables)? {
+        args.check_offline()?;
+        args.check_sample()?;
+        return relation_file(args, &file);
+    }
+    if let Some(text) = args.saved.text(&args.file, tables)? {
+        args.check_offline()?;
+        if args.sample.sample.is_some() {
+            return Err(Failure::usage("--sample cannot be used with --pageinspect"));
         }
-        Asked::File { file, .. } if args.jsonb_keys.is_some() => costs::keys_of_file(args, &file),
-        Asked::File { file, value } => relation_file(args, &file, value.as_ref()),
-        Asked::Saved { text, desc, order } => saved(args, text, &desc, order),
-        Asked::Relations { options, .. } if args.checking.check => {
-            let threads = usize::from(args.connections());
-            terminal::runtime(threads)?.block_on(checked(args, options))
+        return saved(args, text);
+    }
+    for name in tables {
+        NamePattern::parse(name).map_err(|error| Failure::usage(error.to_string()))?;
+    }
+    if args.explain {
+        args.check_explain()?;
+        return terminal::runtime(1)?.block_on(explain(args));
+    }
+    let request = Request {
+        needs_pages: args.sample.sample.is_some().then_some("--sample"),
+        explains_functions: args.source.source == Access::Auto,
+        policy: args.policy.one()?.map(|(policy, method)| -> Box<dyn Compare> {
+            Box::new(PolicyRequest { policy, method })
+        }),
+    };
+    let threads = usize::from(args.jobs.readers());
+    terminal::runtime(threads)?.block_on(relations(args, &request))
+}
+
+impl InspectArgs {
+    /// Which sample is read, if not everything.
+    fn sampling(&self) -> Option<Sampling> {
+        self.sample.sampling()
+    }
+
+    fn view(&self) -> View {
+        View {
+            sort: self.sort.unwrap_or_default(),
+            limit: self.limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
         }
-        Asked::Explanation => terminal::runtime(1)?.block_on(costs::explain(args)),
-        Asked::Keys => terminal::runtime(1)?.block_on(costs::keys(args)),
-        Asked::Value { table, place, options } => {
-            terminal::runtime(1)?.block_on(value(args, &table, &place, options))
+    }
+
+    /// Whether these relations of a server are shown in an overview: several are, and all of a database.
+    fn wants_overview(&self, found: &[Found]) -> bool {
+        let in_full = self.details.details || self.policy.is_given();
+        let asked =
+            self.parts || self.sort.is_some() || self.limit.is_some() || self.max_time.is_some();
+        !in_full && (asked || self.tables.tables.is_empty() || found.len() != 1)
+    }
+
+    /// How much is read for the overview.
+    fn terms(&self, explains_functions: bool) -> Terms {
+        Terms {
+            sampling: self.sampling(),
+            precision: PRECISION,
+            max_time: self.max_time.or(self.sample.sample.is_none().then_some(MAX_TIME)),
+            parts: self.parts,
+            explains_functions,
         }
-        Asked::Relations { request, options } => {
-            let threads = usize::from(args.connections());
-            terminal::runtime(threads)?.block_on(relations(args, &request, options))
+    }
+
+    /// Refuses what only a server has.
+    fn check_offline(&self) -> Result<(), Failure> {
+        let given = [("--policy", self.policy.is_given()), ("--details", self.details.details)];
+        match given.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Failure::usage(format!(
+                "{option} needs a server: it cannot be used with files"
+            ))),
+            None => Ok(()),
         }
+    }
+
+    /// What `--sample` cannot be combined with in a full report, beyond what clap knows.
+    fn check_sample(&self) -> Result<(), Failure> {
+        if self.sample.sample.is_none() {
+            return Ok(());
+        }
+        if self.source.source == Access::Functions {
+            return Err(Failure::usage(
+                "--sample needs pages: it cannot be used with --source functions",
+            ));
+        }
+        if self.format.format == Format::Csv {
+            return Err(Failure::usage(
+                "--sample cannot be printed as csv, which has no place for confidence intervals\n\
+                 HINT:  Use --format json.",
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_explain(&self) -> Result<(), Failure> {
+        if self.source.source == Access::Functions {
+            return Err(Failure::usage(
+                "--explain needs pages: it cannot be used with --source functions",
+            ));
+        }
+        if self.format.format == Format::Csv {
+            return Err(Failure::usage("--explain is printed as a table, markdown, json or jsonl"));
+        }
+        Ok(())
     }
 }
 
 /// Connects as often as is read side by side.
-async fn inspector(args: &InspectArgs, count: u16, options: Options) -> Result<Inspector, Failure> {
-    let session = SessionOptions::read_only("inspect");
-    let first = terminal::connected(&args.connection, &session).await?;
+pub(super) async fn inspector(
+    connection: &ConnectionArgs,
+    (verb, count): (&'static str, u16),
+    options: Options,
+) -> Result<Inspector, Failure> {
+    let session = SessionOptions::read_only(verb);
+    let first = terminal::connected(connection, &session).await?;
     let opened = run::open(first, count, options, Arc::new(ReadingProgress::default())).await;
     opened.map_err(Failure::from)
 }
 
-async fn relations(
-    args: &InspectArgs,
-    request: &run::Request,
-    options: Options,
-) -> Result<Exit, Failure> {
-    let inspector = inspector(args, args.connections(), options).await?;
+async fn relations(args: &InspectArgs, request: &Request) -> Result<Exit, Failure> {
+    let options = Options {
+        access: args.source.source,
+        flavor: args.file.flavor,
+        sampling: args.sampling(),
+        ..Options::default()
+    };
+    let inspector = inspector(&args.connection, ("inspect", args.jobs.readers()), options).await?;
     let mut interrupt = std::pin::pin!(terminal::interrupted());
     let found = run::find(&inspector, &args.tables.tables, tell, interrupt.as_mut()).await;
     let found = match found {
         Ok(found) => found,
-        Err(error) => return InspectOutput::new(args, None).end(Err(error)),
+        Err(error) => return InspectOutput::new(args.format.format, None).end(Err(error)),
     };
     let server = Some(inspector.server_report());
     if args.wants_overview(&found) {
-        let mut output = OverviewOutput::new(args, server);
+        let mut output = OverviewOutput::new(args.format.format, server, args.view());
         let terms = args.terms(request.explains_functions);
         let all = args.tables.tables.is_empty();
         let ended =
@@ -80,117 +264,44 @@ async fn relations(
         return output.end(ended);
     }
     args.check_sample()?;
-    let mut output = InspectOutput::new(args, server);
+    let mut output = InspectOutput::new(args.format.format, server);
     let ended = run::relations(&inspector, request, &found, &mut output, interrupt).await;
     output.end(ended)
 }
 
-async fn checked(args: &InspectArgs, options: Options) -> Result<Exit, Failure> {
-    let inspector = inspector(args, args.connections(), options).await?;
-    check::relations(args, &inspector).await
+/// What the storage of these tables' columns costs.
+async fn explain(args: &InspectArgs) -> Result<Exit, Failure> {
+    let session = SessionOptions::read_only("inspect");
+    let connection = terminal::connected(&args.connection, &session).await?;
+    let options = AdviseOptions {
+        sample: args.sample.sample,
+        seed: args.sample.seed(),
+        ..AdviseOptions::default()
+    };
+    let advisor = Advisor::open(connection, options, Arc::new(ReadingProgress::default())).await?;
+    let mut output = ReportOutput::new::<Explanation>(args.format.format);
+    let interrupt = terminal::interrupted();
+    let ended = explained(&advisor, &args.tables.tables, &mut output, interrupt).await;
+    output.end(ended)
 }
 
-fn relation_file(
-    args: &InspectArgs,
-    file: &File,
-    value: Option<&ValuePlace>,
-) -> Result<Exit, Failure> {
-    let target = FileTarget { sampling: args.sampling(), ..file.target(args) };
-    let contents = args.reassemble.as_ref().map(|dir| ContentFiles { output_dir: dir.as_deref() });
-    let unusable = |error: OfflineError| Failure::usage(error.to_string());
-    if let Some(ValuePlace { column, ctid }) = value {
-        return print_anatomy(args, &offline::value(&target, column, *ctid).map_err(unusable)?);
-    }
+fn relation_file(args: &InspectArgs, file: &File<'_>) -> Result<Exit, Failure> {
+    let target = file.target(args.sampling());
+    let mut output = InspectOutput::new(args.format.format, None);
     let progress = ReadingProgress::default();
-    if args.brief {
-        let report = offline::relation_file(&target, None, None, &progress).map_err(unusable)?;
-        return briefly(args, &report);
-    }
-    let mut output = InspectOutput::new(args, None);
-    let ended = match offline::relation_file(&target, contents, output.rows(), &progress) {
+    let ended = match offline::relation_file(&target, None, output.rows(), &progress) {
         Ok(report) => output.found(report).map_err(RunError::Output),
         Err(OfflineError::Inspect(InspectError::Output(error))) => Err(RunError::Output(error)),
-        Err(error) => return Err(unusable(error)),
+        Err(error) => return Err(Failure::usage(error.to_string())),
     };
     output.end(ended)
 }
 
-fn saved(
-    args: &InspectArgs,
-    text: SavedText,
-    desc: &TupleDesc,
-    order: ByteOrder,
-) -> Result<Exit, Failure> {
-    let SavedText { name, source } = text;
-    let unreadable = |error: io::Error| SavedText::unreadable(&name, &error);
-    if args.brief {
-        let (report, _) = saved_text(&name, source, desc, order, None).map_err(unreadable)?;
-        return briefly(args, &report);
-    }
-    let mut output = InspectOutput::new(args, None);
-    let (report, unwritten) =
-        saved_text(&name, source, desc, order, output.rows()).map_err(unreadable)?;
-    let ended = match unwritten {
-        Some(error) => Err(error),
-        None => output.found(report),
-    };
-    output.end(ended.map_err(RunError::Output))
-}
-
-/// The overview of one report.
-fn briefly(args: &InspectArgs, report: &RelationReport) -> Result<Exit, Failure> {
-    let mut output = OverviewOutput::new(args, None);
-    let found = output.found(RelationLine::of(report, None, None));
-    output.end(found.map_err(RunError::Output))
-}
-
-/// Takes a value of a server apart.
-async fn value(
-    args: &InspectArgs,
-    table: &str,
-    place: &ValuePlace,
-    options: Options,
-) -> Result<Exit, Failure> {
-    let inspector = inspector(args, 1, options).await?;
-    let anatomy = run::value(&inspector, table, &place.column, place.ctid).await?;
-    print_anatomy(args, &anatomy)
-}
-
-/// Describes a datum.
-fn datum(args: &InspectArgs, bytes: &[u8], order: ByteOrder) -> Result<Exit, Failure> {
-    let (row, used) = offline::datum(bytes, order)
-        .map_err(|error| Failure::usage(format!("--datum: {error}")))?;
-    let mut output = InspectOutput::of_values(args);
-    let written = output.row(&row);
-    if used < bytes.len() {
-        tell(&format!(
-            "warning: {} bytes follow the datum's {used} bytes and were not looked at",
-            bytes.len() - used
-        ));
-    }
-    output.end(written.map_err(RunError::Output))
-}
-
-/// Prints one value in every detail.
-fn print_anatomy(args: &InspectArgs, anatomy: &Anatomy) -> Result<Exit, Failure> {
-    let mut out = terminal::stdout_for_people(args.format.format);
-    let json = match args.format.format {
-        Format::Json => serde_json::to_writer_pretty(&mut out, anatomy),
-        Format::Jsonl => serde_json::to_writer(&mut out, anatomy),
-        Format::Table | Format::Csv | Format::Markdown => Ok(()),
-    };
-    let written = match args.format.format {
-        Format::Json | Format::Jsonl => {
-            json.map_err(io::Error::from).and_then(|()| writeln!(out)).and_then(|()| out.flush())
-        }
-        // the others are refused beforehand
-        Format::Table | Format::Csv | Format::Markdown => {
-            crate::report::anatomy::text(anatomy, &mut out)
-        }
-    };
-    match written {
-        Err(error) if !terminal::is_closed_pipe(&error) => terminal::unwritable(&error),
-        _ if anatomy.problems.is_empty() => Ok(Exit::Ok),
-        _ => Ok(Exit::Incomplete),
-    }
+fn saved(args: &InspectArgs, text: SavedText) -> Result<Exit, Failure> {
+    let SavedText { name, desc, source } = text;
+    let mut output = InspectOutput::new(args.format.format, None);
+    let (report, _) = saved_text(&name, source, &desc, args.order.order(), None)
+        .map_err(|error| unreadable(&name, &error))?;
+    let found = output.found(report).map_err(RunError::Output);
+    output.end(found)
 }

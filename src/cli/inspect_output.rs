@@ -1,17 +1,17 @@
-//! Where `inspect` prints: values as they come, relations as they are finished, or an overview of them; problems on
-//! standard error.
+//! Where `inspect` and `value` print: values as they come, relations as they are finished, or an overview of them;
+//! problems on standard error.
 
 use std::io::{BufWriter, Stdout};
 
 use super::exit::{Exit, Failure};
-use super::inspect_request::InspectArgs;
 use super::terminal::{self, Plain, stdout_for_people, tell};
 use crate::inspect::overview::run::Output as OverviewSink;
 use crate::inspect::overview::{Extent, LeftOut, RelationLine};
 use crate::inspect::result::RelationReport;
 use crate::inspect::run::Output;
+use crate::report::document::Format;
 use crate::report::inspect::Writer;
-use crate::report::overview;
+use crate::report::overview::{self, View};
 use crate::report::table::printable;
 use crate::report::values::ValueWriter;
 use crate::server::about::ServerReport;
@@ -40,25 +40,18 @@ enum Lines {
 
 impl InspectOutput {
     /// For a run without relations: values alone.
-    pub(super) fn of_values(args: &InspectArgs) -> InspectOutput {
-        let mut writer = ValueWriter::new(
-            stdout_for_people(args.format.format),
-            args.format.format,
-            terminal::output_width(),
-        );
-        if args.reassemble.is_some() {
+    pub(super) fn of_values(format: Format, with_contents: bool) -> InspectOutput {
+        let mut writer =
+            ValueWriter::new(stdout_for_people(format), format, terminal::output_width());
+        if with_contents {
             writer = writer.with_contents();
         }
         InspectOutput { lines: Lines::Values(writer), incomplete: false, found: false }
     }
 
-    pub(super) fn new(args: &InspectArgs, server: Option<ServerReport>) -> InspectOutput {
-        if args.values {
-            return InspectOutput::of_values(args);
-        }
+    pub(super) fn new(format: Format, server: Option<ServerReport>) -> InspectOutput {
         let width = terminal::output_width();
-        let out = stdout_for_people(args.format.format);
-        let writer = Writer::new(out, args.format.format, width, server);
+        let writer = Writer::new(stdout_for_people(format), format, width, server);
         InspectOutput { lines: Lines::Relations(writer), incomplete: false, found: false }
     }
 
@@ -134,9 +127,9 @@ pub(super) struct OverviewOutput {
 }
 
 impl OverviewOutput {
-    pub(super) fn new(args: &InspectArgs, server: Option<ServerReport>) -> OverviewOutput {
-        let (out, width) = (stdout_for_people(args.format.format), terminal::output_width());
-        let writer = overview::Writer::new(out, args.format.format, width, server, args.view());
+    pub(super) fn new(format: Format, server: Option<ServerReport>, view: View) -> OverviewOutput {
+        let (out, width) = (stdout_for_people(format), terminal::output_width());
+        let writer = overview::Writer::new(out, format, width, server, view);
         OverviewOutput { writer, incomplete: false, found: false, errors: 0 }
     }
 

@@ -4,26 +4,30 @@
 
 pub mod advise;
 pub mod arguments;
-mod check;
+pub mod check;
+pub mod compact;
 pub mod completions;
 pub mod connect;
-mod costs;
 pub mod exit;
+pub mod files;
 pub mod help;
 pub mod inspect;
 mod inspect_output;
-pub mod inspect_request;
+pub mod keys;
 pub mod manual;
+mod reports;
 pub mod retoast;
 mod retoast_output;
+pub mod settings;
 pub mod terminal;
+pub mod value;
 pub mod verbose;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue};
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use exit::Exit;
 
@@ -44,10 +48,8 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
-    /// How much is told
     #[command(flatten)]
     verbose: verbose::VerboseArg,
-    /// Help
     #[command(flatten)]
     help: connect::HelpFlag,
 }
@@ -56,41 +58,134 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Show what is stored, how, and what it costs
-    Inspect(Box<inspect_request::InspectArgs>),
+    Inspect(Box<inspect::InspectArgs>),
+    /// Look for damage, and save what can be saved
+    Check(Box<check::CheckArgs>),
+    /// Take one value or datum apart, or list all values
+    Value(Box<value::ValueArgs>),
+    /// Show what each key of jsonb documents costs, and price keys as columns
+    Keys(Box<keys::KeysArgs>),
     /// Predict the size and cost of other TOAST settings
     AdviseThreshold(Box<advise::AdviseArgs>),
     /// Rewrite stored values with another compression or storage, online
     Retoast(Box<retoast::RetoastArgs>),
-    /// Show a verb's help with examples, or a topic: policies, forms, advice, findings, throttle, exit-codes, permissions, json
+    /// Return free space inside a table's files to the file system, online
+    Compact(Box<compact::CompactArgs>),
+    /// Rebuild bloated indexes of tables and their TOAST relations, online
+    Reindex(Box<compact::ReindexArgs>),
+    /// Show the manual of a verb, or a topic
     Help(help::HelpArgs),
-    /// Print what bash, zsh or fish completes command lines by
+    /// Print the completion script of bash, zsh or fish
     Completions(completions::CompletionsArgs),
 }
 
 /// The command line; where it makes no sense the process ends, and the user knows why.
 fn parse() -> Cli {
-    Cli::try_parse().unwrap_or_else(|error| {
-        let of_host = |value: &ContextValue| {
-            let argument = value.to_string();
-            argument == "-h" || argument.starts_with("--host ")
-        };
-        if error.use_stderr() && error.get(ContextKind::InvalidArg).is_some_and(of_host) {
-            let hint =
-                "HINT:  -h is the server's host, as in psql; help is --help, -? or toastctl help.";
-            let _ = error.print();
-            let _ = writeln!(io::stderr(), "{hint}");
-            std::process::exit(Exit::Usage.code().into());
+    let parsed = help::command(Cli::command())
+        .try_get_matches()
+        .and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.unwrap_or_else(|error| {
+        if !error.use_stderr() {
+            error.exit();
         }
-        error.exit()
+        let words: Vec<String> = std::env::args().skip(1).collect();
+        // where standard error is closed nobody can be reached
+        let _ = writeln!(io::stderr(), "{}", mistake(&error, &words));
+        std::process::exit(Exit::Usage.code().into());
     })
+}
+
+/// What stood elsewhere before: verb, option, and the command of today.
+const MOVED: [(&str, &str, &str); 32] = [
+    ("inspect", "--check", "toastctl check [TABLE]"),
+    ("inspect", "--deep", "toastctl check [TABLE] --deep"),
+    ("inspect", "--no-decompress", "toastctl check [TABLE] --no-decompress"),
+    ("inspect", "--salvage", "toastctl check [TABLE] --salvage DIR"),
+    ("inspect", "--checksums", "toastctl check --relation-file FILE --checksums"),
+    ("inspect", "--ignore-checksums", "toastctl check --relation-file FILE --ignore-checksums"),
+    ("inspect", "--scan-toast", "toastctl check [TABLE] --scan-toast"),
+    ("inspect", "--values", "toastctl value TABLE"),
+    ("inspect", "--reassemble", "toastctl value TABLE --reassemble"),
+    ("inspect", "--value", "toastctl value 'TABLE.COLUMN@(BLOCK,ITEM)'"),
+    ("inspect", "--datum", "toastctl value --datum HEX"),
+    ("inspect", "--jsonb-keys", "toastctl keys TABLE [-c COLUMN]"),
+    ("inspect", "--depth", "toastctl keys TABLE --depth N"),
+    ("inspect", "--block-size", "toastctl inspect --relation-file FILE, which finds the page size"),
+    ("advise-threshold", "--extract", "toastctl keys TABLE -c COLUMN --extract KEYS"),
+    ("retoast", "--batch-ms", "--set batch-ms=MS"),
+    ("retoast", "--max-bloat", "--set max-bloat=PERCENT"),
+    ("retoast", "--lock-timeout", "--set lock-timeout=MS"),
+    ("retoast", "--parallel-tables", "--set parallel-tables=N"),
+    ("retoast", "--replication-origin", "--set replication-origin=NAME"),
+    ("retoast", "--no-alter", "--set alter=off"),
+    ("retoast", "--enforce", "--set enforce=on"),
+    ("retoast", "--progress", "--set progress=WHICH"),
+    ("retoast", "--new-values", "--set new-values=STORAGE"),
+    ("retoast", "--source", "--set source=WHICH"),
+    ("retoast", "--nice", "--set nice=RATIO"),
+    ("retoast", "--max-replica-lag", "--set max-replica-lag=TIME|SIZE"),
+    ("retoast", "--min-free-space", "--set min-free-space=SIZE"),
+    ("retoast", "--disk-limit", "--set disk-limit=SIZE"),
+    ("retoast", "--list-refused", "--set list-refused=FILE"),
+    ("retoast", "--allow-triggers", "--allow triggers"),
+    ("retoast", "--trust-owner-code", "--allow owner-code"),
+];
+
+/// A mistake in the command line as a message: what is wrong, and hints.
+fn mistake(error: &clap::Error, words: &[String]) -> String {
+    let argument = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(argument)) => argument.as_str(),
+        _ => "",
+    };
+    let verbs = Cli::command();
+    let is_verb = |word: &&String| verbs.find_subcommand(word).is_some();
+    let verb = words.iter().find(is_verb).map_or("", String::as_str);
+    let option = argument.split(['=', ' ']).next().unwrap_or_default();
+    if let Some((_, _, now)) = MOVED.iter().find(|moved| (moved.0, moved.1) == (verb, option)) {
+        return format!("toastctl: error: {verb} has no option {option}\nHINT:  Use {now}.");
+    }
+    let text = error.render().to_string();
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        match line.trim_start().strip_prefix("tip: ") {
+            _ if line.starts_with("Usage:") || line.starts_with("For more information") => break,
+            // of words that begin with a hyphen, which nobody means here
+            Some(tip) if tip.starts_with("to pass ") => {}
+            Some(tip) => {
+                lines.push(format!("HINT:  {}.", capitalized(&tip.replace("subcommand", "verb"))));
+            }
+            None if line.trim().is_empty() => {}
+            None => lines.push(line.replace("subcommand", "verb")),
+        }
+    }
+    if argument == "-h" || argument.starts_with("--host ") {
+        lines.push("HINT:  -h is the server's host, as in psql; -? is for help.".to_owned());
+    }
+    if !matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation) {
+        let all = if verb.is_empty() { "" } else { " " };
+        lines.push(format!("HINT:  toastctl{all}{verb} -? shows how to use it."));
+    }
+    format!("toastctl: {}", lines.join("\n"))
+}
+
+fn capitalized(text: &str) -> String {
+    let mut characters = text.chars();
+    characters
+        .next()
+        .map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
 /// Does what the command line says. Results are on standard output when it returns.
 pub fn run(cli: &Cli) -> Result<exit::Exit, exit::Failure> {
     match &cli.verb {
         Verb::Inspect(args) => inspect::run(args),
+        Verb::Check(args) => check::run(args),
+        Verb::Value(args) => value::run(args),
+        Verb::Keys(args) => keys::run(args),
         Verb::AdviseThreshold(args) => advise::run(args),
         Verb::Retoast(args) => retoast::run(args),
+        Verb::Compact(args) => compact::compact(args),
+        Verb::Reindex(args) => compact::reindex(args),
         Verb::Help(args) => help::run(args),
         Verb::Completions(args) => completions::run(args),
     }

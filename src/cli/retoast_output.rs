@@ -267,7 +267,10 @@ impl Listener for Progress {
 
     fn refused(&self, relation: &str, row: &SkippedRow) {
         if self.refused.as_ref().is_some_and(|file| !file.add(relation, row)) {
-            self.note(&format!("{relation}: could not write row {} to --list-refused", row.ctid));
+            self.note(&format!(
+                "{relation}: could not write row {} to the list of refused rows",
+                row.ctid
+            ));
         }
     }
 
@@ -308,7 +311,7 @@ impl RefusedFile {
         match open() {
             Ok(writer) => Ok(RefusedFile { writer: Mutex::new(writer) }),
             Err(error) => {
-                Err(Failure::usage(format!("--list-refused: \"{}\": {error}", path.display())))
+                Err(Failure::usage(format!("--set list-refused: \"{}\": {error}", path.display())))
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -126,8 +127,24 @@ pub(super) fn end(
     }
 }
 
-/// One line on standard error.
+/// Whether notices and progress are left out: `-q`.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Leaves notices and progress out from now on, or not.
+pub(super) fn be_quiet(quiet: bool) {
+    QUIET.store(quiet, Ordering::Relaxed);
+}
+
+/// Whether notices and progress are left out.
+pub(super) fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// One line on standard error; with `-q` only if it is a warning or an error.
 pub(super) fn tell(text: &str) {
+    if is_quiet() && !text.starts_with("error: ") && !text.starts_with("warning: ") {
+        return;
+    }
     // Nobody to tell is no reason to stop.
     let _ = writeln!(io::stderr(), "toastctl: {text}");
 }
@@ -161,7 +178,7 @@ pub(super) async fn interrupted() {
 /// How often a plain line is printed where standard error is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Work that is done sooner shows no progress at all.
-const QUIET: Duration = Duration::from_secs(1);
+const SHORT: Duration = Duration::from_secs(1);
 
 /// Shows how far reading has come: a bar on a terminal, else a line every ten seconds.
 pub struct ReadingProgress {
@@ -218,10 +235,13 @@ impl Progress for ReadingProgress {
 
     fn advance(&self, blocks: u64) {
         let Ok(mut state) = self.state.lock() else { return };
+        if is_quiet() {
+            return;
+        }
         state.done += blocks;
         let now = Instant::now();
         if self.terminal {
-            if now - state.began > QUIET && self.bar.is_hidden() {
+            if now - state.began > SHORT && self.bar.is_hidden() {
                 self.bar.set_draw_target(ProgressDrawTarget::stderr());
             }
             self.bar.set_position(state.done);

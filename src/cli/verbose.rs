@@ -8,18 +8,27 @@ use tracing_subscriber::fmt::{layer, time};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::terminal;
+
 /// How much is told; every verb has it.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct VerboseArg {
-    /// Tell on standard error what is decided, and why; -vv tells each SQL statement too, with the time that it
-    /// took. Parameters, rows and passwords are never told
+    /// Report decisions and reasons; -vv: SQL statements too
+    ///
+    /// On standard error. Each SQL statement is reported with the time that it took. Parameters, rows and passwords are
+    /// never reported.
     #[arg(short, long, action = ArgAction::Count, global = true)]
     verbose: u8,
+
+    /// No notices and no progress, only warnings and errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
 }
 
 impl VerboseArg {
     /// Begins to tell.
     pub(super) fn begin(self) {
+        terminal::be_quiet(self.quiet);
         let level = match self.verbose {
             0 => return,
             1 => Level::DEBUG,

@@ -13,24 +13,10 @@ use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
 use crate::server::sink::{Failed, Kind};
 
-/// Whether the TOAST relation's own rows are read and counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum ScanToast {
-    /// If the TOAST relation has at most 1 GB
-    #[default]
-    Auto,
-    /// In any case
-    Always,
-    /// Never: the planner's estimate is shown
-    Never,
-}
-
 /// What to read and how.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     pub access: Access,
-    /// The TOAST relation.
-    pub scan_toast: ScanToast,
     /// The layout of custom pointers.
     pub flavor: CustomFlavor,
     /// Whether values are put together, which rows of values then tell.

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::estimates;
 use super::finding_look::{Begun, Looked};
 use super::findings::in_reach;
-use super::inspector::{ContentOptions, InspectError, Inspector, ScanToast, no_client};
+use super::inspector::{ContentOptions, InspectError, Inspector, no_client};
 use super::orphans::References;
 use super::reports::{name_toasters, note_failed_findings, out_of_line};
 use super::result::SampleReport;
@@ -321,13 +321,9 @@ impl Inspector {
         Ok(self.connections.len())
     }
 
+    /// Whether the TOAST relation's own rows are read and counted; of a larger one the planner's estimate is shown.
     fn wants(&self, toast: &ToastRelation) -> bool {
-        match self.options.scan_toast {
-            _ if self.options.sampling.is_some() => false,
-            ScanToast::Always => true,
-            ScanToast::Never => false,
-            ScanToast::Auto => toast.bytes <= TOAST_LIMIT,
-        }
+        self.options.sampling.is_none() && toast.bytes <= TOAST_LIMIT
     }
 
     pub(super) fn report(

@@ -158,7 +158,7 @@ pub(crate) async fn value(
             return Err(Failed::at(table, oid, &error, &inspector.connections).await);
         }
         None => {
-            return Err(Failed::new(Kind::Usage, format!("--value: \"{table}\" is not one table")));
+            return Err(Failed::new(Kind::Usage, format!("\"{table}\" is not one table")));
         }
     };
     match inspector.value(&relation, column, ctid).await {

@@ -179,11 +179,11 @@ impl TableName {
 
     /// Gives free space of a file back: `heap` or `toast`.
     pub(crate) fn compact(&self, file: &str) -> String {
-        format!("toastctl retoast {} --compact={file}", self.words())
+        format!("toastctl compact {} --files {file}", self.words())
     }
 
     pub(crate) fn reindex(&self) -> String {
-        format!("toastctl retoast {} --reindex", self.words())
+        format!("toastctl reindex {}", self.words())
     }
 
     pub(crate) fn advise(&self, column: Option<&str>) -> String {
@@ -194,7 +194,8 @@ impl TableName {
     /// Prints the migration that gives keys of a column's documents columns of their own.
     pub(crate) fn extract(&self, column: &str, keys: &str) -> String {
         // what begins with a hyphen would be taken for an option
-        format!("{} --extract={} --emit sql", self.advise(Some(column)), shell_quoted(keys))
+        let (table, column) = (self.words(), column_words(column));
+        format!("toastctl keys {table} {column} --extract={} --emit sql", shell_quoted(keys))
     }
 
     pub(crate) fn vacuum(&self) -> String {

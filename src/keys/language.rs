@@ -144,9 +144,20 @@ pub(super) fn chosen(
         let all: Vec<_> =
             columns().filter_map(with).filter(|(_, language)| language.is_document()).collect();
         return match all[..] {
-            [] => Err(AdviseError::Unfit(format!(
-                "relation \"{relation}\" has no column of type {TYPES}"
-            ))),
+            [] => {
+                let others = columns().filter(|&(index, _)| language(index).is_some());
+                let names: Vec<&str> = others.map(|(_, column)| column.name.as_str()).collect();
+                let hint = match names.first() {
+                    Some(first) => format!(
+                        "\nHINT:  Arrays and composite types can be taken apart too: {}; as in -c {first}.",
+                        names.join(", ")
+                    ),
+                    None => String::new(),
+                };
+                Err(AdviseError::Unfit(format!(
+                    "relation \"{relation}\" has no column of type {TYPES}{hint}"
+                )))
+            }
             _ => Ok(all),
         };
     }

@@ -1,4 +1,4 @@
-//! `inspect --jsonb-keys`: what each key of a column's documents costs, in the terms of `advise-threshold`.
+//! `keys`: what each key of a column's documents costs, in the terms of `advise-threshold`.
 //!
 //! * `language`: the types that have parts, and the columns of such types.
 //! * `tree`: the paths of the documents in bounded memory, with what is added up for each; `sketch`: how many different

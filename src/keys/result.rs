@@ -1,4 +1,4 @@
-//! What `inspect --jsonb-keys` reports: the one type that every output format is made from.
+//! What `keys` reports: the one type that every output format is made from.
 //!
 //! The JSON form is the serialization of [`KeysReport`]; its shape is documented in
 //! `man/json/keys.schema.json`. Sizes are bytes; those of keys count the raw document: of `jsonb` with the key's text, its entries and
@@ -16,7 +16,7 @@ use crate::usage::keys::{KnownUses, Named, Usage};
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.keys/1";
 
-/// What toastctl inspect --jsonb-keys --format json prints for one column; for several an array of these, with --format
+/// What toastctl keys --format json prints for one column; for several an array of these, with --format
 /// jsonl one a line. Sizes are bytes; buffers are pages visited, as EXPLAIN (ANALYZE, BUFFERS) counts them. Figures of
 /// the table are estimates with their 95 % confidence interval, which has no width where all documents were taken
 /// apart.

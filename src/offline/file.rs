@@ -54,9 +54,7 @@ pub enum FileError {
         path: PathBuf,
     },
     /// The file's pages have another size.
-    #[error(
-        "\"{path}\" has pages of {got} bytes, not of {expected}\nHINT:  Use --block-size {got}."
-    )]
+    #[error("\"{path}\" has pages of {got} bytes, not of {expected}")]
     PageSize {
         path: String,
         /// What the first page says.

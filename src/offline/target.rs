@@ -134,22 +134,68 @@ impl FileTarget<'_> {
     }
 }
 
-/// Tells a file of other pages from a damaged one: the first page's own word on its size.
-pub(crate) fn check_page_size(page: &[u8], path: &str) -> Result<(), FileError> {
+/// The size that a page's header names (`pd_pagesize_version`, layout version 4).
+fn own_size(page: &[u8]) -> Option<PageSize> {
     const SIZE_WORD: usize = 18;
-    for order in [ByteOrder::Little, ByteOrder::Big] {
-        let word = order.u16(page, SIZE_WORD).unwrap_or(0);
-        let got = usize::from(word & 0xFF00);
-        if word & 0x00FF == 4 && got != page.len() && PageSize::new(got).is_some() {
-            return Err(FileError::PageSize { path: path.to_owned(), got, expected: page.len() });
-        }
+    [ByteOrder::Little, ByteOrder::Big].into_iter().find_map(|order| {
+        let word = order.u16(page, SIZE_WORD)?;
+        PageSize::new(usize::from(word & 0xFF00)).filter(|_| word & 0x00FF == 4)
+    })
+}
+
+/// Tells a file of other pages from a damaged one, by its first page.
+pub(crate) fn check_page_size(page: &[u8], path: &str) -> Result<(), FileError> {
+    match own_size(page).map(PageSize::bytes).filter(|&got| got != page.len()) {
+        Some(got) => Err(FileError::PageSize { path: path.to_owned(), got, expected: page.len() }),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// Bytes of a file that its page size is taken from.
+const BEGINNING: u64 = 256 << 10;
+
+/// The page size of a relation file: the one that most of its beginning agrees with, page by page; the usual one where
+/// no page says any, or the file cannot be read, which whoever reads it next is told.
+pub fn page_size(relation_file: &Path) -> PageSize {
+    let mut bytes = Vec::new();
+    let read = File::open(relation_file)
+        .and_then(|file| file.take(BEGINNING).read_to_end(&mut bytes).map(drop));
+    // a part is as good
+    drop(read);
+    let agreeing = |size: &PageSize| {
+        let pages = bytes.chunks_exact(size.bytes());
+        pages.filter(|page| own_size(page) == Some(*size)).count() * size.bytes()
+    };
+    let sizes = [1024, 2048, 4096, 16384, 32768, 8192].into_iter().filter_map(PageSize::new);
+    sizes.max_by_key(agreeing).unwrap_or(PageSize::DEFAULT)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_page_size_is_what_most_pages_say() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("1");
+        assert_eq!(page_size(&path), PageSize::DEFAULT);
+        for size in [1024_u16, 8192, 16384, 32768] {
+            let page = |size: u16| {
+                let mut page = vec![0; size.into()];
+                page[18..20].copy_from_slice(&(size | 4).to_le_bytes());
+                page
+            };
+            // the first page is empty, the second damaged
+            let zeroes = vec![0; size.into()];
+            let mut wrong = page(size);
+            wrong[18..20].copy_from_slice(&(2048_u16 | 4).to_le_bytes());
+            let file = [zeroes.clone(), wrong, page(size), page(size)].concat();
+            std::fs::write(&path, file).unwrap();
+            assert_eq!(page_size(&path).bytes(), usize::from(size));
+            std::fs::write(&path, zeroes).unwrap();
+            assert_eq!(page_size(&path), PageSize::DEFAULT);
+        }
+    }
 
     #[test]
     fn the_control_file_is_found_above_the_relation() {

@@ -65,7 +65,7 @@ const MARKS: &str = "Marks: > recommended, * on the Pareto front: no other is as
 const TERMS: [(&str, &str); 5] = [
     (
         "After retoast",
-        "After retoast: the files before they are written anew, which makes them Total.",
+        "After retoast: files right after the conversion; a compaction or VACUUM FULL makes them Total.",
     ),
     ("Buffers/read", "Buffers/read: pages visited to read one value."),
     ("CPU/read", "CPU/read: time that storage adds to the read of one value."),
@@ -324,7 +324,7 @@ fn extracted(report: &Report, extraction: &ExtractionReport, document: &mut Docu
     document.paragraph(EXTRACTED);
 }
 
-const EXTRACTED: &str = "Sizes are those that VACUUM FULL leaves; retoast --compact comes near to them. A column has a \
+const EXTRACTED: &str = "Sizes are those that VACUUM FULL leaves; a compaction comes near to them. A column has a \
                          type that all values of the sample fit. --emit sql prints the migration, with the way back.";
 
 /// Why these keys were chosen.

@@ -1,4 +1,4 @@
-//! Findings of `inspect --check` in every format, written as they come.
+//! Findings of `check` in every format, written as they come.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -28,6 +28,10 @@ pub struct CheckWriter<W: Write> {
     /// Statements that repair findings and lose nothing, likewise.
     repairs: BTreeSet<String>,
     relations: Vec<Checked>,
+    /// Of a terminal: relations whose lines are printed, and what the others add up to, of which there is nothing to say.
+    printed: u64,
+    sound: Option<Checked>,
+    sound_relations: u64,
 }
 
 impl<W: Write> CheckWriter<W> {
@@ -48,6 +52,9 @@ impl<W: Write> CheckWriter<W> {
             codes: BTreeSet::new(),
             repairs: BTreeSet::new(),
             relations: Vec::new(),
+            printed: 0,
+            sound: None,
+            sound_relations: 0,
         }
     }
 
@@ -99,6 +106,18 @@ impl<W: Write> CheckWriter<W> {
             self.relations.push(checked.clone());
             return Ok(());
         }
+        if checked.errors + checked.warnings + checked.notices == 0
+            && !checked.is_incomplete
+            && checked.notes.is_empty()
+        {
+            self.sound_relations += 1;
+            match &mut self.sound {
+                Some(sound) => sound.looked.add(&checked.looked),
+                None => self.sound = Some(checked.clone()),
+            }
+            return Ok(());
+        }
+        self.printed += 1;
         self.output.text(|document| {
             document.line(&printable(&summary(checked)), 2);
             for note in &checked.notes {
@@ -121,11 +140,20 @@ impl<W: Write> CheckWriter<W> {
 
     /// Ends the document; must be called once.
     pub fn finish(self) -> io::Result<()> {
-        let CheckWriter { output, server, has_toasters, codes, repairs, relations } = self;
+        let CheckWriter { output, server, has_toasters, codes, repairs, relations, .. } = self;
+        let (number, all) = (self.sound_relations, self.printed == 0);
+        let sound = self.sound.map(|sound| match (number, all) {
+            (1, _) => summary(&sound),
+            (_, true) => format!("{}: all sound ({})", counted(number, "table"), looked(&sound)),
+            (_, false) => format!("{}: sound ({})", counted(number, "other table"), looked(&sound)),
+        });
         let has_findings = output.written > 0;
         let rest = Rest { server, relations };
         let text = |document: &mut Document| {
             if !document.is_markdown() {
+                if let Some(sound) = &sound {
+                    document.line(&printable(sound), 2);
+                }
                 for code in &codes {
                     let hint = code.hint(has_toasters);
                     document.line(&format!("HINT ({}):  {hint}", code.name()), 2);
@@ -155,8 +183,8 @@ impl<W: Write> CheckWriter<W> {
     }
 }
 
+/// The verdict on a relation, with what was looked at.
 fn summary(checked: &Checked) -> String {
-    let looked = &checked.looked;
     let mut verdict = match (checked.errors, checked.warnings, !checked.is_incomplete) {
         (0, 0, true) => "sound".to_owned(),
         (0, 0, false) => "nothing found, but not everything was looked at".to_owned(),
@@ -169,9 +197,13 @@ fn summary(checked: &Checked) -> String {
     if checked.notices > 0 {
         verdict.push_str(&format!(", {}", counted(checked.notices, "notice")));
     }
+    format!("{}: {verdict} ({})", checked.relation, looked(checked))
+}
+
+fn looked(checked: &Checked) -> String {
+    let looked = &checked.looked;
     let mut text = format!(
-        "{}: {verdict} ({}, {} out of line in {}",
-        checked.relation,
+        "{}, {} out of line in {}",
         counted(looked.rows + looked.undecided, "row"),
         counted(looked.values, "value"),
         counted(looked.chunks, "chunk"),
@@ -180,5 +212,5 @@ fn summary(checked: &Checked) -> String {
         let values = counted(looked.decompressed, "value");
         text.push_str(&format!("; {values} decompressed to {}", size(looked.raw_bytes)));
     }
-    text + ")"
+    text
 }

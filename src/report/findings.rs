@@ -50,7 +50,7 @@ pub(super) fn ranked(
     let shown = limit.unwrap_or(RANKED).min(findings.len());
     let more = match findings.len().saturating_sub(shown) {
         0 => String::new(),
-        more => format!(", {more} more with --limit"),
+        _ => format!(", {shown} shown (--limit {} shows all)", findings.len()),
     };
     let number = counted(findings.len() as u64, "finding");
     let text = format!("{number}{more} (toastctl help advice):");
@@ -223,7 +223,7 @@ mod tests {
             "toastctl retoast public.orders \\\n        --column doc \\\n        --compact=heap";
         assert_eq!(continued(plain, Some(40)), broken);
         for other in
-            ["toastctl retoast 'public.\"a --b\"' --compact=heap", "VACUUM FULL \"a\".\"b\";"]
+            ["toastctl compact 'public.\"a --b\"' --files heap", "VACUUM FULL \"a\".\"b\";"]
         {
             assert_eq!(continued(other, Some(20)), other);
         }

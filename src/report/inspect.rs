@@ -194,8 +194,19 @@ fn tuples_line(relation: &RelationReport) -> String {
     line
 }
 
+/// The index of a TOAST relation that never held a value.
+const SMALL_INDEX: u64 = 8192;
+
 fn toast_line(toast: &ToastReport) -> String {
     let mut line = format!("toast: {}", printable(&toast.relation));
+    let is_known = toast.unplaced_values.is_none();
+    if toast.bytes == Some(0) && is_known {
+        line.push_str(", empty");
+        if let Some(bytes) = toast.index_bytes.filter(|&bytes| bytes > SMALL_INDEX) {
+            line.push_str(&format!(", index {}", size(bytes)));
+        }
+        return line;
+    }
     if let Some(bytes) = toast.bytes {
         line.push_str(&format!(", {}", size(bytes)));
     }

@@ -1,4 +1,4 @@
-//! The report of `inspect --jsonb-keys`: what keys are, their parts of the documents as bars, and what they cost.
+//! The report of `keys`: what keys are, their parts of the documents as bars, and what they cost.
 
 use unicode_width::UnicodeWidthStr;
 

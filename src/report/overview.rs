@@ -231,10 +231,8 @@ fn notes(totals: &Totals, left_out: &[LeftOut]) -> Vec<String> {
     }
     if totals.sampled > 0 {
         notes.push(format!(
-            "Sampled: {}, {} of {} blocks (± 95 %); --sample 100% reads all.",
-            tables(totals.sampled),
-            totals.sampled_blocks_read,
-            totals.sampled_blocks
+            "Sampled {} of {} blocks (95 % confidence); --sample 100% reads all.",
+            totals.sampled_blocks_read, totals.sampled_blocks
         ));
     }
     if totals.by_functions > 0 {

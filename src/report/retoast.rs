@@ -60,7 +60,7 @@ fn first_line(table: &TableReport) -> String {
         ),
         (_, _, Left::Unread) => "incomplete: some of the table could not be read".to_owned(),
         (Outcome::Held, Headed::Convert, Left::Space(bytes)) => format!(
-            "all values are stored as chosen; others hold {} that --compact could give back",
+            "all values are stored as chosen; others hold {} that toastctl compact could give back",
             size(bytes)
         ),
         (Outcome::Held, _, Left::Space(bytes)) => {
@@ -284,7 +284,7 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
         net.push_str(&gives_back(tables, of_what));
     }
     if of_indexes > 0 {
-        let rebuilding = format!("; --reindex {} of indexes", size(of_indexes));
+        let rebuilding = format!("; toastctl reindex {} of indexes", size(of_indexes));
         net.push_str(&rebuilding);
     }
     net.push('.');

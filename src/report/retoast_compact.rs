@@ -99,7 +99,7 @@ fn why(file: &FileReport) -> String {
     }
     if file.values_without_row > 0 {
         reasons.push(format!(
-            "{} at its end that no row refers to, which no UPDATE moves (inspect --check names them, and what \
+            "{} at its end that no row refers to, which no UPDATE moves (check names them, and what \
              removes them)",
             counted(file.values_without_row, "value")
         ));
@@ -188,14 +188,14 @@ left: TOAST: 3072 kB to spare; the last round gave back less than 2 % of the fil
         };
         insta::assert_snapshot!(text(&left), @r##"
 compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
-left: TOAST: 3072 kB to spare; 1 row at its end locked or changed by others; 4 rows written at its end by others meanwhile; 3 rows at its end that the server refuses to move; 2 values at its end that no row refers to, which no UPDATE moves (inspect --check names them, and what removes them); 1 value at its end that would not be stored out of line again; 5120 kB empty at its end, not truncated: the lock was not to be had, or old row versions are still seen by others
+left: TOAST: 3072 kB to spare; 1 row at its end locked or changed by others; 4 rows written at its end by others meanwhile; 3 rows at its end that the server refuses to move; 2 values at its end that no row refers to, which no UPDATE moves (check names them, and what removes them); 1 value at its end that would not be stored out of line again; 5120 kB empty at its end, not truncated: the lock was not to be had, or old row versions are still seen by others
 compact: TOAST: 7 uncompressed values moved: compressed if it can be, as the column is set
 "##);
         // an error says itself what has ended it
         let failed = FileReport { ended: FileEnd::Failed, values_by_setting: 0, ..left };
         insta::assert_snapshot!(text(&failed), @r##"
 compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
-left: TOAST: 3072 kB to spare; 1 row at its end not moved; 3 rows at its end that the server refuses to move; 2 values at its end that no row refers to, which no UPDATE moves (inspect --check names them, and what removes them); 1 value at its end that would not be stored out of line again; 5120 kB empty at its end, not truncated
+left: TOAST: 3072 kB to spare; 1 row at its end not moved; 3 rows at its end that the server refuses to move; 2 values at its end that no row refers to, which no UPDATE moves (check names them, and what removes them); 1 value at its end that would not be stored out of line again; 5120 kB empty at its end, not truncated
 "##);
         let full = FileReport { spare_at_most: 4 << 20, ..file(FileEnd::NoRoom) };
         insta::assert_snapshot!(text(&full), @r##"

@@ -36,7 +36,7 @@ fn line(index: &IndexReport) -> Option<String> {
         IndexEnd::Kept => return None,
         IndexEnd::Bloated => {
             format!(
-                "index: {name}: {before}, fresh about {} (--reindex)",
+                "index: {name}: {before}, fresh about {} (toastctl reindex)",
                 expected.unwrap_or_default()
             )
         }
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(line(&index(IndexEnd::Kept)), None);
         let text: Vec<String> = all.iter().filter_map(line).collect();
         insta::assert_snapshot!(text.join("\n"), @r##"
-index: public.t_pkey: 2200 kB, fresh about 1096 kB (--reindex)
+index: public.t_pkey: 2200 kB, fresh about 1096 kB (toastctl reindex)
 index: public.t_pkey: 2200 kB would become 1096 kB, with 992 kB of WAL
 index: public.t_pkey: 2200 kB became 1104 kB (1096 kB expected)
 index: public.t_pkey: 2200 kB, fresh size not known: its access method is gin

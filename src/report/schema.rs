@@ -101,7 +101,7 @@ mod derived {
         summary: Summary<'static>,
     }
 
-    /// What `toastctl inspect --check` prints: with --format json one document; with --format jsonl one finding a line, each
+    /// What `toastctl check` prints: with --format json one document; with --format jsonl one finding a line, each
     /// with the field schema. Fields are only ever added.
     #[derive(JsonSchema)]
     #[schemars(untagged)]

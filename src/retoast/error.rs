@@ -45,7 +45,7 @@ impl RetoastError {
     /// The table is no longer what it was, or is no longer set as the work needs it.
     pub(crate) fn altered(what: impl std::fmt::Display) -> RetoastError {
         RetoastError::Refused(format!(
-            "{what}\nHINT:  Run the command again; with --enforce it sets storage, compression and \
+            "{what}\nHINT:  Run the command again; with --set enforce=on it sets storage, compression and \
              toast_tuple_target right by itself."
         ))
     }

@@ -158,7 +158,7 @@ fn serialization(found: &Found, around: &Surroundings) -> Vec<String> {
     }
     vec![format!(
         "clients whose UPDATE of a row that was re-toasted meanwhile fails with \"could not serialize \
-         access\" and has to be tried again: {}; --nice makes such failures rarer",
+         access\" and has to be tried again: {}; --set nice=1 makes such failures rarer",
         seen.join("; ")
     )]
 }

@@ -557,7 +557,7 @@ pub struct FileReport {
     pub rows_of_others: u64,
     /// Whether the last vacuum had to leave old row versions that others still see.
     pub held_back: bool,
-    /// Values behind the end that no row refers to, so that nothing moves them: see inspect --check.
+    /// Values behind the end that no row refers to, so that nothing moves them: see check.
     pub values_without_row: u64,
     /// Values behind the end that their columns would not store out of line again.
     pub values_fixed: u64,

@@ -346,11 +346,17 @@ pub fn similar<'a>(wanted: &str, names: &'a [String]) -> Vec<&'a str> {
     let bare = |name: &str| name.rsplit('.').next().unwrap_or(name).to_lowercase();
     let wanted = bare(&wanted.replace('"', ""));
     let allowed = (wanted.chars().count() / 3).max(1);
-    let mut found: Vec<(usize, &str)> = names
-        .iter()
-        .map(|name| (distance(&wanted, &bare(name)), name.as_str()))
-        .filter(|(distance, _)| *distance <= allowed)
-        .collect();
+    // a name with a blank that nobody has quoted ends at the blank
+    let is_begun =
+        |name: &str| name.strip_prefix(&wanted).is_some_and(|rest| rest.starts_with(' '));
+    let mut found: Vec<(usize, &str)> =
+        names.iter().map(|name| (distance(&wanted, &bare(name)), name.as_str())).collect();
+    let is_close = |(distance, _): &(usize, &str)| *distance <= allowed;
+    if found.iter().any(is_close) {
+        found.retain(is_close);
+    } else {
+        found.retain(|(_, name)| is_begun(&bare(name)));
+    }
     found.sort_unstable();
     found.into_iter().take(SHOWN).map(|(_, name)| name).collect()
 }
@@ -394,12 +400,22 @@ pub async fn tables(connection: &Connection, wanted: &str) -> Result<String, Liv
     if names.is_empty() {
         return Ok("\nHINT:  This database has no tables; -d names another one.".into());
     }
-    let found: Vec<String> =
-        similar(wanted, &names).iter().map(|name| format!("\"{name}\"")).collect();
+    let similar = similar(wanted, &names);
+    let found: Vec<String> = similar.iter().map(|name| format!("\"{name}\"")).collect();
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '.');
+    let quotes = match similar.iter().find(|name| !name.chars().all(is_plain)) {
+        Some(name) if name.contains(['.', '"', '\'']) => {
+            " Such a name needs double quotes, inside single quotes for the shell.".to_owned()
+        }
+        Some(name) => format!(" Quote it: '\"{name}\"'."),
+        None => String::new(),
+    };
     Ok(match found.as_slice() {
         [] => String::new(),
-        [one] => format!("\nHINT:  Perhaps you meant the table {one}."),
-        several => format!("\nHINT:  Perhaps you meant one of the tables {}.", several.join(", ")),
+        [one] => format!("\nHINT:  Perhaps you meant the table {one}.{quotes}"),
+        several => {
+            format!("\nHINT:  Perhaps you meant one of the tables {}.{quotes}", several.join(", "))
+        }
     })
 }
 

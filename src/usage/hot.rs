@@ -94,7 +94,7 @@ pub(crate) async fn used_keys(
     let (mut number, mut raw, mut buffers) = (0u64, 0u64, 0.0);
     for (stored, text) in &documents {
         let Ok(content) = jsonb(text) else { continue };
-        // damage is for --check to tell
+        // damage is for `toastctl check` to tell
         if walk(&content, ByteOrder::Little, 1, (), &mut seen).is_err() {
             continue;
         }

@@ -1,4 +1,4 @@
-//! One line a value: `inspect --values`.
+//! One line a value: `value`.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::heap::scan::TupleValue;
 use crate::model::stored::StoredValue;
 use crate::model::toaster::catalog::Handler;
 
-/// A value as `--values` prints it. Sizes are bytes.
+/// A value as `value` prints it. Sizes are bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ValueRow {
     /// `schema.name`, or the file or input.

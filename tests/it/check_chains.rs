@@ -1,4 +1,4 @@
-//! `inspect --check` on update chains that are broken: heap-only tuples, redirects, new versions.
+//! `check` on update chains that are broken: heap-only tuples, redirects, new versions.
 
 use std::path::Path;
 
@@ -99,8 +99,7 @@ fn in_file(path: &Path) -> Vec<String> {
 
 fn live(database: &Database<'_>, table: &str) -> Vec<String> {
     let url = database.url();
-    let found =
-        run(toastctl().args(["inspect", "--check", "--format", "jsonl", "-d", &url, table]));
+    let found = run(toastctl().args(["check", "--format", "jsonl", "-d", &url, table]));
     found.lines().iter().map(crate::support::checked::told_live).collect()
 }
 

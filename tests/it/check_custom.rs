@@ -1,4 +1,4 @@
-//! `inspect --check` on values of pluggable toasters, by relation files of servers that have them.
+//! `check` on values of pluggable toasters, by relation files of servers that have them.
 
 use std::path::{Path, PathBuf};
 
@@ -163,7 +163,7 @@ fn the_manifest_says_that_values_of_other_toasters_are_not_saved() {
     let columns = format!("@{}", capture.dir.join("meta.json").display());
     let done = run(toastctl()
         .current_dir(dir.path())
-        .args(["inspect", "--check", "--relation-file", "heap", "--columns", &columns])
+        .args(["check", "--relation-file", "heap", "--columns", &columns])
         .args(["--salvage", "left", "--toast-file"])
         .arg(capture.dir.join("toast.bin")));
     assert_eq!(done.code, Some(5), "{}", done.stderr);

@@ -1,4 +1,4 @@
-//! `inspect --check` on relation files of a real server.
+//! `check` on relation files of a real server.
 
 use std::path::Path;
 
@@ -55,8 +55,7 @@ fn checksums_are_verified_where_the_cluster_has_them() {
     assert!(findings.iter().any(|f| f.code.name() == "TC002"), "{findings:?}");
     // as a user asks for it; what is not decompressed is not told
     let found = run(toastctl().current_dir(dir.path()).args([
-        "inspect",
-        "--check",
+        "check",
         "--checksums",
         "--no-decompress",
         "--relation-file",
@@ -72,7 +71,7 @@ fn checksums_are_verified_where_the_cluster_has_them() {
     assert!(found.stdout.contains("\nTC002,error,"), "{}", found.stdout);
     // the control file of the server says that it has none
     let [heap, toast] = paths(&database, "t");
-    let found = run(toastctl().args(["inspect", "--check", "--columns", COLUMNS]).args([
+    let found = run(toastctl().args(["check", "--columns", COLUMNS]).args([
         "--relation-file".as_ref(),
         heap.as_os_str(),
         "--toast-file".as_ref(),
@@ -97,8 +96,7 @@ fn findings_in_every_format() {
     std::fs::copy(root.join("meta.json"), dir.path().join("columns.json")).unwrap();
     let check = |format: &str| {
         let found = run(toastctl().current_dir(dir.path()).env("COLUMNS", "80").args([
-            "inspect",
-            "--check",
+            "check",
             "--relation-file",
             "heap",
             "--toast-file",
@@ -134,7 +132,7 @@ fn hint_bits_are_held_against_pg_xact() {
     let check = |files: &Files, xact: bool| {
         write(dir.path(), files);
         let mut command = toastctl();
-        command.current_dir(dir.path()).args(["inspect", "--check", "--columns", COLUMNS]);
+        command.current_dir(dir.path()).args(["check", "--columns", COLUMNS]);
         command.args(["--relation-file", "heap", "--toast-file", "toast", "--format", "jsonl"]);
         if xact {
             command.arg("--xact").arg(database.server().data_dir().join("pg_xact"));
@@ -190,9 +188,7 @@ fn saved_pages_are_checked_without_chunks() {
     let check = |page: &str| {
         let path = dir.path().join("page.txt");
         std::fs::write(&path, format!("get_raw_page\n\\x{page}\n(1 row)\n")).unwrap();
-        run(toastctl()
-            .args(["inspect", "--check", "--columns", COLUMNS, "--pageinspect"])
-            .arg(path))
+        run(toastctl().args(["check", "--columns", COLUMNS, "--pageinspect"]).arg(path))
     };
     let whole = check(&saved);
     // chunks are not at hand
@@ -208,7 +204,7 @@ fn saved_pages_are_checked_without_chunks() {
         )
         .unwrap();
         let found = run(toastctl()
-            .args(["inspect", "--check", &format!("--deep={encoding}"), "--columns", COLUMNS])
+            .args(["check", &format!("--deep={encoding}"), "--columns", COLUMNS])
             .arg("--pageinspect")
             .arg(dir.path().join("page.txt")));
         assert_eq!(found.code, Some(code), "{encoding}: {}{}", found.stdout, found.stderr);

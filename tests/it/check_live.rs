@@ -1,4 +1,4 @@
-//! `inspect --check` on live servers: damage that is there, and no alarm where there is none.
+//! `check` on live servers: damage that is there, and no alarm where there is none.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::support::verbs::inspect;
 
 /// Checks tables with more arguments; the lines of findings, by table.
 fn check(database: &Database<'_>, args: &[&str]) -> (Run, Vec<Printed<Finding>>) {
-    let found = inspect(database, &[&["--check", "--format", "jsonl"], args].concat());
+    let found = inspect(database, &[&["check", "--format", "jsonl"], args].concat());
     let lines = found.lines();
     (found, lines)
 }
@@ -280,7 +280,7 @@ fn chunks_without_a_row_that_are_not_looked_for_are_said() {
     bytes[files.row(2) + 22] = 8;
     std::fs::write(&heap, &bytes).unwrap();
     server.start_again();
-    let text = run(toastctl().args(["inspect", "--check", "-d", &database.url(), "t"]));
+    let text = run(toastctl().args(["check", "-d", &database.url(), "t"]));
     let said = format!(
         "whether rows refer to all values of pg_toast.{} is not known: damage hides what rows refer to",
         database.psql("SELECT c.relname FROM pg_class AS c JOIN pg_class AS t ON t.reltoastrelid = c.oid AND t.relname = 't'")

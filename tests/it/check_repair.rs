@@ -1,4 +1,4 @@
-//! The SQL that `inspect --check` prints, run as printed on damaged tables: it loses nothing that SQL could read
+//! The SQL that `check` prints, run as printed on damaged tables: it loses nothing that SQL could read
 //! before or that REINDEX brings back.
 
 use std::path::PathBuf;
@@ -97,7 +97,7 @@ fn printed(database: &Database<'_>, table: &str, options: &str) -> (Run, String)
     let dir = temp.path().join("left");
     let found = run(toastctl()
         .env("PGOPTIONS", options)
-        .args(["inspect", "--check", "-d", &database.url(), table, "--salvage"])
+        .args(["check", "-d", &database.url(), table, "--salvage"])
         .arg(&dir));
     assert_eq!(found.code, Some(5), "{table}: {}{}", found.stdout, found.stderr);
     let sql = std::fs::read_to_string(dir.join("repair.sql")).unwrap();
@@ -123,7 +123,7 @@ fn is_sound(database: &Database<'_>, table: &Table, lost: &[&str], sql: &str) {
     let name = table.name;
     assert_eq!(sums(database, name), without(&table.before, lost), "{name}: {sql}");
     database.psql(&format!("SELECT sum(length(t::text)) FROM {name} AS t; VACUUM {name}"));
-    let again = run(toastctl().args(["inspect", "--check", "-d", &database.url(), name]));
+    let again = run(toastctl().args(["check", "-d", &database.url(), name]));
     assert_eq!(again.code, Some(0), "{name}: {}{}\n{sql}", again.stdout, again.stderr);
 }
 
@@ -179,7 +179,7 @@ fn a_damaged_toast_index_is_rebuilt_and_no_value_given_up() {
              WHERE c.oid = '{name}'::regclass"
         ));
         let reindex = reindex.replace("\"pg_toast.", "\"");
-        let args = ["inspect", "--check", "-d", &database.url(), name];
+        let args = ["check", "-d", &database.url(), name];
         let text = run(toastctl().args(args));
         assert!(text.stdout.contains(&reindex), "{name}: {reindex}: {}", text.stdout);
         let lines = run(toastctl().args(args).args(["--format", "jsonl"])).lines::<Finding>();
@@ -500,19 +500,16 @@ fn a_page_with_a_wrong_checksum_loses_one_value_and_no_row() {
     write(temp.path(), &files);
     let in_files = |more: &str| {
         let columns = COLUMNS.to_owned();
-        run(toastctl()
-            .current_dir(temp.path())
-            .args(["inspect", "--check", "--relation-file"])
-            .args([
-                "heap",
-                "--toast-file",
-                "toast",
-                "--columns",
-                &columns,
-                more,
-                "--format",
-                "jsonl",
-            ]))
+        run(toastctl().current_dir(temp.path()).args(["check", "--relation-file"]).args([
+            "heap",
+            "--toast-file",
+            "toast",
+            "--columns",
+            &columns,
+            more,
+            "--format",
+            "jsonl",
+        ]))
     };
     let codes = |found: &Run| -> Vec<String> {
         let lines = found.lines::<Finding>().into_iter();
@@ -543,9 +540,8 @@ fn chunks_that_neither_a_row_nor_the_index_knows_are_found() {
     let database = server.database(&base);
     // a value given up although only the index was damaged: one of its chunks stays
     database.psql("UPDATE t SET ext = NULL WHERE id = 2; VACUUM t");
-    let lines = run(toastctl()
-        .args(["inspect", "--check", "-d", &database.url(), "t"])
-        .args(["--format", "jsonl"]));
+    let lines =
+        run(toastctl().args(["check", "-d", &database.url(), "t"]).args(["--format", "jsonl"]));
     let found = lines.lines::<Finding>();
     assert_eq!(lines.code, Some(5), "{}{}", lines.stdout, lines.stderr);
     assert_eq!(found.len(), 1, "{found:?}");
@@ -553,7 +549,7 @@ fn chunks_that_neither_a_row_nor_the_index_knows_are_found() {
     assert!(found[0].found.contains("no row refers"), "{found:?}");
     database.psql(found[0].sql.as_deref().unwrap());
     // now it is known to the index, and only takes space
-    let found = run(toastctl().args(["inspect", "--check", "-d", &database.url(), "t"]));
+    let found = run(toastctl().args(["check", "-d", &database.url(), "t"]));
     assert_eq!(found.code, Some(0), "{}{}", found.stdout, found.stderr);
     assert!(
         found.stdout.contains("TC080") && found.stdout.contains("sound, 1 notice"),
@@ -574,9 +570,8 @@ fn what_vacuum_full_leaks_is_no_damage() {
         database.psql("VACUUM FULL t");
     }
     database.psql("VACUUM t");
-    let check = |more: &[&str]| {
-        run(toastctl().args(["inspect", "--check", "-d", &database.url(), "t"]).args(more))
-    };
+    let check =
+        |more: &[&str]| run(toastctl().args(["check", "-d", &database.url(), "t"]).args(more));
     let found = check(&["--format", "json"]);
     let document = found.report::<Report>();
     let severities: Vec<&str> =
@@ -606,7 +601,7 @@ fn compaction_names_chunks_without_a_row_that_stand_in_its_way() {
     );
     database.rests();
     let compact = |more: &[&str]| {
-        run(toastctl().args(["retoast", "t", "--compact=toast", "-d", &database.url()]).args(more))
+        run(toastctl().args(["compact", "t", "--files", "toast", "-d", &database.url()]).args(more))
     };
     let done = compact(&[]);
     let text = done.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -664,7 +659,7 @@ fn what_the_hints_about_rows_say_works() {
         database.psql(&sql);
         assert_eq!(&sums(&database, &table), left, "{}", case.name);
         database.psql(&format!("SELECT sum(length(t::text)) FROM {table} AS t; VACUUM {table}"));
-        let again = run(toastctl().args(["inspect", "--check", "-d", &database.url(), &table]));
+        let again = run(toastctl().args(["check", "-d", &database.url(), &table]));
         assert_eq!(again.code, Some(0), "{}: {}", case.name, again.stdout);
     }
 }

@@ -1,4 +1,4 @@
-//! `inspect --check --salvage`: what is left of damaged values, and SQL that makes their rows readable.
+//! `check --salvage`: what is left of damaged values, and SQL that makes their rows readable.
 
 use std::io::Write;
 use std::path::Path;
@@ -67,9 +67,8 @@ fn what_is_left_is_saved_and_the_sql_makes_the_rows_readable() {
     database.psql("VACUUM t");
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("left");
-    let check = |more: &[&str]| {
-        run(toastctl().args(["inspect", "--check", "-d", &database.url(), "t"]).args(more))
-    };
+    let check =
+        |more: &[&str]| run(toastctl().args(["check", "-d", &database.url(), "t"]).args(more));
     let found = check(&["--salvage", dir.to_str().unwrap()]);
     assert_eq!(found.code, Some(5), "{}", found.stderr);
     assert!(found.stderr.contains("saved something of 2 of 2 damaged values"), "{}", found.stderr);
@@ -105,9 +104,7 @@ fn the_sql_says_what_helps_where_deleted_chunks_are_not_vacuumed() {
     damage(&database, "t", &Files::read(&database, "t"));
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("left");
-    let found = run(toastctl()
-        .args(["inspect", "--check", "-d", &database.url(), "t", "--salvage"])
-        .arg(&dir));
+    let found = run(toastctl().args(["check", "-d", &database.url(), "t", "--salvage"]).arg(&dir));
     assert_eq!(found.code, Some(5), "{}", found.stderr);
     let sql = std::fs::read_to_string(dir.join("repair.sql")).unwrap();
     let refused = database.try_psql(&sql);
@@ -139,8 +136,7 @@ fn what_is_left_in_files_is_saved() {
     write(temp.path(), &Files::read(&database, "t"));
     let dir = temp.path().join("left");
     let found = run(toastctl().current_dir(temp.path()).args([
-        "inspect",
-        "--check",
+        "check",
         "--relation-file",
         "heap",
         "--toast-file",

@@ -1,4 +1,4 @@
-//! `inspect --check` beside everything that a server does: nothing is damaged, so nothing is found.
+//! `check` beside everything that a server does: nothing is damaged, so nothing is found.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -82,9 +82,10 @@ fn beside_writers_vacuums_and_a_retoast_nothing_is_found() {
         while Instant::now() < end {
             let jobs = ["1", "2", "3"][checks % 3];
             let done = run(toastctl().args([
-                "inspect",
-                "--check",
+                "check",
                 "--deep",
+                "--scan-toast",
+                "always",
                 "--jobs",
                 jobs,
                 "-d",

@@ -1,4 +1,4 @@
-//! What `inspect`, `advise-threshold` and `--dry-run` say of `retoast --compact` before the work, beside what then
+//! What `inspect`, `advise-threshold` and `--dry-run` say of `compact` before the work, beside what then
 //! happens.
 
 use crate::support::reports::retoast::{Index, IndexEnd, Table};
@@ -55,8 +55,8 @@ fn foretold(server: &Server, name: &str, make: &str, damage: &str) {
         // of a sample of blocks, and of all
         let [some, all] =
             [&[][..], &["--sample", "100%"]].map(|more| said_by_advice(&database, more));
-        let planned = retoast(&database, &["t", "--compact", "--dry-run"]).exits(0).table();
-        let happened = done(&retoast(&database, &["t", "--compact"]));
+        let planned = retoast(&database, &["compact", "t", "--dry-run"]).exits(0).table();
+        let happened = done(&retoast(&database, &["compact", "t"]));
         for (then, now) in planned.compaction.iter().zip(&happened.compaction) {
             let of_heap = then.file == "heap";
             let Some(said) = &said[usize::from(!of_heap)] else { continue };
@@ -134,9 +134,9 @@ fn what_rebuilding_indexes_gives_back_and_writes_is_foretold() {
     let of = |table: &Table, ended: IndexEnd| -> Vec<Printed<Index>> {
         table.indexes.iter().filter(|index| index.ended == ended).cloned().collect()
     };
-    let planned = retoast(&database, &["t", "--reindex", "--dry-run"]).exits(0).table();
+    let planned = retoast(&database, &["reindex", "t", "--dry-run"]).exits(0).table();
     let planned = of(&planned, IndexEnd::Planned);
-    let happened = done(&retoast(&database, &["t", "--reindex"]));
+    let happened = done(&retoast(&database, &["reindex", "t"]));
     let rebuilt = of(&happened, IndexEnd::Rebuilt);
     // what is stored of equal keys in a fresh one is not known
     assert_eq!((advised.len(), planned.len(), rebuilt.len()), (2, 2, 2), "{told}");

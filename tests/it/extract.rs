@@ -1,4 +1,4 @@
-//! `advise-threshold --extract` against tables that were migrated with the script that it emits.
+//! `keys --extract` against tables that were migrated with the script that it emits.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -104,11 +104,11 @@ fn rows_just_over_the_threshold_fall_below_it_without_a_key() {
     );
     let now = buffers(&database, "SELECT jb -> 'id' FROM t");
     assert_eq!(now, 30_064.0);
-    let told = extraction(&database, &["t", "--extract", "id"]);
+    let told = extraction(&database, &["keys", "t", "--extract", "id"]);
     near("today", told.today.scan_buffers.estimate, now, 0.003);
     assert_eq!(told.keys[0].type_name, "integer");
     assert_eq!((told.wide_rows_today, told.wide_rows), (10_000, 0));
-    let text = advise(&database, &["t", "--sample", "100%", "--extract", "id"]).ok();
+    let text = advise(&database, &["keys", "t", "--sample", "100%", "--extract", "id"]).ok();
     insta::assert_snapshot!("extract_table", &text[text.find("With 1 key").unwrap()..]);
     let script = Script::told(&told);
     insta::assert_snapshot!("extract_script", script.text);
@@ -143,7 +143,7 @@ const KEYS: &str = r#"id,big,price,name,on,tags,maybe,"odd ""key',$toastctl$\""#
 /// A migration from its beginning to its end and back.
 fn migrates(database: &Database<'_>) {
     database.psql(DOCS);
-    let arguments = ["docs", "--extract", KEYS];
+    let arguments = ["keys", "docs", "--extract", KEYS];
     let told = extraction(database, &arguments);
     let columns: Vec<(&str, &str)> =
         told.keys.iter().map(|key| (key.column.as_str(), key.type_name.as_str())).collect();
@@ -303,7 +303,7 @@ fn a_type_is_one_that_all_values_fit() {
          FROM generate_series(1, 2000) AS i;
          INSERT INTO t VALUES ('{\"n\": 1.5, \"b\": 1000000000, \"m\": \"1\", \"s\": null, \"v\": true}')",
     );
-    let told = extraction(&database, &["t", "--extract", "n,b,m,s,v"]);
+    let told = extraction(&database, &["keys", "t", "--extract", "n,b,m,s,v"]);
     let types: Vec<&str> = told.keys.iter().map(|key| key.type_name.as_str()).collect();
     assert_eq!(types, ["numeric", "bigint", "jsonb", "jsonb", "boolean"]);
     let script = Script::told(&told);
@@ -334,26 +334,42 @@ fn what_cannot_be_extracted_is_said() {
         assert_eq!(done.stdout, "", "{arguments:?}");
     };
     // by its text and by its bytes
-    refused(&["t", "--extract", "b"], 2, "no document of column \"doc\" has the key \"b\"");
+    refused(&["keys", "t", "--extract", "b"], 2, "no document of column \"doc\" has the key \"b\"");
     database.psql("CREATE EXTENSION pageinspect");
-    refused(&["t", "--extract", "b"], 2, "no document of column \"doc\" has the key \"b\"");
-    refused(&["t", "--extract", "a,b"], 2, "HINT:  There are, among others: \"id\".");
-    refused(&["t", "--extract", "id"], 2, "has \"id\" and \"doc_id\" already");
-    refused(&["t", "-c", "v", "--extract", "a"], 2, "has type text; keys are extracted from jsonb");
-    refused(&["t", "-c", "doc", "-c", "v", "--extract", "a"], 2, "Name one column with --column");
-    refused(&["two", "--extract", "a"], 2, "several jsonb columns: a, b");
-    refused(&["none", "--extract", "a"], 2, "has no jsonb column");
-    refused(&["part1", "--extract", "a"], 2, "is a partition");
-    refused(&["part", "--extract", "a"], 2, "is partitioned by column \"a\"");
-    refused(&["made", "--extract", "a"], 2, "is generated");
-    refused(&["seen", "--extract", "a"], 2, "is a materialized view");
-    refused(&["empty", "--extract", "a"], 2, "has the key \"a\"");
-    refused(&["--extract", "a"], 2, "--extract is for one table");
-    refused(&["t", "two", "--extract", "a"], 2, "--extract is for one table");
-    refused(&["t", "--extract", "a,a"], 2, "named twice");
-    refused(&["t", "--extract", ""], 2, "expected keys");
-    refused(&["t", "--extract", "a", "--emit", "command"], 2, "--emit sql prints its migration");
-    refused(&["t", "--extract", "a", "--format", "csv"], 2, "--format json has all of it");
+    refused(&["keys", "t", "--extract", "b"], 2, "no document of column \"doc\" has the key \"b\"");
+    refused(&["keys", "t", "--extract", "a,b"], 2, "HINT:  There are, among others: \"id\".");
+    refused(&["keys", "t", "--extract", "id"], 2, "has \"id\" and \"doc_id\" already");
+    refused(
+        &["keys", "t", "-c", "v", "--extract", "a"],
+        2,
+        "has type text; keys are extracted from jsonb",
+    );
+    refused(
+        &["keys", "t", "-c", "doc", "-c", "v", "--extract", "a"],
+        2,
+        "Name one column with --column",
+    );
+    refused(&["keys", "two", "--extract", "a"], 2, "several jsonb columns: a, b");
+    refused(&["keys", "none", "--extract", "a"], 2, "has no jsonb column");
+    refused(&["keys", "part1", "--extract", "a"], 2, "is a partition");
+    refused(&["keys", "part", "--extract", "a"], 2, "is partitioned by column \"a\"");
+    refused(&["keys", "made", "--extract", "a"], 2, "is generated");
+    refused(&["keys", "seen", "--extract", "a"], 2, "is a materialized view");
+    refused(&["keys", "empty", "--extract", "a"], 2, "has the key \"a\"");
+    refused(&["keys", "--extract", "a"], 2, "a table is needed");
+    refused(&["keys", "t", "two", "--extract", "a"], 2, "--extract is for one table");
+    refused(&["keys", "t", "--extract", "a,a"], 2, "named twice");
+    refused(&["keys", "t", "--extract", ""], 2, "expected keys");
+    refused(
+        &["keys", "t", "--extract", "a", "--emit", "command"],
+        2,
+        "--emit sql prints its migration",
+    );
+    refused(
+        &["keys", "t", "--extract", "a", "--format", "csv"],
+        2,
+        "--format json has all of them",
+    );
 }
 
 #[test]
@@ -368,12 +384,12 @@ fn auto_takes_the_keys_that_pay() {
          CREATE TABLE small (doc jsonb);
          INSERT INTO small SELECT jsonb_build_object('a', i, 'b', i) FROM generate_series(1, 1000) AS i",
     );
-    let told = extraction(&database, &["t", "--extract", "auto"]);
+    let told = extraction(&database, &["keys", "t", "--extract", "auto"]);
     let mut keys: Vec<&str> = told.keys.iter().map(|key| key.key.as_str()).collect();
     keys.sort_unstable();
     assert_eq!((keys, told.auto), (vec!["id", "state"], true));
     // as if they had been named
-    let named = extraction(&database, &["t", "--extract", "id,state"]);
+    let named = extraction(&database, &["keys", "t", "--extract", "id,state"]);
     assert!(!named.auto);
     let figures = |of: &Extraction| {
         (of.heap_bytes, of.toast_bytes, of.total_bytes, of.rest.clone(), of.documents)
@@ -382,23 +398,23 @@ fn auto_takes_the_keys_that_pay() {
     assert_eq!(told.known_uses, []);
     // what names a key weighs more
     database.psql("CREATE INDEX by_state ON t ((doc ->> 'state'))");
-    let weighed = extraction(&database, &["t", "--extract", "auto"]);
+    let weighed = extraction(&database, &["keys", "t", "--extract", "auto"]);
     assert_eq!(weighed.keys[0].key, "state");
     let named_in = vec!["index by_state".to_owned()];
     assert_eq!(weighed.known_uses, [KnownUse { key: "state".to_owned(), calls: 0, named_in }]);
-    let shown = advise(&database, &["t", "--extract", "auto"]).ok().replace('\n', " ");
+    let shown = advise(&database, &["keys", "t", "--extract", "auto"]).ok().replace('\n', " ");
     assert!(shown.contains("is as far as known: state (index by_state)."), "{shown}");
     database.psql("DROP INDEX by_state");
     let script = Script::told(&told);
     script.run(&database, Some("remove"));
     assert_eq!(database.psql("SELECT count(*) FROM t WHERE id > 0 AND state = 'new'"), "400");
 
-    let shown = advise(&database, &["small", "--extract", "auto"]);
+    let shown = advise(&database, &["keys", "small", "--extract", "auto"]);
     assert!(shown.stderr.contains("no keys pay"), "{}", shown.stderr);
     assert!(shown.ok().contains("public.small, column doc"));
-    let emitted = advise(&database, &["small", "--extract", "auto", "--emit", "sql"]);
+    let emitted = advise(&database, &["keys", "small", "--extract", "auto", "--emit", "sql"]);
     assert!(emitted.stderr.contains("no keys pay"), "{}", emitted.stderr);
     assert_eq!(emitted.ok(), "");
-    let none = advise(&database, &["small", "--extract", "\"auto\""]);
+    let none = advise(&database, &["keys", "small", "--extract", "\"auto\""]);
     assert!(none.stderr.contains("has the key \"auto\""), "{}", none.stderr);
 }

@@ -1,4 +1,4 @@
-//! What is around a table that the script of `advise-threshold --extract` migrates: who runs it, what depends on the
+//! What is around a table that the script of `keys --extract` migrates: who runs it, what depends on the
 //! documents, and what else fires and is replicated.
 
 use crate::support::command::{Run, run};
@@ -36,7 +36,7 @@ fn what_is_around_a_migrated_table_is_looked_at() {
          ALTER TABLE t ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
          RESET ROLE; CREATE PUBLICATION {owner}_p FOR TABLE t"
     ));
-    let told = extraction(&database, &["t", "--extract", "state,n"]);
+    let told = extraction(&database, &["keys", "t", "--extract", "state,n"]);
     let script = Script::told(&told);
     let (head, _) = script.text.split_once("\\set").unwrap();
     insta::assert_snapshot!("extract_around_head", head.replace(database.name(), "database"));
@@ -113,7 +113,7 @@ fn keys_have_their_letters_in_a_database_of_another_encoding() {
             "SET client_encoding = 'UTF8'; CREATE EXTENSION pageinspect; CREATE TABLE t (doc jsonb);
              INSERT INTO t SELECT jsonb_build_object('größe', i, 'x', 1) FROM generate_series(1, 100) AS i",
         );
-        let told = extraction(&database, &["t", "--extract", "größe"]);
+        let told = extraction(&database, &["keys", "t", "--extract", "größe"]);
         Script::told(&told).run(&database, Some("remove"));
         let moved = "SET client_encoding = 'UTF8';
             SELECT count(*) FROM t WHERE \"größe\" > 0 AND doc = '{\"x\": 1}'";

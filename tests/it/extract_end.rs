@@ -1,4 +1,4 @@
-//! The script of `advise-threshold --extract` followed to its last step, with the commands that its comments print,
+//! The script of `keys --extract` followed to its last step, with the commands that its comments print,
 //! and what the migrated table costs then.
 
 use std::path::Path;
@@ -58,7 +58,7 @@ fn a_script_followed_to_its_end_gives_what_was_foretold() {
     let server = Server::start(&Options::default().set("full_page_writes", "off"));
     let database = server.create_database("extract");
     database.psql(MIXED);
-    let told = extraction(&database, &["mixed", "--extract", "id,name,hot"]);
+    let told = extraction(&database, &["keys", "mixed", "--extract", "id,name,hot"]);
     let script = Script::told(&told);
     script.run(&database, Some("remove"));
     let foretold = [told.heap_bytes.estimate, told.toast_bytes.estimate];

@@ -1,4 +1,4 @@
-//! `advise-threshold --extract` of a partitioned table against its migrated partitions.
+//! `keys --extract` of a partitioned table against its migrated partitions.
 
 use crate::support::extract::{Script, near, sizes};
 use crate::support::reports::advise::Report;
@@ -25,7 +25,7 @@ const PARTS: &str = r#"
 fn partitions_are_priced_one_by_one_and_migrated_by_one_script() {
     let database = server::shared().create_database("extract");
     database.psql(PARTS);
-    let words = ["parts", "-c", "doc", "--extract", "n,rare", "--sample", "100%"];
+    let words = ["keys", "parts", "-c", "doc", "--extract", "n,rare", "--sample", "100%"];
     let told = advise(&database, &[&words[..], &["--format", "jsonl"]].concat());
     assert!(told.stderr.contains("public.parts: its partitions take"), "{}", told.stderr);
     let reports = told.exits(0).documents::<Report>();
@@ -69,12 +69,14 @@ fn partitions_are_priced_one_by_one_and_migrated_by_one_script() {
     database.psql("DELETE FROM parts WHERE id = 3500");
     assert_eq!(differing("\"doc\""), "0");
 
-    let auto =
-        advise(&database, &["parts", "--extract", "auto", "--sample", "100%", "--emit", "sql"]);
+    let auto = advise(
+        &database,
+        &["keys", "parts", "--extract", "auto", "--sample", "100%", "--emit", "sql"],
+    );
     assert!(auto.stderr.contains("public.parts"), "{}", auto.stderr);
-    let deeper = advise(&database, &["deeper", "--extract", "n"]);
+    let deeper = advise(&database, &["keys", "deeper", "--extract", "n"]);
     assert!(deeper.stderr.contains("\"public.deeper\" is a partition"), "{}", deeper.stderr);
-    let missing = advise(&database, &["parts", "--extract", "n,none"]);
+    let missing = advise(&database, &["keys", "parts", "--extract", "n,none"]);
     assert_eq!(missing.code, Some(2));
     assert!(missing.stderr.contains("has the key \"none\""), "{}", missing.stderr);
 }

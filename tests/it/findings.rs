@@ -66,7 +66,7 @@ fn values_that_an_older_storage_or_target_has_left() {
     let finding = mended(&database, "t", "fits-the-row");
     assert_eq!(finding.command, "toastctl retoast public.t --column v --toaster main");
     database.psql("ALTER TABLE t ALTER v SET STORAGE extended");
-    act(&database, "toastctl retoast t --compact");
+    act(&database, "toastctl compact t");
     let finding = mended(&database, "t", "older-setting");
     assert_eq!(finding.command, "toastctl retoast public.t --column v --toaster extended");
     // an UPDATE of another column leaves the value where it is
@@ -77,7 +77,7 @@ fn values_that_an_older_storage_or_target_has_left() {
     );
     clean(&database, "f");
     database.psql("UPDATE f SET pad = ''");
-    act(&database, "toastctl retoast f --compact=heap");
+    act(&database, "toastctl compact f --files heap");
     let finding = mended(&database, "f", "fits-the-row");
     assert_eq!(finding.command, "toastctl retoast public.f --column v --toaster external");
     assert_eq!(database.psql("SELECT count(*) FROM f WHERE pg_column_size(v) = 1504"), "2000");
@@ -169,7 +169,7 @@ fn values_read_far_more_often_than_written_and_the_reverse() {
     // own reads, of rows and values, are nobody's
     for _ in 0..2 {
         clean(&database, "t");
-        act(&database, "toastctl inspect t --reassemble --values");
+        act(&database, "toastctl value t --reassemble");
         act(&database, "toastctl inspect t --explain");
         act(&database, "toastctl advise-threshold t");
     }
@@ -239,7 +239,7 @@ fn dead_rows_and_then_free_space() {
         assert_eq!(dead.command, format!("VACUUM \"public\".\"{table}\";"));
         let before = size(&database, table, file);
         let free = mended(&database, table, "free-space");
-        assert_eq!(free.command, format!("toastctl retoast public.{table} --compact={file}"));
+        assert_eq!(free.command, format!("toastctl compact public.{table} --files {file}"));
         // as much as was foretold, and hardly more
         let given_back = before - size(&database, table, file);
         let (low, high) = (free.low as f64, free.high as f64);
@@ -283,10 +283,10 @@ fn bloated_indexes() {
     );
     clean(&database, "t");
     database.psql("DELETE FROM t WHERE id % 3 <> 0; VACUUM t");
-    act(&database, "toastctl retoast t --compact=heap");
+    act(&database, "toastctl compact t --files heap");
     let finding = mended(&database, "t", "bloated-index");
     assert_eq!(finding.object.as_deref(), Some("public.t_pkey"));
-    assert_eq!(finding.command, "toastctl retoast public.t --reindex");
+    assert_eq!(finding.command, "toastctl reindex public.t");
     clean(&database, "t");
 }
 
@@ -470,7 +470,7 @@ fn the_findings_of_all_tables_are_ranked() {
     let text = shown(&[]);
     assert!(
         text.contains(
-            "4 findings, 1 more with --limit (toastctl help advice):\n  plain-limit worst.v: 200 rows: "
+            "4 findings, 3 shown (--limit 4 shows all) (toastctl help advice):\n  plain-limit worst.v: 200 rows: "
         ) && text.contains("    ALTER TABLE \"public\".\"worst\" ALTER COLUMN \"v\" SET STORAGE EXTENDED;\n"),
         "{text}"
     );
@@ -480,9 +480,9 @@ fn the_findings_of_all_tables_are_ranked() {
     for finding in found {
         act(&database, &finding.command);
     }
-    act(&database, "toastctl retoast dead --compact");
+    act(&database, "toastctl compact dead");
     act(&database, "toastctl retoast worst --column v --toaster extended --compact");
-    act(&database, "toastctl retoast older --compact");
+    act(&database, "toastctl compact older");
     let text = shown(&[]);
     assert!(text.ends_with("Findings: none in 4 tables of 1 MB and more.\n"), "{text}");
 }
@@ -496,7 +496,7 @@ fn time_that_is_up_costs_no_findings_about_rows() {
          INSERT INTO t SELECT i, noise(i, 100 + i % 700) FROM generate_series(1, 60000) i;
          DELETE FROM t WHERE id % 2 = 0",
     );
-    let more = ["--precision", "0.001%", "--max-time", "1s", "--format", "json"];
+    let more = ["--max-time", "1s", "--format", "json"];
     let report: Printed<Overview> = inspect_at_rest(&database, &more).exits(0).report();
     assert_eq!(codes(&report.findings), ["dead-rows"], "{report:#}");
 }
@@ -567,7 +567,7 @@ fn files_have_findings_too() {
     act_on("dead", &dead[0]);
     let free = found("dead");
     assert_eq!(codes(&free), ["free-space"], "{free:#?}");
-    assert_eq!(free[0].command, "toastctl retoast TABLE --compact=toast");
+    assert_eq!(free[0].command, "toastctl compact TABLE --files toast");
     act_on("dead", &free[0]);
     let text = relation("dead", &[]).ok();
     let clear = text.lines().find(|line| line.contains("findings: none (looked at: ")).unwrap();
@@ -596,7 +596,7 @@ fn files_have_findings_too() {
     std::fs::remove_file(&saved).unwrap();
     assert!(
         report.contains("free-space: ")
-            && report.contains("    toastctl retoast TABLE --compact=heap\n"),
+            && report.contains("    toastctl compact TABLE --files heap\n"),
         "{report}"
     );
 }

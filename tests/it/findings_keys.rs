@@ -47,7 +47,7 @@ fn small_keys_in_use_inside_documents_out_of_line() {
     );
     assert_eq!(finding.what, words);
     let command = &finding.command;
-    let expected = "toastctl advise-threshold public.docs --column doc \
+    let expected = "toastctl keys public.docs --column doc \
                     --extract='\"a,\"\"b\"\"\",state' --emit sql";
     assert_eq!(command, expected);
 

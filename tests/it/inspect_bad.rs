@@ -84,7 +84,7 @@ fn a_server_that_goes_away_in_mid_scan() {
     );
     // rows are printed until the pipe is full: the scan stands still in the middle
     let mut child = toastctl()
-        .args(["inspect", "-d", &database.url(), "--values", "--format", "jsonl", "t"])
+        .args(["value", "-d", &database.url(), "--format", "jsonl", "t"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -149,7 +149,7 @@ fn inspect_writes_nothing() {
         )
     };
     let before = state();
-    for more in [&[][..], &["--source", "functions"], &["--values"], &["--jobs", "3"]] {
+    for more in [&[][..], &["--source", "functions"], &["--jobs", "3"]] {
         run(toastctl().args(["inspect", "-d", &database.url()]).args(more)).ok();
     }
     assert_eq!(state(), before);

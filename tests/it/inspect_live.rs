@@ -396,16 +396,7 @@ fn saved_output_of_every_function_in_every_form_gives_the_values_of_the_live_tab
         rows
     };
     let live = values(
-        &run(toastctl().args([
-            "inspect",
-            "-d",
-            &database.url(),
-            "--values",
-            "--format",
-            "jsonl",
-            "t",
-        ]))
-        .ok(),
+        &run(toastctl().args(["value", "-d", &database.url(), "--format", "jsonl", "t"])).ok(),
     );
     assert!(live.iter().any(|row| row["form"] == "external_compressed") || live.len() == 200);
     let blocks = "generate_series(0, pg_relation_size('t') / 8192 - 1) AS blkno";
@@ -435,7 +426,7 @@ fn saved_output_of_every_function_in_every_form_gives_the_values_of_the_live_tab
             let file = dir.path().join("saved.txt");
             std::fs::write(&file, text).unwrap();
             let found = run(toastctl()
-                .args(["inspect", "--values", "--format", "jsonl", "--columns", &columns])
+                .args(["value", "--format", "jsonl", "--columns", &columns])
                 .arg("--pageinspect")
                 .arg(&file));
             let place = format!("query {number}, form {form}: {}", found.stderr);
@@ -460,7 +451,7 @@ fn the_json_report_has_the_documented_shape() {
     let validator = jsonschema::validator_for(&schema).unwrap();
     let database = with_pageinspect("shape");
     database.psql(MIXED);
-    for more in [&["t"][..], &["--details", "--source", "functions"], &["--scan-toast", "never"]] {
+    for more in [&["t"][..], &["--details", "--source", "functions"]] {
         let json =
             run(toastctl().args(["inspect", "-d", &database.url(), "--format", "json"]).args(more))
                 .ok();

@@ -202,8 +202,6 @@ fn a_sample_needs_pages_and_a_place_for_intervals() {
         told(&as_user(&owner, &[])),
         refused(&["--source", "functions"]),
         refused(&["--format", "csv"]),
-        refused(&["--values"]),
-        refused(&["--scan-toast", "always"]),
     ];
     let seed_alone = inspect(&database, &["t", "--seed", "3"]);
     assert_eq!(seed_alone.code, Some(2), "{}", seed_alone.stderr);
@@ -213,7 +211,5 @@ fn a_sample_needs_pages_and_a_place_for_intervals() {
     2: toastctl: error: --sample needs pages: it cannot be used with --source functions
     2: toastctl: error: --sample cannot be printed as csv, which has no place for confidence intervals
     HINT:  Use --format json.
-    2: error: the argument '--sample <PART>' cannot be used with '--values'
-    2: error: the argument '--sample <PART>' cannot be used with '--scan-toast <SCAN_TOAST>'
     ");
 }

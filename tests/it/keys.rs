@@ -1,4 +1,4 @@
-//! `inspect --jsonb-keys` against what the server counts: `pg_column_size` of each value, EXPLAIN (ANALYZE, BUFFERS),
+//! `keys` against what the server counts: `pg_column_size` of each value, EXPLAIN (ANALYZE, BUFFERS),
 //! and the WAL that updates write.
 
 use std::path::Path;
@@ -15,12 +15,12 @@ use crate::support::verbs::relation;
 
 fn keys_with(conninfo: &str, arguments: &[&str]) -> Run {
     let mut command = toastctl();
-    command.args(["inspect", "-d", conninfo, "--sample", "100%"]);
+    command.args(["keys", "-d", conninfo, "--sample", "100%"]);
     run(command.args(arguments))
 }
 
 fn keys(database: &Database<'_>, table: &str, arguments: &[&str]) -> Printed<Keys> {
-    let arguments = [&[table, "--format", "json", "--jsonb-keys"], arguments].concat();
+    let arguments = [&[table, "--format", "json"], arguments].concat();
     keys_with(&database.conninfo(), &arguments).exits(0).report()
 }
 
@@ -100,10 +100,9 @@ fn bytes_of_keys_are_those_of_the_server_from_every_source() {
             }
         }
         // as a reader without pages, and from the files
-        let told =
-            keys_with(&owner, &[table, "--jsonb-keys", "js", "--depth", "7", "--format", "json"])
-                .exits(0)
-                .report::<Keys>();
+        let told = keys_with(&owner, &[table, "-c", "js", "--depth", "7", "--format", "json"])
+            .exits(0)
+            .report::<Keys>();
         assert_eq!(told.source, Source::Functions);
         let files = database.psql(&format!(
             "SELECT pg_relation_filepath(oid) || ' ' || pg_relation_filepath(reltoastrelid) \
@@ -114,9 +113,9 @@ fn bytes_of_keys_are_those_of_the_server_from_every_source() {
         let columns =
             if table == "film" { "id int, js jsonb".into() } else { format!("js {json}") };
         let mut command = toastctl();
-        command.arg("inspect").arg("--relation-file").arg(data.join(heap));
+        command.arg("keys").arg("--relation-file").arg(data.join(heap));
         command.arg("--toast-file").arg(data.join(toast)).args(["--columns", &columns]);
-        command.args(["--jsonb-keys", "--depth", "7", "--format", "json"]);
+        command.args(["--depth", "7", "--format", "json"]);
         let read = run(&mut command).exits(0).report::<Keys>();
         for (source, other) in [("functions", &told), ("file", &read)] {
             let same = |keys: &Keys| keys.whatever_the_source();
@@ -177,11 +176,11 @@ fn pairs_of_hstore_are_those_of_the_server_from_every_source() {
         .psql("SELECT pg_relation_filepath(reltoastrelid) FROM pg_class WHERE oid = 't'::regclass");
     let data = database.server().data_dir();
     let mut command = toastctl();
-    command.arg("inspect").arg("--relation-file").arg(data.join(heap));
+    command.arg("keys").arg("--relation-file").arg(data.join(heap));
     command.arg("--toast-file").arg(data.join(toast)).args(["--columns", "id int, js hstore"]);
-    let of_file = run(command.args(["--jsonb-keys", "--format", "json"]));
+    let of_file = run(command.args(["--format", "json"]));
     let owner = format!("{} user={role}", database.conninfo());
-    let of_reader = keys_with(&owner, &["t", "--jsonb-keys", "--format", "json"]);
+    let of_reader = keys_with(&owner, &["t", "--format", "json"]);
     for (source, told) in [(Source::Functions, of_reader), (Source::RelationFile, of_file)] {
         let told = told.exits(0).report::<Keys>();
         assert_eq!(told.source, source);
@@ -243,17 +242,17 @@ fn elements_and_attributes_are_those_of_the_server_from_every_source() {
             ))
             .parse()
             .unwrap();
-        let arguments = ["t", "--format", "json", "--jsonb-keys", column];
+        let arguments = ["t", "--format", "json", "-c", column];
         let of_pages = keys_with(&database.conninfo(), &arguments).exits(0).report::<Keys>();
         let owner = format!("{} user={role}", database.conninfo());
         let of_reader = keys_with(&owner, &arguments).exits(0).report::<Keys>();
         let mut command = toastctl();
-        command.arg("inspect").arg("--relation-file").arg(data.join(heap));
+        command.arg("keys").arg("--relation-file").arg(data.join(heap));
         command.arg("--toast-file").arg(data.join(toast)).args([
             "--columns",
             "ints int[], texts text[], moods _int4, numbers numeric[], deep bigint[], js place(-1,d), d jsonb",
         ]);
-        let of_file = run(command.args(["--jsonb-keys", column, "--format", "json"]));
+        let of_file = run(command.args(["-c", column, "--format", "json"]));
         let mut all = vec![of_pages, of_reader];
         match column {
             // their types are not known of a file
@@ -346,13 +345,13 @@ fn a_report_for_people_fits_80_columns() {
     database.psql(&format!("CREATE EXTENSION pageinspect; {ORDERS}"));
     let text = |arguments: &[&str]| {
         let mut command = toastctl();
-        command.env("COLUMNS", "80").args(["inspect", "orders", "-d", &database.conninfo()]);
+        command.env("COLUMNS", "80").args(["keys", "orders", "-d", &database.conninfo()]);
         run(command.args(arguments)).ok()
     };
-    let report = text(&["--jsonb-keys", "doc", "--depth", "3", "--limit", "6"]);
+    let report = text(&["-c", "doc", "--depth", "3", "--limit", "6"]);
     assert!(report.lines().all(|line| line.chars().count() <= 80), "{report}");
     insta::assert_snapshot!("keys_80", report);
-    insta::assert_snapshot!("keys_markdown", text(&["--jsonb-keys", "--format", "markdown"]));
+    insta::assert_snapshot!("keys_markdown", text(&["--format", "markdown"]));
 }
 
 #[test]
@@ -420,7 +419,7 @@ fn statements_views_indexes_and_generated_columns_name_keys() {
     let what = &finding.what;
     assert!(what.contains("key \"state\" (100 calls, by texts), 0.3 % of its document"), "{what}");
 
-    let text = keys_with(&database.conninfo(), &["t", "--jsonb-keys"]).ok();
+    let text = keys_with(&database.conninfo(), &["t"]).ok();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for words in [
         "6 calls of 4 statements use keys of the column. Of these, 2 have a parameter in the place of a key",
@@ -444,7 +443,7 @@ fn what_has_no_keys_is_refused_by_its_type() {
         (done.code, done.stderr)
     };
     for (column, type_name) in [("a", "text"), ("l", "tsvector"), ("d", "public.doc")] {
-        let (code, message) = refused(&["t", "--jsonb-keys", column]);
+        let (code, message) = refused(&["t", "-c", column]);
         assert_eq!(code, Some(2), "{message}");
         let why = format!(
             "column \"{column}\" of relation \"public.t\" has type {type_name}: it has no keys, elements or attributes that are known"
@@ -453,24 +452,18 @@ fn what_has_no_keys_is_refused_by_its_type() {
         assert!(message.contains("Columns that can be taken apart: h, js."), "{message}");
     }
     for (arguments, code, words) in [
-        (&["u", "--jsonb-keys"][..], 2, "has no column of type jsonb, json or hstore"),
-        (
-            &["t", "--jsonb-keys", "none"],
-            2,
-            "column \"none\" of relation \"public.t\" does not exist",
-        ),
-        (&["--jsonb-keys", "t"], 2, "--jsonb-keys needs a table"),
-        (&["t", "--jsonb-keys", "--format", "csv"], 2, "is printed as a table"),
-        (&["t", "--jsonb-keys", "--explain"], 2, "cannot be used with"),
-        (&["t", "--depth", "2"], 2, "--jsonb-keys"),
-        (&["t", "--jsonb-keys", "--depth", "0"], 2, "--depth"),
+        (&["u"][..], 2, "has no column of type jsonb, json or hstore"),
+        (&["t", "-c", "none"], 2, "column \"none\" of relation \"public.t\" does not exist"),
+        (&[], 2, "a table is needed"),
+        (&["t", "--format", "csv"], 2, "are printed as a table"),
+        (&["t", "--depth", "0"], 2, "--depth"),
     ] {
         let (got, message) = refused(arguments);
         assert_eq!(got, Some(code), "{message}");
         assert!(message.contains(words), "{message}");
     }
     // the others of a pattern are told all the same
-    let done = keys_with(&database.conninfo(), &["public.*", "--jsonb-keys", "--format", "json"]);
+    let done = keys_with(&database.conninfo(), &["public.*", "--format", "json"]);
     assert!(
         done.stderr.contains(
             "left out: relation \"public.u\" has no column of type jsonb, json or hstore"
@@ -497,8 +490,8 @@ fn a_damaged_document_is_told_and_costs_nothing_else() {
     let copy = dir.path().join("t");
     let of_file = |path: &Path, more: &[&str]| {
         let mut command = toastctl();
-        command.arg("inspect").arg("--relation-file").arg(path);
-        command.args(["--columns", "id int, js jsonb", "--jsonb-keys", "--format", "json"]);
+        command.arg("keys").arg("--relation-file").arg(path);
+        command.args(["--columns", "id int, js jsonb", "--format", "json"]);
         run(command.args(more))
     };
     // the container's header before four entries and a key

@@ -109,7 +109,7 @@ fn a_sample_reads_the_chunks_of_its_values_alone() {
     let exact = [&ONE_BLOCK[..], &["--exact"]].concat();
     let (_, read) = reads(&database, &exact);
     assert_eq!((read.heap_scans, read.toast_scans), (0, 0));
-    let (_, read) = reads(&database, &["inspect", "--value", "t.v@(0,1)"]);
+    let (_, read) = reads(&database, &["value", "t.v@(0,1)"]);
     assert!(read.toast_blocks <= 8, "{read:?}");
     assert_eq!((read.heap_scans, read.toast_scans), (0, 0));
 }
@@ -121,7 +121,7 @@ fn a_value_is_found_by_its_key_while_a_transaction_is_open_in_another_database()
     let other = server.create_database("other");
     let _holder = Holder::of(&other, "CREATE TABLE written ()");
     let database = made(server.create_database("plans"));
-    let (_, read) = reads(&database, &["inspect", "--value", "t.v@(0,1)"]);
+    let (_, read) = reads(&database, &["value", "t.v@(0,1)"]);
     assert!(read.toast_blocks <= 8, "{read:?}");
 }
 
@@ -161,10 +161,10 @@ fn a_sample_without_pages_reads_no_more() {
 fn retoast_finds_rows_by_their_addresses() {
     let database = make("plans");
     for choice in [
-        &["--toaster", "lz4", "--source", "functions"][..],
-        &["--toaster", "external", "--source", "pageinspect", "--verify", "full"],
-        &["--policy", "always", "--method", "pglz", "--source", "functions"],
-        &["--policy", "ratio=0.5", "--method", "either", "--source", "pageinspect"],
+        &["--toaster", "lz4", "--set", "source=functions"][..],
+        &["--toaster", "external", "--set", "source=pageinspect", "--verify", "full"],
+        &["--policy", "always", "--method", "pglz", "--set", "source=functions"],
+        &["--policy", "ratio=0.5", "--method", "either", "--set", "source=pageinspect"],
     ] {
         let arguments = [&["retoast", "t", "-c", "v", "--format", "json"], choice].concat();
         let (output, read) = reads(&database, &arguments);

@@ -9,7 +9,7 @@ use toastctl::model::sql::Shape;
 use toastctl::retoast::sql::Target;
 use toastctl::server::toasters::TOAST_RELATIONS;
 
-use crate::support::command::{Run, run, toastctl};
+use crate::support::command::{Run, run, toastctl, verb_of};
 use crate::support::reports::Printed;
 use crate::support::reports::inspect::{Anatomy, Column, Relation, Toaster};
 use crate::support::reports::retoast::Report;
@@ -48,7 +48,8 @@ const TABLES: [&str; 22] = [
 fn inspect_files(dir: &Path, arguments: &[&str]) -> Run {
     let mut command = toastctl();
     command.current_dir(dir);
-    command.args(["inspect", "--relation-file", "heap.bin", "--columns", "@meta.json"]);
+    let (verb, arguments) = verb_of("inspect", arguments);
+    command.args([verb, "--relation-file", "heap.bin", "--columns", "@meta.json"]);
     if dir.join("toast.bin").exists() {
         command.args(["--toast-file", "toast.bin"]);
     }
@@ -89,8 +90,8 @@ fn every_value_is_the_files(database: &Database<'_>, tables: &[Table]) {
     let mut kinds = BTreeSet::new();
     let (mut values, mut orphans) = (0, 0);
     for Table { name, dir } in tables {
-        let arguments = ["--values", "--reassemble", "--format", "jsonl"];
-        let live = inspect(database, &[&[name.as_str()], &arguments[..]].concat());
+        let arguments = ["value", "--reassemble", "--format", "jsonl"];
+        let live = inspect(database, &[&arguments[..], &[name.as_str()]].concat());
         let files = inspect_files(dir.path(), &arguments);
         assert_eq!(live.code, files.code, "{name}: {}", live.stderr);
         assert_eq!(rows(&live), rows(&files), "{name}");
@@ -126,8 +127,8 @@ fn values_of_dead_rows_are_put_together(database: &Database<'_>, tables: &[Table
         for item in items.lines() {
             let spec = format!("a@(0,{item})");
             let named = format!("{}.{spec}", table.name);
-            let live = inspect(database, &["--value", &named, "--format", "jsonl"]);
-            let files = inspect_files(table.dir.path(), &["--value", &spec, "--format", "jsonl"]);
+            let live = inspect(database, &["value", &named, "--format", "jsonl"]);
+            let files = inspect_files(table.dir.path(), &["value", &spec, "--format", "jsonl"]);
             assert_eq!(live.code, files.code, "{named}: {}", live.stderr);
             assert_eq!(rows(&live), rows(&files), "{named}");
             let anatomy = live.lines::<Anatomy>().pop().unwrap();
@@ -213,7 +214,8 @@ fn plans_are_made_and_nothing_is_changed(database: &Database<'_>) {
     let jsonb = ["json_talk", "-c", "js", "--toaster", "bytea_toaster"];
     refused(&jsonb, 2, "column \"js\" is of type jsonb");
     refused(&["json_talk", "-c", "js", "--toaster", "zstd"], 2, "toaster \"zstd\" does not exist");
-    let functions = ["bytea_fresh", "-c", "a", "--toaster", "deftoaster", "--source", "functions"];
+    let functions =
+        ["bytea_fresh", "-c", "a", "--toaster", "deftoaster", "--set", "source=functions"];
     refused(&functions, 1, "pages must be read here");
     refused(&["--from-toaster", "deftoaster"], 2, "is the default one");
     refused(&["--from-toaster", "nothing"], 2, "toaster \"nothing\" does not exist");

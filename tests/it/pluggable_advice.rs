@@ -94,13 +94,13 @@ fn compaction_is_refused_before_anything_is_done(database: &Database<'_>) {
     for arguments in [
         &["retoast", "plain", "-c", "v", "--toaster", "external", "--compact"][..],
         &["retoast", "plain", "-c", "v", "--toaster", "external", "--compact", "--dry-run"],
-        &["retoast", "plain", "--compact"],
-        &["retoast", "plain", "--compact", "--dry-run"],
+        &["compact", "plain"],
+        &["compact", "plain", "--dry-run"],
     ] {
         let refused = toastctl_on(database, arguments);
         assert_eq!(refused.code, Some(1), "{arguments:?}: {}{}", refused.stdout, refused.stderr);
         assert_eq!(refused.stdout, "");
-        let why = "--compact does not know the pointers of pluggable toasters";
+        let why = "compaction does not know the pointers of pluggable toasters";
         assert!(refused.stderr.contains(why), "{}", refused.stderr);
     }
     let after =

@@ -93,7 +93,7 @@ fn figureless(word: &str) -> String {
 #[test]
 fn which_column_eats_my_disk() {
     let database = shop();
-    let shown = screen(&database, COLUMNS, 0, &["inspect --brief"]);
+    let shown = screen(&database, COLUMNS, 0, &["inspect"]);
     fits(&shown, COLUMNS);
     let first = shown.lines().find(|line| line.contains(" | ") && line.contains(" %")).unwrap();
     assert!(first.contains(" orders ") && first.contains(" doc "), "{first}");
@@ -178,13 +178,12 @@ fn what_if_i_mistype() {
 #[test]
 fn what_does_a_narrow_terminal_show() {
     let database = shop();
-    for (columns, command) in [(40, "inspect --brief"), (50, "inspect log"), (60, "inspect orders")]
-    {
+    for (columns, command) in [(40, "inspect"), (50, "inspect log"), (60, "inspect orders")] {
         let shown = screen(&database, columns, 0, &[command]);
         assert!(shown.lines().all(|line| line.chars().count() <= columns), "{shown}");
         fits(&shown, columns);
     }
-    let shown = screen(&database, 40, 0, &["inspect --brief"]);
+    let shown = screen(&database, 40, 0, &["inspect"]);
     insta::assert_snapshot!("question_8_narrow", masked(&shown, &database));
 }
 

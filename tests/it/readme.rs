@@ -1,4 +1,4 @@
-//! The README's sessions: their commands, run on the demo's data, still print what they show, figures aside.
+//! The README's session: its commands, run on the demo's data, still print what it shows, figures aside.
 //! `TOASTCTL_UPDATE_README=1 cargo test --test it readme` writes them anew.
 
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::support::command::{run, toastctl};
 use crate::support::server::{Options, Server};
 
-/// A session stands between such a line and the next fence.
+/// The session stands between such a line and the next fence.
 const FENCE: &str = "```text\n$ toastctl ";
 /// The README's width.
 const COLUMNS: &str = "80";
@@ -59,16 +59,9 @@ fn masked(text: &str) -> String {
     out.join(" ").replace(", longest wait for a lock # unit)", ")")
 }
 
-/// The sections whose sessions are on the demo's data.
-const SECTIONS: [&str; 2] = ["\n## A session\n", "\n## What each key costs\n"];
-
-/// The first session of each of these sections.
-fn sessions(readme: &str) -> [&str; 2] {
-    SECTIONS.map(|section| {
-        let (_, text) = readme.split_once(section).unwrap();
-        let start = text.find(FENCE).unwrap() + "```text\n".len();
-        text[start..].split("```").next().unwrap()
-    })
+fn session(readme: &str) -> &str {
+    let start = readme.find(FENCE).unwrap() + "```text\n".len();
+    readme[start..].split("```").next().unwrap()
 }
 
 /// What the session's commands print now, on fresh data.
@@ -91,31 +84,35 @@ fn played(server: &Server, session: &str) -> String {
 }
 
 #[test]
-fn sessions_are_what_the_program_prints() {
+fn the_session_is_what_the_program_prints() {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
     let text = std::fs::read_to_string(&readme).unwrap();
     let server = Server::start(&Options::default());
     if server.major() != 15 {
-        eprintln!("not run: the sessions are those of PostgreSQL 15, not {}", server.major());
+        eprintln!("not run: the session is that of PostgreSQL 15, not {}", server.major());
         return;
     }
-    let mut anew = text.clone();
-    for session in sessions(&text) {
-        assert!(session.matches("$ toastctl ").count() >= 2, "{session}");
-        let printed = played(&server, session);
-        if std::env::var_os("TOASTCTL_UPDATE_README").is_some() {
-            anew = anew.replace(session, &printed);
-            continue;
-        }
-        assert_eq!(
-            masked(session),
-            masked(&printed),
-            "README.md's session differs; TOASTCTL_UPDATE_README=1 writes it anew"
-        );
+    let session = session(&text);
+    assert!(session.matches("$ toastctl ").count() >= 2, "{session}");
+    let printed = played(&server, session);
+    if std::env::var_os("TOASTCTL_UPDATE_README").is_some() {
+        std::fs::write(readme, text.replace(session, &printed)).unwrap();
+        return;
     }
-    if anew != text {
-        std::fs::write(readme, anew).unwrap();
-    }
+    assert_eq!(
+        masked(session),
+        masked(&printed),
+        "README.md's session differs; TOASTCTL_UPDATE_README=1 writes it anew"
+    );
+}
+
+#[test]
+fn the_readme_is_short_and_fits_100_columns() {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md"));
+    let text = text.unwrap();
+    assert!(text.lines().count() <= 160, "{} lines", text.lines().count());
+    let wide: Vec<&str> = text.lines().filter(|line| line.chars().count() > 100).collect();
+    assert!(wide.is_empty(), "{wide:#?}");
 }
 
 #[test]

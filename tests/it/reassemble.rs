@@ -26,7 +26,7 @@ const TABLE: &str = "CREATE EXTENSION pageinspect;
 
 /// By ctid and column.
 fn rows(database: &Database<'_>, reassemble: &str) -> Rows {
-    let words = ["t", "--values", reassemble, "--format", "jsonl"];
+    let words = ["value", "t", reassemble, "--format", "jsonl"];
     by_place(&inspect(database, &words).exits(0))
 }
 
@@ -123,7 +123,7 @@ fn values_that_stand_in_no_row_have_the_servers_md5() {
     let data = database.psql("SHOW data_directory");
     let path = database.psql("SELECT pg_relation_filepath('t')");
     let run_file = run(toastctl()
-        .args(["inspect", "--values", "--reassemble", "--format", "jsonl", "--relation-file"])
+        .args(["value", "--reassemble", "--format", "jsonl", "--relation-file"])
         .arg(std::path::Path::new(&data).join(path))
         .arg("--columns")
         .arg(format!("@{}", dir.path().join("columns.json").display())));
@@ -179,7 +179,7 @@ fn one_value_of_a_live_table_is_taken_apart() {
     let parts: Vec<&str> = shown.split('|').collect();
     let value = |spec: &str, more: &[&str]| {
         let mut command = toastctl();
-        run(command.args(["inspect", "-d", &database.conninfo(), "--value", spec]).args(more))
+        run(command.args(["value", "-d", &database.conninfo(), spec]).args(more))
     };
     let json = value(&format!("public.t.p@{}", parts[0]), &["--format", "json"]).ok();
     let anatomy = Printed::<Anatomy>::read(&json);
@@ -207,7 +207,7 @@ fn one_value_of_a_live_table_is_taken_apart() {
         assert!(run.stderr.contains(message), "{spec}: {}", run.stderr);
         assert!(run.code.is_some_and(|code| code == 1 || code == 2), "{:?}", run.code);
     };
-    refused("p@(0,1)", "--value: give table.column@(block,item)");
+    refused("p@(0,1)", "of a server give table.column@(block,item)");
     refused("t.q@(0,1)", "there is no column \"q\"");
     refused("t.p@(90000,1)", "there is no block 90000");
     refused("t.p@(0,2000)", "block 0, item 2000: there is no such line pointer");
@@ -324,7 +324,7 @@ fn the_chunks_of_every_value_are_where_the_server_has_them() {
     database.psql("ALTER TABLE t RENAME xe TO \"X.e @\"; ALTER TABLE t RENAME TO \"T. t\"");
     let toast = database
         .psql("SELECT reltoastrelid::regclass FROM pg_class WHERE oid = '\"T. t\"'::regclass");
-    let output = inspect(&database, &["\"T. t\"", "--values", "--format", "jsonl"]).exits(0);
+    let output = inspect(&database, &["value", "\"T. t\"", "--format", "jsonl"]).exits(0);
     let mut compared = 0;
     let mut longest = 0;
     for row in output.lines::<StoredValue>() {
@@ -333,7 +333,7 @@ fn the_chunks_of_every_value_are_where_the_server_has_them() {
         let spec = format!("public.\"T. t\".\"{column}\"@{ctid}");
         let value = |format: &str| {
             let mut command = toastctl();
-            command.args(["inspect", "-d", &database.conninfo(), "--value", &spec]);
+            command.args(["value", "-d", &database.conninfo(), &spec]);
             run(command.args(["--format", format])).ok()
         };
         let anatomy = Printed::<Anatomy>::read(&value("jsonl"));

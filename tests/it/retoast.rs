@@ -111,7 +111,7 @@ fn a_large_table_hardly_grows_and_its_rows_stay_on_their_pages() {
 fn killed_again_and_again_and_under_updates_it_loses_nothing_and_ends() {
     survives_kills(
         "killed",
-        &["t", "-c", "v", "--toaster", "lz4", "--batch-ms", "20"],
+        &["t", "-c", "v", "--toaster", "lz4", "--set", "batch-ms=20"],
         "pg_column_compression(v) = 'pglz'",
     );
 }
@@ -120,7 +120,7 @@ fn killed_again_and_again_and_under_updates_it_loses_nothing_and_ends() {
 fn an_interrupt_stops_cleanly_and_says_how_to_go_on() {
     let database = with_pageinspect("stopped");
     database.psql(LARGE);
-    let child = spawn(&database, &["t", "-c", "v", "--toaster", "lz4", "--batch-ms", "5"]);
+    let child = spawn(&database, &["t", "-c", "v", "--toaster", "lz4", "--set", "batch-ms=5"]);
     database.until("SELECT count(*) > 0 FROM t WHERE pg_column_compression(v) = 'lz4'", |answer| {
         answer != "f"
     });
@@ -139,7 +139,7 @@ fn an_interrupt_stops_cleanly_and_says_how_to_go_on() {
 fn a_time_limit_and_a_wait_too_long_stop_it_and_a_lock_is_waited_for_in_short_tries() {
     let database = with_pageinspect("limits");
     database.psql(LARGE);
-    let stop = ["--throttle-query", "SELECT true", "--max-wait", "100ms", "--batch-ms", "1"];
+    let stop = ["--throttle-query", "SELECT true", "--max-wait", "100ms", "--set", "batch-ms=1"];
     let stopped = retoast(&database, &[&["t", "-c", "v", "--toaster", "lz4"][..], &stop].concat());
     assert_eq!(stopped.code, Some(4), "{}", stopped.stderr);
     let mut holder = database
@@ -189,12 +189,12 @@ fn a_partitioned_table_stands_for_its_partitions_and_no_alter_alters_nothing() {
          INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 100) i",
     );
     let before = contents(&database, "t");
-    let unset = retoast(&database, &["t", "-c", "v", "--toaster", "lz4", "--no-alter"]);
-    refused(&unset, 2, "--no-alter does not allow");
+    let unset = retoast(&database, &["t", "-c", "v", "--toaster", "lz4", "--set", "alter=off"]);
+    refused(&unset, 2, "--set alter=off does not allow");
     database.psql(
         "ALTER TABLE t1 ALTER v SET COMPRESSION lz4; ALTER TABLE t2 ALTER v SET COMPRESSION lz4",
     );
-    let run = retoast(&database, &["t", "-c", "v", "--toaster", "lz4", "--no-alter"]);
+    let run = retoast(&database, &["t", "-c", "v", "--toaster", "lz4", "--set", "alter=off"]);
     let report = run.exits(0).report::<Report>();
     let stored: Vec<_> = report.tables.iter().map(|t| t.rows_stored).collect();
     assert_eq!(stored, [49, 51]);
@@ -217,7 +217,7 @@ fn partitions_with_values_that_only_the_server_can_judge_are_all_done() {
     );
     let before = contents(&database, "t");
     for source in ["pageinspect", "functions"] {
-        let arguments = ["t", "-c", "v", "--toaster", "lz4", "--source", source];
+        let arguments = ["t", "-c", "v", "--toaster", "lz4", "--set", &format!("source={source}")];
         let run = retoast(&database, &arguments);
         for table in run.exits(0).tables() {
             assert_eq!(table.outcome, Outcome::Complete, "{source}: {table}");
@@ -257,9 +257,9 @@ fn what_stands_against_it_is_refused_with_the_way_out() {
 
     database.psql("CREATE TRIGGER g BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION f()");
     database.psql("ALTER TABLE t ENABLE ALWAYS TRIGGER g");
-    refused(&to("t", "v"), 1, "--allow-triggers");
+    refused(&to("t", "v"), 1, "--allow triggers");
     // the trigger makes every UPDATE void: that is no success
-    let allowed = ["t", "-c", "v", "--toaster", "lz4", "--allow-triggers"];
+    let allowed = ["t", "-c", "v", "--toaster", "lz4", "--allow", "triggers"];
     let failed = retoast(&database, &allowed);
     refused(&failed, 1, "locked rows were updated: a trigger");
     let table = failed.table();

@@ -46,7 +46,7 @@ fn a_plan_changes_nothing_and_what_then_happens_lies_within_it() {
     let settled = || database.psql("SELECT pg_sleep(0.2), pg_stat_force_next_flush()");
     settled();
     let before = database.psql(state);
-    let more = ["--allow-triggers", "--dry-run"];
+    let more = ["--allow", "triggers", "--dry-run"];
     let planned = retoast(&database, &[&LZ4[..], &more].concat());
     let report = planned.exits(0).report::<Report>();
     settled();
@@ -74,7 +74,7 @@ fn a_plan_changes_nothing_and_what_then_happens_lies_within_it() {
     );
     assert!(text.contains("\ntrigger that will fire: always\n"), "{text}");
 
-    let run = retoast(&database, &[&LZ4[..], &["--allow-triggers"]].concat());
+    let run = retoast(&database, &[&LZ4[..], &["--allow", "triggers"]].concat());
     let table = done(&run);
     assert_eq!(table.plan, None);
     let within = |value: u64, range: Range| {
@@ -106,7 +106,7 @@ fn a_wait_for_a_lock_is_measured() {
     let held =
         "SELECT count(*) FROM pg_locks WHERE mode = 'ShareLock' AND relation = 't'::regclass";
     database.until(held, |answer| answer != "0");
-    let table = done(&retoast(&database, &[&LZ4[..], &["--lock-timeout", "150"]].concat()));
+    let table = done(&retoast(&database, &[&LZ4[..], &["--set", "lock-timeout=150"]].concat()));
     holder.wait().unwrap();
     let wait = table.longest_lock_wait_ms;
     assert!((150..1500).contains(&wait), "{table}");
@@ -156,7 +156,7 @@ fn subscribers_with_origin_none_get_nothing_of_a_sweep_with_an_origin() {
         let arguments = ["t", "-c", "v", "--toaster", toaster];
         retoast(&database, &[&arguments[..], more].concat())
     };
-    let origin = ["--replication-origin", "quiet"];
+    let origin = ["--set", "replication-origin=quiet"];
     refused(&to("external", &origin), 1, "origin \"quiet\" does not exist\nHINT:  Make it with");
     assert_eq!(
         database.psql("SELECT count(*) FROM pg_replication_origin WHERE roname = 'quiet'"),
@@ -280,7 +280,7 @@ fn triggers_that_this_user_cannot_silence_are_refused_and_fire_where_allowed() {
     let by_role = |more: &[&str]| retoast_as(&database, &role, &[&LZ4[..], more].concat());
     refused(&by_role(&[]), 1, "trigger \"loud\" cannot be silenced, for this user may not set");
     assert_eq!(database.psql("SELECT sum(n) FROM t"), "0");
-    done(&by_role(&["--allow-triggers"]));
+    done(&by_role(&["--allow", "triggers"]));
     assert_eq!(database.psql("SELECT count(*), min(n) FROM t WHERE n > 0"), "20|1");
 }
 
@@ -300,7 +300,7 @@ fn a_checkpoint_is_gone_on_from_and_the_last_scan_is_whole_all_the_same() {
         command(&database, &words.iter().map(String::as_str).collect::<Vec<_>>())
     };
     // the place is saved once a second: half of the table has to take longer
-    let mut child = words(&with(&["--nice", "5", "--batch-ms", "10"]));
+    let mut child = words(&with(&["--set", "nice=5", "--set", "batch-ms=10"]));
     let child = child.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = child.spawn().unwrap();
     let block = || -> Option<u64> {
@@ -329,7 +329,7 @@ fn a_checkpoint_is_gone_on_from_and_the_last_scan_is_whole_all_the_same() {
 
     let foreign = ["t", "-c", "v", "--toaster", "external", "--checkpoint", path];
     refused(&retoast(&database, &foreign), 2, &format!("\"{path}\" is of another sweep: v to lz4"));
-    let again = run(&mut words(&with(&["--progress", "json"])));
+    let again = run(&mut words(&with(&["--set", "progress=json"])));
     let first: Value = again
         .stderr
         .lines()

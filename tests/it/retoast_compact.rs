@@ -1,4 +1,4 @@
-//! `retoast --compact`: contents and forms stay, beside writers and after kills too, and nothing is left behind.
+//! `compact`: contents and forms stay, beside writers and after kills too, and nothing is left behind.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn values_keep_their_forms_whatever_the_columns_are_set_to() {
         let lz4 = as_stored[column].iter().any(|form| form.starts_with("external_compressed lz4"));
         assert!(lz4, "{as_stored:?}");
     }
-    let table = done(&retoast(&database, &["t", "--compact", "--verify", "full"]));
+    let table = done(&retoast(&database, &["compact", "t", "--verify", "full"]));
     assert_eq!(
         table.rows_verified,
         table.compaction[0].rows_moved + table.compaction[1].rows_moved
@@ -65,7 +65,7 @@ fn a_locked_row_at_the_end_is_told_and_the_next_run_finishes() {
     let asleep = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%'
         AND wait_event = 'PgSleep' AND datname = current_database()";
     database.until(asleep, |answer| answer != "0");
-    let run = retoast(&database, &["t", "--compact=toast"]);
+    let run = retoast(&database, &["compact", "t", "--files", "toast"]);
     assert_eq!(run.code, Some(6), "{}{}", run.stdout, run.stderr);
     let report = run.report::<Report>();
     let file = &report.tables[0].compaction[0];
@@ -77,7 +77,7 @@ fn a_locked_row_at_the_end_is_told_and_the_next_run_finishes() {
         asleep.replace("count(*)", "pid")
     ));
     holder.wait().unwrap();
-    let table = done(&retoast(&database, &["t", "--compact=toast"]));
+    let table = done(&retoast(&database, &["compact", "t", "--files", "toast"]));
     assert_eq!(table.compaction.len(), 1);
     assert!(table.after.toast * 10 < table.before.toast * 7, "{table}");
 }
@@ -92,11 +92,12 @@ fn who_may_not_read_the_toast_relation_is_told_what_helps() {
         "INSERT INTO t SELECT i, 'small', 'y', 0 FROM generate_series(1001, 20000) i;
         DELETE FROM t WHERE id % 2 = 0",
     );
-    let by_owner =
-        |more: &[&str]| retoast_as(&database, &role, &[&["t", "--allow-triggers"], more].concat());
-    refused(&by_owner(&["--compact"]), 1, "--compact=heap leaves its TOAST relation out");
+    let by_owner = |more: &[&str]| {
+        retoast_as(&database, &role, &[&["compact", "t", "--allow", "triggers"], more].concat())
+    };
+    refused(&by_owner(&[]), 1, "--files heap leaves its TOAST relation out");
     let before = contents(&database, "t");
-    let table = done(&by_owner(&["--compact=heap"]));
+    let table = done(&by_owner(&["--files", "heap"]));
     assert_eq!(table.source, Source::Functions);
     assert!(table.after.heap * 3 < table.before.heap * 2, "{table}");
     assert_eq!(contents(&database, "t"), before);
@@ -114,13 +115,13 @@ fn on_every_major_and_without_pages_from_17_on() {
         database.psql(&format!("SET ROLE {role}; {make}"));
         database.psql("DELETE FROM t WHERE hashint4(id) % 2 = 0");
         let before = contents(&database, "t");
-        let by_owner = || retoast_as(&database, &role, &["t", "--compact", "--allow-triggers"]);
+        let by_owner = || retoast_as(&database, &role, &["compact", "t", "--allow", "triggers"]);
         let table = if major >= 17 {
             done(&by_owner())
         } else {
             refused(&by_owner(), 1, "before PostgreSQL 17 pages alone tell");
             database.psql("CREATE EXTENSION pageinspect");
-            done(&retoast(&database, &["t", "--compact"]))
+            done(&retoast(&database, &["compact", "t"]))
         };
         assert!(table.after.toast * 10 < table.before.toast * 6, "{major}: {table}");
         assert_eq!(contents(&database, "t"), before, "{major}");
@@ -152,15 +153,14 @@ fn a_sweep_is_followed_by_it_and_partitions_are_compacted_one_by_one() {
     assert_eq!(contents(&database, "p"), before);
     // less than 2 % of the files to gain
     database.psql("DELETE FROM p1 WHERE id % 200 = 0");
-    let little = done(&retoast(&database, &["p1", "--compact"]));
+    let little = done(&retoast(&database, &["compact", "p1"]));
     assert_eq!((little.rows_stored, little.vacuums), (0, 0));
     database.psql("DELETE FROM p1 WHERE id % 5 = 0");
     let mut people = toastctl();
-    people.args(["retoast", "-d", &database.url(), "p1", "--compact"]);
+    people.args(["compact", "-d", &database.url(), "p1"]);
     let text = crate::support::command::run(&mut people).ok();
     assert!(text.starts_with("public.p1, compact: complete: "), "{text}");
     assert!(text.contains("\ncompact: TOAST: "), "{text}");
-    refused(&retoast(&database, &["p", "--compact", "-c", "v"]), 2, "--column goes with --toaster");
     refused(&retoast(&database, &["p", "--toaster", "lz4", "--compact"]), 2, "go with --column");
 }
 
@@ -210,7 +210,7 @@ fn beside_writers_nothing_is_lost_and_it_ends() {
     );
     let before: u64 = database.psql("SELECT pg_table_size('t')").parse().unwrap();
     let writers: Vec<Child> = (0..4).map(|number| writer(&database, number, 4)).collect();
-    let run = retoast(&database, &["t", "--compact"]);
+    let run = retoast(&database, &["compact", "t"]);
     for writer in writers {
         let output = writer.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -228,7 +228,7 @@ fn beside_writers_nothing_is_lost_and_it_ends() {
         database.psql("SELECT count(*) FROM t WHERE NOT starts_with(v, noise(id, 150))"),
         "0"
     );
-    done(&retoast(&database, &["t", "--compact"]));
+    done(&retoast(&database, &["compact", "t"]));
     let after: u64 = database.psql("SELECT pg_table_size('t')").parse().unwrap();
     assert!(after * 10 < before * 6, "{before} became {after}");
 }
@@ -242,11 +242,11 @@ fn advise_threshold_says_what_it_would_give_back() {
     let advised = || advised(&database, &["t", "--column", "v"]);
     let report = advised();
     let said = report.compaction.as_ref().unwrap_or_else(|| panic!("{report}"));
-    let command = "toastctl retoast public.t --compact=toast --reindex";
+    let command = "toastctl compact public.t --files toast --reindex";
     assert_eq!(said.command, command);
     let notes = report.notes();
     assert!(notes.contains(&format!("{command} would give back about ")), "{notes}");
-    let table = done(&retoast(&database, &["t", "--compact=toast", "--reindex"]));
+    let table = done(&retoast(&database, &["compact", "t", "--files", "toast", "--reindex"]));
     let gave = table.before.toast - table.after.toast;
     let said = said.toast_bytes as f64;
     assert!((said / gave as f64 - 1.0).abs() < 0.05, "{said} said, {table}");
@@ -266,7 +266,8 @@ fn killed_at_random_moments_it_leaves_nothing_behind_and_the_next_run_finishes()
     eprintln!("seed {seed}");
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     for way in 0..kills() {
-        let mut child = spawn(&database, &["t", "--compact", "--batch-ms", "2", "--nice", "1"]);
+        let mut child =
+            spawn(&database, &["compact", "t", "--set", "batch-ms=2", "--set", "nice=1"]);
         std::thread::sleep(Duration::from_millis(random.random_range(60..500)));
         match way % 3 {
             0 => drop(child.kill()),
@@ -278,7 +279,7 @@ fn killed_at_random_moments_it_leaves_nothing_behind_and_the_next_run_finishes()
         child.wait().unwrap();
         assert_eq!(contents(&database, "t"), before, "seed {seed}");
     }
-    done(&retoast(&database, &["t", "--compact"]));
+    done(&retoast(&database, &["compact", "t"]));
     assert_eq!(contents(&database, "t"), before);
     assert_eq!(database.psql("SELECT count(*) FROM pg_class WHERE relname LIKE 'toastctl%'"), "0");
     let [heap, toast, _] = fresh(&database, Copied::Inserted);

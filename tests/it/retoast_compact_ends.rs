@@ -1,8 +1,8 @@
-//! How `retoast --compact` ends: what is not known is not called done, and who is in the way is told.
+//! How `compact` ends: what is not known is not called done, and who is in the way is told.
 
 use std::process::Command;
 
-use crate::support::command::{Run, run, toastctl};
+use crate::support::command::{Run, run, toastctl, verb_of};
 use crate::support::holder::Holder;
 use crate::support::reports::retoast::{FileEnd, Outcome, Report};
 use crate::support::retoast::{contents, done, refused, retoast};
@@ -12,8 +12,9 @@ use crate::support::tables::{NOISE, table};
 /// The exit code that says that all is done, and others still hold space.
 const HELD: i32 = 6;
 
-fn as_owner(database: &Database<'_>, verb: &str, arguments: &[&str]) -> Command {
+fn as_owner(database: &Database<'_>, arguments: &[&str]) -> Command {
     let mut command = toastctl();
+    let (verb, arguments) = verb_of("retoast", arguments);
     command.args([verb, "-d", &database.url_of("owner")]);
     command.args(arguments);
     command
@@ -21,8 +22,8 @@ fn as_owner(database: &Database<'_>, verb: &str, arguments: &[&str]) -> Command 
 
 /// A run without pages.
 fn by_owner(database: &Database<'_>, arguments: &[&str]) -> Run {
-    let mut command = as_owner(database, "retoast", arguments);
-    run(command.args(["--allow-triggers", "--format", "json"]))
+    let mut command = as_owner(database, arguments);
+    run(command.args(["--allow", "triggers", "--format", "json"]))
 }
 
 fn pages(database: &Database<'_>) -> u64 {
@@ -31,7 +32,7 @@ fn pages(database: &Database<'_>) -> u64 {
 
 /// What `advise-threshold` says that compaction would give back of the table's file, without pages.
 fn said_to_owner(database: &Database<'_>) -> Option<String> {
-    let advice = run(&mut as_owner(database, "advise-threshold", &["t", "--details"])).ok();
+    let advice = run(&mut as_owner(database, &["advise-threshold", "t", "--details"])).ok();
     let said = advice.replace('\n', " ");
     said.contains("of the heap").then_some(said)
 }
@@ -53,19 +54,20 @@ fn owner_gets_as_far(server: &Server, name: &str, make: &str) {
     database.psql(&format!("SET ROLE owner; {make}"));
     database.psql("VACUUM t");
     let (before, was) = (contents(&database, "t"), pages(&database));
-    let owners = by_owner(&database, &["t", "--compact=heap"]);
+    let owners = by_owner(&database, &["compact", "t", "--files", "heap"]);
     let of_owner = pages(&database);
     let table = owners.table();
     assert_eq!((owners.code, table.outcome), (Some(0), Outcome::Complete), "{name}: {table}");
     assert_eq!(said_to_owner(&database), None, "{name}");
-    let again = by_owner(&database, &["t", "--compact=heap"]);
+    let again = by_owner(&database, &["compact", "t", "--files", "heap"]);
     let rows: u64 = database.psql("SELECT count(*) FROM t").parse().unwrap();
     let again = (again.code, again.table());
     // what is not known is found out by as few rows as that takes
     let moved = again.1.rows_stored;
     assert!(again.0 == Some(0) && moved * 10 < rows, "{name}: {again:?}");
     assert!(pages(&database) <= of_owner, "{name}: {of_owner}: {again:?}");
-    let superusers = retoast(&database, &["t", "--compact=heap", "--trust-owner-code"]);
+    let superusers =
+        retoast(&database, &["compact", "t", "--files", "heap", "--allow", "owner-code"]);
     assert_eq!(superusers.code, Some(0), "{name}: {}", superusers.stdout);
     let most = pages(&database);
     eprintln!("{name}: {was} pages became {of_owner}, for a superuser {most}");
@@ -126,7 +128,7 @@ fn a_run_that_others_keep_from_truncating_is_done_and_says_who_holds_the_rest() 
     assert_eq!((file.ended, told.rows_left), (FileEnd::Held, 0), "{told}");
     assert!(file.untruncated > 0, "{file}");
     drop(reader);
-    let table = done(&retoast(&database, &["t", "--compact=heap"]));
+    let table = done(&retoast(&database, &["compact", "t", "--files", "heap"]));
     assert!(table.after.heap * 3 < table.before.heap * 2, "{table}");
 }
 
@@ -144,7 +146,7 @@ fn rows_that_get_longer_when_they_are_moved_are_no_reason_to_move_them() {
     );
     let before = pages(&database);
     for _ in 0..2 {
-        let table = done(&retoast(&database, &["t", "--compact=heap"]));
+        let table = done(&retoast(&database, &["compact", "t", "--files", "heap"]));
         assert_eq!((table.rows_stored, pages(&database)), (0, before), "{table}");
         let advice = ["advise-threshold", "-d", &database.url(), "t", "--details"];
         let advice = run(toastctl().args(advice)).ok();
@@ -162,7 +164,7 @@ fn rows_that_the_server_refuses_to_move_are_the_reason_told() {
          INSERT INTO t SELECT i, noise(i, 20), CASE WHEN i > 2990 THEN 0 ELSE 1 END FROM generate_series(1, 3000) i;
          ALTER TABLE t ADD CHECK (n > 0) NOT VALID; DELETE FROM t WHERE id % 2 = 0; VACUUM t",
     );
-    let run = retoast(&database, &["t", "--compact=heap", "--trust-owner-code"]);
+    let run = retoast(&database, &["compact", "t", "--files", "heap", "--allow", "owner-code"]);
     let table = run.table();
     assert_eq!((run.code, table.outcome), (Some(1), Outcome::Incomplete), "{table}");
     let file = &table.compaction[0];
@@ -183,8 +185,12 @@ fn where_vacuum_never_truncates_nothing_is_moved() {
     let sizes = "SELECT pg_relation_size('t'), pg_relation_size(reltoastrelid), age(relfrozenxid)
         FROM pg_class WHERE oid = 't'::regclass";
     let before = database.psql(sizes);
-    for more in [&[][..], &["--dry-run"], &["--column", "v", "--toaster", "lz4"]] {
-        let run = retoast(&database, &[&["t", "--compact"], more].concat());
+    for words in [
+        &["compact", "t"][..],
+        &["compact", "t", "--dry-run"],
+        &["t", "--column", "v", "--toaster", "lz4", "--compact"],
+    ] {
+        let run = retoast(&database, words);
         refused(&run, 1, "old_snapshot_threshold");
         assert_eq!(database.psql(sizes), before);
     }
@@ -221,7 +227,7 @@ fn many_columns(server: &Server) {
         "SELECT count(*), md5(string_agg(concat(id, c1, c800, c1599, pg_column_compression(c1),
         pg_column_size(c1), pg_column_size(c1599)), ',' ORDER BY id::int)) FROM t";
     let before = database.psql(stored);
-    let table = done(&retoast(&database, &["t", "--compact=toast", "--verify=off"]));
+    let table = done(&retoast(&database, &["compact", "t", "--files", "toast", "--verify=off"]));
     assert_eq!(database.psql(stored), before);
     assert!(table.after.toast * 4 < table.before.toast * 3, "{table}");
     let left = "SELECT count(*) FROM pg_class WHERE relname LIKE 'toastctl%'";

@@ -1,4 +1,4 @@
-//! `retoast --compact`: files get as short as a fresh copy's and as foretold, and nothing grows meanwhile.
+//! `compact`: files get as short as a fresh copy's and as foretold, and nothing grows meanwhile.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -46,11 +46,11 @@ fn compacts(server: &Server, name: &str, copied: Copied, make: &str, damage: &st
     database.psql("VACUUM t");
     let before = contents(&database, "t");
     let size: u64 = database.psql("SELECT pg_table_size('t')").parse().unwrap();
-    let planned = retoast(&database, &["t", "--compact", "--dry-run"]);
+    let planned = retoast(&database, &["compact", "t", "--dry-run"]);
     let planned = planned.exits(0).report::<Report>();
     assert_eq!(database.psql("SELECT pg_table_size('t')"), size.to_string(), "{name}");
     let said = said_by_inspect(&database);
-    let arguments = ["t", "--compact", "--reindex=all", "--verify", "full"];
+    let arguments = ["compact", "t", "--reindex=all", "--verify", "full"];
     let (table, most) = sampled(&database, &arguments);
     assert_eq!(contents(&database, "t"), before, "{name}");
     assert!(most as f64 <= size as f64 * 1.03, "{name}: {size} grew to {most}");
@@ -77,7 +77,7 @@ fn compacts(server: &Server, name: &str, copied: Copied, make: &str, damage: &st
         let off = (gave as f64 * 0.05).max((8 * PAGE) as f64);
         assert!(said.abs_diff(gave) as f64 <= off, "{name}: {part}: {said} said: {table}");
     }
-    let again = done(&retoast(&database, &["t", "--compact"]));
+    let again = done(&retoast(&database, &["compact", "t"]));
     assert_eq!((again.rows_stored, again.vacuums), (0, 0), "{name}");
     assert_eq!(again.after, again.before, "{name}");
 }
@@ -188,7 +188,7 @@ fn short_queries_beside_an_old_transaction_of_another_database_leave_nothing_beh
         database.psql("DROP TABLE IF EXISTS t");
         database.psql(&table(2500, "noise(i, 150 + i % 90)"));
         database.psql("DELETE FROM t WHERE id <= 1250; VACUUM t");
-        let report = done(&retoast(&database, &["t", "--compact"]));
+        let report = done(&retoast(&database, &["compact", "t"]));
         let [_, fresh, _] = fresh(&database, Copied::Inserted);
         let limit = (fresh as f64 * 1.06).max((fresh + 8 * PAGE) as f64);
         assert!(report.after.toast as f64 <= limit, "{fresh}: {report}");
@@ -209,7 +209,7 @@ fn rows_that_found_no_room_in_front_are_moved_again_into_what_was_emptied() {
     database.psql(make);
     database.psql("UPDATE t SET v = NULL WHERE hashint4(id) % 2 = 0; VACUUM t");
     let before = contents(&database, "t");
-    let compacted = retoast(&database, &["t", "--compact"]);
+    let compacted = retoast(&database, &["compact", "t"]);
     let report = compacted.report::<Report>();
     let now = report.tables[0].after.heap;
     let [heap, ..] = fresh(&database, Copied::Inserted);

@@ -25,7 +25,7 @@ fn path(database: &Database<'_>, name: &str) -> PathBuf {
 fn changed_meanwhile(database: &Database<'_>, sql: &str, more: &[&str]) -> Run {
     database.psql(&format!("DROP TABLE IF EXISTS t; {TABLE}"));
     // slow enough that it is not done before the signal comes
-    let words = ["--batch-ms", "1", "--nice", "5"];
+    let words = ["--set", "batch-ms=1", "--set", "nice=5"];
     let child = spawn(database, &[&LZ4[..], &words, more].concat());
     database.until_true("SELECT count(*) > 50 FROM t WHERE pg_column_compression(v) = 'lz4'");
     signal(&child, Signal::USR1);
@@ -82,7 +82,7 @@ fn privileges_and_statistics_may_be_set_while_a_table_is_swept() {
     assert!(!run.stderr.contains("set right"), "{}", run.stderr);
     // giving space back looks at the same
     database.psql("UPDATE t SET v = v || 'x'; VACUUM t");
-    let child = spawn(&database, &[&["t", "--compact"][..], &brake(&database)].concat());
+    let child = spawn(&database, &[&["compact", "t"][..], &brake(&database)].concat());
     database.until_true(
         "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name LIKE 'toastctl%')",
     );
@@ -110,7 +110,7 @@ fn with_enforce_a_changed_setting_is_set_right_and_complete_is_true() {
                    SET (toast_tuple_target = 4080);
                INSERT INTO t SELECT -id, 0, v FROM t WHERE id <= 20;
                UPDATE t SET v = v || 'x' WHERE id <= 100";
-    let run = changed_meanwhile(&database, sql, &["--enforce"]);
+    let run = changed_meanwhile(&database, sql, &["--set", "enforce=on"]);
     let table = done(&run);
     assert!(run.stderr.contains("set right: ALTER TABLE ONLY"), "{}", run.stderr);
     assert_eq!((table.rows_left, not_lz4(&database).as_str()), (0, "0"));
@@ -118,7 +118,11 @@ fn with_enforce_a_changed_setting_is_set_right_and_complete_is_true() {
         WHERE attrelid = 't'::regclass AND attname = 'v' AND c.oid = attrelid";
     assert_eq!(database.psql(settings), "x|l|");
     // a type cannot be set right
-    let run = changed_meanwhile(&database, "ALTER TABLE t ALTER v TYPE varchar", &["--enforce"]);
+    let run = changed_meanwhile(
+        &database,
+        "ALTER TABLE t ALTER v TYPE varchar",
+        &["--set", "enforce=on"],
+    );
     refused(&run, 1, "the type of column \"v\" was changed");
 }
 
@@ -150,7 +154,7 @@ fn with_thirty_columns_the_second_run_touches_nothing() {
     let before = contents(&database, "t");
     let columns = ["-c", "c5", "-c", "c10", "-c", "c1", "-c", "c2"];
     for (source, toaster) in [("pageinspect", "lz4"), ("functions", "pglz")] {
-        let choice = ["t", "--toaster", toaster, "--source", source];
+        let choice = ["t", "--toaster", toaster, "--set", &format!("source={source}")];
         let arguments = [&choice[..], &columns].concat();
         let first = done(&retoast(&database, &arguments));
         assert_eq!(first.rows_left, 0, "{arguments:?}: {first}");
@@ -191,7 +195,8 @@ fn plain_is_refused_before_anything_is_set_where_values_do_not_fit() {
         "SELECT attstorage FROM pg_attribute WHERE attrelid = 't'::regclass AND attname = 'v'";
     for source in ["pageinspect", "functions"] {
         for more in [&[][..], &["--dry-run"]] {
-            let plain = ["t", "-c", "v", "--toaster", "plain", "--source", source];
+            let plain =
+                ["t", "-c", "v", "--toaster", "plain", "--set", &format!("source={source}")];
             let run = retoast(&database, &[&plain[..], more].concat());
             refused(
                 &run,
@@ -223,7 +228,7 @@ fn a_choice_that_turns_out_not_to_fit_is_set_back() {
          INSERT INTO t SELECT i, repeat('w', 4000), repeat('v', i * 500) FROM generate_series(1, 10) i",
     );
     let before = contents(&database, "t");
-    let plain = ["t", "-c", "v", "--toaster", "plain", "--source", "functions"];
+    let plain = ["t", "-c", "v", "--toaster", "plain", "--set", "source=functions"];
     let run = retoast(&database, &plain);
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     let table = run.table();
@@ -243,7 +248,7 @@ fn with_undo_an_interrupted_run_leaves_the_settings_as_they_were() {
         database.psql(&format!("DROP TABLE IF EXISTS t; {TABLE}"));
         database
             .psql("ALTER TABLE t ALTER v SET STORAGE external, ALTER v SET COMPRESSION default");
-        let words = ["--batch-ms", "1", "--target", "4080"];
+        let words = ["--set", "batch-ms=1", "--target", "4080"];
         let more: &[&str] = if undo { &["--undo"] } else { &[] };
         let child = spawn(&database, &[&LZ4[..], &words, more].concat());
         database.until_true("SELECT count(*) > 50 FROM t WHERE pg_column_compression(v) = 'lz4'");
@@ -271,7 +276,7 @@ fn refused_rows_are_set_aside_and_listed_without_their_contents() {
     ));
     let before = contents(&database, "t");
     let list = path(&database, "csv");
-    let words = ["--list-refused", list.to_str().unwrap()];
+    let words = ["--set", &format!("list-refused={}", list.display())];
     for again in [false, true] {
         let run = retoast(&database, &[&LZ4[..], &words].concat());
         assert_eq!(run.code, Some(1), "{}", run.stderr);
@@ -292,8 +297,9 @@ fn refused_rows_are_set_aside_and_listed_without_their_contents() {
     }
     std::fs::remove_file(&list).unwrap();
     assert_eq!(contents(&database, "t"), before);
-    let nowhere = retoast(&database, &[&LZ4[..], &["--list-refused", "/nonexistent/x"]].concat());
-    refused(&nowhere, 2, "--list-refused: \"/nonexistent/x\"");
+    let nowhere =
+        retoast(&database, &[&LZ4[..], &["--set", "list-refused=/nonexistent/x"]].concat());
+    refused(&nowhere, 2, "--set list-refused: \"/nonexistent/x\"");
 }
 
 #[test]
@@ -315,7 +321,7 @@ fn a_row_that_others_hold_nearly_all_the_time_is_waited_for() {
         );
         busy.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
         database.until_true("SELECT n > 0 FROM t WHERE id = 7");
-        let run = retoast(&database, &[&LZ4[..], &["--lock-timeout", "3000"]].concat());
+        let run = retoast(&database, &[&LZ4[..], &["--set", "lock-timeout=3000"]].concat());
         busy.kill().unwrap();
         busy.wait().unwrap();
         database.psql(
@@ -356,7 +362,7 @@ fn what_a_role_may_not_do_is_said_before_and_no_empty_report_is_printed() {
     let text = run(&mut planned).ok();
     assert!(text.contains("\nwould set: ALTER TABLE ONLY") && !text.contains("\nset: "), "{text}");
     database.psql("ALTER TABLE t ALTER v SET COMPRESSION lz4");
-    let table = by_role(&database, &role, &[&LZ4[..], &["--no-alter"]].concat()).ok();
+    let table = by_role(&database, &role, &[&LZ4[..], &["--set", "alter=off"]].concat()).ok();
     assert!(table.contains("note: this user may not vacuum it"), "{table}");
     assert_eq!(not_lz4(&database), "0");
 }
@@ -375,7 +381,10 @@ fn a_row_that_moves_ahead_of_the_scan_is_counted_once() {
              DELETE FROM t WHERE id BETWEEN 5001 AND 7999",
         );
         database.psql("VACUUM t");
-        let run = retoast(&database, &["t", "-c", "v", "--toaster", "pglz", "--source", source]);
+        let run = retoast(
+            &database,
+            &["t", "-c", "v", "--toaster", "pglz", "--set", &format!("source={source}")],
+        );
         let table = done(&run);
         for forms in [&table.forms_before, &table.forms_after] {
             let values: u64 = forms.iter().map(|form| form.values).sum();

@@ -34,7 +34,11 @@ fn domains_that_refuse_null_are_stored_by_policies_and_toasters() {
         &["--toaster", "external"],
     ] {
         for source in ["pageinspect", "functions"] {
-            let arguments = [&["t", "--verify", "full", "--source", source], choice, &columns];
+            let arguments = [
+                &["t", "--verify", "full", "--set", &format!("source={source}")],
+                choice,
+                &columns,
+            ];
             let arguments = arguments.concat();
             let table = done(&retoast(&database, &arguments));
             assert_eq!(table.skipped.len(), 0, "{choice:?}: {table}");

@@ -72,7 +72,7 @@ fn wide_rows_with_many_large_values_grow_by_as_little_as_asked() {
     let server = Server::start(&Options::default());
     let database = server.with_pageinspect("growth");
     database.psql(WIDE);
-    let more = ["--max-bloat", "1.5", "--reindex=bloated"];
+    let more = ["--set", "max-bloat=1.5", "--reindex=bloated"];
     let (grown, ..) = growth(&server, &database, "postgres", &more);
     assert!(grown <= 1.02, "{grown}");
 }

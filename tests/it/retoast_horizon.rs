@@ -43,7 +43,7 @@ fn an_open_snapshot_stops_the_growth_and_is_named() {
     let running = Running::sweep(&database, &[]);
     running.says(&format!("waiting: session {pid} (user postgres, holder, in a transaction for "));
     running.says("holds back what vacuum may remove: ");
-    running.says(" kB (--max-bloat)");
+    running.says(" kB (setting max-bloat)");
     // it does wait: nothing more is stored, nothing grows
     let (was, grown) = (stored(&database), size(&database) - before);
     assert!(was != "0" && was != "4000", "{was}");
@@ -111,7 +111,7 @@ fn a_replica_with_feedback_is_named_too() {
         assert!(began.elapsed() < PATIENCE, "no feedback");
         std::thread::sleep(Duration::from_millis(50));
     }
-    let running = Running::sweep(&database, &["--max-replica-lag", "off"]);
+    let running = Running::sweep(&database, &["--set", "max-replica-lag=off"]);
     running.says("waiting: replica walreceiver (PID ");
     running.says(", by hot_standby_feedback) holds back what vacuum may remove: ");
     drop(query);
@@ -139,13 +139,13 @@ fn every_wait_for_others_ends_in_time() {
     {
         let _holder = Session::start(&database, "holder", HELD);
         database.psql("DELETE FROM t WHERE id <= 300");
-        gives_up(&database, &["t", "--compact"], "old row versions");
+        gives_up(&database, &["compact", "t"], "old row versions");
     }
     database.psql("ALTER TABLE t ALTER v SET COMPRESSION lz4");
     let locked = "BEGIN; UPDATE t SET id = id WHERE id IN (699, 700); SELECT pg_sleep(100)";
     {
         let _holder = Session::start(&database, "locker", locked);
-        gives_up(&database, &["t", "--compact"], "waiting for");
+        gives_up(&database, &["compact", "t"], "waiting for");
         gives_up(&database, &LZ4, "lock");
     }
     {

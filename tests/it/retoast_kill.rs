@@ -56,7 +56,8 @@ fn killed_in_every_way_at_random_moments_it_loses_nothing_and_ends() {
     let wanted = if long() { 100 } else { 10 };
     while kills.iter().sum::<u32>() < wanted {
         let jobs = ["1", "2"][random.random_range(0..2)];
-        let arguments = ["t", "-c", "v", "--toaster", toaster, "--jobs", jobs, "--batch-ms", "20"];
+        let arguments =
+            ["t", "-c", "v", "--toaster", toaster, "--jobs", jobs, "--set", "batch-ms=20"];
         let mut child = spawn(&database, &arguments);
         std::thread::sleep(Duration::from_millis(random.random_range(20..700)));
         if let Some(status) = child.try_wait().unwrap() {
@@ -106,7 +107,7 @@ fn what_others_see_of_a_batch_is_on_disk_already() {
     let wal_writer = database.psql(WAL_WRITER);
     let signal = |signal| signal_process(wal_writer.parse().unwrap(), signal);
     signal(Signal::STOP);
-    let mut child = spawn(&database, &["t", "-c", "v", "--toaster", "lz4", "--batch-ms", "20"]);
+    let mut child = spawn(&database, &["t", "-c", "v", "--toaster", "lz4", "--set", "batch-ms=20"]);
     let stored = "SELECT count(*) FROM t WHERE pg_column_compression(v) = 'lz4'";
     let started = std::time::Instant::now();
     while database.psql(stored).parse::<u32>().unwrap() < 200 {

@@ -87,7 +87,7 @@ fn after_a_fast_restart_of_the_server_a_sweep_and_a_compaction_go_on() {
     database.psql(TABLE);
     database.psql(SLOWLY);
     let before = contents(&database, "t");
-    let arguments = [&LZ4[..], &["--allow-triggers"]].concat();
+    let arguments = [&LZ4[..], &["--allow", "triggers"]].concat();
     let running = Running::start(&mut command(&database, &arguments));
     database.until(LEFT, |left| number(left) < 900);
     server.restart_fast();
@@ -97,7 +97,8 @@ fn after_a_fast_restart_of_the_server_a_sweep_and_a_compaction_go_on() {
 
     database.psql("DELETE FROM t WHERE id <= 500; VACUUM t");
     let before = contents(&database, "t");
-    let arguments = ["t", "--compact", "--allow-triggers", "--batch-ms", "2", "--nice", "1"];
+    let arguments =
+        ["compact", "t", "--allow", "triggers", "--set", "batch-ms=2", "--set", "nice=1"];
     let running = Running::start(&mut command(&database, &arguments));
     let moved = "SELECT count(*) FROM t WHERE (ctid::text::point)[0] < 5 AND id > 500";
     let then: u64 = database.psql(moved).parse().unwrap();
@@ -122,7 +123,7 @@ fn after_a_fast_restart_a_rebuild_goes_on_and_what_it_had_begun_is_dropped() {
          CREATE OR REPLACE FUNCTION slow(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
             'BEGIN PERFORM pg_catalog.pg_sleep(0.001); RETURN i; END'",
     );
-    let running = Running::start(&mut command(&database, &["t", "--reindex=all"]));
+    let running = Running::start(&mut command(&database, &["reindex", "t", "--all"]));
     database.until(INVALID, |invalid| number(invalid) == 1);
     server.restart_fast();
     let table = running.ends();
@@ -137,7 +138,7 @@ fn who_terminates_its_session_ends_the_run_and_is_told_how_to_go_on() {
     let database = server.create_database("terminated");
     database.psql(TABLE);
     database.psql(SLOWLY);
-    let arguments = [&LZ4[..], &["--allow-triggers"]].concat();
+    let arguments = [&LZ4[..], &["--allow", "triggers"]].concat();
     let running = Running::start(&mut command(&database, &arguments));
     database.until(LEFT, |left| number(left) < 900);
     database.psql(
@@ -147,6 +148,6 @@ fn who_terminates_its_session_ends_the_run_and_is_told_how_to_go_on() {
     refused(&ended, 3, "terminating connection due to administrator command");
     let hint = "HINT:  What was committed stays; to go on: ";
     assert!(ended.stderr.contains(hint), "{}", ended.stderr);
-    assert!(ended.stderr.contains("t -c v --toaster lz4 --allow-triggers"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("t -c v --toaster lz4 --allow triggers"), "{}", ended.stderr);
     assert_ne!(database.psql(LEFT), "0");
 }

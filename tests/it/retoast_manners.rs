@@ -31,7 +31,7 @@ fn nice_sleeps_in_proportion() {
     let database = server.create_database("nice");
     fresh(&database);
     let before = contents(&database, "t");
-    let table = done(&retoast(&database, &[&LZ4[..], &["--nice", "3"]].concat()));
+    let table = done(&retoast(&database, &[&LZ4[..], &["--set", "nice=3"]].concat()));
     assert_eq!(contents(&database, "t"), before);
     let nice = &table.pauses[0];
     assert_eq!(nice.reason, "nice");
@@ -128,8 +128,8 @@ fn others_at_work_old_snapshots_and_the_users_query_are_waited_for() {
     fresh(&database);
     let held = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT pg_sleep(100)";
     let holder = Session::start(&database, "holder", held);
-    let more = ["--max-bloat", "1%"];
-    let running = Running::sweep(&database, &["--max-bloat", "1%", "-v"]);
+    let more = ["--set", "max-bloat=1%"];
+    let running = Running::sweep(&database, &["--set", "max-bloat=1%", "-v"]);
     running.says("other sessions active: 1");
     running.says("waiting: session ");
     running.says("holder, in a transaction for");
@@ -179,9 +179,12 @@ fn a_replica_that_lags_is_waited_for_and_a_standby_is_refused() {
             "SELECT bool_and(replay_lsn = pg_current_wal_lsn()) FROM pg_stat_replication";
         database.until(caught_up, |answer| answer == "t");
         there.psql("SELECT pg_wal_replay_pause()");
-        let running = Running::sweep(&database, &["--max-replica-lag", limit, "--nice", "5"]);
+        let running = Running::sweep(
+            &database,
+            &["--set", &format!("max-replica-lag={limit}"), "--set", "nice=5"],
+        );
         running.says("waiting: replica \"walreceiver\" (local socket) is ");
-        running.says(" behind (--max-replica-lag)");
+        running.says(" behind (setting max-replica-lag)");
         // it does wait: nothing more is written
         let stored = "SELECT count(*) FROM t WHERE pg_column_compression(v) = 'lz4'";
         let before = database.psql(stored);
@@ -192,7 +195,7 @@ fn a_replica_that_lags_is_waited_for_and_a_standby_is_refused() {
     }
     fresh(&database);
     there.psql("SELECT pg_wal_replay_pause()");
-    let table = done(&retoast(&database, &[&LZ4[..], &["--max-replica-lag", "off"]].concat()));
+    let table = done(&retoast(&database, &[&LZ4[..], &["--set", "max-replica-lag=off"]].concat()));
     assert_eq!(table.pauses, []);
     there.psql("SELECT pg_wal_replay_resume()");
 }
@@ -202,7 +205,7 @@ fn a_query_and_a_signal_pause_it_and_a_stop_is_heard_meanwhile() {
     let server = Server::start(&Options::default());
     let database = server.create_database("pause");
     fresh(&database);
-    let more = [&brake(&database)[..], &["--progress", "json"]].concat();
+    let more = [&brake(&database)[..], &["--set", "progress=json"]].concat();
     let running = Running::sweep(&database, &more);
     running.says("is true (--throttle-query)");
     running.says("\"reason\":\"throttle_query\"");
@@ -221,7 +224,7 @@ fn a_query_and_a_signal_pause_it_and_a_stop_is_heard_meanwhile() {
         let line: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
         assert_eq!(line["schema"], "toastctl.retoast-progress/1");
     }
-    let silent = retoast(&database, &[&LZ4[..], &["--progress", "none"]].concat());
+    let silent = retoast(&database, &[&LZ4[..], &["--set", "progress=none"]].concat());
     assert_eq!(silent.stderr, "");
 
     fresh(&database);
@@ -248,7 +251,7 @@ fn space_is_looked_at_before_the_start_and_while_it_runs() {
     let with = |more: &[&str]| retoast(&database, &[&LZ4[..], more].concat());
     let set =
         "SELECT attcompression FROM pg_attribute WHERE attname = 'v' AND attrelid = 't'::regclass";
-    let short = with(&["--min-free-space", "900000TB"]);
+    let short = with(&["--set", "min-free-space=900000TB"]);
     refused(&short, 1, "public.t: not enough space: ");
     assert!(short.stderr.contains(&format!("free in \"{}", server.data_dir().display())));
     assert_eq!(database.psql(set), "p");
@@ -256,26 +259,26 @@ fn space_is_looked_at_before_the_start_and_while_it_runs() {
     let mut remote = toastctl();
     let port = server.port().to_string();
     remote.args(["retoast", "-h", "127.0.0.1", "-p", &port, "-U", "postgres"]);
-    remote.args(["-d", database.name()]).args(LZ4).args(["--min-free-space", "1MB"]);
+    remote.args(["-d", database.name()]).args(LZ4).args(["--set", "min-free-space=1MB"]);
     refused(&run(&mut remote), 1, "free space cannot be told");
 
     let room = tempfile::NamedTempFile::new().unwrap();
     let free = |bytes: u64| std::fs::write(room.path(), bytes.to_string()).unwrap();
     free(1 << 40);
-    let slowly = [&LZ4[..], &["--batch-ms", "2", "--nice", "5"]].concat();
+    let slowly = [&LZ4[..], &["--set", "batch-ms=2", "--set", "nice=5"]].concat();
     let mut command = command(&database, &slowly);
     let running = Running::start(command.env("TOASTCTL_TEST_FREE_SPACE", room.path()));
     running.says("1048576 MB are free in \"");
     free(1023 << 20);
-    running.says("\", less than 1024 MB (--min-free-space)");
+    running.says("\", less than 1024 MB (setting min-free-space)");
     free(1025 << 20);
     running.done_after("free_space");
 
     fresh(&database);
     let held = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT pg_sleep(100)";
     let holder = Session::start(&database, "grown", held);
-    let grown = with(&["--disk-limit", "64kB", "--nice", "3"]);
-    refused(&grown, 1, "more than --disk-limit 65536");
+    let grown = with(&["--set", "disk-limit=64kB", "--set", "nice=3"]);
+    refused(&grown, 1, "more than --set disk-limit=65536");
     drop(holder);
 }
 
@@ -288,7 +291,7 @@ fn a_user_who_may_not_see_others_is_told_so() {
          INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 20) i"
     ));
     let by_role = |more: &[&str]| retoast_as(&database, &role, &[&LZ4[..], more].concat());
-    refused(&by_role(&["--max-replica-lag", "5s"]), 1, "HINT:  GRANT pg_read_all_stats");
+    refused(&by_role(&["--set", "max-replica-lag=5s"]), 1, "HINT:  GRANT pg_read_all_stats");
     let run = by_role(&[]);
     assert!(run.stderr.contains("replicas are not waited for"), "{}", run.stderr);
     assert!(run.stderr.contains("free space is not watched"), "{}", run.stderr);

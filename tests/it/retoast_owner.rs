@@ -56,7 +56,7 @@ fn an_index_expression_makes_nobody_a_superuser() {
             let run = sweep(&database, "postgres", more);
             let called = format!("\n  public.calm(text) of \"{mallory}\", called by index i\n");
             refused(&run, 1, &called);
-            assert!(run.stderr.contains("--trust-owner-code"), "{}", run.stderr);
+            assert!(run.stderr.contains("--allow owner-code"), "{}", run.stderr);
             assert_eq!(is_super(&database, &mallory), "f", "{major}");
             assert_eq!(database.psql(UNTOUCHED), "x|50", "{major}");
         }
@@ -127,7 +127,7 @@ fn all_code_that_an_update_runs_is_found_and_what_others_answer_for_is_harmless(
             CREATE OR REPLACE FUNCTION public.diff(float8, float8) RETURNS float8 LANGUAGE sql
                 IMMUTABLE AS 'SELECT $1 - $2';";
         table(&database, &mallory, &format!("{helpers} {code}"));
-        let run = sweep(&database, "postgres", &["--allow-triggers"]);
+        let run = sweep(&database, "postgres", &["--allow", "triggers"]);
         refused(&run, 1, &place.replace('M', &mallory));
         assert_eq!(database.psql(UNTOUCHED), "x|50", "{code}");
         let policy = run_inspect_policy(&database);
@@ -170,7 +170,7 @@ fn batches_run_as_the_owner_and_a_member_without_further_rights_may_go_on() {
         CREATE TRIGGER g BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION public.fires();
         ALTER TABLE t ENABLE ALWAYS TRIGGER g";
     table(&database, &mallory, seen);
-    done(&sweep(&database, "postgres", &["--allow-triggers", "--trust-owner-code"]));
+    done(&sweep(&database, "postgres", &["--allow", "triggers", "--allow", "owner-code"]));
     assert_eq!(database.psql("SELECT DISTINCT who FROM seen"), mallory);
     let member = format!("member_{}", database.name());
     database.psql(&format!(
@@ -339,9 +339,9 @@ const REBUILD: &str = "rebuild";
 const TASKS: [Task; 5] = [
     ("sweep", &["-c", "v", "--toaster", "external"]),
     ("policy", &["-c", "v", "--policy", "never"]),
-    ("compaction of the heap", &["--compact=heap"]),
-    ("compaction of values", &["--compact=toast"]),
-    (REBUILD, &["--reindex=all"]),
+    ("compaction of the heap", &["compact", "--files", "heap"]),
+    ("compaction of values", &["compact", "--files", "toast"]),
+    (REBUILD, &["reindex", "--all"]),
 ];
 
 /// Runs each task on a table of its own for each thing an owner can add, which she does once the task has begun: she
@@ -359,7 +359,7 @@ fn owners_add_code(server: &Server, cases: &[(Task, Added)]) {
         let brake = ["--throttle-query", "SELECT pulled FROM public.brake"];
         let mut running = Running::start(&mut command(
             &database,
-            &[&[table.as_str()], *arguments, &brake].concat(),
+            &[*arguments, &[table.as_str()], &brake].concat(),
         ));
         running.says_or_ends(BRAKED);
         all.push((mallory, task, code, told, running));
@@ -448,7 +448,7 @@ fn what_the_user_trusted_is_what_was_there() {
     let table = format!("{mallory}.t");
     database.psql(&format!("SET ROLE {mallory}; CREATE INDEX i ON {table} ({mallory}.pair(n, 1))"));
     let brake = ["--throttle-query", "SELECT pulled FROM public.brake"];
-    let arguments = [&table, "-c", "v", "--toaster", "external", "--trust-owner-code"];
+    let arguments = [&table, "-c", "v", "--toaster", "external", "--allow", "owner-code"];
     let running = Running::start(&mut command(&database, &[&arguments[..], &brake].concat()));
     running.says(BRAKED);
     let as_mallory = format!("{} user={mallory}", database.conninfo());

@@ -254,7 +254,7 @@ fn columns_of_all_types_at_once_keep_their_contents() {
         let sweep = || {
             done(&if pages {
                 // domains of the owner's, who may add a check at any time
-                retoast(&database, &[&arguments[..], &["--trust-owner-code"]].concat())
+                retoast(&database, &[&arguments[..], &["--allow", "owner-code"]].concat())
             } else {
                 retoast_as(&database, &role, &arguments)
             })
@@ -278,7 +278,7 @@ fn columns_of_all_types_at_once_keep_their_contents() {
 fn killed_again_and_again_and_under_updates_it_loses_nothing_and_ends() {
     survives_kills(
         "policykilled",
-        &["t", "-c", "v", "--policy", "always", "--method", "lz4", "--batch-ms", "20"],
+        &["t", "-c", "v", "--policy", "always", "--method", "lz4", "--set", "batch-ms=20"],
         "pg_column_compression(v) = 'pglz' OR (pg_column_compression(v) IS NULL AND length(v) > 2000)",
     );
 }
@@ -370,7 +370,7 @@ fn new_values_get_what_was_said_and_maintain_prints_the_command() {
     let storage = "SELECT attstorage::text || attcompression::text FROM pg_attribute
         WHERE attrelid = 't'::regclass AND attname = 'v'";
     let arguments = ["t", "-c", "v", "--policy", "chunk-saving", "--method", "lz4"];
-    let extended = [&arguments[..], &["--new-values", "extended"]].concat();
+    let extended = [&arguments[..], &["--set", "new-values=extended"]].concat();
     let table = done(&retoast(&database, &extended));
     assert_eq!(table.rows_stored, 100);
     assert!(table.alter_after.as_deref().unwrap().contains("SET STORAGE extended"), "{table}");
@@ -387,8 +387,8 @@ fn new_values_get_what_was_said_and_maintain_prints_the_command() {
     assert_eq!(database.psql(stored), "");
     assert_eq!(done(&retoast(&database, &arguments)).rows_stored, 1);
     assert_eq!(database.psql(stored), "lz4");
-    let conflict = [&extended[..], &["--no-alter"]].concat();
-    refused(&retoast(&database, &conflict), 2, "--no-alter");
+    let conflict = [&extended[..], &["--set", "alter=off"]].concat();
+    refused(&retoast(&database, &conflict), 2, "--set alter=off");
     refused(&retoast(&database, &["t", "-c", "v"]), 2, "--toaster");
     let both = ["t", "-c", "v", "--toaster", "lz4", "--policy", "best"];
     refused(&retoast(&database, &both), 2, "cannot be used with");
@@ -517,8 +517,8 @@ fn a_terminated_session_and_a_crashed_server_leave_nothing_half_done() {
         "lz4",
         "--verify",
         "full",
-        "--batch-ms",
-        "10",
+        "--set",
+        "batch-ms=10",
     ];
     let at_work = "SELECT count(*) FROM t WHERE pg_column_compression(v) = 'lz4'";
     let begin = |more: u64| {

@@ -100,8 +100,8 @@ fn with_every_target_the_second_run_touches_nothing() {
     ];
     for (toaster, target) in walk {
         let choice = ["t", "--toaster", toaster, "--target", target];
-        for source in ["auto", "functions"] {
-            let arguments = [&choice[..], &["--source", source], &columns].concat();
+        for source in ["source=auto", "source=functions"] {
+            let arguments = [&choice[..], &["--set", source], &columns].concat();
             done(&retoast(&database, &arguments));
             assert_eq!(contents(&database, "t"), before, "{toaster} {target}");
             let again = done(&retoast(&database, &arguments));
@@ -127,13 +127,13 @@ fn generated_columns_follow_and_can_be_chosen_through_what_they_are_made_of() {
             format!("SELECT count(*) FROM t WHERE pg_column_compression({column}) = '{method}'");
         database.psql(&sql)
     };
-    for source in ["pageinspect", "functions"] {
+    for source in ["source=pageinspect", "source=functions"] {
         for (toaster, columns) in [
             ("lz4", &["-c", "v"][..]),
             ("external", &["-c", "w"]),
             ("lz4", &["-c", "w", "-c", "v"]),
         ] {
-            let arguments = [&["t", "--toaster", toaster, "--source", source], columns].concat();
+            let arguments = [&["t", "--toaster", toaster, "--set", source], columns].concat();
             let table = done(&retoast(&database, &arguments));
             assert_eq!(table.rows_stored, table.rows_verified, "{table}");
             assert_ne!(table.rows_stored, 0, "{arguments:?}");
@@ -143,7 +143,11 @@ fn generated_columns_follow_and_can_be_chosen_through_what_they_are_made_of() {
             if columns == ["-c", "v"] {
                 let notes = &table.notes;
                 // x is made of another column; functions tell the stock choice nothing of places
-                assert_eq!(notes.len(), if source == "functions" { 2 } else { 1 }, "{table}");
+                assert_eq!(
+                    notes.len(),
+                    if source == "source=functions" { 2 } else { 1 },
+                    "{table}"
+                );
                 assert!(notes.iter().any(|note| note.contains("\"w\" is computed")));
             }
         }
@@ -282,7 +286,7 @@ fn stored_generated_columns_keep_their_values_though_their_functions_were_replac
         let before = contents(&database, "t");
         let as_found: u64 = database.psql(blocks).parse().unwrap();
         // another column is there to be set
-        done(&retoast(&database, &["t", "--compact=heap", "--verify", verify]));
+        done(&retoast(&database, &["compact", "t", "--files", "heap", "--verify", verify]));
         assert_eq!(contents(&database, "t"), before, "{verify}");
         assert!(database.psql(blocks).parse::<u64>().unwrap() < as_found / 2);
         let lz4 = ["t", "-c", "b", "--toaster", "lz4", "--verify", verify];
@@ -301,7 +305,7 @@ changed since: store them anew first.";
              ALTER TABLE t DISABLE TRIGGER g"
         ));
         refused(
-            &retoast(&database, &["t", "--compact=heap", "--verify", verify]),
+            &retoast(&database, &["compact", "t", "--files", "heap", "--verify", verify]),
             1,
             "columns (g, h)",
         );
@@ -310,7 +314,7 @@ changed since: store them anew first.";
         database.psql("DROP TRIGGER g ON t; ALTER TABLE t DROP n");
         let before = contents(&database, "t");
         refused(
-            &retoast(&database, &["t", "--compact=heap", "--verify", verify]),
+            &retoast(&database, &["compact", "t", "--files", "heap", "--verify", verify]),
             1,
             "columns (g)",
         );

@@ -57,8 +57,7 @@ fn inheritance_children_are_reached_through_their_parent() {
         "SELECT count(*), count(*) FILTER (WHERE pg_column_compression(v) = 'lz4') FROM parent";
     assert_eq!(database.psql(count), "120|120");
     // one value of a table with children is the table's own
-    let value = ["--value", "parent.v@(0,1)"];
-    let shown = run(toastctl().args(["inspect", "-d", &database.url()]).args(value));
+    let shown = run(toastctl().args(["value", "parent.v@(0,1)", "-d", &database.url()]));
     assert_eq!(shown.code, Some(0), "{}", shown.stderr);
 }
 
@@ -204,7 +203,7 @@ fn partitions_that_come_meanwhile_are_told() {
          INSERT INTO p2 SELECT i, repeat(md5(i::text), 300) FROM generate_series(10000, 10040) i",
     );
     let stored = "SELECT count(*) FROM p1 WHERE pg_column_compression(v) = 'lz4'";
-    let slowly = ["a", "p", "--batch-ms", "1", "--nice", "2", "--progress", "none"];
+    let slowly = ["a", "p", "--set", "batch-ms=1", "--set", "nice=2", "--set", "progress=none"];
     let mut child = spawn(&database, &[&slowly[..], &LZ4[..]].concat());
     while database.psql(stored) == "0" {
         assert!(child.try_wait().unwrap().is_none(), "it ended too soon");

@@ -19,7 +19,7 @@ fn what_is_to_be_read_only_is_not_written_to() {
     server
         .database("postgres")
         .psql(&format!("ALTER DATABASE {name} SET default_transaction_read_only = on"));
-    for more in [&LZ4[..], &["t", "--compact"], &["t", "--reindex=all"]] {
+    for more in [&LZ4[..], &["compact", "t"], &["reindex", "t", "--all"]] {
         let run = retoast(&database, more);
         refused(&run, 1, "transactions are read-only by default here");
         assert!(run.stderr.contains("PGOPTIONS='-c default_transaction_read_only=off'"));
@@ -28,7 +28,8 @@ fn what_is_to_be_read_only_is_not_written_to() {
     server.database("postgres").psql(&format!("ALTER DATABASE {name} RESET ALL"));
 
     // set while it runs it ends it
-    let mut child = spawn(&database, &[&LZ4[..], &["--batch-ms", "1", "--nice", "2"]].concat());
+    let mut child =
+        spawn(&database, &[&LZ4[..], &["--set", "batch-ms=1", "--set", "nice=2"]].concat());
     while database.psql(STORED) == "0" {
         assert!(child.try_wait().unwrap().is_none(), "it ended too soon");
         std::thread::sleep(Duration::from_millis(10));

@@ -23,10 +23,10 @@ fn rebuilds(database: &Database<'_>) {
     let sizes = "SELECT string_agg(indexrelid || ' ' || pg_relation_size(indexrelid), ',' ORDER BY 1) FROM pg_index
         WHERE indrelid IN (SELECT unnest(ARRAY[oid, reltoastrelid]) FROM pg_class WHERE relname = 't')";
     let as_was = database.psql(sizes);
-    let planned = retoast(database, &["t", "--reindex", "--dry-run"]).exits(0).table();
+    let planned = retoast(database, &["reindex", "t", "--dry-run"]).exits(0).table();
     assert_eq!(planned.outcome, Outcome::Planned);
     assert_eq!(database.psql(sizes), as_was);
-    let rebuilt = done(&retoast(database, &["t", "--reindex"]));
+    let rebuilt = done(&retoast(database, &["reindex", "t"]));
     for name in ["t_pkey", "t_k_key", "by_name", "pg_toast."] {
         let (then, now) = (planned.index(name), rebuilt.index(name));
         assert_eq!((then.ended, now.ended), (IndexEnd::Planned, IndexEnd::Rebuilt), "{now}");
@@ -45,11 +45,11 @@ fn rebuilds(database: &Database<'_>) {
     }
     assert_eq!(contents(database, "t"), before);
     assert_eq!(database.psql(INVALID), "0");
-    let again = done(&retoast(database, &["t", "--reindex"]));
+    let again = done(&retoast(database, &["reindex", "t"]));
     let stays = |index: &Printed<Index>| matches!(index.ended, IndexEnd::Kept | IndexEnd::NotKnown);
     assert!(again.indexes.iter().all(stays), "{again}");
     assert_eq!(again.after, again.before);
-    let all = done(&retoast(database, &["t", "--reindex=all"]));
+    let all = done(&retoast(database, &["reindex", "t", "--all"]));
     assert!(all.indexes.iter().all(|one| one.ended == IndexEnd::Rebuilt), "{all}");
 }
 
@@ -87,7 +87,7 @@ fn fresh_sizes_are_known_whatever_the_keys_are() {
             now() + i * interval '1 s', i % 300, i / 7.0, repeat(md5(i::text), 1 + i % 7)
          FROM generate_series(30001, 34000) i; VACUUM t;",
     );
-    let planned = retoast(&database, &["t", "--reindex=all", "--dry-run"]).exits(0).table();
+    let planned = retoast(&database, &["reindex", "t", "--all", "--dry-run"]).exits(0).table();
     database.psql("REINDEX TABLE t");
     for one in &planned.indexes {
         let name = &one.index;
@@ -102,13 +102,13 @@ fn fresh_sizes_are_known_whatever_the_keys_are() {
             "CREATE TABLE {name} (id int PRIMARY KEY); INSERT INTO {name} SELECT generate_series(1, {rows}); \
              REINDEX TABLE {name}"
         ));
-        let plan = retoast(&database, &[&name, "--reindex=all", "--dry-run"]).exits(0).table();
+        let plan = retoast(&database, &["reindex", &name, "--all", "--dry-run"]).exits(0).table();
         let size = database.psql(&format!("SELECT pg_relation_size('{name}_pkey')"));
         assert_eq!(plan.index("pkey").expected().to_string(), size, "{rows}");
     }
     // an empty one is its metapage
     database.psql("TRUNCATE t");
-    let empty = done(&retoast(&database, &["t", "--reindex"]));
+    let empty = done(&retoast(&database, &["reindex", "t"]));
     assert!(empty.indexes.iter().all(|one| one.ended == IndexEnd::Kept));
 }
 
@@ -154,7 +154,7 @@ fn equal_keys_that_share_entries_make_the_size_unknown() {
          CREATE INDEX by_single ON t (many) WITH (deduplicate_items = off);
          DELETE FROM t WHERE id % 7 = 0; VACUUM t",
     );
-    let plan = retoast(&database, &["t", "--reindex=all", "--dry-run"]).exits(0).table();
+    let plan = retoast(&database, &["reindex", "t", "--all", "--dry-run"]).exits(0).table();
     for (name, shared) in [
         ("by_id", Some(false)),
         ("by_few", Some(false)),
@@ -183,8 +183,9 @@ fn an_owner_without_pages_has_what_was_counted() {
     let role = database.create_owner("keeper");
     database.psql(&format!("SET ROLE {role}; {}", BLOATED.replace("VACUUM t;", "")));
     database.psql("VACUUM t");
-    let by_owner = |more: &[&str]| retoast_as(&database, &role, &[&["t"], more].concat());
-    let report = by_owner(&["--reindex"]).exits(0).table();
+    let by_owner =
+        |more: &[&str]| retoast_as(&database, &role, &[&["reindex", "t"], more].concat());
+    let report = by_owner(&[]).exits(0).table();
     for name in ["t_pkey", "t_k_key"] {
         let now = report.index(name);
         assert_eq!(now.ended, IndexEnd::Rebuilt, "{now}");
@@ -195,12 +196,12 @@ fn an_owner_without_pages_has_what_was_counted() {
     assert_eq!(toast.ended, IndexEnd::Refused, "{toast}");
     assert!(toast.reason().contains("pg_read_all_data"), "{toast}");
     database.psql(&format!("GRANT pg_read_all_data TO {role}"));
-    let report = by_owner(&["--reindex"]).exits(0).table();
+    let report = by_owner(&[]).exits(0).table();
     let toast = report.index("pg_toast.");
     as_foretold(toast.expected(), toast.after(), "TOAST index");
     let other = database.create_role("other");
     database.psql(&format!("GRANT ALL ON t TO {other}"));
-    let refusal = retoast_as(&database, &other, &["t", "--reindex"]);
+    let refusal = retoast_as(&database, &other, &["reindex", "t"]);
     refused(&refusal, 1, "this user is not its owner");
 }
 
@@ -208,16 +209,16 @@ fn an_owner_without_pages_has_what_was_counted() {
 fn without_the_option_bloated_indexes_are_named_with_the_command() {
     let database = with_pageinspect("named");
     database.psql(BLOATED);
-    let report = done(&retoast(&database, &["t", "--compact=heap"]));
+    let report = done(&retoast(&database, &["compact", "t", "--files", "heap"]));
     let pkey = report.index("t_pkey");
     assert_eq!(pkey.ended, IndexEnd::Bloated, "{pkey}");
     assert_eq!(pkey.command(), "REINDEX INDEX CONCURRENTLY public.t_pkey");
     let mut people = toastctl();
-    people.args(["retoast", "-d", &database.url(), "t", "--compact=heap"]);
+    people.args(["compact", "-d", &database.url(), "t", "--files", "heap"]);
     let text = run(people.env("COLUMNS", "0")).ok();
     let line = "index: public.t_pkey: ";
     let line = text.lines().find(|one| one.starts_with(line)).unwrap_or_else(|| panic!("{text}"));
-    assert!(line.ends_with(" (--reindex)"), "{line}");
+    assert!(line.ends_with(" (toastctl reindex)"), "{line}");
     database.psql(pkey.command());
     let size = database.psql("SELECT pg_relation_size('t_pkey')").parse().unwrap();
     as_foretold(pkey.expected(), size, "t_pkey");
@@ -230,10 +231,9 @@ fn without_the_option_bloated_indexes_are_named_with_the_command() {
         );
     }
     let mut people = toastctl();
-    let text = run(people.args(["retoast", "-d", &database.url(), "t", "--reindex"])).ok();
+    let text = run(people.args(["reindex", "-d", &database.url(), "t"])).ok();
     assert!(text.starts_with("public.t, reindex: complete: 0 indexes rebuilt, "), "{text}");
-    refused(&retoast(&database, &["t", "--reindex=never"]), 2, "--reindex");
-    refused(&retoast(&database, &["t", "--reindex", "-c", "v"]), 2, "--reindex alone keeps");
+    refused(&retoast(&database, &["compact", "t", "--reindex=some"]), 2, "--reindex");
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_deferrable_constraint_is_never_checked_early() {
         "CREATE TABLE t (id int PRIMARY KEY, place int UNIQUE DEFERRABLE INITIALLY IMMEDIATE, v text);
          INSERT INTO t SELECT i, i, 'v' FROM generate_series(1, 500) i",
     );
-    let report = done(&retoast(&database, &["t", "--reindex=all"]));
+    let report = done(&retoast(&database, &["reindex", "t", "--all"]));
     let deferrable = report.index("t_place_key");
     assert_eq!(deferrable.ended, IndexEnd::Refused, "{deferrable}");
     assert_eq!(deferrable.command, None);
@@ -263,19 +263,19 @@ fn an_exclusion_constraint_is_refused_with_the_reason_and_partitions_are_done_on
          INSERT INTO p SELECT i, i FROM generate_series(1, 40000) i;
          DELETE FROM p WHERE id % 3 <> 0; VACUUM p",
     );
-    let report = done(&retoast(&database, &["t", "--reindex=all"]));
+    let report = done(&retoast(&database, &["reindex", "t", "--all"]));
     let excluded = report.index("t_r_excl");
     assert_eq!(excluded.ended, IndexEnd::Refused, "{excluded}");
     assert!(excluded.reason().contains("exclusion constraint"), "{excluded}");
     assert_eq!(report.index("t_pkey").ended, IndexEnd::Rebuilt);
-    let run = retoast(&database, &["p", "--reindex"]);
+    let run = retoast(&database, &["reindex", "p"]);
     let report = run.exits(0).report::<Report>();
     for (table, name) in report.tables.iter().zip(["p1_pkey", "p2_pkey"]) {
         assert_eq!(table.index(name).ended, IndexEnd::Rebuilt, "{table}");
     }
     let attached = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'p_pkey'::regclass";
     assert_eq!(database.psql(attached), "2");
-    refused(&retoast(&database, &["pg_catalog.pg_class", "--reindex"]), 1, "system catalog");
+    refused(&retoast(&database, &["reindex", "pg_catalog.pg_class"]), 1, "system catalog");
 }
 
 #[test]
@@ -293,11 +293,11 @@ fn functions_in_indexes_run_as_the_owner_and_what_the_copy_takes_is_bounded() {
     // a busy machine counts dead rows some time after the session has ended
     let dead = "SELECT pg_stat_get_dead_tuples('t'::regclass)";
     database.until(dead, |answer| answer != "0");
-    let report = retoast(&database, &["t", "--reindex", "--disk-limit", "1000"]).exits(1).table();
+    let report = retoast(&database, &["reindex", "t", "--set", "disk-limit=1000"]).exits(1).table();
     let told = report.index("by_own");
     assert_eq!(told.ended, IndexEnd::Left, "{told}");
-    assert!(told.reason().contains("--disk-limit is 1000"), "{told}");
-    let report = done(&retoast(&database, &["t", "--reindex"]));
+    assert!(told.reason().contains("disk-limit is 1000"), "{told}");
+    let report = done(&retoast(&database, &["reindex", "t"]));
     let told = report.index("by_own");
     assert_eq!(told.ended, IndexEnd::Rebuilt, "{report}");
     as_foretold(told.expected(), told.after(), "by_own");
@@ -307,7 +307,7 @@ fn functions_in_indexes_run_as_the_owner_and_what_the_copy_takes_is_bounded() {
 fn a_toast_index_is_never_rebuilt_concurrently() {
     let database = with_pageinspect("locked");
     database.psql(BLOATED);
-    let run = retoast(&database, &["t", "--reindex=all", "-vv"]);
+    let run = retoast(&database, &["reindex", "t", "--all", "-vv"]);
     let report = done(&run);
     let of_toast = report.index("pg_toast");
     assert_eq!(of_toast.ended, IndexEnd::Rebuilt, "{report}");
@@ -317,7 +317,7 @@ fn a_toast_index_is_never_rebuilt_concurrently() {
     assert!(!run.stderr.contains("CONCURRENTLY pg_toast."), "{}", run.stderr);
     // nobody is kept waiting while it waits for who has written values
     let writer = Holder::of(&database, "INSERT INTO t SELECT 200000, 1, 'x', noise(1, 66), 1");
-    let run = retoast(&database, &["t", "--reindex=all", "--max-wait", "1s"]);
+    let run = retoast(&database, &["reindex", "t", "--all", "--max-wait", "1s"]);
     let report = run.exits(1).table();
     let of_toast = report.index("pg_toast");
     assert_eq!(of_toast.ended, IndexEnd::Left, "{report}");

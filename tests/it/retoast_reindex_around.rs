@@ -45,7 +45,7 @@ fn a_lock_of_others_is_told_and_nothing_stays_in_the_queue() {
         let asleep = "FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%'
             AND wait_event = 'PgSleep' AND datname = current_database()";
         database.until(&format!("SELECT count(*) {asleep}"), |n| n == "1");
-        let report = retoast(&database, &["t", "--reindex", "--max-wait", "1s"]).exits(1).table();
+        let report = retoast(&database, &["reindex", "t", "--max-wait", "1s"]).exits(1).table();
         assert_eq!(report.outcome, Outcome::Incomplete, "{report}");
         let pkey = report.index("t_pkey");
         assert_eq!(pkey.ended, IndexEnd::Left, "{pkey}");
@@ -56,7 +56,7 @@ fn a_lock_of_others_is_told_and_nothing_stays_in_the_queue() {
         database.psql(&format!("SELECT pg_terminate_backend(pid) {asleep}"));
         holder.wait().unwrap();
     }
-    done(&retoast(&database, &["t", "--reindex", "--max-wait", "1s"]));
+    done(&retoast(&database, &["reindex", "t", "--max-wait", "1s"]));
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn beside_a_writer_nothing_is_lost() {
                 EXIT WHEN clock_timestamp() > until;
             END LOOP; END$$",
     );
-    done(&retoast(&database, &["t", "--reindex"]));
+    done(&retoast(&database, &["reindex", "t"]));
     let output = writer.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(database.psql(INVALID), "0");
@@ -92,7 +92,7 @@ fn beside_a_writer_nothing_is_lost() {
 fn a_rebuild_that_keeps_others_waiting_lets_them_pass() {
     let database = with_pageinspect("passes");
     database.psql(SLOW);
-    let child = spawn(&database, &["t", "--reindex=all"]);
+    let child = spawn(&database, &["reindex", "t", "--all"]);
     database.until(BUILDING, |n| n == "1");
     let began = Instant::now();
     database.psql("ALTER TABLE t SET (autovacuum_enabled = off)");
@@ -115,7 +115,7 @@ fn a_transaction_that_begins_meanwhile_is_waited_for_so_long_and_what_is_left_go
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("checkpoint");
     let arguments =
-        ["t", "--reindex=all", "--max-wait", "1s", "--checkpoint", file.to_str().unwrap()];
+        ["reindex", "t", "--all", "--max-wait", "1s", "--checkpoint", file.to_str().unwrap()];
     let child = spawn(&database, &arguments);
     database.until(BUILDING, |n| n == "1");
     let mut writer =
@@ -139,7 +139,7 @@ fn a_transaction_that_begins_meanwhile_is_waited_for_so_long_and_what_is_left_go
     );
     writer.wait().unwrap();
     // without the file nobody knows whose it is
-    let report = retoast(&database, &["t", "--reindex"]).exits(1).table();
+    let report = retoast(&database, &["reindex", "t"]).exits(1).table();
     assert_eq!(report.index("slowly_ccnew").ended, IndexEnd::Invalid, "{report}");
     let report = retoast(&database, &arguments).exits(0).table();
     assert_eq!(report.index("slowly_ccnew").ended, IndexEnd::Dropped, "{report}");
@@ -160,7 +160,7 @@ fn beside_short_builds_of_others_no_invalid_index_stays() {
     let builds =
         "CREATE INDEX CONCURRENTLY other ON t (brief(n));\nDROP INDEX CONCURRENTLY other;\n";
     std::fs::write(file.path(), builds.repeat(2000)).unwrap();
-    let child = spawn(&database, &["t", "--reindex=all"]);
+    let child = spawn(&database, &["reindex", "t", "--all"]);
     database.until(BUILDING, |n| n == "1");
     let mut psql = database.psql_command();
     psql.args(["-q", "-v", "ON_ERROR_STOP=1", "-f"]).arg(file.path());
@@ -185,7 +185,7 @@ fn what_others_rebuild_or_have_left_behind_is_told_and_stays() {
     database.psql(SLOW);
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("checkpoint");
-    let arguments = ["t", "--reindex", "--max-wait", "1s", "--checkpoint", file.to_str().unwrap()];
+    let arguments = ["reindex", "t", "--max-wait", "1s", "--checkpoint", file.to_str().unwrap()];
     let other = session(&database, "REINDEX INDEX CONCURRENTLY slowly");
     database.until(BUILDING, |n| n == "1");
     let report = retoast(&database, &arguments).exits(1).table();
@@ -204,7 +204,7 @@ fn what_others_rebuild_or_have_left_behind_is_told_and_stays() {
     ]);
     interrupted.stderr(Stdio::null()).stdout(Stdio::null()).status().unwrap();
     assert_eq!(database.psql(INVALID), "1");
-    for arguments in [&arguments[..], &["t", "--reindex"]] {
+    for arguments in [&arguments[..], &["reindex", "t"]] {
         let report = retoast(&database, arguments).exits(1).table();
         let told = report.index("slowly_ccnew");
         assert_eq!(told.ended, IndexEnd::Invalid, "{told}");
@@ -212,14 +212,14 @@ fn what_others_rebuild_or_have_left_behind_is_told_and_stays() {
         assert_eq!(database.psql(INVALID), "1");
     }
     database.psql("DROP INDEX CONCURRENTLY public.slowly_ccnew");
-    done(&retoast(&database, &["t", "--reindex"]));
+    done(&retoast(&database, &["reindex", "t"]));
 }
 
 #[test]
 fn interrupted_it_drops_what_it_has_begun() {
     let database = with_pageinspect("interrupted");
     database.psql(SLOW);
-    let child = spawn(&database, &["t", "--reindex=all"]);
+    let child = spawn(&database, &["reindex", "t", "--all"]);
     database.until(BUILDING, |n| n == "1");
     signal(&child, Signal::INT);
     let began = Instant::now();
@@ -240,7 +240,7 @@ fn killed_in_every_way_nothing_is_left_behind_after_the_next_run() {
     let before = contents(&database, "t");
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("checkpoint");
-    let arguments = ["t", "--reindex=all", "--checkpoint", file.to_str().unwrap()];
+    let arguments = ["reindex", "t", "--all", "--checkpoint", file.to_str().unwrap()];
     let seed: u64 = rand::rng().random();
     eprintln!("seed {seed}");
     let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -296,7 +296,7 @@ fn left_of_the_toast_index(server: &Server) {
     writer.wait().unwrap();
     assert_eq!(database.psql(INVALID), "1");
     let left = format!("{toast}_index_ccnew");
-    let report = retoast(&database, &["t", "--reindex"]).exits(1).table();
+    let report = retoast(&database, &["reindex", "t"]).exits(1).table();
     assert_eq!(report.index(&left).ended, IndexEnd::Invalid, "{report}");
     assert_eq!(report.index("t_pkey").ended, IndexEnd::Rebuilt, "{report}");
     let of_toast = report.indexes.iter();
@@ -311,7 +311,7 @@ fn left_of_the_toast_index(server: &Server) {
     });
     std::fs::write(&file, saved.to_string()).unwrap();
     let report =
-        done(&retoast(&database, &["t", "--reindex", "--checkpoint", file.to_str().unwrap()]));
+        done(&retoast(&database, &["reindex", "t", "--checkpoint", file.to_str().unwrap()]));
     assert_eq!(report.index(&left).ended, IndexEnd::Dropped, "{report}");
     assert_eq!(database.psql(INVALID), "0");
     assert!(!file.exists());

@@ -10,7 +10,7 @@ use crate::support::server::{self, Database, Options, Server};
 use crate::support::tables::{NOISE, table};
 
 /// Slow enough that others can do something meanwhile.
-const SLOWLY: [&str; 6] = ["t", "--compact", "--batch-ms", "1", "--nice", "10"];
+const SLOWLY: [&str; 6] = ["compact", "t", "--set", "batch-ms=1", "--set", "nice=10"];
 
 /// Bytes of the table's TOAST relation now.
 fn toast_bytes(database: &Database<'_>) -> u64 {
@@ -124,11 +124,11 @@ fn vacuum_full_and_cluster_under_way_are_named_and_waited_for() {
             AND phase = 'rebuilding index'";
         database.until_true(works);
         let said = format!("{name} of this table is under way (PID ");
-        let stopped = retoast(&database, &["t", "--compact", "--max-wait", "300ms"]);
+        let stopped = retoast(&database, &["compact", "t", "--max-wait", "300ms"]);
         assert_eq!(stopped.code, Some(4), "{}{}", stopped.stdout, stopped.stderr);
         assert!(stopped.stderr.contains(&said), "{}", stopped.stderr);
         assert!(stopped.stderr.contains("(--max-wait)"), "{}", stopped.stderr);
-        let running = Running::start(&mut command(&database, &["t", "--compact"]));
+        let running = Running::start(&mut command(&database, &["compact", "t"]));
         running.says(&format!("waiting: {said}"));
         drop(gate);
         ends(rewriter);
@@ -157,10 +157,10 @@ fn repack_concurrently_is_named_and_waited_for() {
 
     // before the start, of every kind of work
     for work in [
-        &["t", "--compact"][..],
+        &["compact", "t"][..],
         &["t", "-c", "v", "--toaster", "external", "--target", "1000"],
         &["t", "-c", "v", "--policy", "chunk-saving", "--method", "pglz"],
-        &["t", "--reindex=all"],
+        &["reindex", "t", "--all"],
     ] {
         half_empty(&database, 300);
         let (repack, holder) = repack(&database);

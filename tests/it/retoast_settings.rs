@@ -12,13 +12,13 @@ const SETTINGS: &str = "SELECT attstorage::text || attcompression::text,
     FROM pg_attribute WHERE attrelid = 't'::regclass AND attname = 'v'";
 
 const CHOICE: [&str; 9] =
-    ["t", "-c", "v", "--policy", "chunk-saving", "--method", "lz4", "--new-values", "extended"];
+    ["t", "-c", "v", "--policy", "chunk-saving", "--method", "lz4", "--set", "new-values=extended"];
 
 /// Kills a run as soon as it has set the column to what it needs for its work and has stored rows.
 fn kill_at_work(database: &Database<'_>) {
     let stored = "SELECT count(*) FROM t WHERE pg_column_compression(v) = 'lz4'";
     let before = database.psql(stored);
-    let mut child = spawn(database, &[&CHOICE[..], &["--batch-ms", "1"]].concat());
+    let mut child = spawn(database, &[&CHOICE[..], &["--set", "batch-ms=1"]].concat());
     while database.psql(stored) == before {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
         std::thread::sleep(Duration::from_millis(10));
@@ -98,8 +98,11 @@ fn undo_knows_what_a_killed_run_has_set() {
     kill_at_work(&database);
     let stopped = retoast(
         &database,
-        &[&CHOICE[..], &["--max-runtime", "1", "--batch-ms", "1", "--nice", "20", "--undo"]]
-            .concat(),
+        &[
+            &CHOICE[..],
+            &["--max-runtime", "1", "--set", "batch-ms=1", "--set", "nice=20", "--undo"],
+        ]
+        .concat(),
     );
     assert_eq!(stopped.code, Some(4), "{}", stopped.stderr);
     assert_eq!(database.psql(SETTINGS), "mp|mine");

@@ -64,7 +64,8 @@ fn types(database: &Database<'_>) {
         ("extended", "auto"),
     ];
     for (toaster, source) in walk {
-        let choice = ["--verify", "full", "--toaster", toaster, "--source", source];
+        let choice =
+            ["--verify", "full", "--toaster", toaster, "--set", &format!("source={source}")];
         let table = run_twice(database, "t", &[&choice[..], &columns].concat());
         if toaster == "external" || toaster == "pglz" && source == "functions" {
             assert_ne!(table.rows_stored, 0, "{toaster}: {table}");
@@ -106,8 +107,11 @@ fn tables(database: &Database<'_>) {
     }
     for (toaster, source) in [("external", "auto"), ("pglz", "functions")] {
         for table in ["wide"].iter().chain(&others) {
-            let report =
-                run_twice(database, table, &["-c", "v", "--toaster", toaster, "--source", source]);
+            let report = run_twice(
+                database,
+                table,
+                &["-c", "v", "--toaster", toaster, "--set", &format!("source={source}")],
+            );
             assert_ne!(report.rows_stored, 0, "{table}: {report}");
             let compressed = database.psql(&format!(
                 "SELECT count(*) FROM {table} WHERE pg_column_compression(v) IS NOT NULL"
@@ -139,7 +143,14 @@ fn partitions(database: &Database<'_>) {
     assert!(dry.stderr.contains("public.p: would set: ALTER TABLE ONLY"), "{}", dry.stderr);
     assert_eq!(database.psql(set), "px p1x p2x p21x p22x");
     for parallel in ["2", "1"] {
-        let more = ["--toaster", "external", "--parallel-tables", parallel, "--jobs", "2"];
+        let more = [
+            "--toaster",
+            "external",
+            "--set",
+            &format!("parallel-tables={parallel}"),
+            "--jobs",
+            "2",
+        ];
         let run = retoast(database, &[&["p", "-c", "v"], &more[..]].concat());
         let tables = run.exits(0).tables();
         let got = tables.iter().map(|table| (table.relation.as_str(), table.rows_stored));
@@ -194,7 +205,11 @@ fn types_tables_partitions_and_virtual_columns_on_18() {
          INSERT INTO vg SELECT i, repeat(md5(i::text), i * 4) FROM generate_series(1, 100) i",
     );
     for (toaster, source) in [("external", "auto"), ("pglz", "functions"), ("main", "functions")] {
-        run_twice(&database, "vg", &["-c", "v", "--toaster", toaster, "--source", source]);
+        run_twice(
+            &database,
+            "vg",
+            &["-c", "v", "--toaster", toaster, "--set", &format!("source={source}")],
+        );
     }
     let chosen = retoast(&database, &["vg", "-c", "w", "--toaster", "external"]);
     crate::support::retoast::refused(&chosen, 1, "is virtual");

@@ -18,7 +18,7 @@ const ROWS: &str = "
 const COMPRESSED: &str = "SELECT count(*) FROM t WHERE pg_column_compression(v) IS NOT NULL";
 
 /// Nothing is to be compressed, and the table's own settings compress: a rewrite undoes the sweep.
-const NEVER: [&str; 7] = ["t", "-c", "v", "--policy", "never", "--new-values", "extended"];
+const NEVER: [&str; 7] = ["t", "-c", "v", "--policy", "never", "--set", "new-values=extended"];
 
 fn since(database: &Database<'_>, choice: &[&str], file: &Path) -> Run {
     retoast(database, &[choice, &["--since", file.to_str().unwrap()]].concat())
@@ -88,14 +88,14 @@ fn rows_that_were_frozen_meanwhile_are_told_from_those_written_since() {
     let file = dir.path().join("since.json");
     let choice = ["t", "-c", "v", "--policy", "always", "--method", "lz4"];
     done(&since(&database, &choice, &file));
-    for source in ["pageinspect", "functions"] {
+    for source in ["source=pageinspect", "source=functions"] {
         // frozen by force: what is left of the inserting transaction says nothing of when
         database.psql(
             "INSERT INTO t SELECT max(id) + 1, repeat('frozen', 3000) FROM t;
              SELECT heap_force_freeze('t', (SELECT array_agg(ctid) FROM t WHERE v LIKE 'frozen%'));
              INSERT INTO t SELECT max(id) + 1, repeat('vacuumed', 3000) FROM t; VACUUM FREEZE t",
         );
-        let choice = [&choice[..], &["--source", source]].concat();
+        let choice = [&choice[..], &["--set", source]].concat();
         let run = since(&database, &choice, &file);
         assert_eq!(done(&run).rows_stored, 2, "{source}");
         assert!(!run.stderr.contains("--since"), "{}", run.stderr);
@@ -202,11 +202,12 @@ fn a_policy_beside_a_writer_ends_and_leaves_to_the_next_run_what_came_meanwhile(
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("since.json");
     // no vacuum but one for each scan
-    let choice = ["t", "-c", "v", "--policy", "always", "--method", "lz4", "--max-bloat", "1000%"];
+    let choice =
+        ["t", "-c", "v", "--policy", "always", "--method", "lz4", "--set", "max-bloat=1000%"];
     let mut writing = writer(&database);
     database.until("SELECT count(*) > 3010 FROM t", |answer| answer == "t");
-    for source in ["pageinspect", "functions"] {
-        let choice = [&choice[..], &["--source", source]].concat();
+    for source in ["source=pageinspect", "source=functions"] {
+        let choice = [&choice[..], &["--set", source]].concat();
         let run = since(&database, &choice, &file);
         assert!(writing.try_wait().unwrap().is_none(), "{source}: it ended only with the writer");
         let table = done(&run);

@@ -102,7 +102,7 @@ fn compactions_rebuilds_and_policies_wait_for_slots_too() {
     database.psql(&BLOATED.replace("noise(i, 66)", "repeat(noise(i, 22), 3)"));
     database.psql(SLOTS);
     let works: [&[&str]; 3] =
-        [&["t", "--compact"], &["t", "-c", "v", "--policy", "always"], &["t", "--reindex=all"]];
+        [&["compact", "t"], &["t", "-c", "v", "--policy", "always"], &["reindex", "t", "--all"]];
     for work in works {
         write_wal(&database, 8 * MB);
         let running = Running::start(&mut command(&database, work));
@@ -182,7 +182,7 @@ fn a_rebuild_under_way_is_cancelled_for_a_slot_and_begun_again() {
     let database = server.with_pageinspect("rebuild");
     database.psql(SLOW);
     database.psql(SLOTS);
-    let running = Running::start(&mut command(&database, &["t", "--reindex=all"]));
+    let running = Running::start(&mut command(&database, &["reindex", "t", "--all"]));
     let building =
         "SELECT count(*) FROM pg_stat_progress_create_index WHERE phase LIKE 'building%'";
     let began = Instant::now();

@@ -38,7 +38,8 @@ fn wal_is_not_counted_against_another_file_system() {
     let sweep = |left: u64| -> Run {
         let left = format!("{}MB", left >> 20);
         let stop = ["--max-runtime", "1"];
-        let arguments = ["t", "-c", "v", "--toaster", "lz4", "--min-free-space", &left];
+        let arguments =
+            ["t", "-c", "v", "--toaster", "lz4", "--set", &format!("min-free-space={left}")];
         retoast(&database, &[&arguments[..], &stop[..]].concat())
     };
     let ok = sweep(free(shm) - (90 << 20));

@@ -79,7 +79,7 @@ fn a_table_that_cannot_be_worked_on_costs_only_itself() {
         WITH_ROOM.replace("%t", "a"),
         WITH_ROOM.replace("%t", "z"),
     ));
-    let compacted = retoast(&database, &["public.*", "--compact=heap"]);
+    let compacted = retoast(&database, &["compact", "public.*", "--files", "heap"]);
     assert_eq!(compacted.code, Some(1), "{}", compacted.stderr);
     let complete = |name: &str| (format!("public.{name}"), Outcome::Complete);
     let done: Vec<_> =
@@ -144,14 +144,14 @@ fn a_compaction_says_why_rows_were_not_moved() {
          ALTER TABLE t ADD CONSTRAINT never CHECK (n < 0) NOT VALID",
         WITH_ROOM.replace("%t", "t")
     ));
-    let json = retoast(&database, &["t", "--compact=heap"]);
+    let json = retoast(&database, &["compact", "t", "--files", "heap"]);
     assert_eq!(json.code, Some(1), "{}", json.stderr);
     let table = json.table();
     let file = &table.compaction[0];
     assert!(file.rows_refused > 0 && file.rows_left == 0, "{table}");
     assert_eq!(table.skipped[0].sqlstate.as_deref(), Some("23514"));
     let for_people =
-        || run(toastctl().args(["retoast", "-d", &database.url(), "t", "--compact=heap"]));
+        || run(toastctl().args(["compact", "-d", &database.url(), "t", "--files", "heap"]));
     let text = for_people();
     assert!(text.stdout.contains("that the server refuses to move"), "{}", text.stdout);
     assert!(text.stdout.contains("violates check constraint \"never\""), "{}", text.stdout);
@@ -214,8 +214,8 @@ fn a_damaged_page_loses_nothing_but_itself() {
     server.damage(&path(&toast("toast")), [3]);
     server.damage(&path(&toast("value")), [600]);
     let sweep = |table: &str, more: &[&str]| {
-        let goal = ["--max-bloat", "2%", "--verify", "off"];
-        let run = retoast(&database, &[&[table, "-c", "v"], &goal[..], more].concat());
+        let goal = ["--set", "max-bloat=2%", "--verify", "off"];
+        let run = retoast(&database, &[&["-c", "v"], &goal[..], &[table], more].concat());
         assert_eq!(run.code, Some(1), "{table}: {}", run.stderr);
         let table = run.table();
         assert_eq!(table.outcome, Outcome::Incomplete, "{table}");
@@ -228,7 +228,7 @@ fn a_damaged_page_loses_nothing_but_itself() {
     let in_reach = ["ctid < '(7,0)'", "ctid >= '(8,0)'"];
     for (table, more) in [
         ("pages", &["--toaster", "lz4"][..]),
-        ("functions", &["--toaster", "lz4", "--source", "functions"]),
+        ("functions", &["--toaster", "lz4", "--set", "source=functions"]),
         ("policy", &["--policy", "best", "--method", "lz4"]),
     ] {
         let swept = sweep(table, more);

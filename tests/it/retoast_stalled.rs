@@ -56,8 +56,19 @@ const WHOLE: &str =
 fn a_stopped_process_gives_its_rows_back_and_goes_on_when_it_is_continued() {
     let server = Server::start(&Options::default());
     let database = limited(&server);
-    let arguments =
-        ["t", "-c", "v", "--policy", "never", "--batch-ms", "2", "--nice", "1", "--verify", "full"];
+    let arguments = [
+        "t",
+        "-c",
+        "v",
+        "--policy",
+        "never",
+        "--set",
+        "batch-ms=2",
+        "--set",
+        "nice=1",
+        "--verify",
+        "full",
+    ];
     let running = Running::start(&mut command(&database, &arguments));
     stall_in_a_batch(&database, |stall| {
         running.signal(if stall { Signal::STOP } else { Signal::CONT });
@@ -84,8 +95,8 @@ fn a_stalled_network_holds_no_row_for_long() {
     let port = proxy.port.to_string();
     through.args(["retoast", "-h", "127.0.0.1", "-p", &port, "-U", "postgres"]);
     through.args(["-d", &format!("dbname={} sslmode=disable", database.name())]);
-    through.args(["t", "-c", "v", "--toaster", "lz4", "--verify", "full", "--batch-ms", "2"]);
-    let running = Running::start(through.args(["--nice", "1", "--format", "json"]));
+    through.args(["t", "-c", "v", "--toaster", "lz4", "--verify", "full", "--set", "batch-ms=2"]);
+    let running = Running::start(through.args(["--set", "nice=1", "--format", "json"]));
     stall_in_a_batch(&database, |stall| proxy.stall(stall));
     update_all(&database);
     proxy.stall(false);

@@ -19,7 +19,7 @@ fn a_synchronous_standby_that_is_gone_is_not_waited_for() {
     let names = "SELECT current_setting('synchronous_standby_names')";
     database.until(names, |answer| answer == "gone");
     let choices: [&[&str]; 2] =
-        [&["--toaster", "lz4"], &["--policy", "always", "--new-values", "extended"]];
+        [&["--toaster", "lz4"], &["--policy", "always", "--set", "new-values=extended"]];
     for choice in choices {
         let arguments = [&["t", "-c", "v"], choice].concat();
         let began = Instant::now();

@@ -45,7 +45,7 @@ fn pinned(database: &Database<'_>, conninfo: &str) {
     let mut input = holder.stdin.take().unwrap();
     let mut command = toastctl();
     command.args(["retoast", "-d", conninfo, "t", "-c", "a", "--toaster", "lz4"]);
-    command.args(["--max-bloat", "1%", "--allow-triggers"]).stdout(Stdio::null());
+    command.args(["--set", "max-bloat=1%", "--allow", "triggers"]).stdout(Stdio::null());
     let mut sweep = command.stderr(Stdio::piped()).spawn().unwrap();
     let began = Instant::now();
     let done = "SELECT count(*) FROM t WHERE pg_column_compression(a) = 'lz4'";

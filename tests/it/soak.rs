@@ -157,15 +157,15 @@ impl Soak<'_> {
         let (verify, compact) = (some(&["sample", "full"]), some(&["all", "toast", "heap"]));
         let verb =
             some(&["sweep", "sweep", "policy", "policy", "compact", "sweep+compact", "rebuild"]);
-        let pace = format!("-c {column} --batch-ms 20 --verify {verify}");
+        let pace = format!("-c {column} --set batch-ms=20 --verify {verify}");
         let arguments = match verb {
             "sweep" => format!("{pace} --toaster {toaster} --jobs {jobs}"),
             "policy" => format!("{pace} --policy {policy} --method {method}"),
-            "compact" => format!("--compact={compact}"),
-            "rebuild" => format!("--reindex=all --checkpoint {}", self.checkpoint(table)),
+            "compact" => format!("compact --files {compact}"),
+            "rebuild" => format!("reindex --all --checkpoint {}", self.checkpoint(table)),
             _ => format!("{pace} --toaster {toaster} --compact={compact}"),
         };
-        (verb, format!("{table} {arguments}").split(' ').map(str::to_owned).collect())
+        (verb, format!("{arguments} {table}").split(' ').map(str::to_owned).collect())
     }
 
     /// Runs `retoast` on a table again and again.
@@ -335,10 +335,10 @@ fn last_runs(soak: &Soak<'_>) {
         for arguments in [
             format!("{columns} --policy chunk-saving --method lz4"),
             format!("{columns} --toaster lz4"),
-            "--compact".to_owned(),
-            format!("--reindex=all --checkpoint {}", soak.checkpoint(table)),
+            "compact".to_owned(),
+            format!("reindex --all --checkpoint {}", soak.checkpoint(table)),
         ] {
-            let arguments = format!("{table} {arguments}");
+            let arguments = format!("{arguments} {table}");
             let run = retoast(database, &arguments.split(' ').collect::<Vec<_>>());
             let told = format!("{arguments}\n{}{}", run.stderr, run.stdout);
             assert_eq!(

@@ -24,13 +24,19 @@ fn a_misspelt_table_is_answered_with_its_likely_name() {
     );
     database.psql(
         "CREATE TABLE orders (v text); CREATE TABLE \"Order Items\" (v text);
+         CREATE TABLE \"Shopping Cart\" (v text);
          CREATE SCHEMA app; CREATE TABLE app.customers (v text)",
     );
     for (given, quoted, hint) in [
         ("ordres", "\"ordres\"", "the table \"orders\""),
         ("public.order", "\"public.order\"", "the table \"orders\""),
         ("customers", "\"customers\"", "the table \"app.customers\""),
-        ("\"Ordr Items\"", "\"Ordr Items\"", "the table \"Order Items\""),
+        (
+            "\"Ordr Items\"",
+            "\"Ordr Items\"",
+            "the table \"Order Items\". Quote it: '\"Order Items\"'",
+        ),
+        ("Shopping", "\"Shopping\"", "the table \"Shopping Cart\". Quote it: '\"Shopping Cart\"'"),
     ] {
         let expected = format!(
             "toastctl: error: relation {quoted} does not exist\nHINT:  Perhaps you meant {hint}.\n"
@@ -67,7 +73,7 @@ fn one_is_no_plural_and_what_is_said_of_all_columns_is_said_once() {
     };
     let text = said(&["inspect"], "C.UTF-8");
     assert!(text.contains("heap: 8192 bytes in 1 block, "), "{text}");
-    assert!(text.contains(" 0 rows, 0 dead; no values\n"), "{text}");
+    assert!(text.contains(", empty\n"), "{text}");
     let advise = ["advise-threshold", "--details", "-c", "v", "-c", "w"];
     let text = said(&advise, "C.UTF-8");
     assert_eq!(text.matches("sample: 1 of 1 block, 1 row, ").count(), 2, "{text}");

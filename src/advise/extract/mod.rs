@@ -1,4 +1,4 @@
-//! `advise-threshold --extract`: the table with keys of a `jsonb` column in columns of their own.
+//! `keys --extract`: the table with keys of a `jsonb` column in columns of their own.
 //!
 //! * [`keys`]: which keys are asked for, and how often each is used.
 //! * [`target`]: the column and its table, or the table whose partition that is; names for new columns, what speaks

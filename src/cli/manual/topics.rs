@@ -1,12 +1,13 @@
 //! The topics of `toastctl help`.
 
 use crate::cli::manual::{Item, Topic};
+use crate::cli::settings;
 use crate::findings::code::MEANINGS;
 use crate::retoast::pace::metrics::THROTTLE_QUERIES;
 
 /// All topics.
-pub const TOPICS: [Topic; 8] =
-    [POLICIES, FORMS, ADVICE, FINDINGS, THROTTLE, EXIT_CODES, PERMISSIONS, JSON];
+pub const TOPICS: [Topic; 9] =
+    [POLICIES, FORMS, ADVICE, FINDINGS, SETTINGS, THROTTLE, EXIT_CODES, PERMISSIONS, JSON];
 
 /// `toastctl help policies`.
 pub const POLICIES: Topic = Topic {
@@ -71,7 +72,7 @@ pub const ADVICE: Topic = Topic {
 /// `toastctl help findings`.
 pub const FINDINGS: Topic = Topic {
     name: "findings",
-    about: "the codes of inspect --check, and what each means",
+    about: "the codes of check, and what each means",
     intro: &[
         "The codes never change their meaning. All are errors but TC025, a warning, and TC080, a notice: \
               that is no damage, and leaves the exit code 0.",
@@ -107,10 +108,18 @@ pub const FINDINGS: Topic = Topic {
     ],
 };
 
+/// `toastctl help settings`.
+pub const SETTINGS: Topic = Topic {
+    name: "settings",
+    about: "what --set NAME=VALUE changes, with the defaults",
+    intro: &["For retoast, compact and reindex. --set can be repeated."],
+    items: &settings::SETTINGS,
+};
+
 /// `toastctl help throttle`.
 pub const THROTTLE: Topic = Topic {
     name: "throttle",
-    about: "queries for retoast --throttle-query, which waits while one is true",
+    about: "queries for --throttle-query, which waits while one is true",
     intro: &[
         "The query runs once a second. Change the numbers, and join several: SELECT (query) OR \
               (query). --max-wait ends such a wait too, with exit code 4. SIGUSR1 pauses, SIGUSR2 goes on.",
@@ -142,12 +151,12 @@ pub const EXIT_CODES: Topic = Topic {
         ("4", "Stopped on request: signal, --max-runtime or --max-wait. The same command goes on."),
         (
             "5",
-            "inspect --check has found damage; the findings say what and where. Else 0, or 1 if not all \
+            "check has found damage; the findings say what and where. Else 0, or 1 if not all \
              was looked at.",
         ),
         (
             "6",
-            "Of retoast: all rows are done, and others hold space that --compact was to give back: by a \
+            "Of retoast: all rows are done, and others hold space that the compaction was to give back: by a \
              lock, a snapshot, or rows at the end of a file. The report says which. Of several tables the \
              worst code counts: 0, then 6, 1, 4.",
         ),
@@ -185,7 +194,7 @@ pub const PERMISSIONS: Topic = Topic {
         (
             "inspect",
             "GRANT CONNECT ON DATABASE shop TO dba; GRANT USAGE ON SCHEMA app TO dba; GRANT SELECT \
-             ON ALL TABLES IN SCHEMA app TO dba. Exact figures, and --check: a superuser, CREATE EXTENSION \
+             ON ALL TABLES IN SCHEMA app TO dba. Exact figures, and check: a superuser, CREATE EXTENSION \
              pageinspect.",
         ),
         (
@@ -212,7 +221,7 @@ pub const JSON: Topic = Topic {
         ("toastctl help json inspect", "The JSON Schema of inspect's report of one table."),
         ("toastctl help json overview", "That of inspect's overview of several."),
         ("toastctl help json advise-threshold", "That of advise-threshold."),
-        ("toastctl help json check", "That of inspect --check."),
+        ("toastctl help json check", "That of check."),
         ("toastctl help json retoast", "That of retoast."),
         ("toastctl inspect --format json | jq .columns", "All columns, the largest first."),
     ],

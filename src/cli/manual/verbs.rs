@@ -1,6 +1,7 @@
 //! Examples, files and permissions of the verbs.
 
 use super::Manual;
+use crate::offline::columns::QUERY;
 
 /// The manual of a verb, if it has one.
 pub fn manual(verb: &str) -> Option<&'static Manual> {
@@ -8,148 +9,177 @@ pub fn manual(verb: &str) -> Option<&'static Manual> {
 }
 
 /// All of them.
-pub const MANUALS: &[Manual] = &[INSPECT, ADVISE, RETOAST];
+pub const MANUALS: &[Manual] = &[INSPECT, CHECK, VALUE, KEYS, ADVISE, RETOAST, COMPACT, REINDEX];
+
+/// What a relation file's columns are, as FILE for `@FILE`.
+const COLUMNS_FILE: (&str, &str) = ("@FILE of --columns, which psql -XAt prints with", QUERY);
+
+const PAGES: &str =
+    "A superuser, and CREATE EXTENSION pageinspect in the database; toastctl never creates it.";
+
+const READ: (&str, &str) =
+    ("SQL functions", "GRANT CONNECT ON DATABASE, USAGE ON SCHEMA and SELECT ON the tables.");
 
 const INSPECT: Manual = Manual {
     verb: "inspect",
     examples: &[
-        ("Which columns eat the disk, in ten seconds", "toastctl inspect -d shop"),
+        ("which columns take the space", "toastctl inspect -d shop"),
+        ("one table in full", "toastctl inspect orders"),
+        ("what reads and updates cost", "toastctl inspect orders --explain"),
+        ("a table of a terabyte in seconds", "toastctl inspect big --sample 1%"),
         (
-            "The same of a very large database, with the free space and dead rows of each table",
-            "toastctl inspect -d shop --sort unused --max-time 5min --precision 1%",
+            "a very large database, with the free space and dead rows of each table",
+            "toastctl inspect -d shop --sort unused --max-time 5min",
         ),
         (
-            "Each partition by itself, for a program",
+            "each partition by itself, for a program",
             "toastctl inspect events --parts --format json",
         ),
-        ("The full report of every table, the largest first", "toastctl inspect -d shop --details"),
+        ("the full report of every table, the largest first", "toastctl inspect -d shop --details"),
         (
-            "One table, with the connection as psql takes it",
+            "with the connection as psql takes it",
             "toastctl inspect -h db1 -U dba -d shop public.orders",
         ),
+        ("without a superuser's rights", "toastctl inspect orders --source functions"),
         (
-            "A table of a terabyte in seconds, with confidence intervals",
-            "toastctl inspect big --sample 1%",
-        ),
-        (
-            "What a read and an UPDATE of each column cost today, and why",
-            "toastctl inspect orders --explain",
-        ),
-        (
-            "Which keys make the documents large, and what a small one would cost in a column of its own",
-            "toastctl inspect orders --jsonb-keys doc",
-        ),
-        (
-            "The same two levels deeper, of a backup's files",
-            "toastctl inspect --relation-file base/5/16384 --toast-file base/5/16387 --columns @columns.json --jsonb-keys --depth 3",
-        ),
-        ("For a program", "toastctl inspect orders --format json"),
-        ("Without a superuser's rights", "toastctl inspect orders --source functions"),
-        (
-            "How much complies with a policy",
+            "how much complies with a policy",
             "toastctl inspect orders --policy chunk-saving --method lz4",
         ),
-        ("Is anything damaged, in the whole database", "toastctl inspect --check -d shop"),
         (
-            "The same of one table, with what is in its values, for a program",
-            "toastctl inspect orders --check --deep --format jsonl",
-        ),
-        (
-            "Save what is left of damaged values, and see the SQL that makes their rows readable",
-            "toastctl inspect orders --check --salvage left",
-        ),
-        (
-            "Before a backup's relation is trusted",
-            "toastctl inspect --check --relation-file base/5/16384 --toast-file base/5/16387 --xact pg_xact --columns @columns.json",
-        ),
-        ("Every value with its form and place", "toastctl inspect orders --values --format csv"),
-        ("One value taken apart", "toastctl inspect --value 'orders.doc@(0,1)'"),
-        (
-            "Save what can be read of a damaged table",
-            "toastctl inspect orders --values --reassemble=salvage",
-        ),
-        (
-            "A relation file of a stopped server",
+            "a relation file of a stopped server",
             "toastctl inspect --relation-file base/5/16384 --toast-file base/5/16387 --columns @columns.json",
         ),
         (
-            "What somebody has sent of pageinspect's output",
+            "pageinspect's output that somebody has sent",
             "toastctl inspect --pageinspect items.txt --columns 'id int4, doc jsonb'",
         ),
         (
-            "The same, where pointers of pluggable TOAST are known to be of one layout",
+            "a file whose pluggable TOAST pointers are known to have one layout",
             "toastctl inspect --relation-file base/5/16384 --columns @columns.json --flavor 32-bit",
         ),
-        (
-            "A datum out of a debugger",
-            "toastctl inspect --datum '\\x0112ec030000100100400500000006000000'",
-        ),
     ],
-    files: &[("DIR of --reassemble", "A file for each value; its name is in the report.")],
+    files: &[COLUMNS_FILE],
     permissions: &[
-        ("SQL functions", "GRANT CONNECT ON DATABASE, USAGE ON SCHEMA and SELECT ON the tables."),
+        READ,
         (
             "pages",
-            "A superuser, and CREATE EXTENSION pageinspect in the database; it is never created \
-             unasked. Then figures are exact, and forms and places of values are known. --check on a \
-             server needs them.",
+            "A superuser, and CREATE EXTENSION pageinspect in the database; toastctl never creates it. With pages, \
+             figures are exact, and forms and places of values are known.",
         ),
-        ("--policy", "Also TEMPORARY on the database, which PUBLIC has unless it was revoked."),
+        ("--policy", "TEMPORARY on the database too, which PUBLIC has unless it was revoked."),
     ],
+};
+
+const CHECK: Manual = Manual {
+    verb: "check",
+    examples: &[
+        ("is the whole database sound", "toastctl check -d shop"),
+        ("one table, contents too", "toastctl check orders --deep"),
+        ("save what is left", "toastctl check orders --salvage left"),
+        ("findings for a program, one per line", "toastctl check orders --deep --format jsonl"),
+        (
+            "a backup's relation, before it is trusted",
+            "toastctl check --relation-file base/5/16384 --toast-file base/5/16387 --xact pg_xact --columns @columns.json",
+        ),
+    ],
+    files: &[
+        (
+            "DIR of --salvage",
+            "The bytes of damaged values, manifest.jsonl with one line per value, and repair.sql.",
+        ),
+        COLUMNS_FILE,
+    ],
+    permissions: &[("pages", PAGES)],
+};
+
+const VALUE: Manual = Manual {
+    verb: "value",
+    examples: &[
+        ("take one value apart", "toastctl value 'orders.doc@(0,1)'"),
+        ("every value, its form and place", "toastctl value orders --format csv"),
+        ("save all that can be read", "toastctl value orders --reassemble=salvage"),
+        (
+            "a datum out of a debugger",
+            "toastctl value --datum '\\x0112ec030000100100400500000006000000'",
+        ),
+        (
+            "a value of a relation file",
+            "toastctl value --relation-file base/5/16384 --toast-file base/5/16387 --columns @columns.json 'doc@(0,1)'",
+        ),
+    ],
+    files: &[
+        ("DIR of --reassemble", "One file per value; its name is in the report."),
+        COLUMNS_FILE,
+    ],
+    permissions: &[READ, ("pages", PAGES)],
+};
+
+const KEYS: Manual = Manual {
+    verb: "keys",
+    examples: &[
+        ("which keys cost most", "toastctl keys orders -c doc"),
+        ("two levels deeper", "toastctl keys orders -c doc --depth 3"),
+        ("which keys pay as columns", "toastctl keys orders -c doc --extract auto"),
+        (
+            "what two keys would give as columns of their own",
+            "toastctl keys orders -c doc --extract status,customer",
+        ),
+        (
+            "the script that moves them, to be read before it is run",
+            "toastctl keys orders -c doc --extract status,customer --emit sql",
+        ),
+        (
+            "the documents in a backup's files",
+            "toastctl keys --relation-file base/5/16384 --toast-file base/5/16387 --columns @columns.json",
+        ),
+    ],
+    files: &[COLUMNS_FILE],
+    permissions: &[READ, ("--extract", PAGES)],
 };
 
 const ADVISE: Manual = Manual {
     verb: "advise-threshold",
     examples: &[
-        ("What other settings would store and cost", "toastctl advise-threshold orders"),
-        ("The same of the five largest tables", "toastctl advise-threshold -d shop"),
+        ("what other settings would give", "toastctl advise-threshold orders"),
+        ("the five largest tables", "toastctl advise-threshold -d shop"),
+        ("what would lz4 give", "toastctl advise-threshold --method lz4"),
         (
-            "One column, and size counts most",
-            "toastctl advise-threshold orders --column doc --optimize size",
+            "one column, and size counts most",
+            "toastctl advise-threshold orders -c doc --optimize size",
         ),
-        ("What would lz4 give", "toastctl advise-threshold orders --method lz4 --storage extended"),
         (
-            "Which toast_tuple_target",
+            "which toast_tuple_target",
             "toastctl advise-threshold orders --target 2032 --target 4080 --target 8160",
         ),
-        ("Is a policy worth it", "toastctl advise-threshold orders --policy best --method either"),
         (
-            "For a table that is read a hundred times for each write, from all of its rows",
+            "one storage with one method",
+            "toastctl advise-threshold orders --method lz4 --storage extended",
+        ),
+        ("is a policy worth it", "toastctl advise-threshold orders --policy best --method either"),
+        (
+            "all rows of a table that is read a hundred times for each write",
             "toastctl advise-threshold orders --reads-per-write 100 --sample 100%",
         ),
         (
-            "What the terms mean, and what each choice brings with it",
+            "what the terms mean, and what each choice brings with it",
             "toastctl advise-threshold orders --details",
         ),
-        ("The statements alone, for a migration", "toastctl advise-threshold orders --emit sql"),
-        ("The command alone, for a script", "toastctl advise-threshold orders --emit command"),
-        (
-            "What would it give to move two keys of the documents to columns of their own",
-            "toastctl advise-threshold orders --column doc --extract status,customer",
-        ),
-        (
-            "Which keys would that pay most for",
-            "toastctl advise-threshold orders --column doc --extract auto",
-        ),
-        (
-            "The script that moves them, to be read before it is run",
-            "toastctl advise-threshold orders --column doc --extract status,customer --emit sql",
-        ),
-        ("Size against cost as a picture", "toastctl advise-threshold orders --plot"),
+        ("the statements alone, for a migration", "toastctl advise-threshold orders --emit sql"),
+        ("the command alone, for a script", "toastctl advise-threshold orders --emit command"),
+        ("size against cost as a picture", "toastctl advise-threshold orders --plot"),
     ],
     files: &[],
     permissions: &[
         (
             "SQL functions",
-            "The right SELECT on the table, and TEMPORARY on the database, which PUBLIC has unless it was \
-             revoked: the server compresses the sample in a temporary table, so that a standby \
-             will not do. Row security must not hide rows.",
+            "The right SELECT on the table, and TEMPORARY on the database, which PUBLIC has unless it was revoked: the server \
+             compresses the sample in a temporary table, which a standby does not allow. Row security must not hide \
+             rows.",
         ),
         (
             "pages",
-            "A superuser, and CREATE EXTENSION pageinspect in the database: without a temporary \
-             table, on standbys too, damaged values passed over, and pluggable toasters estimated; --extract \
-             needs them.",
+            "A superuser, and CREATE EXTENSION pageinspect in the database. Then no temporary table is needed, standbys \
+             work too, damaged values are passed over, and pluggable toasters are estimated.",
         ),
     ],
 };
@@ -157,89 +187,102 @@ const ADVISE: Manual = Manual {
 const RETOAST: Manual = Manual {
     verb: "retoast",
     examples: &[
+        ("the plan", "toastctl retoast t -c doc --toaster lz4 --dry-run"),
+        ("convert, online", "toastctl retoast t -c doc --toaster lz4"),
+        ("and give space back", "toastctl retoast t -c doc --toaster lz4 --compact"),
         (
-            "What it would do, how long it would take, what could be in its way",
-            "toastctl retoast orders --column doc --toaster lz4 --dry-run",
+            "at night only, for three hours; the same command goes on the next night",
+            "toastctl retoast orders -c doc --toaster lz4 --max-runtime 10800 --throttle-query \"SELECT localtime BETWEEN '05:00' AND '22:00'\"",
         ),
         (
-            "Convert from pglz to lz4 while the application runs",
-            "toastctl retoast orders --column doc --toaster lz4",
+            "in the row as long as it fits a page",
+            "toastctl retoast orders -c doc --toaster main=lz4",
         ),
         (
-            "At night only, for three hours; the same command goes on the next night",
-            "toastctl retoast orders --column doc --toaster lz4 --max-runtime 10800 --throttle-query \"SELECT localtime BETWEEN '05:00' AND '22:00'\"",
+            "with another toast_tuple_target",
+            "toastctl retoast orders -c doc --toaster lz4 --target 4080",
         ),
         (
-            "In the row as long as it fits a page",
-            "toastctl retoast orders --column doc --toaster main=lz4",
+            "value by value, what is worth compressing",
+            "toastctl retoast orders -c doc --policy chunk-saving --method lz4",
         ),
         (
-            "With another toast_tuple_target",
-            "toastctl retoast orders --column doc --toaster lz4 --target 4080",
+            "the same every night for new values (toastctl-runbooks(7) has the crontab entry)",
+            "toastctl retoast orders -c doc --policy chunk-saving --method lz4 --since /var/lib/toastctl/orders.json --max-runtime 10800",
         ),
         (
-            "Value by value, what is worth compressing",
-            "toastctl retoast orders --column doc --policy chunk-saving --method lz4",
+            "in shorter transactions, and vacuumed more often",
+            "toastctl retoast orders -c doc --toaster lz4 --set batch-ms=20 --set max-bloat=2%",
         ),
         (
-            "The same every night, of what is new (toastctl-runbooks(7) has the crontab entry)",
-            "toastctl retoast orders --column doc --policy chunk-saving --method lz4 --since /var/lib/toastctl/orders.json --max-runtime 10800",
+            "a large table, with several transactions at a time",
+            "toastctl retoast orders -c doc --toaster lz4 --jobs 4",
         ),
         (
-            "In shorter transactions, and vacuumed more often",
-            "toastctl retoast orders --column doc --toaster lz4 --batch-ms 20 --max-bloat 2",
+            "unseen by logical subscribers with origin = none",
+            "toastctl retoast orders -c doc --toaster lz4 --set replication-origin=toastctl",
         ),
-        (
-            "On a large table, several transactions at a time",
-            "toastctl retoast orders --column doc --toaster lz4 --jobs 4",
-        ),
-        (
-            "Out of the way of logical subscribers with origin = none",
-            "toastctl retoast orders --column doc --toaster lz4 --replication-origin toastctl",
-        ),
-        (
-            "Give the empty space inside the files back, as they are stored now",
-            "toastctl retoast orders --compact",
-        ),
-        ("How short the files would get", "toastctl retoast orders --compact --dry-run"),
-        (
-            "Rebuild bloated indexes beside the application",
-            "toastctl retoast orders --reindex --checkpoint orders.checkpoint",
-        ),
-        ("Everything away from a pluggable toaster", "toastctl retoast --from-toaster my_toaster"),
+        ("everything away from a pluggable toaster", "toastctl retoast --from-toaster my_toaster"),
     ],
     files: &[
-        (
-            "FILE of --checkpoint",
-            "How far scanning is, and which rebuilds of indexes were begun; removed when all is done.",
-        ),
+        CHECKPOINT_FILE,
         ("FILE of --since", "What the last run that reached the policy has seen; written anew."),
     ],
-    permissions: &[
+    permissions: WRITE,
+};
+
+const COMPACT: Manual = Manual {
+    verb: "compact",
+    examples: &[
+        ("how short the files get", "toastctl compact orders --dry-run"),
+        ("give space back, online", "toastctl compact orders"),
+        ("indexes too", "toastctl compact orders --reindex"),
+        ("the TOAST relation alone", "toastctl compact orders --files toast"),
+    ],
+    files: &[CHECKPOINT_FILE],
+    permissions: WRITE,
+};
+
+const REINDEX: Manual = Manual {
+    verb: "reindex",
+    examples: &[
+        ("which indexes are bloated", "toastctl reindex orders --dry-run"),
+        ("rebuild these, online", "toastctl reindex orders"),
+        ("rebuild every index", "toastctl reindex orders --all"),
         (
-            "the table's owner",
-            "or a member of it, for ALTER TABLE, UPDATE and VACUUM; TEMPORARY on the database.",
-        ),
-        (
-            "pg_monitor",
-            "or pg_read_all_stats, to see replicas and other sessions and wait for them.",
-        ),
-        (
-            "GRANT SET ON PARAMETER session_replication_role",
-            "(15 and later) to silence ordinary triggers; else --allow-triggers lets them fire.",
-        ),
-        (
-            "pg_read_all_settings, GRANT EXECUTE ON FUNCTION pg_stat_file(text)",
-            "to see the server's free space over a Unix socket; else --disk-limit.",
-        ),
-        (
-            "pg_read_all_data",
-            "(17 and later; before, a superuser and pageinspect) for --compact of the TOAST relation; \
-             to rebuild its index.",
-        ),
-        (
-            "a superuser and pageinspect",
-            "to see pages: exact, and needed on servers with pluggable TOAST.",
+            "so that the next run cleans up after a kill",
+            "toastctl reindex orders --checkpoint orders.checkpoint",
         ),
     ],
+    files: &[CHECKPOINT_FILE],
+    permissions: WRITE,
 };
+
+const CHECKPOINT_FILE: (&str, &str) = (
+    "FILE of --checkpoint",
+    "How far scanning is, and which rebuilds of indexes were begun; removed when all is done.",
+);
+
+const WRITE: &[(&str, &str)] = &[
+    (
+        "the table's owner",
+        "Or a member of it, for ALTER TABLE, UPDATE and VACUUM; TEMPORARY on the database.",
+    ),
+    ("pg_monitor", "Or pg_read_all_stats, to see replicas and other sessions and wait for them."),
+    (
+        "GRANT SET ON PARAMETER session_replication_role",
+        "(15 and later) to silence ordinary triggers; else --allow triggers lets them fire.",
+    ),
+    (
+        "pg_read_all_settings, GRANT EXECUTE ON FUNCTION pg_stat_file(text)",
+        "To see the server's free space over a Unix socket; else --set disk-limit=SIZE.",
+    ),
+    (
+        "pg_read_all_data",
+        "(17 and later; before, a superuser and pageinspect) to compact a TOAST relation, and to rebuild its index.",
+    ),
+    (
+        "a superuser and pageinspect",
+        "To see pages: exact, and needed on servers with pluggable TOAST.",
+    ),
+];

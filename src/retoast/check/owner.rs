@@ -223,7 +223,7 @@ fn refusal(relation: &Relation, rights: &Rights, foreign: &[Foreign]) -> String 
     }
     text.push_str(
         "\nHINT:  Run as the owner (-U), or as a member of that role with no further rights. If \
-         you have read these functions and what they call, use --trust-owner-code.",
+         you have read these functions and what they call, use --allow owner-code.",
     );
     text
 }
@@ -273,7 +273,7 @@ pub(crate) async fn triggers(
         if !allowed {
             return refused(format!(
                 "{name}: trigger \"{trigger}\" {why}, and would fire for every row re-toasted\n\
-                 HINT:  Disable it for the time, or use --allow-triggers."
+                 HINT:  Disable it for the time, or use --allow triggers."
             ));
         }
     }

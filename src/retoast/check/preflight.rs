@@ -51,8 +51,8 @@ pub(crate) async fn server(client: &Client, server: &Server) -> Result<(), Retoa
 pub(crate) fn compaction(server: &Server) -> Result<(), RetoastError> {
     if server.has_toasters {
         return refused(
-            "--compact does not know the pointers of pluggable toasters, and this server has such toasters\n\
-             HINT:  Leave --compact away. To make a table's files smaller dump it and load it again (pg_dump).",
+            "compaction does not know the pointers of pluggable toasters, and this server has such toasters\n\
+             HINT:  To make a table's files smaller dump it and load it again (pg_dump).",
         );
     }
     Ok(())
@@ -237,7 +237,7 @@ fn choose(
             || targets.iter().any(|target| toaster.method().is_some_and(|m| m != target.method)))
     {
         return Err(RetoastError::Usage(format!(
-            "{}: the columns are not set to {}, and --no-alter does not allow setting them",
+            "{}: the columns are not set to {}, and --set alter=off does not allow setting them",
             relation.display_name(),
             plan.as_ref().map_or(toaster.name(), |plan| &plan.toaster)
         )));
@@ -377,7 +377,7 @@ pub(crate) async fn privileges(
     if alters && !owns {
         return Err(RetoastError::Refused(format!(
             "{name}: role \"{user}\" is not its owner and may not alter it\n\
-             HINT:  Run as its owner, \"{owner}\", or have the owner set the columns and use --no-alter."
+             HINT:  Run as its owner, \"{owner}\", or have the owner set the columns and use --set alter=off."
         )));
     }
     let vacuums = owns || row.try_get::<_, bool>(4)?;
@@ -509,7 +509,7 @@ pub(crate) async fn may_reindex(
     let name = ready.relation.display_name();
     if server.version_num < SOUND {
         return refused(format!(
-            "{name}: --reindex: before PostgreSQL 14.4 an index that is rebuilt beside others may miss rows; \
+            "{name}: indexes: before PostgreSQL 14.4 an index that is rebuilt beside others may miss rows; \
              this server is {}\nHINT:  Install the latest minor release.",
             server.version
         ));
@@ -526,7 +526,7 @@ pub(crate) async fn may_reindex(
         Some(row) if !row.try_get::<_, bool>(0)? => {
             let owner: String = row.try_get(1)?;
             refused(format!(
-                "{name}: --reindex: this user is not its owner, and could not drop what an interrupted rebuild \
+                "{name}: indexes: this user is not its owner, and could not drop what an interrupted rebuild \
                  leaves behind\nHINT:  Run as \"{owner}\", or as a member of that role."
             ))
         }
@@ -545,7 +545,7 @@ pub(crate) async fn may_compact(
 ) -> Result<(), RetoastError> {
     if !server.vacuum_truncates {
         return refused(format!(
-            "{NEVER_TRUNCATES}: --compact would move rows for nothing\n\
+            "{NEVER_TRUNCATES}: a compaction would move rows for nothing\n\
              HINT:  Set old_snapshot_threshold to -1 and restart the server, or run VACUUM FULL, which lets nobody in."
         ));
     }
@@ -555,7 +555,7 @@ pub(crate) async fn may_compact(
     };
     let name = ready.relation.display_name();
     let hint = match compact {
-        CompactRequest::All => "; --compact=heap leaves its TOAST relation out",
+        CompactRequest::All => "; compact --files heap leaves its TOAST relation out",
         CompactRequest::Toast | CompactRequest::Heap => "",
     };
     if !pages && !server.has_toast_chunk_id() {

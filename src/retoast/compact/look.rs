@@ -283,7 +283,7 @@ impl TableRows<'_> {
         let mut values = Vec::new();
         let walk = Walk::new(tuple, &self.0.ready.relation.desc);
         for (column, walked) in walk.enumerate() {
-            // what cannot be read is inspect --check's to tell; its chunks are found to have no row
+            // what cannot be read is check's to tell; its chunks are found to have no row
             let Ok((attribute, Datum::Varlena(Varlena::External(pointer)))) = walked else {
                 continue;
             };

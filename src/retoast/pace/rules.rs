@@ -279,7 +279,7 @@ impl ThrottleRules {
                 Lag::Time(limit) => time > limit,
             };
             let text = format!(
-                "replica {} is {} kB of WAL and {} s behind (--max-replica-lag)",
+                "replica {} is {} kB of WAL and {} s behind (setting max-replica-lag)",
                 replica.name,
                 bytes >> 10,
                 time.as_secs()
@@ -296,7 +296,7 @@ impl ThrottleRules {
     fn space(&self, readings: &Readings) -> Option<(Cause, String)> {
         let (limit, free) = (self.limits.free_space?, readings.free.as_ref()?);
         let text = format!(
-            "{} MB are free {}, less than {} MB (--min-free-space)",
+            "{} MB are free {}, less than {} MB (setting min-free-space)",
             free.bytes >> 20,
             free.place,
             limit >> 20
@@ -310,7 +310,7 @@ impl ThrottleRules {
         let Held { bytes, limit } = readings.held;
         let text = format!(
             "{} holds back what vacuum may remove: {} kB of this table's old row versions, more than \
-             {} kB (--max-bloat)",
+             {} kB (setting max-bloat)",
             holder.who,
             bytes >> 10,
             limit >> 10
@@ -323,7 +323,7 @@ impl ThrottleRules {
         let wait = took.mul_f64(self.limits.nice.clamp(0.0, 1000.0));
         (!wait.is_zero()).then(|| Pause {
             cause: Cause::Nice,
-            text: format!("sleeping {} times what a batch takes (--nice)", self.limits.nice),
+            text: format!("sleeping {} times what a batch takes (setting nice)", self.limits.nice),
             wait,
         })
     }

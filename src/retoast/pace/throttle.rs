@@ -137,7 +137,7 @@ impl Throttle {
             let hint = "HINT:  GRANT pg_read_all_stats TO the user, or pg_monitor.";
             if options.lag_given && limits.replica_lag.is_some() {
                 return Err(RetoastError::Refused(format!(
-                    "this user may not see how far replicas are, which --max-replica-lag needs\n{hint}"
+                    "this user may not see how far replicas are, which the setting max-replica-lag needs\n{hint}"
                 )));
             }
             if limits.replica_lag.take().is_some() {
@@ -593,7 +593,7 @@ impl Throttle {
         }
         Err(RetoastError::OfAll(format!(
             "the table with its TOAST relation and indexes has grown by {grown} bytes, more than \
-             --disk-limit {limit}\n\
+             --set disk-limit={limit}\n\
              HINT:  See what holds vacuum back; the same command goes on from here."
         )))
     }
@@ -636,7 +636,7 @@ impl Throttle {
             if self.options.space_given && !self.options.dry_run {
                 return Err(RetoastError::Refused(format!(
                     "{name}: free space cannot be told: the server's file system is not seen here\n\
-                     HINT:  Use --disk-limit."
+                     HINT:  Use --set disk-limit=SIZE."
                 )));
             }
             return Ok(Some(
@@ -659,7 +659,7 @@ impl Throttle {
             );
             if need.free.bytes < growth.saturating_add(limit) && !self.options.dry_run {
                 return Err(RetoastError::Refused(format!(
-                    "{name}: not enough space: {told}\nHINT:  Make room, or lower --min-free-space."
+                    "{name}: not enough space: {told}\nHINT:  Make room, or lower it with --set min-free-space=SIZE."
                 )));
             }
             all.push(told);
@@ -681,7 +681,7 @@ impl Throttle {
         {
             return Ok(Some(format!(
                 "not enough space: {} MB are free {}, the copy, its WAL and sorting may take {} MB, and {} MB \
-                 must stay free (--min-free-space)",
+                 must stay free (setting min-free-space)",
                 free.bytes >> 20,
                 free.place,
                 need.div_ceil(1 << 20),
@@ -694,7 +694,7 @@ impl Throttle {
         let now = self.sizes().sum().saturating_add(bytes);
         let grown = now.saturating_sub(table.figures.before.sum());
         Ok((grown > limit).then(|| {
-            format!("the copy takes {bytes} bytes, and --disk-limit is {limit} for the whole run")
+            format!("the copy takes {bytes} bytes, and the setting disk-limit is {limit} for the whole run")
         }))
     }
 

@@ -96,6 +96,10 @@ pub(crate) fn os_message(error: &std::io::Error) -> String {
     }
 }
 
+/// What is said of a server of another kind.
+const NOT_POSTGRESQL: &str =
+    "the answer is not that of a PostgreSQL server\n\tIs another service listening on that port?";
+
 /// Why one attempt failed.
 pub(super) struct Refusal {
     pub(super) message: String,
@@ -177,6 +181,10 @@ pub(super) fn refusal(
         "server did not use channel binding" => {
             ("channel binding required, but SSL not in use".to_owned(), Kind::Refused)
         }
+        // what the driver makes of an answer that is not PostgreSQL's protocol
+        "bytes remaining on stream"
+        | "unexpected message from server"
+        | "invalid message length" => (NOT_POSTGRESQL.to_owned(), Kind::Refused),
         _ if error.is_closed() => {
             ("server closed the connection unexpectedly".to_owned(), Kind::Refused)
         }
@@ -188,6 +196,9 @@ pub(super) fn refusal(
 fn io_refusal(io: &io::Error, error: &tokio_postgres::Error, address: &Address) -> Refusal {
     if let Some(tls) = io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         return Refusal { message: tls_message(tls), kind: Kind::Encryption };
+    }
+    if io.kind() == io::ErrorKind::InvalidInput || io.kind() == io::ErrorKind::InvalidData {
+        return Refusal { message: NOT_POSTGRESQL.to_owned(), kind: Kind::Refused };
     }
     let message = os_message(io);
     let nobody = matches!(io.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);

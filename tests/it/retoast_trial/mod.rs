@@ -67,7 +67,7 @@ impl Choice {
             add("--target", [256, 2032, 4080, 8160][rng.random_range(0..4)].to_string());
         }
         if rng.random_bool(0.2) {
-            add("--source", "functions".to_owned());
+            add("--set", "source=functions".to_owned());
         }
         if rng.random_bool(0.3) {
             add("--verify", ["off", "full"][rng.random_range(0..2)].to_owned());
@@ -84,7 +84,7 @@ impl Choice {
         let name = POLICIES[rng.random_range(0..POLICIES.len())];
         let method = [None, Some("pglz"), Some("lz4"), Some("either")][rng.random_range(0..4)];
         if rng.random_bool(0.3) {
-            add("--new-values", "extended".to_owned());
+            add("--set", "new-values=extended".to_owned());
         }
         Choice { option: "--policy", name, method, more, window }
     }
@@ -172,7 +172,7 @@ fn trial(database: &Database<'_>, proxy: &Proxy, seed: u64) -> Option<(String, V
         choice.window
     );
     if trouble.wants_time() {
-        let slowly = ["--batch-ms", "1", "--nice", "8", "--progress", "none"];
+        let slowly = ["--set", "batch-ms=1", "--set", "nice=8", "--set", "progress=none"];
         arguments.extend(slowly.map(str::to_owned));
     }
     let before = truth::contents(database, &table);

@@ -135,7 +135,7 @@ fn settings(database: &Database<'_>, table: &Table, choice: &Choice, met: &Met) 
     if met.changed_settings {
         return None;
     }
-    let extended = choice.more.iter().any(|word| word == "extended");
+    let extended = choice.more.iter().any(|word| word == "new-values=extended");
     let (storage, method) = match choice.name {
         "lz4" => ("x", "l"),
         "pglz" => ("x", "p"),

@@ -1,4 +1,4 @@
-//! Damage for `inspect --check`: a table, one changed field for each case, and what must be found.
+//! Damage for `check`: a table, one changed field for each case, and what must be found.
 
 use crate::support::server::{self, Database, Server};
 use crate::support::table_files::PAGE;

@@ -30,6 +30,17 @@ pub(crate) fn toastctl() -> Command {
     command
 }
 
+/// Takes arguments apart: the verb that they begin with, or else `usual`, and the rest.
+pub(crate) fn verb_of<'a>(usual: &'a str, arguments: &'a [&'a str]) -> (&'a str, &'a [&'a str]) {
+    match arguments {
+        [
+            verb @ ("advise-threshold" | "check" | "compact" | "keys" | "reindex" | "value"),
+            rest @ ..,
+        ] => (verb, rest),
+        _ => (usual, arguments),
+    }
+}
+
 /// Removes from `command` what would make libpq or toastctl behave differently on another desk.
 pub(crate) fn scrub(command: &mut Command) {
     for (name, _) in std::env::vars_os() {

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::support::command::{Run, Signal, run, toastctl};
+use crate::support::command::{Run, Signal, run, toastctl, verb_of};
 use crate::support::reports::inspect::{Compaction, Finding};
 use crate::support::reports::retoast::{Outcome, Table};
 use crate::support::reports::{Printed, Source};
@@ -16,7 +16,8 @@ use crate::support::verbs::relation;
 /// `toastctl retoast` on `database` as its superuser.
 pub(crate) fn command(database: &Database<'_>, arguments: &[&str]) -> Command {
     let mut command = toastctl();
-    command.args(["retoast", "-d", &database.url(), "--format", "json"]).args(arguments);
+    let (verb, arguments) = verb_of("retoast", arguments);
+    command.args([verb, "-d", &database.url(), "--format", "json"]).args(arguments);
     command
 }
 
@@ -27,7 +28,8 @@ pub(crate) fn retoast(database: &Database<'_>, arguments: &[&str]) -> Run {
 /// As this user, who may be the table's owner and no superuser.
 pub(crate) fn retoast_as(database: &Database<'_>, user: &str, arguments: &[&str]) -> Run {
     let url = database.url_of(user);
-    run(toastctl().args(["retoast", "-d", &url, "--format", "json"]).args(arguments))
+    let (verb, arguments) = verb_of("retoast", arguments);
+    run(toastctl().args([verb, "-d", &url, "--format", "json"]).args(arguments))
 }
 
 pub(crate) fn spawn(database: &Database<'_>, arguments: &[&str]) -> Child {
@@ -140,7 +142,7 @@ impl Running {
     }
 
     pub(crate) fn sweep(database: &Database<'_>, more: &[&str]) -> Running {
-        let pace = ["--batch-ms", "2"];
+        let pace = ["--set", "batch-ms=2"];
         Running::start(&mut command(database, &[&LZ4[..], &pace[..], more].concat()))
     }
 

@@ -1,32 +1,36 @@
 //! `inspect` and `advise-threshold`, run on a test's database as its superuser.
 
-use crate::support::command::{Run, run, toastctl};
+use crate::support::command::{Run, run, toastctl, verb_of};
 use crate::support::reports::inspect::Relation;
 use crate::support::reports::{Printed, advise, overview};
 use crate::support::server::Database;
 
+/// `inspect`, or the verb that the arguments begin with.
 pub(crate) fn inspect(database: &Database<'_>, arguments: &[&str]) -> Run {
-    run(toastctl().args(["inspect", "-d", &database.url()]).args(arguments))
+    let (verb, arguments) = verb_of("inspect", arguments);
+    run(toastctl().args([verb, "-d", &database.url()]).args(arguments))
 }
 
 /// The report on one relation.
 #[track_caller]
 pub(crate) fn relation(database: &Database<'_>, arguments: &[&str]) -> Printed<Relation> {
-    inspect(database, &[&["--format", "json"], arguments].concat()).exits(0).relation()
+    inspect(database, &[arguments, &["--format", "json"]].concat()).exits(0).relation()
 }
 
 /// The overview of many.
 #[track_caller]
 pub(crate) fn overview(database: &Database<'_>, arguments: &[&str]) -> Printed<overview::Overview> {
-    inspect(database, &[&["--format", "json"], arguments].concat()).exits(0).report()
+    inspect(database, &[arguments, &["--format", "json"]].concat()).exits(0).report()
 }
 
+/// `advise-threshold`, or the verb that the arguments begin with.
 pub(crate) fn advise(database: &Database<'_>, arguments: &[&str]) -> Run {
-    run(toastctl().args(["advise-threshold", "-d", &database.conninfo()]).args(arguments))
+    let (verb, arguments) = verb_of("advise-threshold", arguments);
+    run(toastctl().args([verb, "-d", &database.conninfo()]).args(arguments))
 }
 
 /// The report of `advise-threshold` on one column.
 #[track_caller]
 pub(crate) fn advised(database: &Database<'_>, arguments: &[&str]) -> Printed<advise::Report> {
-    advise(database, &[&["--format", "json"], arguments].concat()).exits(0).report()
+    advise(database, &[arguments, &["--format", "json"]].concat()).exits(0).report()
 }

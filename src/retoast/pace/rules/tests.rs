@@ -111,7 +111,7 @@ fn however_young_a_snapshot_is_growth_is_the_limit() {
     assert_eq!(
         pause.text,
         "session 42 holds back what vacuum may remove: 5120 kB of this table's old row versions, \
-         more than 4096 kB (--max-bloat)"
+         more than 4096 kB (setting max-bloat)"
     );
     assert!(pause.cause.is_others() && !Cause::Signal.is_others());
 }

@@ -1,4 +1,4 @@
-//! `inspect --check`: its document, its lines, and the manifest of what was salvaged.
+//! `check`: its document, its lines, and the manifest of what was salvaged.
 
 use serde::Deserialize;
 

@@ -1,4 +1,4 @@
-//! `inspect --jsonb-keys --format json`.
+//! `keys --format json`.
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -86,8 +86,15 @@ pub(crate) struct Table {
     pub(crate) compaction: Vec<Printed<File>>,
     pub(crate) indexes: Vec<Printed<Index>>,
     pub(crate) rewrite_gives_bytes: Option<u64>,
-    pub(crate) rewrite_gives: Option<Range>,
+    pub(crate) rewrite_gives: Option<Gain>,
     pub(crate) vacuum_gives_bytes: Option<u64>,
+}
+
+/// The least and the most; negative where files would be larger.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+pub(crate) struct Gain {
+    pub(crate) low: i64,
+    pub(crate) high: i64,
 }
 
 impl Table {

@@ -1,0 +1,214 @@
+//! Files that are read instead of a server: relation files and saved output of pageinspect, with their options.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::exit::Failure;
+use crate::disk::ByteOrder;
+use crate::disk::custom::CustomFlavor;
+use crate::disk::desc::TupleDesc;
+use crate::disk::layout::PageSize;
+use crate::heap::sample::Sampling;
+use crate::offline::columns;
+use crate::offline::target::{FileTarget, page_size};
+use crate::offline::xact::PgXact;
+
+/// Bytes of columns that are read at the most.
+const MAX_TEXT: u64 = 16 << 20;
+
+/// A relation file.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Without a server")]
+pub struct FileArgs {
+    /// Read a relation file and its segments
+    ///
+    /// The file must not be in use and must be whole: its server was shut down, or it comes from a restored backup. The
+    /// segments .1, .2 and so on are found. The page size is taken from the pages.
+    #[arg(long, value_name = "FILE", requires = "file_columns")]
+    relation_file: Option<PathBuf>,
+
+    /// Its TOAST relation's file
+    #[arg(long, value_name = "FILE", requires = "relation_file")]
+    toast_file: Option<PathBuf>,
+
+    /// pg_xact, for rows without hint bits
+    ///
+    /// The commit status of transactions: a file of pg_xact, or the directory.
+    #[arg(long, value_name = "FILE", requires = "relation_file")]
+    xact: Option<PathBuf>,
+
+    /// The columns, such as 'id int4, doc jsonb'
+    ///
+    /// A dropped column and a type that is not built in are given with length and alignment, as in 'old dropped(-1,i),
+    /// c mytype(-1,d)'. @FILE reads rows of pg_attribute as JSON; FILES shows the query that prints them.
+    #[arg(long = "columns", value_name = "LIST|@FILE")]
+    file_columns: Option<String>,
+
+    /// Layout of pluggable TOAST's pointers
+    #[arg(long, value_enum, default_value_t, hide_default_value = true)]
+    pub(super) flavor: CustomFlavor,
+}
+
+impl FileArgs {
+    /// The relation file, if one is given, and no tables.
+    ///
+    /// # Errors
+    /// Where there are both, or its columns or its commit status cannot be read.
+    pub(super) fn file(&self, tables: &[String]) -> Result<Option<File<'_>>, Failure> {
+        let Some(heap) = &self.relation_file else { return Ok(None) };
+        if let Some(table) = tables.first() {
+            return Err(Failure::usage(format!(
+                "--relation-file is read without a server: it cannot be used with a table (\"{table}\")"
+            )));
+        }
+        let open = |path: &PathBuf| {
+            PgXact::open(path).map_err(|error| Failure::usage(format!("--xact: {error}")))
+        };
+        Ok(Some(File {
+            heap,
+            toast: self.toast_file.as_deref(),
+            desc: self.columns()?,
+            page_size: page_size(heap),
+            flavor: self.flavor,
+            xact: self.xact.as_ref().map(open).transpose()?,
+        }))
+    }
+
+    /// The columns of `--columns`.
+    fn columns(&self) -> Result<TupleDesc, Failure> {
+        let given = self.file_columns.as_deref().unwrap_or_default();
+        match given.strip_prefix('@') {
+            None => columns::parse_list(given)
+                .map_err(|error| Failure::usage(format!("--columns: {error}"))),
+            Some(path) => {
+                let text = read_text(Path::new(path))?;
+                columns::parse_json(&text)
+                    .map_err(|error| Failure::usage(format!("--columns: \"{path}\": {error}")))
+            }
+        }
+    }
+}
+
+/// A relation file that is to be read.
+pub(super) struct File<'a> {
+    heap: &'a Path,
+    toast: Option<&'a Path>,
+    desc: TupleDesc,
+    page_size: PageSize,
+    flavor: CustomFlavor,
+    xact: Option<PgXact>,
+}
+
+impl File<'_> {
+    /// What is read: all of it, or a sample.
+    pub(super) fn target(&self, sampling: Option<Sampling>) -> FileTarget<'_> {
+        FileTarget {
+            heap: self.heap,
+            toast: self.toast,
+            desc: &self.desc,
+            page_size: self.page_size,
+            flavor: self.flavor,
+            xact: self.xact.as_ref(),
+            checksums: None,
+            sampling,
+        }
+    }
+}
+
+/// Saved output of pageinspect.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Without a server")]
+pub struct SavedArgs {
+    /// Read pageinspect's saved output; - is stdin
+    ///
+    /// The output of heap_page_items, heap_page_item_attrs, get_raw_page or tuple_data_split, in psql's aligned,
+    /// expanded, unaligned, CSV or JSON form.
+    #[arg(long, value_name = "FILE", requires = "file_columns", conflicts_with_all = ["relation_file", "flavor"])]
+    pageinspect: Option<PathBuf>,
+}
+
+impl SavedArgs {
+    /// The saved output, if it is given, and no tables: opened, with its columns.
+    ///
+    /// # Errors
+    /// Where there are both, or it or its columns cannot be read.
+    pub(super) fn text(
+        &self,
+        file: &FileArgs,
+        tables: &[String],
+    ) -> Result<Option<SavedText>, Failure> {
+        let Some(path) = &self.pageinspect else { return Ok(None) };
+        if let Some(table) = tables.first() {
+            return Err(Failure::usage(format!(
+                "--pageinspect is read without a server: it cannot be used with a table (\"{table}\")"
+            )));
+        }
+        let desc = file.columns()?;
+        let name = match path == Path::new("-") {
+            true => "stdin".to_owned(),
+            false => path.display().to_string(),
+        };
+        Ok(Some(SavedText { name, desc, source: open(path)? }))
+    }
+}
+
+/// Saved output, opened.
+pub(super) struct SavedText {
+    /// What stands for it in messages.
+    pub(super) name: String,
+    pub(super) desc: TupleDesc,
+    pub(super) source: Box<dyn Read>,
+}
+
+/// The failure that a file cannot be read at all.
+pub(super) fn unreadable(name: &str, error: &io::Error) -> Failure {
+    Failure::usage(format!("could not read \"{name}\": {error}"))
+}
+
+/// The order of bytes of a datum or of saved output.
+#[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "Without a server")]
+pub struct OrderArg {
+    /// Bytes are those of a big-endian machine
+    ///
+    /// For --datum and --pageinspect. The pages of a relation file say it themselves.
+    #[arg(long, conflicts_with = "relation_file")]
+    big_endian: bool,
+}
+
+impl OrderArg {
+    pub(super) fn order(self) -> ByteOrder {
+        if self.big_endian { ByteOrder::Big } else { ByteOrder::Little }
+    }
+}
+
+/// Opens a file, or standard input for `-`.
+fn open(path: &Path) -> Result<Box<dyn Read>, Failure> {
+    if path == Path::new("-") {
+        return Ok(Box::new(io::stdin()));
+    }
+    match std::fs::File::open(path) {
+        Ok(file) => Ok(Box::new(file)),
+        Err(error) => Err(unreadable(&path.display().to_string(), &error)),
+    }
+}
+
+/// Reads what [`open`] opens.
+fn read_text(path: &Path) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    let read = open(path)?.take(MAX_TEXT + 1).read_to_end(&mut bytes);
+    read.map_err(|error| unreadable(&path.display().to_string(), &error))?;
+    if bytes.len() as u64 > MAX_TEXT {
+        return Err(Failure::usage(format!(
+            "\"{}\" is longer than {} MB",
+            path.display(),
+            MAX_TEXT >> 20
+        )));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::usage(format!("\"{}\": byte {at} is not UTF-8", path.display()))
+    })
+}

@@ -1,0 +1,177 @@
+//! `toastctl keys`: its arguments, and the runs: what the keys of documents cost, and what it would give to store some
+//! in columns of their own.
+
+use std::sync::Arc;
+
+use clap::Args;
+
+use super::advise::{self, AdviseOutput, Emit};
+use super::arguments::{ColumnsArg, FormatArg, SampleArgs, SourceArg, TablesArg, reads_per_write};
+use super::connect::{ConnectionArgs, HelpFlag};
+use super::exit::{Exit, Failure};
+use super::files::{File, FileArgs};
+use super::reports::ReportOutput;
+use super::terminal::{self, ReadingProgress};
+use crate::advise::advisor::{Advisor, Options};
+use crate::advise::extract::keys::Extract;
+use crate::keys::gather::KeyRequest;
+use crate::keys::result::KeysReport;
+use crate::keys::{files, live};
+use crate::report::advise::Shown;
+use crate::report::document::Format;
+use crate::server::connect::SessionOptions;
+use crate::server::pattern::NamePattern;
+use crate::server::sink::{RunError, Sink};
+
+/// Keys that are named for people.
+const KEYS_SHOWN: usize = 15;
+
+/// Arguments of `keys`.
+#[derive(Debug, Args)]
+pub struct KeysArgs {
+    #[command(flatten)]
+    tables: TablesArg,
+
+    #[command(flatten)]
+    columns: ColumnsArg,
+
+    /// Levels of nested keys [default: 1]
+    ///
+    /// The elements of an array count as one key.
+    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true,
+          value_parser = clap::value_parser!(u8).range(1..=64))]
+    depth: u8,
+
+    /// Show this many keys [default: 15]
+    ///
+    /// The others are added up. json and jsonl have all of them by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
+
+    /// Predict the table with these keys as columns
+    ///
+    /// Keys at the root of a jsonb column's documents, separated by commas; put a key with a comma into double quotes. With auto, toastctl
+    /// takes the keys that pay most, by what is known about their use.
+    #[arg(long, value_name = "KEYS", help_heading = "Columns of their own",
+          conflicts_with_all = ["relation_file", "depth", "limit", "source", "flavor"])]
+    extract: Option<Extract>,
+
+    /// Print only the migration: sql
+    ///
+    /// A script for psql that moves the keys of --extract to columns.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        hide_possible_values = true,
+        requires = "extract",
+        help_heading = "Columns of their own"
+    )]
+    emit: Option<Emit>,
+
+    /// Rows read per row written
+    ///
+    /// Instead of what pg_stat_statements and the server's statistics say.
+    #[arg(long, value_name = "N", value_parser = reads_per_write, allow_negative_numbers = true,
+          requires = "extract", help_heading = "Columns of their own")]
+    reads_per_write: Option<f64>,
+
+    #[command(flatten)]
+    sample: SampleArgs,
+
+    #[command(flatten)]
+    source: SourceArg,
+
+    #[command(flatten)]
+    file: FileArgs,
+
+    #[command(flatten)]
+    format: FormatArg,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
+
+    #[command(flatten)]
+    help: HelpFlag,
+}
+
+/// Does what the arguments say.
+///
+/// # Errors
+/// Where they contradict each other, or name what cannot be used.
+pub(super) fn run(args: &KeysArgs) -> Result<Exit, Failure> {
+    args.sample.check()?;
+    if args.format.format == Format::Csv {
+        return Err(Failure::usage(
+            "keys are printed as a table, markdown, json or jsonl\nHINT:  --format json has all of them.",
+        ));
+    }
+    if let Some(file) = args.file.file(&args.tables.tables)? {
+        return keys_of_file(args, &file);
+    }
+    for name in &args.tables.tables {
+        NamePattern::parse(name).map_err(|error| Failure::usage(error.to_string()))?;
+    }
+    if args.tables.tables.is_empty() {
+        return Err(Failure::usage("a table is needed\nHINT:  toastctl keys TABLE [-c COLUMN]"));
+    }
+    if let Some(extract) = &args.extract {
+        advise::check_extraction(&args.tables.tables, args.emit)?;
+        return terminal::runtime(1)?.block_on(extraction(args, extract));
+    }
+    terminal::runtime(1)?.block_on(keys(args))
+}
+
+async fn advisor(args: &KeysArgs, extract: Option<&Extract>) -> Result<Advisor, Failure> {
+    let session = SessionOptions::read_only("keys");
+    let connection = terminal::connected(&args.connection, &session).await?;
+    let options = Options {
+        columns: args.columns.columns.clone(),
+        sample: args.sample.sample,
+        seed: args.sample.seed(),
+        extract: extract.cloned(),
+        reads_per_write: args.reads_per_write,
+        ..Options::default()
+    };
+    Ok(Advisor::open(connection, options, Arc::new(ReadingProgress::default())).await?)
+}
+
+/// What the keys of these tables' documents cost.
+async fn keys(args: &KeysArgs) -> Result<Exit, Failure> {
+    let advisor = advisor(args, None).await?;
+    let mut output = ReportOutput::new::<KeysReport>(args.format.format);
+    let interrupt = terminal::interrupted();
+    let asked = (request(args), args.source.source);
+    let ended = live::tables(&advisor, &args.tables.tables, asked, &mut output, interrupt).await;
+    output.end(ended)
+}
+
+/// What the table would be with keys in columns of their own.
+async fn extraction(args: &KeysArgs, extract: &Extract) -> Result<Exit, Failure> {
+    let advisor = advisor(args, Some(extract)).await?;
+    let shown = Shown { plot: false, details: false };
+    let mut output = AdviseOutput::new(args.emit, args.format.format, shown, Some(extract));
+    let interrupt = terminal::interrupted();
+    let ended =
+        crate::advise::run::tables(&advisor, &args.tables.tables, &mut output, interrupt).await;
+    output.end(ended)
+}
+
+/// What the keys of the documents in a relation file cost.
+fn keys_of_file(args: &KeysArgs, file: &File<'_>) -> Result<Exit, Failure> {
+    let progress = ReadingProgress::default();
+    let sample = (args.sample.sample, args.sample.seed());
+    let (target, columns) = (file.target(None), &args.columns.columns);
+    let reports = files::relation_file(&target, columns, request(args), sample, &progress)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    let mut output = ReportOutput::new::<KeysReport>(args.format.format);
+    let found = reports.into_iter().try_for_each(|report| output.found(report));
+    output.end(found.map_err(RunError::Output))
+}
+
+fn request(args: &KeysArgs) -> KeyRequest {
+    let given = args.limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let for_people =
+        matches!(args.format.format, Format::Table | Format::Markdown).then_some(KEYS_SHOWN);
+    KeyRequest { depth: args.depth, limit: given.or(for_people), flavor: args.file.flavor }
+}

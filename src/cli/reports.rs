@@ -1,0 +1,61 @@
+//! Where `inspect --explain` and `keys` print their reports; problems on standard error.
+
+use std::io::{self, BufWriter, Stdout};
+
+use super::exit::{Exit, Failure};
+use super::terminal::{self, Plain, tell};
+use crate::report::document::{Format, Printed, Writer};
+use crate::report::table::printable;
+use crate::server::sink::{Failed, RunError, Sink};
+
+/// Problems that are printed on standard error; all of them are in the report.
+const PROBLEMS_SHOWN: usize = 10;
+
+/// The output of one run.
+pub(super) struct ReportOutput {
+    writer: Writer<Plain<BufWriter<Stdout>>>,
+    found: bool,
+    /// The exit code if nothing is found, once something could not be done.
+    failed: Option<Exit>,
+}
+
+impl ReportOutput {
+    pub(super) fn new<R: Printed>(format: Format) -> ReportOutput {
+        let out = terminal::stdout_for_people(format);
+        let writer = Writer::new::<R>(out, format, terminal::output_width());
+        ReportOutput { writer, found: false, failed: None }
+    }
+
+    /// Ends the document, and says how the run ended. Where nothing was found nothing is printed.
+    pub(super) fn end(self, ended: Result<(), RunError>) -> Result<Exit, Failure> {
+        let exit = match self.failed {
+            Some(_) if self.found => Exit::Incomplete,
+            Some(exit) => exit,
+            None => Exit::Ok,
+        };
+        terminal::end(ended, exit, |_| if self.found { self.writer.finish() } else { Ok(()) })
+    }
+}
+
+impl<R: Printed> Sink<R> for ReportOutput {
+    fn found(&mut self, report: R) -> io::Result<()> {
+        self.found = true;
+        let problems = report.problems();
+        if problems.count() > 0 {
+            self.failed.get_or_insert(Exit::Incomplete);
+        }
+        for problem in problems.kept().iter().take(PROBLEMS_SHOWN) {
+            tell(&format!("error: {}", printable(&problem.to_string())));
+        }
+        self.writer.report(&report)
+    }
+
+    fn failed(&mut self, failed: Failed) {
+        self.failed.get_or_insert(failed.kind.into());
+        tell(&format!("error: {}", failed.message));
+    }
+
+    fn notice(&mut self, text: &str) {
+        tell(text);
+    }
+}

@@ -1,0 +1,371 @@
+//! What the verbs that write have in common: options, and `--set`, which changes how they go about it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::arguments::{LagArg, lag, percent, ratio, size, time};
+use super::exit::Failure;
+use super::manual::Item;
+use super::retoast_output::ProgressArg;
+use crate::retoast::check::owner::Approval;
+use crate::retoast::pace::rules::Limits;
+use crate::retoast::pace::throttle::{REPLICA_LAG, ThrottleOptions};
+use crate::retoast::task::session::{Options, Tuning, Verify};
+use crate::server::about::Access;
+
+/// Free space to leave, unless told otherwise: 1 GB.
+const FREE_SPACE: u64 = 1 << 30;
+
+/// Options of the verbs that write.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// Print the plan and change nothing
+    ///
+    /// Statements, how long it would take, and what to expect of WAL, space, locks, triggers and replication.
+    #[arg(long, help_heading = "Safety")]
+    pub(super) dry_run: bool,
+
+    /// Stop after this many seconds
+    ///
+    /// With exit code 4. The same command goes on.
+    #[arg(long, value_name = "SECONDS", help_heading = "Pace")]
+    pub(super) max_runtime: Option<u64>,
+
+    /// Stop after waiting for others this long
+    ///
+    /// At a stretch, with exit code 4: for locks, for what holds back vacuum, for replicas, replication slots, the
+    /// throttle query or free space.
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Pace")]
+    max_wait: Option<Duration>,
+
+    /// Wait while this query returns true
+    ///
+    /// It runs once a second in a read-only session. `toastctl help throttle` has queries for active sessions, WAL, old
+    /// snapshots, the time of day, and a file or table that pauses it.
+    #[arg(long, value_name = "SQL", help_heading = "Pace")]
+    throttle_query: Option<String>,
+
+    /// Remember progress in this file
+    ///
+    /// How far scanning is, and which rebuilds of indexes were begun. If the file exists, the run goes on from there;
+    /// the last scan reads the whole table all the same. The file is removed when everything is done.
+    #[arg(long, value_name = "FILE", help_heading = "Pace")]
+    pub(super) checkpoint: Option<PathBuf>,
+
+    /// Change a setting: toastctl help settings
+    ///
+    /// Can be repeated.
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "Pace")]
+    set: Vec<String>,
+}
+
+/// Options of the verbs that update rows.
+#[derive(Debug, Clone, Args)]
+pub struct RowArgs {
+    /// Compare rows before each commit [default: sample]
+    ///
+    /// Their contents before and after the update: of one transaction in 32 (sample), of all (full), or of none (off).
+    #[arg(
+        long,
+        value_name = "WHICH",
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        help_heading = "Safety"
+    )]
+    verify: Verify,
+
+    /// Run triggers, or owner-code
+    ///
+    /// triggers: go on although triggers fire for each row. owner-code: go on although functions of the table's owner, in
+    /// index expressions, checks, generated columns, domains or triggers, will run with rights that the owner does not
+    /// have. Can be repeated.
+    #[arg(
+        long,
+        value_name = "WHAT",
+        value_enum,
+        hide_possible_values = true,
+        help_heading = "Safety"
+    )]
+    allow: Vec<Allow>,
+}
+
+/// `--allow`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Allow {
+    /// Triggers that fire for each row
+    Triggers,
+    /// Code of the table's owner, with the user's rights
+    OwnerCode,
+}
+
+impl RowArgs {
+    pub(super) fn approval(&self) -> Approval {
+        Approval {
+            allow_triggers: self.allow.contains(&Allow::Triggers),
+            trust_owner_code: self.allow.contains(&Allow::OwnerCode),
+        }
+    }
+}
+
+/// `--new-values`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum NewValues {
+    /// New values are not compressed (the default)
+    #[default]
+    External,
+    /// New values are compressed whenever they can be; while the sweep stores rows they are not
+    Extended,
+}
+
+/// Which verb settings are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    Retoast,
+    Compact,
+    Reindex,
+}
+
+/// The settings, each with its default, and what it means.
+pub const SETTINGS: [Item; 15] = [
+    ("alter=on", "retoast: whether storage, compression and target of the table are set."),
+    ("batch-ms=100", "Length of a transaction, in ms; a tenth while other sessions are active."),
+    ("disk-limit=SIZE", "Stop when table, TOAST relation and indexes have grown by more."),
+    ("enforce=off", "retoast: on sets them again when somebody else changes them."),
+    ("list-refused=FILE", "Write the rows that the server refused to this file, as CSV."),
+    ("lock-timeout=100", "Longest wait for a lock, in ms; then it is tried again later."),
+    ("max-bloat=5%", "Part of the table that may be old row versions."),
+    ("max-replica-lag=10s", "Wait while a replica is further behind, in time or WAL; or off."),
+    ("min-free-space=1GB", "Free space to leave, where the server's file system is seen."),
+    ("new-values=external", "retoast --policy: with extended, new values are compressed."),
+    ("nice=0", "Sleep after each transaction, this many times as long as it took."),
+    ("parallel-tables=1", "Tables or partitions that are worked on at a time, to 16."),
+    ("progress=auto", "A bar on a terminal, else lines (plain); json; none."),
+    ("replication-origin=NAME", "Subscribers with origin = none get nothing. It must exist."),
+    ("source=auto", "What scans read: pageinspect, or functions."),
+];
+
+/// Settings that say how values are stored.
+const OF_CONVERSION: [&str; 3] = ["alter", "enforce", "new-values"];
+/// Settings that say how rows are updated.
+const OF_ROWS: [&str; 5] =
+    ["batch-ms", "max-bloat", "list-refused", "replication-origin", "source"];
+
+/// How a run goes about it.
+pub(super) struct Settings {
+    pub(super) alter: bool,
+    pub(super) enforce: bool,
+    pub(super) new_values: NewValues,
+    pub(super) list_refused: Option<PathBuf>,
+    pub(super) parallel_tables: u16,
+    pub(super) progress: ProgressArg,
+    pub(super) replication_origin: Option<String>,
+    pub(super) source: Access,
+    batch: Duration,
+    lock_timeout: Duration,
+    max_bloat: f64,
+    nice: f64,
+    replica_lag: Option<LagArg>,
+    free_space: Option<u64>,
+    disk_limit: Option<u64>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            alter: true,
+            enforce: false,
+            new_values: NewValues::default(),
+            list_refused: None,
+            parallel_tables: 1,
+            progress: ProgressArg::default(),
+            replication_origin: None,
+            source: Access::default(),
+            batch: Duration::from_millis(100),
+            lock_timeout: Duration::from_millis(100),
+            max_bloat: 0.05,
+            nice: 0.0,
+            replica_lag: None,
+            free_space: None,
+            disk_limit: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Takes a setting.
+    fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        match name {
+            "alter" => self.alter = one_of(value, &[("on", true), ("off", false)])?,
+            "enforce" => self.enforce = one_of(value, &[("on", true), ("off", false)])?,
+            "new-values" => self.new_values = choice(value)?,
+            "list-refused" => self.list_refused = Some(value.into()),
+            "parallel-tables" => {
+                self.parallel_tables = u16::try_from(whole(value, 16)?).unwrap_or(1);
+            }
+            "progress" => self.progress = choice(value)?,
+            "replication-origin" => self.replication_origin = Some(value.to_owned()),
+            "source" => self.source = choice(value)?,
+            "batch-ms" => self.batch = Duration::from_millis(whole(value, 60_000)?),
+            "lock-timeout" => self.lock_timeout = Duration::from_millis(whole(value, 60_000)?),
+            "max-bloat" => self.max_bloat = percent(value)?,
+            "nice" => self.nice = ratio(value)?,
+            "max-replica-lag" => self.replica_lag = Some(lag(value)?),
+            "min-free-space" => self.free_space = Some(size(value)?),
+            "disk-limit" => self.disk_limit = Some(size(value)?),
+            _ => return Err("there is no such setting".to_owned()),
+        }
+        Ok(())
+    }
+}
+
+/// A whole number from 1.
+fn whole(text: &str, most: u64) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
+    number.ok_or_else(|| format!("expected a number from 1 to {most}"))
+}
+
+fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, String> {
+    let found = known.iter().find(|(name, _)| *name == text);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+        format!("expected {}", names.join(", "))
+    })
+}
+
+fn choice<T: ValueEnum>(text: &str) -> Result<T, String> {
+    T::from_str(text, false).map_err(|_| {
+        let values = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let names: Vec<String> = values.map(|value| value.get_name().to_owned()).collect();
+        format!("expected {}", names.join(", "))
+    })
+}
+
+impl RunArgs {
+    /// What `--set` says.
+    ///
+    /// # Errors
+    /// Where a setting is unknown, not one of this verb, or has no such value.
+    pub(super) fn settings(&self, verb: Verb) -> Result<Settings, Failure> {
+        let mut settings = Settings::default();
+        for text in &self.set {
+            let wrong = |why: String| {
+                Failure::usage(format!(
+                    "--set {text}: {why}\nHINT:  toastctl help settings lists them."
+                ))
+            };
+            let (name, value) =
+                text.split_once('=').ok_or_else(|| wrong("expected NAME=VALUE".to_owned()))?;
+            let is_foreign = match verb {
+                Verb::Retoast => false,
+                Verb::Compact => OF_CONVERSION.contains(&name),
+                Verb::Reindex => OF_CONVERSION.contains(&name) || OF_ROWS.contains(&name),
+            };
+            if is_foreign {
+                return Err(wrong("it has no effect here".to_owned()));
+            }
+            settings.set(name, value).map_err(wrong)?;
+        }
+        Ok(settings)
+    }
+
+    /// How sessions work.
+    pub(super) fn options(&self, settings: &Settings, (verify, jobs): (Verify, u16)) -> Options {
+        Options {
+            tuning: tuning(settings, jobs),
+            verify,
+            lock_timeout: settings.lock_timeout,
+            dry_run: self.dry_run,
+            origin: settings.replication_origin.clone(),
+            enforce: settings.enforce,
+            undo: false,
+        }
+    }
+
+    /// What is waited for.
+    pub(super) fn throttle(&self, settings: &Settings) -> ThrottleOptions {
+        ThrottleOptions {
+            limits: Limits {
+                replica_lag: settings.replica_lag.map_or(Some(REPLICA_LAG), |LagArg(lag)| lag),
+                throttle_query: self.throttle_query.clone(),
+                free_space: Some(settings.free_space.unwrap_or(FREE_SPACE)),
+                wait: self.max_wait,
+                nice: settings.nice,
+            },
+            lag_given: settings.replica_lag.is_some(),
+            space_given: settings.free_space.is_some(),
+            disk_limit: settings.disk_limit,
+            max_bloat: settings.max_bloat,
+            dry_run: self.dry_run,
+        }
+    }
+}
+
+impl RowArgs {
+    pub(super) fn verify(&self) -> Verify {
+        self.verify
+    }
+}
+
+fn tuning(settings: &Settings, jobs: u16) -> Tuning {
+    let tuning = Tuning::new(settings.batch, settings.max_bloat, jobs.into());
+    // tests go by other windows too
+    #[cfg(feature = "internals")]
+    let tuning = {
+        let given = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+        Tuning {
+            window: given("TOASTCTL_TEST_WINDOW").unwrap_or(tuning.window),
+            passes: given("TOASTCTL_TEST_PASSES").unwrap_or(tuning.passes),
+            ..tuning
+        }
+    };
+    tuning
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(verb: Verb, text: &str) -> Result<Settings, String> {
+        let args = RunArgs {
+            dry_run: false,
+            max_runtime: None,
+            max_wait: None,
+            throttle_query: None,
+            checkpoint: None,
+            set: vec![text.to_owned()],
+        };
+        args.settings(verb).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn the_settings_that_are_listed_are_those_there_are() {
+        for (setting, _) in SETTINGS {
+            let (name, value) = setting.split_once('=').unwrap();
+            let value = value.replace("SIZE", "64MB");
+            assert!(set(Verb::Retoast, &format!("{name}={value}")).is_ok(), "{setting}");
+        }
+        assert_eq!(set(Verb::Retoast, "nice=0.5").unwrap().nice, 0.5);
+        assert!(!set(Verb::Retoast, "alter=off").unwrap().alter);
+        assert_eq!(set(Verb::Compact, "max-bloat=2").unwrap().max_bloat, 0.02);
+    }
+
+    #[test]
+    fn a_wrong_setting_is_refused_with_what_is_possible() {
+        for (verb, text, why) in [
+            (Verb::Retoast, "nice", "expected NAME=VALUE"),
+            (Verb::Retoast, "wait=1s", "there is no such setting"),
+            (Verb::Retoast, "batch-ms=0", "expected a number from 1 to 60000"),
+            (Verb::Retoast, "source=files", "expected auto, pageinspect, functions"),
+            (Verb::Retoast, "max-replica-lag=64", "is no lag"),
+            (Verb::Compact, "alter=off", "it has no effect here"),
+            (Verb::Reindex, "batch-ms=10", "it has no effect here"),
+        ] {
+            let message = set(verb, text).err().unwrap();
+            assert!(message.starts_with(&format!("--set {text}: ")), "{message}");
+            assert!(message.contains(why), "{message}");
+        }
+    }
+}
