@@ -115,12 +115,16 @@ impl Formulas {
     fn of(tally: &VariantTally, scope: &Scope, scale: f64, prices: &Prices) -> Formulas {
         let page = scope.page.bytes() as f64;
         let sums = total(tally);
-        let pack = |filled: f64, bytes: f64| if bytes > 0.0 { filled * page / bytes } else { 1.0 };
-        let heap_pack = pack(tally.heap().filled_pages(), sums.get(Sum::HeapBytes));
+        // of a block some rows may stand for all: the sums count them as often, the pages hold them once
+        let pack = |filled: f64, sum: Sum| match tally.put().get(sum) {
+            bytes if bytes > 0.0 => filled * page / bytes,
+            _ => 1.0,
+        };
+        let heap_pack = pack(tally.heap().filled_pages(), Sum::HeapBytes);
         let chunks = sums.get(Sum::Chunks) * scale;
         Formulas {
             heap_pages: heap_pack / page,
-            toast_pack: pack(tally.toast().heap().filled_pages(), sums.get(Sum::ToastBytes)),
+            toast_pack: pack(tally.toast().heap().filled_pages(), Sum::ToastBytes),
             index: IndexShape::of(ToastIndex::of(scope.page, chunks as u64).levels, scope.page),
             page,
             prices: *prices,
@@ -222,12 +226,14 @@ pub fn figures(tally: &Tally, scope: &Scope, prices: &Prices) -> Vec<Figures> {
             let value = value.unwrap_or_default().widened(ALLOWANCE, 0.0).at_least_zero();
             Figure { value, change: change(formula) }
         };
-        let pages = |filler: &Filler| {
-            let filled = filler.filled_pages();
-            page * if scope.complete { filler.pages() as f64 } else { (filled * scale).ceil() }
+        let sums = total(variant);
+        let pages = |filler: &Filler, formula: Formula| match scope.complete {
+            true => filler.pages() as f64 * page,
+            false => (formula(&formulas, &sums) * scale / page).ceil() * page,
         };
-        let (heap, toast) = (pages(variant.heap()), pages(variant.toast().heap()));
-        let chunks = (total(variant).get(Sum::Chunks) * scale).round();
+        let heap = pages(variant.heap(), Formulas::heap);
+        let toast = pages(variant.toast().heap(), Formulas::toast);
+        let chunks = (sums.get(Sum::Chunks) * scale).round();
         let index = ToastIndex::of(scope.page, chunks as u64).pages as f64 * page;
         Figures {
             files: FileSizes {

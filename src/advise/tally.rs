@@ -212,6 +212,8 @@ pub struct VariantTally {
     pub(super) unknown: f64,
     heap: Filler,
     toast: ToastFiller,
+    /// The sums of the rows that were put on pages, of whatever part of their blocks these were.
+    put: Sums,
     /// What a block adds, until it is known how many of its rows were looked at.
     block: Sums,
     block_forms: Forms,
@@ -252,6 +254,7 @@ impl Tally {
             unknown: 0.0,
             heap: Filler::new(page, fillfactor, fill),
             toast: ToastFiller::new(page, fill),
+            put: Sums::default(),
             block: Sums::default(),
             block_forms: Forms::default(),
             block_refused: 0.0,
@@ -295,6 +298,7 @@ impl Tally {
             for (count, more) in tally.forms.counts.iter_mut().zip(&tally.block_forms.counts) {
                 *count += more * weight;
             }
+            tally.put.add_weighted(&tally.block, 1.0);
             tally.forms.pglz += tally.block_forms.pglz * weight;
             tally.forms.lz4 += tally.block_forms.lz4 * weight;
             tally.refused += tally.block_refused * weight;
@@ -342,6 +346,11 @@ impl VariantTally {
     /// The TOAST relation as filled by the sample's rows.
     pub fn toast(&self) -> &ToastFiller {
         &self.toast
+    }
+
+    /// The sums of the rows that fill both.
+    pub fn put(&self) -> &Sums {
+        &self.put
     }
 
     fn add(

@@ -220,6 +220,28 @@ fn without_sample_no_more_is_read_than_the_estimate_needs() {
     assert_eq!((whole.sample.blocks, whole.sample.limit.as_deref()), (300, None));
 }
 
+/// With its default sample, of which only some rows of each block are looked at: its values are larger than what is
+/// taken apart.
+#[test]
+fn a_default_sample_of_large_values_foretells_the_files() {
+    let server = server::shared();
+    let database = server.create_database("advisethin");
+    database.psql(
+        "CREATE EXTENSION pageinspect;
+         CREATE TABLE t (id int PRIMARY KEY, v text);
+         ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, repeat(md5(i::text), 312) FROM generate_series(1, 16000) AS i",
+    );
+    database.psql("VACUUM ANALYZE t");
+    let files: f64 = sizes(&database, "t").iter().sum();
+    let report = advised(&database, &["t", "-c", "v"]);
+    assert!(report.sample.rows < 10_000, "{}", report.sample);
+    let today = report.today().total_bytes;
+    assert!((today.estimate / files - 1.0).abs() < 0.03, "{} of {files}", today.estimate);
+    let text = advise(&database, &["t", "-c", "v", "--details"]).ok();
+    assert!(!text.contains("more than the live rows need"), "{text}");
+}
+
 #[test]
 fn bad_input_is_told_what_is_allowed() {
     let database = server::shared().create_database("advise");
