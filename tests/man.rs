@@ -66,8 +66,7 @@ const ENVIRONMENT: [Item; 3] = [
         "PGHOST, PGHOSTADDR, PGPORT, PGDATABASE, PGUSER, PGPASSWORD, PGPASSFILE, PGSERVICE, \
          PGSERVICEFILE, PGSYSCONFDIR, PGSSLMODE, PGSSLROOTCERT, PGSSLCERT, PGSSLKEY, \
          PGCONNECT_TIMEOUT, PGOPTIONS, PGAPPNAME, PGTARGETSESSIONATTRS",
-        "As for psql. Options of the command line win over a service, a service over the \
-         environment.",
+        "As for psql. Command-line options take precedence over a service, and a service over environment variables.",
     ),
     (
         "COLUMNS",

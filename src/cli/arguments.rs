@@ -46,7 +46,7 @@ pub struct PolicyArgs {
     #[arg(long, value_name = "POLICY")]
     policy: Vec<Policy>,
 
-    /// Compress with pglz, lz4 or either [default: as set]
+    /// pglz, lz4, or either: the smaller [default: as set]
     ///
     /// With either, the smaller result is kept for each value.
     #[arg(long, value_name = "METHOD")]

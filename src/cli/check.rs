@@ -60,14 +60,14 @@ pub struct CheckArgs {
     /// Save what is left of damaged values
     ///
     /// Writes what can still be read of damaged values to files in this directory, with a manifest (manifest.jsonl) and
-    /// SQL (repair.sql). The SQL rebuilds a damaged TOAST index, makes complete sets of deleted chunks live again, and
+    /// SQL (repair.sql). The SQL rebuilds a damaged TOAST index, restores deleted chunks where they are complete, and
     /// otherwise sets values to NULL, provided that their rows have not changed and no other row has the same chunks;
-    /// to know that, the table and its TOAST relation are read a second time. The SQL is printed too. toastctl never runs
-    /// it.
+    /// to know that, the table and its TOAST relation are read a second time. The SQL is printed too. toastctl never
+    /// runs it.
     #[arg(long, value_name = "DIR", conflicts_with = "pageinspect")]
     salvage: Option<PathBuf>,
 
-    /// Read TOAST relations whole [default: to 1 GB]
+    /// Read all of a TOAST relation [default: if <= 1 GB]
     ///
     /// A TOAST relation that is not read whole is checked as far as rows refer to it, and the result says so.
     #[arg(
@@ -93,7 +93,7 @@ pub struct CheckArgs {
     #[arg(long, requires = "relation_file", help_heading = "Without a server")]
     checksums: bool,
 
-    /// Do not verify them, as in a damaged copy
+    /// Do not verify checksums, e.g. in a damaged copy
     #[arg(
         long,
         requires = "relation_file",

@@ -173,7 +173,7 @@ pub(super) fn unreadable(name: &str, error: &io::Error) -> Failure {
 pub struct OrderArg {
     /// Bytes are those of a big-endian machine
     ///
-    /// For --datum and --pageinspect. The pages of a relation file say it themselves.
+    /// For --datum and --pageinspect. For relation files, the byte order is detected from the page headers.
     #[arg(long, conflicts_with = "relation_file")]
     big_endian: bool,
 }

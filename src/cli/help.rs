@@ -139,7 +139,7 @@ fn overall(root: &Command) -> String {
 /// How to begin.
 const FIRST: [Item; 3] = [
     ("which columns take the space", "toastctl inspect -d shop"),
-    ("what other settings would give", "toastctl advise-threshold orders"),
+    ("compare other settings", "toastctl advise-threshold orders"),
     ("convert online", "toastctl retoast orders -c doc --toaster lz4"),
 ];
 
@@ -259,7 +259,7 @@ fn continued(command: &str, width: usize) -> String {
 fn items(text: &mut String, items: &[Item], width: usize) {
     let longest = items.iter().map(|(term, _)| term.chars().count()).max().unwrap_or_default();
     // where terms are sentences, meanings begin on the next line
-    let indent = if longest <= 24 { longest.max(16) + 4 } else { 20 };
+    let indent = if longest <= 24 { longest.max(4) + 4 } else { 20 };
     for (term, meaning) in items {
         let head = format!("  {term}");
         let gap = indent.saturating_sub(head.chars().count());

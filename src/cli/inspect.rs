@@ -42,6 +42,49 @@ const PRECISION: f64 = 0.05;
 /// What leaves no place for an overview.
 const NOT_OVERVIEW: [&str; 5] = ["details", "policy", "explain", "relation_file", "pageinspect"];
 
+/// Options of the overview of several tables.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Overview of several tables")]
+struct OverviewArgs {
+    /// stored, raw, unused, read, dead or name
+    #[arg(long, value_enum, value_name = "BY", conflicts_with_all = NOT_OVERVIEW)]
+    sort: Option<SortBy>,
+
+    /// Show this many columns [default: 15]
+    ///
+    /// The others are added up. json, jsonl and csv have all of them by default.
+    #[arg(long, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = NOT_OVERVIEW)]
+    limit: Option<u32>,
+
+    /// Show partitions one by one
+    ///
+    /// By default, partitions and inheritance children are added up.
+    #[arg(long, conflicts_with_all = NOT_OVERVIEW)]
+    parts: bool,
+
+    /// Stop reading after this long [default: 10s]
+    ///
+    /// As in 10s or 5min. What is known by then is shown; tables not reached are left out, and the exit code says so.
+    /// With --sample there is no limit by default.
+    #[arg(long, value_name = "TIME", value_parser = max_time,
+          conflicts_with_all = NOT_OVERVIEW)]
+    max_time: Option<Duration>,
+}
+
+impl OverviewArgs {
+    fn is_given(&self) -> bool {
+        self.parts || self.sort.is_some() || self.limit.is_some() || self.max_time.is_some()
+    }
+
+    fn view(&self) -> View {
+        View {
+            sort: self.sort.unwrap_or_default(),
+            limit: self.limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
+        }
+    }
+}
+
 /// Arguments of `inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
@@ -54,31 +97,8 @@ pub struct InspectArgs {
     #[command(flatten)]
     details: DetailsArg,
 
-    /// Rank columns by this
-    #[arg(long, value_enum, value_name = "BY", help_heading = "Overview of several tables",
-          conflicts_with_all = NOT_OVERVIEW)]
-    sort: Option<SortBy>,
-
-    /// Show this many columns [default: 15]
-    ///
-    /// The others are added up. json, jsonl and csv have all of them by default.
-    #[arg(long, value_name = "N", help_heading = "Overview of several tables",
-          value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = NOT_OVERVIEW)]
-    limit: Option<u32>,
-
-    /// Show partitions one by one
-    ///
-    /// By default, partitions and inheritance children are added up.
-    #[arg(long, help_heading = "Overview of several tables", conflicts_with_all = NOT_OVERVIEW)]
-    parts: bool,
-
-    /// Stop reading after this time [default: 10s]
-    ///
-    /// As in 10s or 5min. What is known by then is shown; tables not reached are left out, and the exit code says so.
-    /// With --sample there is no limit by default.
-    #[arg(long, value_name = "TIME", value_parser = max_time,
-          help_heading = "Overview of several tables", conflicts_with_all = NOT_OVERVIEW)]
-    max_time: Option<Duration>,
+    #[command(flatten)]
+    overview: OverviewArgs,
 
     /// Explain what reads and updates cost, and why
     ///
@@ -159,19 +179,10 @@ impl InspectArgs {
         self.sample.sampling()
     }
 
-    fn view(&self) -> View {
-        View {
-            sort: self.sort.unwrap_or_default(),
-            limit: self.limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
-        }
-    }
-
     /// Whether these relations of a server are shown in an overview: several are, and all of a database.
     fn wants_overview(&self, found: &[Found]) -> bool {
         let in_full = self.details.details || self.policy.is_given();
-        let asked =
-            self.parts || self.sort.is_some() || self.limit.is_some() || self.max_time.is_some();
-        !in_full && (asked || self.tables.tables.is_empty() || found.len() != 1)
+        !in_full && (self.overview.is_given() || self.tables.tables.is_empty() || found.len() != 1)
     }
 
     /// How much is read for the overview.
@@ -179,8 +190,8 @@ impl InspectArgs {
         Terms {
             sampling: self.sampling(),
             precision: PRECISION,
-            max_time: self.max_time.or(self.sample.sample.is_none().then_some(MAX_TIME)),
-            parts: self.parts,
+            max_time: self.overview.max_time.or(self.sample.sample.is_none().then_some(MAX_TIME)),
+            parts: self.overview.parts,
             explains_functions,
         }
     }
@@ -256,7 +267,7 @@ async fn relations(args: &InspectArgs, request: &Request) -> Result<Exit, Failur
     };
     let server = Some(inspector.server_report());
     if args.wants_overview(&found) {
-        let mut output = OverviewOutput::new(args.format.format, server, args.view());
+        let mut output = OverviewOutput::new(args.format.format, server, args.overview.view());
         let terms = args.terms(request.explains_functions);
         let all = args.tables.tables.is_empty();
         let ended =

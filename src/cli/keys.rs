@@ -56,7 +56,7 @@ pub struct KeysArgs {
           conflicts_with_all = ["relation_file", "depth", "limit", "source", "flavor"])]
     extract: Option<Extract>,
 
-    /// Print only the migration: sql
+    /// sql: print only the migration script
     ///
     /// A script for psql that moves the keys of --extract to columns.
     #[arg(

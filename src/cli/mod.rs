@@ -59,19 +59,19 @@ pub struct Cli {
 pub enum Verb {
     /// Show what is stored, how, and what it costs
     Inspect(Box<inspect::InspectArgs>),
-    /// Look for damage, and save what can be saved
+    /// Look for damage, and save what is readable
     Check(Box<check::CheckArgs>),
-    /// Take one value or datum apart, or list all values
+    /// Show how one value is stored, or list all values
     Value(Box<value::ValueArgs>),
-    /// Show what each key of jsonb documents costs, and price keys as columns
+    /// Show what each key of jsonb documents costs
     Keys(Box<keys::KeysArgs>),
     /// Predict the size and cost of other TOAST settings
     AdviseThreshold(Box<advise::AdviseArgs>),
-    /// Rewrite stored values with another compression or storage, online
+    /// Rewrite stored values with other settings, online
     Retoast(Box<retoast::RetoastArgs>),
-    /// Return free space inside a table's files to the file system, online
+    /// Return free space in tables to the file system, online
     Compact(Box<compact::CompactArgs>),
-    /// Rebuild bloated indexes of tables and their TOAST relations, online
+    /// Rebuild bloated indexes of tables and TOAST relations
     Reindex(Box<compact::ReindexArgs>),
     /// Show the manual of a verb, or a topic
     Help(help::HelpArgs),

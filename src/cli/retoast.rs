@@ -39,7 +39,8 @@ pub struct RetoastArgs {
 
     /// pglz, lz4, external, main, extended or plain
     ///
-    /// The storage and compression of the values; main takes a method too, as in main=lz4. Or a toaster of pg_toaster.
+    /// The storage or compression to convert values to. main can be followed by a method, as in main=lz4. On servers
+    /// with pluggable TOAST, also the name of a toaster.
     #[arg(long, value_name = "TOASTER", conflicts_with = "policy")]
     toaster: Option<ToasterArg>,
 
@@ -49,8 +50,8 @@ pub struct RetoastArgs {
 
     /// Convert everything back to the default toaster
     ///
-    /// Everything that this toaster of pg_toaster stores, in all tables or those named; and prove that nothing refers to
-    /// it any more.
+    /// Everything that this toaster of pg_toaster stores, in all tables or those named; and prove that nothing refers
+    /// to it any more.
     #[arg(long, value_name = "TOASTER", conflicts_with_all = ["toaster", "policy", "columns", "target",
           "checkpoint", "since", "compact", "reindex", "undo"])]
     from_toaster: Option<String>,
@@ -58,9 +59,10 @@ pub struct RetoastArgs {
     #[command(flatten)]
     policy: PolicyArgs,
 
-    /// Judge only rows written since the last run
+    /// Skip rows unchanged since the run saved in FILE
     ///
-    /// The file is written when all values comply. Uncompressed values are not tried again.
+    /// FILE is written when all values comply with the policy. The next run does not try again to compress values that
+    /// this one left uncompressed.
     #[arg(long, value_name = "FILE", requires = "policy", help_heading = "Policy")]
     since: Option<PathBuf>,
 
@@ -79,7 +81,7 @@ pub struct RetoastArgs {
           hide_possible_values = true, help_heading = "Afterwards")]
     reindex: Reindex,
 
-    /// Restore the settings unless all values are done
+    /// If the run is not completed, restore the settings
     ///
     /// Values that are converted stay as they are.
     #[arg(long, help_heading = "Safety")]

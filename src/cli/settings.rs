@@ -33,10 +33,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "SECONDS", help_heading = "Pace")]
     pub(super) max_runtime: Option<u64>,
 
-    /// Stop after waiting for others this long
+    /// Stop after any one wait that lasts this long
     ///
-    /// At a stretch, with exit code 4: for locks, for what holds back vacuum, for replicas, replication slots, the
-    /// throttle query or free space.
+    /// The exit code is then 4. Waits are for locks, for sessions that hold back vacuum, for replicas, replication
+    /// slots, the throttle query or free space.
     #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Pace")]
     max_wait: Option<Duration>,
 
@@ -49,8 +49,8 @@ pub struct RunArgs {
 
     /// Remember progress in this file
     ///
-    /// How far scanning is, and which rebuilds of indexes were begun. If the file exists, the run goes on from there;
-    /// the last scan reads the whole table all the same. The file is removed when everything is done.
+    /// Records how far the scan has got, and which index rebuilds were started. If the file exists, the run resumes
+    /// from there; the final scan still reads the whole table. The file is removed when everything is done.
     #[arg(long, value_name = "FILE", help_heading = "Pace")]
     pub(super) checkpoint: Option<PathBuf>,
 
@@ -64,9 +64,10 @@ pub struct RunArgs {
 /// Options of the verbs that update rows.
 #[derive(Debug, Clone, Args)]
 pub struct RowArgs {
-    /// Compare rows before each commit [default: sample]
+    /// Verify rows: off, sample or full [default: sample]
     ///
-    /// Their contents before and after the update: of one transaction in 32 (sample), of all (full), or of none (off).
+    /// Compares the contents of rows before and after the update, for one transaction in 32 (sample), for all (full),
+    /// or for none (off).
     #[arg(
         long,
         value_name = "WHICH",
@@ -77,11 +78,11 @@ pub struct RowArgs {
     )]
     verify: Verify,
 
-    /// Run triggers, or owner-code
+    /// Permit triggers, or owner-code, to run
     ///
-    /// triggers: go on although triggers fire for each row. owner-code: go on although functions of the table's owner, in
-    /// index expressions, checks, generated columns, domains or triggers, will run with rights that the owner does not
-    /// have. Can be repeated.
+    /// triggers: proceed although triggers fire for each row. owner-code: proceed although functions of the table's
+    /// owner, in index expressions, checks, generated columns, domains or triggers, will run with privileges that the
+    /// owner does not have. Can be repeated.
     #[arg(
         long,
         value_name = "WHAT",
@@ -130,21 +131,21 @@ pub(super) enum Verb {
 
 /// The settings, each with its default, and what it means.
 pub const SETTINGS: [Item; 15] = [
-    ("alter=on", "retoast: whether storage, compression and target of the table are set."),
-    ("batch-ms=100", "Length of a transaction, in ms; a tenth while other sessions are active."),
-    ("disk-limit=SIZE", "Stop when table, TOAST relation and indexes have grown by more."),
-    ("enforce=off", "retoast: on sets them again when somebody else changes them."),
-    ("list-refused=FILE", "Write the rows that the server refused to this file, as CSV."),
-    ("lock-timeout=100", "Longest wait for a lock, in ms; then it is tried again later."),
-    ("max-bloat=5%", "Part of the table that may be old row versions."),
-    ("max-replica-lag=10s", "Wait while a replica is further behind, in time or WAL; or off."),
-    ("min-free-space=1GB", "Free space to leave, where the server's file system is seen."),
-    ("new-values=external", "retoast --policy: with extended, new values are compressed."),
-    ("nice=0", "Sleep after each transaction, this many times as long as it took."),
-    ("parallel-tables=1", "Tables or partitions that are worked on at a time, to 16."),
-    ("progress=auto", "A bar on a terminal, else lines (plain); json; none."),
-    ("replication-origin=NAME", "Subscribers with origin = none get nothing. It must exist."),
-    ("source=auto", "What scans read: pageinspect, or functions."),
+    ("alter=on", "retoast: set the table's storage and compression."),
+    ("batch-ms=100", "Duration of a transaction in ms; less under load."),
+    ("disk-limit=SIZE", "Stop when all files together have grown by more."),
+    ("enforce=off", "retoast: on restores settings that others change."),
+    ("list-refused=FILE", "Write rows that the server refused to this CSV file."),
+    ("lock-timeout=100", "Longest wait for a lock in ms, before a retry."),
+    ("max-bloat=5%", "Largest share of old row versions in the table."),
+    ("max-replica-lag=10s", "Wait while a replica lags by more (time, WAL; off)."),
+    ("min-free-space=1GB", "Wait while the server's disk has less (if local)."),
+    ("new-values=external", "retoast --policy: storage of the column afterwards."),
+    ("nice=0", "Sleep this many times as long as each transaction."),
+    ("parallel-tables=1", "Tables processed at the same time, at most 16."),
+    ("progress=auto", "auto, plain, json or none."),
+    ("replication-origin=NAME", "Subscriptions with origin = none skip the changes."),
+    ("source=auto", "Read pages with pageinspect, or use functions."),
 ];
 
 /// Settings that say how values are stored.

@@ -28,8 +28,8 @@ use crate::value::anatomy::Anatomy;
 pub struct ValueArgs {
     /// table.column@(block,item), or tables to list
     ///
-    /// One value is taken apart: pointer, chunks and where they are, first bytes, cost to read. In a relation file it is
-    /// named column@(block,item). Of tables, all values are printed, one per line.
+    /// For one value: its TOAST pointer, its chunks and where they are, its first bytes, and the cost to read it. In a
+    /// relation file it is named column@(block,item). For tables, all values are listed, one per line.
     #[arg(value_name = "VALUE|TABLE")]
     of: Vec<String>,
 
@@ -51,8 +51,8 @@ pub struct ValueArgs {
 
     /// Fetch each value; with DIR, write it to a file
     ///
-    /// Adds md5 (of the content) and text_md5 (of the text form, for text types, json, jsonb and numeric). With DIR, each
-    /// value is written to its own file in this directory.
+    /// Adds md5 (of the content) and text_md5 (of the text form, for text types, json, jsonb and numeric). With DIR,
+    /// each value is written to its own file in this directory.
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true,
           conflicts_with = "pageinspect", help_heading = "Output")]
     reassemble: Option<Option<PathBuf>>,

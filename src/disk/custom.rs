@@ -41,7 +41,7 @@ pub enum CustomFlavor {
     /// 32-bit length
     #[value(name = "32-bit")]
     Bits32,
-    /// 16-bit length, without what it counts
+    /// 16-bit length, without the data that it counts
     HeadOnly,
 }
 

@@ -13,21 +13,23 @@ pub const TOPICS: [Topic; 9] =
 pub const POLICIES: Topic = Topic {
     name: "policies",
     about: "which values stay compressed, decided value by value",
-    intro: &["A policy sees how small compression made a value, and keeps or refuses the result. \
-              inspect --policy counts what complies, advise-threshold --policy predicts, \
-              retoast --policy rewrites."],
+    intro: &[
+        "A policy compares the compressed size of each value with its raw size, and decides which \
+              form is stored. inspect --policy counts the values that comply, advise-threshold --policy \
+              predicts sizes, and retoast --policy rewrites values.",
+    ],
     items: &[
-        ("always", "Everything that PostgreSQL keeps compressed: what servers do by themselves."),
-        ("never", "Nothing."),
-        ("chunk-saving[=1]", "What saves at least so many chunks of the TOAST relation."),
-        ("ratio[=0.95]", "What takes at most this part of the uncompressed size."),
-        ("chunk-floor[=100]", "Below so many chunks everything, from there on what saves a chunk."),
+        ("always", "Values are compressed wherever PostgreSQL compresses them by itself."),
+        ("never", "No value is compressed."),
+        ("chunk-saving[=1]", "Compressed if that saves at least this many TOAST chunks."),
+        ("ratio[=0.95]", "Compressed if that takes at most this fraction of the raw size."),
+        ("chunk-floor[=100]", "Compressed below this many chunks; above, if it saves a chunk."),
         (
             "hybrid[=0.90]",
-            "As ratio, and also where leaving it uncompressed would cost more extra chunks than \
-             the binary logarithm of the chunks it has.",
+            "As ratio; a compressed value of N chunks also stays compressed if it would take more \
+             than log2(N) additional chunks uncompressed.",
         ),
-        ("best", "What the cost model of advise-threshold finds cheaper."),
+        ("best", "Whichever the cost model of advise-threshold finds cheaper."),
         ("--method either", "Tries pglz and lz4 and keeps the smaller result."),
     ],
 };
@@ -44,27 +46,30 @@ pub const FORMS: Topic = Topic {
         ("external_compressed", "In the TOAST relation, compressed."),
         ("missing", "Not in the row: the column was added with a default."),
         ("custom", "A pointer of a pluggable toaster."),
-        ("unknown", "Compressed; before 17 only pages tell where."),
-        ("Raw, Stored, Ratio", "Bytes uncompressed, bytes on disk, and the first by the second."),
+        ("unknown", "Compressed, but where is not known (before 17, without pageinspect)."),
+        (
+            "Raw, Stored, Ratio",
+            "Uncompressed size, stored size, and raw size divided by stored size.",
+        ),
         ("Chunks", "Pieces of up to 1996 bytes in the TOAST relation."),
-        ("Share", "Part of the table's files, of all tables part of the database's."),
+        ("Share", "Percentage of the table's size; in the overview, of the database."),
         ("Unused", "Free space and dead rows in the files of a table and its TOAST relation."),
         ("CPU/read", "Time to decompress and copy one value."),
         ("Buffers/read", "Pages of TOAST relation and index that one read visits."),
         ("WAL/update", "Bytes of WAL for an UPDATE that changes the value."),
-        ("Pareto front", "Settings that no other beats in size and in reading alike."),
+        ("Pareto front", "Settings for which no other is as good in everything and better in one."),
     ],
 };
 
 /// `toastctl help advice`.
 pub const ADVICE: Topic = Topic {
     name: "advice",
-    about: "the findings of inspect, the worst first",
+    about: "suggestions of inspect, the most important first",
     intro: &[
-        "Each has a command that acts on it, and none changes the exit code. Under 1 MB, or 1000 rows, \
-              nothing is told, nor what a sample leaves in doubt. --format json says why each matters. Files \
-              and whole pages have those that take no settings: idle-compression, dead-rows, free-space, \
-              dropped-column, short-last-chunk.",
+        "Each comes with a command, and none changes the exit code. Smaller tables (1 MB or 1000 rows) \
+              get none; nor is there one if the sample is too small to support it. --format json explains \
+              each. From files, only idle-compression, dead-rows, free-space, dropped-column and \
+              short-last-chunk can be given.",
     ],
     items: &MEANINGS,
 };
@@ -74,8 +79,8 @@ pub const FINDINGS: Topic = Topic {
     name: "findings",
     about: "the codes of check, and what each means",
     intro: &[
-        "The codes never change their meaning. All are errors but TC025, a warning, and TC080, a notice: \
-              that is no damage, and leaves the exit code 0.",
+        "The codes never change their meaning. All are errors, except TC025 (a warning) and TC080 (a notice). \
+              TC080 is not damage, and leaves the exit code at 0.",
     ],
     items: &[
         ("TC001 to TC004", "Page: header, checksum, new but not empty, unreadable."),
@@ -119,10 +124,11 @@ pub const SETTINGS: Topic = Topic {
 /// `toastctl help throttle`.
 pub const THROTTLE: Topic = Topic {
     name: "throttle",
-    about: "queries for --throttle-query, which waits while one is true",
+    about: "sample queries for --throttle-query",
     intro: &[
-        "The query runs once a second. Change the numbers, and join several: SELECT (query) OR \
-              (query). --max-wait ends such a wait too, with exit code 4. SIGUSR1 pauses, SIGUSR2 goes on.",
+        "The query runs once a second; toastctl waits while it returns true. Adapt the numbers. To \
+              combine queries, use SELECT (query) OR (query). --max-wait ends such a wait too, with exit \
+              code 4. Signal SIGUSR1 pauses toastctl, SIGUSR2 resumes it.",
     ],
     items: &THROTTLE_QUERIES,
 };
@@ -134,13 +140,13 @@ pub const EXIT_CODES: Topic = Topic {
     intro: &["The numbers never change their meaning. Data goes to standard output, everything \
               else to standard error."],
     items: &[
-        ("0", "Everything was done. Of retoast: the last scan has found nothing left to do."),
+        ("0", "Success. For retoast: the final scan found nothing left to do."),
         (
             "1",
             "Something could not be read or done; the messages name table, block and item, or the \
-             server's error. Fix the cause and run the command again. Of retoast also \"not verified\": \
-             without pages nobody sees which values are out of line, which --target, main, plain or a policy \
-             (before 17) decide.",
+             server's error. Fix the cause and run the command again. For retoast also \"not verified\": \
+             --target, main, plain and (before 17) policies depend on which values are out of line, and that \
+             cannot be seen without pageinspect.",
         ),
         ("2", "Bad arguments or bad input; nothing was done. The HINT says what is possible."),
         (
@@ -148,17 +154,20 @@ pub const EXIT_CODES: Topic = Topic {
             "The connection could not be made, or was lost. Nothing needs cleaning up: run the command \
              again when the server is back.",
         ),
-        ("4", "Stopped on request: signal, --max-runtime or --max-wait. The same command goes on."),
+        (
+            "4",
+            "Stopped by a signal, --max-runtime or --max-wait. Run the command again to continue.",
+        ),
         (
             "5",
-            "check has found damage; the findings say what and where. Else 0, or 1 if not all \
-             was looked at.",
+            "check found damage; the findings say what and where. (Without damage it exits with 0, or \
+             with 1 if something could not be checked.)",
         ),
         (
             "6",
-            "Of retoast: all rows are done, and others hold space that the compaction was to give back: by a \
-             lock, a snapshot, or rows at the end of a file. The report says which. Of several tables the \
-             worst code counts: 0, then 6, 1, 4.",
+            "All rows are done, but compaction could not return all free space, because other sessions hold \
+             a lock or snapshot, or wrote rows at the end of a file. The report says which. With several \
+             tables, the exit code is the worst of them: 0, 6, 1, 4.",
         ),
     ],
 };
@@ -167,17 +176,11 @@ pub const EXIT_CODES: Topic = Topic {
 pub const MANAGED: &[Item] = &[
     (
         "Amazon RDS, Aurora",
-        "rds_superuser is no superuser, so pages are out of reach: the verbs use SQL functions. \
+        "rds_superuser is no superuser, so pageinspect cannot be used: the verbs use SQL functions. \
          It may GRANT pg_monitor to other roles.",
     ),
-    (
-        "Google Cloud SQL",
-        "cloudsqlsuperuser has not the attribute SUPERUSER, and nobody can get it: as above.",
-    ),
-    (
-        "Azure Database",
-        "azure_pg_admin is NOSUPERUSER, the superuser is Microsoft's own: as above.",
-    ),
+    ("Google Cloud SQL", "cloudsqlsuperuser does not have the attribute SUPERUSER: as above."),
+    ("Azure Database", "azure_pg_admin is NOSUPERUSER: as above."),
 ];
 
 /// `toastctl help permissions`.
@@ -187,24 +190,24 @@ pub const PERMISSIONS: Topic = Topic {
     intro: &[
         "dba is the role that connects, app the schema, shop the database, app_owner the tables' \
          owner. Files, saved output and --datum need nothing.",
-        "Managed services (RDS, Aurora, Cloud SQL, Azure) give nobody a superuser: pages are out \
-         of reach there, and the verbs use SQL functions; see toastctl-inspect(1).",
+        "Managed services (RDS, Aurora, Cloud SQL, Azure) do not grant superuser, so pageinspect cannot \
+         be used there, and the verbs use SQL functions; see toastctl-inspect(1).",
     ],
     items: &[
         (
             "inspect",
             "GRANT CONNECT ON DATABASE shop TO dba; GRANT USAGE ON SCHEMA app TO dba; GRANT SELECT \
-             ON ALL TABLES IN SCHEMA app TO dba. Exact figures, and check: a superuser, CREATE EXTENSION \
-             pageinspect.",
+             ON ALL TABLES IN SCHEMA app TO dba. Exact figures, and the verb check, need a superuser and CREATE \
+             EXTENSION pageinspect.",
         ),
         (
             "advise-threshold",
-            "As above, and GRANT TEMPORARY ON DATABASE shop TO dba; or pages, as above.",
+            "As above, and GRANT TEMPORARY ON DATABASE shop TO dba; or a superuser with pageinspect.",
         ),
         (
             "retoast",
             "GRANT app_owner TO dba; to see replicas and sessions GRANT pg_monitor TO dba; to \
-             silence triggers GRANT SET ON PARAMETER session_replication_role TO dba (15 and \
+             disable triggers GRANT SET ON PARAMETER session_replication_role TO dba (15 and \
              later). A superuser with pageinspect has everything.",
         ),
     ],
@@ -214,9 +217,11 @@ pub const PERMISSIONS: Topic = Topic {
 pub const JSON: Topic = Topic {
     name: "json",
     about: "output for programs",
-    intro: &["--format json prints one document, --format jsonl one a line. Each has a field \
-              \"schema\" with name and version; fields are only ever added. Bytes are integers, \
-              what is not known is null or absent."],
+    intro: &[
+        "--format json prints one document, --format jsonl one document per line. Each has a field \
+              \"schema\" with name and version. Fields may be added, but are never removed. Sizes are \
+              integers in bytes; unknown values are null or absent.",
+    ],
     items: &[
         ("toastctl help json inspect", "The JSON Schema of inspect's report of one table."),
         ("toastctl help json overview", "That of inspect's overview of several."),

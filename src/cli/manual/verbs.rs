@@ -75,7 +75,7 @@ const CHECK: Manual = Manual {
     examples: &[
         ("is the whole database sound", "toastctl check -d shop"),
         ("one table, contents too", "toastctl check orders --deep"),
-        ("save what is left", "toastctl check orders --salvage left"),
+        ("save the readable parts", "toastctl check orders --salvage left"),
         ("findings for a program, one per line", "toastctl check orders --deep --format jsonl"),
         (
             "a backup's relation, before it is trusted",
@@ -96,7 +96,7 @@ const VALUE: Manual = Manual {
     verb: "value",
     examples: &[
         ("take one value apart", "toastctl value 'orders.doc@(0,1)'"),
-        ("every value, its form and place", "toastctl value orders --format csv"),
+        ("all values", "toastctl value orders --format csv"),
         ("save all that can be read", "toastctl value orders --reassemble=salvage"),
         (
             "a datum out of a debugger",
@@ -119,7 +119,7 @@ const KEYS: Manual = Manual {
     examples: &[
         ("which keys cost most", "toastctl keys orders -c doc"),
         ("two levels deeper", "toastctl keys orders -c doc --depth 3"),
-        ("which keys pay as columns", "toastctl keys orders -c doc --extract auto"),
+        ("which keys are worth a column", "toastctl keys orders -c doc --extract auto"),
         (
             "what two keys would give as columns of their own",
             "toastctl keys orders -c doc --extract status,customer",
@@ -140,9 +140,9 @@ const KEYS: Manual = Manual {
 const ADVISE: Manual = Manual {
     verb: "advise-threshold",
     examples: &[
-        ("what other settings would give", "toastctl advise-threshold orders"),
+        ("compare other settings", "toastctl advise-threshold orders"),
         ("the five largest tables", "toastctl advise-threshold -d shop"),
-        ("what would lz4 give", "toastctl advise-threshold --method lz4"),
+        ("compare lz4", "toastctl advise-threshold --method lz4"),
         (
             "one column, and size counts most",
             "toastctl advise-threshold orders -c doc --optimize size",
@@ -195,7 +195,7 @@ const RETOAST: Manual = Manual {
             "toastctl retoast orders -c doc --toaster lz4 --max-runtime 10800 --throttle-query \"SELECT localtime BETWEEN '05:00' AND '22:00'\"",
         ),
         (
-            "in the row as long as it fits a page",
+            "keep values in the row if the row fits on a page",
             "toastctl retoast orders -c doc --toaster main=lz4",
         ),
         (
@@ -226,7 +226,10 @@ const RETOAST: Manual = Manual {
     ],
     files: &[
         CHECKPOINT_FILE,
-        ("FILE of --since", "What the last run that reached the policy has seen; written anew."),
+        (
+            "FILE of --since",
+            "State of the last run after which all values complied; each such run overwrites it.",
+        ),
     ],
     permissions: WRITE,
 };
@@ -234,7 +237,7 @@ const RETOAST: Manual = Manual {
 const COMPACT: Manual = Manual {
     verb: "compact",
     examples: &[
-        ("how short the files get", "toastctl compact orders --dry-run"),
+        ("how small files get", "toastctl compact orders --dry-run"),
         ("give space back, online", "toastctl compact orders"),
         ("indexes too", "toastctl compact orders --reindex"),
         ("the TOAST relation alone", "toastctl compact orders --files toast"),
