@@ -2,16 +2,13 @@
 
 use clap::Args;
 
-use super::arguments::{FormatArg, TablesArg};
-use super::connect::{ConnectionArgs, HelpFlag};
+use super::arguments::TablesArg;
 use super::exit::{Exit, Failure};
 use super::retoast::write;
-use super::settings::{RowArgs, RunArgs, Settings, Verb};
-use crate::retoast::check::owner::Approval;
+use super::settings::{ReindexArg, RowArgs, RunArgs, Verb};
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::reindex::Reindex;
-use crate::retoast::run::request::{Request, Tasks, Work};
-use crate::retoast::task::session::Verify;
+use crate::retoast::run::request::{Tasks, Work};
 
 /// Arguments of `compact`.
 #[derive(Debug, Args)]
@@ -32,28 +29,14 @@ pub struct CompactArgs {
     )]
     files: CompactRequest,
 
-    /// Then rebuild indexes: bloated or all
-    ///
-    /// As toastctl reindex does.
-    #[arg(long, value_name = "WHICH", value_enum, num_args = 0..=1, require_equals = true,
-          default_value = "never", default_missing_value = "bloated", hide_default_value = true,
-          hide_possible_values = true)]
-    reindex: Reindex,
+    #[command(flatten)]
+    reindex: ReindexArg,
 
     #[command(flatten)]
     rows: RowArgs,
 
     #[command(flatten)]
     run: RunArgs,
-
-    #[command(flatten)]
-    format: FormatArg,
-
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
-    #[command(flatten)]
-    help: HelpFlag,
 }
 
 /// Arguments of `reindex`.
@@ -71,15 +54,6 @@ pub struct ReindexArgs {
 
     #[command(flatten)]
     run: RunArgs,
-
-    #[command(flatten)]
-    format: FormatArg,
-
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
-    #[command(flatten)]
-    help: HelpFlag,
 }
 
 /// Does what the arguments of `compact` say.
@@ -87,16 +61,14 @@ pub struct ReindexArgs {
 /// # Errors
 /// Where they contradict each other, or the run could not begin.
 pub(super) fn compact(args: &CompactArgs) -> Result<Exit, Failure> {
-    let settings = args.run.settings(Verb::Compact)?;
-    if args.run.checkpoint.is_some() && args.reindex == Reindex::Never {
+    let CompactArgs { tables, files, reindex: ReindexArg { reindex }, rows, run } = args;
+    if run.checkpoint.is_some() && *reindex == Reindex::Never {
         return Err(Failure::usage(
             "--checkpoint remembers rebuilds of indexes here: it goes with --reindex",
         ));
     }
-    let tasks = Tasks { convert: None, compact: Some(args.files), reindex: args.reindex };
-    let rows = (args.rows.approval(), args.rows.verify());
-    let request = request(&args.tables, tasks, rows, &args.run, &settings)?;
-    write(("compact", &args.connection), &args.run, (&settings, args.format), &request)
+    let tasks = Tasks { convert: None, compact: Some(*files), reindex: *reindex };
+    work(Verb::Compact, tables, tasks, Some(rows), run)
 }
 
 /// Does what the arguments of `reindex` say.
@@ -104,34 +76,22 @@ pub(super) fn compact(args: &CompactArgs) -> Result<Exit, Failure> {
 /// # Errors
 /// Where they contradict each other, or the run could not begin.
 pub(super) fn reindex(args: &ReindexArgs) -> Result<Exit, Failure> {
-    let settings = args.run.settings(Verb::Reindex)?;
     let reindex = if args.all { Reindex::All } else { Reindex::Bloated };
     let tasks = Tasks { convert: None, compact: None, reindex };
-    let approval = Approval { allow_triggers: false, trust_owner_code: false };
-    let rows = (approval, Verify::default());
-    let request = request(&args.tables, tasks, rows, &args.run, &settings)?;
-    write(("reindex", &args.connection), &args.run, (&settings, args.format), &request)
+    work(Verb::Reindex, &args.tables, tasks, None, &args.run)
 }
 
-fn request(
+fn work(
+    verb: Verb,
     tables: &TablesArg,
     tasks: Tasks,
-    (approval, verify): (Approval, Verify),
+    rows: Option<&RowArgs>,
     run: &RunArgs,
-    settings: &Settings,
-) -> Result<Request, Failure> {
+) -> Result<Exit, Failure> {
+    let settings = run.settings(verb)?;
     if tables.tables.is_empty() {
         return Err(Failure::usage("a table is needed"));
     }
-    Ok(Request {
-        tables: tables.tables.clone(),
-        work: Work::Tables(tasks),
-        approval,
-        source: settings.source,
-        options: run.options(settings, (verify, 1)),
-        throttle: run.throttle(settings),
-        parallel_tables: settings.parallel_tables,
-        checkpoint: run.checkpoint.clone(),
-        since: None,
-    })
+    let request = run.request(tables, Work::Tables(tasks), (rows, 1), &settings);
+    write(verb, run, &settings, &request)
 }

@@ -1,7 +1,5 @@
 //! `toastctl completions`: what a shell completes command lines by.
 
-use std::io::Write;
-
 use clap::{Args, CommandFactory, ValueEnum};
 use clap_complete::{Shell, generate};
 
@@ -46,11 +44,5 @@ impl From<ShellArg> for Shell {
 pub(super) fn run(args: &CompletionsArgs) -> Result<Exit, Failure> {
     let mut script = Vec::new();
     generate(Shell::from(args.shell), &mut Cli::command(), "toastctl", &mut script);
-    let mut out = terminal::stdout();
-    match out.write_all(&script).and_then(|()| out.flush()) {
-        Err(error) if !terminal::is_closed_pipe(&error) => {
-            Err(Failure::new(Exit::Incomplete, format!("standard output: {error}")))
-        }
-        _ => Ok(Exit::Ok),
-    }
+    terminal::print(&script)
 }

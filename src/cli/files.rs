@@ -58,11 +58,7 @@ impl FileArgs {
     /// Where there are both, or its columns or its commit status cannot be read.
     pub(super) fn file(&self, tables: &[String]) -> Result<Option<File<'_>>, Failure> {
         let Some(heap) = &self.relation_file else { return Ok(None) };
-        if let Some(table) = tables.first() {
-            return Err(Failure::usage(format!(
-                "--relation-file is read without a server: it cannot be used with a table (\"{table}\")"
-            )));
-        }
+        no_tables("--relation-file", tables)?;
         let open = |path: &PathBuf| {
             PgXact::open(path).map_err(|error| Failure::usage(format!("--xact: {error}")))
         };
@@ -140,11 +136,7 @@ impl SavedArgs {
         tables: &[String],
     ) -> Result<Option<SavedText>, Failure> {
         let Some(path) = &self.pageinspect else { return Ok(None) };
-        if let Some(table) = tables.first() {
-            return Err(Failure::usage(format!(
-                "--pageinspect is read without a server: it cannot be used with a table (\"{table}\")"
-            )));
-        }
+        no_tables("--pageinspect", tables)?;
         let desc = file.columns()?;
         let name = match path == Path::new("-") {
             true => "stdin".to_owned(),
@@ -181,6 +173,16 @@ pub struct OrderArg {
 impl OrderArg {
     pub(super) fn order(self) -> ByteOrder {
         if self.big_endian { ByteOrder::Big } else { ByteOrder::Little }
+    }
+}
+
+/// Refuses tables beside a file.
+fn no_tables(option: &str, tables: &[String]) -> Result<(), Failure> {
+    match tables {
+        [] => Ok(()),
+        [table, ..] => Err(Failure::usage(format!(
+            "{option} is read without a server: it cannot be used with a table (\"{table}\")"
+        ))),
     }
 }
 

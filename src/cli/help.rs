@@ -20,7 +20,7 @@ use crate::report::table::wrapped;
 pub struct HelpArgs {
     /// A verb, or a topic
     ///
-    /// The topics are policies, forms, advice, findings, throttle, exit-codes, permissions and json; after json comes
+    /// The topics are policies, forms, advice, findings, settings, throttle, exit-codes, permissions and json; after json comes
     /// the verb whose JSON Schema is printed.
     #[arg(value_name = "VERB|TOPIC", num_args = 0..=2)]
     about: Vec<String>,
@@ -151,13 +151,7 @@ pub(super) fn run(args: &HelpArgs) -> Result<Exit, Failure> {
     if std::io::stdout().is_terminal() && paged(&text).is_some() {
         return Ok(Exit::Ok);
     }
-    let mut out = terminal::stdout();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if !terminal::is_closed_pipe(&error) => {
-            Err(Failure::new(Exit::Incomplete, format!("standard output: {error}")))
-        }
-        _ => Ok(Exit::Ok),
-    }
+    terminal::print(text.as_bytes())
 }
 
 /// Shows a text that is longer than the terminal in the pager, as psql does; `None` where nothing was shown.

@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use clap::Args;
 
-use super::arguments::{ColumnsArg, FormatArg, JobsArg, PolicyArgs, TablesArg};
-use super::connect::{ConnectionArgs, HelpFlag};
+use super::arguments::{ColumnsArg, JobsArg, PolicyArgs, TablesArg};
 use super::exit::{Exit, Failure};
 use super::retoast_output::{Progress, RefusedFile, RetoastOutput, listen};
-use super::settings::{NewValues, RowArgs, RunArgs, Settings, Verb};
+use super::settings::{NewValues, ReindexArg, RowArgs, RunArgs, Settings, Verb};
 use super::terminal;
 use crate::judge::goal::{Goal, Pluggable, PolicyGoal};
 use crate::judge::toaster::Toaster;
@@ -73,13 +72,8 @@ pub struct RetoastArgs {
           default_missing_value = "all", hide_possible_values = true, help_heading = "Afterwards")]
     compact: Option<CompactRequest>,
 
-    /// Then rebuild indexes: bloated or all
-    ///
-    /// As toastctl reindex does.
-    #[arg(long, value_name = "WHICH", value_enum, num_args = 0..=1, require_equals = true,
-          default_value = "never", default_missing_value = "bloated", hide_default_value = true,
-          hide_possible_values = true, help_heading = "Afterwards")]
-    reindex: Reindex,
+    #[command(flatten)]
+    reindex: ReindexArg,
 
     /// If the run is not completed, restore the settings
     ///
@@ -95,15 +89,6 @@ pub struct RetoastArgs {
 
     #[command(flatten)]
     run: RunArgs,
-
-    #[command(flatten)]
-    format: FormatArg,
-
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
-    #[command(flatten)]
-    help: HelpFlag,
 }
 
 /// `--toaster`.
@@ -130,7 +115,7 @@ impl FromStr for ToasterArg {
 pub(super) fn run(args: &RetoastArgs) -> Result<Exit, Failure> {
     let settings = args.run.settings(Verb::Retoast)?;
     let request = request(args, &settings)?;
-    write(("retoast", &args.connection), &args.run, (&settings, args.format), &request)
+    write(Verb::Retoast, &args.run, &settings, &request)
 }
 
 /// Runs a verb that writes.
@@ -138,17 +123,17 @@ pub(super) fn run(args: &RetoastArgs) -> Result<Exit, Failure> {
 /// # Errors
 /// Where the run could not begin.
 pub(super) fn write(
-    (verb, connection): (&'static str, &ConnectionArgs),
+    verb: Verb,
     args: &RunArgs,
-    (settings, format): (&Settings, FormatArg),
+    settings: &Settings,
     request: &Request,
 ) -> Result<Exit, Failure> {
     let refused = settings.list_refused.as_deref().map(RefusedFile::create).transpose()?;
     terminal::runtime(2)?.block_on(async {
-        let session = SessionOptions::read_write(verb);
-        let connection = terminal::connected(connection, &session).await?;
+        let session = SessionOptions::read_write(verb.name());
+        let connection = terminal::connected(&args.connection, &session).await?;
         let watch = Progress::new(settings.progress, refused);
-        let mut output = RetoastOutput::new(format.format, args.dry_run);
+        let mut output = RetoastOutput::new(args.format.format, args.dry_run);
         let control = Arc::new(Control::default());
         let run = tables::run(connection, request, Arc::clone(&control), &watch, &mut output);
         let ended = tokio::select! {
@@ -202,22 +187,14 @@ fn request(args: &RetoastArgs, settings: &Settings) -> Result<Request, Failure> 
         None => Work::Tables(Tasks {
             convert: Some(convert(args, policy, settings)?),
             compact: args.compact,
-            reindex: args.reindex,
+            reindex: args.reindex.reindex,
         }),
     };
+    let request = args.run.request(&args.tables, work, (Some(&args.rows), jobs), settings);
     Ok(Request {
-        tables: args.tables.tables.clone(),
-        work,
-        approval: args.rows.approval(),
-        source: settings.source,
-        options: Options {
-            undo: args.undo,
-            ..args.run.options(settings, (args.rows.verify(), jobs))
-        },
-        throttle: args.run.throttle(settings),
-        parallel_tables: settings.parallel_tables,
-        checkpoint: args.run.checkpoint.clone(),
+        options: Options { undo: args.undo, ..request.options },
         since: args.since.clone(),
+        ..request
     })
 }
 
@@ -235,7 +212,7 @@ fn convert(
             method,
             new_extended: settings.new_values == NewValues::Extended,
         }),
-        (None, None) if args.compact.is_some() || args.reindex != Reindex::Never => {
+        (None, None) if args.compact.is_some() || args.reindex.reindex != Reindex::Never => {
             return Err(Failure::usage(
                 "--compact and --reindex follow a conversion\n\
                  HINT:  toastctl compact TABLE and toastctl reindex TABLE do nothing else.",

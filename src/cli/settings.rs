@@ -5,17 +5,20 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::arguments::{LagArg, lag, percent, ratio, size, time};
+use super::arguments::{FormatArg, LagArg, TablesArg, lag, percent, ratio, size, time};
+use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::Failure;
 use super::manual::Item;
 use super::retoast_output::ProgressArg;
 use crate::retoast::check::owner::Approval;
 use crate::retoast::pace::rules::Limits;
 use crate::retoast::pace::throttle::{REPLICA_LAG, ThrottleOptions};
+use crate::retoast::reindex::Reindex;
+use crate::retoast::run::request::{Request, Work};
 use crate::retoast::task::session::{Options, Tuning, Verify};
 use crate::server::about::Access;
 
-/// Free space to leave, unless told otherwise: 1 GB.
+/// The default of min-free-space: 1 GB.
 const FREE_SPACE: u64 = 1 << 30;
 
 /// Options of the verbs that write.
@@ -59,6 +62,15 @@ pub struct RunArgs {
     /// Can be repeated.
     #[arg(long, value_name = "NAME=VALUE", help_heading = "Pace")]
     set: Vec<String>,
+
+    #[command(flatten)]
+    pub(super) format: FormatArg,
+
+    #[command(flatten)]
+    pub(super) connection: ConnectionArgs,
+
+    #[command(flatten)]
+    help: HelpFlag,
 }
 
 /// Options of the verbs that update rows.
@@ -93,6 +105,18 @@ pub struct RowArgs {
     allow: Vec<Allow>,
 }
 
+/// Indexes that are rebuilt after other work.
+#[derive(Debug, Clone, Args)]
+pub struct ReindexArg {
+    /// Then rebuild indexes: bloated or all
+    ///
+    /// As toastctl reindex does.
+    #[arg(long, value_name = "WHICH", value_enum, num_args = 0..=1, require_equals = true,
+          default_value = "never", default_missing_value = "bloated", hide_default_value = true,
+          hide_possible_values = true, help_heading = "Afterwards")]
+    pub(super) reindex: Reindex,
+}
+
 /// `--allow`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Allow {
@@ -103,7 +127,7 @@ pub enum Allow {
 }
 
 impl RowArgs {
-    pub(super) fn approval(&self) -> Approval {
+    fn approval(&self) -> Approval {
         Approval {
             allow_triggers: self.allow.contains(&Allow::Triggers),
             trust_owner_code: self.allow.contains(&Allow::OwnerCode),
@@ -127,6 +151,16 @@ pub(super) enum Verb {
     Retoast,
     Compact,
     Reindex,
+}
+
+impl Verb {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Verb::Retoast => "retoast",
+            Verb::Compact => "compact",
+            Verb::Reindex => "reindex",
+        }
+    }
 }
 
 /// The settings, each with its default, and what it means.
@@ -244,14 +278,14 @@ fn choice<T: ValueEnum>(text: &str) -> Result<T, String> {
     })
 }
 
-impl RunArgs {
+impl Settings {
     /// What `--set` says.
     ///
     /// # Errors
     /// Where a setting is unknown, not one of this verb, or has no such value.
-    pub(super) fn settings(&self, verb: Verb) -> Result<Settings, Failure> {
+    fn of(given: &[String], verb: Verb) -> Result<Settings, Failure> {
         let mut settings = Settings::default();
-        for text in &self.set {
+        for text in given {
             let wrong = |why: String| {
                 Failure::usage(format!(
                     "--set {text}: {why}\nHINT:  toastctl help settings lists them."
@@ -271,9 +305,44 @@ impl RunArgs {
         }
         Ok(settings)
     }
+}
+
+impl RunArgs {
+    /// What `--set` says.
+    ///
+    /// # Errors
+    /// Where a setting is unknown, not one of this verb, or has no such value.
+    pub(super) fn settings(&self, verb: Verb) -> Result<Settings, Failure> {
+        Settings::of(&self.set, verb)
+    }
+
+    /// What is asked for. `rows` is `None` where no row is updated.
+    pub(super) fn request(
+        &self,
+        tables: &TablesArg,
+        work: Work,
+        (rows, jobs): (Option<&RowArgs>, u16),
+        settings: &Settings,
+    ) -> Request {
+        Request {
+            tables: tables.tables.clone(),
+            work,
+            approval: rows.map_or_else(Approval::default, RowArgs::approval),
+            source: settings.source,
+            options: self.options(
+                settings,
+                rows.map_or_else(Verify::default, |rows| rows.verify),
+                jobs,
+            ),
+            throttle: self.throttle(settings),
+            parallel_tables: settings.parallel_tables,
+            checkpoint: self.checkpoint.clone(),
+            since: None,
+        }
+    }
 
     /// How sessions work.
-    pub(super) fn options(&self, settings: &Settings, (verify, jobs): (Verify, u16)) -> Options {
+    fn options(&self, settings: &Settings, verify: Verify, jobs: u16) -> Options {
         Options {
             tuning: tuning(settings, jobs),
             verify,
@@ -286,7 +355,7 @@ impl RunArgs {
     }
 
     /// What is waited for.
-    pub(super) fn throttle(&self, settings: &Settings) -> ThrottleOptions {
+    fn throttle(&self, settings: &Settings) -> ThrottleOptions {
         ThrottleOptions {
             limits: Limits {
                 replica_lag: settings.replica_lag.map_or(Some(REPLICA_LAG), |LagArg(lag)| lag),
@@ -301,12 +370,6 @@ impl RunArgs {
             max_bloat: settings.max_bloat,
             dry_run: self.dry_run,
         }
-    }
-}
-
-impl RowArgs {
-    pub(super) fn verify(&self) -> Verify {
-        self.verify
     }
 }
 
@@ -330,15 +393,7 @@ mod tests {
     use super::*;
 
     fn set(verb: Verb, text: &str) -> Result<Settings, String> {
-        let args = RunArgs {
-            dry_run: false,
-            max_runtime: None,
-            max_wait: None,
-            throttle_query: None,
-            checkpoint: None,
-            set: vec![text.to_owned()],
-        };
-        args.settings(verb).map_err(|failure| failure.message)
+        Settings::of(&[text.to_owned()], verb).map_err(|failure| failure.message)
     }
 
     #[test]

@@ -107,6 +107,17 @@ pub(super) fn unwritable(error: &io::Error) -> Result<Exit, Failure> {
     Err(Failure::new(Exit::Incomplete, format!("could not write: {error}")))
 }
 
+/// Prints a text.
+pub(super) fn print(text: &[u8]) -> Result<Exit, Failure> {
+    let mut out = stdout();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Err(error) if !is_closed_pipe(&error) => {
+            Err(Failure::new(Exit::Incomplete, format!("standard output: {error}")))
+        }
+        _ => Ok(Exit::Ok),
+    }
+}
+
 /// Ends a document, and says how the run ended: with `exit` unless more is wrong. `finish` is told whether the run
 /// failed.
 pub(super) fn end(

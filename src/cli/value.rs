@@ -17,7 +17,7 @@ use crate::inspect::inspector::{ContentOptions, InspectError, Options};
 use crate::inspect::offline::{self, ContentFiles, OfflineError};
 use crate::inspect::run::{self, Output, Request};
 use crate::inspect::saved::saved_text;
-use crate::report::document::Format;
+use crate::report::document::{self, Format};
 use crate::server::about::Access;
 use crate::server::chunks::parse_tid;
 use crate::server::sink::{RunError, Sink};
@@ -82,7 +82,7 @@ impl ValueArgs {
     /// What the words ask for.
     ///
     /// # Errors
-    /// Where one is neither a value nor a table, or a value stands beside others.
+    /// Where one is neither a value nor a table, or a value is not the only word.
     fn asked(&self) -> Result<Asked, Failure> {
         // a name with an @ is quoted
         let is_value =
@@ -234,14 +234,11 @@ fn saved(args: &ValueArgs, text: SavedText) -> Result<Exit, Failure> {
 /// Prints one value in every detail.
 fn print_anatomy(args: &ValueArgs, anatomy: &Anatomy) -> Result<Exit, Failure> {
     let mut out = terminal::stdout_for_people(args.format.format);
-    let json = |error: serde_json::Error| io::Error::from(error);
     let written = match args.format.format {
-        Format::Json => serde_json::to_writer_pretty(&mut out, anatomy)
-            .map_err(json)
+        Format::Json => document::json(anatomy, &mut out),
+        Format::Jsonl => serde_json::to_writer(&mut out, anatomy)
+            .map_err(io::Error::from)
             .and_then(|()| writeln!(out)),
-        Format::Jsonl => {
-            serde_json::to_writer(&mut out, anatomy).map_err(json).and_then(|()| writeln!(out))
-        }
         // the others are refused beforehand
         Format::Table | Format::Csv | Format::Markdown => {
             crate::report::anatomy::text(anatomy, &mut out)

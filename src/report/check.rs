@@ -28,10 +28,10 @@ pub struct CheckWriter<W: Write> {
     /// Statements that repair findings and lose nothing, likewise.
     repairs: BTreeSet<String>,
     relations: Vec<Checked>,
-    /// Of a terminal: relations whose lines are printed, and what the others add up to, of which there is nothing to say.
-    printed: u64,
-    sound: Option<Checked>,
-    sound_relations: u64,
+    /// On a terminal: whether a relation has a line of its own.
+    any_line: bool,
+    /// On a terminal: the first sound relation with the sums of all, and their number.
+    sound: Option<(Checked, u64)>,
 }
 
 impl<W: Write> CheckWriter<W> {
@@ -52,9 +52,8 @@ impl<W: Write> CheckWriter<W> {
             codes: BTreeSet::new(),
             repairs: BTreeSet::new(),
             relations: Vec::new(),
-            printed: 0,
+            any_line: false,
             sound: None,
-            sound_relations: 0,
         }
     }
 
@@ -110,14 +109,16 @@ impl<W: Write> CheckWriter<W> {
             && !checked.is_incomplete
             && checked.notes.is_empty()
         {
-            self.sound_relations += 1;
             match &mut self.sound {
-                Some(sound) => sound.looked.add(&checked.looked),
-                None => self.sound = Some(checked.clone()),
+                Some((sound, number)) => {
+                    sound.looked.add(&checked.looked);
+                    *number += 1;
+                }
+                None => self.sound = Some((checked.clone(), 1)),
             }
             return Ok(());
         }
-        self.printed += 1;
+        self.any_line = true;
         self.output.text(|document| {
             document.line(&printable(&summary(checked)), 2);
             for note in &checked.notes {
@@ -140,12 +141,20 @@ impl<W: Write> CheckWriter<W> {
 
     /// Ends the document; must be called once.
     pub fn finish(self) -> io::Result<()> {
-        let CheckWriter { output, server, has_toasters, codes, repairs, relations, .. } = self;
-        let (number, all) = (self.sound_relations, self.printed == 0);
-        let sound = self.sound.map(|sound| match (number, all) {
+        let CheckWriter {
+            output,
+            server,
+            has_toasters,
+            codes,
+            repairs,
+            relations,
+            any_line,
+            sound,
+        } = self;
+        let sound = sound.map(|(sound, number)| match (number, any_line) {
             (1, _) => summary(&sound),
-            (_, true) => format!("{}: all sound ({})", counted(number, "table"), looked(&sound)),
-            (_, false) => format!("{}: sound ({})", counted(number, "other table"), looked(&sound)),
+            (_, false) => format!("{}: all sound ({})", counted(number, "table"), looked(&sound)),
+            (_, true) => format!("{}: sound ({})", counted(number, "other table"), looked(&sound)),
         });
         let has_findings = output.written > 0;
         let rest = Rest { server, relations };

@@ -128,7 +128,7 @@ impl Document {
 }
 
 /// One JSON document, indented, with a line end.
-pub(super) fn json(document: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn json(document: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, document)?;
     writeln!(out)
 }

@@ -17,7 +17,7 @@ use crate::server::owner_code::{self, Foreign, Rights};
 const NAMED: usize = 10;
 
 /// What the user approves of.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Approval {
     /// Go on although triggers will fire.
     pub allow_triggers: bool,
