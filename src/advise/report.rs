@@ -327,7 +327,7 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
         "keep their free space, and nothing makes them smaller on a server with pluggable TOAST but to dump the table \
          and load it again"
     } else {
-        "are as small only once they are compacted (toastctl compact) or written anew (VACUUM FULL, pg_repack)"
+        "become that small only when they are compacted (toastctl compact) or rewritten (VACUUM FULL, pg_repack)"
     };
     notes.push(format!(
         "Settings do not change what is stored already; toastctl retoast rewrites it. Sizes are those \

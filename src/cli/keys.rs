@@ -50,8 +50,8 @@ pub struct KeysArgs {
 
     /// Predict the table with these keys as columns
     ///
-    /// Keys at the root of a jsonb column's documents, separated by commas; put a key with a comma into double quotes. With auto, toastctl
-    /// takes the keys that pay most, by what is known about their use.
+    /// Keys at the root of a jsonb column's documents, separated by commas; put a key with a comma into double quotes.
+    /// With auto, toastctl takes the keys that pay most, by what is known about their use.
     #[arg(long, value_name = "KEYS", help_heading = "Columns of their own",
           conflicts_with_all = ["relation_file", "depth", "limit", "source", "flavor"])]
     extract: Option<Extract>,
@@ -103,7 +103,8 @@ pub(super) fn run(args: &KeysArgs) -> Result<Exit, Failure> {
     args.sample.check()?;
     if args.format.format == Format::Csv {
         return Err(Failure::usage(
-            "keys are printed as a table, markdown, json or jsonl\nHINT:  --format json has all of them.",
+            "keys are printed as a table, markdown, json or jsonl\n\
+             HINT:  --format json has all of them.",
         ));
     }
     if let Some(file) = args.file.file(&args.tables.tables)? {

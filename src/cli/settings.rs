@@ -250,7 +250,7 @@ impl Settings {
             "max-replica-lag" => self.replica_lag = Some(lag(value)?),
             "min-free-space" => self.free_space = Some(size(value)?),
             "disk-limit" => self.disk_limit = Some(size(value)?),
-            _ => return Err("there is no such setting".to_owned()),
+            _ => return Err("unrecognized setting".to_owned()),
         }
         Ok(())
     }
@@ -412,7 +412,7 @@ mod tests {
     fn a_wrong_setting_is_refused_with_what_is_possible() {
         for (verb, text, why) in [
             (Verb::Retoast, "nice", "expected NAME=VALUE"),
-            (Verb::Retoast, "wait=1s", "there is no such setting"),
+            (Verb::Retoast, "wait=1s", "unrecognized setting"),
             (Verb::Retoast, "batch-ms=0", "expected a number from 1 to 60000"),
             (Verb::Retoast, "source=files", "expected auto, pageinspect, functions"),
             (Verb::Retoast, "max-replica-lag=64", "is no lag"),

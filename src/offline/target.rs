@@ -154,13 +154,13 @@ pub(crate) fn check_page_size(page: &[u8], path: &str) -> Result<(), FileError> 
 /// Bytes of a file that its page size is taken from.
 const BEGINNING: u64 = 256 << 10;
 
-/// The page size of a relation file: the one that most of its beginning agrees with, page by page; the usual one where
-/// no page says any, or the file cannot be read, which whoever reads it next is told.
+/// The page size of a relation file: the size that covers most of its beginning with pages of just this size. 8192 bytes
+/// if there are none, or if the file cannot be read; the error is then reported by the next reader.
 pub fn page_size(relation_file: &Path) -> PageSize {
     let mut bytes = Vec::new();
     let read = File::open(relation_file)
         .and_then(|file| file.take(BEGINNING).read_to_end(&mut bytes).map(drop));
-    // a part is as good
+    // what was read before an error counts too
     drop(read);
     let agreeing = |size: &PageSize| {
         let pages = bytes.chunks_exact(size.bytes());

@@ -63,7 +63,7 @@ fn one(file: &FileReport, width: Option<usize>, out: &mut impl Write) -> io::Res
         file.ended,
         FileEnd::GainedTooLittle | FileEnd::Held | FileEnd::Stopped | FileEnd::Failed
     ) {
-        line(format!("left: {name}: {} to spare{}", size(file.spare), why(file)))?;
+        line(format!("left: {name}: {} free{}", size(file.spare), why(file)))?;
     }
     if file.values_by_setting > 0 {
         line(format!(
@@ -82,12 +82,12 @@ fn why(file: &FileReport) -> String {
     let reached = matches!(file.ended, FileEnd::GainedTooLittle | FileEnd::Held);
     let rows = if reached { file.rows_locked } else { file.rows_left };
     if rows > 0 {
-        let why = if reached { "locked or changed by others" } else { "not moved" };
+        let why = if reached { "locked or changed by other sessions" } else { "not moved" };
         reasons.push(format!("{} at its end {why}", counted(rows, "row")));
     }
     if reached && file.rows_of_others > 0 {
         reasons.push(format!(
-            "{} written at its end by others meanwhile",
+            "{} written at its end by other sessions",
             counted(file.rows_of_others, "row")
         ));
     }
@@ -99,8 +99,8 @@ fn why(file: &FileReport) -> String {
     }
     if file.values_without_row > 0 {
         reasons.push(format!(
-            "{} at its end that no row refers to, which no UPDATE moves (check names them, and what \
-             removes them)",
+            "{} at its end that no row refers to, which no UPDATE moves (toastctl check lists them, and how \
+             to remove them)",
             counted(file.values_without_row, "value")
         ));
     }
@@ -115,13 +115,12 @@ fn why(file: &FileReport) -> String {
             "{} empty at its end, not truncated{}",
             size(file.untruncated),
             match reached {
-                true =>
-                    ": the lock was not to be had, or old row versions are still seen by others",
+                true => ": other sessions hold a lock on the table, or still see old row versions",
                 false => "",
             }
         ));
     } else if reached && file.held_back {
-        reasons.push("old row versions in it are still seen by others".to_owned());
+        reasons.push("other sessions still see old row versions in it".to_owned());
     }
     if reasons.is_empty() && reached {
         reasons.push("the last round gave back less than 2 % of the file".to_owned());
@@ -169,11 +168,11 @@ mod tests {
         let held = FileReport { rows_locked: 1, ..file(FileEnd::Held) };
         insta::assert_snapshot!(text(&held), @r##"
 compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
-left: TOAST: 3072 kB to spare; 1 row at its end locked or changed by others
+left: TOAST: 3072 kB free; 1 row at its end locked or changed by other sessions
 "##);
         insta::assert_snapshot!(text(&file(FileEnd::GainedTooLittle)), @r##"
 compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
-left: TOAST: 3072 kB to spare; the last round gave back less than 2 % of the file
+left: TOAST: 3072 kB free; the last round gave back less than 2 % of the file
 "##);
         let left = FileReport {
             rows_left: 1,
@@ -188,14 +187,14 @@ left: TOAST: 3072 kB to spare; the last round gave back less than 2 % of the fil
         };
         insta::assert_snapshot!(text(&left), @r##"
 compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
-left: TOAST: 3072 kB to spare; 1 row at its end locked or changed by others; 4 rows written at its end by others meanwhile; 3 rows at its end that the server refuses to move; 2 values at its end that no row refers to, which no UPDATE moves (check names them, and what removes them); 1 value at its end that would not be stored out of line again; 5120 kB empty at its end, not truncated: the lock was not to be had, or old row versions are still seen by others
+left: TOAST: 3072 kB free; 1 row at its end locked or changed by other sessions; 4 rows written at its end by other sessions; 3 rows at its end that the server refuses to move; 2 values at its end that no row refers to, which no UPDATE moves (toastctl check lists them, and how to remove them); 1 value at its end that would not be stored out of line again; 5120 kB empty at its end, not truncated: other sessions hold a lock on the table, or still see old row versions
 compact: TOAST: 7 uncompressed values moved: compressed if it can be, as the column is set
 "##);
         // an error says itself what has ended it
         let failed = FileReport { ended: FileEnd::Failed, values_by_setting: 0, ..left };
         insta::assert_snapshot!(text(&failed), @r##"
 compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
-left: TOAST: 3072 kB to spare; 1 row at its end not moved; 3 rows at its end that the server refuses to move; 2 values at its end that no row refers to, which no UPDATE moves (check names them, and what removes them); 1 value at its end that would not be stored out of line again; 5120 kB empty at its end, not truncated
+left: TOAST: 3072 kB free; 1 row at its end not moved; 3 rows at its end that the server refuses to move; 2 values at its end that no row refers to, which no UPDATE moves (toastctl check lists them, and how to remove them); 1 value at its end that would not be stored out of line again; 5120 kB empty at its end, not truncated
 "##);
         let full = FileReport { spare_at_most: 4 << 20, ..file(FileEnd::NoRoom) };
         insta::assert_snapshot!(text(&full), @r##"
