@@ -215,7 +215,8 @@ fn beside_writers_nothing_is_lost_and_it_ends() {
         let output = writer.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    assert!(matches!(run.code, Some(0 | 1)), "{}{}", run.stdout, run.stderr);
+    // 6: the writers' rows and snapshots kept space from being returned, where they were busy until its end
+    assert!(matches!(run.code, Some(0 | 1 | 6)), "{:?}: {}{}", run.code, run.stdout, run.stderr);
     let said = database.psql("SELECT sum(updates) FROM said");
     let old = "SELECT sum(n), count(*) FROM t WHERE id <= 3000";
     assert_eq!(database.psql(old), format!("{said}|1500"));
