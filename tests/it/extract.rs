@@ -204,7 +204,23 @@ fn migrates(database: &Database<'_>) {
         row(r#"UPDATE docs SET doc = '{"id": 8.0, "name": "x", "maybe": null}' WHERE id = 3000"#),
         r#"{"id": 8.0, "name": "x", "maybe": null}||x|null"#
     );
-    assert_eq!(row("UPDATE docs SET name = 'y' WHERE id = 3000").split('|').nth(2), Some("x"));
+    // what is written to a column alone is refused, since it would be lost
+    for lost in [
+        "UPDATE docs SET name = 'y' WHERE id = 3000",
+        "UPDATE docs SET doc_id = coalesce(doc_id, 0) + 1 WHERE id = 3000",
+        r#"INSERT INTO docs (id, doc, doc_id) VALUES (3001, '{"id": 1}', 2)"#,
+    ] {
+        let refused = database.try_psql(lost);
+        let error = &refused.stderr;
+        assert!(
+            error.contains("cannot be written yet: the document has the key"),
+            "{lost}: {error}"
+        );
+    }
+    assert_eq!(
+        row("UPDATE docs SET name = 'x', note = 'n' WHERE id = 3000").split('|').nth(2),
+        Some("x")
+    );
     assert_eq!(row(r#"UPDATE docs SET doc = '{"id": 9}' WHERE id = 3000"#), r#"{"id": 9}|9||"#);
 
     // the same while the keys leave the documents

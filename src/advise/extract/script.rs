@@ -38,6 +38,14 @@ impl Key<'_> {
         format!("({}) IS NOT NULL", self.held(document))
     }
 
+    /// The condition, in a trigger, that the statement gives the column a value of its own.
+    fn is_set(&self) -> String {
+        format!(
+            "(CASE TG_OP WHEN 'INSERT' THEN NEW.{0} IS NOT NULL ELSE NEW.{0} IS DISTINCT FROM OLD.{0} END)",
+            self.name
+        )
+    }
+
     /// The condition that the document has the key, with a value that the column can hold.
     fn fits(&self, document: &str) -> String {
         let held = self.held(document);
@@ -247,16 +255,23 @@ impl<'a> Migration<'a> {
         )
     }
 
-    /// Columns follow their documents.
+    /// Columns follow their documents. What is written to a column alone would be lost, and is refused.
     fn follow(&self) -> String {
         let (new, old) = (format!("NEW.{}", self.column), format!("OLD.{}", self.column));
         let body = self.each("", |key| {
+            let refusal = format!("column {} cannot be written yet: the document has the key", key.name);
             format!(
-                "  IF {held} THEN\n    NEW.{name} := {value};\n  ELSIF TG_OP = 'UPDATE' THEN\n    \
+                "  IF {held} THEN\n    \
+                 IF {is_set} AND NEW.{name} IS DISTINCT FROM ({value}) THEN\n      \
+                 RAISE EXCEPTION USING MESSAGE = {refusal},\n        \
+                 HINT = 'Write the key in the document, until keys have left the documents.';\n    END IF;\n    \
+                 NEW.{name} := {value};\n  ELSIF TG_OP = 'UPDATE' THEN\n    \
                  IF {held_before} THEN\n      NEW.{name} := NULL;\n    END IF;\n  END IF;\n",
                 held = key.is_held(&new),
+                is_set = key.is_set(),
                 held_before = key.is_held(&old),
                 name = key.name,
+                refusal = quote_literal(&refusal),
                 value = key.value(&new)
             )
         });
@@ -269,11 +284,11 @@ impl<'a> Migration<'a> {
         let body = self.each("", |key| {
             format!(
                 "  IF {held} THEN\n    \
-                 IF (CASE TG_OP WHEN 'INSERT' THEN NEW.{name} IS NOT NULL\n            \
-                 ELSE NEW.{name} IS DISTINCT FROM OLD.{name} END) THEN\n      \
+                 IF {is_set} THEN\n      \
                  {new} := {new} - {literal};\n    ELSE\n      NEW.{name} := {value};\n      \
                  IF NEW.{name} IS NOT NULL THEN\n        {new} := {new} - {literal};\n      END IF;\n    END IF;\n  END IF;\n",
                 held = key.is_held(&new),
+                is_set = key.is_set(),
                 name = key.name,
                 literal = key.literal,
                 value = key.value(&new)
@@ -307,8 +322,9 @@ impl<'a> Migration<'a> {
         };
         format!(
             "-- 1. Columns, and a trigger that keeps them in step with what the application writes into documents:\n\
-             --    as long as a document has a key, what is written to the column alone is overwritten.\n\
-             --    No row is rewritten; the locks are held for a moment.\n\
+             --    as long as a document has a key, a statement that writes another value to its column fails.\n\
+             --    No row is rewritten; the locks are held for a moment. The trigger reads the document at each\n\
+             --    update of it or of a column, which takes 50 to 60 microseconds for a document of a few kB.\n\
              SELECT EXISTS (\n  SELECT FROM pg_trigger AS g JOIN pg_proc AS p ON p.oid = g.tgfoid\n  \
              WHERE g.tgrelid = {relation}::regclass AND g.tgname = {trigger_name}\n    \
              AND p.prosrc LIKE '%{MOVES}%') AS keys_leave \\gset\n\
