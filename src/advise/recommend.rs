@@ -8,8 +8,10 @@ use crate::usage::workload::{Bound, SCAN_WEIGHT, Workload, WorkloadSource};
 const GROWTH_LIMIT: f64 = 0.10;
 /// What a change must gain, as a part, to be worth rewriting a table for.
 const LEAST_GAIN: f64 = 0.05;
-/// Scores and figures that differ by less are equal; then the entry of lower rank is taken.
+/// Figures that differ by less are equal.
 const TIE: f64 = 0.01;
+/// Nobody rewrites a table so that a read takes less than this less, in nanoseconds.
+const LEAST_CPU_NS: f64 = 1000.0;
 
 /// `--optimize`: what counts most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -37,24 +39,37 @@ pub struct Score {
     pays_for_its_heap: bool,
 }
 
+/// An end of an interval, or its middle.
+type End = fn(&Interval) -> f64;
+
+const ESTIMATE: End = |change| change.estimate;
+const LOW: End = |change| change.low;
+const HIGH: End = |change| change.high;
+
 /// A part that is not 0, so that its logarithm is finite.
-fn part(change: Option<Interval>) -> f64 {
-    change.map_or(1.0, |c| (1.0 + c.estimate).max(0.001))
+fn part(change: Option<Interval>, end: End) -> f64 {
+    change.map_or(1.0, |c| (1.0 + end(&c)).max(0.001))
+}
+
+/// By how much a figure grows that has become this part of what it was.
+fn growth(figure: &Figure, part: f64) -> f64 {
+    figure.value.estimate * (1.0 - 1.0 / part)
 }
 
 impl Score {
-    fn of(figures: &Figures) -> Score {
-        let bytes = part(figures.update_bytes.change);
-        let wal = part(figures.update_wal_bytes.change);
-        let (size, scan) =
-            (part(figures.files.total_bytes.change), part(figures.files.heap_bytes.change));
-        let growth = |figure: &Figure, part: f64| figure.value.estimate * (1.0 - 1.0 / part);
+    /// `end`: whether the estimates are compared, or the low or the high ends of all intervals.
+    fn of(figures: &Figures, end: End) -> Score {
+        let bytes = part(figures.update_bytes.change, end);
+        let wal = part(figures.update_wal_bytes.change, end);
         let (heap, total) = (&figures.files.heap_bytes, &figures.files.total_bytes);
+        let (size, scan) = (part(total.change, end), part(heap.change, end));
+        let cpu = &figures.read_cpu_ns;
+        let is_felt = growth(cpu, part(cpu.change, ESTIMATE)).abs() >= LEAST_CPU_NS;
         Score {
             size,
             scan,
             pays_for_its_heap: scan <= 2.0 || growth(heap, scan) <= -growth(total, size),
-            read: part(figures.read_cpu_ns.change),
+            read: if is_felt { part(cpu.change, end) } else { 1.0 },
             write: (bytes * wal).sqrt(),
         }
     }
@@ -102,13 +117,13 @@ impl Score {
     }
 }
 
-/// What is known of a candidate beside its figures. Today's comes first.
+/// A candidate as it is compared. Today's comes first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Entry {
     pub figures: Figures,
     /// Whether the server would refuse rows of the table.
     pub refused: bool,
-    /// Lower is taken of equals: what is decided value by value protects the values to come.
+    /// Of candidates that the sample does not tell apart the one of the lowest rank is recommended: it changes least.
     pub rank: u8,
 }
 
@@ -116,15 +131,18 @@ pub struct Entry {
 pub struct Recommendation {
     /// The candidate; 0 means that nothing should change.
     pub choice: usize,
-    /// The best of those that the user's wish allows, worth rewriting the table for or not.
+    /// The best of those that `--optimize` allows, worth rewriting the table for or not.
     pub best: Option<usize>,
+    /// The candidate with the better estimates, if the sample does not tell it from the choice, which changes less.
+    pub tied: Option<usize>,
 }
 
 /// The entries as they are weighed.
 #[derive(Debug)]
 struct Weighed {
     scores: Vec<Score>,
-    values: Vec<f64>,
+    /// The lower the better; today is 1.
+    values: Vec<Interval>,
     /// Whether the server takes all rows, and the entry is not out of proportion.
     allowed: Vec<bool>,
     /// Whether it gains enough, and surely, for the table to be rewritten.
@@ -133,20 +151,26 @@ struct Weighed {
 
 impl Weighed {
     fn of(entries: &[Entry], optimize: Optimize, workload: &Workload) -> Weighed {
-        let scores: Vec<Score> = entries.iter().map(|e| Score::of(&e.figures)).collect();
-        let values: Vec<f64> = scores.iter().map(|score| score.value(optimize, workload)).collect();
+        let scores: Vec<Score> = entries.iter().map(|e| Score::of(&e.figures, ESTIMATE)).collect();
+        let value = |figures: &Figures, end| Score::of(figures, end).value(optimize, workload);
+        let interval = |Entry { figures, .. }: &Entry| Interval {
+            estimate: value(figures, ESTIMATE),
+            low: value(figures, LOW),
+            high: value(figures, HIGH),
+        };
+        let values: Vec<Interval> = entries.iter().map(interval).collect();
         let allowed: Vec<bool> = entries
             .iter()
             .zip(&scores)
             .enumerate()
             .map(|(at, (entry, score))| !entry.refused && (at == 0 || score.is_allowed(optimize)))
             .collect();
-        let worth = entries
+        let worth = values
             .iter()
-            .zip(values.iter().zip(&allowed))
+            .zip(&allowed)
             .enumerate()
-            .map(|(at, (entry, (&value, &allowed)))| {
-                at > 0 && allowed && value <= 1.0 - LEAST_GAIN && is_certain(entry)
+            .map(|(at, (value, &allowed))| {
+                at > 0 && allowed && value.estimate <= 1.0 - LEAST_GAIN && value.high < 1.0
             })
             .collect();
         Weighed { scores, values, allowed, worth }
@@ -164,13 +188,28 @@ impl Weighed {
             })
     }
 
-    /// The least of the entries that `wanted` has; of those that are about equal the one of the lowest rank.
-    fn least(&self, entries: &[Entry], wanted: impl Fn(usize) -> bool) -> Option<usize> {
-        let candidates = || (0..entries.len()).filter(|&at| wanted(at));
-        let value = |at: usize| self.values.get(at).copied().unwrap_or(f64::MAX);
-        let least = candidates().map(value).min_by(f64::total_cmp)?;
-        let rank = |at: &usize| entries.get(*at).map_or(0, |entry| entry.rank);
-        candidates().filter(|&at| value(at) <= least * (1.0 + TIE)).min_by_key(rank)
+    /// The best of the entries that `wanted` has, by its estimate.
+    fn best(&self, wanted: impl Fn(usize) -> bool) -> Option<usize> {
+        let estimates = self.values.iter().map(|value| value.estimate).enumerate();
+        let best = estimates.filter(|&(at, _)| wanted(at)).min_by(|(_, a), (_, b)| a.total_cmp(b));
+        best.map(|(at, _)| at)
+    }
+
+    /// Of the entries that `wanted` has and whose intervals reach the best one's the one of the lowest rank.
+    fn least_change(
+        &self,
+        entries: &[Entry],
+        best: usize,
+        wanted: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let reach = self.values.get(best)?.high;
+        let tied = self.values.iter().zip(entries).enumerate();
+        let tied = tied.filter(|&(at, (value, _))| value.low <= reach && wanted(at));
+        let order = |a: &(usize, (&Interval, &Entry)), b: &(usize, (&Interval, &Entry))| {
+            let (a, b) = (a.1, b.1);
+            a.1.rank.cmp(&b.1.rank).then(a.0.estimate.total_cmp(&b.0.estimate))
+        };
+        tied.min_by(order).map(|(at, _)| at)
     }
 }
 
@@ -182,27 +221,21 @@ pub fn pareto(entries: &[Entry], optimize: Optimize, workload: &Workload) -> Vec
     (0..entries.len()).map(|at| weighed.on_front(entries, at)).collect()
 }
 
-/// Picks an entry of the front.
+/// Picks the best entry of the front, or one that changes less and that the sample does not tell from it.
 pub fn recommend(entries: &[Entry], optimize: Optimize, workload: &Workload) -> Recommendation {
     let weighed = Weighed::of(entries, optimize, workload);
     let is = |flags: &[bool], at: usize| flags.get(at).copied().unwrap_or(false);
     let front = |at: usize| weighed.on_front(entries, at);
-    let choice = weighed.least(entries, |at| is(&weighed.worth, at) && front(at)).unwrap_or(0);
-    let best = weighed.least(entries, |at| is(&weighed.allowed, at));
+    let is_worth = |at: usize| is(&weighed.worth, at);
+    let better = weighed.best(|at| is_worth(at) && front(at));
+    let choice = better.and_then(|best| weighed.least_change(entries, best, is_worth)).unwrap_or(0);
+    let tied = better.filter(|&better| better != choice);
+    let best = weighed.best(|at| is(&weighed.allowed, at));
     tracing::debug!(
         "candidate {choice} of {} is recommended, {best:?} is the best allowed: {weighed:?}",
         entries.len()
     );
-    Recommendation { choice, best }
-}
-
-/// Whether the sample leaves no doubt that something gets better.
-fn is_certain(entry: &Entry) -> bool {
-    let better = |change: Option<Interval>| change.is_some_and(|c| c.high < 0.0);
-    let f = &entry.figures;
-    [f.files.total_bytes, f.read_cpu_ns, f.update_bytes, f.update_wal_bytes]
-        .iter()
-        .any(|figure| better(figure.change))
+    Recommendation { choice, best, tied }
 }
 
 /// `12 % less size`.
@@ -223,7 +256,7 @@ fn words(change: Option<Interval>, what: &str) -> String {
 pub(super) fn reasons(
     entries: &[Entry],
     names: &[String],
-    Recommendation { choice, best }: Recommendation,
+    Recommendation { choice, best, tied }: Recommendation,
     optimize: Optimize,
     workload: &Workload,
 ) -> String {
@@ -286,8 +319,11 @@ pub(super) fn reasons(
         })
     };
     if choice > 0 {
+        let tied = tied.map_or_else(String::new, |better| {
+            format!(" The sample does not tell it from {}, which changes more.", name(better))
+        });
         return format!(
-            "{} takes {} than today. {goal}",
+            "{} takes {} than today.{tied} {goal}",
             capitalized(name(choice)),
             effect(choice)
         );
@@ -326,7 +362,7 @@ mod tests {
 
     fn entry(size: f64, read: f64, write: f64, rank: u8) -> Entry {
         let figure = |part: f64| Figure {
-            value: Interval::default(),
+            value: Interval::exact(part * 1e6),
             change: Some(Interval { estimate: part - 1.0, low: part - 1.01, high: part - 0.99 }),
         };
         Entry {
@@ -366,6 +402,37 @@ mod tests {
         let today = entry(1.0, 1.0, 1.0, 0);
         let entries = [today, entry(1.0, 0.8, 1.0, 2), entry(1.0, 0.8, 1.0, 1)];
         assert_eq!(choice(&entries, Optimize::Read), 2);
+    }
+
+    #[test]
+    fn of_what_the_sample_does_not_tell_apart_the_smaller_change_is_taken_and_it_is_said() {
+        let today = entry(1.0, 1.0, 1.0, 0);
+        // their intervals are ±1 %
+        let close = [today, entry(0.80, 1.0, 1.0, 9), entry(0.815, 1.0, 1.0, 1)];
+        let chosen = recommend(&close, Optimize::Size, &Workload::default());
+        assert_eq!(chosen, Recommendation { choice: 2, best: Some(1), tied: Some(1) });
+        let apart = [today, entry(0.80, 1.0, 1.0, 9), entry(0.83, 1.0, 1.0, 1)];
+        let chosen = recommend(&apart, Optimize::Size, &Workload::default());
+        assert_eq!(chosen, Recommendation { choice: 1, best: Some(1), tied: None });
+        // one that today's figures are not told from
+        let mut unsure = entry(0.9, 1.0, 1.0, 1);
+        let change = Interval { estimate: -0.1, low: -0.25, high: 0.05 };
+        unsure.figures.files.total_bytes.change = Some(change);
+        assert_eq!(choice(&[today, unsure], Optimize::Size), 0);
+    }
+
+    #[test]
+    fn a_fraction_of_a_microsecond_is_no_reason_to_rewrite_a_table() {
+        let today = entry(1.0, 1.0, 1.0, 0);
+        let cheaper = |ns: f64| {
+            let mut entry = entry(1.01, 0.85, 1.0, 1);
+            entry.figures.read_cpu_ns.value = Interval::exact(ns);
+            entry
+        };
+        for optimize in [Optimize::Balanced, Optimize::Read] {
+            assert_eq!(choice(&[today, cheaper(1_700.0)], optimize), 0);
+            assert_eq!(choice(&[today, cheaper(17_000.0)], optimize), 1);
+        }
     }
 
     #[test]
@@ -436,11 +503,11 @@ mod tests {
             source: WorkloadSource::Statistics(Bound::Least),
             scanned: Some(0.5),
         };
-        let chosen = Recommendation { choice: 1, best: Some(1) };
+        let chosen = Recommendation { choice: 1, best: Some(1), tied: None };
         let r = reasons(&entries, &names, chosen, Optimize::Read, &workload);
         insta::assert_snapshot!(r, @"Extended lz4 takes 20 % less space, 30 % less CPU time per read and 2.5 times the WAL per UPDATE than today. The time of reads counts, as asked, size and scans that do not need the column a tenth as much, and the table may grow by 10 % at most.");
         let texts = Workload { source: WorkloadSource::Statements(3), ..workload };
-        let none = Recommendation { choice: 0, best: None };
+        let none = Recommendation { choice: 0, best: None, tied: None };
         let r = reasons(&entries[..1], &names[..1], none, Optimize::Balanced, &texts);
         insta::assert_snapshot!(r, @"Leave it as it is: no candidate is better. Size and time count equally, and scans that do not need the column 20 % as much (at most, by the rows that sequential scans read); time is weighted for 100 reads per write (guessed from 3 statements in pg_stat_statements whose text names table and column, by the rows returned and changed; what aggregates looked at is not among them).");
         let r = reasons(&entries[..1], &names[..1], none, Optimize::Balanced, &workload);
@@ -463,7 +530,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_recommended_is_on_the_front(
+        fn what_is_recommended_or_tied_with_it_is_on_the_front(
             candidates in proptest::collection::vec(any_entry(), 0..15),
             ratio in 0.0f64..1000.0,
             scanned in proptest::option::of(0.0f64..1.0),
@@ -472,9 +539,11 @@ mod tests {
             entries.extend(candidates);
             let workload = Workload { reads_per_write: Some(ratio), scanned, ..Workload::default() };
             for optimize in [Optimize::Balanced, Optimize::Size, Optimize::Read, Optimize::Write] {
-                let choice = recommend(&entries, optimize, &workload).choice;
+                let Recommendation { choice, tied, .. } = recommend(&entries, optimize, &workload);
                 let front = pareto(&entries, optimize, &workload);
-                prop_assert!(front[choice], "{choice} {optimize:?} {front:?} {entries:#?}");
+                let best = tied.unwrap_or(choice);
+                prop_assert!(front[best], "{best} {optimize:?} {front:?} {entries:#?}");
+                prop_assert!(entries[choice].rank <= entries[best].rank);
             }
         }
     }

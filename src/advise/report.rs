@@ -95,7 +95,7 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
         .map(|s| Entry {
             figures: s.figures,
             refused: s.tally.refused > 0.0,
-            rank: rank(&s.settings),
+            rank: rank(&s.settings, &variants.present),
         })
         .collect();
     let names: Vec<String> = shown.iter().map(|s| s.name.clone()).collect();
@@ -300,18 +300,24 @@ fn shown<'a>(gathered: &'a Gathered<'_>, all: &[Figures]) -> Vec<Shown<'a>> {
     out
 }
 
-/// Of equals a plain setting is taken before a policy, and a policy before EXTERNAL, which would
-/// not compress the values to come however well they compress.
-fn rank(settings: &Settings) -> u8 {
+/// How much would change: of candidates that the sample does not tell apart the lowest is recommended, which differs in
+/// fewest settings. Among those a plain setting comes before a policy, and a policy before EXTERNAL, which would not
+/// compress the values to come however well they compress.
+fn rank(settings: &Settings, present: &Settings) -> u8 {
+    let changes = u8::from(settings.storage != present.storage)
+        + u8::from(settings.method != present.method)
+        + u8::from(settings.target != present.target)
+        + u8::from(settings.policy != present.policy);
     let stock = settings.is_stock();
-    match settings.storage {
+    let kind = match settings.storage {
         Storage::Extended if stock => 1,
         Storage::Main if stock => 2,
         Storage::Extended | Storage::Main if settings.method == MethodChoice::Either => 4,
         Storage::Extended | Storage::Main => 3,
         Storage::External => 5,
         Storage::Plain => 6,
-    }
+    };
+    8 * changes + kind
 }
 
 /// What compaction alone would give back.
