@@ -7,7 +7,7 @@ use crate::disk::max_align;
 use crate::model::pages::least_gain;
 
 /// Blocks kept of a relation at the most; of a larger one each stands for some.
-const MOST_KEPT: u32 = 1 << 14;
+pub(super) const MOST_KEPT: u32 = 1 << 14;
 /// The part of what finds room in front that is counted on. The rest is for others.
 const USED: f64 = 0.995;
 
@@ -140,6 +140,15 @@ impl Room {
         for (ours, theirs) in self.kept.iter_mut().zip(&other.kept) {
             *ours = (*ours).max(*theirs);
         }
+    }
+
+    /// Only so many blocks were taken down.
+    pub(super) fn cut(&mut self, blocks: u32) {
+        self.blocks = blocks;
+        let groups = blocks.div_ceil(self.per_kept) as usize;
+        self.kept.truncate(groups);
+        self.sums.truncate(groups);
+        self.longer.truncate(groups);
     }
 
     /// Groups of blocks of which one is kept each.

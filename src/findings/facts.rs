@@ -5,7 +5,7 @@ use super::look::{Counted, RowFacts};
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
-use crate::fill::look::FileFill;
+use crate::fill::meter::FileFill;
 use crate::judge::command::TableName;
 use crate::model::interval::Interval;
 use crate::usage::hot::UsedKeys;

@@ -10,9 +10,8 @@ use crate::disk::pointer::ToastPointer;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::walk::Walk;
 use crate::fill::lengths::Growth;
-use crate::fill::look::{FileFill, FileLook};
+use crate::fill::meter::{FileFill, FileMeter, Kind};
 use crate::fill::moves::RelatedFiles;
-use crate::fill::survey::Kind;
 use crate::heap::scan::{Judge, Visitor};
 use crate::judge::stock::{Verdict, by_model};
 use crate::model::estimate::BlocksRead;
@@ -120,7 +119,7 @@ pub(crate) struct RowLook<'a> {
 
 /// A look at a table's own file and at the rows in it.
 pub(crate) struct HeapLook<'a> {
-    file: FileLook,
+    file: FileMeter,
     rows: RowLook<'a>,
 }
 
@@ -134,7 +133,7 @@ impl<'a> HeapLook<'a> {
         fillfactor: u32,
     ) -> HeapLook<'a> {
         HeapLook {
-            file: FileLook::new(Kind::Rows, model.page, fillfactor).growing(Growth::of(
+            file: FileMeter::sample(Kind::Rows, model.page, fillfactor).growing(Growth::of(
                 desc,
                 model.page,
                 Some(model.target),
@@ -164,7 +163,7 @@ impl<'a> HeapLook<'a> {
 
     /// Takes a tuple of a block whose line pointers come one by one.
     pub(crate) fn tuple(&mut self, tuple: &HeapTuple<'_>, length: u16, seen: Visibility) {
-        self.file.tuple(tuple, length, seen);
+        self.file.take(tuple, length, seen);
         if matches!(seen, Visibility::Live) {
             self.rows.row(tuple, length);
         }
@@ -176,28 +175,36 @@ impl<'a> HeapLook<'a> {
         self.rows.end_block();
     }
 
-    /// Some of a column's values that are out of line as they came.
-    pub(crate) fn uncompressed(&self, index: usize) -> &[ToastPointer] {
-        self.rows.uncompressed.get(index).map(Spread::kept).unwrap_or_default()
-    }
-
-    /// Some of a column's values with a last chunk that is nearly empty.
-    pub(crate) fn short_ends(&self, index: usize) -> &[ToastPointer] {
-        self.rows.short_ends.get(index).map(Spread::kept).unwrap_or_default()
-    }
-
     /// What is known of the table, of `total` blocks. `related`: the sizes of its indexes, where they are known.
-    pub(crate) fn facts(&self, total: u64, related: Option<&RelatedFiles>) -> (RowFacts, FileFill) {
-        let drawn = BlocksRead { read: self.file.read(), total };
+    pub(crate) fn finish(self, total: u64, related: Option<&RelatedFiles>) -> HeapFacts {
+        let HeapLook { file, rows } = self;
+        let drawn = BlocksRead { read: file.read(), total };
         let of = |counts: &Counts| Counted(counts.0.map(|tally| tally.total(drawn)));
-        let rows = RowFacts {
-            rows: self.rows.rows.total(drawn),
-            dropped: self.rows.dropped.total(drawn),
-            columns: self.rows.columns.iter().map(of).collect(),
-            targets: self.rows.targets.facts(drawn),
+        let pointers = |of: Vec<Spread<ToastPointer>>| {
+            of.iter().map(|spread| spread.kept().to_vec()).collect()
         };
-        (rows, self.file.facts(total, related))
+        HeapFacts {
+            rows: RowFacts {
+                rows: rows.rows.total(drawn),
+                dropped: rows.dropped.total(drawn),
+                columns: rows.columns.iter().map(of).collect(),
+                targets: rows.targets.facts(drawn),
+            },
+            heap: file.finish(total, related),
+            uncompressed: pointers(rows.uncompressed),
+            short_ends: pointers(rows.short_ends),
+        }
     }
+}
+
+/// What a look at a table has shown.
+pub(crate) struct HeapFacts {
+    pub(crate) rows: RowFacts,
+    pub(crate) heap: FileFill,
+    /// Some values of each attribute that are out of line as they came.
+    pub(crate) uncompressed: Vec<Vec<ToastPointer>>,
+    /// Some whose last chunk is nearly empty.
+    pub(crate) short_ends: Vec<Vec<ToastPointer>>,
 }
 
 impl RowLook<'_> {

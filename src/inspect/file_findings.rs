@@ -11,10 +11,10 @@ use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::{Attribute, Length, TupleDesc};
 use crate::disk::layout::PageSize;
 use crate::disk::tuple::HeapTuple;
-use crate::fill::look::FileFill;
+use crate::fill::meter::FileFill;
 use crate::findings::facts::{ColumnFacts, Contents, Facts};
 use crate::findings::finding::{Findings, LookedAt};
-use crate::findings::look::{Count, HeapLook, RowFacts};
+use crate::findings::look::{Count, HeapFacts, HeapLook, RowFacts};
 use crate::findings::rules;
 use crate::heap::scan::{Judge, Visitor};
 use crate::judge::command::TableName;
@@ -83,7 +83,7 @@ impl<'a> HeapPages<'a> {
     /// The findings of a table of so many blocks, of which those that were looked at stand for all; `None` if there
     /// were none. `toast`: what its TOAST relation's file has shown.
     pub(super) fn findings(
-        &self,
+        self,
         total: u64,
         toast: Option<FileFill>,
         report: &RelationReport,
@@ -91,7 +91,7 @@ impl<'a> HeapPages<'a> {
         if self.read == 0 {
             return None;
         }
-        let (rows, heap) = self.look.facts(total, None);
+        let HeapFacts { rows, heap, .. } = self.look.finish(total, None);
         let looked_at = LookedAt {
             heap_blocks: Some(heap.drawn.total),
             heap_blocks_read: Some(heap.drawn.read),
@@ -108,7 +108,7 @@ impl<'a> HeapPages<'a> {
             toasted: None,
             out_of_line: Interval::default(),
             bytes: heap.bytes + toast.map_or(0, |file| file.bytes),
-            columns: self.columns(&rows),
+            columns: columns(self.desc, &rows),
             look: Some(rows),
             heap: Some(heap),
             toast,
@@ -121,27 +121,27 @@ impl<'a> HeapPages<'a> {
         };
         Some(rules::of_file(&facts))
     }
+}
 
-    fn columns(&self, rows: &RowFacts) -> Vec<ColumnFacts> {
-        let attributes = self.desc.attributes.iter().enumerate();
-        let chosen = attributes.filter(|(_, a)| !a.dropped && a.length == Length::Varlena);
-        let fact = |(index, attribute): (usize, &Attribute)| {
-            let of = |count| rows.columns.get(index).map_or(0.0, |one| one.of(count).estimate);
-            let most_by_pglz = of(Count::PglzRaw) * 2.0 > of(Count::CompressedRaw);
-            ColumnFacts {
-                index,
-                name: attribute.name.clone(),
-                storage: attribute.storage,
-                compression: attribute.compression,
-                method: if most_by_pglz { Method::Pglz } else { Method::Lz4 },
-                other_method: None,
-                contents: Contents::default(),
-                statements: None,
-                keys: None,
-            }
-        };
-        chosen.map(fact).collect()
-    }
+fn columns(desc: &TupleDesc, rows: &RowFacts) -> Vec<ColumnFacts> {
+    let attributes = desc.attributes.iter().enumerate();
+    let chosen = attributes.filter(|(_, a)| !a.dropped && a.length == Length::Varlena);
+    let fact = |(index, attribute): (usize, &Attribute)| {
+        let of = |count| rows.columns.get(index).map_or(0.0, |one| one.of(count).estimate);
+        let most_by_pglz = of(Count::PglzRaw) * 2.0 > of(Count::CompressedRaw);
+        ColumnFacts {
+            index,
+            name: attribute.name.clone(),
+            storage: attribute.storage,
+            compression: attribute.compression,
+            method: if most_by_pglz { Method::Pglz } else { Method::Lz4 },
+            other_method: None,
+            contents: Contents::default(),
+            statements: None,
+            keys: None,
+        }
+    };
+    chosen.map(fact).collect()
 }
 
 impl Visitor for HeapPages<'_> {

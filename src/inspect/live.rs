@@ -19,7 +19,7 @@ use super::result::{
 use super::scan::{ScanResult, ScanTarget};
 use crate::disk::ItemPointer;
 use crate::disk::desc::TupleDesc;
-use crate::fill::survey::Kind;
+use crate::fill::meter::Kind;
 use crate::heap::scan::Scan;
 use crate::model::sql::quote_qualified;
 use crate::server::catalog::{Relation, RelationKind, ToastRelation};
@@ -166,7 +166,7 @@ impl Inspector {
             quoted: relation.quoted(),
             desc: Arc::new(relation.desc.clone()),
             keeps: compression.is_some(),
-            surveyed: compression.is_some().then(|| (Kind::Rows, u32::from(relation.fillfactor()))),
+            metered: compression.is_some().then(|| (Kind::Rows, u32::from(relation.fillfactor()))),
             target: relation.tuple_target(self.server.page_size),
         };
         let known = toasters::ask(leader.client(), &self.server).await.map_err(live)?;
@@ -174,13 +174,13 @@ impl Inspector {
         let references = known.is_some().then(|| References::new(self.server.page_size));
         let sampling = self.options.sampling;
         let scanned = self.scan(&heap, &moment, rows, sampling, references).await?;
-        let ScanResult { mut scan, total_blocks, kept, survey, references, unknown_defaults } =
+        let ScanResult { mut scan, total_blocks, kept, meter, references, unknown_defaults } =
             scanned;
         let unread = scan.problems.count() > 0;
         // beside what follows
         let mut begun = compression
             .zip(kept)
-            .map(|(compression, kept)| self.begin_look(&relation, compression, kept, survey));
+            .map(|(compression, kept)| self.begin_look(&relation, compression, kept, meter));
         let mut orphans = None;
         let toast = match &relation.toast {
             Some(toast) if self.wants(toast) => {
@@ -189,13 +189,14 @@ impl Inspector {
                     quoted: quote_qualified("pg_toast", &toast.name),
                     desc: Arc::new(TupleDesc::toast_relation()),
                     keeps: false,
-                    surveyed: begun.is_some().then_some((Kind::Chunks, 100)),
+                    metered: begun.is_some().then_some((Kind::Chunks, 100)),
                     target: None,
                 };
                 let scanned = self.scan(&target, &moment, None, None, None).await?;
                 scan.problems.merge(scanned.scan.problems);
                 if let Some(begun) = &mut begun {
-                    begun.toast = scanned.survey;
+                    begun.toast =
+                        scanned.meter.map(|meter| (meter, u64::from(scanned.total_blocks)));
                 }
                 if let Some(references) = references {
                     let mut store = self.chunk_store(leader, &moment, false);

@@ -16,8 +16,7 @@ use crate::disk::layout::PageSize;
 use crate::disk::page::wrong_checksum;
 use crate::disk::varlena::{Varlena, VarlenaError};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer};
-use crate::fill::look::FileLook;
-use crate::fill::survey::Kind;
+use crate::fill::meter::{FileMeter, Kind};
 use crate::heap::problem::{Place, Problem, Problems};
 use crate::heap::progress::Progress;
 use crate::heap::sample::{Sample, Sampling};
@@ -111,13 +110,13 @@ pub fn relation_file(
             let file = FileScan::open(target, path, None)?;
             let blocks = file.file.blocks();
             let chunks = Scan::new(scanned(target, path, &TupleDesc::toast_relation()), ());
-            let look = file.spread(FileLook::new(Kind::Chunks, page_size, 100));
+            let look = file.spread(FileMeter::sample(Kind::Chunks, page_size, 100));
             let (mut chunks, look) = file.read(chunks, look, progress)?;
             if let Some(store) = &store {
                 add_unseen(&mut chunks.problems, store.problems());
             }
             scan.problems.merge(std::mem::take(&mut chunks.problems));
-            Some((chunks, look.visitor.facts(blocks, None), blocks))
+            Some((chunks, look.visitor.finish(blocks, None), blocks))
         }
     };
     let toast_bytes = toast.as_ref().map_or(0, |(_, _, blocks)| blocks * size);

@@ -1,6 +1,6 @@
 //! Space that holds nothing, or nothing that anybody can read.
 
-use crate::fill::look::{FileFill, SPARE};
+use crate::fill::meter::FileFill;
 use crate::fill::moves::Expected;
 use crate::findings::code::{Code, WORTH};
 use crate::findings::facts::Facts;
@@ -9,6 +9,8 @@ use crate::model::interval::Interval;
 use crate::model::interval::Range;
 use crate::server::about::NEVER_TRUNCATES;
 
+/// The part of a file that must be free before it is reported.
+const SPARE: f64 = 0.3;
 /// The part of a file's tuples that has to be dead.
 const DEAD: f64 = 0.25;
 /// The part of table and TOAST relation that values of dropped columns have to take.

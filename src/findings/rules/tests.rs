@@ -2,7 +2,7 @@ use super::findings;
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
-use crate::fill::look::FileFill;
+use crate::fill::meter::FileFill;
 use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
 use crate::findings::finding::{Finding, LookedAt};
 use crate::findings::look::RowFacts;
