@@ -7,8 +7,8 @@
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::judge::toaster::Toaster;
-use crate::model::stored::{Form, StoredValue};
-use crate::model::stored::{FunctionAnswer, Placement};
+use crate::model::policy::{MethodChoice, VARLENA_HEADER_SIZE};
+use crate::model::stored::{Form, FunctionAnswer, Placement, StoredValue};
 use crate::model::toast::{Incoming, Operation, Placed, Table, ToastError, Toasted};
 
 /// What is known of a row.
@@ -49,8 +49,7 @@ pub fn by_model(
             continue;
         };
         let compresses = matches!(column.storage, Storage::Extended | Storage::Main);
-        let other =
-            |method: Method| column.method != crate::model::policy::MethodChoice::One(method);
+        let other = |method: Method| column.method != MethodChoice::One(method);
         // what is compressed otherwise never comes out of the toaster as it is
         if matches!(value.form, Form::Compressed | Form::ExternalCompressed)
             && (!compresses || value.method.is_none_or(other))
@@ -59,7 +58,7 @@ pub fn by_model(
         }
     }
     let row = Judged { table, targets, values, known };
-    let incoming = incoming(targets, follow, values);
+    let incoming = incoming(table, targets, follow, values);
     let mut open = Vec::new();
     let mut may_have_been = false;
     for operation in OPERATIONS {
@@ -164,11 +163,11 @@ impl Judged<'_> {
         let together = (2..=changed.len()).map(|end| 0..end);
         alone.chain(together).take(MOST_HISTORIES).any(|some| {
             let some = changed.get(some).unwrap_or_default();
-            [before as fn(&StoredValue) -> Incoming, before_moved].into_iter().any(|earlier| {
+            [Incoming::fresh, before_moved].into_iter().any(|earlier| {
                 let mut incoming = incoming.to_vec();
-                for (index, value) in some {
+                for (index, _) in some {
                     if let Some(slot) = incoming.get_mut(*index) {
-                        *slot = earlier(value);
+                        *slot = earlier(*slot);
                     }
                 }
                 OPERATIONS.iter().any(|&operation| self.gives(&incoming, operation))
@@ -195,20 +194,13 @@ fn effort(form: Form) -> u8 {
     }
 }
 
-/// A value before it was compressed and moved out.
-fn before(value: &StoredValue) -> Incoming {
-    Incoming::Plain { raw: small(value.raw_size).unwrap_or(0) }
-}
-
 /// A value before it was moved out.
-fn before_moved(value: &StoredValue) -> Incoming {
-    match (value.form, already(value)) {
-        (Form::ExternalCompressed, Some(size)) => Incoming::Compressed {
-            size,
-            raw: small(value.raw_size).unwrap_or(0),
-            method: value.method,
-        },
-        _ => before(value),
+fn before_moved(value: Incoming) -> Incoming {
+    match value {
+        Incoming::Kept { stored, raw, method, compressed: true } => {
+            Incoming::Compressed { size: stored.saturating_add(VARLENA_HEADER_SIZE), raw, method }
+        }
+        other => other.fresh(),
     }
 }
 
@@ -219,16 +211,22 @@ pub(crate) fn fits(
     follow: &[usize],
     values: &[StoredValue],
 ) -> bool {
-    let incoming = incoming(targets, follow, values);
+    let incoming = incoming(table, targets, follow, values);
     let mut compress = |index: usize, _method: Method| already(values.get(index)?);
     table.toast(&incoming, Operation::Update, &mut compress).is_ok()
 }
 
 /// The values of a row as an UPDATE hands them over that makes the chosen ones anew.
-fn incoming(targets: &[usize], follow: &[usize], values: &[StoredValue]) -> Vec<Incoming> {
+fn incoming(
+    table: &Table,
+    targets: &[usize],
+    follow: &[usize],
+    values: &[StoredValue],
+) -> Vec<Incoming> {
     let one = |(index, value): (usize, &StoredValue)| {
-        let fresh = targets.contains(&index) || follow.contains(&index);
-        if fresh { forced(value) } else { kept(value) }
+        let is_fresh = targets.contains(&index) || follow.contains(&index);
+        let carried = table.carried(index, value);
+        if is_fresh { carried.fresh() } else { carried }
     };
     values.iter().enumerate().map(one).collect()
 }
@@ -252,40 +250,6 @@ pub(crate) fn same_form(now: &StoredValue, then: &Placed) -> bool {
 
 pub(crate) fn small(size: Option<u64>) -> Option<u32> {
     size.and_then(|size| u32::try_from(size).ok())
-}
-
-/// A chosen column's value: a fresh datum with a 4-byte header.
-pub(crate) fn forced(value: &StoredValue) -> Incoming {
-    match value.form {
-        Form::Null => Incoming::Null,
-        Form::Custom | Form::Unknown => {
-            Incoming::Opaque { size: small(Some(value.pointer_size)).unwrap_or(0), outside: None }
-        }
-        _ => Incoming::Plain { raw: small(value.raw_size).unwrap_or(0) },
-    }
-}
-
-/// Another column's value, which the UPDATE carries along.
-pub(crate) fn kept(value: &StoredValue) -> Incoming {
-    let raw = small(value.raw_size).unwrap_or(0);
-    let stored = small(value.stored_size).unwrap_or(0);
-    match value.form {
-        Form::Null => Incoming::Null,
-        Form::Short => Incoming::Short { raw },
-        // of a fixed-length type the stored size is the raw size
-        Form::Plain | Form::Missing if stored == raw => Incoming::Fixed { size: raw },
-        Form::Plain | Form::Missing => Incoming::Plain { raw },
-        Form::Compressed => Incoming::Compressed { size: stored, raw, method: value.method },
-        Form::External | Form::ExternalCompressed => Incoming::Kept {
-            stored,
-            raw,
-            method: value.method,
-            compressed: value.form == Form::ExternalCompressed,
-        },
-        Form::Custom | Form::Unknown => {
-            Incoming::Opaque { size: small(Some(value.pointer_size)).unwrap_or(0), outside: None }
-        }
-    }
 }
 
 /// Decides on one value by what the functions tell. `method` is the column's, resolved; `row` the sum

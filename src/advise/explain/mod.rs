@@ -17,7 +17,7 @@ use crate::advise::advisor::Advisor;
 use crate::advise::candidate::{AdviseError, named_columns, toastable_columns};
 use crate::advise::content::{SampledRow, rows_of_page};
 use crate::advise::plan::{Done, SamplePlan};
-use crate::advise::tally::{IndexShape, as_stored, fresh};
+use crate::advise::tally::{IndexShape, as_stored};
 use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::pointer::ToastPointer;
@@ -295,7 +295,7 @@ fn untoasted(value: Incoming) -> Incoming {
         Incoming::Opaque { size, outside } => {
             Incoming::Plain { raw: size.saturating_add(outside.unwrap_or_default().stored) }
         }
-        other => fresh(other),
+        other => other.fresh(),
     }
 }
 
