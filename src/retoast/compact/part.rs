@@ -13,11 +13,10 @@ use crate::retoast::check::definition::Files;
 use crate::retoast::compact::rounds::{Action, End, Event, Pace, Piece, Rounds, Tuning};
 use crate::retoast::error::RetoastError;
 use crate::retoast::pace::rules::Work;
-use crate::retoast::result::{Common, FileReport};
+use crate::retoast::result::{Common, FileEnd, FileReport};
 use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::task::guard::{Done, Guard};
 use crate::retoast::task::session::millis;
-use crate::retoast::verdict::FileEnd;
 
 /// The part of a file that it may get longer by while a round moves what stands at its end, and the fewest blocks.
 const GROWTH: u32 = 100;

@@ -14,11 +14,12 @@ use crate::retoast::compact::pages::HeapFile;
 use crate::retoast::compact::part::compact_file;
 use crate::retoast::compact::values::ToastFile;
 use crate::retoast::error::RetoastError;
-use crate::retoast::result::{Common, FileReport, REWRITTEN, TaskReport, Work, go_on_from};
-use crate::retoast::sql;
+use crate::retoast::result::{
+    Common, FileEnd, FileReport, Outcome, REWRITTEN, TaskReport, Work, go_on_from,
+};
 use crate::retoast::task::guard::{Ended, Guard};
 use crate::retoast::task::session::millis;
-use crate::retoast::verdict::{FileEnd, Outcome};
+use crate::retoast::{sql, verdict};
 use crate::server::LiveError;
 
 /// The part of all files that may be old row versions of the table while values of the TOAST relation are moved.
@@ -50,7 +51,7 @@ impl Compaction<'_> {
         }
         report.effort.elapsed_ms = millis(began.elapsed());
         let outcome = match done {
-            Ok(()) => Outcome::of_files(&files.iter().map(|file| file.ended).collect::<Vec<_>>()),
+            Ok(()) => verdict::of_files(&files),
             Err(_) => Outcome::Failed,
         };
         if done.is_err() {

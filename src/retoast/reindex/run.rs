@@ -12,11 +12,13 @@ use crate::model::btree::{build_wal, is_bloated};
 use crate::retoast::error::RetoastError;
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::reindex::Reindex;
-use crate::retoast::result::{Common, IndexReport, LEFT_OF_IT, REWRITTEN, TaskReport, Work};
+use crate::retoast::result::{
+    Common, IndexEnd, IndexReport, LEFT_OF_IT, Outcome, REWRITTEN, TaskReport, Work,
+};
 use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::task::guard::{Ended, Guard};
 use crate::retoast::task::session::millis;
-use crate::retoast::verdict::{IndexEnd, Outcome};
+use crate::retoast::verdict;
 use crate::server::about::Pageinspect;
 use crate::server::connect::Connection;
 use crate::server::index_scan::{Fresh, IndexFill, IndexScan};
@@ -53,10 +55,7 @@ impl Reindexing<'_> {
         report.effort.elapsed_ms = millis(began.elapsed());
         let session = self.guard.session;
         let outcome = match done {
-            Ok(()) => {
-                let ends: Vec<IndexEnd> = indexes.iter().map(|index| index.ended).collect();
-                Outcome::of_indexes(&ends, session.options.dry_run, session.stopped())
-            }
+            Ok(()) => verdict::of_indexes(&indexes, session.options.dry_run, session.stopped()),
             Err(_) => Outcome::Failed,
         };
         let ended = self.guard.end(&mut report, wal).await;
@@ -268,7 +267,7 @@ impl Reindexing<'_> {
 
 /// What is to be done about an index that may be rebuilt.
 fn told(wish: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexReport {
-    let ended = verdict(wish, index.bytes, fresh.bytes());
+    let ended = index_end(wish, index.bytes, fresh.bytes());
     let reason = match fresh {
         Fresh::NotKnown(reason) => Some(reason.clone()),
         Fresh::Locked => Some("it is locked by others".to_owned()),
@@ -369,7 +368,7 @@ impl Rebuilds {
 }
 
 /// What is to be done about an index of so many bytes, of which a fresh one takes so many.
-pub(crate) fn verdict(wish: Reindex, bytes: u64, fresh: Option<u64>) -> IndexEnd {
+pub(crate) fn index_end(wish: Reindex, bytes: u64, fresh: Option<u64>) -> IndexEnd {
     match (wish, fresh) {
         (Reindex::All, _) => IndexEnd::Planned,
         (_, None) => IndexEnd::NotKnown,
@@ -388,10 +387,10 @@ mod tests {
         let mb = 1 << 20;
         assert!(is_bloated(14 * mb, 10 * mb) && !is_bloated(13 * mb, 10 * mb));
         assert!(!is_bloated(32 << 10, 16 << 10));
-        assert_eq!(verdict(Reindex::Never, 3 * mb, Some(mb)), IndexEnd::Bloated);
-        assert_eq!(verdict(Reindex::Bloated, 3 * mb, Some(mb)), IndexEnd::Planned);
-        assert_eq!(verdict(Reindex::Bloated, mb, Some(mb)), IndexEnd::Kept);
-        assert_eq!(verdict(Reindex::Bloated, mb, None), IndexEnd::NotKnown);
-        assert_eq!(verdict(Reindex::All, mb, None), IndexEnd::Planned);
+        assert_eq!(index_end(Reindex::Never, 3 * mb, Some(mb)), IndexEnd::Bloated);
+        assert_eq!(index_end(Reindex::Bloated, 3 * mb, Some(mb)), IndexEnd::Planned);
+        assert_eq!(index_end(Reindex::Bloated, mb, Some(mb)), IndexEnd::Kept);
+        assert_eq!(index_end(Reindex::Bloated, mb, None), IndexEnd::NotKnown);
+        assert_eq!(index_end(Reindex::All, mb, None), IndexEnd::Planned);
     }
 }

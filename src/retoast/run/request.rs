@@ -8,9 +8,9 @@ use crate::retoast::compact::CompactRequest;
 use crate::retoast::error::RetoastError;
 use crate::retoast::pace::throttle::ThrottleOptions;
 use crate::retoast::reindex::Reindex;
-use crate::retoast::result::Results;
+use crate::retoast::result::Outcome;
+use crate::retoast::run::results::Results;
 use crate::retoast::task::session::Options;
-use crate::retoast::verdict::Outcome;
 use crate::server::about::{Access, Pageinspect, Server};
 
 /// What is asked of a run; its parts do not contradict each other.

@@ -15,7 +15,7 @@ use crate::retoast::memory::since::{CutOff, Doubt, Since};
 use crate::retoast::pace::metrics;
 use crate::retoast::pace::rules::Work as Paced;
 use crate::retoast::plan::{Found, Plan, Sizes};
-use crate::retoast::result::{Common, Converted, REWRITTEN, SkippedRow, TaskReport, Work};
+use crate::retoast::result::{Common, Converted, Outcome, REWRITTEN, SkippedRow, TaskReport, Work};
 use crate::retoast::sql;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::keys::{Condition, Keys};
@@ -24,7 +24,6 @@ use crate::retoast::sweep::scanner::{RuleScan, Scanned, Scanner, SeenRows, Tally
 use crate::retoast::task::guard::{Done, Ended, Guard, LIMIT, Reason};
 use crate::retoast::task::session::{Session, millis};
 use crate::retoast::task::vacuum::Unvacuumed;
-use crate::retoast::verdict::Outcome;
 
 /// How often a conversion by a policy begins again because others have written the table anew.
 const MOST_REWRITTEN: u32 = 5;

@@ -9,9 +9,8 @@ use crate::retoast::check::definition::Definition;
 use crate::retoast::error::RetoastError;
 use crate::retoast::memory::settings;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
-use crate::retoast::result::Converted;
+use crate::retoast::result::{Converted, Outcome};
 use crate::retoast::sql;
-use crate::retoast::verdict::Outcome;
 use crate::server::LiveError;
 
 /// How often a sweep sets right what somebody else has changed.
