@@ -41,13 +41,13 @@ impl Advisor {
         let looks = by_pages && !self.server.has_toasters && self.server.vacuum_truncates;
         let mut files = None;
         if looks {
-            files = spared(self.files(relation, problems).await);
+            files = or_traced(self.files(relation, problems).await);
             // the next query says if the connection is gone
             let _ = snapshot::abandon(self.client()).await;
         }
         let pageinspect = self.server.pageinspect.clone().filter(|_| by_pages);
         let scan = IndexScan::new(pageinspect, page, relation.oid);
-        let indexes = spared(scan.over(&[&*self.connection]).await);
+        let indexes = or_traced(scan.over(&[&*self.connection]).await);
         found(relation, page, &files.unwrap_or_default(), &indexes.unwrap_or_default(), estimated)
     }
 
@@ -127,9 +127,9 @@ struct File {
 }
 
 /// An answer, unless there was an error.
-fn spared<T>(answer: Result<T, LiveError>) -> Option<T> {
-    let told = |error| tracing::debug!("what compaction would give back is not known: {error}");
-    answer.map_err(told).ok()
+fn or_traced<T>(answer: Result<T, LiveError>) -> Option<T> {
+    let traced = |error| tracing::debug!("what compaction would give back is not known: {error}");
+    answer.map_err(traced).ok()
 }
 
 /// What follows from a look at files and indexes.

@@ -11,7 +11,7 @@ use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ItemPointer, max_align};
 use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::scan::{Judge, live_tuples};
+use crate::heap::scan::{Visible, live_tuples};
 use crate::model::policy::{COMPRESSED_HEADER_SIZE, CompressedSizes, VARLENA_HEADER_SIZE};
 use crate::model::stored::StoredValue;
 use crate::model::toast::{Incoming, Table};
@@ -88,17 +88,17 @@ struct Value<'p> {
     pointer: Option<ToastPointer>,
 }
 
-/// The live rows of a page of the relation with this name, as `judge` sees them.
+/// The live rows of a page of the relation with this name, as `visible` sees them.
 pub fn rows_of_page<'p>(
     relation: &str,
     page: (BlockNumber, &'p [u8]),
     desc: &TupleDesc,
     page_size: PageSize,
-    judge: &impl Judge,
+    visible: &impl Visible,
     problems: &mut Problems,
 ) -> Vec<SampledRow<'p>> {
     let mut rows = Vec::new();
-    live_tuples(relation, page, judge, problems, |ctid, tuple, length| {
+    live_tuples(relation, page, visible, problems, |ctid, tuple, length| {
         let row = row(ctid, tuple, u32::from(length), desc, page_size);
         rows.push(row.map_err(|message| Problem { place: Place::default(), message })?);
         Ok(())

@@ -8,7 +8,7 @@ use super::room::{Front, MOST_KEPT, Room, taken};
 use crate::disk::layout::PageSize;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::{BlockNumber, ItemPointer};
-use crate::heap::scan::{Judge, Merge, Visitor, judged};
+use crate::heap::scan::{Merge, Visible, Visitor, each_tuple};
 use crate::model::estimate::{BlocksRead, Tally};
 use crate::model::interval::Interval;
 use crate::model::pages::{CHUNK_OVERHEAD, MIN_GAIN};
@@ -221,11 +221,11 @@ impl FileMeter {
         &mut self,
         number: BlockNumber,
         bytes: &'p [u8],
-        judge: &impl Judge,
+        visible: &impl Visible,
         mut live: impl FnMut(&HeapTuple<'p>, u16),
     ) {
         self.begin(if self.is_sample { self.read } else { number.0 });
-        judged(number, bytes, judge, |_, tuple, length, seen| {
+        each_tuple(number, bytes, visible, |_, tuple, length, seen| {
             self.take(tuple, length, seen);
             if matches!(seen, Visibility::Live) {
                 live(tuple, length);
@@ -513,9 +513,9 @@ impl FileMeter {
 impl Visitor for FileMeter {
     const WANTS_VALUES: bool = false;
 
-    fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+    fn page(&mut self, block: BlockNumber, bytes: &[u8], visible: &impl Visible) {
         if self.is_sample {
-            self.block(block, bytes, judge, |_, _| {});
+            self.block(block, bytes, visible, |_, _| {});
         }
     }
 

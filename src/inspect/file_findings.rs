@@ -12,11 +12,11 @@ use crate::disk::desc::{Attribute, Length, TupleDesc};
 use crate::disk::layout::PageSize;
 use crate::disk::tuple::HeapTuple;
 use crate::fill::meter::FileFill;
-use crate::findings::facts::{ColumnFacts, Contents, Facts};
+use crate::findings::facts::{ColumnFacts, Contents, Facts, ServerFacts};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::look::{Count, HeapFacts, HeapLook, RowFacts};
 use crate::findings::rules;
-use crate::heap::scan::{Judge, Visitor};
+use crate::heap::scan::{Visible, Visitor};
 use crate::judge::command::TableName;
 use crate::model::cost::Prices;
 use crate::model::interval::Interval;
@@ -113,9 +113,11 @@ impl<'a> HeapPages<'a> {
             heap: Some(heap),
             toast,
             bloated: Vec::new(),
-            truncates: true,
-            lz4: false,
-            has_toasters: report.columns.iter().any(|column| !column.toasters.is_empty()),
+            server: ServerFacts {
+                truncates: true,
+                lz4: false,
+                has_toasters: report.columns.iter().any(|column| !column.toasters.is_empty()),
+            },
             counters: None,
             looked_at,
         };
@@ -148,9 +150,9 @@ impl Visitor for HeapPages<'_> {
     const WANTS_VALUES: bool = false;
 
     /// Looks at it, unless it is of another size or enough were seen.
-    fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+    fn page(&mut self, block: BlockNumber, bytes: &[u8], visible: &impl Visible) {
         if self.read < PAGES && bytes.len() == self.page.bytes() {
-            self.look.block(block, bytes, judge);
+            self.look.block(block, bytes, visible);
             self.read += 1;
         }
     }

@@ -6,7 +6,7 @@ use tokio::task::{JoinError, JoinHandle};
 
 use super::finding_values::ColumnValues;
 use super::inspector::{Inspector, no_client};
-use super::kept::{Kept, looked_at};
+use super::kept::{KeptPages, looked_at};
 use crate::codec::Method;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::{Attribute, Storage};
@@ -27,7 +27,7 @@ use crate::server::snapshot::Moment;
 
 /// What a look at pages has shown.
 #[derive(Debug, Clone)]
-pub(super) struct Looked {
+pub(super) struct PageFacts {
     pub(super) compression: Compression,
     pub(super) rows: RowFacts,
     pub(super) heap: FileFill,
@@ -73,7 +73,7 @@ impl Inspector {
         &self,
         relation: &Arc<Relation>,
         compression: Compression,
-        kept: Kept,
+        kept: KeptPages,
         all: Option<FileMeter>,
     ) -> Begun {
         let (relation, page, flavor) =
@@ -110,7 +110,7 @@ impl Inspector {
         sampling: Option<Sampling>,
         begun: Option<Begun>,
         failed: &mut Option<LiveError>,
-    ) -> Result<Option<Looked>, LiveError> {
+    ) -> Result<Option<PageFacts>, LiveError> {
         let looked = self.looked(relation, moment, sampling, begun, failed).await;
         Ok(noted(looked, failed)?.flatten())
     }
@@ -122,7 +122,7 @@ impl Inspector {
         sampling: Option<Sampling>,
         begun: Option<Begun>,
         failed: &mut Option<LiveError>,
-    ) -> Result<Option<Looked>, LiveError> {
+    ) -> Result<Option<PageFacts>, LiveError> {
         if !is_wanted(relation) {
             return Ok(None);
         }
@@ -182,7 +182,7 @@ impl Inspector {
                 *contents = read;
             }
         }
-        Ok(Some(Looked { compression, rows, heap, toast, contents }))
+        Ok(Some(PageFacts { compression, rows, heap, toast, contents }))
     }
 
     /// Gives the pages of a sample of blocks to `look`, one after the other, and says how many blocks there are.

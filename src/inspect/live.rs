@@ -7,7 +7,7 @@ use futures_util::future::{join, join_all};
 use tokio::time::timeout;
 
 use super::estimates;
-use super::finding_look::{Begun, Looked};
+use super::finding_look::{Begun, PageFacts};
 use super::findings::in_reach;
 use super::inspector::{ContentOptions, InspectError, Inspector, no_client};
 use super::orphans::References;
@@ -79,7 +79,7 @@ impl Inspector {
         let mut scan = Scan::new(self.scanned(&name, Arc::new(relation.desc.clone())), ());
         scan.stats.tuples.live = live;
         for group in &groups {
-            scan.take_told(group.index, &group.value, group.count, group.unplaced);
+            scan.take_answer(group.index, &group.value, group.count, group.unplaced);
         }
         let mut report = self.functions_report(relation, &scan, why);
         let mut failed = None;
@@ -272,7 +272,7 @@ impl Inspector {
         begun: Option<Begun>,
         values_alone: bool,
         failed: &mut Option<LiveError>,
-    ) -> Result<(Option<Looked>, Vec<IndexFill>), LiveError> {
+    ) -> Result<(Option<PageFacts>, Vec<IndexFill>), LiveError> {
         let (leader, others) = self.connections.split_first().ok_or_else(no_client)?;
         let sampling = self.options.sampling;
         let looks = match values_alone || sampling.is_some() {

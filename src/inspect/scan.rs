@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::inspector::{InspectError, Inspector, no_client};
-use super::kept::Kept;
+use super::kept::KeptPages;
 use super::orphans::References;
 use crate::disk::desc::TupleDesc;
 use crate::fill::lengths::Growth;
@@ -30,13 +30,13 @@ pub(super) struct ScanTarget {
     pub(super) target: Option<TupleTarget>,
 }
 
-/// What a scan found.
+/// The counts of a scan, with what its other visitors have taken.
 pub(super) struct ScanResult {
     pub(super) scan: Scan<()>,
     /// Blocks of the relation.
     pub(super) total_blocks: u32,
     /// Pages that findings look at, if they are kept.
-    pub(super) kept: Option<Kept>,
+    pub(super) kept: Option<KeptPages>,
     /// How full it is, if that is looked at.
     pub(super) meter: Option<FileMeter>,
     /// What rows refer to, if it is wanted.
@@ -111,7 +111,7 @@ impl Inspector {
                 let growth = Growth::of(&target.desc, page, target.target);
                 FileMeter::whole(kind, page, total_blocks, fillfactor).growing(growth)
             });
-            let looks = (target.keeps.then(|| Kept::new(total_blocks, sampling)), meter);
+            let looks = (target.keeps.then(|| KeptPages::new(total_blocks, sampling)), meter);
             let (scan, (kept, meter), references) = match references {
                 None => {
                     let (scan, looks) = self.side_by_side(readers, sample, scan, looks).await?;

@@ -13,7 +13,7 @@ use crate::model::toast::{Incoming, Operation, Placed, Table, ToastError, Toaste
 
 /// What is known of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Compliance {
     /// It is stored as the choice would store it.
     Complies,
     /// It is stored otherwise.
@@ -43,7 +43,7 @@ pub fn by_model(
     follow: &[usize],
     values: &[StoredValue],
     known: &dyn Fn(usize) -> Option<Compressed>,
-) -> Verdict {
+) -> Compliance {
     for &index in targets {
         let (Some(value), Some(column)) = (values.get(index), table.columns.get(index)) else {
             continue;
@@ -54,7 +54,7 @@ pub fn by_model(
         if matches!(value.form, Form::Compressed | Form::ExternalCompressed)
             && (!compresses || value.method.is_none_or(other))
         {
-            return Verdict::Differs;
+            return Compliance::Differs;
         }
     }
     let row = Judged { table, targets, values, known };
@@ -63,26 +63,26 @@ pub fn by_model(
     let mut may_have_been = false;
     for operation in OPERATIONS {
         let (found, mut asked) = row.try_one(&incoming, operation);
-        if found == Found::Same && asked.is_empty() {
-            return Verdict::Complies;
+        if found == Comparison::Same && asked.is_empty() {
+            return Compliance::Complies;
         }
-        may_have_been |= found == Found::LessToasted;
+        may_have_been |= found == Comparison::LessToasted;
         open.append(&mut asked);
     }
     if !open.is_empty() {
         open.sort_unstable();
         open.dedup();
-        return Verdict::Depends(open);
+        return Compliance::Depends(open);
     }
     if may_have_been && row.has_history(&incoming, follow) {
-        return Verdict::Complies;
+        return Compliance::Complies;
     }
-    Verdict::Differs
+    Compliance::Differs
 }
 
 /// What comes of a row, compared with what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum Comparison {
     /// The same.
     Same,
     /// Values are compressed or out of line now that would not be.
@@ -102,11 +102,11 @@ struct Judged<'a> {
 impl Judged<'_> {
     /// Stores values that arrive so, and compares the chosen columns; gives the columns whose compressed size
     /// has to be known for that.
-    fn try_one(&self, incoming: &[Incoming], operation: Operation) -> (Found, Vec<usize>) {
+    fn try_one(&self, incoming: &[Incoming], operation: Operation) -> (Comparison, Vec<usize>) {
         let (stored, asked) = self.toast(incoming, operation);
         // a row too big for the choice is the server's to refuse
-        let Ok(stored) = stored else { return (Found::Other, asked) };
-        let mut found = Found::Same;
+        let Ok(stored) = stored else { return (Comparison::Other, asked) };
+        let mut found = Comparison::Same;
         for &index in self.targets {
             let (Some(now), Some(then)) = (self.values.get(index), stored.values.get(index)) else {
                 continue;
@@ -117,9 +117,9 @@ impl Judged<'_> {
             // what can be compressed does not go out of line uncompressed
             let compressible = now.method.is_none() && then.method.is_some();
             if compressible || effort(now.form) <= effort(then.form) {
-                return (Found::Other, asked);
+                return (Comparison::Other, asked);
             }
-            found = Found::LessToasted;
+            found = Comparison::LessToasted;
         }
         (found, asked)
     }
@@ -262,23 +262,27 @@ pub(crate) fn by_functions(
     row: u64,
     threshold: u64,
     target: u64,
-) -> Verdict {
-    let Some(size) = value.value.stored_size else { return Verdict::Complies };
+) -> Compliance {
+    let Some(size) = value.value.stored_size else { return Compliance::Complies };
     // the tuple header, and what alignment may add to a row that is just short of the limit
     let may_be_toasted = row + 24 + 64 > threshold;
     match (toaster.storage(), value.value.method) {
-        (Storage::Extended | Storage::Main, Some(stored)) if stored != method => Verdict::Differs,
-        (Storage::Extended | Storage::Main, Some(_)) => Verdict::Complies,
-        (Storage::Extended | Storage::Main, None) if may_be_toasted => Verdict::Depends(Vec::new()),
-        (Storage::Extended | Storage::Main, None) => Verdict::Complies,
-        (Storage::External | Storage::Plain, Some(_)) => Verdict::Differs,
+        (Storage::Extended | Storage::Main, Some(stored)) if stored != method => {
+            Compliance::Differs
+        }
+        (Storage::Extended | Storage::Main, Some(_)) => Compliance::Complies,
+        (Storage::Extended | Storage::Main, None) if may_be_toasted => {
+            Compliance::Depends(Vec::new())
+        }
+        (Storage::Extended | Storage::Main, None) => Compliance::Complies,
+        (Storage::External | Storage::Plain, Some(_)) => Compliance::Differs,
         (Storage::External, None)
             if value.placement == Placement::InRow && size > threshold.max(target) =>
         {
-            Verdict::Differs
+            Compliance::Differs
         }
-        (Storage::Plain, None) if value.placement == Placement::OutOfLine => Verdict::Differs,
-        (Storage::External | Storage::Plain, None) => Verdict::Complies,
+        (Storage::Plain, None) if value.placement == Placement::OutOfLine => Compliance::Differs,
+        (Storage::External | Storage::Plain, None) => Compliance::Complies,
     }
 }
 

@@ -76,7 +76,7 @@ struct Reading<'a> {
     table: Table,
 }
 
-/// Where a value's chunks stand.
+/// A value's chunks, and the pages that reading them in order visits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Places {
     chunks: f64,
@@ -84,7 +84,7 @@ struct Places {
     visits: f64,
 }
 
-/// What was looked at.
+/// The sums over the rows of the sample so far.
 #[derive(Default)]
 struct Seen {
     done: Done,

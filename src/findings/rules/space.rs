@@ -21,7 +21,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     for (file, name) in [(facts.heap, "heap"), (facts.toast, "toast")] {
         let Some(file) = file else { continue };
         out.extend(dead(facts, &file, name));
-        if !facts.has_toasters {
+        if !facts.server.has_toasters {
             out.extend(spare(facts, &file, name));
         }
     }
@@ -46,7 +46,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
             ..Finding::new(Code::BloatedIndex, &table, bytes, Unit::Bytes)
         });
     }
-    if facts.has_toasters {
+    if facts.server.has_toasters {
         // what would free it damages values there
         return;
     }
@@ -83,7 +83,7 @@ fn spare(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
     } else {
         return None;
     };
-    let (what, command, compaction) = match facts.truncates {
+    let (what, command, compaction) = match facts.server.truncates {
         true => (what, facts.table.compact(name), file.compaction),
         false => {
             (format!("{what}; {NEVER_TRUNCATES} (--compact)"), facts.table.vacuum_full(), None)

@@ -131,26 +131,27 @@ impl Compaction<'_> {
         report: &mut Common,
         reports: &mut Vec<FileReport>,
     ) -> Result<(), RetoastError> {
-        let (session, wish) = (self.guard.session, self.request);
+        let (session, request) = (self.guard.session, self.request);
         let (files, touch) = (files.clone(), touch.to_owned());
-        if let Some(toast) = files.toast().filter(|_| wish.toast()) {
+        if let Some(toast) = files.toast().filter(|_| request.toast()) {
             let name = self.name_of_toast(toast).await?;
             let file = ToastFile::new(self.guard, toast, name, files.clone(), touch.clone());
             let versions = ((report.before.sum() as f64 * VERSIONS) as u64).max(LEAST_VERSIONS);
-            let mut told = FileReport::new("toast");
-            let done = compact_file(&self.guard, &file, Some(versions), report, &mut told).await;
-            reports.push(told);
+            let mut file_report = FileReport::new("toast");
+            let done =
+                compact_file(&self.guard, &file, Some(versions), report, &mut file_report).await;
+            reports.push(file_report);
             if matches!(done, Ok(()) | Err(RetoastError::Rewritten)) {
                 file.end().await?;
             }
             done?;
         }
         let stopped = reports.iter().any(|file| file.ended == FileEnd::Stopped);
-        if wish.heap() && !stopped {
+        if request.heap() && !stopped {
             let file = HeapFile::new(self.guard, files.clone(), touch);
-            let mut told = FileReport::new("heap");
-            let done = compact_file(&self.guard, &file, None, report, &mut told).await;
-            reports.push(told);
+            let mut file_report = FileReport::new("heap");
+            let done = compact_file(&self.guard, &file, None, report, &mut file_report).await;
+            reports.push(file_report);
             done?;
         }
         if session.options.dry_run {

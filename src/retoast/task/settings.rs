@@ -144,7 +144,7 @@ impl Guard<'_> {
             undo = format!("{undo}; {unmark}");
         }
         let name = self.ready.relation.display_name();
-        let asked = self.session.options.undo && outcome != Outcome::Complete;
+        let asked = self.session.options.restores_settings && outcome != Outcome::Complete;
         let nothing_done = outcome == Outcome::Failed && stored == 0;
         if asked || altered && (nothing_done || is_unfit) {
             // a stop was asked for perhaps, but not of this
