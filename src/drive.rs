@@ -11,7 +11,7 @@ use crate::server::LiveError;
 use crate::server::catalog::{self, Relation};
 use crate::server::connect::Connection;
 use crate::server::locks::Names;
-use crate::server::select::{Found, How};
+use crate::server::select::{How, Selected};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 
 /// What is known of a relation for so long is asked again before it is visited.
@@ -21,7 +21,7 @@ const FRESH: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy)]
 pub(crate) enum Order<'a> {
     /// As they were found.
-    Found,
+    Selected,
     /// The largest first, so that a report can be written as it comes, and what somebody has locked last, so that the
     /// others need not wait for it.
     LargestFirst { locked: &'a HashSet<Oid> },
@@ -31,7 +31,7 @@ pub(crate) enum Order<'a> {
 pub(crate) struct Schedule<'a> {
     /// The first describes them.
     pub(crate) connections: &'a [Arc<Connection>],
-    pub(crate) found: &'a [Found],
+    pub(crate) found: &'a [Selected],
     pub(crate) names: &'a Names,
     pub(crate) order: Order<'a>,
     /// Whether the user hears of relations that were dropped since they were found.
@@ -48,9 +48,9 @@ pub(crate) async fn each_relation<R, O: Sink<R> + ?Sized>(
     mut visit: impl AsyncFnMut(Relation, How, &mut O) -> Result<(), RunError>,
 ) -> Result<usize, RunError> {
     let mut missed = 0;
-    let mut plan: Vec<(Found, Option<(Relation, Instant)>)> = Vec::new();
+    let mut plan: Vec<(Selected, Option<(Relation, Instant)>)> = Vec::new();
     match schedule.order {
-        Order::Found => plan.extend(schedule.found.iter().map(|&found| (found, None))),
+        Order::Selected => plan.extend(schedule.found.iter().map(|&found| (found, None))),
         Order::LargestFirst { locked } => {
             for &found in schedule.found.iter().filter(|found| !locked.contains(&found.oid)) {
                 match described(schedule, found, output).await? {
@@ -84,7 +84,7 @@ pub(crate) async fn each_relation<R, O: Sink<R> + ?Sized>(
 /// `None` if the relation was dropped since it was found, or cannot be described, which `output` is told.
 async fn described<R, O: Sink<R> + ?Sized>(
     schedule: &Schedule<'_>,
-    Found { oid, how }: Found,
+    Selected { oid, how }: Selected,
     output: &mut O,
 ) -> Result<Option<Relation>, RunError> {
     let no_connection = || Failed::new(Kind::Lost, "no connection");
@@ -103,7 +103,7 @@ async fn described<R, O: Sink<R> + ?Sized>(
         Ok(None) => {}
         Err(error) => {
             let name = schedule.names.of(oid);
-            Failed::at(&name, oid, &error, schedule.connections).await.told(output)?;
+            Failed::at(&name, oid, &error, schedule.connections).await.report_to(output)?;
         }
     }
     Ok(None)

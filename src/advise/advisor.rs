@@ -21,7 +21,7 @@ use crate::usage::workload::Counters;
 pub struct Options {
     /// Columns; none: those that hold most.
     pub columns: Vec<String>,
-    /// What to compare.
+    /// The choices that are compared; all that make sense if it narrows nothing.
     pub narrowing: Narrowing,
     /// Keys of a document to price in columns of their own.
     pub extract: Option<Extract>,
@@ -59,9 +59,7 @@ impl TableFacts {
 pub struct Advisor {
     pub connection: Arc<Connection>,
     pub server: Server,
-    /// What is asked.
     pub options: Options,
-    /// Whom to tell.
     pub progress: Arc<dyn Progress>,
 }
 
@@ -171,7 +169,7 @@ fn refused(relation: &Relation, why: String, hint: &str) -> AdviseError {
     AdviseError::NoRows { relation: relation.display_name(), why, hint: hint.to_owned() }
 }
 
-/// How rows are read.
+/// Whether rows are read as pages.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Access {
     Pages,

@@ -4,9 +4,10 @@ use super::tally::Variant;
 use crate::codec::Method;
 use crate::disk::desc::{Length, Storage};
 use crate::disk::layout::PageSize;
-use crate::model::policy::{MethodChoice, Policy, Ratio};
-use crate::model::settings::{Settings, SettingsError, TupleTarget};
+use crate::model::policy::{MethodChoice, Policy, Ratio, SettingsError};
+use crate::model::settings::{Settings, TupleTarget};
 use crate::model::toast::Table;
+use crate::offline::file::FileError;
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::{Relation, is_toastable};
@@ -16,6 +17,8 @@ use crate::server::catalog::{Relation, is_toastable};
 pub(crate) enum AdviseError {
     #[error("{relation}: {error}")]
     Live { relation: String, error: LiveError },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// What was asked for does not fit this table: what, why, and perhaps a hint.
     #[error("{0}")]
     Unfit(String),

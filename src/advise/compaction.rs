@@ -6,13 +6,13 @@ use super::estimate::{Figure, Figures};
 use super::result::{CompactionReport, FileCompaction, Files, IndexCompaction};
 use crate::disk::layout::PageSize;
 use crate::fill::lengths::Growth;
-use crate::fill::look::{FileFill, FileLook};
+use crate::fill::meter::{FileFill, FileMeter, Kind};
 use crate::fill::moves::{Expected, RelatedFiles};
-use crate::fill::survey::{Kind, Survey};
 use crate::heap::problem::Problems;
 use crate::heap::sample::Sample;
+use crate::heap::scan::Visitor;
 use crate::judge::command::table_words;
-use crate::model::pages::{MIN_GAIN, least_gain};
+use crate::model::pages::least_gain;
 use crate::model::sql::quote_qualified;
 use crate::model::visibility::Snapshot;
 use crate::server::LiveError;
@@ -41,18 +41,17 @@ impl Advisor {
         let looks = by_pages && !self.server.has_toasters && self.server.vacuum_truncates;
         let mut files = None;
         if looks {
-            files = spared(self.files(relation, problems).await);
+            files = or_traced(self.files(relation, problems).await);
             // the next query says if the connection is gone
             let _ = snapshot::abandon(self.client()).await;
         }
         let pageinspect = self.server.pageinspect.clone().filter(|_| by_pages);
         let scan = IndexScan::new(pageinspect, page, relation.oid);
-        let indexes = spared(scan.over(&[&*self.connection]).await);
+        let indexes = or_traced(scan.over(&[&*self.connection]).await);
         found(relation, page, &files.unwrap_or_default(), &indexes.unwrap_or_default(), estimated)
     }
 
-    /// What a look at the table's file and its TOAST relation's shows, without one that was to be read whole and could
-    /// not be, or of which no block could.
+    /// What a look at the table's file and its TOAST relation's shows, without one of which no block could be read.
     async fn files(
         &self,
         relation: &Relation,
@@ -102,37 +101,19 @@ impl Advisor {
             Some(size) => size.of(total).min(MOST_BLOCKS),
             None => BLOCKS,
         };
-        let growth = file.growth.clone();
-        let mut look = if blocks >= total {
-            let survey = Survey::new(file.kind, page, total, file.fillfactor);
-            Look::All(survey.growing(growth).into())
-        } else {
-            Look::Some(FileLook::new(file.kind, page, file.fillfactor).growing(growth).into())
-        };
+        let mut meter = FileMeter::sample(file.kind, page, file.fillfactor);
+        meter = meter.growing(file.growth.clone());
         let blocks: Vec<_> = Sample::new(total, blocks, self.options.seed).collect();
         for few in blocks.chunks(BLOCKS as usize) {
             let pages = reader.read(few).await?;
             problems.extend(pages.problems(&file.name));
             for (block, bytes) in pages.iter() {
-                match &mut look {
-                    Look::All(survey) => survey.block(block, bytes, &pages),
-                    Look::Some(look) => look.block(block, bytes, &pages, |_, _| {}),
-                }
+                meter.page(block, bytes, &pages);
             }
         }
-        Ok(match look {
-            Look::All(survey) => FileFill::of_all(*survey, page, MIN_GAIN, &file.related),
-            Look::Some(look) => {
-                (look.read() > 0).then(|| look.facts(u64::from(total), Some(&file.related)))
-            }
-        })
+        let is_known = meter.read() > 0;
+        Ok(is_known.then(|| meter.finish(u64::from(total), Some(&file.related))))
     }
-}
-
-/// A look at all blocks of a file, or at some.
-enum Look {
-    All(Box<Survey>),
-    Some(Box<FileLook>),
 }
 
 /// A file of a table.
@@ -146,9 +127,9 @@ struct File {
 }
 
 /// An answer, unless there was an error.
-fn spared<T>(answer: Result<T, LiveError>) -> Option<T> {
-    let told = |error| tracing::debug!("what compaction would give back is not known: {error}");
-    answer.map_err(told).ok()
+fn or_traced<T>(answer: Result<T, LiveError>) -> Option<T> {
+    let traced = |error| tracing::debug!("what compaction would give back is not known: {error}");
+    answer.map_err(traced).ok()
 }
 
 /// What follows from a look at files and indexes.

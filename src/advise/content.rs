@@ -1,7 +1,7 @@
 //! The rows of a sample: their values, read from pages or told by SQL functions, and what compression makes of them
 //! (pure).
 
-use super::tally::{SampleRow, fresh};
+use super::tally::SampleRow;
 use crate::codec::{Method, datum, lz4_size};
 use crate::disk::desc::{Length, Storage, TupleDesc};
 use crate::disk::layout::PageSize;
@@ -11,10 +11,10 @@ use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ItemPointer, max_align};
 use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::scan::{Judge, live_tuples};
+use crate::heap::scan::{Visible, live_tuples};
 use crate::model::policy::{COMPRESSED_HEADER_SIZE, CompressedSizes, VARLENA_HEADER_SIZE};
-use crate::model::stored::{Form, StoredValue};
-use crate::model::toast::{Incoming, Outside, Table};
+use crate::model::stored::StoredValue;
+use crate::model::toast::{Incoming, Table};
 use crate::server::sampled::AskedRow;
 
 /// Where a value's content is to be had: on the page, if at all.
@@ -88,17 +88,17 @@ struct Value<'p> {
     pointer: Option<ToastPointer>,
 }
 
-/// The live rows of a page of the relation with this name, as `judge` sees them.
+/// The live rows of a page of the relation with this name, as `visible` sees them.
 pub fn rows_of_page<'p>(
     relation: &str,
     page: (BlockNumber, &'p [u8]),
     desc: &TupleDesc,
     page_size: PageSize,
-    judge: &impl Judge,
+    visible: &impl Visible,
     problems: &mut Problems,
 ) -> Vec<SampledRow<'p>> {
     let mut rows = Vec::new();
-    live_tuples(relation, page, judge, problems, |ctid, tuple, length| {
+    live_tuples(relation, page, visible, problems, |ctid, tuple, length| {
         let row = row(ctid, tuple, u32::from(length), desc, page_size);
         rows.push(row.map_err(|message| Problem { place: Place::default(), message })?);
         Ok(())
@@ -124,8 +124,11 @@ fn row<'p>(
         let (value, content, pointer) = if column.dropped {
             (Incoming::Null, Content::None, None)
         } else {
-            let value =
-                incoming(&StoredValue::of(&datum, column, page_size), column.length, page_size);
+            let value = Incoming::carried(
+                &StoredValue::of(&datum, column, page_size),
+                column.length,
+                page_size,
+            );
             match datum {
                 Datum::Fixed(bytes)
                 | Datum::Varlena(
@@ -146,39 +149,6 @@ fn row<'p>(
     Ok(row)
 }
 
-/// How a value would arrive if its row were updated without touching it.
-fn incoming(value: &StoredValue, length: Length, page: PageSize) -> Incoming {
-    let size = |bytes: Option<u64>| bytes.map_or(0, |b| u32::try_from(b).unwrap_or(u32::MAX));
-    let stored = size(value.stored_size);
-    // of what is not known as much as there surely is
-    let raw = value.raw_size.map_or(stored, |raw| size(Some(raw)));
-    let method = value.method;
-    match value.form {
-        Form::Null => Incoming::Null,
-        Form::Short => Incoming::Short { raw },
-        Form::Plain | Form::Missing if length == Length::Varlena => Incoming::Plain { raw },
-        Form::Plain | Form::Missing => Incoming::Fixed { size: stored },
-        Form::Compressed => Incoming::Compressed { size: stored, raw, method },
-        Form::External => Incoming::Kept { stored, raw, method, compressed: false },
-        Form::ExternalCompressed => Incoming::Kept { stored, raw, method, compressed: true },
-        Form::Custom => {
-            Incoming::Opaque { size: size(Some(value.pointer_size)), outside: outside(value, page) }
-        }
-        Form::Unknown => Incoming::Opaque {
-            size: size(value.stored_size.or(Some(value.pointer_size))),
-            outside: None,
-        },
-    }
-}
-
-/// What the pointer of a pluggable toaster leads to. Where it tells the chunks alone they count as full ones.
-fn outside(value: &StoredValue, page: PageSize) -> Option<Outside> {
-    let chunks = u32::try_from(value.custom?.chunks?).unwrap_or(u32::MAX);
-    let full = || u64::from(chunks) * u64::from(page.toast_max_chunk_size());
-    let stored = value.stored_size.unwrap_or_else(full);
-    Some(Outside { stored: u32::try_from(stored).unwrap_or(u32::MAX), chunks })
-}
-
 /// A row of which the server has told forms and sizes, but no bytes: what compression makes of its values is to be
 /// learned. `table` has the present settings.
 pub(crate) fn asked_row(asked: &AskedRow, desc: &TupleDesc, table: &Table) -> SampledRow<'static> {
@@ -186,7 +156,7 @@ pub(crate) fn asked_row(asked: &AskedRow, desc: &TupleDesc, table: &Table) -> Sa
         .attributes
         .iter()
         .zip(&asked.values)
-        .map(|(column, value)| incoming(value, column.length, table.page))
+        .map(|(column, value)| Incoming::carried(value, column.length, table.page))
         .collect();
     let length = table.length_of(&values);
     let dropped = asked.whole.map_or(0, |whole| dropped_bytes(whole, length, &values, desc, table));
@@ -397,7 +367,7 @@ pub(super) fn compressed_besides(
 ) -> Vec<(usize, Method)> {
     let mut arriving = values.to_vec();
     if let Some(value) = arriving.get_mut(own) {
-        *value = fresh(*value);
+        *value = value.fresh();
     }
     let kept = arriving.iter().any(|value| matches!(value, Incoming::Kept { .. }));
     let length = table.length_of(&arriving).saturating_add(more);
@@ -425,6 +395,7 @@ mod tests {
     use crate::disk::{Oid, types};
     use crate::model::cost::Prices;
     use crate::model::settings::TupleTarget;
+    use crate::model::stored::Form;
     use crate::model::toast::Column;
 
     fn desc(columns: &[(u32, bool)]) -> TupleDesc {

@@ -48,7 +48,7 @@ pub(crate) struct Done {
     pub(crate) time: Duration,
 }
 
-/// What is to be read.
+/// The blocks of a table that are read, and the part of their rows that is looked at.
 pub(crate) struct SamplePlan {
     pub(crate) sample: Sample,
     /// The part of the blocks' rows whose values are looked at.

@@ -27,7 +27,7 @@ use crate::model::visibility::Snapshot;
 use crate::server::catalog::Relation;
 use crate::server::pages::Pages;
 use crate::server::probe::Asked;
-use crate::server::sampled::{AskedRow, RowReader, SampleSource};
+use crate::server::sampled::{AskedRow, RowReader, RowSource};
 use crate::server::trial::Trial;
 use crate::server::{LiveError, chunks};
 
@@ -43,7 +43,7 @@ const WEIGHED_BYTES: f64 = 4e6;
 /// Without `--column`: those that hold at least this part of the bytes.
 const LEAST_SHARE: f64 = 0.1;
 
-/// What was read of some blocks.
+/// Some blocks, of which the rows are still to be decoded or asked for.
 enum Read {
     Pages(Pages),
     /// The addresses of each block's rows, for which the server is asked then.
@@ -79,7 +79,7 @@ impl Documents {
 pub(super) struct Reading<'a> {
     pub(super) advisor: &'a Advisor,
     pub(super) relation: &'a Relation,
-    source: SampleSource<'a>,
+    source: RowSource<'a>,
     compressor: datum::Compressor,
     /// In the order of the variants, where the server is to compress the sample.
     trials: Vec<Trial>,
@@ -105,7 +105,7 @@ impl<'a> Reading<'a> {
     ) -> Result<Reading<'a>, LiveError> {
         let pages = Some(&snapshot).filter(|_| matches!(access, Access::Pages));
         let (connection, server) = (&advisor.connection, &advisor.server);
-        let source = SampleSource::open(server, connection, relation, pages).await?;
+        let source = RowSource::open(server, connection, relation, pages).await?;
         Ok(Reading {
             advisor,
             relation,
@@ -131,8 +131,8 @@ impl Reading<'_> {
 
     async fn read(&mut self, blocks: &[BlockNumber]) -> Result<Read, AdviseError> {
         let read = match &mut self.source {
-            SampleSource::Pages(reader) => reader.read(blocks).await.map(Read::Pages),
-            SampleSource::Functions(reader) => reader.addresses(blocks).await.map(Read::Addresses),
+            RowSource::Pages(reader) => reader.read(blocks).await.map(Read::Pages),
+            RowSource::Functions(reader) => reader.addresses(blocks).await.map(Read::Addresses),
         };
         read.map_err(|error| self.live(error))
     }
@@ -158,8 +158,8 @@ impl Reading<'_> {
     /// The reader where pages are out of reach.
     fn by_functions(&self) -> Option<&RowReader<'_>> {
         match &self.source {
-            SampleSource::Pages(_) => None,
-            SampleSource::Functions(reader) => Some(reader),
+            RowSource::Pages(_) => None,
+            RowSource::Functions(reader) => Some(reader),
         }
     }
 
@@ -185,7 +185,7 @@ impl Reading<'_> {
     }
 
     /// As [`Reading::asked`], of each block, as rows of a sample.
-    async fn told(
+    async fn asked_rows(
         &self,
         found: &[Vec<ItemPointer>],
         variants: &[Variants],
@@ -241,7 +241,7 @@ impl Reading<'_> {
                 Read::Addresses(mut found) => {
                     let live: Vec<usize> = found.iter().map(Vec::len).collect();
                     found.iter_mut().for_each(|rows| keep(rows, plan.fraction, &mut rng));
-                    (self.told(&found, variants).await?, live)
+                    (self.asked_rows(&found, variants).await?, live)
                 }
             };
             for (at, v) in variants.iter().enumerate() {

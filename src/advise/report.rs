@@ -24,7 +24,7 @@ use crate::model::settings::Settings;
 use crate::model::stored::Form;
 use crate::server::about::{NEVER_TRUNCATES, Server, ServerReport};
 use crate::server::catalog::Relation;
-use crate::usage::statements::Verdict;
+use crate::usage::statements::ColumnUse;
 use crate::usage::workload::{Workload, WorkloadSource};
 
 /// Everything that the report is made of.
@@ -88,8 +88,8 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
     let scope = Scope { total_blocks: sample.total(), complete, page };
     let all = figures(tally, &scope, &Prices::default());
     let shown = shown(gathered, &all);
-    let verdict = facts.statements.verdict(relation, &variants.name, facts.counters.live);
-    let workload = workload(gathered, &verdict);
+    let column_use = facts.statements.column_use(relation, &variants.name, facts.counters.live);
+    let workload = workload(gathered, &column_use);
     let entries: Vec<Entry> = shown
         .iter()
         .map(|s| Entry {
@@ -216,19 +216,19 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
         },
         notes: notes(gathered, &shown, scale)
             .into_iter()
-            .chain(silence(gathered, verdict))
+            .chain(silence(gathered, column_use))
             .collect(),
         problems: reading.problems.clone(),
     }
 }
 
 /// What is given, else what statements tell of the column, else what is counted of the table.
-fn workload(gathered: &Gathered<'_>, verdict: &Verdict) -> Workload {
+fn workload(gathered: &Gathered<'_>, column_use: &ColumnUse) -> Workload {
     let counted = &gathered.facts.counters;
     let (reads_per_write, source) =
-        match (gathered.options().reads_per_write, verdict, counted.reads_per_write()) {
+        match (gathered.options().reads_per_write, column_use, counted.reads_per_write()) {
             (Some(given), ..) => (Some(given), WorkloadSource::Given),
-            (None, Verdict::Told { reads, writes, statements }, _) => {
+            (None, ColumnUse::Counted { reads, writes, statements }, _) => {
                 (Some(reads / writes.max(1.0)), WorkloadSource::Statements(*statements))
             }
             (None, _, Some((ratio, bound))) => (Some(ratio), WorkloadSource::Statistics(bound)),
@@ -238,9 +238,9 @@ fn workload(gathered: &Gathered<'_>, verdict: &Verdict) -> Workload {
 }
 
 /// Why `pg_stat_statements`, though there, is not used.
-fn silence(gathered: &Gathered<'_>, verdict: Verdict) -> Option<String> {
-    match verdict {
-        Verdict::Silent(why) if gathered.options().reads_per_write.is_none() => {
+fn silence(gathered: &Gathered<'_>, column_use: ColumnUse) -> Option<String> {
+    match column_use {
+        ColumnUse::Silent(why) if gathered.options().reads_per_write.is_none() => {
             Some(format!("The workload is not judged by pg_stat_statements: {why}."))
         }
         _ => None,

@@ -140,7 +140,7 @@ pub(crate) async fn all<R, O: Sink<R> + ?Sized>(
         connections: slice::from_ref(connection),
         found: &found.found,
         names: &names,
-        order: Order::Found,
+        order: Order::Selected,
         tells_dropped: true,
     };
     let visit = async |relation: Relation, how, output: &mut O| {
@@ -189,7 +189,7 @@ pub(crate) async fn all<R, O: Sink<R> + ?Sized>(
     Ok(())
 }
 
-/// What was made of a table.
+/// Gives the reports about a table to the output, or the error that there are none for.
 async fn found_of<R, O: Sink<R> + ?Sized>(
     advisor: &Advisor,
     relation: &Relation,
@@ -248,16 +248,16 @@ async fn refused<R, O: Sink<R> + ?Sized>(
     let message = error.to_string();
     match error {
         AdviseError::Live { relation: place, error } => {
-            at(advisor, place, relation.oid, error).await.told(output)
+            at(advisor, place, relation.oid, error).await.report_to(output)
         }
         AdviseError::Unfit(_) => {
             output.failed(Failed::new(Kind::Usage, message));
             Ok(())
         }
         AdviseError::NoRows { .. } if !relation.is_heap || relation.row_security => {
-            Failed::new(Kind::Incomplete, message).told(output)
+            Failed::new(Kind::Incomplete, message).report_to(output)
         }
-        AdviseError::NoLz4(_) | AdviseError::Settings(_) => {
+        AdviseError::NoLz4(_) | AdviseError::Settings(_) | AdviseError::File(_) => {
             Err(Failed::new(Kind::Usage, message).into())
         }
         AdviseError::NoRows { .. } | AdviseError::ExactOnStandby => {

@@ -367,7 +367,7 @@ impl VariantTally {
         } else {
             self.arriving.clone_from(&row.values);
             if let Some(value) = self.arriving.get_mut(variant.column) {
-                *value = fresh(*value);
+                *value = value.fresh();
             }
             match variant.table.toast(&self.arriving, Operation::Update, compressor) {
                 Ok(toasted) => {
@@ -417,46 +417,7 @@ pub(super) fn cluster_of(number: usize, clusters: usize) -> usize {
     (hash >> 32) as usize % clusters
 }
 
-/// The value as a freshly computed one.
-pub(super) fn fresh(value: Incoming) -> Incoming {
-    match value {
-        Incoming::Short { raw }
-        | Incoming::Plain { raw }
-        | Incoming::Compressed { raw, .. }
-        | Incoming::Foreign { raw, .. }
-        | Incoming::Kept { raw, .. } => Incoming::Plain { raw },
-        Incoming::Null | Incoming::Fixed { .. } | Incoming::Opaque { .. } => value,
-    }
-}
-
 /// The values where they are: as they are stored now.
 pub fn as_stored(values: &[Incoming], page: PageSize) -> Vec<Placed> {
-    let inline = |form, raw_size, stored_size| Placed {
-        form,
-        method: None,
-        raw_size,
-        stored_size,
-        chunks: 0,
-        kept: true,
-    };
-    values
-        .iter()
-        .map(|&value| match value {
-            Incoming::Null => inline(Form::Null, 0, 0),
-            Incoming::Fixed { size } => inline(Form::Plain, size, size),
-            Incoming::Opaque { size, outside } => {
-                Placed { kept: true, ..Placed::opaque(size, outside) }
-            }
-            Incoming::Short { raw } => inline(Form::Short, raw, raw.saturating_add(1)),
-            Incoming::Plain { raw } => inline(Form::Plain, raw, raw.saturating_add(4)),
-            Incoming::Compressed { size, raw, method } => {
-                Placed { method, ..inline(Form::Compressed, raw, size) }
-            }
-            Incoming::Foreign { stored, raw, method, compressed }
-            | Incoming::Kept { stored, raw, method, compressed } => {
-                let form = if compressed { Form::ExternalCompressed } else { Form::External };
-                Placed { method, chunks: page.chunks(stored), ..inline(form, raw, stored) }
-            }
-        })
-        .collect()
+    values.iter().map(|value| value.as_stored(page)).collect()
 }

@@ -11,7 +11,7 @@ use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::varlena::Varlena;
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
 use crate::heap::problem::Place;
-use crate::heap::scan::{self, Item, Judge, judged};
+use crate::heap::scan::{self, Item, Visible, each_tuple};
 use crate::model::toaster::chunks::Fate;
 use crate::model::visibility::Visibility;
 
@@ -73,10 +73,10 @@ impl ChunkIndex {
         toast: &Subject<'_>,
         block: BlockNumber,
         bytes: &[u8],
-        judge: &impl Judge,
+        visible: &impl Visible,
     ) {
         let before = self.findings.len();
-        toast.check_page(block, bytes, judge, &mut ToastPage(self));
+        toast.check_page(block, bytes, visible, &mut ToastPage(self));
         let broken: HashSet<u16> = self
             .findings
             .get(before..)
@@ -96,7 +96,7 @@ impl ChunkIndex {
             if broken.contains(&tid.item) {
                 continue;
             }
-            self.enter(toast, tid, &tuple, fate(judge.judge(tid, &tuple)));
+            self.enter(toast, tid, &tuple, fate(visible.visibility(tid, &tuple)));
         }
     }
 
@@ -250,10 +250,10 @@ pub fn append_chunk(bytes: &[u8], tid: ItemPointer, joined: &mut Vec<u8>) -> boo
 pub fn live_chunks(
     block: BlockNumber,
     bytes: &[u8],
-    judge: &impl Judge,
+    visible: &impl Visible,
     mut each: impl FnMut(Oid, TransactionId),
 ) {
-    judged(block, bytes, judge, |_, tuple, _, seen| {
+    each_tuple(block, bytes, visible, |_, tuple, _, seen| {
         if seen == Visibility::Live
             && let (Some(value_id), ..) = read_chunk(tuple)
         {
@@ -280,7 +280,7 @@ pub(super) fn chunks_of(
     toast: &Subject<'_>,
     block: BlockNumber,
     bytes: &[u8],
-    judge: &impl Judge,
+    visible: &impl Visible,
     value_ids: &[u32],
     mut each: impl FnMut(u32, Chunk),
 ) {
@@ -290,7 +290,7 @@ pub(super) fn chunks_of(
         let (Some(value_id), seq, form, size) = read_chunk(&tuple) else { continue };
         if value_ids.binary_search(&value_id.0).is_ok() {
             let size = u32::try_from(size).unwrap_or(u32::MAX);
-            let fate = fate(judge.judge(tid, &tuple));
+            let fate = fate(visible.visibility(tid, &tuple));
             let chunk = Chunk {
                 seen: ChunkSeen { tid, seq, form, size, fate },
                 xids: [tuple.xmin.0, tuple.xmax.0],

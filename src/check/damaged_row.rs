@@ -13,7 +13,7 @@ use crate::disk::types::is_text_like;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
-use crate::heap::scan::{self, Item, Judge};
+use crate::heap::scan::{self, Item, Visible};
 use crate::model::sql::{fresh, fresh_array, quote_identifier, quote_literal};
 use crate::model::toaster::catalog::{Handler, Toasters};
 use crate::model::toaster::describe::describe;
@@ -107,7 +107,7 @@ struct Unreadable {
 impl Unreadable {
     fn of(
         subject: &Subject<'_>,
-        judge: &impl Judge,
+        visible: &impl Visible,
         block: BlockNumber,
         bytes: &[u8],
     ) -> Unreadable {
@@ -115,7 +115,7 @@ impl Unreadable {
         let depth = Depth { decompress: false, content: false, utf8: false };
         // what a wrong checksum says is known, and the bytes are looked at all the same
         let subject = Subject { depth, checksums: false, ..*subject };
-        subject.check_page(block, bytes, judge, &mut unreadable);
+        subject.check_page(block, bytes, visible, &mut unreadable);
         unreadable
     }
 
@@ -151,7 +151,7 @@ impl Found for Unreadable {
 pub(super) fn row_at(
     bytes: &[u8],
     subject: &Subject<'_>,
-    judge: &impl Judge,
+    visible: &impl Visible,
     ctid: ItemPointer,
     damaged: &[(String, Code)],
     generated: &HashSet<String>,
@@ -161,9 +161,9 @@ pub(super) fn row_at(
         ctid,
         xmin: tuple.xmin.0,
         xmax: tuple.xmax.0,
-        is_live: judge.judge(ctid, &tuple) != Visibility::Dead,
+        is_live: visible.visibility(ctid, &tuple) != Visibility::Dead,
         is_refused: subject.has_refused_xid(&tuple),
-        is_readable: !Unreadable::of(subject, judge, ctid.block, bytes).has(ctid),
+        is_readable: !Unreadable::of(subject, visible, ctid.block, bytes).has(ctid),
         guard: Vec::new(),
         values: Vec::new(),
         others: Vec::new(),
@@ -207,7 +207,7 @@ pub(super) struct Written<'a> {
 pub(super) fn pointing(
     written: Written<'_>,
     subject: &Subject<'_>,
-    judge: &impl Judge,
+    visible: &impl Visible,
     block: BlockNumber,
     bytes: &[u8],
     value_ids: &[u32],
@@ -220,8 +220,8 @@ pub(super) fn pointing(
         Err(_) => return false,
     };
     let is_asked = |id: Oid| value_ids.binary_search(&id.0).is_ok();
-    let all_visible = judge.sees_all_of(&page);
-    let unreadable = Unreadable::of(subject, judge, block, bytes);
+    let all_visible = visible.sees_all_of(&page);
+    let unreadable = Unreadable::of(subject, visible, block, bytes);
     let mut is_whole = !unreadable.page && unreadable.items.is_empty();
     for (ctid, item) in scan::items(block, &page) {
         let tuple = match item {
@@ -229,7 +229,7 @@ pub(super) fn pointing(
             _ => continue,
         };
         let is_refused = subject.has_refused_xid(&tuple);
-        let seen = if all_visible { Visibility::Live } else { judge.judge(ctid, &tuple) };
+        let seen = if all_visible { Visibility::Live } else { visible.visibility(ctid, &tuple) };
         if seen == Visibility::Dead && !is_refused {
             continue;
         }

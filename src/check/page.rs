@@ -13,7 +13,7 @@ use crate::disk::page::{
 use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::{BlockNumber, ItemPointer, max_align};
 use crate::heap::problem::Place;
-use crate::heap::scan::Judge;
+use crate::heap::scan::Visible;
 use crate::model::visibility::Visibility;
 
 /// Where the fields of a page's header stand.
@@ -31,7 +31,7 @@ impl Subject<'_> {
         &self,
         block: BlockNumber,
         bytes: &[u8],
-        judge: &impl Judge,
+        visible: &impl Visible,
         found: &mut impl Found,
     ) {
         let Some(page) = self.check_page_header(block, bytes, found) else { return };
@@ -54,7 +54,7 @@ impl Subject<'_> {
             }
         }
         let overlapping = self.check_overlaps(block, &tuples, found);
-        let all_visible = judge.sees_all_of(&page);
+        let all_visible = visible.sees_all_of(&page);
         for (item, pointer) in tuples {
             let ctid = ItemPointer { block, item };
             let Ok(bytes) = page.tuple_bytes(pointer) else { continue };
@@ -68,7 +68,8 @@ impl Subject<'_> {
                 chains.is_cut = true;
                 continue;
             };
-            let seen = if all_visible { Visibility::Live } else { judge.judge(ctid, &tuple) };
+            let seen =
+                if all_visible { Visibility::Live } else { visible.visibility(ctid, &tuple) };
             chains.tuple(ctid, &tuple, seen);
             if seen == Visibility::Dead {
                 self.note_references(&tuple, found);
@@ -77,7 +78,7 @@ impl Subject<'_> {
                 self.check_attributes(ctid, &tuple, seen, found);
             }
         }
-        self.check_chains(block, &page, &chains, judge, found);
+        self.check_chains(block, &page, &chains, visible, found);
     }
 
     fn check_page_header<'p>(
@@ -274,7 +275,7 @@ impl Subject<'_> {
         block: BlockNumber,
         page: &Page<'_>,
         chains: &Chains<'_>,
-        judge: &impl Judge,
+        visible: &impl Visible,
         found: &mut impl Found,
     ) {
         if chains.versions.is_empty() && chains.redirects.len() < 2 {
@@ -332,7 +333,7 @@ impl Subject<'_> {
             }
             let aborted = tuple.infomask & infomask::XMIN_INVALID != 0 && !tuple.xmin_frozen();
             let next_ctid = ItemPointer { block, item: next };
-            if aborted && judge.judge(next_ctid, &new) == Visibility::Live {
+            if aborted && visible.visibility(next_ctid, &new) == Visibility::Live {
                 let expected = format!("no aborted xmin, for item {next} is its new version");
                 told(at(*item, 0), expected, format!("{}, HEAP_XMIN_INVALID", tuple.xmin.0));
             }

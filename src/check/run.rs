@@ -88,7 +88,7 @@ async fn all<O: CheckSink + ?Sized>(
         connections: &inspector.connections,
         found: &found.found,
         names: &names,
-        order: Order::Found,
+        order: Order::Selected,
         tells_dropped: false,
     };
     let visit = async |relation: Relation, _, output: &mut O| {
@@ -99,7 +99,7 @@ async fn all<O: CheckSink + ?Sized>(
             if relation.is_heap {
                 return Err(failed.into());
             }
-            return failed.told(output);
+            return failed.report_to(output);
         }
         let salvage = salvage.as_deref_mut();
         match one(inspector, request, &about, relation, salvage, output).await {
@@ -109,10 +109,10 @@ async fn all<O: CheckSink + ?Sized>(
             }
             Err(CheckError::Live(error)) => {
                 let connections = &inspector.connections;
-                Failed::at(&names.of(oid), oid, &error, connections).await.told(output)?;
+                Failed::at(&names.of(oid), oid, &error, connections).await.report_to(output)?;
             }
             Err(CheckError::Output(error)) => return Err(RunError::Output(error)),
-            Err(error) => Failed::new(Kind::Incomplete, error.to_string()).told(output)?,
+            Err(error) => Failed::new(Kind::Incomplete, error.to_string()).report_to(output)?,
         }
         Ok(())
     };

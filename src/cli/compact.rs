@@ -8,7 +8,7 @@ use super::retoast::write;
 use super::settings::{ReindexArg, RowArgs, RunArgs, Verb};
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::reindex::Reindex;
-use crate::retoast::run::request::{Tasks, Work};
+use crate::retoast::run::request::{Assignment, Tasks};
 
 /// Arguments of `compact`.
 #[derive(Debug, Args)]
@@ -92,6 +92,6 @@ fn work(
     if tables.tables.is_empty() {
         return Err(Failure::usage("a table is needed"));
     }
-    let request = run.request(tables, Work::Tables(tasks), (rows, 1), &settings);
+    let request = run.request(tables, Assignment::Tables(tasks), (rows, 1), &settings);
     write(verb, run, &settings, &request)
 }

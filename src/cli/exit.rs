@@ -1,5 +1,6 @@
 //! Exit codes: a contract with scripts, so a number never changes its meaning.
 
+use crate::retoast::verdict::RunEnd;
 use crate::server::connect::ConnectError;
 use crate::server::sink::{Failed, Kind};
 use std::cmp::Ordering;
@@ -122,6 +123,17 @@ impl From<Kind> for Exit {
             Kind::Usage => Exit::Usage,
             Kind::Lost => Exit::Connection,
             Kind::Stopped => Exit::Stopped,
+        }
+    }
+}
+
+impl From<RunEnd> for Exit {
+    fn from(end: RunEnd) -> Exit {
+        match end {
+            RunEnd::Complete => Exit::Ok,
+            RunEnd::Held => Exit::Held,
+            RunEnd::Incomplete => Exit::Incomplete,
+            RunEnd::Stopped => Exit::Stopped,
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::advise::explain::result::Explanation;
 use crate::advise::run::explained;
 use crate::heap::sample::Sampling;
 use crate::inspect::inspector::{InspectError, Inspector, Options};
-use crate::inspect::offline::{self, OfflineError};
+use crate::inspect::offline;
 use crate::inspect::overview;
 use crate::inspect::overview::rank::SortBy;
 use crate::inspect::overview::run::Terms;
@@ -27,11 +27,11 @@ use crate::inspect::run::{self, Compare, Output, Request};
 use crate::inspect::saved::saved_text;
 use crate::report::document::Format;
 use crate::report::overview::View;
-use crate::retoast::share::PolicyRequest;
+use crate::retoast::compliance::PolicyRequest;
 use crate::server::about::Access;
 use crate::server::connect::SessionOptions;
 use crate::server::pattern::NamePattern;
-use crate::server::select::Found;
+use crate::server::select::Selected;
 use crate::server::sink::{RunError, Sink};
 
 /// The time for an overview whose sample nobody has chosen.
@@ -180,7 +180,7 @@ impl InspectArgs {
     }
 
     /// Whether these relations of a server are shown in an overview: several are, and all of a database.
-    fn wants_overview(&self, found: &[Found]) -> bool {
+    fn wants_overview(&self, found: &[Selected]) -> bool {
         let in_full = self.details.details || self.policy.is_given();
         !in_full && (self.overview.is_given() || self.tables.tables.is_empty() || found.len() != 1)
     }
@@ -302,7 +302,7 @@ fn relation_file(args: &InspectArgs, file: &File<'_>) -> Result<Exit, Failure> {
     let progress = ReadingProgress::default();
     let ended = match offline::relation_file(&target, None, output.rows(), &progress) {
         Ok(report) => output.found(report).map_err(RunError::Output),
-        Err(OfflineError::Inspect(InspectError::Output(error))) => Err(RunError::Output(error)),
+        Err(InspectError::Output(error)) => Err(RunError::Output(error)),
         Err(error) => return Err(Failure::usage(error.to_string())),
     };
     output.end(ended)

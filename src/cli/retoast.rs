@@ -19,7 +19,7 @@ use crate::retoast::check::ready::ConvertRequest;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::listener::Control;
 use crate::retoast::reindex::Reindex;
-use crate::retoast::run::request::{Request, Tasks, Work};
+use crate::retoast::run::request::{Assignment, Request, Tasks};
 use crate::retoast::run::tables;
 use crate::retoast::task::session::Options;
 use crate::server::connect::SessionOptions;
@@ -183,8 +183,8 @@ fn request(args: &RetoastArgs, settings: &Settings) -> Result<Request, Failure> 
         return Err(Failure::usage("--undo has nothing to restore with --set alter=off"));
     }
     let work = match &args.from_toaster {
-        Some(toaster) => Work::Departure(toaster.clone()),
-        None => Work::Tables(Tasks {
+        Some(toaster) => Assignment::Departure(toaster.clone()),
+        None => Assignment::Tables(Tasks {
             convert: Some(convert(args, policy, settings)?),
             compact: args.compact,
             reindex: args.reindex.reindex,
@@ -192,7 +192,7 @@ fn request(args: &RetoastArgs, settings: &Settings) -> Result<Request, Failure> 
     };
     let request = args.run.request(&args.tables, work, (Some(&args.rows), jobs), settings);
     Ok(Request {
-        options: Options { undo: args.undo, ..request.options },
+        options: Options { restores_settings: args.undo, ..request.options },
         since: args.since.clone(),
         ..request
     })

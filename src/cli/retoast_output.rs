@@ -21,8 +21,9 @@ use crate::report::document::Format;
 use crate::report::retoast_progress::{Moment, note};
 use crate::retoast::listener::{Control, Figures, Listener};
 use crate::retoast::pace::rules::Pause;
-use crate::retoast::result::{DepartureReport, Report, SCHEMA, SkippedRow, Swept};
-use crate::retoast::verdict::Outcome;
+use crate::retoast::result::{DepartureReport, Report, SCHEMA, SkippedRow};
+use crate::retoast::run::results::Swept;
+use crate::retoast::verdict::of_run;
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 
 /// The output of one run.
@@ -55,7 +56,7 @@ impl RetoastOutput {
         self.tables.sort_by_key(|swept| swept.position);
         let tables = self.tables.into_iter().map(|swept| swept.report).collect();
         let report = Report { schema: SCHEMA, dry_run: self.dry_run, tables, departure };
-        let exit = if stopped { Exit::Stopped } else { worst(&report) };
+        let exit = Exit::from(of_run(&report, stopped));
         if !report.tables.is_empty() || report.departure.is_some() {
             print(&report, self.format)?;
         }
@@ -95,26 +96,6 @@ impl Sink<Swept> for RetoastOutput {
     fn notice(&mut self, text: &str) {
         tell(text);
     }
-}
-
-/// The exit code that says how the worst of it ended.
-fn worst(report: &Report) -> Exit {
-    let tables = report.tables.iter().map(|table| match table.outcome {
-        Outcome::Complete | Outcome::Planned | Outcome::Held
-            if !table.common.effort.slots_lost.is_empty() =>
-        {
-            Exit::Incomplete
-        }
-        Outcome::Complete | Outcome::Planned => Exit::Ok,
-        Outcome::Held => Exit::Held,
-        Outcome::Incomplete | Outcome::Unverified | Outcome::Failed => Exit::Incomplete,
-        Outcome::Stopped => Exit::Stopped,
-    });
-    let departure = report.departure.iter().map(|departure| {
-        let done = departure.unfit.is_empty() && (departure.gone || report.dry_run);
-        if done { Exit::Ok } else { Exit::Incomplete }
-    });
-    tables.chain(departure).max().unwrap_or(Exit::Ok)
 }
 
 fn print(report: &Report, format: Format) -> Result<(), Failure> {

@@ -14,7 +14,7 @@ use crate::retoast::check::owner::Approval;
 use crate::retoast::pace::rules::Limits;
 use crate::retoast::pace::throttle::{REPLICA_LAG, ThrottleOptions};
 use crate::retoast::reindex::Reindex;
-use crate::retoast::run::request::{Request, Work};
+use crate::retoast::run::request::{Assignment, Request};
 use crate::retoast::task::session::{Options, Tuning, Verify};
 use crate::server::about::Access;
 
@@ -320,7 +320,7 @@ impl RunArgs {
     pub(super) fn request(
         &self,
         tables: &TablesArg,
-        work: Work,
+        work: Assignment,
         (rows, jobs): (Option<&RowArgs>, u16),
         settings: &Settings,
     ) -> Request {
@@ -350,7 +350,7 @@ impl RunArgs {
             dry_run: self.dry_run,
             origin: settings.replication_origin.clone(),
             enforce: settings.enforce,
-            undo: false,
+            restores_settings: false,
         }
     }
 

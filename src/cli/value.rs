@@ -14,7 +14,7 @@ use super::inspect_output::InspectOutput;
 use super::terminal::{self, ReadingProgress, tell};
 use crate::disk::ItemPointer;
 use crate::inspect::inspector::{ContentOptions, InspectError, Options};
-use crate::inspect::offline::{self, ContentFiles, OfflineError};
+use crate::inspect::offline::{self, ContentFiles};
 use crate::inspect::run::{self, Output, Request};
 use crate::inspect::saved::saved_text;
 use crate::report::document::{self, Format};
@@ -212,7 +212,7 @@ fn values_of_file(args: &ValueArgs, file: &File<'_>) -> Result<Exit, Failure> {
     let target = file.target(None);
     let ended = match offline::relation_file(&target, contents, output.rows(), &progress) {
         Ok(report) => output.found(report).map_err(RunError::Output),
-        Err(OfflineError::Inspect(InspectError::Output(error))) => Err(RunError::Output(error)),
+        Err(InspectError::Output(error)) => Err(RunError::Output(error)),
         Err(error) => return Err(Failure::usage(error.to_string())),
     };
     output.end(ended)
@@ -263,22 +263,15 @@ struct ValueSpec {
 }
 
 /// Why a text names no value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-enum ValueSpecError {
-    /// No address, or one that cannot be.
-    #[error("expected an address such as @(12,3) at the end")]
-    Address,
-    /// No column.
-    #[error("expected a column in front of the address")]
-    Column,
-}
+const NO_ADDRESS: &str = "expected an address such as @(12,3) at the end";
+const NO_COLUMN: &str = "expected a column in front of the address";
 
 impl ValueSpec {
     /// Reads `[table.]column@(block,item)`. Names are as in SQL: folded unless quoted.
-    fn parse(text: &str) -> Result<ValueSpec, ValueSpecError> {
-        let (name, address) = text.rsplit_once('@').ok_or(ValueSpecError::Address)?;
+    fn parse(text: &str) -> Result<ValueSpec, &'static str> {
+        let (name, address) = text.rsplit_once('@').ok_or(NO_ADDRESS)?;
         let ctid = parse_tid(address.trim()).filter(|ctid| ctid.item > 0);
-        let ctid = ctid.ok_or(ValueSpecError::Address)?;
+        let ctid = ctid.ok_or(NO_ADDRESS)?;
         let mut quoted = false;
         let mut dot = None;
         for (at, c) in name.char_indices() {
@@ -298,7 +291,7 @@ impl ValueSpec {
             None => column.to_lowercase(),
         };
         if quoted || column.is_empty() || table.as_ref().is_some_and(String::is_empty) {
-            return Err(ValueSpecError::Column);
+            return Err(NO_COLUMN);
         }
         Ok(ValueSpec { table, column, ctid })
     }
@@ -327,10 +320,10 @@ mod tests {
     #[test]
     fn what_names_no_value_is_refused() {
         for text in ["js", "js@", "js@12,3", "js@(0,0)", "js@(0,1)x"] {
-            assert_eq!(ValueSpec::parse(text), Err(ValueSpecError::Address), "{text}");
+            assert_eq!(ValueSpec::parse(text), Err(NO_ADDRESS), "{text}");
         }
         for text in ["@(0,1)", "t.@(0,1)", ".js@(0,1)", "\"js@(0,1)"] {
-            assert_eq!(ValueSpec::parse(text), Err(ValueSpecError::Column), "{text}");
+            assert_eq!(ValueSpec::parse(text), Err(NO_COLUMN), "{text}");
         }
     }
 }

@@ -7,6 +7,7 @@
 use super::ByteOrder;
 use super::Oid;
 use super::desc::{Align, Length};
+use super::error::ContentError;
 use super::jsonb_parts::{Extracted, Kind, Part, Step, Visit};
 use super::max_align;
 use super::types::is_text_like;
@@ -62,16 +63,6 @@ pub struct Field {
     pub dropped: bool,
 }
 
-/// An array or composite value that cannot be read, and where.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{what} (byte {byte})")]
-pub struct ElementError {
-    /// What is wrong.
-    pub what: &'static str,
-    /// Offset from the start of the content.
-    pub byte: usize,
-}
-
 /// Where a value stands.
 struct Reader<'a> {
     content: &'a [u8],
@@ -81,8 +72,8 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn error(&self, what: &'static str) -> ElementError {
-        ElementError { what, byte: self.at.saturating_sub(HEADER) }
+    fn error(&self, what: &'static str) -> ContentError {
+        ContentError::Element { what, byte: self.at.saturating_sub(HEADER) }
     }
 
     fn u32(&self, at: usize) -> Option<u32> {
@@ -95,7 +86,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the next value with the padding before it (`att_align_pointer`).
-    fn part(&mut self, step: Step<'a>, shape: Shape) -> Result<Part<'a>, ElementError> {
+    fn part(&mut self, step: Step<'a>, shape: Shape) -> Result<Part<'a>, ContentError> {
         let (from, cut) = (self.at, self.error("value ends behind its container"));
         let byte_at = |at: usize| self.content.get(at - HEADER).copied();
         let aligned = shape.align.align(from);
@@ -137,7 +128,7 @@ pub fn walk_array<V: Visit>(
     shape: Shape,
     document: V::At,
     visit: &mut V,
-) -> Result<u64, ElementError> {
+) -> Result<u64, ContentError> {
     let mut reader = Reader { content, order, at: HEADER };
     let all = content.len() as u64;
     let word = |reader: &Reader<'_>, at: usize| {
@@ -194,7 +185,7 @@ pub fn walk_row<V: Visit>(
     fields: &[Field],
     document: V::At,
     visit: &mut V,
-) -> Result<u64, ElementError> {
+) -> Result<u64, ContentError> {
     let mut reader = Reader { content, order, at: HEADER };
     let cut = reader.error("tuple header is cut off");
     let half = |at: usize| order.u16(content, at - HEADER).ok_or(cut);

@@ -7,6 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use super::array::{ArrayType, null_bitmap};
 use super::desc::Length;
 use super::element_parts::{Field, HAS_NULL, MOST_DIMENSIONS, Shape, TUPLE_HEADER};
+use super::error::ContentError;
 use super::jsonb_of_text::jsonb;
 use super::types::is_text_like;
 use super::{ByteOrder, max_align};
@@ -16,22 +17,11 @@ const LONGEST_SHORT: usize = 126;
 /// Bytes of the varlena header, which the content lacks.
 const HEADER: usize = 4;
 
-/// A text of which it cannot be said what is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ElementTextError {
-    /// No server prints that.
-    #[error("text is not as arrays and composite values are printed (byte {0})")]
-    Unexpected(usize),
-    /// Its size does not follow from its text.
-    #[error("what values of type {0} take inside others cannot be told without pages")]
-    Type(u32),
-}
-
 /// The content of the array with this text, little-endian, without varlena header.
 ///
 /// # Errors
 /// Where no server prints that, or the element type's size does not follow from its text.
-pub fn array(text: &[u8], shape: Shape) -> Result<Vec<u8>, ElementTextError> {
+pub fn array(text: &[u8], shape: Shape) -> Result<Vec<u8>, ContentError> {
     let read = Elements::read(text)?;
     // what the bounds are takes no bytes
     let dimensions =
@@ -49,11 +39,11 @@ pub fn array(text: &[u8], shape: Shape) -> Result<Vec<u8>, ElementTextError> {
 ///
 /// # Errors
 /// As of [`array`].
-pub fn row(text: &[u8], fields: &[Field]) -> Result<Vec<u8>, ElementTextError> {
+pub fn row(text: &[u8], fields: &[Field]) -> Result<Vec<u8>, ContentError> {
     let mut values = attributes(text)?.into_iter();
     let next = |field: &Field| if field.dropped { Some(None) } else { values.next() };
     let values: Option<Vec<Option<Vec<u8>>>> = fields.iter().map(next).collect();
-    let values = values.ok_or(ElementTextError::Unexpected(text.len()))?;
+    let values = values.ok_or(ContentError::ElementText(text.len()))?;
     let has_nulls = values.iter().any(Option::is_none);
     let bitmap = if has_nulls { fields.len().div_ceil(8) } else { 0 };
     let first = max_align(TUPLE_HEADER + bitmap);
@@ -79,11 +69,11 @@ pub fn row(text: &[u8], fields: &[Field]) -> Result<Vec<u8>, ElementTextError> {
 }
 
 /// A value inside another; with a 1-byte header if that may be.
-fn stored(shape: Shape, text: &[u8], may_be_short: bool) -> Result<Vec<u8>, ElementTextError> {
+fn stored(shape: Shape, text: &[u8], may_be_short: bool) -> Result<Vec<u8>, ContentError> {
     if let Length::Fixed(length) = shape.length {
         return Ok(fixed(text, usize::from(length)));
     }
-    let unknown = ElementTextError::Type(shape.type_oid.0);
+    let unknown = ContentError::ElementType(shape.type_oid.0);
     let content = match shape.type_oid.0 {
         _ if is_text_like(shape.type_oid) => text.to_vec(),
         // bytea, as hexadecimal digits
@@ -142,21 +132,21 @@ struct Elements {
 
 impl Elements {
     /// Reads `{1,NULL,"a b"}`, `{{1,2},{3,4}}`, `[0:1]={1,2}`.
-    fn read(text: &[u8]) -> Result<Elements, ElementTextError> {
+    fn read(text: &[u8]) -> Result<Elements, ContentError> {
         let mut at = 0;
         if text.first() == Some(&b'[') {
             let bounds = text.iter().position(|&byte| byte == b'=');
-            at = bounds.ok_or(ElementTextError::Unexpected(0))? + 1;
+            at = bounds.ok_or(ContentError::ElementText(0))? + 1;
         }
         let start = at;
         if text.get(start) != Some(&b'{') {
-            return Err(ElementTextError::Unexpected(start));
+            return Err(ContentError::ElementText(start));
         }
         let mut read = Elements::default();
         // how many there are so far of each level that is open
         let mut open: Vec<usize> = Vec::new();
         while let Some(&byte) = text.get(at) {
-            let unexpected = ElementTextError::Unexpected(at);
+            let unexpected = ContentError::ElementText(at);
             if open.is_empty() && at > start {
                 return Err(unexpected);
             }
@@ -192,15 +182,15 @@ impl Elements {
         }
         let all = read.lengths.iter().try_fold(1usize, |all, &length| all.checked_mul(length));
         let fits = read.lengths.is_empty() || all == Some(read.elements.len());
-        if open.is_empty() && fits { Ok(read) } else { Err(ElementTextError::Unexpected(at)) }
+        if open.is_empty() && fits { Ok(read) } else { Err(ContentError::ElementText(at)) }
     }
 }
 
 /// The attributes of `(1,"a ""b""",)`; nothing between commas is NULL.
-fn attributes(text: &[u8]) -> Result<Vec<Option<Vec<u8>>>, ElementTextError> {
+fn attributes(text: &[u8]) -> Result<Vec<Option<Vec<u8>>>, ContentError> {
     let expect = |at: usize, byte: u8| text.get(at) == Some(&byte);
     if !expect(0, b'(') {
-        return Err(ElementTextError::Unexpected(0));
+        return Err(ContentError::ElementText(0));
     }
     let (mut at, mut found) = (1, Vec::new());
     if text == b"()" {
@@ -214,20 +204,16 @@ fn attributes(text: &[u8]) -> Result<Vec<Option<Vec<u8>>>, ElementTextError> {
             return Ok(found);
         }
         if !expect(end, b',') {
-            return Err(ElementTextError::Unexpected(end));
+            return Err(ContentError::ElementText(end));
         }
     }
 }
 
 /// What stands up to one of the bytes `ends`, without quotes and escapes; whether quotes were there; where it ends.
-fn value(
-    text: &[u8],
-    mut at: usize,
-    ends: &[u8],
-) -> Result<(Vec<u8>, bool, usize), ElementTextError> {
+fn value(text: &[u8], mut at: usize, ends: &[u8]) -> Result<(Vec<u8>, bool, usize), ContentError> {
     let (mut out, mut inside, mut quoted) = (Vec::new(), false, false);
     loop {
-        let &byte = text.get(at).ok_or(ElementTextError::Unexpected(at))?;
+        let &byte = text.get(at).ok_or(ContentError::ElementText(at))?;
         match byte {
             b'"' if inside && text.get(at + 1) == Some(&b'"') => {
                 out.push(b'"');
@@ -236,7 +222,7 @@ fn value(
             b'"' => (inside, quoted) = (!inside, true),
             b'\\' => {
                 at += 1;
-                out.push(*text.get(at).ok_or(ElementTextError::Unexpected(at))?);
+                out.push(*text.get(at).ok_or(ContentError::ElementText(at))?);
             }
             other if !inside && ends.contains(&other) => return Ok((out, quoted, at)),
             other => out.push(other),
@@ -250,7 +236,7 @@ mod tests {
     use super::*;
     use crate::disk::Oid;
     use crate::disk::desc::Align;
-    use crate::disk::element_parts::{ElementError, walk_array, walk_row};
+    use crate::disk::element_parts::{walk_array, walk_row};
     use crate::disk::jsonb_parts::{Part, Step, Visit};
     use proptest::prelude::*;
 
@@ -280,7 +266,7 @@ mod tests {
         }
     }
 
-    fn of_array(content: &[u8], shape: Shape) -> Result<(u64, Parts), ElementError> {
+    fn of_array(content: &[u8], shape: Shape) -> Result<(u64, Parts), ContentError> {
         let mut parts = Parts::default();
         let own = walk_array(content, ByteOrder::Little, shape, (), &mut parts)?;
         Ok((own, parts))
@@ -342,8 +328,11 @@ mod tests {
     #[test]
     fn types_whose_size_does_not_follow_from_their_text_are_named() {
         let inet = Shape { type_oid: Oid(869), ..TEXT };
-        let told = array(b"{10.0.0.1}", inet).unwrap_err().to_string();
-        assert_eq!(told, "what values of type 869 take inside others cannot be told without pages");
+        let message = array(b"{10.0.0.1}", inet).unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "what values of type 869 take inside others cannot be told without pages"
+        );
         let bytea = Shape { type_oid: Oid(17), ..TEXT };
         assert_eq!(array(br#"{"\\x0102ff"}"#, bytea).unwrap().len(), 20 + 8);
     }

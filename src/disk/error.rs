@@ -1,6 +1,4 @@
-//! What can be wrong with a varlena or a `jsonb` container, and where.
-
-use super::numeric::NumericError;
+//! What can be wrong with a varlena, a `jsonb` container or the content of another value, and where.
 
 /// Why bytes are no varlena. Offsets count from the datum's first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -91,7 +89,7 @@ pub enum JsonbErrorKind {
     },
     /// A numeric is damaged.
     #[error(transparent)]
-    Numeric(NumericError),
+    Numeric(ContentError),
     /// Deeper than any server can have written.
     #[error("jsonb is nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
@@ -146,3 +144,96 @@ pub const MAX_DEPTH: usize = 1 << 20;
 
 /// The longest text that a server can make of a value (`MaxAllocSize`).
 pub const MAX_TEXT: usize = 0x3FFF_FFFF;
+
+/// A `jsonb` container's data has fewer bytes than this (`JENTRY_OFFLENMASK`).
+pub(super) const MOST_DATA: usize = 0x0FFF_FFFF;
+
+/// Why the content of a numeric, a document, an array or a composite value, or its text, cannot be read, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ContentError {
+    /// A numeric that ends inside its header.
+    #[error("numeric of {got} bytes is shorter than its header")]
+    NumericCut {
+        /// Bytes there are.
+        got: usize,
+    },
+    /// Half a digit at a numeric's end.
+    #[error("numeric has an odd number of digit bytes")]
+    NumericOddLength,
+    /// A special value that no version writes, or one with digits.
+    #[error("invalid numeric header 0x{0:04x}")]
+    NumericHeader(u16),
+    /// A digit over 9999.
+    #[error("invalid numeric digit {digit} at position {index}")]
+    NumericDigit {
+        /// The digit.
+        digit: u16,
+        /// Its index from 0.
+        index: usize,
+    },
+    /// An `hstore` that ends too early.
+    #[error("hstore has {got} bytes, header and entries alone need {need} (hstore byte 0)")]
+    HstoreCut {
+        /// Bytes of header and entries.
+        need: u64,
+        /// Bytes that are there.
+        got: usize,
+    },
+    /// An `hstore` of before PostgreSQL 9.0, or none.
+    #[error("hstore header {word:#010x} is none of PostgreSQL 9.0 or later (hstore byte 0)")]
+    HstoreVersion {
+        /// The header.
+        word: u32,
+    },
+    /// A key or a value of an `hstore` that ends before it begins, or behind the strings.
+    #[error(
+        "hstore entry {entry:#010x} ends at {end} of {strings} bytes of strings, where {before} came before it (hstore byte {byte})"
+    )]
+    HstoreEntry {
+        /// The entry.
+        entry: u32,
+        /// Where it ends.
+        end: u32,
+        /// Bytes of all strings.
+        strings: usize,
+        /// Where the string before it ends.
+        before: usize,
+        /// Where the entry stands.
+        byte: usize,
+    },
+    /// A text that no server prints of an `hstore`.
+    #[error("text is not as hstore prints it (byte {byte})")]
+    HstoreText {
+        /// Offset from the start of the text.
+        byte: usize,
+    },
+    /// A text that is no JSON.
+    #[error("text is not as json must be (json byte {byte})")]
+    Json {
+        /// Offset from the start of the document.
+        byte: usize,
+    },
+    /// A text that no server prints of a `jsonb`.
+    #[error("text of jsonb is not as the server prints it (byte {0})")]
+    JsonbText(usize),
+    /// Deeper than any server can have written.
+    #[error("jsonb is nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// More than a container can hold.
+    #[error("jsonb container of more than {MOST_DATA} bytes")]
+    TooLong,
+    /// An array or composite value that cannot be read.
+    #[error("{what} (byte {byte})")]
+    Element {
+        /// What is wrong.
+        what: &'static str,
+        /// Offset from the start of the content.
+        byte: usize,
+    },
+    /// A text that no server prints of an array or a composite value.
+    #[error("text is not as arrays and composite values are printed (byte {0})")]
+    ElementText(usize),
+    /// A type of elements whose size does not follow from its text.
+    #[error("what values of type {0} take inside others cannot be told without pages")]
+    ElementType(u32),
+}

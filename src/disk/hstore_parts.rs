@@ -9,6 +9,7 @@
 //! | the rest | keys and values by turns, without terminators or padding |
 
 use super::ByteOrder;
+use super::error::ContentError;
 use super::jsonb_parts::{Extracted, Kind, Part, Step, Visit};
 
 /// `HS_FLAG_NEWVERSION`
@@ -26,49 +27,6 @@ const HEADER: usize = 4;
 /// Bytes of an entry.
 const ENTRY: usize = 4;
 
-/// An `hstore` that cannot be read, and where.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum HstoreError {
-    /// It ends too early.
-    #[error("hstore has {got} bytes, header and entries alone need {need} (hstore byte 0)")]
-    Cut {
-        /// Bytes of header and entries.
-        need: u64,
-        /// Bytes that are there.
-        got: usize,
-    },
-    /// Of before PostgreSQL 9.0, or none.
-    #[error("hstore header {word:#010x} is none of PostgreSQL 9.0 or later (hstore byte 0)")]
-    Version {
-        /// The header.
-        word: u32,
-    },
-    /// A key or a value that ends before it begins, or behind the strings.
-    #[error(
-        "hstore entry {entry:#010x} ends at {end} of {strings} bytes of strings, where {before} came before it (hstore byte {byte})"
-    )]
-    End {
-        /// The entry.
-        entry: u32,
-        /// Where it ends.
-        end: u32,
-        /// Bytes of all strings.
-        strings: usize,
-        /// Where the string before it ends.
-        before: usize,
-        /// Where the entry stands.
-        byte: usize,
-    },
-}
-
-/// A text that no server prints of an `hstore`, and where.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("text is not as hstore prints it (byte {byte})")]
-pub struct HstoreText {
-    /// Offset from the start of the text.
-    pub byte: usize,
-}
-
 /// Gives all pairs, one after the other. Returns the bytes that belong to none: `content` has as many as these and
 /// those.
 ///
@@ -79,23 +37,24 @@ pub fn walk<V: Visit>(
     order: ByteOrder,
     document: V::At,
     visit: &mut V,
-) -> Result<u64, HstoreError> {
+) -> Result<u64, ContentError> {
     let got = content.len();
-    let cut = |need| HstoreError::Cut { need, got };
+    let cut = |need| ContentError::HstoreCut { need, got };
     let word = order.u32(content, 0).ok_or(cut(HEADER as u64))?;
     if word & NEW_VERSION == 0 {
-        return Err(HstoreError::Version { word });
+        return Err(ContentError::HstoreVersion { word });
     }
     let pairs = word & COUNT;
     let first_string = HEADER as u64 + u64::from(pairs) * 2 * ENTRY as u64;
     let start = usize::try_from(first_string).map_err(|_| cut(first_string))?;
     let strings = content.get(start..).ok_or(cut(first_string))?;
     let mut before = 0;
-    let mut string = |byte: usize| -> Result<(&[u8], usize, bool), HstoreError> {
+    let mut string = |byte: usize| -> Result<(&[u8], usize, bool), ContentError> {
         let entry = order.u32(content, byte).ok_or(cut(first_string))?;
         let end = entry & POSITION;
         let from = if entry & IS_FIRST == 0 { before } else { 0 };
-        let damaged = HstoreError::End { entry, end, strings: strings.len(), before: from, byte };
+        let damaged =
+            ContentError::HstoreEntry { entry, end, strings: strings.len(), before: from, byte };
         let bytes = strings.get(from..end as usize).filter(|_| from == before).ok_or(damaged)?;
         before = end as usize;
         Ok((bytes, start + from, entry & IS_NULL != 0))
@@ -120,7 +79,7 @@ pub fn walk<V: Visit>(
 ///
 /// # Errors
 /// Where no server prints that.
-pub fn hstore(text: &[u8]) -> Result<Vec<u8>, HstoreText> {
+pub fn hstore(text: &[u8]) -> Result<Vec<u8>, ContentError> {
     let mut reader = Reader { text, at: 0 };
     let (mut entries, mut strings) = (Vec::new(), Vec::new());
     while reader.at < text.len() {
@@ -155,25 +114,26 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn takes(&mut self, expected: &[u8]) -> Result<(), HstoreText> {
+    fn takes(&mut self, expected: &[u8]) -> Result<(), ContentError> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         if !rest.starts_with(expected) {
-            return Err(HstoreText { byte: self.at });
+            return Err(ContentError::HstoreText { byte: self.at });
         }
         self.at += expected.len();
         Ok(())
     }
 
     /// A string in quotes, in which a backslash stands before a quote and before another backslash.
-    fn string(&mut self, into: &mut Vec<u8>) -> Result<(), HstoreText> {
+    fn string(&mut self, into: &mut Vec<u8>) -> Result<(), ContentError> {
         self.takes(b"\"")?;
         loop {
-            let &byte = self.text.get(self.at).ok_or(HstoreText { byte: self.at })?;
+            let &byte = self.text.get(self.at).ok_or(ContentError::HstoreText { byte: self.at })?;
             self.at += 1;
             match byte {
                 b'"' => return Ok(()),
                 b'\\' => {
-                    let &escaped = self.text.get(self.at).ok_or(HstoreText { byte: self.at })?;
+                    let &escaped =
+                        self.text.get(self.at).ok_or(ContentError::HstoreText { byte: self.at })?;
                     into.push(escaped);
                     self.at += 1;
                 }
@@ -228,24 +188,28 @@ mod tests {
 
     #[test]
     fn what_is_no_hstore_is_told() {
-        let told = |content: &[u8]| {
+        let message = |content: &[u8]| {
             walk(content, ByteOrder::Little, (), &mut Pairs::default()).unwrap_err().to_string()
         };
         assert_eq!(
-            told(&[1, 0]),
+            message(&[1, 0]),
             "hstore has 2 bytes, header and entries alone need 4 (hstore byte 0)"
         );
         assert_eq!(
-            told(&[1, 0, 0, 0x80, 0, 0]),
+            message(&[1, 0, 0, 0x80, 0, 0]),
             "hstore has 6 bytes, header and entries alone need 12 (hstore byte 0)"
         );
         let old = "hstore header 0x00000001 is none of PostgreSQL 9.0 or later (hstore byte 0)";
-        assert_eq!(told(&[1, 0, 0, 0]), old);
+        assert_eq!(message(&[1, 0, 0, 0]), old);
         let mut content = hstore(b"\"ab\"=>\"cd\"").unwrap();
         content[8] = 1;
-        assert!(told(&content).contains("hstore entry 0x00000001 ends at 1"), "{}", told(&content));
+        assert!(
+            message(&content).contains("hstore entry 0x00000001 ends at 1"),
+            "{}",
+            message(&content)
+        );
         content[8] = 5;
-        assert!(told(&content).contains("ends at 5 of 4 bytes"), "{}", told(&content));
+        assert!(message(&content).contains("ends at 5 of 4 bytes"), "{}", message(&content));
         for text in ["a=>1", "\"a\"", "\"a\"=>", "\"a\"=>\"1\",", "\"a\"=>\"1\" ", "\"a", "\"a\\"] {
             assert!(hstore(text.as_bytes()).is_err(), "{text}");
         }

@@ -3,15 +3,8 @@
 
 use std::borrow::Cow;
 
+use super::error::ContentError;
 use super::jsonb_parts::{Extracted, Kind, Part, Step, Visit};
-
-/// A text that is no JSON, and where.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("text is not as json must be (json byte {byte})")]
-pub struct JsonError {
-    /// Offset from the start of the document.
-    pub byte: usize,
-}
 
 /// Gives all parts of the document down to `depth` levels, keys of the document itself being the first. Returns the
 /// bytes that belong to none of the first level's: `text` has as many as these and those. What is deeper is not
@@ -24,7 +17,7 @@ pub fn walk<V: Visit>(
     depth: u8,
     document: V::At,
     visit: &mut V,
-) -> Result<u64, JsonError> {
+) -> Result<u64, ContentError> {
     let mut reader = Reader { text, at: 0 };
     reader.blanks();
     let (from, kind) = (reader.at, reader.kind()?);
@@ -49,15 +42,15 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn error(&self) -> JsonError {
-        JsonError { byte: self.at }
+    fn error(&self) -> ContentError {
+        ContentError::Json { byte: self.at }
     }
 
     fn peek(&self) -> Option<u8> {
         self.text.get(self.at).copied()
     }
 
-    fn ended(&self) -> Result<(), JsonError> {
+    fn ended(&self) -> Result<(), ContentError> {
         if self.at < self.text.len() { Err(self.error()) } else { Ok(()) }
     }
 
@@ -78,7 +71,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The type of the value that begins here.
-    fn kind(&self) -> Result<Kind, JsonError> {
+    fn kind(&self) -> Result<Kind, ContentError> {
         match self.peek() {
             Some(b'{') => Ok(Kind::Object),
             Some(b'[') => Ok(Kind::Array),
@@ -111,7 +104,7 @@ impl<'a> Reader<'a> {
         depth: u8,
         inside: V::At,
         visit: &mut V,
-    ) -> Result<u64, JsonError> {
+    ) -> Result<u64, ContentError> {
         let object = self.peek() == Some(b'{');
         let close = if object { b'}' } else { b']' };
         self.at += 1;
@@ -147,7 +140,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a key with its colon.
-    fn key(&mut self) -> Result<Cow<'a, [u8]>, JsonError> {
+    fn key(&mut self) -> Result<Cow<'a, [u8]>, ContentError> {
         let from = self.at;
         self.string()?;
         let quoted = self.slice(from, self.at);
@@ -164,7 +157,7 @@ impl<'a> Reader<'a> {
         Ok(Cow::Borrowed(quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or(&[])))
     }
 
-    fn string(&mut self) -> Result<(), JsonError> {
+    fn string(&mut self) -> Result<(), ContentError> {
         if !self.takes(b'"') {
             return Err(self.error());
         }
@@ -181,7 +174,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Steps over the value that begins here, whatever is in it.
-    fn value(&mut self) -> Result<(), JsonError> {
+    fn value(&mut self) -> Result<(), ContentError> {
         let mut open = Vec::new();
         loop {
             match self.peek() {
@@ -250,7 +243,7 @@ mod tests {
         }
     }
 
-    fn seen(text: &str, depth: u8) -> Result<(u64, Seen), JsonError> {
+    fn seen(text: &str, depth: u8) -> Result<(u64, Seen), ContentError> {
         let mut seen = Seen::default();
         let own = walk(text.as_bytes(), depth, 0, &mut seen)?;
         Ok((own, seen))
@@ -288,7 +281,7 @@ mod tests {
             ("1 2", 2),
             ("\"a", 2),
         ] {
-            assert_eq!(seen(text, 1).map(|_| ()), Err(JsonError { byte }), "{text}");
+            assert_eq!(seen(text, 1).map(|_| ()), Err(ContentError::Json { byte }), "{text}");
         }
         assert!(seen(&"[".repeat(100_000), 64).is_err());
         let deep = format!("{}0{}", "[".repeat(100_000), "]".repeat(100_000));

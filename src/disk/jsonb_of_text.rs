@@ -1,6 +1,7 @@
 //! `jsonb` as the server stores it, made of the text that the server prints (`jsonb_out`): for documents of which
 //! nothing but the text is to be had. Keys come in their stored order, each once (`convertToJsonb`, jsonb_util.c).
 
+use super::error::{ContentError, MOST_DATA};
 use super::jsonb::MAX_DEPTH;
 use super::varlena::VARLENA_HEADER_SIZE;
 
@@ -17,28 +18,12 @@ const FALSE: u32 = 0x2000_0000;
 const TRUE: u32 = 0x3000_0000;
 const NULL: u32 = 0x4000_0000;
 const CONTAINER: u32 = 0x5000_0000;
-/// A container's data has fewer bytes than this (`JENTRY_OFFLENMASK`).
-const MOST_DATA: usize = 0x0FFF_FFFF;
-
-/// A text that is no `jsonb` that a server prints.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum TextError {
-    /// Not what follows in JSON.
-    #[error("text of jsonb is not as the server prints it (byte {0})")]
-    Unexpected(usize),
-    /// Deeper than any server can have written.
-    #[error("jsonb is nested deeper than {MAX_DEPTH} levels")]
-    TooDeep,
-    /// More than a container can hold.
-    #[error("jsonb container of more than {MOST_DATA} bytes")]
-    TooLong,
-}
 
 /// The content of the `jsonb` with this text, little-endian, without varlena header. The text is in the encoding
 /// of the database, in which strings are stored.
 ///
 /// Takes memory for the content, and for each level of nesting what is inside.
-pub fn jsonb(text: &[u8]) -> Result<Vec<u8>, TextError> {
+pub fn jsonb(text: &[u8]) -> Result<Vec<u8>, ContentError> {
     let mut reader = Reader { text, at: 0 };
     let mut open: Vec<Open> = Vec::new();
     // the array around a scalar takes the outermost value
@@ -46,7 +31,7 @@ pub fn jsonb(text: &[u8]) -> Result<Vec<u8>, TextError> {
     loop {
         reader.skip_blanks();
         match reader.next()? {
-            b'{' | b'[' if open.len() >= MAX_DEPTH => return Err(TextError::TooDeep),
+            b'{' | b'[' if open.len() >= MAX_DEPTH => return Err(ContentError::TooDeep),
             begin @ (b'{' | b'[') => {
                 let kind = if begin == b'{' { OBJECT } else { ARRAY };
                 open.push(std::mem::replace(&mut frame, Open { kind, ..Open::default() }));
@@ -97,8 +82,8 @@ impl Open {
     }
 
     /// The container as it is stored.
-    fn stored(&self) -> Result<Vec<u8>, TextError> {
-        let count = u32::try_from(self.values.len()).map_err(|_| TextError::TooLong)?;
+    fn stored(&self) -> Result<Vec<u8>, ContentError> {
+        let count = u32::try_from(self.values.len()).map_err(|_| ContentError::TooLong)?;
         let entries = self.key_ends.len() + self.values.len();
         let mut out = Vec::with_capacity(4 + entries * 4 + self.keys.len() + self.data.len());
         out.extend_from_slice(&(self.kind | count).to_le_bytes());
@@ -108,7 +93,7 @@ impl Open {
         let put = |out: &mut Vec<u8>, kind: u32, length: usize, entry: &mut usize| {
             let total = out.len() - first;
             if total > MOST_DATA {
-                return Err(TextError::TooLong);
+                return Err(ContentError::TooLong);
             }
             let offset = entry.is_multiple_of(OFFSET_STRIDE);
             // both are below MOST_DATA
@@ -140,7 +125,7 @@ impl Open {
     }
 
     /// The document in the array around a scalar.
-    fn outermost(self) -> Result<Vec<u8>, TextError> {
+    fn outermost(self) -> Result<Vec<u8>, ContentError> {
         match self.values.first() {
             Some((CONTAINER, _)) => Ok(self.data),
             _ => self.stored(),
@@ -154,21 +139,21 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn unexpected(&self) -> TextError {
-        TextError::Unexpected(self.at)
+    fn unexpected(&self) -> ContentError {
+        ContentError::JsonbText(self.at)
     }
 
     fn peek(&self) -> Option<u8> {
         self.text.get(self.at).copied()
     }
 
-    fn next(&mut self) -> Result<u8, TextError> {
+    fn next(&mut self) -> Result<u8, ContentError> {
         let byte = self.peek().ok_or(self.unexpected())?;
         self.at += 1;
         Ok(byte)
     }
 
-    fn expect(&mut self, byte: u8) -> Result<(), TextError> {
+    fn expect(&mut self, byte: u8) -> Result<(), ContentError> {
         if self.peek() == Some(byte) {
             self.at += 1;
             return Ok(());
@@ -190,7 +175,7 @@ impl Reader<'_> {
     }
 
     /// Ends a container, which becomes a value of the one around it.
-    fn close(&self, frame: &mut Open, open: &mut Vec<Open>) -> Result<(), TextError> {
+    fn close(&self, frame: &mut Open, open: &mut Vec<Open>) -> Result<(), ContentError> {
         let outer = open.pop().ok_or(self.unexpected())?;
         let inner = std::mem::replace(frame, outer);
         let stored = inner.stored()?;
@@ -204,7 +189,7 @@ impl Reader<'_> {
     }
 
     /// Reads a key and its colon, if the container has keys.
-    fn key(&mut self, frame: &mut Open) -> Result<(), TextError> {
+    fn key(&mut self, frame: &mut Open) -> Result<(), ContentError> {
         if frame.kind == OBJECT {
             self.skip_blanks();
             self.expect(b'"')?;
@@ -216,7 +201,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn scalar(&mut self, first: u8, frame: &mut Open) -> Result<(), TextError> {
+    fn scalar(&mut self, first: u8, frame: &mut Open) -> Result<(), ContentError> {
         let start = self.at - 1;
         let entry = match first {
             b'"' => {
@@ -227,7 +212,7 @@ impl Reader<'_> {
                 let rest = self.text.get(start..).unwrap_or(&[]);
                 let words = [(&b"null"[..], NULL), (b"true", TRUE), (b"false", FALSE)];
                 let found = words.iter().find(|(word, _)| rest.starts_with(word));
-                let &(word, entry) = found.ok_or(TextError::Unexpected(start))?;
+                let &(word, entry) = found.ok_or(ContentError::JsonbText(start))?;
                 self.at = start + word.len();
                 entry
             }
@@ -236,7 +221,7 @@ impl Reader<'_> {
                     self.at += 1;
                 }
                 let number = self.text.get(start..self.at).unwrap_or(&[]);
-                numeric(number, &mut frame.data).ok_or(TextError::Unexpected(start))?;
+                numeric(number, &mut frame.data).ok_or(ContentError::JsonbText(start))?;
                 NUMERIC
             }
         };
@@ -245,7 +230,7 @@ impl Reader<'_> {
     }
 
     /// Reads a string to its closing quote.
-    fn string(&mut self, out: &mut Vec<u8>) -> Result<(), TextError> {
+    fn string(&mut self, out: &mut Vec<u8>) -> Result<(), ContentError> {
         loop {
             let rest = self.text.get(self.at..).unwrap_or(&[]);
             let plain = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
@@ -268,7 +253,7 @@ impl Reader<'_> {
     }
 
     /// Four hexadecimal digits: `jsonb_out` escapes nothing but control characters so. Others are read as UTF-8.
-    fn escaped(&mut self, out: &mut Vec<u8>) -> Result<(), TextError> {
+    fn escaped(&mut self, out: &mut Vec<u8>) -> Result<(), ContentError> {
         let mut unit = self.four_digits()?;
         if (0xD800..0xDC00).contains(&unit) {
             self.expect(b'\\')?;
@@ -283,7 +268,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn four_digits(&mut self) -> Result<u32, TextError> {
+    fn four_digits(&mut self) -> Result<u32, ContentError> {
         let digits =
             self.text.get(self.at..self.at + 4).and_then(|four| std::str::from_utf8(four).ok());
         let unit = digits.and_then(|four| u32::from_str_radix(four, 16).ok());

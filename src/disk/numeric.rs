@@ -7,31 +7,7 @@
 //! ```
 
 use super::ByteOrder;
-
-/// Why bytes are no numeric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NumericError {
-    /// The bytes end inside the header.
-    #[error("numeric of {got} bytes is shorter than its header")]
-    HeaderCut {
-        /// Bytes there are.
-        got: usize,
-    },
-    /// Half a digit at the end.
-    #[error("numeric has an odd number of digit bytes")]
-    OddLength,
-    /// A special value that no version writes, or one with digits.
-    #[error("invalid numeric header 0x{0:04x}")]
-    Special(u16),
-    /// A digit over 9999.
-    #[error("invalid numeric digit {digit} at position {index}")]
-    Digit {
-        /// The digit.
-        digit: u16,
-        /// Its index from 0.
-        index: usize,
-    },
-}
+use super::error::ContentError;
 
 /// A numeric, its digits where they stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,8 +50,8 @@ impl Digits<'_> {
 
 impl<'a> Numeric<'a> {
     /// Reads the content of a numeric, the varlena header removed.
-    pub fn parse(bytes: &'a [u8], order: ByteOrder) -> Result<Numeric<'a>, NumericError> {
-        let cut = NumericError::HeaderCut { got: bytes.len() };
+    pub fn parse(bytes: &'a [u8], order: ByteOrder) -> Result<Numeric<'a>, ContentError> {
+        let cut = ContentError::NumericCut { got: bytes.len() };
         let header = order.u16(bytes, 0).ok_or(cut)?;
         let (negative, display_scale, weight, digits_at) = match header >> 14 {
             3 => {
@@ -83,7 +59,7 @@ impl<'a> Numeric<'a> {
                     0xC000 if bytes.len() == 2 => Ok(Numeric::NaN),
                     0xD000 if bytes.len() == 2 => Ok(Numeric::Infinity),
                     0xF000 if bytes.len() == 2 => Ok(Numeric::NegativeInfinity),
-                    _ => Err(NumericError::Special(header)),
+                    _ => Err(ContentError::NumericHeader(header)),
                 };
             }
             2 => {
@@ -98,13 +74,13 @@ impl<'a> Numeric<'a> {
         };
         let bytes = bytes.get(digits_at..).unwrap_or(&[]);
         if bytes.len() % 2 != 0 {
-            return Err(NumericError::OddLength);
+            return Err(ContentError::NumericOddLength);
         }
         let digits = Digits { bytes, order };
         for index in 0..bytes.len() / 2 {
             let digit = digits.get(index as i64);
             if digit > 9999 {
-                return Err(NumericError::Digit { digit, index });
+                return Err(ContentError::NumericDigit { digit, index });
             }
         }
         Ok(Numeric::Number { negative, weight, display_scale, digits })
@@ -157,7 +133,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn text(bytes: &[u8]) -> Result<String, NumericError> {
+    fn text(bytes: &[u8]) -> Result<String, ContentError> {
         let mut out = Vec::new();
         Numeric::parse(bytes, ByteOrder::Little)?.write_text(&mut out);
         Ok(String::from_utf8(out).unwrap())
@@ -191,16 +167,19 @@ mod tests {
         assert_eq!(text(b"\x00\xc0").unwrap(), "NaN");
         assert_eq!(text(b"\x00\xd0").unwrap(), "Infinity");
         assert_eq!(text(b"\x00\xf0").unwrap(), "-Infinity");
-        assert_eq!(text(b"\x00\xe0"), Err(NumericError::Special(0xE000)));
-        assert_eq!(text(b"\x00\xc0\x01\x00"), Err(NumericError::Special(0xC000)));
+        assert_eq!(text(b"\x00\xe0"), Err(ContentError::NumericHeader(0xE000)));
+        assert_eq!(text(b"\x00\xc0\x01\x00"), Err(ContentError::NumericHeader(0xC000)));
     }
 
     #[test]
     fn each_damage_has_its_error() {
-        assert_eq!(text(b"\x00"), Err(NumericError::HeaderCut { got: 1 }));
-        assert_eq!(text(b"\x00\x00\x01"), Err(NumericError::HeaderCut { got: 3 }));
-        assert_eq!(text(b"\x00\x80\x01"), Err(NumericError::OddLength));
-        assert_eq!(text(b"\x00\x80\x10\x27"), Err(NumericError::Digit { digit: 10_000, index: 0 }));
+        assert_eq!(text(b"\x00"), Err(ContentError::NumericCut { got: 1 }));
+        assert_eq!(text(b"\x00\x00\x01"), Err(ContentError::NumericCut { got: 3 }));
+        assert_eq!(text(b"\x00\x80\x01"), Err(ContentError::NumericOddLength));
+        assert_eq!(
+            text(b"\x00\x80\x10\x27"),
+            Err(ContentError::NumericDigit { digit: 10_000, index: 0 })
+        );
     }
 
     proptest! {

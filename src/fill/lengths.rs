@@ -49,18 +49,18 @@ struct Value<'a> {
 
 impl<'a> Value<'a> {
     /// `None` for NULL, and for what is in no row.
-    fn of(column: &'a Attribute, told: Option<&FunctionAnswer>) -> Option<Value<'a>> {
-        let told = told?;
-        let stored = told.value.stored_size?;
-        let may_be_missing = told.placement != Placement::OutOfLine
+    fn of(column: &'a Attribute, answer: Option<&FunctionAnswer>) -> Option<Value<'a>> {
+        let answer = answer?;
+        let stored = answer.value.stored_size?;
+        let may_be_missing = answer.placement != Placement::OutOfLine
             && column.missing.as_ref().is_some_and(|missing| {
                 missing.stored_size.is_none_or(|size| u64::from(size) == stored)
             });
         Some(Value {
             column,
             bytes: usize::try_from(stored).unwrap_or(usize::MAX),
-            is_compressed: told.value.method.is_some(),
-            placement: told.placement,
+            is_compressed: answer.value.method.is_some(),
+            placement: answer.placement,
             may_be_missing,
         })
     }
@@ -79,14 +79,14 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Bytes of a row with values in these columns. `told`: of each column, in their order; `None` of dropped ones.
+/// Bytes of a row with values in these columns. `answers`: of each column, in their order; `None` of dropped ones.
 pub(crate) fn length<'a>(
     columns: &'a [Attribute],
-    told: impl Iterator<Item = Option<&'a FunctionAnswer>>,
+    answers: impl Iterator<Item = Option<&'a FunctionAnswer>>,
     limits: Limits,
 ) -> RowLength {
     let values: Vec<Option<Value<'_>>> =
-        columns.iter().zip(told).map(|(column, told)| Value::of(column, told)).collect();
+        columns.iter().zip(answers).map(|(column, answer)| Value::of(column, answer)).collect();
     let nulls = values.iter().any(Option::is_none);
     let mut placed = values.clone();
     let mut likely = header(nulls, values.len()) + data(&placed, false);
@@ -243,14 +243,14 @@ mod tests {
         column(Length::Varlena, Align::Int)
     }
 
-    fn told(bytes: u64, placement: Placement) -> FunctionAnswer {
+    fn answer(bytes: u64, placement: Placement) -> FunctionAnswer {
         let value =
             StoredValue { form: Form::Unknown, stored_size: Some(bytes), ..StoredValue::NULL };
         FunctionAnswer { value, placement }
     }
 
-    fn of(columns: &[Attribute], told: &[Option<FunctionAnswer>], limits: Limits) -> RowLength {
-        length(columns, told.iter().map(Option::as_ref), limits)
+    fn of(columns: &[Attribute], answers: &[Option<FunctionAnswer>], limits: Limits) -> RowLength {
+        length(columns, answers.iter().map(Option::as_ref), limits)
     }
 
     #[test]
@@ -258,9 +258,9 @@ mod tests {
         let mut columns = vec![column(Length::Fixed(4), Align::Int)];
         columns.extend((0..400).map(|_| text()));
         let mut values = vec![None; 401];
-        values[0] = Some(told(4, Placement::InRow));
-        values[1] = Some(told(33, Placement::InRow));
-        values[400] = Some(told(2, Placement::InRow));
+        values[0] = Some(answer(4, Placement::InRow));
+        values[1] = Some(answer(33, Placement::InRow));
+        values[400] = Some(answer(2, Placement::InRow));
         let row = of(&columns, &values, LIMITS);
         // 23 and a bitmap of 51 bytes, aligned to 80
         assert_eq!((row.likely, row.least), (80 + 4 + 33 + 2, 80 + 4 + 33 + 2));
@@ -274,9 +274,9 @@ mod tests {
     fn longer_values_are_aligned() {
         let columns = [text(), text(), column(Length::Fixed(8), Align::Double)];
         let values = [
-            Some(told(30, Placement::InRow)),
-            Some(told(201, Placement::InRow)),
-            Some(told(8, Placement::InRow)),
+            Some(answer(30, Placement::InRow)),
+            Some(answer(201, Placement::InRow)),
+            Some(answer(8, Placement::InRow)),
         ];
         // 30 to 32, 233 to 240
         assert_eq!(of(&columns, &values, LIMITS).likely, 24 + 248);
@@ -286,7 +286,7 @@ mod tests {
     fn what_is_out_of_line_leaves_a_pointer_and_what_may_be_is_told_apart_by_the_target() {
         let columns = [column(Length::Fixed(4), Align::Int), text()];
         let of = |bytes, placement, limits| {
-            let values = [Some(told(4, Placement::InRow)), Some(told(bytes, placement))];
+            let values = [Some(answer(4, Placement::InRow)), Some(answer(bytes, placement))];
             let RowLength { least, likely, .. } = of(&columns, &values, limits);
             (least, likely)
         };
@@ -312,7 +312,7 @@ mod tests {
         let columns = [column(Length::Fixed(4), Align::Int), dropped, young];
         let of = |bytes| {
             let values =
-                [Some(told(4, Placement::InRow)), None, Some(told(bytes, Placement::InRow))];
+                [Some(answer(4, Placement::InRow)), None, Some(answer(bytes, Placement::InRow))];
             of(&columns, &values, LIMITS)
         };
         assert_eq!(of(500), RowLength { least: 28, least_moved: 528, likely: 528 });
@@ -323,9 +323,9 @@ mod tests {
     #[test]
     fn compressed_values_are_aligned_however_short() {
         let columns = [text(), text()];
-        let mut compressed = told(40, Placement::InRow);
+        let mut compressed = answer(40, Placement::InRow);
         compressed.value.method = Some(Method::Lz4);
-        let values = [Some(told(5, Placement::InRow)), Some(compressed)];
+        let values = [Some(answer(5, Placement::InRow)), Some(compressed)];
         assert_eq!(of(&columns, &values, LIMITS).likely, 24 + 8 + 40);
     }
 

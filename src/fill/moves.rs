@@ -25,7 +25,7 @@ const ENTRIES: (f64, f64) = (1.5, 3.0);
 /// A full-page image besides what is on the page.
 const IMAGE: f64 = 60.0;
 
-/// What is moved.
+/// The rows or values that a compaction of the file moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moved {
     /// Blocks that would do.

@@ -3,7 +3,8 @@
 //! what dropped columns hold, fetch what is out of line and have the toaster store the row as the table is set now. A
 //! page that is left is never come back to.
 
-use crate::disk::desc::{Attribute, Length};
+use crate::disk::desc::Attribute;
+use crate::disk::layout::PageSize;
 use crate::model::estimate::ratio;
 use crate::model::pages::{Fill, Filler, ToastFiller};
 use crate::model::policy::VARLENA_HEADER_SIZE;
@@ -96,8 +97,10 @@ impl<'a> Rewritten<'a> {
 
     /// Writes a row, which `surely` is copied or may be gone by then. Of dropped columns nothing is given.
     pub(crate) fn row(&mut self, values: &[StoredValue], surely: bool) -> Result<(), NotKnown> {
+        let page = self.table.page;
+        let columns = self.columns.iter().zip(values);
         let incoming: Option<Vec<Incoming>> =
-            self.columns.iter().zip(values).map(|(column, value)| arrives(column, value)).collect();
+            columns.map(|(column, value)| arrives(column, value, page)).collect();
         let incoming = incoming.ok_or(NotKnown)?;
         let mut open = false;
         let most = self.table.toast(&incoming, Operation::Update, &mut |index: usize, _| {
@@ -178,26 +181,14 @@ fn put(files: &mut Files, row: &crate::model::toast::Toasted) {
     files.heap.put(row.tuple_length as usize);
 }
 
-/// The value as it arrives at the toaster.
-fn arrives(column: &Attribute, value: &StoredValue) -> Option<Incoming> {
-    let small = |size: Option<u64>| size.and_then(|size| u32::try_from(size).ok());
-    let (raw, stored) = (small(value.raw_size), small(value.stored_size));
-    Some(match value.form {
-        Form::Null => Incoming::Null,
-        Form::Short => Incoming::Short { raw: raw? },
-        Form::Plain | Form::Missing if column.length == Length::Varlena => {
-            Incoming::Plain { raw: raw? }
-        }
-        Form::Plain | Form::Missing => Incoming::Fixed { size: stored? },
-        Form::Compressed => Incoming::Compressed { size: stored?, raw: raw?, method: value.method },
-        Form::External => {
-            Incoming::Foreign { stored: stored?, raw: raw?, method: None, compressed: false }
-        }
-        Form::ExternalCompressed => {
-            Incoming::Foreign { stored: stored?, raw: raw?, method: value.method, compressed: true }
-        }
-        Form::Custom | Form::Unknown => return None,
-    })
+/// The value as it arrives at the toaster; `None` if that is not known.
+fn arrives(column: &Attribute, value: &StoredValue, page: PageSize) -> Option<Incoming> {
+    let is_known = match value.form {
+        Form::Null => true,
+        Form::Custom | Form::Unknown => false,
+        _ => value.raw_size.is_some() && value.stored_size.is_some(),
+    };
+    is_known.then(|| Incoming::carried(value, column.length, page).copied())
 }
 
 /// The fewest bytes of a datum that a value's content may be compressed to; `None` if none are fewer than it has.
@@ -211,7 +202,6 @@ fn best(value: &StoredValue) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::layout::PageSize;
 
     #[test]
     fn parts_are_known_within_an_interval_and_all_of_it_exactly() {

@@ -7,7 +7,7 @@ use crate::disk::max_align;
 use crate::model::pages::least_gain;
 
 /// Blocks kept of a relation at the most; of a larger one each stands for some.
-const MOST_KEPT: u32 = 1 << 14;
+pub(super) const MOST_KEPT: u32 = 1 << 14;
 /// The part of what finds room in front that is counted on. The rest is for others.
 const USED: f64 = 0.995;
 
@@ -37,7 +37,7 @@ pub(crate) struct Room {
     at_least: Option<Box<Room>>,
 }
 
-/// Where the end would be.
+/// The blocks of a relation now, and those that it needs if what stands behind its end goes in front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Blocks now.
@@ -104,7 +104,7 @@ impl Room {
         number % self.per_kept == ((mixed >> 32) as u32) % self.per_kept
     }
 
-    /// Takes down how many bytes of a block are taken by what is live. A block beyond those known at the beginning is
+    /// Records how many bytes of a block are taken by what is live. A block beyond those known at the beginning is
     /// left out.
     pub(crate) fn set(&mut self, number: u32, taken: u32) {
         if number >= self.blocks || taken == 0 {
@@ -120,7 +120,7 @@ impl Room {
         }
     }
 
-    /// Takes down by how many bytes a block's tuples get longer when they are moved.
+    /// Records by how many bytes a block's tuples get longer when they are moved.
     pub(crate) fn grow(&mut self, number: u32, longer: u32) {
         let at = (number / self.per_kept) as usize;
         if let Some(sum) = self.longer.get_mut(at).filter(|_| number < self.blocks) {
@@ -140,6 +140,15 @@ impl Room {
         for (ours, theirs) in self.kept.iter_mut().zip(&other.kept) {
             *ours = (*ours).max(*theirs);
         }
+    }
+
+    /// Keeps the first blocks alone, where fewer were recorded than expected.
+    pub(super) fn cut(&mut self, blocks: u32) {
+        self.blocks = blocks;
+        let groups = blocks.div_ceil(self.per_kept) as usize;
+        self.kept.truncate(groups);
+        self.sums.truncate(groups);
+        self.longer.truncate(groups);
     }
 
     /// Groups of blocks of which one is kept each.
@@ -182,7 +191,7 @@ impl Room {
         front
     }
 
-    /// What is moved is like these.
+    /// Takes a sample of the tuples that are moved, by whose sizes room is looked for.
     pub(crate) fn holds(&mut self, tuples: Sample) {
         self.tuples = tuples;
     }
@@ -212,7 +221,7 @@ impl Room {
         spread
     }
 
-    /// Where the end would be.
+    /// The end that the relation would have once it is compacted.
     pub(crate) fn layout(&self) -> Layout {
         let end = self.end();
         let least_end = self.at_least.as_ref().map_or(end, |room| room.end().min(end));

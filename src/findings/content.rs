@@ -53,19 +53,19 @@ pub(crate) fn would_compress(
 
 /// Some of many, evenly spread over all that were offered: up to twice [`KEPT`].
 #[derive(Debug, Clone)]
-pub(crate) struct Spread<T> {
+pub(crate) struct EvenSample<T> {
     offered: u64,
     stride: u64,
     kept: Vec<T>,
 }
 
-impl<T> Default for Spread<T> {
-    fn default() -> Spread<T> {
-        Spread { offered: 0, stride: 1, kept: Vec::new() }
+impl<T> Default for EvenSample<T> {
+    fn default() -> EvenSample<T> {
+        EvenSample { offered: 0, stride: 1, kept: Vec::new() }
     }
 }
 
-impl<T> Spread<T> {
+impl<T> EvenSample<T> {
     pub(crate) fn offer(&mut self, item: T) {
         if self.offered.is_multiple_of(self.stride) {
             self.kept.push(item);
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_spread_is_even_and_bounded() {
         for offered in [1u64, 64, 127, 128, 129, 1000, 100_000] {
-            let mut spread = Spread::default();
+            let mut spread = EvenSample::default();
             (0..offered).for_each(|item| spread.offer(item));
             let kept = spread.kept();
             assert!(kept.len() < 2 * KEPT && kept.len() as u64 >= offered.min(KEPT as u64));

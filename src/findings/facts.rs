@@ -5,11 +5,22 @@ use super::look::{Counted, RowFacts};
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
-use crate::fill::look::FileFill;
+use crate::fill::meter::FileFill;
 use crate::judge::command::TableName;
 use crate::model::interval::Interval;
 use crate::usage::hot::UsedKeys;
 use crate::usage::workload::{Counters, StatementCounts};
+
+/// What the server can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ServerFacts {
+    /// Whether VACUUM truncates files.
+    pub(crate) truncates: bool,
+    /// Whether it has lz4.
+    pub(crate) lz4: bool,
+    /// Whether it has pluggable TOAST, where nothing makes files smaller.
+    pub(crate) has_toasters: bool,
+}
 
 /// All that rules go by.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,12 +44,7 @@ pub(crate) struct Facts {
     pub(crate) toast: Option<FileFill>,
     /// Indexes of both that are much larger than fresh ones.
     pub(crate) bloated: Vec<BloatedIndex>,
-    /// Whether VACUUM cuts off empty ends of files there.
-    pub(crate) truncates: bool,
-    /// Whether the server has lz4.
-    pub(crate) lz4: bool,
-    /// Whether the server has pluggable TOAST, where nothing makes files smaller.
-    pub(crate) has_toasters: bool,
+    pub(crate) server: ServerFacts,
     /// What was read and written, if that was asked.
     pub(crate) counters: Option<Counters>,
     pub(crate) looked_at: LookedAt,

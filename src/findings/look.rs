@@ -1,6 +1,6 @@
 //! What the rows of a sample of blocks show (pure).
 
-use super::content::{LONGEST, Spread, is_short};
+use super::content::{EvenSample, LONGEST, is_short};
 use super::targets::{Side, TargetFacts, Targets, near};
 use crate::codec::Method;
 use crate::disk::BlockNumber;
@@ -10,11 +10,10 @@ use crate::disk::pointer::ToastPointer;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::walk::Walk;
 use crate::fill::lengths::Growth;
-use crate::fill::look::{FileFill, FileLook};
+use crate::fill::meter::{FileFill, FileMeter, Kind};
 use crate::fill::moves::RelatedFiles;
-use crate::fill::survey::Kind;
-use crate::heap::scan::{Judge, Visitor};
-use crate::judge::stock::{Verdict, by_model};
+use crate::heap::scan::{Visible, Visitor};
+use crate::judge::stock::{Compliance, by_model};
 use crate::model::estimate::BlocksRead;
 use crate::model::estimate::Tally;
 use crate::model::interval::Interval;
@@ -87,7 +86,7 @@ impl Counted {
     }
 }
 
-/// What rows show.
+/// Figures of a table's rows, for all blocks.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RowFacts {
     pub(crate) rows: Interval,
@@ -113,14 +112,14 @@ pub(crate) struct RowLook<'a> {
     values: Vec<StoredValue>,
     targets: Targets,
     /// Some of the values that are out of line as they came, by column.
-    uncompressed: Vec<Spread<ToastPointer>>,
+    uncompressed: Vec<EvenSample<ToastPointer>>,
     /// Some of those whose last chunk is nearly empty.
-    short_ends: Vec<Spread<ToastPointer>>,
+    short_ends: Vec<EvenSample<ToastPointer>>,
 }
 
 /// A look at a table's own file and at the rows in it.
 pub(crate) struct HeapLook<'a> {
-    file: FileLook,
+    file: FileMeter,
     rows: RowLook<'a>,
 }
 
@@ -134,7 +133,7 @@ impl<'a> HeapLook<'a> {
         fillfactor: u32,
     ) -> HeapLook<'a> {
         HeapLook {
-            file: FileLook::new(Kind::Rows, model.page, fillfactor).growing(Growth::of(
+            file: FileMeter::sample(Kind::Rows, model.page, fillfactor).growing(Growth::of(
                 desc,
                 model.page,
                 Some(model.target),
@@ -149,22 +148,22 @@ impl<'a> HeapLook<'a> {
                 dropped: Tally::default(),
                 values: Vec::new(),
                 targets: Targets::new(model),
-                short_ends: vec![Spread::default(); desc.attributes.len()],
-                uncompressed: vec![Spread::default(); desc.attributes.len()],
+                short_ends: vec![EvenSample::default(); desc.attributes.len()],
+                uncompressed: vec![EvenSample::default(); desc.attributes.len()],
             },
         }
     }
 
     /// Takes a block.
-    pub(crate) fn block(&mut self, number: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+    pub(crate) fn block(&mut self, number: BlockNumber, bytes: &[u8], visible: &impl Visible) {
         let rows = &mut self.rows;
-        self.file.block(number, bytes, judge, |tuple, length| rows.row(tuple, length));
+        self.file.block(number, bytes, visible, |tuple, length| rows.row(tuple, length));
         rows.end_block();
     }
 
     /// Takes a tuple of a block whose line pointers come one by one.
     pub(crate) fn tuple(&mut self, tuple: &HeapTuple<'_>, length: u16, seen: Visibility) {
-        self.file.tuple(tuple, length, seen);
+        self.file.take(tuple, length, seen);
         if matches!(seen, Visibility::Live) {
             self.rows.row(tuple, length);
         }
@@ -176,28 +175,36 @@ impl<'a> HeapLook<'a> {
         self.rows.end_block();
     }
 
-    /// Some of a column's values that are out of line as they came.
-    pub(crate) fn uncompressed(&self, index: usize) -> &[ToastPointer] {
-        self.rows.uncompressed.get(index).map(Spread::kept).unwrap_or_default()
-    }
-
-    /// Some of a column's values with a last chunk that is nearly empty.
-    pub(crate) fn short_ends(&self, index: usize) -> &[ToastPointer] {
-        self.rows.short_ends.get(index).map(Spread::kept).unwrap_or_default()
-    }
-
     /// What is known of the table, of `total` blocks. `related`: the sizes of its indexes, where they are known.
-    pub(crate) fn facts(&self, total: u64, related: Option<&RelatedFiles>) -> (RowFacts, FileFill) {
-        let drawn = BlocksRead { read: self.file.read(), total };
+    pub(crate) fn finish(self, total: u64, related: Option<&RelatedFiles>) -> HeapFacts {
+        let HeapLook { file, rows } = self;
+        let drawn = BlocksRead { read: file.read(), total };
         let of = |counts: &Counts| Counted(counts.0.map(|tally| tally.total(drawn)));
-        let rows = RowFacts {
-            rows: self.rows.rows.total(drawn),
-            dropped: self.rows.dropped.total(drawn),
-            columns: self.rows.columns.iter().map(of).collect(),
-            targets: self.rows.targets.facts(drawn),
+        let pointers = |of: Vec<EvenSample<ToastPointer>>| {
+            of.iter().map(|spread| spread.kept().to_vec()).collect()
         };
-        (rows, self.file.facts(total, related))
+        HeapFacts {
+            rows: RowFacts {
+                rows: rows.rows.total(drawn),
+                dropped: rows.dropped.total(drawn),
+                columns: rows.columns.iter().map(of).collect(),
+                targets: rows.targets.facts(drawn),
+            },
+            heap: file.finish(total, related),
+            uncompressed: pointers(rows.uncompressed),
+            short_ends: pointers(rows.short_ends),
+        }
     }
+}
+
+/// What a look at a table has shown.
+pub(crate) struct HeapFacts {
+    pub(crate) rows: RowFacts,
+    pub(crate) heap: FileFill,
+    /// Some values of each attribute that are out of line as they came.
+    pub(crate) uncompressed: Vec<Vec<ToastPointer>>,
+    /// Some whose last chunk is nearly empty.
+    pub(crate) short_ends: Vec<Vec<ToastPointer>>,
 }
 
 impl RowLook<'_> {
@@ -298,21 +305,21 @@ impl RowLook<'_> {
             return;
         }
         match standing(self.model, index, &self.values) {
-            Standing::Older => {
+            AgainstSettings::Older => {
                 counts.add(Count::OlderBytes, stored);
                 counts.add(Count::OlderValues, 1);
             }
-            Standing::Fits => {
+            AgainstSettings::Fits => {
                 counts.add(Count::FittingBytes, stored);
                 counts.add(Count::FittingValues, 1);
             }
-            Standing::AsSet => {}
+            AgainstSettings::AsSet => {}
         }
     }
 }
 
 /// Takes a value of a column out of line among those that may be kept.
-fn offer(kept: &mut [Spread<ToastPointer>], index: usize, value: &StoredValue) {
+fn offer(kept: &mut [EvenSample<ToastPointer>], index: usize, value: &StoredValue) {
     if let (Some(spread), Some(pointer)) = (kept.get_mut(index), pointer(value)) {
         spread.offer(pointer);
     }
@@ -331,7 +338,7 @@ fn pointer(value: &StoredValue) -> Option<ToastPointer> {
 }
 
 /// How a value stands to the column's settings.
-enum Standing {
+enum AgainstSettings {
     AsSet,
     /// Stored as other settings would have it.
     Older,
@@ -341,31 +348,31 @@ enum Standing {
 
 /// What `retoast` would find of a value if it were asked to store the column as it is set. What may come of
 /// a choice value by value, such as compressed values of a column with storage external, is as set.
-fn standing(table: &Table, index: usize, values: &[StoredValue]) -> Standing {
+fn standing(table: &Table, index: usize, values: &[StoredValue]) -> AgainstSettings {
     let (Some(value), Some(column)) = (values.get(index), table.columns.get(index)) else {
-        return Standing::AsSet;
+        return AgainstSettings::AsSet;
     };
     let compressed = matches!(value.form, Form::Compressed | Form::ExternalCompressed);
     if compressed && column.storage == Storage::External {
-        return Standing::AsSet;
+        return AgainstSettings::AsSet;
     }
     // taken for incompressible: what can be compressed would not be left as it is either
-    if by_model(table, &[index], &[], values, &|_| Some(None)) != Verdict::Differs {
-        return Standing::AsSet;
+    if by_model(table, &[index], &[], values, &|_| Some(None)) != Compliance::Differs {
+        return AgainstSettings::AsSet;
     }
     let other_method = compressed && value.method.map(MethodChoice::One) != Some(column.method);
     let out_of_line = value.form.is_external();
     if other_method || !out_of_line || column.storage == Storage::Plain {
-        Standing::Older
+        AgainstSettings::Older
     } else {
-        Standing::Fits
+        AgainstSettings::Fits
     }
 }
 
 impl Visitor for HeapLook<'_> {
     const WANTS_VALUES: bool = false;
 
-    fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
-        self.block(block, bytes, judge);
+    fn page(&mut self, block: BlockNumber, bytes: &[u8], visible: &impl Visible) {
+        self.block(block, bytes, visible);
     }
 }

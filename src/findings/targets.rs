@@ -3,7 +3,7 @@
 use super::content::is_short;
 use crate::disk::desc::Storage;
 use crate::disk::pointer::TOAST_POINTER_SIZE;
-use crate::judge::stock::{already, forced, kept, small};
+use crate::judge::stock::{already, small};
 use crate::model::estimate::BlocksRead;
 use crate::model::estimate::Tally;
 use crate::model::interval::Interval;
@@ -117,14 +117,17 @@ impl Targets {
         let of_chosen = || chosen.iter().filter_map(|&index| Some((index, values.get(index)?)));
         let toasted = of_chosen()
             .any(|(_, value)| value.form == Form::Compressed || value.form.is_external());
-        let stays = |other: &Other| !toasted && length <= other.table.page.toast_tuple_threshold();
-        if self.0.first().is_none_or(stays) {
+        let Some(Other { table, .. }) = self.0.first() else { return };
+        if !toasted && length <= table.page.toast_tuple_threshold() {
             return;
         }
         let arriving: Vec<Incoming> = values
             .iter()
             .enumerate()
-            .map(|(at, value)| if chosen.contains(&at) { forced(value) } else { kept(value) })
+            .map(|(at, value)| {
+                let carried = table.carried(at, value);
+                if chosen.contains(&at) { carried.fresh() } else { carried }
+            })
             .collect();
         for other in &mut self.0 {
             let mut compress = |index: usize, _| already(values.get(index)?);

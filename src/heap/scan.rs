@@ -42,7 +42,7 @@ pub trait Visitor {
     const WANTS_VALUES: bool;
 
     /// Takes a page.
-    fn page(&mut self, _block: BlockNumber, _bytes: &[u8], _judge: &impl Judge) {}
+    fn page(&mut self, _block: BlockNumber, _bytes: &[u8], _visible: &impl Visible) {}
 
     /// Takes something that could not be read.
     fn problem(&mut self, _problem: Problem) {}
@@ -74,8 +74,8 @@ impl Visitor for () {
 impl<V: Visitor> Visitor for Option<V> {
     const WANTS_VALUES: bool = V::WANTS_VALUES;
 
-    fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
-        self.iter_mut().for_each(|visitor| visitor.page(block, bytes, judge));
+    fn page(&mut self, block: BlockNumber, bytes: &[u8], visible: &impl Visible) {
+        self.iter_mut().for_each(|visitor| visitor.page(block, bytes, visible));
     }
 
     fn begin_page(&mut self, block: BlockNumber) {
@@ -103,9 +103,9 @@ impl<V: Visitor> Visitor for Option<V> {
 impl<A: Visitor, B: Visitor> Visitor for (A, B) {
     const WANTS_VALUES: bool = A::WANTS_VALUES || B::WANTS_VALUES;
 
-    fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
-        self.0.page(block, bytes, judge);
-        self.1.page(block, bytes, judge);
+    fn page(&mut self, block: BlockNumber, bytes: &[u8], visible: &impl Visible) {
+        self.0.page(block, bytes, visible);
+        self.1.page(block, bytes, visible);
     }
 
     fn begin_page(&mut self, block: BlockNumber) {
@@ -158,9 +158,9 @@ impl<A: Merge, B: Merge> Merge for (A, B) {
 }
 
 /// Decides which tuple versions count.
-pub trait Judge {
+pub trait Visible {
     /// Whether the tuple at `ctid` is visible.
-    fn judge(&self, ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility;
+    fn visibility(&self, ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility;
 
     /// Whether every tuple of the page is known to be visible without a look at it.
     fn sees_all_of(&self, _page: &Page<'_>) -> bool {
@@ -168,24 +168,24 @@ pub trait Judge {
     }
 }
 
-impl Judge for HintBits {
-    fn judge(&self, _ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
+impl Visible for HintBits {
+    fn visibility(&self, _ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
         visibility(tuple, self)
     }
 }
 
 /// The tuples of a block that can be read, each with its address, its length, and whether it is visible.
-pub(crate) fn judged<'p>(
+pub(crate) fn each_tuple<'p>(
     block: BlockNumber,
     bytes: &'p [u8],
-    judge: &impl Judge,
+    visible: &impl Visible,
     mut take: impl FnMut(ItemPointer, &HeapTuple<'p>, u16, Visibility),
 ) {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
-    let all_visible = judge.sees_all_of(&page);
+    let all_visible = visible.sees_all_of(&page);
     for (ctid, item) in items(block, &page) {
         let Item::Tuple(tuple, length) = item else { continue };
-        let seen = if all_visible { Visibility::Live } else { judge.judge(ctid, &tuple) };
+        let seen = if all_visible { Visibility::Live } else { visible.visibility(ctid, &tuple) };
         take(ctid, &tuple, length, seen);
     }
 }
@@ -195,7 +195,7 @@ pub(crate) fn judged<'p>(
 pub(crate) fn live_tuples<'p>(
     relation: &str,
     (block, bytes): (BlockNumber, &'p [u8]),
-    judge: &impl Judge,
+    visible: &impl Visible,
     problems: &mut Problems,
     mut take: impl FnMut(ItemPointer, &HeapTuple<'p>, u16) -> Result<(), Problem>,
 ) {
@@ -210,13 +210,13 @@ pub(crate) fn live_tuples<'p>(
         Ok(PageState::New) => return,
         Err(error) => return add(None, problem(error.to_string())),
     };
-    let all_visible = judge.sees_all_of(&page);
+    let all_visible = visible.sees_all_of(&page);
     for (ctid, item) in items(block, &page) {
         let taken = match item {
             Item::Unused | Item::Redirect | Item::Dead => Ok(()),
             Item::Damaged(message) => Err(problem(message)),
             Item::Tuple(tuple, length) => {
-                match all_visible || judge.judge(ctid, &tuple) != Visibility::Dead {
+                match all_visible || visible.visibility(ctid, &tuple) != Visibility::Dead {
                     true => take(ctid, &tuple, length),
                     false => Ok(()),
                 }
@@ -292,7 +292,7 @@ impl<V> Scan<V> {
     }
 
     /// Counts values of a column as SQL functions tell them. `unplaced`: not whether they are out of line.
-    pub fn take_told(&mut self, index: usize, value: &StoredValue, count: u64, unplaced: bool) {
+    pub fn take_answer(&mut self, index: usize, value: &StoredValue, count: u64, unplaced: bool) {
         if let Some(column) = self.stats.columns.get_mut(index) {
             column.add(value, count);
         }
@@ -310,7 +310,7 @@ impl<V> Scan<V> {
 }
 
 impl<V: Visitor> Scan<V> {
-    fn tuples(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+    fn tuples(&mut self, block: BlockNumber, bytes: &[u8], visible: &impl Visible) {
         self.stats.tuples.blocks += 1;
         let page = match Page::parse(bytes) {
             Ok(PageState::Used(page)) => page,
@@ -325,7 +325,7 @@ impl<V: Visitor> Scan<V> {
             }
         };
         self.stats.tuples.free_bytes += page.free_space() as u64;
-        let all_visible = judge.sees_all_of(&page);
+        let all_visible = visible.sees_all_of(&page);
         let desc = Arc::clone(&self.relation.desc);
         for (ctid, item) in items(block, &page) {
             match item {
@@ -333,8 +333,11 @@ impl<V: Visitor> Scan<V> {
                 Item::Redirect => self.stats.tuples.line_pointers_redirect += 1,
                 Item::Dead => self.stats.tuples.line_pointers_dead += 1,
                 Item::Tuple(tuple, length) => {
-                    let seen =
-                        if all_visible { Visibility::Live } else { judge.judge(ctid, &tuple) };
+                    let seen = if all_visible {
+                        Visibility::Live
+                    } else {
+                        visible.visibility(ctid, &tuple)
+                    };
                     self.visitor.tuple(ctid, &tuple, length, seen);
                     self.values(&desc, ctid, &tuple, seen);
                 }
@@ -462,10 +465,10 @@ impl<V: Visitor> Scan<V> {
 impl<V: Visitor> Visitor for Scan<V> {
     const WANTS_VALUES: bool = V::WANTS_VALUES;
 
-    fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
-        self.visitor.page(block, bytes, judge);
+    fn page(&mut self, block: BlockNumber, bytes: &[u8], visible: &impl Visible) {
+        self.visitor.page(block, bytes, visible);
         self.visitor.begin_page(block);
-        self.tuples(block, bytes, judge);
+        self.tuples(block, bytes, visible);
         self.visitor.end_page(block);
         self.end_block();
     }

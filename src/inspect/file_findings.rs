@@ -11,12 +11,12 @@ use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::{Attribute, Length, TupleDesc};
 use crate::disk::layout::PageSize;
 use crate::disk::tuple::HeapTuple;
-use crate::fill::look::FileFill;
-use crate::findings::facts::{ColumnFacts, Contents, Facts};
+use crate::fill::meter::FileFill;
+use crate::findings::facts::{ColumnFacts, Contents, Facts, ServerFacts};
 use crate::findings::finding::{Findings, LookedAt};
-use crate::findings::look::{Count, HeapLook, RowFacts};
+use crate::findings::look::{Count, HeapFacts, HeapLook, RowFacts};
 use crate::findings::rules;
-use crate::heap::scan::{Judge, Visitor};
+use crate::heap::scan::{Visible, Visitor};
 use crate::judge::command::TableName;
 use crate::model::cost::Prices;
 use crate::model::interval::Interval;
@@ -83,7 +83,7 @@ impl<'a> HeapPages<'a> {
     /// The findings of a table of so many blocks, of which those that were looked at stand for all; `None` if there
     /// were none. `toast`: what its TOAST relation's file has shown.
     pub(super) fn findings(
-        &self,
+        self,
         total: u64,
         toast: Option<FileFill>,
         report: &RelationReport,
@@ -91,7 +91,7 @@ impl<'a> HeapPages<'a> {
         if self.read == 0 {
             return None;
         }
-        let (rows, heap) = self.look.facts(total, None);
+        let HeapFacts { rows, heap, .. } = self.look.finish(total, None);
         let looked_at = LookedAt {
             heap_blocks: Some(heap.drawn.total),
             heap_blocks_read: Some(heap.drawn.read),
@@ -108,49 +108,51 @@ impl<'a> HeapPages<'a> {
             toasted: None,
             out_of_line: Interval::default(),
             bytes: heap.bytes + toast.map_or(0, |file| file.bytes),
-            columns: self.columns(&rows),
+            columns: columns(self.desc, &rows),
             look: Some(rows),
             heap: Some(heap),
             toast,
             bloated: Vec::new(),
-            truncates: true,
-            lz4: false,
-            has_toasters: report.columns.iter().any(|column| !column.toasters.is_empty()),
+            server: ServerFacts {
+                truncates: true,
+                lz4: false,
+                has_toasters: report.columns.iter().any(|column| !column.toasters.is_empty()),
+            },
             counters: None,
             looked_at,
         };
         Some(rules::of_file(&facts))
     }
+}
 
-    fn columns(&self, rows: &RowFacts) -> Vec<ColumnFacts> {
-        let attributes = self.desc.attributes.iter().enumerate();
-        let chosen = attributes.filter(|(_, a)| !a.dropped && a.length == Length::Varlena);
-        let fact = |(index, attribute): (usize, &Attribute)| {
-            let of = |count| rows.columns.get(index).map_or(0.0, |one| one.of(count).estimate);
-            let most_by_pglz = of(Count::PglzRaw) * 2.0 > of(Count::CompressedRaw);
-            ColumnFacts {
-                index,
-                name: attribute.name.clone(),
-                storage: attribute.storage,
-                compression: attribute.compression,
-                method: if most_by_pglz { Method::Pglz } else { Method::Lz4 },
-                other_method: None,
-                contents: Contents::default(),
-                statements: None,
-                keys: None,
-            }
-        };
-        chosen.map(fact).collect()
-    }
+fn columns(desc: &TupleDesc, rows: &RowFacts) -> Vec<ColumnFacts> {
+    let attributes = desc.attributes.iter().enumerate();
+    let chosen = attributes.filter(|(_, a)| !a.dropped && a.length == Length::Varlena);
+    let fact = |(index, attribute): (usize, &Attribute)| {
+        let of = |count| rows.columns.get(index).map_or(0.0, |one| one.of(count).estimate);
+        let most_by_pglz = of(Count::PglzRaw) * 2.0 > of(Count::CompressedRaw);
+        ColumnFacts {
+            index,
+            name: attribute.name.clone(),
+            storage: attribute.storage,
+            compression: attribute.compression,
+            method: if most_by_pglz { Method::Pglz } else { Method::Lz4 },
+            other_method: None,
+            contents: Contents::default(),
+            statements: None,
+            keys: None,
+        }
+    };
+    chosen.map(fact).collect()
 }
 
 impl Visitor for HeapPages<'_> {
     const WANTS_VALUES: bool = false;
 
     /// Looks at it, unless it is of another size or enough were seen.
-    fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+    fn page(&mut self, block: BlockNumber, bytes: &[u8], visible: &impl Visible) {
         if self.read < PAGES && bytes.len() == self.page.bytes() {
-            self.look.block(block, bytes, judge);
+            self.look.block(block, bytes, visible);
             self.read += 1;
         }
     }

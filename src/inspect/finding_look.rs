@@ -6,16 +6,14 @@ use tokio::task::{JoinError, JoinHandle};
 
 use super::finding_values::ColumnValues;
 use super::inspector::{Inspector, no_client};
-use super::kept::{Kept, looked_at};
+use super::kept::{KeptPages, looked_at};
 use crate::codec::Method;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::{Attribute, Storage};
-use crate::disk::pointer::ToastPointer;
-use crate::fill::look::{FileFill, FileLook, SPARE};
+use crate::fill::meter::{FileFill, FileMeter, Kind};
 use crate::fill::moves::RelatedFiles;
-use crate::fill::survey::{Kind, Survey};
 use crate::findings::facts::Contents;
-use crate::findings::look::{HeapLook, RowFacts};
+use crate::findings::look::{HeapFacts, HeapLook, RowFacts};
 use crate::findings::rules::lengths::asks_for_values;
 use crate::heap::sample::Sampling;
 use crate::heap::scan::Visitor;
@@ -29,7 +27,7 @@ use crate::server::snapshot::Moment;
 
 /// What a look at pages has shown.
 #[derive(Debug, Clone)]
-pub(super) struct Looked {
+pub(super) struct PageFacts {
     pub(super) compression: Compression,
     pub(super) rows: RowFacts,
     pub(super) heap: FileFill,
@@ -45,37 +43,12 @@ pub(super) fn is_wanted(relation: &Relation) -> bool {
         && !matches!(relation.schema.as_str(), "pg_catalog" | "information_schema")
 }
 
-/// What the rows of a look have shown.
-struct HeapSeen {
-    rows: RowFacts,
-    heap: FileFill,
-    /// Some values of each attribute that are out of line as they came.
-    uncompressed: Vec<Vec<ToastPointer>>,
-    /// Some whose last chunk is nearly empty.
-    short_ends: Vec<Vec<ToastPointer>>,
-}
-
-impl HeapSeen {
-    /// Of a table of so many blocks.
-    fn of(look: &HeapLook<'_>, relation: &Relation, total: u64) -> HeapSeen {
-        let attributes = relation.desc.attributes.len();
-        let related = RelatedFiles::of_table(relation.index_bytes);
-        let (rows, heap) = look.facts(total, Some(&related));
-        HeapSeen {
-            rows,
-            heap,
-            uncompressed: (0..attributes).map(|at| look.uncompressed(at).to_vec()).collect(),
-            short_ends: (0..attributes).map(|at| look.short_ends(at).to_vec()).collect(),
-        }
-    }
-}
-
 /// A look at rows that has begun, beside which other relations can be read.
 pub(super) struct Begun {
     compression: Compression,
-    heap: JoinHandle<HeapSeen>,
-    /// What stands in each block of the TOAST relation, once it is scanned.
-    pub(super) toast: Option<Survey>,
+    heap: JoinHandle<HeapFacts>,
+    /// How full the TOAST relation is, once it is scanned, and how many blocks it has.
+    pub(super) toast: Option<(FileMeter, u64)>,
 }
 
 impl Inspector {
@@ -100,8 +73,8 @@ impl Inspector {
         &self,
         relation: &Arc<Relation>,
         compression: Compression,
-        kept: Kept,
-        survey: Option<Survey>,
+        kept: KeptPages,
+        all: Option<FileMeter>,
     ) -> Begun {
         let (relation, page, flavor) =
             (Arc::clone(relation), self.server.page_size, self.options.flavor);
@@ -112,14 +85,13 @@ impl Inspector {
             for page in kept.into_pages() {
                 look.block(page.block, &page.bytes, &page);
             }
-            let mut seen = HeapSeen::of(&look, &relation, total);
             let related = RelatedFiles::of_table(relation.index_bytes);
-            let all = survey.and_then(|survey| FileFill::of_all(survey, page, SPARE, &related));
-            // of rows no more was looked at than before
-            seen.heap = match all {
-                Some(all) => FileFill { drawn: seen.heap.drawn, ..all },
-                None => seen.heap,
-            };
+            let mut seen = look.finish(total, Some(&related));
+            if let Some(all) = all.filter(|all| all.read() >= total) {
+                // of rows no more was looked at than before
+                let heap = all.finish(total, Some(&related));
+                seen.heap = FileFill { drawn: seen.heap.drawn, ..heap };
+            }
             seen
         });
         Begun { compression, heap, toast: None }
@@ -138,7 +110,7 @@ impl Inspector {
         sampling: Option<Sampling>,
         begun: Option<Begun>,
         failed: &mut Option<LiveError>,
-    ) -> Result<Option<Looked>, LiveError> {
+    ) -> Result<Option<PageFacts>, LiveError> {
         let looked = self.looked(relation, moment, sampling, begun, failed).await;
         Ok(noted(looked, failed)?.flatten())
     }
@@ -150,13 +122,13 @@ impl Inspector {
         sampling: Option<Sampling>,
         begun: Option<Begun>,
         failed: &mut Option<LiveError>,
-    ) -> Result<Option<Looked>, LiveError> {
+    ) -> Result<Option<PageFacts>, LiveError> {
         if !is_wanted(relation) {
             return Ok(None);
         }
         let page = self.server.page_size;
         let leader = self.connections.first().ok_or_else(no_client)?;
-        let (compression, seen, survey) = match begun {
+        let (compression, seen, scanned) = match begun {
             Some(Begun { compression, heap, toast }) => {
                 let ended = |error: JoinError| LiveError::Unexpected(error.to_string());
                 (compression, heap.await.map_err(ended)?, toast)
@@ -166,10 +138,11 @@ impl Inspector {
                 let model = relation.table(compression.default, page);
                 let mut look = heap_look(relation, &model, self.options.flavor);
                 let total = self.look_at(relation.quoted(), moment, sampling, &mut look).await?;
-                (compression, HeapSeen::of(&look, relation, total), None)
+                let related = RelatedFiles::of_table(relation.index_bytes);
+                (compression, look.finish(total, Some(&related)), None)
             }
         };
-        let HeapSeen { rows, heap, uncompressed, short_ends } = seen;
+        let HeapFacts { rows, heap, uncompressed, short_ends } = seen;
         let mut contents = vec![Contents::default(); relation.desc.attributes.len()];
         let mut toast = None;
         if let Some(chunks) = relation.toast.as_ref().filter(|_| sampling.is_none()) {
@@ -178,15 +151,16 @@ impl Inspector {
                 index_bytes: chunks.index_bytes,
                 table: Some((relation.bytes, relation.index_bytes)),
             };
-            let all = survey.and_then(|survey| FileFill::of_all(survey, page, SPARE, &related));
-            toast = Some(match all {
+            let is_whole = |(meter, total): &(FileMeter, u64)| meter.read() >= *total;
+            let (meter, total) = match scanned.filter(is_whole) {
                 Some(all) => all,
                 None => {
-                    let mut file = FileLook::new(Kind::Chunks, page, 100);
-                    let total = self.look_at(quoted, moment, None, &mut file).await?;
-                    file.facts(total, Some(&related))
+                    let mut meter = FileMeter::sample(Kind::Chunks, page, 100);
+                    let total = self.look_at(quoted, moment, None, &mut meter).await?;
+                    (meter, total)
                 }
-            });
+            };
+            toast = Some(meter.finish(total, Some(&related)));
             let attributes = relation.desc.attributes.iter().enumerate();
             for ((index, attribute), contents) in attributes.zip(&mut contents) {
                 let ends_asked = rows.columns.get(index).is_some_and(asks_for_values);
@@ -208,7 +182,7 @@ impl Inspector {
                 *contents = read;
             }
         }
-        Ok(Some(Looked { compression, rows, heap, toast, contents }))
+        Ok(Some(PageFacts { compression, rows, heap, toast, contents }))
     }
 
     /// Gives the pages of a sample of blocks to `look`, one after the other, and says how many blocks there are.

@@ -3,13 +3,13 @@
 
 use tokio_postgres::error::SqlState;
 
-use super::finding_look::{Looked, is_wanted, noted};
+use super::finding_look::{PageFacts, is_wanted, noted};
 use super::inspector::{Inspector, no_client};
 use super::result::{ColumnReport, RelationReport, Source};
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
-use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
+use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts, ServerFacts};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::rules;
 use crate::findings::rules::usage::{has_documents, is_worth};
@@ -21,7 +21,7 @@ use crate::server::catalog::Relation;
 use crate::server::index_scan::{Bloat, IndexFill, IndexScan};
 use crate::usage::hot;
 use crate::usage::keys::KnownUses;
-use crate::usage::statements::{Statements, Verdict};
+use crate::usage::statements::{ColumnUse, Statements};
 use crate::usage::workload::{Counters, StatementCounts};
 
 impl Inspector {
@@ -57,7 +57,7 @@ impl Inspector {
     pub(super) async fn findings(
         &self,
         relation: &Relation,
-        looked: Option<Looked>,
+        looked: Option<PageFacts>,
         report: &RelationReport,
         indexes: Vec<IndexFill>,
         failed: &mut Option<LiveError>,
@@ -72,7 +72,7 @@ impl Inspector {
         };
         let page = self.server.page_size;
         let (look, heap, toast, contents) = match looked {
-            Some(Looked { rows, heap, toast, contents, .. }) => {
+            Some(PageFacts { rows, heap, toast, contents, .. }) => {
                 (Some(rows), Some(heap), toast, contents)
             }
             None => (None, None, None, Vec::new()),
@@ -127,9 +127,11 @@ impl Inspector {
             heap,
             toast,
             bloated: indexes.iter().filter_map(|index| bloated(index, page)).collect(),
-            truncates: self.server.vacuum_truncates,
-            lz4,
-            has_toasters: self.server.has_toasters,
+            server: ServerFacts {
+                truncates: self.server.vacuum_truncates,
+                lz4,
+                has_toasters: self.server.has_toasters,
+            },
             counters,
             looked_at,
         };
@@ -241,8 +243,8 @@ impl Inspector {
         };
         let (counters, statements) = leader.reading(ask).await?;
         for column in columns {
-            if let Verdict::Told { reads, writes, .. } =
-                statements.verdict(relation, &column.name, counters.live)
+            if let ColumnUse::Counted { reads, writes, .. } =
+                statements.column_use(relation, &column.name, counters.live)
             {
                 column.statements = Some(StatementCounts { reads, writes });
             }

@@ -7,13 +7,14 @@ use std::sync::atomic::AtomicBool;
 use crate::disk::custom::CustomFlavor;
 use crate::heap::progress::Progress;
 use crate::heap::sample::Sampling;
+use crate::offline::file::FileError;
 use crate::server::LiveError;
 use crate::server::about::{Access, Server, ServerReport};
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
 use crate::server::sink::{Failed, Kind};
 
-/// What to read and how.
+/// The options of `inspect` that decide what is read, and by what.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     pub access: Access,
@@ -43,6 +44,8 @@ pub enum InspectError {
         /// What went wrong.
         error: LiveError,
     },
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error("could not write: {0}")]
     Output(#[from] std::io::Error),
     /// There is no such value.
@@ -61,9 +64,7 @@ pub struct Inspector {
     /// Connections to the same database; the first leads.
     pub connections: Vec<Arc<Connection>>,
     pub server: Server,
-    /// What to read.
     pub options: Options,
-    /// Whom to tell.
     pub progress: Arc<dyn Progress>,
     /// Set from outside to stop the reading.
     pub stop: Arc<AtomicBool>,

@@ -6,7 +6,7 @@ use crate::disk::page::{Page, PageState};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::heap::sample::{Sample, Sampling};
-use crate::heap::scan::{self, Item, Judge, Merge, Visitor};
+use crate::heap::scan::{self, Item, Merge, Visible, Visitor};
 use crate::model::visibility::Visibility;
 
 /// Blocks of a file that are looked at: 2 MB of 8 kB pages.
@@ -35,8 +35,8 @@ pub(super) struct KeptPage {
     seen: Vec<(ItemPointer, Visibility)>,
 }
 
-impl Judge for KeptPage {
-    fn judge(&self, ctid: ItemPointer, _tuple: &HeapTuple<'_>) -> Visibility {
+impl Visible for KeptPage {
+    fn visibility(&self, ctid: ItemPointer, _tuple: &HeapTuple<'_>) -> Visibility {
         // every tuple that can be read was judged when the page was kept
         let found = self.seen.binary_search_by_key(&ctid, |&(place, _)| place).ok();
         let found = found.and_then(|at| self.seen.get(at));
@@ -50,7 +50,7 @@ impl Judge for KeptPage {
 
 /// The pages of the blocks that are looked at, as far as they have come.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
+pub(super) struct KeptPages {
     /// In order.
     wanted: Arc<[BlockNumber]>,
     /// Blocks of the relation.
@@ -58,10 +58,10 @@ pub(super) struct Kept {
     pages: Vec<KeptPage>,
 }
 
-impl Kept {
+impl KeptPages {
     /// None yet, of a relation of so many blocks.
-    pub(super) fn new(total: u32, sampling: Option<Sampling>) -> Kept {
-        Kept { wanted: looked_at(total, sampling).into(), total, pages: Vec::new() }
+    pub(super) fn new(total: u32, sampling: Option<Sampling>) -> KeptPages {
+        KeptPages { wanted: looked_at(total, sampling).into(), total, pages: Vec::new() }
     }
 
     /// The pages in order.
@@ -71,31 +71,31 @@ impl Kept {
     }
 }
 
-impl Visitor for Kept {
+impl Visitor for KeptPages {
     const WANTS_VALUES: bool = false;
 
     /// Keeps it, if it is looked at.
-    fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+    fn page(&mut self, block: BlockNumber, bytes: &[u8], visible: &impl Visible) {
         if self.wanted.binary_search(&block).is_err() {
             return;
         }
         let (mut all_visible, mut seen) = (false, Vec::new());
         if let Ok(PageState::Used(page)) = Page::parse(bytes) {
-            all_visible = judge.sees_all_of(&page);
+            all_visible = visible.sees_all_of(&page);
             if !all_visible {
-                let judged = scan::items(block, &page).filter_map(|(ctid, item)| match item {
-                    Item::Tuple(tuple, _) => Some((ctid, judge.judge(ctid, &tuple))),
+                let each_tuple = scan::items(block, &page).filter_map(|(ctid, item)| match item {
+                    Item::Tuple(tuple, _) => Some((ctid, visible.visibility(ctid, &tuple))),
                     _ => None,
                 });
-                seen.extend(judged);
+                seen.extend(each_tuple);
             }
         }
         self.pages.push(KeptPage { block, bytes: bytes.into(), all_visible, seen });
     }
 }
 
-impl Merge for Kept {
-    fn merge(&mut self, other: Kept) {
+impl Merge for KeptPages {
+    fn merge(&mut self, other: KeptPages) {
         self.pages.extend(other.pages);
     }
 }
@@ -119,12 +119,12 @@ mod tests {
     #[test]
     fn only_pages_that_are_looked_at_are_kept_and_come_in_order() {
         struct All;
-        impl Judge for All {
-            fn judge(&self, _ctid: ItemPointer, _tuple: &HeapTuple<'_>) -> Visibility {
+        impl Visible for All {
+            fn visibility(&self, _ctid: ItemPointer, _tuple: &HeapTuple<'_>) -> Visibility {
                 Visibility::Live
             }
         }
-        let mut first = Kept::new(100_000, None);
+        let mut first = KeptPages::new(100_000, None);
         let mut second = first.clone();
         let wanted = looked_at(100_000, None);
         for number in (0..100_000).rev().map(BlockNumber) {

@@ -7,7 +7,7 @@ use futures_util::future::{join, join_all};
 use tokio::time::timeout;
 
 use super::estimates;
-use super::finding_look::{Begun, Looked};
+use super::finding_look::{Begun, PageFacts};
 use super::findings::in_reach;
 use super::inspector::{ContentOptions, InspectError, Inspector, no_client};
 use super::orphans::References;
@@ -19,7 +19,7 @@ use super::result::{
 use super::scan::{ScanResult, ScanTarget};
 use crate::disk::ItemPointer;
 use crate::disk::desc::TupleDesc;
-use crate::fill::survey::Kind;
+use crate::fill::meter::Kind;
 use crate::heap::scan::Scan;
 use crate::model::sql::quote_qualified;
 use crate::server::catalog::{Relation, RelationKind, ToastRelation};
@@ -79,7 +79,7 @@ impl Inspector {
         let mut scan = Scan::new(self.scanned(&name, Arc::new(relation.desc.clone())), ());
         scan.stats.tuples.live = live;
         for group in &groups {
-            scan.take_told(group.index, &group.value, group.count, group.unplaced);
+            scan.take_answer(group.index, &group.value, group.count, group.unplaced);
         }
         let mut report = self.functions_report(relation, &scan, why);
         let mut failed = None;
@@ -166,7 +166,7 @@ impl Inspector {
             quoted: relation.quoted(),
             desc: Arc::new(relation.desc.clone()),
             keeps: compression.is_some(),
-            surveyed: compression.is_some().then(|| (Kind::Rows, u32::from(relation.fillfactor()))),
+            metered: compression.is_some().then(|| (Kind::Rows, u32::from(relation.fillfactor()))),
             target: relation.tuple_target(self.server.page_size),
         };
         let known = toasters::ask(leader.client(), &self.server).await.map_err(live)?;
@@ -174,13 +174,13 @@ impl Inspector {
         let references = known.is_some().then(|| References::new(self.server.page_size));
         let sampling = self.options.sampling;
         let scanned = self.scan(&heap, &moment, rows, sampling, references).await?;
-        let ScanResult { mut scan, total_blocks, kept, survey, references, unknown_defaults } =
+        let ScanResult { mut scan, total_blocks, kept, meter, references, unknown_defaults } =
             scanned;
         let unread = scan.problems.count() > 0;
         // beside what follows
         let mut begun = compression
             .zip(kept)
-            .map(|(compression, kept)| self.begin_look(&relation, compression, kept, survey));
+            .map(|(compression, kept)| self.begin_look(&relation, compression, kept, meter));
         let mut orphans = None;
         let toast = match &relation.toast {
             Some(toast) if self.wants(toast) => {
@@ -189,13 +189,14 @@ impl Inspector {
                     quoted: quote_qualified("pg_toast", &toast.name),
                     desc: Arc::new(TupleDesc::toast_relation()),
                     keeps: false,
-                    surveyed: begun.is_some().then_some((Kind::Chunks, 100)),
+                    metered: begun.is_some().then_some((Kind::Chunks, 100)),
                     target: None,
                 };
                 let scanned = self.scan(&target, &moment, None, None, None).await?;
                 scan.problems.merge(scanned.scan.problems);
                 if let Some(begun) = &mut begun {
-                    begun.toast = scanned.survey;
+                    begun.toast =
+                        scanned.meter.map(|meter| (meter, u64::from(scanned.total_blocks)));
                 }
                 if let Some(references) = references {
                     let mut store = self.chunk_store(leader, &moment, false);
@@ -271,7 +272,7 @@ impl Inspector {
         begun: Option<Begun>,
         values_alone: bool,
         failed: &mut Option<LiveError>,
-    ) -> Result<(Option<Looked>, Vec<IndexFill>), LiveError> {
+    ) -> Result<(Option<PageFacts>, Vec<IndexFill>), LiveError> {
         let (leader, others) = self.connections.split_first().ok_or_else(no_client)?;
         let sampling = self.options.sampling;
         let looks = match values_alone || sampling.is_some() {

@@ -16,12 +16,11 @@ use crate::disk::layout::PageSize;
 use crate::disk::page::wrong_checksum;
 use crate::disk::varlena::{Varlena, VarlenaError};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer};
-use crate::fill::look::FileLook;
-use crate::fill::survey::Kind;
+use crate::fill::meter::{FileMeter, Kind};
 use crate::heap::problem::{Place, Problem, Problems};
 use crate::heap::progress::Progress;
 use crate::heap::sample::{Sample, Sampling};
-use crate::heap::scan::{Judge, Relation, Scan, Visitor};
+use crate::heap::scan::{Relation, Scan, Visible, Visitor};
 use crate::model::stored::StoredValue;
 use crate::model::toaster::catalog::Toasters;
 use crate::offline::file::{FileError, RelationFile};
@@ -49,7 +48,7 @@ pub fn relation_file(
     contents: Option<ContentFiles<'_>>,
     rows: Option<&mut (dyn RowWriter + Send)>,
     progress: &dyn Progress,
-) -> Result<RelationReport, OfflineError> {
+) -> Result<RelationReport, InspectError> {
     let page_size = target.page_size;
     let mut problems = Problems::default();
     let mut store = store(target, &mut problems)?;
@@ -88,7 +87,7 @@ pub fn relation_file(
                 store = contents.store;
             }
             if let Some(error) = sink.error {
-                return Err(InspectError::Output(error).into());
+                return Err(InspectError::Output(error));
             }
             (scan, look, references)
         }
@@ -111,13 +110,13 @@ pub fn relation_file(
             let file = FileScan::open(target, path, None)?;
             let blocks = file.file.blocks();
             let chunks = Scan::new(scanned(target, path, &TupleDesc::toast_relation()), ());
-            let look = file.spread(FileLook::new(Kind::Chunks, page_size, 100));
+            let look = file.spread(FileMeter::sample(Kind::Chunks, page_size, 100));
             let (mut chunks, look) = file.read(chunks, look, progress)?;
             if let Some(store) = &store {
                 add_unseen(&mut chunks.problems, store.problems());
             }
             scan.problems.merge(std::mem::take(&mut chunks.problems));
-            Some((chunks, look.visitor.facts(blocks, None), blocks))
+            Some((chunks, look.visitor.finish(blocks, None), blocks))
         }
     };
     let toast_bytes = toast.as_ref().map_or(0, |(_, _, blocks)| blocks * size);
@@ -176,9 +175,9 @@ impl<'t> FileScan<'t> {
     }
 
     /// Looks at pages that are spread over those that are read, if there are more than findings look at.
-    fn spread<V>(&self, visitor: V) -> Spread<V> {
+    fn spread<V>(&self, visitor: V) -> EveryNth<V> {
         let step = self.sample.chosen().div_ceil(file_findings::PAGES).max(1);
-        Spread { step, came: 0, visitor }
+        EveryNth { step, came: 0, visitor }
     }
 
     fn read<V: Visitor>(
@@ -194,18 +193,18 @@ impl<'t> FileScan<'t> {
 }
 
 /// Gives one page in `step` on.
-struct Spread<V> {
+struct EveryNth<V> {
     step: u32,
     came: u32,
     visitor: V,
 }
 
-impl<V: Visitor> Visitor for Spread<V> {
+impl<V: Visitor> Visitor for EveryNth<V> {
     const WANTS_VALUES: bool = false;
 
-    fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+    fn page(&mut self, block: BlockNumber, bytes: &[u8], visible: &impl Visible) {
         if self.came.is_multiple_of(self.step) {
-            self.visitor.page(block, bytes, judge);
+            self.visitor.page(block, bytes, visible);
         }
         self.came += 1;
     }
@@ -217,7 +216,7 @@ pub(super) type Store<'t> = Option<ToastFile<Option<&'t PgXact>>>;
 pub(super) fn store<'t>(
     target: &FileTarget<'t>,
     problems: &mut Problems,
-) -> Result<Store<'t>, OfflineError> {
+) -> Result<Store<'t>, InspectError> {
     let Some(path) = target.toast else { return Ok(None) };
     let file = RelationFile::open(path, target.page_size)?;
     match ToastFile::open(file, target.page_size, None, target.xact) {
@@ -241,18 +240,6 @@ fn add_unseen(seen: &mut Problems, of_chunks: &Problems) {
     }
 }
 
-/// Why a file or datum could not be inspected.
-#[derive(Debug, thiserror::Error)]
-pub enum OfflineError {
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// There is no such value.
-    #[error("{0}")]
-    NoValue(String),
-    #[error(transparent)]
-    Inspect(#[from] InspectError),
-}
-
 /// Describes one datum, given with its header.
 pub fn datum(bytes: &[u8], order: ByteOrder) -> Result<(ValueRow, usize), VarlenaError> {
     let (value, used) = Varlena::parse(bytes, order)?;
@@ -265,9 +252,9 @@ pub fn value(
     target: &FileTarget<'_>,
     column: &str,
     ctid: ItemPointer,
-) -> Result<Anatomy, OfflineError> {
+) -> Result<Anatomy, InspectError> {
     let relation = target.heap.display().to_string();
-    let missing = |what: String| OfflineError::NoValue(format!("{relation}: {what}"));
+    let missing = |what: String| InspectError::NoValue(format!("{relation}: {what}"));
     let mut problems = Problems::default();
     let mut store = store(target, &mut problems)?;
     let mut file = RelationFile::open(target.heap, target.page_size)?;

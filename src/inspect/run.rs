@@ -17,7 +17,7 @@ use crate::heap::progress::Progress;
 use crate::server::about::Server;
 use crate::server::catalog::{self, Relation};
 use crate::server::connect::Connection;
-use crate::server::select::{Found, How, select};
+use crate::server::select::{How, Selected, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, locks};
 use crate::value::anatomy::Anatomy;
@@ -92,7 +92,7 @@ pub(crate) async fn find(
     tables: &[String],
     mut notice: impl FnMut(&str),
     interrupt: impl Future<Output = ()>,
-) -> Result<Vec<Found>, RunError> {
+) -> Result<Vec<Selected>, RunError> {
     let database = &inspector.server.database;
     let work = async {
         let leader = inspector.leader()?;
@@ -116,7 +116,7 @@ pub(crate) async fn find(
 pub(crate) async fn relations(
     inspector: &Inspector,
     request: &Request,
-    found: &[Found],
+    found: &[Selected],
     output: &mut dyn Output,
     interrupt: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
@@ -177,7 +177,7 @@ struct Run<'a> {
 impl Run<'_> {
     async fn all<O: Output + ?Sized>(
         &self,
-        found: &[Found],
+        found: &[Selected],
         output: &mut O,
     ) -> Result<(), RunError> {
         let oids: Vec<Oid> = found.iter().map(|found| found.oid).collect();
@@ -195,7 +195,7 @@ impl Run<'_> {
             found,
             names: &names,
             order: match output.rows() {
-                Some(_) => Order::Found,
+                Some(_) => Order::Selected,
                 None => Order::LargestFirst { locked: &locked },
             },
             tells_dropped: false,
@@ -231,7 +231,7 @@ impl Run<'_> {
                 return if without_pages {
                     self.without_pages(&relation, failed, output)
                 } else {
-                    failed.told(output)
+                    failed.report_to(output)
                 };
             }
         };
@@ -243,7 +243,7 @@ impl Run<'_> {
             Err(failed) if failed.kind == Kind::Usage => Err(failed.into()),
             Err(failed) => {
                 output.found(report).map_err(RunError::Output)?;
-                failed.told(output)
+                failed.report_to(output)
             }
             Ok(()) => output.found(report).map_err(RunError::Output),
         }
@@ -260,7 +260,7 @@ impl Run<'_> {
         if relation.is_heap {
             return Err(failed.into());
         }
-        failed.told(output)
+        failed.report_to(output)
     }
 
     /// Says why figures will be missing, and what would bring them.
@@ -292,7 +292,9 @@ pub(super) async fn failed(
             Failed::at(&place, relation.oid, &error, &inspector.connections).await
         }
         InspectError::Stopped => Failed::stopped(),
-        InspectError::NoValue(_) => Failed::new(Kind::Usage, error.to_string()),
+        InspectError::NoValue(_) | InspectError::File(_) => {
+            Failed::new(Kind::Usage, error.to_string())
+        }
         InspectError::NoPages { .. } | InspectError::Output(_) => {
             Failed::new(Kind::Incomplete, error.to_string())
         }

@@ -81,7 +81,8 @@ fn report<V: Visitor>(
         pages.end_page();
     }
     if !blocks.any() || blocks.are_whole(PageSize::DEFAULT) {
-        report.findings = pages.findings(pages.read(), None, &report);
+        let read = pages.read();
+        report.findings = pages.findings(read, None, &report);
     }
     Ok((report, scan.visitor))
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::inspector::{InspectError, Inspector, no_client};
-use super::kept::Kept;
+use super::kept::KeptPages;
 use super::orphans::References;
 use crate::disk::desc::TupleDesc;
 use crate::fill::lengths::Growth;
-use crate::fill::survey::{Kind, Survey};
+use crate::fill::meter::{FileMeter, Kind};
 use crate::heap::sample::{Sample, Sampling};
 use crate::heap::scan::{Merge, Relation as Scanned, Scan, Visitor};
 use crate::model::settings::TupleTarget;
@@ -24,21 +24,21 @@ pub(super) struct ScanTarget {
     pub(super) desc: Arc<TupleDesc>,
     /// Whether the pages that findings look at are kept.
     pub(super) keeps: bool,
-    /// What its tuples are and how full pages are made, if it is surveyed.
-    pub(super) surveyed: Option<(Kind, u32)>,
+    /// What its tuples are and its fillfactor, if it is looked how full it is.
+    pub(super) metered: Option<(Kind, u32)>,
     /// `toast_tuple_target`, if it is set.
     pub(super) target: Option<TupleTarget>,
 }
 
-/// What a scan found.
+/// The counts of a scan, with what its other visitors have taken.
 pub(super) struct ScanResult {
     pub(super) scan: Scan<()>,
     /// Blocks of the relation.
     pub(super) total_blocks: u32,
     /// Pages that findings look at, if they are kept.
-    pub(super) kept: Option<Kept>,
-    /// What stands in each block, if it is surveyed.
-    pub(super) survey: Option<Survey>,
+    pub(super) kept: Option<KeptPages>,
+    /// How full it is, if that is looked at.
+    pub(super) meter: Option<FileMeter>,
     /// What rows refer to, if it is wanted.
     pub(super) references: Option<References>,
     /// Columns whose default for rows written before them is not known, where values are put together.
@@ -107,13 +107,12 @@ impl Inspector {
         self.progress.begin(name, u64::from(chosen));
         let Some(writer) = rows else {
             let page = self.server.page_size;
-            let survey =
-                target.surveyed.filter(|_| sampling.is_none()).map(|(kind, fillfactor)| {
-                    let growth = Growth::of(&target.desc, page, target.target);
-                    Survey::new(kind, page, total_blocks, fillfactor).growing(growth)
-                });
-            let looks = (target.keeps.then(|| Kept::new(total_blocks, sampling)), survey);
-            let (scan, (kept, survey), references) = match references {
+            let meter = target.metered.filter(|_| sampling.is_none()).map(|(kind, fillfactor)| {
+                let growth = Growth::of(&target.desc, page, target.target);
+                FileMeter::whole(kind, page, total_blocks, fillfactor).growing(growth)
+            });
+            let looks = (target.keeps.then(|| KeptPages::new(total_blocks, sampling)), meter);
+            let (scan, (kept, meter), references) = match references {
                 None => {
                     let (scan, looks) = self.side_by_side(readers, sample, scan, looks).await?;
                     (scan, looks, None)
@@ -130,7 +129,7 @@ impl Inspector {
                 scan,
                 total_blocks,
                 kept,
-                survey,
+                meter,
                 references,
                 unknown_defaults,
             });
@@ -154,8 +153,8 @@ impl Inspector {
         };
         scan.problems.merge(problems);
         let unknown_defaults = unknown.into_iter().collect();
-        let (kept, survey) = (None, None);
-        Ok(ScanResult { scan, total_blocks, kept, survey, references, unknown_defaults })
+        let (kept, meter) = (None, None);
+        Ok(ScanResult { scan, total_blocks, kept, meter, references, unknown_defaults })
     }
 
     async fn side_by_side<V: Visitor + Merge + Clone + Send + 'static>(

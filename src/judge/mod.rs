@@ -21,7 +21,7 @@ use crate::model::stored::StoredValue;
 use crate::model::toast::Table;
 use pluggable::Plan;
 use policy::Rule;
-use stock::{Compressed, Verdict, by_model};
+use stock::{Compliance, Compressed, by_model};
 use toaster::Toaster;
 
 /// What judges a table's rows.
@@ -101,15 +101,15 @@ impl Judge {
 
 impl FormJudge {
     /// The verdict on a row; `known` says what the server makes of a value where that was asked.
-    pub(crate) fn verdict(
+    pub(crate) fn compliance(
         &self,
         row: &Row<'_>,
         known: &dyn Fn(usize) -> Option<Compressed>,
-    ) -> Verdict {
+    ) -> Compliance {
         let Row { table, targets, follow, values } = *row;
         match self {
             FormJudge::Stock(_) => by_model(table, targets, follow, values, known),
-            FormJudge::Pluggable(plan) => plan.verdict(table, follow, values, known),
+            FormJudge::Pluggable(plan) => plan.compliance(table, follow, values, known),
         }
     }
 
@@ -122,10 +122,12 @@ impl FormJudge {
     }
 
     /// Whether this column's toaster may leave a value out of line as it is.
-    pub(crate) fn spares(&self, index: usize) -> bool {
+    pub(crate) fn may_keep_pointers(&self, index: usize) -> bool {
         match self {
             FormJudge::Stock(_) => false,
-            FormJudge::Pluggable(plan) => plan.column(index).is_some_and(|column| column.spares),
+            FormJudge::Pluggable(plan) => {
+                plan.column(index).is_some_and(|column| column.may_keep_pointers)
+            }
         }
     }
 

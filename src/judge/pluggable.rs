@@ -4,7 +4,7 @@
 //! values are judged. The servers ask no toaster for its conditions: what its authors declare is
 //! enforced here.
 
-use super::stock::{Compressed, Verdict, by_model};
+use super::stock::{Compliance, Compressed, by_model};
 use crate::disk::Oid;
 use crate::disk::custom::DEFAULT_TOASTER;
 use crate::disk::desc::Storage;
@@ -95,7 +95,7 @@ pub struct ColumnPlan {
     /// How its values are judged.
     pub rule: Rule,
     /// Whether its toaster itself stores some values with ordinary pointers.
-    pub spares: bool,
+    pub may_keep_pointers: bool,
     /// Its storage once all is set.
     pub storage: Storage,
     /// What makes its values anew, where that was found out for its type.
@@ -270,7 +270,7 @@ fn becomes(toaster: &PluggableToaster, columns: &[&ToasterColumn]) -> Result<Pla
         let rule = if is_default { Rule::Stock } else { Rule::Becomes(toaster.oid) };
         plan.add(column, rule, storage);
         if let (Some(planned), Handler::Jsonb) = (plan.columns.last_mut(), toaster.handler) {
-            planned.spares = true;
+            planned.may_keep_pointers = true;
         }
     }
     plan.notes.extend(needs.note.map(|note| format!("{}: {note}", toaster.name)));
@@ -320,7 +320,7 @@ impl Plan {
         self.columns.push(ColumnPlan {
             index: column.index,
             rule,
-            spares: false,
+            may_keep_pointers: false,
             storage,
             forcing,
         });
@@ -349,32 +349,32 @@ impl Plan {
     /// Whether a row is stored as planned: as [`by_model`], with pointers of pluggable toasters told
     /// apart. `table` is as the plan sets it. Of a value out of line `known` says nothing but whether
     /// its toaster would leave it (`None`).
-    pub fn verdict(
+    pub fn compliance(
         &self,
         table: &Model,
         follow: &[usize],
         values: &[StoredValue],
         known: &dyn Fn(usize) -> Option<Compressed>,
-    ) -> Verdict {
+    ) -> Compliance {
         let (mut ordinary, mut open) = (Vec::new(), Vec::new());
         for column in &self.columns {
             let Some(value) = values.get(column.index) else { continue };
             let toaster = value.custom.map(|custom| custom.toaster);
             match (column.rule, value.form, toaster) {
                 (Rule::Leaves(left), Form::Custom, Some(toaster)) if toaster == left => {
-                    return Verdict::Differs;
+                    return Compliance::Differs;
                 }
                 (Rule::Stock, Form::Custom, Some(toaster)) if toaster != DEFAULT_TOASTER => {
-                    return Verdict::Differs;
+                    return Compliance::Differs;
                 }
                 (Rule::Becomes(wanted), Form::Custom, Some(toaster)) if toaster != wanted => {
-                    return Verdict::Differs;
+                    return Compliance::Differs;
                 }
                 (Rule::Becomes(_), Form::External | Form::ExternalCompressed, _) => {
                     match known(column.index) {
-                        None if column.spares => open.push(column.index),
+                        None if column.may_keep_pointers => open.push(column.index),
                         Some(None) => {}
-                        _ => return Verdict::Differs,
+                        _ => return Compliance::Differs,
                     }
                 }
                 (Rule::Leaves(_), ..) | (_, Form::Custom | Form::Unknown, _) => {}
@@ -382,14 +382,14 @@ impl Plan {
             }
         }
         let rest = match ordinary.is_empty() {
-            true => Verdict::Complies,
+            true => Compliance::Complies,
             false => by_model(table, &ordinary, follow, values, known),
         };
         match rest {
-            Verdict::Differs => Verdict::Differs,
-            Verdict::Depends(more) => Verdict::Depends([open, more].concat()),
-            Verdict::Complies if open.is_empty() => Verdict::Complies,
-            Verdict::Complies => Verdict::Depends(open),
+            Compliance::Differs => Compliance::Differs,
+            Compliance::Depends(more) => Compliance::Depends([open, more].concat()),
+            Compliance::Complies if open.is_empty() => Compliance::Complies,
+            Compliance::Complies => Compliance::Depends(open),
         }
     }
 }

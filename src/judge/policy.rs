@@ -27,7 +27,7 @@ use crate::model::policy::{CompressedSizes, MethodChoice, Policy};
 use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::{Incoming, Operation, Placed, Table};
 
-use super::stock::{forced, kept, same_form, small};
+use super::stock::{same_form, small};
 
 /// What a policy demands of the chosen columns of a table.
 #[derive(Debug, Clone)]
@@ -185,8 +185,8 @@ impl Rule {
             .iter()
             .enumerate()
             .map(|(index, value)| match chosen(index) {
-                None => kept(value),
-                Some(at) => match (forced(value), content_of(at)) {
+                None => actual.carried(index, value),
+                Some(at) => match (actual.carried(index, value).fresh(), content_of(at)) {
                     (Incoming::Plain { .. } | Incoming::Opaque { .. }, Some(content)) => {
                         Incoming::Plain { raw: content.raw }
                     }

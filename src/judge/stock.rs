@@ -7,13 +7,13 @@
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::judge::toaster::Toaster;
-use crate::model::stored::{Form, StoredValue};
-use crate::model::stored::{FunctionAnswer, Placement};
+use crate::model::policy::{MethodChoice, VARLENA_HEADER_SIZE};
+use crate::model::stored::{Form, FunctionAnswer, Placement, StoredValue};
 use crate::model::toast::{Incoming, Operation, Placed, Table, ToastError, Toasted};
 
 /// What is known of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Compliance {
     /// It is stored as the choice would store it.
     Complies,
     /// It is stored otherwise.
@@ -43,47 +43,46 @@ pub fn by_model(
     follow: &[usize],
     values: &[StoredValue],
     known: &dyn Fn(usize) -> Option<Compressed>,
-) -> Verdict {
+) -> Compliance {
     for &index in targets {
         let (Some(value), Some(column)) = (values.get(index), table.columns.get(index)) else {
             continue;
         };
         let compresses = matches!(column.storage, Storage::Extended | Storage::Main);
-        let other =
-            |method: Method| column.method != crate::model::policy::MethodChoice::One(method);
+        let other = |method: Method| column.method != MethodChoice::One(method);
         // what is compressed otherwise never comes out of the toaster as it is
         if matches!(value.form, Form::Compressed | Form::ExternalCompressed)
             && (!compresses || value.method.is_none_or(other))
         {
-            return Verdict::Differs;
+            return Compliance::Differs;
         }
     }
     let row = Judged { table, targets, values, known };
-    let incoming = incoming(targets, follow, values);
+    let incoming = incoming(table, targets, follow, values);
     let mut open = Vec::new();
     let mut may_have_been = false;
     for operation in OPERATIONS {
         let (found, mut asked) = row.try_one(&incoming, operation);
-        if found == Found::Same && asked.is_empty() {
-            return Verdict::Complies;
+        if found == Comparison::Same && asked.is_empty() {
+            return Compliance::Complies;
         }
-        may_have_been |= found == Found::LessToasted;
+        may_have_been |= found == Comparison::LessToasted;
         open.append(&mut asked);
     }
     if !open.is_empty() {
         open.sort_unstable();
         open.dedup();
-        return Verdict::Depends(open);
+        return Compliance::Depends(open);
     }
     if may_have_been && row.has_history(&incoming, follow) {
-        return Verdict::Complies;
+        return Compliance::Complies;
     }
-    Verdict::Differs
+    Compliance::Differs
 }
 
 /// What comes of a row, compared with what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum Comparison {
     /// The same.
     Same,
     /// Values are compressed or out of line now that would not be.
@@ -103,11 +102,11 @@ struct Judged<'a> {
 impl Judged<'_> {
     /// Stores values that arrive so, and compares the chosen columns; gives the columns whose compressed size
     /// has to be known for that.
-    fn try_one(&self, incoming: &[Incoming], operation: Operation) -> (Found, Vec<usize>) {
+    fn try_one(&self, incoming: &[Incoming], operation: Operation) -> (Comparison, Vec<usize>) {
         let (stored, asked) = self.toast(incoming, operation);
         // a row too big for the choice is the server's to refuse
-        let Ok(stored) = stored else { return (Found::Other, asked) };
-        let mut found = Found::Same;
+        let Ok(stored) = stored else { return (Comparison::Other, asked) };
+        let mut found = Comparison::Same;
         for &index in self.targets {
             let (Some(now), Some(then)) = (self.values.get(index), stored.values.get(index)) else {
                 continue;
@@ -118,9 +117,9 @@ impl Judged<'_> {
             // what can be compressed does not go out of line uncompressed
             let compressible = now.method.is_none() && then.method.is_some();
             if compressible || effort(now.form) <= effort(then.form) {
-                return (Found::Other, asked);
+                return (Comparison::Other, asked);
             }
-            found = Found::LessToasted;
+            found = Comparison::LessToasted;
         }
         (found, asked)
     }
@@ -164,11 +163,11 @@ impl Judged<'_> {
         let together = (2..=changed.len()).map(|end| 0..end);
         alone.chain(together).take(MOST_HISTORIES).any(|some| {
             let some = changed.get(some).unwrap_or_default();
-            [before as fn(&StoredValue) -> Incoming, before_moved].into_iter().any(|earlier| {
+            [Incoming::fresh, before_moved].into_iter().any(|earlier| {
                 let mut incoming = incoming.to_vec();
-                for (index, value) in some {
+                for (index, _) in some {
                     if let Some(slot) = incoming.get_mut(*index) {
-                        *slot = earlier(value);
+                        *slot = earlier(*slot);
                     }
                 }
                 OPERATIONS.iter().any(|&operation| self.gives(&incoming, operation))
@@ -195,20 +194,13 @@ fn effort(form: Form) -> u8 {
     }
 }
 
-/// A value before it was compressed and moved out.
-fn before(value: &StoredValue) -> Incoming {
-    Incoming::Plain { raw: small(value.raw_size).unwrap_or(0) }
-}
-
 /// A value before it was moved out.
-fn before_moved(value: &StoredValue) -> Incoming {
-    match (value.form, already(value)) {
-        (Form::ExternalCompressed, Some(size)) => Incoming::Compressed {
-            size,
-            raw: small(value.raw_size).unwrap_or(0),
-            method: value.method,
-        },
-        _ => before(value),
+fn before_moved(value: Incoming) -> Incoming {
+    match value {
+        Incoming::Kept { stored, raw, method, compressed: true } => {
+            Incoming::Compressed { size: stored.saturating_add(VARLENA_HEADER_SIZE), raw, method }
+        }
+        other => other.fresh(),
     }
 }
 
@@ -219,16 +211,22 @@ pub(crate) fn fits(
     follow: &[usize],
     values: &[StoredValue],
 ) -> bool {
-    let incoming = incoming(targets, follow, values);
+    let incoming = incoming(table, targets, follow, values);
     let mut compress = |index: usize, _method: Method| already(values.get(index)?);
     table.toast(&incoming, Operation::Update, &mut compress).is_ok()
 }
 
 /// The values of a row as an UPDATE hands them over that makes the chosen ones anew.
-fn incoming(targets: &[usize], follow: &[usize], values: &[StoredValue]) -> Vec<Incoming> {
+fn incoming(
+    table: &Table,
+    targets: &[usize],
+    follow: &[usize],
+    values: &[StoredValue],
+) -> Vec<Incoming> {
     let one = |(index, value): (usize, &StoredValue)| {
-        let fresh = targets.contains(&index) || follow.contains(&index);
-        if fresh { forced(value) } else { kept(value) }
+        let is_fresh = targets.contains(&index) || follow.contains(&index);
+        let carried = table.carried(index, value);
+        if is_fresh { carried.fresh() } else { carried }
     };
     values.iter().enumerate().map(one).collect()
 }
@@ -254,40 +252,6 @@ pub(crate) fn small(size: Option<u64>) -> Option<u32> {
     size.and_then(|size| u32::try_from(size).ok())
 }
 
-/// A chosen column's value: a fresh datum with a 4-byte header.
-pub(crate) fn forced(value: &StoredValue) -> Incoming {
-    match value.form {
-        Form::Null => Incoming::Null,
-        Form::Custom | Form::Unknown => {
-            Incoming::Opaque { size: small(Some(value.pointer_size)).unwrap_or(0), outside: None }
-        }
-        _ => Incoming::Plain { raw: small(value.raw_size).unwrap_or(0) },
-    }
-}
-
-/// Another column's value, which the UPDATE carries along.
-pub(crate) fn kept(value: &StoredValue) -> Incoming {
-    let raw = small(value.raw_size).unwrap_or(0);
-    let stored = small(value.stored_size).unwrap_or(0);
-    match value.form {
-        Form::Null => Incoming::Null,
-        Form::Short => Incoming::Short { raw },
-        // of a fixed-length type the stored size is the raw size
-        Form::Plain | Form::Missing if stored == raw => Incoming::Fixed { size: raw },
-        Form::Plain | Form::Missing => Incoming::Plain { raw },
-        Form::Compressed => Incoming::Compressed { size: stored, raw, method: value.method },
-        Form::External | Form::ExternalCompressed => Incoming::Kept {
-            stored,
-            raw,
-            method: value.method,
-            compressed: value.form == Form::ExternalCompressed,
-        },
-        Form::Custom | Form::Unknown => {
-            Incoming::Opaque { size: small(Some(value.pointer_size)).unwrap_or(0), outside: None }
-        }
-    }
-}
-
 /// Decides on one value by what the functions tell. `method` is the column's, resolved; `row` the sum
 /// of `pg_column_size` over the row's columns; `threshold` is `TOAST_TUPLE_THRESHOLD`, `target` the
 /// table's `toast_tuple_target`.
@@ -298,23 +262,27 @@ pub(crate) fn by_functions(
     row: u64,
     threshold: u64,
     target: u64,
-) -> Verdict {
-    let Some(size) = value.value.stored_size else { return Verdict::Complies };
+) -> Compliance {
+    let Some(size) = value.value.stored_size else { return Compliance::Complies };
     // the tuple header, and what alignment may add to a row that is just short of the limit
     let may_be_toasted = row + 24 + 64 > threshold;
     match (toaster.storage(), value.value.method) {
-        (Storage::Extended | Storage::Main, Some(stored)) if stored != method => Verdict::Differs,
-        (Storage::Extended | Storage::Main, Some(_)) => Verdict::Complies,
-        (Storage::Extended | Storage::Main, None) if may_be_toasted => Verdict::Depends(Vec::new()),
-        (Storage::Extended | Storage::Main, None) => Verdict::Complies,
-        (Storage::External | Storage::Plain, Some(_)) => Verdict::Differs,
+        (Storage::Extended | Storage::Main, Some(stored)) if stored != method => {
+            Compliance::Differs
+        }
+        (Storage::Extended | Storage::Main, Some(_)) => Compliance::Complies,
+        (Storage::Extended | Storage::Main, None) if may_be_toasted => {
+            Compliance::Depends(Vec::new())
+        }
+        (Storage::Extended | Storage::Main, None) => Compliance::Complies,
+        (Storage::External | Storage::Plain, Some(_)) => Compliance::Differs,
         (Storage::External, None)
             if value.placement == Placement::InRow && size > threshold.max(target) =>
         {
-            Verdict::Differs
+            Compliance::Differs
         }
-        (Storage::Plain, None) if value.placement == Placement::OutOfLine => Verdict::Differs,
-        (Storage::External | Storage::Plain, None) => Verdict::Complies,
+        (Storage::Plain, None) if value.placement == Placement::OutOfLine => Compliance::Differs,
+        (Storage::External | Storage::Plain, None) => Compliance::Complies,
     }
 }
 

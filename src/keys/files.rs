@@ -15,18 +15,9 @@ use crate::heap::progress::Progress;
 use crate::heap::sample::SampleSize;
 use crate::model::btree::ToastIndex;
 use crate::model::toaster::catalog::Toasters;
-use crate::offline::file::{FileError, RelationFile};
+use crate::offline::file::RelationFile;
 use crate::offline::target::{FileTarget, check_page_size};
 use crate::offline::toastfile::ToastFile;
-
-/// Why there are no keys of a file's documents.
-#[derive(Debug, thiserror::Error)]
-pub enum KeysError {
-    #[error(transparent)]
-    Column(#[from] AdviseError),
-    #[error(transparent)]
-    File(#[from] FileError),
-}
 
 /// What the keys of a file's documents cost, column by column. Documents out of line are put together from the TOAST
 /// relation's file.
@@ -39,7 +30,7 @@ pub fn relation_file(
     request: KeyRequest,
     (sample, seed): (Option<SampleSize>, u64),
     progress: &dyn Progress,
-) -> Result<Vec<KeysReport>, KeysError> {
+) -> Result<Vec<KeysReport>, AdviseError> {
     let name = target.heap.display().to_string();
     let chosen = chosen(&name, target.desc, &languages(target.desc), columns)?;
     let columns: Vec<usize> = chosen.iter().map(|&(at, _)| at).collect();

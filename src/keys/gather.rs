@@ -19,7 +19,7 @@ use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
 use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::scan::{Judge, live_tuples};
+use crate::heap::scan::{Visible, live_tuples};
 use crate::model::estimate::PowerSums;
 use crate::model::sql::quote_qualified;
 use crate::model::stored::StoredValue;
@@ -252,16 +252,16 @@ pub(super) struct Layout<'a> {
 }
 
 impl Layout<'_> {
-    /// The documents in the rows of a page that `judge` finds not dead. Defaults of columns that are younger than
+    /// The documents in the rows of a page that `visible` finds not dead. Defaults of columns that are younger than
     /// their rows stand in no row.
     pub(super) fn documents<'p>(
         &self,
         page: (BlockNumber, &'p [u8]),
-        judge: &impl Judge,
+        visible: &impl Visible,
         problems: &mut Problems,
     ) -> Vec<Document<'p>> {
         let mut found = Vec::new();
-        live_tuples(self.name, page, judge, problems, |ctid, tuple, length| {
+        live_tuples(self.name, page, visible, problems, |ctid, tuple, length| {
             self.row(ctid, tuple, u32::from(length), &mut found)
         });
         found

@@ -22,7 +22,7 @@ use crate::server::catalog::Relation;
 use crate::server::chunks::{self, LiveChunks};
 use crate::server::pages::Pages;
 use crate::server::probe::Asked;
-use crate::server::sampled::{AskedRow, RowReader, SampleSource};
+use crate::server::sampled::{AskedRow, RowReader, RowSource};
 use crate::server::sink::{RunError, Sink, until};
 use crate::server::{LiveError, snapshot, toasters};
 use crate::usage::keys::KnownUses;
@@ -150,7 +150,7 @@ impl Reading<'_> {
         };
         let snapshot = snapshot::begin(connection).await?.snapshot;
         let pages = pageinspect.map(|_| &snapshot);
-        let mut source = SampleSource::open(server, connection, relation, pages).await?;
+        let mut source = RowSource::open(server, connection, relation, pages).await?;
         let total = source.block_count().await?;
         let levels = match (pageinspect, toast) {
             (_, None) => 0,
@@ -163,11 +163,11 @@ impl Reading<'_> {
         let mut batches = plan.begin(&relation.display_name(), &*advisor.progress);
         while let Some(batch) = batches.next(&gathering.done) {
             match &mut source {
-                SampleSource::Pages(reader) => {
+                RowSource::Pages(reader) => {
                     let pages = reader.read(&batch).await?;
                     self.pages(&pages, &mut store, &toasters, &mut gathering).await?;
                 }
-                SampleSource::Functions(reader) => {
+                RowSource::Functions(reader) => {
                     for items in reader.addresses(&batch).await? {
                         self.rows(&items, reader, &mut gathering).await?;
                     }

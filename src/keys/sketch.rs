@@ -41,14 +41,14 @@ impl<const MOST: usize> Different<MOST> {
 
 /// Sizes and how often each was seen. Once there are many, near ones are taken together under the largest.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Spread {
+pub(super) struct SizeCounts {
     /// In ascending order of size.
     counts: Vec<(u32, u32)>,
     /// Significant bits that sizes lose.
     lost: u32,
 }
 
-impl Spread {
+impl SizeCounts {
     pub(super) fn add(&mut self, size: u64) {
         let size = self.rounded(u32::try_from(size).unwrap_or(u32::MAX));
         match self.counts.binary_search_by_key(&size, |&(size, _)| size) {
@@ -124,11 +124,11 @@ mod tests {
 
     #[test]
     fn sizes_are_exact_while_there_are_few() {
-        let mut spread = Spread::default();
+        let mut spread = SizeCounts::default();
         assert_eq!(spread.quantile(0.95), None);
         (1..=100).for_each(|size| spread.add(size * 1000));
         assert_eq!((spread.quantile(0.95), spread.quantile(1.0)), (Some(95_000), Some(100_000)));
-        let mut many = Spread::default();
+        let mut many = SizeCounts::default();
         (1..=100_000).for_each(|size| many.add(size));
         assert!(many.counts.len() <= SIZES);
         let p95 = many.quantile(0.95).unwrap() as f64;

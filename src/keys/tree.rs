@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::cost::{Cost, Stored, Terms};
 use super::language::Language;
-use super::sketch::{Different, Spread};
+use super::sketch::{Different, SizeCounts};
 use crate::disk::ByteOrder;
 use crate::disk::jsonb_parts::{Kind, Part, Step, Validate, Visit};
 use crate::model::estimate::PowerSums;
@@ -160,7 +160,7 @@ pub(super) struct Figures {
     pub(super) kinds: [u64; Kind::ALL.len()],
     /// Bytes of the parts below that are paths of their own.
     pub(super) below: u64,
-    pub(super) sizes: Spread,
+    pub(super) sizes: SizeCounts,
     pub(super) different: Different,
     pub(super) offsets: Option<Range>,
     pub(super) chunks: Option<Range>,

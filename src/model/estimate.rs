@@ -204,9 +204,20 @@ impl Tally {
 
     /// The block is read.
     pub(crate) fn end_block(&mut self) {
-        if self.now > 0 {
-            self.sums.add(std::mem::take(&mut self.now));
+        let now = std::mem::take(&mut self.now);
+        self.add_block(now);
+    }
+
+    /// Adds a block that is read and holds so much.
+    pub(crate) fn add_block(&mut self, amount: u64) {
+        if amount > 0 {
+            self.sums.add(amount);
         }
+    }
+
+    /// Adds blocks that another worker has read.
+    pub(crate) fn merge(&mut self, other: &Tally) {
+        self.sums.merge(&other.sums);
     }
 
     /// Of all blocks of the relation.

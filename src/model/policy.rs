@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use super::cost::Prices;
 use crate::codec::Method;
+use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 pub use crate::disk::varlena::{COMPRESSED_HEADER_SIZE, VARLENA_HEADER_SIZE};
 
@@ -81,12 +82,12 @@ const POLICIES: &str = "always, never, chunk-saving[=chunks], ratio[=part], chun
 /// More chunks than the longest value has.
 const MAX_CHUNKS: u32 = 1_000_000;
 
-/// Why a text is no policy.
+/// Why a text is no policy or no target, or what no column can be set to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PolicyError {
+pub enum SettingsError {
     /// No policy of this name.
     #[error("unknown policy \"{0}\": expected {POLICIES}")]
-    Unknown(String),
+    UnknownPolicy(String),
     /// `always`, `never` and `best` take none.
     #[error("policy \"{name}\" takes no parameter, got \"{got}\"")]
     NoParameter {
@@ -121,27 +122,45 @@ pub enum PolicyError {
         /// A part that would do.
         example: Ratio,
     },
+    /// A number that is no `toast_tuple_target`.
+    #[error("invalid toast_tuple_target \"{got}\": expected bytes from {min} to {max}")]
+    Target {
+        /// What was given.
+        got: String,
+        /// The least that a server takes.
+        min: u16,
+        /// The most that the page size allows.
+        max: usize,
+    },
+    /// The storage never compresses, so there is nothing to decide.
+    #[error("policy \"{policy}\" needs storage extended or main, not {}", storage.name())]
+    NothingToDecide {
+        /// The policy.
+        policy: Policy,
+        /// The storage.
+        storage: Storage,
+    },
 }
 
 impl FromStr for Policy {
-    type Err = PolicyError;
+    type Err = SettingsError;
 
-    fn from_str(text: &str) -> Result<Policy, PolicyError> {
+    fn from_str(text: &str) -> Result<Policy, SettingsError> {
         let (name, parameter) = match text.split_once('=') {
             Some((name, parameter)) => (name.trim(), Some(parameter.trim())),
             None => (text.trim(), None),
         };
         let chunks = |name, default: u32| match parameter {
             None => Ok(default),
-            Some(got) => got
-                .parse()
-                .ok()
-                .filter(|n| (1..=MAX_CHUNKS).contains(n))
-                .ok_or_else(|| PolicyError::Chunks { name, got: got.into(), example: default }),
+            Some(got) => {
+                got.parse().ok().filter(|n| (1..=MAX_CHUNKS).contains(n)).ok_or_else(|| {
+                    SettingsError::Chunks { name, got: got.into(), example: default }
+                })
+            }
         };
         let part = |name, default: Ratio| match parameter {
             None => Ok(default),
-            Some(got) => got.parse().ok().and_then(Ratio::new).ok_or_else(|| PolicyError::Part {
+            Some(got) => got.parse().ok().and_then(Ratio::new).ok_or_else(|| SettingsError::Part {
                 name,
                 got: got.into(),
                 example: default,
@@ -159,11 +178,11 @@ impl FromStr for Policy {
             }
             "ratio" => return Ok(Policy::Ratio(part("ratio", Ratio::NINETY_FIVE)?)),
             "hybrid" => return Ok(Policy::Hybrid(part("hybrid", Ratio::NINETY)?)),
-            _ => return Err(PolicyError::Unknown(name.into())),
+            _ => return Err(SettingsError::UnknownPolicy(name.into())),
         };
         match parameter {
             None => Ok(policy),
-            Some(got) => Err(PolicyError::NoParameter { name: name.into(), got: got.into() }),
+            Some(got) => Err(SettingsError::NoParameter { name: name.into(), got: got.into() }),
         }
     }
 }

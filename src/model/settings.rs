@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::policy::{MethodChoice, Policy};
+use super::policy::{MethodChoice, Policy, SettingsError};
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 
@@ -28,7 +28,7 @@ impl TupleTarget {
             .ok()
             .filter(|&b| b >= Self::MIN && usize::from(b) <= max)
             .map(TupleTarget)
-            .ok_or(SettingsError::Target { got: bytes.to_string(), max })
+            .ok_or(SettingsError::Target { got: bytes.to_string(), min: Self::MIN, max })
     }
 
     /// In bytes.
@@ -43,9 +43,9 @@ impl FromStr for TupleTarget {
     /// For pages of 8 kB.
     fn from_str(text: &str) -> Result<TupleTarget, SettingsError> {
         let page = PageSize::DEFAULT;
-        let max = page.toast_tuple_target_main();
-        let bytes =
-            text.trim().parse().map_err(|_| SettingsError::Target { got: text.into(), max })?;
+        let (min, max) = (Self::MIN, page.toast_tuple_target_main());
+        let invalid = |_| SettingsError::Target { got: text.into(), min, max };
+        let bytes = text.trim().parse().map_err(invalid)?;
         TupleTarget::new(bytes, page)
     }
 }
@@ -83,30 +83,6 @@ pub struct Settings {
     pub target: TupleTarget,
     /// Which compressed values are kept.
     pub policy: Policy,
-}
-
-/// What no column can be set to.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SettingsError {
-    /// A number that is no `toast_tuple_target`.
-    #[error(
-        "invalid toast_tuple_target \"{got}\": expected bytes from {} to {max}",
-        TupleTarget::MIN
-    )]
-    Target {
-        /// What was given.
-        got: String,
-        /// The most that the page size allows.
-        max: usize,
-    },
-    /// The storage never compresses, so there is nothing to decide.
-    #[error("policy \"{policy}\" needs storage extended or main, not {}", storage.name())]
-    NothingToDecide {
-        /// The policy.
-        policy: Policy,
-        /// The storage.
-        storage: Storage,
-    },
 }
 
 impl Settings {

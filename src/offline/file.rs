@@ -62,6 +62,22 @@ pub enum FileError {
         /// What was expected.
         expected: usize,
     },
+    /// The name does not tell which transactions it is about.
+    #[error(
+        "\"{}\" is not named as a file of pg_xact: expected a segment number such as 0000",
+        .0.display()
+    )]
+    XactName(PathBuf),
+    /// Longer than any segment of `pg_xact`.
+    #[error("file \"{}\" has {size} bytes, a file of pg_xact at most {most}", path.display())]
+    XactSize {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        size: u64,
+        /// The size of a whole segment.
+        most: u64,
+    },
 }
 
 struct Segment {
@@ -267,8 +283,8 @@ mod tests {
         assert_eq!(errors(&path), [missing]);
         let short = write(dir.path(), "2", &[1], 0);
         write(dir.path(), "2.1", &[3, 4], 0);
-        let told = "1: file \"/2\" is shorter than a segment, though another one follows it";
-        assert_eq!(errors(&short), [told]);
+        let message = "1: file \"/2\" is shorter than a segment, though another one follows it";
+        assert_eq!(errors(&short), [message]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use super::file::FileError;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::{ItemPointer, TransactionId};
-use crate::heap::scan::Judge;
+use crate::heap::scan::Visible;
 use crate::model::visibility::{Transactions, Visibility, visibility};
 
 /// Transactions of one segment file (`CLOG_XACTS_PER_PAGE * SLRU_PAGES_PER_SEGMENT`, 8 kB pages).
@@ -17,28 +17,6 @@ const XACTS_PER_SEGMENT: u32 = 1 << 20;
 const SEGMENT_SIZE: u64 = XACTS_PER_SEGMENT as u64 / 4;
 /// The first ordinary transaction; those before are always committed.
 const FIRST_NORMAL: u32 = 3;
-
-/// Why a file of `pg_xact` could not be used.
-#[derive(Debug, thiserror::Error)]
-pub enum XactError {
-    /// The operating system's answer.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The name does not tell which transactions it is about.
-    #[error(
-        "\"{}\" is not named as a file of pg_xact: expected a segment number such as 0000",
-        .0.display()
-    )]
-    Name(PathBuf),
-    /// Longer than any segment.
-    #[error("file \"{}\" has {size} bytes, a file of pg_xact at most {SEGMENT_SIZE}", path.display())]
-    Size {
-        /// The file.
-        path: PathBuf,
-        /// Its size.
-        size: u64,
-    },
-}
 
 /// A segment's bytes; `None` if there is no such file.
 type Segment = Option<Vec<u8>>;
@@ -54,12 +32,12 @@ pub struct PgXact {
 impl PgXact {
     /// A directory, of which files are read when needed, or one file, named by its segment number
     /// (`0000`), which may follow other characters (`pg_xact_0000.bin`).
-    pub fn open(path: &Path) -> Result<PgXact, XactError> {
+    pub fn open(path: &Path) -> Result<PgXact, FileError> {
         if path.is_dir() {
             return Ok(PgXact { directory: Some(path.to_owned()), ..PgXact::default() });
         }
         let number = path.file_stem().and_then(|stem| segment_number(&stem.to_string_lossy()));
-        let number = number.ok_or_else(|| XactError::Name(path.to_owned()))?;
+        let number = number.ok_or_else(|| FileError::XactName(path.to_owned()))?;
         let bytes = read(path)?;
         Ok(PgXact { segments: Mutex::new(HashMap::from([(number, Some(bytes))])), directory: None })
     }
@@ -88,17 +66,17 @@ fn segment_number(stem: &str) -> Option<u32> {
     u32::from_str_radix(digits, 16).ok().filter(|&number| number < 1 << 12)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, XactError> {
+fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     let io = |action, error| FileError::Io { action, path: path.to_owned(), error };
     let found = std::fs::metadata(path).map_err(|error| io("open", error))?;
     if !found.is_file() {
-        return Err(FileError::NotRegular { path: path.to_owned() }.into());
+        return Err(FileError::NotRegular { path: path.to_owned() });
     }
     let size = found.len();
     if size > SEGMENT_SIZE {
-        return Err(XactError::Size { path: path.to_owned(), size });
+        return Err(FileError::XactSize { path: path.to_owned(), size, most: SEGMENT_SIZE });
     }
-    Ok(std::fs::read(path).map_err(|error| io("read", error))?)
+    std::fs::read(path).map_err(|error| io("read", error))
 }
 
 impl Transactions for PgXact {
@@ -114,8 +92,8 @@ impl Transactions for PgXact {
     }
 }
 
-impl Judge for Option<&PgXact> {
-    fn judge(&self, _ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
+impl Visible for Option<&PgXact> {
+    fn visibility(&self, _ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
         visibility(tuple, self)
     }
 }

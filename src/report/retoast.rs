@@ -3,14 +3,15 @@
 use std::io::{self, Write};
 
 use super::document::{Format, json, json_line};
-use super::retoast_compact;
-use super::retoast_indexes;
 use super::table::{Grid, Head, Style, printable, wrapped, wrapped_statement};
 use super::units::{counted, size};
+use super::{retoast_compact, retoast_indexes};
 use crate::model::sql::quote_identifier;
 use crate::retoast::plan::Plan;
-use crate::retoast::result::{FormReport, Gives, Report, TableReport};
-use crate::retoast::verdict::{FileEnd, Headed, IndexEnd, Left, Outcome, Verdict};
+use crate::retoast::result::{
+    FileEnd, FormReport, Gives, Headed, IndexEnd, Outcome, Report, TableReport,
+};
+use crate::retoast::verdict::{Left, left};
 
 /// Skipped rows shown in a table; the rest is counted.
 const SKIPPED_SHOWN: usize = 10;
@@ -45,8 +46,7 @@ pub fn write(
 /// The first line: the table, what was to be done to it, and how that ended.
 fn first_line(table: &TableReport) -> String {
     let relation = printable(&table.subject.relation);
-    let Verdict { end, left } = table.verdict();
-    let ended = match (end, table.headed, left) {
+    let ended = match (table.outcome, table.headed, left(table)) {
         (Outcome::Stopped, ..) => "stopped on request".to_owned(),
         (Outcome::Planned, ..) => "planned only: nothing was changed".to_owned(),
         (Outcome::Failed, ..) => "failed: an error ended it".to_owned(),

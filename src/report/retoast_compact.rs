@@ -4,8 +4,7 @@ use std::io::{self, Write};
 
 use super::table::wrapped;
 use super::units::{counted, size};
-use crate::retoast::result::{FileReport, TableReport};
-use crate::retoast::verdict::FileEnd;
+use crate::retoast::result::{FileEnd, FileReport, TableReport};
 
 /// What became of each file, and what is left and why.
 pub(super) fn lines(

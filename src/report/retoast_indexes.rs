@@ -4,8 +4,7 @@ use std::io::{self, Write};
 
 use super::table::{printable, wrapped};
 use super::units::{counted, size};
-use crate::retoast::result::{IndexReport, TableReport};
-use crate::retoast::verdict::IndexEnd;
+use crate::retoast::result::{IndexEnd, IndexReport, TableReport};
 
 /// Bytes that rebuilding the indexes that are much too large would give back.
 pub(super) fn spare(table: &TableReport) -> u64 {

@@ -7,7 +7,7 @@
 //! * [`sweep`]: the conversion of values: scans, batches and vacuums, as a machine without IO says.
 //! * [`compact`]: giving back to the file system what is empty inside the files.
 //! * [`reindex`]: rebuilding indexes that are much larger than fresh ones.
-//! * [`plan`]: what is expected of a sweep (pure); [`share`]: how much of a table complies with a policy.
+//! * [`plan`]: what is expected of a sweep (pure); [`compliance`]: how much of a table complies with a policy.
 //! * [`departure`]: taking everything from a pluggable toaster, and the proof.
 //! * [`run`]: a run over the tables of a server: request, sessions, workers.
 //! * [`task`]: the session, the guard and what else all tasks on a table go by.
@@ -16,6 +16,7 @@
 
 pub mod check;
 pub mod compact;
+pub mod compliance;
 pub mod departure;
 pub(crate) mod error;
 pub mod listener;
@@ -25,7 +26,6 @@ pub mod plan;
 pub mod reindex;
 pub mod result;
 pub mod run;
-pub mod share;
 pub mod sql;
 pub mod sweep;
 pub mod task;

@@ -91,7 +91,7 @@ pub struct Surroundings {
 
 /// What was found in the scan, and how the sweep will go.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct FirstScan {
     /// The toaster.
     pub toaster: Toaster,
     /// Rows to do.
@@ -124,7 +124,7 @@ pub struct Found {
 
 impl Plan {
     /// From what was found.
-    pub fn of(found: &Found, around: &Surroundings) -> Plan {
+    pub fn of(found: &FirstScan, around: &Surroundings) -> Plan {
         let wal = wal(found, around);
         Plan {
             statements: found.alter.iter().chain(&found.statements).cloned().collect(),
@@ -141,7 +141,7 @@ impl Plan {
 }
 
 /// What is said where clients are seen that do not use read committed.
-fn serialization(found: &Found, around: &Surroundings) -> Vec<String> {
+fn serialization(found: &FirstScan, around: &Surroundings) -> Vec<String> {
     let mut seen = Vec::new();
     if around.serializable > 0 {
         seen.push(format!("{} in a serializable transaction now", around.serializable));
@@ -164,7 +164,7 @@ fn serialization(found: &Found, around: &Surroundings) -> Vec<String> {
 }
 
 /// Bytes of the values to do: as stored now, and the most that they will take.
-fn values(found: &Found) -> (f64, f64) {
+fn values(found: &FirstScan) -> (f64, f64) {
     let now = found.bytes.min(found.stored) as f64;
     let then = if found.toaster.compresses() {
         // one method's result is seldom a third longer than the other's
@@ -177,7 +177,7 @@ fn values(found: &Found) -> (f64, f64) {
 
 /// The least: half of what is stored now, for what is compressed better. The most: each page of old
 /// chunks and of the heap once as a full-page image, and the new chunks.
-fn wal(found: &Found, around: &Surroundings) -> Range {
+fn wal(found: &FirstScan, around: &Surroundings) -> Range {
     if found.rows == 0 {
         return Range { low: 0, high: 0 };
     }
@@ -190,7 +190,7 @@ fn wal(found: &Found, around: &Surroundings) -> Range {
     Range::of(low, high + f64::from(1 << 20))
 }
 
-fn seconds(found: &Found, wal: Range) -> Range {
+fn seconds(found: &FirstScan, wal: Range) -> Range {
     let scan = found.scan.as_secs_f64();
     if found.rows == 0 {
         return Range::of(scan * 0.5, scan * 2.0);
@@ -208,7 +208,7 @@ fn seconds(found: &Found, wal: Range) -> Range {
 
 /// Old row versions up to twice the limit of bloat, and room for what the values take where they go. What
 /// leaves the heap or the TOAST relation gives nothing back there; old chunks make room for new ones.
-fn growth(found: &Found) -> Range {
+fn growth(found: &FirstScan) -> Range {
     if found.rows == 0 {
         return Range { low: 0, high: 0 };
     }
@@ -238,7 +238,7 @@ fn chunks(bytes: f64, values: u64) -> f64 {
     full * FULL + left_over + (full + values as f64) * (44.0 + INDEX_ENTRY)
 }
 
-fn locks(found: &Found) -> Vec<String> {
+fn locks(found: &FirstScan) -> Vec<String> {
     let ms = found.lock_timeout.as_millis();
     let mut locks = Vec::new();
     if found.alter.is_some() {
@@ -263,15 +263,15 @@ fn triggers(around: &Surroundings, fire: bool) -> Vec<String> {
     some.map(|(name, _)| name.clone()).collect()
 }
 
-fn replication(found: &Found, around: &Surroundings) -> Vec<String> {
-    let mut told = Vec::new();
+fn replication(found: &FirstScan, around: &Surroundings) -> Vec<String> {
+    let mut effects = Vec::new();
     match around.replicas {
         Some(0) => {}
-        Some(count) => told.push(format!("{count} physical replicas replay all of the WAL")),
-        None => told.push("this user may not see physical replicas".to_owned()),
+        Some(count) => effects.push(format!("{count} physical replicas replay all of the WAL")),
+        None => effects.push("this user may not see physical replicas".to_owned()),
     }
     if !around.logical_slots.is_empty() {
-        told.push(format!(
+        effects.push(format!(
             "logical slots decode all of the WAL: {}",
             around.logical_slots.join(", ")
         ));
@@ -283,12 +283,12 @@ fn replication(found: &Found, around: &Surroundings) -> Vec<String> {
             ),
             None => "subscribers get every row".to_owned(),
         };
-        told.push(format!("published by {}: {who}", around.publications.join(", ")));
+        effects.push(format!("published by {}: {who}", around.publications.join(", ")));
     }
     if around.identity_full {
-        told.push("replica identity is full: the old row is written to the WAL too".to_owned());
+        effects.push("replica identity is full: the old row is written to the WAL too".to_owned());
     }
-    told
+    effects
 }
 
 #[cfg(test)]
@@ -296,8 +296,8 @@ mod tests {
     use super::*;
     use crate::codec::Method;
 
-    fn found() -> Found {
-        Found {
+    fn found() -> FirstScan {
+        FirstScan {
             toaster: Toaster::Compressed(Method::Lz4),
             rows: 40_000,
             bytes: 900 << 20,
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn limits_and_full_identity_make_it_longer() {
         let plain = Plan::of(&found(), &Surroundings::default());
-        let nice = Plan::of(&Found { nice: 9.0, ..found() }, &Surroundings::default());
+        let nice = Plan::of(&FirstScan { nice: 9.0, ..found() }, &Surroundings::default());
         assert!(nice.seconds.low >= 8 * plain.seconds.low);
         let full = Surroundings { identity_full: true, ..Surroundings::default() };
         assert!(Plan::of(&found(), &full).wal_bytes.high > plain.wal_bytes.high + (300 << 20));
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn nothing_to_do_takes_a_scan_and_its_lock() {
-        let none = Found { rows: 0, bytes: 0, alter: None, ..found() };
+        let none = FirstScan { rows: 0, bytes: 0, alter: None, ..found() };
         let plan = Plan::of(&none, &Surroundings::default());
         assert_eq!((plan.wal_bytes.high, plan.growth_bytes.high), (0, 0));
         assert_eq!(plan.seconds, Range { low: 0, high: 1 });
@@ -352,12 +352,12 @@ mod tests {
             isolation_defaults: vec!["role \"r\": repeatable read".into()],
             ..Surroundings::default()
         };
-        let told = Plan::of(&found(), &around).serialization.join("\n");
+        let effects = Plan::of(&found(), &around).serialization.join("\n");
         assert!(
-            told.contains("2 in a serializable transaction now; default of role \"r\""),
-            "{told}"
+            effects.contains("2 in a serializable transaction now; default of role \"r\""),
+            "{effects}"
         );
-        let nothing = Plan::of(&Found { rows: 0, ..found() }, &around);
+        let nothing = Plan::of(&FirstScan { rows: 0, ..found() }, &around);
         assert_eq!(nothing.serialization, Vec::<String>::new());
         assert!(Plan::of(&found(), &Surroundings::default()).serialization.is_empty());
     }
@@ -371,7 +371,7 @@ mod tests {
             replicas: Some(2),
             ..Surroundings::default()
         };
-        let plan = Plan::of(&Found { origin: Some("o".into()), ..found() }, &around);
+        let plan = Plan::of(&FirstScan { origin: Some("o".into()), ..found() }, &around);
         assert_eq!(
             (plan.triggers_fire, plan.triggers_silent),
             (vec!["fires".into()], vec!["silent".into()])

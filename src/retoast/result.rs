@@ -1,16 +1,11 @@
 //! What a run of `retoast` has to report.
 
-use std::cell::RefCell;
-use std::io;
-
 use serde::Serialize;
 
 use crate::model::interval::Range;
 use crate::retoast::check::definition::Files;
 use crate::retoast::memory::since::ProvenState;
 use crate::retoast::plan::{Plan, Sizes};
-use crate::retoast::verdict::{FileEnd, Headed, IndexEnd, Left, Outcome, Verdict};
-use crate::server::sink::{Failed, Kind, RunError, Sink};
 
 /// The name and version of the JSON form.
 pub const SCHEMA: &str = "toastctl.retoast/1";
@@ -35,6 +30,97 @@ pub struct Report {
 /// What is said where somebody else has written the table anew.
 pub(in crate::retoast) const REWRITTEN: &str =
     "the table was rewritten by another session (by VACUUM FULL, CLUSTER, REPACK or the like)";
+
+/// How work on a table ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// A whole scan found that all values comply.
+    Complete,
+    /// A whole scan found none that does not, but could not see where values stand, which is part of the choice.
+    Unverified,
+    /// All values are as chosen, and others hold space that a compaction was to give back.
+    Held,
+    /// Values are left that do not comply.
+    Incomplete,
+    /// Stopped on request.
+    Stopped,
+    /// It was only planned.
+    Planned,
+    /// An error ended it.
+    Failed,
+}
+
+/// How the work on one file ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum FileEnd {
+    /// The free space left is less than a round must give back.
+    Compact,
+    /// There is more free space, but what is at the end of the file does not fit there; no other session was in the
+    /// way.
+    NoRoom,
+    /// There is more free space, and only other sessions are in the way: their locks, snapshots, or rows.
+    Held,
+    /// There is more free space, but the last round gave back too little.
+    GainedTooLittle,
+    /// Stopped on request.
+    Stopped,
+    /// It was only planned.
+    Planned,
+    /// An error ended it.
+    #[default]
+    Failed,
+}
+
+/// What became of an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum IndexEnd {
+    /// It is not much larger than a fresh one.
+    Kept,
+    /// It is much larger, and a rebuild was not asked for.
+    Bloated,
+    /// It would be rebuilt.
+    Planned,
+    /// It was rebuilt.
+    Rebuilt,
+    /// What a fresh one would take is not known.
+    NotKnown,
+    /// The server cannot rebuild it beside others.
+    Refused,
+    /// It should have been rebuilt, but was not.
+    Left,
+    /// It was left behind, invalid, by an earlier rebuild, and was dropped.
+    Dropped,
+    /// It was left behind, invalid, by a rebuild, and is still there.
+    Invalid,
+}
+
+/// What was asked for first, as the report is headed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Headed {
+    Convert,
+    Compact,
+    Reindex,
+}
+
+impl FileEnd {
+    /// Whether there is nothing more to give back that fits anywhere.
+    pub(crate) fn is_done(self) -> bool {
+        matches!(self, FileEnd::Compact | FileEnd::NoRoom)
+    }
+}
+
+impl IndexEnd {
+    /// Whether it was to be rebuilt or dropped, and was not.
+    pub(crate) fn is_left(self) -> bool {
+        matches!(self, IndexEnd::Left | IndexEnd::Invalid)
+    }
+}
 
 /// What was done to rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -227,7 +313,7 @@ pub enum Work {
 }
 
 impl Work {
-    fn headed(&self) -> Headed {
+    pub(crate) fn headed(&self) -> Headed {
         match self {
             Work::Convert(_) => Headed::Convert,
             Work::Compact(_) => Headed::Compact,
@@ -446,55 +532,11 @@ impl TableReport {
         report
     }
 
-    /// Adds what a task has done that followed.
-    pub(crate) fn then(&mut self, later: TaskReport) {
-        self.outcome = self.outcome.then(later.work.headed(), later.outcome);
+    /// Adds what a task has done that followed, with which the work on the table has ended so.
+    pub(crate) fn then(&mut self, later: TaskReport, outcome: Outcome) {
+        self.outcome = outcome;
         self.common.then(later.common);
         self.take(later.work);
-    }
-
-    /// How it ended: what nobody has seen is not called complete.
-    pub(crate) fn concluded(&self) -> Outcome {
-        let subject = &self.subject;
-        match self.outcome {
-            Outcome::Complete | Outcome::Held
-                if self.headed == Headed::Convert
-                    && subject.places_are_chosen
-                    && !subject.places_seen =>
-            {
-                Outcome::Unverified
-            }
-            outcome => outcome,
-        }
-    }
-
-    /// How it ended, and what is left.
-    pub fn verdict(&self) -> Verdict {
-        let indexes = self.indexes.iter().filter(|index| index.ended.is_left()).count();
-        let space = |is_left: fn(FileEnd) -> bool| {
-            let files = self.compaction.iter().filter(|file| is_left(file.ended));
-            files.map(|file| file.spare).fold(0, u64::saturating_add)
-        };
-        let held = space(|end| !end.is_done());
-        let left = match (self.outcome, self.headed) {
-            (Outcome::Held, _) => Left::Space(held),
-            (Outcome::Incomplete, Headed::Reindex) => Left::Indexes(indexes),
-            (Outcome::Incomplete, Headed::Compact) => {
-                let is_compact = self.compaction.iter().all(|file| file.ended.is_done());
-                match is_compact && indexes > 0 {
-                    true => Left::Indexes(indexes),
-                    false => Left::Space(space(|_| true)),
-                }
-            }
-            (Outcome::Incomplete, Headed::Convert) => match self.common.rows.left {
-                0 if indexes > 0 => Left::Indexes(indexes),
-                0 if held > 0 => Left::Space(held),
-                0 => Left::Unread,
-                rows => Left::Rows(rows),
-            },
-            _ => Left::Nothing,
-        };
-        Verdict { end: self.outcome, left }
     }
 
     fn take(&mut self, work: Work) {
@@ -689,64 +731,4 @@ pub struct UnfitTable {
     pub relation: String,
     /// Why.
     pub reason: String,
-}
-
-/// A table's result.
-pub(crate) struct Swept {
-    /// Its place among the tables that were asked for.
-    pub(crate) position: usize,
-    pub(crate) report: TableReport,
-}
-
-/// The sink of a run, which its workers share.
-pub(crate) struct Results<'a> {
-    sink: RefCell<&'a mut dyn Sink<Swept>>,
-    unwritable: RefCell<Option<io::Error>>,
-    failed: RefCell<Vec<(usize, Failed)>>,
-}
-
-impl<'a> Results<'a> {
-    pub(crate) fn new(sink: &'a mut dyn Sink<Swept>) -> Results<'a> {
-        Results {
-            sink: RefCell::new(sink),
-            unwritable: RefCell::default(),
-            failed: RefCell::default(),
-        }
-    }
-
-    /// Whether further results are taken.
-    pub(crate) fn found(&self, position: usize, mut report: TableReport) -> bool {
-        report.outcome = report.concluded();
-        let taken = self.sink.borrow_mut().found(Swept { position, report });
-        if let Err(error) = taken {
-            self.unwritable.borrow_mut().get_or_insert(error);
-        }
-        self.unwritable.borrow().is_none()
-    }
-
-    /// A table could not be done.
-    pub(crate) fn failed(&self, position: usize, failed: Failed) {
-        self.failed.borrow_mut().push((position, failed));
-    }
-
-    /// Whether a session was lost for good.
-    pub(crate) fn has_lost(&self) -> bool {
-        self.failed.borrow().iter().any(|(_, failed)| failed.kind == Kind::Lost)
-    }
-
-    pub(crate) fn notice(&self, text: &str) {
-        self.sink.borrow_mut().notice(text);
-    }
-
-    /// Hands over what could not be done, in the order of the tables.
-    pub(crate) fn end(self) -> Result<(), RunError> {
-        let mut failed = self.failed.into_inner();
-        failed.sort_by_key(|(position, _)| *position);
-        let sink = self.sink.into_inner();
-        failed.into_iter().for_each(|(_, failed)| sink.failed(failed));
-        match self.unwritable.into_inner() {
-            Some(error) => Err(RunError::Output(error)),
-            None => Ok(()),
-        }
-    }
 }

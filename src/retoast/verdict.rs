@@ -1,133 +1,55 @@
-//! How work on a table ended, and what is left to do (pure). The report's headline and the exit code are made from it.
+//! How work ended, and what is left to do (pure): of a task, of a table, of the whole run. The report's headline and the
+//! exit code are made from it.
 
-use serde::Serialize;
+use crate::retoast::result::{
+    FileEnd, FileReport, Headed, IndexReport, Outcome, Report, TableReport,
+};
 
-/// How work on a table ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// A whole scan found that all values comply.
-    Complete,
-    /// A whole scan found none that does not, but could not see where values stand, which is part of the choice.
-    Unverified,
-    /// All values are as chosen, and others hold space that a compaction was to give back.
-    Held,
-    /// Values are left that do not comply.
-    Incomplete,
-    /// Stopped on request.
-    Stopped,
-    /// It was only planned.
-    Planned,
-    /// An error ended it.
-    Failed,
+/// How the compaction of all files together ended.
+pub(crate) fn of_files(files: &[FileReport]) -> Outcome {
+    let by_end = [
+        (FileEnd::Failed, Outcome::Failed),
+        (FileEnd::Stopped, Outcome::Stopped),
+        (FileEnd::Planned, Outcome::Planned),
+        (FileEnd::GainedTooLittle, Outcome::Incomplete),
+        (FileEnd::Held, Outcome::Held),
+    ];
+    let found = by_end.into_iter().find(|(end, _)| files.iter().any(|file| file.ended == *end));
+    found.map_or(Outcome::Complete, |(_, outcome)| outcome)
 }
 
-/// How the work on one file ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum FileEnd {
-    /// The free space left is less than a round must give back.
-    Compact,
-    /// There is more free space, but what is at the end of the file does not fit there; no other session was in the
-    /// way.
-    NoRoom,
-    /// There is more free space, and only other sessions are in the way: their locks, snapshots, or rows.
-    Held,
-    /// There is more free space, but the last round gave back too little.
-    GainedTooLittle,
-    /// Stopped on request.
-    Stopped,
-    /// It was only planned.
-    Planned,
-    /// An error ended it.
-    #[default]
-    Failed,
-}
-
-/// What became of an index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum IndexEnd {
-    /// It is not much larger than a fresh one.
-    Kept,
-    /// It is much larger, and a rebuild was not asked for.
-    Bloated,
-    /// It would be rebuilt.
-    Planned,
-    /// It was rebuilt.
-    Rebuilt,
-    /// What a fresh one would take is not known.
-    NotKnown,
-    /// The server cannot rebuild it beside others.
-    Refused,
-    /// It should have been rebuilt, but was not.
-    Left,
-    /// It was left behind, invalid, by an earlier rebuild, and was dropped.
-    Dropped,
-    /// It was left behind, invalid, by a rebuild, and is still there.
-    Invalid,
-}
-
-/// What was asked for first, as the report is headed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Headed {
-    Convert,
-    Compact,
-    Reindex,
-}
-
-impl FileEnd {
-    /// Whether there is nothing more to give back that fits anywhere.
-    pub(crate) fn is_done(self) -> bool {
-        matches!(self, FileEnd::Compact | FileEnd::NoRoom)
+/// How rebuilding all indexes ended; what the server refuses to rebuild would be refused again.
+pub(crate) fn of_indexes(indexes: &[IndexReport], dry_run: bool, stopped: bool) -> Outcome {
+    match (dry_run, stopped) {
+        (true, _) => Outcome::Planned,
+        (false, true) => Outcome::Stopped,
+        _ if indexes.iter().any(|index| index.ended.is_left()) => Outcome::Incomplete,
+        _ => Outcome::Complete,
     }
 }
 
-impl IndexEnd {
-    /// Whether it was to be rebuilt or dropped, and was not.
-    pub(crate) fn is_left(self) -> bool {
-        matches!(self, IndexEnd::Left | IndexEnd::Invalid)
+/// How tasks ended of which the first ended so, and the one that followed, a compaction or a rebuilding of indexes, so.
+pub(crate) fn of_both(first: Outcome, later: Headed, outcome: Outcome) -> Outcome {
+    let is_fine = matches!(
+        outcome,
+        Outcome::Complete | Outcome::Planned | Outcome::Unverified | Outcome::Held
+    );
+    match later {
+        Headed::Reindex if is_fine => first,
+        Headed::Compact if first != Outcome::Complete => first,
+        _ => outcome,
     }
 }
 
-impl Outcome {
-    /// Of the compaction of all files together.
-    pub(crate) fn of_files(ends: &[FileEnd]) -> Outcome {
-        let by_end = [
-            (FileEnd::Failed, Outcome::Failed),
-            (FileEnd::Stopped, Outcome::Stopped),
-            (FileEnd::Planned, Outcome::Planned),
-            (FileEnd::GainedTooLittle, Outcome::Incomplete),
-            (FileEnd::Held, Outcome::Held),
-        ];
-        let found = by_end.into_iter().find(|(end, _)| ends.contains(end));
-        found.map_or(Outcome::Complete, |(_, outcome)| outcome)
-    }
-
-    /// Of rebuilding all indexes; what is refused cannot be had by trying again.
-    pub(crate) fn of_indexes(ends: &[IndexEnd], dry_run: bool, stopped: bool) -> Outcome {
-        match (dry_run, stopped) {
-            (true, _) => Outcome::Planned,
-            (false, true) => Outcome::Stopped,
-            _ if ends.iter().any(|end| end.is_left()) => Outcome::Incomplete,
-            _ => Outcome::Complete,
+/// How the work on a table ended after all its tasks: what nobody has seen is not called complete.
+pub(crate) fn concluded(table: &TableReport) -> Outcome {
+    let subject = &table.subject;
+    let is_unseen = subject.places_are_chosen && !subject.places_seen;
+    match table.outcome {
+        Outcome::Complete | Outcome::Held if table.headed == Headed::Convert && is_unseen => {
+            Outcome::Unverified
         }
-    }
-
-    /// Of a task that ended so and the one that followed, the compaction of files or the rebuilding of indexes.
-    pub(crate) fn then(self, later: Headed, outcome: Outcome) -> Outcome {
-        let is_fine = matches!(
-            outcome,
-            Outcome::Complete | Outcome::Planned | Outcome::Unverified | Outcome::Held
-        );
-        match later {
-            Headed::Reindex if is_fine => self,
-            Headed::Compact if self != Outcome::Complete => self,
-            _ => outcome,
-        }
+        outcome => outcome,
     }
 }
 
@@ -145,40 +67,172 @@ pub enum Left {
     Space(u64),
 }
 
-/// How work on a table ended, and what is left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
-    pub end: Outcome,
-    pub left: Left,
+/// What is left to do in a table.
+pub fn left(table: &TableReport) -> Left {
+    let indexes = table.indexes.iter().filter(|index| index.ended.is_left()).count();
+    let space = |is_left: fn(FileEnd) -> bool| {
+        let files = table.compaction.iter().filter(|file| is_left(file.ended));
+        files.map(|file| file.spare).fold(0, u64::saturating_add)
+    };
+    let held = space(|end| !end.is_done());
+    match (table.outcome, table.headed) {
+        (Outcome::Held, _) => Left::Space(held),
+        (Outcome::Incomplete, Headed::Reindex) => Left::Indexes(indexes),
+        (Outcome::Incomplete, Headed::Compact) => {
+            let is_compact = table.compaction.iter().all(|file| file.ended.is_done());
+            match is_compact && indexes > 0 {
+                true => Left::Indexes(indexes),
+                false => Left::Space(space(|_| true)),
+            }
+        }
+        (Outcome::Incomplete, Headed::Convert) => match table.common.rows.left {
+            0 if indexes > 0 => Left::Indexes(indexes),
+            0 if held > 0 => Left::Space(held),
+            0 => Left::Unread,
+            rows => Left::Rows(rows),
+        },
+        _ => Left::Nothing,
+    }
+}
+
+/// How a whole run ended, from the best to the worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RunEnd {
+    /// All that was asked for was done.
+    Complete,
+    /// All rows are done, and other sessions keep space that was to be given back.
+    Held,
+    /// Something is left, could not be seen, or has cost a replication slot.
+    Incomplete,
+    /// Stopped on request.
+    Stopped,
+}
+
+/// How a run ended, by the worst of it; `stopped`: on request, wherever it was then.
+pub fn of_run(report: &Report, stopped: bool) -> RunEnd {
+    let tables = report.tables.iter().map(|table| match table.outcome {
+        Outcome::Complete | Outcome::Planned | Outcome::Held
+            if !table.common.effort.slots_lost.is_empty() =>
+        {
+            RunEnd::Incomplete
+        }
+        Outcome::Complete | Outcome::Planned => RunEnd::Complete,
+        Outcome::Held => RunEnd::Held,
+        Outcome::Incomplete | Outcome::Unverified | Outcome::Failed => RunEnd::Incomplete,
+        Outcome::Stopped => RunEnd::Stopped,
+    });
+    let departure = report.departure.iter().map(|departure| {
+        let is_done = departure.unfit.is_empty() && (departure.gone || report.dry_run);
+        if is_done { RunEnd::Complete } else { RunEnd::Incomplete }
+    });
+    let stopped = stopped.then_some(RunEnd::Stopped);
+    tables.chain(departure).chain(stopped).max().unwrap_or(RunEnd::Complete)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::retoast::result::{
+        Common, DepartureReport, IndexEnd, SCHEMA, Subject, TaskReport, UnfitTable, Work,
+    };
+
+    fn files(ends: &[FileEnd]) -> Vec<FileReport> {
+        ends.iter().map(|&ended| FileReport { ended, ..FileReport::new("heap") }).collect()
+    }
+
+    fn indexes(ends: &[IndexEnd]) -> Vec<IndexReport> {
+        let index = |&ended| IndexReport {
+            index: "i".to_owned(),
+            ended,
+            before: 0,
+            expected: None,
+            wal_expected: None,
+            after: None,
+            reason: None,
+            command: None,
+        };
+        ends.iter().map(index).collect()
+    }
 
     #[test]
     fn the_worst_file_decides() {
         use FileEnd::{Compact, Failed, GainedTooLittle, Held, NoRoom, Planned, Stopped};
-        assert_eq!(Outcome::of_files(&[Compact, Compact]), Outcome::Complete);
-        assert_eq!(Outcome::of_files(&[GainedTooLittle, Compact]), Outcome::Incomplete);
-        assert_eq!(Outcome::of_files(&[NoRoom, Compact]), Outcome::Complete);
-        assert_eq!(Outcome::of_files(&[NoRoom, Held]), Outcome::Held);
-        assert_eq!(Outcome::of_files(&[GainedTooLittle, Held]), Outcome::Incomplete);
-        assert_eq!(Outcome::of_files(&[Held, Stopped]), Outcome::Stopped);
-        assert_eq!(Outcome::of_files(&[Compact, Stopped]), Outcome::Stopped);
-        assert_eq!(Outcome::of_files(&[Planned, Planned]), Outcome::Planned);
-        assert_eq!(Outcome::of_files(&[Compact, Failed]), Outcome::Failed);
-        assert_eq!(Outcome::of_files(&[]), Outcome::Complete);
+        let ended = |ends: &[FileEnd]| of_files(&files(ends));
+        assert_eq!(ended(&[Compact, Compact]), Outcome::Complete);
+        assert_eq!(ended(&[GainedTooLittle, Compact]), Outcome::Incomplete);
+        assert_eq!(ended(&[NoRoom, Compact]), Outcome::Complete);
+        assert_eq!(ended(&[NoRoom, Held]), Outcome::Held);
+        assert_eq!(ended(&[GainedTooLittle, Held]), Outcome::Incomplete);
+        assert_eq!(ended(&[Held, Stopped]), Outcome::Stopped);
+        assert_eq!(ended(&[Compact, Stopped]), Outcome::Stopped);
+        assert_eq!(ended(&[Planned, Planned]), Outcome::Planned);
+        assert_eq!(ended(&[Compact, Failed]), Outcome::Failed);
+        assert_eq!(ended(&[]), Outcome::Complete);
     }
 
     #[test]
     fn indexes_that_are_left_decide() {
         use IndexEnd::{Dropped, Invalid, Kept, Left, NotKnown, Rebuilt, Refused};
-        let ended = |ends: &[IndexEnd]| Outcome::of_indexes(ends, false, false);
+        let ended = |ends: &[IndexEnd]| of_indexes(&indexes(ends), false, false);
         assert_eq!(ended(&[Kept, Rebuilt, NotKnown, Refused, Dropped]), Outcome::Complete);
         assert_eq!(ended(&[Rebuilt, Left]), Outcome::Incomplete);
         assert_eq!(ended(&[Invalid]), Outcome::Incomplete);
-        assert_eq!(Outcome::of_indexes(&[Rebuilt], false, true), Outcome::Stopped);
-        assert_eq!(Outcome::of_indexes(&[], true, false), Outcome::Planned);
+        assert_eq!(of_indexes(&indexes(&[Rebuilt]), false, true), Outcome::Stopped);
+        assert_eq!(of_indexes(&[], true, false), Outcome::Planned);
+    }
+
+    fn table(outcome: Outcome) -> TableReport {
+        let common = Common::default();
+        let work = Work::Convert(Box::default());
+        TableReport::new(Subject::default(), TaskReport { outcome, common, work })
+    }
+
+    #[test]
+    fn the_worst_table_decides_how_a_run_ended() {
+        use Outcome::{Complete, Failed, Held, Incomplete, Planned, Stopped, Unverified};
+        let report = |outcomes: &[Outcome]| Report {
+            schema: SCHEMA,
+            dry_run: false,
+            tables: outcomes.iter().map(|&outcome| table(outcome)).collect(),
+            departure: None,
+        };
+        let ended = |outcomes: &[Outcome]| of_run(&report(outcomes), false);
+        assert_eq!(ended(&[]), RunEnd::Complete);
+        assert_eq!(ended(&[Complete, Planned]), RunEnd::Complete);
+        assert_eq!(ended(&[Complete, Held, Complete]), RunEnd::Held);
+        for outcome in [Incomplete, Unverified, Failed] {
+            assert_eq!(ended(&[Held, outcome, Complete]), RunEnd::Incomplete);
+        }
+        assert_eq!(ended(&[Stopped, Failed]), RunEnd::Stopped);
+        assert_eq!(of_run(&report(&[Complete]), true), RunEnd::Stopped);
+        // a replica that is lost is no success
+        let mut lost = report(&[Held]);
+        lost.tables[0].common.effort.slots_lost.push("standby".to_owned());
+        assert_eq!(of_run(&lost, false), RunEnd::Incomplete);
+    }
+
+    #[test]
+    fn a_departure_is_complete_once_it_is_proven_or_planned() {
+        let unfit = UnfitTable { relation: "t".to_owned(), reason: "it is foreign".to_owned() };
+        for (gone, dry_run, unfit, ended) in [
+            (true, false, vec![], RunEnd::Complete),
+            (false, true, vec![], RunEnd::Complete),
+            (false, false, vec![], RunEnd::Incomplete),
+            (true, true, vec![unfit], RunEnd::Incomplete),
+        ] {
+            let departure = Some(DepartureReport { gone, unfit, ..DepartureReport::default() });
+            let report = Report { schema: SCHEMA, dry_run, tables: Vec::new(), departure };
+            assert_eq!(of_run(&report, false), ended);
+        }
+    }
+
+    #[test]
+    fn places_that_were_not_seen_are_not_called_complete() {
+        let mut unseen = table(Outcome::Complete);
+        assert_eq!(concluded(&unseen), Outcome::Complete);
+        unseen.subject.places_are_chosen = true;
+        assert_eq!(concluded(&unseen), Outcome::Unverified);
+        unseen.subject.places_seen = true;
+        assert_eq!(concluded(&unseen), Outcome::Complete);
     }
 }

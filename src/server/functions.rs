@@ -3,7 +3,6 @@
 
 use std::ops::Range;
 
-use futures_util::future;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -14,9 +13,8 @@ use super::connect::Client;
 use super::probe::{Answer, Probe};
 use super::{LiveError, snapshot};
 use crate::codec::Method;
+use crate::disk::ItemPointer;
 use crate::disk::desc::{Attribute, Length};
-use crate::disk::{BlockNumber, ItemPointer};
-use crate::heap::scan::Scan;
 use crate::model::stored::{FunctionAnswer, Placement, StoredValue};
 
 /// Values of one column that the functions cannot tell apart.
@@ -67,9 +65,9 @@ pub async fn groups(
         if first == Some(index) {
             live = live.saturating_add(count);
         }
-        let told = probe.told(index, answer);
-        let unplaced = told.placement == Placement::Unknown;
-        groups.push(Group { index, value: told.value, count, unplaced });
+        let answer = probe.interpret(index, answer);
+        let unplaced = answer.placement == Placement::Unknown;
+        groups.push(Group { index, value: answer.value, count, unplaced });
     }
     Ok((live, groups))
 }
@@ -115,7 +113,7 @@ pub(crate) async fn rows(
         let answers = Answers::of(row, 2)?;
         let mut values = Vec::with_capacity(asked.len());
         for (at, (&index, place)) in asked.iter().zip(&places).enumerate() {
-            values.push(probe.told(index, answers.get(*place, at)));
+            values.push(probe.interpret(index, answers.get(*place, at)));
         }
         rows.push(ToldRow {
             ctid: address(ctid)?,
@@ -181,80 +179,4 @@ pub fn not_available(server: &Server, relation: &Relation) -> Vec<(&'static str,
         ));
     }
     list
-}
-
-/// Neighbouring blocks that one statement asks about.
-const RUN: u32 = 16;
-
-/// Such statements under way at a time.
-const UNDER_WAY: usize = 8;
-
-/// Asks about the rows of chosen blocks, inside a transaction.
-pub(crate) struct FunctionReader<'a> {
-    client: &'a Client,
-    probe: Probe<'a>,
-    columns: Vec<usize>,
-}
-
-impl<'a> FunctionReader<'a> {
-    pub(crate) fn new(
-        client: &'a Client,
-        server: &Server,
-        relation: &'a Relation,
-    ) -> FunctionReader<'a> {
-        let probe = Probe::new(server, relation);
-        FunctionReader { client, columns: probe.columns(), probe }
-    }
-
-    /// Counts the rows of blocks in ascending order.
-    pub(crate) async fn read(
-        &self,
-        blocks: &[BlockNumber],
-        scan: &mut Scan<()>,
-    ) -> Result<(), LiveError> {
-        for some in runs(blocks).chunks(UNDER_WAY) {
-            let asked = some.iter().map(|run| rows(self.client, &self.probe, &self.columns, run));
-            let answers = future::try_join_all(asked).await?;
-            for (run, mut rows) in some.iter().zip(answers) {
-                rows.sort_by_key(|row| (row.ctid.block.0, row.ctid.item));
-                let mut rows = rows.into_iter().peekable();
-                for block in run.clone() {
-                    while let Some(row) = rows.next_if(|row| row.ctid.block.0 <= block) {
-                        scan.stats.tuples.live += 1;
-                        for (&index, told) in self.columns.iter().zip(&row.values) {
-                            let unplaced = told.placement == Placement::Unknown;
-                            scan.take_told(index, &told.value, 1, unplaced);
-                        }
-                    }
-                    scan.end_block();
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Neighbouring blocks as ranges.
-fn runs(blocks: &[BlockNumber]) -> Vec<Range<u32>> {
-    let mut runs: Vec<Range<u32>> = Vec::new();
-    for block in blocks {
-        match runs.last_mut() {
-            Some(run) if run.end == block.0 && run.len() < RUN as usize => run.end += 1,
-            _ => runs.push(block.0..block.0.saturating_add(1)),
-        }
-    }
-    runs
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn neighbours_are_asked_about_together() {
-        let blocks: Vec<BlockNumber> =
-            [1, 2, 3, 7].into_iter().chain(10..40).map(BlockNumber).collect();
-        assert_eq!(runs(&blocks), [1..4, 7..8, 10..26, 26..40]);
-        assert!(runs(&[]).is_empty());
-    }
 }

@@ -87,19 +87,19 @@ pub(crate) async fn fresh(
 }
 
 fn bytes(entries: Entries, page: PageSize, index: &Index) -> Fresh {
-    let pages = entries.fresh_pages(page, index.fillfactor);
+    let pages = entries.fresh_pages(page, index.entries.fillfactor);
     Fresh::Bytes(pages.saturating_mul(page.bytes() as u64))
 }
 
 /// By the number of entries that VACUUM or a build has counted.
 fn by_count(page: PageSize, index: &Index) -> Result<Fresh, LiveError> {
-    let Some(size) = index.entry_bytes else {
+    let Some(size) = index.entries.bytes else {
         return not_known("its entries are of different sizes, and pages cannot be read");
     };
-    if index.deduplicates && !index.unique {
+    if index.entries.deduplicates && !index.unique {
         return not_known("equal keys may share entries, and pages cannot be read");
     }
-    match index.entries {
+    match index.entries.count {
         Some(number) => Ok(bytes(Entries { number, bytes: size as f64, same: true }, page, index)),
         None => not_known("nobody has counted its entries: VACUUM does"),
     }
@@ -137,7 +137,7 @@ async fn by_pages(
     let Some(row) = rows.first() else { return not_known("it could not be read") };
     let (seen, live, used): (i64, f64, f64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     let same: bool = row.try_get(3)?;
-    if live > 0.0 && index.deduplicates && !index.unique {
+    if live > 0.0 && index.entries.deduplicates && !index.unique {
         match shares_entries(connection, pageinspect, last, &name).await? {
             Some(false) => {}
             Some(true) => return not_known("equal keys share entries"),
@@ -200,7 +200,7 @@ impl IndexFill {
     pub(crate) fn bloat(&self, page: PageSize) -> Option<Bloat> {
         let index = &self.index;
         let fresh = self.fresh.bytes().filter(|&fresh| is_bloated(index.bytes, fresh))?;
-        let wal = build_wal(page, fresh, index.fillfactor);
+        let wal = build_wal(page, fresh, index.entries.fillfactor);
         index.refused().is_none().then_some(Bloat { fresh, wal })
     }
 }

@@ -13,6 +13,19 @@ use crate::model::btree::{DEFAULT_FILLFACTOR, TOAST_KEYS, entry_bytes};
 pub(crate) const LIMITS: &str =
     "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '60s'";
 
+/// What is known of an index's entries without a look at its pages.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct KnownEntries {
+    /// How full leaves are made, in percent.
+    pub(crate) fillfactor: u8,
+    /// Whether equal keys may share an entry, as far as the index's settings say.
+    pub(crate) deduplicates: bool,
+    /// Their number as VACUUM has counted it.
+    pub(crate) count: Option<f64>,
+    /// Bytes of an entry with its line pointer, where all take the same.
+    pub(crate) bytes: Option<usize>,
+}
+
 /// An index.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Index {
@@ -34,14 +47,7 @@ pub(crate) struct Index {
     pub(crate) deferrable: bool,
     /// Whether it is a TOAST relation's.
     pub(crate) of_toast: bool,
-    /// In percent.
-    pub(crate) fillfactor: u8,
-    /// Whether equal keys may share an entry, as far as its settings say.
-    pub(crate) deduplicates: bool,
-    /// Entries as VACUUM has counted them.
-    pub(crate) entries: Option<f64>,
-    /// Bytes of an entry with its line pointer, where all take the same.
-    pub(crate) entry_bytes: Option<usize>,
+    pub(crate) entries: KnownEntries,
     /// Whether this user may name it.
     pub(crate) in_reach: bool,
     /// Columns, operator classes, expressions and predicate.
@@ -144,7 +150,7 @@ pub(crate) async fn all(connection: &Connection, table: Oid) -> Result<Vec<Index
 fn read(row: &Row) -> Result<Index, LiveError> {
     let bytes: i64 = row.try_get(5)?;
     let fillfactor: Option<i32> = row.try_get(9)?;
-    let entries: f64 = row.try_get(11)?;
+    let count: f64 = row.try_get(11)?;
     let (of_toast, never_null): (bool, bool) = (row.try_get(12)?, row.try_get(13)?);
     let (lengths, alignments): (Vec<i16>, Vec<String>) = (row.try_get(14)?, row.try_get(15)?);
     let keys = if of_toast {
@@ -164,10 +170,12 @@ fn read(row: &Row) -> Result<Index, LiveError> {
         exclusion: row.try_get(8)?,
         deferrable: row.try_get(19)?,
         of_toast,
-        fillfactor: fillfactor.and_then(|f| u8::try_from(f).ok()).unwrap_or(DEFAULT_FILLFACTOR),
-        deduplicates: row.try_get(10)?,
-        entries: (entries >= 0.0).then_some(entries),
-        entry_bytes: keys.map(entry_bytes),
+        entries: KnownEntries {
+            fillfactor: fillfactor.and_then(|f| u8::try_from(f).ok()).unwrap_or(DEFAULT_FILLFACTOR),
+            deduplicates: row.try_get(10)?,
+            count: (count >= 0.0).then_some(count),
+            bytes: keys.map(entry_bytes),
+        },
         in_reach: row.try_get(16)?,
         definition: row.try_get(17)?,
         quoted: row.try_get(18)?,

@@ -71,8 +71,8 @@ pub enum LiveError {
     #[error("no table matches {0}")]
     NoMatch(String),
     /// A name that is none.
-    #[error(transparent)]
-    Pattern(#[from] crate::server::pattern::PatternError),
+    #[error("{0}")]
+    Pattern(String),
     /// A name with another database in front.
     #[error("{given}: cross-database references are not possible; connect to \"{other}\"")]
     OtherDatabase {

@@ -17,7 +17,7 @@ use crate::disk::page::{LinePointerState, Page, PageState};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::{BlockNumber, ItemPointer, TransactionId};
 use crate::heap::problem::{Place, Problem};
-use crate::heap::scan::{Judge, Visitor};
+use crate::heap::scan::{Visible, Visitor};
 use crate::model::sql::quote_literal;
 use crate::model::visibility::{Snapshot, Visibility, visibility};
 
@@ -168,8 +168,8 @@ impl Pages {
     }
 }
 
-impl Judge for Pages {
-    fn judge(&self, ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
+impl Visible for Pages {
+    fn visibility(&self, ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
         self.visibility(ctid, tuple)
     }
 

@@ -189,7 +189,7 @@ impl<'a> Probe<'a> {
     }
 
     /// What the answers for a value of a column mean.
-    pub(crate) fn told(&self, index: usize, answer: Answer) -> FunctionAnswer {
+    pub(crate) fn interpret(&self, index: usize, answer: Answer) -> FunctionAnswer {
         let (Some(stored), Some(column)) = (answer.stored, self.column(index)) else {
             return FunctionAnswer::NULL;
         };

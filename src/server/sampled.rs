@@ -1,8 +1,10 @@
 //! Rows of chosen blocks, with the form and raw size of each value, where pages are out of reach. Rows are found by
 //! their addresses, which the server counts as no scan: statistics of use stay those of others.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use futures_util::future;
 use tokio_postgres::types::Type;
 
 use super::LiveError;
@@ -10,12 +12,14 @@ use super::about::Server;
 use super::catalog::{self, Relation};
 use super::chunks::address;
 use super::connect::{Client, Connection};
-use super::functions::{Answers, size};
-use super::pages::PageReader;
+use super::functions::{Answers, rows, size};
+use super::pages::{Order, PageReader};
 use super::probe::{Asked, Probe};
+use super::scan::{BATCH, ScanError};
 use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize, TUPLE_HEADER_SIZE};
 use crate::disk::{BlockNumber, ItemPointer, max_align};
-use crate::model::stored::StoredValue;
+use crate::heap::scan::Scan;
+use crate::model::stored::{Placement, StoredValue};
 use crate::model::visibility::Snapshot;
 
 /// What the functions tell of a row.
@@ -101,7 +105,7 @@ impl<'a> RowReader<'a> {
             for (at, &index) in columns.iter().enumerate() {
                 let answer = answers.get(Some(at), at);
                 if let Some(value) = values.get_mut(index) {
-                    *value = self.probe.told(index, answer).likely(likely);
+                    *value = self.probe.interpret(index, answer).likely(likely);
                 }
             }
             let ctid = address(row.try_get(0)?)?;
@@ -143,27 +147,51 @@ impl<'a> RowReader<'a> {
         let Some(row) = rows.first() else { return Ok((0.0, 0.0)) };
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
+
+    /// Counts the rows of these blocks, which are in ascending order.
+    async fn scan(&self, blocks: &[BlockNumber], scan: &mut Scan<()>) -> Result<(), LiveError> {
+        let columns = self.probe.columns();
+        for some in runs(blocks).chunks(UNDER_WAY) {
+            let asked = some.iter().map(|run| rows(self.client(), &self.probe, &columns, run));
+            let answers = future::try_join_all(asked).await?;
+            for (run, mut rows) in some.iter().zip(answers) {
+                rows.sort_by_key(|row| (row.ctid.block.0, row.ctid.item));
+                let mut rows = rows.into_iter().peekable();
+                for block in run.clone() {
+                    while let Some(row) = rows.next_if(|row| row.ctid.block.0 <= block) {
+                        scan.stats.tuples.live += 1;
+                        for (&index, answer) in columns.iter().zip(&row.values) {
+                            let unplaced = answer.placement == Placement::Unknown;
+                            scan.take_answer(index, &answer.value, 1, unplaced);
+                        }
+                    }
+                    scan.end_block();
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What gives the rows of chosen blocks, in one transaction.
-pub(crate) enum SampleSource<'a> {
+pub(crate) enum RowSource<'a> {
     Pages(PageReader),
     Functions(RowReader<'a>),
 }
 
-impl<'a> SampleSource<'a> {
+impl<'a> RowSource<'a> {
     /// Of a relation, whose lock it takes: its pages as this snapshot has them, or what functions tell.
     pub(crate) async fn open(
         server: &Server,
         connection: &Arc<Connection>,
         relation: &'a Relation,
         pages: Option<&Snapshot>,
-    ) -> Result<SampleSource<'a>, LiveError> {
+    ) -> Result<RowSource<'a>, LiveError> {
         Ok(match pages {
-            Some(snapshot) => SampleSource::Pages(
-                server.page_reader(connection, relation.quoted(), snapshot).await?,
-            ),
-            None => SampleSource::Functions(
+            Some(snapshot) => {
+                RowSource::Pages(server.page_reader(connection, relation.quoted(), snapshot).await?)
+            }
+            None => RowSource::Functions(
                 RowReader::new(Arc::clone(connection), server, relation).await?,
             ),
         })
@@ -172,8 +200,58 @@ impl<'a> SampleSource<'a> {
     /// Blocks of the relation's main fork at this moment.
     pub(crate) async fn block_count(&self) -> Result<u32, LiveError> {
         match self {
-            SampleSource::Pages(reader) => reader.block_count().await,
-            SampleSource::Functions(reader) => reader.block_count().await,
+            RowSource::Pages(reader) => reader.block_count().await,
+            RowSource::Functions(reader) => reader.block_count().await,
         }
+    }
+
+    /// Counts the rows of these blocks, which are in ascending order.
+    pub(crate) async fn scan(
+        &mut self,
+        blocks: &[BlockNumber],
+        scan: &mut Scan<()>,
+    ) -> Result<(), ScanError> {
+        let name = Arc::clone(&scan.relation.source);
+        for batch in blocks.chunks(BATCH) {
+            let (read, from) = match self {
+                RowSource::Pages(reader) => {
+                    (reader.visit(batch, Order::AsTheyCome, &name, scan).await, batch.first())
+                }
+                RowSource::Functions(reader) => (reader.scan(batch, scan).await, None),
+            };
+            read.map_err(|error| ScanError::Failed { from: from.copied(), error })?;
+        }
+        Ok(())
+    }
+}
+
+/// Neighbouring blocks that one statement asks about.
+const RUN: u32 = 16;
+
+/// Such statements under way at a time.
+const UNDER_WAY: usize = 8;
+
+/// Neighbouring blocks as ranges.
+fn runs(blocks: &[BlockNumber]) -> Vec<Range<u32>> {
+    let mut runs: Vec<Range<u32>> = Vec::new();
+    for block in blocks {
+        match runs.last_mut() {
+            Some(run) if run.end == block.0 && run.len() < RUN as usize => run.end += 1,
+            _ => runs.push(block.0..block.0.saturating_add(1)),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_asked_about_together() {
+        let blocks: Vec<BlockNumber> =
+            [1, 2, 3, 7].into_iter().chain(10..40).map(BlockNumber).collect();
+        assert_eq!(runs(&blocks), [1..4, 7..8, 10..26, 26..40]);
+        assert!(runs(&[]).is_empty());
     }
 }

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::LiveError;
-use super::functions::FunctionReader;
 use super::pages::{Order, PageReader};
 use crate::disk::BlockNumber;
 use crate::heap::progress::Progress;
@@ -113,33 +112,6 @@ fn take(queue: &Mutex<Sample>, batch: usize) -> Option<Vec<BlockNumber>> {
     let mut left = queue.lock().unwrap_or_else(PoisonError::into_inner);
     let blocks: Vec<BlockNumber> = left.by_ref().take(batch).collect();
     (!blocks.is_empty()).then_some(blocks)
-}
-
-/// What the rows of chosen blocks are read by, in one transaction.
-pub(crate) enum RowSource<'a> {
-    Pages(Box<PageReader>),
-    Functions(FunctionReader<'a>),
-}
-
-impl RowSource<'_> {
-    /// Counts the rows of these blocks, which are in ascending order.
-    pub(crate) async fn read(
-        &mut self,
-        blocks: &[BlockNumber],
-        scan: &mut Scan<()>,
-    ) -> Result<(), ScanError> {
-        let name = Arc::clone(&scan.relation.source);
-        for batch in blocks.chunks(BATCH) {
-            let (read, from) = match self {
-                RowSource::Pages(reader) => {
-                    (reader.visit(batch, Order::AsTheyCome, &name, scan).await, batch.first())
-                }
-                RowSource::Functions(reader) => (reader.read(batch, scan).await, None),
-            };
-            read.map_err(|error| ScanError::Failed { from: from.copied(), error })?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

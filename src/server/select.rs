@@ -28,7 +28,7 @@ pub enum How {
 
 /// A relation that is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct Selected {
     /// `pg_class.oid`.
     pub oid: Oid,
     /// How it came to be meant.
@@ -66,7 +66,7 @@ impl Elsewhere {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
     /// The relations, each once.
-    pub found: Vec<Found>,
+    pub found: Vec<Selected>,
     left_out: Vec<(Elsewhere, String)>,
 }
 
@@ -106,7 +106,7 @@ impl Selection {
 
     fn add(&mut self, oid: Oid, how: How) {
         if self.found.iter().all(|found| found.oid != oid) {
-            self.found.push(Found { oid, how });
+            self.found.push(Selected { oid, how });
         }
     }
 }
@@ -294,7 +294,7 @@ async fn matching(
     database: &str,
     given: &str,
 ) -> Result<(bool, Vec<Class>), LiveError> {
-    let pattern = NamePattern::parse(given)?;
+    let pattern = NamePattern::parse(given).map_err(LiveError::Pattern)?;
     if let Some(other) = pattern.database.as_deref().filter(|name| *name != database) {
         return Err(LiveError::OtherDatabase { given: given.to_owned(), other: other.to_owned() });
     }

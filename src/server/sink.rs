@@ -129,7 +129,7 @@ impl Failed {
 
     /// Tells `output` of what concerns one relation alone: it keeps nobody from the others. What concerns the whole run
     /// is the error.
-    pub(crate) fn told<R>(self, output: &mut (impl Sink<R> + ?Sized)) -> Result<(), RunError> {
+    pub(crate) fn report_to<R>(self, output: &mut (impl Sink<R> + ?Sized)) -> Result<(), RunError> {
         match self.kind {
             Kind::Incomplete => {
                 output.failed(self);

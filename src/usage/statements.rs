@@ -72,13 +72,13 @@ enum Use {
 
 /// What the statements say together.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Verdict {
+pub(crate) enum ColumnUse {
     /// There is no `pg_stat_statements`.
     NotThere,
     /// They do not tell, and why.
     Silent(String),
     /// Rows read and written, and from how many statements that is known.
-    Told {
+    Counted {
         /// Rows that the column was read of.
         reads: f64,
         /// Rows that it was written to, beyond those that are there now (the load).
@@ -154,10 +154,15 @@ impl Statements {
     }
 
     /// What they say of a column of a table with so many live rows.
-    pub(crate) fn verdict(&self, relation: &Relation, column: &str, live_rows: f64) -> Verdict {
+    pub(crate) fn column_use(
+        &self,
+        relation: &Relation,
+        column: &str,
+        live_rows: f64,
+    ) -> ColumnUse {
         let unique_name = matches!(self, Statements::Read { unique_name: true, .. });
         let (schema, table) = (relation.schema.as_str(), relation.name.as_str());
-        verdict(self, Named { schema, table, column, unique_name }, live_rows)
+        column_use(self, Named { schema, table, column, unique_name }, live_rows)
     }
 }
 
@@ -168,20 +173,20 @@ impl Statement {
     }
 }
 
-fn verdict(statements: &Statements, named: Named<'_>, live_rows: f64) -> Verdict {
+fn column_use(statements: &Statements, named: Named<'_>, live_rows: f64) -> ColumnUse {
     let (list, hidden) = match statements {
-        Statements::NotInstalled => return Verdict::NotThere,
-        Statements::Unreadable(message) => return Verdict::Silent(message.clone()),
+        Statements::NotInstalled => return ColumnUse::NotThere,
+        Statements::Unreadable(message) => return ColumnUse::Silent(message.clone()),
         Statements::Read { list, hidden, .. } => (list, *hidden),
     };
     if hidden > 0 {
-        return Verdict::Silent(format!(
+        return ColumnUse::Silent(format!(
             "the texts of {hidden} statements are hidden from this user, who is not a member of \
              pg_read_all_stats"
         ));
     }
     let (mut reads, mut inserts, mut updates, mut unclear) = (0.0, 0.0, 0.0, 0.0);
-    let mut told = 0;
+    let mut telling = 0;
     for statement in list.iter().filter(|statement| !statement.is_own()) {
         let sum = match use_of(&statement.query, named) {
             Use::None => continue,
@@ -191,24 +196,24 @@ fn verdict(statements: &Statements, named: Named<'_>, live_rows: f64) -> Verdict
             Use::Unclear => &mut unclear,
         };
         *sum += statement.rows;
-        told += 1;
+        telling += 1;
     }
     let writes = updates + f64::max(inserts - live_rows, 0.0);
     let all: f64 = reads + inserts + updates + unclear;
-    if told == 0 {
-        return Verdict::Silent("no statement in it names table and column".into());
+    if telling == 0 {
+        return ColumnUse::Silent("no statement in it names table and column".into());
     }
     if unclear > all * UNCLEAR_PART {
-        return Verdict::Silent(format!(
+        return ColumnUse::Silent(format!(
             "{:.0} % of the rows come from statements whose text does not say what they do with \
              the column",
             unclear / all * 100.0
         ));
     }
     if reads + writes < LEAST_ROWS {
-        return Verdict::Silent("its statements on the column are about too few rows".into());
+        return ColumnUse::Silent("its statements on the column are about too few rows".into());
     }
-    Verdict::Told { reads, writes, statements: told }
+    ColumnUse::Counted { reads, writes, statements: telling }
 }
 
 /// Where the table stands in a statement.
@@ -531,17 +536,17 @@ mod tests {
             hidden,
             unique_name: true,
         };
-        let judge = |statements| verdict(&statements, NAMED, 1000.0);
+        let judge = |statements| column_use(&statements, NAMED, 1000.0);
         let select = ("SELECT body FROM docs", 5000.0);
         let update = ("UPDATE docs SET body = $1", 100.0);
         let load = ("COPY docs FROM stdin", 1400.0);
-        assert_eq!(judge(Statements::NotInstalled), Verdict::NotThere);
+        assert_eq!(judge(Statements::NotInstalled), ColumnUse::NotThere);
         assert_eq!(
             judge(read(&[select, update, load], 0)),
-            Verdict::Told { reads: 5000.0, writes: 500.0, statements: 3 }
+            ColumnUse::Counted { reads: 5000.0, writes: 500.0, statements: 3 }
         );
         let silent = |statements| match judge(statements) {
-            Verdict::Silent(why) => why,
+            ColumnUse::Silent(why) => why,
             other => format!("{other:?}"),
         };
         let own = ("SELECT body FROM docs /* toastctl */", 9e9);

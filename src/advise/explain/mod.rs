@@ -17,7 +17,7 @@ use crate::advise::advisor::Advisor;
 use crate::advise::candidate::{AdviseError, named_columns, toastable_columns};
 use crate::advise::content::{SampledRow, rows_of_page};
 use crate::advise::plan::{Done, SamplePlan};
-use crate::advise::tally::{IndexShape, as_stored, fresh};
+use crate::advise::tally::{IndexShape, as_stored};
 use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::pointer::ToastPointer;
@@ -76,7 +76,7 @@ struct Reading<'a> {
     table: Table,
 }
 
-/// Where a value's chunks stand.
+/// A value's chunks, and the pages that reading them in order visits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Places {
     chunks: f64,
@@ -84,7 +84,7 @@ struct Places {
     visits: f64,
 }
 
-/// What was looked at.
+/// The sums over the rows of the sample so far.
 #[derive(Default)]
 struct Seen {
     done: Done,
@@ -295,7 +295,7 @@ fn untoasted(value: Incoming) -> Incoming {
         Incoming::Opaque { size, outside } => {
             Incoming::Plain { raw: size.saturating_add(outside.unwrap_or_default().stored) }
         }
-        other => fresh(other),
+        other => other.fresh(),
     }
 }
 

@@ -9,7 +9,7 @@ use super::keys::{KnownUse, ORDER};
 use super::target::{Migrated, Target};
 use crate::advise::candidate::AdviseError;
 use crate::advise::content::compressed_size;
-use crate::advise::tally::{SampleRow, Tally, Variant, fresh};
+use crate::advise::tally::{SampleRow, Tally, Variant};
 use crate::codec::{Method, datum};
 use crate::disk::desc::{Align, Length, Storage};
 use crate::disk::jsonb::split::{Value, ValueKind, root_keys, without};
@@ -517,7 +517,7 @@ impl Extraction {
         self.tally.row_made_of(row, &made, &mut sizes);
         let limit = self.widest.page.toast_tuple_threshold();
         let wide = |table: &Table, values: &[Incoming]| {
-            let values: Vec<Incoming> = values.iter().map(|&value| fresh(value)).collect();
+            let values: Vec<Incoming> = values.iter().map(|value| value.fresh()).collect();
             f64::from(u8::from(table.width(&values) as usize > limit))
         };
         self.block.wide_today += wide(&self.stored.table, &row.values);

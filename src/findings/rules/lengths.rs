@@ -153,7 +153,8 @@ fn kept_in_rows(
 /// A method with which nearly all of these values take fewer chunks, or none.
 fn compressed(facts: &Facts, column: &ColumnFacts) -> Option<(String, String)> {
     let parts = column.contents.short_ends;
-    let methods = [(Method::Lz4, parts.lz4.filter(|_| facts.lz4)), (Method::Pglz, parts.pglz)];
+    let methods =
+        [(Method::Lz4, parts.lz4.filter(|_| facts.server.lz4)), (Method::Pglz, parts.pglz)];
     let (method, _) =
         methods.into_iter().find(|(_, part)| part.is_some_and(|part| part.low >= NEARLY_ALL))?;
     let name = method.name();

@@ -1,6 +1,6 @@
 //! Space that holds nothing, or nothing that anybody can read.
 
-use crate::fill::look::{FileFill, SPARE};
+use crate::fill::meter::FileFill;
 use crate::fill::moves::Expected;
 use crate::findings::code::{Code, WORTH};
 use crate::findings::facts::Facts;
@@ -9,6 +9,8 @@ use crate::model::interval::Interval;
 use crate::model::interval::Range;
 use crate::server::about::NEVER_TRUNCATES;
 
+/// The part of a file that must be free before it is reported.
+const SPARE: f64 = 0.3;
 /// The part of a file's tuples that has to be dead.
 const DEAD: f64 = 0.25;
 /// The part of table and TOAST relation that values of dropped columns have to take.
@@ -19,7 +21,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     for (file, name) in [(facts.heap, "heap"), (facts.toast, "toast")] {
         let Some(file) = file else { continue };
         out.extend(dead(facts, &file, name));
-        if !facts.has_toasters {
+        if !facts.server.has_toasters {
             out.extend(spare(facts, &file, name));
         }
     }
@@ -44,7 +46,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
             ..Finding::new(Code::BloatedIndex, &table, bytes, Unit::Bytes)
         });
     }
-    if facts.has_toasters {
+    if facts.server.has_toasters {
         // what would free it damages values there
         return;
     }
@@ -81,7 +83,7 @@ fn spare(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
     } else {
         return None;
     };
-    let (what, command, compaction) = match facts.truncates {
+    let (what, command, compaction) = match facts.server.truncates {
         true => (what, facts.table.compact(name), file.compaction),
         false => {
             (format!("{what}; {NEVER_TRUNCATES} (--compact)"), facts.table.vacuum_full(), None)

@@ -2,13 +2,15 @@ use super::findings;
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
-use crate::fill::look::FileFill;
-use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
+use crate::fill::meter::FileFill;
+use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts, ServerFacts};
 use crate::findings::finding::{Finding, LookedAt};
 use crate::findings::look::RowFacts;
 use crate::judge::command::TableName;
 use crate::model::estimate::BlocksRead;
 use crate::model::interval::Interval;
+
+const SERVER: ServerFacts = ServerFacts { truncates: true, lz4: false, has_toasters: false };
 
 fn facts() -> Facts {
     Facts {
@@ -34,9 +36,7 @@ fn facts() -> Facts {
         heap: None,
         toast: None,
         bloated: Vec::new(),
-        truncates: true,
-        lz4: false,
-        has_toasters: false,
+        server: SERVER,
         counters: None,
         looked_at: LookedAt::default(),
     }
@@ -59,9 +59,9 @@ fn between(low: f64, high: f64) -> Interval {
 fn value_ids_are_told_from_a_fourth_on() {
     let of = |low: f64| Facts { out_of_line: between(low, low * 1.5), ..facts() };
     assert_eq!(codes(&of(1e9)), [""; 0]);
-    let told = found(&of(1.1e9));
-    assert_eq!((told[0].code.name(), told[0].severity), ("value-ids", "high"));
-    assert_eq!(told[0].command, "toastctl advise-threshold public.t");
+    let given = found(&of(1.1e9));
+    assert_eq!((given[0].code.name(), given[0].severity), ("value-ids", "high"));
+    assert_eq!(given[0].command, "toastctl advise-threshold public.t");
 }
 
 #[test]
@@ -93,11 +93,11 @@ fn what_a_sample_leaves_in_doubt_is_not_told() {
         ..facts()
     };
     assert_eq!(codes(&vacuumed(25)), [""; 0]);
-    let told = found(&vacuumed(35));
-    assert_eq!((told[0].code.name(), told[0].low), ("free-space", 35 << 20));
-    assert_eq!(told[0].what, "free in the table's file once VACUUM has removed what is dead");
+    let given = found(&vacuumed(35));
+    assert_eq!((given[0].code.name(), given[0].low), ("free-space", 35 << 20));
+    assert_eq!(given[0].what, "free in the table's file once VACUUM has removed what is dead");
     // moving rows would give nothing back
-    let never = found(&Facts { truncates: false, ..of(35, 80) });
+    let never = found(&Facts { server: ServerFacts { truncates: false, ..SERVER }, ..of(35, 80) });
     assert!(never[0].what.contains("old_snapshot_threshold"), "{}", never[0].what);
     assert_eq!(never[0].command, "VACUUM FULL \"public\".\"t\";");
     let dead = |low: f64| Facts {
@@ -136,7 +136,10 @@ fn nothing_is_told_for_which_a_server_with_pluggable_toast_has_no_cure() {
         ..facts()
     };
     assert_eq!(codes(&stock), ["free-space", "free-space", "dropped-column"]);
-    assert_eq!(codes(&Facts { has_toasters: true, ..stock }), [""; 0]);
+    assert_eq!(
+        codes(&Facts { server: ServerFacts { has_toasters: true, ..SERVER }, ..stock }),
+        [""; 0]
+    );
 }
 
 #[test]
@@ -145,10 +148,10 @@ fn the_worst_comes_first_and_then_what_is_most() {
         |name: &str, bytes: u64| BloatedIndex { name: name.into(), bytes, fresh: 0, wal: 0 };
     let mut facts = Facts { target: Some(2032), out_of_line: Interval::exact(2e9), ..facts() };
     facts.bloated = vec![index("small", 2 << 20), index("tiny", 1 << 19), index("large", 9 << 20)];
-    let told = found(&facts);
-    let told: Vec<_> = told.iter().map(|one| (one.code.name(), one.object.as_deref())).collect();
+    let given = found(&facts);
+    let given: Vec<_> = given.iter().map(|one| (one.code.name(), one.object.as_deref())).collect();
     assert_eq!(
-        told,
+        given,
         [
             ("value-ids", None),
             ("bloated-index", Some("large")),

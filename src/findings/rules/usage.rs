@@ -14,7 +14,7 @@ use crate::usage::workload::Mostly;
 /// Tells where lz4 would take less time for about the same size. What storage external would gain has a price in
 /// bytes, which `advise-threshold` weighs.
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
-    let Some(look) = facts.look.as_ref().filter(|_| facts.lz4) else { return };
+    let Some(look) = facts.look.as_ref().filter(|_| facts.server.lz4) else { return };
     for column in &facts.columns {
         // values of the other method are stored by an older setting
         if column.method == Method::Pglz && is_worth(look, column) {

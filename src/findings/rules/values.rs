@@ -141,7 +141,7 @@ fn wide(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Findin
         return None;
     }
     let what = "kept in long rows by storage main";
-    let command = match facts.has_toasters || !facts.truncates {
+    let command = match facts.server.has_toasters || !facts.server.truncates {
         true => facts.table.retoast(&column.name, Storage::Extended),
         false => facts.table.retoast_and_compact(&column.name, Storage::Extended, "heap"),
     };

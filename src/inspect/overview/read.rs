@@ -14,7 +14,7 @@ use crate::heap::blocks::BlockSums;
 use crate::heap::sample::{Sample, Sampling};
 use crate::heap::scan::Scan;
 use crate::inspect::estimates;
-use crate::inspect::finding_look::Looked;
+use crate::inspect::finding_look::PageFacts;
 use crate::inspect::inspector::{InspectError, Inspector, no_client};
 use crate::inspect::reports::note_failed_findings;
 use crate::inspect::result::SampleReport;
@@ -22,8 +22,8 @@ use crate::inspect::result::{RelationReport, Source};
 use crate::model::estimate::BlocksRead;
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
-use crate::server::functions::FunctionReader;
-use crate::server::scan::{BATCH, RowSource};
+use crate::server::sampled::RowSource;
+use crate::server::scan::BATCH;
 use crate::server::{LiveError, snapshot};
 
 /// Relations of other access methods than heap have no blocks to choose from: SQL functions read them whole, up to
@@ -32,7 +32,7 @@ const WHOLE_BYTES: u64 = 64 << 20;
 /// The seed of samples that nobody has asked for, to which each relation adds its OID.
 const SEED: u64 = 1;
 
-/// How much is read.
+/// How much of a relation is read: a sample, or enough for a precision within a time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Effort {
     /// What the user has chosen; else until the precision is reached.
@@ -51,7 +51,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     async fn read(&mut self, blocks: &[BlockNumber]) -> Result<(), InspectError> {
-        let read = self.source.read(blocks, &mut self.scan).await;
+        let read = self.source.scan(blocks, &mut self.scan).await;
         read.map_err(|error| error.of(&self.scan.relation.source))
     }
 }
@@ -106,7 +106,7 @@ impl Inspector {
     async fn findings_in_time(
         &self,
         relation: &Relation,
-        looked: Option<Looked>,
+        looked: Option<PageFacts>,
         report: &RelationReport,
         effort: Effort,
         failed: &mut Option<LiveError>,
@@ -133,36 +133,25 @@ impl Inspector {
         relation: &Relation,
         why: Option<String>,
         effort: Effort,
-        looked: &mut Option<Looked>,
+        looked: &mut Option<PageFacts>,
         failed: &mut Option<LiveError>,
     ) -> Result<RelationReport, InspectError> {
         let name = relation.display_name();
         let live = |error| InspectError::Live { relation: name.clone(), error };
         let mut moment = snapshot::begin(connection).await.map_err(live)?;
-        let (source, total) = if why.is_none() {
+        if why.is_none() && is_worth_findings(relation) {
             // first, since the rounds take what time there is
-            if is_worth_findings(relation) {
-                *looked = self
-                    .look(relation, &moment, effort.sampling, None, failed)
-                    .await
-                    .map_err(live)?;
-                if failed.is_some() {
-                    snapshot::abandon(connection.client()).await.map_err(live)?;
-                    moment = snapshot::begin(connection).await.map_err(live)?;
-                }
+            let found = self.look(relation, &moment, effort.sampling, None, failed).await;
+            *looked = found.map_err(live)?;
+            if failed.is_some() {
+                snapshot::abandon(connection.client()).await.map_err(live)?;
+                moment = snapshot::begin(connection).await.map_err(live)?;
             }
-            let reader = self.server.page_reader(connection, relation.quoted(), &moment.snapshot);
-            let reader = reader.await.map_err(live)?;
-            let total = reader.block_count().await.map_err(live)?;
-            (RowSource::Pages(Box::new(reader)), total)
-        } else {
-            // the lock and the privileges that reading takes, also where there is nothing to read
-            let reads = format!("SELECT FROM ONLY {} LIMIT 0", relation.quoted());
-            connection.client().batch_execute(&reads).await.map_err(|e| live(e.into()))?;
-            let total = relation.bytes / self.server.page_size.bytes() as u64;
-            let reader = FunctionReader::new(connection.client(), &self.server, relation);
-            (RowSource::Functions(reader), u32::try_from(total).unwrap_or(u32::MAX))
-        };
+        }
+        let pages = why.is_none().then_some(&moment.snapshot);
+        let source = RowSource::open(&self.server, connection, relation, pages).await;
+        let source = source.map_err(live)?;
+        let total = source.block_count().await.map_err(live)?;
         let sampled = effort.sampling.is_some() || total > WHOLE;
         let scan = Scan::new(self.scanned(&name, Arc::new(relation.desc.clone())), ());
         let mut reader = Reader { source, scan: scan.of_sample(sampled) };

@@ -21,7 +21,7 @@ use crate::inspect::result::RelationReport;
 use crate::inspect::run::{failed, functions_notices};
 use crate::server::connect::{CANCEL_PATIENCE, Connection};
 use crate::server::listing::{self, Listed};
-use crate::server::select::{Found, How};
+use crate::server::select::{How, Selected};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, catalog, locks, snapshot};
 
@@ -47,9 +47,9 @@ pub(crate) struct Terms {
     pub(crate) explains_functions: bool,
 }
 
-/// Where the overview goes.
+/// Takes the lines of the overview as they come.
 pub(crate) trait Output: Sink<RelationLine> {
-    /// What is about to be read.
+    /// So many relations are about to be read.
     fn begin(&mut self, extent: Extent);
     /// A relation is left out; why is told besides.
     fn left_out(&mut self, relation: LeftOut);
@@ -61,7 +61,7 @@ pub(crate) trait Output: Sink<RelationLine> {
 /// What keeps everything else from being read too. What `output` was given stays.
 pub(crate) async fn run(
     inspector: &Inspector,
-    found: &[Found],
+    found: &[Selected],
     all: bool,
     terms: Terms,
     output: &mut dyn Output,
@@ -83,15 +83,15 @@ enum Outcome {
     Fatal(Failed),
 }
 
-/// What a worker tells.
-enum Told {
+/// What a worker sends to the output.
+enum Message {
     Notice(String),
     Relation(Listed, Outcome),
 }
 
 async fn overview(
     inspector: &Inspector,
-    found: &[Found],
+    found: &[Selected],
     all: bool,
     terms: Terms,
     began: Instant,
@@ -124,7 +124,7 @@ async fn overview(
     }
     let queue = Arc::new(Queue::new(listed, inspector.connections.len(), deadline));
     let explained = Arc::new(AtomicBool::new(!terms.explains_functions));
-    let (sender, mut told) = mpsc::channel(RESULTS);
+    let (sender, mut messages) = mpsc::channel(RESULTS);
     let mut workers = JoinSet::new();
     for connection in &inspector.connections {
         let worker = Worker {
@@ -132,16 +132,16 @@ async fn overview(
             queue: Arc::clone(&queue),
             terms,
             explained: Arc::clone(&explained),
-            told: sender.clone(),
+            messages: sender.clone(),
         };
         workers.spawn(worker.run());
     }
     drop(sender);
     let mut late: Vec<LeftOut> = Vec::new();
-    while let Some(told) = told.recv().await {
-        match told {
-            Told::Notice(text) => output.notice(&text),
-            Told::Relation(listed, outcome) => match outcome {
+    while let Some(message) = messages.recv().await {
+        match message {
+            Message::Notice(text) => output.notice(&text),
+            Message::Relation(listed, outcome) => match outcome {
                 Outcome::Read(report) => {
                     let root = listed.root.map(|(_, name)| name);
                     let line = RelationLine {
@@ -219,7 +219,7 @@ fn first_line(message: &str, relation: &str) -> String {
 
 /// Leaves those relations a root that are told as parts of it: `every` one of all tables', else those whose parent
 /// was meant, and none that was named itself.
-fn roll_up(listed: &mut [Listed], found: &[Found], every: bool, none: bool) {
+fn roll_up(listed: &mut [Listed], found: &[Selected], every: bool, none: bool) {
     let inherited: HashSet<_> =
         found.iter().filter(|found| found.how == How::Inherited).map(|found| found.oid).collect();
     let named: HashSet<_> =
@@ -244,7 +244,7 @@ struct Worker {
     terms: Terms,
     /// Whether it is said why SQL functions are used.
     explained: Arc<AtomicBool>,
-    told: mpsc::Sender<Told>,
+    messages: mpsc::Sender<Message>,
 }
 
 impl Worker {
@@ -260,7 +260,7 @@ impl Worker {
                 },
             };
             let is_last = matches!(outcome, Outcome::Fatal(_));
-            if self.told.send(Told::Relation(listed, outcome)).await.is_err() || is_last {
+            if self.messages.send(Message::Relation(listed, outcome)).await.is_err() || is_last {
                 return;
             }
         }
@@ -287,7 +287,7 @@ impl Worker {
             && !self.explained.swap(true, Ordering::Relaxed)
         {
             for notice in functions_notices(inspector, &why) {
-                if self.told.send(Told::Notice(notice)).await.is_err() {
+                if self.messages.send(Message::Notice(notice)).await.is_err() {
                     break;
                 }
             }
@@ -344,8 +344,8 @@ mod tests {
 
     fn roots(found: &[(u32, How)], every: bool, none: bool) -> Vec<Option<u32>> {
         let mut listed = vec![one(1, None), one(2, Some(1)), one(3, Some(9)), one(4, Some(9))];
-        let found: Vec<Found> =
-            found.iter().map(|&(oid, how)| Found { oid: Oid(oid), how }).collect();
+        let found: Vec<Selected> =
+            found.iter().map(|&(oid, how)| Selected { oid: Oid(oid), how }).collect();
         roll_up(&mut listed, &found, every, none);
         listed.iter().map(|one| one.root.as_ref().map(|(oid, _)| oid.0)).collect()
     }

@@ -190,32 +190,32 @@ fn pointers_decide_whether_a_value_complies() {
     let inline = value(Form::Compressed, Some(Method::Pglz), 9000, 1000);
     let short = value(Form::Plain, None, 500, 504);
     let long = value(Form::Plain, None, 5000, 5004);
-    let verdict = |plan: &Plan, storage, value| {
-        plan.verdict(
+    let compliance = |plan: &Plan, storage, value| {
+        plan.compliance(
             &table(storage),
             &[],
             &[samples::value(Form::Plain, None, 4, 4), value],
             &|_| None,
         )
     };
-    let (yes, no) = (Verdict::Complies, Verdict::Differs);
+    let (yes, no) = (Compliance::Complies, Compliance::Differs);
 
     let appendable = becomes_plan("bytea_toaster", &[column(1, "a")]);
-    let by = |value| verdict(&appendable, Storage::External, value);
+    let by = |value| compliance(&appendable, Storage::External, value);
     assert_eq!((by(custom(BYTEA_TOASTER)), by(custom(STRANGE))), (yes.clone(), no.clone()));
     assert_eq!((by(external), by(inline)), (no.clone(), no.clone()));
     assert_eq!((by(short), by(long)), (yes.clone(), no.clone()));
     assert_eq!(by(StoredValue::NULL), yes);
 
     let back = becomes_plan("deftoaster", &[column(1, "a")]);
-    let by = |value| verdict(&back, Storage::External, value);
+    let by = |value| compliance(&back, Storage::External, value);
     assert_eq!((by(custom(BYTEA_TOASTER)), by(custom(DEFAULT_TOASTER))), (no.clone(), yes.clone()));
     assert_eq!((by(external), by(short)), (yes.clone(), yes.clone()));
     assert_eq!(by(inline), no);
 
     let left = leaves_goal("bytea_toaster");
     let left = plan(Some(&toasters()), &[&column(1, "a")], &left).unwrap().unwrap();
-    let by = |value| verdict(&left, Storage::External, value);
+    let by = |value| compliance(&left, Storage::External, value);
     assert_eq!((by(custom(BYTEA_TOASTER)), by(custom(STRANGE))), (no, yes.clone()));
     // what it did not store is none of its business
     assert_eq!((by(inline), by(long), by(external)), (yes.clone(), yes.clone(), yes));
@@ -225,10 +225,10 @@ fn pointers_decide_whether_a_value_complies() {
 fn what_jsonb_toaster_itself_leaves_outside_is_asked_for() {
     let plan = becomes_plan("jsonb_toaster", &[ToasterColumn { index: 1, ..jsonb(1, "j") }]);
     let values = [StoredValue::NULL, value(Form::External, None, 9000, 9000)];
-    let verdict = |known| plan.verdict(&table(Storage::Extended), &[], &values, &|_| known);
-    assert_eq!(verdict(None), Verdict::Depends(vec![1]));
-    assert_eq!(verdict(Some(None)), Verdict::Complies);
-    assert_eq!(verdict(Some(Some(0))), Verdict::Differs);
+    let compliance = |known| plan.compliance(&table(Storage::Extended), &[], &values, &|_| known);
+    assert_eq!(compliance(None), Compliance::Depends(vec![1]));
+    assert_eq!(compliance(Some(None)), Compliance::Complies);
+    assert_eq!(compliance(Some(Some(0))), Compliance::Differs);
 }
 
 #[test]

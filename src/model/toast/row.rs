@@ -9,7 +9,6 @@ use crate::disk::layout::{PageSize, TUPLE_HEADER_SIZE};
 use crate::disk::max_align;
 use crate::disk::pointer::TOAST_POINTER_SIZE;
 use crate::model::policy::{Choice, Circumstances, CompressedSizes, Policy, VARLENA_HEADER_SIZE};
-use crate::model::stored::Form;
 
 impl Table {
     /// The length of a tuple's header, null bitmap included.
@@ -153,48 +152,23 @@ impl Slot {
     }
 
     fn placed(&self, column: &Column, page: PageSize) -> Placed {
-        let inline = |form, raw, stored| Placed {
-            form,
-            method: None,
-            raw_size: raw,
-            stored_size: stored,
-            chunks: 0,
-            kept: false,
-        };
-        let external = |stored, raw, method, compressed, kept| Placed {
-            form: if compressed { Form::ExternalCompressed } else { Form::External },
-            method,
-            raw_size: raw,
-            stored_size: stored,
-            chunks: page.chunks(stored),
-            kept,
-        };
         match self.state {
-            State::Moved { stored, raw, method, compressed } => {
-                external(stored, raw, method, compressed, false)
-            }
-            State::Arrived(value) => match value {
-                Incoming::Null => inline(Form::Null, 0, 0),
-                Incoming::Fixed { size } => inline(Form::Plain, size, size),
-                Incoming::Short { raw } => inline(Form::Short, raw, raw + 1),
-                Incoming::Plain { raw }
-                    if column.storage != Storage::Plain && raw <= SHORT_CONTENT_MAX =>
-                {
-                    // fetched from elsewhere by the toaster
-                    inline(Form::Short, raw, raw + 1)
-                }
-                Incoming::Plain { raw } => inline(Form::Plain, raw, self.size()),
-                Incoming::Compressed { size, raw, method } => {
-                    Placed { method, ..inline(Form::Compressed, raw, size) }
-                }
-                Incoming::Foreign { stored, raw, method, compressed } => {
-                    external(stored, raw, method, compressed, false)
-                }
-                Incoming::Kept { stored, raw, method, compressed } => {
-                    external(stored, raw, method, compressed, true)
-                }
-                Incoming::Opaque { size, outside } => Placed::opaque(size, outside),
+            State::Moved { stored, raw, method, compressed } => Placed {
+                kept: false,
+                ..Incoming::Foreign { stored, raw, method, compressed }.as_stored(page)
             },
+            State::Arrived(value) => {
+                let value = match value {
+                    Incoming::Plain { raw }
+                        if column.storage != Storage::Plain && raw <= SHORT_CONTENT_MAX =>
+                    {
+                        // fetched from elsewhere by the toaster
+                        Incoming::Short { raw }
+                    }
+                    value => value,
+                };
+                Placed { kept: matches!(value, Incoming::Kept { .. }), ..value.as_stored(page) }
+            }
         }
     }
 }

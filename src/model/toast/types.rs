@@ -5,9 +5,9 @@ use crate::disk::desc::{Align, Attribute, Length, Storage};
 use crate::disk::layout::PageSize;
 use crate::disk::types;
 use crate::model::cost::Prices;
-use crate::model::policy::{MethodChoice, Policy};
+use crate::model::policy::{MethodChoice, Policy, VARLENA_HEADER_SIZE};
 use crate::model::settings::{Settings, TupleTarget};
-use crate::model::stored::Form;
+use crate::model::stored::{Form, StoredValue};
 
 /// The longest content that takes a 1-byte header (`VARATT_SHORT_MAX` less the header).
 pub(super) const SHORT_CONTENT_MAX: u32 = 126;
@@ -93,6 +93,14 @@ pub struct Table {
     pub prices: Prices,
 }
 
+impl Table {
+    /// How a stored value of a column arrives when an UPDATE carries it along.
+    pub fn carried(&self, index: usize, value: &StoredValue) -> Incoming {
+        let length = self.columns.get(index).map_or(Length::Varlena, |column| column.length);
+        Incoming::carried(value, length, self.page)
+    }
+}
+
 /// A value as it arrives at the toaster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Incoming {
@@ -153,6 +161,87 @@ pub enum Incoming {
     },
 }
 
+impl Incoming {
+    /// How a stored value of a column of this length arrives when an UPDATE carries it along. Where a size is not known
+    /// it is what the value takes at the least.
+    pub fn carried(value: &StoredValue, length: Length, page: PageSize) -> Incoming {
+        let size = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let stored = value.stored_size.map_or(0, size);
+        let raw = value.raw_size.map_or(stored, size);
+        let method = value.method;
+        match value.form {
+            Form::Null => Incoming::Null,
+            Form::Short => Incoming::Short { raw },
+            Form::Plain | Form::Missing if length == Length::Varlena => Incoming::Plain { raw },
+            Form::Plain | Form::Missing => Incoming::Fixed { size: stored },
+            Form::Compressed => Incoming::Compressed { size: stored, raw, method },
+            Form::External => Incoming::Kept { stored, raw, method, compressed: false },
+            Form::ExternalCompressed => Incoming::Kept { stored, raw, method, compressed: true },
+            Form::Custom => Incoming::Opaque {
+                size: size(value.pointer_size),
+                outside: Outside::of(value, page),
+            },
+            Form::Unknown => Incoming::Opaque {
+                size: size(value.stored_size.unwrap_or(value.pointer_size)),
+                outside: None,
+            },
+        }
+    }
+
+    /// The value as a freshly computed one.
+    pub fn fresh(self) -> Incoming {
+        match self {
+            Incoming::Short { raw }
+            | Incoming::Plain { raw }
+            | Incoming::Compressed { raw, .. }
+            | Incoming::Foreign { raw, .. }
+            | Incoming::Kept { raw, .. } => Incoming::Plain { raw },
+            Incoming::Null | Incoming::Fixed { .. } | Incoming::Opaque { .. } => self,
+        }
+    }
+
+    /// The value as it is copied into another relation.
+    pub fn copied(self) -> Incoming {
+        match self {
+            Incoming::Kept { stored, raw, method, compressed } => {
+                Incoming::Foreign { stored, raw, method, compressed }
+            }
+            other => other,
+        }
+    }
+
+    /// The value where it is, as it is stored.
+    pub fn as_stored(self, page: PageSize) -> Placed {
+        let inline = |form, raw_size, stored_size| Placed {
+            form,
+            method: None,
+            raw_size,
+            stored_size,
+            chunks: 0,
+            kept: true,
+        };
+        match self {
+            Incoming::Null => inline(Form::Null, 0, 0),
+            Incoming::Fixed { size } => inline(Form::Plain, size, size),
+            Incoming::Opaque { size, outside } => {
+                Placed { kept: true, ..Placed::opaque(size, outside) }
+            }
+            Incoming::Short { raw } => inline(Form::Short, raw, raw.saturating_add(1)),
+            Incoming::Plain { raw } => {
+                inline(Form::Plain, raw, raw.saturating_add(VARLENA_HEADER_SIZE))
+            }
+            Incoming::Compressed { size, raw, method } => {
+                Placed { method, ..inline(Form::Compressed, raw, size) }
+            }
+            Incoming::Foreign { stored, raw, method, compressed }
+            | Incoming::Kept { stored, raw, method, compressed } => {
+                let form = if compressed { Form::ExternalCompressed } else { Form::External };
+                Placed { method, chunks: page.chunks(stored), ..inline(form, raw, stored) }
+            }
+        }
+    }
+}
+
 /// What a pointer that is carried along leads to in the TOAST relation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outside {
@@ -160,6 +249,16 @@ pub struct Outside {
     pub stored: u32,
     /// Its chunks.
     pub chunks: u32,
+}
+
+impl Outside {
+    /// Of a pluggable toaster's value. Where its pointer tells the chunks alone they count as full ones.
+    fn of(value: &StoredValue, page: PageSize) -> Option<Outside> {
+        let chunks = u32::try_from(value.custom?.chunks?).unwrap_or(u32::MAX);
+        let full = || u64::from(chunks) * u64::from(page.toast_max_chunk_size());
+        let stored = value.stored_size.unwrap_or_else(full);
+        Some(Outside { stored: u32::try_from(stored).unwrap_or(u32::MAX), chunks })
+    }
 }
 
 /// What is done with the row, as far as storage cares.

@@ -184,8 +184,8 @@ fn external<'a>(
     super::stock::checked(pointer).map_err(|problem| error(DATA_AT, problem.to_string()))?;
     let in_list = |problem: String| ToastError::TidList { byte: BEHIND_POINTER, problem };
     let at = |problem: String| ToastError::Patch { byte: BEHIND_POINTER, problem };
-    let list = |tids: Result<Vec<ItemPointer>, tids::TidError>| {
-        let tids = tids.map_err(|problem| in_list(problem.to_string()))?;
+    let list = |tids: Result<Vec<ItemPointer>, String>| {
+        let tids = tids.map_err(in_list)?;
         match tids.iter().find(|tid| tid.item == 0) {
             Some(tid) => Err(in_list(format!("TID {tid} cannot be"))),
             None => Ok(tids),

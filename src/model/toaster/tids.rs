@@ -20,86 +20,66 @@ const ITEM_BITS: u32 = 11;
 /// Bytes of the longest difference: 64 bits in groups of 7.
 const MAX_CODE_BYTES: u32 = 10;
 
-/// Why a list cannot be read. `byte` counts from the list's start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum TidError {
-    /// The list ends too early.
-    #[error("list of {expected} TIDs ends after {got}")]
-    Cut {
-        /// TIDs there must be.
-        expected: u32,
-        /// TIDs there are.
-        got: u32,
-    },
-    /// A segment of no TIDs, or of more than are left.
-    #[error("segment of {got} TIDs at byte {byte} of the list, where {left} are left")]
-    SegmentCount {
-        /// Where.
-        byte: usize,
-        /// TIDs of the segment.
-        got: u16,
-        /// TIDs still to come.
-        left: u32,
-    },
-    /// A segment's code does not end with its last TID.
-    #[error("code of the segment at byte {byte} of the list does not give its {count} TIDs")]
-    Code {
-        /// Where.
-        byte: usize,
-        /// TIDs of the segment.
-        count: u16,
-    },
-    /// Bytes behind the list.
-    #[error("{0} bytes are left over behind the list of TIDs")]
-    LeftOver(usize),
-}
-
 /// The TID at `at`; `None` past the end.
 pub fn tid_at(bytes: &[u8], at: usize, order: ByteOrder) -> Option<ItemPointer> {
     let block = u32::from(order.u16(bytes, at)?) << 16 | u32::from(order.u16(bytes, at + 2)?);
     Some(ItemPointer { block: BlockNumber(block), item: order.u16(bytes, at + 4)? })
 }
 
+/// The list ends too early.
+fn cut(expected: u32, got: usize) -> String {
+    format!("list of {expected} TIDs ends after {got}")
+}
+
+/// There are bytes behind the list.
+fn left_over(bytes: usize) -> String {
+    format!("{bytes} bytes are left over behind the list of TIDs")
+}
+
 /// Reads `count` plain TIDs, which must fill `bytes`.
-pub fn plain(bytes: &[u8], count: u32, order: ByteOrder) -> Result<Vec<ItemPointer>, TidError> {
+///
+/// # Errors
+/// Why the list cannot be read; positions count from its start.
+pub fn plain(bytes: &[u8], count: u32, order: ByteOrder) -> Result<Vec<ItemPointer>, String> {
     let tids: Vec<ItemPointer> = bytes
         .chunks_exact(TID_SIZE)
         .take(count as usize)
         .filter_map(|tid| tid_at(tid, 0, order))
         .collect();
     if tids.len() != count as usize {
-        return Err(TidError::Cut { expected: count, got: tids.len() as u32 });
+        return Err(cut(count, tids.len()));
     }
     match bytes.len() - tids.len() * TID_SIZE {
         0 => Ok(tids),
-        left => Err(TidError::LeftOver(left)),
+        left => Err(left_over(left)),
     }
 }
 
 /// Reads `count` TIDs in segments, which must fill `bytes`.
-pub fn compressed(
-    bytes: &[u8],
-    count: u32,
-    order: ByteOrder,
-) -> Result<Vec<ItemPointer>, TidError> {
+pub fn compressed(bytes: &[u8], count: u32, order: ByteOrder) -> Result<Vec<ItemPointer>, String> {
     let mut tids = Vec::new();
     let mut at = 0;
     while (tids.len() as u32) < count {
-        let cut = TidError::Cut { expected: count, got: tids.len() as u32 };
+        let done = tids.len();
+        let cut = || cut(count, done);
         let left = count - tids.len() as u32;
-        let segment = order.u16(bytes, at).ok_or(cut)?;
+        let segment = order.u16(bytes, at).ok_or_else(cut)?;
         if segment == 0 || u32::from(segment) > left {
-            return Err(TidError::SegmentCount { byte: at, got: segment, left });
+            return Err(format!(
+                "segment of {segment} TIDs at byte {at} of the list, where {left} are left"
+            ));
         }
-        let first = tid_at(bytes, at + 2, order).ok_or(cut)?;
-        let length = usize::from(order.u16(bytes, at + 8).ok_or(cut)?);
-        let code = bytes.get(at + 10..at + 10 + length).ok_or(cut)?;
-        let bad = TidError::Code { byte: at, count: segment };
+        let first = tid_at(bytes, at + 2, order).ok_or_else(cut)?;
+        let length = usize::from(order.u16(bytes, at + 8).ok_or_else(cut)?);
+        let code = bytes.get(at + 10..at + 10 + length).ok_or_else(cut)?;
+        let bad = || {
+            format!("code of the segment at byte {at} of the list does not give its {segment} TIDs")
+        };
         tids.push(first);
         let mut number = u64::from(first.block.0) << ITEM_BITS | u64::from(first.item);
         let mut code = code.iter();
         for _ in 1..segment {
-            number = number.wrapping_add(difference(&mut code).ok_or(bad)?);
+            number = number.wrapping_add(difference(&mut code).ok_or_else(bad)?);
             tids.push(ItemPointer {
                 // a step back is a difference modulo 2^64
                 block: BlockNumber((number >> ITEM_BITS) as u32),
@@ -107,13 +87,13 @@ pub fn compressed(
             });
         }
         if code.next().is_some() {
-            return Err(bad);
+            return Err(bad());
         }
         at += 10 + length.next_multiple_of(2);
     }
     match bytes.len().saturating_sub(at) {
         0 => Ok(tids),
-        left => Err(TidError::LeftOver(left)),
+        left => Err(left_over(left)),
     }
 }
 
@@ -138,7 +118,7 @@ mod tests {
         ItemPointer { block: BlockNumber(block), item }
     }
 
-    fn le(bytes: &[u8], count: u32) -> Result<Vec<ItemPointer>, TidError> {
+    fn le(bytes: &[u8], count: u32) -> Result<Vec<ItemPointer>, String> {
         compressed(bytes, count, ByteOrder::Little)
     }
 
@@ -177,18 +157,24 @@ mod tests {
     fn each_damage_has_its_error() {
         let bytes = b"\x02\0\0\0\x42\0\x01\0\x01\0\x01\0";
         assert_eq!(le(bytes, 2).unwrap().len(), 2);
-        assert_eq!(le(bytes, 3), Err(TidError::Cut { expected: 3, got: 2 }));
-        assert_eq!(le(bytes, 1), Err(TidError::SegmentCount { byte: 0, got: 2, left: 1 }));
-        assert_eq!(le(&[0; 12], 1), Err(TidError::SegmentCount { byte: 0, got: 0, left: 1 }));
-        assert_eq!(le(&bytes[..10], 2), Err(TidError::Cut { expected: 2, got: 0 }));
+        assert_eq!(le(bytes, 3), Err(cut(3, 2)));
+        assert_eq!(
+            le(bytes, 1),
+            Err("segment of 2 TIDs at byte 0 of the list, where 1 are left".to_owned())
+        );
+        assert_eq!(
+            le(&[0; 12], 1),
+            Err("segment of 0 TIDs at byte 0 of the list, where 1 are left".to_owned())
+        );
+        assert_eq!(le(&bytes[..10], 2), Err(cut(2, 0)));
+        let code = "code of the segment at byte 0 of the list does not give its 2 TIDs".to_owned();
         let two = b"\x02\0\0\0\x42\0\x01\0\x02\0\x01\x01";
-        assert_eq!(le(two, 2), Err(TidError::Code { byte: 0, count: 2 }));
+        assert_eq!(le(two, 2), Err(code.clone()));
         let open = b"\x02\0\0\0\x42\0\x01\0\x02\0\x81\x81";
-        assert_eq!(le(open, 2), Err(TidError::Code { byte: 0, count: 2 }));
-        assert_eq!(le(b"\x01\0\0\0\x42\0\x01\0\0\0zz", 1), Err(TidError::LeftOver(2)));
-        assert_eq!(plain(&[0; 13], 2, ByteOrder::Little), Err(TidError::LeftOver(1)));
-        let cut = TidError::Cut { expected: 3, got: 2 };
-        assert_eq!(plain(&[0; 13], 3, ByteOrder::Little), Err(cut));
+        assert_eq!(le(open, 2), Err(code.clone()));
+        assert_eq!(le(b"\x01\0\0\0\x42\0\x01\0\0\0zz", 1), Err(left_over(2)));
+        assert_eq!(plain(&[0; 13], 2, ByteOrder::Little), Err(left_over(1)));
+        assert_eq!(plain(&[0; 13], 3, ByteOrder::Little), Err(cut(3, 2)));
     }
 
     proptest! {

@@ -111,9 +111,9 @@ impl Table {
         self.rows_seen += 1;
         let Err(error) = self.read(line, cells, ending, out) else { return Ok(()) };
         let escape_format = error.problem.is_escape_format();
-        let told = escape_format && self.escape_format;
+        let escapes = escape_format && self.escape_format;
         self.escape_format |= escape_format;
-        if told { Ok(()) } else { Err(error) }
+        if escapes { Ok(()) } else { Err(error) }
     }
 
     fn read(

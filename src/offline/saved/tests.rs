@@ -369,14 +369,14 @@ fn lines_and_rows_longer_than_any_are_passed_over() {
     let (head, tail) = csv.split_at(csv.find("\n5,").unwrap() + 1);
     let text = format!("{head}{long}{tail}");
     let outcome = parse_with(sizes, text.as_bytes());
-    let told: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["line 6: longer than 3000 bytes, as no row of pageinspect is"]);
+    let messages: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
+    assert_eq!(messages, ["line 6: longer than 3000 bytes, as no row of pageinspect is"]);
     assert_eq!(Rows::of(&outcome), rows);
 
     let long = format!("[{{\"lp\":1,\"t_data\":\"{}\"}},\n {{\"lp\":2}}]\n", "0".repeat(4 << 20));
     let outcome = parse(long.as_bytes());
-    let told: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["line 1: longer than 1048576 bytes, as no row of pageinspect is"]);
+    let messages: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
+    assert_eq!(messages, ["line 1: longer than 1048576 bytes, as no row of pageinspect is"]);
     assert_eq!(Rows::of(&outcome).items.len(), 1);
 }
 
@@ -395,8 +395,8 @@ fn a_source_that_fails_in_the_middle() {
     let mut outcome = ParseOutcome::default();
     read(Failing(csv.as_bytes()), &mut outcome).unwrap();
     assert_eq!(Rows::of(&outcome), whole(csv.as_bytes()));
-    let told: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["line 9: could not read further: the disk is gone"]);
+    let messages: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
+    assert_eq!(messages, ["line 9: could not read further: the disk is gone"]);
     assert!(read(Failing(b""), &mut outcome).is_err());
 }
 
@@ -479,13 +479,13 @@ fn a_cut_anywhere_gives_the_first_rows() {
         let count = expected.items.len() + expected.pages.len() + expected.attributes.len();
         // Byte by byte where a form is at its plainest, with strides elsewhere to save time.
         let step = if EVERY_BYTE.contains(&name.as_str()) { 1 } else { 17 };
-        let told = name.contains("json-array")
+        let says_nothing = name.contains("json-array")
             || (name.contains(".aligned") && !name.contains("rows") && !name.contains("-0-null"));
         for end in (0..text.len()).step_by(step) {
             let outcome = parse(&text[..end]);
             let rows = Rows::of(&outcome);
             let got = rows.items.len() + rows.pages.len() + rows.attributes.len();
-            let silent = told && got < count && outcome.errors.is_empty();
+            let silent = says_nothing && got < count && outcome.errors.is_empty();
             if !rows.is_prefix_of(&expected) || silent {
                 let tail = String::from_utf8_lossy(&text[end.saturating_sub(60)..end]).into_owned();
                 wrong.push(format!("{name} at {end}: {got} of {count} rows, …{tail:?}"));

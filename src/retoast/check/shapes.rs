@@ -12,8 +12,8 @@ use crate::server::connect::Client;
 /// Composite types and domains nested deeper than this are not looked into.
 const DEEPEST: u32 = 32;
 
-/// A type, or why values of it cannot be made anew.
-pub type Found = Result<Shape, String>;
+/// A type, or why values of it cannot be computed again.
+pub type ShapeOrReason = Result<Shape, String>;
 
 struct TypeRow {
     kind: String,
@@ -28,7 +28,7 @@ struct TypeRow {
 }
 
 /// The shape of the type `oid`.
-pub async fn shape(client: &Client, oid: u32) -> Result<Found, LiveError> {
+pub async fn shape(client: &Client, oid: u32) -> Result<ShapeOrReason, LiveError> {
     nested(client, oid, 0).await
 }
 
@@ -53,7 +53,7 @@ pub(super) async fn domain(client: &Client, oid: u32) -> Result<Option<Domain>, 
     Ok(Some(Domain { name: row.try_get(0)?, of: row.try_get(1)? }))
 }
 
-async fn nested(client: &Client, oid: u32, depth: u32) -> Result<Found, LiveError> {
+async fn nested(client: &Client, oid: u32, depth: u32) -> Result<ShapeOrReason, LiveError> {
     let Some(found) = type_row(client, oid).await? else {
         return Ok(Err(format!("there is no type {oid}")));
     };
@@ -86,7 +86,7 @@ async fn nested(client: &Client, oid: u32, depth: u32) -> Result<Found, LiveErro
 }
 
 /// An array's elements matter only if they may hold compressed fields.
-async fn array_of(client: &Client, found: TypeRow, depth: u32) -> Result<Found, LiveError> {
+async fn array_of(client: &Client, found: TypeRow, depth: u32) -> Result<ShapeOrReason, LiveError> {
     let element = type_row(client, found.element).await?;
     if !element.is_some_and(|element| matches!(element.kind.as_str(), "c" | "d")) {
         return Ok(Ok(Shape::Array));
@@ -98,7 +98,11 @@ async fn array_of(client: &Client, found: TypeRow, depth: u32) -> Result<Found, 
     }))
 }
 
-async fn composite(client: &Client, found: &TypeRow, depth: u32) -> Result<Found, LiveError> {
+async fn composite(
+    client: &Client,
+    found: &TypeRow,
+    depth: u32,
+) -> Result<ShapeOrReason, LiveError> {
     let rows = client
         .query_typed(
             "SELECT attname::pg_catalog.text, atttypid FROM pg_catalog.pg_attribute \

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use crate::codec::Method;
 use crate::disk::desc::{Attribute, Storage};
-use crate::disk::page::{Page, PageState};
 use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::varlena::{VARLENA_HEADER_SIZE, Varlena};
 use crate::disk::walk::{Datum, Walk};
@@ -16,7 +15,7 @@ use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::fill::lengths::{Growth, Limits, RowLength, length};
 use crate::fill::packing::{Sample, chunks_of};
 use crate::fill::room::{Room, taken};
-use crate::heap::scan::{Item, items};
+use crate::heap::scan::each_tuple;
 use crate::model::pages::CHUNK_OVERHEAD;
 use crate::model::settings::TupleTarget;
 use crate::model::visibility::Visibility;
@@ -84,7 +83,7 @@ pub(super) struct Owners {
 
 /// What becomes of a value's form when it is moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum FormAfterMove {
     /// The column's settings give it the form that it has.
     BySetting,
     /// It has to be handed over as it is.
@@ -94,13 +93,13 @@ enum Kept {
 }
 
 /// By the column's settings; `method`: the value's, `None` if it is not compressed.
-fn kept(storage: Storage, of_column: Method, method: Option<Method>) -> Kept {
+fn form_after_move(storage: Storage, of_column: Method, method: Option<Method>) -> FormAfterMove {
     let compresses = matches!(storage, Storage::Extended | Storage::Main);
     match method {
-        None if compresses => Kept::TriedAgain,
-        None => Kept::BySetting,
-        Some(method) if compresses && method == of_column => Kept::BySetting,
-        Some(_) => Kept::ByCopy,
+        None if compresses => FormAfterMove::TriedAgain,
+        None => FormAfterMove::BySetting,
+        Some(method) if compresses && method == of_column => FormAfterMove::BySetting,
+        Some(_) => FormAfterMove::ByCopy,
     }
 }
 
@@ -146,14 +145,14 @@ impl Owners {
             if let (Some(place), Some(column)) = (place, columns.get(value.column)) {
                 let target = targets.get(place);
                 let method = target.map_or(Method::Pglz, |target| target.method);
-                match kept(column.storage, method, value.method) {
-                    Kept::BySetting => {}
+                match form_after_move(column.storage, method, value.method) {
+                    FormAfterMove::BySetting => {}
                     // a generated value is computed, not handed over
-                    Kept::ByCopy if target.is_some_and(|target| target.base.is_some()) => {
+                    FormAfterMove::ByCopy if target.is_some_and(|target| target.base.is_some()) => {
                         self.by_setting += 1;
                     }
-                    Kept::ByCopy => row.by_copy = true,
-                    Kept::TriedAgain => self.by_setting += 1,
+                    FormAfterMove::ByCopy => row.by_copy = true,
+                    FormAfterMove::TriedAgain => self.by_setting += 1,
                 }
                 row.columns.extend(u16::try_from(place));
             } else if !value.dropped {
@@ -192,7 +191,7 @@ impl TableRows<'_> {
             match self.0.session.pages {
                 Some(_) => {
                     let Some(pages) = self.heap_pages(&some).await? else { return Ok(None) };
-                    each_tuple(&pages, |ctid, tuple, length| {
+                    each_row(&pages, |ctid, tuple, length| {
                         if tuple.infomask & infomask::HASEXTERNAL != 0 {
                             let values = self.values_of(tuple, toast);
                             let (targets, columns) = self.columns();
@@ -208,7 +207,7 @@ impl TableRows<'_> {
                     );
                     let Some(rows) = self.0.read(&sql).await? else { return Ok(None) };
                     for row in &rows {
-                        let (ctid, values) = self.told_values(row)?;
+                        let (ctid, values) = self.values_by_functions(row)?;
                         let (targets, columns) = self.columns();
                         owners.add(ctid, 0, &values, &behind.values, targets, columns);
                     }
@@ -235,14 +234,16 @@ impl TableRows<'_> {
             match self.0.session.pages {
                 Some(_) => {
                     let Some(pages) = self.heap_pages(&some).await? else { return Ok(None) };
-                    each_tuple(&pages, |ctid, tuple, length| {
+                    each_row(&pages, |ctid, tuple, length| {
                         let length = usize::from(length);
                         rows.add(ctid, taken(length), growth.taken(tuple, length));
                     });
                 }
                 None => {
-                    let Some(told) = self.told_rows(&some).await? else { return Ok(None) };
-                    for (ctid, length) in told {
+                    let Some(answers) = self.rows_by_functions(&some).await? else {
+                        return Ok(None);
+                    };
+                    for (ctid, length) in answers {
                         let RowLength { least, least_moved, likely } = length;
                         rows.add(ctid, taken(likely), taken(likely));
                         at_least.add(ctid, taken(least), taken(least_moved));
@@ -305,13 +306,13 @@ impl TableRows<'_> {
         values
     }
 
-    fn told_values(
+    fn values_by_functions(
         &self,
         row: &tokio_postgres::Row,
     ) -> Result<(ItemPointer, Vec<Value>), LiveError> {
         let numbers: Vec<Option<u32>> = row.try_get(1)?;
         let methods: Vec<Option<&str>> = row.try_get(2)?;
-        let told = self.0.ready.targets.iter().zip(numbers.into_iter().zip(methods));
+        let answers = self.0.ready.targets.iter().zip(numbers.into_iter().zip(methods));
         let chunk = u64::from(self.0.session.server.page_size.toast_max_chunk_size());
         let value = |(target, (number, method)): (&Target, (Option<u32>, Option<&str>))| {
             Some(Value {
@@ -324,11 +325,11 @@ impl TableRows<'_> {
                 bytes: chunk,
             })
         };
-        Ok((address(row.try_get(0)?)?, told.filter_map(value).collect()))
+        Ok((address(row.try_get(0)?)?, answers.filter_map(value).collect()))
     }
 
     /// The rows in these blocks, with the bytes that each has there as far as functions tell.
-    async fn told_rows(
+    async fn rows_by_functions(
         &self,
         blocks: &Range<u32>,
     ) -> Result<Option<Vec<(ItemPointer, RowLength)>>, RetoastError> {
@@ -344,13 +345,13 @@ impl TableRows<'_> {
         let probe = Probe::new(self.0.session.server, relation);
         let probe = if has_chunks { probe } else { probe.in_rows() };
         let asked = probe.columns();
-        let told = self
+        let answers = self
             .0
             .read_by(async |_| {
                 functions::rows(self.0.session.reader().client(), &probe, &asked, blocks).await
             })
             .await?;
-        let Some(rows) = told else { return Ok(None) };
+        let Some(rows) = answers else { return Ok(None) };
         let limits = Limits {
             threshold: page.toast_tuple_threshold(),
             target: relation.tuple_target(page).unwrap_or(TupleTarget::default_for(page)).bytes(),
@@ -358,11 +359,11 @@ impl TableRows<'_> {
         let columns = &relation.desc.attributes;
         let lengths = rows.iter().map(|row| {
             let mut values = row.values.iter();
-            let told = columns.iter().map(|column| match column.dropped {
+            let answers = columns.iter().map(|column| match column.dropped {
                 true => None,
                 false => values.next(),
             });
-            (row.ctid, length(columns, told, limits))
+            (row.ctid, length(columns, answers, limits))
         });
         let mut lengths: Vec<(ItemPointer, RowLength)> = lengths.collect();
         lengths.sort_unstable_by_key(|(ctid, _)| (ctid.block.0, ctid.item));
@@ -414,16 +415,13 @@ impl Rows {
     }
 }
 
-fn each_tuple(pages: &Pages, mut take: impl FnMut(ItemPointer, &HeapTuple<'_>, u16)) {
+fn each_row(pages: &Pages, mut take: impl FnMut(ItemPointer, &HeapTuple<'_>, u16)) {
     for (block, bytes) in pages.iter() {
-        let Ok(PageState::Used(page)) = Page::parse(bytes) else { continue };
-        for (ctid, item) in items(block, &page) {
-            if let Item::Tuple(tuple, length) = item
-                && pages.visibility(ctid, &tuple) != Visibility::Dead
-            {
-                take(ctid, &tuple, length);
+        each_tuple(block, bytes, pages, |ctid, tuple, length, seen| {
+            if seen != Visibility::Dead {
+                take(ctid, tuple, length);
             }
-        }
+        });
     }
 }
 
@@ -604,12 +602,12 @@ mod tests {
     #[test]
     fn a_value_keeps_its_form_by_its_columns_settings_or_by_a_copy() {
         use Method::{Lz4, Pglz};
-        let of = |storage, method| kept(storage, Pglz, method);
-        assert_eq!(of(Storage::Extended, Some(Pglz)), Kept::BySetting);
-        assert_eq!(of(Storage::Extended, Some(Lz4)), Kept::ByCopy);
-        assert_eq!(of(Storage::External, Some(Pglz)), Kept::ByCopy);
-        assert_eq!(of(Storage::External, None), Kept::BySetting);
-        assert_eq!(of(Storage::Main, None), Kept::TriedAgain);
+        let of = |storage, method| form_after_move(storage, Pglz, method);
+        assert_eq!(of(Storage::Extended, Some(Pglz)), FormAfterMove::BySetting);
+        assert_eq!(of(Storage::Extended, Some(Lz4)), FormAfterMove::ByCopy);
+        assert_eq!(of(Storage::External, Some(Pglz)), FormAfterMove::ByCopy);
+        assert_eq!(of(Storage::External, None), FormAfterMove::BySetting);
+        assert_eq!(of(Storage::Main, None), FormAfterMove::TriedAgain);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::disk::Oid;
 use crate::fill::room::Room;
 use crate::retoast::check::definition::Files;
 use crate::retoast::compact::look::{TableRows, first_look, ranges};
-use crate::retoast::compact::part::{File, Found};
+use crate::retoast::compact::part::{File, PiecesBehind};
 use crate::retoast::compact::rounds::Piece;
 use crate::retoast::error::RetoastError;
 use crate::retoast::sql::compact;
@@ -112,12 +112,12 @@ impl File for HeapFile<'_> {
         TableRows(self.guard).room().await
     }
 
-    async fn find(&self, end: u32) -> Result<Option<Found<FullPage>>, RetoastError> {
+    async fn find(&self, end: u32) -> Result<Option<PiecesBehind<FullPage>>, RetoastError> {
         let guard = self.guard;
         let Some(blocks) = guard.blocks(guard.ready.relation.oid).await? else { return Ok(None) };
         let bytes = guard.session.server.page_size.bytes() as u64;
         let Some(since) = first_look(&guard, &self.since).await? else { return Ok(None) };
-        let mut found = Found { last: end, all: true, ..Found::default() };
+        let mut found = PiecesBehind { last: end, all: true, ..PiecesBehind::default() };
         for some in ranges(end..blocks, SOME) {
             let sql = compact::rows_by_block(&guard.ready.relation.quoted(), &some, &since);
             let Some(rows) = guard.read(&sql).await? else { return Ok(None) };

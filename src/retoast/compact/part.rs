@@ -12,12 +12,11 @@ use crate::model::pages::{CHUNK_OVERHEAD, truncated_for, tuple_bytes};
 use crate::retoast::check::definition::Files;
 use crate::retoast::compact::rounds::{Action, End, Event, Pace, Piece, Rounds, Tuning};
 use crate::retoast::error::RetoastError;
-use crate::retoast::pace::rules::Work;
-use crate::retoast::result::{Common, FileReport};
+use crate::retoast::pace::rules::Load;
+use crate::retoast::result::{Common, FileEnd, FileReport};
 use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::task::guard::{Done, Guard};
 use crate::retoast::task::session::millis;
-use crate::retoast::verdict::FileEnd;
 
 /// The part of a file that it may get longer by while a round moves what stands at its end, and the fewest blocks.
 const GROWTH: u32 = 100;
@@ -25,7 +24,7 @@ const LEAST_GROWTH: u32 = 8;
 
 /// What stands behind the end of a file.
 #[derive(Debug)]
-pub(super) struct Found<P> {
+pub(super) struct PiecesBehind<P> {
     /// What can be moved, in the order in which it is.
     pub(super) pieces: Vec<P>,
     /// The blocks up to the last one with something live.
@@ -42,10 +41,10 @@ pub(super) struct Found<P> {
     pub(super) of_others: u64,
 }
 
-impl<P> Default for Found<P> {
-    fn default() -> Found<P> {
+impl<P> Default for PiecesBehind<P> {
+    fn default() -> PiecesBehind<P> {
         let (pieces, all) = (Vec::new(), true);
-        Found { pieces, last: 0, all, fixed: 0, without_row: 0, by_setting: 0, of_others: 0 }
+        PiecesBehind { pieces, last: 0, all, fixed: 0, without_row: 0, by_setting: 0, of_others: 0 }
     }
 }
 
@@ -62,7 +61,7 @@ pub(super) trait File {
     /// How full it is.
     async fn room(&self) -> Result<Option<Room>, RetoastError>;
     /// What stands in this block and behind it.
-    async fn find(&self, end: u32) -> Result<Option<Found<Self::Piece>>, RetoastError>;
+    async fn find(&self, end: u32) -> Result<Option<PiecesBehind<Self::Piece>>, RetoastError>;
     /// Moves this in one transaction.
     async fn move_pieces(&self, pieces: &[Self::Piece], verify: bool)
     -> Result<Done, RetoastError>;
@@ -84,31 +83,33 @@ pub(super) async fn compact_file<F: File>(
     file: &F,
     versions: Option<u64>,
     report: &mut Common,
-    told: &mut FileReport,
+    file_report: &mut FileReport,
 ) -> Result<(), RetoastError> {
     let tuning = guard.session.options.tuning;
     let pace = Pace::new(tuning.batch, tuning.batch_bytes);
     let mut rounds = Rounds::new(Tuning { pace, versions });
-    told.files = Some(file.files().clone());
+    file_report.files = Some(file.files().clone());
     let done = match guard.session.options.dry_run {
-        true => foresee(guard, file, report, told).await,
-        false => file_steps(guard, file, &mut rounds, report, told).await,
+        true => foresee(guard, file, report, file_report).await,
+        false => file_steps(guard, file, &mut rounds, report, file_report).await,
     };
-    told.rounds += rounds.counts.rounds;
-    told.rows_left = rounds.rows_left();
-    told.rows_locked = rounds.rows_locked();
-    told.rows_of_others = rounds.rows_of_others();
-    told.held_back = rounds.is_held_back();
+    file_report.rounds += rounds.counts.rounds;
+    file_report.rows_left = rounds.rows_left();
+    file_report.rows_locked = rounds.rows_locked();
+    file_report.rows_of_others = rounds.rows_of_others();
+    file_report.held_back = rounds.is_held_back();
     report.effort.retries += rounds.counts.retries;
     report.effort.longest_batch_ms =
         report.effort.longest_batch_ms.max(millis(rounds.counts.longest));
-    told.ended = done?;
+    file_report.ended = done?;
     // what stands there was not tried
-    if told.ended == FileEnd::NoRoom && told.values_without_row + told.values_fixed > 0 {
-        told.ended = FileEnd::GainedTooLittle;
+    if file_report.ended == FileEnd::NoRoom
+        && file_report.values_without_row + file_report.values_fixed > 0
+    {
+        file_report.ended = FileEnd::GainedTooLittle;
     }
-    if told.ended == FileEnd::GainedTooLittle && told.is_held() {
-        told.ended = FileEnd::Held;
+    if file_report.ended == FileEnd::GainedTooLittle && file_report.is_held() {
+        file_report.ended = FileEnd::Held;
     }
     Ok(())
 }
@@ -118,23 +119,28 @@ async fn look_at_file<F: File>(
     guard: &Guard<'_>,
     file: &F,
     report: &mut Common,
-    told: &mut FileReport,
+    file_report: &mut FileReport,
 ) -> Result<Option<(Layout, Room)>, RetoastError> {
     let Some(room) = file.room().await? else { return Ok(None) };
     let layout = room.layout();
     let page = guard.session.server.page_size.bytes() as u64;
     let bytes = |blocks: u32| u64::from(blocks) * page;
-    if told.before == 0 && told.live == 0 {
-        (told.before, told.live) = (bytes(layout.blocks), room.live());
-        told.expected = bytes(layout.end);
+    if file_report.before == 0 && file_report.live == 0 {
+        (file_report.before, file_report.live) = (bytes(layout.blocks), room.live());
+        file_report.expected = bytes(layout.end);
     }
-    told.after = bytes(layout.blocks);
-    told.spare = bytes(layout.spare());
-    told.spare_at_most = bytes(layout.spare_at_most());
+    file_report.after = bytes(layout.blocks);
+    file_report.spare = bytes(layout.spare());
+    file_report.spare_at_most = bytes(layout.spare_at_most());
     let empty = layout.blocks - layout.last.min(layout.blocks);
-    told.untruncated = if empty >= truncated_for(layout.blocks) { bytes(empty) } else { 0 };
+    file_report.untruncated = if empty >= truncated_for(layout.blocks) { bytes(empty) } else { 0 };
     report.effort.scans += 1;
-    tracing::debug!("{}: {}: {layout:?}, {} bytes live", guard.name(), told.file, room.live());
+    tracing::debug!(
+        "{}: {}: {layout:?}, {} bytes live",
+        guard.name(),
+        file_report.file,
+        room.live()
+    );
     Ok(Some((layout, room)))
 }
 
@@ -142,21 +148,21 @@ async fn foresee<F: File>(
     guard: &Guard<'_>,
     file: &F,
     report: &mut Common,
-    told: &mut FileReport,
+    file_report: &mut FileReport,
 ) -> Result<FileEnd, RetoastError> {
-    let Some((layout, room)) = look_at_file(guard, file, report, told).await? else {
+    let Some((layout, room)) = look_at_file(guard, file, report, file_report).await? else {
         return Ok(FileEnd::Stopped);
     };
     if !layout.pays() {
-        told.expected = told.before;
-        told.wal_expected = Some(Range::default());
+        file_report.expected = file_report.before;
+        file_report.wal_expected = Some(Range::default());
         guard.still_has(file.files()).await?;
         return Ok(FileEnd::Planned);
     }
     let Some(found) = file.find(layout.end).await? else { return Ok(FileEnd::Stopped) };
     guard.still_has(file.files()).await?;
-    record(&found, report, told);
-    told.wal_expected = Some(wal_of(guard, file, &room, layout.end, &found.pieces));
+    record(&found, report, file_report);
+    file_report.wal_expected = Some(wal_of(guard, file, &room, layout.end, &found.pieces));
     Ok(FileEnd::Planned)
 }
 
@@ -197,7 +203,7 @@ async fn file_steps<F: File>(
     file: &F,
     rounds: &mut Rounds<F::Piece>,
     report: &mut Common,
-    told: &mut FileReport,
+    file_report: &mut FileReport,
 ) -> Result<FileEnd, RetoastError> {
     let session = guard.session;
     let mut limit = u32::MAX;
@@ -222,7 +228,7 @@ async fn file_steps<F: File>(
                 guard.wait(time, &why).await;
                 continue;
             }
-            Action::Look => match look_at_file(guard, file, report, told).await? {
+            Action::Look => match look_at_file(guard, file, report, file_report).await? {
                 Some((layout, _)) => {
                     guard.still_has(file.files()).await?;
                     limit = most_blocks(layout.blocks);
@@ -233,20 +239,20 @@ async fn file_steps<F: File>(
             Action::Find(end) => match file.find(end).await? {
                 Some(found) => {
                     guard.still_has(file.files()).await?;
-                    record(&found, report, told);
+                    record(&found, report, file_report);
                     rounds.written_by_others(found.of_others);
-                    let Found { pieces, last, all, .. } = found;
+                    let PiecesBehind { pieces, last, all, .. } = found;
                     Event::Found { pieces, last, all }
                 }
                 None => continue,
             },
             Action::Move(pieces) => {
-                session.pass(Work::Batch, 0).await?;
+                session.pass(Load::Batch, 0).await?;
                 if session.stopped() {
                     continue;
                 }
                 file.tries(rounds.trial());
-                let moved = move_one(guard, file, &pieces, report, told).await?;
+                let moved = move_one(guard, file, &pieces, report, file_report).await?;
                 rounds.stayed(file.stayed());
                 // what was moved and found no room in front makes the file longer
                 let now = guard.blocks(file.relation()).await?;
@@ -304,7 +310,7 @@ async fn move_one<F: File>(
     file: &F,
     pieces: &[F::Piece],
     report: &mut Common,
-    told: &mut FileReport,
+    file_report: &mut FileReport,
 ) -> Result<Event<F::Piece>, RetoastError> {
     let verify = guard.verifies(report.effort.batches, &file.computed());
     let started = Instant::now();
@@ -319,13 +325,13 @@ async fn move_one<F: File>(
             report.rows.stored += rows;
             report.rows.verified += verified;
             report.effort.batches += u64::from(rows > 0);
-            told.rows_moved += rows;
+            file_report.rows_moved += rows;
             Event::Moved { rows, took }
         }
         Done::Busy => Event::Busy,
         Done::Refused(reason) => {
             if let [piece] = pieces {
-                told.rows_refused += piece.rows();
+                file_report.rows_refused += piece.rows();
                 let (block, item) = piece.key();
                 let mut row = reason.row(format!("({block},{item})"));
                 if item == 0 {
@@ -345,15 +351,15 @@ fn most_blocks(blocks: u32) -> u32 {
 }
 
 /// What was found behind the end.
-fn record<P: Piece>(found: &Found<P>, report: &mut Common, told: &mut FileReport) {
+fn record<P: Piece>(found: &PiecesBehind<P>, report: &mut Common, file_report: &mut FileReport) {
     let rows = found.pieces.iter().map(Piece::rows).sum::<u64>();
-    if told.rows_found == 0 && told.rows_moved == 0 {
-        told.rows_found = rows;
-        told.bytes_found = found.pieces.iter().map(Piece::stored).sum();
-        report.rows.found += told.rows_found;
-        report.rows.bytes += told.bytes_found;
+    if file_report.rows_found == 0 && file_report.rows_moved == 0 {
+        file_report.rows_found = rows;
+        file_report.bytes_found = found.pieces.iter().map(Piece::stored).sum();
+        report.rows.found += file_report.rows_found;
+        report.rows.bytes += file_report.bytes_found;
     }
-    told.values_without_row = found.without_row;
-    told.values_fixed = found.fixed;
-    told.values_by_setting = told.values_by_setting.max(found.by_setting);
+    file_report.values_without_row = found.without_row;
+    file_report.values_fixed = found.fixed;
+    file_report.values_by_setting = file_report.values_by_setting.max(found.by_setting);
 }

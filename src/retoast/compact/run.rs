@@ -14,11 +14,12 @@ use crate::retoast::compact::pages::HeapFile;
 use crate::retoast::compact::part::compact_file;
 use crate::retoast::compact::values::ToastFile;
 use crate::retoast::error::RetoastError;
-use crate::retoast::result::{Common, FileReport, REWRITTEN, TaskReport, Work, go_on_from};
-use crate::retoast::sql;
+use crate::retoast::result::{
+    Common, FileEnd, FileReport, Outcome, REWRITTEN, TaskReport, Work, go_on_from,
+};
 use crate::retoast::task::guard::{Ended, Guard};
 use crate::retoast::task::session::millis;
-use crate::retoast::verdict::{FileEnd, Outcome};
+use crate::retoast::{sql, verdict};
 use crate::server::LiveError;
 
 /// The part of all files that may be old row versions of the table while values of the TOAST relation are moved.
@@ -50,7 +51,7 @@ impl Compaction<'_> {
         }
         report.effort.elapsed_ms = millis(began.elapsed());
         let outcome = match done {
-            Ok(()) => Outcome::of_files(&files.iter().map(|file| file.ended).collect::<Vec<_>>()),
+            Ok(()) => verdict::of_files(&files),
             Err(_) => Outcome::Failed,
         };
         if done.is_err() {
@@ -130,26 +131,27 @@ impl Compaction<'_> {
         report: &mut Common,
         reports: &mut Vec<FileReport>,
     ) -> Result<(), RetoastError> {
-        let (session, wish) = (self.guard.session, self.request);
+        let (session, request) = (self.guard.session, self.request);
         let (files, touch) = (files.clone(), touch.to_owned());
-        if let Some(toast) = files.toast().filter(|_| wish.toast()) {
+        if let Some(toast) = files.toast().filter(|_| request.toast()) {
             let name = self.name_of_toast(toast).await?;
             let file = ToastFile::new(self.guard, toast, name, files.clone(), touch.clone());
             let versions = ((report.before.sum() as f64 * VERSIONS) as u64).max(LEAST_VERSIONS);
-            let mut told = FileReport::new("toast");
-            let done = compact_file(&self.guard, &file, Some(versions), report, &mut told).await;
-            reports.push(told);
+            let mut file_report = FileReport::new("toast");
+            let done =
+                compact_file(&self.guard, &file, Some(versions), report, &mut file_report).await;
+            reports.push(file_report);
             if matches!(done, Ok(()) | Err(RetoastError::Rewritten)) {
                 file.end().await?;
             }
             done?;
         }
         let stopped = reports.iter().any(|file| file.ended == FileEnd::Stopped);
-        if wish.heap() && !stopped {
+        if request.heap() && !stopped {
             let file = HeapFile::new(self.guard, files.clone(), touch);
-            let mut told = FileReport::new("heap");
-            let done = compact_file(&self.guard, &file, None, report, &mut told).await;
-            reports.push(told);
+            let mut file_report = FileReport::new("heap");
+            let done = compact_file(&self.guard, &file, None, report, &mut file_report).await;
+            reports.push(file_report);
             done?;
         }
         if session.options.dry_run {

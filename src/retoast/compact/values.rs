@@ -12,7 +12,7 @@ use crate::retoast::check::definition::Files;
 use crate::retoast::compact::look::{
     Own, RowToMove, TableRows, first_look, toast_room, values_behind,
 };
-use crate::retoast::compact::part::{File, Found};
+use crate::retoast::compact::part::{File, PiecesBehind};
 use crate::retoast::compact::rounds::Piece;
 use crate::retoast::error::RetoastError;
 use crate::retoast::sql;
@@ -96,7 +96,7 @@ impl File for ToastFile<'_> {
         toast_room(&self.guard, self.toast, &self.name).await
     }
 
-    async fn find(&self, end: u32) -> Result<Option<Found<RowToMove>>, RetoastError> {
+    async fn find(&self, end: u32) -> Result<Option<PiecesBehind<RowToMove>>, RetoastError> {
         let own = self.own.borrow().clone();
         let Some(since) = first_look(&self.guard, &self.since).await? else { return Ok(None) };
         let all = Own { own: &own, ever: &self.ever_own.borrow().clone(), since: &since };
@@ -108,7 +108,7 @@ impl File for ToastFile<'_> {
         let mut pieces = owners.rows;
         sort(&mut pieces);
         let values = behind.values.len() as u64;
-        Ok(Some(Found {
+        Ok(Some(PiecesBehind {
             pieces,
             last: behind.last,
             all: behind.all,

@@ -57,11 +57,8 @@ impl Census {
 pub(crate) struct Counter<'a> {
     /// For transactions that read one table each.
     pub(crate) reader: &'a Arc<Connection>,
-    /// The server.
     pub(crate) server: &'a Server,
-    /// How pages are had.
     pub(crate) pageinspect: &'a Pageinspect,
-    /// The toaster.
     pub(crate) toaster: Oid,
     /// Cancelled from outside to stop.
     pub(crate) stop: &'a CancellationToken,
@@ -156,7 +153,7 @@ impl Counter<'_> {
     }
 }
 
-/// What is seen of one table.
+/// One table while its pages are read for pointers of the toaster.
 struct Look<'a> {
     name: String,
     desc: &'a TupleDesc,

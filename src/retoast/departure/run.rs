@@ -20,8 +20,9 @@ use crate::retoast::error::RetoastError;
 use crate::retoast::listener::{Listener, Wait};
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, LockTries, Tried};
 use crate::retoast::pace::throttle::Throttle;
-use crate::retoast::result::{DepartureReport, Results, TableReport, TaskReport, UnfitTable};
+use crate::retoast::result::{DepartureReport, TableReport, TaskReport, UnfitTable};
 use crate::retoast::run::request::{Request, need_pages, pages};
+use crate::retoast::run::results::Results;
 use crate::retoast::run::sessions::Sessions;
 use crate::retoast::sql;
 use crate::retoast::sweep::conversion::Conversion;
@@ -35,10 +36,9 @@ use crate::server::connect::Connection;
 use crate::server::select::select;
 use crate::server::{LiveError, toasters};
 
-/// A run.
+/// A run that takes everything from a toaster.
 struct DepartureRun<'a, 'r> {
     session: Session<'a>,
-    /// How pages are had.
     pageinspect: &'a Pageinspect,
     /// The name of the toaster that is left.
     name: &'a str,
@@ -49,9 +49,8 @@ struct DepartureRun<'a, 'r> {
     toaster: Oid,
     /// The tables that are looked at; `None` for all.
     wanted: Option<HashSet<Oid>>,
-    /// Where the results of tables go that are swept.
     results: &'a Results<'r>,
-    /// How many have gone there.
+    /// Tables that were swept, which gives each its place among the results.
     swept: Cell<usize>,
 }
 
@@ -301,7 +300,7 @@ impl DepartureRun<'_, '_> {
     }
 }
 
-/// What is done.
+/// What takes a table's values from the toaster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TableAction {
     /// The table is swept; of these columns values are stored by the default toaster. Without any only
@@ -316,11 +315,9 @@ pub(crate) enum TableAction {
 /// A table that has to do with a toaster that is to be left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Departure {
-    /// The table.
     pub(crate) table: Oid,
     /// `schema.name`.
     pub(crate) name: String,
-    /// What is done.
     pub(crate) action: TableAction,
 }
 
@@ -362,7 +359,7 @@ pub(crate) fn departures(
     found
 }
 
-/// How often it is looked.
+/// Time between two looks at the transactions that are waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// A wait so long is said, and again after as long.
 const TELL_EVERY: Duration = Duration::from_secs(10);

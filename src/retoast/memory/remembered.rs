@@ -10,8 +10,7 @@ use crate::retoast::check::ready::PreparedTable;
 use crate::retoast::error::RetoastError;
 use crate::retoast::memory;
 use crate::retoast::memory::since::{Doubt, Identity, Memory, ProvenState, Since};
-use crate::retoast::result::TableReport;
-use crate::retoast::verdict::Outcome;
+use crate::retoast::result::{Outcome, TableReport};
 use crate::server::LiveError;
 use crate::server::connect::Client;
 

@@ -38,7 +38,7 @@ pub struct Limits {
 
 /// What the sweep is about to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Work {
+pub enum Load {
     /// Read.
     Scan,
     /// Store rows anew.
@@ -49,10 +49,10 @@ pub enum Work {
     Rebuild(u64),
 }
 
-impl Work {
+impl Load {
     /// Whether it makes files longer.
     pub fn stores(self) -> bool {
-        matches!(self, Work::Batch | Work::Rebuild(_))
+        matches!(self, Load::Batch | Load::Rebuild(_))
     }
 }
 
@@ -228,7 +228,7 @@ impl ThrottleRules {
     }
 
     /// Takes the position of the WAL before a piece of work; whether slots have to be looked at again for it.
-    pub fn slots_at(&mut self, lsn: u64, readings: &Readings, work: Work) -> bool {
+    pub fn slots_at(&mut self, lsn: u64, readings: &Readings, work: Load) -> bool {
         self.steps.note(lsn);
         let written = lsn.saturating_sub(readings.lsn);
         let margin = self.slot_margin(readings, work);
@@ -236,26 +236,26 @@ impl ThrottleRules {
     }
 
     /// Bytes of WAL that slots have to bear before this work.
-    fn slot_margin(&self, readings: &Readings, work: Work) -> u64 {
+    fn slot_margin(&self, readings: &Readings, work: Load) -> u64 {
         let known = match work {
-            Work::Rebuild(bytes) => bytes,
+            Load::Rebuild(bytes) => bytes,
             // each page with something dead may be written whole
-            Work::Vacuum => readings.dead,
-            Work::Scan | Work::Batch => 0,
+            Load::Vacuum => readings.dead,
+            Load::Scan | Load::Batch => 0,
         };
         readings.slots.margin(self.steps.most, known)
     }
 
     /// What stands against this work now.
-    pub fn judge(&mut self, now: Duration, readings: &Readings, work: Work) -> Option<Pause> {
+    pub fn judge(&mut self, now: Duration, readings: &Readings, work: Load) -> Option<Pause> {
         self.history.note(now, readings.lsn);
         let rewrite = || readings.rewrite.clone().map(|text| (Cause::Rewrite, text));
         let found = rewrite()
             .or_else(|| self.query(readings))
-            .or_else(|| self.lag(now, readings).filter(|_| work != Work::Scan))
-            .or_else(|| self.slots(readings, work).filter(|_| work != Work::Scan))
+            .or_else(|| self.lag(now, readings).filter(|_| work != Load::Scan))
+            .or_else(|| self.slots(readings, work).filter(|_| work != Load::Scan))
             .or_else(|| self.space(readings).filter(|_| work.stores()))
-            .or_else(|| self.xmin(readings).filter(|_| work == Work::Vacuum));
+            .or_else(|| self.xmin(readings).filter(|_| work == Load::Vacuum));
         found.map(|(cause, text)| Pause { cause, text, wait: POLL })
     }
 
@@ -288,7 +288,7 @@ impl ThrottleRules {
         })
     }
 
-    fn slots(&self, readings: &Readings, work: Work) -> Option<(Cause, String)> {
+    fn slots(&self, readings: &Readings, work: Load) -> Option<(Cause, String)> {
         let text = readings.slots.against(self.slot_margin(readings, work))?;
         Some((Cause::Slot, text))
     }

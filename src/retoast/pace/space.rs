@@ -93,8 +93,8 @@ fn free_at(place: &Path) -> Option<u64> {
     if let Some(file) = std::env::var_os("TOASTCTL_TEST_FREE_SPACE") {
         return std::fs::read_to_string(file).ok()?.trim().parse().ok();
     }
-    let told = rustix::fs::statvfs(place).ok()?;
-    Some(told.f_bavail.saturating_mul(told.f_frsize))
+    let status = rustix::fs::statvfs(place).ok()?;
+    Some(status.f_bavail.saturating_mul(status.f_frsize))
 }
 
 #[cfg(test)]

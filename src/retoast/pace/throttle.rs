@@ -17,7 +17,7 @@ use crate::retoast::pace::garbage::Garbage;
 use crate::retoast::pace::measuring::{Measuring, OwnProcesses};
 use crate::retoast::pace::metrics::ServerWait;
 use crate::retoast::pace::rules::{
-    Cause, Held, Holder, Lag, Limits, POLL, Pause, Readings, ThrottleRules, Work,
+    Cause, Held, Holder, Lag, Limits, Load, POLL, Pause, Readings, ThrottleRules,
 };
 use crate::retoast::pace::slots::{Losses, Slots};
 use crate::retoast::pace::space::Place;
@@ -56,14 +56,14 @@ pub struct ThrottleOptions {
 }
 
 struct State {
-    manners: ThrottleRules,
+    rules: ThrottleRules,
     readings: Readings,
     measured: Option<Instant>,
     /// Where the table and the WAL grow, if that is seen.
     places: Vec<Place>,
     table: Option<Table>,
     pauses: BTreeMap<Cause, (u64, Duration)>,
-    told: Option<(Cause, Instant)>,
+    reported: Option<(Cause, Instant)>,
     named: Option<Instant>,
 }
 
@@ -102,7 +102,7 @@ struct Noted {
     /// When other sessions were last seen active.
     others: Option<Instant>,
     /// The time of batches for which nothing was slept yet.
-    owed: Duration,
+    not_slept_for: Duration,
     /// What batches have left behind.
     garbage: Garbage,
     /// Who holds vacuum back, as measured last.
@@ -152,7 +152,7 @@ impl Throttle {
             })?;
         }
         let slots = connection.reading(async || metrics::slots(&connection).await).await?;
-        let manners = ThrottleRules::new(limits.clone());
+        let rules = ThrottleRules::new(limits.clone());
         let keeper = Throttle {
             measuring: Measuring::new(connection, Arc::clone(&control), ours),
             control,
@@ -160,13 +160,13 @@ impl Throttle {
             sees_others,
             began: Instant::now(),
             state: Mutex::new(State {
-                manners,
+                rules,
                 readings: Readings::default(),
                 measured: None,
                 places: Vec::new(),
                 table: None,
                 pauses: BTreeMap::new(),
-                told: None,
+                reported: None,
                 named: None,
             }),
             noted: Plain::default(),
@@ -269,7 +269,7 @@ impl Throttle {
     pub fn batch_done(&self, took: Duration, bytes: u64, xid: u32) {
         let mut noted = self.noted();
         noted.bytes += bytes;
-        noted.owed += took;
+        noted.not_slept_for += took;
         noted.garbage.add(xid, bytes);
     }
 
@@ -334,7 +334,7 @@ impl Throttle {
     /// A measurement fails, or the table has grown beyond the limit.
     pub async fn pass(
         &self,
-        work: Work,
+        work: Load,
         worker: &Connection,
         listener: &dyn Listener,
     ) -> Result<(), RetoastError> {
@@ -357,16 +357,16 @@ impl Throttle {
                 pause.wait = pause.wait.min(left);
             }
             tracing::debug!("{}: {work:?} waits: {}", state.table_name(), pause.text);
-            let (since, told) = match pausing {
-                Some((cause, since, told)) if cause == pause.cause => (since, told),
+            let (since, reported) = match pausing {
+                Some((cause, since, reported)) if cause == pause.cause => (since, reported),
                 _ => {
                     state.pauses.entry(pause.cause).or_default().0 += 1;
                     (Instant::now(), false)
                 }
             };
-            let told = told || state.tell(&pause, listener);
+            let reported = reported || state.tell(&pause, listener);
             listener.paused(Some(&pause));
-            pausing = Some((pause.cause, since, told));
+            pausing = Some((pause.cause, since, reported));
             let slept = self.sleep(pause.wait.min(POLL)).await;
             state.pauses.entry(pause.cause).or_default().1 += slept;
         }
@@ -374,9 +374,9 @@ impl Throttle {
         if let Some(since) = for_others.filter(|_| !self.waited().is_zero()) {
             self.noted().waited += since.elapsed();
         }
-        if let Some((_, since, told)) = pausing {
+        if let Some((_, since, reported)) = pausing {
             listener.paused(None);
-            if told && !self.control.stopped() && since.elapsed() >= WORTH_TELLING {
+            if reported && !self.control.stopped() && since.elapsed() >= WORTH_TELLING {
                 let name = state.table_name();
                 let seconds = since.elapsed().as_secs_f64();
                 listener.note(&format!("{name}: going on after {seconds:.1} s"));
@@ -446,7 +446,7 @@ impl Throttle {
     async fn stands_against(
         &self,
         state: &mut State,
-        work: Work,
+        work: Load,
         worker: &Connection,
         listener: &dyn Listener,
     ) -> Result<Option<Pause>, RetoastError> {
@@ -455,25 +455,25 @@ impl Throttle {
             return Ok(Some(Pause { cause, text, wait: Duration::from_millis(200) }));
         }
         if work.stores() {
-            let took = std::mem::take(&mut self.noted().owed);
-            if let Some(owed) = state.manners.nice(took) {
-                return Ok(Some(owed));
+            let took = std::mem::take(&mut self.noted().not_slept_for);
+            if let Some(not_slept_for) = state.rules.nice(took) {
+                return Ok(Some(not_slept_for));
             }
         }
         let mut slots_are_short = false;
-        if work != Work::Scan && state.readings.slots.are_limited() {
+        if work != Load::Scan && state.readings.slots.are_limited() {
             let lsn = self.measuring.read(metrics::wal).await?;
-            let State { manners, readings, .. } = &mut *state;
-            slots_are_short = manners.slots_at(lsn, readings, work);
+            let State { rules, readings, .. } = &mut *state;
+            slots_are_short = rules.slots_at(lsn, readings, work);
         }
         let old = slots_are_short || state.measured.is_none_or(|then| then.elapsed() >= POLL);
         // before each vacuum, which would be in vain
-        if old || work == Work::Vacuum {
+        if old || work == Load::Vacuum {
             self.measure(state, listener).await?;
             self.name_session(state, worker, false).await?;
         }
-        let State { manners, readings, .. } = state;
-        Ok(manners.judge(self.began.elapsed(), readings, work))
+        let State { rules, readings, .. } = state;
+        Ok(rules.judge(self.began.elapsed(), readings, work))
     }
 
     async fn measure(
@@ -649,7 +649,7 @@ impl Throttle {
             // replaced chunks of pluggable toasters stay beside the new ones
             let leaked = if ready.pluggable { need.parts } else { 0 };
             let growth = need.growth(self.options.max_bloat, wal).saturating_add(leaked);
-            let told = format!(
+            let shortage = format!(
                 "{} MB are free {}, {} may grow by {} MB, and {} MB must stay free",
                 need.free.bytes >> 20,
                 need.free.place,
@@ -659,10 +659,10 @@ impl Throttle {
             );
             if need.free.bytes < growth.saturating_add(limit) && !self.options.dry_run {
                 return Err(RetoastError::Refused(format!(
-                    "{name}: not enough space: {told}\nHINT:  Make room, or lower it with --set min-free-space=SIZE."
+                    "{name}: not enough space: {shortage}\nHINT:  Make room, or lower it with --set min-free-space=SIZE."
                 )));
             }
-            all.push(told);
+            all.push(shortage);
         }
         Ok(Some(all.join("; ")))
     }
@@ -830,14 +830,14 @@ impl State {
 
     fn tell_of(&mut self, name: &str, pause: &Pause, listener: &dyn Listener) -> bool {
         let just = self
-            .told
+            .reported
             .is_some_and(|(cause, then)| cause == pause.cause && then.elapsed() < TELL_EVERY);
         if pause.cause == Cause::Nice || just {
             return false;
         }
         let why = Wait::Throttle(pause.text.clone());
         listener.note(&format!("{name}: {}", why.note()));
-        self.told = Some((pause.cause, Instant::now()));
+        self.reported = Some((pause.cause, Instant::now()));
         true
     }
 }

@@ -12,13 +12,12 @@ use crate::disk::Oid;
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::Tried;
-use crate::retoast::pace::rules::Work;
+use crate::retoast::pace::rules::Load;
 use crate::retoast::reindex::run::Reindexing;
-use crate::retoast::result::IndexReport;
+use crate::retoast::result::{IndexEnd, IndexReport};
 use crate::retoast::task::guard::Guard;
 use crate::retoast::task::session::millis;
 use crate::retoast::task::watched::{Patience, is_of_statement, with_lock_timeout};
-use crate::retoast::verdict::IndexEnd;
 use crate::server::connect::Connection;
 use crate::server::indexes::Index;
 use crate::server::sqlstate::{ErrorKind, is_of_server};
@@ -54,14 +53,14 @@ impl Reindexing<'_> {
         &self,
         index: &Index,
         bytes: u64,
-        told: &mut IndexReport,
+        index_report: &mut IndexReport,
     ) -> Result<(), RetoastError> {
         let session = self.guard.session;
-        told.ended = IndexEnd::Left;
-        told.command = Some(index.rebuild());
+        index_report.ended = IndexEnd::Left;
+        index_report.command = Some(index.rebuild());
         for number in 1..=TRIES {
-            let wal = told.wal_expected.unwrap_or(bytes);
-            session.pass(Work::Rebuild(wal), 0).await?;
+            let wal = index_report.wal_expected.unwrap_or(bytes);
+            session.pass(Load::Rebuild(wal), 0).await?;
             let mut reason = self.guard.session.throttle.no_room_for(bytes).await?;
             if reason.is_none() && !index.of_toast {
                 reason = quiet(&self.guard, index.table, self.patience()).await?;
@@ -70,12 +69,12 @@ impl Reindexing<'_> {
                 reason = Some("stopped on request".to_owned());
             }
             if reason.is_some() {
-                told.reason = reason;
+                index_report.reason = reason;
                 return Ok(());
             }
             self.guard.note(&format!("rebuilding index {}", index.quoted()));
             if index.of_toast {
-                return self.rebuild_locked(index, told).await;
+                return self.rebuild_locked(index, index_report).await;
             }
             let table = self.guard.ready.relation.oid.0;
             if let Some(checkpoint) = self.checkpoint {
@@ -96,24 +95,24 @@ impl Reindexing<'_> {
             let reason = match ran {
                 Ok(Ran::Done) => {
                     self.guard.session.throttle.goes_on();
-                    told.after = self.bytes_of(index).await?;
-                    told.ended = IndexEnd::Rebuilt;
-                    told.reason = None;
-                    told.command = None;
+                    index_report.after = self.bytes_of(index).await?;
+                    index_report.ended = IndexEnd::Rebuilt;
+                    index_report.reason = None;
+                    index_report.command = None;
                     return Ok(());
                 }
                 Ok(Ran::Not(reason)) => reason,
                 Err(error) => {
-                    told.reason = Some("an error ended it".to_owned());
+                    index_report.reason = Some("an error ended it".to_owned());
                     if let Some(left) = rest.iter().flatten().next() {
-                        told.is_left_with(&left.quoted(), left.drop());
+                        index_report.is_left_with(&left.quoted(), left.drop());
                     }
                     return Err(error);
                 }
             };
-            told.reason = Some(reason.clone());
+            index_report.reason = Some(reason.clone());
             if let Some(left) = rest?.first() {
-                told.is_left_with(&left.quoted(), left.drop());
+                index_report.is_left_with(&left.quoted(), left.drop());
                 return Ok(());
             }
             let index = index.quoted();
@@ -129,7 +128,7 @@ impl Reindexing<'_> {
     async fn rebuild_locked(
         &self,
         index: &Index,
-        told: &mut IndexReport,
+        index_report: &mut IndexReport,
     ) -> Result<(), RetoastError> {
         let seconds = LOCKED_FOR.as_secs();
         let limit = format!("SET LOCAL statement_timeout = {}", millis(LOCKED_FOR));
@@ -143,8 +142,9 @@ impl Reindexing<'_> {
             Ok((Tried::Done(()), wait)) => {
                 self.guard.session.throttle.lock_waited(wait);
                 self.guard.session.throttle.goes_on();
-                told.after = self.bytes_of(index).await?;
-                (told.ended, told.reason, told.command) = (IndexEnd::Rebuilt, None, None);
+                index_report.after = self.bytes_of(index).await?;
+                (index_report.ended, index_report.reason, index_report.command) =
+                    (IndexEnd::Rebuilt, None, None);
                 return Ok(());
             }
             Ok((Tried::Stopped, _)) => "stopped on request".to_owned(),
@@ -160,7 +160,7 @@ impl Reindexing<'_> {
             },
             Err(error) => return Err(error.into()),
         };
-        told.reason = Some(reason);
+        index_report.reason = Some(reason);
         Ok(())
     }
 
@@ -182,11 +182,11 @@ impl Reindexing<'_> {
         most: Duration,
     ) -> Result<Vec<Index>, RetoastError> {
         let began = Instant::now();
-        let mut told = false;
+        let mut index_report = false;
         loop {
             for one in self.left_of(connection, index).await? {
                 let Some(reason) = self.drop_left(connection, &one).await? else { continue };
-                if !std::mem::replace(&mut told, true) {
+                if !std::mem::replace(&mut index_report, true) {
                     let index = one.quoted();
                     self.guard.note(&format!("index {index} was not dropped: {reason}"));
                 }
@@ -405,7 +405,7 @@ pub(super) async fn quiet(
 ) -> Result<Option<String>, RetoastError> {
     let (session, began) = (guard.session, Instant::now());
     let mut waited_for = under_way(session.reader(), table).await?;
-    let mut told = false;
+    let mut index_report = false;
     while !waited_for.is_empty() && !session.stopped() {
         let pid = waited_for.values().min().copied().unwrap_or(0);
         let who = match pid {
@@ -420,8 +420,8 @@ pub(super) async fn quiet(
                 began.elapsed().as_secs_f64()
             )));
         }
-        if began.elapsed() >= TELL && !told {
-            told = true;
+        if began.elapsed() >= TELL && !index_report {
+            index_report = true;
             guard.note(&Wait::BeforeRebuild(who).note());
         }
         session.sleep(LOOK_FOR_QUIET).await;

@@ -12,11 +12,13 @@ use crate::model::btree::{build_wal, is_bloated};
 use crate::retoast::error::RetoastError;
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::reindex::Reindex;
-use crate::retoast::result::{Common, IndexReport, LEFT_OF_IT, REWRITTEN, TaskReport, Work};
+use crate::retoast::result::{
+    Common, IndexEnd, IndexReport, LEFT_OF_IT, Outcome, REWRITTEN, TaskReport, Work,
+};
 use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::task::guard::{Ended, Guard};
 use crate::retoast::task::session::millis;
-use crate::retoast::verdict::{IndexEnd, Outcome};
+use crate::retoast::verdict;
 use crate::server::about::Pageinspect;
 use crate::server::connect::Connection;
 use crate::server::index_scan::{Fresh, IndexFill, IndexScan};
@@ -53,10 +55,7 @@ impl Reindexing<'_> {
         report.effort.elapsed_ms = millis(began.elapsed());
         let session = self.guard.session;
         let outcome = match done {
-            Ok(()) => {
-                let ends: Vec<IndexEnd> = indexes.iter().map(|index| index.ended).collect();
-                Outcome::of_indexes(&ends, session.options.dry_run, session.stopped())
-            }
+            Ok(()) => verdict::of_indexes(&indexes, session.options.dry_run, session.stopped()),
             Err(_) => Outcome::Failed,
         };
         let ended = self.guard.end(&mut report, wal).await;
@@ -102,8 +101,8 @@ impl Reindexing<'_> {
         let (valid, invalid): (Vec<Index>, Vec<Index>) =
             all.into_iter().partition(|index| index.valid);
         for index in &invalid {
-            let told = self.invalid(index, &valid).await?;
-            indexes.push(told);
+            let index_report = self.invalid(index, &valid).await?;
+            indexes.push(index_report);
         }
         let done = self.reindex_each(&valid, &invalid, report, indexes).await;
         // once more at the end: what was in the way may have gone
@@ -131,7 +130,7 @@ impl Reindexing<'_> {
             if self.guard.session.stopped() {
                 return Ok(());
             }
-            let mut told = look_at(
+            let mut index_report = look_at(
                 session.reader(),
                 session.pages,
                 session.server.page_size,
@@ -143,16 +142,17 @@ impl Reindexing<'_> {
                 one.ended == IndexEnd::Invalid
                     && invalid.iter().any(|i| i.quoted() == one.index && i.is_left_of(index))
             });
-            if let (IndexEnd::Planned, Some(left)) = (told.ended, left) {
-                told.ended = IndexEnd::Left;
-                told.reason = Some(format!("there is an invalid index of it, {}", left.index));
+            if let (IndexEnd::Planned, Some(left)) = (index_report.ended, left) {
+                index_report.ended = IndexEnd::Left;
+                index_report.reason =
+                    Some(format!("there is an invalid index of it, {}", left.index));
             }
             let mut done = Ok(());
-            if told.ended == IndexEnd::Planned && !self.guard.session.options.dry_run {
-                let bytes = told.expected.unwrap_or(index.bytes);
-                done = self.rebuild(index, bytes, &mut told).await;
+            if index_report.ended == IndexEnd::Planned && !self.guard.session.options.dry_run {
+                let bytes = index_report.expected.unwrap_or(index.bytes);
+                done = self.rebuild(index, bytes, &mut index_report).await;
             }
-            indexes.push(told);
+            indexes.push(index_report);
             done?;
             if let Some(sizes) = self.guard.sizes_now().await? {
                 report.is_larger(sizes);
@@ -167,11 +167,13 @@ impl Reindexing<'_> {
         valid: &[Index],
         indexes: &mut [IndexReport],
     ) -> Result<(), RetoastError> {
-        for told in indexes.iter_mut().filter(|told| told.ended == IndexEnd::Left) {
-            let Some(base) = valid.iter().find(|base| base.quoted() == told.index) else {
+        for index_report in
+            indexes.iter_mut().filter(|index_report| index_report.ended == IndexEnd::Left)
+        {
+            let Some(base) = valid.iter().find(|base| base.quoted() == index_report.index) else {
                 continue;
             };
-            if !self.rebuilds.has(&told.index)
+            if !self.rebuilds.has(&index_report.index)
                 || !self
                     .clean(self.guard.session.connection(0), base, Duration::ZERO)
                     .await?
@@ -180,11 +182,11 @@ impl Reindexing<'_> {
                 continue;
             }
             self.rebuild_ended(base)?;
-            told.command = Some(base.rebuild());
+            index_report.command = Some(base.rebuild());
             if let Some((reason, _)) =
-                told.reason.as_deref().and_then(|all| all.rsplit_once(LEFT_OF_IT))
+                index_report.reason.as_deref().and_then(|all| all.rsplit_once(LEFT_OF_IT))
             {
-                told.reason = Some(reason.to_owned());
+                index_report.reason = Some(reason.to_owned());
             }
         }
         Ok(())
@@ -193,7 +195,7 @@ impl Reindexing<'_> {
     /// Drops an invalid index if a rebuild of this program's has left it behind, and tells what is to be known of
     /// others.
     async fn invalid(&self, index: &Index, valid: &[Index]) -> Result<IndexReport, RetoastError> {
-        let mut told = IndexReport {
+        let mut index_report = IndexReport {
             index: index.quoted(),
             ended: IndexEnd::Refused,
             before: index.bytes,
@@ -205,41 +207,44 @@ impl Reindexing<'_> {
             ),
             command: None,
         };
-        let Some(base) = valid.iter().find(|base| index.is_left_of(base)) else { return Ok(told) };
-        told.ended = IndexEnd::Invalid;
+        let Some(base) = valid.iter().find(|base| index.is_left_of(base)) else {
+            return Ok(index_report);
+        };
+        index_report.ended = IndexEnd::Invalid;
         if let Some(pid) = self.builder(index.table).await? {
-            told.reason = Some(format!(
+            index_report.reason = Some(format!(
                 "process {pid} may be building it: it holds the lock that this takes"
             ));
-            return Ok(told);
+            return Ok(index_report);
         }
-        told.command = Some(index.drop());
+        index_report.command = Some(index.drop());
         let (table, name) = (self.guard.ready.relation.oid.0, base.quoted());
         let is_ours = self.rebuilds.has(&name)
             || self.checkpoint.is_some_and(|one| one.was_rebuilding(table, &name));
         if !is_ours {
-            told.reason = Some(
+            index_report.reason = Some(
                 "a rebuild that was interrupted has left it behind, and no checkpoint file says that it was \
                  this program's"
                     .to_owned(),
             );
-            return Ok(told);
+            return Ok(index_report);
         }
         if self.guard.session.options.dry_run {
-            told.reason =
+            index_report.reason =
                 Some("the interrupted rebuild of an earlier run has left it behind".to_owned());
-            return Ok(told);
+            return Ok(index_report);
         }
         let rest = self.clean(self.guard.session.connection(0), base, self.may_clean()).await?;
         if rest.iter().any(|one| one.oid == index.oid) {
-            told.reason = Some("it could not be dropped in time".to_owned());
-            return Ok(told);
+            index_report.reason = Some("it could not be dropped in time".to_owned());
+            return Ok(index_report);
         }
         if rest.is_empty() {
             self.rebuild_ended(base)?;
         }
-        (told.ended, told.reason, told.command) = (IndexEnd::Dropped, None, None);
-        Ok(told)
+        (index_report.ended, index_report.reason, index_report.command) =
+            (IndexEnd::Dropped, None, None);
+        Ok(index_report)
     }
 
     /// Whether the table or its TOAST relation has dead rows, by the server's statistics.
@@ -267,8 +272,8 @@ impl Reindexing<'_> {
 }
 
 /// What is to be done about an index that may be rebuilt.
-fn told(wish: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexReport {
-    let ended = verdict(wish, index.bytes, fresh.bytes());
+fn index_report(request: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexReport {
+    let ended = index_end(request, index.bytes, fresh.bytes());
     let reason = match fresh {
         Fresh::NotKnown(reason) => Some(reason.clone()),
         Fresh::Locked => Some("it is locked by others".to_owned()),
@@ -287,7 +292,7 @@ fn told(wish: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexRep
         wal_expected: fresh
             .bytes()
             .filter(|_| rebuild)
-            .map(|bytes| build_wal(page, bytes, index.fillfactor)),
+            .map(|bytes| build_wal(page, bytes, index.entries.fillfactor)),
         after: None,
         reason,
         command: rebuild.then(|| index.rebuild()),
@@ -299,11 +304,11 @@ async fn look_at(
     connection: &Connection,
     pages: Option<&Pageinspect>,
     page: PageSize,
-    wish: Reindex,
+    request: Reindex,
     index: &Index,
 ) -> Result<IndexReport, LiveError> {
     let fresh = index_scan::fresh(connection, pages, page, index).await?;
-    Ok(report(wish, page, index, &fresh))
+    Ok(report(request, page, index, &fresh))
 }
 
 /// The indexes of a table and of its TOAST relation that are much larger than fresh ones and can be rebuilt.
@@ -324,25 +329,27 @@ pub(crate) async fn bloated(
 }
 
 /// What is to be said of a valid index.
-fn report(wish: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexReport {
-    let mut told = told(wish, page, index, fresh);
-    if let (IndexEnd::Planned | IndexEnd::Bloated, Some(reason)) = (told.ended, index.refused()) {
-        told.ended = IndexEnd::Refused;
-        told.reason = Some(reason.to_owned());
-        told.command = None;
-        told.wal_expected = None;
+fn report(request: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexReport {
+    let mut index_report = index_report(request, page, index, fresh);
+    if let (IndexEnd::Planned | IndexEnd::Bloated, Some(reason)) =
+        (index_report.ended, index.refused())
+    {
+        index_report.ended = IndexEnd::Refused;
+        index_report.reason = Some(reason.to_owned());
+        index_report.command = None;
+        index_report.wal_expected = None;
     }
-    let large = told.expected.unwrap_or(index.bytes) > LOCKED_BYTES;
-    if told.ended == IndexEnd::Planned && index.of_toast && large {
-        told.ended = IndexEnd::Refused;
-        told.wal_expected = None;
-        told.reason = Some(
+    let large = index_report.expected.unwrap_or(index.bytes) > LOCKED_BYTES;
+    if index_report.ended == IndexEnd::Planned && index.of_toast && large {
+        index_report.ended = IndexEnd::Refused;
+        index_report.wal_expected = None;
+        index_report.reason = Some(
             "it is large, and readers and writers of values out of line wait while the index of a TOAST relation is \
              rebuilt"
                 .to_owned(),
         );
     }
-    told
+    index_report
 }
 
 /// The indexes, quoted, of which a rebuild was begun that may have left something behind.
@@ -369,8 +376,8 @@ impl Rebuilds {
 }
 
 /// What is to be done about an index of so many bytes, of which a fresh one takes so many.
-pub(crate) fn verdict(wish: Reindex, bytes: u64, fresh: Option<u64>) -> IndexEnd {
-    match (wish, fresh) {
+pub(crate) fn index_end(request: Reindex, bytes: u64, fresh: Option<u64>) -> IndexEnd {
+    match (request, fresh) {
         (Reindex::All, _) => IndexEnd::Planned,
         (_, None) => IndexEnd::NotKnown,
         (_, Some(fresh)) if !is_bloated(bytes, fresh) => IndexEnd::Kept,
@@ -388,10 +395,10 @@ mod tests {
         let mb = 1 << 20;
         assert!(is_bloated(14 * mb, 10 * mb) && !is_bloated(13 * mb, 10 * mb));
         assert!(!is_bloated(32 << 10, 16 << 10));
-        assert_eq!(verdict(Reindex::Never, 3 * mb, Some(mb)), IndexEnd::Bloated);
-        assert_eq!(verdict(Reindex::Bloated, 3 * mb, Some(mb)), IndexEnd::Planned);
-        assert_eq!(verdict(Reindex::Bloated, mb, Some(mb)), IndexEnd::Kept);
-        assert_eq!(verdict(Reindex::Bloated, mb, None), IndexEnd::NotKnown);
-        assert_eq!(verdict(Reindex::All, mb, None), IndexEnd::Planned);
+        assert_eq!(index_end(Reindex::Never, 3 * mb, Some(mb)), IndexEnd::Bloated);
+        assert_eq!(index_end(Reindex::Bloated, 3 * mb, Some(mb)), IndexEnd::Planned);
+        assert_eq!(index_end(Reindex::Bloated, mb, Some(mb)), IndexEnd::Kept);
+        assert_eq!(index_end(Reindex::Bloated, mb, None), IndexEnd::NotKnown);
+        assert_eq!(index_end(Reindex::All, mb, None), IndexEnd::Planned);
     }
 }

@@ -8,16 +8,16 @@ use crate::retoast::compact::CompactRequest;
 use crate::retoast::error::RetoastError;
 use crate::retoast::pace::throttle::ThrottleOptions;
 use crate::retoast::reindex::Reindex;
-use crate::retoast::result::Results;
+use crate::retoast::result::Outcome;
+use crate::retoast::run::results::Results;
 use crate::retoast::task::session::Options;
-use crate::retoast::verdict::Outcome;
 use crate::server::about::{Access, Pageinspect, Server};
 
 /// What is asked of a run; its parts do not contradict each other.
 pub(crate) struct Request {
-    /// Names and patterns, as psql takes them; none, which only [`Work::Departure`] has: all tables.
+    /// Names and patterns, as psql takes them; none, which only [`Assignment::Departure`] has: all tables.
     pub(crate) tables: Vec<String>,
-    pub(crate) work: Work,
+    pub(crate) work: Assignment,
     pub(crate) approval: Approval,
     pub(crate) source: Access,
     pub(crate) options: Options,
@@ -30,8 +30,8 @@ pub(crate) struct Request {
     pub(crate) since: Option<PathBuf>,
 }
 
-/// What is done.
-pub(crate) enum Work {
+/// The work that a run is given.
+pub(crate) enum Assignment {
     /// These tasks to each table.
     Tables(Tasks),
     /// Everything is taken from the toaster of `pg_toaster` of this name.

@@ -21,13 +21,14 @@ use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
 use crate::retoast::pace::throttle::Throttle;
 use crate::retoast::reindex::Reindex;
-use crate::retoast::result::{DepartureReport, Results, Swept};
-use crate::retoast::run::request::{Request, Tasks, Work, need_pages, pages};
+use crate::retoast::result::DepartureReport;
+use crate::retoast::run::request::{Assignment, Request, Tasks, need_pages, pages};
+use crate::retoast::run::results::{Results, Swept};
 use crate::retoast::run::sessions::Sessions;
 use crate::retoast::run::worker::Tables;
 use crate::retoast::task::guard::AS_STORED;
 use crate::server::connect::Connection;
-use crate::server::select::{Found, How, Selection, select};
+use crate::server::select::{How, Selected, Selection, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 use crate::server::{LiveError, catalog, select, toasters};
 
@@ -63,11 +64,11 @@ async fn run_over(
     let note = &mut |text: &str| listener.note(text);
     let throttle = sessions.throttle(measuring, &request.throttle, note).await?;
     match &request.work {
-        Work::Tables(tasks) => {
+        Assignment::Tables(tasks) => {
             let run = Run { sessions: &sessions, request, tasks, listener, results };
             run.tables(throttle).await.map(|()| None)
         }
-        Work::Departure(toaster) => {
+        Assignment::Departure(toaster) => {
             departure::run::run(&sessions, request, toaster, throttle, listener, results)
                 .await
                 .map(Some)
@@ -191,7 +192,7 @@ impl Run<'_, '_> {
         }
     }
 
-    async fn tell_of_other(&self, connection: &Connection, found: &Found, place: usize) {
+    async fn tell_of_other(&self, connection: &Connection, found: &Selected, place: usize) {
         let name = match catalog::describe(connection.client(), found.oid).await {
             Ok(Some(relation)) => match found.how {
                 How::Matched if unfit(&relation, self.tasks.columns()).is_some() => return,
@@ -221,8 +222,8 @@ impl Run<'_, '_> {
         }
         let (tables, refused) = self.look_at(&selection, throttle).await?;
         for ready in &tables {
-            if let Some(told) = throttle.check_space(ready).await? {
-                self.listener.note(&format!("{}: {told}", ready.relation.display_name()));
+            if let Some(note) = throttle.check_space(ready).await? {
+                self.listener.note(&format!("{}: {note}", ready.relation.display_name()));
             }
         }
         // a plan says it by what it has found

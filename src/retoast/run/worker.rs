@@ -15,12 +15,12 @@ use crate::retoast::listener::Listener;
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::memory::since::{Doubt, Since};
-use crate::retoast::reindex;
 use crate::retoast::reindex::Reindex;
 use crate::retoast::reindex::run::{Rebuilds, Reindexing};
-use crate::retoast::result::{Gives, Results, TableReport, TaskReport};
+use crate::retoast::result::{Gives, Outcome, TableReport, TaskReport};
 use crate::retoast::run::free_space;
 use crate::retoast::run::request::Tasks;
+use crate::retoast::run::results::Results;
 use crate::retoast::run::sessions::{Sessions, WorkerSessions};
 use crate::retoast::sweep::conversion::Conversion;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
@@ -28,7 +28,7 @@ use crate::retoast::sweep::scanner::SeenRows;
 use crate::retoast::task::guard::{Ended, Guard, KnownDefinition, Reading, subject};
 use crate::retoast::task::session::Options;
 use crate::retoast::task::vacuum::Unvacuumed;
-use crate::retoast::verdict::Outcome;
+use crate::retoast::{reindex, verdict};
 use crate::server::LiveError;
 use crate::server::about::Pageinspect;
 use crate::server::sink::{Failed, Kind};
@@ -130,7 +130,11 @@ impl Tables<'_, '_> {
                         failed = Some(Failed::new(Kind::Incomplete, error.to_string()));
                     }
                 }
-                (Some(report), Some(done)) => report.then(done),
+                (Some(report), Some(done)) => {
+                    let outcome =
+                        verdict::of_both(report.outcome, done.work.headed(), done.outcome);
+                    report.then(done, outcome);
+                }
                 (Some(report), None) if ended.is_err() => report.outcome = Outcome::Failed,
                 (Some(_), None) => {}
             }
@@ -175,13 +179,13 @@ impl Tables<'_, '_> {
         }
         let (page, table) = (server.page_size, ready.relation.oid);
         // what they hold uncompressed was tried
-        let settled = match (report.concluded(), ready.choice.as_ref().map(|choice| &choice.judge))
-        {
-            (Outcome::Complete, Some(Judge::Forms(FormJudge::Stock(_)))) => {
-                ready.targets.iter().map(|target| target.index).collect()
-            }
-            _ => Vec::new(),
-        };
+        let settled =
+            match (verdict::concluded(report), ready.choice.as_ref().map(|choice| &choice.judge)) {
+                (Outcome::Complete, Some(Judge::Forms(FormJudge::Stock(_)))) => {
+                    ready.targets.iter().map(|target| target.index).collect()
+                }
+                _ => Vec::new(),
+            };
         let indexes = async || match self.tasks.reindex {
             Reindex::Never => Some(
                 reindex::run::bloated(&worker.connections.reader, self.pages, page, table).await,

@@ -65,7 +65,6 @@ pub(crate) struct Btree {
     pub(crate) bounds: Option<(String, String)>,
     /// Of a partial index.
     pub(crate) predicate: Option<String>,
-    /// How it is looked at.
     pub(crate) way: Way,
 }
 

@@ -13,9 +13,9 @@ use crate::retoast::memory::checkpoint::{Checkpoint, Place};
 use crate::retoast::memory::remembered::proven_now;
 use crate::retoast::memory::since::{CutOff, Doubt, Since};
 use crate::retoast::pace::metrics;
-use crate::retoast::pace::rules::Work as Paced;
-use crate::retoast::plan::{Found, Plan, Sizes};
-use crate::retoast::result::{Common, Converted, REWRITTEN, SkippedRow, TaskReport, Work};
+use crate::retoast::pace::rules::Load;
+use crate::retoast::plan::{FirstScan, Plan, Sizes};
+use crate::retoast::result::{Common, Converted, Outcome, REWRITTEN, SkippedRow, TaskReport, Work};
 use crate::retoast::sql;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::keys::{Condition, Keys};
@@ -24,7 +24,6 @@ use crate::retoast::sweep::scanner::{RuleScan, Scanned, Scanner, SeenRows, Tally
 use crate::retoast::task::guard::{Done, Ended, Guard, LIMIT, Reason};
 use crate::retoast::task::session::{Session, millis};
 use crate::retoast::task::vacuum::Unvacuumed;
-use crate::retoast::verdict::Outcome;
 
 /// How often a conversion by a policy begins again because others have written the table anew.
 const MOST_REWRITTEN: u32 = 5;
@@ -226,7 +225,7 @@ impl Conversion<'_> {
         let end = end?;
         released?;
         report.common.notes.append(&mut scanner.seen.hints);
-        for reason in scanner.seen.problems.iter().cloned().chain(self.unvacuumed.told()) {
+        for reason in scanner.seen.problems.iter().cloned().chain(self.unvacuumed.messages()) {
             report.common.skipped.push(SkippedRow { ctid: String::new(), reason, sqlstate: None });
         }
         if options.dry_run {
@@ -326,7 +325,7 @@ impl Conversion<'_> {
                     }
                 }
                 Action::Scan(blocks) => {
-                    let pass = session.pass(Paced::Scan, 0);
+                    let pass = session.pass(Load::Scan, 0);
                     let mut pass = std::pin::pin!(pass);
                     let asked = Instant::now();
                     loop {
@@ -491,7 +490,7 @@ impl Conversion<'_> {
             let vacuum = self.vacuum_of(0, extent, EARLY * bloat).await?;
             statements.extend(vacuum.map(|(_, sql)| sql).filter(|sql| !statements.contains(sql)));
         }
-        let found = Found {
+        let found = FirstScan {
             toaster: self.choice.toaster,
             rows: report.common.rows.found,
             bytes: report.common.rows.bytes,
@@ -518,8 +517,8 @@ impl Conversion<'_> {
 
     async fn work_on(&self, job: usize, task: Task) -> Result<Finished, RetoastError> {
         let work = match task {
-            Task::Batch { .. } => Paced::Batch,
-            Task::Vacuum(..) => Paced::Vacuum,
+            Task::Batch { .. } => Load::Batch,
+            Task::Vacuum(..) => Load::Vacuum,
         };
         self.guard.session.pass(work, job).await?;
         if self.guard.session.stopped() {

@@ -240,7 +240,7 @@ async fn served(client: &Client, index: Btree, table: &str) -> Result<Option<Btr
         let one = Btree { way, ..index.clone() };
         let look = look(table, std::slice::from_ref(&one), Addresses::Any);
         let explain = format!("EXPLAIN (FORMAT JSON) {look}");
-        let Some(plan) = scan_of(&told(&client.simple_query(&explain).await?)) else {
+        let Some(plan) = scan_of(&text_of(&client.simple_query(&explain).await?)) else {
             return Ok(None);
         };
         // how many rows have a key the planner says of this way alone
@@ -256,7 +256,7 @@ async fn served(client: &Client, index: Btree, table: &str) -> Result<Option<Btr
 }
 
 /// What a statement has answered, line by line.
-fn told(messages: &[SimpleQueryMessage]) -> String {
+fn text_of(messages: &[SimpleQueryMessage]) -> String {
     let mut text = String::new();
     for message in messages {
         if let SimpleQueryMessage::Row(row) = message {

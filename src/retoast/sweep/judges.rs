@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use super::machine::Row;
 use super::scanner::{Candidate, JUDGED_BYTES, Scanner};
 use crate::disk::ItemPointer;
-use crate::judge::stock::{Compressed, Verdict};
+use crate::judge::stock::{Compliance, Compressed};
 use crate::judge::{FormJudge, Row as Judged};
 use crate::retoast::sql::{self, Target, row_judge};
 use crate::server::LiveError;
@@ -39,22 +39,22 @@ impl Scanner<'_> {
                 }
                 let (table, values) = (&self.choice.model, &candidate.values);
                 let row = Judged { table, targets: &indexes, follow: &follow, values };
-                match judge.verdict(&row, &answer) {
-                    Verdict::Complies => {}
-                    Verdict::Differs => {
+                match judge.compliance(&row, &answer) {
+                    Compliance::Complies => {}
+                    Compliance::Differs => {
                         let is_left = |index: usize| {
                             let value = candidate.values.get(index);
-                            judge.spares(index)
+                            judge.may_keep_pointers(index)
                                 && value.is_some_and(|value| value.form.is_external())
                         };
                         let left = |index| match is_left(index) {
                             true => Some(None),
                             false => answer(index),
                         };
-                        let spared = judge.verdict(&row, &left) == Verdict::Complies;
+                        let spared = judge.compliance(&row, &left) == Compliance::Complies;
                         rows.push(Row { spared, ..found });
                     }
-                    Verdict::Depends(mut more) => {
+                    Compliance::Depends(mut more) => {
                         more.retain(|&index| answer(index).is_none());
                         candidate.open = more;
                         if !candidate.open.is_empty() {
@@ -79,7 +79,9 @@ impl Scanner<'_> {
             let (outside, mut asked): (Vec<&Candidate>, Vec<&Candidate>) = open
                 .iter()
                 .filter(|candidate| candidate.open.contains(&target.index))
-                .partition(|candidate| judge.spares(target.index) && candidate.is_outside(target));
+                .partition(|candidate| {
+                    judge.may_keep_pointers(target.index) && candidate.is_outside(target)
+                });
             self.ask_what_is_left(target, &outside, answers).await?;
             if asked.is_empty() {
                 continue;

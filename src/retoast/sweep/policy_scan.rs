@@ -39,7 +39,7 @@ impl Scanner<'_> {
             Some(pageinspect) => {
                 self.read_pages(pageinspect, moment, blocks, &mut rows).await?;
             }
-            None => self.told(rule, &blocks, &mut rows).await?,
+            None => self.rows_by_functions(rule, &blocks, &mut rows).await?,
         }
         let mut open = std::mem::take(&mut self.by_rule.open);
         open.retain(|open| self.may_ask(open.row.ctid));
@@ -216,7 +216,7 @@ impl Scanner<'_> {
     }
 
     /// The rows of these blocks as functions tell of them.
-    pub(super) async fn told(
+    pub(super) async fn rows_by_functions(
         &mut self,
         rule: &Rule,
         blocks: &Range<u32>,
@@ -232,19 +232,19 @@ impl Scanner<'_> {
             let mut placed = vec![true; targets.len()];
             let (mut bytes, mut stored) = (0, 0);
             let is_new = !self.own.contains(&row.xmin);
-            for (&index, told) in columns.iter().zip(&row.values) {
-                let value = told.likely(limit);
+            for (&index, answer) in columns.iter().zip(&row.values) {
+                let value = answer.likely(limit);
                 if let Some(slot) = values.get_mut(index) {
                     *slot = value;
                 }
                 let Some(at) = targets.iter().position(|&target| target == index) else { continue };
                 if let Some(placed) = placed.get_mut(at) {
-                    *placed = told.placement != Placement::Unknown;
+                    *placed = answer.placement != Placement::Unknown;
                 }
                 stored += value.stored_size.unwrap_or(0);
                 bytes += value.stored_size.unwrap_or(0).max(value.raw_size.unwrap_or(0));
                 if is_new {
-                    self.seen.tally.add_told(at, told);
+                    self.seen.tally.add_answer(at, answer);
                 }
             }
             let row = Row::new(row.ctid, row.xmin, bytes, stored);

@@ -13,13 +13,13 @@ use crate::disk::tuple::HeapTuple;
 use crate::disk::walk::Walk;
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::heap::scan::{self, Item};
-use crate::judge::stock::{Verdict, by_functions, fits};
+use crate::judge::stock::{Compliance, by_functions, fits};
 use crate::judge::{Judge, Row as Judged};
 use crate::model::sql::quote_identifier;
 use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
 use crate::retoast::error::{RetoastError, refused};
-use crate::retoast::pace::rules::Work;
+use crate::retoast::pace::rules::Load;
 use crate::retoast::sql;
 use crate::retoast::sweep::machine::{CHUNK, Row};
 use crate::retoast::sweep::scanner::{Asks, Candidate, Scanner, Unfit};
@@ -316,8 +316,9 @@ impl Scanner<'_> {
         };
         let table = &self.choice.model;
         let row = Judged { table, targets: &indexes, follow: &follow, values: &values };
-        let verdict = if clears { Verdict::Differs } else { judge.verdict(&row, &|_| None) };
-        if let (Some(index), false) = (judge.stale(&values), verdict == Verdict::Complies) {
+        let compliance =
+            if clears { Compliance::Differs } else { judge.compliance(&row, &|_| None) };
+        if let (Some(index), false) = (judge.stale(&values), compliance == Compliance::Complies) {
             let name = desc.attributes.get(index).map_or("", |column| &column.name);
             self.seen.problems.push(format!(
                 "row {ctid}: column \"{name}\" was changed in place, and the server reads it in two ways: \
@@ -329,10 +330,12 @@ impl Scanner<'_> {
             }
             return;
         }
-        match verdict {
-            Verdict::Complies => {}
-            Verdict::Differs => rows.push(found),
-            Verdict::Depends(columns) => open.push(Candidate { row: found, values, open: columns }),
+        match compliance {
+            Compliance::Complies => {}
+            Compliance::Differs => rows.push(found),
+            Compliance::Depends(columns) => {
+                open.push(Candidate { row: found, values, open: columns });
+            }
         }
     }
 
@@ -350,22 +353,22 @@ impl Scanner<'_> {
         for row in functions::rows(self.connection.client(), &probe, &indexes, &blocks).await? {
             let (mut differs, mut depends, mut bytes) = (false, Vec::new(), 0);
             let is_new = !self.own.contains(&row.xmin);
-            for (at, (target, told)) in targets.iter().zip(&row.values).enumerate() {
+            for (at, (target, answer)) in targets.iter().zip(&row.values).enumerate() {
                 if is_new {
-                    self.seen.tally.add_told(at, told);
+                    self.seen.tally.add_answer(at, answer);
                 }
-                bytes += told.value.stored_size.unwrap_or(0);
+                bytes += answer.value.stored_size.unwrap_or(0);
                 match by_functions(
                     self.choice.toaster,
                     target.method,
-                    told,
+                    answer,
                     row.bytes,
                     threshold,
                     limit,
                 ) {
-                    Verdict::Complies => {}
-                    Verdict::Differs => differs = true,
-                    Verdict::Depends(_) => depends.push(target.index),
+                    Compliance::Complies => {}
+                    Compliance::Differs => differs = true,
+                    Compliance::Depends(_) => depends.push(target.index),
                 }
             }
             let found = Row::new(row.ctid, row.xmin, bytes, bytes);
@@ -405,7 +408,7 @@ impl Scanner<'_> {
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
         let mut from = 0;
         while from < blocks && !guard.session.stopped() {
-            guard.session.pass(Work::Scan, 0).await?;
+            guard.session.pass(Load::Scan, 0).await?;
             let end = from.saturating_add(CHUNK).min(blocks);
             self.read(guard, from..end).await?;
             from = end;

@@ -314,8 +314,8 @@ impl Tally {
     }
 
     /// Adds a value of which functions tell.
-    pub(crate) fn add_told(&mut self, column: usize, told: &FunctionAnswer) {
-        let value = &told.value;
+    pub(crate) fn add_answer(&mut self, column: usize, answer: &FunctionAnswer) {
+        let value = &answer.value;
         let form = match (value.stored_size, value.method) {
             (None, _) => "null",
             (_, Some(_)) => "compressed",

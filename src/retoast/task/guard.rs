@@ -19,7 +19,7 @@ use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, Tried};
 use crate::retoast::pace::metrics;
-use crate::retoast::pace::rules::Work;
+use crate::retoast::pace::rules::Load;
 use crate::retoast::plan::Sizes;
 use crate::retoast::result::{Common, SkippedRow, Subject, TaskReport};
 use crate::retoast::sql;
@@ -131,7 +131,7 @@ impl Reading<'_> {
     }
 }
 
-/// What became of a batch.
+/// The end of a batch: committed, to be tried again, or refused by the server.
 pub(crate) enum Done {
     Stored { rows: u64, verified: u64, xid: u32 },
     Busy,
@@ -437,7 +437,7 @@ impl<'a> Guard<'a> {
         &self,
         work: impl AsyncFn(Moment) -> Result<T, LiveError>,
     ) -> Result<Option<T>, RetoastError> {
-        self.session.pass(Work::Scan, 0).await?;
+        self.session.pass(Load::Scan, 0).await?;
         if self.session.stopped() {
             return Ok(None);
         }
@@ -657,7 +657,7 @@ pub const LOCK_CLASS: i32 = 0x746f_6173;
 /// How long another retoast of the table is waited for: a killed one's session ends by itself.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often its lock is tried.
+/// Time between two attempts to take the table's lock.
 const LOCK_AGAIN: Duration = Duration::from_millis(250);
 
 /// How a task ended: what was done until an error is reported too.

@@ -9,7 +9,7 @@ use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Listener;
 use crate::retoast::pace::lock_tries::LockTries;
 use crate::retoast::pace::metrics;
-use crate::retoast::pace::rules::Work;
+use crate::retoast::pace::rules::Load;
 use crate::retoast::pace::throttle::Throttle;
 use crate::server::about::Pageinspect;
 use crate::server::about::Server;
@@ -86,7 +86,7 @@ impl Session<'_> {
     }
 
     /// Returns once the throttle lets this work begin, or a stop is asked for.
-    pub(crate) async fn pass(&self, work: Work, job: usize) -> Result<(), RetoastError> {
+    pub(crate) async fn pass(&self, work: Load, job: usize) -> Result<(), RetoastError> {
         self.throttle.pass(work, self.connection(job), self.listener).await
     }
 
@@ -134,33 +134,32 @@ pub enum Verify {
     Full,
 }
 
-/// How to go about it.
+/// The options that all tasks of a run share.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How the sweep goes.
     pub tuning: Tuning,
-    /// Which rows are compared.
+    /// Which rows are compared before and after they are stored.
     pub verify: Verify,
     /// The longest wait for a lock.
     pub lock_timeout: Duration,
-    /// Only look.
+    /// Whether only a plan is made.
     pub dry_run: bool,
     /// The replication origin of what is written.
     pub origin: Option<String>,
-    /// Set right what somebody else changes of the settings meanwhile.
+    /// Whether settings that another session changes during the run are set again.
     pub enforce: bool,
-    /// Put the settings back as they were unless all gets done.
-    pub undo: bool,
+    /// Whether a run that is not completed restores the settings that it has changed.
+    pub restores_settings: bool,
 }
 
-/// How the sweep goes.
+/// The sizes and the pace of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tuning {
     /// Pages of a window, or with several jobs of as many windows as jobs.
     pub window: u32,
     /// Passes over a window.
     pub passes: u32,
-    /// How long a batch is to take.
+    /// The time that a batch should take.
     pub batch: Duration,
     /// Bytes of values that a batch stores at the most, unless one row has more.
     pub batch_bytes: u64,

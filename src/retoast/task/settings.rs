@@ -9,9 +9,8 @@ use crate::retoast::check::definition::Definition;
 use crate::retoast::error::RetoastError;
 use crate::retoast::memory::settings;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
-use crate::retoast::result::Converted;
+use crate::retoast::result::{Converted, Outcome};
 use crate::retoast::sql;
-use crate::retoast::verdict::Outcome;
 use crate::server::LiveError;
 
 /// How often a sweep sets right what somebody else has changed.
@@ -145,7 +144,7 @@ impl Guard<'_> {
             undo = format!("{undo}; {unmark}");
         }
         let name = self.ready.relation.display_name();
-        let asked = self.session.options.undo && outcome != Outcome::Complete;
+        let asked = self.session.options.restores_settings && outcome != Outcome::Complete;
         let nothing_done = outcome == Outcome::Failed && stored == 0;
         if asked || altered && (nothing_done || is_unfit) {
             // a stop was asked for perhaps, but not of this

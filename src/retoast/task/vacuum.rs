@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Wait;
-use crate::retoast::pace::rules::Work;
+use crate::retoast::pace::rules::Load;
 use crate::retoast::result::Common;
 use crate::retoast::sql::compact::{NOW, Vacuum, left_dead};
 use crate::retoast::task::guard::Guard;
@@ -73,7 +73,7 @@ impl Unvacuumed {
     }
 
     /// What is to be said of them.
-    pub(crate) fn told(&self) -> Vec<String> {
+    pub(crate) fn messages(&self) -> Vec<String> {
         let Parts { table, toast } = &*self.parts();
         let of = |what: &str, why: &Option<String>| {
             why.as_ref().map(|why| format!("VACUUM of {what} is not possible: {why}"))
@@ -160,7 +160,7 @@ impl Guard<'_> {
     /// Whether a vacuum pays now; `None` once a stop is asked for.
     async fn wait_for_snapshots(&self) -> Result<Option<bool>, RetoastError> {
         for number in 0..=SNAPSHOTS {
-            self.session.pass(Work::Vacuum, 0).await?;
+            self.session.pass(Load::Vacuum, 0).await?;
             if self.session.stopped() {
                 return Ok(None);
             }

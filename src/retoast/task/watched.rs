@@ -92,13 +92,13 @@ impl GaveUp {
     }
 }
 
-/// What the looks have seen.
+/// The state that one look at the other sessions leaves for the next.
 #[derive(Debug, Default)]
 struct Seen {
     stuck: Stuck,
     /// Looks in a row that found somebody waiting for it.
     keeps: u32,
-    /// What replication slots bore.
+    /// WAL that the most pressed replication slot may still keep, by the last look.
     slots: Option<u64>,
 }
 
@@ -226,7 +226,7 @@ pub(crate) async fn with_lock_timeout<T>(
     Ok(done)
 }
 
-/// What to do about a wait.
+/// Whether the statement that waits, or keeps others waiting, goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Advice {
     /// Nothing yet, or it was said.
@@ -242,7 +242,7 @@ enum Advice {
 struct Stuck {
     /// When the wait was first seen, by the time since the statement began.
     since: Option<Duration>,
-    told: bool,
+    is_reported: bool,
 }
 
 impl Stuck {
@@ -255,8 +255,8 @@ impl Stuck {
         let waited = now.saturating_sub(*self.since.get_or_insert(now));
         if waited >= limit {
             Advice::GiveUp(waited)
-        } else if waited >= tell && !self.told {
-            self.told = true;
+        } else if waited >= tell && !self.is_reported {
+            self.is_reported = true;
             Advice::Tell
         } else {
             Advice::Wait

@@ -43,7 +43,7 @@ impl Client {
         sql: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>, Error> {
-        told(sql, self.0.query_typed(&signed(sql), parameters)).await
+        traced(sql, self.0.query_typed(&signed(sql), parameters)).await
     }
 
     /// The first value of a statement's first row.
@@ -61,13 +61,13 @@ impl Client {
         sql: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<u64, Error> {
-        told(sql, self.0.execute_typed(&signed(sql), parameters)).await
+        traced(sql, self.0.execute_typed(&signed(sql), parameters)).await
     }
 
     /// The rows of a statement, one by one. The time is that until the server begins to answer.
     pub async fn query_stream(&self, sql: &str) -> Result<RowStream, Error> {
         let none: [(&str, Type); 0] = [];
-        told(sql, self.0.query_typed_raw(&signed(sql), none)).await
+        traced(sql, self.0.query_typed_raw(&signed(sql), none)).await
     }
 
     /// Has the server parse a statement.
@@ -82,17 +82,17 @@ impl Client {
         statement: &Statement,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, Error> {
-        told(&statement.sql, self.0.query(&statement.parsed, parameters)).await
+        traced(&statement.sql, self.0.query(&statement.parsed, parameters)).await
     }
 
     /// Executes statements without parameters.
     pub async fn batch_execute(&self, sql: &str) -> Result<(), Error> {
-        told(sql, self.0.batch_execute(sql)).await
+        traced(sql, self.0.batch_execute(sql)).await
     }
 
     /// What statements without parameters give, as text.
     pub async fn simple_query(&self, sql: &str) -> Result<Vec<SimpleQueryMessage>, Error> {
-        told(sql, self.0.simple_query(sql)).await
+        traced(sql, self.0.simple_query(sql)).await
     }
 
     /// The first row of a query that the user has given, and whether it gave more than so many: then the rest is
@@ -116,12 +116,12 @@ impl Client {
             }
             Ok((first, false))
         };
-        told(OF_USER, asked).await
+        traced(OF_USER, asked).await
     }
 
     /// The output of `COPY … TO STDOUT`. The time is that until the server begins to answer.
     pub async fn copy_out(&self, sql: &str) -> Result<CopyOutStream, Error> {
-        told(sql, self.0.copy_out(sql)).await
+        traced(sql, self.0.copy_out(sql)).await
     }
 
     /// Whether the connection is known to have ended.
@@ -144,7 +144,7 @@ fn signed(sql: &str) -> String {
     format!("{sql} {OWN}")
 }
 
-async fn told<T>(sql: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+async fn traced<T>(sql: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     told_as("", sql, work).await
 }
 

@@ -91,20 +91,20 @@ fn a_form_is_told_only_where_no_other_is_possible() {
         let storage = if type_oid == TSQUERY { Storage::Plain } else { Storage::Extended };
         let attribute = attribute(type_oid, storage);
         for (major, expected) in [(16, before_17), (17, since_17)] {
-            let told = probe(&attribute, major).told(1, case.answer(major));
-            let value = told.value;
+            let read = probe(&attribute, major).interpret(1, case.answer(major));
+            let value = read.value;
             assert_eq!(value.form, expected, "{case:?} on {major}");
             assert_eq!(value.method, method, "{case:?} on {major}");
             let is = if form.is_external() { Placement::OutOfLine } else { Placement::InRow };
-            assert!([is, Placement::Unknown].contains(&told.placement), "{case:?} on {major}");
-            assert!(value.raw_size.is_none_or(|told| told == raw), "{case:?} on {major}");
-            assert!(value.stored_size.is_none_or(|told| told == stored), "{case:?}");
+            assert!([is, Placement::Unknown].contains(&read.placement), "{case:?} on {major}");
+            assert!(value.raw_size.is_none_or(|size| size == raw), "{case:?} on {major}");
+            assert!(value.stored_size.is_none_or(|size| size == stored), "{case:?}");
             assert_eq!(value.location.is_some(), value.form.is_external(), "{case:?}");
             // whoever needs a form gets one, with a size of the content where there is any
-            let likely = told.likely(2032);
+            let likely = read.likely(2032);
             assert_ne!(likely.form, Form::Unknown, "{case:?} on {major}");
             assert!(likely.raw_size.is_some() || form == Form::Null || method.is_some());
-            if told.placement != Placement::Unknown {
+            if read.placement != Placement::Unknown {
                 assert_eq!(likely.form.is_external(), form.is_external(), "{case:?}");
             }
         }
@@ -113,7 +113,7 @@ fn a_form_is_told_only_where_no_other_is_possible() {
     let jsonb = attribute(JSONB, Storage::Extended);
     let likely = |stored| {
         let answer = Answer { stored: Some(stored), method: P, raw: None, external: None };
-        probe(&jsonb, 16).told(1, answer).likely(2032).form
+        probe(&jsonb, 16).interpret(1, answer).likely(2032).form
     };
     assert_eq!([likely(2000), likely(3000)], [Form::Compressed, Form::ExternalCompressed]);
 }
@@ -124,16 +124,16 @@ fn a_value_that_may_be_the_columns_default_has_no_form() {
         let missing =
             MissingValue { raw_size: Some(1), stored_size: Some(default), text: None, sent: None };
         let column = Attribute { missing: Some(missing), ..attribute(type_oid, Storage::Extended) };
-        let told = |stored: u64, raw| {
+        let read = |stored: u64, raw| {
             let raw = (type_oid == TEXT).then_some(raw);
             let answer = Answer { stored: Some(stored), method: None, raw, external: None };
-            probe(&column, 16).told(1, answer)
+            probe(&column, 16).interpret(1, answer)
         };
-        let same = told(u64::from(default), 1);
+        let same = read(u64::from(default), 1);
         assert_eq!((same.value.form, same.placement), (Form::Unknown, Placement::InRow));
         assert!(!same.likely(2032).form.is_external());
         if type_oid == TEXT {
-            assert_eq!(told(2, 1).value.form, Form::Short);
+            assert_eq!(read(2, 1).value.form, Form::Short);
         } else {
             // kept as what it is: of fixed length
             assert_eq!(
@@ -148,8 +148,8 @@ fn a_value_that_may_be_the_columns_default_has_no_form() {
 fn columns_set_to_plain_may_hold_short_values() {
     let jsonb = attribute(JSONB, Storage::Plain);
     let answer = Answer { stored: Some(20), method: None, raw: None, external: Some(false) };
-    let told = probe(&jsonb, 17).told(1, answer);
-    assert_eq!((told.value.form, told.value.raw_size), (Form::Unknown, None));
+    let read = probe(&jsonb, 17).interpret(1, answer);
+    assert_eq!((read.value.form, read.value.raw_size), (Form::Unknown, None));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn without_a_toast_relation_everything_is_in_the_row() {
     let text = attribute(TEXT, Storage::Main);
     let probe = Probe { toast_relation: None, ..probe(&text, 14) };
     let answer = Answer { stored: Some(500), method: P, raw: Some(5000), external: None };
-    assert_eq!(probe.told(1, answer).value.form, Form::Compressed);
+    assert_eq!(probe.interpret(1, answer).value.form, Form::Compressed);
 }
 
 #[test]

@@ -9,7 +9,7 @@ fn at(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-fn manners(limits: Limits) -> ThrottleRules {
+fn rules(limits: Limits) -> ThrottleRules {
     ThrottleRules::new(limits)
 }
 
@@ -19,7 +19,7 @@ fn replica(replayed: u64, reported: Option<f64>) -> Replica {
 
 #[test]
 fn without_limits_nothing_is_waited_for() {
-    let mut manners = manners(Limits::default());
+    let mut rules = rules(Limits::default());
     let readings = Readings {
         lsn: 1 << 40,
         replicas: vec![replica(0, Some(1e6))],
@@ -31,19 +31,19 @@ fn without_limits_nothing_is_waited_for() {
         slots: Slots::default(),
         dead: 1 << 40,
     };
-    for work in [Work::Scan, Work::Batch, Work::Vacuum] {
-        assert_eq!(manners.judge(at(1.0), &readings, work), None);
+    for work in [Load::Scan, Load::Batch, Load::Vacuum] {
+        assert_eq!(rules.judge(at(1.0), &readings, work), None);
     }
-    assert_eq!(manners.nice(at(1.0)), None);
+    assert_eq!(rules.nice(at(1.0)), None);
 }
 
 #[test]
 fn who_writes_the_table_anew_is_waited_for_without_any_limit() {
-    let mut manners = manners(Limits::default());
+    let mut rules = rules(Limits::default());
     let text = "REPACK of this table is under way (PID 7, user u)";
     let readings = Readings { rewrite: Some(text.into()), ..Readings::default() };
-    for work in [Work::Scan, Work::Batch, Work::Vacuum] {
-        let pause = manners.judge(at(1.0), &readings, work).unwrap();
+    for work in [Load::Scan, Load::Batch, Load::Vacuum] {
+        let pause = rules.judge(at(1.0), &readings, work).unwrap();
         assert_eq!((pause.cause, pause.text.as_str()), (Cause::Rewrite, text));
         assert!(pause.cause.is_others());
     }
@@ -52,11 +52,11 @@ fn who_writes_the_table_anew_is_waited_for_without_any_limit() {
 #[test]
 fn a_replica_that_replays_nothing_is_late_by_the_time_since_it_stopped() {
     let limits = Limits { replica_lag: Some(Lag::Time(at(10.0))), ..Limits::default() };
-    let mut manners = manners(limits);
+    let mut rules = rules(limits);
     let mut judge = |now: f64, lsn, replayed, reported| {
         let replicas = vec![replica(replayed, reported)];
         let readings = Readings { lsn, replicas, ..Readings::default() };
-        manners.judge(at(now), &readings, Work::Batch)
+        rules.judge(at(now), &readings, Load::Batch)
     };
     assert_eq!(judge(0.0, 100, 100, None), None);
     assert_eq!(judge(5.0, 200, 100, None), None);
@@ -75,35 +75,35 @@ fn a_replica_that_replays_nothing_is_late_by_the_time_since_it_stopped() {
 #[test]
 fn lag_in_bytes_holds_up_what_writes_and_not_what_reads() {
     let limits = Limits { replica_lag: Some(Lag::Bytes(MB)), ..Limits::default() };
-    let mut manners = manners(limits);
+    let mut rules = rules(limits);
     let replicas = vec![replica(4 * MB, None), replica(2 * MB, None)];
     let mut readings = Readings { lsn: 5 * MB, replicas, ..Readings::default() };
-    assert!(manners.judge(at(0.0), &readings, Work::Vacuum).is_some());
-    assert_eq!(manners.judge(at(0.0), &readings, Work::Scan), None);
+    assert!(rules.judge(at(0.0), &readings, Load::Vacuum).is_some());
+    assert_eq!(rules.judge(at(0.0), &readings, Load::Scan), None);
     readings.replicas.truncate(1);
-    assert_eq!(manners.judge(at(0.0), &readings, Work::Batch), None);
+    assert_eq!(rules.judge(at(0.0), &readings, Load::Batch), None);
 }
 
 #[test]
 fn an_old_snapshot_holds_up_vacuum_alone_and_little_space_batches_alone() {
-    let mut manners = manners(Limits { free_space: Some(100 * MB), ..Limits::default() });
+    let mut rules = rules(Limits { free_space: Some(100 * MB), ..Limits::default() });
     let holder = Holder { horizon: 3, who: "session 42".into() };
     let held = Held { bytes: 2, limit: 1 };
     let free = Free { bytes: 99 * MB, place: "in \"/x\"".into() };
     let readings = Readings { holder: Some(holder), held, free: Some(free), ..Readings::default() };
-    let mut cause = |work| manners.judge(at(0.0), &readings, work).map(|pause| pause.cause);
-    let causes = [Work::Scan, Work::Batch, Work::Vacuum].map(&mut cause);
+    let mut cause = |work| rules.judge(at(0.0), &readings, work).map(|pause| pause.cause);
+    let causes = [Load::Scan, Load::Batch, Load::Vacuum].map(&mut cause);
     assert_eq!(causes, [None, Some(Cause::FreeSpace), Some(Cause::Xmin)]);
 }
 
 #[test]
 fn however_young_a_snapshot_is_growth_is_the_limit() {
-    let mut manners = manners(Limits::default());
+    let mut rules = rules(Limits::default());
     let mut judge = |bytes| {
         let holder = Holder { horizon: 3, who: "session 42".into() };
         let held = Held { bytes, limit: 4 * MB };
         let readings = Readings { holder: Some(holder), held, ..Readings::default() };
-        manners.judge(at(0.0), &readings, Work::Vacuum)
+        rules.judge(at(0.0), &readings, Load::Vacuum)
     };
     assert_eq!(judge(4 * MB), None);
     let pause = judge(5 * MB).unwrap();
@@ -118,13 +118,13 @@ fn however_young_a_snapshot_is_growth_is_the_limit() {
 
 #[test]
 fn niceness_follows_the_batch() {
-    let manners = manners(Limits { nice: 2.5, ..Limits::default() });
-    assert_eq!(manners.nice(at(0.2)).unwrap().wait, at(0.5));
+    let rules = rules(Limits { nice: 2.5, ..Limits::default() });
+    assert_eq!(rules.nice(at(0.2)).unwrap().wait, at(0.5));
 }
 
 #[test]
 fn a_slot_that_bears_little_holds_up_what_writes_by_how_much_that_is() {
-    let mut manners = manners(Limits::default());
+    let mut rules = rules(Limits::default());
     let slot = |safe| Slots {
         all: vec![Slot {
             name: "s".into(),
@@ -138,18 +138,18 @@ fn a_slot_that_bears_little_holds_up_what_writes_by_how_much_that_is() {
     };
     let mut readings = Readings { lsn: 100 * MB, slots: slot(30 * MB), ..Readings::default() };
     let mut cause =
-        |readings: &Readings, work| manners.judge(at(0.0), readings, work).map(|pause| pause.cause);
-    assert_eq!(cause(&readings, Work::Batch), None);
-    assert_eq!(cause(&readings, Work::Rebuild(15 * MB)), Some(Cause::Slot));
+        |readings: &Readings, work| rules.judge(at(0.0), readings, work).map(|pause| pause.cause);
+    assert_eq!(cause(&readings, Load::Batch), None);
+    assert_eq!(cause(&readings, Load::Rebuild(15 * MB)), Some(Cause::Slot));
     readings.dead = 15 * MB;
-    assert_eq!(cause(&readings, Work::Vacuum), Some(Cause::Slot));
+    assert_eq!(cause(&readings, Load::Vacuum), Some(Cause::Slot));
     // batches of 2 MB: 24 have to be left, and 6 were written since the look
     for step in 0..3 {
-        assert!(!manners.slots_at(100 * MB + step * 2 * MB, &readings, Work::Batch), "{step}");
+        assert!(!rules.slots_at(100 * MB + step * 2 * MB, &readings, Load::Batch), "{step}");
     }
-    assert!(manners.slots_at(107 * MB, &readings, Work::Batch));
+    assert!(rules.slots_at(107 * MB, &readings, Load::Batch));
     readings.slots = slot(23 * MB);
-    let pause = manners.judge(at(0.0), &readings, Work::Batch).unwrap();
+    let pause = rules.judge(at(0.0), &readings, Load::Batch).unwrap();
     assert!(pause.cause.is_others() && pause.text.contains("bears 23552 kB more"), "{pause:?}");
-    assert_eq!(manners.judge(at(0.0), &readings, Work::Scan), None);
+    assert_eq!(rules.judge(at(0.0), &readings, Load::Scan), None);
 }

@@ -24,7 +24,7 @@ use crate::server::connect::Connection;
 use crate::server::sink::{Failed, Kind};
 use crate::server::toasters;
 
-/// What tables are held against.
+/// The policy that tables are compared with.
 pub(crate) struct PolicyRequest {
     pub(crate) policy: Policy,
     /// `None`: the column's own.
