@@ -55,6 +55,26 @@ impl Facts {
     pub(crate) fn counted(&self, column: &ColumnFacts) -> Option<&Counted> {
         self.look.as_ref()?.columns.get(column.index)
     }
+
+    /// The command that stores a column's values as the options `how` say. Where files can become smaller it also
+    /// compacts them, since it would otherwise leave what the next finding reports as free space.
+    pub(crate) fn retoast(&self, column: &ColumnFacts, how: &str) -> String {
+        let command = self.table.retoast(&column.name, how);
+        match self.server.truncates && !self.server.has_toasters {
+            true => format!("{command} --compact"),
+            false => command,
+        }
+    }
+
+    /// The same as the column is set.
+    pub(crate) fn retoast_as_set(&self, column: &ColumnFacts) -> String {
+        self.retoast(column, &format!("--toaster {}", column.storage.name()))
+    }
+
+    /// The same with another `toast_tuple_target`.
+    pub(crate) fn retoast_with_target(&self, column: &ColumnFacts, target: usize) -> String {
+        self.retoast(column, &format!("--toaster {} --target {target}", column.storage.name()))
+    }
 }
 
 /// A column whose storage can be chosen.

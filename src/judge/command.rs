@@ -145,36 +145,10 @@ impl TableName {
         }
     }
 
-    /// Re-toasts a column as it is set.
-    pub(crate) fn retoast(&self, column: &str, storage: Storage) -> String {
-        self.retoast_to(column, storage.name())
-    }
-
-    /// Re-toasts a column with another toaster, as the option names it.
-    pub(crate) fn retoast_to(&self, column: &str, toaster: &str) -> String {
+    /// Stores the values of a column as the options `how` say.
+    pub(crate) fn retoast(&self, column: &str, how: &str) -> String {
         let (table, column) = (self.words(), column_words(column));
-        format!("toastctl retoast {table} {column} --toaster {toaster}")
-    }
-
-    /// Re-toasts a column as it is set, with another `toast_tuple_target`.
-    pub(crate) fn retoast_with_target(
-        &self,
-        column: &str,
-        storage: Storage,
-        target: usize,
-    ) -> String {
-        format!("{} --target {target}", self.retoast(column, storage))
-    }
-
-    /// Moves values out of a file, `heap` or `toast`, and gives the space back.
-    pub(crate) fn retoast_and_compact(&self, column: &str, storage: Storage, file: &str) -> String {
-        format!("{} --compact={file}", self.retoast(column, storage))
-    }
-
-    /// Leaves what compression hardly makes smaller uncompressed.
-    pub(crate) fn retoast_by_ratio(&self, column: &str, method: &str) -> String {
-        let (table, column) = (self.words(), column_words(column));
-        format!("toastctl retoast {table} {column} --policy ratio --method {method}")
+        format!("toastctl retoast {table} {column} {how}")
     }
 
     /// Gives free space of a file back: `heap` or `toast`.

@@ -23,7 +23,7 @@ fn rows_near_the_threshold() {
         found[0].what,
         "one key more moves the value out of the row, and each read of it then takes 3 buffers more"
     );
-    let keeps = "toastctl retoast public.t --column v --toaster external --target 4080";
+    let keeps = "toastctl retoast public.t --column v --toaster external --target 4080 --compact";
     assert_eq!(found[0].command, keeps);
     // a few bytes more, and they are out of line
     let longer =
@@ -71,7 +71,7 @@ fn rows_near_a_target_that_somebody_has_set() {
     let finding = mended(&database, "t", "near-threshold");
     assert_eq!(
         finding.command,
-        "toastctl retoast public.t --column v --toaster external --target 8160"
+        "toastctl retoast public.t --column v --toaster external --target 8160 --compact"
     );
     assert_eq!(buffers(&database, "t"), before);
     // there is none that is longer
@@ -91,7 +91,7 @@ fn compressed_rows_near_the_threshold() {
     let finding = mended(&database, "c", "near-threshold");
     assert_eq!(
         finding.command,
-        "toastctl retoast public.c --column v --toaster extended --target 2712"
+        "toastctl retoast public.c --column v --toaster extended --target 2712 --compact"
     );
     let foretold = "each read of it then takes 3 buffers more";
     assert!(finding.what.ends_with(foretold), "{finding}");
@@ -150,7 +150,7 @@ fn last_chunks_that_are_nearly_empty() {
     // compression would
     let finding = mended(&database, "t", "short-last-chunk");
     assert_eq!(finding.value, 1500);
-    assert_eq!(finding.command, "toastctl retoast public.t --column v --toaster lz4");
+    assert_eq!(finding.command, "toastctl retoast public.t --column v --toaster lz4 --compact");
     assert_eq!(
         finding.what,
         "the last chunk is nearly empty; compressed with lz4 these values would take fewer chunks"
@@ -160,7 +160,7 @@ fn last_chunks_that_are_nearly_empty() {
     let finding = mended(&database, "k", "short-last-chunk");
     assert_eq!(
         finding.command,
-        "toastctl retoast public.k --column v --toaster extended --target 4080"
+        "toastctl retoast public.k --column v --toaster extended --target 4080 --compact"
     );
     assert_eq!(
         finding.what,

@@ -103,7 +103,7 @@ fn near(facts: &Facts, column: &ColumnFacts, counted: &Counted, rows: Interval) 
         true => what,
         false => format!("{what}; a target of {} {}", target.bytes, costs.join(" and ")),
     };
-    let command = facts.table.retoast_with_target(&column.name, column.storage, target.bytes);
+    let command = facts.retoast_with_target(column, target.bytes);
     Some(finding(facts, column, Code::NearThreshold, rows, Unit::Rows, &what, command))
 }
 
@@ -147,7 +147,7 @@ fn kept_in_rows(
         "with a target of {} the rows would keep these values, and scans of the table read them too",
         target.bytes
     );
-    Some((how, facts.table.retoast_with_target(&column.name, column.storage, target.bytes)))
+    Some((how, facts.retoast_with_target(column, target.bytes)))
 }
 
 /// A method with which nearly all of these values take fewer chunks, or none.
@@ -163,7 +163,7 @@ fn compressed(facts: &Facts, column: &ColumnFacts) -> Option<(String, String)> {
         _ => name.to_owned(),
     };
     let how = format!("compressed with {name} these values would take fewer chunks");
-    Some((how, facts.table.retoast_to(&column.name, &toaster)))
+    Some((how, facts.retoast(column, &format!("--toaster {toaster}"))))
 }
 
 /// Whether what compression makes of the column's values with nearly empty last chunks has to be known.

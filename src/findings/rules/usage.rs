@@ -60,7 +60,7 @@ fn by_lz4(facts: &Facts, column: &ColumnFacts, usage: Mostly) -> Finding {
         ),
     };
     let toaster = if column.storage == Storage::Main { "main=lz4" } else { "lz4" };
-    let command = facts.table.retoast_to(&column.name, toaster);
+    let command = facts.retoast(column, &format!("--toaster {toaster}"));
     finding(facts, column, code, ratio, unit, what, command)
 }
 

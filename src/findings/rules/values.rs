@@ -86,7 +86,7 @@ fn older(
         storage => storage.name().to_owned(),
     };
     let what = format!("stored otherwise than the column is set ({how})");
-    let command = facts.table.retoast(&column.name, column.storage);
+    let command = facts.retoast_as_set(column);
     Some(finding(facts, column, Code::OlderSetting, bytes, Unit::Bytes, &what, command))
 }
 
@@ -116,9 +116,9 @@ fn idle(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Findin
     }
     let all = idle.low > counted.of(Count::CompressedRaw).estimate * NEARLY_ALL;
     let command = if all {
-        facts.table.retoast(&column.name, Storage::External)
+        facts.retoast(column, "--toaster external")
     } else {
-        facts.table.retoast_by_ratio(&column.name, column.method.name())
+        facts.retoast(column, &format!("--policy ratio --method {}", column.method.name()))
     };
     let what = "compressed, and hardly smaller for it";
     Some(finding(facts, column, Code::IdleCompression, idle, Unit::Bytes, what, command))
@@ -129,23 +129,30 @@ fn fitting(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Fin
     if !is_worth(bytes) || values.low < LEAST {
         return None;
     }
+    let main = counted.of(Count::MainBytes).high + bytes.high;
+    if column.storage == Storage::Main && is_wide(facts, main, bytes.high) {
+        // in the rows they would be what `wide-heap` advises to move out again
+        return None;
+    }
     let what = "out of line, and would stay in the row";
-    let command = facts.table.retoast(&column.name, column.storage);
+    let command = facts.retoast_as_set(column);
     Some(finding(facts, column, Code::FitsTheRow, bytes, Unit::Bytes, what, command))
 }
 
 fn wide(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
     let bytes = counted.of(Count::MainBytes);
-    let heap = facts.heap.map_or(0, |heap| heap.bytes);
-    if !is_worth(bytes) || bytes.low < heap as f64 * WIDE {
+    if !is_worth(bytes) || !is_wide(facts, bytes.low, 0.0) {
         return None;
     }
     let what = "kept in long rows by storage main";
-    let command = match facts.server.has_toasters || !facts.server.truncates {
-        true => facts.table.retoast(&column.name, Storage::Extended),
-        false => facts.table.retoast_and_compact(&column.name, Storage::Extended, "heap"),
-    };
+    let command = facts.retoast(column, "--toaster extended");
     Some(finding(facts, column, Code::WideHeap, bytes, Unit::Bytes, what, command))
+}
+
+/// Whether values that storage main keeps in long rows take much of the heap, once it has grown by `more` bytes.
+fn is_wide(facts: &Facts, main: f64, more: f64) -> bool {
+    let heap = facts.heap.map_or(0, |heap| heap.bytes);
+    main >= (heap as f64 + more) * WIDE
 }
 
 fn plain(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
