@@ -69,7 +69,7 @@ fn values_that_an_older_storage_or_target_has_left() {
     database.psql("VACUUM FULL t; ALTER TABLE t ALTER v SET STORAGE main");
     let none = findings(&database, "t");
     assert_eq!(codes(&none), [""; 0], "{none:#?}");
-    act(&database, "toastctl retoast t --column v --toaster main");
+    act(&database, "toastctl retoast t --column v --toaster main --compact");
     database.psql("ALTER TABLE t ALTER v SET STORAGE extended");
     let finding = mended(&database, "t", "older-setting");
     assert_eq!(
@@ -152,7 +152,7 @@ fn compression_that_saves_nothing() {
     let finding = mended(&database, "mixed", "idle-compression");
     assert_eq!(
         finding.command,
-        "toastctl retoast public.mixed --column v --policy ratio --method lz4"
+        "toastctl retoast public.mixed --column v --policy ratio --method lz4 --compact"
     );
     // what a policy has left is not taken for older settings
     let left = findings(&database, "mixed");
