@@ -250,9 +250,13 @@ fn dead_rows_and_then_free_space() {
         database.psql(&format!("DELETE FROM {table} WHERE id % 5 = 0"));
         clean(&database, table);
         database.psql(&format!("DELETE FROM {table} WHERE id % 2 = 0"));
-        let dead = mended(&database, table, "dead-rows");
+        // VACUUM makes room for new rows; that there is more of it than they need is another question
+        let found = findings(&database, table);
+        assert_eq!(codes(&found), ["dead-rows"], "{found:#?}");
+        let dead = &found[0];
         assert_eq!(dead.object.as_deref(), Some(file));
         assert_eq!(dead.command, format!("VACUUM \"public\".\"{table}\";"));
+        act(&database, &dead.command);
         let before = size(&database, table, file);
         let free = mended(&database, table, "free-space");
         assert_eq!(free.command, format!("toastctl compact public.{table} --files {file}"));

@@ -61,8 +61,8 @@ pub(crate) fn mended(database: &Database<'_>, table: &str, code: &str) -> Printe
     let finding = found[0].clone();
     assert!(finding.low <= finding.value && finding.value <= finding.high, "{finding}");
     act(database, &finding.command);
-    let left = findings(database, table);
-    assert!(!codes(&left).contains(&code), "{left:#?}");
+    // neither it nor one that its command has brought about
+    clean(database, table);
     finding
 }
 
