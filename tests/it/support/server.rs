@@ -3,6 +3,7 @@
 
 use crate::support::command::{Run, run, scrub};
 use crate::support::install::{self, Installation};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -100,6 +101,16 @@ pub(crate) fn shared() -> &'static Server {
     SHARED.get_or_init(|| Server::start(&Options::default()))
 }
 
+/// The one server of this major version that tests share in the same way.
+pub(crate) fn shared_of(major: u32) -> &'static Server {
+    static SHARED: Mutex<BTreeMap<u32, &'static OnceLock<Server>>> = Mutex::new(BTreeMap::new());
+    if major == shared().major() {
+        return shared();
+    }
+    let place = *SHARED.lock().unwrap().entry(major).or_insert_with(|| Box::leak(Box::default()));
+    place.get_or_init(|| Server::start(&Options::major(major)))
+}
+
 /// A new database of the shared server with pageinspect in it.
 pub(crate) fn with_pageinspect(prefix: &str) -> Database<'static> {
     shared().with_pageinspect(prefix)
@@ -117,14 +128,10 @@ pub(crate) fn other_majors() -> Vec<u32> {
     majors
 }
 
-/// The shared server, and one of each other major.
+/// The shared server of each major.
 pub(crate) fn each_server(mut test: impl FnMut(&Server, u32)) {
     for major in available_majors() {
-        if major == shared().major() {
-            test(shared(), major);
-        } else {
-            test(&Server::start(&Options::major(major)), major);
-        }
+        test(shared_of(major), major);
     }
 }
 
@@ -199,26 +206,33 @@ impl Server {
         standby
     }
 
+    /// Makes the data directory, where no password is needed by copying one that initdb has made before:
+    /// initdb takes a second of CPU time. Copies have one system identifier.
+    ///
     /// The main server's pages have no checksums, which from 18 on they have by default: tests damage them.
     fn initdb(&self, is_main: bool) {
+        let no_checksums = is_main && self.major() >= 18;
+        let Auth::Scram { password } = &self.auth else {
+            let template = template(self, no_checksums);
+            let mut copy = self.as_its_user("cp");
+            let copied = run(copy.arg("-a").arg(template).arg(self.data_dir()));
+            assert_eq!(copied.code, Some(0), "cp failed: {}", copied.stderr);
+            return;
+        };
+        let file = self.dir.join("password");
+        self.write_private(&file, format!("{password}\n").as_bytes());
+        let mut initdb = self.initdb_command(&self.data_dir(), no_checksums);
+        made(initdb.args(["-A", "scram-sha-256"]).arg("--pwfile").arg(file));
+    }
+
+    fn initdb_command(&self, data: &Path, no_checksums: bool) -> Command {
         let mut initdb = self.server_program("initdb");
-        initdb.arg("-D").arg(self.data_dir()).args(["-U", self.superuser(), "-E", "UTF8"]);
+        initdb.arg("-D").arg(data).args(["-U", self.superuser(), "-E", "UTF8"]);
         initdb.args(["--locale=C.UTF-8", "--no-sync"]);
-        if is_main && self.major() >= 18 {
+        if no_checksums {
             initdb.arg("--no-data-checksums");
         }
-        match &self.auth {
-            Auth::Trust => {
-                initdb.args(["-A", "trust"]);
-            }
-            Auth::Scram { password } => {
-                let file = self.dir.join("password");
-                self.write_private(&file, format!("{password}\n").as_bytes());
-                initdb.args(["-A", "scram-sha-256"]).arg("--pwfile").arg(file);
-            }
-        }
-        let made = run(&mut initdb);
-        assert_eq!(made.code, Some(0), "initdb failed: {}{}", made.stdout, made.stderr);
+        initdb
     }
 
     fn configure(&self, options: &Options) {
@@ -622,6 +636,29 @@ fn server_user() -> Option<(u32, u32)> {
         );
         user
     })
+}
+
+/// The data directory that those of servers of this installation are copies of, which stays as long as this
+/// process.
+fn template(server: &Server, no_checksums: bool) -> &'static Path {
+    type Place = OnceLock<(PathBuf, (Child, ChildStdin))>;
+    static MADE: Mutex<BTreeMap<(u32, bool), &'static Place>> = Mutex::new(BTreeMap::new());
+    let key = (server.major(), no_checksums);
+    let place = *MADE.lock().unwrap().entry(key).or_insert_with(|| Box::leak(Box::default()));
+    let (data, _) = place.get_or_init(|| {
+        let dir = make_dir();
+        let removed_with_process = watchdog(&dir);
+        let data = dir.join("data");
+        made(server.initdb_command(&data, no_checksums).args(["-A", "trust"]));
+        (data, removed_with_process)
+    });
+    data
+}
+
+/// Runs initdb.
+fn made(initdb: &mut Command) {
+    let made = run(initdb);
+    assert_eq!(made.code, Some(0), "initdb failed: {}{}", made.stdout, made.stderr);
 }
 
 fn give_away(path: &Path) {
