@@ -284,20 +284,33 @@ pub(super) fn chunks_of(
     value_ids: &[u32],
     mut each: impl FnMut(u32, Chunk),
 ) {
+    all_chunks(toast, block, bytes, visible, |id, chunk| {
+        if value_ids.binary_search(&id).is_ok() {
+            each(id, chunk);
+        }
+    });
+}
+
+/// Calls `each` with the value of every chunk on a page, as [`chunks_of`].
+pub(super) fn all_chunks(
+    toast: &Subject<'_>,
+    block: BlockNumber,
+    bytes: &[u8],
+    visible: &impl Visible,
+    mut each: impl FnMut(u32, Chunk),
+) {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
     for (tid, item) in scan::items(block, &page) {
         let Item::Tuple(tuple, _) = item else { continue };
         let (Some(value_id), seq, form, size) = read_chunk(&tuple) else { continue };
-        if value_ids.binary_search(&value_id.0).is_ok() {
-            let size = u32::try_from(size).unwrap_or(u32::MAX);
-            let fate = fate(visible.visibility(tid, &tuple));
-            let chunk = Chunk {
-                seen: ChunkSeen { tid, seq, form, size, fate },
-                xids: [tuple.xmin.0, tuple.xmax.0],
-                is_refused: toast.has_refused_xid(&tuple),
-            };
-            each(value_id.0, chunk);
-        }
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        let fate = fate(visible.visibility(tid, &tuple));
+        let chunk = Chunk {
+            seen: ChunkSeen { tid, seq, form, size, fate },
+            xids: [tuple.xmin.0, tuple.xmax.0],
+            is_refused: toast.has_refused_xid(&tuple),
+        };
+        each(value_id.0, chunk);
     }
 }
 

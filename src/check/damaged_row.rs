@@ -12,7 +12,7 @@ use crate::disk::tuple::HeapTuple;
 use crate::disk::types::is_text_like;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, value_text};
 use crate::heap::scan::{self, Item, Visible};
 use crate::model::sql::{fresh, fresh_array, quote_identifier, quote_literal};
 use crate::model::toaster::catalog::{Handler, Toasters};
@@ -22,37 +22,11 @@ use crate::model::visibility::Visibility;
 /// Text longer than this is no guard: the statement is for people.
 const LONGEST_GUARD: usize = 60;
 
-/// A value of a tuple that a finding names.
-pub struct AtPlace<'p> {
-    /// Its tuple.
-    pub tuple: HeapTuple<'p>,
-    /// The value.
-    pub value: Varlena<'p>,
-}
-
 /// The tuple at `ctid`, whose page is `bytes`.
-fn tuple_at(bytes: &[u8], ctid: ItemPointer) -> Option<HeapTuple<'_>> {
+pub(super) fn tuple_at(bytes: &[u8], ctid: ItemPointer) -> Option<HeapTuple<'_>> {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return None };
     let pointer = page.line_pointer(ctid.item)?;
     HeapTuple::parse(page.tuple_bytes(pointer).ok()?, page.byte_order()).ok()
-}
-
-/// The value of `column` in the tuple at `ctid`, whose page is `bytes`.
-pub fn value_at<'p>(
-    bytes: &'p [u8],
-    subject: &Subject<'p>,
-    ctid: ItemPointer,
-    column: &str,
-) -> Option<AtPlace<'p>> {
-    let tuple = tuple_at(bytes, ctid)?;
-    let mut walk = Walk::with_flavor(&tuple, subject.desc, subject.flavor);
-    while let Some(Ok((attribute, datum))) = walk.next() {
-        if attribute.name == column && !attribute.dropped {
-            let Datum::Varlena(value) = datum else { return None };
-            return Some(AtPlace { tuple, value });
-        }
-    }
-    None
 }
 
 /// A damaged value of a row.
@@ -124,6 +98,16 @@ impl Unreadable {
     }
 }
 
+/// Whether all columns of the tuple at `ctid` can be told apart, so that SQL can read them.
+pub(super) fn is_readable(
+    bytes: &[u8],
+    subject: &Subject<'_>,
+    visible: &impl Visible,
+    ctid: ItemPointer,
+) -> bool {
+    !Unreadable::of(subject, visible, ctid.block, bytes).has(ctid)
+}
+
 impl Found for Unreadable {
     fn finding(&mut self, finding: Finding) {
         let Some(item) = finding.place.item else {
@@ -163,7 +147,7 @@ pub(super) fn row_at(
         xmax: tuple.xmax.0,
         is_live: visible.visibility(ctid, &tuple) != Visibility::Dead,
         is_refused: subject.has_refused_xid(&tuple),
-        is_readable: !Unreadable::of(subject, visible, ctid.block, bytes).has(ctid),
+        is_readable: is_readable(bytes, subject, visible, ctid),
         guard: Vec::new(),
         values: Vec::new(),
         others: Vec::new(),
@@ -318,35 +302,14 @@ fn guard(
 /// `bpchar`, whose cast to text drops blanks.
 const BPCHAR: Oid = Oid(1042);
 
-/// The text of a value of fixed length, for the types that people know rows by.
+/// The text of a value of fixed length, for the types that people know rows by and whose text hangs on no setting.
 fn fixed(column: &Attribute, bytes: &[u8], order: ByteOrder) -> Option<String> {
-    if column.length != Length::Fixed(u16::try_from(bytes.len()).ok()?) {
+    // bool, int8, int2, int4, oid, uuid
+    let is_key = matches!(column.type_oid.0, 16 | 20 | 21 | 23 | 26 | 2950);
+    if !is_key || column.length != Length::Fixed(u16::try_from(bytes.len()).ok()?) {
         return None;
     }
-    Some(match column.type_oid.0 {
-        // bool
-        16 => (*bytes.first()? != 0).to_string(),
-        // int8
-        20 => {
-            let (first, second) = (order.u32(bytes, 0)?, order.u32(bytes, 4)?);
-            let (high, low) = match order {
-                ByteOrder::Little => (second, first),
-                ByteOrder::Big => (first, second),
-            };
-            ((u64::from(high) << 32 | u64::from(low)) as i64).to_string()
-        }
-        // int2, int4, oid
-        21 => (order.u16(bytes, 0)? as i16).to_string(),
-        23 => (order.u32(bytes, 0)? as i32).to_string(),
-        26 => order.u32(bytes, 0)?.to_string(),
-        // uuid
-        2950 => {
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            let parts = [hex.get(..8)?, hex.get(8..12)?, hex.get(12..16)?, hex.get(16..20)?];
-            format!("{}-{}", parts.join("-"), hex.get(20..)?)
-        }
-        _ => return None,
-    })
+    String::from_utf8(value_text::text(column.type_oid, bytes, order)?).ok()
 }
 
 /// A pointer to a value, in a row that is not known to be dead.

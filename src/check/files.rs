@@ -1,6 +1,6 @@
 //! A check of relation files: the TOAST relation first, then the heap's blocks on several threads. A check of saved pages.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -8,12 +8,15 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use super::chunk_index::{Chunk, ChunkIndex, append_chunk};
 use super::code::Code;
 use super::collector::{self, Collector, Customs};
-use super::damaged_row::{Written, pointing, row_at, value_at, value_ids};
+use super::damaged_row::{Written, pointing, row_at, value_ids};
 use super::finding::{
     CheckError, Checked, Finding, Looked, MAX_KNOWN, UNKNOWN, chunks_without_row,
 };
 use super::repair::{self, Facts};
-use super::salvage::{self, Piece, SalvageDir, Wanted, by_row};
+use super::salvage::{
+    self, Cell, Doubt, Orphans, Piece, Row, Wanted, by_row, can_be_set, refused_pieces,
+};
+use super::salvage_dir::{self, SalvageDir};
 use super::subject::{Depth, External, Subject};
 use super::value::{ChunkSeen, Damage, Toast, check_chunks, external_content};
 use crate::disk::custom::CustomFlavor;
@@ -88,13 +91,14 @@ pub fn relation_file(
         next: AtomicU32::new(0),
         stop: AtomicBool::new(false),
     };
-    let heap = scan.run(options.threads, progress, &mut out)?;
+    let mut heap = scan.run(options.threads, progress, &mut out)?;
+    heap.known.sort_unstable();
     if let Some(salvage) = out.salvage.as_deref_mut() {
-        save(&scan, salvage)?;
+        save(&scan, &heap.known, salvage)?;
     }
     if let Some(path) = target.toast {
         let toast_name = path.display().to_string();
-        orphans(target, &toast_name, heap, &chunks, &mut out)?;
+        orphans(target, &toast_name, &heap, &chunks, &mut out)?;
         let claimed = std::mem::take(&mut out.checked.claimed);
         let (findings, more) = chunks.findings(&claimed);
         for finding in findings {
@@ -125,30 +129,50 @@ fn give_xact(target: &FileTarget<'_>) -> &'static str {
     if target.xact.is_none() { " (give --xact)" } else { "" }
 }
 
-/// Writes what is left of the values that findings name, and SQL for their rows.
-fn save(scan: &Scan<'_, '_>, salvage: &mut SalvageDir) -> Result<(), CheckError> {
-    let mut worker = Worker::open(scan)?;
-    let page_size = scan.target.page_size;
+/// Writes what is left of the values that findings name, and their rows, and SQL for these. `known`, in order, are
+/// the values that rows refer to.
+fn save(scan: &Scan<'_, '_>, known: &[u32], salvage: &mut SalvageDir) -> Result<(), CheckError> {
     let all = salvage.take_wanted();
-    for wanted in &all {
-        if !matches!(worker.heap.read(wanted.ctid.block, &mut worker.page), Ok(true)) {
-            continue;
-        }
-        let page = std::mem::take(&mut worker.page);
-        let saved = value_at(&page, scan.subject, wanted.ctid, &wanted.column).map(|found| {
-            match &found.value {
-                Varlena::External(pointer) => {
-                    let pieces = worker.pieces(pointer.value_id);
-                    salvage::external(pointer, pieces, page_size, found.tuple.order)
-                }
-                value => salvage::inline(value),
-            }
-        });
-        worker.page = page;
-        if let Some(saved) = saved {
-            salvage.save(scan.subject.source, wanted, &saved)?;
-        }
+    let mut worker = Worker::open(scan)?;
+    let rows = by_row(&all);
+    let (subject, page_size) = (scan.subject, scan.target.page_size);
+    let mut ids: Vec<u32> = Vec::new();
+    for (ctid, _) in &rows {
+        let row = worker.row(*ctid);
+        ids.extend(row.iter().flat_map(Row::pointers).map(|pointer| pointer.value_id.0));
     }
+    ids.sort_unstable();
+    ids.dedup();
+    let refused = worker.refused_pieces(&ids);
+    let mut orphans = Orphans::default();
+    for orphan in scan.index.into_iter().flat_map(|index| index.orphans(known)) {
+        orphans.add(orphan.value_id.0, orphan.chunks, orphan.bytes);
+    }
+    let relation = salvage_dir::Relation {
+        name: subject.source,
+        quoted: TABLE,
+        desc: subject.desc,
+        utf8: subject.depth.utf8,
+        encoding: subject.depth.utf8.then_some("UTF8"),
+    };
+    let mut saving = salvage.rows_of(relation)?;
+    for (ctid, damaged) in &rows {
+        let Some(mut row) = worker.row(*ctid) else { continue };
+        for (_, cell) in &mut row.cells {
+            let Cell::External(pointer) = cell else { continue };
+            let mut pieces = worker.pieces(pointer.value_id);
+            pieces.extend(refused.get(&pointer.value_id.0).into_iter().flatten().cloned());
+            let instead = orphans.instead_of(pointer, page_size).filter(|_| pieces.is_empty());
+            if let Some(id) = instead {
+                pieces = worker.pieces(Oid(id));
+            }
+            let mut saved = salvage::external(pointer, pieces, page_size, row.order);
+            saved.guesses.extend(instead.map(salvage::instead));
+            *cell = Cell::inline(saved);
+        }
+        saving.row(*ctid, damaged, &row)?;
+    }
+    saving.end()?;
     Ok(salvage.repair(repairs(scan, &mut worker, &all))?)
 }
 
@@ -165,7 +189,7 @@ fn repairs(scan: &Scan<'_, '_>, worker: &mut Worker<'_, '_, '_>, wanted: &[Wante
         ..Facts::default()
     };
     let mut rows = Vec::new();
-    for (ctid, damaged) in by_row(wanted) {
+    for (ctid, damaged) in by_row(wanted.iter().filter(|wanted| can_be_set(wanted.code))) {
         if matches!(worker.heap.read(ctid.block, &mut worker.page), Ok(true)) {
             let no_generated = HashSet::new();
             let row = row_at(&worker.page, subject, &target.xact, ctid, &damaged, &no_generated);
@@ -263,7 +287,7 @@ fn truncated(name: &str, file: &RelationFile, out: &mut Out<'_, '_>) -> Result<(
 
 /// What the heap's blocks told of the TOAST relation.
 struct Heap {
-    /// Values that rows refer to.
+    /// Values that rows refer to; in order once all blocks were read.
     known: Vec<u32>,
     /// Whether these are all.
     is_complete: bool,
@@ -273,7 +297,7 @@ struct Heap {
 fn orphans(
     target: &FileTarget<'_>,
     name: &str,
-    mut heap: Heap,
+    heap: &Heap,
     chunks: &ChunkIndex,
     out: &mut Out<'_, '_>,
 ) -> Result<(), CheckError> {
@@ -282,7 +306,6 @@ fn orphans(
         out.checked.orphans_unseen(name, is_full);
         return Ok(());
     }
-    heap.known.sort_unstable();
     for orphan in chunks.orphans(&heap.known) {
         let place = Place {
             block: Some(orphan.first.block),
@@ -484,18 +507,39 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
         Range { number, blocks: count, findings, looked, known, is_complete, unknown }
     }
 
+    /// The tuple at `ctid`, if it can be read.
+    fn row(&mut self, ctid: ItemPointer) -> Option<Row> {
+        let is_there = matches!(self.heap.read(ctid.block, &mut self.page), Ok(true));
+        is_there.then(|| Row::read(&self.page, self.scan.subject, ctid)).flatten()
+    }
+
     /// The chunks of a value that can be read, deleted ones too.
-    pub(super) fn pieces(&mut self, value_id: Oid) -> Vec<Piece> {
+    fn pieces(&mut self, value_id: Oid) -> Vec<Piece> {
         let (Some(index), Some(toast)) = (self.scan.index, &mut self.toast) else {
             return Vec::new();
         };
         index.chunks(value_id, &mut self.chunks);
-        self.chunks.sort_by_key(|chunk| (chunk.seq, chunk.fate == Fate::NotCommitted));
         let mut pieces = Vec::new();
-        for chunk in &self.chunks {
+        for ChunkSeen { tid, seq, fate, .. } in &self.chunks {
             let mut data = Vec::new();
-            if toast.append(chunk.tid, &mut data) {
-                pieces.push(Piece { seq: chunk.seq, data });
+            if toast.append(*tid, &mut data) {
+                let doubt = (*fate == Fate::NotCommitted).then_some(Doubt::Deleted);
+                pieces.push(Piece { tid: *tid, seq: *seq, data, doubt });
+            }
+        }
+        pieces
+    }
+
+    /// The chunks of these values, whose IDs are in order, on pages that the check refused, as for a wrong checksum.
+    fn refused_pieces(&mut self, value_ids: &[u32]) -> HashMap<u32, Vec<Piece>> {
+        let mut pieces = HashMap::new();
+        let (Some(index), Some(toast)) = (self.scan.index, &mut self.toast) else {
+            return pieces;
+        };
+        let mut page = vec![0; toast.size];
+        for block in index.lost() {
+            if matches!(toast.file.read(*block, &mut page), Ok(true)) {
+                refused_pieces(self.scan.subject, *block, &page, value_ids, &mut pieces);
             }
         }
         pieces

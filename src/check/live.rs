@@ -14,7 +14,7 @@ use super::finding::{CheckError, Checked, Finding, MAX_KNOWN, UNKNOWN};
 use super::live_orphans::{self, Decided, Marks};
 use super::look::{About, BATCH, Look, Looker, Seen, Which};
 use super::look_repair::{self, InRelation, Known};
-use super::salvage::SalvageDir;
+use super::salvage_dir::SalvageDir;
 use super::subject::External;
 use super::value::{ChunkSeen, check_chunks};
 use crate::disk::page::{WrongChecksum, wrong_checksum};
@@ -95,13 +95,10 @@ impl Table {
         };
         self.relation_of(Which::Heap, start.blocks, &name, progress, stop, &mut run).await?;
         self.missing(&mut first, &mut run).await?;
+        run.known.sort_unstable();
         if let Some(salvage) = run.salvage.as_deref_mut() {
             let all = salvage.take_wanted();
-            for wanted in &all {
-                if let Some(saved) = first.save(wanted).await? {
-                    salvage.save(&name, wanted, &saved)?;
-                }
-            }
+            first.save(&all, &run.known, salvage).await?;
             salvage.repair(first.repairs(&all, run.known_of_all.clone()).await?)?;
         }
         let toast = first.relation().toast.clone();
@@ -111,7 +108,6 @@ impl Table {
                 let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
                 let name = first.name(Which::Toast);
                 if run.is_complete && run.checked.errors == 0 {
-                    run.known.sort_unstable();
                     run.candidates = Some((start.snapshot.clone(), HashSet::new()));
                 } else {
                     let is_full = run.known.len() >= MAX_KNOWN;

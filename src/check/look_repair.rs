@@ -5,15 +5,19 @@ use std::collections::{HashMap, HashSet};
 
 use tokio_postgres::types::Type;
 
-use super::chunk_index::{Chunk, chunks_of};
-use super::damaged_row::{RowAt, Written, pointing, row_at, value_at, value_ids};
-use super::look::{BATCH, Looker, Which, seen_chunk};
+use super::chunk_index::{Chunk, all_chunks, append_chunk, chunks_of};
+use super::code::Code;
+use super::damaged_row::{RowAt, Written, is_readable, pointing, row_at, value_ids};
+use super::finding::CheckError;
+use super::look::{About, BATCH, Looker, Which, seen_chunk};
 use super::repair::{self, Facts};
-use super::salvage::{self, Piece, Saved, Wanted, by_row};
+use super::salvage::{
+    self, Cell, Doubt, Orphans, Piece, Row, Wanted, by_row, can_be_set, refused_pieces,
+};
+use super::salvage_dir::{self, SalvageDir};
 use super::subject::Subject;
 use super::value::ChunkSeen;
 use crate::disk::pointer::ToastPointer;
-use crate::disk::varlena::Varlena;
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::model::sql::{quote_identifier, quote_qualified};
 use crate::model::toaster::chunks::Fate;
@@ -98,7 +102,7 @@ impl Looker {
         wanted: &[Wanted],
         generated: &HashSet<String>,
     ) -> Result<Vec<RowAt>, LiveError> {
-        let asked = by_row(wanted);
+        let asked = by_row(wanted.iter().filter(|wanted| can_be_set(wanted.code)));
         let mut blocks: Vec<BlockNumber> = asked.iter().map(|(ctid, _)| ctid.block).collect();
         blocks.dedup();
         let mut rows = Vec::new();
@@ -278,63 +282,282 @@ async fn inside(
     Ok(chunks)
 }
 
+/// Chunks that values together have at the most whose places are kept at a time: 48 bytes each.
+const CHUNKS_AT_A_TIME: u64 = 2_000_000;
+/// Values without a row that are kept as candidates for one whose chunks are nowhere.
+const MAX_ORPHANS: usize = 1_000_000;
+/// Refused pages that are read from their file.
+const MAX_REFUSED: usize = 10_000;
+
+/// A damaged row, its damaged columns and its pointers.
+type DamagedRow = (ItemPointer, Vec<(String, Code)>, Vec<ToastPointer>);
+
+/// The chunks of some values, however they were found.
+#[derive(Default)]
+struct Chunks {
+    by_value: HashMap<u32, Vec<Chunk>>,
+    /// Those on pages that the server refuses.
+    refused: HashMap<u32, Vec<Piece>>,
+    orphans: Orphans,
+}
+
 impl Looker {
-    /// What is left of a damaged value; `None` if the row is not there any more.
-    pub async fn save(&mut self, wanted: &Wanted) -> Result<Option<Saved>, LiveError> {
+    /// Saves what is left of damaged values and of their rows. No index is asked: the TOAST relation is read once for
+    /// as many values as have [`CHUNKS_AT_A_TIME`]. `known`, in order, are the values that rows refer to.
+    pub(super) async fn save(
+        &mut self,
+        wanted: &[Wanted],
+        known: &[u32],
+        dir: &mut SalvageDir,
+    ) -> Result<(), CheckError> {
+        if wanted.is_empty() {
+            return Ok(());
+        }
         let saved = match self.begin().await? {
-            Some(standing) => self.left_of(&standing, wanted).await,
-            None => Ok(None),
+            Some(standing) => self.save_rows(&standing, wanted, known, dir).await,
+            None => Ok(()),
         };
         snapshot::abandon(self.connection.client()).await?;
         saved
     }
 
+    async fn save_rows(
+        &self,
+        standing: &Standing,
+        wanted: &[Wanted],
+        known: &[u32],
+        dir: &mut SalvageDir,
+    ) -> Result<(), CheckError> {
+        let (name, quoted) = (self.name(Which::Heap), self.quoted(Which::Heap));
+        let encoding = self.about.storage.encoding.as_str();
+        let relation = salvage_dir::Relation {
+            name: &name,
+            quoted: &quoted,
+            desc: &self.relation.desc,
+            utf8: self.about.depth.utf8,
+            encoding: Some(encoding),
+        };
+        let mut saving = dir.rows_of(relation)?;
+        let rows = self.damaged_rows(standing, wanted).await?;
+        let size = self.about.server.page_size;
+        let chunks_of = |pointer: &ToastPointer| u64::from(size.chunks(pointer.stored_size()));
+        let mut rest = rows.as_slice();
+        while !rest.is_empty() {
+            let mut all = 0;
+            let fits = rest.iter().take_while(|(.., pointers)| {
+                all += pointers.iter().map(chunks_of).sum::<u64>();
+                all <= CHUNKS_AT_A_TIME
+            });
+            let (some, left) = rest.split_at(fits.count().max(1));
+            rest = left;
+            let chunks = self.chunks_of_rows(standing, some, known).await?;
+            for (ctid, damaged, _) in some {
+                if let Some(row) = self.left_of(standing, *ctid, &chunks).await? {
+                    saving.row(*ctid, damaged, &row)?;
+                }
+            }
+        }
+        Ok(saving.end()?)
+    }
+
+    async fn damaged_rows(
+        &self,
+        standing: &Standing,
+        wanted: &[Wanted],
+    ) -> Result<Vec<DamagedRow>, LiveError> {
+        let asked = by_row(wanted);
+        let mut blocks: Vec<BlockNumber> = asked.iter().map(|(ctid, _)| ctid.block).collect();
+        blocks.dedup();
+        let mut asked = asked.into_iter().peekable();
+        let mut rows = Vec::new();
+        let take = |subject: &Subject<'_>, block, bytes: &[u8], _: &Pages| {
+            while asked.next_if(|(ctid, _)| ctid.block < block).is_some() {}
+            while let Some((ctid, damaged)) = asked.next_if(|(ctid, _)| ctid.block == block) {
+                if let Some(row) = Row::read(bytes, subject, ctid) {
+                    rows.push((ctid, damaged, row.pointers().copied().collect()));
+                }
+            }
+        };
+        self.each_page(standing, Which::Heap, Some(blocks), take).await?;
+        Ok(rows)
+    }
+
+    async fn chunks_of_rows(
+        &self,
+        standing: &Standing,
+        rows: &[DamagedRow],
+        known: &[u32],
+    ) -> Result<Chunks, LiveError> {
+        let mut chunks = Chunks::default();
+        let mut ids: Vec<u32> =
+            rows.iter().flat_map(|(.., pointers)| pointers).map(|p| p.value_id.0).collect();
+        if self.relation.toast.is_none() || ids.is_empty() {
+            return Ok(chunks);
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        let mut orphans: HashMap<u32, (u64, u64)> = HashMap::new();
+        let (by_value, size) = (&mut chunks.by_value, self.about.server.page_size);
+        let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
+            all_chunks(toast, block, bytes, pages, |id, chunk: Chunk| {
+                if ids.binary_search(&id).is_ok() {
+                    by_value.entry(id).or_default().push(chunk);
+                } else if chunk.seen.fate == Fate::Committed && known.binary_search(&id).is_err() {
+                    let is_room = orphans.len() < MAX_ORPHANS;
+                    if let Some(own) = if is_room {
+                        Some(orphans.entry(id).or_default())
+                    } else {
+                        orphans.get_mut(&id)
+                    } {
+                        own.0 += 1;
+                        own.1 += u64::from(chunk.seen.size);
+                    }
+                }
+            });
+        };
+        let refused = self.each_page(standing, Which::Toast, None, take).await?;
+        for (id, (count, bytes)) in orphans {
+            chunks.orphans.add(id, count, bytes);
+        }
+        let of_rows = rows.iter().flat_map(|(.., pointers)| pointers);
+        let nowhere = of_rows.filter(|p| !chunks.by_value.contains_key(&p.value_id.0));
+        let mut instead: Vec<u32> =
+            nowhere.filter_map(|pointer| chunks.orphans.instead_of(pointer, size)).collect();
+        if !instead.is_empty() {
+            instead.sort_unstable();
+            instead.dedup();
+            chunks.by_value.extend(self.chunks_in_pages(standing, &instead).await?.0);
+        }
+        let toast = self.name(Which::Toast);
+        let subject = self.subject(standing, Which::Toast, &toast);
+        for block in refused.into_iter().take(MAX_REFUSED) {
+            let page = self.on_disk(block).await?;
+            refused_pieces(&subject, block, &page, &ids, &mut chunks.refused);
+        }
+        Ok(chunks)
+    }
+
+    /// A page of the TOAST relation as its file has it; empty where the role may not read that.
+    async fn on_disk(&self, block: BlockNumber) -> Result<Vec<u8>, LiveError> {
+        let About { server, storage, .. } = &*self.about;
+        let (client, toast) = (self.connection.client(), self.quoted(Which::Toast));
+        let blocks = block.0..block.0.saturating_add(1);
+        let read = async || storage.on_disk(client, server, &toast, blocks).await;
+        Ok(self.attempt_any(read).await?.unwrap_or_default())
+    }
+
+    /// What is left of a row.
     async fn left_of(
         &self,
         standing: &Standing,
-        wanted: &Wanted,
-    ) -> Result<Option<Saved>, LiveError> {
-        let server = &self.about.server;
-        if server.pageinspect.is_none() || wanted.ctid.block.0 >= standing.blocks {
-            return Ok(None);
-        }
-        let mut reader = self.reader(standing, Which::Heap).await?;
-        let pages = reader.read(&[wanted.ctid.block]).await?;
+        ctid: ItemPointer,
+        chunks: &Chunks,
+    ) -> Result<Option<Row>, LiveError> {
+        let size = self.about.server.page_size;
         let name = self.name(Which::Heap);
-        let subject = self.subject(standing, Which::Heap, &name);
-        let (pointer, order) = {
+        let mut reader = self.reader(standing, Which::Heap).await?;
+        let pages = reader.read(&[ctid.block]).await?;
+        let (mut row, is_readable) = {
+            let subject = self.subject(standing, Which::Heap, &name);
             let Some((_, bytes)) = pages.iter().next() else { return Ok(None) };
-            let Some(found) = value_at(bytes, &subject, wanted.ctid, &wanted.column) else {
-                return Ok(None);
-            };
-            match &found.value {
-                Varlena::External(pointer) => (*pointer, found.tuple.order),
-                value => return Ok(Some(salvage::inline(value))),
-            }
+            let Some(row) = Row::read(bytes, &subject, ctid) else { return Ok(None) };
+            (row, is_readable(bytes, &subject, &pages, ctid))
         };
-        let pieces = self.pieces(&pointer).await?;
-        Ok(Some(salvage::external(&pointer, pieces, server.page_size, order)))
+        for (index, cell) in &mut row.cells {
+            match cell {
+                Cell::External(pointer) => {
+                    let pointer = *pointer;
+                    let id = pointer.value_id.0;
+                    let mut pieces = self.pieces(standing, chunks.by_value.get(&id)).await?;
+                    pieces.extend(chunks.refused.get(&id).into_iter().flatten().cloned());
+                    let instead = chunks.orphans.instead_of(&pointer, size);
+                    let instead = instead.filter(|_| pieces.is_empty());
+                    if let Some(id) = instead {
+                        pieces = self.pieces(standing, chunks.by_value.get(&id)).await?;
+                    }
+                    let mut saved = salvage::external(&pointer, pieces, size, row.order);
+                    saved.guesses.extend(instead.map(salvage::instead));
+                    *cell = Cell::inline(saved);
+                }
+                Cell::Null | Cell::Text(_) => {}
+                Cell::Inline(_) | Cell::Unknown => {
+                    let Some(column) = self.relation.desc.attributes.get(*index) else { continue };
+                    let has_text = cell.text(column, row.order, self.about.depth.utf8).is_some();
+                    if is_readable
+                        && !has_text
+                        && let Some(text) = self.text_of(&column.name, ctid).await?
+                    {
+                        *cell = Cell::Text(text);
+                    }
+                }
+            }
+        }
+        Ok(Some(row))
     }
 
-    /// The chunks of a value that the server can read: all at once, or where it refuses one by one.
-    async fn pieces(&self, pointer: &ToastPointer) -> Result<Vec<Piece>, LiveError> {
-        let server = &self.about.server;
-        let Some(toast) = &self.relation.toast else { return Ok(Vec::new()) };
-        let relation = quote_qualified("pg_toast", &toast.name);
+    /// The text of a value, as the server has it.
+    async fn text_of(&self, column: &str, ctid: ItemPointer) -> Result<Option<Vec<u8>>, LiveError> {
+        let sql = format!(
+            "SELECT pg_catalog.convert_to(({})::pg_catalog.text, pg_catalog.getdatabaseencoding()) \
+             FROM ONLY {} WHERE ctid = '{ctid}'",
+            quote_identifier(column),
+            self.quoted(Which::Heap)
+        );
         let client = self.connection.client();
+        let ask = async || {
+            let rows = client.query_typed(&sql, &[]).await?;
+            Ok(rows.first().map(|row| row.try_get(0)).transpose()?.flatten())
+        };
+        Ok(self.attempt_any(ask).await?.flatten())
+    }
+
+    /// What a statement gives, or nothing if the server refuses it.
+    async fn attempt_any<T>(
+        &self,
+        ask: impl AsyncFnOnce() -> Result<T, LiveError>,
+    ) -> Result<Option<T>, LiveError> {
+        let client = self.connection.client();
+        client.batch_execute("SAVEPOINT toastctl_attempt").await?;
+        match ask().await {
+            Ok(found) => {
+                client.batch_execute("RELEASE SAVEPOINT toastctl_attempt").await?;
+                Ok(Some(found))
+            }
+            Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
+                client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_attempt").await?;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The data of chunks, deleted ones too, as their pages have it.
+    async fn pieces(
+        &self,
+        standing: &Standing,
+        chunks: Option<&Vec<Chunk>>,
+    ) -> Result<Vec<Piece>, LiveError> {
         let mut pieces = Vec::new();
-        let all = server.page_size.chunks(pointer.stored_size());
-        let mut asked = vec![None];
-        while let Some(seq) = asked.pop() {
-            let (id, page) = (pointer.value_id, server.page_size);
-            match self.attempt(|| chunk_rows::pieces(client, &relation, id, seq, page)).await? {
-                Ok(found) => {
-                    pieces.extend(found.into_iter().map(|(seq, data)| Piece { seq, data }));
+        let Some(chunks) = chunks else { return Ok(pieces) };
+        let mut reader = self.reader(standing, Which::Toast).await?;
+        // they were found page by page
+        let pages: Vec<&[Chunk]> =
+            chunks.chunk_by(|a, b| a.seen.tid.block == b.seen.tid.block).collect();
+        for some in pages.chunks(BATCH as usize) {
+            let blocks = some.iter().filter_map(|own| own.first()).map(|c| c.seen.tid.block);
+            let blocks: Vec<BlockNumber> = blocks.collect();
+            let pages = reader.read(&blocks).await?;
+            let mut rest = some.iter().copied().flatten().peekable();
+            for (block, bytes) in pages.iter() {
+                while let Some(chunk) = rest.next_if(|chunk| chunk.seen.tid.block <= block) {
+                    let ChunkSeen { tid, seq, fate, .. } = chunk.seen;
+                    let mut data = Vec::new();
+                    if tid.block == block && append_chunk(bytes, tid, &mut data) {
+                        let is_hidden = fate == Fate::NotCommitted || chunk.is_refused;
+                        let doubt = is_hidden.then_some(Doubt::Deleted);
+                        pieces.push(Piece { tid, seq, data, doubt });
+                    }
                 }
-                Err(_) if seq.is_none() => {
-                    asked.extend((0..all).filter_map(|n| i32::try_from(n).ok()).map(Some));
-                }
-                Err(_) => {}
             }
         }
         Ok(pieces)

@@ -7,8 +7,8 @@
 //! * [`files`]: relation files and saved pages.
 //! * [`look`]: one look at some blocks of a live table; `look_repair`: closer looks at what is damaged;
 //!   [`live`]: all of a table, `live_orphans`: its values without a row; `run`: all tables.
-//! * [`salvage`]: what is left of a damaged value; `damaged_row`: the row of one; `repair`: the SQL that makes it
-//!   readable again.
+//! * `salvage`: what is left of a damaged value and its row, [`salvage_dir`]: the files that it is written to;
+//!   `damaged_row`: how the row is found again; `repair`: the SQL that makes it readable again.
 
 pub mod chunk_index;
 pub mod code;
@@ -24,7 +24,8 @@ mod look_repair;
 pub mod page;
 mod repair;
 pub(crate) mod run;
-pub mod salvage;
+mod salvage;
+pub mod salvage_dir;
 pub mod subject;
 pub mod tuple;
 pub mod value;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::finding::{CheckError, Checked, Finding};
 use super::live::{LiveOptions, Table};
 use super::look::About;
-use super::salvage::SalvageDir;
+use super::salvage_dir::SalvageDir;
 use super::subject::Depth;
 use crate::drive::{Order, Schedule, each_relation};
 use crate::inspect::inspector::Inspector;

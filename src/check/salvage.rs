@@ -1,84 +1,157 @@
-//! What is left of damaged values (pure), and where `--salvage` puts it: a file for each, a manifest, and the SQL that makes
-//! their rows readable again, which is never run.
+//! What is left of damaged values, and of the rows that they stand in (pure).
 
-use std::fs::File;
-use std::io::{self, BufWriter, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
 
 use serde::Serialize;
 
+use super::chunk_index::{Chunk, append_chunk, chunks_of};
 use super::code::Code;
+use super::damaged_row::tuple_at;
 use super::finding::Finding;
+use super::subject::Subject;
 use crate::codec::{Method, datum};
+use crate::disk::desc::Attribute;
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
-use crate::disk::{ByteOrder, ItemPointer};
-use crate::value::contents::create_dir;
+use crate::disk::walk::{Datum, Walk};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, value_text};
+use crate::model::visibility::HintBits;
+use crate::offline::missing;
+
+/// Why a chunk is not known to be the value's; better ones come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Doubt {
+    /// It is deleted, or its transaction was aborted.
+    Deleted,
+    /// The server, or the check, refuses its page.
+    PageRefused,
+}
 
 /// A chunk that could be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
+pub(super) struct Piece {
+    pub(super) tid: ItemPointer,
     /// `chunk_seq`.
-    pub seq: i32,
+    pub(super) seq: i32,
     /// `chunk_data`.
-    pub data: Vec<u8>,
+    pub(super) data: Vec<u8>,
+    pub(super) doubt: Option<Doubt>,
 }
+
+/// How a value is stored, as its header or pointer says. Sizes are bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub(super) struct Shape {
+    /// `chunk_id`, of a value out of line.
+    pub(super) value_id: Option<u32>,
+    pub(super) raw_size: Option<u64>,
+    pub(super) stored_size: Option<u64>,
+    pub(super) method: Option<&'static str>,
+    /// Chunks that the pointer asks for, and the numbers of those that could be read.
+    pub(super) chunks_expected: Option<u32>,
+    pub(super) chunks_found: Vec<i32>,
+}
+
+/// Bytes with their offsets, in order.
+pub(super) type Parts = Vec<(u64, Vec<u8>)>;
 
 /// What is left of a value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Saved {
-    /// `chunk_id`, of a value out of line.
-    pub value_id: Option<u32>,
-    /// Bytes of the content, as its header or pointer says.
-    pub raw_size: Option<u64>,
-    /// Bytes stored, likewise.
-    pub stored_size: Option<u64>,
-    /// How they are compressed.
-    pub method: Option<&'static str>,
-    /// Chunks that the pointer asks for.
-    pub chunks_expected: Option<u32>,
-    /// The numbers of those that could be read.
-    pub chunks_found: Vec<i32>,
+pub(super) struct Saved {
+    pub(super) shape: Shape,
     /// Stored bytes that could be read, by their offsets among those of the value.
-    pub stored: Vec<(u64, Vec<u8>)>,
-    /// The content's bytes, by their offsets in it.
-    pub content: Vec<(u64, Vec<u8>)>,
+    pub(super) stored: Parts,
+    /// The content's bytes, by their offsets in it, and whether these are all.
+    pub(super) content: Parts,
+    pub(super) is_whole: bool,
+    /// Chunks with the value's ID that have no place in it, one behind the other.
+    pub(super) stray: Vec<Piece>,
+    /// The tuple's bytes from a value on that cannot be told from those behind it.
+    pub(super) rest: Vec<u8>,
+    /// What was taken for granted that nothing proves.
+    pub(super) guesses: Vec<String>,
     /// Why nothing was saved, where it is not that nothing was left.
-    pub note: Option<&'static str>,
+    pub(super) note: Option<&'static str>,
 }
 
 impl Saved {
     /// Bytes of the content that could be read.
-    pub fn content_bytes(&self) -> u64 {
+    pub(super) fn content_bytes(&self) -> u64 {
         self.content.iter().map(|(_, bytes)| bytes.len() as u64).sum()
+    }
+
+    /// The content as the server reads it, if it is whole and its text is known here.
+    pub(super) fn text(&self, column: &Attribute, order: ByteOrder, utf8: bool) -> Option<Vec<u8>> {
+        match self.content.as_slice() {
+            [(0, content)] if self.is_whole => column_text(column, content, order, utf8),
+            [] if self.is_whole => column_text(column, &[], order, utf8),
+            _ => None,
+        }
     }
 }
 
-/// Whether a value with such a finding may have something left, and can be set to NULL.
-pub fn can_be_saved(code: Code) -> bool {
+/// The text of a column's value; `None` if it is not known here, or COPY would refuse it.
+fn column_text(
+    column: &Attribute,
+    content: &[u8],
+    order: ByteOrder,
+    utf8: bool,
+) -> Option<Vec<u8>> {
+    let text = match column.type_name.ends_with("[]") {
+        true => value_text::array(content, order)?,
+        false => value_text::text(column.type_oid, content, order)?,
+    };
+    let is_text = !text.contains(&0) && (!utf8 || std::str::from_utf8(&text).is_ok());
+    is_text.then_some(text)
+}
+
+/// Whether a value with such a finding can be set to NULL: the values behind it are known.
+pub(super) fn can_be_set(code: Code) -> bool {
     !matches!(code, Code::PastEnd | Code::Varlena | Code::LeftOver | Code::Tag | Code::HasExternal)
 }
 
+impl Cell {
+    pub(super) fn inline(saved: Saved) -> Cell {
+        Cell::Inline(Box::new(saved))
+    }
+
+    /// The value in the row, or the text, as it can be without its chunks.
+    pub(super) fn text(&self, column: &Attribute, order: ByteOrder, utf8: bool) -> Option<Vec<u8>> {
+        match self {
+            Cell::Text(text) => Some(text.clone()),
+            Cell::Inline(saved) => saved.text(column, order, utf8),
+            Cell::Null | Cell::External(_) | Cell::Unknown => None,
+        }
+    }
+}
+
 /// What is left of a value in the row.
-pub fn inline(value: &Varlena<'_>) -> Saved {
+fn inline(value: &Varlena<'_>) -> Saved {
     match value {
-        Varlena::Compressed { tc_info, stream } => Saved {
-            raw_size: Some(u64::from(tc_raw_size(*tc_info))),
-            stored_size: Some(stream.len() as u64),
-            method: tc_method(*tc_info).map(Method::name),
-            content: vec![(0, up_to_damage(tc_method(*tc_info), tc_raw_size(*tc_info), stream))],
-            stored: vec![(0, stream.to_vec())],
-            ..Saved::default()
-        },
+        Varlena::Compressed { tc_info, stream } => {
+            let (method, raw) = (tc_method(*tc_info), tc_raw_size(*tc_info));
+            let mut saved = Saved {
+                shape: Shape {
+                    raw_size: Some(u64::from(raw)),
+                    stored_size: Some(stream.len() as u64),
+                    method: method.map(Method::name),
+                    ..Shape::default()
+                },
+                stored: vec![(0, stream.to_vec())],
+                ..Saved::default()
+            };
+            saved.decompress(stream, &[(method, raw)]);
+            saved
+        }
         Varlena::Custom(_) => {
             Saved { note: Some("values of pluggable toasters are not saved"), ..Saved::default() }
         }
         _ => {
             let content = value.inline_content().unwrap_or(&[]);
             Saved {
-                raw_size: Some(content.len() as u64),
+                shape: Shape { raw_size: Some(content.len() as u64), ..Shape::default() },
                 content: vec![(0, content.to_vec())],
+                is_whole: true,
                 ..Saved::default()
             }
         }
@@ -86,45 +159,148 @@ pub fn inline(value: &Varlena<'_>) -> Saved {
 }
 
 /// What is left of a value out of line, by the chunks that could be read.
-pub fn external(
+pub(super) fn external(
     pointer: &ToastPointer,
     mut pieces: Vec<Piece>,
     page: PageSize,
     order: ByteOrder,
 ) -> Saved {
-    let limit = u64::from(page.toast_max_chunk_size());
-    pieces.sort_by_key(|piece| piece.seq);
-    pieces.dedup_by_key(|piece| piece.seq);
-    let mut saved = Saved {
+    let limit = page.toast_max_chunk_size();
+    let mut saved = Saved::default();
+    let mut stored_size = pointer.stored_size();
+    let size_of = |seq: u32, all: u32| all.saturating_sub(seq.saturating_mul(limit)).min(limit);
+    pieces.sort_by_key(|piece| {
+        let seq = u32::try_from(piece.seq).unwrap_or(0);
+        (piece.seq, piece.doubt, piece.data.len() != size_of(seq, stored_size) as usize, piece.tid)
+    });
+    if let Some(size) = size_by_chunks(&pieces, limit).filter(|size| *size != stored_size) {
+        let guess =
+            format!("{size} bytes are stored, as its chunks say: its pointer says {stored_size}");
+        saved.guesses.push(guess);
+        stored_size = size;
+    }
+    let expected = page.chunks(stored_size);
+    saved.shape = Shape {
         value_id: Some(pointer.value_id.0),
         raw_size: Some(u64::from(pointer.raw_size())),
         stored_size: Some(u64::from(pointer.stored_size())),
         method: pointer.method().map(Method::name),
         chunks_expected: Some(page.chunks(pointer.stored_size())),
         chunks_found: pieces.iter().map(|piece| piece.seq).collect(),
-        ..Saved::default()
     };
-    let placed = pieces.into_iter().filter_map(|piece| {
-        let seq = u64::try_from(piece.seq).ok()?;
-        Some((seq * limit, piece.data))
-    });
-    saved.stored = placed.collect();
-    if pointer.is_compressed() {
-        // what stands behind the first gap cannot be told
+    saved.shape.chunks_found.dedup();
+    let mut doubted: Vec<(Doubt, i32)> = Vec::new();
+    let mut last = None;
+    for mut piece in pieces {
+        let place = u32::try_from(piece.seq).ok().filter(|seq| *seq < expected);
+        let Some(seq) = place.filter(|seq| last != Some(*seq)) else {
+            saved.stray.push(piece);
+            continue;
+        };
+        last = Some(seq);
+        let size = size_of(seq, stored_size) as usize;
+        let data = if piece.data.len() > size {
+            // what is too long has no place behind the size
+            let start = piece.data.get(..size).unwrap_or_default().to_vec();
+            saved.stray.push(piece.clone());
+            start
+        } else {
+            std::mem::take(&mut piece.data)
+        };
+        doubted.extend(piece.doubt.map(|doubt| (doubt, piece.seq)));
+        saved.stored.push((u64::from(seq) * u64::from(limit), data));
+    }
+    doubted.sort_unstable();
+    for chunks in doubted.chunk_by(|a, b| a.0 == b.0) {
+        saved.guesses.push(doubt(chunks));
+    }
+    saved.put_together(pointer, stored_size, order);
+    saved
+}
+
+/// The bytes that chunks have which are all there by themselves: the last one shows the end, as it is not full.
+fn size_by_chunks(pieces: &[Piece], limit: u32) -> Option<u32> {
+    let mut size: u32 = 0;
+    for (next, own) in (0i64..).zip(pieces.chunk_by(|a, b| a.seq == b.seq)) {
+        let [piece] = own else { return None };
+        let length = u32::try_from(piece.data.len()).ok()?;
+        let follows = i64::from(piece.seq) == next && i64::from(size) == next * i64::from(limit);
+        if !follows || length > limit || piece.doubt.is_some() {
+            return None;
+        }
+        size = size.checked_add(length)?;
+    }
+    (!size.is_multiple_of(limit)).then_some(size)
+}
+
+fn doubt(chunks: &[(Doubt, i32)]) -> String {
+    const NAMED: usize = 8;
+    let named: Vec<String> =
+        chunks.iter().take(NAMED).map(|(_, seq)| format!("chunk {seq}")).collect();
+    let more = match chunks.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let (is, are) = match chunks.first() {
+        Some((Doubt::PageRefused, _)) => {
+            (" is on a page that is refused", " are on pages that are refused")
+        }
+        _ => (" is deleted", " are deleted"),
+    };
+    let what = if chunks.len() == 1 { is } else { are };
+    format!("{}{more}{what}", named.join(", "))
+}
+
+impl Saved {
+    /// Makes the content of the stored bytes.
+    fn put_together(&mut self, pointer: &ToastPointer, stored_size: u32, order: ByteOrder) {
+        // of compressed bytes, what stands behind the first gap cannot be told
         let mut joined = Vec::new();
-        for (offset, bytes) in &saved.stored {
+        for (offset, bytes) in &self.stored {
             if *offset != joined.len() as u64 {
                 break;
             }
             joined.extend_from_slice(bytes);
         }
-        let method = pointer.method().or_else(|| order.u32(&joined, 0).and_then(tc_method));
+        let has_all = joined.len() as u64 == u64::from(stored_size) && stored_size > 0;
+        let is_plain = pointer.raw_size() == stored_size;
+        if !pointer.is_compressed() && (is_plain || !has_all) {
+            self.content.clone_from(&self.stored);
+            self.is_whole = has_all;
+            return;
+        }
+        let info = order.u32(&joined, 0).unwrap_or(0);
         let stream = joined.get(4..).unwrap_or(&[]);
-        saved.content = vec![(0, up_to_damage(method, pointer.raw_size(), stream))];
-    } else {
-        saved.content.clone_from(&saved.stored);
+        let method = pointer.method().or_else(|| tc_method(info));
+        let header = (tc_method(info), tc_raw_size(info));
+        self.decompress(stream, &[(method, pointer.raw_size()), header]);
+        if !self.is_whole && !pointer.is_compressed() {
+            // a size that the pointer has wrong
+            self.content.clone_from(&self.stored);
+            self.is_whole = true;
+            self.guesses
+                .push("it is not compressed, and its raw size is that of its chunks".to_owned());
+        }
     }
-    saved
+
+    /// Decompresses a stream by the first method and raw size that give all of it, then by the other method: all
+    /// but the first are guesses. Else it is what the first gives up to the damage.
+    fn decompress(&mut self, stream: &[u8], by: &[(Option<Method>, u32)]) {
+        let known = by.iter().filter_map(|(method, raw)| Some(((*method)?, *raw)));
+        let other = by.iter().flat_map(|(_, raw)| [(Method::Pglz, *raw), (Method::Lz4, *raw)]);
+        let first = by.first().copied();
+        for (method, raw) in known.chain(other) {
+            let Ok(content) = datum::decompress(method, raw as usize, stream) else { continue };
+            if first != Some((Some(method), raw)) {
+                self.guesses.push(format!("{raw} bytes are compressed by {}", method.name()));
+            }
+            self.content = vec![(0, content)];
+            self.is_whole = true;
+            return;
+        }
+        let (method, raw) = first.unwrap_or_default();
+        self.content = vec![(0, up_to_damage(method, raw, stream))];
+    }
 }
 
 /// The bytes that a stream gives before it is damaged or ends.
@@ -144,73 +320,32 @@ fn up_to_damage(method: Option<Method>, raw_size: u32, stream: &[u8]) -> Vec<u8>
     prefix(good).unwrap_or_default()
 }
 
-/// Name and version of the manifest's lines.
-const SCHEMA: &str = "toastctl.salvage/1";
-/// Values of one relation that are saved at the most.
-const MAX_WANTED: usize = 100_000;
-/// Statements that are shown; all are in the file.
-const MAX_SHOWN: usize = 20;
-
 /// A damaged value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub(super) struct Wanted {
     /// Its row.
-    pub ctid: ItemPointer,
+    pub(super) ctid: ItemPointer,
     /// Its column.
-    pub column: String,
+    pub(super) column: String,
     /// What was found.
-    pub code: Code,
+    pub(super) code: Code,
 }
 
-/// A line of the manifest. Sizes and offsets are bytes.
-#[derive(Debug, Serialize)]
-struct Line<'a> {
-    schema: &'static str,
-    relation: &'a str,
-    block: u32,
-    item: u16,
-    column: &'a str,
-    code: &'static str,
-    value_id: Option<u32>,
-    raw_size: Option<u64>,
-    stored_size: Option<u64>,
-    method: Option<&'static str>,
-    chunks_expected: Option<u32>,
-    chunks_found: &'a [i32],
-    /// Bytes of the content that are in its file; what lies between `content_ranges` is zeros.
-    content_bytes: u64,
-    content_ranges: Vec<[u64; 2]>,
-    content_file: Option<String>,
-    /// Bytes as stored, where they are compressed.
-    stored_ranges: Vec<[u64; 2]>,
-    stored_file: Option<String>,
-    /// Why nothing was saved, where it is not that nothing was left.
-    note: Option<&'static str>,
+impl Wanted {
+    /// The value of `relation` that a finding names, if it names one.
+    pub(super) fn of(relation: &str, finding: &Finding) -> Option<Wanted> {
+        let place = &finding.place;
+        let ctid = ItemPointer { block: place.block?, item: place.item? };
+        let column = place.column.clone()?;
+        let has_value = place.source == relation && finding.code != Code::HasExternal;
+        has_value.then_some(Wanted { ctid, column, code: finding.code })
+    }
 }
-
-/// A directory that takes what is left of values.
-#[derive(Debug)]
-pub struct SalvageDir {
-    dir: PathBuf,
-    manifest: BufWriter<File>,
-    sql: BufWriter<File>,
-    wanted: Vec<Wanted>,
-    /// Values that something is left of, and all.
-    saved: u64,
-    all: u64,
-    shown: Vec<String>,
-}
-
-const HEAD: &str = "-- Written by toastctl check --salvage, and never run by it.\n\
-     -- Copy the table's files before you run anything, and read each statement: what could be read of the\n\
-     -- damaged values is in the files beside this one. Run the statements in order with psql, each in a\n\
-     -- transaction of its own (psql -v ON_ERROR_STOP=1 -f repair.sql); UPDATE fires the table's triggers.\n\
-     -- One that names a row finds it only as it was found. Then check the table again.\n\
-     -- \"tuple concurrently deleted\" (or updated) says that chunks of the value were deleted and are still\n\
-     -- to be vacuumed: VACUUM the table once older transactions have ended, then run it again.\n\n";
 
 /// The rows of damaged values, in order, each with its columns and what was found there first.
-pub(super) fn by_row(wanted: &[Wanted]) -> Vec<(ItemPointer, Vec<(String, Code)>)> {
+pub(super) fn by_row<'w>(
+    wanted: impl IntoIterator<Item = &'w Wanted>,
+) -> Vec<(ItemPointer, Vec<(String, Code)>)> {
     let mut rows: Vec<(ItemPointer, Vec<(String, Code)>)> = Vec::new();
     for Wanted { ctid, column, code } in wanted {
         if rows.last().is_none_or(|(last, _)| last != ctid) {
@@ -225,165 +360,124 @@ pub(super) fn by_row(wanted: &[Wanted]) -> Vec<(ItemPointer, Vec<(String, Code)>
     rows
 }
 
-impl SalvageDir {
-    /// Makes the directory, with its manifest and the file for SQL.
-    pub fn create(dir: &Path) -> io::Result<SalvageDir> {
-        create_dir(dir)?;
-        let open = |name: &str| {
-            let path = dir.join(name);
-            File::create(&path).map(BufWriter::new).map_err(|error| named(&path, &error))
-        };
-        let (manifest, mut sql) = (open("manifest.jsonl")?, open("repair.sql")?);
-        sql.write_all(HEAD.as_bytes())?;
-        Ok(SalvageDir {
-            dir: dir.to_owned(),
-            manifest,
-            sql,
-            wanted: Vec::new(),
-            saved: 0,
-            all: 0,
-            shown: Vec::new(),
+/// What a column of a damaged row holds.
+#[derive(Debug, Clone)]
+pub(super) enum Cell {
+    Null,
+    /// A value of which the text alone is known.
+    Text(Vec<u8>),
+    /// A value in the row.
+    Inline(Box<Saved>),
+    /// A value out of line.
+    External(ToastPointer),
+    /// Nothing is known of it here.
+    Unknown,
+}
+
+/// A damaged row: each of its columns, with its index.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub(super) order: ByteOrder,
+    pub(super) cells: Vec<(usize, Cell)>,
+}
+
+impl Row {
+    /// Of the tuple at `ctid`, whose page is `bytes`.
+    pub(super) fn read(bytes: &[u8], subject: &Subject<'_>, ctid: ItemPointer) -> Option<Row> {
+        let tuple = tuple_at(bytes, ctid)?;
+        let order = tuple.order;
+        let mut cells = Vec::new();
+        let mut walk = Walk::with_flavor(&tuple, subject.desc, subject.flavor);
+        while let Some(walked) = walk.next() {
+            let (column, datum) = match walked {
+                Ok(walked) => walked,
+                Err(error) => {
+                    let start = error.byte.saturating_sub(tuple.data_offset);
+                    let rest = tuple.data.get(start..).unwrap_or_default().to_vec();
+                    let saved = Saved { rest, ..Saved::default() };
+                    cells.push((error.index, Cell::inline(saved)));
+                    break;
+                }
+            };
+            let cell = match datum {
+                Datum::Null => Cell::Null,
+                Datum::Varlena(Varlena::External(pointer)) => Cell::External(pointer),
+                Datum::Varlena(value) => Cell::inline(inline(&value)),
+                Datum::Fixed(content) | Datum::CString(content) => {
+                    Cell::inline(inline(&Varlena::Plain { content }))
+                }
+                Datum::Missing => match (missing::content(column, order), &column.missing) {
+                    (Some(content), _) => {
+                        Cell::inline(inline(&Varlena::Plain { content: &content }))
+                    }
+                    (None, None) => Cell::Null,
+                    (None, Some(missing)) => missing.text.clone().map_or(Cell::Unknown, Cell::Text),
+                },
+            };
+            if !column.dropped {
+                cells.push((walk.index() - 1, cell));
+            }
+        }
+        Some(Row { order, cells })
+    }
+
+    /// The pointers of its values out of line.
+    pub(super) fn pointers(&self) -> impl Iterator<Item = &ToastPointer> {
+        self.cells.iter().filter_map(|(_, cell)| match cell {
+            Cell::External(pointer) => Some(pointer),
+            _ => None,
         })
     }
+}
 
-    /// Notes a finding in `relation`, if it is of a value.
-    pub(super) fn note(&mut self, relation: &str, finding: &Finding) {
-        let place = &finding.place;
-        let (Some(block), Some(item), Some(column)) = (place.block, place.item, &place.column)
-        else {
-            return;
-        };
-        let wanted = Wanted {
-            ctid: ItemPointer { block, item },
-            column: column.clone(),
-            code: finding.code,
-        };
-        let is_value = place.source == relation && can_be_saved(finding.code);
-        if is_value && self.wanted.len() < MAX_WANTED {
-            self.wanted.push(wanted);
+/// Values of a TOAST relation that no row refers to, by what a pointer to them says: if one alone is as long as a value
+/// whose chunks are nowhere, it is likely to be that.
+#[derive(Debug, Default)]
+pub(super) struct Orphans(HashMap<(u64, u64), Option<u32>>);
+
+impl Orphans {
+    pub(super) fn add(&mut self, value_id: u32, chunks: u64, bytes: u64) {
+        let of_its_size = self.0.entry((chunks, bytes)).or_insert(Some(value_id));
+        if *of_its_size != Some(value_id) {
+            *of_its_size = None;
         }
     }
 
-    /// The values noted since it was asked last, in the order of their rows.
-    pub(super) fn take_wanted(&mut self) -> Vec<Wanted> {
-        self.wanted.sort_by_key(|wanted| wanted.ctid);
-        std::mem::take(&mut self.wanted)
-    }
-
-    /// Writes what is left of a value.
-    pub(super) fn save(
-        &mut self,
-        relation: &str,
-        wanted: &Wanted,
-        saved: &Saved,
-    ) -> io::Result<()> {
-        let name = file_name(relation, wanted);
-        let content = self.write(&format!("{name}.content"), &saved.content)?;
-        let is_compressed = saved.method.is_some();
-        let stored = if is_compressed {
-            self.write(&format!("{name}.stored"), &saved.stored)?
-        } else {
-            None
-        };
-        let ranges = |parts: &[(u64, Vec<u8>)]| {
-            let parts = parts.iter().filter(|(_, bytes)| !bytes.is_empty());
-            parts.map(|(at, bytes)| [*at, bytes.len() as u64]).collect::<Vec<_>>()
-        };
-        let line = Line {
-            schema: SCHEMA,
-            relation,
-            block: wanted.ctid.block.0,
-            item: wanted.ctid.item,
-            column: &wanted.column,
-            code: wanted.code.name(),
-            value_id: saved.value_id,
-            raw_size: saved.raw_size,
-            stored_size: saved.stored_size,
-            method: saved.method,
-            chunks_expected: saved.chunks_expected,
-            chunks_found: &saved.chunks_found,
-            content_bytes: saved.content_bytes(),
-            content_ranges: ranges(&saved.content),
-            content_file: content,
-            stored_ranges: if is_compressed { ranges(&saved.stored) } else { Vec::new() },
-            stored_file: stored,
-            note: saved.note,
-        };
-        serde_json::to_writer(&mut self.manifest, &line)?;
-        writeln!(self.manifest)?;
-        self.all += 1;
-        self.saved += u64::from(saved.content_bytes() > 0);
-        Ok(())
-    }
-
-    /// Writes the SQL that repairs a relation.
-    pub(super) fn repair(&mut self, statements: Vec<String>) -> io::Result<()> {
-        for statement in statements {
-            writeln!(self.sql, "{statement}")?;
-            if self.shown.len() < MAX_SHOWN {
-                self.shown.push(statement);
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes pieces at their offsets; nothing if there are none.
-    fn write(&self, name: &str, parts: &[(u64, Vec<u8>)]) -> io::Result<Option<String>> {
-        if parts.iter().all(|(_, bytes)| bytes.is_empty()) {
-            return Ok(None);
-        }
-        let path = self.dir.join(name);
-        let write = || {
-            let mut file = BufWriter::new(File::create(&path)?);
-            for (at, bytes) in parts {
-                file.seek(SeekFrom::Start(*at))?;
-                file.write_all(bytes)?;
-            }
-            file.flush()
-        };
-        write().map_err(|error| named(&path, &error))?;
-        Ok(Some(name.to_owned()))
-    }
-
-    /// Ends the files; says what is in them, and the first statements.
-    pub fn finish(mut self) -> io::Result<(String, Vec<String>)> {
-        self.manifest.flush()?;
-        self.sql.flush()?;
-        let SalvageDir { dir, saved, all, shown, .. } = self;
-        let s = if all == 1 { "" } else { "s" };
-        let text = format!(
-            "saved something of {saved} of {all} damaged value{s}: see {}, and {} for the SQL",
-            dir.join("manifest.jsonl").display(),
-            dir.join("repair.sql").display()
-        );
-        Ok((text, shown))
+    /// The one that has as many bytes as `pointer` says.
+    pub(super) fn instead_of(&self, pointer: &ToastPointer, page: PageSize) -> Option<u32> {
+        let stored = pointer.stored_size();
+        let size = (u64::from(page.chunks(stored)), u64::from(stored));
+        self.0.get(&size).copied().flatten()
     }
 }
 
-fn named(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("file \"{}\": {error}", path.display()))
+/// Adds the chunks of these values, whose IDs are in order, that stand on a page of the TOAST relation that the server,
+/// or the check, refuses.
+pub(super) fn refused_pieces(
+    subject: &Subject<'_>,
+    block: BlockNumber,
+    bytes: &[u8],
+    value_ids: &[u32],
+    pieces: &mut HashMap<u32, Vec<Piece>>,
+) {
+    chunks_of(subject, block, bytes, &HintBits, value_ids, |id, Chunk { seen, .. }| {
+        let mut data = Vec::new();
+        if append_chunk(bytes, seen.tid, &mut data) {
+            let (tid, seq, doubt) = (seen.tid, seen.seq, Some(Doubt::PageRefused));
+            pieces.entry(id).or_default().push(Piece { tid, seq, data, doubt });
+        }
+    });
 }
 
-/// `relation.block.item.column`, without characters that a file system or a shell could take amiss.
-fn file_name(relation: &str, wanted: &Wanted) -> String {
-    let Wanted { ctid, column, .. } = wanted;
-    let relation = Path::new(relation).file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = format!("{}.{}.{}.{column}", relation.unwrap_or_default(), ctid.block, ctid.item);
-    let tame = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
-    let name: String = name.chars().map(tame).take(100).collect();
-    let name = name.trim_start_matches('.').to_owned();
-    // names that differ in other characters only
-    let mut hash: u32 = 0x811C_9DC5;
-    for byte in column.bytes() {
-        hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    }
-    format!("{name}.{hash:08x}")
+/// What is said where its chunks are taken for those of a value.
+pub(super) fn instead(value_id: u32) -> String {
+    format!("its chunks are those of value {value_id}, to which no row refers")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{BlockNumber, Oid};
+    use crate::disk::Oid;
 
     #[test]
     fn a_compressed_value_is_left_up_to_its_damage() {
@@ -405,31 +499,94 @@ mod tests {
         assert_eq!(up_to_damage(None, 100, b"xyz"), b"");
     }
 
-    #[test]
-    fn chunks_keep_their_places() {
-        let pointer = ToastPointer {
-            raw_size_with_header: 5004,
-            ext_info: 5000,
+    fn pointer(raw: usize, stored: usize, method: u32) -> ToastPointer {
+        ToastPointer {
+            raw_size_with_header: raw as i32 + 4,
+            ext_info: stored as u32 | method << 30,
             value_id: Oid(7),
             toast_relation: Oid(8),
-        };
-        let piece = |seq, byte, length| Piece { seq, data: vec![byte; length] };
-        let pieces = vec![piece(2, b'c', 1008), piece(0, b'a', 1996)];
-        let saved = external(&pointer, pieces, PageSize::DEFAULT, ByteOrder::Little);
-        assert_eq!((saved.chunks_expected, saved.chunks_found.as_slice()), (Some(3), &[0, 2][..]));
-        assert_eq!(saved.content_bytes(), 3004);
-        assert_eq!(saved.content.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [0, 3992]);
+        }
+    }
+
+    fn piece(seq: i32, byte: u8, length: usize) -> Piece {
+        let tid = ItemPointer { block: BlockNumber(0), item: seq.unsigned_abs() as u16 };
+        Piece { tid, seq, data: vec![byte; length], doubt: None }
     }
 
     #[test]
-    fn names_are_tame_and_differ() {
-        let name = |column: &str| {
-            let ctid = ItemPointer { block: BlockNumber(3), item: 5 };
-            let wanted = Wanted { ctid, column: column.into(), code: Code::NoChunks };
-            file_name("../public.t", &wanted)
+    fn what_has_no_place_in_a_value_is_kept_apart() {
+        let of = |pieces: Vec<Piece>| {
+            external(&pointer(4000, 4000, 0), pieces, PageSize::DEFAULT, ByteOrder::Little)
         };
-        assert!(name("doc").starts_with("public.t.3.5.doc."));
-        assert!(!name("../../a b").contains('/'));
-        assert_ne!(name("a b"), name("a/b"));
+        let sound = [piece(0, b'a', 1996), piece(1, b'b', 1996), piece(2, b'c', 8)];
+        let whole = |saved: &Saved| {
+            let all: Vec<u8> = saved.content.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+            let truth = [vec![b'a'; 1996], vec![b'b'; 1996], vec![b'c'; 8]].concat();
+            saved.is_whole && all == truth
+        };
+        for (wild, length) in [(900_000_000, 1996), (-1, 1996), (1, 1995), (3, 1996)] {
+            let saved = of([&sound[..], &[piece(wild, b'x', length)]].concat());
+            assert!(whole(&saved), "{wild}");
+            assert_eq!(saved.stray, [piece(wild, b'x', length)]);
+        }
+        // a deleted chunk stands in where no other is there
+        let doubted = |of: &Piece| Piece { doubt: Some(Doubt::Deleted), ..of.clone() };
+        let saved = of(vec![sound[0].clone(), doubted(&sound[1]), sound[2].clone()]);
+        assert!(whole(&saved));
+        assert_eq!(saved.guesses, ["chunk 1 is deleted"]);
+        let old = Piece { data: vec![b'o'; 1996], ..doubted(&sound[1]) };
+        let saved = of([&[old], &sound[..]].concat());
+        assert!(whole(&saved) && saved.guesses.is_empty());
+        // longer than a chunk: what is behind its end has no place
+        let mut long = sound.to_vec();
+        long[2].data.push(b'd');
+        let saved = external(&pointer(4001, 4000, 0), long, PageSize::DEFAULT, ByteOrder::Little);
+        assert!(!saved.guesses.is_empty(), "{saved:?}");
+    }
+
+    #[test]
+    fn sizes_and_methods_that_are_wrong_are_guessed() {
+        let raw = b"one value and another, ".repeat(400);
+        for (method, other) in [(Method::Pglz, Method::Lz4), (Method::Lz4, Method::Pglz)] {
+            let stream = datum::Compressor::new().compress(method, &raw).unwrap().to_vec();
+            let info = raw.len() as u32 | u32::from(method.id()) << 30;
+            let stored = [&info.to_le_bytes()[..], &stream].concat();
+            let chunk = |data: &[u8]| vec![Piece { data: data.to_vec(), ..piece(0, 0, 0) }];
+            let of = |pointer: ToastPointer, data: &[u8]| {
+                external(&pointer, chunk(data), PageSize::DEFAULT, ByteOrder::Little)
+            };
+            let right = u32::from(method.id());
+            let saved = of(pointer(raw.len(), stored.len(), right), &stored);
+            assert!(saved.is_whole && saved.guesses.is_empty(), "{saved:?}");
+            let wrong = u32::from(other.id());
+            for pointer in [
+                pointer(raw.len(), stored.len(), wrong),
+                pointer(raw.len() + 7, stored.len(), right),
+                pointer(raw.len(), stored.len() + 7, right),
+                pointer(raw.len(), stored.len() - 7, right),
+                pointer(stored.len() - 7, stored.len(), 0),
+            ] {
+                let saved = of(pointer, &stored);
+                assert!(saved.is_whole && !saved.guesses.is_empty(), "{pointer:?}");
+                assert_eq!(saved.content, [(0, raw.clone())]);
+            }
+            // the method in the compressed data
+            let mut flipped = stored.clone();
+            flipped[3] ^= 0x40;
+            let saved = of(pointer(raw.len(), stored.len(), wrong), &flipped);
+            assert!(saved.is_whole && !saved.guesses.is_empty());
+        }
+    }
+
+    #[test]
+    fn chunks_keep_their_places() {
+        let pointer = pointer(5000, 5000, 0);
+        let pieces = vec![piece(2, b'c', 1008), piece(0, b'a', 1996)];
+        let saved = external(&pointer, pieces, PageSize::DEFAULT, ByteOrder::Little);
+        let Shape { chunks_expected, chunks_found, .. } = &saved.shape;
+        assert_eq!((*chunks_expected, chunks_found.as_slice()), (Some(3), &[0, 2][..]));
+        assert!(!saved.is_whole && saved.guesses.is_empty());
+        assert_eq!(saved.content_bytes(), 3004);
+        assert_eq!(saved.content.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [0, 3992]);
     }
 }

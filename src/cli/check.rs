@@ -14,7 +14,7 @@ use super::terminal::{self, ReadingProgress, tell};
 use crate::check::files::{self, FileOptions};
 use crate::check::finding::{CheckError, Checked, Finding};
 use crate::check::run::{self, CheckRequest, CheckSink};
-use crate::check::salvage::SalvageDir;
+use crate::check::salvage_dir::SalvageDir;
 use crate::check::subject::Depth;
 use crate::inspect::inspector::Options;
 use crate::offline::target::FileTarget;
@@ -59,8 +59,9 @@ pub struct CheckArgs {
 
     /// Save what is left of damaged values
     ///
-    /// Writes what can still be read of damaged values to files in this directory, with a manifest (manifest.jsonl) and
-    /// SQL (repair.sql). The SQL rebuilds a damaged TOAST index, restores deleted chunks where they are complete, and
+    /// Writes what can still be read of damaged values to files in this directory, which must be new or empty, with a
+    /// manifest (manifest.jsonl), SQL that loads their rows into new tables (rows.sql) and SQL that repairs (repair.sql).
+    /// The latter rebuilds a damaged TOAST index, restores deleted chunks where they are complete, and
     /// otherwise sets values to NULL, provided that their rows have not changed and no other row has the same chunks;
     /// to know that, the table and its TOAST relation are read a second time. The SQL is printed too. toastctl never
     /// runs it.
@@ -183,7 +184,7 @@ impl CheckOutput {
     /// Says what is left of damaged values, and the first of the statements that give them up.
     fn salvaged(&mut self, salvage: Option<SalvageDir>) -> std::io::Result<()> {
         let Some(salvage) = salvage else { return Ok(()) };
-        let (text, statements) = salvage.finish()?;
+        let (text, statements) = salvage.finish();
         tell(&text);
         self.writer.statements(&statements)
     }

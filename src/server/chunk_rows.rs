@@ -107,28 +107,6 @@ pub async fn visible(
     Ok(visible)
 }
 
-/// The chunks of a value that the present transaction sees, or the one with this number: its number
-/// and data. Longer ones than a chunk can be are left out.
-pub async fn pieces(
-    client: &Client,
-    relation: &str,
-    value_id: Oid,
-    seq: Option<i32>,
-    page: PageSize,
-) -> Result<Vec<(i32, Vec<u8>)>, LiveError> {
-    let most = page.toast_max_chunk_size();
-    let own = seq.map_or(String::new(), |seq| format!("AND chunk_seq = {seq}"));
-    let sql = format!(
-        "SELECT chunk_seq, chunk_data FROM {relation} \
-         WHERE chunk_id = {value_id} {own} AND chunk_seq IS NOT NULL \
-           AND CASE WHEN pg_catalog.octet_length(chunk_data) <= {most} \
-                    THEN pg_catalog.pg_column_size(chunk_data) <= {} END",
-        most + 4
-    );
-    let rows = client.query_typed(&sql, &[]).await?;
-    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
-}
-
 /// IDs that follow each other in a range, on average, if ranges are to be asked for: finding where one
 /// begins costs as much as some chunks.
 const RANGE: usize = 4;

@@ -170,7 +170,7 @@ fn the_manifest_says_that_values_of_other_toasters_are_not_saved() {
     let manifest = std::fs::read_to_string(dir.path().join("left/manifest.jsonl")).unwrap();
     let line = Printed::<Salvaged>::read(&manifest);
     assert_eq!(line.note.as_deref(), Some("values of pluggable toasters are not saved"));
-    assert_eq!((line.content_bytes, line.raw_size), (0, None), "{line}");
+    assert_eq!((line.files.len(), line.raw_size), (0, None), "{line}");
 }
 
 #[test]

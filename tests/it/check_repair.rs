@@ -45,16 +45,16 @@ fn without(before: &[String], lost: &[&str]) -> Vec<String> {
 }
 
 /// What is changed in a table's files and in its TOAST relation's index.
-type Damage = Box<dyn Fn(&mut Files, &mut Vec<u8>)>;
+pub(crate) type Damage = Box<dyn Fn(&mut Files, &mut Vec<u8>)>;
 
 /// A table, and the sums of its values before it was damaged.
-struct Table {
-    name: &'static str,
-    before: Vec<String>,
+pub(crate) struct Table {
+    pub(crate) name: &'static str,
+    pub(crate) before: Vec<String>,
 }
 
 /// A server with tables that were damaged while it was stopped.
-fn damaged<const N: usize>(
+pub(crate) fn damaged<const N: usize>(
     options: &Options,
     create: impl Fn(&str) -> String,
     all: &[(&'static str, Damage); N],
@@ -140,7 +140,7 @@ fn mislead(files: &Files, index: &mut [u8], tid: [u8; 6]) {
     index[at..at + 6].copy_from_slice(&tid);
 }
 
-fn damage(change: impl Fn(&mut Files, &mut Vec<u8>) + 'static) -> Damage {
+pub(crate) fn damage(change: impl Fn(&mut Files, &mut Vec<u8>) + 'static) -> Damage {
     Box::new(change)
 }
 

@@ -1,15 +1,16 @@
 //! `check --salvage`: what is left of damaged values, and SQL that makes their rows readable.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::support::check_cases::{COLUMNS, Files, create};
-use crate::support::checked::write;
+use crate::check_repair::{damage as damage_of, damaged};
+use crate::support::check_cases::{COLUMNS, Files, create, paths, set_word, word};
+use crate::support::checked::{with_checksums, write};
 use crate::support::command::{run, toastctl};
 use crate::support::reports::Printed;
 use crate::support::reports::check::Salvaged;
-use crate::support::server::{self, Database};
+use crate::support::server::{self, Database, Options, Server};
 
 /// Damages `ext` of row 2 (its middle chunk is gone) and `cmp` of row 3 (zeros in its second chunk).
 fn damage(database: &Database<'_>, table: &str, files: &Files) {
@@ -31,26 +32,31 @@ fn manifest(dir: &Path) -> Vec<Printed<Salvaged>> {
     text.lines().map(Printed::read).collect()
 }
 
+fn saved(dir: &Path, line: &Salvaged, kind: &str) -> Vec<u8> {
+    let file = line.file(kind).unwrap_or_else(|| panic!("no {kind} of {}", line.column));
+    std::fs::read(dir.join(&file.file)).unwrap()
+}
+
+fn content(dir: &Path, line: &Salvaged) -> Vec<u8> {
+    saved(dir, line, "content")
+}
+
 /// What was saved is what stood in the two values, as far as it is there.
 fn is_theirs(dir: &Path, ext: &[u8], cmp: &[u8]) {
     let lines = manifest(dir);
     let codes: Vec<_> = lines.iter().map(|line| line.code.as_str()).collect();
     assert_eq!(codes, ["TC051", "TC061"]);
-    let content = |line: &Salvaged| {
-        let file = line.content_file.as_deref().unwrap();
-        std::fs::read(dir.join(file)).unwrap()
-    };
-    let left = content(&lines[0]);
+    let left = content(dir, &lines[0]);
     assert_eq!(left.len(), ext.len());
     assert_eq!((&left[..1996], &left[3992..]), (&ext[..1996], &ext[3992..]));
     assert!(left[1996..3992].iter().all(|&byte| byte == 0));
-    assert_eq!(lines[0].content_ranges, [[0, 1996], [3992, 1128]]);
+    assert_eq!(lines[0].file("content").unwrap().ranges, [[0, 1996], [3992, 1128]]);
     assert_eq!(lines[0].chunks_found, [0, 2]);
-    let left = content(&lines[1]);
+    let left = content(dir, &lines[1]);
     assert!(left.len() > 2000 && cmp.starts_with(&left[..2000]), "{}", left.len());
-    assert_eq!(lines[1].content_bytes, left.len() as u64);
-    let stored = std::fs::read(dir.join(lines[1].stored_file.as_deref().unwrap())).unwrap();
-    assert_eq!(Some(stored.len() as u64), lines[1].stored_size);
+    assert_eq!(lines[1].file("content").unwrap().ranges, [[0, left.len() as u64]]);
+    assert_eq!(lines[1].file("stored").unwrap().ranges, [[0, lines[1].stored_size.unwrap()]]);
+    assert!(lines.iter().all(|line| !line.whole && line.guesses.is_empty()));
 }
 
 #[test]
@@ -150,4 +156,228 @@ fn what_is_left_in_files_is_saved() {
     is_theirs(&dir, &ext, &cmp);
     let sql = std::fs::read_to_string(dir.join("repair.sql")).unwrap();
     assert!(sql.contains("UPDATE ONLY mytable SET \"ext\" = NULL"), "{sql}");
+}
+
+/// Checks files in a directory with `--salvage left`; what is there then.
+fn salvaged(temp: &Path, columns: &str, more: &[&str]) -> (PathBuf, Vec<Printed<Salvaged>>) {
+    let found = run(toastctl()
+        .current_dir(temp)
+        .args(["check", "--relation-file", "heap", "--toast-file", "toast", "--columns", columns])
+        .args(["--salvage", "left"])
+        .args(more));
+    assert_eq!(found.code, Some(5), "{}{}", found.stdout, found.stderr);
+    (temp.join("left"), manifest(&temp.join("left")))
+}
+
+#[test]
+fn what_was_saved_before_is_not_overwritten() {
+    let (_database, mut files) = Files::fresh("check_salvage");
+    let chunk = files.chunk(2, "ext", 1);
+    set_word(&mut files.toast, Files::pointer(chunk.block, chunk.item), 0);
+    let temp = tempfile::tempdir().unwrap();
+    write(temp.path(), &files);
+    let (dir, before) = salvaged(temp.path(), COLUMNS, &[]);
+    assert_eq!(before.len(), 1);
+    let again = run(toastctl().current_dir(temp.path()).args([
+        "check",
+        "--relation-file",
+        "heap",
+        "--columns",
+        COLUMNS,
+        "--salvage",
+        "left",
+    ]));
+    assert_eq!(again.code, Some(2), "{}{}", again.stdout, again.stderr);
+    assert!(again.stderr.contains("is not empty"), "{}", again.stderr);
+    assert_eq!(manifest(&dir), before);
+}
+
+#[test]
+fn chunks_that_a_value_cannot_have_are_kept_apart() {
+    let (database, mut files) = Files::fresh("check_salvage");
+    let truth = database.psql("SELECT ext FROM t WHERE id = 2").into_bytes();
+    let chunk = files.chunk(2, "ext", 1);
+    set_word(&mut files.toast, chunk.tuple + 28, 900_000_000);
+    let temp = tempfile::tempdir().unwrap();
+    write(temp.path(), &files);
+    let (dir, lines) = salvaged(temp.path(), COLUMNS, &[]);
+    let ext = lines.iter().find(|line| line.column == "ext").unwrap();
+    assert_eq!(ext.chunks_found, [0, 2, 900_000_000]);
+    assert_eq!(content(&dir, ext).len(), truth.len());
+    assert_eq!(saved(&dir, ext, "stray"), &truth[1996..3992]);
+    let longest = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
+    assert!(longest.map(|of| of.len()).max().unwrap() < 20_000);
+}
+
+/// Where a cluster has its files, with its control file.
+fn data_dir(temp: &Path, database: &Database<'_>) -> PathBuf {
+    let dir = temp.join("base").join("5");
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::create_dir_all(temp.join("global")).unwrap();
+    let control = database.server().data_dir().join("global").join("pg_control");
+    let mut control = std::fs::read(control).unwrap();
+    control[252] = 1;
+    std::fs::write(temp.join("global").join("pg_control"), control).unwrap();
+    dir
+}
+
+#[test]
+fn a_page_with_a_wrong_checksum_is_saved_from() {
+    let (database, mut files) = Files::fresh("check_salvage");
+    let truth = database.psql("SELECT ext FROM t WHERE id = 2").into_bytes();
+    with_checksums(&mut files.heap);
+    with_checksums(&mut files.toast);
+    let at = files.chunk(2, "ext", 1).block * 8192;
+    files.toast[at + 8] ^= 1;
+    let temp = tempfile::tempdir().unwrap();
+    let within = data_dir(temp.path(), &database);
+    write(&within, &files);
+    let (dir, lines) = salvaged(&within, COLUMNS, &[]);
+    let ext = lines.iter().find(|line| line.column == "ext" && line.item == 2).unwrap();
+    assert_eq!(content(&dir, ext), truth);
+    assert!(ext.whole && ext.guesses.concat().contains("refused"), "{:?}", ext.guesses);
+}
+
+#[test]
+fn what_is_left_is_guessed_where_a_pointer_is_wrong() {
+    let (database, sound) = Files::fresh("check_salvage");
+    let text =
+        |column: &str| database.psql(&format!("SELECT {column} FROM t WHERE id = 2")).into_bytes();
+    type Change = fn(&mut Files);
+    let changes: [(&str, &str, Change); 4] = [
+        ("ext", "to which no row refers", |f| {
+            let at = f.value(2, "ext").file;
+            set_word(&mut f.heap, at + 10, 4_000_000_000);
+        }),
+        ("cmp", "are compressed by pglz", |f| {
+            let at = f.value(2, "cmp").file;
+            let word = word(&f.heap, at + 6);
+            set_word(&mut f.heap, at + 6, word ^ 1 << 30);
+        }),
+        ("ext", "chunk 1 is deleted", |f| {
+            let chunk = f.chunk(2, "ext", 1);
+            // xmax, and that it is committed
+            set_word(&mut f.toast, chunk.tuple + 4, 700);
+            f.toast[chunk.tuple + 21] = f.toast[chunk.tuple + 21] & !0x08 | 0x04;
+        }),
+        ("lz", "bytes are stored, as its chunks say", |f| {
+            let at = f.value(2, "lz").file;
+            let word = word(&f.heap, at + 6);
+            set_word(&mut f.heap, at + 6, word - 5);
+        }),
+    ];
+    for (column, guess, change) in changes {
+        let mut files = sound.clone();
+        change(&mut files);
+        let temp = tempfile::tempdir().unwrap();
+        write(temp.path(), &files);
+        let (dir, lines) = salvaged(temp.path(), COLUMNS, &[]);
+        let own = lines.iter().find(|line| line.column == column && line.item == 2).unwrap();
+        assert!(own.guesses.concat().contains(guess), "{column}: {:?}", own.guesses);
+        assert_eq!(content(&dir, own), text(column), "{guess}");
+    }
+}
+
+/// The columns of a table whose values have many types.
+const MANY: &str = "id int8, small int2, yes bool, who uuid, size float8, day date, at timestamp, js jsonb, \
+     num numeric, arr text[], nums int4[], raw bytea, txt text, doc text, gone int4";
+
+fn create_many(table: &str) -> String {
+    format!(
+        r#"CREATE TABLE {table} ({MANY});
+         ALTER TABLE {table} ALTER js SET STORAGE external, ALTER num SET STORAGE external,
+             ALTER arr SET STORAGE external, ALTER nums SET STORAGE external,
+             ALTER doc SET STORAGE external;
+         INSERT INTO {table} SELECT i, -i, i % 2 = 0, md5(i::text)::uuid, i / 7.0,
+             '2026-02-03'::date - i * 400000, '2026-02-03 04:05:06.789'::timestamp + i * interval '1 day',
+             js, num::numeric / 1000, arr, nums, '\x00ff5c0a', E'a\tb\\c\nd\re ü', doc, NULL
+         FROM generate_series(1, 4) AS i, LATERAL (
+             SELECT jsonb_object_agg(md5(g::text), E'tab\t back\\ ü') AS js,
+                 string_agg((g * i * 7919)::text, '') AS num,
+                 array_agg(CASE g % 5 WHEN 0 THEN NULL WHEN 1 THEN E'x "y" \\ \t' ELSE md5(g::text) END) AS arr,
+                 array_agg(g) AS nums, string_agg(md5(g::text), E'\n') AS doc
+             FROM generate_series(1, 2000 + i) AS g) AS v;
+         VACUUM (FREEZE) {table};"#
+    )
+}
+
+/// Removes a chunk of row 2's `doc`, and deletes one of other columns each.
+fn lose(files: &mut Files) {
+    let at = |files: &Files, column: &str, seq| files.chunk_of(MANY, 2, column, seq);
+    let doc = at(files, "doc", 1);
+    set_word(&mut files.toast, Files::pointer(doc.block, doc.item), 0);
+    for column in ["js", "num", "arr", "nums"] {
+        let chunk = at(files, column, 0);
+        // deleted, as hint bits say
+        set_word(&mut files.toast, chunk.tuple + 4, 700);
+        let at = chunk.tuple + 21;
+        files.toast[at] = files.toast[at] & !0x08 | 0x04;
+    }
+}
+
+/// Loads what was saved and holds it against the truth: row 2 without `doc`.
+fn is_loaded(database: &Database<'_>, dir: &Path, copy: &str) {
+    let sql = std::fs::read_to_string(dir.join("rows.sql")).unwrap();
+    let done = run(database
+        .psql_command()
+        .args(["-v", "ON_ERROR_STOP=1", "-f"])
+        .arg(dir.join("rows.sql")));
+    assert_eq!(done.code, Some(0), "{}{sql}", done.stderr);
+    let differs = database.psql(&format!(
+        "UPDATE truth SET doc = NULL WHERE id = 2;
+         SELECT count(*) FROM (SELECT * FROM {copy} EXCEPT SELECT * FROM truth WHERE id = 2) AS d"
+    ));
+    assert_eq!(differs, "0", "{sql}");
+    assert_eq!(database.psql(&format!("SELECT count(*) FROM {copy}")), "1");
+}
+
+#[test]
+fn rows_that_were_saved_are_loaded_by_copy() {
+    let server = Server::start(&Options::default().set("autovacuum", "off"));
+    let database = server.create_database("check_rows");
+    database.psql(&format!(
+        "CREATE EXTENSION pageinspect; {} CREATE TABLE mytable ({MANY}); CREATE TABLE truth AS SELECT * FROM t;
+         CHECKPOINT;",
+        create_many("t")
+    ));
+    let [heap, toast] = paths(&database, "t");
+    let mut files = Files::read(&database, "t");
+    lose(&mut files);
+    let temp = tempfile::tempdir().unwrap();
+    write(temp.path(), &files);
+    let (dir, lines) = salvaged(temp.path(), MANY, &[]);
+    let whole = |lines: &[Printed<Salvaged>]| {
+        let whole = lines.iter().filter(|line| line.whole && line.file("text").is_some());
+        whole.map(|line| line.column.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(whole(&lines), ["js", "num", "arr", "nums"]);
+    is_loaded(&database, &dir, "mytable_salvaged");
+    let base = database.name().to_owned();
+    std::mem::forget(database);
+    server.stop();
+    std::fs::write(heap, &files.heap).unwrap();
+    std::fs::write(toast, &files.toast).unwrap();
+    server.start_again();
+    let database = server.database(&base);
+    let live = temp.path().join("live");
+    let found = run(toastctl().args(["check", "-d", &database.url(), "t", "--salvage"]).arg(&live));
+    assert_eq!(found.code, Some(5), "{}{}", found.stdout, found.stderr);
+    assert_eq!(whole(&manifest(&live)), ["js", "num", "arr", "nums"], "{}", found.stdout);
+    is_loaded(&database, &live, "t_salvaged");
+}
+
+#[test]
+fn values_behind_a_broken_index_are_saved_whole() {
+    let options = Options::default().set("autovacuum", "off");
+    let (server, base, _tables) =
+        damaged(&options, create, &[("metapage", damage_of(|_, index| index[..8192].fill(0)))]);
+    let database = server.database(&base);
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("left");
+    let found =
+        run(toastctl().args(["check", "-d", &database.url(), "metapage", "--salvage"]).arg(&dir));
+    assert_eq!(found.code, Some(5), "{}{}", found.stdout, found.stderr);
+    let lines = manifest(&dir);
+    assert_eq!(lines.len(), 12, "{}", found.stdout);
+    assert!(lines.iter().all(|line| line.whole && line.guesses.is_empty()), "{}", found.stdout);
 }

@@ -75,10 +75,6 @@ impl Files {
         Files { heap: std::fs::read(heap).unwrap(), toast: std::fs::read(toast).unwrap() }
     }
 
-    fn desc() -> TupleDesc {
-        columns::parse_list(COLUMNS).unwrap()
-    }
-
     /// Where the line pointer `item` of a block stands.
     pub(crate) fn pointer(block: usize, item: u16) -> usize {
         block * SIZE + 24 + 4 * (usize::from(item) - 1)
@@ -92,11 +88,16 @@ impl Files {
 
     /// Where a value of row `item` begins.
     pub(crate) fn value(&self, item: u16, column: &str) -> At {
+        self.value_of(COLUMNS, item, column)
+    }
+
+    /// The same in a table with other columns.
+    fn value_of(&self, columns: &str, item: u16, column: &str) -> At {
         let Ok(PageState::Used(page)) = Page::parse(&self.heap[..SIZE]) else { panic!() };
         let (_, pointer) = page.line_pointers().nth(usize::from(item) - 1).unwrap();
         let bytes = page.tuple_bytes(pointer).unwrap();
         let tuple = HeapTuple::parse(bytes, page.byte_order()).unwrap();
-        let desc = Files::desc();
+        let desc: TupleDesc = columns::parse_list(columns).unwrap();
         let mut walk = Walk::new(&tuple, &desc);
         while let Some(Ok((attribute, datum))) = walk.next() {
             let length = match datum {
@@ -121,7 +122,12 @@ impl Files {
 
     /// Where chunk `seq` of a value stands.
     pub(crate) fn chunk(&self, item: u16, column: &str, seq: u32) -> ChunkAt {
-        let id = self.value_id(item, column);
+        self.chunk_of(COLUMNS, item, column, seq)
+    }
+
+    /// The same in a table with other columns.
+    pub(crate) fn chunk_of(&self, columns: &str, item: u16, column: &str, seq: u32) -> ChunkAt {
+        let id = word(&self.heap, self.value_of(columns, item, column).file + 10);
         for (block, bytes) in self.toast.chunks(SIZE).enumerate() {
             let Ok(PageState::Used(page)) = Page::parse(bytes) else { continue };
             for (number, pointer) in page.line_pointers() {

@@ -35,13 +35,28 @@ pub(crate) struct Finding {
 /// A line of the manifest of `--salvage`.
 #[derive(Clone, Deserialize)]
 pub(crate) struct Salvaged {
+    pub(crate) item: u16,
+    pub(crate) column: String,
     pub(crate) code: String,
     pub(crate) note: Option<String>,
     pub(crate) raw_size: Option<u64>,
-    pub(crate) chunks_found: Vec<u64>,
-    pub(crate) content_file: Option<String>,
-    pub(crate) content_ranges: Vec<[u64; 2]>,
-    pub(crate) content_bytes: u64,
-    pub(crate) stored_file: Option<String>,
     pub(crate) stored_size: Option<u64>,
+    pub(crate) chunks_found: Vec<i64>,
+    pub(crate) whole: bool,
+    pub(crate) guesses: Vec<String>,
+    pub(crate) files: Vec<SalvagedFile>,
+}
+
+#[derive(Clone, Deserialize)]
+pub(crate) struct SalvagedFile {
+    pub(crate) kind: String,
+    pub(crate) file: String,
+    pub(crate) ranges: Vec<[u64; 2]>,
+}
+
+impl Salvaged {
+    /// The file of this kind.
+    pub(crate) fn file(&self, kind: &str) -> Option<&SalvagedFile> {
+        self.files.iter().find(|file| file.kind == kind)
+    }
 }

@@ -1,0 +1,467 @@
+//! The directory of `--salvage`: files for what is left of values, a manifest of them, SQL that loads the rows that they
+//! stand in, and SQL that makes these readable again. None of it is ever run.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::code::Code;
+use super::finding::Finding;
+use super::salvage::{Cell, Parts, Row, Saved, Shape, Wanted};
+use crate::disk::ItemPointer;
+use crate::disk::desc::TupleDesc;
+use crate::disk::types::is_text_like;
+use crate::model::sql::quote_identifier;
+
+/// Name and version of the manifest's lines.
+const SCHEMA: &str = "toastctl.salvage/1";
+/// Values of one relation that are saved at the most.
+const MAX_WANTED: usize = 100_000;
+/// Statements that are shown; all are in the file.
+const MAX_SHOWN: usize = 20;
+
+/// A line of the manifest. Sizes and offsets are bytes.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    schema: &'static str,
+    relation: &'a str,
+    block: u32,
+    item: u16,
+    column: &'a str,
+    code: &'static str,
+    #[serde(flatten)]
+    shape: &'a Shape,
+    /// Whether the file of the content has all of it.
+    whole: bool,
+    files: Vec<Written>,
+    guesses: &'a [String],
+    note: Option<&'static str>,
+}
+
+/// What a file has of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    /// The content.
+    Content,
+    /// Its text, as COPY reads it.
+    Text,
+    /// The stored bytes, where they are compressed.
+    Stored,
+    /// Chunks that have no place in the value, one behind the other.
+    Stray,
+    /// Bytes of the tuple from the value on.
+    Rest,
+}
+
+/// A file. What lies between its ranges is zeros.
+#[derive(Debug, Serialize)]
+struct Written {
+    kind: Kind,
+    file: String,
+    /// Offset and length.
+    ranges: Vec<[u64; 2]>,
+}
+
+/// A relation whose rows are saved.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Relation<'a> {
+    /// Its name in findings.
+    pub(super) name: &'a str,
+    /// The same quoted, as SQL.
+    pub(super) quoted: &'a str,
+    pub(super) desc: &'a TupleDesc,
+    /// Whether its text is UTF-8, and its encoding, if it is known.
+    pub(super) utf8: bool,
+    pub(super) encoding: Option<&'a str>,
+}
+
+/// A directory that takes what is left of values.
+#[derive(Debug)]
+pub struct SalvageDir {
+    dir: PathBuf,
+    manifest: Appended,
+    rows: Appended,
+    sql: Appended,
+    wanted: Vec<Wanted>,
+    /// Values that something is left of, and all.
+    saved: u64,
+    all: u64,
+    shown: Vec<String>,
+}
+
+const REPAIR: &str = "-- Written by toastctl check --salvage, and never run by it.\n\
+     -- Copy the table's files before you run anything, and read each statement: what could be read of the\n\
+     -- damaged values is in the files of this directory. Run the statements in order with psql, each in a\n\
+     -- transaction of its own (psql -v ON_ERROR_STOP=1 -f repair.sql); UPDATE fires the table's triggers.\n\
+     -- One that names a row finds it only as it was found. Then check the table again.\n\
+     -- \"tuple concurrently deleted\" (or updated) says that chunks of the value were deleted and are still\n\
+     -- to be vacuumed: VACUUM the table once older transactions have ended, then run it again.\n\n";
+const ROWS: &str = "-- Written by toastctl check --salvage, and never run by it: psql -f rows.sql loads the rows with\n\
+     -- damaged values into new tables. A value that could not be read whole is NULL in them. Values\n\
+     -- of which the manifest says guesses may be wrong.\n";
+
+impl SalvageDir {
+    /// Makes the directory, with its manifest and the files for SQL. One that has files already is refused, for they
+    /// may be what an earlier run has saved.
+    pub fn create(dir: &Path) -> io::Result<SalvageDir> {
+        let about = |error: io::Error| {
+            io::Error::new(error.kind(), format!("directory \"{}\": {error}", dir.display()))
+        };
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(about)?;
+        if std::fs::read_dir(dir).map_err(about)?.next().is_some() {
+            let error = "it is not empty, and may have what an earlier run has saved";
+            return Err(about(io::Error::other(error)));
+        }
+        let open = |name: &str| Appended::create(dir.join(name));
+        let (manifest, mut rows, mut sql) =
+            (open("manifest.jsonl")?, open("rows.sql")?, open("repair.sql")?);
+        sql.append(REPAIR.as_bytes())?;
+        rows.append(ROWS.as_bytes())?;
+        Ok(SalvageDir {
+            dir: dir.to_owned(),
+            manifest,
+            rows,
+            sql,
+            wanted: Vec::new(),
+            saved: 0,
+            all: 0,
+            shown: Vec::new(),
+        })
+    }
+
+    /// Notes a finding in `relation`, if it is of a value.
+    pub(super) fn note(&mut self, relation: &str, finding: &Finding) {
+        if self.wanted.len() < MAX_WANTED {
+            self.wanted.extend(Wanted::of(relation, finding));
+        }
+    }
+
+    /// The values noted since it was asked last, in the order of their rows.
+    pub(super) fn take_wanted(&mut self) -> Vec<Wanted> {
+        self.wanted.sort_by_key(|wanted| wanted.ctid);
+        std::mem::take(&mut self.wanted)
+    }
+
+    /// Takes the damaged rows of a relation.
+    pub(super) fn rows_of<'s>(&'s mut self, relation: Relation<'s>) -> io::Result<Saving<'s>> {
+        Ok(Saving { dir: self, relation, has_begun: false })
+    }
+
+    /// Writes the SQL that repairs a relation.
+    pub(super) fn repair(&mut self, statements: Vec<String>) -> io::Result<()> {
+        for statement in statements {
+            self.sql.append(format!("{statement}\n").as_bytes())?;
+            if self.shown.len() < MAX_SHOWN {
+                self.shown.push(statement);
+            }
+        }
+        Ok(())
+    }
+
+    /// Says what is in the files, and the first statements.
+    pub fn finish(self) -> (String, Vec<String>) {
+        let SalvageDir { dir, saved, all, shown, .. } = self;
+        let s = if all == 1 { "" } else { "s" };
+        let text = format!(
+            "saved something of {saved} of {all} damaged value{s}: see {}, and {} for the SQL",
+            dir.join("manifest.jsonl").display(),
+            dir.join("repair.sql").display()
+        );
+        (text, shown)
+    }
+}
+
+/// Takes the damaged rows of a relation: what is left of their damaged values goes to files, and the text of all to a
+/// COPY.
+pub(super) struct Saving<'s> {
+    dir: &'s mut SalvageDir,
+    relation: Relation<'s>,
+    has_begun: bool,
+}
+
+impl Saving<'_> {
+    /// Writes a row; its damaged columns are those with these names.
+    pub(super) fn row(
+        &mut self,
+        ctid: ItemPointer,
+        damaged: &[(String, Code)],
+        row: &Row,
+    ) -> io::Result<()> {
+        let Relation { desc, utf8, .. } = self.relation;
+        let mut line = Vec::new();
+        for (index, column) in desc.attributes.iter().enumerate().filter(|(_, c)| !c.dropped) {
+            let cell = row.cells.iter().find(|(own, _)| *own == index).map(|(_, cell)| cell);
+            let text = cell.and_then(|cell| cell.text(column, row.order, utf8));
+            let code = damaged.iter().find(|(name, _)| *name == column.name).map(|(_, code)| *code);
+            if let (Some(code), Some(Cell::Inline(saved))) = (code, cell) {
+                let wanted = Wanted { ctid, column: column.name.clone(), code };
+                let own = text.as_deref().filter(|_| !is_text_like(column.type_oid));
+                self.value(&wanted, saved, own)?;
+            }
+            if !line.is_empty() {
+                line.push(b'\t');
+            }
+            match text {
+                Some(text) => copied(&text, &mut line),
+                None => line.extend_from_slice(b"\\N"),
+            }
+        }
+        line.push(b'\n');
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.begin()?;
+        }
+        self.dir.rows.append(&line)
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        let Relation { quoted, desc, encoding, .. } = self.relation;
+        let columns = desc.attributes.iter().filter(|column| !column.dropped);
+        let columns: Vec<String> = columns.map(|column| quote_identifier(&column.name)).collect();
+        let columns = columns.join(", ");
+        let copy = match quoted.strip_suffix('"') {
+            Some(quoted) => format!("{quoted}_salvaged\""),
+            None => format!("{quoted}_salvaged"),
+        };
+        let encoding = encoding
+            .map_or(String::new(), |encoding| format!("SET client_encoding = '{encoding}';\n"));
+        let text = format!(
+            "\n{encoding}CREATE TABLE {copy} AS SELECT {columns} FROM ONLY {quoted} WITH NO DATA;\n\
+             COPY {copy} ({columns}) FROM stdin;\n"
+        );
+        self.dir.rows.append(text.as_bytes())
+    }
+
+    /// Ends the relation's rows.
+    pub(super) fn end(self) -> io::Result<()> {
+        if self.has_begun { self.dir.rows.append(b"\\.\n") } else { Ok(()) }
+    }
+
+    /// Writes what is left of a value; `text` is that of its content.
+    fn value(&mut self, wanted: &Wanted, saved: &Saved, text: Option<&[u8]>) -> io::Result<()> {
+        let Saving { dir: SalvageDir { dir, .. }, relation, .. } = self;
+        let name = file_name(relation.name, wanted);
+        let mut files = Vec::new();
+        let mut write = |kind, extension: &str, parts: &[(u64, &[u8])]| {
+            let parts: Vec<_> = parts.iter().filter(|(_, bytes)| !bytes.is_empty()).collect();
+            if parts.is_empty() {
+                return Ok(());
+            }
+            let file = format!("{name}.{extension}");
+            write_new(&dir.join(&file), &parts)?;
+            let ranges = parts.iter().map(|(at, bytes)| [*at, bytes.len() as u64]).collect();
+            files.push(Written { kind, file, ranges });
+            Ok::<_, io::Error>(())
+        };
+        write(Kind::Content, "content", &borrowed(&saved.content))?;
+        if let Some(text) = text {
+            write(Kind::Text, "text", &[(0, text)])?;
+        }
+        if saved.shape.method.is_some() {
+            write(Kind::Stored, "stored", &borrowed(&saved.stored))?;
+        }
+        let mut at = 0;
+        let stray = saved.stray.iter().map(|piece| {
+            let own = (at, piece.data.as_slice());
+            at += piece.data.len() as u64;
+            own
+        });
+        write(Kind::Stray, "stray", &stray.collect::<Vec<_>>())?;
+        write(Kind::Rest, "rest", &[(0, saved.rest.as_slice())])?;
+        let line = Line {
+            schema: SCHEMA,
+            relation: relation.name,
+            block: wanted.ctid.block.0,
+            item: wanted.ctid.item,
+            column: &wanted.column,
+            code: wanted.code.name(),
+            shape: &saved.shape,
+            whole: saved.is_whole,
+            files,
+            guesses: &saved.guesses,
+            note: saved.note,
+        };
+        let mut line = serde_json::to_vec(&line)?;
+        line.push(b'\n');
+        self.dir.manifest.append(&line)?;
+        self.dir.all += 1;
+        self.dir.saved += u64::from(saved.content_bytes() > 0 || !saved.rest.is_empty());
+        Ok(())
+    }
+}
+
+/// As COPY reads text.
+fn copied(text: &[u8], line: &mut Vec<u8>) {
+    for &byte in text {
+        let escaped = match byte {
+            b'\\' => b'\\',
+            b'\n' => b'n',
+            b'\r' => b'r',
+            b'\t' => b't',
+            _ => {
+                line.push(byte);
+                continue;
+            }
+        };
+        line.extend([b'\\', escaped]);
+    }
+}
+
+fn borrowed(parts: &Parts) -> Vec<(u64, &[u8])> {
+    parts.iter().map(|(at, bytes)| (*at, bytes.as_slice())).collect()
+}
+
+/// A file of this name, which must not exist, not even as a symbolic link.
+fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Writes parts at their offsets. Where that fails, nothing stays.
+fn write_new(path: &Path, parts: &[&(u64, &[u8])]) -> io::Result<()> {
+    let mut file = BufWriter::new(create_new(path).map_err(|error| named(path, &error))?);
+    let mut write = || {
+        for (at, bytes) in parts {
+            file.seek(SeekFrom::Start(*at))?;
+            file.write_all(bytes)?;
+        }
+        file.flush()
+    };
+    write().map_err(|error| {
+        // what stays of it is in no manifest, and the first error says more
+        let _ = std::fs::remove_file(path);
+        named(path, &error)
+    })
+}
+
+/// A file that always ends with whole records, also on a full disk.
+#[derive(Debug)]
+struct Appended {
+    path: PathBuf,
+    file: File,
+    length: u64,
+}
+
+impl Appended {
+    fn create(path: PathBuf) -> io::Result<Appended> {
+        let file = create_new(&path).map_err(|error| named(&path, &error))?;
+        Ok(Appended { path, file, length: 0 })
+    }
+
+    fn append(&mut self, record: &[u8]) -> io::Result<()> {
+        self.file.write_all(record).map_err(|error| {
+            // as far as it can be
+            let _ = self.file.set_len(self.length);
+            named(&self.path, &error)
+        })?;
+        self.length += record.len() as u64;
+        Ok(())
+    }
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("file \"{}\": {error}", path.display()))
+}
+
+/// `relation.block.item.column.hash`, without characters that a file system or a shell could take amiss. The hash
+/// keeps names apart that differ in others, or behind what is shown of them.
+fn file_name(relation: &str, wanted: &Wanted) -> String {
+    /// Characters of a name that are shown: all take less than the 255 bytes that a file's name has.
+    const SHOWN: usize = 63;
+    let Wanted { ctid, column, .. } = wanted;
+    let tame = |name: &str| -> String {
+        let is_tame = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        name.chars().map(|c| if is_tame(c) { c } else { '_' }).take(SHOWN).collect()
+    };
+    let shown = Path::new(relation).file_name().map(|name| tame(&name.to_string_lossy()));
+    let shown = shown.unwrap_or_default();
+    // FNV-1a
+    let mut hash: u64 = 0xCBF2_9CE4_8422_2325;
+    for byte in relation.bytes().chain([0]).chain(column.bytes()) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+    }
+    format!(
+        "{}.{}.{}.{}.{hash:016x}",
+        shown.trim_start_matches('.'),
+        ctid.block,
+        ctid.item,
+        tame(column)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{BlockNumber, ByteOrder};
+    use crate::offline::columns::parse_list;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn wanted(item: u16, column: &str) -> Wanted {
+        let ctid = ItemPointer { block: BlockNumber(3), item };
+        Wanted { ctid, column: column.into(), code: Code::NoChunks }
+    }
+
+    #[test]
+    fn names_are_tame_and_differ() {
+        let name = |column: &str| file_name("../public.t", &wanted(5, column));
+        assert!(name("doc").starts_with("public.t.3.5.doc."));
+        assert!(!name("../../a b").contains('/'));
+        assert_ne!(name("a b"), name("a/b"));
+        // a schema, a table and a column of 63 characters each
+        let relation = format!("{}.{}", "s".repeat(63), "t".repeat(63));
+        let long = |item| file_name(&relation, &wanted(item, &"c".repeat(63)));
+        assert_ne!(long(1), long(2));
+        assert!(long(1).len() < 200, "{}", long(1));
+    }
+
+    #[test]
+    fn what_an_earlier_run_has_saved_stays() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().join("left");
+        let mut salvage = SalvageDir::create(&dir).unwrap();
+        let desc = parse_list("doc text").unwrap();
+        let (name, quoted) = ("public.t", "\"public\".\"t\"");
+        let relation = Relation { name, quoted, desc: &desc, utf8: true, encoding: None };
+        let content = vec![(0, b"a\\b\n".to_vec())];
+        let saved = Saved { content, is_whole: true, ..Saved::default() };
+        let row = Row { order: ByteOrder::Little, cells: vec![(0, Cell::inline(saved))] };
+        let damaged = [("doc".to_owned(), Code::NoChunks)];
+        let mut save = || {
+            let mut saving = salvage.rows_of(relation).unwrap();
+            let saved = saving.row(wanted(1, "doc").ctid, &damaged, &row);
+            saving.end().unwrap();
+            saved
+        };
+        save().unwrap();
+        // each value's line is there before the next is looked at
+        let read = || std::fs::read_to_string(dir.join("manifest.jsonl")).unwrap();
+        let before = read();
+        assert_eq!(before.lines().count(), 1);
+        let refused = SalvageDir::create(&dir).unwrap_err().to_string();
+        assert!(refused.contains("is not empty"), "{refused}");
+        // the file is there already: neither it nor what it leads to is touched
+        assert_eq!(save().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(read(), before);
+        let rows = std::fs::read_to_string(dir.join("rows.sql")).unwrap();
+        assert!(rows.ends_with("(\"doc\") FROM stdin;\na\\\\b\\n\n\\.\n"), "{rows}");
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&dir), 0o700);
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            assert_eq!(mode(&entry.unwrap().path()), 0o600);
+        }
+    }
+
+    #[test]
+    fn a_record_that_does_not_fit_leaves_whole_ones() {
+        let mut full = Appended {
+            path: PathBuf::from("/dev/full"),
+            file: OpenOptions::new().write(true).open("/dev/full").unwrap(),
+            length: 0,
+        };
+        let error = full.append(b"{}\n").unwrap_err().to_string();
+        assert!(error.starts_with("file \"/dev/full\": No space left"), "{error}");
+        assert_eq!(full.length, 0);
+    }
+}
