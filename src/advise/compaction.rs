@@ -51,7 +51,8 @@ impl Advisor {
         found(relation, page, &files.unwrap_or_default(), &indexes.unwrap_or_default(), estimated)
     }
 
-    /// What a look at the table's file and its TOAST relation's shows, without one of which no block could be read.
+    /// What a look at the table's file and its TOAST relation's shows, without one that was to be read whole and could
+    /// not be, or of which no block could.
     async fn files(
         &self,
         relation: &Relation,
@@ -101,6 +102,7 @@ impl Advisor {
             Some(size) => size.of(total).min(MOST_BLOCKS),
             None => BLOCKS,
         };
+        let least = if blocks >= total { u64::from(total) } else { 1 };
         let mut meter = FileMeter::sample(file.kind, page, file.fillfactor);
         meter = meter.growing(file.growth.clone());
         let blocks: Vec<_> = Sample::new(total, blocks, self.options.seed).collect();
@@ -111,7 +113,7 @@ impl Advisor {
                 meter.page(block, bytes, &pages);
             }
         }
-        let is_known = meter.read() > 0;
+        let is_known = meter.read() >= least;
         Ok(is_known.then(|| meter.finish(u64::from(total), Some(&file.related))))
     }
 }
