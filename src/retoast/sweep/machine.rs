@@ -410,7 +410,8 @@ impl Machine {
             return;
         }
         let passes = self.tuning.passes.max(1) as usize;
-        let window = self.window(&rows);
+        // the pages of all windows under way are left half empty, and those of indexes and TOAST too
+        let window = (self.tuning.window / self.work.len() as u32).max(1);
         let windows: Vec<&[Row]> =
             rows.chunk_by(|a, b| a.ctid.block.0 / window == b.ctid.block.0 / window).collect();
         self.batches.last.clear();
@@ -427,18 +428,6 @@ impl Machine {
                 }
             }
         }
-    }
-
-    /// Pages of a window of one job. What a transaction costs however few rows it has would be most of the work where a page
-    /// has few.
-    fn window(&self, rows: &[Row]) -> u32 {
-        let Tuning { window, passes, pass_rows, .. } = self.tuning;
-        let pages = rows.chunk_by(|a, b| a.ctid.block == b.ctid.block).count();
-        let wanted = pass_rows.saturating_mul(passes as usize).saturating_mul(pages);
-        let wide = u32::try_from(wanted / rows.len().max(1)).unwrap_or(u32::MAX);
-        let pages = wide.min(window.saturating_mul(WIDEST)).max(window);
-        // the pages of all windows under way are left half empty, and those of indexes and TOAST too
-        (pages / self.work.len() as u32).max(1)
     }
 
     /// Whether rows that differ are waited for from now on.
@@ -622,9 +611,6 @@ impl Batch {
 /// Rows that a batch has beside others all the same, if it has them at all: with fewer, what every batch
 /// costs however small it is would be most of what the others bear.
 const FEWEST_BESIDE_OTHERS: f64 = 16.0;
-/// How many times as wide as others a window may be: the first pass takes a part of its rows to other pages, so that a heap
-/// grows by about that part of one window.
-const WIDEST: u32 = 8;
 /// Rows of the first batch; later ones follow the time that batches take.
 const FIRST_BATCH: f64 = 50.0;
 /// How often a row is re-toasted by the sweep's own transactions. One that the judge still calls stored
@@ -765,7 +751,6 @@ mod vacuum_tests {
         let mut vacuums = Vacuums::new(&Tuning {
             window: 8,
             passes: 4,
-            pass_rows: 0,
             batch: Duration::from_millis(100),
             batch_bytes: MB,
             max_bloat: 0.05,

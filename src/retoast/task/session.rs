@@ -119,9 +119,6 @@ pub(crate) fn millis(time: Duration) -> u64 {
 const WINDOW: u32 = 8;
 /// Passes over a window.
 const PASSES: u32 = 8;
-/// Rows of a pass for which a window is widened. Leaves of indexes have room for about as many new entries before those of
-/// the pass before are marked dead.
-const PASS_ROWS: usize = 160;
 /// Bytes of values that a batch stores at the most.
 const BATCH_BYTES: u64 = 16 << 20;
 
@@ -163,8 +160,6 @@ pub struct Tuning {
     pub window: u32,
     /// Passes over a window.
     pub passes: u32,
-    /// Rows that passes under way should have together: where pages hold few, windows are wider.
-    pub pass_rows: usize,
     /// How long a batch is to take.
     pub batch: Duration,
     /// Bytes of values that a batch stores at the most, unless one row has more.
@@ -177,15 +172,8 @@ pub struct Tuning {
 
 impl Tuning {
     pub(crate) fn new(batch: Duration, max_bloat: f64, jobs: usize) -> Tuning {
-        Tuning {
-            window: WINDOW,
-            passes: PASSES,
-            pass_rows: PASS_ROWS,
-            batch,
-            batch_bytes: BATCH_BYTES,
-            max_bloat,
-            jobs,
-        }
+        let (window, passes, batch_bytes) = (WINDOW, PASSES, BATCH_BYTES);
+        Tuning { window, passes, batch, batch_bytes, max_bloat, jobs }
     }
 
     /// The same with so many jobs.

@@ -8,7 +8,6 @@ use crate::retoast::sweep::machine::{MOST_TRIES, *};
 const TUNING: Tuning = Tuning {
     window: 8,
     passes: 4,
-    pass_rows: 0,
     batch: Duration::from_millis(100),
     batch_bytes: 1 << 20,
     max_bloat: 0.05,
@@ -214,29 +213,6 @@ fn a_pass_takes_every_fourth_row_of_a_window() {
     let first_window = [[0, 4], [1, 5], [2, 6], [3, 7]];
     assert_eq!(batches[..4], first_window);
     assert_eq!(batches[4..6], [[8, 12], [9, 13]]);
-}
-
-#[test]
-fn windows_are_wider_where_pages_hold_few_rows() {
-    let first = |jobs: usize, per_page: u16| {
-        let tuning = Tuning { jobs, window: 8, passes: 8, pass_rows: 160, ..TUNING };
-        let mut machine = Machine::new(tuning);
-        machine.next_action();
-        machine.note(Event::Begun { blocks: 256, bytes: 1 << 21 }, 0.0);
-        machine.next_action();
-        let rows = (0..256).flat_map(|block| (1..=per_page).map(move |item| row(block, item, 10)));
-        machine.note(Event::Scanned(rows.collect()), 0.0);
-        let batch = machine.batches.queue.front().unwrap();
-        (batch.rows.len(), batch.rows.last().unwrap().ctid.block.0)
-    };
-    // eight pages have enough
-    assert_eq!(first(1, 160), (160, 7));
-    assert_eq!(first(1, 20), (160, 63));
-    // no wider than that
-    assert_eq!(first(1, 4), (32, 62));
-    assert_eq!(first(1, 1), (8, 56));
-    assert_eq!(first(2, 160), (80, 3));
-    assert_eq!(first(2, 20), (80, 31));
 }
 
 #[test]
