@@ -184,8 +184,8 @@ impl Conversion<'_> {
     /// The names of the table's TOAST relations, if it has any, and whether this user may use them.
     async fn toast_relations(&self, job: usize) -> Result<(Option<String>, bool), RetoastError> {
         let parameters = [(&self.guard.ready.relation.oid.0 as _, Type::OID)];
-        let client = self.guard.session.connection(job).client();
-        let rows = client.query_typed(&sql::vacuum::names(), &parameters).await?;
+        let connection = self.guard.session.connection(job);
+        let rows = connection.query_again(&sql::vacuum::names(), &parameters).await?;
         let Some(row) = rows.first() else { return Ok((None, false)) };
         Ok((row.try_get(0)?, row.try_get(1)?))
     }

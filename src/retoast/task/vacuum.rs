@@ -116,8 +116,8 @@ impl Guard<'_> {
         began: &str,
     ) -> Result<Option<LeftDead>, RetoastError> {
         let parameters = [(&self.ready.relation.oid.0 as _, Type::OID), (&began as _, Type::TEXT)];
-        let client = self.session.connection(job).client();
-        let rows = client.query_typed(&left_dead(), &parameters).await?;
+        let connection = self.session.connection(job);
+        let rows = connection.query_again(&left_dead(), &parameters).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let (relations, dead, all) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         Ok(Some(LeftDead { relations, dead, all }))
