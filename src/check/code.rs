@@ -37,10 +37,14 @@ pub enum Code {
     Checksum,
     NewPage,
     Unreadable,
+    Misplaced,
+    ZeroPage,
+    LostRows,
     LinePointer,
     Redirect,
     Overlap,
     Chain,
+    Ctid,
     HeaderLength,
     AttributeCount,
     Infomask,
@@ -49,6 +53,7 @@ pub enum Code {
     NullBitmap,
     CommitStatus,
     MultiRange,
+    Xvac,
     PastEnd,
     Varlena,
     LeftOver,
@@ -59,6 +64,7 @@ pub enum Code {
     RawSize,
     StoredSize,
     ValueId,
+    SharedValue,
     NoChunks,
     ChunkMissing,
     ChunksEnd,
@@ -112,6 +118,16 @@ const CHECKSUM: &str = "Restore the block from a backup. Without one its rows ca
      --salvage; SET ignore_checksum_failure = on reads the page on the server, and with \
      PGOPTIONS='-c ignore_checksum_failure=on' this check prints SQL that sets single values to NULL; \
      zero_damaged_pages = on comes last, for it gives up all rows of the page.";
+const MISPLACED: &str = "Blocks were exchanged, or one was copied over another. Copy the table's files, and restore the \
+     block from a backup. Without one, REINDEX the table and its TOAST relation: what still stands somewhere can be read then.";
+const ZEROS: &str = "No damage by itself: a crash leaves such blocks when a table grows. If rows are missing, restore the block \
+     from a backup.";
+const LOST: &str = "The rows of these blocks are probably lost. Restore the blocks from a backup. Without one copy \
+     the files and change nothing before, for the chunks of lost rows are still there.";
+const CTID: &str = "Chunks were exchanged. REINDEX the TOAST relation's index, and check again; heap_force_freeze of the \
+     extension pg_surgery then gives the chunk its address.";
+const SHARED: &str = "One of the rows has lost its value. UPDATE and DELETE of one delete the other's chunks: change \
+     neither, and restore the rows from a backup.";
 const TUPLE: &str = "Restore the row from a backup. Without one copy the table's files, and save what SELECT \
      reads of the row; then heap_force_kill of the extension pg_surgery removes it by its ctid, where \
      DELETE may fail or crash the server.";
@@ -138,15 +154,19 @@ const ORPHAN: &str = "Usually no damage: a VACUUM FULL or CLUSTER that copied re
 const ORPHAN_PLUGGABLE: &str = "No damage: they take space and nothing else. On this server do not have the table \
      rewritten, which damages values; dump it and load it again to be rid of them.";
 
-const TABLE: [Entry; 51] = [
+const TABLE: [Entry; 57] = [
     entry(Code::PageHeader, "TC001", Error, "page header is invalid", PAGE),
     entry(Code::Checksum, "TC002", Error, "page checksum does not match", CHECKSUM),
     entry(Code::NewPage, "TC003", Error, "page says that it is new, but is not empty", PAGE),
     entry(Code::Unreadable, "TC004", Error, "block cannot be read", PAGE),
+    entry(Code::Misplaced, "TC005", Error, "page is of another block", MISPLACED),
+    entry(Code::ZeroPage, "TC006", Notice, "block of zeros stands before used ones", ZEROS),
+    entry(Code::LostRows, "TC007", Error, "blocks of zeros, and values without rows", LOST),
     entry(Code::LinePointer, "TC010", Error, "line pointer leads to no tuple", TUPLE),
     entry(Code::Redirect, "TC011", Error, "redirected line pointer leads to no tuple", REDIRECT),
     entry(Code::Overlap, "TC012", Error, "two line pointers lead to the same bytes", TUPLE),
     entry(Code::Chain, "TC013", Error, "update chain on the page is broken", TUPLE),
+    entry(Code::Ctid, "TC014", Warning, "t_ctid of a chunk is not its own address", CTID),
     entry(Code::HeaderLength, "TC020", Error, "t_hoff is wrong", TUPLE),
     entry(Code::AttributeCount, "TC021", Error, "tuple has more attributes than columns", TUPLE),
     entry(Code::Infomask, "TC022", Error, "t_infomask contradicts itself", TUPLE),
@@ -161,6 +181,7 @@ const TABLE: [Entry; 51] = [
     ),
     entry(Code::CommitStatus, "TC026", Error, "hint bit contradicts the commit status", XID),
     entry(Code::MultiRange, "TC027", Error, "MultiXact ID is out of range", XID),
+    entry(Code::Xvac, "TC028", Error, "xvac is out of range", XID),
     entry(Code::PastEnd, "TC030", Error, "attribute ends behind the tuple", TUPLE),
     entry(Code::Varlena, "TC031", Error, "varlena length is invalid", TUPLE),
     entry(Code::LeftOver, "TC033", Error, "bytes follow the last attribute", TUPLE),
@@ -177,6 +198,7 @@ const TABLE: [Entry; 51] = [
     entry(Code::RawSize, "TC044", Error, "raw size is out of range", POINTER),
     entry(Code::StoredSize, "TC045", Error, "stored size does not fit the raw size", POINTER),
     entry(Code::ValueId, "TC046", Error, "value ID is 0", POINTER),
+    entry(Code::SharedValue, "TC047", Error, "two rows have the same value ID", SHARED),
     entry(Code::NoChunks, "TC050", Error, "value has no chunks", CHUNKS),
     entry(Code::ChunkMissing, "TC051", Error, "chunk is missing", CHUNKS),
     entry(Code::ChunksEnd, "TC052", Error, "chunks end early", CHUNKS),

@@ -11,7 +11,7 @@ use crate::disk::desc::Attribute;
 use crate::disk::jsonb_text::TextSink;
 use crate::disk::layout::PageSize;
 use crate::disk::varlena::Varlena;
-use crate::disk::{ByteOrder, Oid};
+use crate::disk::{BlockNumber, ByteOrder, Oid};
 use crate::heap::problem::Place;
 use crate::model::toaster::catalog::{Handler, Toasters};
 use crate::model::toaster::chunks::ChunkStore;
@@ -59,6 +59,46 @@ impl TextSink for Nowhere {
     fn put(&mut self, _piece: &[u8]) {}
 }
 
+/// Blocks of zeros in front of used ones.
+#[derive(Debug, Clone, Default)]
+pub struct Zeros {
+    blocks: Vec<BlockNumber>,
+    last_used: Option<BlockNumber>,
+}
+
+impl Zeros {
+    /// Blocks that are kept.
+    const MOST: usize = 100_000;
+
+    pub(super) fn note(&mut self, block: BlockNumber, is_used: bool) {
+        if is_used {
+            self.last_used = self.last_used.max(Some(block));
+        } else if self.blocks.len() < Zeros::MOST {
+            self.blocks.push(block);
+        }
+    }
+
+    pub(super) fn add(&mut self, other: Zeros) {
+        self.last_used = self.last_used.max(other.last_used);
+        let room = Zeros::MOST.saturating_sub(self.blocks.len());
+        self.blocks.extend(other.blocks.into_iter().take(room));
+    }
+
+    /// All of them.
+    pub(super) fn blocks(&self) -> &[BlockNumber] {
+        &self.blocks
+    }
+
+    /// The blocks in front of the last used one, in order.
+    pub(super) fn in_front(&self) -> Vec<BlockNumber> {
+        let is_in_front = |block: &BlockNumber| Some(*block) < self.last_used;
+        let mut blocks: Vec<BlockNumber> =
+            self.blocks.iter().copied().filter(is_in_front).collect();
+        blocks.sort_unstable();
+        blocks
+    }
+}
+
 /// What the pages of a part of a table gave.
 pub struct Collector<'a> {
     subject: &'a Subject<'a>,
@@ -69,8 +109,11 @@ pub struct Collector<'a> {
     pub looked: Looked,
     /// Values out of line whose chunks are still to be looked at.
     pub externals: Vec<External>,
-    /// Values that rows refer to.
+    /// Values that rows refer to, and those that live rows do.
     pub known: Vec<u32>,
+    pub live: Vec<u32>,
+    /// New blocks, and the last one in use.
+    pub zeros: Zeros,
     /// Whether `known` is all that rows refer to.
     pub is_complete: bool,
     /// Values of toasters that are not known here, which were not looked at.
@@ -90,6 +133,8 @@ impl<'a> Collector<'a> {
             looked: Looked::default(),
             externals: Vec::new(),
             known: Vec::new(),
+            live: Vec::new(),
+            zeros: Zeros::default(),
             is_complete: true,
             unknown: 0,
         }
@@ -168,7 +213,14 @@ impl Found for Collector<'_> {
         }
     }
 
+    fn page(&mut self, block: BlockNumber, is_used: bool) {
+        self.zeros.note(block, is_used);
+    }
+
     fn external(&mut self, value: External) {
+        if value.is_live {
+            self.live.push(value.pointer.value_id.0);
+        }
         self.externals.push(value);
     }
 

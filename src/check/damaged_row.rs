@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::code::Code;
-use super::finding::Finding;
+use super::finding::{self, Finding};
 use super::subject::{Depth, Found, Subject};
 use crate::disk::desc::{Attribute, Length, TupleDesc};
 use crate::disk::page::{Page, PageState};
@@ -321,6 +321,33 @@ pub(super) struct Pointing {
     /// The statement that stores the value anew; `None` if none can: the row is not live, or the value a
     /// pluggable toaster's.
     pub(super) anew: Option<String>,
+}
+
+/// The values that live rows have twice, in order, among all that they have.
+pub(super) fn twice(mut live: Vec<u32>) -> Vec<u32> {
+    live.sort_unstable();
+    let mut twice: Vec<u32> = live
+        .chunk_by(|a, b| a == b)
+        .filter_map(|same| same.first().copied().filter(|_| same.len() > 1))
+        .collect();
+    twice.dedup();
+    twice
+}
+
+/// A finding for each live row of `source` whose value another one has too.
+pub(super) fn shared_values(source: &str, mut pointing: Vec<Pointing>) -> Vec<Finding> {
+    pointing.retain(|one| one.anew.is_some());
+    pointing.sort_by_key(|one| (one.value_id, one.ctid));
+    let mut findings = Vec::new();
+    for same in pointing.chunk_by(|a, b| a.value_id == b.value_id) {
+        for (at, one) in same.iter().enumerate() {
+            let Some(other) = same.get(usize::from(at == 0)) else { continue };
+            let with =
+                format!("value {} of {} in the row at {}", one.value_id, other.column, other.ctid);
+            findings.push(finding::shared(source, one.ctid, &one.column, &with));
+        }
+    }
+    findings
 }
 
 /// The condition that a row stands there as it was found.

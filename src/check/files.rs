@@ -7,25 +7,28 @@ use std::sync::{Mutex, PoisonError, mpsc};
 
 use super::chunk_index::{Chunk, ChunkIndex, append_chunk};
 use super::code::Code;
-use super::collector::{self, Collector, Customs};
-use super::damaged_row::{Written, pointing, row_at, value_ids};
+use super::collector::{self, Collector, Customs, Zeros};
+use super::damaged_row::{Pointing, Written, pointing, row_at, shared_values, twice, value_ids};
 use super::finding::{
-    CheckError, Checked, Finding, Looked, MAX_KNOWN, UNKNOWN, chunks_without_row,
+    CheckError, Checked, Finding, Looked, MAX_KNOWN, UNKNOWN, chunks_without_row, zeros,
 };
 use super::repair::{self, Facts};
 use super::salvage::{
     self, Cell, Doubt, Orphans, Piece, Row, Wanted, by_row, can_be_set, refused_pieces,
 };
 use super::salvage_dir::{self, SalvageDir};
-use super::subject::{Depth, External, Subject};
+use super::subject::{Depth, External, Pages, Subject, XidLimits};
 use super::value::{ChunkSeen, Damage, Toast, check_chunks, external_content};
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
+use crate::disk::page::{Page, PageState};
 use crate::disk::varlena::Varlena;
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
+use crate::disk::walk::{Datum, Walk};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
 use crate::heap::problem::Place;
 use crate::heap::progress::Progress;
+use crate::heap::scan::{self, Item};
 use crate::model::toaster::catalog::Toasters;
 use crate::model::toaster::chunks::Chunk as StoredChunk;
 use crate::model::toaster::chunks::{ChunkStore, Fate, StoreError};
@@ -72,11 +75,18 @@ pub fn relation_file(
     let name = target.heap.display().to_string();
     let subject = Subject {
         source: &name,
+        pages: Pages::Table,
         desc: target.desc,
         page_size: target.page_size,
         flavor: target.flavor,
-        toast: Toast::Unknown,
-        xids: None,
+        toast: toast_relation(target)?,
+        xids: target.next_xid().map(|next| XidLimits {
+            frozen: TransactionId(0),
+            multi: TransactionId(0),
+            next,
+            is_exact: true,
+            next_multi: None,
+        }),
         commit_status: target.xact.map(|xact| xact as &(dyn Transactions + Sync)),
         checksums: target.verifies_checksums(),
         depth: options.depth,
@@ -93,12 +103,21 @@ pub fn relation_file(
     };
     let mut heap = scan.run(options.threads, progress, &mut out)?;
     heap.known.sort_unstable();
+    let twice = twice(std::mem::take(&mut heap.live));
+    if !twice.is_empty() {
+        let mut all = Vec::new();
+        Worker::open(&scan)?.pointing(&twice, TABLE, &HashSet::new(), &mut all);
+        for finding in shared_values(&name, all) {
+            out.tell(finding)?;
+        }
+    }
     if let Some(salvage) = out.salvage.as_deref_mut() {
         save(&scan, &heap.known, salvage)?;
     }
+    let mut has_orphans = false;
     if let Some(path) = target.toast {
         let toast_name = path.display().to_string();
-        orphans(target, &toast_name, &heap, &chunks, &mut out)?;
+        has_orphans = orphans(target, &toast_name, &heap, &chunks, &mut out)?;
         let claimed = std::mem::take(&mut out.checked.claimed);
         let (findings, more) = chunks.findings(&claimed);
         for finding in findings {
@@ -108,6 +127,9 @@ pub fn relation_file(
             out.checked.note(format!("{more} more findings in {toast_name} are not told"));
             out.checked.is_incomplete = true;
         }
+    }
+    if let Some(finding) = zeros(&name, &heap.zeros.in_front(), has_orphans) {
+        out.tell(finding)?;
     }
     if checked.looked.undecided > 0 {
         let rows = checked.looked.undecided;
@@ -122,6 +144,45 @@ pub fn relation_file(
         checked.is_incomplete = true;
     }
     Ok(checked)
+}
+
+/// Blocks that the TOAST relation's OID is taken from.
+const OID_BLOCKS: u64 = 64;
+
+/// The TOAST relation that nearly all pointers of a table's file name.
+fn toast_relation(target: &FileTarget<'_>) -> Result<Toast, CheckError> {
+    let mut file = RelationFile::open(target.heap, target.page_size)?;
+    let mut page = vec![0; target.page_size.bytes()];
+    let mut named: HashMap<Oid, usize> = HashMap::new();
+    let blocks = file.blocks();
+    for number in 0..OID_BLOCKS.min(blocks) {
+        let block = u32::try_from(number * blocks / OID_BLOCKS.min(blocks)).unwrap_or(u32::MAX);
+        if !matches!(file.read(BlockNumber(block), &mut page), Ok(true)) {
+            continue;
+        }
+        let Ok(PageState::Used(used)) = Page::parse(&page) else { continue };
+        for (_, item) in scan::items(BlockNumber(block), &used) {
+            let Item::Tuple(tuple, _) = item else { continue };
+            for walked in Walk::with_flavor(&tuple, target.desc, target.flavor) {
+                match walked {
+                    Ok((_, Datum::Varlena(Varlena::External(pointer)))) => {
+                        *named.entry(pointer.toast_relation).or_default() += 1;
+                    }
+                    // a server with pluggable TOAST has several
+                    Ok((_, Datum::Varlena(Varlena::Custom(_)))) => return Ok(Toast::Unknown),
+                    _ => {}
+                }
+            }
+        }
+    }
+    let all: usize = named.values().sum();
+    let most = named.into_iter().max_by_key(|(_, count)| *count);
+    Ok(match most {
+        Some((oid, count)) if oid.0 != 0 && count >= 3 && count * 10 >= all * 9 => {
+            Toast::Relation(oid)
+        }
+        _ => Toast::Unknown,
+    })
 }
 
 /// What to do where the fate of transactions is not known.
@@ -206,19 +267,8 @@ fn repairs(scan: &Scan<'_, '_>, worker: &mut Worker<'_, '_, '_>, wanted: &[Wante
         facts.chunks.insert(id, chunks.collect());
     }
     if !ids.is_empty() {
-        let blocks = u32::try_from(worker.heap.blocks()).unwrap_or(u32::MAX);
-        for block in (0..blocks).map(BlockNumber) {
-            let is_whole = match worker.heap.read(block, &mut worker.page) {
-                Ok(true) => {
-                    let written = Written { table: &facts.table, generated: &facts.generated };
-                    let all = &mut facts.pointing;
-                    pointing(written, subject, &target.xact, block, &worker.page, &ids, all)
-                }
-                Ok(false) => true,
-                Err(_) => false,
-            };
-            facts.rows_unread |= !is_whole;
-        }
+        let all = &mut facts.pointing;
+        facts.rows_unread |= !worker.pointing(&ids, &facts.table, &facts.generated, all);
     }
     repair::script(&facts, &rows)
 }
@@ -251,7 +301,8 @@ fn learn(
     let Some(path) = target.toast else { return Ok(index) };
     let name = path.display().to_string();
     let desc = TupleDesc::toast_relation();
-    let toast = Subject { source: &name, desc: &desc, toast: Toast::None, ..*heap };
+    let toast =
+        Subject { source: &name, desc: &desc, pages: Pages::Toast, toast: Toast::None, ..*heap };
     let mut file = RelationFile::open(path, target.page_size)?;
     let mut page = vec![0; target.page_size.bytes()];
     let blocks = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
@@ -291,22 +342,28 @@ struct Heap {
     known: Vec<u32>,
     /// Whether these are all.
     is_complete: bool,
+    /// Those that live rows refer to.
+    live: Vec<u32>,
+    /// Blocks of zeros.
+    zeros: Zeros,
 }
 
-/// Chunks that nobody refers to, if it is known that nobody does.
+/// Tells chunks that nobody refers to, if it is known that nobody does; whether there are any.
 fn orphans(
     target: &FileTarget<'_>,
     name: &str,
     heap: &Heap,
     chunks: &ChunkIndex,
     out: &mut Out<'_, '_>,
-) -> Result<(), CheckError> {
+) -> Result<bool, CheckError> {
     if !heap.is_complete || out.checked.errors > 0 || chunks.is_full() {
         let is_full = chunks.is_full() || heap.known.len() >= MAX_KNOWN;
         out.checked.orphans_unseen(name, is_full);
-        return Ok(());
+        return Ok(false);
     }
+    let mut has_orphans = false;
     for orphan in chunks.orphans(&heap.known) {
+        has_orphans = true;
         let place = Place {
             block: Some(orphan.first.block),
             item: Some(orphan.first.item),
@@ -324,7 +381,7 @@ fn orphans(
             give_xact(target)
         ));
     }
-    Ok(())
+    Ok(has_orphans)
 }
 
 impl Scan<'_, '_> {
@@ -343,7 +400,12 @@ impl Scan<'_, '_> {
         }
         truncated(name, &file, out)?;
         progress.begin(name, u64::from(blocks));
-        let mut heap = Heap { known: Vec::new(), is_complete: true };
+        let mut heap = Heap {
+            known: Vec::new(),
+            is_complete: true,
+            live: Vec::new(),
+            zeros: Zeros::default(),
+        };
         let done = std::thread::scope(|scope| {
             let (sender, receiver) = mpsc::sync_channel(4 * threads.max(1));
             for _ in 0..threads.max(1) {
@@ -382,8 +444,10 @@ impl Scan<'_, '_> {
             early.insert(range.number, range);
             while let Some(range) = early.remove(&next) {
                 next += 1;
+                heap.zeros.add(range.zeros);
                 if heap.known.len() < MAX_KNOWN {
                     heap.known.extend(range.known);
+                    heap.live.extend(range.live);
                 } else {
                     heap.is_complete = false;
                 }
@@ -448,6 +512,8 @@ pub(super) struct Range {
     pub(super) findings: Vec<Finding>,
     pub(super) looked: Looked,
     pub(super) known: Vec<u32>,
+    pub(super) live: Vec<u32>,
+    pub(super) zeros: Zeros,
     pub(super) is_complete: bool,
     pub(super) unknown: u64,
 }
@@ -503,8 +569,33 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
             }
         }
         collector.findings.sort_by_key(|finding| (finding.place.block, finding.place.item));
-        let Collector { findings, looked, known, is_complete, unknown, .. } = collector;
-        Range { number, blocks: count, findings, looked, known, is_complete, unknown }
+        let Collector { findings, looked, known, live, zeros, is_complete, unknown, .. } =
+            collector;
+        Range { number, blocks: count, findings, looked, known, live, zeros, is_complete, unknown }
+    }
+
+    /// Adds the pointers of the table to these values, as [`pointing`]; `false` if rows could not be read.
+    fn pointing(
+        &mut self,
+        value_ids: &[u32],
+        table: &str,
+        generated: &HashSet<String>,
+        all: &mut Vec<Pointing>,
+    ) -> bool {
+        let blocks = u32::try_from(self.heap.blocks()).unwrap_or(u32::MAX);
+        let Scan { subject, target, .. } = self.scan;
+        let mut is_whole = true;
+        for block in (0..blocks).map(BlockNumber) {
+            is_whole &= match self.heap.read(block, &mut self.page) {
+                Ok(true) => {
+                    let written = Written { table, generated };
+                    pointing(written, subject, &target.xact, block, &self.page, value_ids, all)
+                }
+                Ok(false) => true,
+                Err(_) => false,
+            };
+        }
+        is_whole
     }
 
     /// The tuple at `ctid`, if it can be read.
@@ -679,9 +770,9 @@ pub fn saved_pages(
     tell: &mut Tell<'_>,
 ) -> Result<Checked, CheckError> {
     let checked = Checked::of(name);
-    let mut pages = Pages { name, desc, depth, tell, checked, untold: None };
+    let mut pages = Text { name, desc, depth, tell, checked, untold: None };
     saved::read(text, &mut pages).map_err(CheckError::Text)?;
-    let Pages { mut checked, untold, .. } = pages;
+    let Text { mut checked, untold, .. } = pages;
     if let Some(error) = untold {
         return Err(error.into());
     }
@@ -697,7 +788,7 @@ pub fn saved_pages(
 }
 
 /// What is found in the pages as they come.
-struct Pages<'a, 't> {
+struct Text<'a, 't> {
     name: &'a str,
     desc: &'a TupleDesc,
     depth: Depth,
@@ -707,7 +798,7 @@ struct Pages<'a, 't> {
     untold: Option<io::Error>,
 }
 
-impl SavedSink for Pages<'_, '_> {
+impl SavedSink for Text<'_, '_> {
     fn begin(&mut self, _line: LineNumber, _form: Form, kind: Kind) {
         if kind != Kind::Pages {
             self.checked.note("only whole pages are checked, as get_raw_page gives them");
@@ -726,6 +817,7 @@ impl SavedSink for Pages<'_, '_> {
         let checked = &mut self.checked;
         let subject = Subject {
             source: self.name,
+            pages: if page.block.is_some() { Pages::Table } else { Pages::Unplaced },
             desc: self.desc,
             page_size: PageSize::new(page.bytes.len()).unwrap_or_default(),
             flavor: CustomFlavor::Auto,

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use super::code::{Code, Severity};
-use crate::disk::{ItemPointer, Oid};
+use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::heap::problem::Place;
 use crate::offline::file::FileError;
 use crate::server::LiveError;
@@ -257,6 +257,29 @@ pub struct Rest {
     pub server: Option<ServerReport>,
     /// Every relation that was looked at.
     pub relations: Vec<Checked>,
+}
+
+/// What is told of blocks of zeros in front of used ones: that rows are lost, where chunks have no row.
+pub(super) fn zeros(source: &str, blocks: &[BlockNumber], has_orphans: bool) -> Option<Finding> {
+    let first = *blocks.first()?;
+    let code = if has_orphans { Code::LostRows } else { Code::ZeroPage };
+    let place = Place { block: Some(first), ..Place::of(source) };
+    let found = match blocks.len() {
+        1 => "zeros".to_owned(),
+        count => format!("zeros, in {count} blocks in all"),
+    };
+    Some(Finding::new(code, place, "rows", found))
+}
+
+/// What is told of a row whose value another row has too.
+pub(super) fn shared(source: &str, ctid: ItemPointer, column: &str, with: &str) -> Finding {
+    let place = Place {
+        block: Some(ctid.block),
+        item: Some(ctid.item),
+        column: Some(column.to_owned()),
+        ..Place::of(source)
+    };
+    Finding::new(Code::SharedValue, place, "a value of its own", with)
 }
 
 /// What is found where no row refers to a value.

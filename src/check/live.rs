@@ -10,9 +10,11 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::code::Code;
-use super::finding::{CheckError, Checked, Finding, MAX_KNOWN, UNKNOWN};
+use super::collector::Zeros;
+use super::damaged_row::twice;
+use super::finding::{CheckError, Checked, Finding, MAX_KNOWN, UNKNOWN, zeros};
 use super::live_orphans::{self, Decided, Marks};
-use super::look::{About, BATCH, Look, Looker, Seen, Which};
+use super::look::{About, BATCH, Look, Looker, Which};
 use super::look_repair::{self, InRelation, Known};
 use super::salvage_dir::SalvageDir;
 use super::subject::External;
@@ -86,6 +88,8 @@ impl Table {
             checked: Checked::of(&name),
             tell,
             known: Vec::new(),
+            live: Vec::new(),
+            zeros: Zeros::default(),
             is_complete: true,
             missing: Vec::new(),
             candidates: None,
@@ -96,10 +100,9 @@ impl Table {
         self.relation_of(Which::Heap, start.blocks, &name, progress, stop, &mut run).await?;
         self.missing(&mut first, &mut run).await?;
         run.known.sort_unstable();
-        if let Some(salvage) = run.salvage.as_deref_mut() {
-            let all = salvage.take_wanted();
-            first.save(&all, &run.known, salvage).await?;
-            salvage.repair(first.repairs(&all, run.known_of_all.clone()).await?)?;
+        let twice = twice(std::mem::take(&mut run.live));
+        for finding in first.shared_values(&twice).await? {
+            run.tell(finding)?;
         }
         let toast = first.relation().toast.clone();
         if let Some(toast) = toast {
@@ -121,6 +124,11 @@ impl Table {
                     first.name(Which::Toast)
                 ));
             }
+        }
+        if let Some(salvage) = run.salvage.as_deref_mut() {
+            let all = salvage.take_wanted();
+            first.save(&all, &run.known, salvage).await?;
+            salvage.repair(first.repairs(&all, run.known_of_all.clone()).await?)?;
         }
         Ok(Some(run.checked))
     }
@@ -224,6 +232,28 @@ impl Table {
         Ok(())
     }
 
+    /// Tells of blocks of zeros in front of used ones, if values without a row say that rows stood there: a server that
+    /// extends a table leaves such blocks too.
+    async fn lost_rows(
+        &self,
+        looker: &mut Looker,
+        has_orphans: bool,
+        run: &mut Run<'_>,
+    ) -> Result<(), CheckError> {
+        let mut blocks = run.zeros.in_front();
+        blocks.truncate(BATCH as usize);
+        if !has_orphans || blocks.is_empty() {
+            return Ok(());
+        }
+        let Some(look) = looker.look(Which::Heap, &blocks, true).await? else {
+            return Ok(());
+        };
+        if let Some(finding) = zeros(&looker.name(Which::Heap), look.zeros.blocks(), true) {
+            run.tell(finding)?;
+        }
+        Ok(())
+    }
+
     /// Tells values of the TOAST relation that no row refers to.
     async fn orphans(
         &self,
@@ -239,6 +269,7 @@ impl Table {
         let marks = std::mem::take(&mut run.marks);
         match live_orphans::decide(looker, marks, left, start.lsn.is_some()).await? {
             Decided::Found(findings) => {
+                self.lost_rows(looker, !findings.is_empty(), run).await?;
                 for finding in findings {
                     run.tell(finding)?;
                 }
@@ -261,6 +292,9 @@ struct Run<'t> {
     checked: Checked,
     tell: &'t mut (dyn FnMut(Finding) -> std::io::Result<()> + Send),
     known: Vec<u32>,
+    /// Values that live rows refer to.
+    live: Vec<u32>,
+    zeros: Zeros,
     is_complete: bool,
     missing: Vec<(Finding, External)>,
     /// Values of the TOAST relation that were there when the check began and to which no row is known
@@ -318,8 +352,10 @@ impl Run<'_> {
             if which == Which::Heap {
                 self.marks.note(&blocks, look.lsn.unwrap_or(0));
                 self.is_complete &= look.is_complete && look.elsewhere == 0;
+                self.zeros.add(look.zeros);
                 if self.known.len() < MAX_KNOWN {
                     self.known.extend(look.known);
+                    self.live.extend(look.live);
                 } else {
                     self.is_complete = false;
                 }
@@ -388,7 +424,7 @@ impl Worker {
             }
             let range = first..first.saturating_add(self.batch).min(self.blocks);
             let blocks: Vec<BlockNumber> = range.clone().map(BlockNumber).collect();
-            let Seen::Look(mut look) = self.looker.look(self.which, &blocks, false).await? else {
+            let Some(mut look) = self.looker.look(self.which, &blocks, false).await? else {
                 return Ok(());
             };
             self.confirm(&mut look).await?;
@@ -416,7 +452,7 @@ impl Worker {
             if blocks.is_empty() {
                 return Ok(());
             }
-            let Seen::Look(mut again) = self.looker.look(self.which, &blocks, true).await? else {
+            let Some(mut again) = self.looker.look(self.which, &blocks, true).await? else {
                 return Ok(());
             };
             let all = again.findings.len() + again.missing.len();

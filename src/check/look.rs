@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::chunk_index::live_chunks;
 use super::code::Code;
-use super::collector::{self, Collector, Customs};
+use super::collector::{self, Collector, Customs, Zeros};
 use super::finding::{Finding, Looked};
-use super::subject::{Depth, External, Subject, XidLimits};
+use super::subject::{Depth, External, Pages, Subject, XidLimits};
 use super::value::{ChunkForm, ChunkSeen, Damage, Toast, check_chunks, external_content};
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
@@ -77,6 +77,10 @@ pub struct Look {
     pub looked: Looked,
     /// Values of the TOAST relation that rows refer to.
     pub known: Vec<u32>,
+    /// Those that live rows refer to.
+    pub live: Vec<u32>,
+    /// Blocks of zeros of the table.
+    pub zeros: Zeros,
     /// Whether `known` is all that rows of these blocks refer to.
     pub is_complete: bool,
     /// Values by the places of findings that miss chunks, or cannot read them: whether it is the index
@@ -90,15 +94,6 @@ pub struct Look {
     pub lsn: Option<u64>,
     /// Chunks seen live in blocks of the TOAST relation: whose, and inserted by whom.
     pub chunks: Vec<(u32, TransactionId)>,
-}
-
-/// How a look ended that was not given up.
-#[derive(Debug)]
-pub enum Seen {
-    /// With this.
-    Look(Look),
-    /// The table is gone.
-    Gone,
 }
 
 impl Looker {
@@ -133,13 +128,13 @@ impl Looker {
         }
     }
 
-    /// Looks at `blocks`, as far as there are such, in a transaction of its own.
+    /// Looks at `blocks`, as far as there are such, in a transaction of its own; `None` if the table is gone.
     pub async fn look(
         &mut self,
         which: Which,
         blocks: &[BlockNumber],
         fresh: bool,
-    ) -> Result<Seen, LiveError> {
+    ) -> Result<Option<Look>, LiveError> {
         if fresh {
             self.fingerprint = None;
         }
@@ -150,14 +145,14 @@ impl Looker {
                 Ok(Some(standing)) => self.inside(&standing, which, blocks).await,
                 Ok(None) => {
                     snapshot::abandon(self.connection.client()).await?;
-                    return Ok(Seen::Gone);
+                    return Ok(None);
                 }
                 Err(error) => Err(error),
             };
             match looked {
                 Ok(look) => {
                     snapshot::end(self.connection.client()).await?;
-                    return Ok(Seen::Look(look));
+                    return Ok(Some(look));
                 }
                 Err(error) => {
                     // If that fails too the connection is gone, as the next query will say.
@@ -255,23 +250,29 @@ impl Looker {
                 (Which::Heap, Some(toast)) => Toast::Relation(toast.oid),
                 _ => Toast::None,
             },
-            xids: Some(XidLimits { frozen, multi, next, next_multi: None }),
+            pages: if which == Which::Heap { Pages::Table } else { Pages::Toast },
+            xids: Some(XidLimits { frozen, multi, next, is_exact: false, next_multi: None }),
             commit_status: None,
             checksums: false,
             depth: self.about.depth,
         }
     }
 
-    /// As [`Looker::subject`], for pages that are read next.
+    /// As [`Looker::subject`]; `is_read`: for pages that were read, of which none is read later in the transaction.
     pub(super) async fn subject_now<'a>(
         &'a self,
         standing: &Standing,
         which: Which,
         name: &'a str,
+        is_read: bool,
     ) -> Result<Subject<'a>, LiveError> {
         let mut subject = self.subject(standing, which, name);
         if let Some(limits) = &mut subject.xids {
-            limits.next_multi = Some(checking::next_multi(self.connection.client()).await?);
+            let [next, multi] = checking::next_ids(self.connection.client()).await?;
+            limits.next_multi = Some(multi);
+            if is_read {
+                (limits.next, limits.is_exact) = (next, true);
+            }
         }
         Ok(subject)
     }
@@ -309,7 +310,7 @@ impl Looker {
             return Ok((Look { is_complete: true, ..Look::default() }, Vec::new()));
         }
         let pages = reader.read(&there).await?;
-        let subject = self.subject_now(standing, which, &name).await?;
+        let subject = self.subject_now(standing, which, &name, true).await?;
         let customs = self.customs(standing);
         let (mut look, externals) = {
             let mut collector = Collector::new(&subject, Some(&customs));
@@ -398,6 +399,8 @@ fn take(collector: &mut Collector<'_>) -> Look {
         findings: std::mem::take(&mut collector.findings),
         looked: std::mem::take(&mut collector.looked),
         known: std::mem::take(&mut collector.known),
+        live: std::mem::take(&mut collector.live),
+        zeros: std::mem::take(&mut collector.zeros),
         is_complete: collector.is_complete,
         unknown: collector.unknown,
         ..Look::default()
@@ -555,7 +558,16 @@ impl Looker {
         for value in values {
             let rows = by_value.get(&value.pointer.value_id).map_or(&[][..], Vec::as_slice);
             let mut all: Vec<ChunkSeen> = rows.iter().map(seen_chunk).collect();
+            // SQL takes chunks in the index's order
+            let places = all.iter().zip(0i64..).find(|(chunk, at)| i64::from(chunk.seq) != *at);
+            let is_all = rows.iter().all(|row| row.seq.is_some());
             let mut checked = check_chunks(&value.pointer, &all, page);
+            if let (Ok(_), Some((chunk, at)), true) = (&checked, places, is_all) {
+                let (expected, found) = (format!("chunk {at}"), format!("chunk {}", chunk.seq));
+                let damage = Damage::new(Code::IndexEntryWrong, expected, found);
+                collector.damaged(value, damage);
+                continue;
+            }
             if matches!(&checked, Err(damage) if damage.code == Code::ChunkTwice) {
                 // the entry of another chunk may lead to one of these
                 let mut places = HashSet::new();

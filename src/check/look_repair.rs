@@ -7,8 +7,8 @@ use tokio_postgres::types::Type;
 
 use super::chunk_index::{Chunk, all_chunks, append_chunk, chunks_of};
 use super::code::Code;
-use super::damaged_row::{RowAt, Written, is_readable, pointing, row_at, value_ids};
-use super::finding::CheckError;
+use super::damaged_row::{RowAt, Written, is_readable, pointing, row_at, shared_values, value_ids};
+use super::finding::{CheckError, Finding};
 use super::look::{About, BATCH, Looker, Which, seen_chunk};
 use super::repair::{self, Facts};
 use super::salvage::{
@@ -116,6 +116,32 @@ impl Looker {
         Ok(rows)
     }
 
+    /// A finding for each live row that has one of these values, whose IDs are in order, and is not the only one, in one
+    /// snapshot: a row that is updated is live at two places in two.
+    pub(super) async fn shared_values(
+        &mut self,
+        value_ids: &[u32],
+    ) -> Result<Vec<Finding>, LiveError> {
+        if value_ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut all = Vec::new();
+        let read = match self.begin().await? {
+            Some(standing) => {
+                let generated = HashSet::new();
+                let written = Written { table: "", generated: &generated };
+                let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
+                    pointing(written, subject, pages, block, bytes, value_ids, &mut all);
+                };
+                self.each_page(&standing, Which::Heap, None, take).await.map(drop)
+            }
+            None => Ok(()),
+        };
+        snapshot::abandon(self.connection.client()).await?;
+        read?;
+        Ok(shared_values(&self.name(Which::Heap), all))
+    }
+
     /// The chunks of values, whose IDs are in order, deleted ones too, as they stand in the TOAST relation: no
     /// index is asked.
     pub(super) async fn chunks_in_pages(
@@ -144,7 +170,7 @@ impl Looker {
         let mut reader = self.reader(standing, which).await?;
         let end = reader.block_count().await?;
         let name = self.name(which);
-        let subject = self.subject_now(standing, which, &name).await?;
+        let subject = self.subject_now(standing, which, &name, false).await?;
         let mut blocks = blocks.unwrap_or_else(|| (0..end).map(BlockNumber).collect());
         blocks.retain(|block| block.0 < end);
         let mut lost = Vec::new();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::code::Code;
 use super::finding::Finding;
-use super::subject::{Found, Subject};
+use super::subject::{Found, Pages, Subject};
 use crate::disk::layout::TUPLE_HEADER_SIZE;
 use crate::disk::page::{
     ItemError, LinePointer, LinePointerState, Page, PageError, PageState, WrongChecksum,
@@ -53,6 +53,7 @@ impl Subject<'_> {
                 }
             }
         }
+        self.check_address(&page, block, &tuples, found);
         let overlapping = self.check_overlaps(block, &tuples, found);
         let all_visible = visible.sees_all_of(&page);
         for (item, pointer) in tuples {
@@ -94,8 +95,12 @@ impl Subject<'_> {
         };
         let header = Code::PageHeader;
         match Page::parse(bytes) {
-            Ok(PageState::New) => None,
+            Ok(PageState::New) => {
+                found.page(block, false);
+                None
+            }
             Ok(PageState::Used(page)) => {
+                found.page(block, true);
                 let wrong = page.wrong_checksum(block).filter(|_| self.checksums);
                 if let Some(WrongChecksum { right, got }) = wrong {
                     let finding = Finding::new(
@@ -197,6 +202,66 @@ impl Subject<'_> {
         };
         let place = self.line_pointer_place(block, item);
         found.finding(Finding::new(Code::Redirect, place, "a heap-only tuple of the page", got));
+    }
+
+    /// Holds `t_ctid` against the tuples' own addresses, where it must be that: of chunks that are not deleted, and of
+    /// rows that nobody has updated since. A frozen row may have been updated in vain, and VACUUM then removes its
+    /// `xmax` alone.
+    fn check_address(
+        &self,
+        page: &Page<'_>,
+        block: BlockNumber,
+        tuples: &[(u16, LinePointer)],
+        found: &mut impl Found,
+    ) {
+        let is_toast = match self.pages {
+            Pages::Toast => true,
+            Pages::Table => false,
+            Pages::Unplaced => return,
+        };
+        let mut elsewhere: Vec<ItemPointer> = Vec::new();
+        let mut is_own = false;
+        for (item, pointer) in tuples {
+            let Ok(bytes) = page.tuple_bytes(*pointer) else { continue };
+            let Ok(tuple) = HeapTuple::parse(bytes, page.byte_order()) else { continue };
+            let is_moved = tuple.infomask & infomask::MOVED != 0;
+            let is_settled = is_toast || !tuple.xmin_frozen() && tuple.xmin.0 > 2;
+            if tuple.xmax.0 != 0 || is_moved || !is_settled {
+                continue;
+            }
+            match tuple.ctid {
+                ctid if ctid == (ItemPointer { block, item: *item }) => is_own = true,
+                ctid if ctid.item == *item => elsewhere.push(ctid),
+                ctid if is_toast => {
+                    is_own = true;
+                    elsewhere.push(ctid);
+                }
+                _ => {}
+            }
+        }
+        let Some(first) = elsewhere.first().copied() else { return };
+        let least = if is_toast { 1 } else { 2 };
+        if !is_own
+            && elsewhere.len() >= least
+            && elsewhere.iter().all(|ctid| ctid.block == first.block)
+        {
+            let place = self.page_place(block);
+            let expected = format!("tuples of block {block}, as t_ctid says");
+            found.finding(Finding::new(Code::Misplaced, place, expected, first.block.to_string()));
+            found.is_incomplete();
+        } else if is_toast {
+            for (item, pointer) in tuples {
+                let Ok(bytes) = page.tuple_bytes(*pointer) else { continue };
+                let Ok(tuple) = HeapTuple::parse(bytes, page.byte_order()) else { continue };
+                let own = ItemPointer { block, item: *item };
+                let is_moved = tuple.infomask & infomask::MOVED != 0;
+                if tuple.xmax.0 == 0 && !is_moved && tuple.ctid != own {
+                    let place = Place { byte: Some(CTID_AT), ..self.tuple_place(own) };
+                    let (expected, got) = (own.to_string(), tuple.ctid.to_string());
+                    found.finding(Finding::new(Code::Ctid, place, expected, got));
+                }
+            }
+        }
     }
 
     /// The items that share bytes with one before them on the page.

@@ -265,8 +265,8 @@ impl Saved {
         let has_all = joined.len() as u64 == u64::from(stored_size) && stored_size > 0;
         let is_plain = pointer.raw_size() == stored_size;
         if !pointer.is_compressed() && (is_plain || !has_all) {
-            self.content.clone_from(&self.stored);
             self.is_whole = has_all;
+            self.content = if has_all { vec![(0, joined)] } else { self.stored.clone() };
             return;
         }
         let info = order.u32(&joined, 0).unwrap_or(0);
@@ -276,7 +276,7 @@ impl Saved {
         self.decompress(stream, &[(method, pointer.raw_size()), header]);
         if !self.is_whole && !pointer.is_compressed() {
             // a size that the pointer has wrong
-            self.content.clone_from(&self.stored);
+            self.content = vec![(0, joined)];
             self.is_whole = true;
             self.guesses
                 .push("it is not compressed, and its raw size is that of its chunks".to_owned());
@@ -337,7 +337,8 @@ impl Wanted {
         let place = &finding.place;
         let ctid = ItemPointer { block: place.block?, item: place.item? };
         let column = place.column.clone()?;
-        let has_value = place.source == relation && finding.code != Code::HasExternal;
+        let is_sound = matches!(finding.code, Code::HasExternal | Code::SharedValue);
+        let has_value = place.source == relation && !is_sound;
         has_value.then_some(Wanted { ctid, column, code: finding.code })
     }
 }

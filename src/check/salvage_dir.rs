@@ -252,7 +252,13 @@ impl Saving<'_> {
             }
             let file = format!("{name}.{extension}");
             write_new(&dir.join(&file), &parts)?;
-            let ranges = parts.iter().map(|(at, bytes)| [*at, bytes.len() as u64]).collect();
+            let mut ranges: Vec<[u64; 2]> = Vec::new();
+            for (at, bytes) in &parts {
+                match ranges.last_mut().filter(|[start, length]| start + length == *at) {
+                    Some([_, length]) => *length += bytes.len() as u64,
+                    None => ranges.push([*at, bytes.len() as u64]),
+                }
+            }
             files.push(Written { kind, file, ranges });
             Ok::<_, io::Error>(())
         };

@@ -28,15 +28,17 @@ pub struct XidLimits {
     pub frozen: TransactionId,
     /// `relminmxid`, likewise.
     pub multi: TransactionId,
-    /// A transaction ID near the next one, taken after the page was read.
+    /// The next transaction ID.
     pub next: TransactionId,
+    /// Whether that was read after the page; else transactions that follow may have written to it.
+    pub is_exact: bool,
     /// The next MultiXact ID, read after the page was read, if it was.
     pub next_multi: Option<TransactionId>,
 }
 
 /// The first transaction ID that is no special one (`FirstNormalTransactionId`).
 const FIRST_NORMAL: u32 = 3;
-/// IDs so far ahead of the next one may have been given to subtransactions that are under way.
+/// IDs so far ahead of one that was read before the page may have been given since.
 const AHEAD: i32 = 1 << 24;
 
 impl XidLimits {
@@ -44,8 +46,12 @@ impl XidLimits {
     pub(super) fn refuses(&self, xid: TransactionId) -> Option<String> {
         let distance = |from: TransactionId| xid.0.wrapping_sub(from.0) as i32;
         let is_old = self.frozen.0 >= FIRST_NORMAL && distance(self.frozen) < 0;
-        if xid.0 < FIRST_NORMAL || !(is_old || distance(self.next) > AHEAD) {
+        let most = if self.is_exact { -1 } else { AHEAD };
+        if xid.0 < FIRST_NORMAL || !(is_old || distance(self.next) > most) {
             return None;
+        }
+        if self.frozen.0 == 0 {
+            return Some(format!("an ID before the next, {}", self.next.0));
         }
         Some(format!("an ID from relfrozenxid {} to the next, {}", self.frozen.0, self.next.0))
     }
@@ -63,11 +69,24 @@ impl XidLimits {
     }
 }
 
+/// What pages are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pages {
+    /// A table.
+    Table,
+    /// A TOAST relation, whose tuples are never updated.
+    Toast,
+    /// Not known, or their block numbers are not.
+    Unplaced,
+}
+
 /// A relation whose pages are looked at.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
     /// Its name in places.
     pub source: &'a str,
+    /// What it is.
+    pub pages: Pages,
     /// Its columns.
     pub desc: &'a TupleDesc,
     /// Its page size.
@@ -131,6 +150,8 @@ pub trait Found {
     fn refers_to(&mut self, _value_id: Oid) {}
     /// Not everything that rows refer to could be learned.
     fn is_incomplete(&mut self) {}
+    /// A page is in use, or (`false`) new: zeros.
+    fn page(&mut self, _block: BlockNumber, _is_used: bool) {}
     /// A value in the row was decompressed to so many bytes.
     fn decompressed(&mut self, _bytes: usize) {}
 }

@@ -23,6 +23,8 @@ const INFOMASK2_AT: usize = 18;
 const HOFF_AT: usize = 22;
 /// Where `t_xmax` stands.
 const XMAX_AT: usize = 4;
+/// Where `t_xvac` stands.
+const XVAC_AT: usize = 8;
 /// An object ID's bytes, in tuples older than PostgreSQL 12.
 const OLD_OID: usize = 4;
 /// Bytes of a TOAST pointer with its header.
@@ -52,6 +54,11 @@ impl Subject<'_> {
             }
         };
         self.check_infomask(ctid, &tuple, found);
+        let xvac = order.u32(bytes, XVAC_AT).filter(|_| tuple.infomask & infomask::MOVED != 0);
+        let range = xvac.zip(self.xids).and_then(|(xvac, xids)| xids.refuses(TransactionId(xvac)));
+        if let (Some(xvac), Some(range)) = (xvac, range) {
+            found.finding(Finding::new(Code::Xvac, at(XVAC_AT), range, xvac.to_string()));
+        }
         let bitmap = tuple.null_bitmap.map_or(0, <[u8]>::len);
         let expected = max_align(TUPLE_HEADER_SIZE + bitmap);
         let old_oid = tuple.infomask & infomask::HASOID_OLD != 0

@@ -77,6 +77,9 @@ pub fn check_pointer(pointer: &ToastPointer, toast: Toast) -> Option<Damage> {
     }
     let relation = pointer.toast_relation;
     match toast {
+        Toast::Unknown if relation.0 == 0 => {
+            Some(Damage::new(Code::ToastRelation, "a TOAST relation", "relation 0"))
+        }
         Toast::Unknown => None,
         Toast::Relation(own) if own == relation => None,
         Toast::Relation(own) => Some(Damage::new(
@@ -306,6 +309,8 @@ mod tests {
         assert_eq!(code(pointer(4004, 4000 | 1 << 30), own), Some(Code::Method));
         assert_eq!(code(pointer(4004, 4000), Toast::None), Some(Code::ToastRelation));
         assert_eq!(code(pointer(4004, 4000), Toast::Unknown), None);
+        let nowhere = ToastPointer { toast_relation: Oid(0), ..pointer(4004, 4000) };
+        assert_eq!(code(nowhere, Toast::Unknown), Some(Code::ToastRelation));
         let zero = ToastPointer { value_id: Oid(0), ..pointer(4004, 4000) };
         assert_eq!(code(zero, own), Some(Code::ValueId));
     }

@@ -29,6 +29,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::report::table::printable_lines;
 use exit::Exit;
 
 /// See, predict and change how PostgreSQL stores large values (TOAST).
@@ -210,7 +211,8 @@ pub fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(failure) => {
             // Where standard error is closed nobody can be reached.
-            let _ = writeln!(io::stderr(), "toastctl: error: {}", failure.message);
+            let _ =
+                writeln!(io::stderr(), "toastctl: error: {}", printable_lines(&failure.message));
             failure.exit.into()
         }
     }

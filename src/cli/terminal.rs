@@ -11,6 +11,7 @@ use super::connect::ConnectionArgs;
 use super::exit::{Exit, Failure};
 use crate::heap::progress::Progress;
 use crate::report::document::Format;
+use crate::report::table::printable_lines;
 use crate::server::connect::{Connection, SessionOptions};
 use crate::server::sink::RunError;
 
@@ -157,7 +158,7 @@ pub(super) fn tell(text: &str) {
         return;
     }
     // Nobody to tell is no reason to stop.
-    let _ = writeln!(io::stderr(), "toastctl: {text}");
+    let _ = writeln!(io::stderr(), "toastctl: {}", printable_lines(text));
 }
 
 /// Connects; warnings go to standard error.

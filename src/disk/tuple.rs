@@ -39,6 +39,8 @@ pub mod infomask {
     pub const XMAX_IS_MULTI: u16 = 0x1000;
     /// The tuple is the new version of an updated row.
     pub const UPDATED: u16 = 0x2000;
+    /// Moved by VACUUM FULL before PostgreSQL 9.0 (`HEAP_MOVED`).
+    pub const MOVED: u16 = 0xC000;
     /// All lock bits (`HEAP_LOCK_MASK`).
     pub const LOCK_MASK: u16 = XMAX_EXCL_LOCK | XMAX_KEYSHR_LOCK;
 }

@@ -145,7 +145,8 @@ impl RelationFile {
                 errors.push((block, error));
             }
             // the server begins a segment when the one before is full, and leaves empty ones behind
-            if segment.blocks < full && last.is_some_and(|last| at < last) {
+            let is_full = segment.blocks == full && segment.blocks.is_power_of_two();
+            if !is_full && last.is_some_and(|last| at < last) {
                 let block = block_number(first + segment.blocks);
                 errors.push((block, FileError::Short { path: segment.path.clone() }));
             }
@@ -283,6 +284,12 @@ mod tests {
         assert_eq!(errors(&path), [missing]);
         let short = write(dir.path(), "2", &[1], 0);
         write(dir.path(), "2.1", &[3, 4], 0);
+        let cut = write(dir.path(), "3", &[1, 2, 3], 0);
+        write(dir.path(), "3.1", &[4], 0);
+        assert_eq!(
+            errors(&cut),
+            ["3: file \"/3\" is shorter than a segment, though another one follows it"]
+        );
         let message = "1: file \"/2\" is shorter than a segment, though another one follows it";
         assert_eq!(errors(&short), [message]);
     }

@@ -4,6 +4,9 @@
 //! PostgreSQL 13 to 18:
 //!
 //! ```text
+//!   8 pg_control_version 4, 1300 to 1800
+//!  16 state 4         1: shut down
+//!  64 nextXid 8       of the last checkpoint
 //! 208 floatFormat 8   1234567.0: the layout is the one that is known
 //! 216 blcksz 4
 //! 252 data_checksum_version 4, 0 without checksums
@@ -15,11 +18,11 @@ use std::path::Path;
 
 use super::file::{FileError, RelationFile};
 use super::xact::PgXact;
-use crate::disk::ByteOrder;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
 use crate::disk::page::wrong_checksum;
+use crate::disk::{ByteOrder, TransactionId};
 use crate::heap::problem::{Place, Problem};
 use crate::heap::progress::Progress;
 use crate::heap::sample::{Sample, Sampling};
@@ -27,19 +30,34 @@ use crate::heap::scan::Visitor;
 
 /// `FLOATFORMAT_VALUE`.
 const FLOAT_FORMAT: f64 = 1_234_567.0;
+const VERSION_AT: usize = 8;
+const STATE_AT: usize = 16;
+/// `DB_SHUTDOWNED`.
+const SHUT_DOWN: u32 = 1;
+const NEXT_XID_AT: usize = 64;
 const FLOAT_FORMAT_AT: usize = 208;
 const BLOCK_SIZE_AT: usize = 216;
 const CHECKSUMS_AT: usize = 252;
 /// Bytes that are read.
 const LENGTH: usize = 256;
 
-/// Whether the cluster that `relation_file` stands in has checksums: `global/pg_control` is looked
+/// What the control file says of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Control {
+    /// Whether pages have checksums.
+    pub has_checksums: bool,
+    /// The next transaction ID, if the server was shut down.
+    pub next_xid: Option<TransactionId>,
+}
+
+/// The control file of the cluster that `relation_file` stands in: `global/pg_control` is looked
 /// for in the directories above. `None` where it is not found or not understood.
-pub fn has_checksums(relation_file: &Path, page: PageSize) -> Option<bool> {
+pub fn control(relation_file: &Path, page: PageSize) -> Option<Control> {
+    let relation_file = std::path::absolute(relation_file).ok()?;
     // base/DATABASE/FILE, global/FILE, pg_tblspc/OID/VERSION/DATABASE/FILE
     let above = relation_file.ancestors().skip(1).take(6);
     let files = above.map(|dir| dir.join("global").join("pg_control"));
-    files.filter_map(|path| read(&path)).find_map(|bytes| checksums(&bytes, page))
+    files.filter_map(|path| read(&path)).find_map(|bytes| understood(&bytes, page))
 }
 
 fn read(path: &Path) -> Option<[u8; LENGTH]> {
@@ -49,7 +67,7 @@ fn read(path: &Path) -> Option<[u8; LENGTH]> {
     Some(bytes)
 }
 
-fn checksums(bytes: &[u8], page: PageSize) -> Option<bool> {
+fn understood(bytes: &[u8], page: PageSize) -> Option<Control> {
     [ByteOrder::Little, ByteOrder::Big].into_iter().find_map(|order| {
         let word = |at| order.u32(bytes, at);
         let (first, second) = (word(FLOAT_FORMAT_AT)?, word(FLOAT_FORMAT_AT + 4)?);
@@ -60,7 +78,13 @@ fn checksums(bytes: &[u8], page: PageSize) -> Option<bool> {
         let float = f64::from_bits(u64::from(high) << 32 | u64::from(low));
         let known =
             float == FLOAT_FORMAT && word(BLOCK_SIZE_AT).map(|b| b as usize) == Some(page.bytes());
-        known.then_some(word(CHECKSUMS_AT)? != 0)
+        // the low half of FullTransactionId
+        let next_xid = word(NEXT_XID_AT + if order == ByteOrder::Big { 4 } else { 0 })?;
+        let is_settled = (1300..=1800).contains(&word(VERSION_AT)?) && word(STATE_AT)? == SHUT_DOWN;
+        known.then_some(Control {
+            has_checksums: word(CHECKSUMS_AT)? != 0,
+            next_xid: is_settled.then_some(TransactionId(next_xid)),
+        })
     })
 }
 
@@ -89,8 +113,13 @@ pub struct FileTarget<'a> {
 impl FileTarget<'_> {
     /// Whether page checksums are verified.
     pub fn verifies_checksums(&self) -> bool {
-        let detected = || has_checksums(self.heap, self.page_size).unwrap_or(false);
+        let detected = || control(self.heap, self.page_size).is_some_and(|c| c.has_checksums);
         self.checksums.unwrap_or_else(detected)
+    }
+
+    /// The next transaction ID, if the control file of a server that was shut down says it.
+    pub(crate) fn next_xid(&self) -> Option<TransactionId> {
+        control(self.heap, self.page_size)?.next_xid
     }
 
     /// Gives the pages of these blocks of one of its files to a visitor, and what is wrong with them and with the file.
@@ -203,6 +232,8 @@ mod tests {
         let relation = dir.path().join("base").join("5").join("16384");
         std::fs::create_dir_all(relation.parent().unwrap()).unwrap();
         std::fs::create_dir_all(dir.path().join("global")).unwrap();
+        let has_checksums =
+            |relation: &Path, page| control(relation, page).map(|control| control.has_checksums);
         assert_eq!(has_checksums(&relation, PageSize::DEFAULT), None);
         let mut control = vec![0; 8192];
         control[208..216].copy_from_slice(&FLOAT_FORMAT.to_le_bytes());

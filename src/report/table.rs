@@ -194,12 +194,12 @@ impl Grid {
     }
 }
 
-/// The text with control characters escaped, those that turn the direction of writing too: names come from servers
-/// and files, and must not command the terminal.
+/// The text with control characters escaped, those that nobody sees and those that turn the direction of writing too:
+/// names come from servers and files, and must not command the terminal.
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() || turns(c) {
+        if is_odd(c) {
             out.extend(c.escape_default());
         } else {
             out.push(c);
@@ -208,9 +208,16 @@ pub fn printable(text: &str) -> String {
     out
 }
 
-/// Whether a character turns the direction of what follows, up to the end of the line.
-fn turns(c: char) -> bool {
-    matches!(c, '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+/// [`printable`] of several lines, whose ends stay.
+pub fn printable_lines(text: &str) -> String {
+    text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether a character commands the terminal, has no width, ends a line, or turns the direction of what follows.
+fn is_odd(c: char) -> bool {
+    let is_unseen = matches!(c, '\u{AD}' | '\u{61C}' | '\u{180E}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}'
+        | '\u{2060}'..='\u{206F}' | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}');
+    c.is_control() || is_unseen
 }
 
 /// Stands for a space that no line is broken at; the standard gives it to nobody.
@@ -224,7 +231,7 @@ pub fn statement(sql: &str) -> String {
         let (before, quoted) = rest.split_at(start);
         let end = end_of_quoted(quoted, before.ends_with('E'));
         let (quoted, behind) = quoted.split_at(end);
-        let is_odd = |c: char| c.is_control() || turns(c) || c == KEPT_SPACE;
+        let is_odd = |c: char| is_odd(c) || c == KEPT_SPACE;
         if !quoted.contains(is_odd) {
             out.push_str(&printable(before));
             out.push_str(quoted);
@@ -234,6 +241,9 @@ pub fn statement(sql: &str) -> String {
             for c in quoted.chars() {
                 match c {
                     '\\' => out.push_str("\\\\"),
+                    c if is_odd(c) && u32::from(c) > 0xFFFF => {
+                        out.push_str(&format!("\\+{:06X}", u32::from(c)));
+                    }
                     c if is_odd(c) => out.push_str(&format!("\\{:04X}", u32::from(c))),
                     c => out.push(c),
                 }
@@ -248,6 +258,9 @@ pub fn statement(sql: &str) -> String {
             for c in quoted.chars() {
                 match c {
                     '\\' if !is_escaped => out.push_str("\\\\"),
+                    c if is_odd(c) && u32::from(c) > 0xFFFF => {
+                        out.push_str(&format!("\\U{:08X}", u32::from(c)));
+                    }
                     c if is_odd(c) => out.push_str(&format!("\\u{:04X}", u32::from(c))),
                     c => out.push(c),
                 }
@@ -371,6 +384,9 @@ mod tests {
 
     #[test]
     fn names_command_no_terminal() {
+        let unseen = "\u{200B}\u{FEFF}\u{2028}\u{AD}\u{E0041}";
+        assert_eq!(printable(unseen), unseen.escape_default().to_string());
+        assert_eq!(printable_lines("a\u{1b}\nb"), "a\\u{1b}\nb");
         assert_eq!(printable("a\u{202E}b\n\u{1b}c\u{2066}é"), "a\\u{202e}b\\n\\u{1b}c\\u{2066}é");
     }
 

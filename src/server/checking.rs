@@ -131,15 +131,21 @@ pub async fn changed_since(
     rows.iter().map(block).collect()
 }
 
-/// The MultiXact ID that the server will give next, at this moment and not at the snapshot's.
-pub async fn next_multi(client: &Client) -> Result<TransactionId, LiveError> {
-    // its distance from the first
-    const FIRST: u32 = 1;
-    let sql = format!("SELECT pg_catalog.mxid_age('{FIRST}'::pg_catalog.xid)");
+/// The transaction ID and the MultiXact ID that the server will give next, at this moment and not at the snapshot's.
+/// The first is as old as the first time that the transaction asks for an age.
+pub async fn next_ids(client: &Client) -> Result<[TransactionId; 2], LiveError> {
+    // their distances from IDs that have one
+    const XID: u32 = 3;
+    const MULTI: u32 = 1;
+    let sql = format!(
+        "SELECT pg_catalog.age('{XID}'::pg_catalog.xid), pg_catalog.mxid_age('{MULTI}'::pg_catalog.xid)"
+    );
     let rows = client.query_typed(&sql, &[]).await?;
-    let row = rows.first().ok_or_else(|| LiveError::Unexpected("no mxid_age".into()))?;
-    let age: i32 = row.try_get(0)?;
-    Ok(TransactionId(FIRST.wrapping_add_signed(age)))
+    let row = rows.first().ok_or_else(|| LiveError::Unexpected("no age".into()))?;
+    let next = |first: u32, at: usize| -> Result<TransactionId, LiveError> {
+        Ok(TransactionId(first.wrapping_add_signed(row.try_get(at)?)))
+    };
+    Ok([next(XID, 0)?, next(MULTI, 1)?])
 }
 
 /// What a check knows of a server besides what [`Server`] says.

@@ -38,6 +38,77 @@ fn every_damage_of_a_file_has_its_finding_and_no_other() {
 }
 
 #[test]
+fn blocks_and_chunks_that_stand_elsewhere_are_found() {
+    let (_database, files) = Files::fresh("check_elsewhere");
+    let dir = tempfile::tempdir().unwrap();
+    let found = |changed: &Files| -> Vec<String> {
+        write(dir.path(), changed);
+        let (findings, _) = check(dir.path(), None);
+        findings.iter().map(|finding| finding.code.name().to_owned() + &finding.found).collect()
+    };
+    let blocks = files.toast.len() / 8192;
+    assert!(blocks >= 3);
+    // exchanged, and one copied over the other: the values of the block that is left are sound
+    let mut exchanged = files.clone();
+    let (first, second) = exchanged.toast.split_at_mut(8192);
+    first.swap_with_slice(&mut second[..8192]);
+    let codes = found(&exchanged);
+    assert!(
+        ["TC0051", "TC0050"].iter().all(|code| codes.contains(&(*code).to_owned())),
+        "{codes:?}"
+    );
+    let mut copied = files.clone();
+    copied.toast.copy_within(..8192, 8192);
+    let codes = found(&copied);
+    assert!(codes.contains(&"TC0050".to_owned()), "{codes:?}");
+    assert!(codes.iter().all(|code| !code.starts_with("TC053")), "{codes:?}");
+    // two chunks of the same size, with their headers
+    let mut chunks = files.clone();
+    let (a, b) = (files.chunk(2, "ext", 0).tuple, files.chunk(2, "ext", 1).tuple);
+    for at in 0..2032 {
+        chunks.toast.swap(a + at, b + at);
+    }
+    let codes = found(&chunks);
+    assert_eq!(codes.len(), 2, "{codes:?}");
+    assert!(codes.iter().all(|code| code.starts_with("TC014")), "{codes:?}");
+}
+
+#[test]
+fn zeros_in_front_of_rows_are_told_with_the_values_that_have_none() {
+    let database = server::shared().create_database("check_zeros");
+    // a block of rows without values out of line, before those with and behind them
+    let plain = "INSERT INTO # (id) SELECT 0 FROM generate_series(1, 300);";
+    let with = "INSERT INTO # SELECT i, repeat('x', 6000) FROM generate_series(1, 3) AS i;";
+    let table = |name: &str, rows: String| {
+        let create =
+            "CREATE TABLE # (id int, ext text); ALTER TABLE # ALTER ext SET STORAGE external;";
+        format!("{create} {rows} VACUUM (FREEZE) #;").replace('#', name)
+    };
+    let (t, u) = (table("t", format!("{plain}{with}")), table("u", format!("{with}{plain}")));
+    database.psql(&format!("{t} {u} CHECKPOINT;"));
+    let dir = tempfile::tempdir().unwrap();
+    let codes = |files: &Files| {
+        write(dir.path(), files);
+        let found = run(toastctl()
+            .current_dir(dir.path())
+            .args(["check", "--relation-file", "heap", "--toast-file", "toast"])
+            .args(["--columns", "id int4, ext text", "--format", "jsonl"]));
+        let lines = found.lines::<crate::support::reports::check::Finding>();
+        (found.code, lines.iter().map(|line| line.code.clone()).collect::<Vec<_>>())
+    };
+    let zeroed = |table| {
+        let mut files = Files::read(&database, table);
+        assert!(files.heap.len() >= 2 * 8192);
+        files.heap[..8192].fill(0);
+        codes(&files)
+    };
+    assert_eq!(zeroed("t"), (Some(0), vec!["TC006".to_owned()]));
+    let (code, found) = zeroed("u");
+    assert_eq!(code, Some(5), "{found:?}");
+    assert_eq!(found.iter().filter(|code| *code == "TC007").count(), 1, "{found:?}");
+}
+
+#[test]
 fn checksums_are_verified_where_the_cluster_has_them() {
     let (database, mut files) = Files::fresh("check_sums");
     with_checksums(&mut files.heap);

@@ -79,24 +79,27 @@ pub const FINDINGS: Topic = Topic {
     name: "findings",
     about: "the codes of check, and what each means",
     intro: &[
-        "The codes never change their meaning. All are errors, except TC025 (a warning) and TC080 (a notice). \
-              TC080 is not damage, and leaves the exit code at 0.",
+        "The codes never change their meaning. All are errors, except TC014 and TC025 (warnings), TC006 and TC080 \
+              (notices). Notices are not damage, and leave the exit code at 0.",
     ],
     items: &[
-        ("TC001 to TC004", "Page: header, checksum, new but not empty, unreadable."),
         (
-            "TC010 to TC013",
-            "Line pointer: no tuple, wrong redirect, shared bytes, broken update chain.",
+            "TC001 to TC007",
+            "Page: header, checksum, new but not empty, unreadable, of another block, of zeros.",
         ),
         (
-            "TC020 to TC027",
+            "TC010 to TC014",
+            "Line pointer: no tuple, wrong redirect, shared bytes, broken update chain, wrong t_ctid.",
+        ),
+        (
+            "TC020 to TC028",
             "Tuple header: t_hoff, too many attributes, t_infomask, xmin, xmax, null bitmap, hint \
-             bit against pg_xact (--xact), MultiXact.",
+             bit against pg_xact (--xact), MultiXact, xvac.",
         ),
         ("TC030 to TC033", "Attribute: past the end, length, bytes left over."),
         (
-            "TC040 to TC046",
-            "TOAST pointer: tag, method, HEAP_HASEXTERNAL, relation, raw size, stored size, value ID.",
+            "TC040 to TC047",
+            "TOAST pointer: tag, method, HEAP_HASEXTERNAL, relation, raw size, stored size, value ID, value ID of two rows.",
         ),
         (
             "TC050 to TC058",

@@ -79,7 +79,7 @@ impl Scanner<'_> {
         let (targets, follow) = self.indexes();
         let (table, values) = (&self.choice.model, &candidate.values);
         let row = Judged { table, targets: &targets, follow: &follow, values };
-        is_forced && judge.verdict(&row, &|_| Some(None)) == Verdict::Complies
+        is_forced && judge.compliance(&row, &|_| Some(None)) == Compliance::Complies
     }
 
     /// Has the server compress the values that are in question.

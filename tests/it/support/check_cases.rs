@@ -353,6 +353,18 @@ fn tuple_cases() -> Vec<Case> {
             change_half(&mut f.heap, at + 20, |mask| mask & !0x0200);
             row("TC023", "-", 0)
         }),
+        on(On::Server, "xmin_ahead", |f| {
+            let at = f.row(2);
+            set_word(&mut f.heap, at, 100_000);
+            change_half(&mut f.heap, at + 20, |mask| mask & !0x0200);
+            row("TC023", "-", 0)
+        }),
+        on(On::Server, "xvac", |f| {
+            let at = f.row(2);
+            set_word(&mut f.heap, at + 8, 5);
+            change_half(&mut f.heap, at + 20, |mask| mask | 0x4000);
+            row("TC028", "-", 8)
+        }),
         on(On::Server, "xmax_old", |f| {
             let at = f.row(2);
             set_word(&mut f.heap, at + 4, 5);
@@ -461,7 +473,18 @@ fn pointer_cases() -> Vec<Case> {
             change_half(&mut f.heap, at, |mask| mask & !4);
             row("TC042", "ext", 20)
         }),
-        on(On::Server, "toast_relation", |f| {
+        case("toast_relation_0", |f| {
+            let at = f.value(2, "ext");
+            set_word(&mut f.heap, at.file + 14, 0);
+            row("TC043", "ext", at.tuple)
+        }),
+        case("shared_value", |f| {
+            let (two, three) = (f.value(2, "ext").file, f.value(3, "ext").file);
+            let pointer = f.heap[two..two + 18].to_vec();
+            f.heap[three..three + 18].copy_from_slice(&pointer);
+            vec!["TC047 heap 0/2 ext -".into(), "TC047 heap 0/3 ext -".into()]
+        }),
+        case("toast_relation", |f| {
             let at = f.value(2, "ext");
             change_word(&mut f.heap, at.file + 14, |oid| oid + 1);
             row("TC043", "ext", at.tuple)
