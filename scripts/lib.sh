@@ -14,6 +14,25 @@ fail() {
     exit 1
 }
 
+# Runs a command, and says $1 with the time so far every 15 seconds.
+not_silent() {
+    doing=$1
+    shift
+    (
+        seconds=0
+        while sleep 1 && kill -0 $$ 2>/dev/null; do
+            seconds=$((seconds + 1))
+            [ $((seconds % 15)) -ne 0 ] || say "  $doing ($seconds s)"
+        done
+    ) &
+    saying=$!
+    code=0
+    "$@" || code=$?
+    kill $saying 2>/dev/null || true
+    wait $saying 2>/dev/null || true
+    return $code
+}
+
 # Where fetched things are kept. Servers do not run as root, and root's home is closed to others,
 # so root keeps them elsewhere. tests/it/support/install.rs looks in the same places.
 cache_dir() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 
 use super::arguments::{
-    ColumnsArg, DetailsArg, FormatArg, PolicyArgs, SampleArgs, TablesArg, reads_per_write,
+    ColumnsArg, DetailsArg, ExactArg, FormatArg, PolicyArgs, SampleArgs, TablesArg, reads_per_write,
 };
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
@@ -52,12 +52,8 @@ pub struct AdviseArgs {
     #[command(flatten)]
     sample: SampleArgs,
 
-    /// Have the server compress the sample
-    ///
-    /// In a temporary table, in case its liblz4 differs from the version that toastctl imitates. Without pages the server
-    /// always does.
-    #[arg(long, help_heading = "Sample")]
-    exact: bool,
+    #[command(flatten)]
+    exact: ExactArg,
 
     /// What counts most: balanced, size, read, write
     #[arg(
@@ -158,7 +154,7 @@ fn options(args: &AdviseArgs) -> Options {
         extract: None,
         sample: args.sample.sample,
         seed: args.sample.seed(),
-        exact: args.exact,
+        exact: args.exact.exact,
         optimize: args.optimize,
         reads_per_write: args.reads_per_write,
     }

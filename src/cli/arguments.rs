@@ -114,6 +114,17 @@ impl SampleArgs {
     }
 }
 
+/// Which compression counts.
+#[derive(Debug, Clone, Args)]
+pub struct ExactArg {
+    /// Have the server compress the sample
+    ///
+    /// In a temporary table, in case its liblz4 differs from the version that toastctl imitates. Without pages the server
+    /// always does.
+    #[arg(long, help_heading = "Sample")]
+    pub(super) exact: bool,
+}
+
 /// How rows are read.
 #[derive(Debug, Clone, Args)]
 pub struct SourceArg {

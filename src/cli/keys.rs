@@ -6,7 +6,9 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::advise::{self, AdviseOutput, Emit};
-use super::arguments::{ColumnsArg, FormatArg, SampleArgs, SourceArg, TablesArg, reads_per_write};
+use super::arguments::{
+    ColumnsArg, ExactArg, FormatArg, SampleArgs, SourceArg, TablesArg, reads_per_write,
+};
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::files::{File, FileArgs};
@@ -80,6 +82,9 @@ pub struct KeysArgs {
     sample: SampleArgs,
 
     #[command(flatten)]
+    exact: ExactArg,
+
+    #[command(flatten)]
     source: SourceArg,
 
     #[command(flatten)]
@@ -101,6 +106,9 @@ pub struct KeysArgs {
 /// Where they contradict each other, or name what cannot be used.
 pub(super) fn run(args: &KeysArgs) -> Result<Exit, Failure> {
     args.sample.check()?;
+    if args.exact.exact && args.extract.is_none() {
+        return Err(Failure::usage("--exact goes with --extract"));
+    }
     if args.format.format == Format::Csv {
         return Err(Failure::usage(
             "keys are printed as a table, markdown, json or jsonl\n\
@@ -131,6 +139,7 @@ async fn advisor(args: &KeysArgs, extract: Option<&Extract>) -> Result<Advisor, 
         sample: args.sample.sample,
         seed: args.sample.seed(),
         extract: extract.cloned(),
+        exact: args.exact.exact,
         reads_per_write: args.reads_per_write,
         ..Options::default()
     };

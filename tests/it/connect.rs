@@ -102,7 +102,7 @@ fn the_server_gives_up_a_client_that_has_vanished() {
 #[test]
 fn sessions_are_set_up_on_every_available_major() {
     for major in server::available_majors() {
-        let server = Server::start(&Options::major(major));
+        let server = server::shared_of(major);
         block_on(async {
             let connection = open(&server.database("postgres").conninfo(), &[]).await.unwrap();
             assert_eq!(connection.server_version() / 10_000, major);

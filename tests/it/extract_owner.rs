@@ -1,4 +1,4 @@
-//! `keys --extract` by an ordinary owner, without pages.
+//! `keys --extract` by an ordinary owner, without pages, and with the server's own compression.
 
 use crate::support::command::{run, toastctl};
 use crate::support::extract::{Script, near, sizes};
@@ -37,6 +37,9 @@ fn without_pages_an_extraction_has_the_same_figures_and_the_owner_migrates() {
     let by_pages = told(&database, server.superuser(), &keys);
     let by_owner = told(&database, &owner, &keys);
     assert_eq!(by_owner, by_pages);
+    // liblz4 and pglz here are those of the server
+    let exact = [&keys[..], &["--exact"]].concat();
+    assert_eq!(told(&database, server.superuser(), &exact), by_pages);
     let auto = ["--extract", "auto"];
     assert_eq!(told(&database, &owner, &auto), told(&database, server.superuser(), &auto));
 

@@ -6,7 +6,7 @@ use toastctl::disk::{BlockNumber, ItemPointer};
 use toastctl::server::trial::Trial;
 
 use crate::support::library::connect;
-use crate::support::server::{self, Options, Server};
+use crate::support::server;
 
 /// Values of 1 to 400 bytes that compress to almost nothing, to little less, and not at all: among their
 /// datums are those that just stay in the row, and those that just do not.
@@ -22,7 +22,7 @@ const TABLE: &str = "
 fn sizes_of_compressed_copies_are_those_of_their_datums() {
     let mut seen = Vec::new();
     for major in server::available_majors() {
-        let server = Server::start(&Options::major(major));
+        let server = server::shared_of(major);
         let database = server.create_database("trial");
         database.psql(TABLE);
         let lz4 = database.psql(
