@@ -49,7 +49,7 @@ const FILE: [&str; 5] = ["inspect", "--relation-file", "heap", "--columns", "@co
 fn live_rows(dir: &Path) -> (Found, u64) {
     let found = toastctl(dir, &[&FILE[..], &["--format", "json"]].concat());
     let report: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
-    let live = report["relations"][0]["tuples"]["live"].as_u64().unwrap();
+    let live = report["tables"][0]["details"]["tuples"]["live"].as_u64().unwrap();
     (found, live)
 }
 
@@ -112,7 +112,7 @@ fn a_damaged_toast_file_is_reported_by_block_and_item() {
     assert_eq!(found.code, 1);
     insta::assert_snapshot!(found.stderr);
     let report: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
-    let relation = &report["relations"][0];
+    let relation = &report["tables"][0];
     assert_eq!(relation["problem_count"], 3, "{relation:#}");
     assert_eq!(relation["problems"].as_array().unwrap().len(), 3);
     // values that lost a chunk say what is damaged, the others nothing

@@ -61,7 +61,7 @@ fn examples(manual: &Manual) -> Vec<u8> {
     })
 }
 
-const ENVIRONMENT: [Item; 3] = [
+const ENVIRONMENT: [Item; 4] = [
     (
         "PGHOST, PGHOSTADDR, PGPORT, PGDATABASE, PGUSER, PGPASSWORD, PGPASSFILE, PGSERVICE, \
          PGSERVICEFILE, PGSYSCONFDIR, PGSSLMODE, PGSSLROOTCERT, PGSSLCERT, PGSSLKEY, \
@@ -72,6 +72,11 @@ const ENVIRONMENT: [Item; 3] = [
         "COLUMNS",
         "The width that tables are fitted to, instead of the terminal's, or of 100 in a file or a \
          pipe; 0 for no limit.",
+    ),
+    (
+        "NO_COLOR, CLICOLOR, CLICOLOR_FORCE, TERM",
+        "Tables on a terminal have colours, unless NO_COLOR is set, CLICOLOR is 0 or TERM is dumb. CLICOLOR_FORCE=1 writes \
+         them to files and pipes too.",
     ),
     (
         "LC_ALL, LC_CTYPE, LANG",

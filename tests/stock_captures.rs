@@ -83,8 +83,8 @@ fn every_value_is_what_its_server_said() {
         }
         let report: Value =
             serde_json::from_str(&toastctl(&table, &["inspect", "--format", "json"])).unwrap();
-        assert_eq!(report["relations"][0]["tuples"]["live"], live);
-        assert_eq!(report["relations"][0]["tuples"]["unknown"], 0);
+        assert_eq!(report["tables"][0]["details"]["tuples"]["live"], live);
+        assert_eq!(report["tables"][0]["details"]["tuples"]["unknown"], 0);
     }
     assert!(values > 1000, "{values}");
 }
@@ -107,7 +107,7 @@ fn chunks_in_the_toast_file_are_those_that_the_pointers_ask_for() {
             .iter()
             .map(|value| value["chunks"].as_u64().unwrap())
             .sum();
-        let toast = &report["relations"][0]["toast"];
+        let toast = &report["tables"][0]["details"]["toast"];
         assert_eq!(toast["rows"].as_u64().unwrap(), visible, "{}", table.display());
         assert_eq!(toast["chunks"].as_u64().unwrap(), visible, "{}", table.display());
     }

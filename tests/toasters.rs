@@ -555,7 +555,7 @@ fn orphans_are_what_no_pointer_names() {
     for capture in captures() {
         let output = toastctl(&capture, &["inspect", "--format", "json"]);
         let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
-        let toast = &report["relations"][0]["toast"];
+        let toast = &report["tables"][0]["details"]["toast"];
         if toast["orphans"].is_object() {
             let listed = capture.meta["toast_relations"][0]["values"].as_array();
             if let Some(values) = listed.filter(|_| !capture.name.starts_with("pg15")) {

@@ -12,6 +12,7 @@ use crate::heap::problem::Problems;
 use crate::heap::sample::Sample;
 use crate::heap::scan::Visitor;
 use crate::judge::command::table_words;
+use crate::model::interval::Interval;
 use crate::model::pages::least_gain;
 use crate::model::sql::quote_qualified;
 use crate::model::visibility::Snapshot;
@@ -231,12 +232,29 @@ fn moves(file: &FileCompaction) -> Option<String> {
     })
 }
 
-/// Bytes of the files right after an in-place retoast: space in them is used again, but none gets shorter.
-pub(super) fn retoasted_bytes(figures: &Figures, files: &Files) -> u64 {
-    let left = |figure: &Figure, now: u64| (figure.value.estimate.round() as u64).max(now);
-    left(&figures.files.heap_bytes, files.heap_bytes)
-        + left(&figures.files.toast_bytes, files.toast_bytes)
-        + left(&figures.files.toast_index_bytes, files.toast_index_bytes)
+/// Bytes of the files after an in-place retoast and this compaction ([`compaction`]; `None`: without one): a file that
+/// is compacted comes near to what VACUUM FULL would leave; in the others space is used again, but none gets shorter.
+pub(super) fn retoasted_bytes(
+    figures: &Figures,
+    files: &Files,
+    compaction: Option<&str>,
+) -> Interval<u64> {
+    let is_compacted =
+        |file| compaction.is_some_and(|option| option == "--compact" || option.ends_with(file));
+    let sizes = &figures.files;
+    let all = [
+        (&sizes.heap_bytes, files.heap_bytes, is_compacted("=heap")),
+        (&sizes.toast_bytes, files.toast_bytes, is_compacted("=toast")),
+        (&sizes.toast_index_bytes, files.toast_index_bytes, false),
+    ];
+    let sum = |end: fn(&Interval) -> f64| {
+        let bytes = |(figure, now, compacted): &(&Figure, u64, bool)| {
+            let fresh = end(&figure.value).round() as u64;
+            if *compacted { fresh } else { fresh.max(*now) }
+        };
+        all.iter().map(bytes).fold(0, u64::saturating_add)
+    };
+    Interval { estimate: sum(|i| i.estimate), low: sum(|i| i.low), high: sum(|i| i.high) }
 }
 
 /// The option that has those of the heap's and the TOAST relation's files compacted of which that would give
@@ -288,7 +306,6 @@ pub(super) fn size(bytes: u64) -> String {
 pub(super) mod tests {
     use super::*;
     use crate::advise::estimate::FileSizes;
-    use crate::model::interval::Interval;
     use crate::model::interval::Range;
 
     /// Files whose figures under today's settings are `figures(100.0, 900.0)`.
@@ -311,9 +328,15 @@ pub(super) mod tests {
 
     #[test]
     fn files_that_retoast_leaves_are_as_long_as_before_or_longer() {
-        assert_eq!(retoasted_bytes(&figures(1000.0, 0.0), &FILES), 1920);
-        assert_eq!(retoasted_bytes(&figures(50.0, 1000.0), &FILES), 1120);
-        assert_eq!(retoasted_bytes(&figures(50.0, 50.0), &FILES), 1020);
+        let left = |heap, toast, compaction| {
+            retoasted_bytes(&figures(heap, toast), &FILES, compaction).estimate
+        };
+        assert_eq!(left(1000.0, 0.0, None), 1920);
+        assert_eq!(left(50.0, 1000.0, None), 1120);
+        assert_eq!(left(50.0, 50.0, None), 1020);
+        assert_eq!(left(50.0, 50.0, Some("--compact=toast")), 170);
+        assert_eq!(left(50.0, 50.0, Some("--compact=heap")), 970);
+        assert_eq!(left(50.0, 50.0, Some("--compact")), 120);
     }
 
     #[test]

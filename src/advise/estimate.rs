@@ -57,15 +57,15 @@ impl Figure {
     }
 }
 
-/// Sizes of freshly written files.
+/// Sizes of files as VACUUM FULL leaves them.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct FileSizes {
-    /// Bytes of the heap, freshly written.
+    /// Bytes of the heap.
     pub heap_bytes: Figure,
-    /// Bytes of the TOAST relation, freshly written.
+    /// Bytes of the TOAST relation.
     pub toast_bytes: Figure,
-    /// Bytes of its index, freshly built.
+    /// Bytes of its index.
     pub toast_index_bytes: Figure,
     /// The three together.
     pub total_bytes: Figure,

@@ -252,26 +252,18 @@ fn words(change: Option<Interval>, what: &str) -> String {
     }
 }
 
-/// Why this candidate, in sentences.
-pub(super) fn reasons(
-    entries: &[Entry],
-    names: &[String],
-    Recommendation { choice, best, tied }: Recommendation,
-    optimize: Optimize,
-    workload: &Workload,
-) -> String {
-    let goal = match optimize {
+/// What counts how much, in sentences.
+pub(super) fn weighting(optimize: Optimize, workload: &Workload) -> String {
+    match optimize {
         Optimize::Balanced => {
             let source: String = match workload.source {
                 WorkloadSource::Assumed => "assumed: the workload is not known".into(),
                 WorkloadSource::Given => "as given".into(),
                 WorkloadSource::Statistics(Bound::Least) => {
-                    "at least, by the rows read through indexes that pg_stat_user_tables counted".into()
+                    "at least, from the rows read through indexes in pg_stat_user_tables".into()
                 }
                 WorkloadSource::Statistics(Bound::Most) => {
-                    "by all rows read and written that pg_stat_user_tables counted, those of toastctl \
-                     among them"
-                        .into()
+                    "from all rows read and written in pg_stat_user_tables, including those that toastctl read".into()
                 }
                 WorkloadSource::Statements(1) => statement_source("one statement"),
                 WorkloadSource::Statements(n) => statement_source(&format!("{n} statements")),
@@ -280,27 +272,37 @@ pub(super) fn reasons(
             let ratio = ratio.strip_suffix(".0").unwrap_or(&ratio);
             let reads = if ratio == "1" { "read" } else { "reads" };
             format!(
-                "Size and time count equally, and scans that do not need the column {:.0} % as much \
-                 ({}); time is weighted for {ratio} {reads} per write ({source}).",
+                "Size and time have the same weight, and scans that do not need the column {:.0} % of it ({}). Time is \
+                 weighted for {ratio} {reads} per write ({source}).",
                 workload.scan_weight() / 0.5 * 100.0,
                 match workload.scanned {
-                    Some(_) => "at most, by the rows that sequential scans read",
+                    Some(_) => "at most, from the rows that sequential scans read",
                     None => "assumed",
                 }
             )
         }
         Optimize::Size => {
-            "Size counts, as asked, and of about equal ones the time of reads.".into()
+            "Size counts, as asked, and the time of reads where sizes are about equal.".into()
         }
         Optimize::Read => {
-            "The time of reads counts, as asked, size and scans that do not need the \
-             column a tenth as much, and the table may grow by 10 % at most."
+            "The time of reads counts, as asked; size and scans that do not need the column have a tenth of its weight, and \
+             the table may grow by at most 10 %."
                 .into()
         }
-        Optimize::Write => "Bytes and WAL per UPDATE count, as asked, scans that do not need the \
-             column a tenth as much, reads a twentieth, and the table may grow by 10 % at most."
-            .into(),
-    };
+        Optimize::Write => {
+            "Bytes and WAL per UPDATE count, as asked; scans that do not need the column have a tenth of their weight, reads \
+             a twentieth, and the table may grow by at most 10 %."
+                .into()
+        }
+    }
+}
+
+/// Why this candidate, in sentences.
+pub(super) fn reasons(
+    entries: &[Entry],
+    names: &[String],
+    Recommendation { choice, best, tied }: Recommendation,
+) -> String {
     let name = |index: usize| names.get(index).map_or("", String::as_str);
     let effect = |index: usize| {
         entries.get(index).map_or_else(String::new, |entry| {
@@ -309,11 +311,10 @@ pub(super) fn reasons(
             let read = words(f.read_cpu_ns.change, "CPU time");
             let write = words(f.update_wal_bytes.change, "WAL");
             if f.files.heap_bytes.change.is_none_or(|change| change.estimate.abs() < 0.005) {
-                return format!("{space}, {read} per read and {write} per UPDATE");
+                return format!("{space}, {read} per read, {write} per UPDATE");
             }
             format!(
-                "{space}, {read} per read, {write} per UPDATE and {} in scans that do not need the \
-                 column",
+                "{space}, {read} per read, {write} per UPDATE, {} in scans that do not need the column",
                 words(f.files.heap_bytes.change, "buffers")
             )
         })
@@ -323,35 +324,27 @@ pub(super) fn reasons(
             format!(" The sample does not tell it from {}, which changes more.", name(better))
         });
         return format!(
-            "{} takes {} than today.{tied} {goal}",
-            capitalized(name(choice)),
+            "Use {}. Compared with today, the same rows take {}.{tied}",
+            name(choice),
             effect(choice)
         );
     }
     match best.filter(|&index| index > 0) {
         Some(index) => format!(
-            "Leave it as it is: the best alternative, {}, would take {}, which is not worth \
-             rewriting the table. {goal}",
+            "Leave it as it is. The best alternative, {}, is not worth rewriting the table: {}.",
             name(index),
             effect(index)
         ),
-        None => format!("Leave it as it is: no candidate is better. {goal}"),
+        None => "Leave it as it is. No candidate is better.".to_owned(),
     }
 }
 
 /// What a workload guessed from texts rests on.
 fn statement_source(statements: &str) -> String {
     format!(
-        "guessed from {statements} in pg_stat_statements whose text names table and column, by the \
-         rows returned and changed; what aggregates looked at is not among them"
+        "estimated from {statements} in pg_stat_statements that name table and column, by the rows returned and changed; \
+         rows that aggregates read are not included"
     )
-}
-
-fn capitalized(text: &str) -> String {
-    let mut chars = text.chars();
-    chars
-        .next()
-        .map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + chars.as_str())
 }
 
 #[cfg(test)]
@@ -504,14 +497,15 @@ mod tests {
             scanned: Some(0.5),
         };
         let chosen = Recommendation { choice: 1, best: Some(1), tied: None };
-        let r = reasons(&entries, &names, chosen, Optimize::Read, &workload);
-        insta::assert_snapshot!(r, @"Extended lz4 takes 20 % less space, 30 % less CPU time per read and 2.5 times the WAL per UPDATE than today. The time of reads counts, as asked, size and scans that do not need the column a tenth as much, and the table may grow by 10 % at most.");
-        let texts = Workload { source: WorkloadSource::Statements(3), ..workload };
+        insta::assert_snapshot!(reasons(&entries, &names, chosen), @"Use extended lz4. Compared with today, the same rows take 20 % less space, 30 % less CPU time per read, 2.5 times the WAL per UPDATE.");
+        let kept = Recommendation { choice: 0, best: Some(1), tied: None };
+        insta::assert_snapshot!(reasons(&entries, &names, kept), @"Leave it as it is. The best alternative, extended lz4, is not worth rewriting the table: 20 % less space, 30 % less CPU time per read, 2.5 times the WAL per UPDATE.");
         let none = Recommendation { choice: 0, best: None, tied: None };
-        let r = reasons(&entries[..1], &names[..1], none, Optimize::Balanced, &texts);
-        insta::assert_snapshot!(r, @"Leave it as it is: no candidate is better. Size and time count equally, and scans that do not need the column 20 % as much (at most, by the rows that sequential scans read); time is weighted for 100 reads per write (guessed from 3 statements in pg_stat_statements whose text names table and column, by the rows returned and changed; what aggregates looked at is not among them).");
-        let r = reasons(&entries[..1], &names[..1], none, Optimize::Balanced, &workload);
-        insta::assert_snapshot!(r, @"Leave it as it is: no candidate is better. Size and time count equally, and scans that do not need the column 20 % as much (at most, by the rows that sequential scans read); time is weighted for 100 reads per write (at least, by the rows read through indexes that pg_stat_user_tables counted).");
+        insta::assert_snapshot!(reasons(&entries[..1], &names[..1], none), @"Leave it as it is. No candidate is better.");
+        insta::assert_snapshot!(weighting(Optimize::Read, &workload), @"The time of reads counts, as asked; size and scans that do not need the column have a tenth of its weight, and the table may grow by at most 10 %.");
+        insta::assert_snapshot!(weighting(Optimize::Balanced, &workload), @"Size and time have the same weight, and scans that do not need the column 20 % of it (at most, from the rows that sequential scans read). Time is weighted for 100 reads per write (at least, from the rows read through indexes in pg_stat_user_tables).");
+        let texts = Workload { source: WorkloadSource::Statements(3), ..workload };
+        insta::assert_snapshot!(weighting(Optimize::Balanced, &texts), @"Size and time have the same weight, and scans that do not need the column 20 % of it (at most, from the rows that sequential scans read). Time is weighted for 100 reads per write (estimated from 3 statements in pg_stat_statements that name table and column, by the rows returned and changed; rows that aggregates read are not included).");
     }
 
     fn any_entry() -> impl Strategy<Value = Entry> {

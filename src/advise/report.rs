@@ -8,10 +8,10 @@ use super::extract;
 use super::plan::{Limit, SamplePlan};
 use super::pluggable::Pluggable;
 use super::reading::Reading;
-use super::recommend::{Entry, Optimize, pareto, reasons, recommend};
+use super::recommend::{Entry, Optimize, pareto, reasons, recommend, weighting};
 use super::result::{
     CandidateReport, CompactionReport, Files, FormCounts, Marks, RecommendationReport, Report,
-    SCHEMA, SampleReport, WorkloadReport,
+    SampleReport, WorkloadReport,
 };
 use super::tally::{Tally, VariantTally};
 use crate::codec::Method;
@@ -19,10 +19,11 @@ use crate::disk::desc::{Length, Storage};
 use crate::disk::layout::PageSize;
 use crate::judge::command::{self, CommandTarget};
 use crate::model::cost::Prices;
+use crate::model::interval::Interval;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::Settings;
 use crate::model::stored::Form;
-use crate::server::about::{NEVER_TRUNCATES, Server, ServerReport};
+use crate::server::about::{NEVER_TRUNCATES, Server};
 use crate::server::catalog::Relation;
 use crate::usage::statements::ColumnUse;
 use crate::usage::workload::{Workload, WorkloadSource};
@@ -67,6 +68,11 @@ impl<'a> Gathered<'a> {
     /// Whether `retoast --compact` makes files smaller there.
     fn compacts(&self) -> bool {
         self.server().vacuum_truncates && !self.server().has_toasters
+    }
+
+    /// The option of `retoast` that compacts what these figures leave empty in the files, if that pays.
+    fn compaction(&self, figures: &Figures) -> Option<&'static str> {
+        compaction(figures, &self.files(), self.server().page_size).filter(|_| self.compacts())
     }
 }
 
@@ -121,11 +127,15 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
                     pareto,
                     same_as: same.position(|other| other.tally.clusters == s.tally.clusters),
                 },
-                files: figures.files,
-                retoasted_bytes: match index {
-                    TODAY => files.total_bytes,
-                    _ => retoasted_bytes(figures, &files),
+                after_command_bytes: match index {
+                    TODAY => Interval::exact(files.total_bytes),
+                    _ => retoasted_bytes(figures, &files, gathered.compaction(figures)),
                 },
+                before_compaction_bytes: match index {
+                    TODAY => files.total_bytes,
+                    _ => retoasted_bytes(figures, &files, None).estimate,
+                },
+                after_vacuum_full: figures.files,
                 scan_buffers: Figure { value: value.scaled(1.0 / page.bytes() as f64), change },
                 chunks: figures.chunks,
                 read_buffers_per_value: figures.read_buffers,
@@ -150,8 +160,6 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
         CommandTarget { schema: &relation.schema, table: &relation.name, column: &variants.name };
     let chosen = shown.get(recommendation.choice).filter(|_| recommendation.choice != TODAY);
     Report {
-        schema: SCHEMA,
-        server: ServerReport::from(server),
         table: relation.into(),
         column: variants.name.clone(),
         column_type: variants.type_name.clone(),
@@ -202,15 +210,16 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
             .collect(),
         recommendation: RecommendationReport {
             candidate: recommendation.choice,
-            reasons: uncompared.unwrap_or_else(|| {
-                reasons(&entries, &names, recommendation, options.optimize, &workload)
-            }),
+            weighting: match uncompared {
+                Some(_) => String::new(),
+                None => weighting(options.optimize, &workload),
+            },
+            reasons: uncompared.unwrap_or_else(|| reasons(&entries, &names, recommendation)),
             sql: chosen
                 .map(|s| command::sql(target, &variants.present, &s.settings, page))
                 .unwrap_or_default(),
             command: chosen.map(|s| {
-                let compaction =
-                    compaction(&s.figures, &files, page).filter(|_| gathered.compacts());
+                let compaction = gathered.compaction(&s.figures);
                 command::command(target, &variants.present, &s.settings, compaction)
             }),
         },
@@ -241,7 +250,7 @@ fn workload(gathered: &Gathered<'_>, column_use: &ColumnUse) -> Workload {
 fn silence(gathered: &Gathered<'_>, column_use: ColumnUse) -> Option<String> {
     match column_use {
         ColumnUse::Silent(why) if gathered.options().reads_per_write.is_none() => {
-            Some(format!("The workload is not judged by pg_stat_statements: {why}."))
+            Some(format!("pg_stat_statements was not used to estimate the workload: {why}."))
         }
         _ => None,
     }
@@ -264,12 +273,12 @@ fn custom(gathered: &Gathered<'_>) -> Option<String> {
         return None;
     }
     let mut text = format!(
-        "No recommendation: pluggable toasters store {custom:.0} of the column's values in the sample, and what \
-         other settings would make of those is not estimated."
+        "No recommendation: pluggable toasters store {custom:.0} of the column's values in the sample, and toastctl does \
+         not estimate what other settings would do to them."
     );
     if unknown > 0.0 {
         text.push_str(&format!(
-            " What {unknown:.0} of them take in the TOAST relation is not known, and not counted."
+            " The size of {unknown:.0} of them in the TOAST relation is not known, and not counted."
         ));
     }
     Some(text)
@@ -329,26 +338,25 @@ fn gain(gathered: &Gathered<'_>, shown: &[Shown<'_>]) -> Option<CompactionReport
 fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String> {
     let (facts, files, server) = (gathered.facts, gathered.files(), gathered.server());
     let mut notes = Vec::new();
-    let files_left = if server.has_toasters {
-        "keep their free space, and nothing makes them smaller on a server with pluggable TOAST but to dump the table \
-         and load it again"
-    } else {
-        "become that small only when they are compacted (toastctl compact) or rewritten (VACUUM FULL, pg_repack)"
-    };
-    notes.push(format!(
-        "Settings do not change what is stored already; toastctl retoast rewrites it. Sizes are those \
-         of freshly written files; the files that retoast leaves {files_left}."
-    ));
+    notes.push(
+        if server.has_toasters {
+            "Settings apply to new values; toastctl retoast rewrites the stored ones. On a server with pluggable TOAST, \
+             files keep their free space: only dumping and restoring the table makes them smaller."
+        } else {
+            "Settings apply to new values; toastctl retoast rewrites the stored ones."
+        }
+        .to_owned(),
+    );
     if !server.vacuum_truncates {
-        notes.push(format!("{NEVER_TRUNCATES}, so that compaction is refused here."));
+        notes.push(format!("{NEVER_TRUNCATES}, so files cannot be compacted here."));
     }
     if matches!(gathered.access, Access::Functions) {
         notes.push(without_pages(gathered.relation()));
     }
     if shown.get(PRESENT).is_some_and(|s| s.name.ends_with("(as set)")) {
         notes.push(
-            "Some values are not stored as the column's settings would store them today: the settings \
-             were changed, or values were copied from elsewhere."
+            "Some values are not stored as the column's settings would store them: the settings were changed later, or \
+             the values were copied from another table."
                 .to_owned(),
         );
     }
@@ -360,24 +368,23 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
         let (pglz, lz4) = (compressed(before), compressed(after));
         if (pglz - lz4).abs() >= 1.0 {
             notes.push(format!(
-                "The method also decides which values are compressed at all: {pglz:.0} with pglz, \
-                 which must save a quarter, {lz4:.0} with lz4, which keeps nearly every gain."
+                "The method also decides which values are compressed: {pglz:.0} with pglz, which must save a quarter, \
+                 and {lz4:.0} with lz4, which keeps almost any saving."
             ));
         }
     }
     let packed = shown.first().map_or(0.0, |s| s.figures.files.total_bytes.value.high);
     if packed > 0.0 && files.total_bytes as f64 > packed * 1.1 {
         notes.push(format!(
-            "The files hold {} more than the live rows need: dead rows{} and free space, which no \
-             setting changes.",
+            "The files hold {} of dead rows{} and free space, which no setting changes.",
             size(files.total_bytes.saturating_sub(packed as u64)),
             if server.has_toasters { ", chunks of replaced values" } else { "" }
         ));
     }
     if let Some(part) = facts.counters.toast_hit_part.filter(|&part| part < 0.9) {
         notes.push(format!(
-            "Only {:.0} % of the TOAST relation's buffers were found in shared buffers, toastctl's own \
-             reads among them: where they come from disk, buffers cost more than CPU time.",
+            "Only {:.0} % of the TOAST pages that were read were in shared buffers (toastctl's own reads included). \
+             Pages that come from disk cost more than CPU time: look at the buffers first.",
             part * 100.0
         ));
     }
@@ -410,31 +417,30 @@ fn caveats(
         );
     }
     let now = files.total_bytes as f64;
-    if retoasted_bytes(figures, files) as f64
-        > now.max(figures.files.total_bytes.value.estimate) * (1.0 + TOLD)
-    {
+    let before_compaction = retoasted_bytes(figures, files, None).estimate as f64;
+    if before_compaction > now.max(figures.files.total_bytes.value.estimate) * (1.0 + TOLD) {
         let when = if has_toasters { "after retoast" } else { "before compaction" };
-        caveats.push(format!("{when} the files are larger than now and than needed"));
+        caveats.push(format!("{when} the files are larger than today"));
     }
     let threshold = page.toast_tuple_threshold();
     if wanted.target.bytes() < threshold {
         caveats.push(format!(
-            "a toast_tuple_target below {threshold} changes nothing for rows of up to {threshold} \
-             bytes: the toaster is not called for them"
+            "rows of up to {threshold} bytes stay as they are: PostgreSQL toasts only longer rows, whatever the \
+             toast_tuple_target"
         ));
     }
     if wanted.target != present.target {
-        caveats
-            .push("toast_tuple_target is the table's, and counts for its other columns too".into());
+        caveats.push("toast_tuple_target applies to all columns of the table".into());
     }
     if !wanted.is_stock() {
         caveats.push(
-            "no setting decides value by value: values written later are brought to the policy by \
-             the next retoast"
+            "PostgreSQL has no setting for a policy: run retoast again for values written later"
                 .to_owned(),
         );
     } else if wanted.storage == Storage::External && present.storage != Storage::External {
-        caveats.push("values written later are not compressed, however well they could be".into());
+        caveats.push(
+            "values written later are not compressed, even if they would compress well".into(),
+        );
     }
     caveats
 }
@@ -444,18 +450,17 @@ fn without_pages(relation: &Relation) -> String {
     let columns = &relation.desc.attributes;
     let mut unseen = vec!["dead rows", "free space"];
     if columns.iter().any(|column| !column.dropped && column.missing.is_some()) {
-        unseen.push("whether a value that equals its column's default stands in the row");
+        unseen.push("whether a value that equals its column's default is stored in the row");
     }
     if columns.iter().any(|column| column.dropped) && relation.computed.contains(&true) {
-        unseen.push("what values of dropped columns take");
+        unseen.push("the size of dropped columns");
     } else if columns.iter().any(|column| column.dropped && column.length == Length::Varlena) {
-        unseen.push("what values of dropped columns take in the TOAST relation");
+        unseen.push("the size of dropped columns in the TOAST relation");
     }
     let last = unseen.pop().unwrap_or_default();
     format!(
-        "Pages were not read, but rows by SQL functions, and the server compressed them in a \
-         temporary table. Sizes of today are those of the rows as their values are stored; not seen \
-         are {} and {last}.",
+        "Rows were read by SQL functions instead of pages, and the server compressed them in a temporary table. Not \
+         known without pages: {} and {last}.",
         unseen.join(", ")
     )
 }

@@ -1,6 +1,6 @@
 //! What `advise-threshold` reports: the one type that every output format is made from.
 //!
-//! The JSON form is the serialization of [`Report`]; its shape is documented in
+//! The JSON form is the serialization of [`Document`]; its shape is documented in
 //! `man/json/advise-threshold.schema.json`. Sizes are bytes.
 
 use serde::Serialize;
@@ -10,6 +10,7 @@ use super::extract::result::ExtractionReport;
 use super::tally::Forms;
 use crate::fill::moves::Expected;
 use crate::heap::problem::Problems;
+use crate::model::interval::Interval;
 use crate::model::settings::Settings;
 use crate::model::stored::Form;
 use crate::server::about::ServerReport;
@@ -18,14 +19,28 @@ use crate::server::catalog::RelationName;
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.advise/1";
 
-/// What toastctl advise-threshold --format json prints for one column; for several columns an array of these, with
-/// --format jsonl one a line. Sizes are bytes.
+/// What toastctl advise-threshold --format json prints. Sizes are bytes. With --format jsonl each line is one column, with
+/// the field schema beside its own.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub(crate) struct Document {
+    #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
+    schema: &'static str,
+    server: ServerReport,
+    columns: Vec<Report>,
+}
+
+impl Document {
+    /// Without columns yet.
+    pub(crate) fn new(server: ServerReport) -> Document {
+        Document { schema: SCHEMA, server, columns: Vec::new() }
+    }
+}
+
+/// The advice on one column.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Report {
-    #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
-    pub schema: &'static str,
-    pub server: ServerReport,
     #[serde(flatten)]
     pub table: RelationName,
     pub column: String,
@@ -43,10 +58,10 @@ pub struct Report {
     pub workload: WorkloadReport,
     /// Today's settings first, as the values are stored now, then the others.
     pub candidates: Vec<CandidateReport>,
-    /// The table with keys of its documents in columns of their own (--extract); null where that was not asked. Changes
-    /// are against today.
+    /// The table with keys of its documents in columns of their own, which `keys --extract` reports.
+    #[serde(skip)]
     pub extraction: Option<ExtractionReport>,
-    /// What other toasters would do, on a server that has them.
+    /// What pluggable toasters would do: an estimate, also for servers that have none.
     pub pluggable: Vec<PluggableReport>,
     /// What to do.
     pub recommendation: RecommendationReport,
@@ -193,10 +208,14 @@ pub struct CandidateReport {
     pub name: String,
     #[serde(flatten)]
     pub marks: Marks,
-    #[serde(flatten)]
-    pub files: FileSizes,
-    /// The files right after an in-place retoast, which shortens none of them.
-    pub retoasted_bytes: u64,
+    /// Heap, TOAST relation and its index as the retoast command leaves them, with the compaction that
+    /// recommendation.command would ask for; of today the files as they are.
+    pub after_command_bytes: Interval<u64>,
+    /// The same before that compaction: an in-place retoast shortens no file.
+    pub before_compaction_bytes: u64,
+    /// The files as VACUUM FULL would leave them: without dead rows and free space. Changes are against today's values
+    /// in files written in the same way.
+    pub after_vacuum_full: FileSizes,
     /// Buffers that a scan of the table visits that does not need the column.
     pub scan_buffers: Figure,
     /// Chunks in the TOAST relation.
@@ -320,8 +339,10 @@ pub struct PluggableReport {
 pub struct RecommendationReport {
     /// Index of the candidate in `candidates`; 0 means that nothing should change.
     pub candidate: usize,
-    /// One paragraph.
+    /// What to do, and what it changes.
     pub reasons: String,
+    /// What counts how much; empty where nothing is compared.
+    pub weighting: String,
     /// `ALTER TABLE` statements, none if there is nothing to change.
     pub sql: Vec<String>,
     /// The command that rewrites what is stored, none if there is nothing to change.

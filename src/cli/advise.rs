@@ -22,6 +22,7 @@ use crate::model::settings::TupleTarget;
 use crate::report::advise::{Shown, Writer};
 use crate::report::document::Format;
 use crate::report::table::printable;
+use crate::server::about::ServerReport;
 use crate::server::connect::SessionOptions;
 use crate::server::sink::{Failed, RunError, Sink};
 
@@ -134,8 +135,9 @@ async fn tables(args: &AdviseArgs) -> Result<Exit, Failure> {
     let connection = terminal::connected(&args.connection, &session).await?;
     let progress = Arc::new(ReadingProgress::default());
     let advisor = Advisor::open(connection, options(args), progress).await?;
-    let shown = Shown { plot: args.plot, details: args.details.details };
-    let mut output = AdviseOutput::new(args.emit, args.format.format, shown, None);
+    let shown = Shown { extraction: false, plot: args.plot, details: args.details.details };
+    let server = ServerReport::from(&advisor.server);
+    let mut output = AdviseOutput::new(args.emit, args.format.format, shown, server, None);
     let interrupt = terminal::interrupted();
     let ended = run::tables(&advisor, &args.tables.tables, &mut output, interrupt).await;
     output.end(ended)
@@ -186,13 +188,14 @@ impl AdviseOutput {
         emit: Option<Emit>,
         format: Format,
         shown: Shown,
+        server: ServerReport,
         extract: Option<&Extract>,
     ) -> AdviseOutput {
         let lines = match emit {
             Some(emit) => Lines::Emitted(emit, terminal::stdout()),
             None => {
                 let out = terminal::stdout_for_people(format);
-                Lines::Reports(Writer::new(out, format, terminal::output_width(), shown))
+                Lines::Reports(Writer::new(out, (format, terminal::output_width()), shown, server))
             }
         };
         AdviseOutput {

@@ -180,8 +180,9 @@ pub struct FormatArg {
 pub struct DetailsArg {
     /// Print everything about each table
     ///
-    /// inspect prints the full report of each table instead of the overview. advise-threshold explains the terms and
-    /// prints each candidate's caveats and all notes.
+    /// inspect prints the full report of each table instead of the overview, and --explain the widths of the rows.
+    /// advise-threshold compares all settings of each table, explains the terms and prints each candidate's caveats and
+    /// all notes. keys prints sizes and shares of each key in tables of their own.
     #[arg(long, help_heading = "Output")]
     pub(super) details: bool,
 }

@@ -10,7 +10,7 @@ use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::files::{File, FileArgs, SavedArgs, SavedText, unreadable};
 use super::inspect::inspector;
-use super::terminal::{self, ReadingProgress, tell};
+use super::terminal::{self, Plain, ReadingProgress, tell};
 use crate::check::files::{self, FileOptions};
 use crate::check::finding::{CheckError, Checked, Finding};
 use crate::check::run::{self, CheckRequest, CheckSink};
@@ -158,7 +158,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
 
 /// Where findings are printed, and how the run ends by them.
 struct CheckOutput {
-    writer: CheckWriter<BufWriter<Stdout>>,
+    writer: CheckWriter<Plain<BufWriter<Stdout>>>,
     damaged: bool,
     incomplete: bool,
 }
@@ -166,7 +166,7 @@ struct CheckOutput {
 impl CheckOutput {
     fn new(args: FormatArg, server: Option<ServerReport>, has_toasters: bool) -> CheckOutput {
         let width = terminal::output_width();
-        let out = terminal::stdout();
+        let out = terminal::stdout_for_people(args.format);
         let writer = CheckWriter::new(out, args.format, width, server, has_toasters);
         CheckOutput { writer, damaged: false, incomplete: false }
     }

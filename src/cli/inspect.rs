@@ -28,7 +28,7 @@ use crate::inspect::saved::saved_text;
 use crate::report::document::Format;
 use crate::report::overview::View;
 use crate::retoast::compliance::PolicyRequest;
-use crate::server::about::Access;
+use crate::server::about::{Access, ServerReport};
 use crate::server::connect::SessionOptions;
 use crate::server::pattern::NamePattern;
 use crate::server::select::Selected;
@@ -105,7 +105,7 @@ pub struct InspectArgs {
     /// For each column: buffers and CPU time to read a value, what an UPDATE writes, and how far the rows are from the
     /// width at which they are toasted. The sample is that of advise-threshold. Needs pages.
     #[arg(long, help_heading = "Output", requires = "tables",
-          conflicts_with_all = ["policy", "details", "flavor", "jobs", "relation_file", "pageinspect"])]
+          conflicts_with_all = ["policy", "flavor", "jobs", "relation_file", "pageinspect"])]
     explain: bool,
 
     #[command(flatten)]
@@ -290,7 +290,9 @@ async fn explain(args: &InspectArgs) -> Result<Exit, Failure> {
         ..AdviseOptions::default()
     };
     let advisor = Advisor::open(connection, options, Arc::new(ReadingProgress::default())).await?;
-    let mut output = ReportOutput::new::<Explanation>(args.format.format);
+    let server = Some(ServerReport::from(&advisor.server));
+    let mut output =
+        ReportOutput::new::<Explanation>(args.format.format, server, args.details.details);
     let interrupt = terminal::interrupted();
     let ended = explained(&advisor, &args.tables.tables, &mut output, interrupt).await;
     output.end(ended)

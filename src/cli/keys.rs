@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::advise::{self, AdviseOutput, Emit};
 use super::arguments::{
-    ColumnsArg, ExactArg, FormatArg, SampleArgs, SourceArg, TablesArg, reads_per_write,
+    ColumnsArg, DetailsArg, ExactArg, FormatArg, SampleArgs, SourceArg, TablesArg, reads_per_write,
 };
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
@@ -21,12 +21,13 @@ use crate::keys::result::KeysReport;
 use crate::keys::{files, live};
 use crate::report::advise::Shown;
 use crate::report::document::Format;
+use crate::server::about::ServerReport;
 use crate::server::connect::SessionOptions;
 use crate::server::pattern::NamePattern;
 use crate::server::sink::{RunError, Sink};
 
 /// Keys that are named for people.
-const KEYS_SHOWN: usize = 15;
+const KEYS_SHOWN: usize = 12;
 
 /// Arguments of `keys`.
 #[derive(Debug, Args)]
@@ -44,7 +45,7 @@ pub struct KeysArgs {
           value_parser = clap::value_parser!(u8).range(1..=64))]
     depth: u8,
 
-    /// Show this many keys [default: 15]
+    /// Show this many keys [default: 12]
     ///
     /// The others are added up. json and jsonl have all of them by default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -92,6 +93,9 @@ pub struct KeysArgs {
 
     #[command(flatten)]
     format: FormatArg,
+
+    #[command(flatten)]
+    details: DetailsArg,
 
     #[command(flatten)]
     connection: ConnectionArgs,
@@ -149,7 +153,9 @@ async fn advisor(args: &KeysArgs, extract: Option<&Extract>) -> Result<Advisor, 
 /// What the keys of these tables' documents cost.
 async fn keys(args: &KeysArgs) -> Result<Exit, Failure> {
     let advisor = advisor(args, None).await?;
-    let mut output = ReportOutput::new::<KeysReport>(args.format.format);
+    let server = Some(ServerReport::from(&advisor.server));
+    let (format, details) = (args.format.format, args.details.details);
+    let mut output = ReportOutput::new::<KeysReport>(format, server, details);
     let interrupt = terminal::interrupted();
     let asked = (request(args), args.source.source);
     let ended = live::tables(&advisor, &args.tables.tables, asked, &mut output, interrupt).await;
@@ -159,8 +165,9 @@ async fn keys(args: &KeysArgs) -> Result<Exit, Failure> {
 /// What the table would be with keys in columns of their own.
 async fn extraction(args: &KeysArgs, extract: &Extract) -> Result<Exit, Failure> {
     let advisor = advisor(args, Some(extract)).await?;
-    let shown = Shown { plot: false, details: false };
-    let mut output = AdviseOutput::new(args.emit, args.format.format, shown, Some(extract));
+    let shown = Shown { extraction: true, plot: false, details: args.details.details };
+    let server = ServerReport::from(&advisor.server);
+    let mut output = AdviseOutput::new(args.emit, args.format.format, shown, server, Some(extract));
     let interrupt = terminal::interrupted();
     let ended =
         crate::advise::run::tables(&advisor, &args.tables.tables, &mut output, interrupt).await;
@@ -174,7 +181,8 @@ fn keys_of_file(args: &KeysArgs, file: &File<'_>) -> Result<Exit, Failure> {
     let (target, columns) = (file.target(None), &args.columns.columns);
     let reports = files::relation_file(&target, columns, request(args), sample, &progress)
         .map_err(|error| Failure::usage(error.to_string()))?;
-    let mut output = ReportOutput::new::<KeysReport>(args.format.format);
+    let (format, details) = (args.format.format, args.details.details);
+    let mut output = ReportOutput::new::<KeysReport>(format, None, details);
     let found = reports.into_iter().try_for_each(|report| output.found(report));
     output.end(found.map_err(RunError::Output))
 }

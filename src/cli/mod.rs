@@ -23,13 +23,11 @@ pub mod terminal;
 pub mod value;
 pub mod verbose;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::report::table::printable_lines;
 use exit::Exit;
 
 /// See, predict and change how PostgreSQL stores large values (TOAST).
@@ -90,8 +88,7 @@ fn parse() -> Cli {
             error.exit();
         }
         let words: Vec<String> = std::env::args().skip(1).collect();
-        // where standard error is closed nobody can be reached
-        let _ = writeln!(io::stderr(), "{}", mistake(&error, &words));
+        terminal::tell(&mistake(&error, &words));
         std::process::exit(Exit::Usage.code().into());
     })
 }
@@ -143,7 +140,7 @@ fn mistake(error: &clap::Error, words: &[String]) -> String {
     let verb = words.iter().find(is_verb).map_or("", String::as_str);
     let option = argument.split(['=', ' ']).next().unwrap_or_default();
     if let Some((_, _, now)) = MOVED.iter().find(|moved| (moved.0, moved.1) == (verb, option)) {
-        return format!("toastctl: error: {verb} has no option {option}\nHINT:  Use {now}.");
+        return format!("error: {verb} has no option {option}\nHINT:  Use {now}.");
     }
     let text = error.render().to_string();
     let mut lines = Vec::new();
@@ -166,7 +163,7 @@ fn mistake(error: &clap::Error, words: &[String]) -> String {
         let all = if verb.is_empty() { "" } else { " " };
         lines.push(format!("HINT:  toastctl{all}{verb} -? shows how to use it."));
     }
-    format!("toastctl: {}", lines.join("\n"))
+    lines.join("\n")
 }
 
 fn capitalized(text: &str) -> String {
@@ -210,9 +207,7 @@ pub fn main() -> ExitCode {
     match run(&cli) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            // Where standard error is closed nobody can be reached.
-            let _ =
-                writeln!(io::stderr(), "toastctl: error: {}", printable_lines(&failure.message));
+            terminal::tell(&format!("error: {}", failure.message));
             failure.exit.into()
         }
     }

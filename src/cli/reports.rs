@@ -6,6 +6,7 @@ use super::exit::{Exit, Failure};
 use super::terminal::{self, Plain, tell};
 use crate::report::document::{Format, Printed, Writer};
 use crate::report::table::printable;
+use crate::server::about::ServerReport;
 use crate::server::sink::{Failed, RunError, Sink};
 
 /// Problems that are printed on standard error; all of them are in the report.
@@ -20,9 +21,14 @@ pub(super) struct ReportOutput {
 }
 
 impl ReportOutput {
-    pub(super) fn new<R: Printed>(format: Format) -> ReportOutput {
+    /// `details`: whether people are shown everything.
+    pub(super) fn new<R: Printed>(
+        format: Format,
+        server: Option<ServerReport>,
+        details: bool,
+    ) -> ReportOutput {
         let out = terminal::stdout_for_people(format);
-        let writer = Writer::new::<R>(out, format, terminal::output_width());
+        let writer = Writer::new::<R>(out, (format, terminal::output_width()), server, details);
         ReportOutput { writer, found: false, failed: None }
     }
 

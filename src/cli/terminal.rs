@@ -5,13 +5,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use anstream::adapter::strip_str;
+use anstream::{AutoStream, ColorChoice};
+use anstyle::AnsiColor;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::connect::ConnectionArgs;
 use super::exit::{Exit, Failure};
 use crate::heap::progress::Progress;
 use crate::report::document::Format;
-use crate::report::table::printable_lines;
+use crate::report::table::{DARK_YELLOW, printable_lines};
 use crate::server::connect::{Connection, SessionOptions};
 use crate::server::sink::RunError;
 
@@ -55,27 +58,32 @@ pub fn stdout() -> io::BufWriter<io::Stdout> {
 }
 
 /// Standard output for people: where the locale is not one of UTF-8, the signs that reports are drawn with
-/// have ASCII in their places. What comes from the server stays as it is.
+/// have ASCII in their places. What comes from the server stays as it is. Styles are for terminals, unless NO_COLOR,
+/// CLICOLOR or TERM forbids them, or CLICOLOR_FORCE has them everywhere.
 pub fn stdout_for_people(format: Format) -> Plain<io::BufWriter<io::Stdout>> {
     let people = matches!(format, Format::Table | Format::Markdown);
-    Plain { inner: stdout(), ascii: people && !is_utf8() }
+    let styled = people && AutoStream::choice(&io::stdout()) != ColorChoice::Never;
+    Plain { inner: stdout(), ascii: people && !is_utf8(), styled }
 }
 
-/// A writer that puts ASCII in the place of some signs, each as wide as before.
+/// A writer that puts ASCII in the place of some signs, each as wide as before, and takes styles away.
 pub struct Plain<W> {
     inner: W,
     ascii: bool,
+    styled: bool,
 }
 
 impl<W: Write> Write for Plain<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match std::str::from_utf8(bytes) {
-            Ok(text) if self.ascii && !text.is_ascii() => {
-                self.inner.write_all(ascii(text).as_bytes())?;
-                Ok(bytes.len())
-            }
-            _ => self.inner.write(bytes),
+        let Ok(text) = std::str::from_utf8(bytes) else { return self.inner.write(bytes) };
+        let strip = !self.styled && text.contains('\u{1b}');
+        if !strip && (!self.ascii || text.is_ascii()) {
+            return self.inner.write(bytes);
         }
+        let text = if strip { strip_str(text).to_string() } else { text.to_owned() };
+        let text = if self.ascii { ascii(&text) } else { text };
+        self.inner.write_all(text.as_bytes())?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -157,8 +165,22 @@ pub(super) fn tell(text: &str) {
     if is_quiet() && !text.starts_with("error: ") && !text.starts_with("warning: ") {
         return;
     }
+    let text = printable_lines(text);
+    let text = ["error:", "warning:"]
+        .into_iter()
+        .find_map(|kind| Some(severity(kind, text.strip_prefix(kind)?)))
+        .unwrap_or_else(|| text.to_string());
     // Nobody to tell is no reason to stop.
-    let _ = writeln!(io::stderr(), "toastctl: {}", printable_lines(text));
+    let _ = writeln!(anstream::stderr(), "toastctl: {text}");
+}
+
+/// A message with its severity in the style of a terminal, which `anstream` takes away elsewhere.
+fn severity(kind: &str, rest: &str) -> String {
+    let style = match kind {
+        "error:" => AnsiColor::Red.on_default().bold(),
+        _ => DARK_YELLOW.on_default().bold(),
+    };
+    format!("{style}{kind}{style:#}{rest}")
 }
 
 /// Connects; warnings go to standard error.
@@ -282,8 +304,8 @@ mod tests {
     #[test]
     fn signs_are_ascii_where_the_locale_is_not_utf8() {
         let shown = |ascii| {
-            let mut plain = Plain { inner: Vec::new(), ascii };
-            plain.write_all("-55.3 % ±1.3  4.9 µs …".as_bytes()).unwrap();
+            let mut plain = Plain { inner: Vec::new(), ascii, styled: false };
+            plain.write_all("-55.3 % ±1.3  \u{1b}[1m4.9 µs\u{1b}[0m …".as_bytes()).unwrap();
             String::from_utf8(plain.inner).unwrap()
         };
         assert_eq!(shown(true), "-55.3 % ~1.3  4.9 us ~");

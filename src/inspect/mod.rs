@@ -5,12 +5,13 @@
 //! * [`run`]: relations of a server in turn, with what becomes of errors.
 //! * [`overview`]: what the columns of many relations take, in one ranking.
 //! * [`estimates`]: what a sample of blocks says of the relation, in [`intervals`].
-//! * [`result`]: what is reported; [`reports`]: made of what was counted.
+//! * [`result`]: what is reported of a relation; [`reports`]: made of what was counted; `document`: the JSON document.
 //! * `findings`: facts about a table for [`crate::findings`]; `finding_look`: the look at its pages, `kept`: those that
 //!   were kept while they were scanned; `finding_values`: facts of what is in values; `file_findings`: findings
 //!   about files.
 //! * [`orphans`]: chunks that no row refers to.
 
+pub(crate) mod document;
 pub mod estimates;
 mod file_findings;
 mod finding_look;

@@ -1,6 +1,6 @@
 //! What `inspect` reports: the one type that every output format is made from.
 //!
-//! The JSON form is the serialization of [`Report`]; its shape is documented in
+//! The JSON form is that of [`super::document`]; its shape is documented in
 //! `man/json/inspect.schema.json`. Sizes are bytes. A figure that is not known is null. Estimates are there only
 //! where a sample was read; the plain figures are then those of the blocks read.
 
@@ -8,25 +8,9 @@ use serde::Serialize;
 
 use crate::findings::finding::Findings;
 use crate::model::interval::Interval;
-use crate::server::about::ServerReport;
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.inspect/1";
-
-/// What `toastctl inspect --format json` prints. Sizes are bytes; a figure that is not known is null. The largest
-/// relations come first. With --format jsonl each line is one relation, and has the field schema as well. Estimates
-/// are given only if a sample was read (--sample); they describe the whole relation, and the plain figures the
-/// blocks read.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-pub struct Report {
-    #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
-    pub schema: &'static str,
-    /// The server, for live sources.
-    pub server: Option<ServerReport>,
-    /// The relations, biggest first; those that were locked at the start come last.
-    pub relations: Vec<RelationReport>,
-}
 
 /// How a relation was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -44,29 +28,35 @@ pub enum Source {
     PageinspectOutput,
 }
 
-/// One relation.
+/// Everything about one relation. Estimates are given only if a sample was read (--sample); they describe the whole
+/// relation, and the plain figures the blocks read.
 #[derive(Debug, Clone, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct RelationReport {
     /// `schema.name`, or the file or input.
+    #[serde(skip)]
     pub relation: String,
     /// Schema; null for files.
+    #[serde(skip)]
     pub schema_name: Option<String>,
     /// Name without schema; null for files.
+    #[serde(skip)]
     pub name: Option<String>,
     /// OID; null for files.
+    #[serde(skip)]
     pub oid: Option<u32>,
     /// `table`, `materialized view`, `TOAST relation`; null for files.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["table", "materialized view", "TOAST relation", null])))]
+    #[serde(skip)]
     pub kind: Option<&'static str>,
     /// How it was read.
+    #[serde(skip)]
     pub source: Source,
     /// The relation's options.
     pub options: Vec<String>,
     /// Bytes of a page.
     pub page_size: u64,
     /// The blocks read, if not all were to be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip)]
     pub sample: Option<SampleReport>,
     /// The main fork.
     pub heap: HeapReport,
@@ -77,10 +67,13 @@ pub struct RelationReport {
     /// Columns, in the order of the table; dropped ones are left out.
     pub columns: Vec<ColumnReport>,
     /// Figures that this source cannot give.
+    #[serde(skip)]
     pub not_available: Vec<NotAvailable>,
     /// The first 1000 problems: what could not be read.
+    #[serde(skip)]
     pub problems: Vec<ProblemReport>,
     /// How many problems there are in all.
+    #[serde(skip)]
     pub problem_count: u64,
     /// What costs without need, the worst first. Left out of files, saved output, catalogs and what is no table.
     #[serde(flatten)]

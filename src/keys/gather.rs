@@ -7,7 +7,7 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 use super::cost::{Stored, Terms};
 use super::figures::{Scope, Table};
 use super::language::Language;
-use super::result::{KeysReport, Looked, SCHEMA};
+use super::result::{KeysReport, Looked};
 use super::tree::{Figures, Tree};
 use crate::advise::plan::{Done, SamplePlan};
 use crate::disk::custom::CustomFlavor;
@@ -186,8 +186,6 @@ impl Gathering {
         let scope = Scope { looked: looked.clone(), in_blocks: column.in_blocks };
         let table = Table::new(tree, &scope);
         KeysReport {
-            schema: SCHEMA,
-            server: None,
             relation: self.relation.clone(),
             schema_name: None,
             name: None,

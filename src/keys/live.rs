@@ -17,7 +17,7 @@ use crate::advise::run::{Meant, all};
 use crate::codec::Method;
 use crate::disk::{ByteOrder, ItemPointer};
 use crate::model::toaster::catalog::Toasters;
-use crate::server::about::{Access, Pageinspect, ServerReport};
+use crate::server::about::{Access, Pageinspect};
 use crate::server::catalog::Relation;
 use crate::server::chunks::{self, LiveChunks};
 use crate::server::pages::Pages;
@@ -129,7 +129,6 @@ impl Reading<'_> {
 
     fn reports(&self, gathering: &Gathering, source: &'static str) -> Vec<KeysReport> {
         let report = |report| KeysReport {
-            server: Some(ServerReport::from(&self.advisor.server)),
             schema_name: Some(self.relation.schema.clone()),
             name: Some(self.relation.name.clone()),
             oid: Some(self.relation.oid.0),

@@ -1,6 +1,6 @@
 //! What `keys` reports: the one type that every output format is made from.
 //!
-//! The JSON form is the serialization of [`KeysReport`]; its shape is documented in
+//! The JSON form is that of [`KeysDocument`]; its shape is documented in
 //! `man/json/keys.schema.json`. Sizes are bytes; those of keys count the raw document: of `jsonb` with the key's text, its entries and
 //! alignment, of `json` its text up to the next key.
 
@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::advise::extract::result::ExtractionReport;
+use crate::advise::result::{Files, Report, SampleReport};
 use crate::heap::problem::Problems;
 use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
@@ -16,30 +18,127 @@ use crate::usage::keys::{KnownUses, Named, Usage};
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.keys/1";
 
-/// What toastctl keys --format json prints for one column; for several an array of these, with --format
-/// jsonl one a line. Sizes are bytes; buffers are pages visited, as EXPLAIN (ANALYZE, BUFFERS) counts them. Figures of
-/// the table are estimates with their 95 % confidence interval, which has no width where all documents were taken
-/// apart.
+/// What toastctl keys --format json prints. With --format jsonl each line is one column, with the field schema beside its
+/// own. Sizes are bytes; buffers are pages visited, as EXPLAIN (ANALYZE, BUFFERS) counts them. Figures of the table are
+/// estimates with their 95 % confidence interval, which has no width where all documents were taken apart.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub(crate) struct KeysDocument {
+    #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
+    schema: &'static str,
+    /// The server; null of a file.
+    server: Option<ServerReport>,
+    columns: Vec<KeysColumn>,
+}
+
+impl KeysDocument {
+    /// Without columns yet.
+    pub(crate) fn new(server: Option<ServerReport>) -> KeysDocument {
+        KeysDocument { schema: SCHEMA, server, columns: Vec::new() }
+    }
+}
+
+/// One column of documents.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub(crate) struct KeysColumn {
+    /// `schema.name`, or the file.
+    relation: String,
+    /// Schema; null of a file.
+    schema_name: Option<String>,
+    /// Name without schema; null of a file.
+    name: Option<String>,
+    /// OID of the relation; null of a file.
+    oid: Option<u32>,
+    column: String,
+    #[serde(rename = "type")]
+    type_name: String,
+    /// Where documents come from. By `functions`, chunks are taken to stand one after the other.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pageinspect", "functions", "relation_file"])))]
+    source: &'static str,
+    /// What each key takes and costs; absent with --extract.
+    #[serde(flatten)]
+    keys: Option<KeysReport>,
+    /// The table with keys in columns of their own (--extract); absent without it, and where no keys pay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extraction: Option<Extracted>,
+    #[serde(flatten)]
+    problems: Problems,
+}
+
+/// An extraction and what it rests on.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+struct Extracted {
+    /// What was looked at.
+    sample: SampleReport,
+    /// The files as they are.
+    on_disk: Files,
+    #[serde(flatten)]
+    extraction: ExtractionReport,
+}
+
+impl From<&KeysReport> for KeysColumn {
+    fn from(report: &KeysReport) -> KeysColumn {
+        KeysColumn {
+            relation: report.relation.clone(),
+            schema_name: report.schema_name.clone(),
+            name: report.name.clone(),
+            oid: report.oid,
+            column: report.column.clone(),
+            type_name: report.type_name.clone(),
+            source: report.source,
+            keys: Some(report.clone()),
+            extraction: None,
+            problems: report.problems.clone(),
+        }
+    }
+}
+
+impl From<&Report> for KeysColumn {
+    fn from(report: &Report) -> KeysColumn {
+        let extracted = |extraction: &ExtractionReport| Extracted {
+            sample: report.sample.clone(),
+            on_disk: report.files,
+            extraction: extraction.clone(),
+        };
+        KeysColumn {
+            relation: report.table.relation.clone(),
+            schema_name: Some(report.table.schema_name.clone()),
+            name: Some(report.table.name.clone()),
+            oid: Some(report.table.oid),
+            column: report.column.clone(),
+            type_name: report.column_type.clone(),
+            source: report.sample.source,
+            keys: None,
+            extraction: report.extraction.as_ref().map(extracted),
+            problems: report.problems.clone(),
+        }
+    }
+}
+
+/// What each key of a column's documents takes and costs.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct KeysReport {
-    #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
-    pub schema: &'static str,
-    /// The server; `null` of a file.
-    pub server: Option<ServerReport>,
     /// `schema.name`, or the file.
+    #[serde(skip)]
     pub relation: String,
-    /// Schema; null of a file.
+    /// Schema; `None` of a file.
+    #[serde(skip)]
     pub schema_name: Option<String>,
-    /// Name without schema; null of a file.
+    /// Name without schema; `None` of a file.
+    #[serde(skip)]
     pub name: Option<String>,
-    /// OID of the relation; null of a file.
+    /// OID of the relation; `None` of a file.
+    #[serde(skip)]
     pub oid: Option<u32>,
+    #[serde(skip)]
     pub column: String,
-    #[serde(rename = "type")]
+    #[serde(skip)]
     pub type_name: String,
     /// Where documents come from. By `functions`, chunks are taken to stand one after the other.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pageinspect", "functions", "relation_file"])))]
+    #[serde(skip)]
     pub source: &'static str,
     /// Steps of the longest paths that are told apart.
     pub depth: u8,
@@ -54,7 +153,7 @@ pub struct KeysReport {
     pub contents: Contents,
     /// What `pg_stat_statements` tells of the column's keys; `null` of a file.
     pub usage: Option<Usage>,
-    #[serde(flatten)]
+    #[serde(skip)]
     pub problems: Problems,
 }
 

@@ -3,70 +3,109 @@
 use std::collections::HashSet;
 use std::io::{self, Write};
 
+use serde_json::json;
+
 use super::advise_plot;
-use super::document::{Document, Envelope, Format, Output};
-use super::table::{Grid, Head, number, printable, statement, text};
+use super::document::{Document, Format, Output};
+use super::table::{Grid, Head, Tone, number, printable, statement, text};
 use super::units::{counted, nanoseconds, size};
 use crate::advise::estimate::Figure;
 use crate::advise::extract::keys::KnownUse;
 use crate::advise::extract::result::{ExtractionReport, KeyReport};
-use crate::advise::result::{CandidateReport, PluggableReport, Report, SCHEMA};
+use crate::advise::result::{self as advise, CandidateReport, PluggableReport, Report, SCHEMA};
+use crate::keys::result as keys;
 use crate::model::interval::Interval;
+use crate::server::about::ServerReport;
 
-/// What the table is accompanied by.
+/// What is written of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shown {
+    /// Keys in columns of their own, as `keys --extract` has them, instead of the candidates.
+    pub extraction: bool,
     /// Size drawn against read cost.
     pub plot: bool,
     /// What terms mean, the caveats of every candidate, and all notes; else those of the recommended one.
     pub details: bool,
 }
 
-/// Writes reports as they come.
+/// Writes reports as they come; on a terminal several are one ranking, which has to wait for the last.
 pub struct Writer<W: Write> {
     output: Output<W>,
     shown: Shown,
     /// Notes and legends that are printed already.
     told: HashSet<String>,
+    /// What a terminal is shown at the end.
+    held: Vec<Report>,
+    /// Whether the server has pluggable TOAST.
+    has_toasters: bool,
 }
 
 impl<W: Write> Writer<W> {
     /// Nothing is written before the first report.
-    pub fn new(out: W, format: Format, width: Option<usize>, shown: Shown) -> Writer<W> {
-        let envelope = Envelope::Alone(Vec::new());
-        let output = Output::new(out, (format, width), SCHEMA, &csv_fields(), envelope);
-        Writer { output, shown, told: HashSet::new() }
+    pub fn new(
+        out: W,
+        terminal: (Format, Option<usize>),
+        shown: Shown,
+        server: ServerReport,
+    ) -> Writer<W> {
+        let has_toasters = server.has_toasters;
+        let (schema, document) = if shown.extraction {
+            (keys::SCHEMA, json!(keys::KeysDocument::new(Some(server))))
+        } else {
+            (SCHEMA, json!(advise::Document::new(server)))
+        };
+        let mut output = Output::new(out, terminal, schema, &csv_fields(), &document);
+        output.details = shown.details;
+        Writer { output, shown, told: HashSet::new(), held: Vec::new(), has_toasters }
     }
 
     /// Writes one report, so that whoever reads has it at once.
     pub fn report(&mut self, report: &Report) -> io::Result<()> {
-        let (shown, told, is_first) = (self.shown, &mut self.told, self.output.written == 0);
+        let (shown, has_toasters) = (self.shown, self.has_toasters);
+        if self.output.format == Format::Table && !shown.details && !shown.extraction {
+            self.held.push(report.clone());
+            return Ok(());
+        }
+        let (told, is_first) = (&mut self.told, self.output.written == 0);
         let text = |document: &mut Document| {
             if !is_first {
                 document.gap();
             }
-            one(report, shown, told, document);
+            if shown.extraction {
+                extracted(report, has_toasters, document);
+            } else {
+                one(report, shown.plot, has_toasters, told, document);
+            }
         };
+        if shown.extraction {
+            return self.output.entry(&keys::KeysColumn::from(report), text, Vec::new);
+        }
         self.output.entry(report, text, || csv_rows(report))
     }
 
     /// Ends the document; must be called once.
     pub fn finish(self) -> io::Result<()> {
-        self.output.finish(None::<&()>, |_| {}, Vec::new)
+        let Writer { output, shown, mut told, held, has_toasters } = self;
+        let text = |document: &mut Document| match &held[..] {
+            [] => {}
+            [report] => one(report, shown.plot, has_toasters, &mut told, document),
+            several => ranked(several, document),
+        };
+        output.finish(None::<&()>, text, Vec::new)
     }
 }
 
 /// What the marks of the table mean.
 const MARKS: &str = "Marks: > recommended, * on the Pareto front: no other is as good in size, reads, \
-    writes and scans, and better in one. Changes are against today, with the half width of the 95 % confidence \
+    writes and scans, and better in one. Changes are against today; \u{b1} is half the width of the 95 % confidence \
     interval.";
 
 /// What the titles of the table mean, where they do not say it.
-const TERMS: [(&str, &str); 5] = [
-    (
-        "After retoast",
-        "After retoast: files right after the conversion; a compaction or VACUUM FULL makes them Total.",
-    ),
+const TERMS: [(&str, &str); 8] = [
+    ("On disk", "On disk: heap, TOAST and its index, after retoast."),
+    ("VACUUM FULL", "VACUUM FULL: what it would leave of them, without dead rows and free space."),
+    ("Before compaction", "Before compaction: right after the conversion, which shortens no file."),
+    ("Heap", "Heap, TOAST, Index: the parts of VACUUM FULL."),
     ("Buffers/read", "Buffers/read: pages visited to read one value."),
     ("CPU/read", "CPU/read: time that storage adds to the read of one value."),
     ("Buffers/scan", "Buffers/scan: pages visited by a scan that does not need the column."),
@@ -74,17 +113,16 @@ const TERMS: [(&str, &str); 5] = [
 ];
 
 /// What stands below the table where nothing more is explained.
-const BRIEFLY: &str = "> recommended, * on the Pareto front; --details explains, with all caveats.";
+const BRIEFLY: &str = "> recommended; * Pareto front; --details explains.";
 
 /// What those titles of the table mean that were not explained before.
 fn terms(left_out: &[&'static str], told: &mut HashSet<String>) -> Vec<&'static str> {
-    let shown = TERMS.iter().filter(|(title, _)| !left_out.contains(title));
-    let mut terms: Vec<&str> = shown
+    TERMS
+        .iter()
+        .filter(|(title, _)| !left_out.contains(title))
         .filter(|(title, _)| told.insert((*title).to_owned()))
         .map(|(_, text)| *text)
-        .collect();
-    terms.dedup();
-    terms
+        .collect()
 }
 
 /// What the table means, and what it leaves out.
@@ -109,32 +147,26 @@ fn explained(
     }
 }
 
-fn one(report: &Report, shown: Shown, told: &mut HashSet<String>, document: &mut Document) {
-    let details = shown.details || document.is_markdown();
+fn heading(report: &Report, document: &mut Document) {
     let [relation, column, of_type] =
         [&report.table.relation, &report.column, &report.column_type].map(|name| printable(name));
     document.heading(&format!("{relation}, column {column} ({of_type})"), 2);
+}
+
+fn one(
+    report: &Report,
+    plot: bool,
+    has_toasters: bool,
+    told: &mut HashSet<String>,
+    document: &mut Document,
+) {
+    let details = document.details;
+    heading(report, document);
+    verdict(report, details, document);
+    document.gap();
     let item = document.bullet();
-    let files = &report.files;
-    let [heap, toast, index] =
-        [files.heap_bytes, files.toast_bytes, files.toast_index_bytes].map(size);
-    document.lines(&format!("{item}files: heap {heap}, TOAST {toast}, its index {index}\n"));
-    let sample = &report.sample;
-    let part = if sample.rows_examined < sample.rows {
-        format!(", values of {} of them", sample.rows_examined)
-    } else {
-        String::new()
-    };
-    document.item(&format!(
-        "sample: {} of {}, {}{part}, {} read{}{}{}",
-        sample.blocks,
-        counted(sample.total_blocks, "block"),
-        counted(sample.rows, "row"),
-        size(sample.read_bytes),
-        if sample.source == "functions" { " by SQL functions" } else { "" },
-        if sample.exact { ", compressed by the server" } else { "" },
-        if sample.limit.is_some() { "; --sample reads more" } else { "" },
-    ));
+    document.item(&on_disk(report));
+    document.item(&sample(report));
     document.gap();
     let left_out = document.grid(&grid(report));
     if document.is_markdown() {
@@ -146,20 +178,14 @@ fn one(report: &Report, shown: Shown, told: &mut HashSet<String>, document: &mut
         let terms = terms(&left_out, told);
         document.paragraph(&[&[BRIEFLY], &terms[..]].concat().join(" "));
     }
-    if shown.plot {
+    if plot {
         document.gap();
         document.figure(&advise_plot::chart(report, document.style.width().unwrap_or(80)));
     }
     if details {
-        recommended(report, told, document);
-    } else {
-        briefly(report, document);
+        notes(report, told, document);
     }
-    if let Some(extraction) = &report.extraction {
-        document.gap();
-        extracted(report, extraction, document);
-    }
-    if details || report.extraction.is_some() {
+    if details && has_toasters {
         for p in &report.pluggable {
             document.gap();
             document.paragraph(&pluggable(p));
@@ -168,17 +194,73 @@ fn one(report: &Report, shown: Shown, told: &mut HashSet<String>, document: &mut
     document.problems(&report.problems, item);
 }
 
-/// What is recommended and why, and what else is to be known.
-fn recommended(report: &Report, told: &mut HashSet<String>, document: &mut Document) {
+/// The files as they are.
+fn on_disk(report: &Report) -> String {
+    let files = &report.files;
+    let [heap, toast, index, total] =
+        [files.heap_bytes, files.toast_bytes, files.toast_index_bytes, files.total_bytes].map(size);
+    format!("on disk: {total} (heap {heap}, TOAST {toast}, its index {index})")
+}
+
+/// What was looked at.
+fn sample(report: &Report) -> String {
+    let sample = &report.sample;
+    let part = if sample.rows_examined < sample.rows {
+        format!(", values of {} of them", sample.rows_examined)
+    } else {
+        String::new()
+    };
+    format!(
+        "sample: {} of {}, {}{part}, {} read{}{}{}",
+        sample.blocks,
+        counted(sample.total_blocks, "block"),
+        counted(sample.rows, "row"),
+        size(sample.read_bytes),
+        if sample.source == "functions" { " by SQL functions" } else { "" },
+        if sample.exact { ", compressed by the server" } else { "" },
+        if sample.limit.is_some() { "; --sample reads more" } else { "" },
+    )
+}
+
+/// What to do, and what it brings with it.
+fn verdict(report: &Report, details: bool, document: &mut Document) {
     let recommendation = &report.recommendation;
+    let tone = match recommendation.command {
+        Some(_) => Tone::Heading,
+        None => Tone::Good,
+    };
+    document.verdict(tone, &recommendation.reasons);
+    if details && !recommendation.weighting.is_empty() {
+        document.paragraph(&recommendation.weighting);
+    }
+    let Some(command) = &recommendation.command else {
+        let compacts = report.compaction.as_ref().filter(|_| !details);
+        let note = compacts.and_then(|compaction| {
+            report.notes.iter().find(|note| note.starts_with(&compaction.command))
+        });
+        note.into_iter().for_each(|note| document.paragraph(note));
+        return;
+    };
     document.gap();
-    document.paragraph(&recommendation.reasons);
-    if recommendation.command.is_some() {
-        document.gap();
+    if details {
+        for sql in &recommendation.sql {
+            document.lines(&format!("    {}\n", statement(sql)));
+        }
     }
-    for sql in recommendation.sql.iter().chain(&recommendation.command) {
-        document.lines(&format!("    {}\n", statement(sql)));
+    document.command(command);
+    let recommended = report.candidates.iter().find(|c| c.marks.recommended);
+    match recommended.map_or(&[][..], |c| &c.caveats) {
+        _ if details => {}
+        [] => {}
+        caveats => {
+            let but = document.toned(Tone::Warning, "But");
+            document.broken(&format!("{but} {}.", printable(&caveats.join("; "))), 0);
+        }
     }
+}
+
+/// What else is to be known.
+fn notes(report: &Report, told: &mut HashSet<String>, document: &mut Document) {
     let notes = report.notes.iter().filter(|note| told.insert((*note).clone()));
     let notes: Vec<String> = notes.cloned().chain(caveats(report)).collect();
     if !notes.is_empty() {
@@ -188,39 +270,145 @@ fn recommended(report: &Report, told: &mut HashSet<String>, document: &mut Docum
     notes.iter().for_each(|note| document.paragraph(&format!("{item}{note}")));
 }
 
+/// Columns that a ranking names, and commands below it; the rest is counted.
+const RANKED: usize = 10;
+const COMMANDS: usize = 4;
+
+/// The columns of several reports, those that the advice saves most for first.
+fn ranked(reports: &[Report], document: &mut Document) {
+    let mut reports: Vec<&Report> = reports.iter().collect();
+    reports.sort_by_key(|report| std::cmp::Reverse(saved(report)));
+    let tables: HashSet<u32> = reports.iter().map(|report| report.table.oid).collect();
+    let changed: Vec<&str> =
+        reports.iter().filter_map(|report| report.recommendation.command.as_deref()).collect();
+    document.heading(
+        &format!(
+            "{} of {}: {} should be stored differently",
+            counted(reports.len() as u64, "column"),
+            counted(tables.len() as u64, "table"),
+            if changed.is_empty() { "none".to_owned() } else { changed.len().to_string() }
+        ),
+        2,
+    );
+    document.gap();
+    let shown = reports.get(..RANKED).unwrap_or(&reports);
+    document.grid(&ranking(shown));
+    if reports.len() > shown.len() {
+        document.paragraph(&format!("{} more with --details.", reports.len() - shown.len()));
+    }
+    let text = TERMS.iter().find(|(title, _)| *title == "On disk").map(|(_, text)| *text);
+    document.paragraph(&format!(
+        "{} Name one table, or add --details, to compare all settings.",
+        text.unwrap_or_default()
+    ));
+    if changed.is_empty() {
+        return;
+    }
+    document.gap();
+    for command in changed.iter().take(COMMANDS) {
+        document.command(command);
+    }
+    if let Some(more) = changed.len().checked_sub(COMMANDS).filter(|&more| more > 0) {
+        document
+            .paragraph(&format!("{} more with --emit command.", counted(more as u64, "command")));
+    }
+}
+
+/// Bytes by which the files are smaller after the command, negative if they are larger.
+fn saved(report: &Report) -> i64 {
+    let after = report.candidates.iter().find(|c| c.marks.recommended);
+    after.map_or(0, |c| {
+        let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        bytes(report.files.total_bytes).saturating_sub(bytes(c.after_command_bytes.estimate))
+    })
+}
+
+fn ranking(reports: &[&Report]) -> Grid {
+    let rows: Vec<(&Report, Option<&CandidateReport>)> = reports
+        .iter()
+        .map(|report| {
+            let mut others = report.candidates.iter().filter(|c| !c.marks.today);
+            (*report, others.find(|c| c.marks.recommended))
+        })
+        .collect();
+    Grid::of(
+        &rows,
+        &[
+            // narrow terminals have no room for what says nothing
+            text("Table", 0, |(r, _)| r.table.relation.trim_start_matches("public.").to_owned()),
+            text("Column", 0, |(r, _)| r.column.clone()),
+            text("Recommended", 0, |(_, c)| {
+                c.map_or_else(|| "(as it is)".to_owned(), |c| c.name.clone())
+            }),
+            number("On disk", 0, |(r, _)| size(r.files.total_bytes)),
+            number("After", 0, |(_, c)| {
+                c.map_or_else(String::new, |c| size(c.after_command_bytes.estimate))
+            }),
+            number("Change", 1, |(r, c)| {
+                c.map_or_else(String::new, |c| {
+                    disk_change(&c.after_command_bytes, r.files.total_bytes)
+                })
+            }),
+            number("CPU/read", 2, |(_, c)| {
+                c.map_or_else(String::new, |c| change(&c.read_cpu_ns_per_value, false))
+            }),
+        ],
+    )
+}
+
+/// What files become, as a part of what they are: `-12.3 % ±0.4`.
+fn disk_change(after: &Interval<u64>, today: u64) -> String {
+    if today == 0 {
+        return String::new();
+    }
+    let part = |bytes: u64| bytes as f64 / today as f64 - 1.0;
+    let change =
+        Interval { estimate: part(after.estimate), low: part(after.low), high: part(after.high) };
+    with_half_width(change)
+}
+
 fn grid(report: &Report) -> Grid {
-    let shown: Vec<&CandidateReport> = report.candidates.iter().filter(|c| !is_folded(c)).collect();
+    let shown: Vec<(&CandidateReport, u64)> = report
+        .candidates
+        .iter()
+        .filter(|c| !is_folded(c))
+        .map(|c| (c, report.files.total_bytes))
+        .collect();
     Grid::of(
         &shown,
         &[
-            text("", 0, |c| mark(c).to_owned()),
-            text("Settings", 0, |c| c.name.clone()),
-            number("Total", 0, |c| bytes(&c.files.total_bytes)),
-            number("Change", 0, |c| change(&c.files.total_bytes, c.marks.today)),
-            number("After retoast", 2, |c| {
-                if c.marks.today { String::new() } else { size(c.retoasted_bytes) }
+            text("", 0, |(c, _)| mark(c).to_owned()),
+            text("Settings", 0, |(c, _)| c.name.clone()),
+            number("On disk", 0, |(c, _)| size(c.after_command_bytes.estimate)),
+            number("Change", 0, |(c, today)| match c.marks.today {
+                true => String::new(),
+                false => disk_change(&c.after_command_bytes, *today),
             }),
-            number("Heap", 3, |c| bytes(&c.files.heap_bytes)),
-            number("TOAST", 3, |c| bytes(&c.files.toast_bytes)),
-            number("Index", 7, |c| bytes(&c.files.toast_index_bytes)),
-            number("In row", 6, |c| {
+            number("VACUUM FULL", 2, |(c, _)| bytes(&c.after_vacuum_full.total_bytes)),
+            number("Before compaction", 4, |(c, _)| {
+                if c.marks.today { String::new() } else { size(c.before_compaction_bytes) }
+            }),
+            number("Heap", 3, |(c, _)| bytes(&c.after_vacuum_full.heap_bytes)),
+            number("TOAST", 3, |(c, _)| bytes(&c.after_vacuum_full.toast_bytes)),
+            number("Index", 7, |(c, _)| bytes(&c.after_vacuum_full.toast_index_bytes)),
+            number("In row", 6, |(c, _)| {
                 (c.forms.short + c.forms.plain + c.forms.compressed).to_string()
             }),
-            number("Out of line", 6, |c| {
+            number("Out of line", 6, |(c, _)| {
                 (c.forms.external + c.forms.external_compressed + c.forms.custom).to_string()
             }),
-            number("Chunks", 8, |c| format!("{:.0}", c.chunks.value.estimate)),
-            number("Decompress", 5, |c| c.decompressed_values.to_string()),
-            number("Buffers/read", 1, |c| {
+            number("Chunks", 8, |(c, _)| format!("{:.0}", c.chunks.value.estimate)),
+            number("Decompress", 5, |(c, _)| c.decompressed_values.to_string()),
+            number("Buffers/read", 1, |(c, _)| {
                 format!("{:.1}", c.read_buffers_per_value.value.estimate)
             }),
-            number("CPU/read", 1, |c| nanoseconds(c.read_cpu_ns_per_value.value.estimate)),
-            number("CPU change", 1, |c| change(&c.read_cpu_ns_per_value, c.marks.today)),
-            number("Buffers/scan", 2, |c| format!("{:.0}", c.scan_buffers.value.estimate)),
-            number("Bytes/update", 4, |c| bytes(&c.update_bytes_per_value)),
-            number("WAL/update", 2, |c| bytes(&c.update_wal_bytes_per_value)),
-            number("WAL change", 2, |c| change(&c.update_wal_bytes_per_value, c.marks.today)),
-            text("Refused", 1, |c| {
+            number("CPU/read", 1, |(c, _)| nanoseconds(c.read_cpu_ns_per_value.value.estimate)),
+            number("CPU change", 1, |(c, _)| change(&c.read_cpu_ns_per_value, c.marks.today)),
+            number("Buffers/scan", 2, |(c, _)| format!("{:.0}", c.scan_buffers.value.estimate)),
+            number("Bytes/update", 4, |(c, _)| bytes(&c.update_bytes_per_value)),
+            number("WAL/update", 2, |(c, _)| bytes(&c.update_wal_bytes_per_value)),
+            number("WAL change", 2, |(c, _)| change(&c.update_wal_bytes_per_value, c.marks.today)),
+            text("Refused", 1, |(c, _)| {
                 c.refusal.as_ref().map(|_| counted(c.refused_rows, "row")).unwrap_or_default()
             }),
         ],
@@ -251,21 +439,6 @@ fn folded(report: &Report) -> Vec<String> {
 
 /// Candidates that a line names; the rest is counted.
 const NAMED: usize = 4;
-
-/// What is recommended, the command that does it, and what it brings with it.
-fn briefly(report: &Report, document: &mut Document) {
-    let recommendation = &report.recommendation;
-    document.gap();
-    let first = recommendation.reasons.split_once(". ").map(|(first, _)| format!("{first}."));
-    document.paragraph(first.as_ref().unwrap_or(&recommendation.reasons));
-    let Some(command) = &recommendation.command else { return };
-    document.lines(&format!("\n    {}\n", printable(command)));
-    let recommended = report.candidates.iter().find(|c| c.marks.recommended);
-    match recommended.map_or(&[][..], |c| &c.caveats) {
-        [] => {}
-        caveats => document.paragraph(&format!("But {}.", caveats.join("; "))),
-    }
-}
 
 /// Each caveat once, with the candidates that it is one of.
 fn caveats(report: &Report) -> Vec<String> {
@@ -298,18 +471,46 @@ fn mark(c: &CandidateReport) -> &'static str {
     }
 }
 
-/// What keys in columns of their own would give, below the candidates.
-fn extracted(report: &Report, extraction: &ExtractionReport, document: &mut Document) {
-    let title = if document.is_markdown() { "### " } else { "" };
+/// What keys in columns of their own would give.
+fn extracted(report: &Report, has_toasters: bool, document: &mut Document) {
+    heading(report, document);
+    let item = document.bullet();
+    match &report.extraction {
+        Some(extraction) => {
+            with_columns(report, extraction, document);
+            if has_toasters {
+                for p in &report.pluggable {
+                    document.gap();
+                    document.paragraph(&pluggable(p));
+                }
+            }
+        }
+        None => document.paragraph("No keys would pay in columns of their own."),
+    }
+    document.problems(&report.problems, item);
+}
+
+fn with_columns(report: &Report, extraction: &ExtractionReport, document: &mut Document) {
     let columns = match extraction.keys.len() {
         1 => "a column of its own",
         _ => "columns of their own",
     };
     let keys = counted(extraction.keys.len() as u64, "key");
-    document.paragraph(&format!("{title}With {keys} of {} in {columns}:", report.column));
+    let space = match change(&extraction.files.total_bytes, false) {
+        same if same.is_empty() || same == "same" => "no change in size".to_owned(),
+        change => format!("{change} in size"),
+    };
+    document.paragraph(&format!("With {keys} in {columns}: {space} after VACUUM FULL."));
     document.gap();
-    for grid in [sizes(extraction), accesses(extraction), columns_of(&extraction.keys)] {
-        document.grid(&grid);
+    document.item(&on_disk(report));
+    document.item(&sample(report));
+    document.gap();
+    document.grid(&sizes(extraction));
+    document.gap();
+    document.grid(&accesses(extraction));
+    if document.details {
+        document.gap();
+        document.grid(&columns_of(&extraction.keys));
         document.gap();
     }
     if extraction.auto {
@@ -318,22 +519,23 @@ fn extracted(report: &Report, extraction: &ExtractionReport, document: &mut Docu
     if extraction.refused_rows > 0 {
         let rows = counted(extraction.refused_rows, "row");
         document.paragraph(&format!(
-            "The server would refuse {rows}, which would be too big for a page."
+            "The server would refuse {rows} that would be too big for a page."
         ));
     }
-    document.paragraph(EXTRACTED);
+    document.paragraph(if document.details { EXTRACTED } else { EXTRACTED_BRIEFLY });
 }
 
-const EXTRACTED: &str = "Sizes are those that VACUUM FULL leaves; a compaction comes near to them. A column has a \
-                         type that all values of the sample fit. --emit sql prints the migration, with the way back.";
+const EXTRACTED_BRIEFLY: &str = "Buffers/scan: pages visited by a scan that reads it. --emit sql prints the migration; \
+                                 --details explains.";
+const EXTRACTED: &str = "VACUUM FULL: the files as it would leave them; compaction comes close. Out of line: documents in \
+                         the TOAST relation. Each column has a type that fits all values of the sample. --emit sql prints \
+                         the migration script, which can also undo it.";
 
 /// Why these keys were chosen.
 fn why(known: &[KnownUse]) -> String {
     const SHOWN: usize = 10;
     if known.is_empty() {
-        return "These keys pay most if every key of a document is used as often as every other: nothing is known of \
-                their use."
-            .into();
+        return "These keys save most if all keys are used equally often; nothing is known about their use.".into();
     }
     let of = |one: &KnownUse| {
         let calls = (one.calls > 0).then(|| counted(one.calls, "call"));
@@ -345,8 +547,8 @@ fn why(known: &[KnownUse]) -> String {
         shown.push(format!("and {} more", known.len() - SHOWN));
     }
     format!(
-        "These keys pay most if half of all uses of keys is spread evenly over those that most documents have, and half \
-         is as far as known: {}.",
+        "These keys save most if half of all uses are spread evenly over the keys that most documents have, and the other \
+         half is as known: {}.",
         shown.join(", ")
     )
 }
@@ -370,13 +572,13 @@ fn bytes(whole: &Figure) -> String {
 fn sizes(extraction: &ExtractionReport) -> Grid {
     let mut grid = Grid::new(&[
         Head::text("", 0),
-        Head::number("Total", 0),
+        Head::number("VACUUM FULL", 0),
         Head::number("Change", 0),
         Head::number("Heap", 1),
         Head::number("TOAST", 1),
         Head::number("Index", 2),
-        Head::number("Documents out of line", 0),
-        Head::number("Rows over the threshold", 0),
+        Head::number("Out of line", 0),
+        Head::number("Toasted rows", 0),
     ]);
     grid.row(vec![
         "today".into(),
@@ -389,7 +591,7 @@ fn sizes(extraction: &ExtractionReport) -> Grid {
         extraction.counts.wide_rows_today.to_string(),
     ]);
     grid.row(vec![
-        "extracted".into(),
+        "with columns".into(),
         bytes(&extraction.files.total_bytes),
         change(&extraction.files.total_bytes, false),
         bytes(&extraction.files.heap_bytes),
@@ -404,13 +606,13 @@ fn sizes(extraction: &ExtractionReport) -> Grid {
 fn accesses(extraction: &ExtractionReport) -> Grid {
     let ExtractionReport { keys, today, rest, whole, .. } = extraction;
     let mut rows = vec![("today: any key".to_owned(), today, true)];
-    rows.extend(keys.iter().map(|key| (format!("extracted: {}", key.key), &key.access, false)));
-    rows.push(("extracted: the rest".into(), rest, false));
-    rows.push(("extracted: all of it".into(), whole, false));
+    rows.extend(keys.iter().map(|key| (format!("column of {}", key.key), &key.access, false)));
+    rows.push(("rest of the document".into(), rest, false));
+    rows.push(("document and columns".into(), whole, false));
     Grid::of(
         &rows,
         &[
-            text("Read, updated", 0, |(name, _, _)| name.clone()),
+            text("Read or updated", 0, |(name, _, _)| name.clone()),
             number("Buffers/scan", 0, |(_, access, _)| {
                 format!("{:.0}", access.scan_buffers.value.estimate)
             }),
@@ -428,14 +630,13 @@ fn accesses(extraction: &ExtractionReport) -> Grid {
 /// More buffers by this part are said to be more.
 const DEARER: f64 = 1.05;
 
-/// The paragraph. The reader has a stock server before him as a rule, and learns what each figure is
-/// there now.
+/// The paragraph, with each figure as it is today.
 fn pluggable(p: &PluggableReport) -> String {
     let rest = p.values.saturating_sub(p.divided_values);
     let does = match (p.toaster, rest) {
-        ("jsonb_toaster", 0) => "would take all of them apart".to_owned(),
+        ("jsonb_toaster", 0) => "would divide all of them".to_owned(),
         ("jsonb_toaster", _) => {
-            format!("would take {} apart and store the rest as now", p.divided_values)
+            format!("would divide {} of them and store the rest as today", p.divided_values)
         }
         (_, 0) => "would make all of them appendable".to_owned(),
         _ => format!("would make {} appendable and keep the rest in the row", p.divided_values),
@@ -443,8 +644,8 @@ fn pluggable(p: &PluggableReport) -> String {
     let (mut reads, change) = match p.toaster {
         "jsonb_toaster" => (
             format!(
-                "Reading one key or element would visit {:.1} TOAST buffers (now {:.1}), reading the \
-                 whole document {:.1} (now {:.1})",
+                "Reading one key or element would visit {:.1} TOAST buffers (today {:.1}), reading the \
+                 whole document {:.1} (today {:.1})",
                 p.read_buffers,
                 p.read_buffers_today,
                 p.whole_read_buffers,
@@ -454,7 +655,7 @@ fn pluggable(p: &PluggableReport) -> String {
         ),
         _ => (
             format!(
-                "Reading a value would visit {:.1} TOAST buffers (now {:.1})",
+                "Reading a value would visit {:.1} TOAST buffers (today {:.1})",
                 p.whole_read_buffers, p.whole_read_buffers_today
             ),
             "appending a little",
@@ -467,9 +668,8 @@ fn pluggable(p: &PluggableReport) -> String {
         });
     }
     format!(
-        "Estimate for a server with pluggable TOAST, from {} values that are out of line now: {} \
-         {does}. An average value would take {} in the row and {} in the TOAST relation (now {} and {}). \
-         {reads}; {change} would write {} (now {}).",
+        "Estimated from {} values that are out of line today: {} {does}. An average value would take {} in the row and \
+         {} in the TOAST relation (today {} and {}). {reads}; {change} would write {} (today {}).",
         p.values,
         p.toaster,
         size(p.inline_bytes_per_value),
@@ -483,9 +683,10 @@ fn pluggable(p: &PluggableReport) -> String {
 
 /// `-12.3 % ±0.4`.
 fn change(figure: &Figure, today: bool) -> String {
-    let Some(Interval { estimate, low, high }) = figure.change.filter(|_| !today) else {
-        return String::new();
-    };
+    figure.change.filter(|_| !today).map_or_else(String::new, with_half_width)
+}
+
+fn with_half_width(Interval { estimate, low, high }: Interval) -> String {
     let half = (high - low) / 2.0 * 100.0;
     if estimate == 0.0 && half == 0.0 {
         return "same".into();
@@ -508,10 +709,11 @@ fn csv_fields() -> Vec<String> {
     .map(String::from)
     .into();
     for figure in [
-        "heap_bytes",
-        "toast_bytes",
-        "toast_index_bytes",
-        "total_bytes",
+        "after_command_bytes",
+        "after_vacuum_full_heap_bytes",
+        "after_vacuum_full_toast_bytes",
+        "after_vacuum_full_toast_index_bytes",
+        "after_vacuum_full_total_bytes",
         "chunks",
         "read_buffers_per_value",
         "read_cpu_ns_per_value",
@@ -523,7 +725,7 @@ fn csv_fields() -> Vec<String> {
     let forms =
         ["null", "short", "plain", "compressed", "external", "external_compressed", "custom"];
     fields.extend(forms.map(String::from));
-    fields.extend(["refused_rows", "retoasted_bytes"].map(String::from));
+    fields.extend(["refused_rows", "before_compaction_bytes"].map(String::from));
     fields
 }
 
@@ -549,10 +751,13 @@ fn csv_rows(report: &Report) -> Vec<Vec<String>> {
             c.marks.recommended.to_string(),
             c.marks.pareto.to_string(),
         ];
-        row.extend(whole(&c.files.heap_bytes));
-        row.extend(whole(&c.files.toast_bytes));
-        row.extend(whole(&c.files.toast_index_bytes));
-        row.extend(whole(&c.files.total_bytes));
+        let Interval { estimate, low, high } = c.after_command_bytes;
+        row.extend([estimate, low, high].map(|bytes| bytes.to_string()));
+        let fresh = &c.after_vacuum_full;
+        row.extend(whole(&fresh.heap_bytes));
+        row.extend(whole(&fresh.toast_bytes));
+        row.extend(whole(&fresh.toast_index_bytes));
+        row.extend(whole(&fresh.total_bytes));
         row.extend(whole(&c.chunks));
         row.extend(fraction(&c.read_buffers_per_value));
         row.extend(whole(&c.read_cpu_ns_per_value));
@@ -562,7 +767,10 @@ fn csv_rows(report: &Report) -> Vec<Vec<String>> {
         let forms =
             [f.null, f.short, f.plain, f.compressed, f.external, f.external_compressed, f.custom];
         row.extend(
-            forms.into_iter().chain([c.refused_rows, c.retoasted_bytes]).map(|n| n.to_string()),
+            forms
+                .into_iter()
+                .chain([c.refused_rows, c.before_compaction_bytes])
+                .map(|n| n.to_string()),
         );
         row
     };
@@ -591,10 +799,10 @@ mod tests {
             small_update_bytes: 1513,
             small_update_bytes_today: 2833,
         };
-        insta::assert_snapshot!(pluggable(&report), @"Estimate for a server with pluggable TOAST, from 300 values that are out of line now: jsonb_toaster would take 280 apart and store the rest as now. An average value would take 984 bytes in the row and 1343 bytes in the TOAST relation (now 18 bytes and 5218 bytes). Reading one key or element would visit 0.8 TOAST buffers (now 3.2), reading the whole document 12.6 (now 3.2): whole documents become more expensive to read; changing one key would write 1513 bytes (now 2833 bytes).");
+        insta::assert_snapshot!(pluggable(&report), @"Estimated from 300 values that are out of line today: jsonb_toaster would divide 280 of them and store the rest as today. An average value would take 984 bytes in the row and 1343 bytes in the TOAST relation (today 18 bytes and 5218 bytes). Reading one key or element would visit 0.8 TOAST buffers (today 3.2), reading the whole document 12.6 (today 3.2): whole documents become more expensive to read; changing one key would write 1513 bytes (today 2833 bytes).");
         report.toaster = "bytea_toaster";
         report.divided_values = 300;
         report.whole_read_buffers = 3.3;
-        insta::assert_snapshot!(pluggable(&report), @"Estimate for a server with pluggable TOAST, from 300 values that are out of line now: bytea_toaster would make all of them appendable. An average value would take 984 bytes in the row and 1343 bytes in the TOAST relation (now 18 bytes and 5218 bytes). Reading a value would visit 3.3 TOAST buffers (now 3.2); appending a little would write 1513 bytes (now 2833 bytes).");
+        insta::assert_snapshot!(pluggable(&report), @"Estimated from 300 values that are out of line today: bytea_toaster would make all of them appendable. An average value would take 984 bytes in the row and 1343 bytes in the TOAST relation (today 18 bytes and 5218 bytes). Reading a value would visit 3.3 TOAST buffers (today 3.2); appending a little would write 1513 bytes (today 2833 bytes).");
     }
 }

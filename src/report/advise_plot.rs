@@ -36,7 +36,7 @@ impl Axis {
 }
 
 fn x_of(c: &CandidateReport) -> f64 {
-    c.files.total_bytes.value.estimate
+    c.after_vacuum_full.total_bytes.value.estimate
 }
 
 fn y_of(c: &CandidateReport) -> f64 {

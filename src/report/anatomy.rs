@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::table::printable;
-use super::units::size;
+use super::table::{Tone, printable};
+use super::units::{counted, size};
 use crate::value::anatomy::{Anatomy, ChunkAnatomy, PartAnatomy};
 
 /// Chunks of one part that are listed; the rest is counted.
@@ -14,13 +14,13 @@ const POINTER_SHOWN: usize = 256;
 /// Writes the anatomy for people.
 pub fn text(anatomy: &Anatomy, out: &mut impl Write) -> io::Result<()> {
     let Anatomy { relation, column, type_name, ctid, form, .. } = anatomy;
-    writeln!(
-        out,
+    let head = format!(
         "{}, column \"{}\" ({}) at {ctid}",
         printable(relation),
         printable(column),
         printable(type_name)
-    )?;
+    );
+    writeln!(out, "{}", Tone::Heading.of(&head))?;
     let mut line = format!("  form: {form}");
     if let Some(method) = anatomy.method {
         line.push_str(&format!(", {method}"));
@@ -51,10 +51,10 @@ pub fn text(anatomy: &Anatomy, out: &mut impl Write) -> io::Result<()> {
     if cost.chunks > 0 {
         writeln!(
             out,
-            "  to read all of it: the row, {} chunks ({}) on {} pages",
-            cost.chunks,
+            "  to read all of it: the row, {} ({}) on {}",
+            counted(cost.chunks, "chunk"),
             bytes(cost.bytes),
-            cost.pages
+            counted(cost.pages, "page")
         )?;
     }
     writeln!(out, "  to read a key: {}", anatomy.cost_to_read)?;
@@ -87,7 +87,7 @@ fn write_part(part: &PartAnatomy, out: &mut impl Write) -> io::Result<()> {
     if let Some(raw) = part.raw_size {
         line.push_str(&format!(", {} raw", bytes(raw)));
     }
-    line.push_str(&format!(", {} chunks", part.chunks.len()));
+    line.push_str(&format!(", {}", counted(part.chunks.len() as u64, "chunk")));
     writeln!(out, "{line}")?;
     for chunk in part.chunks.iter().take(CHUNKS_SHOWN) {
         let ChunkAnatomy { seq, ctid, bytes: length, method, inserted } = chunk;

@@ -5,10 +5,10 @@ use std::io::{self, Write};
 
 use serde_json::json;
 
-use super::document::{Document, Envelope, Format, Output};
-use super::table::{Style, printable};
+use super::document::{Document, Format, Output};
+use super::table::{Style, Tone, printable};
 use super::units::{counted, size};
-use crate::check::code::Code;
+use crate::check::code::{Code, Severity};
 use crate::check::finding::{Checked, Finding, FindingReport, Rest, SCHEMA};
 use crate::server::about::ServerReport;
 
@@ -43,8 +43,8 @@ impl<W: Write> CheckWriter<W> {
         server: Option<ServerReport>,
         has_toasters: bool,
     ) -> CheckWriter<W> {
-        let envelope = Envelope::list(&json!({ "schema": SCHEMA, "findings": [] }));
-        let output = Output::new(out, (format, width), SCHEMA, &CSV_HEAD, envelope);
+        let document = json!({ "schema": SCHEMA, "findings": [] });
+        let output = Output::new(out, (format, width), SCHEMA, &CSV_HEAD, &document);
         CheckWriter {
             output,
             server,
@@ -64,7 +64,10 @@ impl<W: Write> CheckWriter<W> {
         let is_first = self.output.written == 0;
         let text = |document: &mut Document| {
             if !document.is_markdown() {
-                document.line(&printable(&format!("{code}  {}: {title}", finding.place)), 7);
+                let code = tone(finding.code.severity())
+                    .map_or_else(|| (*code).to_owned(), |tone| document.toned(tone, code));
+                let place = printable(&format!("{}: {title}", finding.place));
+                document.line(&format!("{code}  {place}"), 7);
                 let told = format!("       expected {expected}; found {found}");
                 document.line(&printable(&told), 7);
                 return;
@@ -120,7 +123,7 @@ impl<W: Write> CheckWriter<W> {
         }
         self.any_line = true;
         self.output.text(|document| {
-            document.line(&printable(&summary(checked)), 2);
+            document.line(&summary(checked, true), 2);
             for note in &checked.notes {
                 document.line(&format!("  note: {}", printable(note)), 4);
             }
@@ -152,16 +155,26 @@ impl<W: Write> CheckWriter<W> {
             sound,
         } = self;
         let sound = sound.map(|(sound, number)| match (number, any_line) {
-            (1, _) => summary(&sound),
-            (_, false) => format!("{}: all sound ({})", counted(number, "table"), looked(&sound)),
-            (_, true) => format!("{}: sound ({})", counted(number, "other table"), looked(&sound)),
+            (1, _) => summary(&sound, true),
+            (_, false) => format!(
+                "{}: {} ({})",
+                counted(number, "table"),
+                Tone::Good.of("all sound"),
+                looked(&sound)
+            ),
+            (_, true) => format!(
+                "{}: {} ({})",
+                counted(number, "other table"),
+                Tone::Good.of("sound"),
+                looked(&sound)
+            ),
         });
         let has_findings = output.written > 0;
         let rest = Rest { server, relations };
         let text = |document: &mut Document| {
             if !document.is_markdown() {
                 if let Some(sound) = &sound {
-                    document.line(&printable(sound), 2);
+                    document.line(sound, 2);
                 }
                 for code in &codes {
                     let hint = code.hint(has_toasters);
@@ -180,7 +193,7 @@ impl<W: Write> CheckWriter<W> {
                 document.lines(&format!("```sql\n{}```\n\n", repairs.collect::<String>()));
             }
             for checked in &rest.relations {
-                document.lines(&format!("* {}\n", printable(&summary(checked))));
+                document.lines(&format!("* {}\n", summary(checked, false)));
                 for note in &checked.notes {
                     document.lines(&format!("  * {}\n", printable(note)));
                 }
@@ -192,8 +205,17 @@ impl<W: Write> CheckWriter<W> {
     }
 }
 
+/// How a terminal shows a severity.
+fn tone(severity: Severity) -> Option<Tone> {
+    match severity {
+        Severity::Error => Some(Tone::Bad),
+        Severity::Warning => Some(Tone::Warning),
+        Severity::Notice => None,
+    }
+}
+
 /// The verdict on a relation, with what was looked at.
-fn summary(checked: &Checked) -> String {
+fn summary(checked: &Checked, on_terminal: bool) -> String {
     let mut verdict = match (checked.errors, checked.warnings, !checked.is_incomplete) {
         (0, 0, true) => "sound".to_owned(),
         (0, 0, false) => "nothing found, but not everything was looked at".to_owned(),
@@ -206,7 +228,15 @@ fn summary(checked: &Checked) -> String {
     if checked.notices > 0 {
         verdict.push_str(&format!(", {}", counted(checked.notices, "notice")));
     }
-    format!("{}: {verdict} ({})", checked.relation, looked(checked))
+    let tone = match (checked.errors, checked.warnings, checked.is_incomplete) {
+        (0, 0, false) => Tone::Good,
+        (0, ..) => Tone::Warning,
+        _ => Tone::Bad,
+    };
+    if on_terminal {
+        verdict = tone.of(&verdict);
+    }
+    format!("{}: {verdict} ({})", printable(&checked.relation), looked(checked))
 }
 
 fn looked(checked: &Checked) -> String {

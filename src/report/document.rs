@@ -7,9 +7,11 @@ use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::table::{Grid, Style, printable, wrapped};
+use super::findings;
+use super::table::{Grid, Style, Tone, printable, wrapped};
 use super::units::counted;
 use crate::heap::problem::Problems;
+use crate::server::about::ServerReport;
 
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -45,13 +47,15 @@ const PROBLEMS_SHOWN: usize = 10;
 #[derive(Debug)]
 pub struct Document {
     pub(super) style: Style,
+    /// Whether everything is printed; else what a screen has room for.
+    pub(super) details: bool,
     text: String,
 }
 
 impl Document {
     /// Nothing yet.
-    pub fn new(style: Style) -> Document {
-        Document { style, text: String::new() }
+    pub fn new(style: Style, details: bool) -> Document {
+        Document { style, details: details || style == Style::Markdown, text: String::new() }
     }
 
     pub fn is_markdown(&self) -> bool {
@@ -74,12 +78,12 @@ impl Document {
         self.text.push_str(text);
     }
 
-    /// A heading of Markdown; on a terminal a line as it is.
+    /// A heading.
     pub fn heading(&mut self, words: &str, level: usize) {
-        self.text.push_str(&match self.style {
-            Style::Markdown => format!("{} {words}\n\n", "#".repeat(level)),
-            Style::Terminal(_) => format!("{words}\n"),
-        });
+        match self.style {
+            Style::Markdown => self.lines(&format!("{} {words}\n\n", "#".repeat(level))),
+            Style::Terminal(_) => self.line(&Tone::Heading.of(words), 4),
+        }
     }
 
     /// What an item of a list begins with.
@@ -108,21 +112,48 @@ impl Document {
     /// The first of what could not be read, below the number of all.
     pub fn problems(&mut self, problems: &Problems, bullet: &str) {
         if problems.count() > 0 {
-            self.text.push_str(&format!("\n{}:\n", counted(problems.count(), "problem")));
+            let number = self.toned(Tone::Bad, &counted(problems.count(), "problem"));
+            self.text.push_str(&format!("\n{number}:\n"));
             for problem in problems.kept().iter().take(PROBLEMS_SHOWN) {
                 self.text.push_str(&format!("{bullet}{}\n", printable(&problem.to_string())));
             }
         }
     }
 
+    /// Words, in this tone on a terminal.
+    pub(super) fn toned(&self, tone: Tone, words: &str) -> String {
+        if self.is_markdown() { words.to_owned() } else { tone.of(words) }
+    }
+
+    /// Words in lines that are easy to read, the first sentence as a verdict.
+    pub(super) fn verdict(&mut self, tone: Tone, words: &str) {
+        let words = printable(words);
+        let first = words.find(". ").map_or(words.len(), |at| at + 1);
+        let (first, rest) = words.split_at(first);
+        let words = format!("{}{rest}", self.toned(tone, first));
+        self.broken(&words, 0);
+    }
+
     /// Words in lines that are easy to read.
     pub fn paragraph(&mut self, words: &str) {
+        let indent = if words.starts_with("- ") { 2 } else { 0 };
+        self.broken(&printable(words), indent);
+    }
+
+    /// A command of a shell, in a line of its own.
+    pub(super) fn command(&mut self, command: &str) {
+        let width = self.style.width().map(|width| width.saturating_sub(4));
+        let command = findings::continued(&printable(command), width);
+        self.lines(&format!("    {command}\n"));
+    }
+
+    /// Printable words in lines that are easy to read.
+    pub(super) fn broken(&mut self, words: &str, indent: usize) {
         let width = match self.style {
             Style::Terminal(width) => Some(width.unwrap_or(80).clamp(40, 100)),
             Style::Markdown => None,
         };
-        let indent = if words.starts_with("- ") { 2 } else { 0 };
-        self.text.push_str(&wrapped(&printable(words), width, indent));
+        self.text.push_str(&wrapped(words, width, indent));
         self.text.push('\n');
     }
 }
@@ -147,21 +178,10 @@ pub(super) fn json_line(
     writeln!(out)
 }
 
-/// What surrounds the entries of a JSON document.
-#[derive(Debug)]
-pub(super) enum Envelope {
-    /// The fields before the list of entries, which has a name.
-    List(String),
-    /// Nothing: one entry is a document of its own, several are an array. They are held back until the end.
-    Alone(Vec<String>),
-}
-
-impl Envelope {
-    /// An object with these fields, of which the last is the list, still empty.
-    pub(super) fn list(document: &Value) -> Envelope {
-        let whole = format!("{document:#}");
-        Envelope::List(whole.strip_suffix("]\n}").unwrap_or(&whole).to_owned())
-    }
+/// What stands before the entries of a JSON document: its fields, of which the last is the list, still empty.
+fn head_of(document: &Value) -> String {
+    let whole = format!("{document:#}");
+    whole.strip_suffix("]\n}").unwrap_or(&whole).to_owned()
 }
 
 /// Writes what a run finds as it finds it, so that whoever reads has it at once.
@@ -173,22 +193,27 @@ pub(super) struct Output<W: Write> {
     schema: &'static str,
     /// Names of the fields of `csv`.
     fields: Vec<String>,
-    envelope: Envelope,
+    /// What JSON has before the entries.
+    head: String,
     has_begun: bool,
+    /// Whether people are shown everything.
+    pub(super) details: bool,
     pub(super) written: u64,
 }
 
 impl<W: Write> Output<W> {
-    /// Nothing is written before the first entry, or the end.
+    /// Nothing is written before the first entry, or the end. `document`: the JSON document, of which the last field is
+    /// the list of entries, still empty.
     pub(super) fn new(
         out: W,
         (format, width): (Format, Option<usize>),
         schema: &'static str,
         fields: &[impl ToString],
-        envelope: Envelope,
+        document: &Value,
     ) -> Output<W> {
         let fields = fields.iter().map(ToString::to_string).collect();
-        Output { out, format, width, schema, fields, envelope, has_begun: false, written: 0 }
+        let (head, has_begun, details, written) = (head_of(document), false, false, 0);
+        Output { out, format, width, schema, fields, head, has_begun, details, written }
     }
 
     /// How people are shown it; `None` for programs.
@@ -208,13 +233,8 @@ impl<W: Write> Output<W> {
             Format::Table | Format::Markdown => self.text(text)?,
             Format::Json => {
                 let entry = serde_json::to_string_pretty(entry)?;
-                match &mut self.envelope {
-                    Envelope::List(_) => {
-                        let comma = if self.written > 0 { "," } else { "" };
-                        write!(self.out, "{comma}\n    {}", entry.replace('\n', "\n    "))?;
-                    }
-                    Envelope::Alone(held) => held.push(entry),
-                }
+                let comma = if self.written > 0 { "," } else { "" };
+                write!(self.out, "{comma}\n    {}", entry.replace('\n', "\n    "))?;
             }
             Format::Jsonl => json_line(self.schema, entry, &mut self.out)?,
             Format::Csv => self.records(&records())?,
@@ -226,7 +246,7 @@ impl<W: Write> Output<W> {
     /// Writes something for people.
     pub(super) fn text(&mut self, text: impl FnOnce(&mut Document)) -> io::Result<()> {
         let Some(style) = self.style() else { return Ok(()) };
-        let mut document = Document::new(style);
+        let mut document = Document::new(style, self.details);
         text(&mut document);
         self.out.write_all(document.text.as_bytes())?;
         self.out.flush()
@@ -240,9 +260,9 @@ impl<W: Write> Output<W> {
         records: impl FnOnce() -> Vec<Vec<String>>,
     ) -> io::Result<()> {
         self.begin()?;
-        match (self.format, &self.envelope) {
-            (Format::Table | Format::Markdown, _) => self.text(text)?,
-            (Format::Json, Envelope::List(_)) => {
+        match self.format {
+            Format::Table | Format::Markdown => self.text(text)?,
+            Format::Json => {
                 let end = if self.written > 0 { "\n  ]" } else { "]" };
                 let rest = rest.map(serde_json::to_string_pretty).transpose()?;
                 match rest.as_ref().and_then(|rest| rest.strip_prefix('{')) {
@@ -250,20 +270,12 @@ impl<W: Write> Output<W> {
                     None => writeln!(self.out, "{end}\n}}")?,
                 }
             }
-            (Format::Json, Envelope::Alone(held)) => match &held[..] {
-                [] => writeln!(self.out, "[]")?,
-                [one] => writeln!(self.out, "{one}")?,
-                several => {
-                    let several = several.join(",\n").replace('\n', "\n  ");
-                    writeln!(self.out, "[\n  {several}\n]")?;
-                }
-            },
-            (Format::Jsonl, _) => {
+            Format::Jsonl => {
                 if let Some(rest) = rest {
                     json_line(self.schema, rest, &mut self.out)?;
                 }
             }
-            (Format::Csv, _) => self.records(&records())?,
+            Format::Csv => self.records(&records())?,
         }
         self.out.flush()
     }
@@ -273,9 +285,9 @@ impl<W: Write> Output<W> {
         if std::mem::replace(&mut self.has_begun, true) {
             return Ok(());
         }
-        match (self.format, &self.envelope) {
-            (Format::Json, Envelope::List(fields)) => self.out.write_all(fields.as_bytes()),
-            (Format::Csv, _) => {
+        match self.format {
+            Format::Json => self.out.write_all(self.head.as_bytes()),
+            Format::Csv => {
                 let fields = std::mem::take(&mut self.fields);
                 self.records(&[fields])
             }
@@ -290,10 +302,16 @@ impl<W: Write> Output<W> {
     }
 }
 
-/// A report that stands for itself.
-pub(crate) trait Printed: Serialize + Send {
-    /// Name and version of its JSON shape.
+/// A report that is one entry of a JSON document.
+pub(crate) trait Printed: Send {
+    /// Name and version of the document's shape.
     const SCHEMA: &'static str;
+
+    /// The document without entries.
+    fn document(server: Option<ServerReport>) -> Value;
+
+    /// As an entry.
+    fn entry(&self) -> impl Serialize;
 
     /// For people.
     fn print(&self, document: &mut Document);
@@ -301,12 +319,19 @@ pub(crate) trait Printed: Serialize + Send {
     fn problems(&self) -> &Problems;
 }
 
-/// Writes reports that stand each for itself, as they come; they have no place in CSV.
+/// Writes reports as they come; they have no place in CSV.
 pub(crate) struct Writer<W: Write>(Output<W>);
 
 impl<W: Write> Writer<W> {
-    pub(crate) fn new<R: Printed>(out: W, format: Format, width: Option<usize>) -> Writer<W> {
-        Writer(Output::new(out, (format, width), R::SCHEMA, &[""; 0], Envelope::Alone(Vec::new())))
+    /// `details`: whether people are shown everything.
+    pub(crate) fn new<R: Printed>(
+        out: W,
+        terminal: (Format, Option<usize>),
+        server: Option<ServerReport>,
+        details: bool,
+    ) -> Writer<W> {
+        let output = Output::new(out, terminal, R::SCHEMA, &[""; 0], &R::document(server));
+        Writer(Output { details, ..output })
     }
 
     /// Writes one, so that whoever reads has it at once.
@@ -318,7 +343,7 @@ impl<W: Write> Writer<W> {
             }
             report.print(document);
         };
-        self.0.entry(report, text, Vec::new)
+        self.0.entry(&report.entry(), text, Vec::new)
     }
 
     /// Ends the document; must be called once.

@@ -1,19 +1,31 @@
 //! The report of `inspect --explain`: words and figures for each column, rows by width as a small histogram.
 
+use serde::Serialize;
+use serde_json::{Value, json};
+
 use super::document::{Document, Printed};
 use super::table::printable;
-use super::units::{counted, nanoseconds, plain, size};
-use crate::advise::explain::result::{
-    ColumnExplanation, Explanation, SCHEMA, ValueRead, WidthRange,
-};
+use super::units::{counted, nanoseconds, percent, plain, size_within};
+use crate::advise::explain::result::{ColumnExplanation, Explanation, ValueRead, WidthRange};
 use crate::heap::problem::Problems;
+use crate::inspect::document as inspect;
+use crate::inspect::result::SCHEMA;
 use crate::model::interval::Interval;
+use crate::server::about::ServerReport;
 
 /// The longest bar of the histogram.
 const BAR: usize = 30;
 
 impl Printed for Explanation {
     const SCHEMA: &'static str = SCHEMA;
+
+    fn document(server: Option<ServerReport>) -> Value {
+        json!(inspect::Document::new(server))
+    }
+
+    fn entry(&self) -> impl Serialize {
+        inspect::Table::from(self)
+    }
 
     fn print(&self, document: &mut Document) {
         one(self, document);
@@ -26,22 +38,22 @@ impl Printed for Explanation {
 
 fn one(explanation: &Explanation, document: &mut Document) {
     let sample = &explanation.sample;
+    let blocks = counted(explanation.heap_blocks, "block");
     let looked = if sample.complete {
-        counted(sample.total_blocks, "block")
+        String::new()
     } else {
-        format!("sample of {} of {}", sample.blocks, counted(sample.total_blocks, "block"))
+        format!(" (sample of {} blocks)", sample.blocks)
     };
     let levels = match explanation.index_levels {
         Some(levels) => format!("; TOAST index of {}", counted(levels, "level")),
         None => "; no TOAST relation".to_owned(),
     };
-    let title = if document.is_markdown() { "## " } else { "" };
     let head = format!(
-        "{title}{}: {}, {looked}{levels}",
+        "{}: {} in {blocks}{looked}{levels}",
         printable(&explanation.table.relation),
         several(&explanation.rows, "row")
     );
-    document.line(&head, 2);
+    document.heading(&head, 2);
     for column in &explanation.columns {
         document.gap();
         paragraphs(explanation, column, document);
@@ -53,35 +65,50 @@ fn one(explanation: &Explanation, document: &mut Document) {
         document.gap();
         let other = &explanation.update_other;
         let line = format!(
-            "An UPDATE that changes no value out of line writes a row of {}, {} of WAL.",
+            "An UPDATE of other columns writes {} in the heap, {} of WAL.",
             bytes(&other.heap_bytes),
             bytes(&other.wal_bytes)
         );
         document.line(&line, 0);
-        let line = format!(
-            "Rows by width before toasting; above {} bytes they are toasted, down to {} if possible:",
-            explanation.threshold, explanation.target
-        );
-        document.line(&line, 0);
-        document.gap();
-        document.figure(&histogram(&explanation.widths));
-        document.gap();
-        document.line(COSTS, 0);
-        if explanation.columns.iter().any(|column| column.custom_values.estimate > 0.0) {
-            document.line(CUSTOM, 0);
-        }
+        widths(explanation, document);
     }
     document.problems(&explanation.problems, "  ");
 }
 
-const COSTS: &str = "Buffers are pages visited; CPU time is that which storage adds, with a warm cache. WAL is counted \
-                     without full-page images and the table's own indexes, for a new row version on another page.";
-const CUSTOM: &str = "Values of pluggable toasters are counted as if they were read and written whole, chunk after \
-                      chunk; their width before toasting is about what they take now.";
+/// How many rows are toasted, in detail with the range of each width.
+fn widths(explanation: &Explanation, document: &mut Document) {
+    let Explanation { threshold, target, widths, .. } = explanation;
+    let toasted = widths.iter().filter(|range| range.toasted);
+    let share: f64 = toasted.map(|range| range.share.estimate).sum();
+    let line = format!(
+        "{} of the rows are wider than {threshold} bytes before compression, and are toasted down to {target} bytes \
+         if possible.",
+        percent(share)
+    );
+    document.line(&line, 0);
+    if explanation.columns.iter().any(|column| column.custom_values.estimate > 0.0) {
+        document.line(CUSTOM, 0);
+    }
+    if !document.details {
+        return;
+    }
+    document.gap();
+    document.line("Rows by width before compression, in bytes:", 0);
+    document.gap();
+    document.figure(&histogram(widths));
+    document.gap();
+    document.line(COSTS, 0);
+}
+
+const COSTS: &str = "Buffers are pages visited. CPU time is what storage adds, with a warm cache. WAL is counted for a new \
+                     row version on another page, without full-page images and the table's own indexes.";
+const CUSTOM: &str = "Values of pluggable toasters are counted as if they were read and written whole, chunk by chunk; \
+                      their width before compression is about their size now.";
 
 /// What is said of one column.
 fn paragraphs(explanation: &Explanation, column: &ColumnExplanation, document: &mut Document) {
-    let head = format!("column {} ({}, {})", column.column, column.type_name, column.storage);
+    let ColumnExplanation { column: name, type_name, storage, .. } = column;
+    let head = format!("column {name} ({type_name}, {storage}): {}", values(column));
     document.heading(&printable(&head), 3);
     let mut say = |name: &str, text: String| {
         let name = match document.is_markdown() {
@@ -90,17 +117,16 @@ fn paragraphs(explanation: &Explanation, column: &ColumnExplanation, document: &
         };
         document.line(&format!("{name}{text}"), 10);
     };
-    say("values", values(column));
     say("read", read(column));
     let scan = several(&column.scan_buffers, "buffer");
     say("scan", format!("{scan} with the column, {} without", explanation.heap_blocks));
     let update = &column.update;
     let toast = match update.toast_bytes.estimate {
         0.0 => String::new(),
-        _ => format!(" and {} of the TOAST relation", bytes(&update.toast_bytes)),
+        _ => format!(", {} in TOAST", bytes(&update.toast_bytes)),
     };
     let (heap, wal) = (bytes(&update.heap_bytes), bytes(&update.wal_bytes));
-    say("update", format!("{heap} of the heap{toast}, {wal} of WAL"));
+    say("update", format!("{heap} in the heap{toast}, {wal} of WAL"));
 }
 
 fn values(column: &ColumnExplanation) -> String {
@@ -111,20 +137,20 @@ fn values(column: &ColumnExplanation) -> String {
         part => format!("{part:.0}"),
     };
     format!(
-        "{}; {} out of line, {} compressed",
+        "{}, {} out of line, {} compressed",
         several(&column.values, "value"),
         part(&column.external_values),
         part(&column.compressed_values)
     )
 }
 
+/// What a read of one value costs, its row at hand.
 fn read(column: &ColumnExplanation) -> String {
     let mut text = match &column.read {
-        None => "nothing but the row".to_owned(),
+        None => "only the row".to_owned(),
         Some(ValueRead { buffers, index_buffers, toast_buffers, chunks, bytes: stored }) => {
             format!(
-                "{} for a value out of line, besides its row's: {} of the index, {} of the TOAST relation; {} \
-             with {}",
+                "{} for a value out of line ({} index, {} TOAST) besides its row's: {}, {}",
                 several(buffers, "buffer"),
                 number(index_buffers),
                 number(toast_buffers),
@@ -136,18 +162,19 @@ fn read(column: &ColumnExplanation) -> String {
     if let Some(raw) = &column.decompressed_bytes {
         text.push_str(&format!("; decompression to {}", bytes(raw)));
     }
-    text.push_str(&format!("; {} of CPU time a value", nanoseconds(column.read_cpu_ns.estimate)));
+    text.push_str(&format!("; {} of CPU time", nanoseconds(column.read_cpu_ns.estimate)));
     text
 }
 
-/// Half the width of the interval, if there is one: ` ±12`.
-fn within(figure: &Interval, show: impl Fn(f64) -> String) -> String {
-    let half = (figure.high - figure.low) / 2.0;
-    if half > figure.estimate.abs() * 5e-4 { format!(" ±{}", show(half)) } else { String::new() }
-}
-
+/// A number with half the width of its interval, if that can be seen: `12 ±3`.
 fn number(figure: &Interval) -> String {
-    format!("{}{}", plain(figure.estimate), within(figure, plain))
+    let half = (figure.high - figure.low) / 2.0;
+    let shown = if half >= 10.0 { format!("{half:.0}") } else { plain(half) };
+    match shown.as_str() {
+        "0" | "0.0" => plain(figure.estimate),
+        _ if half >= 10.0 => format!("{:.0} ±{shown}", figure.estimate),
+        _ => format!("{} ±{shown}", plain(figure.estimate)),
+    }
 }
 
 /// A number with its interval and its noun.
@@ -157,8 +184,8 @@ fn several(figure: &Interval, noun: &str) -> String {
 }
 
 fn bytes(figure: &Interval) -> String {
-    let show = |value: f64| size(value.max(0.0).round() as u64);
-    format!("{}{}", show(figure.estimate), within(figure, show))
+    let whole = |value: f64| value.max(0.0).round() as u64;
+    size_within(whole(figure.estimate), whole((figure.high - figure.low) / 2.0))
 }
 
 fn histogram(widths: &[WidthRange]) -> String {

@@ -1,7 +1,7 @@
 //! Findings for people: a line or two each, with the command below.
 
 use super::inspect_sample;
-use super::table::{Style, printable, wrapped};
+use super::table::{Style, Tone, printable, wrapped};
 use super::units::{counted, size};
 use crate::fill::moves::Expected;
 use crate::findings::finding::{Finding, Findings, LookedAt, Unit};
@@ -20,7 +20,8 @@ pub(super) fn text(findings: &Findings, style: Style) -> String {
         Style::Terminal(_) => ("  ", "    "),
     };
     if findings.findings.is_empty() {
-        let text = format!("{item}findings: none ({})", looked_at(&findings.looked_at));
+        let none = toned(Tone::Good, "none", style);
+        let text = format!("{item}findings: {none} ({})", looked_at(&findings.looked_at));
         return wrapped(&text, style.width(), 4);
     }
     let mut lines = vec![format!("{item}findings (toastctl help advice):")];
@@ -43,7 +44,8 @@ pub(super) fn ranked(
     }
     if findings.is_empty() {
         let of = counted(tables, "table");
-        let text = format!("Findings: none in {of} of 1 MB and more.");
+        let none = toned(Tone::Good, "none", style);
+        let text = format!("Findings: {none} in {of} of 1 MB and more.");
         lines.push(wrapped(&text, style.width(), 0));
         return lines.join("\n");
     }
@@ -52,7 +54,7 @@ pub(super) fn ranked(
         0 => String::new(),
         _ => format!(", {shown} shown (--limit {} shows all)", findings.len()),
     };
-    let number = counted(findings.len() as u64, "finding");
+    let number = toned(Tone::Heading, &counted(findings.len() as u64, "finding"), style);
     let text = format!("{number}{more} (toastctl help advice):");
     lines.push(wrapped(&text, style.width(), 0));
     for finding in findings.iter().take(shown) {
@@ -60,6 +62,11 @@ pub(super) fn ranked(
         lines.extend([text, command].map(|line| format!("  {line}")));
     }
     lines.join("\n")
+}
+
+/// Words in this tone on a terminal.
+fn toned(tone: Tone, words: &str, style: Style) -> String {
+    if style == Style::Markdown { words.to_owned() } else { tone.of(words) }
 }
 
 /// What was found, and what acts on it.
@@ -79,7 +86,7 @@ fn of_one(finding: &Finding, relation: Option<&str>, style: Style) -> [String; 2
         finding.compaction.filter(|expected| !(expected.estimated && is_narrow(style)));
     let text = format!(
         "{}{place}: {}{}{}",
-        finding.code.name(),
+        toned(Tone::Warning, finding.code.name(), style),
         amount(finding, style),
         printable(&finding.what),
         compaction.map(|expected| moves(&expected, finding.value)).unwrap_or_default()
@@ -92,13 +99,22 @@ fn of_one(finding: &Finding, relation: Option<&str>, style: Style) -> [String; 2
 }
 
 /// A shell's command, broken before options where it has no room; nothing that is quoted is broken.
-fn continued(command: &str, width: Option<usize>) -> String {
-    let fits = width.is_none_or(|width| command.chars().count() + 2 <= width);
+pub(super) fn continued(command: &str, width: Option<usize>) -> String {
     let plain = command.starts_with("toastctl ") && !command.contains(['\'', '"']);
-    if fits || !plain {
+    let Some(width) = width.filter(|&width| plain && command.chars().count() + 2 > width) else {
         return command.to_owned();
+    };
+    let mut lines: Vec<String> = Vec::new();
+    for part in command.split(" --") {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + part.chars().count() + 13 <= width => {
+                line.push_str(&format!(" --{part}"));
+            }
+            Some(_) => lines.push(format!("--{part}")),
+            None => lines.push(part.to_owned()),
+        }
     }
-    command.replace(" --", " \\\n        --")
+    lines.join(" \\\n        ")
 }
 
 /// What compaction would come to where so many bytes are free: what it gives back too if that is more.
@@ -123,7 +139,7 @@ fn moves(expected: &Expected, free: u64) -> String {
     )
 }
 
-fn is_narrow(style: Style) -> bool {
+pub(super) fn is_narrow(style: Style) -> bool {
     style.width().is_some_and(|width| width < NARROW)
 }
 
@@ -274,7 +290,11 @@ mod tests {
         let nothing = Expected { values: Some(0), ..expected };
         assert_eq!(moves(&nothing, 60 << 20), "; compaction moves nothing");
         let some = findings(vec![older, setting]);
-        insta::assert_snapshot!(text(&some, Style::Terminal(Some(80))), @r#"
+        let plain = |findings| {
+            let text = text(findings, Style::Terminal(Some(80)));
+            anstream::adapter::strip_str(&text).to_string()
+        };
+        insta::assert_snapshot!(plain(&some), @r#"
   findings (toastctl help advice):
     older-setting doc: ≈48 MB (38–57 MB) stored otherwise than the column is set
         (extended, lz4)
@@ -290,7 +310,7 @@ mod tests {
     `ALTER TABLE "public"."orders" RESET (toast_tuple_target);`
 "#);
         let none = findings(Vec::new());
-        insta::assert_snapshot!(text(&none, Style::Terminal(Some(80))), @"
+        insta::assert_snapshot!(plain(&none), @"
   findings: none (looked at: 256 of 12345 blocks, 90 blocks of the TOAST
     relation, 3 indexes, settings)
 ");

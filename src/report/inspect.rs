@@ -4,13 +4,14 @@ use std::io::{self, Write};
 
 use serde_json::json;
 
-use super::document::{Document, Envelope, Format, Output};
+use super::document::{Document, Format, Output};
 use super::findings;
 use super::inspect_sample::{self, shown_forms};
 use super::table::{Grid, Head, number, printable, text};
 use super::units::{counted, optional_size, percent, ratio, size};
+use crate::inspect::document as inspect;
 use crate::inspect::result::{
-    ColumnReport, FormReport, HeapReport, RelationReport, Report, SCHEMA, ToastReport,
+    ColumnReport, FormReport, HeapReport, RelationReport, SCHEMA, ToastReport,
 };
 use crate::server::about::ServerReport;
 
@@ -36,9 +37,8 @@ impl<W: Write> Writer<W> {
         width: Option<usize>,
         server: Option<ServerReport>,
     ) -> Writer<W> {
-        let head = Report { schema: SCHEMA, server, relations: Vec::new() };
-        let envelope = Envelope::list(&json!(head));
-        let output = Output::new(out, (format, width), SCHEMA, &CSV_HEAD, envelope);
+        let document = json!(inspect::Document::new(server));
+        let output = Output::new(out, (format, width), SCHEMA, &CSV_HEAD, &document);
         Writer { output, largest: Largest::default(), costs_told: Vec::new() }
     }
 
@@ -52,7 +52,7 @@ impl<W: Write> Writer<W> {
             }
             one_relation(relation, costs_told, document);
         };
-        self.output.entry(relation, text, || csv_rows(relation))
+        self.output.entry(&inspect::Table::from(relation), text, || csv_rows(relation))
     }
 
     /// Ends the document; must be called once.
@@ -80,6 +80,10 @@ fn one_relation(
 ) {
     let kind = relation.kind.map(|kind| format!(" ({kind})")).unwrap_or_default();
     document.heading(&format!("{}{kind}", printable(&relation.relation)), 2);
+    if let Some(found) = &relation.findings {
+        document.lines(&findings::text(found, document.style));
+        document.gap();
+    }
     if let Some(sample) = &relation.sample {
         document.item(&inspect_sample::sample_line(sample));
     }
@@ -117,14 +121,6 @@ fn one_relation(
             text.push_str(&missing.figure);
         }
         document.item(&text);
-    }
-    if let Some(found) = &relation.findings {
-        // a list follows a list as its next item
-        if relation.not_available.is_empty() {
-            document.gap();
-        }
-        document.lines(&findings::text(found, document.style));
-        document.gap();
     }
     if relation.problem_count > 0 {
         document.gap();
@@ -185,7 +181,7 @@ fn tuples_line(relation: &RelationReport) -> String {
     }
     if let Some(unknown) = tuples.unknown.filter(|&n| n > 0) {
         line.push_str(&format!(
-            ", {unknown} of unknown visibility (no hint bits; their values are counted)"
+            ", {unknown} of unknown visibility (no hint bits; counted as live)"
         ));
     }
     if let Some(updated) = tuples.hot_updated {
@@ -246,8 +242,8 @@ fn values_there(toast: &ToastReport) -> String {
     match (toast.values, toast.unplaced_values) {
         (0, None) => "; no values".to_owned(),
         (_, None) => format!("; {known}"),
-        (0, Some(open)) => format!("; up to {}, here or in their rows", counted(open, "value")),
-        (_, Some(open)) => format!("; {known}, and up to {open} more, here or in their rows"),
+        (0, Some(open)) => format!("; up to {}, here or in the rows", counted(open, "value")),
+        (_, Some(open)) => format!("; {known}, and up to {open} more, here or in the rows"),
     }
 }
 

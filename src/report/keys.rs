@@ -1,13 +1,16 @@
 //! The report of `keys`: what keys are, their parts of the documents as bars, and what they cost.
 
+use serde::Serialize;
+use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
 use super::document::{Document, Printed};
-use super::table::{Grid, number, printable, text};
-use super::units::{counted, nanoseconds, percent, plain, size};
+use super::table::{Grid, Tone, number, printable, text};
+use super::units::{counted, nanoseconds, percent, plain, size, size_within};
 use crate::heap::problem::Problems;
-use crate::keys::result::{Key, KeysReport, SCHEMA};
+use crate::keys::result::{Key, KeysColumn, KeysDocument, KeysReport, SCHEMA};
 use crate::model::interval::Interval;
+use crate::server::about::ServerReport;
 use crate::usage::keys::Usage;
 
 /// The longest bar, and the longest path before one.
@@ -17,28 +20,40 @@ const NAME: usize = 24;
 impl Printed for KeysReport {
     const SCHEMA: &'static str = SCHEMA;
 
+    fn document(server: Option<ServerReport>) -> Value {
+        json!(KeysDocument::new(server))
+    }
+
+    fn entry(&self) -> impl Serialize {
+        KeysColumn::from(self)
+    }
+
     fn print(&self, document: &mut Document) {
-        let title = if document.is_markdown() { "## " } else { "" };
-        document.line(&format!("{title}{}", head(self)), 2);
+        let [relation, column] = [&self.relation, &self.column].map(|name| printable(name));
+        document.heading(&format!("{relation}, column {column} ({})", self.type_name), 2);
+        if let Some(largest) = self.contents.keys.first() {
+            let share = percent(largest.sizes.share.estimate);
+            document.verdict(
+                Tone::Heading,
+                &format!("{} takes {share} of the documents.", largest.path),
+            );
+        }
+        document.item(&documents(self));
         if self.sample.documents > 0 {
             if self.contents.map {
                 document.line(&map(self), 2);
             }
             document.gap();
-            document.grid(&contents(self));
-            document.gap();
-            document.figure(&bars(self));
-            document.gap();
-            let costs = costs(self);
-            if !costs.is_empty() {
-                document.grid(&costs);
-            }
-            document.gap();
-            if let Some(usage) = &self.usage {
-                document.line(&used(self, usage), 0);
+            if document.details {
+                in_detail(self, document);
+            } else {
+                document.grid(&costs(self));
                 document.gap();
             }
-            document.line(NOTE, 0);
+            if let Some(usage) = &self.usage {
+                document.line(&used(self, usage), 0);
+            }
+            document.line(if document.details { NOTE } else { BRIEFLY }, 0);
         }
         document.problems(&self.problems, "  ");
     }
@@ -48,43 +63,53 @@ impl Printed for KeysReport {
     }
 }
 
-const NOTE: &str = "Bytes are those of the raw documents, with all that belongs to a key; stored bytes are in \
-                    proportion. Buffers and CPU time are what storage adds to the read of a row; WAL is that of an \
-                    UPDATE of one value, without full-page images and the table's own indexes. Apart: in a column of \
-                    its own, of the same type.";
+/// What the titles mean.
+const BRIEFLY: &str = "Buffers: pages read for one value, besides its row. WAL: written to change one. Own: the same in a \
+                       column of its own. --details shows more.";
+const NOTE: &str = "Bytes are those of the raw documents; a key has its name, value and entries. Stored bytes are in \
+                    proportion. Buffers are pages, and CPU the time, that storage adds to the read of a row; WAL is that \
+                    of an UPDATE of one value, without full-page images and the table's own indexes. Own: the same in a \
+                    column of its own, of the same type.";
 
-fn head(report: &KeysReport) -> String {
+fn in_detail(report: &KeysReport, document: &mut Document) {
+    document.grid(&contents(report));
+    document.gap();
+    document.figure(&bars(report));
+    document.gap();
+    document.grid(&costs(report));
+    document.gap();
+}
+
+/// How many there are and what they take, and what was looked at of them if that is not everything.
+fn documents(report: &KeysReport) -> String {
     let sample = &report.sample;
     let looked = if sample.complete {
         String::new()
     } else {
         format!(
-            "; sample of {} in {} of {}",
-            counted(sample.documents, "document"),
+            " (sample: {} in {} of {})",
+            sample.documents,
             sample.blocks,
             counted(sample.total_blocks, "block")
         )
     };
     format!(
-        "{}, column {} ({}): {}, {} raw, {} stored{looked}",
-        printable(&report.relation),
-        printable(&report.column),
-        report.type_name,
+        "{}, {} stored, {} raw{looked}",
         several(&report.totals.documents, "document"),
-        bytes(&report.totals.raw_bytes),
-        bytes(&report.totals.stored_bytes)
+        bytes(&report.totals.stored_bytes),
+        bytes(&report.totals.raw_bytes)
     )
 }
 
 fn map(report: &KeysReport) -> String {
     let about = if report.contents.different_paths.exact { "" } else { "about " };
     let mut text = format!(
-        "The documents are maps rather than records: {about}{} different keys in the sample.",
+        "The documents are maps, not records: {about}{} different keys in the sample.",
         report.contents.different_paths.estimate
     );
     if report.contents.uncounted_bytes > 0 {
         text.push_str(&format!(
-            " Not all could be kept: up to {} of a key named here are among the others.",
+            " Not all of them were kept: up to {} of a key named here may be counted under others.",
             size(report.contents.uncounted_bytes)
         ));
     }
@@ -120,24 +145,39 @@ fn contents(report: &KeysReport) -> Grid {
     grid
 }
 
-/// What reading and changing them costs.
+/// What they take, and what reading and changing them costs.
 fn costs(report: &KeysReport) -> Grid {
-    Grid::of(
+    let mut grid = Grid::of(
         &report.contents.keys,
         &[
             text("Key", 0, indented),
-            number("Chunk", 1, first_chunk),
+            text("Type", 1, types),
+            number("Present", 5, present),
+            number("Stored", 4, |key| size(key.sizes.stored_bytes.estimate)),
+            number("Share", 0, |key| percent(key.sizes.share.estimate)),
+            number("Chunk", 6, first_chunk),
             number("Buffers", 0, |key| plain(key.costs.buffers_now.estimate)),
-            number("apart", 0, |key| optional(&key.costs.buffers_extracted, plain)),
-            number("CPU", 2, |key| nanoseconds(key.costs.cpu_now_ns.estimate)),
-            number("apart", 3, |key| optional(&key.costs.cpu_extracted_ns, nanoseconds)),
+            number("Own", 0, |key| optional(&key.costs.buffers_extracted, plain)),
+            number("CPU", 3, |key| nanoseconds(key.costs.cpu_now_ns.estimate)),
+            number("Own", 3, |key| optional(&key.costs.cpu_extracted_ns, nanoseconds)),
             number("WAL", 0, |key| size(key.costs.wal_now.estimate.round() as u64)),
-            number("apart", 0, |key| {
+            number("Own", 0, |key| {
                 optional(&key.costs.wal_extracted, |wal| size(wal.round() as u64))
             }),
-            number("Calls", 1, calls),
+            number("Calls", 2, calls),
         ],
-    )
+    );
+    let mut rest = |name: String, stored: u64, share: f64| {
+        let mut row = vec![name, String::new(), String::new(), size(stored), percent(share)];
+        row.resize(13, String::new());
+        grid.row(row);
+    };
+    if let Some(others) = &report.contents.others {
+        rest(format!("({})", counted(others.paths, "other")), others.stored_bytes, others.share);
+    }
+    let container = &report.contents.container;
+    rest("(container)".into(), container.stored_bytes.estimate, container.share.estimate);
+    grid
 }
 
 /// Calls where a key is known to be used, or none is.
@@ -164,17 +204,17 @@ fn optional(ratio: &Option<Interval>, show: fn(f64) -> String) -> String {
 /// What is known of the keys' use.
 fn used(report: &KeysReport, usage: &Usage) -> String {
     let mut text = match &usage.why_not {
-        Some(why) => format!("Which keys statements use is not known: {}.", printable(why)),
+        Some(why) => format!("It is not known which keys statements use: {}.", printable(why)),
         None if usage.calls == 0 => "pg_stat_statements names no key of the column.".to_owned(),
         None => format!(
-            "Calls are guessed by the texts in pg_stat_statements: {} of {} use keys of the column.",
+            "Calls are estimated from the texts in pg_stat_statements: {} of {} use keys of the column.",
             counted(usage.calls, "call"),
             counted(usage.statements, "statement")
         ),
     };
     if usage.hidden_calls > 0 {
         text.push_str(&format!(
-            " Of these, {} a parameter in the place of a key, which stays unknown.",
+            " Of these, {} a parameter instead of a key, which is not known.",
             if usage.hidden_calls == 1 {
                 "1 has".to_owned()
             } else {
@@ -184,7 +224,7 @@ fn used(report: &KeysReport, usage: &Usage) -> String {
     }
     if usage.unseen_statements > 0 {
         text.push_str(&format!(
-            " The texts of {} are hidden from this user, who is not a member of pg_read_all_stats.",
+            " The texts of {} are hidden: this user is not a member of pg_read_all_stats.",
             counted(usage.unseen_statements, "statement")
         ));
     }
@@ -267,16 +307,17 @@ fn present(key: &Key) -> String {
     percent(key.presence.estimate)
 }
 
-fn within(estimate: &Interval<u64>, show: fn(u64) -> String) -> String {
-    let half = estimate.high.saturating_sub(estimate.low) / 2;
-    if half * 1000 > estimate.estimate { format!(" ±{}", show(half)) } else { String::new() }
-}
-
 fn several(estimate: &Interval<u64>, noun: &str) -> String {
     let ending = if estimate.estimate == 1 { "" } else { "s" };
-    format!("{}{} {noun}{ending}", estimate.estimate, within(estimate, |half| half.to_string()))
+    let half = half(estimate);
+    let within = if half * 1000 > estimate.estimate { format!(" ±{half}") } else { String::new() };
+    format!("{}{within} {noun}{ending}", estimate.estimate)
+}
+
+fn half(estimate: &Interval<u64>) -> u64 {
+    estimate.high.saturating_sub(estimate.low) / 2
 }
 
 fn bytes(estimate: &Interval<u64>) -> String {
-    format!("{}{}", size(estimate.estimate), within(estimate, size))
+    size_within(estimate.estimate, half(estimate))
 }

@@ -2,17 +2,17 @@
 
 use std::io::{self, Write};
 
-use serde::Serialize;
 use serde_json::json;
 
-use super::document::{Document, Envelope, Format, Output};
+use super::document::{Document, Format, Output};
 use super::findings;
-use super::table::{Grid, Head, printable};
+use super::table::{Grid, Head, Tone, printable};
 use super::units::{counted, percent, ratio, size};
-use crate::findings::finding::{Finding, rank};
+use crate::findings::finding::rank;
+use crate::inspect::document::{self as inspect, Summary};
 use crate::inspect::overview::rank::{Ranked, Ranking, SortBy, Totals};
-use crate::inspect::overview::{ColumnLine, Extent, LeftOut, RelationLine, SCHEMA};
-use crate::inspect::result::Report;
+use crate::inspect::overview::{ColumnLine, Extent, LeftOut, RelationLine};
+use crate::inspect::result::SCHEMA;
 use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
 
@@ -36,19 +36,6 @@ pub(crate) struct Writer<W: Write> {
     ranking: Ranking,
 }
 
-/// What comes behind the relations.
-#[derive(Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-pub(super) struct Summary<'a> {
-    /// The columns of all relations, ranked as --sort says, those of parts added up; the first --limit, if it is given.
-    columns: &'a [ColumnLine],
-    /// Avoidable costs in tables of 1 MB and more, the worst first.
-    findings: &'a [Finding],
-    /// The relations that were meant and not read.
-    left_out: &'a [LeftOut],
-    totals: &'a Totals,
-}
-
 impl<W: Write> Writer<W> {
     /// Nothing is written before the first relation.
     pub(crate) fn new(
@@ -58,9 +45,8 @@ impl<W: Write> Writer<W> {
         server: Option<ServerReport>,
         view: View,
     ) -> Writer<W> {
-        let head = Report { schema: SCHEMA, server, relations: Vec::new() };
-        let envelope = Envelope::list(&json!(head));
-        let output = Output::new(out, (format, width), SCHEMA, &csv_fields(), envelope);
+        let document = json!(inspect::Document::new(server));
+        let output = Output::new(out, (format, width), SCHEMA, &csv_fields(), &document);
         Writer { output, view, ranking: Ranking::new(Extent::default()) }
     }
 
@@ -77,7 +63,7 @@ impl<W: Write> Writer<W> {
     /// Adds one relation, and writes it if the format has a place for it.
     pub(crate) fn relation(&mut self, relation: &RelationLine) -> io::Result<()> {
         self.ranking.add(relation);
-        self.output.entry(relation, |_| {}, Vec::new)
+        self.output.entry(&inspect::Table::from(relation), |_| {}, Vec::new)
     }
 
     /// Ends the document with the ranking; must be called once.
@@ -91,18 +77,21 @@ impl<W: Write> Writer<W> {
         let limit = view.limit.unwrap_or(if for_people { SHOWN } else { usize::MAX });
         let ranked = ranking.ranked(view.sort, limit);
         let summary = Summary {
-            columns: &ranked.columns,
-            findings: &findings,
-            left_out: &left_out,
-            totals: &totals,
+            columns: ranked.columns.clone(),
+            findings: findings.clone(),
+            left_out: left_out.clone(),
+            totals: totals.clone(),
         };
         let is_empty = output.written == 0 && left_out.is_empty();
         let text = |document: &mut Document| {
             if !is_empty {
-                text(&ranked, &totals, &left_out, view.sort, document);
                 let told =
                     findings::ranked(&findings, totals.looked_at, view.limit, document.style);
                 document.lines(&format!("{told}\n"));
+                if !findings::is_narrow(document.style) {
+                    document.gap();
+                }
+                text(&ranked, &totals, &left_out, view.sort, document);
             }
         };
         output.finish(Some(&summary), text, || csv_rows(&ranked.columns))
@@ -116,7 +105,7 @@ fn text(
     sort: SortBy,
     document: &mut Document,
 ) {
-    document.line(&title(totals, sort), 0);
+    document.line(&document.toned(Tone::Heading, &title(totals, sort)), 0);
     document.gap();
     let grid = grid(ranked, sort);
     if !grid.is_empty() {
@@ -140,7 +129,7 @@ fn title(totals: &Totals, sort: SortBy) -> String {
         SortBy::Raw => "raw size",
         SortBy::Unused => "unused space of their table",
         SortBy::Read => "rows of their table read by index",
-        SortBy::Dead => "dead rows of their table and TOAST",
+        SortBy::Dead => "dead rows of their table and its TOAST",
         SortBy::Name => "name",
     };
     let Totals { relations, bytes, index_bytes, .. } = totals;
@@ -227,7 +216,7 @@ fn notes(totals: &Totals, left_out: &[LeftOut]) -> Vec<String> {
         notes.push(format!("Columns take {} of {}; {rest}.", about_size(&held), size(read)));
     }
     if let Some(bytes) = totals.database_bytes {
-        notes.push(format!("Share: of the database, {}.", size(bytes)));
+        notes.push(format!("Share: of the database of {}.", size(bytes)));
     }
     if totals.sampled > 0 {
         notes.push(format!(
@@ -237,7 +226,7 @@ fn notes(totals: &Totals, left_out: &[LeftOut]) -> Vec<String> {
     }
     if totals.by_functions > 0 {
         notes.push(format!(
-            "Without pages: {}, whose free space and dead rows are not known.",
+            "Read without pages: {}; their free space and dead rows are not known.",
             tables(totals.by_functions)
         ));
     }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::document::{Format, json, json_line};
-use super::table::{Grid, Head, Style, printable, wrapped, wrapped_statement};
+use super::table::{Grid, Head, Style, Tone, printable, wrapped, wrapped_statement};
 use super::units::{counted, size};
 use super::{retoast_compact, retoast_indexes};
 use crate::model::sql::quote_identifier;
@@ -44,10 +44,15 @@ pub fn write(
 }
 
 /// The first line: the table, what was to be done to it, and how that ended.
-fn first_line(table: &TableReport) -> String {
+fn first_line(table: &TableReport, style: Style) -> String {
     let relation = printable(&table.subject.relation);
     let ended = match (table.outcome, table.headed, left(table)) {
         (Outcome::Stopped, ..) => "stopped on request".to_owned(),
+        (Outcome::Planned, Headed::Reindex, _)
+            if table.indexes.iter().all(|index| index.ended == IndexEnd::Kept) =>
+        {
+            "nothing to do: no index is much larger than a fresh one".to_owned()
+        }
         (Outcome::Planned, ..) => "planned only: nothing was changed".to_owned(),
         (Outcome::Failed, ..) => "failed: an error ended it".to_owned(),
         (_, _, Left::Indexes(number)) => {
@@ -60,11 +65,11 @@ fn first_line(table: &TableReport) -> String {
         ),
         (_, _, Left::Unread) => "incomplete: some of the table could not be read".to_owned(),
         (Outcome::Held, Headed::Convert, Left::Space(bytes)) => format!(
-            "all values are stored as chosen; others hold {} that toastctl compact could give back",
+            "all values are stored as chosen; other sessions hold {} that toastctl compact could give back",
             size(bytes)
         ),
         (Outcome::Held, _, Left::Space(bytes)) => {
-            format!("done, but others hold {} that could be given back", size(bytes))
+            format!("done, but other sessions hold {} that could be given back", size(bytes))
         }
         (_, Headed::Convert, Left::Space(bytes)) => format!(
             "all values are stored as chosen; compaction incomplete: {} could still be given back",
@@ -75,8 +80,8 @@ fn first_line(table: &TableReport) -> String {
         }
         (_, Headed::Compact, Left::Nothing) => {
             match table.compaction.iter().any(|file| file.ended == FileEnd::NoRoom) {
-                true => "complete: what is at the end of its files fits nowhere in front".to_owned(),
-                false => "complete: less is to spare than a round has to give back".to_owned(),
+                true => "complete: the last rows of its files fit into no page in front of them".to_owned(),
+                false => "complete: too little space is free for another round".to_owned(),
             }
         }
         (_, Headed::Reindex, Left::Nothing) => {
@@ -88,28 +93,40 @@ fn first_line(table: &TableReport) -> String {
             )
         }
         (Outcome::Unverified, ..) => {
-            "not verified: compression is as chosen for all values, but their place (in the row or out of \
-             line), which is part of the choice, could not be seen"
+            "not verified: all values are compressed as chosen, but their place (in the row or out of line), which is part \
+             of the choice, could not be checked"
                 .to_owned()
         }
         _ if table.subject.places_seen => "complete: all values are stored as chosen".to_owned(),
-        _ => "compression is as chosen for all values; their place (in the row or out of line) was not \
-              verified"
+        _ => "all values are compressed as chosen; their place (in the row or out of line) was not verified"
             .to_owned(),
     };
     let newer = match table.converted.rows_written_since {
         0 => String::new(),
-        1 => ", and 1 row written since is not looked at".to_owned(),
-        rows => format!(", and {rows} rows written since are not looked at"),
+        1 => ", without 1 row written since".to_owned(),
+        rows => format!(", without {rows} rows written since"),
     };
-    match table.headed {
-        Headed::Reindex => format!("{relation}, reindex: {ended}"),
-        Headed::Compact => format!("{relation}, compact: {ended}"),
+    let what = match table.headed {
+        Headed::Reindex => format!("{relation}, reindex:"),
+        Headed::Compact => format!("{relation}, compact:"),
         Headed::Convert => format!(
-            "{relation}, {} to {}: {ended}{newer}",
+            "{relation}, {} to {}:",
             printable(&table.subject.columns.join(", ")),
             table.subject.toaster
         ),
+    };
+    let tone = match (table.outcome, left(table)) {
+        (Outcome::Failed, _) => Tone::Bad,
+        (Outcome::Planned, _) => Tone::Heading,
+        (Outcome::Stopped | Outcome::Held | Outcome::Unverified, _) => Tone::Warning,
+        (_, Left::Nothing) => Tone::Good,
+        _ => Tone::Warning,
+    };
+    match style {
+        Style::Markdown => format!("{what} {ended}{newer}"),
+        Style::Terminal(_) => {
+            format!("{} {}{newer}", Tone::Heading.of(&what), tone.of(&ended))
+        }
     }
 }
 
@@ -149,7 +166,7 @@ fn tables(report: &Report, style: Style, out: &mut impl Write) -> io::Result<()>
 
 fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()> {
     let width = style.width();
-    writeln!(out, "{}", wrapped(&first_line(table), width, 4))?;
+    writeln!(out, "{}", wrapped(&first_line(table, style), width, 4))?;
     let mut line = |what: &str, sql: &str| {
         writeln!(out, "{}", wrapped_statement(&format!("{what}: "), sql, width, 5))
     };
@@ -200,11 +217,11 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
     } else {
         let now = table.common.before;
         let files = format!(
-            "files: heap {}, TOAST {}, indexes {}, {} in all",
+            "on disk: {} (heap {}, TOAST {}, indexes {})",
+            size(now.sum()),
             size(now.heap),
             size(now.toast),
-            size(now.indexes),
-            size(now.sum())
+            size(now.indexes)
         );
         writeln!(out, "{}", wrapped(&files, width, 5))?;
     }
@@ -222,21 +239,21 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
     if table.common.rows.disagreeing > 0 {
         writeln!(
             out,
-            "left: {} re-toasted again and again, and stored otherwise than foreseen each time",
+            "left: {} re-toasted repeatedly, and stored differently than predicted each time",
             rows(table.common.rows.disagreeing)
         )?;
     }
     if table.common.rows.spared > 0 {
         writeln!(
             out,
-            "kept: {} with values that stay with ordinary pointers, because the toaster stores them so",
+            "kept: {} with values that the toaster itself stores with ordinary pointers",
             rows(table.common.rows.spared)
         )?;
     }
     for slot in &table.common.effort.slots_lost {
         let lost = format!(
             "lost: replication slot {}: the server has removed WAL that it needs (max_slot_wal_keep_size); its \
-             consumer has to be made anew",
+             consumer must be set up again",
             printable(&quote_identifier(slot))
         );
         writeln!(out, "{}", wrapped(&lost, width, 6))?;
@@ -278,13 +295,14 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
     );
     let of_indexes = sum(retoast_indexes::spare);
     if tables.iter().any(|table| table.subject.has_toasters) {
-        net.push_str("what the files hold besides is not known");
+        net.push_str("how much of the files is free is not known");
     } else {
         let of_what = if of_indexes > 0 { " of heap and TOAST" } else { "" };
         net.push_str(&gives_back(tables, of_what));
     }
     if of_indexes > 0 {
-        let rebuilding = format!("; toastctl reindex {} of indexes", size(of_indexes));
+        let rebuilding =
+            format!("; toastctl reindex would give back {} of indexes", size(of_indexes));
         net.push_str(&rebuilding);
     }
     net.push('.');
@@ -324,7 +342,7 @@ fn gives_back(tables: &[&TableReport], of_what: &str) -> String {
     };
     match (amount(gives), at_end) {
         _ if gives.compresses && gives.low <= 0 && gives.high > 0 => format!(
-            "{vacuum}; what VACUUM FULL would give back depends on how far it can compress what is stored \
+            "{vacuum}; what VACUUM FULL would give back depends on how well it compresses values that are stored \
              uncompressed"
         ),
         (None, 0) => format!("neither VACUUM nor VACUUM FULL would give anything back{of_what}"),
@@ -344,7 +362,7 @@ fn amount(gives: Gives) -> Option<String> {
         Some(number) if gives.low == gives.high => Some(size(number)),
         Some(number) => Some(format!("about {}", size(number))),
         None if gives.compresses && gives.low > 0 => Some(format!(
-            "at least {}, and more if it can compress what is stored uncompressed",
+            "at least {}, and more if it can compress values that are stored uncompressed",
             bytes(gives.low)
         )),
         None if gives.low > 0 => Some(format!("{} to {}", bytes(gives.low), bytes(gives.high))),
@@ -510,7 +528,8 @@ mod tests {
         assert_eq!(said(95 << 20, 100 << 20, false), "about 98 MB");
         assert_eq!(said(50 << 20, 100 << 20, false), "50 MB to 100 MB");
         assert_eq!(said(-8192, 100 << 20, false), "between nothing and 100 MB");
-        let text = "at least 50 MB, and more if it can compress what is stored uncompressed";
+        let text =
+            "at least 50 MB, and more if it can compress values that are stored uncompressed";
         assert_eq!(said(50 << 20, 100 << 20, true), text);
     }
 }

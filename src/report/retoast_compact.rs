@@ -21,7 +21,9 @@ pub(super) fn lines(
 fn one(file: &FileReport, width: Option<usize>, out: &mut impl Write) -> io::Result<()> {
     let mut line = |text: String| writeln!(out, "{}", wrapped(&text, width, 9));
     let name = if file.file == "toast" { "TOAST" } else { file.file };
-    if file.ended == FileEnd::Planned {
+    if file.ended == FileEnd::Planned && file.expected >= file.before {
+        line(format!("compact: {name}: {}, nothing to give back", size(file.before)))?;
+    } else if file.ended == FileEnd::Planned {
         let wal = match file.wal_expected {
             Some(wal) if wal.high > 0 => {
                 format!(", with {} to {} of WAL", size(wal.low), size(wal.high))
@@ -31,7 +33,7 @@ fn one(file: &FileReport, width: Option<usize>, out: &mut impl Write) -> io::Res
         let doubt = file.spare_at_most.saturating_sub(file.spare);
         let doubt = match doubt {
             0 => String::new(),
-            _ => format!(" (or {}: without pages row lengths are not all known)", {
+            _ => format!(" (or {}: without pages, not all row lengths are known)", {
                 size(file.before.saturating_sub(file.spare_at_most))
             }),
         };
@@ -54,7 +56,7 @@ fn one(file: &FileReport, width: Option<usize>, out: &mut impl Write) -> io::Res
     }
     if file.ended == FileEnd::NoRoom {
         line(format!(
-            "left: {name}: up to {} free in pages, of which none has room for what is at its end",
+            "left: {name}: up to {} free, but no page has room for a row from its end",
             size(file.spare_at_most)
         ))?;
     }
@@ -66,9 +68,9 @@ fn one(file: &FileReport, width: Option<usize>, out: &mut impl Write) -> io::Res
     }
     if file.values_by_setting > 0 {
         line(format!(
-            "compact: {name}: {} {} compressed if it can be, as the column is set",
+            "compact: {name}: {} {} compressed where possible, as the column is set",
             counted(file.values_by_setting, "uncompressed value"),
-            if file.ended == FileEnd::Planned { "would be" } else { "moved:" }
+            if file.ended == FileEnd::Planned { "would be" } else { "moved and" }
         ))?;
     }
     Ok(())
@@ -98,8 +100,7 @@ fn why(file: &FileReport) -> String {
     }
     if file.values_without_row > 0 {
         reasons.push(format!(
-            "{} at its end that no row refers to, which no UPDATE moves (toastctl check lists them, and how \
-             to remove them)",
+            "{} at its end that no row refers to, and that no UPDATE moves (toastctl check shows how to remove them)",
             counted(file.values_without_row, "value")
         ));
     }
@@ -186,19 +187,19 @@ left: TOAST: 3072 kB free; the last round gave back less than 2 % of the file
         };
         insta::assert_snapshot!(text(&left), @r##"
 compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
-left: TOAST: 3072 kB free; 1 row at its end locked or changed by other sessions; 4 rows written at its end by other sessions; 3 rows at its end that the server refuses to move; 2 values at its end that no row refers to, which no UPDATE moves (toastctl check lists them, and how to remove them); 1 value at its end that would not be stored out of line again; 5120 kB empty at its end, not truncated: other sessions hold a lock on the table, or still see old row versions
-compact: TOAST: 7 uncompressed values moved: compressed if it can be, as the column is set
+left: TOAST: 3072 kB free; 1 row at its end locked or changed by other sessions; 4 rows written at its end by other sessions; 3 rows at its end that the server refuses to move; 2 values at its end that no row refers to, and that no UPDATE moves (toastctl check shows how to remove them); 1 value at its end that would not be stored out of line again; 5120 kB empty at its end, not truncated: other sessions hold a lock on the table, or still see old row versions
+compact: TOAST: 7 uncompressed values moved and compressed where possible, as the column is set
 "##);
         // an error says itself what has ended it
         let failed = FileReport { ended: FileEnd::Failed, values_by_setting: 0, ..left };
         insta::assert_snapshot!(text(&failed), @r##"
 compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
-left: TOAST: 3072 kB free; 1 row at its end not moved; 3 rows at its end that the server refuses to move; 2 values at its end that no row refers to, which no UPDATE moves (toastctl check lists them, and how to remove them); 1 value at its end that would not be stored out of line again; 5120 kB empty at its end, not truncated
+left: TOAST: 3072 kB free; 1 row at its end not moved; 3 rows at its end that the server refuses to move; 2 values at its end that no row refers to, and that no UPDATE moves (toastctl check shows how to remove them); 1 value at its end that would not be stored out of line again; 5120 kB empty at its end, not truncated
 "##);
         let full = FileReport { spare_at_most: 4 << 20, ..file(FileEnd::NoRoom) };
         insta::assert_snapshot!(text(&full), @r##"
 compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
-left: TOAST: up to 4096 kB free in pages, of which none has room for what is at its end
+left: TOAST: up to 4096 kB free, but no page has room for a row from its end
 "##);
     }
 }

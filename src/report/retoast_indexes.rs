@@ -35,7 +35,7 @@ fn line(index: &IndexReport) -> Option<String> {
         IndexEnd::Kept => return None,
         IndexEnd::Bloated => {
             format!(
-                "index: {name}: {before}, fresh about {} (toastctl reindex)",
+                "index: {name}: {before}, about {} after toastctl reindex",
                 expected.unwrap_or_default()
             )
         }
@@ -47,7 +47,9 @@ fn line(index: &IndexReport) -> Option<String> {
                 format!("index: {name}: {before} would become {expected}{wal}")
             }
             None => {
-                format!("index: {name}: {before}, would be rebuilt; fresh size not known: {reason}")
+                format!(
+                    "index: {name}: {before}, would be rebuilt; size after that not known: {reason}"
+                )
             }
         },
         IndexEnd::Rebuilt => format!(
@@ -55,11 +57,13 @@ fn line(index: &IndexReport) -> Option<String> {
             index.after.map_or_else(|| "?".to_owned(), size),
             expected.map_or_else(String::new, |expected| format!(" ({expected} expected)"))
         ),
-        IndexEnd::NotKnown => format!("index: {name}: {before}, fresh size not known: {reason}"),
+        IndexEnd::NotKnown => {
+            format!("index: {name}: {before}, size after a rebuild not known: {reason}")
+        }
         IndexEnd::Refused => format!("index: {name}: not rebuilt: {reason}"),
         IndexEnd::Left => format!("left: index {name}: {before}: {reason}{todo}"),
         IndexEnd::Dropped => {
-            format!("index: {name}: dropped, an interrupted rebuild had left it behind")
+            format!("index: {name}: dropped; an interrupted rebuild had left it")
         }
         IndexEnd::Invalid => format!("left: invalid index {name}: {before}: {reason}{todo}"),
     })
@@ -119,13 +123,13 @@ mod tests {
         assert_eq!(line(&index(IndexEnd::Kept)), None);
         let text: Vec<String> = all.iter().filter_map(line).collect();
         insta::assert_snapshot!(text.join("\n"), @r##"
-index: public.t_pkey: 2200 kB, fresh about 1096 kB (toastctl reindex)
+index: public.t_pkey: 2200 kB, about 1096 kB after toastctl reindex
 index: public.t_pkey: 2200 kB would become 1096 kB, with 992 kB of WAL
 index: public.t_pkey: 2200 kB became 1104 kB (1096 kB expected)
-index: public.t_pkey: 2200 kB, fresh size not known: its access method is gin
+index: public.t_pkey: 2200 kB, size after a rebuild not known: its access method is gin
 index: public.t_pkey: not rebuilt: this is why
 left: index public.t_pkey: 2200 kB: a lock was not to be had; to do: REINDEX INDEX CONCURRENTLY public.t_pkey;
-index: public.t_pkey: dropped, an interrupted rebuild had left it behind
+index: public.t_pkey: dropped; an interrupted rebuild had left it
 left: invalid index public.t_pkey: 2200 kB: nobody knows whose; to do: DROP INDEX CONCURRENTLY public.t_pkey_ccnew;
 "##);
     }

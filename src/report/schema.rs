@@ -2,12 +2,10 @@
 //! from the types of the results and compares.
 
 /// Each schema by the name under which `toastctl help json` prints it.
-pub const SCHEMAS: [(&str, &str); 7] = [
+pub const SCHEMAS: [(&str, &str); 5] = [
     ("inspect", include_str!("../../man/json/inspect.schema.json")),
-    ("overview", include_str!("../../man/json/overview.schema.json")),
     ("advise-threshold", include_str!("../../man/json/advise-threshold.schema.json")),
     ("check", include_str!("../../man/json/check.schema.json")),
-    ("explain", include_str!("../../man/json/explain.schema.json")),
     ("keys", include_str!("../../man/json/keys.schema.json")),
     ("retoast", include_str!("../../man/json/retoast.schema.json")),
 ];
@@ -28,19 +26,16 @@ mod derived {
     use serde_json::Value;
 
     use crate::check::finding::{Checked, FindingReport};
-    use crate::report::overview::Summary;
     use crate::server::about::ServerReport;
     use crate::{advise, check, inspect, keys, retoast};
 
     /// The schemas as the types have them, by name.
-    pub fn derived() -> [(&'static str, Schema); 7] {
+    pub fn derived() -> [(&'static str, Schema); 5] {
         [
-            ("inspect", of::<inspect::result::Report>("toastctl.inspect/1")),
-            ("overview", of::<Overview>("toastctl.inspect/2")),
-            ("advise-threshold", of::<advise::result::Report>("toastctl.advise/1")),
+            ("inspect", of::<inspect::document::Document>("toastctl.inspect/1")),
+            ("advise-threshold", of::<advise::result::Document>("toastctl.advise/1")),
             ("check", of::<CheckOutput>("toastctl.check/1")),
-            ("explain", of::<advise::explain::result::Explanation>("toastctl.explain/1")),
-            ("keys", of::<keys::result::KeysReport>("toastctl.keys/1")),
+            ("keys", of::<keys::result::KeysDocument>("toastctl.keys/1")),
             ("retoast", of::<retoast::result::Report>("toastctl.retoast/1")),
         ]
     }
@@ -82,23 +77,6 @@ mod derived {
 
     fn is_null(kind: &Value) -> bool {
         kind == "null" || kind.get("type").is_some_and(|kind| kind == "null")
-    }
-
-    /// What `toastctl inspect --format json` prints of all tables, of several, and of the parts of one: an overview. Sizes are
-    /// bytes; a figure that is not known is null. Each figure that a sample may have given is an estimate with the ends of its
-    /// 95 % confidence interval, which are the estimate itself where it was counted. Relations come as they are done. With
-    /// --format jsonl each line is one relation, with the field schema beside its own, and the last line has schema and the
-    /// fields behind relations. One table's report, and with --details those of several, are toastctl.inspect/1.
-    #[derive(JsonSchema)]
-    #[allow(dead_code, reason = "it is written piece by piece")]
-    struct Overview {
-        #[schemars(extend("const" = inspect::overview::SCHEMA))]
-        schema: &'static str,
-        /// The server, for live sources.
-        server: Option<ServerReport>,
-        relations: Vec<inspect::overview::RelationLine>,
-        #[schemars(flatten)]
-        summary: Summary<'static>,
     }
 
     /// What `toastctl check` prints: with --format json one document; with --format jsonl one finding a line, each

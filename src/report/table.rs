@@ -1,5 +1,6 @@
 //! Tables as psql prints them, fitted to a width.
 
+use anstyle::{Ansi256Color, AnsiColor};
 use comfy_table::{
     CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle,
 };
@@ -186,8 +187,13 @@ impl Grid {
             }
         }
         let mut text = String::new();
-        for line in table.lines() {
-            text.push_str(line.trim_end());
+        for (at, line) in table.lines().enumerate() {
+            match line.trim_end() {
+                titles if at == 0 && style != Style::Markdown => {
+                    text.push_str(&Tone::Heading.of(titles));
+                }
+                line => text.push_str(line),
+            }
             text.push('\n');
         }
         text
@@ -218,6 +224,47 @@ fn is_odd(c: char) -> bool {
     let is_unseen = matches!(c, '\u{AD}' | '\u{61C}' | '\u{180E}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}'
         | '\u{2060}'..='\u{206F}' | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}');
     c.is_control() || is_unseen
+}
+
+/// What words mean, which a terminal shows by their style, but never by that alone. Whoever writes to something else takes
+/// the style away (`anstream`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tone {
+    Heading,
+    /// Sound, complete.
+    Good,
+    /// Nothing is lost, but something is to be done.
+    Warning,
+    /// Damage, or a failure.
+    Bad,
+}
+
+/// A yellow that can be read on a light background too.
+pub(crate) const DARK_YELLOW: Ansi256Color = Ansi256Color(136);
+
+impl Tone {
+    /// The words in this style, each by itself, for lines are broken between words.
+    pub(super) fn of(self, words: &str) -> String {
+        let style = match self {
+            Tone::Heading => anstyle::Style::new().bold(),
+            Tone::Good => AnsiColor::Green.on_default(),
+            Tone::Warning => DARK_YELLOW.on_default().bold(),
+            Tone::Bad => AnsiColor::Red.on_default().bold(),
+        };
+        let shown = words.split(' ').map(|word| match word {
+            "" => String::new(),
+            word => format!("{style}{word}{style:#}"),
+        });
+        shown.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Columns of a terminal that a text takes; its styles take none.
+fn columns(text: &str) -> usize {
+    if text.contains('\u{1b}') {
+        return anstream::adapter::strip_str(text).to_string().width();
+    }
+    text.width()
 }
 
 /// Stands for a space that no line is broken at; the standard gives it to nobody.
@@ -337,7 +384,7 @@ pub fn wrapped(text: &str, width: Option<usize>, indent: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {
-            Some(line) if line.width() + 1 + word.width() <= width => {
+            Some(line) if columns(line) + 1 + columns(word) <= width => {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -370,6 +417,20 @@ fn shortened(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
 
+    #[test]
+    fn styles_take_no_room() {
+        let toned = format!("{}: {}", Tone::Heading.of("public.t"), Tone::Bad.of("2 errors"));
+        let broken = wrapped(&toned, Some(12), 2);
+        let shown = anstream::adapter::strip_str(&broken).to_string();
+        assert_eq!(shown, "public.t: 2\n  errors");
+        assert_eq!(shown, wrapped("public.t: 2 errors", Some(12), 2));
+    }
+
+    /// A grid without styles.
+    fn plain(drawn: &Drawn) -> String {
+        anstream::adapter::strip_str(&drawn.text).to_string()
+    }
+
     fn grid() -> Grid {
         let mut grid = Grid::new(&[
             Head::text("Column", 0),
@@ -392,7 +453,7 @@ mod tests {
 
     #[test]
     fn wide_enough() {
-        insta::assert_snapshot!(grid().draw(Style::Terminal(Some(80))).text, @"
+        insta::assert_snapshot!(plain(&grid().draw(Style::Terminal(Some(80)))), @"
          Column        | Type  | Values
         ---------------+-------+--------
          a             | text  |     12
@@ -404,7 +465,7 @@ mod tests {
     fn columns_go_by_rank_and_then_names_are_cut() {
         let drawn = grid().draw(Style::Terminal(Some(26)));
         assert_eq!(drawn.left_out, ["Type"]);
-        insta::assert_snapshot!(drawn.text, @"
+        insta::assert_snapshot!(plain(&drawn), @"
          Column        | Values
         ---------------+--------
          a             |     12
@@ -412,7 +473,7 @@ mod tests {
         ");
         let drawn = grid().draw(Style::Terminal(Some(10)));
         assert_eq!(drawn.left_out, ["Values", "Type"]);
-        insta::assert_snapshot!(drawn.text, @"
+        insta::assert_snapshot!(plain(&drawn), @"
          Column
         ----------
          a

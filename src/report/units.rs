@@ -56,6 +56,20 @@ pub fn nanoseconds(ns: f64) -> String {
     }
 }
 
+/// A size and half the width of its interval: `12 kB`, `6850 ±32 bytes`, `32 MB ±900 kB`.
+pub(super) fn size_within(estimate: u64, half: u64) -> String {
+    let (text, within) = (size(estimate), size(half));
+    if half.saturating_mul(1000) <= estimate {
+        return text;
+    }
+    match (text.split_once(' '), within.split_once(' ')) {
+        (Some((number, unit)), Some((half, same))) if unit == same => {
+            format!("{number} ±{half} {unit}")
+        }
+        _ => format!("{text} ±{within}"),
+    }
+}
+
 /// Whole numbers as such, averages of few with a digit.
 pub(super) fn plain(value: f64) -> String {
     if value.fract() == 0.0 || value >= 1000.0 {
@@ -74,6 +88,13 @@ mod tests {
         let counted = |number: u64, noun| super::counted(number, noun);
         assert_eq!([counted(0, "scan"), counted(1, "scan")], ["0 scans", "1 scan"]);
         assert_eq!([counted(1, "retry"), counted(2, "retry")], ["1 retry", "2 retries"]);
+    }
+
+    #[test]
+    fn sizes_say_how_sure_they_are() {
+        assert_eq!(size_within(6850, 6), "6850 bytes");
+        assert_eq!(size_within(6850, 32), "6850 ±32 bytes");
+        assert_eq!(size_within(32 << 20, 900 << 10), "32 MB ±900 kB");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::document::Format;
-use super::table::printable;
+use super::table::{Tone, printable};
 use crate::value::rows::{RowWriter, ValueRow};
 
 /// A column of the table.
@@ -115,10 +115,10 @@ impl<W: Write> ValueWriter<W> {
             if self.relation.is_some() {
                 writeln!(self.out)?;
             }
-            writeln!(self.out, "{}", printable(&row.relation))?;
+            writeln!(self.out, "{}", Tone::Heading.of(&printable(&row.relation)))?;
             let heads: Vec<String> =
                 self.shown.iter().map(|(_, column)| pad(column.title, column)).collect();
-            writeln!(self.out, " {}", heads.join(" | ").trim_end())?;
+            writeln!(self.out, " {}", Tone::Heading.of(heads.join(" | ").trim_end()))?;
             let rules: Vec<String> =
                 self.shown.iter().map(|(_, column)| "-".repeat(column.width + 2)).collect();
             writeln!(self.out, "{}", rules.join("+"))?;

@@ -243,14 +243,13 @@ fn locks(found: &FirstScan) -> Vec<String> {
     let mut locks = Vec::new();
     if found.alter.is_some() {
         locks.push(format!(
-            "ACCESS EXCLUSIVE on the table for an instant, to set the choice; waited for {ms} ms at \
-             a time"
+            "ACCESS EXCLUSIVE on the table for an instant, to set the choice; waits at most {ms} ms"
         ));
     }
     if found.rows > 0 {
         locks.push(format!(
-            "ROW EXCLUSIVE on the table during each transaction, and its rows for no key update; \
-             rows that others have locked are left for later; waited for {ms} ms at a time"
+            "ROW EXCLUSIVE on the table and FOR NO KEY UPDATE on its rows during each transaction; waits at most {ms} ms; \
+             rows that other sessions have locked are left for later"
         ));
         locks.push("SHARE UPDATE EXCLUSIVE on the table during each VACUUM".to_owned());
     }
@@ -279,7 +278,7 @@ fn replication(found: &FirstScan, around: &Surroundings) -> Vec<String> {
     if !around.publications.is_empty() {
         let who = match &found.origin {
             Some(origin) => format!(
-                "subscribers with origin = none get no row, the others each (origin {origin})"
+                "subscribers with origin = none get no row, other subscribers get every row (origin {origin})"
             ),
             None => "subscribers get every row".to_owned(),
         };
@@ -381,7 +380,7 @@ mod tests {
             [
                 "2 physical replicas replay all of the WAL",
                 "logical slots decode all of the WAL: s",
-                "published by p: subscribers with origin = none get no row, the others each (origin o)",
+                "published by p: subscribers with origin = none get no row, other subscribers get every row (origin o)",
             ]
         );
     }

@@ -78,6 +78,8 @@ pub struct ServerReport {
     pub database: String,
     /// Whether it is a standby.
     pub in_recovery: bool,
+    /// Whether it has pluggable TOAST.
+    pub has_toasters: bool,
 }
 
 impl From<&Server> for ServerReport {
@@ -87,6 +89,7 @@ impl From<&Server> for ServerReport {
             version_num: server.version_num,
             database: server.database.clone(),
             in_recovery: server.in_recovery,
+            has_toasters: server.has_toasters,
         }
     }
 }

@@ -228,7 +228,7 @@ fn costs(stored: &StoredValue) -> (&'static str, &'static str) {
         None if stored.form.is_external() => {
             (PointerKind::Ordinary.cost_to_read(), PointerKind::Ordinary.cost_to_append())
         }
-        None => ("nothing but the row", "the row is written again"),
+        None => ("only the row", "the row is written again"),
     }
 }
 

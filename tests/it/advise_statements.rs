@@ -37,8 +37,8 @@ fn statements_that_name_the_column_are_the_workload() {
     assert_eq!(workload.source, "pg_stat_statements", "{workload}");
     // 1000 and 500 rows read, 100 written
     assert_eq!(workload.reads_per_write, 15.0);
-    let reasons = &report.recommendation.reasons;
-    assert!(reasons.contains("guessed from 3 statements in pg_stat_statements"), "{reasons}");
+    let weighting = &report.recommendation.weighting;
+    assert!(weighting.contains("estimated from 3 statements in pg_stat_statements"), "{weighting}");
     // a second table of the name: it takes the schema to tell
     database.psql("CREATE SCHEMA other; CREATE TABLE other.docs (id integer)");
     let report = advise(&database);

@@ -174,7 +174,7 @@ fn what_cannot_be_explained_is_said() {
     database.psql("DELETE FROM u");
     let mut command = toastctl();
     command.args(["inspect", "--explain", "-d", &database.conninfo(), "u"]);
-    assert_eq!(run(&mut command).ok(), "public.u: 0 rows, 1 block; TOAST index of 0 levels\n");
+    assert_eq!(run(&mut command).ok(), "public.u: 0 rows in 1 block; TOAST index of 0 levels\n");
 }
 
 #[test]

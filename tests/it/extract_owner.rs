@@ -3,7 +3,8 @@
 use crate::support::command::{run, toastctl};
 use crate::support::extract::{Script, near, sizes};
 use crate::support::reports::Printed;
-use crate::support::reports::advise::{Extraction, Report};
+use crate::support::reports::advise::Extraction;
+use crate::support::reports::keys::Extracted;
 use crate::support::server::{self, Database};
 
 /// Documents of all widths, compressed and not, and a column beside them that the toaster moves too.
@@ -23,7 +24,7 @@ fn told(database: &Database<'_>, user: &str, arguments: &[&str]) -> Printed<Extr
     command.env("PGHOST", server.socket_dir()).env("PGPORT", server.port().to_string());
     command.env("PGUSER", user).env("PGDATABASE", database.name());
     command.args(["keys", "docs", "-c", "doc", "--sample", "100%", "--format", "json"]);
-    let report: Printed<Report> = run(command.args(arguments)).exits(0).report();
+    let report: Printed<Extracted> = run(command.args(arguments)).exits(0).report();
     report.extraction.clone().unwrap()
 }
 

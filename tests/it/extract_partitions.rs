@@ -1,7 +1,7 @@
 //! `keys --extract` of a partitioned table against its migrated partitions.
 
 use crate::support::extract::{Script, near, sizes};
-use crate::support::reports::advise::Report;
+use crate::support::reports::keys::Extracted;
 use crate::support::server;
 use crate::support::verbs::advise;
 
@@ -28,7 +28,7 @@ fn partitions_are_priced_one_by_one_and_migrated_by_one_script() {
     let words = ["keys", "parts", "-c", "doc", "--extract", "n,rare", "--sample", "100%"];
     let told = advise(&database, &[&words[..], &["--format", "jsonl"]].concat());
     assert!(told.stderr.contains("public.parts: its partitions take"), "{}", told.stderr);
-    let reports = told.exits(0).documents::<Report>();
+    let reports = told.exits(0).documents::<Extracted>();
     let reports: Vec<_> =
         reports.iter().filter_map(|one| Some((one, one.extraction.as_ref()?))).collect();
     assert_eq!(reports.len(), 3);

@@ -435,7 +435,7 @@ fn a_healthy_table_is_all_clear_and_it_is_said_what_was_looked_at() {
     };
     assert!(
         shown(&["t"]).contains(
-            "\n\n  findings: none (looked at: 1 block, 50 blocks of the TOAST relation, 2\n    indexes, settings)\n"
+            "\n  findings: none (looked at: 1 block, 50 blocks of the TOAST relation, 2\n    indexes, settings)\n"
         ),
         "{}",
         shown(&["t"])
@@ -448,7 +448,7 @@ fn a_healthy_table_is_all_clear_and_it_is_said_what_was_looked_at() {
     );
     // what a sample was asked of is what is looked at
     let text = shown(&["t", "--sample", "1 block"]);
-    assert!(text.contains("\n\n  findings: none (looked at: 1 block, settings)\n"), "{text}");
+    assert!(text.contains("\n  findings: none (looked at: 1 block, settings)\n"), "{text}");
     for other in ["view", "pg_catalog.pg_proc"] {
         assert_eq!(relation_at_rest(&database, &[other]).findings, None, "{other}");
     }

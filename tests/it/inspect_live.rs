@@ -465,6 +465,6 @@ fn the_json_report_has_the_documented_shape() {
         .ok();
         let mut line: Value = serde_json::from_str(jsonl.lines().next().unwrap()).unwrap();
         assert_eq!(line.as_object_mut().unwrap().remove("schema").unwrap(), "toastctl.inspect/1");
-        assert_eq!(line, report["relations"][0]);
+        assert_eq!(line, report["tables"][0]);
     }
 }

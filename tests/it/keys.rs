@@ -422,7 +422,7 @@ fn statements_views_indexes_and_generated_columns_name_keys() {
     let text = keys_with(&database.conninfo(), &["t"]).ok();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for words in [
-        "6 calls of 4 statements use keys of the column. Of these, 2 have a parameter in the place of a key",
+        "6 calls of 4 statements use keys of the column. Of these, 2 have a parameter instead of a key",
         "state (generated column state, policy of_state)",
         "a (index by_a, trigger function by_trigger)",
     ] {
@@ -471,7 +471,7 @@ fn what_has_no_keys_is_refused_by_its_type() {
         "{}",
         done.stderr
     );
-    let both: Vec<Printed<Keys>> = serde_json::from_str(&done.ok()).unwrap();
+    let both = done.exits(0).entries::<Keys>();
     assert_eq!([&both[0].column, &both[1].column], ["h", "js"]);
     assert_eq!(both[1].key("a").type_name, "number");
 }

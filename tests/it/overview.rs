@@ -320,7 +320,7 @@ fn a_locked_table_costs_its_own_line_when_time_is_up() {
     assert_eq!(found.code, Some(1));
     let lines = found.lines::<About>();
     assert_eq!(lines.len(), 3, "{}", found.stdout);
-    assert!(lines.iter().all(|line| line.schema == "toastctl.inspect/2"));
+    assert!(lines.iter().all(|line| line.schema == "toastctl.inspect/1"));
     let last = Printed::<LastLine>::read(&lines[2].to_string());
     assert_eq!(ranked(&last.columns), ["a.v", "c.v"]);
     let reason = &last.left_out[0].reason;
@@ -462,11 +462,11 @@ fn lines_are_those_of_the_document_and_the_last_is_the_ranking() {
             lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         for line in &mut lines {
             let schema = line.as_object_mut().unwrap().remove("schema").unwrap();
-            assert_eq!(schema, "toastctl.inspect/2");
+            assert_eq!(schema, "toastctl.inspect/1");
         }
         let last = lines.pop().unwrap();
         let whole_json = whole.json();
-        assert_eq!(Value::from(lines), whole_json["relations"]);
+        assert_eq!(Value::from(lines), whole_json["tables"]);
         for field in ["columns", "left_out", "totals"] {
             assert_eq!(last[field], whole_json[field]);
         }

@@ -121,7 +121,7 @@ fn compaction_is_refused_before_anything_is_done(database: &Database<'_>) {
 fn a_sweep_ends_without_a_word_of_rewriting(database: &Database<'_>) {
     let sweep = ["retoast", "plain", "-c", "v", "--toaster", "external"];
     let text = toastctl_on(database, &sweep).ok();
-    assert!(text.contains("what the files hold besides is not known"), "{text}");
+    assert!(text.contains("how much of the files is free is not known"), "{text}");
     no_command_that_harms(&text);
     let sweep = ["retoast", "plain", "-c", "v", "--toaster", "pglz", "--format", "json"];
     let table = toastctl_on(database, &sweep).exits(0).table();

@@ -118,9 +118,9 @@ fn whole_documents_are_said_to_become_more_expensive() {
     let (whole, today) = (figures.whole_read_buffers, figures.whole_read_buffers_today);
     assert!(whole > today * 2.0, "{objects}");
     assert!(figures.read_buffers < today, "{objects}");
+    // who has no pluggable TOAST reads nothing of it
     let text = advise(&database, &[&words("t")[..], &["--details"]].concat()).ok();
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains(": whole documents become more expensive to read; changing"), "{text}");
+    assert!(!text.contains("jsonb_toaster"), "{text}");
 
     let arrays = advised(&database, &words("a"));
     let figures = &arrays.pluggable[0];

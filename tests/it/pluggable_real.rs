@@ -448,7 +448,7 @@ fn chunks_that_stay_are_reckoned_with() {
     let mut command = toastctl();
     command.args(["retoast", "-d", &real.0]).args(back);
     let text = run(&mut command).ok();
-    assert!(text.contains("what the files hold besides is not known"), "{text}");
+    assert!(text.contains("how much of the files is free is not known"), "{text}");
     for never in ["VACUUM FULL or pg_repack", "toastctl compact", "--compact"] {
         assert!(!text.contains(never), "{text}");
     }

@@ -69,7 +69,7 @@ fn terminate(database: &Database<'_>) {
 /// The relations of a JSON document of `inspect`.
 fn relations(run: &Run) -> Vec<String> {
     let report = run.report::<Overview>();
-    assert_eq!(report.schema, "toastctl.inspect/2");
+    assert_eq!(report.schema, "toastctl.inspect/1");
     assert!(report.server.as_ref().unwrap().version_num >= 140_000);
     // as they are done
     let relations = report.relations.iter();

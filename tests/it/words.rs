@@ -77,14 +77,14 @@ fn one_is_no_plural_and_what_is_said_of_all_columns_is_said_once() {
     let advise = ["advise-threshold", "--details", "-c", "v", "-c", "w"];
     let text = said(&advise, "C.UTF-8");
     assert_eq!(text.matches("sample: 1 of 1 block, 1 row, ").count(), 2, "{text}");
-    for once in ["Marks: > ", "Settings do not change", "Buffers/read: "] {
+    for once in ["Marks: > ", "Settings apply to new values", "Buffers/read: "] {
         assert_eq!(text.matches(once).count(), 1, "{once}: {text}");
     }
     // signs that not every terminal has
     database.psql(
         "CREATE TABLE many AS SELECT repeat(md5(i::text), 90) AS v FROM generate_series(1, 300) AS i",
     );
-    let advise = ["advise-threshold", "--storage", "external", "many"];
+    let advise = ["advise-threshold", "--storage", "external", "--details", "many"];
     let (text, plain) = (said(&advise, "C.UTF-8"), said(&advise, "C"));
     assert!(text.contains('±') && text.contains('µ'), "{text}");
     assert!(plain.is_ascii() && plain.lines().count() == text.lines().count(), "{plain}");
@@ -119,4 +119,48 @@ fn a_word_that_is_no_toaster_is_answered_with_those_that_are() {
     for word in ["pglz", "lz4", "external", "main", "extended", "plain"] {
         assert!(run.stderr.contains(word), "{}", run.stderr);
     }
+}
+
+/// Styles are for terminals: a pipe has none, unless it is forced, and then nothing but styles is added.
+#[test]
+fn colours_are_for_terminals() {
+    let database = with_pageinspect("words");
+    database.psql(
+        "CREATE TABLE docs AS SELECT i AS id, jsonb_build_object('id', i, 'note', repeat(md5(i::text), 100)) AS doc
+         FROM generate_series(1, 200) AS i; VACUUM docs",
+    );
+    for verb in [
+        &["inspect"][..],
+        &["inspect", "docs"],
+        &["inspect", "docs", "--explain"],
+        &["check"],
+        &["keys", "docs"],
+        &["advise-threshold", "docs", "-c", "doc", "--method", "pglz", "--reads-per-write", "1"],
+        &["compact", "docs", "--dry-run"],
+        &["value", "docs.doc@(0,1)"],
+    ] {
+        let printed = |name: &str, value: &str| {
+            let mut command = toastctl();
+            command.args(verb).args(["-d", &database.url()]).env("COLUMNS", "80");
+            command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE").env("LC_ALL", "C.UTF-8");
+            run(command.env(name, value)).ok()
+        };
+        let (piped, forced) = (printed("TERM", "xterm"), printed("CLICOLOR_FORCE", "1"));
+        assert!(!piped.contains('\u{1b}'), "{piped:?}");
+        assert!(forced.contains("\u{1b}["), "{forced:?}");
+        // what a progress line or a clock changes is on standard error
+        if verb[0] != "compact" {
+            assert_eq!(anstream::adapter::strip_str(&forced).to_string(), piped);
+        }
+    }
+    for format in ["json", "jsonl", "csv", "markdown"] {
+        let mut command = toastctl();
+        command.args(["inspect", "docs", "--format", format, "-d", &database.url()]);
+        let printed = run(command.env("CLICOLOR_FORCE", "1")).ok();
+        assert!(!printed.contains('\u{1b}'), "{printed:?}");
+    }
+    let mut command = toastctl();
+    command.args(["check", "docs", "-d", &database.url()]).env("CLICOLOR_FORCE", "1");
+    let printed = run(&mut command).ok();
+    insta::assert_snapshot!("colours", printed.replace('\u{1b}', "ESC"));
 }

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 
 use tokio_postgres::types::{Oid as PgOid, Type};
 
-use self::result::{Explanation, Looked, SCHEMA, WidthRange};
+use self::result::{Explanation, Looked, WidthRange};
 use self::sums::{Cluster, Clusters, Ranges, Scope, threshold};
 use crate::advise::advisor::Advisor;
 use crate::advise::candidate::{AdviseError, named_columns, toastable_columns};
@@ -28,7 +28,6 @@ use crate::model::sql::quote_qualified;
 use crate::model::toast::{Incoming, Table};
 use crate::server::LiveError;
 use crate::server::about::Pageinspect;
-use crate::server::about::ServerReport;
 use crate::server::catalog::{Relation, ToastRelation};
 use crate::server::connect::Client;
 use crate::server::pages::{PageReader, Pages};
@@ -119,8 +118,6 @@ impl Reading<'_> {
         };
         let named = self.columns.iter().enumerate().filter(|&(at, _)| sums.has_values(at));
         Ok(Explanation {
-            schema: SCHEMA,
-            server: ServerReport::from(&advisor.server),
             table: relation.into(),
             sample: Looked {
                 blocks: seen.done.blocks,

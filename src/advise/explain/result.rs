@@ -1,27 +1,18 @@
 //! What `inspect --explain` reports: the one type that every output format is made from.
 //!
-//! The JSON form is the serialization of [`Explanation`]; its shape is documented in
-//! `man/json/explain.schema.json`. Sizes are bytes, buffers are pages visited as `EXPLAIN (ANALYZE, BUFFERS)` counts them.
+//! The JSON form is a part of that of `inspect`, documented in `man/json/inspect.schema.json`. Sizes are bytes, buffers are pages visited as `EXPLAIN (ANALYZE, BUFFERS)` counts them.
 
 use serde::Serialize;
 
 use crate::heap::problem::Problems;
 use crate::model::interval::Interval;
-use crate::server::about::ServerReport;
 use crate::server::catalog::RelationName;
 
-/// Name and version of the JSON shape.
-pub const SCHEMA: &str = "toastctl.explain/1";
-
-/// What toastctl inspect --explain --format json prints for one table; for several tables an array of these, with
-/// --format jsonl one a line. Sizes are bytes; buffers are pages visited, as EXPLAIN (ANALYZE, BUFFERS) counts them.
+/// What reads and updates of a table cost. Buffers are pages visited, as EXPLAIN (ANALYZE, BUFFERS) counts them.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Explanation {
-    #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
-    pub schema: &'static str,
-    pub server: ServerReport,
-    #[serde(flatten)]
+    #[serde(skip)]
     pub table: RelationName,
     /// What was looked at.
     pub sample: Looked,
@@ -41,7 +32,7 @@ pub struct Explanation {
     pub update_other: Written,
     /// The columns that can be toasted and hold something.
     pub columns: Vec<ColumnExplanation>,
-    #[serde(flatten)]
+    #[serde(skip)]
     pub problems: Problems,
 }
 

@@ -142,21 +142,21 @@ impl<'a> Migration<'a> {
             remove = self.remove(command, has_toasters),
         )
     }
-    /// The comments before it: what it is, what it does not look at, and what is to be looked at.
+    /// The comments before it: how to run it, what it does not know, and what to look at first.
     fn head(&self) -> String {
         let Target { table, column_name: column, around, .. } = self.target;
         let mut out = format!(
             "-- Moves keys of {} in table {} to columns of their own.\n\
-             -- Read it first; toastctl runs none of it. It is for psql, which must not wrap it in a transaction:\n\
-             --   psql -X -f FILE              adds the columns, keeps them in step, fills and verifies them;\n\
-             --                                documents stay as they are. Then have the application read the columns.\n\
-             --   psql -X -v remove=1 -f FILE  then also removes the keys from the documents, which cannot be read there\n\
-             --                                any more. From here on the columns are to be written.\n\
-             --   psql -X -v undo=1 -f FILE    the way back, at any time: the keys return, the columns go.\n\
-             --   psql -X -v stay=1 -f FILE    instead of all that: generated columns; the keys stay in the documents.\n\
-             -- After an interruption run the same again: what is done is not done twice.\n\
-             -- Types are those that all values of a sample have. A value that does not fit its column stays in the\n\
-             -- document, and the column is NULL:\n",
+             -- Read this script before you run it; toastctl does not run it. Run it with psql, not inside a transaction:\n\
+             --   psql -X -f FILE              Adds the columns, fills them, verifies them, and keeps them up to date. Documents\n\
+             --                                do not change. Then change the application to read the columns.\n\
+             --   psql -X -v remove=1 -f FILE  Also removes the keys from the documents. Before that, change the application\n\
+             --                                to write the columns: it no longer finds the keys in the documents.\n\
+             --   psql -X -v undo=1 -f FILE    Undoes both at any time: puts the keys back and drops the columns.\n\
+             --   psql -X -v stay=1 -f FILE    Adds generated columns instead; the keys stay in the documents.\n\
+             -- After an interruption, run the same command again: it continues.\n\
+             -- The types fit all values of a sample. A value that does not fit its column stays in the document, and the\n\
+             -- column is NULL:\n",
             comment(column),
             comment(&table.display_name()),
         );
@@ -172,7 +172,9 @@ impl<'a> Migration<'a> {
                 key.kind.name()
             ));
         }
-        out.push_str("-- The document put together again, once the keys have left it:\n");
+        out.push_str(
+            "-- This expression returns the whole document after the keys were removed:\n",
+        );
         for line in self.together().lines() {
             out.push_str(&format!("--   {}\n", comment(line)));
         }
@@ -183,19 +185,22 @@ impl<'a> Migration<'a> {
             }
         };
         list(
-            "These depend on the column, and find no keys in it once they have left: change those that read them. Step 4\n\
-             -- stops for what there is then, unless psql is given -v seen=1 too:",
+            "These objects depend on the column. Change those that read the keys before the keys are removed. Step 4 stops\n\
+             -- if such objects exist, unless you add -v seen=1:",
             &around.dependents,
         );
         list(
-            "These triggers fire for every row that is changed here. One that comes after the script's own by its name must\n\
-             -- not change the document, nor one that is for updates of other columns:",
+            "These triggers fire for every row that this script changes. A trigger whose name sorts after the script's own\n\
+             -- must not change the document; neither must a trigger for updates of other columns:",
             &around.triggers,
         );
-        list("Published by these: subscribers need the columns first:", &around.publications);
+        list(
+            "These publications contain the table. Add the columns on the subscribers first:",
+            &around.publications,
+        );
         out.push_str(
-            "-- Functions and statements that read the keys in the document are not looked at here. SELECT * gives the new\n\
-             -- columns too.\n",
+            "-- toastctl has not looked for functions and statements that read the keys in the document. SELECT * returns the\n\
+             -- new columns too.\n",
         );
         out
     }
@@ -304,7 +309,7 @@ impl<'a> Migration<'a> {
         let own = block(&format!(
             "BEGIN\n  IF to_regprocedure({function_name}) IS NULL AND EXISTS (\n    SELECT FROM pg_attribute\n    \
              WHERE attrelid = {relation}::regclass AND attname IN ({taken}) AND NOT attisdropped) THEN\n    \
-             RAISE EXCEPTION 'a column of this name was added by somebody else';\n  END IF;\nEND",
+             RAISE EXCEPTION 'a column of this name already exists, and this script did not add it';\n  END IF;\nEND",
             function_name = quote_literal(&format!("{function}()")),
             relation = quote_literal(table),
         ));
@@ -321,10 +326,10 @@ impl<'a> Migration<'a> {
             done: "rows filled",
         };
         format!(
-            "-- 1. Columns, and a trigger that keeps them in step with what the application writes into documents:\n\
-             --    as long as a document has a key, a statement that writes another value to its column fails.\n\
-             --    No row is rewritten; the locks are held for a moment. The trigger reads the document at each\n\
-             --    update of it or of a column, which takes 50 to 60 microseconds for a document of a few kB.\n\
+            "-- 1. Add the columns, and a trigger that copies keys from every document that is written. As long as a document\n\
+             --    has the key, a statement that writes another value to its column fails.\n\
+             --    No row is rewritten; locks are held for a moment. The trigger reads the document at each update of it or\n\
+             --    of a column, which takes 50 to 60 microseconds for a document of a few kB.\n\
              SELECT EXISTS (\n  SELECT FROM pg_trigger AS g JOIN pg_proc AS p ON p.oid = g.tgfoid\n  \
              WHERE g.tgrelid = {relation}::regclass AND g.tgname = {trigger_name}\n    \
              AND p.prosrc LIKE '%{MOVES}%') AS keys_leave \\gset\n\
@@ -333,9 +338,9 @@ impl<'a> Migration<'a> {
              ALTER TABLE {table}\n  {columns};\n{grants}{follow}\
              CREATE OR REPLACE TRIGGER {trigger} BEFORE INSERT OR UPDATE OF {column}, {names} ON {table}\n  \
              FOR EACH ROW EXECUTE FUNCTION {function}();\n{always}COMMIT;\n\\endif\n\n\
-             -- 2. Rows that were there before, about {rows:.0} in a transaction.\n{fill}\n\
+             -- 2. Fill the columns of existing rows, about {rows:.0} in each transaction.\n{fill}\n\
              VACUUM {table};\n\n\
-             -- 3. Every column gives back what its document holds.\n{verify}",
+             -- 3. Verify that every column has the value of its document.\n{verify}",
             relation = quote_literal(table),
             trigger_name = quote_literal(&self.name),
             grants = self.grants(),
@@ -346,7 +351,7 @@ impl<'a> Migration<'a> {
             verify = verification(
                 table,
                 &differing,
-                "documents hold a key that their column does not give back"
+                "documents hold a key that their column does not have"
             ),
         )
     }
@@ -380,8 +385,8 @@ impl<'a> Migration<'a> {
         );
         let stop = block(&format!(
             "DECLARE\n  objects text;\nBEGIN\n  SELECT string_agg(object, E'\\n' ORDER BY object) INTO objects FROM (\n  {}) AS d;\n  \
-             IF objects IS NOT NULL THEN\n    RAISE EXCEPTION 'there are objects that depend on the documents'\n      \
-             USING DETAIL = objects, HINT = 'Change those that read the keys, then run this with -v seen=1 too.';\n  \
+             IF objects IS NOT NULL THEN\n    RAISE EXCEPTION 'objects depend on the document column'\n      \
+             USING DETAIL = objects, HINT = 'Change those that read the keys, then run this again with -v seen=1.';\n  \
              END IF;\nEND",
             dependents(&relation, &number)
         ));
@@ -404,34 +409,32 @@ impl<'a> Migration<'a> {
             set: &set,
             undone: &holding,
             pages: self.pages,
-            done: "documents freed of their keys",
+            done: "documents no longer have their keys",
         };
         let (command, whole) = (comment(command), comment(table));
         let rewriting = match has_toasters {
             true => format!(", online:\n--   {command}"),
             false => format!(
-                ", and free space given back, online:\n--   {command}\n--    Or in psql, which locks the table \
-                 meanwhile:\n--   VACUUM FULL {whole};"
+                " and return free space, online:\n--   {command}\n--    Or in psql, with the table locked:\n--   VACUUM FULL {whole};"
             ),
         };
         format!(
-            "-- 4. From now on the columns count; keys that still arrive in a document are moved to them.\n\
-             --    A document without a key leaves the column as it is: set it to NULL to remove the key.\n\
-             --    INSERT ... ON CONFLICT DO UPDATE SET {bare} = excluded.{bare} finds the keys in the columns of excluded.\n\
+            "-- 4. From now on, the columns hold the keys. A key that is written into a document moves to its column.\n\
+             --    A document without the key does not change the column: set the column to NULL to remove the key.\n\
+             --    INSERT ... ON CONFLICT DO UPDATE SET {bare} = excluded.{bare}: the keys are in the columns of excluded.\n\
              {look}BEGIN;\n{moving}COMMIT;\n\n\
-             -- 5. The keys leave the documents that have them.\n{remove}\n\
+             -- 5. Remove the keys from the documents.\n{remove}\n\
              VACUUM (ANALYZE) {table};\n\n\
-             -- 6. None is left that its column could hold.\n{verify}\n\
-             -- 7. In the shell: what is stored as if it were written anew{rewriting}\n\n\
-             -- 8. As long as there is the trigger every update of one of the columns reads its document. Once no key is\n\
-             --    written into documents any more it can go:\n\
+             -- 6. Verify that no document has a key that fits its column.\n{verify}\n\
+             -- 7. In the shell: store the shorter rows anew{rewriting}\n\n\
+             -- 8. While the trigger exists, every update of one of the columns reads the document. Drop the trigger once the\n\
+             --    application no longer writes keys into documents:\n\
              --   DROP TRIGGER {gone} ON {whole};\n",
             bare = comment(&self.column),
             look = self.look(),
             moving = self.moving(),
             remove = remove.sql(),
-            verify =
-                verification(table, &holding, "documents hold a key that its column could hold"),
+            verify = verification(table, &holding, "documents hold a key that fits its column"),
             gone = comment(&self.trigger),
         )
     }
@@ -458,13 +461,13 @@ impl<'a> Migration<'a> {
             set: &format!("{column} = {document}\n          {parts}"),
             undone: &undone,
             pages: self.pages,
-            done: "documents with their keys again",
+            done: "documents have their keys again",
         };
         let drops = self.each(",\n  ", |key| format!("DROP COLUMN IF EXISTS {}", key.name));
         format!(
-            "-- The way back. First have the application write the keys into the documents again.\n\
+            "-- Undo. First change the application to write the keys into the documents again.\n\
              DROP TRIGGER IF EXISTS {trigger} ON {table};\n{back}\n\
-             BEGIN;\n-- No column holds what its document does not: else nothing is dropped.\n\
+             BEGIN;\n-- Drop the columns only if every document has the values of its columns.\n\
              LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE;\n{verify}\
              ALTER TABLE {table}\n  {drops};\nDROP FUNCTION IF EXISTS {function}();\nCOMMIT;\n\
              VACUUM (ANALYZE) {table};\n",
@@ -488,8 +491,8 @@ impl<'a> Migration<'a> {
             )
         });
         format!(
-            "-- Generated columns: always in step, and the documents keep their size. The table is rewritten under an\n\
-             -- ACCESS EXCLUSIVE lock.\nALTER TABLE {}\n  {columns};\n",
+            "-- Generated columns: always up to date; the documents keep their size. This rewrites the table under an ACCESS\n\
+             -- EXCLUSIVE lock.\nALTER TABLE {}\n  {columns};\n",
             self.table
         )
     }

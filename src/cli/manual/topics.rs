@@ -226,11 +226,14 @@ pub const JSON: Topic = Topic {
               integers in bytes; unknown values are null or absent.",
     ],
     items: &[
-        ("toastctl help json inspect", "The JSON Schema of inspect's report of one table."),
-        ("toastctl help json overview", "That of inspect's overview of several."),
+        (
+            "toastctl help json inspect",
+            "The JSON Schema of inspect's document, for one table or many.",
+        ),
         ("toastctl help json advise-threshold", "That of advise-threshold."),
         ("toastctl help json check", "That of check."),
-        ("toastctl help json retoast", "That of retoast."),
+        ("toastctl help json keys", "That of keys, also with --extract."),
+        ("toastctl help json retoast", "That of retoast, compact and reindex."),
         ("toastctl inspect --format json | jq .columns", "All columns, the largest first."),
     ],
 };

@@ -5,7 +5,7 @@
 //! * [`read`]: one relation, and which of its blocks are read; `queue`: how the time is shared out; [`run`]: all of
 //!   them, side by side.
 //!
-//! The JSON shape is `man/json/overview.schema.json`. Sizes are bytes. Each figure that a sample may have
+//! The JSON shape is that of [`super::document`]. Sizes are bytes. Each figure that a sample may have
 //! given carries its 95 % confidence interval; both ends are the figure itself where it was counted.
 
 mod queue;
@@ -20,9 +20,6 @@ use super::result::{ColumnReport, NotAvailable, ProblemReport, RelationReport, S
 use crate::findings::code::WORTH;
 use crate::findings::finding::Finding;
 use crate::model::interval::Interval;
-
-/// Name and version of the JSON shape.
-pub(crate) const SCHEMA: &str = "toastctl.inspect/2";
 
 /// What a chunk takes besides its data: the tuple's header (24), `chunk_id` and `chunk_seq` (8), the data's header
 /// (4), the line pointer (4), and what aligns it, half of 8.

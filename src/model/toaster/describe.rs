@@ -52,18 +52,16 @@ impl PointerKind {
         match self {
             PointerKind::HeadOnly | PointerKind::Unknown => "cannot be read",
             PointerKind::Appendable => "all chunks and the index on them",
-            PointerKind::InPointer => "nothing but the row",
+            PointerKind::InPointer => "only the row",
             PointerKind::Jsonx(0) => {
-                "a key left in the row: nothing but the row; a key moved out: only its own chunks"
+                "a key in the row: only the row; a key out of line: only its own chunks"
             }
-            PointerKind::Jsonx(2 | 3) => "all chunks of this container, without the index",
+            PointerKind::Jsonx(2 | 3) => "all chunks, without the index",
             PointerKind::Jsonx(4 | 6) => {
                 "the chunks that hold the key, each decompressed on its own"
             }
             PointerKind::Jsonx(7) => "the one chunk that holds the element, without the index",
-            PointerKind::Jsonx(_) | PointerKind::Ordinary => {
-                "all chunks of this container and the index on them"
-            }
+            PointerKind::Jsonx(_) | PointerKind::Ordinary => "all chunks and the index on them",
             PointerKind::InlineCompressed => "decompression, no chunk",
         }
     }
@@ -76,9 +74,7 @@ impl PointerKind {
             PointerKind::InPointer => "the row is written again",
             PointerKind::Jsonx(0) => "the row, and the chunks of the container that is changed",
             PointerKind::Jsonx(7) => "the row with the last chunk in it",
-            PointerKind::Jsonx(_) | PointerKind::Ordinary => {
-                "all chunks of this container are written again"
-            }
+            PointerKind::Jsonx(_) | PointerKind::Ordinary => "all chunks are written again",
             PointerKind::InlineCompressed => "the row is written again",
         }
     }

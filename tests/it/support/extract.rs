@@ -6,13 +6,15 @@ use std::path::PathBuf;
 use crate::support::command::{Run, run};
 use crate::support::reports::Printed;
 use crate::support::reports::advise::Extraction;
+use crate::support::reports::keys::Extracted;
 use crate::support::server::Database;
-use crate::support::verbs::{advise, advised};
+use crate::support::verbs::advise;
 
 /// The extraction in the report on all rows.
 #[track_caller]
 pub(crate) fn extraction(database: &Database<'_>, arguments: &[&str]) -> Printed<Extraction> {
-    let report = advised(database, &[arguments, &["--sample", "100%"]].concat());
+    let all = [arguments, &["--sample", "100%", "--format", "json"]].concat();
+    let report: Printed<Extracted> = advise(database, &all).exits(0).report();
     report.extraction.clone().unwrap_or_else(|| panic!("no extraction: {report}"))
 }
 
@@ -56,7 +58,7 @@ impl Script {
 
     /// The expression that puts a document together again, as a comment has it.
     pub(crate) fn together(&self) -> String {
-        let (_, behind) = self.text.split_once("put together again").unwrap();
+        let (_, behind) = self.text.split_once("after the keys were removed").unwrap();
         let lines = behind.lines().skip(1).map_while(|line| line.strip_prefix("--   "));
         lines.collect::<Vec<_>>().join("\n")
     }

@@ -14,7 +14,6 @@ pub(crate) struct Report {
     pub(crate) compaction: Option<Printed<Compaction>>,
     pub(crate) workload: Printed<Workload>,
     pub(crate) candidates: Vec<Printed<Candidate>>,
-    pub(crate) extraction: Option<Printed<Extraction>>,
     pub(crate) pluggable: Vec<Printed<Pluggable>>,
     pub(crate) recommendation: Printed<Recommendation>,
     pub(crate) notes: Vec<String>,
@@ -24,6 +23,7 @@ pub(crate) struct Report {
 
 impl Document for Report {
     const SCHEMA: &'static str = "advise-threshold";
+    const LIST: Option<&'static str> = Some("columns");
 }
 
 impl Report {
@@ -106,11 +106,9 @@ pub(crate) struct Candidate {
     pub(crate) today: bool,
     pub(crate) recommended: bool,
     pub(crate) pareto: bool,
-    pub(crate) heap_bytes: Change,
-    pub(crate) toast_bytes: Change,
-    pub(crate) toast_index_bytes: Change,
-    pub(crate) total_bytes: Change,
-    pub(crate) retoasted_bytes: u64,
+    pub(crate) after_command_bytes: Interval,
+    pub(crate) before_compaction_bytes: u64,
+    after_vacuum_full: Sizes,
     pub(crate) scan_buffers: Change,
     pub(crate) read_buffers_per_value: Change,
     pub(crate) read_cpu_ns_per_value: Change,
@@ -118,6 +116,23 @@ pub(crate) struct Candidate {
     pub(crate) update_wal_bytes_per_value: Change,
     pub(crate) forms: Printed<Forms>,
     pub(crate) caveats: Vec<String>,
+}
+
+/// What VACUUM FULL leaves.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Sizes {
+    pub(crate) heap_bytes: Change,
+    pub(crate) toast_bytes: Change,
+    pub(crate) toast_index_bytes: Change,
+    pub(crate) total_bytes: Change,
+}
+
+impl std::ops::Deref for Candidate {
+    type Target = Sizes;
+
+    fn deref(&self) -> &Sizes {
+        &self.after_vacuum_full
+    }
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -203,5 +218,6 @@ pub(crate) struct Pluggable {
 pub(crate) struct Recommendation {
     pub(crate) candidate: usize,
     pub(crate) reasons: String,
+    pub(crate) weighting: String,
     pub(crate) command: Option<String>,
 }

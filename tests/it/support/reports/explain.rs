@@ -17,7 +17,8 @@ pub(crate) struct Explanation {
 }
 
 impl Document for Explanation {
-    const SCHEMA: &'static str = "explain";
+    const SCHEMA: &'static str = "inspect";
+    const LIST: Option<&'static str> = Some("tables");
 }
 
 impl Explanation {

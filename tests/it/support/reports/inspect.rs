@@ -8,6 +8,7 @@ use crate::support::command::Run;
 #[derive(Clone, Deserialize)]
 pub(crate) struct Report {
     pub(crate) schema: String,
+    #[serde(rename = "tables")]
     pub(crate) relations: Vec<Printed<Relation>>,
 }
 

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::advise::Extraction;
 use super::{Document, Interval, Printed, Source};
 
 #[derive(Clone, Deserialize)]
@@ -26,6 +27,22 @@ pub(crate) struct Keys {
 
 impl Document for Keys {
     const SCHEMA: &'static str = "keys";
+    const LIST: Option<&'static str> = Some("columns");
+}
+
+/// A column with `--extract`.
+#[derive(Clone, Deserialize)]
+pub(crate) struct Extracted {
+    pub(crate) relation: String,
+    pub(crate) name: String,
+    /// Absent where no keys pay.
+    #[serde(default)]
+    pub(crate) extraction: Option<Printed<Extraction>>,
+}
+
+impl Document for Extracted {
+    const SCHEMA: &'static str = "keys";
+    const LIST: Option<&'static str> = Some("columns");
 }
 
 impl Keys {

@@ -46,8 +46,8 @@ impl<T: DeserializeOwned> Printed<T> {
 impl<'de, T: DeserializeOwned> Deserialize<'de> for Printed<T> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let json = Value::deserialize(deserializer)?;
-        let read =
-            T::deserialize(&json).map_err(|error| D::Error::custom(format!("{error}: {json}")))?;
+        let read = T::deserialize(&joined(&json))
+            .map_err(|error| D::Error::custom(format!("{error}: {json}")))?;
         Ok(Printed { read, json })
     }
 }
@@ -78,22 +78,45 @@ impl<T> PartialEq for Printed<T> {
     }
 }
 
+/// An entry with the fields of its optional parts beside its own, as tests read them.
+fn joined(entry: &Value) -> Value {
+    let mut joined = entry.clone();
+    for part in ["details", "explanation"] {
+        if let (Some(Value::Object(part)), Some(whole)) = (entry.get(part), joined.as_object_mut())
+        {
+            whole.extend(part.clone());
+        }
+    }
+    joined
+}
+
 /// What has a documented shape.
 pub(crate) trait Document: DeserializeOwned {
     /// The name by which `toastctl help json` prints the schema.
     const SCHEMA: &'static str;
+    /// The list of a document of which this is an entry; `None` for a document.
+    const LIST: Option<&'static str> = None;
 }
 
-/// Whether a document has the shape of its schema; if not, what differs.
-fn differences(document: &Value, schema_name: &'static str) -> Vec<String> {
-    static VALIDATORS: OnceLock<Mutex<HashMap<&'static str, Arc<Validator>>>> = OnceLock::new();
+/// The schema of documents, or of the entries of a list of theirs.
+fn shape(schema_name: &str, list: Option<&str>) -> Value {
+    let mut schema: Value = serde_json::from_str(schema(schema_name).unwrap()).unwrap();
+    if let Some(list) = list {
+        let items = schema["properties"][list]["items"].take();
+        let definitions = schema["$defs"].take();
+        schema = serde_json::json!({ "$defs": definitions, "allOf": [items] });
+    }
+    schema
+}
+
+/// Whether a document, or an entry of one, has the shape of its schema; if not, what differs.
+fn differences<T: Document>(document: &Value, list: Option<&'static str>) -> Vec<String> {
+    type Shape = (&'static str, Option<&'static str>);
+    static VALIDATORS: OnceLock<Mutex<HashMap<Shape, Arc<Validator>>>> = OnceLock::new();
     let validator = {
         let mut known = VALIDATORS.get_or_init(Mutex::default).lock().unwrap();
-        let make = || {
-            let schema: Value = serde_json::from_str(schema(schema_name).unwrap()).unwrap();
-            Arc::new(jsonschema::validator_for(&schema).unwrap())
-        };
-        Arc::clone(known.entry(schema_name).or_insert_with(make))
+        let make = || Arc::new(jsonschema::validator_for(&shape(T::SCHEMA, list)).unwrap());
+        Arc::clone(known.entry((T::SCHEMA, list)).or_insert_with(make))
     };
     let told =
         |error: jsonschema::ValidationError<'_>| format!("{}: {error}", error.instance_path());
@@ -108,22 +131,36 @@ impl Run {
         self
     }
 
-    /// The report on the standard output, which has its documented shape, whatever the exit code.
+    /// The report on the standard output, or its only entry, which has its documented shape, whatever the exit code.
     #[track_caller]
     pub(crate) fn report<T: Document>(&self) -> Printed<T> {
-        let report: Result<Printed<T>, _> = serde_json::from_str(&self.stdout);
-        let report = report.unwrap_or_else(|error| panic!("{error}: {self:?}"));
-        let differences = differences(&report.json, T::SCHEMA);
-        assert!(differences.is_empty(), "{differences:#?}: {self:?}");
-        report
+        let mut entries = self.entries::<T>();
+        assert_eq!(entries.len(), 1, "not one entry: {self:?}");
+        entries.remove(0)
     }
 
-    /// The documents on the standard output, one a line, which have their documented shape.
+    /// The entries of the report on the standard output, which has its documented shape.
+    #[track_caller]
+    pub(crate) fn entries<T: Document>(&self) -> Vec<Printed<T>> {
+        let document: Result<Value, _> = serde_json::from_str(&self.stdout);
+        let document = document.unwrap_or_else(|error| panic!("{error}: {self:?}"));
+        let differences = differences::<T>(&document, None);
+        assert!(differences.is_empty(), "{differences:#?}: {self:?}");
+        let entries = match T::LIST {
+            Some(list) => document[list].as_array().unwrap().clone(),
+            None => vec![document],
+        };
+        entries.into_iter().map(|entry| serde_json::from_value(entry).unwrap()).collect()
+    }
+
+    /// The entries on the standard output, one a line, which have their documented shape.
     #[track_caller]
     pub(crate) fn documents<T: Document>(&self) -> Vec<Printed<T>> {
         let documents = self.lines::<T>();
         for document in &documents {
-            let differences = differences(&document.json, T::SCHEMA);
+            let mut entry = document.json.clone();
+            entry.as_object_mut().unwrap().remove("schema").unwrap();
+            let differences = differences::<T>(&entry, T::LIST);
             assert!(differences.is_empty(), "{differences:#?}: {document}");
         }
         documents

@@ -9,6 +9,7 @@ use super::{Document, Interval, Printed, Source};
 pub(crate) struct Overview {
     pub(crate) schema: String,
     pub(crate) server: Option<Server>,
+    #[serde(rename = "tables")]
     pub(crate) relations: Vec<Printed<Relation>>,
     pub(crate) columns: Vec<Printed<Column>>,
     pub(crate) findings: Vec<Printed<Finding>>,
@@ -17,7 +18,7 @@ pub(crate) struct Overview {
 }
 
 impl Document for Overview {
-    const SCHEMA: &'static str = "overview";
+    const SCHEMA: &'static str = "inspect";
 }
 
 /// The last line of `--format jsonl`.

@@ -1,0 +1,102 @@
+//! The JSON document of `inspect`, for one table or many: what is known of each, and what all of them amount to. Its shape
+//! is documented in `man/json/inspect.schema.json`.
+
+use serde::Serialize;
+
+use super::overview::rank::Totals;
+use super::overview::{ColumnLine, LeftOut, RelationLine};
+use super::reports::problem_reports;
+use super::result::{RelationReport, SCHEMA, SampleReport, Source};
+use crate::advise::explain::result::Explanation;
+use crate::findings::finding::Finding;
+use crate::server::about::ServerReport;
+
+/// What toastctl inspect --format json prints. Sizes are bytes; a figure that is not known is null. Each figure of a table
+/// that a sample may have given is an estimate with the ends of its 95 % confidence interval, which are the estimate itself
+/// where it was counted. Tables come as they are done. With --format jsonl each line is one table, with the field schema
+/// beside its own; where several are shown in an overview, the last line has schema and the fields behind tables.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub(crate) struct Document {
+    #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
+    schema: &'static str,
+    /// The server, for live sources.
+    server: Option<ServerReport>,
+    tables: Vec<Table>,
+    #[serde(flatten)]
+    summary: Option<Summary>,
+}
+
+impl Document {
+    /// Without tables yet.
+    pub(crate) fn new(server: Option<ServerReport>) -> Document {
+        Document { schema: SCHEMA, server, tables: Vec::new(), summary: None }
+    }
+}
+
+/// One table, materialized view, TOAST relation or file.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub(crate) struct Table {
+    #[serde(flatten)]
+    line: RelationLine,
+    /// Everything about it: where it is the only one, and with --details.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<RelationReport>,
+    /// What reads and updates cost (--explain).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explanation: Option<Explanation>,
+}
+
+impl From<&RelationLine> for Table {
+    fn from(line: &RelationLine) -> Table {
+        Table { line: line.clone(), details: None, explanation: None }
+    }
+}
+
+impl From<&RelationReport> for Table {
+    fn from(report: &RelationReport) -> Table {
+        let line = RelationLine::of(report, None, None);
+        Table { line, details: Some(report.clone()), explanation: None }
+    }
+}
+
+impl From<&Explanation> for Table {
+    fn from(explanation: &Explanation) -> Table {
+        let Explanation { table, sample, rows, problems, .. } = explanation;
+        let sample = (!sample.complete).then_some(SampleReport {
+            blocks: u64::from(sample.total_blocks),
+            blocks_read: u64::from(sample.blocks),
+            seed: sample.seed,
+        });
+        let report = RelationReport {
+            relation: table.relation.clone(),
+            schema_name: Some(table.schema_name.clone()),
+            name: Some(table.name.clone()),
+            oid: Some(table.oid),
+            source: Source::Pageinspect,
+            sample,
+            ..RelationReport::default()
+        };
+        let line = RelationLine {
+            rows: Some(rows.whole()),
+            problems: problem_reports(problems),
+            problem_count: problems.count(),
+            ..RelationLine::of(&report, None, None)
+        };
+        Table { line, details: None, explanation: Some(explanation.clone()) }
+    }
+}
+
+/// What the tables of an overview amount to.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub(crate) struct Summary {
+    /// The columns of all tables, ranked as --sort says, those of parts added up; the first --limit, if it is given.
+    pub(crate) columns: Vec<ColumnLine>,
+    /// Avoidable costs in tables of 1 MB and more, the worst first.
+    pub(crate) findings: Vec<Finding>,
+    /// The relations that were meant and not read.
+    pub(crate) left_out: Vec<LeftOut>,
+    pub(crate) totals: Totals,
+}
