@@ -129,7 +129,8 @@ impl Occupied {
         if drawn.read == 0 {
             return Interval { estimate: 0.0, low: 0.0, high: total }.scaled(page.bytes() as f64);
         }
-        let needed = f64::from(self.room.layout().end) / drawn.read as f64 * total;
+        // in this order, which is exact if all blocks were read
+        let needed = f64::from(self.room.layout().end) * total / drawn.read as f64;
         let bytes = self.bytes.total(drawn);
         // what is needed is as uncertain as the bytes that there are
         let part = |end: f64| if bytes.estimate > 0.0 { end / bytes.estimate } else { 1.0 };
