@@ -9,9 +9,10 @@ use serde::Serialize;
 pub enum Outcome {
     /// A whole scan found that all values comply.
     Complete,
-    /// A whole scan found none that does not, but could not see where values stand, which is part of the choice.
+    /// A whole scan found nothing left to do, but could not see which values are out of line, although the requested
+    /// settings depend on it.
     Unverified,
-    /// All values are as chosen, and others hold space that a compaction was to give back.
+    /// All values are stored as requested, but other sessions keep space from being returned.
     Held,
     /// Values are left that do not comply.
     Incomplete,
@@ -28,14 +29,14 @@ pub enum Outcome {
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FileEnd {
-    /// The free space left is less than a round must give back.
+    /// The free space left is less than a round must return.
     Compact,
     /// There is more free space, but what is at the end of the file does not fit there; no other session was in the
     /// way.
     NoRoom,
     /// There is more free space, and only other sessions are in the way: their locks, snapshots, or rows.
     Held,
-    /// There is more free space, but the last round gave back too little.
+    /// There is more free space, but the last round returned too little.
     GainedTooLittle,
     /// Stopped on request.
     Stopped,
@@ -51,17 +52,17 @@ pub enum FileEnd {
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum IndexEnd {
-    /// It is not much larger than a fresh one.
+    /// It is not much larger than after a rebuild.
     Kept,
-    /// It is much larger, and a rebuild was not asked for.
+    /// It is much larger, and a rebuild was not requested.
     Bloated,
     /// It would be rebuilt.
     Planned,
     /// It was rebuilt.
     Rebuilt,
-    /// What a fresh one would take is not known.
+    /// Its size after a rebuild is not known.
     NotKnown,
-    /// The server cannot rebuild it beside others.
+    /// The server cannot rebuild it concurrently.
     Refused,
     /// It should have been rebuilt, but was not.
     Left,
@@ -80,7 +81,7 @@ pub enum Headed {
 }
 
 impl FileEnd {
-    /// Whether there is nothing more to give back that fits anywhere.
+    /// Whether nothing more can be returned.
     pub(crate) fn is_done(self) -> bool {
         matches!(self, FileEnd::Compact | FileEnd::NoRoom)
     }
@@ -135,13 +136,13 @@ impl Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     Nothing,
-    /// Rows that are not stored as chosen.
+    /// Rows that are not stored as requested.
     Rows(u64),
     /// Part of the table could not be read.
     Unread,
     /// Indexes that were to be rebuilt or dropped.
     Indexes(usize),
-    /// Bytes of files that could be given back.
+    /// Bytes of files that could be returned.
     Space(u64),
 }
 
