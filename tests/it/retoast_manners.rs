@@ -291,7 +291,7 @@ fn a_user_who_may_not_see_others_is_told_so() {
          INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 20) i"
     ));
     let by_role = |more: &[&str]| retoast_as(&database, &role, &[&LZ4[..], more].concat());
-    refused(&by_role(&["--set", "max-replica-lag=5s"]), 1, "HINT:  GRANT pg_read_all_stats");
+    refused(&by_role(&["--set", "max-replica-lag=5s"]), 1, "HINT:  Grant pg_read_all_stats");
     let run = by_role(&[]);
     assert!(run.stderr.contains("not waiting for replicas"), "{}", run.stderr);
     assert!(run.stderr.contains("not watching free space"), "{}", run.stderr);
