@@ -94,7 +94,7 @@ async fn described<R, O: Sink<R> + ?Sized>(
     match described {
         Ok(Some(relation)) => return Ok(Some(relation)),
         Ok(None) if schedule.tells_dropped => {
-            let message = format!("{} was dropped meanwhile", schedule.names.of(oid));
+            let message = format!("{} was dropped during the run", schedule.names.of(oid));
             match how {
                 How::Named => output.failed(Failed::new(Kind::Incomplete, message)),
                 How::Matched | How::Inherited => output.notice(&format!("notice: {message}")),

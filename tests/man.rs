@@ -70,8 +70,8 @@ const ENVIRONMENT: [Item; 4] = [
     ),
     (
         "COLUMNS",
-        "The width that tables are fitted to, instead of the terminal's, or of 100 in a file or a \
-         pipe; 0 for no limit.",
+        "The width to which tables are fitted; 0 means no limit. The default is the width of the terminal, or 100 if \
+         the output is a file or a pipe.",
     ),
     (
         "NO_COLOR, CLICOLOR, CLICOLOR_FORCE, TERM",
@@ -80,7 +80,7 @@ const ENVIRONMENT: [Item; 4] = [
     ),
     (
         "LC_ALL, LC_CTYPE, LANG",
-        "Where the locale's encoding is not UTF-8, what toastctl writes by itself is ASCII.",
+        "If the encoding of the locale is not UTF-8, toastctl writes its own texts in ASCII.",
     ),
 ];
 

@@ -45,7 +45,7 @@ pub struct Report {
     pub table: RelationName,
     pub column: String,
     pub column_type: String,
-    /// What was looked at.
+    /// What was examined.
     pub sample: SampleReport,
     /// Sizes of the relation's files at this moment, with dead rows and free space.
     pub files: Files,
@@ -80,7 +80,7 @@ pub struct SampleReport {
     pub total_blocks: u32,
     /// Live rows of these blocks.
     pub rows: u64,
-    /// Of these the rows whose values were looked at.
+    /// Rows of these whose values were examined.
     pub rows_examined: u64,
     /// Bytes fetched from the TOAST relation.
     pub fetched_bytes: u64,
@@ -91,7 +91,7 @@ pub struct SampleReport {
     pub limit: Option<&'static str>,
     /// The seed of the choice.
     pub seed: u64,
-    /// Whether everything was looked at, so that nothing is estimated but the model's own error.
+    /// Whether everything was examined, so that only the error of the model remains.
     pub complete: bool,
     /// Whether the server compressed the sample.
     pub exact: bool,
@@ -114,25 +114,25 @@ pub struct Files {
     pub total_bytes: u64,
 }
 
-/// What compaction would give back of files and indexes as they are.
+/// What compaction would return of files and indexes as they are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct CompactionReport {
-    /// Of the heap; 0 if that is not worth it.
+    /// Bytes returned from the heap; 0 if compaction is not worthwhile.
     pub heap_bytes: u64,
     /// Of the TOAST relation.
     pub toast_bytes: u64,
     /// Of indexes.
     pub index_bytes: u64,
-    /// The files that give something back, where pages could be read.
+    /// The files that would shrink, if pages could be read.
     pub files: Vec<FileCompaction>,
-    /// The indexes that give something back when they are rebuilt.
+    /// The indexes that would shrink if rebuilt.
     pub indexes: Vec<IndexCompaction>,
     /// The command that does it.
     pub command: String,
 }
 
-/// What compaction of a file comes to.
+/// Expected effect of the compaction of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct FileCompaction {
@@ -147,15 +147,15 @@ pub struct FileCompaction {
     pub expected: Expected,
 }
 
-/// What a rebuild of an index comes to.
+/// Expected effect of a rebuild of an index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct IndexCompaction {
     /// Its name with the schema, quoted.
     pub index: String,
-    /// Bytes by which it would be shorter.
+    /// Bytes by which it would shrink.
     pub gives_back: u64,
-    /// WAL that its rebuild writes.
+    /// WAL that its rebuild would write.
     pub wal_bytes: u64,
 }
 
@@ -252,7 +252,7 @@ pub struct Marks {
     pub recommended: bool,
     /// Whether no other candidate is at least as good in everything and better in something.
     pub pareto: bool,
-    /// The first candidate, by its index, that stores every value of the sample alike.
+    /// Index of the first candidate that stores every value of the sample in the same way.
     pub same_as: Option<usize>,
 }
 

@@ -68,13 +68,13 @@ pub struct AdviseArgs {
 
     /// Rows read per row written
     ///
-    /// Instead of what pg_stat_statements and the server's statistics say.
+    /// Overrides the workload that is derived from pg_stat_statements and the server's statistics.
     #[arg(long, value_name = "N", value_parser = reads_per_write, allow_negative_numbers = true, help_heading = "Recommendation")]
     reads_per_write: Option<f64>,
 
-    /// Print only the statements, or the command
+    /// Print only the SQL, or only the command
     ///
-    /// Those that carry out the recommendation.
+    /// The statements or the command that carry out the recommendation.
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "Output")]
     emit: Option<Emit>,
 
@@ -98,7 +98,7 @@ pub struct AdviseArgs {
 /// `--emit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Emit {
-    /// SQL: ALTER TABLE statements; of keys the migration
+    /// ALTER TABLE statements; for keys --extract, the migration script
     Sql,
     /// The retoast command
     Command,
@@ -108,7 +108,8 @@ pub enum Emit {
 pub(super) fn run(args: &AdviseArgs) -> Result<Exit, Failure> {
     if args.details.details && (args.emit.is_some() || args.format.format != Format::Table) {
         return Err(Failure::usage(
-            "--details is for --format table; the other formats have all of it".to_owned(),
+            "--details applies only to --format table; the other formats always contain everything"
+                .to_owned(),
         ));
     }
     terminal::runtime(1)?.block_on(tables(args))
@@ -120,11 +121,11 @@ pub(super) fn run(args: &AdviseArgs) -> Result<Exit, Failure> {
 /// Unless one table is named, or where a command is wanted.
 pub(super) fn check_extraction(tables: &[String], emit: Option<Emit>) -> Result<(), Failure> {
     if tables.len() != 1 {
-        return Err(Failure::usage("--extract is for one table\nHINT:  Name the table."));
+        return Err(Failure::usage("--extract takes exactly one table\nHINT:  Name the table."));
     }
     if emit == Some(Emit::Command) {
         return Err(Failure::usage(
-            "--extract has no command\nHINT:  --emit sql prints its migration.",
+            "--emit command is not available with --extract\nHINT:  --emit sql prints the migration script.",
         ));
     }
     Ok(())
@@ -237,7 +238,7 @@ impl Sink<Report> for AdviseOutput {
         }
         if self.extract == Some(Extract::Auto) && report.extraction.is_none() {
             let place = format!("{}, column {}", report.table.relation, report.column);
-            tell(&format!("notice: {}: no keys pay in columns of their own", printable(&place)));
+            tell(&format!("notice: {}: no key is worth a column of its own", printable(&place)));
             if matches!(self.lines, Lines::Emitted(..)) {
                 return Ok(());
             }
@@ -282,7 +283,7 @@ fn emitted(emit: Emit, report: &Report, out: &mut impl Write) -> io::Result<()> 
         (_, None) => {
             let mark = if emit == Emit::Sql { "--" } else { "#" };
             let place = format!("{}, column {}", report.table.relation, report.column);
-            writeln!(out, "{mark} {}: leave it as it is", printable(&place))?;
+            writeln!(out, "{mark} {}: keep the current settings", printable(&place))?;
         }
         (Emit::Sql, Some(_)) => {
             for statement in &recommendation.sql {

@@ -16,9 +16,10 @@ use crate::server::about::Access;
 pub struct TablesArg {
     /// Tables: schema.name, "Quoted Name", patterns with * and ?
     ///
-    /// Names and patterns are those of psql's \d. Without a table, inspect and check take all tables of the database,
-    /// and advise-threshold takes the five largest. A partitioned table stands for its partitions, and a table with
-    /// inheritance children for these children too.
+    /// Names and patterns are those of psql's \d. A partitioned table stands for its partitions, and a table with
+    /// inheritance children for these children too. Without a table, inspect and check take all tables of the database,
+    /// and advise-threshold takes the five largest. The verbs that write require a table (except retoast
+    /// --from-toaster), and so does keys.
     #[arg(value_name = "TABLE")]
     pub(super) tables: Vec<String>,
 }
@@ -29,7 +30,8 @@ pub struct ColumnsArg {
     /// Only this column; can be repeated
     ///
     /// Tables that match a pattern but do not have the column are left out. Without this option, advise-threshold takes
-    /// the columns that hold at least a tenth of the rows' bytes, and keys takes all columns with documents.
+    /// the columns that hold at least a tenth of the rows' bytes, and keys takes all columns with documents; retoast
+    /// --toaster and --policy require it.
     #[arg(short, long = "column", value_name = "COLUMN")]
     pub(super) columns: Vec<String>,
 }
@@ -38,7 +40,7 @@ pub struct ColumnsArg {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Policy")]
 pub struct PolicyArgs {
-    /// Which values stay compressed: toastctl help policies
+    /// Which values are compressed: toastctl help policies
     ///
     /// A policy decides value by value: always, never, chunk-saving[=1], ratio[=0.95], chunk-floor[=100], hybrid[=0.90]
     /// or best. inspect counts the values that comply and their stored bytes, advise-threshold predicts the result, and
@@ -46,7 +48,7 @@ pub struct PolicyArgs {
     #[arg(long, value_name = "POLICY")]
     policy: Vec<Policy>,
 
-    /// pglz, lz4, or either: the smaller [default: as set]
+    /// pglz, lz4 or either (the smaller) [default: as set]
     ///
     /// With either, the smaller result is kept for each value.
     #[arg(long, value_name = "METHOD")]
@@ -68,8 +70,8 @@ impl PolicyArgs {
             ([], []) => Ok(None),
             (&[policy], []) => Ok(Some((policy, None))),
             (&[policy], &[method]) => Ok(Some((policy, Some(method)))),
-            ([], _) => Err(Failure::usage("--method goes with --policy")),
-            _ => Err(Failure::usage("--policy and --method are given once")),
+            ([], _) => Err(Failure::usage("--method requires --policy")),
+            _ => Err(Failure::usage("--policy and --method can be given only once")),
         }
     }
 
@@ -84,13 +86,13 @@ impl PolicyArgs {
 pub struct SampleArgs {
     /// Read a random part of each table: 1%, "5000 blocks"
     ///
-    /// inspect reads at least 20 blocks of a table; its figures are then estimates with 95 % confidence intervals. A
-    /// sample needs pages, and TOAST relations are not read. Without this option, advise-threshold and keys read 1 %, at
-    /// least 200 and at most 3000 blocks, and of these rows as many as take about 3 seconds and 100 MB.
+    /// inspect then reads at least 20 blocks of each table and not its TOAST relation, and requires pageinspect; its
+    /// figures are estimates with 95 % confidence intervals. Without this option, advise-threshold and keys read 1 % of
+    /// the table (at least 200 and at most 3000 blocks), and stop after about 3 seconds or 100 MB.
     #[arg(long, value_name = "PART")]
     pub(super) sample: Option<SampleSize>,
 
-    /// Seed of the random choice [default: 1]
+    /// Seed for choosing random blocks [default: 1]
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
 }
@@ -108,7 +110,7 @@ impl SampleArgs {
     /// Refuses a seed that nothing is chosen by.
     pub(super) fn check(&self) -> Result<(), Failure> {
         match (self.seed, self.sample) {
-            (Some(_), None) => Err(Failure::usage("--seed goes with --sample")),
+            (Some(_), None) => Err(Failure::usage("--seed requires --sample")),
             _ => Ok(()),
         }
     }
@@ -119,8 +121,8 @@ impl SampleArgs {
 pub struct ExactArg {
     /// Have the server compress the sample
     ///
-    /// In a temporary table, in case its liblz4 differs from the version that toastctl imitates. Without pages the server
-    /// always does.
+    /// In a temporary table, in case its liblz4 differs from the version that toastctl imitates. Without pageinspect, the
+    /// server always compresses the sample.
     #[arg(long, help_heading = "Sample")]
     pub(super) exact: bool,
 }
@@ -128,10 +130,10 @@ pub struct ExactArg {
 /// How rows are read.
 #[derive(Debug, Clone, Args)]
 pub struct SourceArg {
-    /// Read pages, or ask SQL functions [default: auto]
+    /// Read pages, or use SQL functions [default: auto]
     ///
-    /// Pages are read through the extension pageinspect, which needs a superuser; the figures are then exact. SQL
-    /// functions such as pg_column_size need only SELECT on the tables.
+    /// Pages are read with the extension pageinspect, which requires a superuser; figures are then exact, or estimates
+    /// if only a sample is read. SQL functions such as pg_column_size require only SELECT on the tables.
     #[arg(
         long,
         value_enum,
@@ -147,7 +149,7 @@ pub struct SourceArg {
 pub struct JobsArg {
     /// Number of connections [default: 2; retoast: 1]
     ///
-    /// retoast runs one transaction at a time on each of them, and takes at most 16.
+    /// Each connection runs one transaction at a time. retoast allows at most 16.
     #[arg(short, long, value_name = "N", help_heading = "Reading a server",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(super) jobs: Option<u16>,
@@ -208,12 +210,12 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
         "mb" => 20,
         "gb" => 30,
         "tb" => 40,
-        _ => return Err(format!("\"{text}\" is no size: expected one such as 512MB")),
+        _ => return Err(format!("\"{text}\" is not a size: expected for example 512MB")),
     };
     let bytes = number.parse::<f64>().ok().map(|number| number * (1u64 << shift) as f64);
     match bytes {
         Some(bytes) if bytes < 9e18 => Ok(bytes as u64),
-        _ => Err(format!("\"{text}\" is no size: expected one such as 512MB")),
+        _ => Err(format!("\"{text}\" is not a size: expected for example 512MB")),
     }
 }
 
@@ -227,13 +229,14 @@ pub(super) fn lag(text: &str) -> Result<LagArg, String> {
     }
     let size = size(text).ok().filter(|_| !split(text).1.is_empty());
     let size = size
-        .ok_or_else(|| format!("\"{text}\" is no lag: expected one such as 10s or 64MB, or off"))?;
+        .ok_or_else(|| format!("\"{text}\" is not a lag: expected for example 10s, 64MB or off"))?;
     Ok(LagArg(Some(Lag::Bytes(size))))
 }
 
 /// A time.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
-    a_time(text).ok_or_else(|| format!("\"{text}\" is no time: expected one such as 10s or 30min"))
+    a_time(text)
+        .ok_or_else(|| format!("\"{text}\" is not a time: expected for example 10s or 30min"))
 }
 
 /// A number with a unit of time.
@@ -251,11 +254,11 @@ pub(super) fn a_time(text: &str) -> Option<Duration> {
 }
 
 pub(super) fn ratio(text: &str) -> Result<f64, String> {
-    let number: f64 = text.trim().parse().map_err(|_| format!("\"{text}\" is no number"))?;
+    let number: f64 = text.trim().parse().map_err(|_| format!("\"{text}\" is not a number"))?;
     if (0.0..=1000.0).contains(&number) {
         Ok(number)
     } else {
-        Err("it is from 0 to 1000".to_owned())
+        Err("must be from 0 to 1000".to_owned())
     }
 }
 
@@ -266,17 +269,17 @@ pub(super) fn percent(text: &str) -> Result<f64, String> {
         .trim_end_matches('%')
         .trim_end()
         .parse()
-        .map_err(|_| format!("\"{text}\" is no number of percents"))?;
+        .map_err(|_| format!("\"{text}\" is not a percentage"))?;
     if (0.1..=1000.0).contains(&number) {
         Ok(number / 100.0)
     } else {
-        Err("it is from 0.1 % to 1000 %".to_owned())
+        Err("must be from 0.1 % to 1000 %".to_owned())
     }
 }
 
 pub(super) fn max_time(text: &str) -> Result<Duration, String> {
     match time(text)? {
-        Duration::ZERO => Err("no time at all".into()),
+        Duration::ZERO => Err("must be greater than 0".into()),
         time => Ok(time),
     }
 }
@@ -285,7 +288,7 @@ pub(super) fn reads_per_write(text: &str) -> Result<f64, String> {
     text.parse::<f64>()
         .ok()
         .filter(|n| n.is_finite() && *n >= 0.0)
-        .ok_or_else(|| format!("expected a number from 0 on, got \"{text}\""))
+        .ok_or_else(|| format!("expected a number of at least 0, got \"{text}\""))
 }
 
 #[cfg(test)]
@@ -298,7 +301,7 @@ mod tests {
         assert_eq!(size("1.5 MB"), Ok(3 << 19));
         assert_eq!(size("2GB"), Ok(2 << 30));
         for bad in ["", "MB", "1 PB", "-1", "1..2", "99999999TB"] {
-            assert!(size(bad).unwrap_err().contains("is no size"), "{bad}");
+            assert!(size(bad).unwrap_err().contains("is not a size"), "{bad}");
         }
     }
 
@@ -311,7 +314,7 @@ mod tests {
         assert_eq!(lag("64MB"), Ok(LagArg(Some(Lag::Bytes(64 << 20)))));
         assert_eq!(lag("off"), Ok(LagArg(None)));
         for bad in ["10", "s", "-1s", "1 day", ""] {
-            assert!(lag(bad).unwrap_err().contains("is no lag"), "{bad}");
+            assert!(lag(bad).unwrap_err().contains("is not a lag"), "{bad}");
         }
     }
 

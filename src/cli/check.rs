@@ -29,12 +29,12 @@ const TOAST_LIMIT: u64 = 1 << 30;
 /// Whether TOAST relations are read whole, chunk by chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum ScanToast {
-    /// Those of at most 1 GB
+    /// TOAST relations of at most 1 GB
     #[default]
     Auto,
-    /// All
+    /// All TOAST relations
     Always,
-    /// None
+    /// No TOAST relation
     Never,
 }
 
@@ -46,7 +46,7 @@ pub struct CheckArgs {
 
     /// Check contents too: jsonb, text, numeric, arrays
     ///
-    /// Text is checked where the encoding of the database is UTF8; for files it can be given, and UTF8 is the default.
+    /// Text is checked only if the encoding of the database is UTF8. For files, give the encoding; the default is UTF8.
     #[arg(long, value_name = "ENCODING", num_args = 0..=1, require_equals = true,
           default_missing_value = "UTF8")]
     deep: Option<String>,
@@ -70,7 +70,7 @@ pub struct CheckArgs {
 
     /// Read all of a TOAST relation [default: if <= 1 GB]
     ///
-    /// A TOAST relation that is not read whole is checked as far as rows refer to it, and the result says so.
+    /// If a TOAST relation is not read completely, only the chunks that rows refer to are checked, and the report says so.
     #[arg(
         long,
         value_name = "WHEN",
@@ -89,8 +89,9 @@ pub struct CheckArgs {
 
     /// Verify the checksums of a file's pages
     ///
-    /// By default they are verified if the control file in a directory above says that the cluster has checksums. On a
-    /// server, checksums are verified on disk: in memory, a page's checksum is not kept up to date.
+    /// By default, they are verified if the cluster's control file is found in a parent directory and says that
+    /// checksums are enabled. On a server, checksums are verified on disk, because a page in memory does not carry a
+    /// current checksum.
     #[arg(long, requires = "relation_file", help_heading = "Without a server")]
     checksums: bool,
 

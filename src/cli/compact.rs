@@ -47,8 +47,8 @@ pub struct ReindexArgs {
 
     /// Rebuild all indexes, not only bloated ones
     ///
-    /// An index is bloated if it takes more than 1.3 times as much as a fresh one. For other access methods than btree,
-    /// and where equal keys share entries, that is not known, and only --all rebuilds the index.
+    /// An index is bloated if it is more than 1.3 times as large as it would be after a rebuild. For access methods other
+    /// than btree, and for deduplicated keys, this is not known, and only --all rebuilds the index.
     #[arg(long)]
     all: bool,
 
@@ -64,7 +64,7 @@ pub(super) fn compact(args: &CompactArgs) -> Result<Exit, Failure> {
     let CompactArgs { tables, files, reindex: ReindexArg { reindex }, rows, run } = args;
     if run.checkpoint.is_some() && *reindex == Reindex::Never {
         return Err(Failure::usage(
-            "--checkpoint remembers rebuilds of indexes here: it goes with --reindex",
+            "with compact, --checkpoint requires --reindex: it only records index rebuilds",
         ));
     }
     let tasks = Tasks { convert: None, compact: Some(*files), reindex: *reindex };
@@ -90,7 +90,7 @@ fn work(
 ) -> Result<Exit, Failure> {
     let settings = run.settings(verb)?;
     if tables.tables.is_empty() {
-        return Err(Failure::usage("a table is needed"));
+        return Err(Failure::usage("no table was given"));
     }
     let request = run.request(tables, Assignment::Tables(tasks), (rows, 1), &settings);
     write(verb, run, &settings, &request)

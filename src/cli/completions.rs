@@ -22,11 +22,11 @@ pub struct CompletionsArgs {
 /// The shells there are completions for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ShellArg {
-    /// Put it where bash looks: ~/.local/share/bash-completion/completions/toastctl
+    /// Save as ~/.local/share/bash-completion/completions/toastctl
     Bash,
-    /// Put it into a directory of $fpath, as _toastctl
+    /// Save as _toastctl in a directory of $fpath
     Zsh,
-    /// Put it where fish looks: ~/.config/fish/completions/toastctl.fish
+    /// Save as ~/.config/fish/completions/toastctl.fish
     Fish,
 }
 

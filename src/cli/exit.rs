@@ -55,11 +55,9 @@ impl Exit {
             }
             Exit::Usage => "bad arguments or bad input; nothing was done",
             Exit::Connection => "the connection could not be made, or was lost",
-            Exit::Stopped => "stopped on request; the same command goes on",
+            Exit::Stopped => "stopped on request; run the same command again to continue",
             Exit::Damaged => "check has found damage",
-            Exit::Held => {
-                "retoast has done all rows, and others hold space that the compaction was to give back"
-            }
+            Exit::Held => "all rows are done, but other sessions keep space from being returned",
         }
     }
 

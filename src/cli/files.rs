@@ -24,29 +24,29 @@ const MAX_TEXT: u64 = 16 << 20;
 pub struct FileArgs {
     /// Read a relation file and its segments
     ///
-    /// The file must not be in use and must be whole: its server was shut down, or it comes from a restored backup. The
-    /// segments .1, .2 and so on are found. The page size is taken from the pages.
+    /// The file must be complete and not in use: the server was shut down cleanly, or the file comes from a restored
+    /// backup. Segments (.1, .2, ...) are found automatically. The page size is taken from the pages.
     #[arg(long, value_name = "FILE", requires = "file_columns")]
     relation_file: Option<PathBuf>,
 
-    /// Its TOAST relation's file
+    /// File of the table's TOAST relation
     #[arg(long, value_name = "FILE", requires = "relation_file")]
     toast_file: Option<PathBuf>,
 
     /// pg_xact, for rows without hint bits
     ///
-    /// The commit status of transactions: a file of pg_xact, or the directory.
+    /// A file of pg_xact, or the directory; it holds the commit status of transactions.
     #[arg(long, value_name = "FILE", requires = "relation_file")]
     xact: Option<PathBuf>,
 
     /// The columns, such as 'id int4, doc jsonb'
     ///
-    /// A dropped column and a type that is not built in are given with length and alignment, as in 'old dropped(-1,i),
-    /// c mytype(-1,d)'. @FILE reads rows of pg_attribute as JSON; FILES shows the query that prints them.
+    /// For dropped columns and types that are not built in, give length and alignment, as in 'old dropped(-1,i), c
+    /// mytype(-1,d)'. @FILE reads rows of pg_attribute as JSON; FILES shows the query that prints them.
     #[arg(long = "columns", value_name = "LIST|@FILE")]
     file_columns: Option<String>,
 
-    /// Layout of pluggable TOAST's pointers
+    /// Layout of the pointers of pluggable toasters
     #[arg(long, value_enum, default_value_t, hide_default_value = true)]
     pub(super) flavor: CustomFlavor,
 }

@@ -20,8 +20,8 @@ use crate::report::table::wrapped;
 pub struct HelpArgs {
     /// A verb, or a topic
     ///
-    /// The topics are policies, forms, advice, findings, settings, throttle, exit-codes, permissions and json; after json comes
-    /// the verb whose JSON Schema is printed.
+    /// Topics are policies, forms, advice, findings, settings, throttle, exit-codes, permissions and json. json followed
+    /// by a verb prints the JSON Schema of that verb.
     #[arg(value_name = "VERB|TOPIC", num_args = 0..=2)]
     about: Vec<String>,
 
@@ -110,7 +110,7 @@ fn short(verb: &Command) -> String {
     if verb.get_arguments().any(|option| option.get_help_heading() == Some(CONNECTION)) {
         text.push_str("Connection: -h HOST, -p PORT, -U USER, -d DBNAME, -w, -W, as for psql\n");
     }
-    let _ = write!(text, "Messages: -q fewer, -v more. All about it: toastctl help {name}");
+    let _ = write!(text, "Messages: -q fewer, -v more. Manual page: toastctl help {name}");
     text
 }
 
@@ -180,7 +180,7 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
     if let ("json", Some(verb)) = (about, verb) {
         return schema(verb)
             .map(str::to_owned)
-            .ok_or_else(|| unknown("verb with JSON output", verb, &SCHEMAS.map(|(verb, _)| verb)));
+            .ok_or_else(|| unknown("schema", verb, &SCHEMAS.map(|(verb, _)| verb)));
     }
     if let Some(topic) = TOPICS.iter().find(|topic| topic.name == about) {
         return Ok(topic_text(topic, width));
@@ -212,7 +212,7 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
 
 fn unknown(what: &str, given: &str, known: &[&str]) -> Failure {
     Failure::usage(format!(
-        "there is no {what} \"{given}\"\nHINT:  There are {}.",
+        "there is no {what} \"{given}\"\nHINT:  Available: {}.",
         known.join(", ")
     ))
 }
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(failure.exit, Exit::Usage);
         assert!(
             failure.message.starts_with(
-                "there is no verb or topic \"polices\"\nHINT:  There are inspect, check, value, keys"
+                "there is no verb or topic \"polices\"\nHINT:  Available: inspect, check, value, keys"
             ),
             "{}",
             failure.message

@@ -52,7 +52,7 @@ struct OverviewArgs {
 
     /// Show this many columns [default: 15]
     ///
-    /// The others are added up. json, jsonl and csv have all of them by default.
+    /// The remaining columns are added up in one line. json, jsonl and csv list all by default.
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = NOT_OVERVIEW)]
     limit: Option<u32>,
@@ -65,8 +65,8 @@ struct OverviewArgs {
 
     /// Stop reading after this long [default: 10s]
     ///
-    /// As in 10s or 5min. What is known by then is shown; tables not reached are left out, and the exit code says so.
-    /// With --sample there is no limit by default.
+    /// For example 10s or 5min. What has been read by then is shown; tables that were not reached are listed as not read,
+    /// and the exit code is 1. With --sample, there is no limit by default.
     #[arg(long, value_name = "TIME", value_parser = max_time,
           conflicts_with_all = NOT_OVERVIEW)]
     max_time: Option<Duration>,
@@ -102,8 +102,8 @@ pub struct InspectArgs {
 
     /// Explain what reads and updates cost, and why
     ///
-    /// For each column: buffers and CPU time to read a value, what an UPDATE writes, and how far the rows are from the
-    /// width at which they are toasted. The sample is that of advise-threshold. Needs pages.
+    /// For each column: buffers and CPU time to read a value, what an UPDATE writes, and how close the rows are to the
+    /// width above which they are toasted. Reads the same sample as advise-threshold; requires pageinspect.
     #[arg(long, help_heading = "Output", requires = "tables",
           conflicts_with_all = ["policy", "flavor", "jobs", "relation_file", "pageinspect"])]
     explain: bool,

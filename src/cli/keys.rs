@@ -47,14 +47,14 @@ pub struct KeysArgs {
 
     /// Show this many keys [default: 12]
     ///
-    /// The others are added up. json and jsonl have all of them by default.
+    /// The remaining keys are added up. json and jsonl list all by default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
 
     /// Predict the table with these keys as columns
     ///
-    /// Keys at the root of a jsonb column's documents, separated by commas; put a key with a comma into double quotes.
-    /// With auto, toastctl takes the keys that pay most, by what is known about their use.
+    /// Keys at the top level of a jsonb column's documents, separated by commas; enclose a key that contains a comma in
+    /// double quotes. With auto, toastctl chooses the keys that save the most, considering what is known about their use.
     #[arg(long, value_name = "KEYS", help_heading = "Columns of their own",
           conflicts_with_all = ["relation_file", "depth", "limit", "source", "flavor"])]
     extract: Option<Extract>,
@@ -74,7 +74,7 @@ pub struct KeysArgs {
 
     /// Rows read per row written
     ///
-    /// Instead of what pg_stat_statements and the server's statistics say.
+    /// Overrides the workload that is derived from pg_stat_statements and the server's statistics.
     #[arg(long, value_name = "N", value_parser = reads_per_write, allow_negative_numbers = true,
           requires = "extract", help_heading = "Columns of their own")]
     reads_per_write: Option<f64>,
@@ -116,7 +116,7 @@ pub(super) fn run(args: &KeysArgs) -> Result<Exit, Failure> {
     if args.format.format == Format::Csv {
         return Err(Failure::usage(
             "keys are printed as a table, markdown, json or jsonl\n\
-             HINT:  --format json has all of them.",
+             HINT:  --format json lists all of them.",
         ));
     }
     if let Some(file) = args.file.file(&args.tables.tables)? {
@@ -126,7 +126,7 @@ pub(super) fn run(args: &KeysArgs) -> Result<Exit, Failure> {
         NamePattern::parse(name).map_err(|error| Failure::usage(error.to_string()))?;
     }
     if args.tables.tables.is_empty() {
-        return Err(Failure::usage("a table is needed\nHINT:  toastctl keys TABLE [-c COLUMN]"));
+        return Err(Failure::usage("no table was given\nHINT:  toastctl keys TABLE [-c COLUMN]"));
     }
     if let Some(extract) = &args.extract {
         advise::check_extraction(&args.tables.tables, args.emit)?;

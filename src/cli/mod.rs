@@ -30,7 +30,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use exit::Exit;
 
-/// See, predict and change how PostgreSQL stores large values (TOAST).
+/// Show, predict and change how PostgreSQL stores large values (TOAST).
 #[derive(Debug, Parser)]
 #[command(
     name = "toastctl",
@@ -58,11 +58,11 @@ pub struct Cli {
 pub enum Verb {
     /// Show what is stored, how, and what it costs
     Inspect(Box<inspect::InspectArgs>),
-    /// Look for damage, and save what is readable
+    /// Find damage, and save what can still be read
     Check(Box<check::CheckArgs>),
     /// Show how one value is stored, or list all values
     Value(Box<value::ValueArgs>),
-    /// Show what each key of jsonb documents costs
+    /// Show what each key of jsonb and similar documents costs
     Keys(Box<keys::KeysArgs>),
     /// Predict the size and cost of other TOAST settings
     AdviseThreshold(Box<advise::AdviseArgs>),
@@ -72,7 +72,7 @@ pub enum Verb {
     Compact(Box<compact::CompactArgs>),
     /// Rebuild bloated indexes of tables and TOAST relations
     Reindex(Box<compact::ReindexArgs>),
-    /// Show the manual of a verb, or a topic
+    /// Show the manual page of a verb, or explain a topic
     Help(help::HelpArgs),
     /// Print the completion script of bash, zsh or fish
     Completions(completions::CompletionsArgs),

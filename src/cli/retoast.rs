@@ -36,11 +36,11 @@ pub struct RetoastArgs {
     #[command(flatten)]
     columns: ColumnsArg,
 
-    /// pglz, lz4, external, main, extended or plain
+    /// To pglz, lz4, external, main, extended or plain
     ///
-    /// The storage or compression to convert values to. main can be followed by a method, as in main=lz4. On servers
-    /// with pluggable TOAST, also the name of a toaster.
-    #[arg(long, value_name = "TOASTER", conflicts_with = "policy")]
+    /// The storage or compression to convert values to. pglz and lz4 mean storage extended with that method. main can be
+    /// followed by a method, as in main=lz4. On servers with pluggable TOAST, the name of a toaster is also accepted.
+    #[arg(long, value_name = "STORAGE", conflicts_with = "policy")]
     toaster: Option<ToasterArg>,
 
     /// Set the table's toast_tuple_target
@@ -49,8 +49,8 @@ pub struct RetoastArgs {
 
     /// Convert everything back to the default toaster
     ///
-    /// Everything that this toaster of pg_toaster stores, in all tables or those named; and prove that nothing refers
-    /// to it any more.
+    /// Converts everything that this pluggable toaster (of the catalog pg_toaster) stores, in all tables or in the named
+    /// ones, and then verifies that nothing refers to the toaster any more.
     #[arg(long, value_name = "TOASTER", conflicts_with_all = ["toaster", "policy", "columns", "target",
           "checkpoint", "since", "compact", "reindex", "undo"])]
     from_toaster: Option<String>,
@@ -75,9 +75,9 @@ pub struct RetoastArgs {
     #[command(flatten)]
     reindex: ReindexArg,
 
-    /// If the run is not completed, restore the settings
+    /// If the run does not complete, restore the settings
     ///
-    /// Values that are converted stay as they are.
+    /// Values that were already converted are not converted back.
     #[arg(long, help_heading = "Safety")]
     undo: bool,
 
@@ -152,32 +152,34 @@ pub(super) fn write(
 fn request(args: &RetoastArgs, settings: &Settings) -> Result<Request, Failure> {
     if args.tables.tables.is_empty() && args.from_toaster.is_none() {
         return Err(Failure::usage(
-            "a table is needed\nHINT:  toastctl retoast TABLE -c COLUMN --toaster TOASTER",
+            "no table was given\nHINT:  toastctl retoast TABLE -c COLUMN --toaster STORAGE",
         ));
     }
     if !settings.alter && settings.new_values == NewValues::Extended {
         return Err(Failure::usage(
-            "--set new-values=extended sets the columns, and --set alter=off does not allow setting them",
+            "--set new-values=extended changes column settings, which --set alter=off forbids",
         ));
     }
     let jobs = args.jobs.jobs.unwrap_or(1);
     if jobs > MOST_JOBS {
-        return Err(Failure::usage(format!("--jobs of retoast is at most {MOST_JOBS}")));
+        return Err(Failure::usage(format!("retoast takes at most {MOST_JOBS} jobs")));
     }
     if settings.replication_origin.is_some() && (jobs > 1 || settings.parallel_tables > 1) {
         return Err(Failure::usage(
-            "a replication origin is one session's: it goes with one job and one table at a time",
+            "a replication origin can be used by only one session: --jobs and --set parallel-tables must be 1",
         ));
     }
     let policy = args.policy.one()?;
     if policy.is_some() && jobs > 1 {
         return Err(Failure::usage(
-            "--policy goes with one job: values pass through the temporary table of one session\n\
-             HINT:  --set parallel-tables=N converts several tables side by side.",
+            "--policy requires --jobs 1: values pass through a temporary table, which only one session can see\n\
+             HINT:  --set parallel-tables=N converts several tables at the same time.",
         ));
     }
     if settings.enforce && (!settings.alter || args.from_toaster.is_some()) {
-        return Err(Failure::usage("--set enforce=on is for a conversion that sets the columns"));
+        return Err(Failure::usage(
+            "--set enforce=on requires a conversion that changes column settings",
+        ));
     }
     if args.undo && !settings.alter {
         return Err(Failure::usage("--undo has nothing to restore with --set alter=off"));
@@ -220,14 +222,14 @@ fn convert(
         }
         (None, None) => {
             return Err(Failure::usage(
-                "--toaster or --policy is needed\n\
+                "--toaster or --policy is required\n\
                  HINT:  retoast converts values, as in: toastctl retoast TABLE -c COLUMN --toaster lz4\n\
                  HINT:  toastctl compact TABLE returns free space; toastctl reindex TABLE rebuilds bloated indexes.",
             ));
         }
     };
     if args.columns.columns.is_empty() {
-        return Err(Failure::usage("--toaster and --policy go with --column"));
+        return Err(Failure::usage("--toaster and --policy require --column"));
     }
     let (columns, target) = (args.columns.columns.clone(), args.target);
     Ok(ConvertRequest { columns, goal, target, no_alter: !settings.alter })

@@ -63,7 +63,8 @@ impl RetoastOutput {
         // what has begun can go on
         let begun = !report.tables.is_empty();
         for lost in self.failed.iter_mut().filter(|failed| begun && failed.kind == Kind::Lost) {
-            let hint = format!("\nHINT:  What was committed stays; to go on: {}", command_line());
+            let hint =
+                format!("\nHINT:  What was committed stays; to continue: {}", command_line());
             lost.message.push_str(&hint);
         }
         let worst = self.failed.iter().map(|failed| Exit::from(failed.kind)).max();
@@ -77,7 +78,7 @@ impl RetoastOutput {
             return Err(Failure::new(worst.max(exit), last.message));
         }
         if exit == Exit::Stopped {
-            tell(&format!("stopped; to go on: {}", command_line()));
+            tell(&format!("stopped; to continue: {}", command_line()));
         }
         Ok(exit)
     }

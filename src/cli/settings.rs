@@ -26,34 +26,35 @@ const FREE_SPACE: u64 = 1 << 30;
 pub struct RunArgs {
     /// Print the plan and change nothing
     ///
-    /// Statements, how long it would take, and what to expect of WAL, space, locks, triggers and replication.
+    /// Prints the statements, the estimated time, WAL and space, and the effects on locks, triggers and replication.
     #[arg(long, help_heading = "Safety")]
     pub(super) dry_run: bool,
 
     /// Stop after this many seconds
     ///
-    /// With exit code 4. The same command goes on.
+    /// The exit code is then 4. Run the same command again to continue.
     #[arg(long, value_name = "SECONDS", help_heading = "Pace")]
     pub(super) max_runtime: Option<u64>,
 
     /// Stop after any one wait that lasts this long
     ///
-    /// The exit code is then 4. Waits are for locks, for sessions that hold back vacuum, for replicas, replication
-    /// slots, the throttle query or free space.
+    /// For example 10s or 5min. The exit code is then 4. toastctl waits for locks, sessions that hold back vacuum,
+    /// replicas, replication slots, the throttle query, and free space.
     #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Pace")]
     max_wait: Option<Duration>,
 
     /// Wait while this query returns true
     ///
     /// It runs once a second in a read-only session. `toastctl help throttle` has queries for active sessions, WAL, old
-    /// snapshots, the time of day, and a file or table that pauses it.
+    /// snapshots, the time of day, and the existence of a file or of rows in a table.
     #[arg(long, value_name = "SQL", help_heading = "Pace")]
     throttle_query: Option<String>,
 
     /// Remember progress in this file
     ///
-    /// Records how far the scan has got, and which index rebuilds were started. If the file exists, the run resumes
-    /// from there; the final scan still reads the whole table. The file is removed when everything is done.
+    /// Records which index rebuilds were started and, for retoast, how far the scan has got. If the file exists, the run
+    /// resumes from there; the final scan of retoast still reads the whole table. The file is removed when everything is
+    /// done.
     #[arg(long, value_name = "FILE", help_heading = "Pace")]
     pub(super) checkpoint: Option<PathBuf>,
 
@@ -92,8 +93,8 @@ pub struct RowArgs {
 
     /// Permit triggers, or owner-code, to run
     ///
-    /// triggers: proceed although triggers fire for each row. owner-code: proceed although functions of the table's
-    /// owner, in index expressions, checks, generated columns, domains or triggers, will run with privileges that the
+    /// triggers: continue even if triggers fire for each row. owner-code: continue even if functions of the table's owner
+    /// (in index expressions, check constraints, generated columns, domains or triggers) run with privileges that the
     /// owner does not have. Can be repeated.
     #[arg(
         long,
@@ -122,7 +123,7 @@ pub struct ReindexArg {
 pub enum Allow {
     /// Triggers that fire for each row
     Triggers,
-    /// Code of the table's owner, with the user's rights
+    /// Code of the table's owner, with the user's privileges
     OwnerCode,
 }
 
@@ -141,7 +142,7 @@ pub enum NewValues {
     /// New values are not compressed (the default)
     #[default]
     External,
-    /// New values are compressed whenever they can be; while the sweep stores rows they are not
+    /// New values are compressed if possible, but not while retoast is rewriting rows
     Extended,
 }
 
@@ -166,19 +167,19 @@ impl Verb {
 /// The settings, each with its default, and what it means.
 pub const SETTINGS: [Item; 15] = [
     ("alter=on", "retoast: set the table's storage and compression."),
-    ("batch-ms=100", "Duration of a transaction in ms; less under load."),
-    ("disk-limit=SIZE", "Stop when all files together have grown by more."),
-    ("enforce=off", "retoast: on restores settings that others change."),
-    ("list-refused=FILE", "Write rows that the server refused to this CSV file."),
+    ("batch-ms=100", "Target time of a transaction in ms; less under load."),
+    ("disk-limit=SIZE", "Stop if all files together have grown by more."),
+    ("enforce=off", "retoast: on restores settings changed by others."),
+    ("list-refused=FILE", "CSV file for the rows that the server refused."),
     ("lock-timeout=100", "Longest wait for a lock in ms, before a retry."),
-    ("max-bloat=5%", "Largest share of old row versions in the table."),
-    ("max-replica-lag=10s", "Wait while a replica lags by more (time, WAL; off)."),
-    ("min-free-space=1GB", "Wait while the server's disk has less (if local)."),
+    ("max-bloat=5%", "VACUUM when old row versions exceed this share."),
+    ("max-replica-lag=10s", "Wait while a replica lags more (10s, 64MB or off)."),
+    ("min-free-space=1GB", "Wait while a local server has less free disk space."),
     ("new-values=external", "retoast --policy: storage of the column afterwards."),
-    ("nice=0", "Sleep this many times as long as each transaction."),
+    ("nice=0", "Sleep this many times as long after each transaction."),
     ("parallel-tables=1", "Tables processed at the same time, at most 16."),
     ("progress=auto", "auto, plain, json or none."),
-    ("replication-origin=NAME", "Subscriptions with origin = none skip the changes."),
+    ("replication-origin=NAME", "Hide changes from subscriptions with origin = none."),
     ("source=auto", "Read pages with pageinspect, or use functions."),
 ];
 
@@ -299,7 +300,7 @@ impl Settings {
                 Verb::Reindex => OF_CONVERSION.contains(&name) || OF_ROWS.contains(&name),
             };
             if is_foreign {
-                return Err(wrong("it has no effect here".to_owned()));
+                return Err(wrong("it has no effect with this verb".to_owned()));
             }
             settings.set(name, value).map_err(wrong)?;
         }
@@ -415,9 +416,9 @@ mod tests {
             (Verb::Retoast, "wait=1s", "unrecognized setting"),
             (Verb::Retoast, "batch-ms=0", "expected a number from 1 to 60000"),
             (Verb::Retoast, "source=files", "expected auto, pageinspect, functions"),
-            (Verb::Retoast, "max-replica-lag=64", "is no lag"),
-            (Verb::Compact, "alter=off", "it has no effect here"),
-            (Verb::Reindex, "batch-ms=10", "it has no effect here"),
+            (Verb::Retoast, "max-replica-lag=64", "is not a lag"),
+            (Verb::Compact, "alter=off", "it has no effect with this verb"),
+            (Verb::Reindex, "batch-ms=10", "it has no effect with this verb"),
         ] {
             let message = set(verb, text).err().unwrap();
             assert!(message.starts_with(&format!("--set {text}: ")), "{message}");

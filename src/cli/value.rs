@@ -28,8 +28,8 @@ use crate::value::anatomy::Anatomy;
 pub struct ValueArgs {
     /// table.column@(block,item), or tables to list
     ///
-    /// For one value: its TOAST pointer, its chunks and where they are, its first bytes, and the cost to read it. In a
-    /// relation file it is named column@(block,item). For tables, all values are listed, one per line.
+    /// For one value: its TOAST pointer, its chunks and their locations, its first bytes, and the cost of reading it. With
+    /// --relation-file, write column@(block,item). For tables: all values, one per line.
     #[arg(value_name = "VALUE|TABLE")]
     of: Vec<String>,
 
@@ -89,7 +89,7 @@ impl ValueArgs {
             |text: &&String| text.contains("@(") || text.contains('@') && !text.contains('"');
         let Some(text) = self.of.iter().find(is_value) else { return Ok(Asked::All) };
         if self.of.len() > 1 {
-            return Err(Failure::usage("one value is taken apart at a time"));
+            return Err(Failure::usage("only one value can be shown in detail at a time"));
         }
         let spec = ValueSpec::parse(text)
             .map_err(|error| Failure::usage(format!("invalid value \"{text}\": {error}")))?;
@@ -138,7 +138,7 @@ pub(super) fn run(args: &ValueArgs) -> Result<Exit, Failure> {
         }
         Asked::One(_) => Err(Failure::usage("of a server give table.column@(block,item)")),
         Asked::All if args.of.is_empty() => Err(Failure::usage(
-            "a value or a table is needed\nHINT:  Such as orders.doc@(0,1); toastctl inspect shows which tables there are.",
+            "no value or table was given\nHINT:  For example orders.doc@(0,1); toastctl inspect lists the tables.",
         )),
         Asked::All => terminal::runtime(1)?.block_on(values(args)),
     }
@@ -153,7 +153,7 @@ fn datum(args: &ValueArgs, hex: &str) -> Result<Exit, Failure> {
     let written = output.row(&row);
     if used < bytes.len() {
         tell(&format!(
-            "warning: {} bytes follow the datum's {used} bytes and were not looked at",
+            "warning: {} bytes follow the datum's {used} bytes and were not examined",
             bytes.len() - used
         ));
     }

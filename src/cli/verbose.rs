@@ -20,7 +20,7 @@ pub struct VerboseArg {
     #[arg(short, long, action = ArgAction::Count, global = true)]
     verbose: u8,
 
-    /// No notices and no progress, only warnings and errors
+    /// Print only warnings and errors, no notices or progress
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
 }

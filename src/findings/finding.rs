@@ -46,25 +46,25 @@ pub struct Finding {
     pub what: String,
     /// Why it matters.
     pub why: &'static str,
-    /// What acts on it: a command of a shell, or SQL, which ends with a semicolon.
+    /// What to do about it: a shell command, or an SQL statement ending in a semicolon.
     pub command: String,
-    /// What compaction would come to, where there is free space of which that is known.
+    /// Expected effect of compaction, if known.
     pub compaction: Option<Expected>,
 }
 
-/// What was looked at: the basis for saying that there is nothing, or nothing else.
+/// What was examined, so that "no findings" can be judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct LookedAt {
-    /// Blocks of the table and how many of them were read; null without pages.
+    /// Blocks of the table; null without pageinspect and files.
     pub heap_blocks: Option<u64>,
     /// How many of them were read for findings.
     pub heap_blocks_read: Option<u64>,
-    /// Those of the TOAST relation; null without one, and without pages.
+    /// Blocks of the TOAST relation; null without one, and without pageinspect and files.
     pub toast_blocks: Option<u64>,
     /// How many of them were read for findings.
     pub toast_blocks_read: Option<u64>,
-    /// Indexes of both whose fresh size is known.
+    /// Indexes of both whose size after a rebuild is known.
     pub indexes: u64,
     /// Whether the table's settings are known; those of files are not.
     pub settings: bool,

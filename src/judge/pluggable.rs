@@ -22,8 +22,8 @@ use crate::model::toaster::catalog::{Handler, PluggableToaster, Toasters};
 const BYTEA: Oid = Oid(17);
 /// `jsonb` in `pg_type`.
 const JSONB: Oid = Oid(3802);
-/// What every server takes for a toaster.
-const STOCK_NAMES: &str = "pglz, lz4, external, main, extended and plain";
+/// What `--toaster` accepts on every server.
+const STOCK_NAMES: &str = "pglz, lz4, external, main, extended or plain";
 
 /// Where chunks are not deleted with the value, and what must not be done about it (each tried).
 const LEFT_BEHIND: &str = "servers with pluggable TOAST leave the chunks of replaced values in the \
@@ -36,14 +36,14 @@ const LEFT_BEHIND: &str = "servers with pluggable TOAST leave the chunks of repl
 pub enum PlanError {
     /// A stock server.
     #[error(
-        "this server has no pg_toaster, hence no toaster \"{0}\"\n\
-         HINT:  A server without pluggable TOAST takes {STOCK_NAMES}."
+        "there is no toaster \"{0}\": this server does not have pluggable TOAST\n\
+         HINT:  --toaster accepts {STOCK_NAMES} here."
     )]
     NotPluggable(String),
     /// `pg_toaster` has no such row.
     #[error(
         "toaster \"{name}\" does not exist\n\
-         HINT:  This database has {known}; every server takes {STOCK_NAMES}."
+         HINT:  This database has {known}; every server accepts {STOCK_NAMES}."
     )]
     Unknown {
         /// As given.

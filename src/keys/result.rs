@@ -20,7 +20,7 @@ pub const SCHEMA: &str = "toastctl.keys/1";
 
 /// What toastctl keys --format json prints. With --format jsonl each line is one column, with the field schema beside its
 /// own. Sizes are bytes; buffers are pages visited, as EXPLAIN (ANALYZE, BUFFERS) counts them. Figures of the table are
-/// estimates with their 95 % confidence interval, which has no width where all documents were taken apart.
+/// estimates with their 95 % confidence interval, which has no width if all documents were analyzed.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub(crate) struct KeysDocument {
@@ -140,18 +140,18 @@ pub struct KeysReport {
     /// Where documents come from. By `functions`, chunks are taken to stand one after the other.
     #[serde(skip)]
     pub source: &'static str,
-    /// Steps of the longest paths that are told apart.
+    /// Steps of the longest paths that are distinguished.
     pub depth: u8,
-    /// What was looked at.
+    /// What was examined.
     pub sample: Looked,
     #[serde(flatten)]
     pub totals: Totals,
-    /// Pages of the TOAST relation's index from the root to a leaf, as costs are counted; of a file and by functions as
-    /// a fresh index would have.
+    /// Pages of the TOAST relation's index from the root to a leaf, as costs are counted; for a file and by functions as
+    /// a rebuilt index would have.
     pub index_levels: u32,
     #[serde(flatten)]
     pub contents: Contents,
-    /// What `pg_stat_statements` tells of the column's keys; `null` of a file.
+    /// What `pg_stat_statements` shows about the column's keys; `null` for a file.
     pub usage: Option<Usage>,
     #[serde(skip)]
     pub problems: Problems,
@@ -180,13 +180,13 @@ pub struct Looked {
     pub blocks: u32,
     /// Blocks of the heap.
     pub total_blocks: u32,
-    /// Documents that were taken apart.
+    /// Documents that were analyzed.
     pub documents: u64,
-    /// Fraction of these blocks' documents that were to be taken apart.
+    /// Fraction of these blocks' documents that were to be analyzed.
     pub documents_part: f64,
     /// The seed of the choice.
     pub seed: u64,
-    /// Whether every document was taken apart.
+    /// Whether every document was analyzed.
     pub complete: bool,
 }
 
@@ -203,7 +203,7 @@ pub struct Different {
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Totals {
-    /// Documents of the table that stand in rows.
+    /// Documents in the table.
     pub documents: Interval<u64>,
     /// Their content, uncompressed, without varlena headers.
     pub raw_bytes: Interval<u64>,
@@ -215,18 +215,19 @@ pub struct Totals {
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Contents {
-    /// Whether documents have few of very many different keys, or more than can be kept, as maps have.
+    /// Whether the documents look like maps: each has only a few of very many different keys, or there are too many keys
+    /// to keep.
     pub map: bool,
     /// Different paths in the sample.
     pub different_paths: Different,
-    /// Upper limit for the bytes of one key of the sample that are counted among the others, where there are too many
-    /// paths to keep all of them.
+    /// Upper limit for the bytes of one key of the sample that are counted among the others, if there are too many paths
+    /// to keep all of them.
     pub uncounted_bytes: u64,
-    /// The paths, the largest first, what is below a path behind it.
+    /// The paths, the largest first; each is followed by the paths below it.
     pub keys: Vec<Key>,
     /// Paths that are not among them; null if there is none.
     pub others: Option<Others>,
-    /// What belongs to the documents themselves: the header of the container, no key's.
+    /// Bytes that belong to no key: the header of the container.
     pub container: Container,
 }
 
@@ -234,12 +235,11 @@ pub struct Contents {
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Key {
-    /// Keys parted by points, in quotes where they would be misread; `[]` for the elements of an array, `$` for a
-    /// document that is a scalar.
+    /// Keys separated by dots, quoted if ambiguous; `[]` for the elements of an array, `$` for a scalar document.
     pub path: String,
     /// Steps of the path.
     pub depth: usize,
-    /// The commonest type, as `jsonb_typeof` names it; other of what JSON does not know.
+    /// The most common type, as `jsonb_typeof` names it; other if JSON does not have it.
     #[serde(rename = "type")]
     #[cfg_attr(feature = "internals", schemars(extend("enum" = ["null", "boolean", "number", "string", "array", "object", "other"])))]
     pub kind: &'static str,
@@ -277,7 +277,7 @@ pub struct Key {
 pub struct KeySizes {
     /// Raw bytes: of jsonb with key text, entries and alignment, of json the text up to the next key.
     pub bytes: KeyBytes,
-    /// Raw bytes that are in no longer path that is told apart. Those of all keys, of the others and of the container
+    /// Raw bytes that are in no longer path that is distinguished. Those of all keys, of the others and of the container
     /// sum to raw_bytes.
     pub own_bytes: Interval<u64>,
     /// Its part of the stored bytes, in proportion to the raw ones of each document.
@@ -309,11 +309,11 @@ pub struct KeyCosts {
 #[derive(Debug, Clone, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct KeyUses {
-    /// Calls of the statements in `pg_stat_statements` whose text, or a view that they name, names the key: a guess.
-    /// `null` where statements are not known.
+    /// Estimated calls that use the key: calls of statements in `pg_stat_statements` whose text, or a view in it,
+    /// contains the key. `null` if statements are not known.
     pub calls: Option<u64>,
-    /// Sessions whose present or last statement, by its text or by a view that it names, names the key: a guess. `null`
-    /// of a file.
+    /// Estimated sessions that use the key: those whose current or last statement, or a view in it, contains the key.
+    /// `null` for a file.
     pub sessions: Option<u64>,
     /// What names the key in the catalog: expressions of indexes and generated columns, views, policies, check
     /// constraints, and functions in SQL or PL/pgSQL that belong to the table's triggers or name the table.
@@ -357,7 +357,7 @@ pub struct Others {
     pub share: f64,
 }
 
-/// What is no key's.
+/// What belongs to no key.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Container {

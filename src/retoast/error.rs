@@ -31,11 +31,11 @@ pub enum RetoastError {
     #[error("{0}")]
     Lost(String),
     /// Somebody has written the table's definition, as a transaction finds that does not say what it is.
-    #[error("the table was changed by somebody else")]
+    #[error("the table was changed by another session")]
     Changing,
     /// Somebody has written the table anew, so that what was read of it is of files that it no longer has.
     #[error(
-        "the table was rewritten by other sessions again and again\n\
+        "the table was rewritten by other sessions several times\n\
          HINT:  Run the command again once VACUUM FULL, CLUSTER, REPACK and the like have ended."
     )]
     Rewritten,
@@ -52,7 +52,7 @@ impl RetoastError {
 
     /// As [`RetoastError::altered`], of a table that is gone.
     pub(crate) fn dropped() -> RetoastError {
-        RetoastError::altered("the table was dropped by somebody else")
+        RetoastError::altered("the table was dropped by another session")
     }
 
     /// Whether other tables would meet it too: else it costs only the table that it was met on.

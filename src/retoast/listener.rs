@@ -81,7 +81,7 @@ impl fmt::Display for Wait {
             Wait::OtherRetoast => f.write_str(
                 "another retoast of this table is running, or its session has not yet ended",
             ),
-            Wait::LockTimeout => f.write_str("a lock could not be had in time"),
+            Wait::LockTimeout => f.write_str("a lock was not granted in time"),
             Wait::RowsLocked => {
                 f.write_str("the rows left to do are locked by other transactions")
             }
@@ -89,7 +89,7 @@ impl fmt::Display for Wait {
                 f.write_str("the rows left to move are locked by other transactions")
             }
             Wait::Truncation => f.write_str(
-                "VACUUM could not truncate: others use the table, or see old row versions at its end",
+                "VACUUM could not truncate: other sessions use the table, or see old row versions at its end",
             ),
             Wait::OldVersions => f.write_str("other transactions still see old row versions"),
             Wait::Vacuum(what) => write!(f, "vacuum: {what}"),
@@ -98,8 +98,7 @@ impl fmt::Display for Wait {
             Wait::OlderThanProof(who, more) => {
                 write!(
                     f,
-                    "transactions that are older than the proof have to end, since the tables that they have \
-                     created are not seen before: {who}"
+                    "older transactions have to end, because tables that they created are not visible yet: {who}"
                 )?;
                 match more {
                     0 => Ok(()),
@@ -141,7 +140,7 @@ impl Control {
     /// Why it is to pause now, with the reason for people.
     pub fn asked(&self) -> Option<(Cause, String)> {
         let paused = self.paused.load(Ordering::Relaxed);
-        paused.then(|| (Cause::Signal, "asked to by SIGUSR1; SIGUSR2 goes on".to_owned()))
+        paused.then(|| (Cause::Signal, "paused by SIGUSR1; SIGUSR2 resumes".to_owned()))
     }
 }
 

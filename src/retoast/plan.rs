@@ -50,7 +50,7 @@ impl Sizes {
 pub struct Plan {
     /// The statements, each batch's with `$1` for the addresses of its rows.
     pub statements: Vec<String>,
-    /// How long it will take, in seconds, waits for others not counted.
+    /// How long it will take, in seconds, without waits for other sessions.
     pub seconds: Range,
     /// WAL, in bytes.
     pub wal_bytes: Range,
@@ -60,11 +60,11 @@ pub struct Plan {
     pub locks: Vec<String>,
     /// Triggers that will fire.
     pub triggers_fire: Vec<String>,
-    /// Triggers that will be silenced.
+    /// Triggers that will be kept from firing.
     pub triggers_silent: Vec<String>,
     /// What replicas and subscribers will see, for people.
     pub replication: Vec<String>,
-    /// Whose transactions may fail to serialize beside it, as far as that can be seen.
+    /// Clients whose transactions may fail to serialize because of the run, as far as known.
     pub serialization: Vec<String>,
 }
 
@@ -140,7 +140,7 @@ impl Plan {
     }
 }
 
-/// What is said where clients are seen that do not use read committed.
+/// What is reported if clients are seen that do not use read committed.
 fn serialization(found: &FirstScan, around: &Surroundings) -> Vec<String> {
     let mut seen = Vec::new();
     if around.serializable > 0 {
@@ -157,8 +157,8 @@ fn serialization(found: &FirstScan, around: &Surroundings) -> Vec<String> {
         return Vec::new();
     }
     vec![format!(
-        "clients whose UPDATE of a row that was re-toasted meanwhile fails with \"could not serialize \
-         access\" and has to be tried again: {}; --set nice=1 makes such failures rarer",
+        "these clients can fail with \"could not serialize access\" when they update a row that was re-toasted since \
+         their snapshot, and must retry: {}; --set nice=1 makes this rarer",
         seen.join("; ")
     )]
 }
@@ -243,13 +243,14 @@ fn locks(found: &FirstScan) -> Vec<String> {
     let mut locks = Vec::new();
     if found.alter.is_some() {
         locks.push(format!(
-            "ACCESS EXCLUSIVE on the table for an instant, to set the choice; waits at most {ms} ms"
+            "ACCESS EXCLUSIVE on the table for an instant, to change its settings; each attempt waits at most \
+             {ms} ms"
         ));
     }
     if found.rows > 0 {
         locks.push(format!(
-            "ROW EXCLUSIVE on the table and FOR NO KEY UPDATE on its rows during each transaction; waits at most {ms} ms; \
-             rows that other sessions have locked are left for later"
+            "ROW EXCLUSIVE on the table during each transaction, and FOR NO KEY UPDATE on the rows it updates; each \
+             attempt waits at most {ms} ms for the table; rows locked by other sessions are skipped and tried later"
         ));
         locks.push("SHARE UPDATE EXCLUSIVE on the table during each VACUUM".to_owned());
     }
@@ -278,9 +279,9 @@ fn replication(found: &FirstScan, around: &Surroundings) -> Vec<String> {
     if !around.publications.is_empty() {
         let who = match &found.origin {
             Some(origin) => format!(
-                "subscribers with origin = none get no row, other subscribers get every row (origin {origin})"
+                "subscriptions with origin = none receive no rows, all others receive every row (origin {origin})"
             ),
-            None => "subscribers get every row".to_owned(),
+            None => "subscribers receive every row".to_owned(),
         };
         effects.push(format!("published by {}: {who}", around.publications.join(", ")));
     }
@@ -380,7 +381,7 @@ mod tests {
             [
                 "2 physical replicas replay all of the WAL",
                 "logical slots decode all of the WAL: s",
-                "published by p: subscribers with origin = none get no row, other subscribers get every row (origin o)",
+                "published by p: subscriptions with origin = none receive no rows, all others receive every row (origin o)",
             ]
         );
     }

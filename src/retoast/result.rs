@@ -10,8 +10,8 @@ use crate::retoast::plan::{Plan, Sizes};
 /// The name and version of the JSON form.
 pub const SCHEMA: &str = "toastctl.retoast/1";
 
-/// What `toastctl retoast --format json` prints. Sizes are bytes, times milliseconds unless they are called seconds.
-/// With --format jsonl each line is one table, with the field schema beside its own.
+/// What `toastctl retoast --format json` prints. Sizes are in bytes; times are in milliseconds unless the name says
+/// seconds. With --format jsonl, each line is one table plus the field schema.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Report {
@@ -27,7 +27,7 @@ pub struct Report {
     pub departure: Option<DepartureReport>,
 }
 
-/// What is said where somebody else has written the table anew.
+/// What is reported if another session has rewritten the table.
 pub(in crate::retoast) const REWRITTEN: &str =
     "the table was rewritten by another session (by VACUUM FULL, CLUSTER, REPACK or the like)";
 
@@ -38,9 +38,10 @@ pub(in crate::retoast) const REWRITTEN: &str =
 pub enum Outcome {
     /// A whole scan found that all values comply.
     Complete,
-    /// A whole scan found none that does not, but could not see where values stand, which is part of the choice.
+    /// A whole scan found nothing left to do, but could not see which values are out of line, although the requested
+    /// settings depend on it.
     Unverified,
-    /// All values are as chosen, and others hold space that a compaction was to give back.
+    /// All values are stored as requested, but other sessions keep space from being returned.
     Held,
     /// Values are left that do not comply.
     Incomplete,
@@ -57,14 +58,14 @@ pub enum Outcome {
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FileEnd {
-    /// The free space left is less than a round must give back.
+    /// The free space left is less than a round must return.
     Compact,
     /// There is more free space, but what is at the end of the file does not fit there; no other session was in the
     /// way.
     NoRoom,
     /// There is more free space, and only other sessions are in the way: their locks, snapshots, or rows.
     Held,
-    /// There is more free space, but the last round gave back too little.
+    /// There is more free space, but the last round returned too little.
     GainedTooLittle,
     /// Stopped on request.
     Stopped,
@@ -80,17 +81,17 @@ pub enum FileEnd {
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum IndexEnd {
-    /// It is not much larger than a fresh one.
+    /// It is not much larger than after a rebuild.
     Kept,
-    /// It is much larger, and a rebuild was not asked for.
+    /// It is much larger, and a rebuild was not requested.
     Bloated,
     /// It would be rebuilt.
     Planned,
     /// It was rebuilt.
     Rebuilt,
-    /// What a fresh one would take is not known.
+    /// Its size after a rebuild is not known.
     NotKnown,
-    /// The server cannot rebuild it beside others.
+    /// The server cannot rebuild it concurrently.
     Refused,
     /// It should have been rebuilt, but was not.
     Left,
@@ -126,7 +127,7 @@ impl IndexEnd {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Rows {
-    /// Rows in the first scan that were stored otherwise than chosen.
+    /// Rows that the first scan found not stored as requested.
     #[serde(rename = "rows_found")]
     pub found: u64,
     /// Stored bytes of their values.
@@ -135,16 +136,16 @@ pub struct Rows {
     /// Rows re-toasted.
     #[serde(rename = "rows_stored")]
     pub stored: u64,
-    /// Rows that the last scan found stored otherwise than chosen.
+    /// Rows that the last scan found not stored as requested.
     #[serde(rename = "rows_left")]
     pub left: u64,
     /// Rows that the server refused; skipped has the first hundred.
     #[serde(rename = "rows_refused")]
     pub refused: u64,
-    /// Rows of `rows_left` that were re-toasted, and stored otherwise than foreseen each time.
+    /// Rows of `rows_left` that were re-toasted but stored differently than predicted each time.
     #[serde(rename = "rows_disagreeing")]
     pub disagreeing: u64,
-    /// Re-toasted rows whose values the toaster itself stored with ordinary pointers: they are as chosen, and not
+    /// Re-toasted rows whose values the pluggable toaster stored with ordinary pointers: they are as requested, and not
     /// counted in `rows_left`.
     #[serde(rename = "rows_spared")]
     pub spared: u64,
@@ -153,7 +154,7 @@ pub struct Rows {
     pub verified: u64,
 }
 
-/// What the work has taken.
+/// What the work required.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Effort {
@@ -163,17 +164,17 @@ pub struct Effort {
     pub scans: u32,
     /// Vacuums done, of the table or of its TOAST relation alone.
     pub vacuums: u64,
-    /// Lock timeouts and deadlocks, each tried again.
+    /// Lock timeouts and deadlocks; each was tried again.
     pub retries: u64,
     /// The longest batch in milliseconds.
     pub longest_batch_ms: u64,
-    /// The longest wait for a lock on the table, in milliseconds; no row's lock is waited for.
+    /// The longest wait for a lock on the table, in milliseconds. toastctl does not wait for row locks.
     pub longest_lock_wait_ms: u64,
     /// Waits for others, by reason.
     pub pauses: Vec<PauseReport>,
-    /// Replication slots that were lost meanwhile, since the server has removed WAL that they need.
+    /// Replication slots lost during the run because the server removed WAL that they needed.
     pub slots_lost: Vec<String>,
-    /// WAL written by everybody meanwhile, in bytes.
+    /// WAL written by all sessions during the run, in bytes.
     pub wal_bytes: u64,
     /// How long it took, in milliseconds.
     pub elapsed_ms: u64,
@@ -275,20 +276,19 @@ impl Common {
 #[derive(Debug, Clone, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Converted {
-    /// The statement that sets the choice, if one is needed.
+    /// The statement that changes the settings, if one is needed.
     pub alter: Option<String>,
     /// Whether that statement was run.
     pub altered: bool,
-    /// The statement that sets everything back as the run found it, if it has set anything.
+    /// The statement that restores all settings as the run found them, if it changed any.
     pub undo: Option<String>,
     /// Whether the statement in undo was run.
     pub undone: bool,
-    /// The statement that sets at the end what new values get, if that differs.
+    /// The statement that changes the settings for new values at the end, if they differ.
     pub alter_after: Option<String>,
-    /// Rows inserted by transactions before this one are among those that the outcome answers for; with a
-    /// policy only.
+    /// The outcome covers rows inserted by transactions before this one; only with a policy.
     pub horizon: Option<u64>,
-    /// With a policy, rows that were written after the second scan had begun and were not looked at.
+    /// With a policy, rows that were written after the second scan had begun and were not examined.
     pub rows_written_since: u64,
     /// What the table was when the proof of the outcome began; with a policy only.
     #[serde(skip)]
@@ -297,10 +297,10 @@ pub struct Converted {
     pub forms_before: Vec<FormReport>,
     /// Values by form in the last scan.
     pub forms_after: Vec<FormReport>,
-    /// With a policy and a dry run, values by the form that the policy wants; those of toasters of
-    /// `pg_toaster` are left out.
+    /// With a policy and a dry run, values by the form that the policy requires; those of pluggable toasters are not
+    /// included.
     pub forms_planned: Vec<FormReport>,
-    /// What is expected, if only a plan was asked for.
+    /// What is expected, if only a plan was requested.
     pub plan: Option<Plan>,
 }
 
@@ -366,7 +366,7 @@ pub(crate) fn go_on_from(
             Some(one) => {
                 if one.files != file.files {
                     common.note_once(format!(
-                        "{REWRITTEN}: what is said of its files is of the new ones"
+                        "{REWRITTEN}: the figures of its files are those of the new ones"
                     ));
                 }
                 one.go_on_from(&file);
@@ -376,15 +376,15 @@ pub(crate) fn go_on_from(
     }
 }
 
-/// Bytes that files would be smaller by.
+/// Bytes by which files would be smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Gives {
     /// At least.
     pub low: i64,
-    /// At the most.
+    /// At most.
     pub high: i64,
-    /// Whether it depends on how far values can be compressed that are stored uncompressed now.
+    /// Whether it depends on how well values that are now uncompressed can be compressed.
     pub compresses: bool,
 }
 
@@ -407,7 +407,7 @@ impl Gives {
 pub struct FormReport {
     /// The column.
     pub column: String,
-    /// The form; `uncompressed` or `compressed` where only SQL functions could be asked.
+    /// The form; `uncompressed` or `compressed` if only SQL functions could be used.
     pub form: &'static str,
     /// The compression method.
     #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pglz", "lz4", null])))]
@@ -422,11 +422,11 @@ pub struct FormReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct SkippedRow {
-    /// The row's address; empty for what could not be read.
+    /// The row's address; empty if something else could not be read.
     pub ctid: String,
-    /// What the server said.
+    /// The server's message.
     pub reason: String,
-    /// The SQLSTATE with which the server refused the row. Left out where nothing was refused.
+    /// The SQLSTATE with which the server refused the row. Absent if nothing was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sqlstate: Option<String>,
 }
@@ -450,14 +450,14 @@ pub struct PauseReport {
 pub struct Subject {
     /// `schema.name`.
     pub relation: String,
-    /// The chosen columns.
+    /// The requested columns.
     pub columns: Vec<String>,
-    /// What was chosen to store their values; with a policy the policy and its method; "as stored" with --compact
-    /// alone.
+    /// How values are to be stored: a storage or method, a policy with its method, or "as stored" for compact and
+    /// reindex.
     pub toaster: String,
-    /// The policy, if values are stored by one.
+    /// The policy, if values are stored according to one.
     pub policy: Option<String>,
-    /// What the scan went by: `pageinspect` or `functions`.
+    /// How the scan read rows: `pageinspect` or `functions`.
     #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pageinspect", "functions"])))]
     pub source: &'static str,
     /// Whether the scans saw which values are out of line.
@@ -470,21 +470,21 @@ pub struct Subject {
     pub has_toasters: bool,
 }
 
-/// What could still be given back, as far as that was looked at.
+/// What could still be returned, as far as that was examined.
 #[derive(Debug, Clone, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Gains {
-    /// Bytes that heap and TOAST relation would be smaller by if they were written anew (VACUUM FULL), where that is
-    /// known within a tenth; null where it is not, where pages were not read, and with --dry-run.
+    /// Bytes by which the heap and the TOAST relation would be smaller if they were rewritten (VACUUM FULL), if known to
+    /// within 10 %; null if it is not, if pages were not read, and with --dry-run.
     pub rewrite_gives_bytes: Option<u64>,
-    /// The least and the most that rewrite_gives_bytes may be; negative where the files would be larger. Exact where
-    /// low and high are equal, else an interval of 95 % confidence from a sample of blocks, or open to what dead rows
-    /// others still see and to how far values can be compressed. Null where nothing is known.
+    /// The least and the most that rewrite_gives_bytes may be; negative if the files would be larger. Exact if low and
+    /// high are equal; otherwise a 95 % confidence interval from a sample of blocks, or uncertain because other sessions
+    /// may still see dead rows or because values may be compressed. Null if nothing is known.
     pub rewrite_gives: Option<Gives>,
-    /// The commands that write the table anew; `None` on a server that may not survive them.
+    /// The commands that rewrite the table; `None` on a server that may not survive them.
     #[serde(skip)]
     pub rewriters: Option<&'static str>,
-    /// Bytes that VACUUM gives back, which cuts off empty pages at the ends of heap and TOAST relation.
+    /// Bytes that VACUUM would return by truncating empty pages at the end of the heap and TOAST relation.
     pub vacuum_gives_bytes: Option<u64>,
 }
 
@@ -496,19 +496,19 @@ pub struct TableReport {
     pub subject: Subject,
     #[serde(skip)]
     pub headed: Headed,
-    /// How it ended. Unverified: the last scan has found nothing left to do, but could not see which values are out of
-    /// line, which is part of the choice. Held: all values are as chosen, and others hold space that a compaction was
-    /// to give back.
+    /// How it ended. Unverified: the last scan found nothing left to do, but could not see which values are out of line,
+    /// although the requested settings depend on it. Held: all values are stored as requested, but other sessions keep
+    /// space from being returned.
     pub outcome: Outcome,
     #[serde(flatten)]
     pub common: Common,
     #[serde(flatten)]
     pub converted: Converted,
-    /// With --compact, what was done to each file; a sweep that is not complete, or a dry run of one, is not followed
-    /// by it.
+    /// What compaction did to each file. Empty without compaction, after a conversion that did not complete, and in the
+    /// dry run of a conversion.
     pub compaction: Vec<FileReport>,
-    /// With --reindex, the indexes of the table and of its TOAST relation, in the order in which they were looked at;
-    /// without it, those that are more than 1.3 times what fresh ones would take.
+    /// If indexes are rebuilt, the indexes of the table and of its TOAST relation, in the order in which they were
+    /// examined; otherwise those that are more than 1.3 times as large as they would be after a rebuild.
     pub indexes: Vec<IndexReport>,
     #[serde(flatten)]
     pub gains: Gains,
@@ -555,53 +555,52 @@ pub struct FileReport {
     /// The files of the table that this is about.
     #[serde(skip)]
     pub(crate) files: Option<Files>,
-    /// The TOAST relation's or the table's own.
+    /// The file: of the TOAST relation, or of the table.
     #[cfg_attr(feature = "internals", schemars(extend("enum" = ["toast", "heap"])))]
     pub file: &'static str,
-    /// compact: less is to spare than a round has to give back; no_room: more is free, but what stands at its end found
-    /// no room there, though nobody was in the way; held: more is to spare, and nothing but others stands in the way:
-    /// their locks, snapshots, or rows; gained_too_little: more is, but the last round gave back less.
+    /// compact: the free space left is less than a round must return. no_room: there is more, but nothing at the end of
+    /// the file fits into it, although no other session was in the way. held: there is more, and only other sessions
+    /// prevent its return (locks, snapshots, or new rows). gained_too_little: there is more, but the last round returned
+    /// too little.
     pub ended: FileEnd,
     /// Its size at the beginning.
     pub before: u64,
-    /// What was live in it then.
+    /// Bytes in use at the beginning.
     pub live: u64,
-    /// The size that would do, by the first look; with a dry run what is expected.
+    /// The size that would suffice, according to the first scan; in a dry run, the expected size.
     pub expected: u64,
-    /// Its size by the last look.
+    /// Its size at the last check.
     pub after: u64,
-    /// Free space that the last look found in it.
+    /// Free space in it at the last check.
     pub spare: u64,
-    /// Largest possible free space, if rows are as short as they can be. It differs from `spare` only without pages,
-    /// where row lengths are not always known.
+    /// Largest possible free space, if rows are as short as they can be. It differs from `spare` only without
+    /// pageinspect, because row lengths are then not always known.
     pub spare_at_most: u64,
-    /// Of that, what is empty at the end and was not truncated.
+    /// Part of `spare` that is empty at the end of the file but was not truncated.
     pub untruncated: u64,
     /// Rounds begun.
     pub rounds: u32,
-    /// Rows that stood behind the end, by the first look.
+    /// Rows beyond the future end of the file, according to the first scan.
     pub rows_found: u64,
-    /// Bytes that moving them writes: of rows whole pages, of values as they are stored.
+    /// Bytes that moving them writes: whole pages for rows, stored bytes for values.
     pub bytes_found: u64,
-    /// WAL that moving them is expected to write, without full-page images and with all of them; only with --dry-run,
-    /// else null.
+    /// WAL that moving them is expected to write, without full-page images and with all of them; null without --dry-run.
     pub wal_expected: Option<Range>,
     /// Rows moved, some more than once.
     pub rows_moved: u64,
-    /// Rows behind the end that were still there when the last round's passes were over; those that the server refused
-    /// are not counted.
+    /// Rows still beyond the future end of the file after the last round; those that the server refused are not counted.
     pub rows_left: u64,
-    /// Rows behind the end that the server refused to move; skipped has its reasons.
+    /// Rows beyond the future end of the file that the server refused to move; skipped has its reasons.
     pub rows_refused: u64,
-    /// Rows counted in `rows_left` that other sessions had locked or changed meanwhile.
+    /// Rows counted in `rows_left` that other sessions had locked, or changed in the meantime.
     pub rows_locked: u64,
-    /// Rows behind the end that others have written since the first round began.
+    /// Rows beyond the future end of the file that other sessions have written since the first round began.
     pub rows_of_others: u64,
-    /// Whether the last vacuum had to leave old row versions that others still see.
+    /// Whether the last vacuum had to leave old row versions that other sessions still see.
     pub held_back: bool,
-    /// Values behind the end that no row refers to, so that nothing moves them: see check.
+    /// Values beyond the future end of the file that no row refers to, so that nothing moves them: see check.
     pub values_without_row: u64,
-    /// Values behind the end that their columns would not store out of line again.
+    /// Values beyond the future end of the file that their columns would not store out of line again.
     pub values_fixed: u64,
     /// Values found there that are not compressed although their columns are set to compress: they are compressed when
     /// they are moved, if possible.
@@ -658,20 +657,21 @@ pub(crate) const LEFT_OF_IT: &str = "; the invalid index ";
 pub struct IndexReport {
     /// Its name with the schema, quoted.
     pub index: String,
-    /// kept: not more than 1.3 times a fresh one; bloated: more, and not to be rebuilt; planned: with --dry-run, it
-    /// would be rebuilt; rebuilt; not_known: what a fresh one would take is not known; refused: it cannot be rebuilt
-    /// beside others; left: it was to be rebuilt and was not; dropped: an interrupted rebuild of an earlier run had
-    /// left it behind; invalid: an interrupted rebuild has left it behind, and it is still there.
+    /// kept: at most 1.3 times as large as it would be after a rebuild; bloated: larger, but a rebuild was not requested;
+    /// planned: with --dry-run, it would be rebuilt; rebuilt; not_known: its size after a rebuild is not known; refused:
+    /// it cannot be rebuilt concurrently; left: it should have been rebuilt but was not; dropped: left behind by an
+    /// interrupted rebuild of an earlier run, and dropped; invalid: left behind by an interrupted rebuild, and still
+    /// there.
     pub ended: IndexEnd,
     /// Its size at the beginning.
     pub before: u64,
-    /// What a fresh one would take; null if that is not known.
+    /// Its size after a rebuild; null if that is not known.
     pub expected: Option<u64>,
-    /// WAL that the rebuild which it needs would write; null if it needs none, or is done.
+    /// WAL that a rebuild would write; null if it needs none, or it was rebuilt.
     pub wal_expected: Option<u64>,
-    /// Its size once rebuilt; null if it was not.
+    /// Its actual size after the rebuild; null if it was not rebuilt.
     pub after: Option<u64>,
-    /// Why it was not rebuilt or dropped, or why its fresh size is not known.
+    /// Why it was not rebuilt or dropped, or why its size after a rebuild is not known.
     pub reason: Option<String>,
     /// The statement that is left to do, if there is one.
     pub command: Option<String>,
@@ -682,7 +682,7 @@ impl IndexReport {
     pub(crate) fn is_left_with(&mut self, index: &str, drop: String) {
         let reason = self.reason.take().unwrap_or_default();
         self.reason = Some(format!(
-            "{reason}{LEFT_OF_IT}{index} is left of it, since it could not be dropped in time"
+            "{reason}{LEFT_OF_IT}{index} is left of it, because it could not be dropped in time"
         ));
         self.command = Some(drop);
     }
@@ -696,34 +696,34 @@ pub struct DepartureReport {
     pub toaster: String,
     /// Its OID, as pointers have it.
     pub toaster_oid: u32,
-    /// Whether all tables of the database were looked at, not only some.
+    /// Whether all tables of the database were examined, not only some.
     pub whole_database: bool,
     /// Tables whose pages were all read, each time.
     pub tables_read: u64,
     /// Values that it stored, before anything was done; those of dropped columns too.
     pub values_before: u64,
-    /// Values that it stores now; those before if nothing was to be done.
+    /// Values that it stores now.
     pub values_left: u64,
     /// Columns that are still set to it.
     pub columns_left: Vec<String>,
-    /// Dropped columns that are still set to it: without the toaster no long value could be written to
-    /// their tables any more.
+    /// Dropped columns that are still set to it: without the toaster, long values could no longer be written to the tables
+    /// that have these columns.
     pub dropped_columns_left: Vec<String>,
     /// Statements besides those of the tables below.
     pub alter: Vec<String>,
     /// Tables in which something is left, or may be, and why.
     pub unfit: Vec<UnfitTable>,
-    /// Transactions that were older than the proof and had not ended: tables that they have created were not seen.
+    /// Transactions that were older than the final check and had not ended: tables that they created were not seen.
     pub older_transactions: Vec<String>,
     /// Whether a scan of all tables and of the catalog has shown that nothing refers to it any more.
     pub gone: bool,
-    /// Once no value and no column is left to it in the whole database: what a superuser runs, in this
-    /// order and in one transaction, to remove it. That is left to the user. They look once more, and fail if a table
-    /// was created, altered or dropped since.
+    /// Once no value and no column of the whole database uses it: the statements that a superuser runs, in this order and
+    /// in one transaction, to remove it. toastctl never runs them. They check again, and fail if a table was created,
+    /// altered or dropped in the meantime.
     pub steps: Vec<String>,
 }
 
-/// A table that could not be dealt with.
+/// A table that could not be processed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct UnfitTable {

@@ -57,13 +57,13 @@ pub(crate) fn concluded(table: &TableReport) -> Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     Nothing,
-    /// Rows that are not stored as chosen.
+    /// Rows that are not stored as requested.
     Rows(u64),
     /// Part of the table could not be read.
     Unread,
     /// Indexes that were to be rebuilt or dropped.
     Indexes(usize),
-    /// Bytes of files that could be given back.
+    /// Bytes of files that could be returned.
     Space(u64),
 }
 

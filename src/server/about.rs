@@ -44,12 +44,12 @@ pub struct Server {
 /// Which source to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Access {
-    /// Pages if possible, else SQL functions
+    /// Pages if possible, otherwise SQL functions
     #[default]
     Auto,
-    /// Pages through the extension pageinspect
+    /// Pages, with the extension pageinspect
     Pageinspect,
-    /// SQL functions such as pg_column_size, which an ordinary owner may use
+    /// SQL functions such as pg_column_size, which need only SELECT on the table
     Functions,
 }
 

@@ -77,7 +77,7 @@ impl Index {
     /// Why the server cannot rebuild an index beside others, or this user cannot.
     pub(crate) fn refused(&self) -> Option<&'static str> {
         if self.exclusion {
-            Some("PostgreSQL does not rebuild the index of an exclusion constraint beside others")
+            Some("PostgreSQL cannot rebuild the index of an exclusion constraint concurrently")
         } else if self.deferrable {
             // index_concurrently_create_copy and index_concurrently_swap (self.c) make the copy and the old index immediate
             Some(

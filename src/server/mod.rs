@@ -54,7 +54,7 @@ pub enum LiveError {
     #[error("unexpected answer of the server: {0}")]
     Unexpected(String),
     /// A relation's definition is not the one that was looked at.
-    #[error("the relation was changed by somebody else")]
+    #[error("the relation was changed by another session")]
     Changed,
     /// The server is too old.
     #[error("server version {0} is not supported: PostgreSQL 14 or later is needed")]

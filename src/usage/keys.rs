@@ -60,15 +60,14 @@ impl NamedIn {
     }
 }
 
-/// What `pg_stat_statements` tells of the column's keys.
+/// What `pg_stat_statements` shows about the column's keys.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Usage {
     /// Statements that use a key, by their text or by a view that they name.
     pub statements: u64,
     pub calls: u64,
-    /// Of these, calls of statements in which a parameter stands in the place of a key, as `pg_stat_statements` puts it
-    /// there for constants.
+    /// Of these, calls of statements in which the key is a parameter, because `pg_stat_statements` replaces constants.
     pub hidden_calls: u64,
     /// Statements of the database whose text this user may not see.
     pub unseen_statements: u64,

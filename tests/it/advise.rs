@@ -281,7 +281,7 @@ fn bad_input_is_told_what_is_allowed() {
         2: toastctl: error: invalid value 'zstd' for '--method <METHOD>': unknown compression method "zstd": expected pglz, lz4 or either
         2: toastctl: error: invalid value 'toast' for '--storage <STORAGE>': unknown storage "toast": expected plain, main, external or extended
         2: toastctl: error: invalid value '0%' for '--sample <PART>': invalid sample "0%": expected a part over 0 and up to 100 % (as in 1%), or a number of blocks from 1 (as in "5000 blocks")
-        2: toastctl: error: invalid value '-1' for '--reads-per-write <N>': expected a number from 0 on, got "-1"
+        2: toastctl: error: invalid value '-1' for '--reads-per-write <N>': expected a number of at least 0, got "-1"
         2: toastctl: error: column "id" of relation "public.t" has type integer, whose values have a fixed length and are never toasted
         HINT:  Columns that can be toasted are "v".
         2: toastctl: error: column "w" of relation "public.t" has type tsquery, which has no storage but plain

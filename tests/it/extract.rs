@@ -372,8 +372,8 @@ fn what_cannot_be_extracted_is_said() {
     refused(&["keys", "made", "--extract", "a"], 2, "is generated");
     refused(&["keys", "seen", "--extract", "a"], 2, "is a materialized view");
     refused(&["keys", "empty", "--extract", "a"], 2, "has the key \"a\"");
-    refused(&["keys", "--extract", "a"], 2, "a table is needed");
-    refused(&["keys", "t", "two", "--extract", "a"], 2, "--extract is for one table");
+    refused(&["keys", "--extract", "a"], 2, "no table was given");
+    refused(&["keys", "t", "two", "--extract", "a"], 2, "--extract takes exactly one table");
     refused(&["keys", "t", "--extract", "a,a"], 2, "named twice");
     refused(&["keys", "t", "--extract", ""], 2, "expected keys");
     refused(

@@ -281,7 +281,7 @@ fn free_space_that_vacuum_would_make_so() {
     database.psql("DELETE FROM t WHERE id % 20 IN (1, 2, 3)");
     let before = size(&database, "t", "heap");
     let free = mended(&database, "t", "free-space");
-    assert_eq!(free.what, "free in the table's file once VACUUM has removed what is dead");
+    assert_eq!(free.what, "free in the table's file after VACUUM has removed dead rows");
     let given_back = before - size(&database, "t", "heap");
     let (low, high) = (free.low as f64, free.high as f64);
     assert!(given_back >= low * 0.9 && given_back <= high * 1.1, "{given_back} {free}");

@@ -42,7 +42,7 @@ fn small_keys_in_use_inside_documents_out_of_line() {
         - buffers(&database, "SELECT id FROM docs");
     let words = format!(
         "each read of keys \"a,\"b\"\" (policy own), \"state\" (index by_state), 0.6 % of their documents, \
-         takes {:.0} buffers more than from a column",
+         visits {:.0} more buffers than a read of a column would",
         more / ROWS
     );
     assert_eq!(finding.what, words);

@@ -21,7 +21,7 @@ fn rows_near_the_threshold() {
     assert_eq!(found[0].value, 2000);
     assert_eq!(
         found[0].what,
-        "one key more moves the value out of the row, and each read of it then takes 3 buffers more"
+        "one key more moves the value out of the row, and each read of it then visits 3 more buffers"
     );
     let keeps = "toastctl retoast public.t --column v --toaster external --target 4080 --compact";
     assert_eq!(found[0].command, keeps);
@@ -38,8 +38,8 @@ fn rows_near_the_threshold() {
     assert_eq!(codes(&found), ["near-threshold"], "{found:#?}");
     assert_eq!(
         found[0].what,
-        "a few bytes less would keep the value in the row, and each read of it would take 3 buffers less; a target of 4080 \
-         has scans of the table read these values too"
+        "a few bytes less would keep the value in the row, and each read of it would visit 3 fewer buffers; a target of 4080 \
+         makes scans of the table read these values too"
     );
     // with another target they are back in the row, far from it
     mended(&database, "t", "near-threshold");
@@ -93,7 +93,7 @@ fn compressed_rows_near_the_threshold() {
         finding.command,
         "toastctl retoast public.c --column v --toaster extended --target 2712 --compact"
     );
-    let foretold = "each read of it then takes 3 buffers more";
+    let foretold = "each read of it then visits 3 more buffers";
     assert!(finding.what.ends_with(foretold), "{finding}");
     assert_eq!(
         database.psql("SELECT sum(pg_column_size(v)) FROM c"),
@@ -125,7 +125,7 @@ fn a_target_that_leaves_values_uncompressed_has_its_price() {
     assert_eq!(
         price,
         format!(
-            "a target of 4080 takes {expected} % more bytes, since fewer values are compressed"
+            "a target of 4080 takes {expected} % more space, since fewer values are compressed"
         )
     );
     assert!((33.0..38.0).contains(&expected), "{expected}");

@@ -300,8 +300,8 @@ fn a_stock_server_says_that_it_has_no_such_toasters() {
     ] {
         let refused = retoast(&database, arguments);
         assert_eq!(refused.code, Some(2), "{}", refused.stderr);
-        let expected = "this server has no pg_toaster, hence no toaster \"bytea_toaster\"\nHINT:  A \
-            server without pluggable TOAST takes pglz, lz4, external, main, extended and plain.";
+        let expected = "there is no toaster \"bytea_toaster\": this server does not have pluggable TOAST\n\
+            HINT:  --toaster accepts pglz, lz4, external, main, extended or plain here.";
         assert!(refused.stderr.contains(expected), "{}", refused.stderr);
     }
     let nothing = retoast(&database, &["t", "-c", "a"]);

@@ -163,8 +163,7 @@ fn a_proof_waits_for_transactions_that_are_older() {
     command.args(["retoast", "-d", &database.conninfo(), "--format", "json"]).args(LEAVE_IDLE);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let stderr = BufReader::new(child.stderr.take().unwrap());
-    let waits =
-        |line: &String| line.contains("waiting: transactions that are older than the proof");
+    let waits = |line: &String| line.contains("waiting: older transactions have to end");
     let told = stderr.lines().map(Result::unwrap).find(waits).unwrap();
     assert!(told.contains(&format!("process {}", holder.pid)), "{told}");
     holder.commit();

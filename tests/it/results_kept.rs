@@ -205,7 +205,7 @@ fn a_table_that_is_dropped_meanwhile_is_told_and_the_others_are_advised_on() {
     let lines = found.lines::<advise::Report>();
     let names: Vec<&str> = lines.iter().map(|line| line.relation.as_str()).collect();
     assert_eq!((found.code, names), (Some(1), vec!["public.a", "public.c"]));
-    assert_eq!(found.stderr, "toastctl: error: public.b was dropped meanwhile\n");
+    assert_eq!(found.stderr, "toastctl: error: public.b was dropped during the run\n");
 }
 
 #[test]

@@ -130,7 +130,7 @@ fn an_interrupt_stops_cleanly_and_says_how_to_go_on() {
     assert!(asked.elapsed() < Duration::from_secs(5));
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{stderr}");
-    assert!(stderr.contains("to go on: ") && stderr.contains("retoast"), "{stderr}");
+    assert!(stderr.contains("to continue: ") && stderr.contains("retoast"), "{stderr}");
     let report = Printed::<Report>::read(&String::from_utf8(output.stdout).unwrap());
     assert_eq!(report.tables[0].outcome, Outcome::Stopped);
 }

@@ -57,7 +57,7 @@ fn a_plan_changes_nothing_and_what_then_happens_lies_within_it() {
     assert_eq!(plan.triggers_fire, ["always"]);
     assert_eq!(plan.triggers_silent, ["quiet"]);
     let replication = plan.replication.join("\n");
-    for told in ["reader", "published by news: subscribers get every row", "identity is full"] {
+    for told in ["reader", "published by news: subscribers receive every row", "identity is full"] {
         assert!(replication.contains(told), "{replication}");
     }
     let statements = plan.statements.join("\n");
@@ -260,11 +260,7 @@ fn a_pooler_in_transaction_mode_is_refused() {
     let mut pooled = toastctl();
     pooled.args(["retoast", "-h", "127.0.0.1", "-p", &port, "-U", "postgres"]);
     pooled.args(["-d", database.name()]).args(LZ4);
-    refused(
-        &run(&mut pooled),
-        1,
-        "a connection pooler gives each transaction another session\nHINT:",
-    );
+    refused(&run(&mut pooled), 1, "a connection pooler assigns sessions per transaction\nHINT:");
 }
 
 #[test]
@@ -278,7 +274,11 @@ fn triggers_that_this_user_cannot_silence_are_refused_and_fire_where_allowed() {
          CREATE TRIGGER loud BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION f()"
     ));
     let by_role = |more: &[&str]| retoast_as(&database, &role, &[&LZ4[..], more].concat());
-    refused(&by_role(&[]), 1, "trigger \"loud\" cannot be silenced, for this user may not set");
+    refused(
+        &by_role(&[]),
+        1,
+        "trigger \"loud\" cannot be kept from firing, because this user may not set",
+    );
     assert_eq!(database.psql("SELECT sum(n) FROM t"), "0");
     done(&by_role(&["--allow", "triggers"]));
     assert_eq!(database.psql("SELECT count(*), min(n) FROM t WHERE n > 0"), "20|1");
@@ -344,5 +344,5 @@ fn a_checkpoint_is_gone_on_from_and_the_last_scan_is_whole_all_the_same() {
     assert!(!file.exists());
     std::fs::write(&file, "nonsense").unwrap();
     let bad = run(&mut words(&with(&[])));
-    refused(&bad, 2, &format!("file \"{path}\" is no checkpoint of toastctl retoast"));
+    refused(&bad, 2, &format!("file \"{path}\" is not a checkpoint of toastctl retoast"));
 }

@@ -119,7 +119,7 @@ fn on_every_major_and_without_pages_from_17_on() {
         let table = if major >= 17 {
             done(&by_owner())
         } else {
-            refused(&by_owner(), 1, "before PostgreSQL 17 pages alone tell");
+            refused(&by_owner(), 1, "before PostgreSQL 17, only pageinspect shows");
             database.psql("CREATE EXTENSION pageinspect");
             done(&retoast(&database, &["compact", "t"]))
         };
@@ -161,7 +161,7 @@ fn a_sweep_is_followed_by_it_and_partitions_are_compacted_one_by_one() {
     let text = crate::support::command::run(&mut people).ok();
     assert!(text.starts_with("public.p1, compact: complete: "), "{text}");
     assert!(text.contains("\ncompact: TOAST: "), "{text}");
-    refused(&retoast(&database, &["p", "--toaster", "lz4", "--compact"]), 2, "go with --column");
+    refused(&retoast(&database, &["p", "--toaster", "lz4", "--compact"]), 2, "require --column");
 }
 
 /// What sessions do to the table while it is compacted: they update its rows, and insert and delete rows of their own.

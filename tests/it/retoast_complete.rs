@@ -44,9 +44,9 @@ fn not_lz4(database: &Database<'_>) -> String {
 fn a_setting_changed_by_somebody_else_ends_the_sweep_and_is_named() {
     let database = with_pageinspect("altered");
     for (sql, said) in [
-        ("SET COMPRESSION pglz", "column \"v\" was set to compression pglz by somebody else"),
-        ("SET STORAGE external", "column \"v\" was set to storage external by somebody else"),
-        ("SET STORAGE plain", "column \"v\" was set to storage plain by somebody else"),
+        ("SET COMPRESSION pglz", "column \"v\" was set to compression pglz by another session"),
+        ("SET STORAGE external", "column \"v\" was set to storage external by another session"),
+        ("SET STORAGE plain", "column \"v\" was set to storage plain by another session"),
         ("TYPE varchar", "the type of column \"v\" was changed"),
         ("TYPE bytea USING convert_to(v, 'UTF8')", "the type of column \"v\" was changed"),
     ] {
@@ -59,7 +59,7 @@ fn a_setting_changed_by_somebody_else_ends_the_sweep_and_is_named() {
     refused(
         &changed_meanwhile(&database, target, &[]),
         1,
-        "public.t: toast_tuple_target was set to 4080 by somebody else",
+        "public.t: toast_tuple_target was set to 4080 by another session",
     );
     refused(&changed_meanwhile(&database, "ALTER TABLE t ADD x text", &[]), 1, "\"x\" was added");
     // the same command finishes the work

@@ -42,7 +42,7 @@ fn an_open_snapshot_stops_the_growth_and_is_named() {
     let pid = database.psql("SELECT pid FROM pg_stat_activity WHERE application_name = 'holder'");
     let running = Running::sweep(&database, &[]);
     running.says(&format!("waiting: session {pid} (user postgres, holder, in a transaction for "));
-    running.says("holds back what vacuum may remove: ");
+    running.says(" keeps vacuum from removing ");
     running.says(" kB (setting max-bloat)");
     // it does wait: nothing more is stored, nothing grows
     let (was, grown) = (stored(&database), size(&database) - before);
@@ -80,7 +80,7 @@ fn a_wait_that_takes_too_long_ends_with_code_4_and_the_next_run_goes_on() {
     let stopped = retoast(&database, &[&LZ4[..], &["--max-wait", "700ms"]].concat());
     assert!(began.elapsed() < PATIENCE);
     refused(&stopped, 4, " s (--max-wait): prepared transaction 'forgotten' (");
-    assert!(stopped.stderr.contains("stopped; to go on: "), "{}", stopped.stderr);
+    assert!(stopped.stderr.contains("stopped; to continue: "), "{}", stopped.stderr);
     let table = stopped.table();
     assert_eq!(table.outcome, Outcome::Stopped);
     assert!(table.notes().contains("(--max-wait): prepared transaction"), "{table}");
@@ -89,7 +89,7 @@ fn a_wait_that_takes_too_long_ends_with_code_4_and_the_next_run_goes_on() {
     done(&retoast(&database, &[&LZ4[..], &["--max-wait", "1h"]].concat()));
     assert_eq!((stored(&database).as_str(), contents(&database, "t")), ("4000", content));
     let nonsense = retoast(&database, &[&LZ4[..], &["--max-wait", "5"]].concat());
-    refused(&nonsense, 2, "is no time: expected one such as 10s or 30min");
+    refused(&nonsense, 2, "is not a time: expected for example 10s or 30min");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_replica_with_feedback_is_named_too() {
     }
     let running = Running::sweep(&database, &["--set", "max-replica-lag=off"]);
     running.says("waiting: replica walreceiver (PID ");
-    running.says(", by hot_standby_feedback) holds back what vacuum may remove: ");
+    running.says(", by hot_standby_feedback) keeps vacuum from removing ");
     drop(query);
     running.ends_after("xmin");
 }
@@ -152,7 +152,7 @@ fn every_wait_for_others_ends_in_time() {
         let reads = "BEGIN; SELECT count(*) FROM t; SELECT pg_sleep(100)";
         let _holder = Session::start(&database, "reader", reads);
         let back = ["t", "-c", "v", "--toaster", "pglz"];
-        gives_up(&database, &back, "no lock for setting the choice");
+        gives_up(&database, &back, "no lock for changing the settings");
     }
     done(&retoast(&database, &[&LZ4[..], &["--max-wait", "1h", "--compact"]].concat()));
     assert_eq!(stored(&database), "400");

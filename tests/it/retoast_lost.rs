@@ -27,7 +27,7 @@ fn a_lost_measuring_connection_is_made_again_and_costs_nothing() {
     let running = waiting(&database);
     assert_eq!(database.psql(END_MEASURING), "1");
     release(&database);
-    running.says("the measuring connection was lost, and is made again");
+    running.says("the monitoring connection was lost and re-established");
     let table = done(&running.end());
     assert_eq!(table.rows_stored, 1000);
     assert_eq!(database.psql(LEFT), "0");
@@ -146,7 +146,7 @@ fn who_terminates_its_session_ends_the_run_and_is_told_how_to_go_on() {
     );
     let ended = running.end();
     refused(&ended, 3, "terminating connection due to administrator command");
-    let hint = "HINT:  What was committed stays; to go on: ";
+    let hint = "HINT:  What was committed stays; to continue: ";
     assert!(ended.stderr.contains(hint), "{}", ended.stderr);
     assert!(ended.stderr.contains("t -c v --toaster lz4 --allow triggers"), "{}", ended.stderr);
     assert_ne!(database.psql(LEFT), "0");

@@ -64,7 +64,7 @@ fn the_queries_of_the_manual_are_true_when_they_should_be() {
     };
     database.psql("CREATE TABLE pause (); CREATE TABLE t (v text)");
     let names = THROTTLE_QUERIES.iter().map(|(name, _)| *name);
-    for query in names.filter(|name| *name != "from 5 to 22 h").map(manuals) {
+    for query in names.filter(|name| *name != "5:00 to 22:00").map(manuals) {
         assert!(!is(&query), "{query}");
         let run =
             retoast(&database, &["t", "-c", "v", "--toaster", "lz4", "--throttle-query", &query]);
@@ -98,7 +98,7 @@ fn the_queries_of_the_manual_are_true_when_they_should_be() {
         let at = |hours: i32| {
             database.psql(&format!("SELECT to_char(localtime + '{hours} hours', 'HH24:MI')"))
         };
-        let query = with("from 5 to 22 h", "'05:00'", &format!("'{}'", at(from)));
+        let query = with("5:00 to 22:00", "'05:00'", &format!("'{}'", at(from)));
         is(&query.replace("'22:00'", &format!("'{}'", at(until))))
     };
     // at noon, since what the manual's query names does not go over midnight
@@ -111,7 +111,7 @@ fn the_queries_of_the_manual_are_true_when_they_should_be() {
     assert!(!is(&paused));
     std::fs::write(&file, "").unwrap();
     assert!(is(&paused));
-    let rows = manuals("rows in a table");
+    let rows = manuals("a table has rows");
     database.psql("INSERT INTO pause DEFAULT VALUES");
     assert!(is(&rows));
     database.psql("DELETE FROM pause");
@@ -137,7 +137,7 @@ fn others_at_work_old_snapshots_and_the_users_query_are_waited_for() {
     running.says("other sessions active: 1");
     running.says("waiting: session ");
     running.says("holder, in a transaction for");
-    running.says("holds back what vacuum may remove: ");
+    running.says(" keeps vacuum from removing ");
     drop(holder);
     assert!(running.done_after("xmin") >= 100);
 
@@ -214,7 +214,7 @@ fn a_query_and_a_signal_pause_it_and_a_stop_is_heard_meanwhile() {
     running.says("is true (--throttle-query)");
     running.says("\"reason\":\"throttle_query\"");
     running.signal(Signal::USR1);
-    running.says("asked to by SIGUSR1");
+    running.says("paused by SIGUSR1");
     let shown = "SELECT count(*) FROM pg_stat_activity
         WHERE application_name = 'toastctl retoast public.t paused'";
     database.until(shown, |answer| answer == "1");
@@ -238,7 +238,7 @@ fn a_query_and_a_signal_pause_it_and_a_stop_is_heard_meanwhile() {
     running.says("is true (--throttle-query)");
     running.signal(Signal::INT);
     let stopped = running.end();
-    refused(&stopped, 4, "stopped; to go on: ");
+    refused(&stopped, 4, "stopped; to continue: ");
     assert!(stopped.stderr.contains("retoast") && stopped.stderr.contains("--throttle-query"));
     assert!(began.elapsed() < PATIENCE);
     let left = "SELECT count(*) FROM t WHERE pg_column_compression(v) <> 'lz4'";
@@ -264,7 +264,7 @@ fn space_is_looked_at_before_the_start_and_while_it_runs() {
     let port = server.port().to_string();
     remote.args(["retoast", "-h", "127.0.0.1", "-p", &port, "-U", "postgres"]);
     remote.args(["-d", database.name()]).args(LZ4).args(["--set", "min-free-space=1MB"]);
-    refused(&run(&mut remote), 1, "free space cannot be told");
+    refused(&run(&mut remote), 1, "free space cannot be determined");
 
     let room = tempfile::NamedTempFile::new().unwrap();
     let free = |bytes: u64| std::fs::write(room.path(), bytes.to_string()).unwrap();
@@ -295,9 +295,9 @@ fn a_user_who_may_not_see_others_is_told_so() {
          INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 20) i"
     ));
     let by_role = |more: &[&str]| retoast_as(&database, &role, &[&LZ4[..], more].concat());
-    refused(&by_role(&["--set", "max-replica-lag=5s"]), 1, "HINT:  GRANT pg_read_all_stats");
+    refused(&by_role(&["--set", "max-replica-lag=5s"]), 1, "HINT:  Grant pg_read_all_stats");
     let run = by_role(&[]);
-    assert!(run.stderr.contains("replicas are not waited for"), "{}", run.stderr);
-    assert!(run.stderr.contains("free space is not watched"), "{}", run.stderr);
+    assert!(run.stderr.contains("not waiting for replicas"), "{}", run.stderr);
+    assert!(run.stderr.contains("not watching free space"), "{}", run.stderr);
     done(&run);
 }

@@ -97,7 +97,7 @@ fn a_pooler_that_lends_sessions_is_refused_and_its_sessions_stay_as_they_were() 
                 let busy = is_busy.then(|| Busy::start(&pooler, &database));
                 for more in [&["--dry-run"][..], &[], &["--jobs", "2"]] {
                     let run = sweep(&conninfo, more);
-                    refused(&run, 1, "a connection pooler gives each transaction another session");
+                    refused(&run, 1, "a connection pooler assigns sessions per transaction");
                 }
                 let policy = ["t", "--policy", "best"];
                 let run = by(&conninfo, "inspect", &policy);

@@ -148,7 +148,7 @@ fn generated_columns_follow_and_can_be_chosen_through_what_they_are_made_of() {
                     if source == "source=functions" { 2 } else { 1 },
                     "{table}"
                 );
-                assert!(notes.iter().any(|note| note.contains("\"w\" is computed")));
+                assert!(notes.iter().any(|note| note.contains("\"w\" is recomputed")));
             }
         }
         assert_eq!(left("w", "pglz"), "0");

@@ -215,10 +215,10 @@ fn partitions_that_come_meanwhile_are_told() {
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    let told = "public.p2 was created or attached meanwhile, and was not looked at";
+    let told = "public.p2 was created or attached during the run, and was not converted";
     assert!(stderr.contains(told), "{stderr}");
     assert_eq!(database.psql(stored), "4000");
     let again = sweep(&database, "p");
     assert_eq!(tables(&again), ["public.p1", "public.p2"]);
-    assert!(!again.stderr.contains("meanwhile"), "{}", again.stderr);
+    assert!(!again.stderr.contains("during the run"), "{}", again.stderr);
 }

@@ -121,7 +121,7 @@ fn a_file_that_does_not_fit_the_cluster_is_ignored_with_the_reason() {
     let cases = [
         ("filenode", 1.into(), "was rewritten"),
         ("system", "1".into(), "another cluster"),
-        ("database", 1.into(), "made anew"),
+        ("database", 1.into(), "created again"),
         ("timeline", 7.into(), "another timeline"),
         ("wal", wal.into(), "set back"),
         ("xid", (number(unseen) + 1_000_000).into(), "set back"),

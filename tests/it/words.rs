@@ -107,7 +107,7 @@ fn help_is_found_where_psql_has_the_host_and_by_topic() {
     let schema: Value = serde_json::from_str(&said(&["help", "json", "inspect"]).ok()).unwrap();
     assert_eq!(schema["type"], "object");
     let unknown = said(&["help", "permission"]);
-    refused(&unknown, 2, "there is no verb or topic \"permission\"\nHINT:  There are inspect, ");
+    refused(&unknown, 2, "there is no verb or topic \"permission\"\nHINT:  Available: inspect, ");
 }
 
 #[test]

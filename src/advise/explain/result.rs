@@ -14,9 +14,9 @@ use crate::server::catalog::RelationName;
 pub struct Explanation {
     #[serde(skip)]
     pub table: RelationName,
-    /// What was looked at.
+    /// What was examined.
     pub sample: Looked,
-    /// Blocks of the heap: the buffers of a scan that needs no value out of line.
+    /// Blocks of the heap: the buffers of a scan that needs no out-of-line value.
     pub heap_blocks: u32,
     /// Live rows.
     pub rows: Interval,
@@ -28,7 +28,7 @@ pub struct Explanation {
     pub target: u64,
     /// Rows by their width before anything of them is compressed or moved out.
     pub widths: Vec<WidthRange>,
-    /// What an UPDATE of one row writes that changes no value out of line.
+    /// What an UPDATE of one row writes if it changes no out-of-line value.
     pub update_other: Written,
     /// The columns that can be toasted and hold something.
     pub columns: Vec<ColumnExplanation>,
@@ -39,17 +39,17 @@ pub struct Explanation {
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Looked {
-    /// Blocks looked at.
+    /// Blocks examined.
     pub blocks: u32,
     /// Blocks of the heap.
     pub total_blocks: u32,
-    /// Live rows of the blocks looked at.
+    /// Live rows of these blocks.
     pub rows: u64,
-    /// Values out of line whose chunks were looked up.
+    /// Out-of-line values whose chunks were looked up.
     pub values_looked_up: u64,
     /// The seed of the choice.
     pub seed: u64,
-    /// Whether everything was looked at, so that nothing is estimated but costs.
+    /// Whether everything was examined, so that only costs are estimated.
     pub complete: bool,
 }
 

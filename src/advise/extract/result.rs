@@ -14,20 +14,21 @@ use crate::model::stored::Form;
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct ExtractionReport {
-    /// Whether the keys were chosen: those that pay most, by how often each is used.
+    /// Whether the keys were chosen: those that save the most, considering how often each is used.
     pub auto: bool,
     /// For automatically chosen keys, what is known about the use of any keys. Half of all uses are distributed
-    /// accordingly, the other half evenly; without it, all are distributed evenly.
+    /// accordingly, the other half evenly over the keys that most documents have; without it, all are distributed evenly
+    /// over these.
     pub known_uses: Vec<KnownUse>,
-    /// The keys, as they were asked for.
+    /// The keys, in the order requested.
     pub keys: Vec<KeyReport>,
-    /// Documents that have one of them at least.
+    /// Documents that have at least one of them.
     pub documents: u64,
     /// Bytes of the heap as VACUUM FULL would write it today.
     pub heap_bytes_today: Figure,
     /// Bytes of the TOAST relation in the same way.
     pub toast_bytes_today: Figure,
-    /// Bytes of its index, freshly built.
+    /// Bytes of its index, if rebuilt.
     pub toast_index_bytes_today: Figure,
     /// The three together.
     pub total_bytes_today: Figure,
@@ -51,9 +52,9 @@ pub struct ExtractionReport {
 #[derive(Debug, Clone, Copy, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct RowCounts {
-    /// Rows that are given to the toaster today, for they are wider than its threshold.
+    /// Rows that exceed the TOAST threshold today.
     pub wide_rows_today: u64,
-    /// Rows that would be.
+    /// Rows that would exceed it.
     pub wide_rows: u64,
     /// Documents in the TOAST relation today.
     pub external_today: u64,

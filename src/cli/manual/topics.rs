@@ -12,18 +12,19 @@ pub const TOPICS: [Topic; 9] =
 /// `toastctl help policies`.
 pub const POLICIES: Topic = Topic {
     name: "policies",
-    about: "which values stay compressed, decided value by value",
+    about: "rules that decide for each value whether it is compressed",
     intro: &[
-        "A policy compares the compressed size of each value with its raw size, and decides which \
-              form is stored. inspect --policy counts the values that comply, advise-threshold --policy \
-              predicts sizes, and retoast --policy rewrites values.",
+        "A policy is a rule of toastctl, not of PostgreSQL: it compares the compressed size of each value \
+              with its raw size, and decides which of the two is stored. inspect --policy counts the values that \
+              comply, advise-threshold --policy predicts sizes, and retoast --policy rewrites values; new values \
+              follow the column's setting until the next retoast.",
     ],
     items: &[
         ("always", "Values are compressed wherever PostgreSQL compresses them by itself."),
         ("never", "No value is compressed."),
         ("chunk-saving[=1]", "Compressed if that saves at least this many TOAST chunks."),
-        ("ratio[=0.95]", "Compressed if that takes at most this fraction of the raw size."),
-        ("chunk-floor[=100]", "Compressed below this many chunks; above, if it saves a chunk."),
+        ("ratio[=0.95]", "Compressed if the result is at most this fraction of the raw size."),
+        ("chunk-floor[=100]", "Compressed if under this many chunks, or if it saves a chunk."),
         (
             "hybrid[=0.90]",
             "As ratio; a compressed value of N chunks also stays compressed if it would take more \
@@ -38,26 +39,23 @@ pub const POLICIES: Topic = Topic {
 pub const FORMS: Topic = Topic {
     name: "forms",
     about: "how a value can be stored, and the terms of the reports",
-    intro: &[],
+    intro: &["A value is in the row or out of line: in chunks in the table's TOAST relation."],
     items: &[
         ("short, plain", "In the row, uncompressed, with a header of 1 or 4 bytes."),
         ("compressed", "In the row, compressed with pglz or lz4."),
         ("external", "In the TOAST relation, uncompressed; the row has a pointer."),
         ("external_compressed", "In the TOAST relation, compressed."),
         ("missing", "Not in the row: the column was added with a default."),
-        ("custom", "A pointer of a pluggable toaster."),
-        ("unknown", "Compressed, but where is not known (before 17, without pageinspect)."),
-        (
-            "Raw, Stored, Ratio",
-            "Uncompressed size, stored size, and raw size divided by stored size.",
-        ),
+        ("custom", "Stored by a pluggable toaster; the row has its pointer."),
+        ("unknown", "Compressed; before 17, only pageinspect shows where."),
+        ("Raw, Stored, Ratio", "Uncompressed size, stored size, and their quotient."),
         ("Chunks", "Pieces of up to 1996 bytes in the TOAST relation."),
-        ("Share", "Percentage of the table's size; in the overview, of the database."),
-        ("Unused", "Free space and dead rows in the files of a table and its TOAST relation."),
-        ("CPU/read", "Time to decompress and copy one value."),
-        ("Buffers/read", "Pages of TOAST relation and index that one read visits."),
+        ("Share", "Percentage of the table (in overviews, of the database)."),
+        ("Unused", "Free space and dead rows of the table and TOAST relation."),
+        ("CPU/read", "CPU time to decompress and copy one value."),
+        ("Buffers/read", "Pages of the TOAST relation and index visited per read."),
         ("WAL/update", "Bytes of WAL for an UPDATE that changes the value."),
-        ("Pareto front", "Settings for which no other is as good in everything and better in one."),
+        ("Pareto front", "Settings that no other setting equals everywhere and beats somewhere."),
     ],
 };
 
@@ -66,10 +64,9 @@ pub const ADVICE: Topic = Topic {
     name: "advice",
     about: "suggestions of inspect, the most important first",
     intro: &[
-        "Each comes with a command, and none changes the exit code. Smaller tables (1 MB or 1000 rows) \
-              get none; nor is there one if the sample is too small to support it. --format json explains \
-              each. From files, only idle-compression, dead-rows, free-space, dropped-column and \
-              short-last-chunk can be given.",
+        "Each has a command; none changes the exit code. Tables under 1 MB or 1000 rows get none, nor does a \
+              sample too small to support it. (N %) is the least share affected. --format json gives reasons. \
+              Files allow only idle-compression, dead-rows, free-space, dropped-column and short-last-chunk.",
     ],
     items: &MEANINGS,
 };
@@ -77,7 +74,7 @@ pub const ADVICE: Topic = Topic {
 /// `toastctl help findings`.
 pub const FINDINGS: Topic = Topic {
     name: "findings",
-    about: "the codes of check, and what each means",
+    about: "the codes of check (for those of inspect, see advice)",
     intro: &[
         "The codes never change their meaning. All are errors, except TC014 and TC025 (warnings), TC006 and TC080 \
               (notices). Notices are not damage, and leave the exit code at 0.",
@@ -103,14 +100,17 @@ pub const FINDINGS: Topic = Topic {
         ),
         (
             "TC050 to TC058",
-            "Chunks: none, one missing, early end, a number twice, a wrong number, size, NULL, \
+            "Chunks: none, one missing, early end, duplicate number, wrong number, size, NULL, \
              compressed, unreadable.",
         ),
-        ("TC060 to TC062", "Compressed data: in the row, out of line, against the pointer."),
+        (
+            "TC060 to TC062",
+            "Compressed data: bad in the row, bad out of line, or unlike the pointer.",
+        ),
         ("TC070 to TC073", "Content (--deep): jsonb, encoding, numeric, array."),
         (
             "TC080 to TC083",
-            "TOAST relation: no row refers (no damage), index entry missing, or wrong, index unreadable.",
+            "TOAST relation: chunks without a row (not damage); index entry missing or wrong; index unreadable.",
         ),
         ("TC090 to TC094", "Pluggable toaster: pointer, version, TID, patch, list of TIDs."),
     ],
@@ -130,8 +130,8 @@ pub const THROTTLE: Topic = Topic {
     about: "sample queries for --throttle-query",
     intro: &[
         "The query runs once a second; toastctl waits while it returns true. Adapt the numbers. To \
-              combine queries, use SELECT (query) OR (query). --max-wait ends such a wait too, with exit \
-              code 4. Signal SIGUSR1 pauses toastctl, SIGUSR2 resumes it.",
+              combine queries, use SELECT (query) OR (query). --max-wait limits this wait too (exit code 4). \
+              The WAL query averages since the last checkpoint. Signal SIGUSR1 pauses toastctl, SIGUSR2 resumes it.",
     ],
     items: &THROTTLE_QUERIES,
 };
@@ -139,7 +139,7 @@ pub const THROTTLE: Topic = Topic {
 /// `toastctl help exit-codes`.
 pub const EXIT_CODES: Topic = Topic {
     name: "exit-codes",
-    about: "what each exit code says, and what to do then",
+    about: "what each exit code means, and what to do",
     intro: &["The numbers never change their meaning. Data goes to standard output, everything \
               else to standard error."],
     items: &[
@@ -147,15 +147,14 @@ pub const EXIT_CODES: Topic = Topic {
         (
             "1",
             "Something could not be read or done; the messages name table, block and item, or the \
-             server's error. Fix the cause and run the command again. For retoast also \"not verified\": \
-             --target, main, plain and (before 17) policies depend on which values are out of line, and that \
-             cannot be seen without pageinspect.",
+             server's error. Fix the cause and run the command again. retoast also uses it for \"not verified\": \
+             --target and main (before 17 also plain and policies) depend on which values are out of line, \
+             which only pageinspect shows.",
         ),
         ("2", "Bad arguments or bad input; nothing was done. The HINT says what is possible."),
         (
             "3",
-            "The connection could not be made, or was lost. Nothing needs cleaning up: run the command \
-             again when the server is back.",
+            "The connection could not be made, or was lost. Run the command again when the server is back.",
         ),
         (
             "4",
@@ -170,7 +169,7 @@ pub const EXIT_CODES: Topic = Topic {
             "6",
             "All rows are done, but compaction could not return all free space, because other sessions hold \
              a lock or snapshot, or wrote rows at the end of a file. The report says which. With several \
-             tables, the exit code is the worst of them: 0, 6, 1, 4.",
+             tables, the exit code is the worst, in the order 0, 6, 1, 4.",
         ),
     ],
 };
@@ -179,11 +178,12 @@ pub const EXIT_CODES: Topic = Topic {
 pub const MANAGED: &[Item] = &[
     (
         "Amazon RDS, Aurora",
-        "rds_superuser is no superuser, so pageinspect cannot be used: the verbs use SQL functions. \
-         It may GRANT pg_monitor to other roles.",
+        "rds_superuser is not a superuser, so pageinspect cannot be used: verbs use SQL functions instead. check can \
+         then read only files and saved output, and keys --extract and inspect --explain are not available. \
+         rds_superuser may GRANT pg_monitor to other roles.",
     ),
-    ("Google Cloud SQL", "cloudsqlsuperuser does not have the attribute SUPERUSER: as above."),
-    ("Azure Database", "azure_pg_admin is NOSUPERUSER: as above."),
+    ("Google Cloud SQL", "cloudsqlsuperuser is not a superuser either: the same applies."),
+    ("Azure Database", "azure_pg_admin is not a superuser either: the same applies."),
 ];
 
 /// `toastctl help permissions`.
@@ -192,26 +192,32 @@ pub const PERMISSIONS: Topic = Topic {
     about: "what the role needs, verb by verb",
     intro: &[
         "dba is the role that connects, app the schema, shop the database, app_owner the tables' \
-         owner. Files, saved output and --datum need nothing.",
+         owner. Files, saved output and --datum need no privileges.",
         "Managed services (RDS, Aurora, Cloud SQL, Azure) do not grant superuser, so pageinspect cannot \
-         be used there, and the verbs use SQL functions; see toastctl-inspect(1).",
+         be used there: check is not possible, and the other verbs use SQL functions; see \
+         toastctl-inspect(1).",
     ],
     items: &[
         (
             "inspect",
             "GRANT CONNECT ON DATABASE shop TO dba; GRANT USAGE ON SCHEMA app TO dba; GRANT SELECT \
-             ON ALL TABLES IN SCHEMA app TO dba. Exact figures, and the verb check, need a superuser and CREATE \
-             EXTENSION pageinspect.",
+             ON ALL TABLES IN SCHEMA app TO dba.",
         ),
+        ("value, keys", "As inspect; keys --extract as check."),
+        ("check", "A superuser, and CREATE EXTENSION pageinspect; these also make figures exact."),
         (
             "advise-threshold",
-            "As above, and GRANT TEMPORARY ON DATABASE shop TO dba; or a superuser with pageinspect.",
+            "As inspect, and GRANT TEMPORARY ON DATABASE shop TO dba; or as check.",
         ),
         (
             "retoast",
-            "GRANT app_owner TO dba; to see replicas and sessions GRANT pg_monitor TO dba; to \
-             disable triggers GRANT SET ON PARAMETER session_replication_role TO dba (15 and \
-             later). A superuser with pageinspect has everything.",
+            "GRANT app_owner TO dba; GRANT TEMPORARY ON DATABASE shop TO dba; to see replicas and sessions \
+             GRANT pg_monitor TO dba; to keep triggers from firing GRANT SET ON PARAMETER \
+             session_replication_role TO dba (15 and later). Or as check.",
+        ),
+        (
+            "compact, reindex",
+            "As retoast; for TOAST relations also pg_read_all_data (17 and later).",
         ),
     ],
 };
@@ -230,10 +236,10 @@ pub const JSON: Topic = Topic {
             "toastctl help json inspect",
             "The JSON Schema of inspect's document, for one table or many.",
         ),
-        ("toastctl help json advise-threshold", "That of advise-threshold."),
-        ("toastctl help json check", "That of check."),
-        ("toastctl help json keys", "That of keys, also with --extract."),
-        ("toastctl help json retoast", "That of retoast, compact and reindex."),
+        (
+            "toastctl help json VERB",
+            "The JSON Schema of advise-threshold, check, keys or retoast (also of compact and reindex).",
+        ),
         ("toastctl inspect --format json | jq .columns", "All columns, the largest first."),
     ],
 };

@@ -12,7 +12,8 @@ pub fn manual(verb: &str) -> Option<&'static Manual> {
 pub const MANUALS: &[Manual] = &[INSPECT, CHECK, VALUE, KEYS, ADVISE, RETOAST, COMPACT, REINDEX];
 
 /// What a relation file's columns are, as FILE for `@FILE`.
-const COLUMNS_FILE: (&str, &str) = ("@FILE of --columns, which psql -XAt prints with", QUERY);
+const COLUMNS_FILE: (&str, &str) =
+    ("@FILE of --columns; psql -XAt prints it with this query", QUERY);
 
 const PAGES: &str =
     "A superuser, and CREATE EXTENSION pageinspect in the database; toastctl never creates it.";
@@ -40,7 +41,7 @@ const INSPECT: Manual = Manual {
             "with the connection as psql takes it",
             "toastctl inspect -h db1 -U dba -d shop public.orders",
         ),
-        ("without a superuser's rights", "toastctl inspect orders --source functions"),
+        ("without superuser privileges", "toastctl inspect orders --source functions"),
         (
             "how much complies with a policy",
             "toastctl inspect orders --policy chunk-saving --method lz4",
@@ -50,7 +51,7 @@ const INSPECT: Manual = Manual {
             "toastctl inspect --relation-file base/5/16384 --toast-file base/5/16387 --columns @columns.json",
         ),
         (
-            "pageinspect's output that somebody has sent",
+            "saved output of pageinspect",
             "toastctl inspect --pageinspect items.txt --columns 'id int4, doc jsonb'",
         ),
         (
@@ -63,19 +64,19 @@ const INSPECT: Manual = Manual {
         READ,
         (
             "pages",
-            "A superuser, and CREATE EXTENSION pageinspect in the database; toastctl never creates it. With pages, \
-             figures are exact, and forms and places of values are known.",
+            "A superuser, and CREATE EXTENSION pageinspect in the database; toastctl never creates it. With \
+             pageinspect, figures are exact, and it is known how and where each value is stored.",
         ),
-        ("--policy", "TEMPORARY on the database too, which PUBLIC has unless it was revoked."),
+        ("--policy", "Also TEMPORARY on the database; PUBLIC has it unless it was revoked."),
     ],
 };
 
 const CHECK: Manual = Manual {
     verb: "check",
     examples: &[
-        ("is the whole database sound", "toastctl check -d shop"),
+        ("check the whole database", "toastctl check -d shop"),
         ("one table, contents too", "toastctl check orders --deep"),
-        ("save the readable parts", "toastctl check orders --salvage left"),
+        ("save the readable parts", "toastctl check orders --salvage damaged"),
         ("findings for a program, one per line", "toastctl check orders --deep --format jsonl"),
         (
             "a backup's relation, before it is trusted",
@@ -95,11 +96,11 @@ const CHECK: Manual = Manual {
 const VALUE: Manual = Manual {
     verb: "value",
     examples: &[
-        ("take one value apart", "toastctl value 'orders.doc@(0,1)'"),
+        ("show one value in detail", "toastctl value 'orders.doc@(0,1)'"),
         ("all values", "toastctl value orders --format csv"),
-        ("save all that can be read", "toastctl value orders --reassemble=salvage"),
+        ("save all that can be read", "toastctl value orders --reassemble=intact"),
         (
-            "a datum out of a debugger",
+            "a datum copied from a debugger",
             "toastctl value --datum '\\x0112ec030000100100400500000006000000'",
         ),
         (
@@ -121,7 +122,7 @@ const KEYS: Manual = Manual {
         ("two levels deeper", "toastctl keys orders -c doc --depth 3"),
         ("which keys are worth a column", "toastctl keys orders -c doc --extract auto"),
         (
-            "what two keys would give as columns of their own",
+            "what would change if two keys had columns of their own",
             "toastctl keys orders -c doc --extract status,customer",
         ),
         (
@@ -142,9 +143,9 @@ const ADVISE: Manual = Manual {
     examples: &[
         ("compare other settings", "toastctl advise-threshold orders"),
         ("the five largest tables", "toastctl advise-threshold -d shop"),
-        ("compare lz4", "toastctl advise-threshold --method lz4"),
+        ("lz4, for the five largest", "toastctl advise-threshold --method lz4"),
         (
-            "one column, and size counts most",
+            "one column, smallest size preferred",
             "toastctl advise-threshold orders -c doc --optimize size",
         ),
         (
@@ -155,13 +156,16 @@ const ADVISE: Manual = Manual {
             "one storage with one method",
             "toastctl advise-threshold orders --method lz4 --storage extended",
         ),
-        ("is a policy worth it", "toastctl advise-threshold orders --policy best --method either"),
         (
-            "all rows of a table that is read a hundred times for each write",
+            "whether a policy is worth it",
+            "toastctl advise-threshold orders --policy best --method either",
+        ),
+        (
+            "read every row, assuming 100 reads per write",
             "toastctl advise-threshold orders --reads-per-write 100 --sample 100%",
         ),
         (
-            "what the terms mean, and what each choice brings with it",
+            "what the terms mean, and the caveats of each candidate",
             "toastctl advise-threshold orders --details",
         ),
         ("the statements alone, for a migration", "toastctl advise-threshold orders --emit sql"),
@@ -172,14 +176,14 @@ const ADVISE: Manual = Manual {
     permissions: &[
         (
             "SQL functions",
-            "The right SELECT on the table, and TEMPORARY on the database, which PUBLIC has unless it was revoked: the server \
-             compresses the sample in a temporary table, which a standby does not allow. Row security must not hide \
+            "SELECT on the table, and TEMPORARY on the database (PUBLIC has it unless it was revoked), because the server \
+             compresses the sample in a temporary table. This does not work on a standby, or if row security hides \
              rows.",
         ),
         (
             "pages",
-            "A superuser, and CREATE EXTENSION pageinspect in the database. Then no temporary table is needed, standbys \
-             work too, damaged values are passed over, and pluggable toasters are estimated.",
+            "A superuser, and CREATE EXTENSION pageinspect in the database. With pageinspect, no temporary table is \
+             needed, standbys work too, damaged values are skipped, and pluggable toasters are estimated.",
         ),
     ],
 };
@@ -189,9 +193,9 @@ const RETOAST: Manual = Manual {
     examples: &[
         ("the plan", "toastctl retoast t -c doc --toaster lz4 --dry-run"),
         ("convert, online", "toastctl retoast t -c doc --toaster lz4"),
-        ("and give space back", "toastctl retoast t -c doc --toaster lz4 --compact"),
+        ("and return freed space", "toastctl retoast t -c doc --toaster lz4 --compact"),
         (
-            "at night only, for three hours; the same command goes on the next night",
+            "at night only, for three hours; run the same command every night until it is done",
             "toastctl retoast orders -c doc --toaster lz4 --max-runtime 10800 --throttle-query \"SELECT localtime BETWEEN '05:00' AND '22:00'\"",
         ),
         (
@@ -203,7 +207,7 @@ const RETOAST: Manual = Manual {
             "toastctl retoast orders -c doc --toaster lz4 --target 4080",
         ),
         (
-            "value by value, what is worth compressing",
+            "compress only the values that are worth it",
             "toastctl retoast orders -c doc --policy chunk-saving --method lz4",
         ),
         (
@@ -215,14 +219,17 @@ const RETOAST: Manual = Manual {
             "toastctl retoast orders -c doc --toaster lz4 --set batch-ms=20 --set max-bloat=2%",
         ),
         (
-            "a large table, with several transactions at a time",
+            "a large table, with several transactions at the same time",
             "toastctl retoast orders -c doc --toaster lz4 --jobs 4",
         ),
         (
             "unseen by logical subscribers with origin = none",
             "toastctl retoast orders -c doc --toaster lz4 --set replication-origin=toastctl",
         ),
-        ("everything away from a pluggable toaster", "toastctl retoast --from-toaster my_toaster"),
+        (
+            "convert everything back from a pluggable toaster",
+            "toastctl retoast --from-toaster my_toaster",
+        ),
     ],
     files: &[
         CHECKPOINT_FILE,
@@ -237,10 +244,10 @@ const RETOAST: Manual = Manual {
 const COMPACT: Manual = Manual {
     verb: "compact",
     examples: &[
-        ("how small files get", "toastctl compact orders --dry-run"),
-        ("give space back, online", "toastctl compact orders"),
+        ("how small files would be", "toastctl compact orders --dry-run"),
+        ("return free space, online", "toastctl compact orders"),
         ("indexes too", "toastctl compact orders --reindex"),
-        ("the TOAST relation alone", "toastctl compact orders --files toast"),
+        ("only the TOAST relation", "toastctl compact orders --files toast"),
     ],
     files: &[CHECKPOINT_FILE],
     permissions: WRITE,
@@ -250,42 +257,56 @@ const REINDEX: Manual = Manual {
     verb: "reindex",
     examples: &[
         ("which indexes are bloated", "toastctl reindex orders --dry-run"),
-        ("rebuild these, online", "toastctl reindex orders"),
+        ("rebuild those, online", "toastctl reindex orders"),
         ("rebuild every index", "toastctl reindex orders --all"),
         (
-            "so that the next run cleans up after a kill",
+            "record progress, so that the next run cleans up after a kill",
             "toastctl reindex orders --checkpoint orders.checkpoint",
         ),
     ],
     files: &[CHECKPOINT_FILE],
-    permissions: WRITE,
+    permissions: REBUILD,
 };
 
 const CHECKPOINT_FILE: (&str, &str) = (
     "FILE of --checkpoint",
-    "How far scanning is, and which rebuilds of indexes were begun; removed when all is done.",
+    "How far the scan has got, and which index rebuilds were started; removed when everything is done.",
 );
+
+const MONITOR: (&str, &str) =
+    ("pg_monitor", "Or pg_read_all_stats, to see replicas and other sessions and wait for them.");
+
+const FREE_SPACE: (&str, &str) = (
+    "pg_read_all_settings, GRANT EXECUTE ON FUNCTION pg_stat_file(text)",
+    "To watch the server's free space over a Unix socket; otherwise use --set disk-limit=SIZE.",
+);
+
+/// For verbs that update no row.
+const REBUILD: &[(&str, &str)] = &[
+    ("owner of the table", "Or a member of the owning role, for REINDEX and DROP INDEX."),
+    MONITOR,
+    FREE_SPACE,
+    ("pg_read_all_data", "To rebuild the index of a TOAST relation (or a superuser)."),
+    ("a superuser and pageinspect", "To compute the size of a rebuilt index from its pages."),
+];
 
 const WRITE: &[(&str, &str)] = &[
     (
-        "the table's owner",
-        "Or a member of it, for ALTER TABLE, UPDATE and VACUUM; TEMPORARY on the database.",
+        "owner of the table",
+        "Or a member of the owning role, for ALTER TABLE, UPDATE and VACUUM; also TEMPORARY on the database.",
     ),
-    ("pg_monitor", "Or pg_read_all_stats, to see replicas and other sessions and wait for them."),
+    MONITOR,
     (
         "GRANT SET ON PARAMETER session_replication_role",
-        "(15 and later) to silence ordinary triggers; else --allow triggers lets them fire.",
+        "(15 and later) To keep ordinary triggers from firing; otherwise use --allow triggers.",
     ),
-    (
-        "pg_read_all_settings, GRANT EXECUTE ON FUNCTION pg_stat_file(text)",
-        "To see the server's free space over a Unix socket; else --set disk-limit=SIZE.",
-    ),
+    FREE_SPACE,
     (
         "pg_read_all_data",
-        "(17 and later; before, a superuser and pageinspect) to compact a TOAST relation, and to rebuild its index.",
+        "To compact a TOAST relation and rebuild its index (17 and later; earlier versions need a superuser and pageinspect).",
     ),
     (
         "a superuser and pageinspect",
-        "To see pages: exact, and needed on servers with pluggable TOAST.",
+        "To read pages: makes figures exact; required on servers with pluggable TOAST.",
     ),
 ];

@@ -82,21 +82,21 @@ fn near(facts: &Facts, column: &ColumnFacts, counted: &Counted, rows: Interval) 
     let more = buffers_more(facts, below);
     let what = match (above.estimate > 0.0, below.estimate > 0.0) {
         (true, true) => format!(
-            "a few bytes move the value out of the row, where a read takes {more} buffers more, or back into it"
+            "a few bytes move the value out of the row, where a read visits {more} more buffers, or back into it"
         ),
         (true, false) => format!(
-            "a few bytes less would keep the value in the row, and each read of it would take {more} buffers less"
+            "a few bytes less would keep the value in the row, and each read of it would visit {more} fewer buffers"
         ),
         (false, _) => format!(
-            "one key more moves the value out of the row, and each read of it then takes {more} buffers more"
+            "one key more moves the value out of the row, and each read of it then visits {more} more buffers"
         ),
     };
     let price = price(counted, target);
     let scans =
-        (above.estimate > 0.0).then(|| "has scans of the table read these values too".to_owned());
+        (above.estimate > 0.0).then(|| "makes scans of the table read these values too".to_owned());
     let bytes = (price >= TOLD).then(|| {
         let percent = (price * 100.0).ceil();
-        format!("takes {percent} % more bytes, since fewer values are compressed")
+        format!("takes {percent} % more space, since fewer values are compressed")
     });
     let costs: Vec<String> = [scans, bytes].into_iter().flatten().collect();
     let what = match costs.is_empty() {

@@ -22,7 +22,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     // advised, beyond that the table has to be partitioned
     if facts.out_of_line.low >= VALUE_IDS * TAKEN {
         out.push(Finding {
-            what: "in the TOAST relation, which has numbers for 2^32".to_owned(),
+            what: "in the TOAST relation, which can hold at most 2^32".to_owned(),
             command: facts.table.advise(None),
             ..Finding::new(Code::ValueIds, &table, facts.out_of_line, Unit::Values)
         });
@@ -38,7 +38,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
         };
         let (method, storage) = (method.name(), column.storage.name());
         let smaller = match column.storage {
-            Storage::External => ", and would make values smaller",
+            Storage::External => "; it would make values smaller",
             _ => "",
         };
         out.push(Finding {
@@ -73,13 +73,15 @@ fn compresses_nothing(facts: &Facts, column: &ColumnFacts) -> bool {
 fn idle_target(facts: &Facts, target: u32) -> Option<String> {
     let threshold = facts.page.toast_tuple_threshold();
     if facts.columns.iter().all(|column| column.storage == Storage::Plain) {
-        return Some(format!("toast_tuple_target {target}: no column could be toasted"));
+        return Some(format!(
+            "toast_tuple_target {target} has no effect: no column can be toasted"
+        ));
     }
     if target as usize == threshold {
-        return Some(format!("toast_tuple_target {target} is what it would be anyway"));
+        return Some(format!("toast_tuple_target {target} is the default"));
     }
     let no_long_row = facts.toasted == Some(0) && facts.rows.low >= LEAST_ROWS;
     ((target as usize) < threshold && no_long_row).then(|| {
-        format!("toast_tuple_target {target} does not count for rows of up to {threshold} bytes: none is toasted")
+        format!("toast_tuple_target {target} has no effect on rows of up to {threshold} bytes: they are not toasted")
     })
 }

@@ -33,7 +33,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
         let bytes = Interval::exact(spare as f64);
         out.push(Finding {
             object: Some(index.name.clone()),
-            what: format!("more than a fresh index {} takes", index.name),
+            what: format!("more than index {} would take if rebuilt", index.name),
             command: facts.table.reindex(),
             compaction: Some(Expected {
                 gives_back: spare,
@@ -79,7 +79,7 @@ fn spare(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
     let (spare, what) = if enough(file.spare) {
         (file.spare, format!("free in {of}"))
     } else if enough(file.spare_vacuumed) && dead(facts, file, name).is_none() {
-        (file.spare_vacuumed, format!("free in {of} once VACUUM has removed what is dead"))
+        (file.spare_vacuumed, format!("free in {of} after VACUUM has removed dead rows"))
     } else {
         return None;
     };

@@ -95,7 +95,7 @@ fn what_a_sample_leaves_in_doubt_is_not_told() {
     assert_eq!(codes(&vacuumed(25)), [""; 0]);
     let given = found(&vacuumed(35));
     assert_eq!((given[0].code.name(), given[0].low), ("free-space", 35 << 20));
-    assert_eq!(given[0].what, "free in the table's file once VACUUM has removed what is dead");
+    assert_eq!(given[0].what, "free in the table's file after VACUUM has removed dead rows");
     // moving rows would give nothing back
     let never = found(&Facts { server: ServerFacts { truncates: false, ..SERVER }, ..of(35, 80) });
     assert!(never[0].what.contains("old_snapshot_threshold"), "{}", never[0].what);

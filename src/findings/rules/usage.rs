@@ -103,13 +103,14 @@ fn hot(facts: &Facts, column: &ColumnFacts) -> Option<Finding> {
     Some(finding(facts, column, Code::HotKeys, documents, Unit::Values, &what, command))
 }
 
-/// `a read of key "state" (index by_state), 0.2 % of its document, takes 9 buffers more than of a column`
+/// `each read of key "state" (index by_state), 0.2 % of its document, visits 9 more buffers than a read of a column
+/// would`
 fn said(hot: &[&UsedKey], buffers: f64) -> String {
     let one = |key: &&UsedKey| {
         let calls = match key.calls {
             0 => None,
-            1 => Some("1 call, by texts".to_owned()),
-            calls => Some(format!("{calls} calls, by texts")),
+            1 => Some("about 1 call".to_owned()),
+            calls => Some(format!("about {calls} calls")),
         };
         let used: Vec<String> = key.named.iter().cloned().chain(calls).collect();
         format!("\"{}\" ({})", key.key, used.join(", "))
@@ -126,7 +127,7 @@ fn said(hot: &[&UsedKey], buffers: f64) -> String {
         _ => ("keys", "their documents"),
     };
     format!(
-        "each read of {keys} {}, {:.1} % of {of}, takes {buffers:.0} buffers more than from a column",
+        "each read of {keys} {}, {:.1} % of {of}, visits {buffers:.0} more buffers than a read of a column would",
         named.join(", "),
         part * 100.0
     )

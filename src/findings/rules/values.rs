@@ -85,7 +85,7 @@ fn older(
         }
         storage => storage.name().to_owned(),
     };
-    let what = format!("stored otherwise than the column is set ({how})");
+    let what = format!("not stored according to the column's settings ({how})");
     let command = facts.retoast_as_set(column);
     Some(finding(facts, column, Code::OlderSetting, bytes, Unit::Bytes, &what, command))
 }
@@ -104,7 +104,7 @@ fn precompressed(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Opti
     if part.low < HALF || !is_worth(bytes) {
         return None;
     }
-    let what = "in formats that are compressed already";
+    let what = "in already compressed formats";
     let command = facts.table.alter_column(&column.name, "SET STORAGE EXTERNAL");
     Some(finding(facts, column, Code::Precompressed, bytes, Unit::Bytes, what, command))
 }
@@ -120,7 +120,7 @@ fn idle(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Findin
     } else {
         facts.retoast(column, &format!("--policy ratio --method {}", column.method.name()))
     };
-    let what = "compressed, and hardly smaller for it";
+    let what = "compressed, but hardly smaller";
     Some(finding(facts, column, Code::IdleCompression, idle, Unit::Bytes, what, command))
 }
 
@@ -131,10 +131,10 @@ fn fitting(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Fin
     }
     let main = counted.of(Count::MainBytes).high + bytes.high;
     if column.storage == Storage::Main && is_wide(facts, main, bytes.high) {
-        // in the rows they would be what `wide-heap` advises to move out again
+        // `wide-heap` would advise to move them out of the rows again
         return None;
     }
-    let what = "out of line, and would stay in the row";
+    let what = "out of line, but would now be stored in the row";
     let command = facts.retoast_as_set(column);
     Some(finding(facts, column, Code::FitsTheRow, bytes, Unit::Bytes, what, command))
 }

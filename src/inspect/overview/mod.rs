@@ -97,7 +97,7 @@ pub(crate) struct ColumnLine {
     pub(crate) stored_bytes: Interval<u64>,
     /// Content without headers; null if not known of every value.
     pub(crate) raw_bytes: Option<Interval<u64>>,
-    /// Raw size of the values by their size as `pg_column_size` counts.
+    /// Raw size divided by stored size (as `pg_column_size` counts).
     pub(crate) ratio: Option<Interval>,
     /// Stored in the TOAST relation; null if it is not known of every value where it is.
     pub(crate) out_of_line_bytes: Option<Interval<u64>>,

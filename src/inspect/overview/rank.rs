@@ -13,20 +13,20 @@ use crate::model::interval::{IndependentSum, Interval};
 /// By what columns are ranked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum SortBy {
-    /// By what they take on disk
+    /// By size on disk
     #[default]
     Stored,
-    /// By their content uncompressed
+    /// By uncompressed size
     Raw,
-    /// By free space and dead rows in their table and its TOAST relation, which are shown
+    /// By free space and dead rows of the table and its TOAST relation (both are shown)
     #[value(alias = "wasted")]
     Unused,
-    /// By rows of their table read through indexes, as the statistics count them: no scan, and
-    /// nothing of toastctl's own
+    /// By rows of the table that were read through indexes, according to the statistics; sequential scans and
+    /// toastctl's own reads are not included
     Read,
-    /// By dead rows of their table and its TOAST relation, as the statistics count them
+    /// By dead rows of the table and its TOAST relation, according to the statistics
     Dead,
-    /// By table and column
+    /// By table and column name
     Name,
 }
 
@@ -34,7 +34,7 @@ pub enum SortBy {
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub(crate) struct Totals {
-    /// Relations that are meant.
+    /// Relations that were selected.
     pub(crate) relations: u64,
     /// Those that were read, or of which a sample was.
     pub(crate) read: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Totals {
     pub(crate) sampled_blocks: u64,
     /// Those of them that were read.
     pub(crate) sampled_blocks_read: u64,
-    /// Heaps, TOAST relations and indexes of these, of all that are meant.
+    /// Size of the heaps, TOAST relations and their indexes, of all selected relations.
     pub(crate) bytes: u64,
     /// Those of relations that were left out.
     pub(crate) left_out_bytes: u64,

@@ -110,7 +110,7 @@ async fn overview(
     for gone in oids.iter().filter(|oid| !known.contains(oid)) {
         output.failed(Failed::new(
             Kind::Incomplete,
-            format!("relation {gone} was dropped meanwhile"),
+            format!("relation {gone} was dropped during the run"),
         ));
     }
     // what somebody has locked comes last, so that the others need not wait for it
@@ -275,7 +275,7 @@ impl Worker {
         let relation = match leader.reading(describe).await {
             Ok(Some(relation)) => relation,
             Ok(None) => {
-                let message = format!("{} was dropped meanwhile", listed.name);
+                let message = format!("{} was dropped during the run", listed.name);
                 return Outcome::Failed(Failed::new(Kind::Incomplete, message));
             }
             Err(error) => {

@@ -134,12 +134,12 @@ fn refusals_say_what_there_is() {
     let all = toasters();
     let becomes = |name: &str| Goal::Pluggable(Pluggable::Becomes(name.into()));
     insta::assert_snapshot!(refused(None, becomes("bytea_toaster"), &text), @r#"
-    this server has no pg_toaster, hence no toaster "bytea_toaster"
-    HINT:  A server without pluggable TOAST takes pglz, lz4, external, main, extended and plain.
+    there is no toaster "bytea_toaster": this server does not have pluggable TOAST
+    HINT:  --toaster accepts pglz, lz4, external, main, extended or plain here.
     "#);
     insta::assert_snapshot!(refused(Some(&all), becomes("zstd"), &text), @r#"
     toaster "zstd" does not exist
-    HINT:  This database has deftoaster, bytea_toaster, dummy_toaster, jsonb_toaster, My "Toaster"; every server takes pglz, lz4, external, main, extended and plain.
+    HINT:  This database has deftoaster, bytea_toaster, dummy_toaster, jsonb_toaster, My "Toaster"; every server accepts pglz, lz4, external, main, extended or plain.
     "#);
     insta::assert_snapshot!(refused(Some(&all), becomes("bytea_toaster"), &text), @r#"
     s.t1: toaster "bytea_toaster" stores values of type bytea, and column "v" is of type character varying(10)

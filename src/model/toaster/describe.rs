@@ -50,11 +50,11 @@ impl PointerKind {
     /// What it costs to read one key or element.
     pub fn cost_to_read(self) -> &'static str {
         match self {
-            PointerKind::HeadOnly | PointerKind::Unknown => "cannot be read",
+            PointerKind::HeadOnly | PointerKind::Unknown => "impossible",
             PointerKind::Appendable => "all chunks and the index on them",
             PointerKind::InPointer => "only the row",
             PointerKind::Jsonx(0) => {
-                "a key in the row: only the row; a key out of line: only its own chunks"
+                "only the row for a key in the row; also the key's own chunks for a key moved out"
             }
             PointerKind::Jsonx(2 | 3) => "all chunks, without the index",
             PointerKind::Jsonx(4 | 6) => {
@@ -69,7 +69,7 @@ impl PointerKind {
     /// What it costs to append.
     pub fn cost_to_append(self) -> &'static str {
         match self {
-            PointerKind::HeadOnly | PointerKind::Unknown => "cannot be appended to",
+            PointerKind::HeadOnly | PointerKind::Unknown => "impossible",
             PointerKind::Appendable => "the last chunk if it is not full, and the new ones",
             PointerKind::InPointer => "the row is written again",
             PointerKind::Jsonx(0) => "the row, and the chunks of the container that is changed",

@@ -234,7 +234,7 @@ pub(crate) async fn touched(
         .await?;
     let Some(row) = rows.first() else {
         return Err(RetoastError::Refused(format!(
-            "{}: there is no column that an UPDATE may set, which alone moves rows and clears dropped columns",
+            "{}: there is no column that an UPDATE may set, and only an UPDATE moves rows and clears dropped columns",
             relation.display_name()
         )));
     };

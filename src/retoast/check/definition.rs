@@ -535,7 +535,7 @@ impl fmt::Display for Differences {
         for (at, one) in self.0.iter().enumerate() {
             write!(f, "{}{one}", if at > 0 { ", " } else { "" })?;
         }
-        write!(f, " by somebody else")
+        write!(f, " by another session")
     }
 }
 

@@ -88,7 +88,7 @@ impl Code {
         let name = relation.display_name();
         if (lent, &role) != (self.lent, &self.role) {
             return Err(RetoastError::Refused(format!(
-                "{name}: its owner, or what user \"{}\" may do as its owner, was changed by somebody else",
+                "{name}: its owner, or what user \"{}\" may do as its owner, was changed by another session",
                 rights.user
             )));
         }
@@ -99,7 +99,7 @@ impl Code {
             }
             if !found.is_empty() {
                 return Err(RetoastError::Refused(format!(
-                    "{} It was added by somebody else since the run began.",
+                    "{} It was added by another session since the run began.",
                     refusal(relation, &rights, &found)
                 )));
             }
@@ -107,7 +107,7 @@ impl Code {
         let fire = triggers(client, relation, self.silent_triggers, self.allow_triggers).await?;
         if fire != self.triggers_fire {
             return Err(RetoastError::Refused(format!(
-                "{name}: its triggers were changed by somebody else, so that they {}",
+                "{name}: its triggers were changed by another session, so that they {}",
                 if fire { "would fire" } else { "no longer fire" }
             )));
         }
@@ -132,7 +132,7 @@ impl Code {
         let (Some(now), Some(then)) = (&self.trusted, &earlier.trusted) else { return Ok(()) };
         if let Some(added) = now.iter().find(|one| !then.contains(one)) {
             return Err(RetoastError::Refused(format!(
-                "{name}: {} of \"{}\", called by {}, was added by somebody else since the run began",
+                "{name}: {} of \"{}\", called by {}, was added by another session since the run began",
                 added.function, added.owner, added.place
             )));
         }
@@ -207,8 +207,8 @@ pub(super) async fn check_reading(
 
 fn refusal(relation: &Relation, rights: &Rights, foreign: &[Foreign]) -> String {
     let mut text = format!(
-        "{}: an UPDATE of this table would run functions of other roles with the rights of \
-         user \"{}\", which the owner \"{}\" does not have:",
+        "{}: an UPDATE of this table would run functions of other roles with privileges of user \"{}\" that the \
+         owner \"{}\" does not have:",
         relation.display_name(),
         rights.user,
         rights.owner
@@ -222,8 +222,8 @@ fn refusal(relation: &Relation, rights: &Rights, foreign: &[Foreign]) -> String 
         let _ = write!(text, "\n  and {} more", foreign.len() - NAMED);
     }
     text.push_str(
-        "\nHINT:  Run as the owner (-U), or as a member of that role with no further rights. If \
-         you have read these functions and what they call, use --allow owner-code.",
+        "\nHINT:  Run as the owner (-U), or as a member of that role with no further \
+         privileges. If you have reviewed these functions and everything they call, you can use --allow owner-code.",
     );
     text
 }
@@ -265,7 +265,7 @@ pub(crate) async fn triggers(
             ("A", _) => "is enabled ALWAYS",
             ("R", true) => "is enabled REPLICA",
             ("O", false) => {
-                "cannot be silenced, for this user may not set session_replication_role"
+                "cannot be kept from firing, because this user may not set session_replication_role"
             }
             _ => continue,
         };
@@ -273,7 +273,7 @@ pub(crate) async fn triggers(
         if !allowed {
             return refused(format!(
                 "{name}: trigger \"{trigger}\" {why}, and would fire for every row re-toasted\n\
-                 HINT:  Disable it for the time, or use --allow triggers."
+                 HINT:  Disable it temporarily, or use --allow triggers."
             ));
         }
     }
@@ -287,7 +287,7 @@ pub(crate) async fn triggers(
         .await?;
     match rules.first() {
         Some(row) => refused(format!(
-            "{name}: rule \"{}\" changes what an UPDATE does\nHINT:  Disable it for the time.",
+            "{name}: rule \"{}\" changes what an UPDATE does\nHINT:  Disable it temporarily.",
             row.try_get::<_, String>(0)?
         )),
         None => Ok(fires),

@@ -41,7 +41,7 @@ pub(crate) async fn server(client: &Client, server: &Server) -> Result<(), Retoa
     {
         return refused(
             "transactions are read-only by default here (default_transaction_read_only): nothing was changed\n\
-             HINT:  If that is not meant for this, set PGOPTIONS='-c default_transaction_read_only=off'.",
+             HINT:  If this setting is not intended for toastctl, set PGOPTIONS='-c default_transaction_read_only=off'.",
         );
     }
     Ok(())
@@ -51,8 +51,8 @@ pub(crate) async fn server(client: &Client, server: &Server) -> Result<(), Retoa
 pub(crate) fn compaction(server: &Server) -> Result<(), RetoastError> {
     if server.has_toasters {
         return refused(
-            "compaction does not know the pointers of pluggable toasters, and this server has such toasters\n\
-             HINT:  To make a table's files smaller dump it and load it again (pg_dump).",
+            "compaction does not support pluggable toasters, and this server has some\n\
+             HINT:  To make a table's files smaller, dump it and reload it (pg_dump).",
         );
     }
     Ok(())
@@ -63,8 +63,8 @@ pub(crate) fn compaction(server: &Server) -> Result<(), RetoastError> {
 pub async fn own_sessions(one: &Connection, other: &Connection) -> Result<(), RetoastError> {
     if are_lent(one, other).await? {
         return refused(
-            "a connection pooler gives each transaction another session\n\
-             HINT:  Connect to the server itself, or to a pool in session mode. Nothing was changed.",
+            "a connection pooler assigns sessions per transaction\n\
+             HINT:  Connect to the server directly, or to a pool in session mode. Nothing was changed.",
         );
     }
     Ok(one.make_own().await?)
@@ -112,8 +112,8 @@ async fn locked<T>(client: &Client, oid: Oid) -> Result<T, RetoastError> {
         None => (oid.to_string(), "?".to_owned()),
     };
     refused(format!(
-        "{name}: locked by another session (PID {holders}), and no lock could be had in time\n\
-         HINT:  Wait for its end; pg_stat_activity says what it does. Nothing was changed."
+        "{name}: locked by another session (PID {holders}), and the lock was not granted in time\n\
+         HINT:  Wait until that session has finished; see pg_stat_activity. Nothing was changed."
     ))
 }
 
@@ -131,8 +131,8 @@ async fn look(
         published(client, &relation).await?;
         if relation.row_security {
             return refused(format!(
-                "{name}: row security hides rows from this user, which would never be re-toasted\n\
-                 HINT:  Run as a role with BYPASSRLS, or as the owner where row security is not forced."
+                "{name}: row security hides rows from this user, and these would not be re-toasted\n\
+                 HINT:  Run as a role with BYPASSRLS, or as the owner if row security is not forced."
             ));
         }
     }
@@ -281,7 +281,7 @@ fn choose(
 fn notes(follow: &[Target]) -> Vec<String> {
     let note = |column: &Target| {
         format!(
-            "generated column \"{}\" is computed anew with the columns that it is made of",
+            "generated column \"{}\" is recomputed whenever the columns it depends on are updated",
             column.name
         )
     };
@@ -332,7 +332,7 @@ pub(crate) async fn refuse_longer(
         None => Ok(()),
         Some(first) => Err(RetoastError::Refused(format!(
             "{}: rows with values of more than {longest} bytes: {count}, the first at {first}; toaster \
-             \"{name}\" refuses such values where they do not fit the row\n\
+             \"{name}\" rejects such values if they do not fit in the row\n\
              HINT:  With this toaster the application could not write such values either. Nothing was \
              changed.",
             relation.display_name()
@@ -381,7 +381,7 @@ pub(crate) async fn privileges(
         )));
     }
     let vacuums = owns || row.try_get::<_, bool>(4)?;
-    let note = "this user may not vacuum it: what is re-toasted leaves its old space to autovacuum";
+    let note = "this user may not vacuum it: old row versions are left to autovacuum";
     Ok((!vacuums).then(|| note.to_owned()))
 }
 
@@ -437,7 +437,7 @@ pub(crate) fn kind(relation: &Relation) -> Result<(), RetoastError> {
     // names that begin so are the server's own
     if relation.schema.starts_with("pg_temp_") {
         return refused(format!(
-            "{name} is a temporary table of another session, which alone can read and change its rows"
+            "{name} is a temporary table of another session, and only that session can access it"
         ));
     }
     match relation.kind {
@@ -509,7 +509,7 @@ pub(crate) async fn may_reindex(
     let name = ready.relation.display_name();
     if server.version_num < SOUND {
         return refused(format!(
-            "{name}: indexes: before PostgreSQL 14.4 an index that is rebuilt beside others may miss rows; \
+            "{name}: indexes: before PostgreSQL 14.4, an index rebuilt with CONCURRENTLY may miss rows; \
              this server is {}\nHINT:  Install the latest minor release.",
             server.version
         ));
@@ -545,8 +545,8 @@ pub(crate) async fn may_compact(
 ) -> Result<(), RetoastError> {
     if !server.vacuum_truncates {
         return refused(format!(
-            "{NEVER_TRUNCATES}: a compaction would move rows for nothing\n\
-             HINT:  Set old_snapshot_threshold to -1 and restart the server, or run VACUUM FULL, which lets nobody in."
+            "{NEVER_TRUNCATES}: compaction would move rows in vain\n\
+             HINT:  Set old_snapshot_threshold to -1 and restart the server, or run VACUUM FULL, which locks the table."
         ));
     }
     let toast = ready.relation.toast.as_ref().filter(|toast| toast.bytes > 0);
@@ -560,7 +560,7 @@ pub(crate) async fn may_compact(
     };
     if !pages && !server.has_toast_chunk_id() {
         return refused(format!(
-            "{name}: before PostgreSQL 17 pages alone tell which row a chunk of its TOAST relation belongs to\n\
+            "{name}: before PostgreSQL 17, only pageinspect shows which row a chunk of its TOAST relation belongs to\n\
              HINT:  Run as a superuser, with the extension pageinspect in this database{hint}."
         ));
     }

@@ -75,7 +75,7 @@ async fn nested(client: &Client, oid: u32, depth: u32) -> Result<ShapeOrReason, 
         return composite(client, &found, depth).await;
     }
     Ok(if matches!(found.name.as_str(), "int2vector" | "oidvector") {
-        Err(format!("values of type {} are not made anew", found.name))
+        Err(format!("values of type {} cannot be rewritten", found.name))
     } else if found.is_array {
         array_of(client, found, depth).await?
     } else if found.array != 0 {

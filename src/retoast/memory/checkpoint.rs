@@ -82,7 +82,7 @@ impl Checkpoint {
     pub fn open(path: &Path, sweep: Sweep) -> Result<Checkpoint, RetoastError> {
         let bad = || {
             RetoastError::Usage(format!(
-                "file \"{}\" is no checkpoint of toastctl retoast",
+                "file \"{}\" is not a checkpoint of toastctl retoast",
                 path.display()
             ))
         };
@@ -268,7 +268,7 @@ mod tests {
         };
         let named = format!("\"{}\"", path.display());
         for bad in ["", "[]", "{}", r#"{"schema":"x","database":"d","choice":"c","tables":[]}"#] {
-            assert_eq!(error(bad), format!("file {named} is no checkpoint of toastctl retoast"));
+            assert_eq!(error(bad), format!("file {named} is not a checkpoint of toastctl retoast"));
         }
         let other = format!(r#"{{"schema":"{SCHEMA}","database":"e","choice":"w","tables":[]}}"#);
         let foreign = error(&other);

@@ -106,7 +106,7 @@ impl fmt::Display for Doubt {
         match self {
             Doubt::Earlier => f.write_str("the file was written by an earlier version of toastctl"),
             Doubt::Cluster => f.write_str("the file is of another cluster"),
-            Doubt::MadeAnew(what) => write!(f, "the {what} was made anew since"),
+            Doubt::MadeAnew(what) => write!(f, "the {what} was created again since"),
             Doubt::Timeline(then, now) => write!(
                 f,
                 "the cluster is on another timeline ({now}, then {then}): it failed over or was \

@@ -85,7 +85,7 @@ impl LockTries<'_> {
         client: &Client,
         alter: &str,
     ) -> Result<(Tried<()>, Duration), LiveError> {
-        self.in_transaction(client, "setting the choice", alter).await
+        self.in_transaction(client, "changing the settings", alter).await
     }
 
     /// Runs statements in a transaction. Tells the longest try too.

@@ -42,9 +42,9 @@ pub const THROTTLE_QUERIES: [(&str, &str); 6] = [
          SELECT xmin FROM pg_replication_slots UNION ALL SELECT transaction FROM \
          pg_prepared_xacts) AS held (xmin)",
     ),
-    ("from 5 to 22 h", "SELECT localtime BETWEEN '05:00' AND '22:00'"),
-    ("a file", "SELECT (pg_stat_file('/tmp/pause', true)).size IS NOT NULL"),
-    ("rows in a table", "SELECT EXISTS (SELECT FROM pause)"),
+    ("5:00 to 22:00", "SELECT localtime BETWEEN '05:00' AND '22:00'"),
+    ("a file exists", "SELECT (pg_stat_file('/tmp/pause', true)).size IS NOT NULL"),
+    ("a table has rows", "SELECT EXISTS (SELECT FROM pause)"),
 ];
 
 /// As [`one`], for what is asked again and again.

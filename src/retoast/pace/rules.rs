@@ -309,8 +309,8 @@ impl ThrottleRules {
         let holder = readings.holder.as_ref()?;
         let Held { bytes, limit } = readings.held;
         let text = format!(
-            "{} holds back what vacuum may remove: {} kB of this table's old row versions, more than \
-             {} kB (setting max-bloat)",
+            "{} keeps vacuum from removing {} kB of old row versions of this table, more than {} kB (setting \
+             max-bloat)",
             holder.who,
             bytes >> 10,
             limit >> 10
@@ -323,7 +323,10 @@ impl ThrottleRules {
         let wait = took.mul_f64(self.limits.nice.clamp(0.0, 1000.0));
         (!wait.is_zero()).then(|| Pause {
             cause: Cause::Nice,
-            text: format!("sleeping {} times what a batch takes (setting nice)", self.limits.nice),
+            text: format!(
+                "sleeping {} times as long as each batch takes (setting nice)",
+                self.limits.nice
+            ),
             wait,
         })
     }

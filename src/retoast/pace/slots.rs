@@ -78,8 +78,8 @@ impl Slots {
     pub fn against(&self, margin: u64) -> Option<String> {
         let (slot, safe) = self.least().filter(|&(_, safe)| safe < margin)?;
         Some(format!(
-            "{} bears {} kB more of WAL before the server drops what it needs, and {} kB are left for the next \
-             transactions (max_slot_wal_keep_size)",
+            "{} can tolerate only {} kB more WAL before the server removes WAL that it needs, and {} kB are reserved for the \
+             next transactions (max_slot_wal_keep_size)",
             slot.text(),
             safe >> 10,
             margin >> 10
@@ -101,8 +101,9 @@ impl Slots {
         short
             .map(|(slot, safe)| {
                 format!(
-                    "{} bears {} MB more of WAL (safe_wal_size), and up to {} MB may be written: {}, raise \
-                     max_slot_wal_keep_size, or drop the slot if nobody needs it; before it is lost, it is waited for",
+                    "{} can tolerate only {} MB more WAL (safe_wal_size), and up to {} MB may be written: {}, raise \
+                     max_slot_wal_keep_size, or drop the slot if it is not needed. toastctl waits before the slot would \
+                     be lost.",
                     slot.text(),
                     safe >> 20,
                     expected.div_ceil(1 << 20),
@@ -160,9 +161,9 @@ mod tests {
         assert_eq!(slots.margin(500 * MB, 0), 100 * MB);
         assert_eq!(slots.against(50 * MB), None);
         let text = slots.against(51 * MB).unwrap();
-        assert!(
-            text.starts_with("replication slot \"s\" (physical, inactive) bears 51200 kB more")
-        );
+        assert!(text.starts_with(
+            "replication slot \"s\" (physical, inactive) can tolerate only 51200 kB more"
+        ));
     }
 
     #[test]

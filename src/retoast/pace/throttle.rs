@@ -134,14 +134,14 @@ impl Throttle {
         let limits = &mut options.limits;
         let sees_others = connection.reading(async || metrics::sees_others(client).await).await?;
         if !sees_others {
-            let hint = "HINT:  GRANT pg_read_all_stats TO the user, or pg_monitor.";
+            let hint = "HINT:  Grant pg_read_all_stats or pg_monitor to the user.";
             if options.lag_given && limits.replica_lag.is_some() {
                 return Err(RetoastError::Refused(format!(
-                    "this user may not see how far replicas are, which the setting max-replica-lag needs\n{hint}"
+                    "this user may not see the progress of replicas, which the setting max-replica-lag requires\n{hint}"
                 )));
             }
             if limits.replica_lag.take().is_some() {
-                note("replicas are not waited for: this user may not see how far they are");
+                note("not waiting for replicas: this user may not see their progress");
             }
         }
         if let Some(sql) = &limits.throttle_query {
@@ -550,7 +550,7 @@ impl Throttle {
         self.note_slots(&readings.slots);
         if !Arc::ptr_eq(&before, &self.measuring.connection()) {
             listener.note(&format!(
-                "{}: the measuring connection was lost, and is made again",
+                "{}: the monitoring connection was lost and re-established",
                 state.table_name()
             ));
         }
@@ -635,12 +635,12 @@ impl Throttle {
         if needs.is_empty() {
             if self.options.space_given && !self.options.dry_run {
                 return Err(RetoastError::Refused(format!(
-                    "{name}: free space cannot be told: the server's file system is not seen here\n\
+                    "{name}: free space cannot be determined: the server's file system is not local\n\
                      HINT:  Use --set disk-limit=SIZE."
                 )));
             }
             return Ok(Some(
-                "free space is not watched: the server's file system is not seen here".to_owned(),
+                "not watching free space: the server's file system is not local".to_owned(),
             ));
         }
         let wal = expected_wal(sizes, max_wal_size);
@@ -659,7 +659,7 @@ impl Throttle {
             );
             if need.free.bytes < growth.saturating_add(limit) && !self.options.dry_run {
                 return Err(RetoastError::Refused(format!(
-                    "{name}: not enough space: {shortage}\nHINT:  Make room, or lower it with --set min-free-space=SIZE."
+                    "{name}: not enough space: {shortage}\nHINT:  Free some space, or lower the limit with --set min-free-space=SIZE."
                 )));
             }
             all.push(shortage);
@@ -680,7 +680,7 @@ impl Throttle {
             && free.bytes < need.saturating_add(limit)
         {
             return Ok(Some(format!(
-                "not enough space: {} MB are free {}, the copy, its WAL and sorting may take {} MB, and {} MB \
+                "not enough space: {} MB are free {}, the new index, its WAL and sorting may take {} MB, and {} MB \
                  must stay free (setting min-free-space)",
                 free.bytes >> 20,
                 free.place,
@@ -694,7 +694,7 @@ impl Throttle {
         let now = self.sizes().sum().saturating_add(bytes);
         let grown = now.saturating_sub(table.figures.before.sum());
         Ok((grown > limit).then(|| {
-            format!("the copy takes {bytes} bytes, and the setting disk-limit is {limit} for the whole run")
+            format!("the new index takes {bytes} bytes, and the setting disk-limit is {limit} for the whole run")
         }))
     }
 

@@ -149,7 +149,7 @@ impl Reindexing<'_> {
             }
             Ok((Tried::Stopped, _)) => "stopped on request".to_owned(),
             Ok((Tried::TooLong(_) | Tried::NoLock, _)) => {
-                "a lock could not be had in time".to_owned()
+                "a lock was not granted in time".to_owned()
             }
             Err(LiveError::Server(error)) => match error.as_db_error() {
                 Some(said) if *said.code() == SqlState::QUERY_CANCELED => format!(
@@ -304,7 +304,7 @@ impl Reindexing<'_> {
             None | Some(Ok(())) => Ran::Done,
             Some(Err(error)) => match error.as_db_error().map(|said| said.message().to_owned()) {
                 Some(_) if ErrorKind::of(&error) == ErrorKind::Busy => {
-                    Ran::Not("a lock could not be had in time".to_owned())
+                    Ran::Not("a lock was not granted in time".to_owned())
                 }
                 Some(message) => Ran::Not(message),
                 None => return Err(error.into()),
@@ -326,7 +326,7 @@ impl Reindexing<'_> {
                 let message = error.as_db_error().map(|said| said.message().to_owned());
                 Ok(Ran::Not(match error.code() {
                     Some(&SqlState::LOCK_NOT_AVAILABLE) => {
-                        "a lock could not be had in time".to_owned()
+                        "a lock was not granted in time".to_owned()
                     }
                     _ => message.unwrap_or_default(),
                 }))

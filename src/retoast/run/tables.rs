@@ -168,7 +168,7 @@ impl Run<'_, '_> {
         if self.results.has_lost() {
             return;
         }
-        const UNKNOWN: &str = "tables that were created or attached meanwhile are not known";
+        const UNKNOWN: &str = "tables that were created or attached during the run are not known";
         let not_known = |failed: Failed| self.results.failed(place, failed.placed(UNKNOWN));
         let connection = match self.sessions.one().await {
             Ok(connection) => connection,
@@ -202,7 +202,7 @@ impl Run<'_, '_> {
             Err(_) => format!("relation {}", found.oid),
         };
         let message = format!(
-            "{name} was created or attached meanwhile, and was not looked at\nHINT:  Run the command again."
+            "{name} was created or attached during the run, and was not converted\nHINT:  Run the command again."
         );
         self.results.failed(place, Failed::new(Kind::Incomplete, message));
     }
@@ -350,7 +350,7 @@ impl Run<'_, '_> {
                 }
                 Tried::Stopped => break,
                 Tried::NoLock | Tried::TooLong(_) => results.notice(&format!(
-                    "warning: {}: no lock to set the choice: new partitions will not have it",
+                    "warning: {}: no lock to change the settings: new partitions will not have them",
                     parent.name
                 )),
             }

@@ -38,8 +38,8 @@ const REPACK: i32 = 190_000;
 /// How many sessions in a row may end before any row is re-toasted.
 const ENDS: u32 = 5;
 /// What is said where compaction would follow a conversion that was only planned.
-const COMPACTED_LATER: &str = "what the compaction would give back is known once values are stored as chosen: toastctl \
-    compact TABLE --dry-run says what it would be now";
+const COMPACTED_LATER: &str = "what the compaction would return is known once values are stored as requested; toastctl \
+    compact TABLE --dry-run shows what it would be now";
 
 /// The tables that workers take from, and what all sweeps of them have in common.
 pub(crate) struct Tables<'a, 'r> {

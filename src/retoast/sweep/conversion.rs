@@ -161,7 +161,7 @@ impl Conversion<'_> {
             match self.sweep(&mut scanner, report).await {
                 Err(RetoastError::Rewritten) if rewritten < MOST_REWRITTEN => {
                     rewritten += 1;
-                    self.guard.note(&format!("{REWRITTEN}: all rows are looked at again"));
+                    self.guard.note(&format!("{REWRITTEN}: all rows are read again"));
                 }
                 Err(RetoastError::Changing) => {
                     if let Err(error) = self.guard.set_right(times).await {

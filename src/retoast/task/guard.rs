@@ -369,8 +369,8 @@ impl<'a> Guard<'a> {
                 && ready.generated.iter().any(|column| column.stored)
             {
                 return Err(RetoastError::Refused(format!(
-                    "{}: triggers were created or dropped by somebody else, so that generated columns are \
-                     computed otherwise\nHINT:  Run the command again.",
+                    "{}: triggers were created or dropped by another session, so that generated columns are \
+                     computed differently\nHINT:  Run the command again.",
                     self.name()
                 )));
             }
@@ -405,7 +405,7 @@ impl<'a> Guard<'a> {
                 Ok(None)
             }
             Tried::NoLock => refused(format!(
-                "no lock for {what} in {LOCK_TRIES} tries\nHINT:  See pg_locks for who holds it."
+                "no lock for {what} in {LOCK_TRIES} tries\nHINT:  pg_locks shows which session holds it."
             )),
         }
     }
@@ -415,7 +415,7 @@ impl<'a> Guard<'a> {
         let name = self.name();
         let (tried, wait) = self.session.tries(&name).alter(self.session.writer(), alter).await?;
         self.session.throttle.lock_waited(wait);
-        Ok(self.unless_locked("setting the choice", tried)?.is_some())
+        Ok(self.unless_locked("changing the settings", tried)?.is_some())
     }
 
     pub(crate) fn reading(&self) -> Reading<'a> {

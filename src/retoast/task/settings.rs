@@ -100,7 +100,7 @@ impl Guard<'_> {
         };
         let Some(found) = then.differences(Some(&now)) else {
             if times >= MOST_SET_RIGHT {
-                let text = "settings were changed, and changed back, by somebody else";
+                let text = "settings were changed, and changed back, by another session";
                 return Err(RetoastError::altered(text));
             }
             self.known.get().now = Some(now);

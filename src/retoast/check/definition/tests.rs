@@ -42,11 +42,11 @@ fn what_was_changed_is_named() {
     assert_eq!(
         said(&was, &now),
         "column \"a\" was set to storage plain, column \"a\" was set to compression pglz, \
-         toast_tuple_target was set to 4080 by somebody else"
+         toast_tuple_target was set to 4080 by another session"
     );
     let mut now = was.clone();
     now.settings.columns[1].method = Some(Method::Lz4);
-    assert_eq!(said(&was, &now), "default_toast_compression was set to lz4 by somebody else");
+    assert_eq!(said(&was, &now), "default_toast_compression was set to lz4 by another session");
     assert!(!was.differences(Some(&now)).unwrap().are_settings());
     let mut now = was.clone();
     now.settings.columns[0].of_type = (1043, -1);
@@ -55,11 +55,11 @@ fn what_was_changed_is_named() {
     assert_eq!(
         said(&was, &now),
         "the type of column \"a\" was changed, column \"b\" was dropped, column \"c\" was added \
-         by somebody else"
+         by another session"
     );
     assert_eq!(
         was.differences(None).unwrap().to_string(),
-        "the table was dropped by somebody else"
+        "the table was dropped by another session"
     );
 }
 
