@@ -151,7 +151,8 @@ pub struct KeysReport {
     pub index_levels: u32,
     #[serde(flatten)]
     pub contents: Contents,
-    /// What `pg_stat_statements` shows about the column's keys; `null` for a file.
+    /// What `pg_stat_statements` shows about the column's keys; absent for a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     #[serde(skip)]
     pub problems: Problems,
@@ -225,7 +226,8 @@ pub struct Contents {
     pub uncounted_bytes: u64,
     /// The paths, the largest first; each is followed by the paths below it.
     pub keys: Vec<Key>,
-    /// Paths that are not among them; null if there is none.
+    /// Paths that are not among them; absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub others: Option<Others>,
     /// Bytes that belong to no key: the header of the container.
     pub container: Container,

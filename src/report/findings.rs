@@ -235,8 +235,7 @@ mod tests {
     fn only_plain_words_of_a_shell_are_broken() {
         let plain = "toastctl retoast public.orders --column doc --compact=heap";
         assert_eq!(continued(plain, Some(80)), plain);
-        let broken =
-            "toastctl retoast public.orders \\\n        --column doc \\\n        --compact=heap";
+        let broken = "toastctl retoast public.orders \\\n        --column doc --compact=heap";
         assert_eq!(continued(plain, Some(40)), broken);
         for other in
             ["toastctl compact 'public.\"a --b\"' --files heap", "VACUUM FULL \"a\".\"b\";"]

@@ -103,8 +103,8 @@ fn first_line(table: &TableReport, style: Style) -> String {
     };
     let newer = match table.converted.rows_written_since {
         0 => String::new(),
-        1 => ", without 1 row written since".to_owned(),
-        rows => format!(", without {rows} rows written since"),
+        1 => "; 1 row written since is left to the next run".to_owned(),
+        rows => format!("; {rows} rows written since are left to the next run"),
     };
     let what = match table.headed {
         Headed::Reindex => format!("{relation}, reindex:"),
@@ -301,9 +301,7 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
         net.push_str(&gives_back(tables, of_what));
     }
     if of_indexes > 0 {
-        let rebuilding =
-            format!("; toastctl reindex would give back {} of indexes", size(of_indexes));
-        net.push_str(&rebuilding);
+        net.push_str(&format!("; toastctl reindex would return {}", size(of_indexes)));
     }
     net.push('.');
     net

@@ -214,9 +214,10 @@ pub fn printable(text: &str) -> String {
     out
 }
 
-/// [`printable`] of several lines, whose ends stay.
+/// [`printable`] of several lines, whose ends and tabs stay.
 pub fn printable_lines(text: &str) -> String {
-    text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
+    let line = |line: &str| line.split('\t').map(printable).collect::<Vec<_>>().join("\t");
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Whether a character commands the terminal, has no width, ends a line, or turns the direction of what follows.

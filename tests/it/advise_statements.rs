@@ -68,7 +68,7 @@ fn a_view_that_cannot_be_read_is_told() {
     let notes = advise(&database).notes();
     assert!(
         notes.contains(
-            "The workload is not judged by pg_stat_statements: pg_stat_statements must be loaded"
+            "pg_stat_statements was not used to estimate the workload: pg_stat_statements must be loaded"
         ),
         "{notes}"
     );

@@ -57,8 +57,8 @@ fn the_wal_of_an_update_is_what_the_server_writes() {
         for storage in ["extended", "external", "main"] {
             command.args(["--storage", storage]);
         }
-        let text = run(command.args(["--sample", "100%", "--format", "json"])).ok();
-        let report = Printed::<Report>::read(&text);
+        let command = command.args(["--sample", "100%", "--format", "json"]);
+        let report: Printed<Report> = run(command).exits(0).report();
         let candidates = &report.candidates;
         let rows: f64 = database.psql(&format!("SELECT count(*) FROM {table}")).parse().unwrap();
         for (name, settings) in SETTINGS {
@@ -66,7 +66,7 @@ fn the_wal_of_an_update_is_what_the_server_writes() {
                 .iter()
                 .find(|c| c.name == name)
                 .or_else(|| candidates.first().filter(|_| name == "extended pglz"));
-            let candidate = candidate.unwrap_or_else(|| panic!("{table}: {name}: {text}"));
+            let candidate = candidate.unwrap_or_else(|| panic!("{table}: {name}: {report}"));
             let predicted = candidate.update_wal_bytes_per_value.estimate;
             database.psql(&format!(
                 "CREATE TABLE rewritten (LIKE {table}); ALTER TABLE rewritten ALTER v {settings};

@@ -28,6 +28,13 @@ fn told(database: &Database<'_>, user: &str, arguments: &[&str]) -> Printed<Extr
     report.extraction.clone().unwrap()
 }
 
+/// All of an extraction but how the sample was read.
+fn figures(told: &Printed<Extraction>) -> serde_json::Value {
+    let mut figures = told.json().clone();
+    figures.as_object_mut().unwrap().remove("sample");
+    figures
+}
+
 #[test]
 fn without_pages_an_extraction_has_the_same_figures_and_the_owner_migrates() {
     let server = server::shared();
@@ -37,12 +44,14 @@ fn without_pages_an_extraction_has_the_same_figures_and_the_owner_migrates() {
     let keys = ["--extract", "id,größe,list,soft"];
     let by_pages = told(&database, server.superuser(), &keys);
     let by_owner = told(&database, &owner, &keys);
-    assert_eq!(by_owner, by_pages);
+    assert_eq!(figures(&by_owner), figures(&by_pages));
     // liblz4 and pglz here are those of the server
     let exact = [&keys[..], &["--exact"]].concat();
-    assert_eq!(told(&database, server.superuser(), &exact), by_pages);
+    let exact = told(&database, server.superuser(), &exact);
+    assert_eq!(figures(&exact), figures(&by_pages));
     let auto = ["--extract", "auto"];
-    assert_eq!(told(&database, &owner, &auto), told(&database, server.superuser(), &auto));
+    let by_user = |user: &str| figures(&told(&database, user, &auto));
+    assert_eq!(by_user(&owner), by_user(server.superuser()));
 
     let script = Script::told(&by_owner);
     let mut psql = database.psql_command();

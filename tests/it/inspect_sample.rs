@@ -92,7 +92,9 @@ fn intervals_hold_what_the_whole_table_has() {
     let mut wide = 0;
     for seed in 1..=60 {
         let sampled = relation(&database, &["t", "--sample", "10%", "--seed", &seed.to_string()]);
-        for (name, estimate, truth) in intervals(sampled.json(), whole.json()) {
+        for (name, estimate, truth) in
+            intervals(&sampled.json()["details"], &whole.json()["details"])
+        {
             let low = estimate["low"].as_f64().unwrap_or(0.0);
             let high = estimate["high"].as_f64().unwrap_or(f64::INFINITY);
             let guess = estimate["estimate"].as_f64().unwrap();
@@ -128,7 +130,7 @@ fn the_same_seed_gives_the_same_result_and_everything_is_no_estimate() {
     assert_eq!(one.relations[0].sample.unwrap().blocks_read, 40);
     let whole = relation(&database, &["t"]);
     let sampled = relation(&database, &["t", "--sample", "100%"]);
-    let intervals = intervals(sampled.json(), whole.json());
+    let intervals = intervals(&sampled.json()["details"], &whole.json()["details"]);
     assert!(intervals.len() > 100, "{}", intervals.len());
     for (name, estimate, truth) in intervals {
         assert_eq!(estimate["low"], estimate["high"], "{name}");

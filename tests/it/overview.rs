@@ -232,7 +232,10 @@ fn every_order_and_the_limit_are_what_they_say() {
     // 200 rows and their chunks
     assert_eq!(of(&read, "a")[1], 200 + 400);
     let text = inspect(&database, &["--sort", "dead"]).ok();
-    assert!(text.contains("dead rows of their table and TOAST:") && text.contains("600"), "{text}");
+    assert!(
+        text.contains("dead rows of their table and its TOAST:") && text.contains("600"),
+        "{text}"
+    );
 }
 
 #[test]

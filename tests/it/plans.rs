@@ -1,6 +1,6 @@
 //! What our statements read: what they ask for, whatever plans the server would choose.
 
-use crate::support::command::{run, toastctl};
+use crate::support::command::{Run, run, toastctl};
 use crate::support::holder::Holder;
 use crate::support::reports::{Printed, Source, advise, retoast};
 use crate::support::server::{self, Database, Options, Server};
@@ -31,6 +31,11 @@ const ONE_BLOCK: [&str; 10] =
 
 fn make(prefix: &str) -> Database<'static> {
     made(server::shared().create_database(prefix))
+}
+
+/// The report that was printed on one column.
+fn advised(stdout: String) -> Printed<advise::Report> {
+    Run { code: Some(0), stdout, stderr: String::new() }.report()
 }
 
 fn made(database: Database<'_>) -> Database<'_> {
@@ -100,7 +105,7 @@ fn a_sample_reads_the_chunks_of_its_values_alone() {
     );
     assert!(explained.contains("Seq Scan"), "{explained}");
     let (output, read) = reads(&database, &ONE_BLOCK);
-    let report = Printed::<advise::Report>::read(&output);
+    let report = advised(output);
     let rows = report.sample.rows;
     assert!((100..200).contains(&rows), "{rows}");
     // three chunks each, four of them on a page that is mostly still at hand
@@ -148,7 +153,7 @@ fn a_sample_without_pages_reads_no_more() {
     let database = make("plans");
     database.psql("DROP EXTENSION pageinspect");
     let (output, read) = reads(&database, &ONE_BLOCK);
-    let report = Printed::<advise::Report>::read(&output);
+    let report = advised(output);
     assert_eq!(report.sample.source, Source::Functions);
     let rows = report.sample.rows;
     assert!((100..200).contains(&rows), "{rows}");

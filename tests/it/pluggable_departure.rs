@@ -121,7 +121,7 @@ fn a_toaster_that_would_refuse_values_is_not_set(database: &Database<'_>) {
     let refused = retoast(database, &arguments);
     assert_eq!(refused.code, Some(1), "{}{}", refused.stdout, refused.stderr);
     let message = "public.long: rows with values of more than 1024 bytes: 1, the first at (0,7); toaster \
-                   \"dummy_toaster\" refuses such values";
+                   \"dummy_toaster\" rejects such values";
     assert!(refused.stderr.contains(message), "{}", refused.stderr);
     database.psql("UPDATE long SET a = NULL WHERE id = 7");
     let planned = retoast(database, &arguments);

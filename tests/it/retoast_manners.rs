@@ -107,7 +107,7 @@ fn the_queries_of_the_manual_are_true_when_they_should_be() {
              12 - extract(hour FROM now() AT TIME ZONE 'UTC')::int); END $$",
     );
     assert!(hours(-1, 1) && !hours(1, 2));
-    let paused = with("a file", "/tmp/pause", file.to_str().unwrap());
+    let paused = with("a file exists", "/tmp/pause", file.to_str().unwrap());
     assert!(!is(&paused));
     std::fs::write(&file, "").unwrap();
     assert!(is(&paused));

@@ -51,7 +51,7 @@ fn each_statement_is_told_with_its_time_and_the_output_is_the_same() {
         assert_eq!(quiet.stdout.lines().count(), all.stdout.lines().count(), "{verb:?}");
         assert!(!quiet.stderr.contains("DEBUG") && !quiet.stderr.contains(" ms: "), "{quiet:?}");
         assert!(decisions.stderr.contains("DEBUG connected, "), "{}", decisions.stderr);
-        assert!(decisions.stderr.contains("DEBUG t: [Found {"), "{}", decisions.stderr);
+        assert!(decisions.stderr.contains("DEBUG t: [Selected {"), "{}", decisions.stderr);
         let decided = match verb[0] {
             "inspect" => "blocks are read, on ",
             "advise-threshold" => " is the best allowed: ",
