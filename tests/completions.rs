@@ -66,7 +66,7 @@ fn zsh_and_fish_take_their_scripts() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("script");
         std::fs::write(&file, script(shell)).unwrap();
-        let output = Command::new(shell).arg("--no-execute").arg(&file).output().unwrap();
+        let output = Command::new(shell).arg("-n").arg(&file).output().unwrap();
         assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }

@@ -176,7 +176,7 @@ const ADVISE: Manual = Manual {
     permissions: &[
         (
             "SQL functions",
-            "SELECT on the table, and TEMPORARY on the database (PUBLIC has it unless it was revoked), because the server \
+            "The SELECT privilege on the table, and TEMPORARY on the database (PUBLIC has it unless it was revoked), because the server \
              compresses the sample in a temporary table. This does not work on a standby, or if row security hides \
              rows.",
         ),
