@@ -274,35 +274,23 @@ pub(super) struct Chunk {
     pub(super) is_refused: bool,
 }
 
-/// Calls `each` with every chunk of these values, whose IDs are in order, that stands on a page, deleted ones
-/// too. What the page says of all its tuples is not believed.
+/// Calls `each` with every chunk on a page whose value `is_asked` for, deleted ones too. What the page says of all its
+/// tuples is not believed.
 pub(super) fn chunks_of(
     toast: &Subject<'_>,
     block: BlockNumber,
     bytes: &[u8],
     visible: &impl Visible,
-    value_ids: &[u32],
-    mut each: impl FnMut(u32, Chunk),
-) {
-    all_chunks(toast, block, bytes, visible, |id, chunk| {
-        if value_ids.binary_search(&id).is_ok() {
-            each(id, chunk);
-        }
-    });
-}
-
-/// Calls `each` with the value of every chunk on a page, as [`chunks_of`].
-pub(super) fn all_chunks(
-    toast: &Subject<'_>,
-    block: BlockNumber,
-    bytes: &[u8],
-    visible: &impl Visible,
+    is_asked: impl Fn(u32) -> bool,
     mut each: impl FnMut(u32, Chunk),
 ) {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
     for (tid, item) in scan::items(block, &page) {
         let Item::Tuple(tuple, _) = item else { continue };
         let (Some(value_id), seq, form, size) = read_chunk(&tuple) else { continue };
+        if !is_asked(value_id.0) {
+            continue;
+        }
         let size = u32::try_from(size).unwrap_or(u32::MAX);
         let fate = fate(visible.visibility(tid, &tuple));
         let chunk = Chunk {

@@ -119,11 +119,11 @@ const CHECKSUM: &str = "Restore the block from a backup. Without one its rows ca
      PGOPTIONS='-c ignore_checksum_failure=on' this check prints SQL that sets single values to NULL; \
      zero_damaged_pages = on comes last, for it gives up all rows of the page.";
 const MISPLACED: &str = "Blocks were exchanged, or one was copied over another. Copy the table's files, and restore the \
-     block from a backup. Without one, REINDEX the table and its TOAST relation: what still stands somewhere can be read then.";
+     block from a backup. Without one, REINDEX the table and its TOAST relation: whatever is still there can then be read.";
 const ZEROS: &str = "No damage by itself: a crash leaves such blocks when a table grows. If rows are missing, restore the block \
      from a backup.";
-const LOST: &str = "The rows of these blocks are probably lost. Restore the blocks from a backup. Without one copy \
-     the files and change nothing before, for the chunks of lost rows are still there.";
+const LOST: &str = "The rows of these blocks are probably lost. Restore the blocks from a backup. Without one, \
+     copy the files before you change anything: the chunks of the lost rows are still there.";
 const CTID: &str = "Chunks were exchanged. REINDEX the TOAST relation's index, and check again; heap_force_freeze of the \
      extension pg_surgery then gives the chunk its address.";
 const SHARED: &str = "One of the rows has lost its value. UPDATE and DELETE of one delete the other's chunks: change \
@@ -159,7 +159,7 @@ const TABLE: [Entry; 57] = [
     entry(Code::Checksum, "TC002", Error, "page checksum does not match", CHECKSUM),
     entry(Code::NewPage, "TC003", Error, "page says that it is new, but is not empty", PAGE),
     entry(Code::Unreadable, "TC004", Error, "block cannot be read", PAGE),
-    entry(Code::Misplaced, "TC005", Error, "page is of another block", MISPLACED),
+    entry(Code::Misplaced, "TC005", Error, "page belongs to another block", MISPLACED),
     entry(Code::ZeroPage, "TC006", Notice, "block of zeros stands before used ones", ZEROS),
     entry(Code::LostRows, "TC007", Error, "blocks of zeros, and values without rows", LOST),
     entry(Code::LinePointer, "TC010", Error, "line pointer leads to no tuple", TUPLE),

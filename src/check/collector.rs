@@ -59,7 +59,7 @@ impl TextSink for Nowhere {
     fn put(&mut self, _piece: &[u8]) {}
 }
 
-/// Blocks of zeros in front of used ones.
+/// New blocks, and the last one in use.
 #[derive(Debug, Clone, Default)]
 pub struct Zeros {
     blocks: Vec<BlockNumber>,

@@ -326,12 +326,8 @@ pub(super) struct Pointing {
 /// The values that live rows have twice, in order, among all that they have.
 pub(super) fn twice(mut live: Vec<u32>) -> Vec<u32> {
     live.sort_unstable();
-    let mut twice: Vec<u32> = live
-        .chunk_by(|a, b| a == b)
-        .filter_map(|same| same.first().copied().filter(|_| same.len() > 1))
-        .collect();
-    twice.dedup();
-    twice
+    let same = live.chunk_by(|a, b| a == b).filter(|same| same.len() > 1);
+    same.filter_map(|same| same.first().copied()).collect()
 }
 
 /// A finding for each live row of `source` whose value another one has too.

@@ -213,10 +213,9 @@ fn save(scan: &Scan<'_, '_>, known: &[u32], salvage: &mut SalvageDir) -> Result<
         name: subject.source,
         quoted: TABLE,
         desc: subject.desc,
-        utf8: subject.depth.utf8,
         encoding: subject.depth.utf8.then_some("UTF8"),
     };
-    let mut saving = salvage.rows_of(relation)?;
+    let mut saving = salvage.rows_of(relation);
     for (ctid, damaged) in &rows {
         let Some(mut row) = worker.row(*ctid) else { continue };
         for (_, cell) in &mut row.cells {

@@ -240,15 +240,17 @@ impl Table {
         has_orphans: bool,
         run: &mut Run<'_>,
     ) -> Result<(), CheckError> {
-        let mut blocks = run.zeros.in_front();
-        blocks.truncate(BATCH as usize);
-        if !has_orphans || blocks.is_empty() {
+        if !has_orphans {
             return Ok(());
         }
-        let Some(look) = looker.look(Which::Heap, &blocks, true).await? else {
-            return Ok(());
-        };
-        if let Some(finding) = zeros(&looker.name(Which::Heap), look.zeros.blocks(), true) {
+        let mut still = Vec::new();
+        for blocks in run.zeros.in_front().chunks(BATCH as usize) {
+            let Some(look) = looker.look(Which::Heap, blocks, true).await? else {
+                return Ok(());
+            };
+            still.extend_from_slice(look.zeros.blocks());
+        }
+        if let Some(finding) = zeros(&looker.name(Which::Heap), &still, true) {
             run.tell(finding)?;
         }
         Ok(())

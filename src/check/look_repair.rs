@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use tokio_postgres::types::Type;
 
-use super::chunk_index::{Chunk, all_chunks, append_chunk, chunks_of};
+use super::chunk_index::{Chunk, append_chunk, chunks_of};
 use super::code::Code;
 use super::damaged_row::{RowAt, Written, is_readable, pointing, row_at, shared_values, value_ids};
 use super::finding::{CheckError, Finding};
@@ -151,7 +151,8 @@ impl Looker {
     ) -> Result<ChunksByValue, LiveError> {
         let mut chunks: HashMap<u32, Vec<Chunk>> = HashMap::new();
         let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
-            chunks_of(toast, block, bytes, pages, ids, |id, chunk| {
+            let is_asked = |id: u32| ids.binary_search(&id).is_ok();
+            chunks_of(toast, block, bytes, pages, is_asked, |id, chunk| {
                 chunks.entry(id).or_default().push(chunk);
             });
         };
@@ -360,10 +361,9 @@ impl Looker {
             name: &name,
             quoted: &quoted,
             desc: &self.relation.desc,
-            utf8: self.about.depth.utf8,
             encoding: Some(encoding),
         };
-        let mut saving = dir.rows_of(relation)?;
+        let mut saving = dir.rows_of(relation);
         let rows = self.damaged_rows(standing, wanted).await?;
         let size = self.about.server.page_size;
         let chunks_of = |pointer: &ToastPointer| u64::from(size.chunks(pointer.stored_size()));
@@ -424,20 +424,18 @@ impl Looker {
         ids.dedup();
         let mut orphans: HashMap<u32, (u64, u64)> = HashMap::new();
         let (by_value, size) = (&mut chunks.by_value, self.about.server.page_size);
+        let is_own = |id: u32| ids.binary_search(&id).is_ok();
+        let is_asked = |id: u32| is_own(id) || known.binary_search(&id).is_err();
         let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
-            all_chunks(toast, block, bytes, pages, |id, chunk: Chunk| {
-                if ids.binary_search(&id).is_ok() {
+            chunks_of(toast, block, bytes, pages, is_asked, |id, chunk| {
+                if is_own(id) {
                     by_value.entry(id).or_default().push(chunk);
-                } else if chunk.seen.fate == Fate::Committed && known.binary_search(&id).is_err() {
-                    let is_room = orphans.len() < MAX_ORPHANS;
-                    if let Some(own) = if is_room {
-                        Some(orphans.entry(id).or_default())
-                    } else {
-                        orphans.get_mut(&id)
-                    } {
-                        own.0 += 1;
-                        own.1 += u64::from(chunk.seen.size);
-                    }
+                } else if chunk.seen.fate == Fate::Committed
+                    && (orphans.len() < MAX_ORPHANS || orphans.contains_key(&id))
+                {
+                    let own = orphans.entry(id).or_default();
+                    own.0 += 1;
+                    own.1 += u64::from(chunk.seen.size);
                 }
             });
         };

@@ -219,7 +219,8 @@ impl Subject<'_> {
             Pages::Table => false,
             Pages::Unplaced => return,
         };
-        let mut elsewhere: Vec<ItemPointer> = Vec::new();
+        // own addresses, and those that t_ctid gives
+        let mut elsewhere: Vec<(ItemPointer, ItemPointer)> = Vec::new();
         let mut is_own = false;
         for (item, pointer) in tuples {
             let Ok(bytes) = page.tuple_bytes(*pointer) else { continue };
@@ -229,37 +230,32 @@ impl Subject<'_> {
             if tuple.xmax.0 != 0 || is_moved || !is_settled {
                 continue;
             }
+            let own = ItemPointer { block, item: *item };
             match tuple.ctid {
-                ctid if ctid == (ItemPointer { block, item: *item }) => is_own = true,
-                ctid if ctid.item == *item => elsewhere.push(ctid),
+                ctid if ctid == own => is_own = true,
+                ctid if ctid.item == own.item => elsewhere.push((own, ctid)),
                 ctid if is_toast => {
                     is_own = true;
-                    elsewhere.push(ctid);
+                    elsewhere.push((own, ctid));
                 }
                 _ => {}
             }
         }
-        let Some(first) = elsewhere.first().copied() else { return };
+        let Some(&(_, first)) = elsewhere.first() else { return };
         let least = if is_toast { 1 } else { 2 };
         if !is_own
             && elsewhere.len() >= least
-            && elsewhere.iter().all(|ctid| ctid.block == first.block)
+            && elsewhere.iter().all(|(_, ctid)| ctid.block == first.block)
         {
             let place = self.page_place(block);
             let expected = format!("tuples of block {block}, as t_ctid says");
             found.finding(Finding::new(Code::Misplaced, place, expected, first.block.to_string()));
             found.is_incomplete();
         } else if is_toast {
-            for (item, pointer) in tuples {
-                let Ok(bytes) = page.tuple_bytes(*pointer) else { continue };
-                let Ok(tuple) = HeapTuple::parse(bytes, page.byte_order()) else { continue };
-                let own = ItemPointer { block, item: *item };
-                let is_moved = tuple.infomask & infomask::MOVED != 0;
-                if tuple.xmax.0 == 0 && !is_moved && tuple.ctid != own {
-                    let place = Place { byte: Some(CTID_AT), ..self.tuple_place(own) };
-                    let (expected, got) = (own.to_string(), tuple.ctid.to_string());
-                    found.finding(Finding::new(Code::Ctid, place, expected, got));
-                }
+            for (own, ctid) in elsewhere {
+                let place = Place { byte: Some(CTID_AT), ..self.tuple_place(own) };
+                let (expected, got) = (own.to_string(), ctid.to_string());
+                found.finding(Finding::new(Code::Ctid, place, expected, got));
             }
         }
     }

@@ -88,7 +88,7 @@ async fn all<O: CheckSink + ?Sized>(
         connections: &inspector.connections,
         found: &found.found,
         names: &names,
-        order: Order::Selected,
+        order: Order::AsFound,
         tells_dropped: false,
     };
     let visit = async |relation: Relation, _, output: &mut O| {

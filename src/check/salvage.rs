@@ -82,32 +82,23 @@ impl Saved {
 
     /// The content as the server reads it, if it is whole and its text is known here.
     pub(super) fn text(&self, column: &Attribute, order: ByteOrder, utf8: bool) -> Option<Vec<u8>> {
-        match self.content.as_slice() {
-            [(0, content)] if self.is_whole => column_text(column, content, order, utf8),
-            [] if self.is_whole => column_text(column, &[], order, utf8),
-            _ => None,
+        let [(0, content)] = self.content.as_slice() else { return None };
+        if !self.is_whole {
+            return None;
         }
+        let text = match column.type_name.ends_with("[]") {
+            true => value_text::array(content, order)?,
+            false => value_text::text(column.type_oid, content, order)?,
+        };
+        // what COPY would refuse
+        let is_text = !text.contains(&0) && (!utf8 || std::str::from_utf8(&text).is_ok());
+        is_text.then_some(text)
     }
-}
-
-/// The text of a column's value; `None` if it is not known here, or COPY would refuse it.
-fn column_text(
-    column: &Attribute,
-    content: &[u8],
-    order: ByteOrder,
-    utf8: bool,
-) -> Option<Vec<u8>> {
-    let text = match column.type_name.ends_with("[]") {
-        true => value_text::array(content, order)?,
-        false => value_text::text(column.type_oid, content, order)?,
-    };
-    let is_text = !text.contains(&0) && (!utf8 || std::str::from_utf8(&text).is_ok());
-    is_text.then_some(text)
 }
 
 /// Whether a value with such a finding can be set to NULL: the values behind it are known.
 pub(super) fn can_be_set(code: Code) -> bool {
-    !matches!(code, Code::PastEnd | Code::Varlena | Code::LeftOver | Code::Tag | Code::HasExternal)
+    !matches!(code, Code::PastEnd | Code::Varlena | Code::Tag)
 }
 
 impl Cell {
@@ -146,6 +137,8 @@ fn inline(value: &Varlena<'_>) -> Saved {
         Varlena::Custom(_) => {
             Saved { note: Some("values of pluggable toasters are not saved"), ..Saved::default() }
         }
+        // what follows a value of unknown length cannot be told from it
+        Varlena::Unknown { bytes, .. } => Saved { rest: bytes.to_vec(), ..Saved::default() },
         _ => {
             let content = value.inline_content().unwrap_or(&[]);
             Saved {
@@ -461,7 +454,8 @@ pub(super) fn refused_pieces(
     value_ids: &[u32],
     pieces: &mut HashMap<u32, Vec<Piece>>,
 ) {
-    chunks_of(subject, block, bytes, &HintBits, value_ids, |id, Chunk { seen, .. }| {
+    let is_asked = |id: u32| value_ids.binary_search(&id).is_ok();
+    chunks_of(subject, block, bytes, &HintBits, is_asked, |id, Chunk { seen, .. }| {
         let mut data = Vec::new();
         if append_chunk(bytes, seen.tid, &mut data) {
             let (tid, seq, doubt) = (seen.tid, seen.seq, Some(Doubt::PageRefused));

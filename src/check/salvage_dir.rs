@@ -15,6 +15,7 @@ use crate::disk::ItemPointer;
 use crate::disk::desc::TupleDesc;
 use crate::disk::types::is_text_like;
 use crate::model::sql::quote_identifier;
+use crate::value::contents::named;
 
 /// Name and version of the manifest's lines.
 const SCHEMA: &str = "toastctl.salvage/1";
@@ -74,8 +75,6 @@ pub(super) struct Relation<'a> {
     /// The same quoted, as SQL.
     pub(super) quoted: &'a str,
     pub(super) desc: &'a TupleDesc,
-    /// Whether its text is UTF-8, and its encoding, if it is known.
-    pub(super) utf8: bool,
     pub(super) encoding: Option<&'a str>,
 }
 
@@ -108,9 +107,7 @@ impl SalvageDir {
     /// Makes the directory, with its manifest and the files for SQL. One that has files already is refused, for they
     /// may be what an earlier run has saved.
     pub fn create(dir: &Path) -> io::Result<SalvageDir> {
-        let about = |error: io::Error| {
-            io::Error::new(error.kind(), format!("directory \"{}\": {error}", dir.display()))
-        };
+        let about = |error: io::Error| named("directory", dir, &error);
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(about)?;
         if std::fs::read_dir(dir).map_err(about)?.next().is_some() {
             let error = "it is not empty, and may have what an earlier run has saved";
@@ -147,8 +144,8 @@ impl SalvageDir {
     }
 
     /// Takes the damaged rows of a relation.
-    pub(super) fn rows_of<'s>(&'s mut self, relation: Relation<'s>) -> io::Result<Saving<'s>> {
-        Ok(Saving { dir: self, relation, has_begun: false })
+    pub(super) fn rows_of<'s>(&'s mut self, relation: Relation<'s>) -> Saving<'s> {
+        Saving { dir: self, relation, has_begun: false }
     }
 
     /// Writes the SQL that repairs a relation.
@@ -191,9 +188,11 @@ impl Saving<'_> {
         damaged: &[(String, Code)],
         row: &Row,
     ) -> io::Result<()> {
-        let Relation { desc, utf8, .. } = self.relation;
+        let Relation { desc, encoding, .. } = self.relation;
+        let utf8 = encoding == Some("UTF8");
         let mut line = Vec::new();
-        for (index, column) in desc.attributes.iter().enumerate().filter(|(_, c)| !c.dropped) {
+        let columns = desc.attributes.iter().enumerate().filter(|(_, c)| !c.dropped);
+        for (number, (index, column)) in columns.enumerate() {
             let cell = row.cells.iter().find(|(own, _)| *own == index).map(|(_, cell)| cell);
             let text = cell.and_then(|cell| cell.text(column, row.order, utf8));
             let code = damaged.iter().find(|(name, _)| *name == column.name).map(|(_, code)| *code);
@@ -202,7 +201,7 @@ impl Saving<'_> {
                 let own = text.as_deref().filter(|_| !is_text_like(column.type_oid));
                 self.value(&wanted, saved, own)?;
             }
-            if !line.is_empty() {
+            if number > 0 {
                 line.push(b'\t');
             }
             match text {
@@ -327,7 +326,7 @@ fn create_new(path: &Path) -> io::Result<File> {
 
 /// Writes parts at their offsets. Where that fails, nothing stays.
 fn write_new(path: &Path, parts: &[&(u64, &[u8])]) -> io::Result<()> {
-    let mut file = BufWriter::new(create_new(path).map_err(|error| named(path, &error))?);
+    let mut file = BufWriter::new(create_new(path).map_err(|error| named("file", path, &error))?);
     let mut write = || {
         for (at, bytes) in parts {
             file.seek(SeekFrom::Start(*at))?;
@@ -338,7 +337,7 @@ fn write_new(path: &Path, parts: &[&(u64, &[u8])]) -> io::Result<()> {
     write().map_err(|error| {
         // what stays of it is in no manifest, and the first error says more
         let _ = std::fs::remove_file(path);
-        named(path, &error)
+        named("file", path, &error)
     })
 }
 
@@ -352,7 +351,7 @@ struct Appended {
 
 impl Appended {
     fn create(path: PathBuf) -> io::Result<Appended> {
-        let file = create_new(&path).map_err(|error| named(&path, &error))?;
+        let file = create_new(&path).map_err(|error| named("file", &path, &error))?;
         Ok(Appended { path, file, length: 0 })
     }
 
@@ -360,15 +359,11 @@ impl Appended {
         self.file.write_all(record).map_err(|error| {
             // as far as it can be
             let _ = self.file.set_len(self.length);
-            named(&self.path, &error)
+            named("file", &self.path, &error)
         })?;
         self.length += record.len() as u64;
         Ok(())
     }
-}
-
-fn named(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("file \"{}\": {error}", path.display()))
 }
 
 /// `relation.block.item.column.hash`, without characters that a file system or a shell could take amiss. The hash
@@ -427,15 +422,19 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("left");
         let mut salvage = SalvageDir::create(&dir).unwrap();
-        let desc = parse_list("doc text").unwrap();
+        let desc = parse_list("note text, doc text").unwrap();
         let (name, quoted) = ("public.t", "\"public\".\"t\"");
-        let relation = Relation { name, quoted, desc: &desc, utf8: true, encoding: None };
+        let relation = Relation { name, quoted, desc: &desc, encoding: Some("UTF8") };
+        let empty = Saved { content: vec![(0, Vec::new())], is_whole: true, ..Saved::default() };
         let content = vec![(0, b"a\\b\n".to_vec())];
         let saved = Saved { content, is_whole: true, ..Saved::default() };
-        let row = Row { order: ByteOrder::Little, cells: vec![(0, Cell::inline(saved))] };
+        let row = Row {
+            order: ByteOrder::Little,
+            cells: vec![(0, Cell::inline(empty)), (1, Cell::inline(saved))],
+        };
         let damaged = [("doc".to_owned(), Code::NoChunks)];
         let mut save = || {
-            let mut saving = salvage.rows_of(relation).unwrap();
+            let mut saving = salvage.rows_of(relation);
             let saved = saving.row(wanted(1, "doc").ctid, &damaged, &row);
             saving.end().unwrap();
             saved
@@ -451,7 +450,7 @@ mod tests {
         assert_eq!(save().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(read(), before);
         let rows = std::fs::read_to_string(dir.join("rows.sql")).unwrap();
-        assert!(rows.ends_with("(\"doc\") FROM stdin;\na\\\\b\\n\n\\.\n"), "{rows}");
+        assert!(rows.ends_with("(\"note\", \"doc\") FROM stdin;\n\ta\\\\b\\n\n\\.\n"), "{rows}");
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&dir), 0o700);
         for entry in std::fs::read_dir(&dir).unwrap() {

@@ -51,7 +51,7 @@ impl XidLimits {
             return None;
         }
         if self.frozen.0 == 0 {
-            return Some(format!("an ID before the next, {}", self.next.0));
+            return Some(format!("an ID below the next one, {}", self.next.0));
         }
         Some(format!("an ID from relfrozenxid {} to the next, {}", self.frozen.0, self.next.0))
     }
@@ -63,6 +63,9 @@ impl XidLimits {
         let is_ahead = self.next_multi.is_some_and(|next| distance(next) >= 0);
         if multi.0 != 0 && !is_old && !is_ahead {
             return None;
+        }
+        if self.multi.0 == 0 {
+            return Some("a MultiXact ID, which is never 0".to_owned());
         }
         let next = self.next_multi.map_or(String::new(), |next| format!(" to before {}", next.0));
         Some(format!("an ID from relminmxid {} on{next}", self.multi.0))

@@ -297,6 +297,6 @@ pub fn create_dir(dir: &Path) -> io::Result<()> {
 }
 
 /// An error of the file system with what it is about.
-fn named(what: &str, path: &Path, error: &io::Error) -> io::Error {
+pub(crate) fn named(what: &str, path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what} \"{}\": {error}", path.display()))
 }
