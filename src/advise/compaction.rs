@@ -39,7 +39,7 @@ impl Advisor {
         let page = self.server.page_size;
         let by_pages = matches!(access, Access::Pages);
         // no file gets shorter on servers with pluggable TOAST
-        let looks = by_pages && !self.server.has_toasters && self.server.vacuum_truncates;
+        let looks = by_pages && self.server.compacts();
         let mut files = None;
         if looks {
             files = or_traced(self.files(relation, problems).await);

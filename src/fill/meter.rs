@@ -123,14 +123,15 @@ struct Occupied {
 }
 
 impl Occupied {
-    /// Bytes of blocks that could be given back, each block of a sample for as many as it stands for.
-    fn spare(&self, drawn: BlocksRead, page: PageSize) -> Interval {
+    /// Bytes of blocks that could be returned if the file ended at `end`, each block of a sample for as many as it
+    /// stands for.
+    fn spare(&self, end: u32, drawn: BlocksRead, page: PageSize) -> Interval {
         let total = drawn.total as f64;
         if drawn.read == 0 {
             return Interval { estimate: 0.0, low: 0.0, high: total }.scaled(page.bytes() as f64);
         }
         // in this order, which is exact if all blocks were read
-        let needed = f64::from(self.room.layout().end) * total / drawn.read as f64;
+        let needed = f64::from(end) * total / drawn.read as f64;
         let bytes = self.bytes.total(drawn);
         // what is needed is as uncertain as the bytes that there are
         let part = |end: f64| if bytes.estimate > 0.0 { end / bytes.estimate } else { 1.0 };
@@ -177,8 +178,6 @@ struct Now {
     tuples: u32,
     dead: u32,
     dead_bytes: u32,
-    /// Whether rows of this block are in the sample.
-    is_kept: bool,
     run: Option<Run>,
 }
 
@@ -251,10 +250,13 @@ impl FileMeter {
             Kind::Rows => {
                 let moved = self.growth.taken(tuple, usize::from(length));
                 self.now.longer = self.now.longer.saturating_add(moved.saturating_sub(bytes));
-                if self.now.is_kept {
-                    let run = Run { key: block, block, taken: moved, data: 0, before_rest: None };
-                    self.runs.push(run);
-                }
+                self.keep(Some(Run {
+                    key: block,
+                    block,
+                    taken: moved,
+                    data: 0,
+                    before_rest: None,
+                }));
             }
             Kind::Chunks => {
                 // chunk_id and chunk_seq come first
@@ -302,8 +304,7 @@ impl FileMeter {
     }
 
     fn begin(&mut self, place: u32) {
-        let is_kept = self.kind == Kind::Rows && self.runs.wants(place);
-        self.now = Now { place, is_kept, ..Now::default() };
+        self.now = Now { place, ..Now::default() };
     }
 
     fn keep(&mut self, run: Option<Run>) {
@@ -352,15 +353,19 @@ impl FileMeter {
             Kind::Chunks if drawn.is_all() => self.values(),
             Kind::Chunks => self.rests(),
         };
-        self.all.room.holds(moves.clone());
+        let has_dead = dead.high > 0.0;
+        if has_dead {
+            self.all.room.holds(moves.clone());
+        }
         self.live.room.holds(moves);
-        let spare_vacuumed = self.live.spare(drawn, self.page);
-        let spare = match dead.high > 0.0 {
-            true => self.all.spare(drawn, self.page),
+        let end = self.live.room.layout().end;
+        let spare_vacuumed = self.live.spare(end, drawn, self.page);
+        let spare = match has_dead {
+            true => self.all.spare(self.all.room.layout().end, drawn, self.page),
             false => spare_vacuumed,
         };
         let compaction = related.map(|related| {
-            let moved = self.moved(drawn);
+            let moved = self.moved(drawn, end);
             let live = (tuples.estimate - dead.estimate).max(0.0) as u64;
             let is_rows = self.kind == Kind::Rows;
             Expected {
@@ -425,10 +430,9 @@ impl FileMeter {
         sample
     }
 
-    /// What would be moved of the whole file.
-    fn moved(&self, drawn: BlocksRead) -> Moved {
+    /// What would be moved of the whole file, for it to end at `end`.
+    fn moved(&self, drawn: BlocksRead, end: u32) -> Moved {
         let room = &self.live.room;
-        let end = room.layout().end;
         let behind = self.standing.get(room.groups_up_to(end)..).unwrap_or_default();
         let tuples = behind.iter().map(|of| u64::from(of.tuples)).sum();
         let blocks = behind.iter().map(|of| u64::from(of.blocks)).sum();

@@ -10,8 +10,8 @@ use super::room::Front;
 use crate::disk::layout::{PAGE_HEADER_SIZE, PageSize};
 use crate::model::interval::Range;
 
-/// Bytes of records besides a tuple's own: of a row that is locked, updated on its page, and one that leaves it, of a chunk that is
-/// stored, its index entry, and the old one's removal.
+/// Bytes of WAL records besides those of a tuple itself: for a row that is locked, one that is updated on its page, one that
+/// leaves its page, and a chunk that is stored, with its index entry and the removal of the old one.
 const LOCKED: f64 = 60.0;
 const SAME_PAGE: f64 = 82.0;
 const LEAVES: f64 = 80.0;

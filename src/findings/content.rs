@@ -151,14 +151,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spread_is_even_and_bounded() {
+    fn an_even_sample_is_bounded() {
         for offered in [1u64, 64, 127, 128, 129, 1000, 100_000] {
-            let mut spread = EvenSample::default();
-            (0..offered).for_each(|item| spread.offer(item));
-            let kept = spread.kept();
+            let mut sample = EvenSample::default();
+            (0..offered).for_each(|item| sample.offer(item));
+            let kept = sample.kept();
             assert!(kept.len() < 2 * KEPT && kept.len() as u64 >= offered.min(KEPT as u64));
             let steps: Vec<u64> = kept.windows(2).map(|pair| pair[1] - pair[0]).collect();
-            assert!(steps.iter().all(|step| *step == spread.stride), "{offered}: {steps:?}");
+            assert!(steps.iter().all(|step| *step == sample.stride), "{offered}: {steps:?}");
         }
     }
 

@@ -175,13 +175,19 @@ impl<'a> HeapLook<'a> {
         self.rows.end_block();
     }
 
-    /// What is known of the table, of `total` blocks. `related`: the sizes of its indexes, where they are known.
-    pub(crate) fn finish(self, total: u64, related: Option<&RelatedFiles>) -> HeapFacts {
+    /// What is known of the table, of `total` blocks. `related`: the sizes of its indexes, where they are known. `all`: a
+    /// scan of the file, which says how full it is if it has read every block.
+    pub(crate) fn finish(
+        self,
+        total: u64,
+        related: Option<&RelatedFiles>,
+        all: Option<FileMeter>,
+    ) -> HeapFacts {
         let HeapLook { file, rows } = self;
         let drawn = BlocksRead { read: file.read(), total };
         let of = |counts: &Counts| Counted(counts.0.map(|tally| tally.total(drawn)));
         let pointers = |of: Vec<EvenSample<ToastPointer>>| {
-            of.iter().map(|spread| spread.kept().to_vec()).collect()
+            of.iter().map(|sample| sample.kept().to_vec()).collect()
         };
         HeapFacts {
             rows: RowFacts {
@@ -190,7 +196,10 @@ impl<'a> HeapLook<'a> {
                 columns: rows.columns.iter().map(of).collect(),
                 targets: rows.targets.facts(drawn),
             },
-            heap: file.finish(total, related),
+            heap: match all.filter(|all| all.read() >= total) {
+                Some(all) => FileFill { drawn, ..all.finish(total, related) },
+                None => file.finish(total, related),
+            },
             uncompressed: pointers(rows.uncompressed),
             short_ends: pointers(rows.short_ends),
         }
@@ -320,8 +329,8 @@ impl RowLook<'_> {
 
 /// Takes a value of a column out of line among those that may be kept.
 fn offer(kept: &mut [EvenSample<ToastPointer>], index: usize, value: &StoredValue) {
-    if let (Some(spread), Some(pointer)) = (kept.get_mut(index), pointer(value)) {
-        spread.offer(pointer);
+    if let (Some(sample), Some(pointer)) = (kept.get_mut(index), pointer(value)) {
+        sample.offer(pointer);
     }
 }
 

@@ -13,8 +13,8 @@ use crate::server::about::ServerReport;
 
 /// What toastctl inspect --format json prints. Sizes are bytes; a figure that is not known is null. Each figure of a table
 /// that a sample may have given is an estimate with the ends of its 95 % confidence interval, which are the estimate itself
-/// where it was counted. Tables come as they are done. With --format jsonl each line is one table, with the field schema
-/// beside its own; where several are shown in an overview, the last line has schema and the fields behind tables.
+/// where it was counted. Tables come as they are done. With --format jsonl each line is one table, to which the field
+/// schema is added; after an overview of several, the last line has schema and the fields that follow tables.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub(crate) struct Document {

@@ -91,7 +91,7 @@ impl<'a> HeapPages<'a> {
         if self.read == 0 {
             return None;
         }
-        let HeapFacts { rows, heap, .. } = self.look.finish(total, None);
+        let HeapFacts { rows, heap, .. } = self.look.finish(total, None, None);
         let looked_at = LookedAt {
             heap_blocks: Some(heap.drawn.total),
             heap_blocks_read: Some(heap.drawn.read),

@@ -86,13 +86,7 @@ impl Inspector {
                 look.block(page.block, &page.bytes, &page);
             }
             let related = RelatedFiles::of_table(relation.index_bytes);
-            let mut seen = look.finish(total, Some(&related));
-            if let Some(all) = all.filter(|all| all.read() >= total) {
-                // of rows no more was looked at than before
-                let heap = all.finish(total, Some(&related));
-                seen.heap = FileFill { drawn: seen.heap.drawn, ..heap };
-            }
-            seen
+            look.finish(total, Some(&related), all)
         });
         Begun { compression, heap, toast: None }
     }
@@ -139,7 +133,7 @@ impl Inspector {
                 let mut look = heap_look(relation, &model, self.options.flavor);
                 let total = self.look_at(relation.quoted(), moment, sampling, &mut look).await?;
                 let related = RelatedFiles::of_table(relation.index_bytes);
-                (compression, look.finish(total, Some(&related)), None)
+                (compression, look.finish(total, Some(&related), None), None)
             }
         };
         let HeapFacts { rows, heap, uncompressed, short_ends } = seen;

@@ -83,11 +83,11 @@ impl Visitor for KeptPages {
         if let Ok(PageState::Used(page)) = Page::parse(bytes) {
             all_visible = visible.sees_all_of(&page);
             if !all_visible {
-                let each_tuple = scan::items(block, &page).filter_map(|(ctid, item)| match item {
+                let judged = scan::items(block, &page).filter_map(|(ctid, item)| match item {
                     Item::Tuple(tuple, _) => Some((ctid, visible.visibility(ctid, &tuple))),
                     _ => None,
                 });
-                seen.extend(each_tuple);
+                seen.extend(judged);
             }
         }
         self.pages.push(KeptPage { block, bytes: bytes.into(), all_visible, seen });

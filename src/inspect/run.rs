@@ -195,7 +195,7 @@ impl Run<'_> {
             found,
             names: &names,
             order: match output.rows() {
-                Some(_) => Order::Selected,
+                Some(_) => Order::AsFound,
                 None => Order::LargestFirst { locked: &locked },
             },
             tells_dropped: false,

@@ -41,6 +41,13 @@ pub struct Server {
     pub vacuum_truncates: bool,
 }
 
+impl Server {
+    /// Whether compaction makes files smaller there.
+    pub(crate) fn compacts(&self) -> bool {
+        self.vacuum_truncates && !self.has_toasters
+    }
+}
+
 /// Which source to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Access {

@@ -346,14 +346,14 @@ mod tests {
     #[test]
     fn what_began_after_the_load_is_not_judged() {
         let whole = counters(60_000.0, 120_000.0, 0.0);
-        let each_tuple = |counters: Counters| counters.usage(ROWS, ROWS).is_some();
-        assert!(each_tuple(whole));
-        assert!(each_tuple(Counters { age: Some(1e6), ..whole }));
-        assert!(!each_tuple(Counters { age: Some(60.0), ..whole }));
-        assert!(!each_tuple(Counters { live: 400.0, ..whole }));
+        let is_judged = |counters: Counters| counters.usage(ROWS, ROWS).is_some();
+        assert!(is_judged(whole));
+        assert!(is_judged(Counters { age: Some(1e6), ..whole }));
+        assert!(!is_judged(Counters { age: Some(60.0), ..whole }));
+        assert!(!is_judged(Counters { live: 400.0, ..whole }));
         let chunks = whole.chunks.map(|chunks| Chunks { live: 0.0, ..chunks });
-        assert!(!each_tuple(Counters { chunks, ..whole }));
-        assert!(!each_tuple(Counters { chunks: None, ..whole }));
+        assert!(!is_judged(Counters { chunks, ..whole }));
+        assert!(!is_judged(Counters { chunks: None, ..whole }));
     }
 
     #[test]

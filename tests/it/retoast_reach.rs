@@ -215,7 +215,7 @@ fn partitions_that_come_meanwhile_are_told() {
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    let told = "public.p2 was created or attached during the run, and was not converted";
+    let told = "public.p2 was created or attached during the run, and was not processed";
     assert!(stderr.contains(told), "{stderr}");
     assert_eq!(database.psql(stored), "4000");
     let again = sweep(&database, "p");

@@ -1,7 +1,7 @@
 //! The overview of many relations: what each of their columns takes, measured or estimated, in one ranking.
 //!
 //! * this file: what is reported of a relation and of a column, made of a relation's report (pure);
-//! * [`rank`]: lines added up over partitions and children, ranked (pure); [`sum`]: estimates added up (pure);
+//! * [`rank`]: lines added up over partitions and children, ranked (pure);
 //! * [`read`]: one relation, and which of its blocks are read; `queue`: how the time is shared out; [`run`]: all of
 //!   them, side by side.
 //!
@@ -197,7 +197,7 @@ impl ColumnLine {
                 Some(Interval::exact(report.values)),
                 Interval::exact(report.own_bytes),
                 report.raw_bytes.map(Interval::exact),
-                report.ratio.map(|ratio| Interval { estimate: ratio, low: ratio, high: ratio }),
+                report.ratio.map(|ratio| Interval::exact(ratio)),
                 report.stored_bytes.map(Interval::exact),
             ),
         };

@@ -202,7 +202,7 @@ impl Run<'_, '_> {
             Err(_) => format!("relation {}", found.oid),
         };
         let message = format!(
-            "{name} was created or attached during the run, and was not converted\nHINT:  Run the command again."
+            "{name} was created or attached during the run, and was not processed\nHINT:  Run the command again."
         );
         self.results.failed(place, Failed::new(Kind::Incomplete, message));
     }

@@ -164,6 +164,8 @@ impl Conversion<'_> {
                     self.guard.note(&format!("{REWRITTEN}: all rows are read again"));
                 }
                 Err(RetoastError::Changing) => {
+                    // the last batch may have stored rows under settings that somebody changed
+                    scanner.ours.clear();
                     if let Err(error) = self.guard.set_right(times).await {
                         break Err(error);
                     }
@@ -396,7 +398,7 @@ impl Conversion<'_> {
                     }
                     let event = finished.map(|finished| self.account(job, finished, report));
                     if let Ok(Event::BatchDone { xid, .. }) = &event {
-                        scanner.by_rule.ours.insert(*xid);
+                        scanner.ours.insert(*xid);
                         scanner.own.insert(*xid);
                     }
                     event.unwrap_or_else(|error| {

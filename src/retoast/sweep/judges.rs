@@ -26,7 +26,14 @@ impl Scanner<'_> {
         rows: &mut Vec<Row>,
     ) -> Result<(), LiveError> {
         let (indexes, follow) = self.indexes();
-        open.retain(|candidate| !self.is_as_stored(judge, candidate));
+        if matches!(judge, FormJudge::Stock(_)) && self.hands_values_over_uncompressed() {
+            open.retain(|Candidate { row, values, .. }| {
+                let table = &self.choice.model;
+                let judged = Judged { table, targets: &indexes, follow: &follow, values };
+                !self.ours.contains(&row.xmin)
+                    || judge.compliance(&judged, &|_| Some(None)) != Compliance::Complies
+            });
+        }
         let mut answers: HashMap<(ItemPointer, usize), Compressed> = HashMap::new();
         while !open.is_empty() {
             self.answer(judge, &open, &mut answers).await?;
@@ -68,18 +75,11 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Whether a row that this run has written complies if what is uncompressed cannot be compressed. Its transactions handed
-    /// every chosen value over uncompressed, under the settings of the choice: the server has tried by then, and is not asked
-    /// for the same again. Where triggers fire, or values are computed, they may have handed over something else.
-    fn is_as_stored(&self, judge: &FormJudge, candidate: &Candidate) -> bool {
-        let is_forced = matches!(judge, FormJudge::Stock(_))
-            && self.by_rule.ours.contains(&candidate.row.xmin)
-            && !self.ready.code.triggers_fire()
-            && self.ready.targets.iter().all(|target| target.base.is_none());
-        let (targets, follow) = self.indexes();
-        let (table, values) = (&self.choice.model, &candidate.values);
-        let row = Judged { table, targets: &targets, follow: &follow, values };
-        is_forced && judge.compliance(&row, &|_| Some(None)) == Compliance::Complies
+    /// Whether this run's transactions hand every chosen value over uncompressed: the server has tried to compress what it
+    /// has stored uncompressed, and need not try again. Triggers may change values, and generated ones are computed.
+    fn hands_values_over_uncompressed(&self) -> bool {
+        !self.ready.code.triggers_fire()
+            && self.ready.targets.iter().all(|target| target.base.is_none())
     }
 
     /// Has the server compress the values that are in question.

@@ -79,9 +79,7 @@ impl Scanner<'_> {
         }
         let next = self.by_rule.next_xid;
         let came_later = |cut: &CutOff| cut.is_before(xmin, next);
-        if self.by_rule.cut_off.as_ref().is_some_and(came_later)
-            && !self.by_rule.ours.contains(&xmin)
-        {
+        if self.by_rule.cut_off.as_ref().is_some_and(came_later) && !self.ours.contains(&xmin) {
             self.seen.written_since += 1;
             return;
         }

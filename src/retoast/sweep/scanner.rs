@@ -46,6 +46,8 @@ pub struct Scanner<'a> {
     pub seen: Scanned,
     /// The sweep's own transactions since it began: their rows were seen before.
     pub(super) own: HashSet<u32>,
+    /// The transactions of this run: their rows came no later than it, and were stored under its settings.
+    pub(super) ours: HashSet<u32>,
     /// What is known to be unreadable.
     pub(super) damage: Damage,
     /// The snapshot that is kept from chunk to chunk.
@@ -117,6 +119,7 @@ impl<'a> Scanner<'a> {
             row_judge: false,
             seen: Scanned::default(),
             own: HashSet::new(),
+            ours: HashSet::new(),
             damage: Damage::default(),
             held: None,
             by_rule,
@@ -255,8 +258,6 @@ pub struct RuleScan<'a> {
     pub(super) since: Option<Since>,
     /// Rows that came later are left to another run.
     pub(super) cut_off: Option<CutOff>,
-    /// The transactions of this run, whose rows are none that came later.
-    pub(super) ours: HashSet<u32>,
     /// What is seen was inserted by transactions before this one.
     pub(super) next_xid: u64,
     pub(super) made: bool,
@@ -272,7 +273,6 @@ impl<'a> RuleScan<'a> {
             judge_all,
             since,
             cut_off: None,
-            ours: HashSet::new(),
             next_xid: 0,
             made: false,
             inner: HashSet::new(),
