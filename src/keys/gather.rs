@@ -7,7 +7,7 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 use super::cost::{Stored, Terms};
 use super::figures::{Scope, Table};
 use super::language::Language;
-use super::result::{KeysReport, Looked};
+use super::result::{KeysReport, Looked, Subject};
 use super::tree::{Figures, Tree};
 use crate::advise::plan::{Done, SamplePlan};
 use crate::disk::custom::CustomFlavor;
@@ -186,13 +186,15 @@ impl Gathering {
         let scope = Scope { looked: looked.clone(), in_blocks: column.in_blocks };
         let table = Table::new(tree, &scope);
         KeysReport {
-            relation: self.relation.clone(),
-            schema_name: None,
-            name: None,
-            oid: None,
-            column: column.name.clone(),
-            type_name: column.type_name.clone(),
-            source,
+            subject: Subject {
+                relation: self.relation.clone(),
+                schema_name: None,
+                name: None,
+                oid: None,
+                column: column.name.clone(),
+                type_name: column.type_name.clone(),
+                source,
+            },
             depth: self.request.depth,
             sample: looked,
             totals: table.totals(),

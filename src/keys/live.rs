@@ -128,13 +128,13 @@ impl Reading<'_> {
     }
 
     fn reports(&self, gathering: &Gathering, source: &'static str) -> Vec<KeysReport> {
-        let report = |report| KeysReport {
-            schema_name: Some(self.relation.schema.clone()),
-            name: Some(self.relation.name.clone()),
-            oid: Some(self.relation.oid.0),
-            ..report
-        };
-        gathering.reports(source).into_iter().map(report).collect()
+        let mut reports = gathering.reports(source);
+        for KeysReport { subject, .. } in &mut reports {
+            subject.schema_name = Some(self.relation.schema.clone());
+            subject.name = Some(self.relation.name.clone());
+            subject.oid = Some(self.relation.oid.0);
+        }
+        reports
     }
 
     /// Reads the sample: by pages, or else by functions.

@@ -13,13 +13,14 @@ use crate::advise::result::{Files, Report, SampleReport};
 use crate::heap::problem::Problems;
 use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
+use crate::server::catalog::RelationName;
 use crate::usage::keys::{KnownUses, Named, Usage};
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.keys/1";
 
-/// What toastctl keys --format json prints. With --format jsonl each line is one column, with the field schema beside its
-/// own. Sizes are bytes; buffers are pages visited, as EXPLAIN (ANALYZE, BUFFERS) counts them. Figures of the table are
+/// What toastctl keys --format json prints. With --format jsonl each line is one column, to which the field schema is
+/// added. Sizes are bytes; buffers are pages visited, as EXPLAIN (ANALYZE, BUFFERS) counts them. Figures of the table are
 /// estimates with their 95 % confidence interval, which has no width if all documents were analyzed.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
@@ -42,20 +43,8 @@ impl KeysDocument {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub(crate) struct KeysColumn {
-    /// `schema.name`, or the file.
-    relation: String,
-    /// Schema; null of a file.
-    schema_name: Option<String>,
-    /// Name without schema; null of a file.
-    name: Option<String>,
-    /// OID of the relation; null of a file.
-    oid: Option<u32>,
-    column: String,
-    #[serde(rename = "type")]
-    type_name: String,
-    /// Where documents come from. By `functions`, chunks are taken to stand one after the other.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pageinspect", "functions", "relation_file"])))]
-    source: &'static str,
+    #[serde(flatten)]
+    subject: Subject,
     /// What each key takes and costs; absent with --extract.
     #[serde(flatten)]
     keys: Option<KeysReport>,
@@ -66,11 +55,31 @@ pub(crate) struct KeysColumn {
     problems: Problems,
 }
 
+/// A column of documents, and how they were read.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Subject {
+    /// `schema.name`, or the file.
+    pub relation: String,
+    /// Schema; null of a file.
+    pub schema_name: Option<String>,
+    /// Name without schema; null of a file.
+    pub name: Option<String>,
+    /// OID of the relation; null of a file.
+    pub oid: Option<u32>,
+    pub column: String,
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// Where documents come from. By `functions`, chunks are assumed to be stored one after the other.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pageinspect", "functions", "relation_file"])))]
+    pub source: &'static str,
+}
+
 /// An extraction and what it rests on.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 struct Extracted {
-    /// What was looked at.
+    /// What was examined.
     sample: SampleReport,
     /// The files as they are.
     on_disk: Files,
@@ -81,13 +90,7 @@ struct Extracted {
 impl From<&KeysReport> for KeysColumn {
     fn from(report: &KeysReport) -> KeysColumn {
         KeysColumn {
-            relation: report.relation.clone(),
-            schema_name: report.schema_name.clone(),
-            name: report.name.clone(),
-            oid: report.oid,
-            column: report.column.clone(),
-            type_name: report.type_name.clone(),
-            source: report.source,
+            subject: report.subject.clone(),
             keys: Some(report.clone()),
             extraction: None,
             problems: report.problems.clone(),
@@ -97,19 +100,22 @@ impl From<&KeysReport> for KeysColumn {
 
 impl From<&Report> for KeysColumn {
     fn from(report: &Report) -> KeysColumn {
+        let RelationName { relation, schema_name, name, oid } = report.table.clone();
         let extracted = |extraction: &ExtractionReport| Extracted {
             sample: report.sample.clone(),
             on_disk: report.files,
             extraction: extraction.clone(),
         };
         KeysColumn {
-            relation: report.table.relation.clone(),
-            schema_name: Some(report.table.schema_name.clone()),
-            name: Some(report.table.name.clone()),
-            oid: Some(report.table.oid),
-            column: report.column.clone(),
-            type_name: report.column_type.clone(),
-            source: report.sample.source,
+            subject: Subject {
+                relation,
+                schema_name: Some(schema_name),
+                name: Some(name),
+                oid: Some(oid),
+                column: report.column.clone(),
+                type_name: report.column_type.clone(),
+                source: report.sample.source,
+            },
             keys: None,
             extraction: report.extraction.as_ref().map(extracted),
             problems: report.problems.clone(),
@@ -121,25 +127,8 @@ impl From<&Report> for KeysColumn {
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct KeysReport {
-    /// `schema.name`, or the file.
     #[serde(skip)]
-    pub relation: String,
-    /// Schema; `None` of a file.
-    #[serde(skip)]
-    pub schema_name: Option<String>,
-    /// Name without schema; `None` of a file.
-    #[serde(skip)]
-    pub name: Option<String>,
-    /// OID of the relation; `None` of a file.
-    #[serde(skip)]
-    pub oid: Option<u32>,
-    #[serde(skip)]
-    pub column: String,
-    #[serde(skip)]
-    pub type_name: String,
-    /// Where documents come from. By `functions`, chunks are taken to stand one after the other.
-    #[serde(skip)]
-    pub source: &'static str,
+    pub subject: Subject,
     /// Steps of the longest paths that are distinguished.
     pub depth: u8,
     /// What was examined.
@@ -161,7 +150,7 @@ pub struct KeysReport {
 impl KeysReport {
     /// Says which keys are used.
     pub(super) fn add_uses(&mut self, known: &KnownUses) {
-        let (usage, by_path) = known.of_column(&self.column);
+        let (usage, by_path) = known.of_column(&self.subject.column);
         let is_known = usage.why_not.is_none();
         for key in &mut self.contents.keys {
             let used = by_path.get(&key.steps).cloned().unwrap_or_default();
