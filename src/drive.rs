@@ -20,11 +20,12 @@ const FRESH: Duration = Duration::from_secs(1);
 /// In which order relations are visited.
 #[derive(Clone, Copy)]
 pub(crate) enum Order<'a> {
-    /// As they were found.
-    Selected,
+    AsFound,
     /// The largest first, so that a report can be written as it comes, and what somebody has locked last, so that the
     /// others need not wait for it.
-    LargestFirst { locked: &'a HashSet<Oid> },
+    LargestFirst {
+        locked: &'a HashSet<Oid>,
+    },
 }
 
 /// Which relations are visited, and how.
@@ -50,7 +51,7 @@ pub(crate) async fn each_relation<R, O: Sink<R> + ?Sized>(
     let mut missed = 0;
     let mut plan: Vec<(Selected, Option<(Relation, Instant)>)> = Vec::new();
     match schedule.order {
-        Order::Selected => plan.extend(schedule.found.iter().map(|&found| (found, None))),
+        Order::AsFound => plan.extend(schedule.found.iter().map(|&found| (found, None))),
         Order::LargestFirst { locked } => {
             for &found in schedule.found.iter().filter(|found| !locked.contains(&found.oid)) {
                 match described(schedule, found, output).await? {

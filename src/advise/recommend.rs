@@ -117,7 +117,7 @@ impl Score {
     }
 }
 
-/// A candidate as it is compared. Today's comes first.
+/// What is compared of a candidate. The first is today's storage.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Entry {
     pub figures: Figures,
@@ -153,12 +153,12 @@ impl Weighed {
     fn of(entries: &[Entry], optimize: Optimize, workload: &Workload) -> Weighed {
         let scores: Vec<Score> = entries.iter().map(|e| Score::of(&e.figures, ESTIMATE)).collect();
         let value = |figures: &Figures, end| Score::of(figures, end).value(optimize, workload);
-        let interval = |Entry { figures, .. }: &Entry| Interval {
-            estimate: value(figures, ESTIMATE),
+        let interval = |(Entry { figures, .. }, score): (&Entry, &Score)| Interval {
+            estimate: score.value(optimize, workload),
             low: value(figures, LOW),
             high: value(figures, HIGH),
         };
-        let values: Vec<Interval> = entries.iter().map(interval).collect();
+        let values: Vec<Interval> = entries.iter().zip(&scores).map(interval).collect();
         let allowed: Vec<bool> = entries
             .iter()
             .zip(&scores)
@@ -282,15 +282,15 @@ pub(super) fn weighting(optimize: Optimize, workload: &Workload) -> String {
             )
         }
         Optimize::Size => {
-            "Size counts, as asked, and the time of reads where sizes are about equal.".into()
+            "Size counts most, as requested; where sizes are about equal, the time of reads decides.".into()
         }
         Optimize::Read => {
-            "The time of reads counts, as asked; size and scans that do not need the column have a tenth of its weight, and \
+            "The time of reads counts most, as requested; size and scans that do not need the column have a tenth of its weight, and \
              the table may grow by at most 10 %."
                 .into()
         }
         Optimize::Write => {
-            "Bytes and WAL per UPDATE count, as asked; scans that do not need the column have a tenth of their weight, reads \
+            "Bytes and WAL per UPDATE count most, as requested; scans that do not need the column have a tenth of their weight, reads \
              a twentieth, and the table may grow by at most 10 %."
                 .into()
         }
@@ -321,7 +321,7 @@ pub(super) fn reasons(
     };
     if choice > 0 {
         let tied = tied.map_or_else(String::new, |better| {
-            format!(" The sample does not tell it from {}, which changes more.", name(better))
+            format!(" The sample is too small to distinguish it from {}, which would change more settings.", name(better))
         });
         return format!(
             "Use {}. Compared with today, the same rows take {}.{tied}",
@@ -331,11 +331,11 @@ pub(super) fn reasons(
     }
     match best.filter(|&index| index > 0) {
         Some(index) => format!(
-            "Leave it as it is. The best alternative, {}, is not worth rewriting the table: {}.",
+            "Keep the current settings. The best alternative, {}, is not worth rewriting the table: {}.",
             name(index),
             effect(index)
         ),
-        None => "Leave it as it is. No candidate is better.".to_owned(),
+        None => "Keep the current settings. No candidate is better.".to_owned(),
     }
 }
 
@@ -407,7 +407,7 @@ mod tests {
         let apart = [today, entry(0.80, 1.0, 1.0, 9), entry(0.83, 1.0, 1.0, 1)];
         let chosen = recommend(&apart, Optimize::Size, &Workload::default());
         assert_eq!(chosen, Recommendation { choice: 1, best: Some(1), tied: None });
-        // one that today's figures are not told from
+        // its interval includes today's size
         let mut unsure = entry(0.9, 1.0, 1.0, 1);
         let change = Interval { estimate: -0.1, low: -0.25, high: 0.05 };
         unsure.figures.files.total_bytes.change = Some(change);
@@ -499,10 +499,10 @@ mod tests {
         let chosen = Recommendation { choice: 1, best: Some(1), tied: None };
         insta::assert_snapshot!(reasons(&entries, &names, chosen), @"Use extended lz4. Compared with today, the same rows take 20 % less space, 30 % less CPU time per read, 2.5 times the WAL per UPDATE.");
         let kept = Recommendation { choice: 0, best: Some(1), tied: None };
-        insta::assert_snapshot!(reasons(&entries, &names, kept), @"Leave it as it is. The best alternative, extended lz4, is not worth rewriting the table: 20 % less space, 30 % less CPU time per read, 2.5 times the WAL per UPDATE.");
+        insta::assert_snapshot!(reasons(&entries, &names, kept), @"Keep the current settings. The best alternative, extended lz4, is not worth rewriting the table: 20 % less space, 30 % less CPU time per read, 2.5 times the WAL per UPDATE.");
         let none = Recommendation { choice: 0, best: None, tied: None };
-        insta::assert_snapshot!(reasons(&entries[..1], &names[..1], none), @"Leave it as it is. No candidate is better.");
-        insta::assert_snapshot!(weighting(Optimize::Read, &workload), @"The time of reads counts, as asked; size and scans that do not need the column have a tenth of its weight, and the table may grow by at most 10 %.");
+        insta::assert_snapshot!(reasons(&entries[..1], &names[..1], none), @"Keep the current settings. No candidate is better.");
+        insta::assert_snapshot!(weighting(Optimize::Read, &workload), @"The time of reads counts most, as requested; size and scans that do not need the column have a tenth of its weight, and the table may grow by at most 10 %.");
         insta::assert_snapshot!(weighting(Optimize::Balanced, &workload), @"Size and time have the same weight, and scans that do not need the column 20 % of it (at most, from the rows that sequential scans read). Time is weighted for 100 reads per write (at least, from the rows read through indexes in pg_stat_user_tables).");
         let texts = Workload { source: WorkloadSource::Statements(3), ..workload };
         insta::assert_snapshot!(weighting(Optimize::Balanced, &texts), @"Size and time have the same weight, and scans that do not need the column 20 % of it (at most, from the rows that sequential scans read). Time is weighted for 100 reads per write (estimated from 3 statements in pg_stat_statements that name table and column, by the rows returned and changed; rows that aggregates read are not included).");

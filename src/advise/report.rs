@@ -65,14 +65,10 @@ impl<'a> Gathered<'a> {
         Files { heap_bytes, toast_bytes, toast_index_bytes, total_bytes }
     }
 
-    /// Whether `retoast --compact` makes files smaller there.
-    fn compacts(&self) -> bool {
-        self.server().vacuum_truncates && !self.server().has_toasters
-    }
-
     /// The option of `retoast` that compacts what these figures leave empty in the files, if that pays.
     fn compaction(&self, figures: &Figures) -> Option<&'static str> {
-        compaction(figures, &self.files(), self.server().page_size).filter(|_| self.compacts())
+        compaction(figures, &self.files(), self.server().page_size)
+            .filter(|_| self.server().compacts())
     }
 }
 
@@ -193,12 +189,12 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
             .documents
             .extractions
             .first()
-            .filter(|_| custom(gathered).is_none())
+            .filter(|_| uncompared.is_none())
             .and_then(|extraction| {
                 let present = &variants.present;
                 let table = extraction.table();
                 let target = CommandTarget { schema: &table.schema, table: &table.name, ..target };
-                let compaction = Some("--compact").filter(|_| gathered.compacts());
+                let compaction = Some("--compact").filter(|_| gathered.server().compacts());
                 let command = command::command(target, present, present, compaction);
                 extract::result::report(extraction, &scope, &command, has_toasters)
             }),
@@ -331,7 +327,7 @@ fn rank(settings: &Settings, present: &Settings) -> u8 {
 
 /// What compaction alone would give back.
 fn gain(gathered: &Gathered<'_>, shown: &[Shown<'_>]) -> Option<CompactionReport> {
-    let today = &shown.get(TODAY).filter(|_| gathered.compacts())?.figures;
+    let today = &shown.get(TODAY).filter(|_| gathered.server().compacts())?.figures;
     estimated(today, &gathered.files(), gathered.server().page_size, gathered.relation())
 }
 

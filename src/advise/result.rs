@@ -19,8 +19,8 @@ use crate::server::catalog::RelationName;
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.advise/1";
 
-/// What toastctl advise-threshold --format json prints. Sizes are bytes. With --format jsonl each line is one column, with
-/// the field schema beside its own.
+/// What toastctl advise-threshold --format json prints. Sizes are bytes. With --format jsonl each line is one column, to
+/// which the field schema is added.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub(crate) struct Document {

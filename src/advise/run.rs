@@ -140,7 +140,7 @@ pub(crate) async fn all<R, O: Sink<R> + ?Sized>(
         connections: slice::from_ref(connection),
         found: &found.found,
         names: &names,
-        order: Order::Selected,
+        order: Order::AsFound,
         tells_dropped: true,
     };
     let visit = async |relation: Relation, how, output: &mut O| {

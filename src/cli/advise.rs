@@ -163,7 +163,7 @@ fn options(args: &AdviseArgs) -> Options {
     }
 }
 
-/// Problems that are printed on standard error; all of them are in the reports.
+/// Problems that are printed on standard error in one run; all of them are in the reports.
 const PROBLEMS_SHOWN: usize = 10;
 
 /// The output of one run.
@@ -211,22 +211,16 @@ impl AdviseOutput {
 
     /// Ends the document, and says how the run ended. Where nothing was found nothing is printed.
     pub(super) fn end(self, ended: Result<(), RunError>) -> Result<Exit, Failure> {
-        if let Err(RunError::Output(error)) = ended {
-            return terminal::unwritable(&error);
-        }
-        let nothing = !self.found && (ended.is_err() || self.failed.is_some());
-        let written = match self.lines {
-            Lines::Reports(writer) if !nothing => writer.finish(),
-            Lines::Reports(_) | Lines::Emitted(..) => Ok(()),
+        let (found, incomplete) = (self.found, self.failed.is_some());
+        let exit = match self.failed {
+            Some(_) if found => Exit::Incomplete,
+            Some(exit) => exit,
+            None => Exit::Ok,
         };
-        if let Err(RunError::Failed(failed)) = ended {
-            return Err(failed.into());
-        }
-        match (written, self.failed) {
-            (Err(error), _) if !terminal::is_closed_pipe(&error) => terminal::unwritable(&error),
-            (_, Some(exit)) => Ok(if self.found { Exit::Incomplete } else { exit }),
-            (_, None) => Ok(Exit::Ok),
-        }
+        terminal::end(ended, exit, |failed| match self.lines {
+            Lines::Reports(writer) if found || !(failed || incomplete) => writer.finish(),
+            Lines::Reports(_) | Lines::Emitted(..) => Ok(()),
+        })
     }
 }
 
@@ -236,17 +230,17 @@ impl Sink<Report> for AdviseOutput {
         if report.problems.count() > 0 {
             self.failed.get_or_insert(Exit::Incomplete);
         }
+        let room = PROBLEMS_SHOWN.saturating_sub(self.problems_shown);
+        for problem in report.problems.kept().iter().take(room) {
+            self.problems_shown += 1;
+            tell(&format!("error: {}", printable(&problem.to_string())));
+        }
         if self.extract == Some(Extract::Auto) && report.extraction.is_none() {
             let place = format!("{}, column {}", report.table.relation, report.column);
             tell(&format!("notice: {}: no key is worth a column of its own", printable(&place)));
             if matches!(self.lines, Lines::Emitted(..)) {
                 return Ok(());
             }
-        }
-        let room = PROBLEMS_SHOWN.saturating_sub(self.problems_shown);
-        for problem in report.problems.kept().iter().take(room) {
-            self.problems_shown += 1;
-            tell(&format!("error: {}", printable(&problem.to_string())));
         }
         match &mut self.lines {
             Lines::Reports(writer) => writer.report(&report),

@@ -165,10 +165,10 @@ struct CheckOutput {
 }
 
 impl CheckOutput {
-    fn new(args: FormatArg, server: Option<ServerReport>, has_toasters: bool) -> CheckOutput {
+    fn new(args: FormatArg, server: Option<ServerReport>) -> CheckOutput {
         let width = terminal::output_width();
         let out = terminal::stdout_for_people(args.format);
-        let writer = CheckWriter::new(out, args.format, width, server, has_toasters);
+        let writer = CheckWriter::new(out, args.format, width, server);
         CheckOutput { writer, damaged: false, incomplete: false }
     }
 
@@ -215,11 +215,7 @@ async fn relations(args: &CheckArgs) -> Result<Exit, Failure> {
             ScanToast::Never => 0,
         },
     };
-    let mut output = CheckOutput::new(
-        args.format,
-        Some(inspector.server_report()),
-        inspector.server.has_toasters,
-    );
+    let mut output = CheckOutput::new(args.format, Some(inspector.server_report()));
     let mut salvage = args.salvage_dir()?;
     let interrupt = terminal::interrupted();
     let ended = run::check(&inspector, &request, salvage.as_mut(), &mut output, interrupt).await;
@@ -259,7 +255,7 @@ fn relation_file(args: &CheckArgs, file: &File<'_>) -> Result<Exit, Failure> {
     let checksums = (args.checksums || args.ignore_checksums).then_some(args.checksums);
     let target = FileTarget { checksums, ..file.target(None) };
     let options = FileOptions { depth: args.depth(), threads: usize::from(args.jobs.readers()) };
-    let mut output = CheckOutput::new(args.format, None, false);
+    let mut output = CheckOutput::new(args.format, None);
     let progress = ReadingProgress::default();
     let mut salvage = args.salvage_dir()?;
     let tell = &mut |finding: Finding| output.print(&finding);
@@ -276,7 +272,7 @@ fn relation_file(args: &CheckArgs, file: &File<'_>) -> Result<Exit, Failure> {
 /// Checks saved pages.
 fn saved_pages(args: &CheckArgs, text: SavedText) -> Result<Exit, Failure> {
     let SavedText { name, desc, source } = text;
-    let mut output = CheckOutput::new(args.format, None, false);
+    let mut output = CheckOutput::new(args.format, None);
     let depth = args.depth();
     let tell = &mut |finding: Finding| output.print(&finding);
     match files::saved_pages(&name, source, &desc, depth, tell) {

@@ -66,21 +66,13 @@ impl<W: Write> Writer<W> {
             self.held.push(report.clone());
             return Ok(());
         }
-        let (told, is_first) = (&mut self.told, self.output.written == 0);
-        let text = |document: &mut Document| {
-            if !is_first {
-                document.gap();
-            }
-            if shown.extraction {
-                extracted(report, has_toasters, document);
-            } else {
-                one(report, shown.plot, has_toasters, told, document);
-            }
-        };
         if shown.extraction {
-            return self.output.entry(&keys::KeysColumn::from(report), text, Vec::new);
+            let text = |document: &mut Document| extracted(report, has_toasters, document);
+            return self.output.section(|| keys::KeysColumn::from(report), text, Vec::new);
         }
-        self.output.entry(report, text, || csv_rows(report))
+        let told = &mut self.told;
+        let text = |document: &mut Document| one(report, shown.plot, has_toasters, told, document);
+        self.output.section(|| report, text, || csv_rows(report))
     }
 
     /// Ends the document; must be called once.
@@ -485,7 +477,7 @@ fn extracted(report: &Report, has_toasters: bool, document: &mut Document) {
                 }
             }
         }
-        None => document.paragraph("No keys would pay in columns of their own."),
+        None => document.paragraph("No key is worth a column of its own."),
     }
     document.problems(&report.problems, item);
 }

@@ -41,8 +41,8 @@ impl<W: Write> CheckWriter<W> {
         format: Format,
         width: Option<usize>,
         server: Option<ServerReport>,
-        has_toasters: bool,
     ) -> CheckWriter<W> {
+        let has_toasters = server.as_ref().is_some_and(|server| server.has_toasters);
         let document = json!({ "schema": SCHEMA, "findings": [] });
         let output = Output::new(out, (format, width), SCHEMA, &CSV_HEAD, &document);
         CheckWriter {
@@ -96,7 +96,7 @@ impl<W: Write> CheckWriter<W> {
                 report.found.clone(),
             ]]
         };
-        self.output.entry(&report, text, records)?;
+        self.output.entry(|| &report, text, records)?;
         self.codes.insert(finding.code);
         self.repairs.extend(finding.sql.clone());
         Ok(())

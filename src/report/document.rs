@@ -221,10 +221,10 @@ impl<W: Write> Output<W> {
         self.format.style(self.width)
     }
 
-    /// Writes an entry: `text` for people, `records` for `csv`.
-    pub(super) fn entry(
+    /// Writes an entry, which is made if the format is JSON: `text` for people, `records` for `csv`.
+    pub(super) fn entry<E: Serialize>(
         &mut self,
-        entry: &impl Serialize,
+        entry: impl FnOnce() -> E,
         text: impl FnOnce(&mut Document),
         records: impl FnOnce() -> Vec<Vec<String>>,
     ) -> io::Result<()> {
@@ -232,15 +232,32 @@ impl<W: Write> Output<W> {
         match self.format {
             Format::Table | Format::Markdown => self.text(text)?,
             Format::Json => {
-                let entry = serde_json::to_string_pretty(entry)?;
+                let entry = serde_json::to_string_pretty(&entry())?;
                 let comma = if self.written > 0 { "," } else { "" };
                 write!(self.out, "{comma}\n    {}", entry.replace('\n', "\n    "))?;
             }
-            Format::Jsonl => json_line(self.schema, entry, &mut self.out)?,
+            Format::Jsonl => json_line(self.schema, &entry(), &mut self.out)?,
             Format::Csv => self.records(&records())?,
         }
         self.written += 1;
         self.out.flush()
+    }
+
+    /// As [`Output::entry`], with an empty line for people before each but the first.
+    pub(super) fn section<E: Serialize>(
+        &mut self,
+        entry: impl FnOnce() -> E,
+        text: impl FnOnce(&mut Document),
+        records: impl FnOnce() -> Vec<Vec<String>>,
+    ) -> io::Result<()> {
+        let is_first = self.written == 0;
+        let text = |document: &mut Document| {
+            if !is_first {
+                document.gap();
+            }
+            text(document);
+        };
+        self.entry(entry, text, records)
     }
 
     /// Writes something for people.
@@ -336,14 +353,7 @@ impl<W: Write> Writer<W> {
 
     /// Writes one, so that whoever reads has it at once.
     pub(crate) fn report<R: Printed>(&mut self, report: &R) -> io::Result<()> {
-        let is_first = self.0.written == 0;
-        let text = |document: &mut Document| {
-            if !is_first {
-                document.gap();
-            }
-            report.print(document);
-        };
-        self.0.entry(&report.entry(), text, Vec::new)
+        self.0.section(|| report.entry(), |document| report.print(document), Vec::new)
     }
 
     /// Ends the document; must be called once.

@@ -201,10 +201,8 @@ fn looked_at(looked_at: &LookedAt) -> String {
     if heap_blocks.is_none() {
         parts.push("without pages".to_owned());
     }
-    match indexes {
-        0 => {}
-        1 => parts.push("1 index".to_owned()),
-        n => parts.push(format!("{n} indexes")),
+    if indexes > 0 {
+        parts.push(counted(indexes as u64, "index"));
     }
     if settings {
         parts.push("settings".to_owned());

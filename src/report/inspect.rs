@@ -45,14 +45,9 @@ impl<W: Write> Writer<W> {
     /// Writes one relation, so that whoever reads has it at once.
     pub fn relation(&mut self, relation: &RelationReport) -> io::Result<()> {
         self.largest.add(relation);
-        let (is_first, costs_told) = (self.output.written == 0, &mut self.costs_told);
-        let text = |document: &mut Document| {
-            if !is_first {
-                document.gap();
-            }
-            one_relation(relation, costs_told, document);
-        };
-        self.output.entry(&inspect::Table::from(relation), text, || csv_rows(relation))
+        let costs_told = &mut self.costs_told;
+        let text = |document: &mut Document| one_relation(relation, costs_told, document);
+        self.output.section(|| inspect::Table::from(relation), text, || csv_rows(relation))
     }
 
     /// Ends the document; must be called once.

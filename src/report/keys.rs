@@ -8,7 +8,7 @@ use super::document::{Document, Printed};
 use super::table::{Grid, Tone, number, printable, text};
 use super::units::{counted, nanoseconds, percent, plain, size, size_within};
 use crate::heap::problem::Problems;
-use crate::keys::result::{Key, KeysColumn, KeysDocument, KeysReport, SCHEMA};
+use crate::keys::result::{Key, KeysColumn, KeysDocument, KeysReport, SCHEMA, Subject};
 use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
 use crate::usage::keys::Usage;
@@ -29,8 +29,9 @@ impl Printed for KeysReport {
     }
 
     fn print(&self, document: &mut Document) {
-        let [relation, column] = [&self.relation, &self.column].map(|name| printable(name));
-        document.heading(&format!("{relation}, column {column} ({})", self.type_name), 2);
+        let Subject { relation, column, type_name, .. } = &self.subject;
+        let [relation, column] = [relation, column].map(|name| printable(name));
+        document.heading(&format!("{relation}, column {column} ({type_name})"), 2);
         if let Some(largest) = self.contents.keys.first() {
             let share = percent(largest.sizes.share.estimate);
             document.verdict(
@@ -64,7 +65,7 @@ impl Printed for KeysReport {
 }
 
 /// What the titles mean.
-const BRIEFLY: &str = "Buffers: pages read for one value, besides its row. WAL: written to change one. Own: the same in a \
+const BRIEFLY: &str = "Buffers: pages read for one value, in addition to its row. WAL: bytes written to change one. Own: the same in a \
                        column of its own. --details shows more.";
 const NOTE: &str = "Bytes are those of the raw documents; a key has its name, value and entries. Stored bytes are in \
                     proportion. Buffers are pages, and CPU the time, that storage adds to the read of a row; WAL is that \

@@ -63,51 +63,42 @@ impl<W: Write> Writer<W> {
     /// Adds one relation, and writes it if the format has a place for it.
     pub(crate) fn relation(&mut self, relation: &RelationLine) -> io::Result<()> {
         self.ranking.add(relation);
-        self.output.entry(&inspect::Table::from(relation), |_| {}, Vec::new)
+        self.output.entry(|| inspect::Table::from(relation), |_| {}, Vec::new)
     }
 
     /// Ends the document with the ranking; must be called once.
     pub(crate) fn finish(self) -> io::Result<()> {
-        let Writer { output, view, ranking } = self;
+        let Writer { output, view, mut ranking } = self;
         let totals = ranking.totals();
-        let left_out = ranking.left_out.clone();
-        let mut findings = ranking.findings.clone();
+        let left_out = std::mem::take(&mut ranking.left_out);
+        let mut findings = std::mem::take(&mut ranking.findings);
         rank(&mut findings);
         let for_people = output.style().is_some();
         let limit = view.limit.unwrap_or(if for_people { SHOWN } else { usize::MAX });
-        let ranked = ranking.ranked(view.sort, limit);
-        let summary = Summary {
-            columns: ranked.columns.clone(),
-            findings: findings.clone(),
-            left_out: left_out.clone(),
-            totals: totals.clone(),
-        };
-        let is_empty = output.written == 0 && left_out.is_empty();
+        let mut ranked = ranking.ranked(view.sort, limit);
+        let columns = std::mem::take(&mut ranked.columns);
+        let summary = Summary { columns, findings, left_out, totals };
+        let is_empty = output.written == 0 && summary.left_out.is_empty();
         let text = |document: &mut Document| {
             if !is_empty {
-                let told =
-                    findings::ranked(&findings, totals.looked_at, view.limit, document.style);
+                let Summary { findings, totals, .. } = &summary;
+                let told = findings::ranked(findings, totals.looked_at, view.limit, document.style);
                 document.lines(&format!("{told}\n"));
                 if !findings::is_narrow(document.style) {
                     document.gap();
                 }
-                text(&ranked, &totals, &left_out, view.sort, document);
+                text(&ranked, &summary, view.sort, document);
             }
         };
-        output.finish(Some(&summary), text, || csv_rows(&ranked.columns))
+        output.finish(Some(&summary), text, || csv_rows(&summary.columns))
     }
 }
 
-fn text(
-    ranked: &Ranked,
-    totals: &Totals,
-    left_out: &[LeftOut],
-    sort: SortBy,
-    document: &mut Document,
-) {
+fn text(ranked: &Ranked, summary: &Summary, sort: SortBy, document: &mut Document) {
+    let Summary { columns, left_out, totals, .. } = summary;
     document.line(&document.toned(Tone::Heading, &title(totals, sort)), 0);
     document.gap();
-    let grid = grid(ranked, sort);
+    let grid = grid(columns, ranked, sort);
     if !grid.is_empty() {
         document.grid(&grid);
         if document.is_markdown() {
@@ -140,7 +131,7 @@ fn title(totals: &Totals, sort: SortBy) -> String {
     format!("{}, {} with TOAST{indexes}; columns by {by}:", tables(*relations), size(*bytes))
 }
 
-fn grid(ranked: &Ranked, sort: SortBy) -> Grid {
+fn grid(columns: &[ColumnLine], ranked: &Ranked, sort: SortBy) -> Grid {
     let whole = match sort {
         SortBy::Read => "Read",
         SortBy::Dead => "Dead",
@@ -159,7 +150,7 @@ fn grid(ranked: &Ranked, sort: SortBy) -> Grid {
         Head::number(whole, 0),
     ]);
     let mut last = None;
-    for (line, figure) in ranked.columns.iter().zip(&ranked.by_relation) {
+    for (line, figure) in columns.iter().zip(&ranked.by_relation) {
         if line.stored_bytes.high == 0 {
             continue;
         }

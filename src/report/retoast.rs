@@ -56,11 +56,11 @@ fn first_line(table: &TableReport, style: Style) -> String {
         (Outcome::Planned, ..) => "planned only: nothing was changed".to_owned(),
         (Outcome::Failed, ..) => "failed: an error ended it".to_owned(),
         (_, _, Left::Indexes(number)) => {
-            format!("incomplete: {} left that could not be rebuilt or dropped", indexes(number))
+            format!("incomplete: {} left that could not be rebuilt or dropped", counted(number as u64, "index"))
         }
         (_, _, Left::Rows(number)) => format!(
             "incomplete: {} left that {} not stored as chosen",
-            rows(number),
+            counted(number, "row"),
             if number == 1 { "is" } else { "are" }
         ),
         (_, _, Left::Unread) => "incomplete: some of the table could not be read".to_owned(),
@@ -80,15 +80,16 @@ fn first_line(table: &TableReport, style: Style) -> String {
         }
         (_, Headed::Compact, Left::Nothing) => {
             match table.compaction.iter().any(|file| file.ended == FileEnd::NoRoom) {
-                true => "complete: the last rows of its files fit into no page in front of them".to_owned(),
+                true => "complete: no earlier page has room for the last rows of its files".to_owned(),
                 false => "complete: too little space is free for another round".to_owned(),
             }
         }
         (_, Headed::Reindex, Left::Nothing) => {
-            let number = |end| table.indexes.iter().filter(|index| index.ended == end).count();
+            let number =
+                |end| table.indexes.iter().filter(|index| index.ended == end).count() as u64;
             format!(
-                "complete: {} rebuilt, {} not much larger than fresh",
-                indexes(number(IndexEnd::Rebuilt)),
+                "complete: {} rebuilt, {} not much larger than after a rebuild",
+                counted(number(IndexEnd::Rebuilt), "index"),
                 number(IndexEnd::Kept)
             )
         }
@@ -128,17 +129,6 @@ fn first_line(table: &TableReport, style: Style) -> String {
             format!("{} {}{newer}", Tone::Heading.of(&what), tone.of(&ended))
         }
     }
-}
-
-fn indexes(number: usize) -> String {
-    match number {
-        1 => "1 index".to_owned(),
-        number => format!("{number} indexes"),
-    }
-}
-
-fn rows(count: u64) -> String {
-    format!("{count} {}", if count == 1 { "row" } else { "rows" })
 }
 
 fn tables(report: &Report, style: Style, out: &mut impl Write) -> io::Result<()> {
@@ -240,14 +230,14 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
         writeln!(
             out,
             "left: {} re-toasted repeatedly, and stored differently than predicted each time",
-            rows(table.common.rows.disagreeing)
+            counted(table.common.rows.disagreeing, "row")
         )?;
     }
     if table.common.rows.spared > 0 {
         writeln!(
             out,
             "kept: {} with values that the toaster itself stores with ordinary pointers",
-            rows(table.common.rows.spared)
+            counted(table.common.rows.spared, "row")
         )?;
     }
     for slot in &table.common.effort.slots_lost {
@@ -288,8 +278,11 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
         size(sum(|table| table.common.after.sum())),
         match tables.iter().all(|table| table.headed == Headed::Reindex) {
             true => String::new(),
-            false =>
-                format!("{} {} ", rows(sum(|table| table.common.rows.stored)), done_to(tables)),
+            false => format!(
+                "{} {} ",
+                counted(sum(|table| table.common.rows.stored), "row"),
+                done_to(tables)
+            ),
         },
         sum(|table| table.common.effort.elapsed_ms) as f64 / 1000.0
     );

@@ -30,6 +30,7 @@ pub fn counted(number: impl Into<u64>, noun: &str) -> String {
     let ending = match noun {
         _ if number == 1 => return format!("{number} {noun}"),
         "retry" => return format!("{number} retries"),
+        "index" => "es",
         _ => "s",
     };
     format!("{number} {noun}{ending}")

@@ -65,7 +65,7 @@ fn values_of_pluggable_toasters_are_counted_and_no_command_harms() {
         assert!(reasons.starts_with("No recommendation: pluggable toasters store "), "{reasons}");
         assert_eq!(report.compaction, None, "{report}");
         let text = advise(&database, &[&words[..], &["--details"]].concat()).ok();
-        assert!(!text.contains("Leave it as it is"), "{text}");
+        assert!(!text.contains("Keep the current settings"), "{text}");
         no_command_that_harms(&text);
 
         let explained = inspect(&database, &[&table.name, "--explain", "--format", "json"]);

@@ -426,7 +426,7 @@ impl<'a> Migration<'a> {
              -- 5. Remove the keys from the documents.\n{remove}\n\
              VACUUM (ANALYZE) {table};\n\n\
              -- 6. Verify that no document has a key that fits its column.\n{verify}\n\
-             -- 7. In the shell: store the shorter rows anew{rewriting}\n\n\
+             -- 7. In the shell: rewrite the shortened rows{rewriting}\n\n\
              -- 8. While the trigger exists, every update of one of the columns reads the document. Drop the trigger once the\n\
              --    application no longer writes keys into documents:\n\
              --   DROP TRIGGER {gone} ON {whole};\n",
