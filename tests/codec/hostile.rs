@@ -5,7 +5,7 @@ use crate::inputs;
 use toastctl::codec::datum;
 use toastctl::codec::{DecompressError, Method, pglz};
 
-const VALUES: usize = 1000;
+const VALUES: usize = 250;
 /// Values are kept short, since each is decompressed 256 times for each of its bytes.
 const LONGEST: usize = 1200;
 const LONGEST_STREAM: usize = 500;

@@ -3,7 +3,8 @@
 //!
 //! A scan reads chunks of blocks. What it finds is re-toasted in windows of a few pages, each in
 //! passes: a pass takes every k-th row, so that the first moves a k-th of the rows off their pages
-//! and pruning makes room for the others to stay (HOT). A sweep is over when a whole scan in one
+//! and pruning makes room for the others to stay (HOT). A batch takes one pass over several windows that
+//! lie apart, since every batch costs the same time for its checks and its commit. A sweep is over when a whole scan in one
 //! snapshot has found nothing; an empty batch says nothing. Every scan begins in one snapshot, and gives
 //! it up with the first row that it finds.
 
@@ -18,6 +19,8 @@ use crate::retoast::task::session::Tuning;
 
 /// Blocks that a scan reads at a time.
 pub const CHUNK: u32 = 256;
+/// Windows of a batch at the most: each is pruned by a statement of its own.
+const MOST_WINDOWS: usize = 16;
 /// Scans without any progress after which the sweep gives up.
 const IDLE_SCANS: u32 = 12;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +48,7 @@ struct Scan {
 #[derive(Debug, Clone, Default)]
 struct Batches {
     queue: VecDeque<Batch>,
-    /// Begun so far, and the last one of each window of the chunk.
+    /// Begun so far, and the last one of each group of windows.
     begun: u64,
     last: HashMap<u32, u64>,
 }
@@ -215,7 +218,7 @@ impl Machine {
         Action::Vacuum(job, extent, part)
     }
 
-    /// Begins the first batch that may begin. Batches of one window follow each other, each when what
+    /// Begins the first batch that may begin. Batches of one group follow each other, each when what
     /// the one before has left behind can be pruned: there the rows find room on their own pages.
     fn batch(&mut self) -> Option<Action> {
         let job = self.work.iter().position(|work| *work == Work::Nothing)?;
@@ -227,17 +230,17 @@ impl Machine {
             }
         }
         let free =
-            |batch: &Batch| self.batches.last.get(&batch.window).is_none_or(|&last| last < pinned);
+            |batch: &Batch| self.batches.last.get(&batch.group).is_none_or(|&last| last < pinned);
         let at = self.batches.queue.iter().position(free)?;
         let mut batch = self.batches.queue.remove(at)?;
         let share = if batch.insists { batch.rows.len() } else { self.share(&batch.rows) };
         let rest = batch.rows.split_off(share);
         if !rest.is_empty() {
-            self.batches.queue.insert(at, Batch::new(batch.window, rest));
+            self.batches.queue.insert(at, Batch::new(batch.group, rest));
         }
         self.batches.begun += 1;
         batch.number = self.batches.begun;
-        self.batches.last.insert(batch.window, batch.number);
+        self.batches.last.insert(batch.group, batch.number);
         let rows = batch.rows.clone();
         let pins = under_way.into_iter().min().unwrap_or(batch.number);
         let insists = batch.insists;
@@ -324,18 +327,18 @@ impl Machine {
                 }
             }
             Event::BatchRefused(job) => {
-                let Batch { window, mut rows, insists, .. } = self.ended(job);
+                let Batch { group, mut rows, insists, .. } = self.ended(job);
                 if insists {
                     // it may have been for another row of the block
-                    self.batches.queue.push_front(Batch::new(window, rows));
+                    self.batches.queue.push_front(Batch::new(group, rows));
                 } else if let [row] = rows.as_slice() {
                     self.refused.insert((row.ctid, row.xmin));
                     self.scan.left.found = self.scan.left.found.saturating_sub(1);
                     self.scan.left.refused += 1;
                 } else {
                     let second = rows.split_off(rows.len() / 2);
-                    self.batches.queue.push_front(Batch::new(window, second));
-                    self.batches.queue.push_front(Batch::new(window, rows));
+                    self.batches.queue.push_front(Batch::new(group, second));
+                    self.batches.queue.push_front(Batch::new(group, rows));
                 }
             }
             Event::Vacuumed { job, done } => {
@@ -415,15 +418,23 @@ impl Machine {
         let windows: Vec<&[Row]> =
             rows.chunk_by(|a, b| a.ctid.block.0 / window == b.ctid.block.0 / window).collect();
         self.batches.last.clear();
-        // Windows take turns, pass by pass: what one transaction leaves behind can be pruned only once
-        // those that were under way at its end have ended, and by its window's next turn most have.
+        // Adjacent windows are in different groups: their rows often have adjacent keys, and a batch that had
+        // many of those would split the leaves of indexes.
+        let rows_of_pass = (rows.len() / (windows.len().max(1) * passes)).max(1);
+        let together = self.tuning.batch_rows.div_ceil(rows_of_pass).clamp(1, MOST_WINDOWS);
+        let groups = windows.len().div_ceil(together);
+        let group = |first: usize| windows.iter().skip(first).step_by(groups);
+        // Groups take turns, pass by pass: what one transaction leaves behind can be pruned only once
+        // those that were under way at its end have ended, and by its group's next turn most have.
         let turns = if self.work.len() > 1 { self.work.len() + 1 } else { 1 };
-        for some in windows.chunks(turns) {
+        for from in (0..groups).step_by(turns) {
             for pass in 0..passes {
-                for rows in some {
-                    let rows: Vec<Row> = rows.iter().copied().skip(pass).step_by(passes).collect();
-                    if let Some(row) = rows.first() {
-                        self.batches.queue.push_back(Batch::new(row.ctid.block.0 / window, rows));
+                for first in from..(from + turns).min(groups) {
+                    let rows: Vec<Row> = group(first)
+                        .flat_map(|rows| rows.iter().copied().skip(pass).step_by(passes))
+                        .collect();
+                    if !rows.is_empty() {
+                        self.batches.queue.push_back(Batch::new(first as u32, rows));
                     }
                 }
             }
@@ -591,10 +602,10 @@ pub(super) enum Work {
     Vacuum,
 }
 
-/// Rows of one window.
+/// Rows of a group of windows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Batch {
-    pub(super) window: u32,
+    pub(super) group: u32,
     pub(super) rows: Vec<Row>,
     /// Whether rows are waited for.
     pub(super) insists: bool,
@@ -603,8 +614,8 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub(super) fn new(window: u32, rows: Vec<Row>) -> Batch {
-        Batch { window, rows, insists: false, number: 0 }
+    pub(super) fn new(group: u32, rows: Vec<Row>) -> Batch {
+        Batch { group, rows, insists: false, number: 0 }
     }
 }
 
@@ -752,6 +763,7 @@ mod vacuum_tests {
             window: 8,
             passes: 4,
             batch: Duration::from_millis(100),
+            batch_rows: 1,
             batch_bytes: MB,
             max_bloat: 0.05,
             jobs: 1,

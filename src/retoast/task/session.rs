@@ -116,9 +116,11 @@ pub(crate) fn millis(time: Duration) -> u64 {
 }
 
 /// Pages of a window of one job.
-const WINDOW: u32 = 8;
+pub(crate) const WINDOW: u32 = 8;
 /// Passes over a window.
 const PASSES: u32 = 8;
+/// Rows of a batch, if windows have enough of them.
+const BATCH_ROWS: usize = 64;
 /// Bytes of values that a batch stores at the most.
 const BATCH_BYTES: u64 = 16 << 20;
 
@@ -161,6 +163,8 @@ pub struct Tuning {
     pub passes: u32,
     /// The time that a batch should take.
     pub batch: Duration,
+    /// A batch takes a pass over as many windows as have this number of rows in it.
+    pub batch_rows: usize,
     /// Bytes of values that a batch stores at the most, unless one row has more.
     pub batch_bytes: u64,
     /// Part of a relation's size that may be dead before it is vacuumed.
@@ -171,8 +175,8 @@ pub struct Tuning {
 
 impl Tuning {
     pub(crate) fn new(batch: Duration, max_bloat: f64, jobs: usize) -> Tuning {
-        let (window, passes, batch_bytes) = (WINDOW, PASSES, BATCH_BYTES);
-        Tuning { window, passes, batch, batch_bytes, max_bloat, jobs }
+        let (window, passes, batch_rows, batch_bytes) = (WINDOW, PASSES, BATCH_ROWS, BATCH_BYTES);
+        Tuning { window, passes, batch, batch_rows, batch_bytes, max_bloat, jobs }
     }
 
     /// The same with so many jobs.
