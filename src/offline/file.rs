@@ -28,7 +28,7 @@ pub enum FileError {
     },
     /// The file ends inside a block.
     #[error(
-        "file \"{}\" ends inside block {block}: {got} of {expected} bytes are there",
+        "file \"{}\" ends inside block {block}: it has {got} of {expected} bytes",
         path.display()
     )]
     Truncated {
@@ -42,7 +42,7 @@ pub enum FileError {
         expected: usize,
     },
     /// A segment is not there, though a later one is.
-    #[error("there is no file \"{}\", though there are later segments", path.display())]
+    #[error("file \"{}\" does not exist, but later segments do", path.display())]
     Missing {
         /// The segment.
         path: PathBuf,
@@ -64,7 +64,7 @@ pub enum FileError {
     },
     /// The name does not tell which transactions it is about.
     #[error(
-        "\"{}\" is not named as a file of pg_xact: expected a segment number such as 0000",
+        "\"{}\" does not have the name of a pg_xact file: expected a segment number such as 0000",
         .0.display()
     )]
     XactName(PathBuf),
