@@ -290,7 +290,7 @@ fn stored_generated_columns_keep_their_values_though_their_functions_were_replac
         assert_eq!(contents(&database, "t"), before, "{verify}");
         assert!(database.psql(blocks).parse::<u64>().unwrap() < as_found / 2);
         let lz4 = ["t", "-c", "b", "--toaster", "lz4", "--verify", verify];
-        let changed = "would have changed: the batch was rolled back and nothing more is done
+        let changed = "would have changed: the batch was rolled back, and the run ends
 HINT:  The update computes generated columns (h). Where the result is not what is stored, their functions were \
 changed since: store them anew first.";
         refused(&retoast(&database, &lz4), 1, changed);
