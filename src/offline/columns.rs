@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn mistakes_in_rows() {
         let error = |text: &str| parse_json(text).unwrap_err().to_string();
-        assert!(error("[{").starts_with("columns are no valid JSON: "));
+        assert!(error("[{").starts_with("columns are not valid JSON: "));
         assert_eq!(error("3"), ColumnsError::Shape.to_string());
         assert_eq!(error("[3]"), ColumnsError::Shape.to_string());
         assert_eq!(error("[{}]"), "column 1: field \"attname\": is missing");
@@ -434,7 +434,7 @@ mod tests {
         );
         assert_eq!(
             error(r#"[{"attname": "a", "attlen": 0, "attalign": "i"}]"#),
-            "column 1: field \"attlen\": 0 is no length of a type"
+            "column 1: field \"attlen\": 0 is not the length of a type"
         );
         assert_eq!(
             error(r#"[{"attname": "a", "attlen": -1, "attalign": "q"}]"#),
