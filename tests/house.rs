@@ -1,5 +1,6 @@
 //! The house rules that no compiler checks, read from the sources themselves: layers are imported downwards
-//! only, files do not import each other in a circle, and the command line neither speaks SQL nor starts tasks.
+//! only, files do not import each other in a circle, the command line neither speaks SQL nor starts tasks, and
+//! messages and documents do without phrases that readers stumbled over.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests, not only tests
 
@@ -409,6 +410,74 @@ fn the_command_line_speaks_no_sql_and_starts_no_tasks() {
     let known: BTreeSet<(String, String)> =
         KNOWN_IN_CLI.iter().map(|(file, what)| ((*file).to_owned(), (*what).to_owned())).collect();
     assert_eq!(found, known);
+}
+
+/// Phrases that readers stumbled over, each with what to write instead.
+const PHRASES: [(&str, &str); 28] = [
+    ("as asked", "as requested"),
+    ("as chosen", "as requested"),
+    ("as it is wanted", "as requested"),
+    ("at the most", "at most"),
+    ("begins again", "starts again"),
+    ("believe", "what is the case, not what somebody thinks"),
+    ("beside ", "next to"),
+    ("besides", "in addition to"),
+    ("by others", "by other sessions"),
+    ("does not bear", "does not support"),
+    ("gave back", "returned"),
+    ("give back", "return"),
+    ("given back", "returned"),
+    ("gives back", "returns"),
+    ("going on", "continuing"),
+    ("in vain", "without effect"),
+    ("is taken for", "counts as"),
+    ("kept waiting", "had to wait"),
+    ("set back", "restored"),
+    ("set right", "restored"),
+    ("so many", "the number, or: this many"),
+    ("somebody", "say who"),
+    ("taken apart", "analyzed, or: described in detail"),
+    ("to be had", "available"),
+    ("to spare", "free"),
+    ("told of", "reported"),
+    ("which is not there", "which does not exist"),
+    ("without need", "avoidable"),
+];
+
+/// Texts that people read: messages and reports, help (comments of the command line's arguments), documents.
+#[test]
+fn texts_do_without_phrases_that_readers_stumbled_over() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut texts: Vec<(String, String)> = Vec::new();
+    for source in sources() {
+        texts.extend(source.strings.into_iter().map(|text| (source.file.clone(), text)));
+    }
+    let help = |line: &str| line.trim_start().strip_prefix("/// ").map(str::to_owned);
+    for entry in fs::read_dir(root.join("src/cli")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            let text = fs::read_to_string(&path).unwrap();
+            let lines = text.lines().filter_map(help).collect::<Vec<_>>();
+            texts.push((path.display().to_string(), lines.join(" ")));
+        }
+    }
+    let mut documents =
+        ["README.md", "CHANGELOG.md", "ARCHITECTURE.md"].map(|name| root.join(name)).to_vec();
+    let man = fs::read_dir(root.join("man")).unwrap().map(|entry| entry.unwrap().path());
+    documents.extend(man.filter(|path| path.is_file()));
+    for path in documents {
+        texts.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
+    }
+    let mut found = Vec::new();
+    for (place, text) in &texts {
+        let lines = text.split('\n').map(|line| line.trim().trim_end_matches('\\').trim());
+        let text = format!(" {}", lines.collect::<Vec<_>>().join(" "));
+        let stands_in = |phrase: &str| text.contains(&format!(" {phrase}"));
+        for (phrase, instead) in PHRASES.iter().filter(|(phrase, _)| stands_in(phrase)) {
+            found.push(format!("{place}: \"{phrase}\" (better: {instead}) in: {text:.200}"));
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
 #[test]

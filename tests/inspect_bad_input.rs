@@ -59,7 +59,7 @@ fn a_file_that_ends_inside_a_block() {
     change(dir.path(), |bytes| bytes.truncate(4 * 8192 + 100));
     let (found, live) = live_rows(dir.path());
     assert_eq!(found.code, 1);
-    insta::assert_snapshot!(found.stderr, @r#"toastctl: error: heap: file "heap" ends inside block 4: 100 of 8192 bytes are there"#);
+    insta::assert_snapshot!(found.stderr, @r#"toastctl: error: heap: file "heap" ends inside block 4: it has 100 of 8192 bytes"#);
     assert!(live > 10 && live < 23, "{live}");
 }
 
@@ -144,7 +144,7 @@ fn a_file_with_pages_of_another_size() {
     change(dir.path(), |bytes| bytes.extend([0; 100]));
     let found = toastctl(dir.path(), &FILE);
     assert_eq!(found.code, 1);
-    insta::assert_snapshot!(found.stderr, @r#"toastctl: error: heap: file "heap" ends inside block 1: 100 of 16384 bytes are there"#);
+    insta::assert_snapshot!(found.stderr, @r#"toastctl: error: heap: file "heap" ends inside block 1: it has 100 of 16384 bytes"#);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What compaction alone would give back of a table, whatever the settings, with what it moves and writes: a look at
+//! What compaction alone would return of a table, whatever the settings, with what it moves and writes: a look at
 //! blocks of its files and of its indexes, or an estimate from rows; and what it gives back after an in-place retoast.
 
 use super::advisor::{Access, Advisor};
@@ -131,7 +131,7 @@ struct File {
 
 /// An answer, unless there was an error.
 fn or_traced<T>(answer: Result<T, LiveError>) -> Option<T> {
-    let traced = |error| tracing::debug!("what compaction would give back is not known: {error}");
+    let traced = |error| tracing::debug!("what compaction would return is not known: {error}");
     answer.map_err(traced).ok()
 }
 
@@ -219,7 +219,7 @@ pub(super) fn note(compaction: &CompactionReport) -> String {
         let gives = size(compaction.index_bytes);
         parts.push(format!("about {gives} of {which} (WAL {})", size(wal)));
     }
-    format!("{} would give back {}.", compaction.command, parts.join(", "))
+    format!("{} would return {}.", compaction.command, parts.join(", "))
 }
 
 /// What is moved of a file; `None` if nothing is.
@@ -274,7 +274,7 @@ pub(super) fn compaction(figures: &Figures, files: &Files, page: PageSize) -> Op
     }
 }
 
-/// What compaction alone would give back, by rows, if that is worth it. `today`: what the rows
+/// What compaction alone would return, by rows, if that is worth it. `today`: what the rows
 /// take as they are stored now.
 pub(super) fn estimated(
     today: &Figures,
@@ -386,7 +386,7 @@ pub(super) mod tests {
         };
         assert_eq!(
             note(&report),
-            "toastctl compact t --files toast --reindex would give back about 120 MB of the TOAST relation (moving \
+            "toastctl compact t --files toast --reindex would return about 120 MB of the TOAST relation (moving \
              14500 values, WAL 62 MB to 130 MB), about 3072 kB of index public.t_pkey (WAL 2048 kB)."
         );
         let nothing = Expected { rows: Some(0), values: None, estimated: false, ..toast.expected };
@@ -396,7 +396,7 @@ pub(super) mod tests {
         report.index_bytes = 6 << 20;
         assert_eq!(
             note(&report),
-            "toastctl compact t --files toast --reindex would give back about 8192 kB of the heap, about 120 MB of the \
+            "toastctl compact t --files toast --reindex would return about 8192 kB of the heap, about 120 MB of the \
              TOAST relation, about 6144 kB of 2 indexes (WAL 4096 kB)."
         );
     }

@@ -57,7 +57,7 @@ pub struct CheckArgs {
     #[arg(long, conflicts_with = "deep")]
     no_decompress: bool,
 
-    /// Save what is left of damaged values
+    /// Save the readable parts of damaged values
     ///
     /// Writes what can still be read of damaged values to files in this directory, which must be new or empty, with a
     /// manifest (manifest.jsonl), SQL that loads their rows into new tables (rows.sql) and SQL that repairs (repair.sql).

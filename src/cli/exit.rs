@@ -10,7 +10,7 @@ use std::process::ExitCode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Exit {
-    /// Everything that was asked for was done. A closed pipe on standard output is no failure either.
+    /// Everything that was requested was done. A closed pipe on standard output is no failure either.
     Ok = 0,
     /// Done in part or not at all: something could not be read, the server refused a statement,
     /// or the result is not what was asked to be reached, or could not be seen to be. What could be printed
@@ -24,8 +24,8 @@ pub enum Exit {
     Stopped = 4,
     /// `check` has found damage, which was printed.
     Damaged = 5,
-    /// All rows are done, and others hold space that was to be given back: by locks, by snapshots, or by rows that they
-    /// have written meanwhile.
+    /// All rows are done, but other sessions keep space from being returned: by locks, by snapshots, or by rows that they
+    /// have written in the meantime.
     Held = 6,
 }
 

@@ -15,7 +15,7 @@ use crate::offline::columns;
 use crate::offline::target::{FileTarget, page_size};
 use crate::offline::xact::PgXact;
 
-/// Bytes of columns that are read at the most.
+/// The most bytes of columns that are read.
 const MAX_TEXT: u64 = 16 << 20;
 
 /// A relation file.
@@ -163,7 +163,7 @@ pub(super) fn unreadable(name: &str, error: &io::Error) -> Failure {
 #[derive(Debug, Clone, Copy, Args)]
 #[command(next_help_heading = "Without a server")]
 pub struct OrderArg {
-    /// Bytes are those of a big-endian machine
+    /// Bytes come from a big-endian machine
     ///
     /// For --datum and --pageinspect. For relation files, the byte order is detected from the page headers.
     #[arg(long, conflicts_with = "relation_file")]
@@ -176,7 +176,7 @@ impl OrderArg {
     }
 }
 
-/// Refuses tables beside a file.
+/// Refuses tables together with a file.
 fn no_tables(option: &str, tables: &[String]) -> Result<(), Failure> {
     match tables {
         [] => Ok(()),

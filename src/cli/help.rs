@@ -249,7 +249,7 @@ fn continued(command: &str, width: usize) -> String {
     text
 }
 
-/// Terms in a column, what they mean beside it; below it where the term is long.
+/// Terms in a column, with their meanings next to them, or below if the term is long.
 fn items(text: &mut String, items: &[Item], width: usize) {
     let longest = items.iter().map(|(term, _)| term.chars().count()).max().unwrap_or_default();
     // where terms are sentences, meanings begin on the next line

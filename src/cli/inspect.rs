@@ -34,7 +34,7 @@ use crate::server::pattern::NamePattern;
 use crate::server::select::Selected;
 use crate::server::sink::{RunError, Sink};
 
-/// The time for an overview whose sample nobody has chosen.
+/// The time limit of an overview without a requested sample.
 const MAX_TIME: Duration = Duration::from_secs(10);
 /// How precise it is wanted.
 const PRECISION: f64 = 0.05;

@@ -111,7 +111,7 @@ pub struct KeysArgs {
 pub(super) fn run(args: &KeysArgs) -> Result<Exit, Failure> {
     args.sample.check()?;
     if args.exact.exact && args.extract.is_none() {
-        return Err(Failure::usage("--exact goes with --extract"));
+        return Err(Failure::usage("--exact requires --extract"));
     }
     if args.format.format == Format::Csv {
         return Err(Failure::usage(

@@ -68,7 +68,7 @@ pub enum Verb {
     AdviseThreshold(Box<advise::AdviseArgs>),
     /// Rewrite stored values with other settings, online
     Retoast(Box<retoast::RetoastArgs>),
-    /// Return free space in tables to the file system, online
+    /// Return free space to the operating system, online
     Compact(Box<compact::CompactArgs>),
     /// Rebuild bloated indexes of tables and TOAST relations
     Reindex(Box<compact::ReindexArgs>),

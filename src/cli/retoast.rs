@@ -67,7 +67,7 @@ pub struct RetoastArgs {
 
     /// Then compact: toast, heap or all
     ///
-    /// Returns free space inside the files to the file system, as toastctl compact does.
+    /// Returns free space inside the files to the operating system, as toastctl compact does.
     #[arg(long, value_name = "FILES", value_enum, num_args = 0..=1, require_equals = true,
           default_missing_value = "all", hide_possible_values = true, help_heading = "Afterwards")]
     compact: Option<CompactRequest>,

@@ -344,7 +344,7 @@ async fn comes(signal: Option<&mut Signal>) {
     }
 }
 
-/// Ends after so many seconds, or never.
+/// Ends after this many seconds, or never.
 async fn time_is_up(seconds: Option<u64>) {
     match seconds {
         Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,

@@ -41,8 +41,8 @@ pub fn is_utf8() -> bool {
     is_utf8_locale(["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).as_deref())
 }
 
-/// `None`, as in cron or a container, means the C locale, whose terminals mostly take UTF-8 all the same; but
-/// nobody has said so.
+/// `None`, as in cron or a container, means the C locale. Most of its terminals accept UTF-8 nevertheless, but that is
+/// not certain.
 fn is_utf8_locale(name: Option<&str>) -> bool {
     let name = name.unwrap_or("C").to_ascii_lowercase();
     name.ends_with("utf-8")
@@ -103,12 +103,12 @@ fn ascii(text: &str) -> String {
         .collect()
 }
 
-/// Whether writing failed because nobody reads any more.
+/// Whether writing failed because the reader is gone.
 pub fn is_closed_pipe(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe
 }
 
-/// What an error of standard output means: none if nobody reads any more.
+/// What an error of standard output means: nothing if the reader is gone.
 pub(super) fn unwritable(error: &io::Error) -> Result<Exit, Failure> {
     if is_closed_pipe(error) {
         return Ok(Exit::Ok);

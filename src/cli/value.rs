@@ -264,7 +264,7 @@ struct ValueSpec {
 
 /// Why a text names no value.
 const NO_ADDRESS: &str = "expected an address such as @(12,3) at the end";
-const NO_COLUMN: &str = "expected a column in front of the address";
+const NO_COLUMN: &str = "expected a column before the address";
 
 impl ValueSpec {
     /// Reads `[table.]column@(block,item)`. Names are as in SQL: folded unless quoted.

@@ -98,7 +98,7 @@ pub enum DecompressError {
         got: usize,
     },
     /// The value is whole before the stream ends.
-    #[error("compressed data goes on for {len} bytes at byte {at}, where the value is complete")]
+    #[error("compressed data has {len} more bytes at byte {at}, where the value is complete")]
     Trailing {
         /// Where the value was complete.
         at: usize,

@@ -32,7 +32,7 @@ const DEFAULT_TOASTER_PAYLOAD: usize = 12;
 pub enum CustomFlavor {
     // The `u16` behind the tag is 0 in the 32-bit layout and never 0 in the 16-bit one, where the default
     // toaster's pointers are without payload.
-    /// By each pointer's own bytes
+    /// Detected for each pointer
     #[default]
     Auto,
     /// 16-bit length

@@ -331,7 +331,7 @@ mod tests {
         let message = array(b"{10.0.0.1}", inet).unwrap_err().to_string();
         assert_eq!(
             message,
-            "what values of type 869 take inside others cannot be told without pages"
+            "the size of values of type 869 inside other values is not known without pages"
         );
         let bytea = Shape { type_oid: Oid(17), ..TEXT };
         assert_eq!(array(br#"{"\\x0102ff"}"#, bytea).unwrap().len(), 20 + 8);

@@ -82,7 +82,7 @@ pub enum JsonbErrorKind {
     #[error(transparent)]
     Varlena(VarlenaError),
     /// A numeric's varlena is not what it must be.
-    #[error("jsonb numeric of {length} bytes is no uncompressed varlena of that length")]
+    #[error("jsonb numeric of {length} bytes is not an uncompressed varlena of that length")]
     NumericVarlena {
         /// Bytes of the entry.
         length: usize,
@@ -108,7 +108,7 @@ pub enum JsonbErrorKind {
         found: ContainerClass,
     },
     /// An array was expected, as in each chunk of a chunked array.
-    #[error("jsonb container is no array")]
+    #[error("jsonb container is not an array")]
     NoArray,
 }
 
@@ -234,6 +234,6 @@ pub enum ContentError {
     #[error("text is not as arrays and composite values are printed (byte {0})")]
     ElementText(usize),
     /// A type of elements whose size does not follow from its text.
-    #[error("what values of type {0} take inside others cannot be told without pages")]
+    #[error("the size of values of type {0} inside other values is not known without pages")]
     ElementType(u32),
 }

@@ -61,7 +61,7 @@ pub enum PageState<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PageError {
     /// Length is not one of 1, 2, 4, 8, 16, 32 kB.
-    #[error("{got} bytes are no page: a page has 1, 2, 4, 8, 16 or 32 kB")]
+    #[error("{got} bytes are not a page: a page has 1, 2, 4, 8, 16 or 32 kB")]
     Size {
         /// Bytes given.
         got: usize,

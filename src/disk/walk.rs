@@ -82,13 +82,13 @@ impl std::fmt::Display for WalkError {
             }
             WalkErrorKind::Unterminated => f.write_str("c string without end"),
             WalkErrorKind::Unreachable => {
-                f.write_str("behind a value of unknown length, cannot be read")
+                f.write_str("after a value of unknown length, cannot be read")
             }
             WalkErrorKind::TooManyAttributes { got, columns } => {
                 write!(f, "tuple has {got} attributes, but only {columns} columns are known")
             }
             WalkErrorKind::LeftOver { bytes } => {
-                write!(f, "{bytes} bytes are left over behind the last attribute")
+                write!(f, "{bytes} bytes are left over after the last attribute")
             }
         }
     }

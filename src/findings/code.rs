@@ -49,12 +49,12 @@ pub enum Code {
     UnusedSetting,
 }
 
-/// What is said of a code.
+/// The texts of a code.
 struct Entry {
     code: Code,
     name: &'static str,
     severity: Severity,
-    /// What is found, and from when on.
+    /// What is found, with its threshold.
     meaning: &'static str,
     why: &'static str,
 }
@@ -72,7 +72,7 @@ const fn entry(
 /// How many kinds there are.
 const KINDS: usize = 17;
 
-/// Less than this is lost on a small table, and is not told: 1 MB.
+/// Losses below this size are not reported: 1 MB.
 pub(crate) const WORTH: u64 = 1 << 20;
 
 const TABLE: [Entry; KINDS] = [
@@ -176,7 +176,7 @@ const TABLE: [Entry; KINDS] = [
         "precompressed",
         Low,
         "Over half of the values are JPEG, PNG, gzip, zip etc.",
-        "INSERT and UPDATE try in vain to compress each of these values again.",
+        "Each INSERT or UPDATE of such a value tries to compress it again, without success.",
     ),
     entry(
         Code::DroppedColumn,
@@ -198,13 +198,13 @@ const TABLE: [Entry; KINDS] = [
         "unused-setting",
         Low,
         "A compression method or toast_tuple_target without effect.",
-        "This setting does not change how anything is stored, although whoever set it may believe that it does.",
+        "This setting has no effect, although it looks as if it had one.",
     ),
 ];
 
 impl Code {
     fn entry(self) -> &'static Entry {
-        // every code has one, as a test holds
+        // every code has one, as a test verifies
         TABLE.iter().find(|entry| entry.code == self).unwrap_or(&TABLE[0])
     }
 

@@ -1,5 +1,5 @@
-//! What is in values that are stored out of line (pure): whether they are compressed by themselves, whether the column's
-//! method would compress them, and last chunks that are nearly empty.
+//! The contents of out-of-line values (pure): whether they are in a compressed format, whether the column's method
+//! would compress them, and last chunks that are nearly empty.
 
 use crate::codec::datum::Compressor;
 use crate::codec::{Method, datum};
@@ -7,14 +7,14 @@ use crate::disk::layout::PageSize;
 use crate::disk::varlena::TCINFO_SIZE;
 use crate::model::interval::Interval;
 
-/// Items of a sample that is kept, at least, once there are so many.
+/// The least number of items that are kept of a sample, once there are as many.
 const KEPT: usize = 64;
-/// Longer values are not compressed for a look.
+/// Longer values are not compressed to find out.
 pub(crate) const LONGEST: u64 = 256 << 10;
 /// Compression that leaves more than this part changes too little to tell what the column was set to.
 const SAVES: f64 = 0.95;
 
-/// First bytes of what is compressed already, each with its offset.
+/// The first bytes of compressed formats, each with its offset.
 const FORMATS: [(usize, &[u8]); 15] = [
     (0, b"\xff\xd8\xff"),       // JPEG
     (0, b"\x89PNG\r\n\x1a\n"),  // PNG
@@ -33,12 +33,12 @@ const FORMATS: [(usize, &[u8]); 15] = [
     (0, b"\x78\x9c"),           // zlib (RFC 1950), as most write it
 ];
 
-/// Whether a value that begins so is compressed by itself.
+/// Whether a value that begins like this is in a compressed format.
 pub(crate) fn is_compressed(first: &[u8]) -> bool {
     FORMATS.iter().any(|&(at, magic)| first.get(at..).is_some_and(|rest| rest.starts_with(magic)))
 }
 
-/// Whether the server would store the value compressed, and clearly shorter: by chunks too.
+/// Whether the server would store the value compressed, and clearly shorter, also in chunks.
 pub(crate) fn would_compress(
     compressor: &mut Compressor,
     method: Method,
@@ -51,7 +51,7 @@ pub(crate) fn would_compress(
     stored as f64 <= raw.len() as f64 * SAVES && chunks(stored) < chunks(raw.len())
 }
 
-/// Some of many, evenly spread over all that were offered: up to twice [`KEPT`].
+/// A sample, spread evenly over all items that were offered: up to twice [`KEPT`].
 #[derive(Debug, Clone)]
 pub(crate) struct EvenSample<T> {
     offered: u64,
@@ -86,8 +86,8 @@ impl<T> EvenSample<T> {
     }
 }
 
-/// A part of the bytes of some values, of which a sample was looked at: each with its bytes, and whether it counts.
-/// The interval is Wilson's, with as many values as weigh alike (Kish).
+/// A fraction of the bytes of some values, of which a sample was examined: each value with its bytes, and whether it
+/// counts. The interval is Wilson's, with as many values as weigh alike (Kish).
 pub(crate) fn part(sample: impl Iterator<Item = (u64, bool)>) -> Option<Interval> {
     const Z: f64 = 1.959_964;
     let (mut sum, mut squares, mut counting) = (0.0, 0.0, 0.0);

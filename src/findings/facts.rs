@@ -1,4 +1,4 @@
-//! What is known of a table before rules are asked (pure).
+//! What is known about a table before rules are applied (pure).
 
 use super::finding::LookedAt;
 use super::look::{Counted, RowFacts};
@@ -18,11 +18,11 @@ pub(crate) struct ServerFacts {
     pub(crate) truncates: bool,
     /// Whether it has lz4.
     pub(crate) lz4: bool,
-    /// Whether it has pluggable TOAST, where nothing makes files smaller.
+    /// Whether it has pluggable TOAST, so that nothing makes files smaller.
     pub(crate) has_toasters: bool,
 }
 
-/// All that rules go by.
+/// All facts that rules use.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Facts {
     pub(crate) table: TableName,
@@ -38,26 +38,26 @@ pub(crate) struct Facts {
     /// Bytes of the table and of its TOAST relation.
     pub(crate) bytes: u64,
     pub(crate) columns: Vec<ColumnFacts>,
-    /// What a look at rows has shown, where pages can be read.
+    /// What the examined rows have shown, if pages can be read.
     pub(crate) look: Option<RowFacts>,
     pub(crate) heap: Option<FileFill>,
     pub(crate) toast: Option<FileFill>,
-    /// Indexes of both that are much larger than fresh ones.
+    /// Bloated indexes of both.
     pub(crate) bloated: Vec<BloatedIndex>,
     pub(crate) server: ServerFacts,
-    /// What was read and written, if that was asked.
+    /// What was read and written, if that was determined.
     pub(crate) counters: Option<Counters>,
     pub(crate) looked_at: LookedAt,
 }
 
 impl Facts {
-    /// What was counted of a column, where rows were looked at.
+    /// What was counted for a column, if rows were examined.
     pub(crate) fn counted(&self, column: &ColumnFacts) -> Option<&Counted> {
         self.look.as_ref()?.columns.get(column.index)
     }
 
-    /// The command that stores a column's values as the options `how` say. Where files can become smaller it also
-    /// compacts them, since it would otherwise leave what the next finding reports as free space.
+    /// The command that stores a column's values according to the options `how`. If files can become smaller, it also
+    /// compacts them, because the next finding would otherwise report the free space.
     pub(crate) fn retoast(&self, column: &ColumnFacts, how: &str) -> String {
         let command = self.table.retoast(&column.name, how);
         match self.server.truncates && !self.server.has_toasters {
@@ -66,7 +66,7 @@ impl Facts {
         }
     }
 
-    /// The same as the column is set.
+    /// The same, with the column's own settings.
     pub(crate) fn retoast_as_set(&self, column: &ColumnFacts) -> String {
         self.retoast(column, &format!("--toaster {}", column.storage.name()))
     }
@@ -86,22 +86,22 @@ pub(crate) struct ColumnFacts {
     pub(crate) storage: Storage,
     /// Its compression method, if it is set.
     pub(crate) compression: Option<Method>,
-    /// The method that counts: its own, or the server's default.
+    /// The effective method: its own, or the server's default.
     pub(crate) method: Method,
-    /// Values compressed by the other method, as far as statements tell, and their stored bytes.
+    /// Values compressed with the other method, as far as statements show, and their stored bytes.
     pub(crate) other_method: Option<(Interval, Interval)>,
-    /// What is in values that are out of line as they came.
+    /// The contents of values that are stored out of line, uncompressed.
     pub(crate) contents: Contents,
-    /// What statements have read and written of it, if they tell.
+    /// What statements have read and written of it, if they show it.
     pub(crate) statements: Option<StatementCounts>,
     /// Which keys of its documents are used, if that is known.
     pub(crate) keys: Option<UsedKeys>,
 }
 
-/// Parts of the bytes of such values of a column, unless said otherwise; `None` where none was looked at.
+/// Fractions of the bytes of such values of a column, unless stated otherwise; `None` if none was examined.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Contents {
-    /// Of formats that are compressed by themselves.
+    /// In compressed formats.
     pub(crate) compressed: Option<Interval>,
     /// Of those up to [`LONGEST`](super::content::LONGEST) that the column's method would compress.
     pub(crate) compressible: Option<Interval>,
@@ -116,13 +116,13 @@ pub(crate) struct ShortEnds {
     pub(crate) lz4: Option<Interval>,
 }
 
-/// An index that is much larger than a fresh one.
+/// A bloated index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BloatedIndex {
     /// With its schema, quoted.
     pub(crate) name: String,
     pub(crate) bytes: u64,
-    /// What a fresh one would take.
+    /// Its size after a rebuild.
     pub(crate) fresh: u64,
     /// WAL that its rebuild writes.
     pub(crate) wal: u64,

@@ -31,13 +31,13 @@ pub struct Finding {
     pub severity: &'static str,
     /// `schema.name` of the table.
     pub relation: String,
-    /// The column, where it is one's.
+    /// The column, if the finding is about one.
     pub column: Option<String>,
-    /// The index, or the file (heap or toast), where it is one's.
+    /// The index, or the file (heap or toast), if the finding is about one.
     pub object: Option<String>,
     /// The amount.
     pub value: u64,
-    /// The lower end of the 95 % confidence interval; `value` where all was read.
+    /// The lower end of the 95 % confidence interval; `value` if everything was read.
     pub low: u64,
     /// The upper end.
     pub high: u64,
@@ -80,7 +80,7 @@ pub struct Findings {
 }
 
 impl Finding {
-    /// Of a table. `value` is rounded towards less.
+    /// About a table. `value` is rounded down.
     pub(crate) fn new(code: Code, relation: &str, value: Interval, unit: Unit) -> Finding {
         Finding {
             code,
@@ -100,7 +100,7 @@ impl Finding {
     }
 }
 
-/// Puts the worst first: by severity, then by what is at stake, bytes before what has another unit.
+/// Puts the worst first: by severity, then by amount, bytes before other units.
 pub fn rank(findings: &mut [Finding]) {
     findings.sort_by_key(|finding| {
         let unit = finding.unit != Unit::Bytes;

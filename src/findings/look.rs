@@ -22,11 +22,11 @@ use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::Table;
 use crate::model::visibility::Visibility;
 
-/// A value that compression leaves more than this part of is compressed for next to nothing: as the policy
-/// `ratio` has it by default.
+/// If compression leaves more than this fraction of a value, it saves hardly any space: the default of the policy
+/// `ratio`.
 const IDLE: f64 = 0.95;
 
-/// What is counted of a column. Bytes are as stored, unless said otherwise.
+/// What is counted for a column. Bytes are as stored, unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Count {
     Stored,
@@ -36,19 +36,19 @@ pub(crate) enum Count {
     CompressedRaw,
     /// Of values compressed with pglz, without compression.
     PglzRaw,
-    /// Of those that are hardly smaller for it, without compression.
+    /// Of values that compression makes hardly smaller, without compression.
     IdleRaw,
     IdleValues,
-    /// Stored otherwise than the column's settings say.
+    /// Not stored according to the column's settings.
     OlderBytes,
     OlderValues,
     /// Out of line, though the settings would keep them in the row.
     FittingBytes,
     FittingValues,
     OutOfLineValues,
-    /// Out of line as they came, though the column compresses.
+    /// Out of line and uncompressed, although the column compresses.
     UncompressedBytes,
-    /// Those of them that are not too long for a look.
+    /// Those of them that are not too long to be compressed for this.
     ShortUncompressedBytes,
     /// Out of line with a last chunk that is nearly empty.
     ShortEnds,
@@ -76,7 +76,7 @@ impl Counts {
     }
 }
 
-/// What was counted of a column, for all blocks.
+/// What was counted for a column, for all blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Counted([Interval; COUNTS]);
 
@@ -92,13 +92,13 @@ pub(crate) struct RowFacts {
     pub(crate) rows: Interval,
     /// Bytes of values of dropped columns, in rows and out of line.
     pub(crate) dropped: Interval,
-    /// One for each attribute, dropped ones included.
+    /// One per attribute, including dropped ones.
     pub(crate) columns: Vec<Counted>,
-    /// What longer targets would make of the table.
+    /// What longer targets would do to the table.
     pub(crate) targets: Vec<TargetFacts>,
 }
 
-/// A look at the rows of a table.
+/// An examination of the rows of a table.
 pub(crate) struct RowLook<'a> {
     desc: &'a TupleDesc,
     flavor: CustomFlavor,
@@ -111,20 +111,20 @@ pub(crate) struct RowLook<'a> {
     dropped: Tally,
     values: Vec<StoredValue>,
     targets: Targets,
-    /// Some of the values that are out of line as they came, by column.
+    /// Some of the values that are out of line and uncompressed, by column.
     uncompressed: Vec<EvenSample<ToastPointer>>,
     /// Some of those whose last chunk is nearly empty.
     short_ends: Vec<EvenSample<ToastPointer>>,
 }
 
-/// A look at a table's own file and at the rows in it.
+/// An examination of a table's own file and of the rows in it.
 pub(crate) struct HeapLook<'a> {
     file: FileMeter,
     rows: RowLook<'a>,
 }
 
 impl<'a> HeapLook<'a> {
-    /// Nothing looked at yet.
+    /// Nothing examined yet.
     pub(crate) fn new(
         desc: &'a TupleDesc,
         flavor: CustomFlavor,
@@ -161,7 +161,7 @@ impl<'a> HeapLook<'a> {
         rows.end_block();
     }
 
-    /// Takes a tuple of a block whose line pointers come one by one.
+    /// Takes a tuple of a block whose line pointers arrive one by one.
     pub(crate) fn tuple(&mut self, tuple: &HeapTuple<'_>, length: u16, seen: Visibility) {
         self.file.take(tuple, length, seen);
         if matches!(seen, Visibility::Live) {
@@ -169,14 +169,14 @@ impl<'a> HeapLook<'a> {
         }
     }
 
-    /// Those of a block have all come.
+    /// All line pointers of a block have arrived.
     pub(crate) fn end_block(&mut self) {
         self.file.end_block();
         self.rows.end_block();
     }
 
-    /// What is known of the table, of `total` blocks. `related`: the sizes of its indexes, where they are known. `all`: a
-    /// scan of the file, which says how full it is if it has read every block.
+    /// What is known about the table of `total` blocks. `related`: the sizes of its indexes, if they are known.
+    /// `all`: a scan of the file, which shows how full it is if it has read every block.
     pub(crate) fn finish(
         self,
         total: u64,
@@ -206,11 +206,11 @@ impl<'a> HeapLook<'a> {
     }
 }
 
-/// What a look at a table has shown.
+/// What the examination of a table has shown.
 pub(crate) struct HeapFacts {
     pub(crate) rows: RowFacts,
     pub(crate) heap: FileFill,
-    /// Some values of each attribute that are out of line as they came.
+    /// Some values of each attribute that are out of line and uncompressed.
     pub(crate) uncompressed: Vec<Vec<ToastPointer>>,
     /// Some whose last chunk is nearly empty.
     pub(crate) short_ends: Vec<Vec<ToastPointer>>,
@@ -327,7 +327,7 @@ impl RowLook<'_> {
     }
 }
 
-/// Takes a value of a column out of line among those that may be kept.
+/// Offers an out-of-line value of a column to the sample that is kept.
 fn offer(kept: &mut [EvenSample<ToastPointer>], index: usize, value: &StoredValue) {
     if let (Some(sample), Some(pointer)) = (kept.get_mut(index), pointer(value)) {
         sample.offer(pointer);
@@ -346,17 +346,18 @@ fn pointer(value: &StoredValue) -> Option<ToastPointer> {
     })
 }
 
-/// How a value stands to the column's settings.
+/// How a value compares with the column's settings.
 enum AgainstSettings {
     AsSet,
-    /// Stored as other settings would have it.
+    /// Stored as other settings would store it.
     Older,
-    /// Out of line where it would stay in the row.
+    /// Out of line, although it would stay in the row.
     Fits,
 }
 
-/// What `retoast` would find of a value if it were asked to store the column as it is set. What may come of
-/// a choice value by value, such as compressed values of a column with storage external, is as set.
+/// What `retoast` would find about a value if the column were converted to its own settings. A value that a choice
+/// may have stored individually, such as a compressed value of a column with storage external, counts as stored
+/// according to the settings.
 fn standing(table: &Table, index: usize, values: &[StoredValue]) -> AgainstSettings {
     let (Some(value), Some(column)) = (values.get(index), table.columns.get(index)) else {
         return AgainstSettings::AsSet;
@@ -365,7 +366,7 @@ fn standing(table: &Table, index: usize, values: &[StoredValue]) -> AgainstSetti
     if compressed && column.storage == Storage::External {
         return AgainstSettings::AsSet;
     }
-    // taken for incompressible: what can be compressed would not be left as it is either
+    // assumed to be incompressible: a value that can be compressed would not be left unchanged either
     if by_model(table, &[index], &[], values, &|_| Some(None)) != Compliance::Differs {
         return AgainstSettings::AsSet;
     }

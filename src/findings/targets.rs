@@ -1,4 +1,4 @@
-//! Rows near the threshold, and what longer values of `toast_tuple_target` would make of all rows (pure).
+//! Rows near the threshold, and what longer values of `toast_tuple_target` would do to all rows (pure).
 
 use super::content::is_short;
 use crate::disk::desc::Storage;
@@ -12,9 +12,9 @@ use crate::model::settings::TupleTarget;
 use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::{Incoming, Operation, Placed, Table};
 
-/// The part of the threshold that rows near to it are within.
+/// Rows within this fraction of the threshold are near it.
 const NEAR: usize = 20;
-/// Targets, by the rows that a page then has at least. One row to a page may leave much of it empty.
+/// Targets, by the rows that a page then has at least. With one row per page, much of it may stay empty.
 const ROWS_TO_A_PAGE: [usize; 3] = [2, 3, 1];
 
 /// A side of the threshold.
@@ -72,16 +72,16 @@ fn leaves_when_longer(table: &Table, index: usize, value: &StoredValue) -> bool 
     }
 }
 
-/// What a longer target would make of a table.
+/// What a longer target would do to a table.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TargetFacts {
     /// The target, in bytes.
     pub(crate) bytes: usize,
-    /// Whether a page has but one of the longest rows.
+    /// Whether a page holds only one of the longest rows.
     pub(crate) fills_pages: bool,
     /// Rows near it.
     pub(crate) near: Interval,
-    /// Bytes that values of rows would take more where these do.
+    /// The additional bytes that values of rows would take, as far as they take more.
     pub(crate) more: Interval,
     /// Values out of line with a last chunk that is nearly empty, by column.
     pub(crate) short_ends: Vec<Interval>,
@@ -94,7 +94,7 @@ struct Other {
     short_ends: Vec<Tally>,
 }
 
-/// The longer targets, while rows are looked at.
+/// The longer targets, while rows are examined.
 pub(super) struct Targets(Vec<Other>);
 
 impl Targets {

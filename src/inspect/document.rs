@@ -1,5 +1,5 @@
-//! The JSON document of `inspect`, for one table or many: what is known of each, and what all of them amount to. Its shape
-//! is documented in `man/json/inspect.schema.json`.
+//! The JSON document of `inspect`, for one table or many: what is known about each, and the totals. Its shape is
+//! documented in `man/json/inspect.schema.json`.
 
 use serde::Serialize;
 
@@ -11,10 +11,11 @@ use crate::advise::explain::result::Explanation;
 use crate::findings::finding::Finding;
 use crate::server::about::ServerReport;
 
-/// What toastctl inspect --format json prints. Sizes are bytes; a figure that is not known is null. Each figure of a table
-/// that a sample may have given is an estimate with the ends of its 95 % confidence interval, which are the estimate itself
-/// where it was counted. Tables come as they are done. With --format jsonl each line is one table, to which the field
-/// schema is added; after an overview of several, the last line has schema and the fields that follow tables.
+/// What toastctl inspect --format json prints. Sizes are bytes; a figure that is not known is null. Each figure of a
+/// table that may come from a sample is an estimate with the ends of its 95 % confidence interval; both ends are the
+/// estimate itself if it was counted. Tables are printed as they are completed. With --format jsonl each line is one
+/// table, to which the field schema is added; after an overview of several, the last line has schema and the fields
+/// that follow tables.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub(crate) struct Document {
@@ -40,7 +41,7 @@ impl Document {
 pub(crate) struct Table {
     #[serde(flatten)]
     line: RelationLine,
-    /// Everything about it: where it is the only one, and with --details.
+    /// The full report: if it is the only table, and with --details.
     #[serde(skip_serializing_if = "Option::is_none")]
     details: Option<RelationReport>,
     /// What reads and updates cost (--explain).
@@ -88,15 +89,15 @@ impl From<&Explanation> for Table {
     }
 }
 
-/// What the tables of an overview amount to.
+/// The totals of an overview.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub(crate) struct Summary {
-    /// The columns of all tables, ranked as --sort says, those of parts added up; the first --limit, if it is given.
+    /// The columns of all tables, ranked by --sort, those of parts added up; only the first --limit, if it is given.
     pub(crate) columns: Vec<ColumnLine>,
-    /// Avoidable costs in tables of 1 MB and more, the worst first.
+    /// Avoidable costs in tables of 1 MB or more, the worst first.
     pub(crate) findings: Vec<Finding>,
-    /// The relations that were meant and not read.
+    /// The selected relations that were not read.
     pub(crate) left_out: Vec<LeftOut>,
     pub(crate) totals: Totals,
 }

@@ -1,8 +1,8 @@
-//! Findings about relation files and saved pages: what pages tell without a server.
+//! Findings about relation files and saved pages: what pages show without a server.
 //!
 //! A file does not hold the settings of its table (`toast_tuple_target`, `fillfactor`, the server's default method),
-//! and hardly its columns'. What is told hangs on none of them: how full the files are, what dead rows and values of
-//! dropped columns take, compression for next to nothing, last chunks that are nearly empty.
+//! and hardly any of its columns. These findings depend on none of them: how full the files are, what dead rows and
+//! values of dropped columns take, compression that saves hardly any space, and last chunks that are nearly empty.
 
 use super::result::RelationReport;
 use crate::codec::Method;
@@ -24,7 +24,7 @@ use crate::model::settings::TupleTarget;
 use crate::model::toast::{Column, Table};
 use crate::model::visibility::Visibility;
 
-/// The most pages of a file that are looked at: 32 MB of 8 kB pages.
+/// The most pages of a file that are examined: 32 MB of 8 kB pages.
 pub(super) const PAGES: u32 = 4096;
 
 /// The table of a file as its toaster would see it by default.
@@ -39,7 +39,7 @@ pub(super) fn model(desc: &TupleDesc, page: PageSize) -> Table {
     }
 }
 
-/// A look at some of a heap's pages, as they are read.
+/// Examines some of a heap's pages while they are read.
 pub(super) struct HeapPages<'a> {
     desc: &'a TupleDesc,
     page: PageSize,
@@ -60,14 +60,14 @@ impl<'a> HeapPages<'a> {
         HeapPages { desc, page: model.page, look, read: 0 }
     }
 
-    /// Takes a tuple of a page whose line pointers come one by one.
+    /// Takes a tuple of a page whose line pointers arrive one by one.
     pub(super) fn tuple(&mut self, tuple: &HeapTuple<'_>, length: u16, seen: Visibility) {
         if self.read < PAGES {
             self.look.tuple(tuple, length, seen);
         }
     }
 
-    /// Those of a page have all come.
+    /// All line pointers of a page have arrived.
     pub(super) fn end_page(&mut self) {
         if self.read < PAGES {
             self.look.end_block();
@@ -75,13 +75,13 @@ impl<'a> HeapPages<'a> {
         }
     }
 
-    /// Pages that were looked at.
+    /// Pages that were examined.
     pub(super) fn read(&self) -> u64 {
         u64::from(self.read)
     }
 
-    /// The findings of a table of so many blocks, of which those that were looked at stand for all; `None` if there
-    /// were none. `toast`: what its TOAST relation's file has shown.
+    /// The findings about a table of this many blocks, of which the examined ones represent all; `None` if none were
+    /// examined. `toast`: what the file of its TOAST relation has shown.
     pub(super) fn findings(
         self,
         total: u64,
@@ -149,7 +149,7 @@ fn columns(desc: &TupleDesc, rows: &RowFacts) -> Vec<ColumnFacts> {
 impl Visitor for HeapPages<'_> {
     const WANTS_VALUES: bool = false;
 
-    /// Looks at it, unless it is of another size or enough were seen.
+    /// Examines it, unless it has another size or enough were examined.
     fn page(&mut self, block: BlockNumber, bytes: &[u8], visible: &impl Visible) {
         if self.read < PAGES && bytes.len() == self.page.bytes() {
             self.look.block(block, bytes, visible);

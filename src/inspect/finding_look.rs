@@ -1,4 +1,4 @@
-//! The look at a sample of a table's pages for findings: what they hold is counted, no rule is asked yet.
+//! Examines a sample of a table's pages for findings: counts what they hold, without applying rules yet.
 
 use std::sync::Arc;
 
@@ -25,25 +25,25 @@ use crate::server::catalog::{Relation, RelationKind};
 use crate::server::pages::Order;
 use crate::server::snapshot::Moment;
 
-/// What a look at pages has shown.
+/// What the examined pages have shown.
 #[derive(Debug, Clone)]
 pub(super) struct PageFacts {
     pub(super) compression: Compression,
     pub(super) rows: RowFacts,
     pub(super) heap: FileFill,
     pub(super) toast: Option<FileFill>,
-    /// One for each attribute.
+    /// One per attribute.
     pub(super) contents: Vec<Contents>,
 }
 
-/// Whether findings about a relation are looked for: catalogs have settings that nobody can choose, and a
-/// materialized view is written anew by REFRESH.
+/// Whether findings about a relation are searched for: the settings of catalogs cannot be chosen, and a materialized
+/// view is rewritten by REFRESH.
 pub(super) fn is_wanted(relation: &Relation) -> bool {
     relation.kind == RelationKind::Table
         && !matches!(relation.schema.as_str(), "pg_catalog" | "information_schema")
 }
 
-/// A look at rows that has begun, beside which other relations can be read.
+/// An examination of rows that has begun; other relations can be read at the same time.
 pub(super) struct Begun {
     compression: Compression,
     heap: JoinHandle<HeapFacts>,
@@ -52,10 +52,10 @@ pub(super) struct Begun {
 }
 
 impl Inspector {
-    /// What a look has to know before it begins, outside of a transaction. What the server refuses goes to `failed`.
+    /// What an examination has to know before it begins, outside a transaction. Errors of the server go to `failed`.
     ///
     /// # Errors
-    /// What ends more than the transaction.
+    /// Failures that end more than the transaction.
     pub(super) async fn compression(
         &self,
         relation: &Relation,
@@ -68,7 +68,7 @@ impl Inspector {
         noted(last.reading(async || Compression::ask(last.client()).await).await, failed)
     }
 
-    /// Begins a look at the rows of pages that a scan has kept.
+    /// Begins to examine the rows of pages that a scan has kept.
     pub(super) fn begin_look(
         &self,
         relation: &Arc<Relation>,
@@ -91,12 +91,12 @@ impl Inspector {
         Begun { compression, heap, toast: None }
     }
 
-    /// Looks at a sample of the blocks of a table and of its TOAST relation; with `sampling`, which the user has
-    /// asked for, at blocks of that sample alone; at pages that a scan has kept if the look has `begun` so. What the
-    /// server refuses goes to `failed`: nothing more can be asked in the transaction then.
+    /// Examines a sample of the blocks of a table and of its TOAST relation. With `sampling`, which the user has
+    /// requested, it examines only blocks of that sample; if it has `begun` with pages that a scan has kept, those.
+    /// Errors of the server go to `failed`: the transaction can then run no more queries.
     ///
     /// # Errors
-    /// What ends more than the transaction.
+    /// Failures that end more than the transaction.
     pub(super) async fn look(
         &self,
         relation: &Relation,
@@ -169,7 +169,7 @@ impl Inspector {
                         .map(Vec::as_slice)
                         .unwrap_or_default(),
                 };
-                // what was seen before damaged chunks is told all the same
+                // what was found before damaged chunks is reported nevertheless
                 let Some(read) = noted(values.contents(leader.client()).await, failed)? else {
                     break;
                 };
@@ -179,7 +179,7 @@ impl Inspector {
         Ok(Some(PageFacts { compression, rows, heap, toast, contents }))
     }
 
-    /// Gives the pages of a sample of blocks to `look`, one after the other, and says how many blocks there are.
+    /// Passes the pages of a sample of blocks to `look`, one after the other, and returns the number of blocks.
     async fn look_at(
         &self,
         quoted: String,
@@ -191,19 +191,20 @@ impl Inspector {
         let mut reader = self.server.page_reader(leader, quoted, &moment.snapshot).await?;
         let total = reader.block_count().await?;
         let blocks = looked_at(total, sampling);
-        // what stands at the end counts as that
+        // what is at the end counts as such
         reader.visit(&blocks, Order::OfBlocks, "", look).await?;
         Ok(u64::from(total))
     }
 }
 
-/// A look at rows, at nothing yet.
+/// An examination of rows that has not begun.
 fn heap_look<'a>(relation: &'a Relation, model: &'a Table, flavor: CustomFlavor) -> HeapLook<'a> {
     let fillfactor = u32::from(relation.fillfactor());
     HeapLook::new(&relation.desc, flavor, model, relation.toastable().collect(), fillfactor)
 }
 
-/// The method that uncompressed values of a column are asked for: with storage external one that somebody has set.
+/// The method whose effect on a column's uncompressed values is tried; with storage external, only if it was set
+/// explicitly.
 fn asked_method(attribute: &Attribute, default: Method) -> Option<Method> {
     match attribute.storage {
         Storage::Extended | Storage::Main => Some(attribute.compression.unwrap_or(default)),

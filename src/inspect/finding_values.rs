@@ -1,4 +1,4 @@
-//! Values of a sample that a look at a table has met, read for what is in them.
+//! Values found in the sample of a table, whose contents are read.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,23 +21,23 @@ use crate::server::{LiveError, chunks};
 
 /// Bytes of values that are read in all for each column.
 const MOST: u64 = 4 << 20;
-/// Bytes of a value that are asked for its format.
+/// Bytes of a value that are read for its format.
 const FIRST: i32 = 16;
 
 /// Some values of one column that are out of line.
 pub(super) struct ColumnValues<'a> {
     pub(super) toast: &'a ToastRelation,
-    /// The method that would compress them, if that is asked.
+    /// The method that would compress them, if that is tried.
     pub(super) method: Option<Method>,
     pub(super) page: PageSize,
-    /// Values that are stored as they came.
+    /// Values that are stored uncompressed.
     pub(super) uncompressed: &'a [ToastPointer],
-    /// Values whose last chunk is nearly empty, if these are asked for.
+    /// Values whose last chunk is nearly empty, if these are needed.
     pub(super) short_ends: &'a [ToastPointer],
 }
 
 impl ColumnValues<'_> {
-    /// What is in them. In a transaction with a plan by keys.
+    /// Reads their contents, in a transaction that forces plans by index.
     ///
     /// # Errors
     /// The server's.
@@ -57,13 +57,13 @@ impl ColumnValues<'_> {
         Ok(contents)
     }
 
-    /// Those that are in this TOAST relation: others are damaged.
+    /// The values that are in this TOAST relation: those with another one are damaged.
     fn mine(&self, pointers: &[ToastPointer]) -> Vec<ToastPointer> {
         let mine = pointers.iter().filter(|pointer| pointer.toast_relation == self.toast.oid);
         mine.copied().collect()
     }
 
-    /// The part of formats that are compressed by themselves. What is not among `values` is asked for.
+    /// The fraction of values in compressed formats. Values that are not among `values` are read.
     async fn formats(
         &self,
         client: &Client,
@@ -83,7 +83,7 @@ impl ColumnValues<'_> {
         })))
     }
 
-    /// The part of values with a last chunk that is nearly empty for which compression mends that.
+    /// The part of values with a last chunk that is nearly empty for which compression avoids that.
     async fn mended(
         &self,
         client: &Client,
@@ -124,7 +124,7 @@ async fn compressible(
     .await
 }
 
-/// Computes beside what else goes on.
+/// Computes without blocking other tasks.
 async fn apart<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, LiveError> {
@@ -138,7 +138,7 @@ fn raw<'v>(pointer: &ToastPointer, stored: &'v [u8]) -> Option<Cow<'v, [u8]>> {
     datum::decompress(method, pointer.raw_size() as usize, stream).ok().map(Cow::Owned)
 }
 
-/// Those of some values that are read as a whole: long ones are not.
+/// The values that are read completely, which long ones are not.
 fn few(pointers: &[ToastPointer]) -> Vec<ToastPointer> {
     let mut bytes = 0;
     let short = pointers.iter().filter(|pointer| u64::from(pointer.raw_size()) <= LONGEST);

@@ -1,5 +1,5 @@
-//! Findings about a table of a live server: facts are collected, rules are asked; among them how the table is used, by
-//! its counters, and what `pg_stat_statements` says of its columns and of the keys of their documents.
+//! Findings about a table of a live server: facts are collected and rules are applied; among them how the table is
+//! used, by its counters, and what `pg_stat_statements` shows about its columns and the keys of their documents.
 
 use tokio_postgres::error::SqlState;
 
@@ -25,18 +25,18 @@ use crate::usage::statements::{ColumnUse, Statements};
 use crate::usage::workload::{Counters, StatementCounts};
 
 impl Inspector {
-    /// A look at a relation's indexes that is to begin; at none of what is no table.
+    /// An examination of a relation's indexes that will begin; none if it is not a table.
     pub(super) fn looks(&self, relation: &Relation, source: Source) -> Option<IndexScan> {
         let pageinspect = self.server.pageinspect.clone().filter(|_| source == Source::Pageinspect);
         is_wanted(relation)
             .then(|| IndexScan::new(pageinspect, self.server.page_size, relation.oid))
     }
 
-    /// A look at a relation's indexes over all connections, which are in no transaction. What the server refuses goes
-    /// to `failed`.
+    /// Examines a relation's indexes over all connections, which are in no transaction. Errors of the server go to
+    /// `failed`.
     ///
     /// # Errors
-    /// What ends more than a transaction.
+    /// Failures that end more than a transaction.
     pub(super) async fn indexes(
         &self,
         relation: &Relation,
@@ -49,11 +49,11 @@ impl Inspector {
         }
     }
 
-    /// The findings about a relation, once the rest of its report is there, and its indexes are looked at; none about
-    /// what is no table. What the server refuses goes to `failed`.
+    /// The findings about a relation, once the rest of its report is complete and its indexes were examined; none if
+    /// it is not a table. Errors of the server go to `failed`.
     ///
     /// # Errors
-    /// What ends more than a transaction.
+    /// Failures that end more than a transaction.
     pub(super) async fn findings(
         &self,
         relation: &Relation,
@@ -139,7 +139,7 @@ impl Inspector {
     }
 }
 
-/// What was seen of indexes; none where one is out of reach. What else the server refuses goes to `failed`.
+/// What is known about the indexes; nothing if one cannot be reached. Other errors of the server go to `failed`.
 pub(super) fn in_reach(
     looked_at: Result<Vec<IndexFill>, LiveError>,
     failed: &mut Option<LiveError>,
@@ -150,7 +150,7 @@ pub(super) fn in_reach(
     }
 }
 
-/// Whether an index is locked by others, or gone: then none was looked at.
+/// Whether an index is locked by another session, or was dropped: then none was examined.
 fn is_out_of_reach(error: &tokio_postgres::Error) -> bool {
     let out_of_reach =
         [SqlState::LOCK_NOT_AVAILABLE, SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_OBJECT];
@@ -221,7 +221,7 @@ fn other_method(report: &ColumnReport, method: Method) -> (Interval, Interval) {
 }
 
 impl Inspector {
-    /// How a relation is used, on a server with lz4; what statements say of these columns goes to them.
+    /// How a relation is used, on a server with lz4; what statements show about these columns is stored in them.
     ///
     /// # Errors
     /// The server's.
@@ -234,7 +234,7 @@ impl Inspector {
         let ask = async || {
             let client = leader.client();
             let counters = Counters::ask(client, relation).await?;
-            // nobody's texts are read for a table that nobody uses
+            // no statement texts are read for a table that is not used
             let statements = match counters.is_busy() {
                 true => Statements::ask(client, relation, &[]).await?,
                 false => Statements::NotInstalled,
@@ -252,7 +252,7 @@ impl Inspector {
         Ok(counters)
     }
 
-    /// Which keys of these columns' documents are used goes to them.
+    /// Which keys of these columns' documents are used is stored in them.
     ///
     /// # Errors
     /// The server's.

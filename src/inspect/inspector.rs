@@ -1,4 +1,4 @@
-//! Who inspects: connections to a server, and what is asked.
+//! The connections over which `inspect` reads a server, and what was requested.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,21 +20,21 @@ pub struct Options {
     pub access: Access,
     /// The layout of custom pointers.
     pub flavor: CustomFlavor,
-    /// Whether values are put together, which rows of values then tell.
+    /// Whether values are reassembled, and listed with their contents.
     pub contents: Option<ContentOptions>,
     /// Which blocks are read; `None` for all. A sample needs pages, and TOAST relations are not
     /// read for it.
     pub sampling: Option<Sampling>,
 }
 
-/// Putting values together.
+/// How values are reassembled.
 #[derive(Debug, Clone, Default)]
 pub struct ContentOptions {
-    /// Where each value is written to a file of its own.
+    /// The directory in which each value is written to a file of its own.
     pub output_dir: Option<PathBuf>,
 }
 
-/// Why `inspect` could not go on.
+/// Why `inspect` could not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
     #[error("{relation}: {error}")]
@@ -54,14 +54,14 @@ pub enum InspectError {
     /// Stopped on request.
     #[error("stopped")]
     Stopped,
-    /// Pages were asked for and cannot be had.
+    /// Pages were requested but cannot be read.
     #[error("{relation}: pages cannot be read: {why}")]
     NoPages { relation: String, why: String },
 }
 
 /// Reads relations of one server over one or more connections.
 pub struct Inspector {
-    /// Connections to the same database; the first leads.
+    /// Connections to the same database; the first one leads the others.
     pub connections: Vec<Arc<Connection>>,
     pub server: Server,
     pub options: Options,
@@ -71,7 +71,7 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// The connection that leads.
+    /// The connection that leads the others.
     pub(crate) fn leader(&self) -> Result<&Arc<Connection>, Failed> {
         self.connections.first().ok_or_else(|| Failed::new(Kind::Lost, "no connection"))
     }

@@ -1,4 +1,4 @@
-//! Pages that findings look at, kept while a scan reads them, so that nobody asks for them twice.
+//! Pages for findings, kept while a scan reads them, so that they are not read twice.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use crate::heap::sample::{Sample, Sampling};
 use crate::heap::scan::{self, Item, Merge, Visible, Visitor};
 use crate::model::visibility::Visibility;
 
-/// Blocks of a file that are looked at: 2 MB of 8 kB pages.
+/// Blocks of a file that are examined: 2 MB of 8 kB pages.
 const BLOCKS: u32 = 256;
-/// The same blocks each time.
+/// The seed that chooses the same blocks each time.
 const SEED: u64 = 1;
 
-/// The blocks of a relation of so many that findings look at; with `sampling`, which the user has asked for, blocks
-/// of that sample alone.
+/// The blocks of a relation of this many that are examined for findings; with `sampling`, which the user has
+/// requested, only blocks of that sample.
 pub(super) fn looked_at(total: u32, sampling: Option<Sampling>) -> Vec<BlockNumber> {
     let sample = match sampling {
         Some(sampling) => sampling.draw(total),
@@ -25,7 +25,7 @@ pub(super) fn looked_at(total: u32, sampling: Option<Sampling>) -> Vec<BlockNumb
     sample.step_by(step as usize).collect()
 }
 
-/// A page with what is known of its tuples.
+/// A page with what is known about its tuples.
 #[derive(Debug, Clone)]
 pub(super) struct KeptPage {
     pub(super) block: BlockNumber,
@@ -48,7 +48,7 @@ impl Visible for KeptPage {
     }
 }
 
-/// The pages of the blocks that are looked at, as far as they have come.
+/// The pages of the examined blocks that have been read so far.
 #[derive(Debug, Clone)]
 pub(super) struct KeptPages {
     /// In order.
@@ -59,7 +59,7 @@ pub(super) struct KeptPages {
 }
 
 impl KeptPages {
-    /// None yet, of a relation of so many blocks.
+    /// No pages yet, for a relation of this many blocks.
     pub(super) fn new(total: u32, sampling: Option<Sampling>) -> KeptPages {
         KeptPages { wanted: looked_at(total, sampling).into(), total, pages: Vec::new() }
     }
@@ -74,7 +74,7 @@ impl KeptPages {
 impl Visitor for KeptPages {
     const WANTS_VALUES: bool = false;
 
-    /// Keeps it, if it is looked at.
+    /// Keeps the page, if it is to be examined.
     fn page(&mut self, block: BlockNumber, bytes: &[u8], visible: &impl Visible) {
         if self.wanted.binary_search(&block).is_err() {
             return;

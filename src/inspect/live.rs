@@ -32,13 +32,13 @@ use crate::value::anatomy::{self, Anatomy, Wanted};
 use crate::value::contents::Contents;
 use crate::value::rows::RowWriter;
 
-/// TOAST relations up to this size are read whole unless the user says otherwise.
+/// TOAST relations up to this size are read completely unless the user requests otherwise.
 const TOAST_LIMIT: u64 = 1 << 30;
 /// How long a connection may take to join the others' transaction.
 const JOIN_PATIENCE: Duration = Duration::from_secs(3);
 
 impl Inspector {
-    /// Reads one relation. With `rows`, every value goes there as it is met.
+    /// Reads one relation. With `rows`, every value is passed to it as it is read.
     pub async fn relation(
         &self,
         relation: Arc<Relation>,
@@ -89,7 +89,7 @@ impl Inspector {
         Ok(report)
     }
 
-    /// The report of what SQL functions have told, and why pages were not read.
+    /// The report from SQL functions, with the reason why pages were not read.
     pub(super) fn functions_report(
         &self,
         relation: &Relation,
@@ -155,7 +155,9 @@ impl Inspector {
         if let Some(all) = self.connections.get(..joined)
             && joined < self.connections.len()
         {
-            tracing::debug!("{name}: {joined} connections read, for a pool has no more sessions");
+            tracing::debug!(
+                "{name}: reading over {joined} connections, because the pooler has no more sessions"
+            );
             for connection in all {
                 snapshot::end(connection.client()).await.map_err(live)?;
             }
@@ -177,7 +179,7 @@ impl Inspector {
         let ScanResult { mut scan, total_blocks, kept, meter, references, unknown_defaults } =
             scanned;
         let unread = scan.problems.count() > 0;
-        // beside what follows
+        // at the same time as what follows
         let mut begun = compression
             .zip(kept)
             .map(|(compression, kept)| self.begin_look(&relation, compression, kept, meter));
@@ -263,8 +265,8 @@ impl Inspector {
         Ok(report)
     }
 
-    /// Ends a look at rows that has `begun`, and the transactions of all connections; the indexes are looked at beside
-    /// it, on connections that have nothing else to do, unless a sample was read or values alone.
+    /// Ends an examination of rows that has `begun`, and the transactions of all connections. At the same time, idle
+    /// connections examine the indexes, unless a sample or only values were read.
     async fn look_beside_indexes(
         &self,
         relation: &Relation,
@@ -305,14 +307,15 @@ impl Inspector {
         Ok((looked, indexes))
     }
 
-    /// How many connections are in a transaction that sees the same as the first one's. A pooler may have no
-    /// session for another one before that has ended, which would otherwise wait for itself.
+    /// How many connections are in a transaction that sees the same as the first one's. A pooler may have no session
+    /// for another connection before the first one has ended its transaction, and waiting for it would then never
+    /// end.
     async fn joined(&self, moment: &Moment) -> Result<usize, LiveError> {
         for (at, connection) in self.connections.iter().enumerate().skip(1) {
             match timeout(JOIN_PATIENCE, snapshot::join(connection, moment)).await {
                 Ok(joined) => joined?,
                 Err(_) => {
-                    // what waits there gives its session back as soon as it gets one
+                    // a connection that still waits returns its session as soon as it gets one
                     let connection = Arc::clone(connection);
                     tokio::spawn(async move { snapshot::abandon(connection.client()).await });
                     return Ok(at);
@@ -363,7 +366,7 @@ impl Inspector {
         }
     }
 
-    /// Takes one value apart: that of `column` in the tuple at `ctid`, dead or alive.
+    /// Describes one value in detail: that of `column` in the tuple at `ctid`, dead or alive.
     pub async fn value(
         &self,
         relation: &Relation,
@@ -399,7 +402,7 @@ impl Inspector {
         anatomy.map_err(missing)
     }
 
-    /// Chunks read on this connection; `dead`: those too that no statement gives.
+    /// Chunks read on this connection; `dead`: including those that no statement can see.
     pub(super) fn chunk_store(
         &self,
         connection: &Arc<Connection>,

@@ -2,10 +2,10 @@
 //!
 //! * [`live`], [`offline`], [`saved`]: the runs, on a server, on files, on saved text; [`inspector`]: over which
 //!   connections; `scan`: what the scan of a relation counts and keeps.
-//! * [`run`]: relations of a server in turn, with what becomes of errors.
+//! * [`run`]: the relations of a server in turn, and the handling of errors.
 //! * [`overview`]: what the columns of many relations take, in one ranking.
 //! * [`estimates`]: what a sample of blocks says of the relation, in [`intervals`].
-//! * [`result`]: what is reported of a relation; [`reports`]: made of what was counted; `document`: the JSON document.
+//! * [`result`]: what is reported about a relation; [`reports`]: derived from what was counted; `document`: the JSON document.
 //! * `findings`: facts about a table for [`crate::findings`]; `finding_look`: the look at its pages, `kept`: those that
 //!   were kept while they were scanned; `finding_values`: facts of what is in values; `file_findings`: findings
 //!   about files.

@@ -31,18 +31,18 @@ use crate::value::anatomy::{self, Anatomy, Wanted};
 use crate::value::contents::{Contents, RowSink};
 use crate::value::rows::{RowWriter, ValueRow};
 
-/// Putting values together.
+/// How values are reassembled.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ContentFiles<'a> {
-    /// Where each value is written to a file of its own.
+    /// The directory in which each value is written to a file of its own.
     pub output_dir: Option<&'a Path>,
 }
 
 /// Reads a relation file and, if given, that of its TOAST relation.
 ///
 /// Visibility is what the hint bits say. What cannot be read is a problem in the report; an error
-/// is returned only if a file cannot be opened or the output fails. With `contents` values are put together, which rows
-/// of values then tell.
+/// is returned only if a file cannot be opened or the output fails. With `contents`, values are reassembled, and
+/// listed with their contents.
 pub fn relation_file(
     target: &FileTarget<'_>,
     contents: Option<ContentFiles<'_>>,
@@ -145,7 +145,7 @@ pub fn relation_file(
     Ok(report)
 }
 
-/// A relation's file as scans know it.
+/// A relation's file as a source of scans.
 fn scanned(target: &FileTarget<'_>, path: &Path, desc: &TupleDesc) -> Relation {
     Relation {
         source: path.display().to_string().into(),
@@ -174,7 +174,7 @@ impl<'t> FileScan<'t> {
         Ok(FileScan { target, file, sample })
     }
 
-    /// Looks at pages that are spread over those that are read, if there are more than findings look at.
+    /// Examines pages spread over those that are read, if there are more than findings need.
     fn spread<V>(&self, visitor: V) -> EveryNth<V> {
         let step = self.sample.chosen().div_ceil(file_findings::PAGES).max(1);
         EveryNth { step, came: 0, visitor }
@@ -192,7 +192,7 @@ impl<'t> FileScan<'t> {
     }
 }
 
-/// Gives one page in `step` on.
+/// Passes on one page in `step`.
 struct EveryNth<V> {
     step: u32,
     came: u32,
@@ -229,7 +229,7 @@ pub(super) fn store<'t>(
     }
 }
 
-/// Adds what a TOAST relation's chunks have shown of its file beyond what a scan has: each place is told once.
+/// Adds the problems that the chunks of a TOAST relation have shown and a scan has not: each place is reported once.
 fn add_unseen(seen: &mut Problems, of_chunks: &Problems) {
     let place = |problem: &Problem| (problem.place.block, problem.place.item);
     let known: HashSet<_> = seen.kept().iter().map(place).collect();
@@ -247,7 +247,7 @@ pub fn datum(bytes: &[u8], order: ByteOrder) -> Result<(ValueRow, usize), Varlen
     Ok((ValueRow::of("datum", &stored), used))
 }
 
-/// Takes one value of a relation file apart: that of `column` in the tuple at `ctid`, dead or alive.
+/// Describes one value of a relation file in detail: that of `column` in the tuple at `ctid`, dead or alive.
 pub fn value(
     target: &FileTarget<'_>,
     column: &str,
@@ -273,7 +273,7 @@ pub fn value(
         let place = Place { block: Some(ctid.block), ..Place::of(relation.as_str()) };
         anatomy.problems.push(format!("{place}: {wrong}"));
     }
-    // what is damaged elsewhere concerns a value that is whole as little as its neighbours
+    // damage elsewhere does not concern a value that is intact
     if !anatomy.problems.is_empty() {
         if let Some(store) = &store {
             problems.merge(store.problems().clone());

@@ -15,7 +15,7 @@ use crate::model::toaster::describe::{PointerKind, describe};
 use crate::model::visibility::Transactions;
 use crate::offline::toastfile::ToastFile;
 
-/// References that are remembered at the most: 4 bytes each.
+/// The most references that are remembered: 4 bytes each.
 const MAX_REFERENCES: usize = 1 << 28;
 
 /// Collects what rows refer to.
@@ -25,7 +25,7 @@ pub struct References {
     value_ids: Vec<u32>,
     /// Addresses of chunks that have a `chunk_id` of their own.
     tids: Vec<(Oid, ItemPointer)>,
-    /// Why the references are not all there.
+    /// Why the references are incomplete.
     incomplete: Option<&'static str>,
 }
 
@@ -35,10 +35,10 @@ impl References {
         References { page, value_ids: Vec::new(), tids: Vec::new(), incomplete: None }
     }
 
-    /// Takes note of what a value refers to.
+    /// Records what a value refers to.
     fn note(&mut self, datum: &Datum<'_>) {
         if self.value_ids.len() + self.tids.len() > MAX_REFERENCES {
-            self.incomplete.get_or_insert("there are too many values out of line");
+            self.incomplete.get_or_insert("too many values are out of line");
             return;
         }
         match datum {
@@ -51,7 +51,7 @@ impl References {
                 if description.kind == PointerKind::HeadOnly {
                     self.incomplete.get_or_insert("custom pointers do not name their chunks");
                 } else if description.toaster.handler == Handler::Unknown {
-                    self.incomplete.get_or_insert("there are pointers of an unknown toaster");
+                    self.incomplete.get_or_insert("some pointers are of an unknown toaster");
                 }
                 for part in description.parts {
                     match (part.value, part.relation) {
@@ -64,7 +64,7 @@ impl References {
                 }
             }
             Datum::Varlena(Varlena::Unknown { .. }) => {
-                self.incomplete.get_or_insert("there are pointers of unknown kind");
+                self.incomplete.get_or_insert("some pointers are of unknown kind");
             }
             _ => {}
         }
@@ -86,8 +86,8 @@ impl References {
         Ok(report)
     }
 
-    /// All values that are referred to, those included of which only chunks' addresses are known;
-    /// the reason if they are not all known.
+    /// All values that are referred to, including those of which only the addresses of chunks are known; the reason
+    /// if they are not all known.
     pub fn known(
         mut self,
         store: &mut impl ChunkStore,
@@ -100,7 +100,7 @@ impl References {
             match store.chunk_at(relation, tid) {
                 Ok(Some(chunk)) => self.value_ids.push(chunk.value_id.0),
                 Ok(None) | Err(_) => {
-                    self.incomplete.get_or_insert("a chunk's address leads nowhere");
+                    self.incomplete.get_or_insert("an address points to no chunk");
                 }
             }
         }

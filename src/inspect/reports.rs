@@ -29,8 +29,8 @@ impl From<&Sizes> for SizeReport {
 }
 
 impl RelationReport {
-    /// What a scan has counted, of a relation of so many bytes (heap, TOAST relation and its index) where that is
-    /// known. What only some sources know is filled in by them.
+    /// What a scan has counted, for a relation of this many bytes (heap, TOAST relation and its index) if that is
+    /// known. The sources fill in what only they know.
     pub fn of<V>(scan: &Scan<V>, source: Source, relation_bytes: Option<u64>) -> RelationReport {
         let (counts, problems) = (&scan.stats.tuples, &scan.problems);
         RelationReport {
@@ -62,7 +62,7 @@ impl RelationReport {
     }
 }
 
-/// Rounded to four digits behind the point, so that reports compare.
+/// Rounded to four digits after the decimal point, so that reports can be compared.
 fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| (part as f64 / whole as f64 * 10_000.0).round() / 10_000.0)
 }
@@ -90,7 +90,7 @@ fn form_report((form, method): (Form, Option<Method>), sums: &FormSums) -> FormR
     }
 }
 
-/// Values of pluggable toasters; names are those of the toasters that are known by their bytes.
+/// Values of pluggable toasters; names are those of toasters that are recognized by their bytes.
 fn toaster_reports(stats: &ColumnStats) -> Vec<ToasterReport> {
     let report = |(key, sums): (&CustomKey, &FormSums)| {
         let (toaster, handler, kind) = *key;
@@ -216,7 +216,7 @@ pub fn problem_reports(problems: &Problems) -> Vec<ProblemReport> {
         .collect()
 }
 
-/// Takes note of what the server refused to tell for findings, if it did.
+/// Records an error of the server while findings were searched for, if there was one.
 pub(super) fn note_failed_findings(report: &mut RelationReport, failed: Option<&LiveError>) {
     let Some(error) = failed else { return };
     let mut problems = Problems::default();

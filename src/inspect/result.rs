@@ -75,10 +75,10 @@ pub struct RelationReport {
     /// How many problems there are in all.
     #[serde(skip)]
     pub problem_count: u64,
-    /// What costs without need, the worst first. Left out of files, saved output, catalogs and what is no table.
+    /// Avoidable costs, the worst first. Absent for catalogs and for relations that are not tables.
     #[serde(flatten)]
     pub findings: Option<Findings>,
-    /// Columns whose default for rows written before them is not known, where values are put together.
+    /// Columns whose default for rows written before them is not known, where values are reassembled.
     #[serde(skip)]
     pub unknown_defaults: Vec<String>,
 }
@@ -205,7 +205,7 @@ pub struct ColumnReport {
     /// Stored bytes and pointers that are in the relation, so without what is in the catalog.
     #[serde(skip)]
     pub own_bytes: u64,
-    /// Values of which SQL functions do not tell whether they are out of line; `None` where they were not asked.
+    /// Values for which SQL functions do not show whether they are out of line; `None` if they were not used.
     #[serde(skip)]
     pub unplaced_values: Option<u64>,
     /// `raw_bytes / stored_bytes`: over 1 where compression saves.
@@ -225,13 +225,13 @@ pub struct ColumnReport {
     /// Figures of the relation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimates: Option<ColumnEstimates>,
-    /// How far the column is from the policy that was asked for; left out without one, and of columns
-    /// that cannot be toasted.
+    /// How many values of the column comply with the requested policy; absent without one, and for columns that
+    /// cannot be toasted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyReport>,
 }
 
-/// How far a column is from a policy.
+/// How many values of a column comply with a policy.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct PolicyReport {
@@ -243,7 +243,7 @@ pub struct PolicyReport {
     pub values: u64,
     /// Their stored bytes.
     pub bytes: u64,
-    /// Values that are stored as the policy would have them.
+    /// Values that comply with the policy.
     pub complying_values: u64,
     /// Their stored bytes.
     pub complying_bytes: u64,
@@ -268,7 +268,7 @@ pub struct ToasterReport {
     pub inline_bytes: u64,
     /// In chunks; null if not known of every value.
     pub chunk_bytes: Option<u64>,
-    /// Chunks, as far as the pointers tell.
+    /// Chunks, as far as the pointers show.
     pub chunks: u64,
     /// What it costs to read one key or element.
     pub cost_to_read: &'static str,
@@ -315,17 +315,17 @@ pub struct SizeReport {
     /// 99 % of the values are at most this long.
     pub p99: Option<u64>,
     pub max: Option<u64>,
-    /// Percentiles of the relation; the smallest and the biggest value cannot be estimated.
+    /// Percentiles of the relation; the smallest and the largest value cannot be estimated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimates: Option<SizeEstimates>,
 }
 
-/// A figure that is not there, and why.
+/// A figure that is not available, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct NotAvailable {
     pub figure: String,
-    /// Why it is not there.
+    /// Why it is not available.
     pub reason: String,
 }
 
@@ -364,8 +364,8 @@ pub struct SampleReport {
 /// A quantile of single values.
 pub type Quantile = Interval<u64, Option<u64>>;
 
-/// Of a distribution of sizes. The smallest and the biggest value cannot be estimated; an end of an interval is null if the
-/// sample is too small to tell.
+/// Of a distribution of sizes. The smallest and the largest value cannot be estimated; an end of an interval is null
+/// if the sample is too small to determine it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct SizeEstimates {

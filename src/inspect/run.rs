@@ -1,4 +1,4 @@
-//! `inspect` over the relations of a server: which are read and in which order, and what becomes of errors.
+//! `inspect` over the relations of a server: which are read, in which order, and how errors are handled.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -23,20 +23,21 @@ use crate::server::{LiveError, locks};
 use crate::value::anatomy::Anatomy;
 use crate::value::rows::RowWriter;
 
-/// How long it may take to open a connection beside the first one. A pool may have no session for it.
+/// How long it may take to open a further connection. A pool may have no session for it.
 const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is asked of a server.
+/// What is requested from a server.
 pub(crate) struct Request {
-    /// The option for which pages are needed, where SQL functions will not do.
+    /// The option that requires pages, if SQL functions are not sufficient.
     pub(crate) needs_pages: Option<&'static str>,
-    /// Whether it is to be said why SQL functions are used where pages are out of reach.
+    /// Whether to report why SQL functions are used if pages cannot be read.
     pub(crate) explains_functions: bool,
-    /// What tables are compared with besides.
+    /// What tables are also compared with.
     pub(crate) policy: Option<Box<dyn Compare>>,
 }
 
-/// Adds to the report of a table how far the table is from a policy. `retoast` knows that, and readers import no writer.
+/// Adds to the report of a table how many values comply with a policy. This is code of `retoast`, which modules that
+/// only read do not import.
 pub(crate) trait Compare: Send + Sync {
     fn add<'a>(
         &'a self,
@@ -46,18 +47,18 @@ pub(crate) trait Compare: Send + Sync {
     ) -> BoxFuture<'a, Result<(), Failed>>;
 }
 
-/// Where relations go, and their values if they are wanted.
+/// Where results about relations go, and values if they are requested.
 pub(crate) trait Output: Sink<RelationReport> {
-    /// Takes every value as it is met. Relations are then read in the order in which they are named, else the
-    /// biggest first.
+    /// Takes every value as it is read. Relations are then read in the order in which they are named, otherwise the
+    /// largest first.
     fn rows(&mut self) -> Option<&mut (dyn RowWriter + Send)>;
 }
 
-/// Over the first connection and others beside it, up to `count` in all: as many as can be had. While these are made
-/// the first asks what the server is.
+/// Uses the first connection and as many further ones as can be opened, up to `count` in all. While they are opened,
+/// the first one asks for the server's properties.
 ///
 /// # Errors
-/// Where the server cannot be asked, or is too old.
+/// If the server cannot be queried, or is too old.
 pub(crate) async fn open(
     first: Connection,
     count: u16,
@@ -83,10 +84,10 @@ pub(crate) async fn open(
     Ok(Inspector { connections, server, options, progress, stop: Arc::default() })
 }
 
-/// Finds the relations that are asked for, unless `interrupt` comes; `notice` is told of those that are left out.
+/// Finds the requested relations, unless `interrupt` arrives; those that are left out are reported to `notice`.
 ///
 /// # Errors
-/// Where one that is named does not exist, or the server cannot be asked.
+/// If a named relation does not exist, or the server cannot be queried.
 pub(crate) async fn find(
     inspector: &Inspector,
     tables: &[String],
@@ -109,10 +110,10 @@ pub(crate) async fn find(
     Ok(selection.found)
 }
 
-/// Reads the relations that were found until all are read, or `interrupt` comes.
+/// Reads the relations that were found until all are read, or `interrupt` arrives.
 ///
 /// # Errors
-/// What keeps everything else from being read too. What `output` was given stays.
+/// Failures that affect all relations. Results already passed to `output` remain.
 pub(crate) async fn relations(
     inspector: &Inspector,
     request: &Request,
@@ -122,12 +123,12 @@ pub(crate) async fn relations(
 ) -> Result<(), RunError> {
     let run = Run { inspector, request, explained: Cell::new(false) };
     let ended = until(interrupt, &inspector.connections, run.all(found, output)).await;
-    // tasks of their own read on otherwise
+    // otherwise, spawned tasks would continue to read
     inspector.stop.store(true, Ordering::Relaxed);
     ended
 }
 
-/// Takes one value apart.
+/// Describes one value in detail.
 ///
 /// # Errors
 /// Where there is no such value, or it cannot be read.
@@ -141,7 +142,7 @@ pub(crate) async fn value(
     let find = async || {
         let wanted = [table.to_owned()];
         let selection = select(leader, &inspector.server.database, &wanted).await?;
-        // of a table with inheritance children it is the table itself
+        // for a table with inheritance children, it is the table itself
         let oid = match selection.found.as_slice() {
             [one] => one.oid,
             [first, ..] if first.how == How::Named => first.oid,
@@ -170,7 +171,7 @@ pub(crate) async fn value(
 struct Run<'a> {
     inspector: &'a Inspector,
     request: &'a Request,
-    /// Whether it is said why SQL functions are used.
+    /// Whether to report why SQL functions are used.
     explained: Cell<bool>,
 }
 
@@ -249,8 +250,8 @@ impl Run<'_> {
         }
     }
 
-    /// What keeps pages of this relation from being read keeps all of them, unless it is the relation's own
-    /// access method.
+    /// What prevents pages of this relation from being read prevents it for all, unless it is the access method of
+    /// the relation.
     fn without_pages<O: Output + ?Sized>(
         &self,
         relation: &Relation,
@@ -263,7 +264,7 @@ impl Run<'_> {
         failed.report_to(output)
     }
 
-    /// Says why figures will be missing, and what would bring them.
+    /// Reports why figures will be missing, and how to get them.
     fn explain_functions<O: Output + ?Sized>(&self, relation: &Relation, output: &mut O) -> bool {
         let Some(why) = self.inspector.why_no_pages(relation) else { return false };
         functions_notices(self.inspector, &why).iter().for_each(|notice| output.notice(notice));
@@ -271,7 +272,7 @@ impl Run<'_> {
     }
 }
 
-/// Lines on why figures will be missing, and what would bring them.
+/// Lines that say why figures will be missing, and how to get them.
 pub(super) fn functions_notices(inspector: &Inspector, why: &str) -> Vec<String> {
     let mut notices = vec![format!("notice: using SQL functions: {why}")];
     if inspector.server.superuser && inspector.server.pageinspect.is_none() {

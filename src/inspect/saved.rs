@@ -20,8 +20,8 @@ use crate::offline::toastfile::ToastFile;
 use crate::value::contents::RowSink;
 use crate::value::rows::RowWriter;
 
-/// Reads saved text and reports on it like on a relation. `name` stands for it in places and rows. The error is the
-/// writer's, of which nothing more is asked then.
+/// Reads saved text and reports on it like on a relation. `name` is used for it in places and rows. The error is the
+/// writer's; nothing more is written then.
 ///
 /// Results of several functions over the same page are counted once for each.
 ///
@@ -76,7 +76,7 @@ fn report<V: Visitor>(
     };
     let page_size = first_page_size.unwrap_or(PageSize::DEFAULT.bytes() as u64);
     let mut report = RelationReport { page_size, heap, ..report };
-    // whole pages alone show how full they are, and they are all that is known
+    // only whole pages show how full they are, and nothing else is known
     if blocks.any() {
         pages.end_page();
     }
@@ -94,7 +94,7 @@ struct Reader<'a, V> {
     first_page_size: Option<u64>,
     /// The first pages, as findings need them.
     pages: HeapPages<'a>,
-    /// The pages of line pointers that come one by one.
+    /// The pages whose line pointers arrive one by one.
     blocks: Blocks,
 }
 
@@ -229,7 +229,7 @@ fn null_bitmap(bits: &str) -> Vec<u8> {
         .collect()
 }
 
-/// The pages that rows have come of.
+/// The pages from which rows have come.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     /// The last row's.
@@ -238,7 +238,7 @@ pub(super) struct Blocks {
     pages: u64,
     /// The end of the tuple that is the last on its page.
     end: usize,
-    /// Whether a row was missing, or did not tell enough.
+    /// Whether a row was missing or incomplete.
     in_part: bool,
 }
 
@@ -271,8 +271,7 @@ impl Blocks {
         self.pages > 0
     }
 
-    /// Whether they tell what takes space: all line pointers of pages of this size, and enough of them for anything
-    /// to be told.
+    /// Whether they show what takes space: all line pointers of pages of this size, and enough of them for a finding.
     pub(super) fn are_whole(&self, page: PageSize) -> bool {
         let enough = self.pages * page.bytes() as u64 >= WORTH;
         enough && !self.in_part && self.end == page.bytes()

@@ -22,9 +22,9 @@ pub(super) struct ScanTarget {
     pub(super) name: String,
     pub(super) quoted: String,
     pub(super) desc: Arc<TupleDesc>,
-    /// Whether the pages that findings look at are kept.
+    /// Whether pages are kept for findings.
     pub(super) keeps: bool,
-    /// What its tuples are and its fillfactor, if it is looked how full it is.
+    /// What its tuples are and its fillfactor, if it is measured how full it is.
     pub(super) metered: Option<(Kind, u32)>,
     /// `toast_tuple_target`, if it is set.
     pub(super) target: Option<TupleTarget>,
@@ -35,18 +35,18 @@ pub(super) struct ScanResult {
     pub(super) scan: Scan<()>,
     /// Blocks of the relation.
     pub(super) total_blocks: u32,
-    /// Pages that findings look at, if they are kept.
+    /// Pages that are kept for findings, if there are any.
     pub(super) kept: Option<KeptPages>,
-    /// How full it is, if that is looked at.
+    /// How full it is, if that is measured.
     pub(super) meter: Option<FileMeter>,
-    /// What rows refer to, if it is wanted.
+    /// What rows refer to, if it is needed.
     pub(super) references: Option<References>,
-    /// Columns whose default for rows written before them is not known, where values are put together.
+    /// Columns whose default for rows written before them is not known, where values are reassembled.
     pub(super) unknown_defaults: Vec<String>,
 }
 
 impl ScanError {
-    /// Met in the relation of this name.
+    /// Found in the relation of this name.
     pub(super) fn of(self, name: &str) -> InspectError {
         match self {
             ScanError::Stopped => InspectError::Stopped,
@@ -62,14 +62,14 @@ impl ScanError {
 }
 
 impl Inspector {
-    /// A relation of the server as scans know it.
+    /// A relation of the server as a source of scans.
     pub(super) fn scanned(&self, name: &str, desc: Arc<TupleDesc>) -> Scanned {
         let (page_size, flavor) = (self.server.page_size, self.options.flavor);
         Scanned { source: name.into(), desc, page_size, flavor }
     }
 
-    /// Reads the blocks of a relation, all or a sample, side by side on all connections unless rows
-    /// are wanted, which come in order.
+    /// Reads the blocks of a relation, all or a sample, concurrently on all connections, unless rows are requested,
+    /// which are read in order.
     pub(super) async fn scan(
         &self,
         target: &ScanTarget,

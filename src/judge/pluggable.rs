@@ -26,10 +26,10 @@ const JSONB: Oid = Oid(3802);
 const STOCK_NAMES: &str = "pglz, lz4, external, main, extended or plain";
 
 /// Where chunks are not deleted with the value, and what must not be done about it (each tried).
-const LEFT_BEHIND: &str = "servers with pluggable TOAST leave the chunks of replaced values in the \
-    TOAST relation: inspect counts them as values that no row refers to. To get rid of them dump the table \
-    and load it again. Do not run VACUUM FULL or CLUSTER: such a server damages nested values of \
-    jsonb_toaster when it copies them, and has crashed on reading them";
+const LEFT_BEHIND: &str = "servers with pluggable TOAST leave the chunks of replaced values in the TOAST relation: \
+                           inspect counts them as values that no row refers to. To remove them, dump and restore the \
+                           table. Do not run VACUUM FULL or CLUSTER: such a server damages nested values of \
+                           jsonb_toaster when it copies them, and has crashed on reading them";
 
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,8 +53,9 @@ pub enum PlanError {
     },
     /// The toaster does not store values of the column's type.
     #[error(
-        "{table}: toaster \"{toaster}\" stores values of type {wanted}, and column \"{column}\" is of \
-         type {type_name}\nHINT:  The server would take it, and the toaster misread the values."
+        "{table}: toaster \"{toaster}\" stores values of type {wanted}, and column \"{column}\" is of type \
+         {type_name}\n\
+         HINT:  The server would accept this setting, but the toaster would misread the values."
     )]
     WrongType {
         /// The table.
@@ -71,7 +72,7 @@ pub enum PlanError {
     /// What is the default cannot be left for the default.
     #[error(
         "toaster \"{0}\" is the default one\n\
-         HINT:  Name the toaster whose values are to go back to the default."
+         HINT:  Name the toaster whose values should go back to the default."
     )]
     IsDefault(String),
 }
@@ -149,15 +150,15 @@ fn conditions(handler: Handler) -> Conditions {
         Handler::Jsonb => Conditions {
             only_type: Some((JSONB, "jsonb")),
             note: Some(
-                "this toaster itself stores some values with ordinary pointers; that is found out by re-toasting \
-                 each of them once a run",
+                "this toaster itself stores some values with ordinary pointers; each run re-toasts each of them once \
+                 to find out",
             ),
             ..none
         },
         Handler::Dummy => Conditions {
             longest: Some(1024),
             note: Some(
-                "this toaster refuses values of more than 1024 bytes that do not fit the row",
+                "this toaster rejects values of more than 1024 bytes that do not fit in the row",
             ),
             ..none
         },

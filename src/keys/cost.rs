@@ -31,14 +31,14 @@ pub(super) struct Stored {
     pub(super) raw: u64,
     /// Bytes of the row's tuple.
     pub(super) tuple: u32,
-    /// How often the next of its chunks is on another page than the one before, if that was seen.
+    /// How often the next of its chunks is on another page than the one before, if that was measured.
     pub(super) visits: Option<u32>,
 }
 
 /// What one read and one UPDATE take.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Cost {
-    /// Pages visited besides the row's own.
+    /// Pages visited in addition to the row's own.
     pub(super) buffers: f64,
     /// CPU time that storage adds, in nanoseconds.
     pub(super) cpu_ns: f64,
@@ -60,8 +60,7 @@ impl Stored {
         self.value.method.filter(|_| self.is_compressed())
     }
 
-    /// The chunk in which byte `byte` of the content stands; of a compressed document in proportion. `None` in the
-    /// row.
+    /// The chunk that holds byte `byte` of the content; in proportion for a compressed document. `None` in the row.
     pub(super) fn chunk(&self, byte: u64, page: PageSize) -> Option<u32> {
         if !self.value.form.is_external() || self.raw == 0 {
             return None;
@@ -84,8 +83,8 @@ impl Stored {
         cost(terms, u64::from(self.tuple), out, compressed)
     }
 
-    /// The same of the value of a part, if it stood in a column of its own, of the document's type, and the document without it.
-    /// How far it can be compressed is taken from the document.
+    /// The same for the value of a part in a column of its own, of the document's type, and for the document without
+    /// it. The part is assumed to compress as the document does.
     pub(super) fn extracted(&self, part: &Part<'_>, terms: &Terms) -> Cost {
         let in_row = |content: u64| {
             content + if content <= LONGEST_SHORT { 1 } else { u64::from(VARLENA_HEADER_SIZE) }

@@ -26,7 +26,7 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// As blocks that hold nothing but the documents that were taken apart.
+    /// As blocks that hold only the documents that were analyzed.
     fn drawn(&self) -> BlocksRead {
         let Looked { blocks, total_blocks, documents_part, complete, .. } = self.looked;
         let read = u64::from(blocks);
@@ -181,7 +181,7 @@ impl<'t> Table<'t> {
         for (at, (_, _, steps)) in paths.iter().enumerate() {
             rank.insert(steps.clone(), at);
         }
-        // a path stands behind the one it goes on from
+        // a path follows the one that it continues
         let place = |steps: &[&OwnStep]| -> Vec<usize> {
             (1..=steps.len()).filter_map(|end| rank.get(steps.get(..end)?).copied()).collect()
         };
@@ -285,7 +285,7 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// How many bytes of one key of the sample may be among the others.
+    /// How many bytes of one key of the sample may be counted among the other keys.
     fn missed(&self) -> u64 {
         self.tree.lost().1
     }
@@ -299,7 +299,7 @@ fn round(part: f64) -> f64 {
     (part * 1e4).round() / 1e4
 }
 
-/// A path as it is shown: keys parted by points, in quotes where they would be misread.
+/// A path as it is printed: keys separated by dots, quoted if ambiguous.
 pub(super) fn path(steps: &[&OwnStep]) -> String {
     let mut text = String::new();
     for step in steps {

@@ -19,8 +19,8 @@ use crate::offline::file::RelationFile;
 use crate::offline::target::{FileTarget, check_page_size};
 use crate::offline::toastfile::ToastFile;
 
-/// What the keys of a file's documents cost, column by column. Documents out of line are put together from the TOAST
-/// relation's file.
+/// What the keys of a file's documents cost, column by column. Out-of-line documents are reassembled from the file of
+/// the TOAST relation.
 ///
 /// # Errors
 /// Where a file cannot be opened, or a named column has no keys.

@@ -1,4 +1,4 @@
-//! Documents of a sample: those on a page, put together from their chunks, and added up, whatever their source.
+//! The documents of a sample, from any source: found on pages, reassembled from their chunks, and added up.
 
 use std::collections::HashMap;
 
@@ -31,12 +31,12 @@ use crate::server::catalog::ToastRelation;
 use crate::server::chunks::parse_tid;
 use crate::server::connect::Client;
 
-/// What is asked of keys.
+/// What is requested about keys.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyRequest {
-    /// Steps of the longest paths that are told apart.
+    /// Steps of the longest paths that are distinguished.
     pub depth: u8,
-    /// Paths that are named; the others are added up.
+    /// Paths that are listed; all other paths are added up.
     pub limit: Option<usize>,
     /// The layout of custom pointers.
     pub flavor: CustomFlavor,
@@ -51,7 +51,7 @@ struct Column {
     in_blocks: PowerSums,
 }
 
-/// What is being added up for a table.
+/// The sums for one table.
 pub(super) struct Gathering {
     relation: String,
     columns: Vec<Column>,
@@ -92,7 +92,7 @@ impl Gathering {
         }
     }
 
-    /// Whether the documents of this row are of the sample.
+    /// Whether the documents of this row are in the sample.
     pub(super) fn takes(&self, ctid: ItemPointer) -> bool {
         if self.documents_part >= 1.0 {
             return true;
@@ -105,7 +105,7 @@ impl Gathering {
         ((x ^ (x >> 31)) >> 11) as f64 / (1u64 << 53) as f64 <= self.documents_part
     }
 
-    /// Adds a document of the present block, as far as it can be read.
+    /// Adds a document of the current block, if it can be read.
     pub(super) fn document(
         &mut self,
         slot: usize,
@@ -120,7 +120,7 @@ impl Gathering {
         }
     }
 
-    /// Adds a document of the present block, put together.
+    /// Adds a reassembled document of the current block.
     pub(super) fn stored<S: ChunkStore>(
         &mut self,
         document: &Document<'_>,
@@ -147,7 +147,7 @@ impl Gathering {
         }
     }
 
-    /// Says that a document could not be read.
+    /// Records that a document could not be read.
     pub(super) fn problem(&mut self, slot: usize, ctid: ItemPointer, message: String) {
         let place = Place {
             block: Some(ctid.block),
@@ -158,7 +158,7 @@ impl Gathering {
         self.problems.add(Problem { place, message });
     }
 
-    /// Ends a block, which has so many documents of each column in all.
+    /// Ends a block. `documents`: how many documents of each column it has in all.
     pub(super) fn end_block(&mut self, documents: &[u64]) {
         for (column, &documents) in self.columns.iter_mut().zip(documents) {
             column.tree.end_block();
@@ -206,7 +206,7 @@ impl Gathering {
     }
 }
 
-/// How many there are of each of so many slots.
+/// How often each slot occurs, for `columns` slots.
 pub(super) fn counted(slots: impl Iterator<Item = usize>, columns: usize) -> Vec<u64> {
     let mut counts = vec![0; columns];
     for slot in slots {
@@ -221,7 +221,7 @@ pub(super) fn counted(slots: impl Iterator<Item = usize>, columns: usize) -> Vec
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Document<'p> {
     pub(super) ctid: ItemPointer,
-    /// Which of the columns that were asked for it is of.
+    /// The index of its column among the requested ones.
     pub(super) slot: usize,
     pub(super) datum: Varlena<'p>,
     pub(super) stored: StoredValue,
@@ -252,8 +252,8 @@ pub(super) struct Layout<'a> {
 }
 
 impl Layout<'_> {
-    /// The documents in the rows of a page that `visible` finds not dead. Defaults of columns that are younger than
-    /// their rows stand in no row.
+    /// The documents in the rows of a page, except those that `visible` finds dead. Defaults of columns that were
+    /// added after a row was written are not stored in it.
     pub(super) fn documents<'p>(
         &self,
         page: (BlockNumber, &'p [u8]),
@@ -303,12 +303,12 @@ impl Layout<'_> {
     }
 }
 
-/// The chunks of some values, and a source for others.
+/// The chunks of some values, and a source for those of all other values.
 pub(super) struct Ahead<S> {
     relation: Option<Oid>,
     values: HashMap<u32, Vec<Chunk>>,
     rest: S,
-    /// On how many pages, one after the other, the value read last stood.
+    /// Over how many pages, one after the other, the last value was read.
     visits: Option<u32>,
 }
 
@@ -317,7 +317,7 @@ impl<S> Ahead<S> {
         Ahead { relation: None, values: HashMap::new(), rest, visits: None }
     }
 
-    /// How often the next chunk of the value read last was on another page than the one before.
+    /// How often the next chunk of the last value was on another page than the one before.
     pub(super) fn visits(&mut self) -> Option<u32> {
         self.visits.take()
     }
@@ -327,7 +327,7 @@ impl<S> Ahead<S> {
         self.values.len()
     }
 
-    /// Reads the chunks of these values of a TOAST relation, and forgets others.
+    /// Reads the chunks of these values of a TOAST relation, and forgets those of other values.
     pub(super) async fn read(
         &mut self,
         client: &Client,

@@ -1,5 +1,5 @@
-//! The types whose values are taken apart: documents by key, arrays by element, composite values by attribute; and which
-//! columns are.
+//! The types whose values are analyzed by parts: documents by key, arrays by element, composite values by attribute;
+//! and which columns are.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub(super) enum Language {
     Row(Arc<[Field]>),
 }
 
-/// The types whose columns are taken apart unless others are named.
+/// The types whose columns are analyzed if no columns are named.
 const TYPES: &str = "jsonb, json or hstore";
 
 impl Language {
@@ -87,7 +87,7 @@ impl Language {
         }
     }
 
-    /// What is stored, little-endian, of the document that the server prints so.
+    /// The stored form, little-endian, of a document that the server prints like this.
     ///
     /// # Errors
     /// Where no server prints that.
@@ -114,7 +114,7 @@ fn array(type_name: &str) -> Option<Language> {
         None => name.strip_prefix('_')?,
     };
     let types::TypeLayout { oid, length, align, .. } = types::by_name(element)?;
-    // of an array of arrays no more is said
+    // arrays of arrays are not analyzed further
     (element.find('[').is_none()).then_some(Language::Array(Shape { type_oid: oid, length, align }))
 }
 
@@ -149,7 +149,7 @@ pub(super) fn chosen(
                 let names: Vec<&str> = others.map(|(_, column)| column.name.as_str()).collect();
                 let hint = match names.first() {
                     Some(first) => format!(
-                        "\nHINT:  Arrays and composite types can be taken apart too: {}; as in -c {first}.",
+                        "\nHINT:  Arrays and composite types can be analyzed too: {}; for example -c {first}.",
                         names.join(", ")
                     ),
                     None => String::new(),
@@ -165,8 +165,10 @@ pub(super) fn chosen(
         let known = columns().filter(|&(index, _)| language(index).is_some());
         let names: Vec<&str> = known.map(|(_, column)| column.name.as_str()).collect();
         match names[..] {
-            [] => format!("It has no column of type {TYPES}, of an array or composite type."),
-            _ => format!("Columns that can be taken apart: {}.", names.join(", ")),
+            [] => format!(
+                "It has no column of type {TYPES}, of an array type or of a composite type."
+            ),
+            _ => format!("Columns that can be analyzed: {}.", names.join(", ")),
         }
     };
     let mut found = Vec::with_capacity(names.len());
@@ -177,7 +179,7 @@ pub(super) fn chosen(
         };
         let Some(language) = language(index) else {
             return Err(unfit(&format!(
-                "has type {}: it has no keys, elements or attributes that are known",
+                "is of type {}, which has no keys, elements or attributes that toastctl knows",
                 attribute.type_name
             )));
         };
@@ -186,8 +188,8 @@ pub(super) fn chosen(
     Ok(found)
 }
 
-/// The named columns of a relation that only a pattern means, if they fit, as far as that can be said before the
-/// catalog is asked for composite types and domains; why they do not.
+/// The named columns of a relation that matched a pattern, if their types have parts, as far as this is known before
+/// composite types and domains are looked up in the catalog; otherwise the reason.
 pub(super) fn fitting_columns(
     relation: &Relation,
     names: &[String],
@@ -210,7 +212,7 @@ pub(super) async fn languages_of(
     relation: &Relation,
 ) -> Result<Vec<Option<Language>>, LiveError> {
     let mut languages = languages(&relation.desc);
-    // domains as what they are of; for an array its element, for a composite type its attributes
+    // domains count as their base types, arrays by element, composite types by attribute
     let rows = client
         .query_typed(
             "WITH RECURSIVE base (attnum, type, depth) AS (\

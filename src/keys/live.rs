@@ -1,4 +1,4 @@
-//! The keys of a table's documents on a server: by pages, or by SQL as any reader of the table may ask.
+//! The keys of a table's documents on a server: from pages, or through SQL that requires only SELECT on the table.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -27,14 +27,14 @@ use crate::server::sink::{RunError, Sink, until};
 use crate::server::{LiveError, snapshot, toasters};
 use crate::usage::keys::KnownUses;
 
-/// Compression is taken to save this part where the sample's size is foreseen.
+/// Compression is assumed to save this fraction when the size of the sample is estimated beforehand.
 const FORESEEN_RATIO: f64 = 1.5;
 
-/// Says what the keys of documents cost of the tables that are named, at least one, until all is done or `interrupt`
-/// comes.
+/// Reports what the keys of documents cost, for the named tables (at least one), until all are done or `interrupt`
+/// arrives.
 ///
 /// # Errors
-/// What keeps everything else from being looked at too. What `output` was given stays.
+/// Failures that affect all tables. Results already passed to `output` remain.
 pub(crate) async fn tables(
     advisor: &Advisor,
     tables: &[String],
@@ -137,7 +137,7 @@ impl Reading<'_> {
         reports
     }
 
-    /// Reads the sample: by pages, or else by functions.
+    /// Reads the sample: from pages if possible, otherwise through functions.
     async fn read(&self, pageinspect: Option<&Pageinspect>) -> Result<Vec<KeysReport>, LiveError> {
         let Reading { advisor, relation, .. } = *self;
         let (connection, server) = (&advisor.connection, &advisor.server);
@@ -207,7 +207,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Adds the documents of a block, as far as they are of the sample.
+    /// Adds the documents of a block that are in the sample.
     async fn block(
         &self,
         found: &[Document<'_>],
@@ -233,7 +233,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Adds the documents of a block's rows. Which rows have one is asked of all, so that all are counted.
+    /// Adds the documents of a block's rows. All rows are asked whether they have one, so that all are counted.
     async fn rows(
         &self,
         items: &[ItemPointer],

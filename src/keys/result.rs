@@ -27,7 +27,7 @@ pub const SCHEMA: &str = "toastctl.keys/1";
 pub(crate) struct KeysDocument {
     #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
     schema: &'static str,
-    /// The server; null of a file.
+    /// The server; null for a file.
     server: Option<ServerReport>,
     columns: Vec<KeysColumn>,
 }
@@ -61,11 +61,11 @@ pub(crate) struct KeysColumn {
 pub struct Subject {
     /// `schema.name`, or the file.
     pub relation: String,
-    /// Schema; null of a file.
+    /// Schema; null for a file.
     pub schema_name: Option<String>,
-    /// Name without schema; null of a file.
+    /// Name without schema; null for a file.
     pub name: Option<String>,
-    /// OID of the relation; null of a file.
+    /// OID of the relation; null for a file.
     pub oid: Option<u32>,
     pub column: String,
     #[serde(rename = "type")]
@@ -210,8 +210,8 @@ pub struct Contents {
     pub map: bool,
     /// Different paths in the sample.
     pub different_paths: Different,
-    /// Upper limit for the bytes of one key of the sample that are counted among the others, if there are too many paths
-    /// to keep all of them.
+    /// Upper limit for the bytes of one key of the sample that are counted among the other keys, if there are too
+    /// many paths to keep all of them.
     pub uncounted_bytes: u64,
     /// The paths, the largest first; each is followed by the paths below it.
     pub keys: Vec<Key>,
@@ -284,15 +284,15 @@ pub struct KeyCosts {
     /// Pages of the TOAST relation and its index that a read of the key visits, besides its row's, in documents that
     /// have it.
     pub buffers_now: Interval,
-    /// The same of a column of its own; `null` of what is in an array.
+    /// The same for a column of its own; `null` for what is in an array.
     pub buffers_extracted: Option<Interval>,
     /// CPU time that storage adds to the read, in nanoseconds, with a warm cache.
     pub cpu_now_ns: Interval,
-    /// The same of a column of its own; null of what is in an array.
+    /// The same for a column of its own; null for what is in an array.
     pub cpu_extracted_ns: Option<Interval>,
     /// WAL of an UPDATE of one value, without full-page images and the table's own indexes.
     pub wal_now: Interval,
-    /// The same of a column of its own; null of what is in an array.
+    /// The same for a column of its own; null for what is in an array.
     pub wal_extracted: Option<Interval>,
 }
 

@@ -1,8 +1,9 @@
-//! What is kept of a key's values in little memory: how many different ones, and how their sizes spread (pure).
+//! What is kept about the values of a key, in little memory: how many different ones there are, and the distribution
+//! of their sizes (pure).
 
-/// So many hashes are kept: fewer different values are counted exactly, more to some 9 %.
+/// The number of hashes that are kept: fewer different values are counted exactly, more to about 9 %.
 const HASHES: usize = 128;
-/// So many sizes are kept apart.
+/// The number of sizes that are distinguished.
 const SIZES: usize = 128;
 
 /// How many different values there are: the smallest hashes of all that were seen (k minimum values).

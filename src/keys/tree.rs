@@ -1,6 +1,6 @@
-//! The paths of a column's documents, in bounded memory (pure). Where there are more than can be kept, those with
-//! the least bytes give way (lossy counting): what they had is still counted, as that of others. Sums are whole numbers, so
-//! that they do not hang on the order of blocks.
+//! The paths of a column's documents, in bounded memory (pure). If there are too many, those with the fewest bytes
+//! are dropped (lossy counting): their bytes are still counted, as those of other keys. Sums are integers, so that
+//! they do not depend on the order of blocks.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -153,7 +153,7 @@ impl Range {
 pub(super) struct Figures {
     /// Of the whole sample.
     pub(super) total: Amounts,
-    /// Of the present block.
+    /// Of the current block.
     block: Amounts,
     pub(super) sums: Sums,
     /// How many values are of each type, in the order of [`Kind::ALL`].
@@ -180,15 +180,15 @@ impl Figures {
     }
 }
 
-/// Paths that are kept; half of them give way at a time.
+/// How many paths are kept; half of them are dropped at a time.
 pub(super) const MOST_PATHS: usize = 10_000;
-/// Of a longer key so many bytes are kept, and an ellipsis behind them.
+/// How many bytes of a longer key are kept, followed by an ellipsis.
 const LONGEST_KEY: usize = 1024;
 
 /// The document itself.
 pub(super) const DOCUMENT: usize = 0;
 
-/// How a path goes on.
+/// One step of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum OwnStep {
     Key(Box<[u8]>),
@@ -209,7 +209,7 @@ impl OwnStep {
 #[derive(Debug)]
 struct Node {
     parent: usize,
-    /// `None` of the document itself, and of a place that is free.
+    /// `None` for the document itself, and for a free slot.
     step: Option<OwnStep>,
     keys: HashMap<Box<[u8]>, usize>,
     /// Where elements are counted.
@@ -250,7 +250,7 @@ pub(super) struct Tree {
     terms: Terms,
     nodes: Vec<Node>,
     free: Vec<usize>,
-    /// Nodes with something in the present block.
+    /// Nodes with something in the current block.
     touched: Vec<usize>,
     documents: u64,
     blocks: u64,
@@ -258,7 +258,7 @@ pub(super) struct Tree {
     container: Figures,
     /// What is not kept of any path.
     lost: Amounts,
-    /// At most so many bytes of a path that is kept are among the others.
+    /// The most bytes of a kept path that can be counted among the other paths.
     missed: u64,
     /// All paths that were ever kept.
     different: Different<1024>,
@@ -283,7 +283,7 @@ impl Tree {
         }
     }
 
-    /// Adds a document of the present block. A damaged one adds nothing.
+    /// Adds a document of the current block. A damaged one adds nothing.
     ///
     /// # Errors
     /// Where it is damaged.
@@ -345,7 +345,7 @@ impl Tree {
         &self.container
     }
 
-    /// What is not kept of any path, and how many bytes of one that is kept can be among it.
+    /// What is not kept of any path, and how many bytes of a kept path can be among it.
     pub(super) fn lost(&self) -> (Amounts, u64) {
         (self.lost, self.missed)
     }
@@ -418,7 +418,7 @@ impl Tree {
         Some(id)
     }
 
-    /// Counts what a path has that is no longer kept; what went on below it was counted before.
+    /// Counts the bytes of a path that is dropped; those of the paths below it were counted before.
     fn lose(&mut self, figures: &Figures) {
         let mut all = figures.total;
         all.merge(&figures.block);
@@ -430,8 +430,7 @@ impl Tree {
         self.lost.add(Of::Stored, stored as u64);
     }
 
-    /// Takes the half with the least bytes away, of the paths that nothing goes on from; not the one that is being
-    /// walked.
+    /// Drops half of the paths that have none below them, those with the fewest bytes, but not the one being walked.
     fn make_room(&mut self, walked: usize) {
         let bytes = |node: &Node| {
             node.figures.total.get(Of::Bytes).saturating_add(node.figures.block.get(Of::Bytes))
@@ -471,7 +470,7 @@ impl Tree {
 
 /// What is kept of a long key: whole characters, and an ellipsis.
 fn beginning(key: &[u8]) -> Vec<u8> {
-    // the first byte of a character of UTF-8 is none of those that follow
+    // in UTF-8, the first byte of a character is never a continuation byte
     let follows = |at: &usize| key.get(*at).is_some_and(|byte| byte & 0xC0 == 0x80);
     let end = (0..=LONGEST_KEY).rev().find(|at| !follows(at)).unwrap_or(0);
     let mut cut = key.get(..end).unwrap_or_default().to_vec();
@@ -505,7 +504,7 @@ impl Visit for Adding<'_, '_> {
             step => step,
         };
         let Some(id) = tree.below(inside, step) else {
-            // what is not kept below another path is that path's own
+            // what is dropped below a path counts as that path's own
             if inside == DOCUMENT {
                 tree.lost.add(Of::Values, 1);
                 tree.lost.add(Of::Bytes, part.bytes);

@@ -54,7 +54,7 @@ pub enum ColumnsError {
         problem: String,
     },
     /// The text is not JSON.
-    #[error("columns are no valid JSON: {0}")]
+    #[error("columns are not valid JSON: {0}")]
     Json(String),
     /// JSON of another shape.
     #[error(
@@ -294,14 +294,15 @@ impl AttributeRow<'_> {
         let dropped = self.flag("attisdropped")?;
         let type_oid = match self.number("atttypid")? {
             Some(oid) => Oid(u32::try_from(oid)
-                .map_err(|_| self.error("atttypid", format!("{oid} is no OID")))?),
+                .map_err(|_| self.error("atttypid", format!("{oid} is not an OID")))?),
             None => Oid(0),
         };
         let named = self.text("typname")?.and_then(types::by_name);
         let known = types::by_oid(type_oid).or(named);
         let length = match self.number("attlen")? {
-            Some(attlen) => Length::from_attlen(attlen)
-                .ok_or_else(|| self.error("attlen", format!("{attlen} is no length of a type")))?,
+            Some(attlen) => Length::from_attlen(attlen).ok_or_else(|| {
+                self.error("attlen", format!("{attlen} is not the length of a type"))
+            })?,
             None => known.map(|t| t.length).ok_or_else(|| missing_field("attlen"))?,
         };
         let align = self
@@ -423,7 +424,7 @@ mod tests {
     #[test]
     fn mistakes_in_rows() {
         let error = |text: &str| parse_json(text).unwrap_err().to_string();
-        assert!(error("[{").starts_with("columns are no valid JSON: "));
+        assert!(error("[{").starts_with("columns are not valid JSON: "));
         assert_eq!(error("3"), ColumnsError::Shape.to_string());
         assert_eq!(error("[3]"), ColumnsError::Shape.to_string());
         assert_eq!(error("[{}]"), "column 1: field \"attname\": is missing");
@@ -433,7 +434,7 @@ mod tests {
         );
         assert_eq!(
             error(r#"[{"attname": "a", "attlen": 0, "attalign": "i"}]"#),
-            "column 1: field \"attlen\": 0 is no length of a type"
+            "column 1: field \"attlen\": 0 is not the length of a type"
         );
         assert_eq!(
             error(r#"[{"attname": "a", "attlen": -1, "attalign": "q"}]"#),

@@ -28,7 +28,7 @@ pub enum FileError {
     },
     /// The file ends inside a block.
     #[error(
-        "file \"{}\" ends inside block {block}: {got} of {expected} bytes are there",
+        "file \"{}\" ends inside block {block}: it has {got} of {expected} bytes",
         path.display()
     )]
     Truncated {
@@ -42,7 +42,7 @@ pub enum FileError {
         expected: usize,
     },
     /// A segment is not there, though a later one is.
-    #[error("there is no file \"{}\", though there are later segments", path.display())]
+    #[error("file \"{}\" does not exist, but later segments do", path.display())]
     Missing {
         /// The segment.
         path: PathBuf,
@@ -64,7 +64,7 @@ pub enum FileError {
     },
     /// The name does not tell which transactions it is about.
     #[error(
-        "\"{}\" is not named as a file of pg_xact: expected a segment number such as 0000",
+        "\"{}\" does not have the name of a pg_xact file: expected a segment number such as 0000",
         .0.display()
     )]
     XactName(PathBuf),
@@ -260,7 +260,7 @@ mod tests {
         let name = dir.path().join("123.2");
         assert_eq!(
             errors,
-            [format!("file \"{}\" ends inside block 5: 5 of 1024 bytes are there", name.display())]
+            [format!("file \"{}\" ends inside block 5: it has 5 of 1024 bytes", name.display())]
         );
     }
 
@@ -280,7 +280,7 @@ mod tests {
         write(dir.path(), "1.3", &[], 0);
         assert!(errors(&path).is_empty(), "{:?}", errors(&path));
         write(dir.path(), "1.4", &[9], 0);
-        let missing = "4: there is no file \"/1.2\", though there are later segments";
+        let missing = "4: file \"/1.2\" does not exist, but later segments do";
         assert_eq!(errors(&path), [missing]);
         let short = write(dir.path(), "2", &[1], 0);
         write(dir.path(), "2.1", &[3, 4], 0);

@@ -194,7 +194,7 @@ fn data_size(data: &Varlena<'_>) -> u16 {
 fn read_chunk<'a>(tuple: &HeapTuple<'a>) -> Result<(Oid, i32, Varlena<'a>), String> {
     let order = tuple.order;
     if tuple.infomask & infomask::HASNULL != 0 || tuple.attribute_count() != 3 {
-        return Err("tuple is no chunk: three columns without nulls expected".into());
+        return Err("tuple is not a chunk: three columns without nulls expected".into());
     }
     let cut = || format!("chunk ends after {} bytes", tuple.data.len());
     let value_id = Oid(order.u32(tuple.data, 0).ok_or_else(cut)?);

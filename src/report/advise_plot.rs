@@ -1,4 +1,4 @@
-//! Size against read cost, one point a candidate.
+//! A chart of size against read cost, with one point per candidate.
 
 use std::fmt::Write as _;
 

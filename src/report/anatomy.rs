@@ -1,4 +1,4 @@
-//! One value in every detail, as text.
+//! Every detail of one value, as text.
 
 use std::io::{self, Write};
 
@@ -106,7 +106,7 @@ fn write_part(part: &PartAnatomy, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// Exact, and for people where that differs.
+/// The exact number of bytes, after a readable size if that differs.
 fn bytes(count: u64) -> String {
     let human = size(count);
     if count < 10_000 { format!("{count} bytes") } else { format!("{human} ({count} bytes)") }

@@ -3,41 +3,47 @@
 use std::io::{self, Write};
 
 use super::table::{printable, statement, statement_lines};
+use super::units::counted;
 use crate::retoast::result::DepartureReport;
 
 /// Writes it as text. `dry_run`: nothing was done.
 pub fn text(report: &DepartureReport, dry_run: bool, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "toaster {} (OID {}): {} values in {} tables of {}",
+        "toaster {} (OID {}): {} found, {} read ({})",
         printable(&report.toaster),
         report.toaster_oid,
-        report.values_before,
-        report.tables_read,
-        if report.whole_database { "the whole database" } else { "those named" }
+        counted(report.values_before, "value"),
+        counted(report.tables_read, "table"),
+        if report.whole_database { "the whole database" } else { "only the named tables" }
     )?;
     for alter in &report.alter {
         writeln!(out, "set: {}", statement(alter))?;
     }
     for table in &report.unfit {
-        writeln!(out, "left {}: {}", printable(&table.relation), printable(&table.reason))?;
+        writeln!(
+            out,
+            "not converted: {}: {}",
+            printable(&table.relation),
+            printable(&table.reason)
+        )?;
     }
     for who in &report.older_transactions {
         writeln!(
             out,
-            "not waited for any longer (--max-wait): {}; tables that it has created are not seen",
+            "stopped waiting (--max-wait) for {}: tables that it may have created were not read",
             printable(who)
         )?;
     }
     if dry_run {
-        return writeln!(out, "planned only: nothing was changed");
+        return writeln!(out, "dry run: nothing was changed");
     }
     for column in report.columns_left.iter().chain(&report.dropped_columns_left) {
-        writeln!(out, "still set to it: {}", printable(column))?;
+        writeln!(out, "column still set to the toaster: {}", printable(column))?;
     }
-    let where_ = if report.whole_database { "" } else { " in them" };
+    let tables = if report.whole_database { "all tables" } else { "the named tables" };
     if report.gone {
-        writeln!(out, "proved by a scan of all of them: nothing{where_} refers to it any more")?;
+        writeln!(out, "complete: a scan of {tables} found nothing that refers to the toaster")?;
     } else if report.unfit.is_empty()
         && report.older_transactions.is_empty()
         && report.values_left == 0
@@ -45,17 +51,18 @@ pub fn text(report: &DepartureReport, dry_run: bool, out: &mut impl Write) -> io
     {
         writeln!(
             out,
-            "proved by a scan of all of them: no value{where_} refers to it any more, but dropped columns \
-             are set to it, and without it no long value could be written to their tables"
+            "complete: a scan of {tables} found no value that refers to the toaster, but dropped columns are set to \
+             it, and without it no long value could be written to their tables"
         )?;
     } else {
-        writeln!(out, "not proved to be unused: {} values are left", report.values_left)?;
+        let left = counted(report.values_left, "value");
+        writeln!(out, "incomplete: the toaster may still be in use ({left} left)")?;
     }
     if !report.steps.is_empty() {
         writeln!(
             out,
-            "HINT:  The server has no DROP TOASTER. A superuser removes the toaster with this transaction, which looks \
-             once more and fails if a table was created, altered or dropped meanwhile:"
+            "HINT:  The server has no DROP TOASTER. A superuser can remove the toaster with this transaction, which \
+             checks again and fails if a table was created, altered or dropped in the meantime:"
         )?;
         for line in report.steps.iter().flat_map(|step| statement_lines(step)) {
             writeln!(out, "    {line}")?;
@@ -93,10 +100,10 @@ mod tests {
             steps: ["BEGIN;", "DO $$\nBEGIN\nEND$$;", "COMMIT;"].map(Into::into).into(),
         };
         insta::assert_snapshot!(shown(&report, false), @r#"
-        toaster my "toaster" (OID 147811): 120 values in 3 tables of the whole database
+        toaster my "toaster" (OID 147811): 120 values found, 3 tables read (the whole database)
         set: ALTER TABLE ONLY "s"."p" ...
-        proved by a scan of all of them: nothing refers to it any more
-        HINT:  The server has no DROP TOASTER. A superuser removes the toaster with this transaction, which looks once more and fails if a table was created, altered or dropped meanwhile:
+        complete: a scan of all tables found nothing that refers to the toaster
+        HINT:  The server has no DROP TOASTER. A superuser can remove the toaster with this transaction, which checks again and fails if a table was created, altered or dropped in the meantime:
             BEGIN;
             DO $$
             BEGIN
@@ -107,19 +114,19 @@ mod tests {
         report.dropped_columns_left = vec!["s.it's, dropped column 2".into()];
         report.steps = vec!["UPDATE ...;".into()];
         insta::assert_snapshot!(shown(&report, false), @r#"
-        toaster my "toaster" (OID 147811): 120 values in 3 tables of the whole database
+        toaster my "toaster" (OID 147811): 120 values found, 3 tables read (the whole database)
         set: ALTER TABLE ONLY "s"."p" ...
-        still set to it: s.it's, dropped column 2
-        proved by a scan of all of them: no value refers to it any more, but dropped columns are set to it, and without it no long value could be written to their tables
-        HINT:  The server has no DROP TOASTER. A superuser removes the toaster with this transaction, which looks once more and fails if a table was created, altered or dropped meanwhile:
+        column still set to the toaster: s.it's, dropped column 2
+        complete: a scan of all tables found no value that refers to the toaster, but dropped columns are set to it, and without it no long value could be written to their tables
+        HINT:  The server has no DROP TOASTER. A superuser can remove the toaster with this transaction, which checks again and fails if a table was created, altered or dropped in the meantime:
             UPDATE ...;
         "#);
         report.whole_database = false;
         (report.gone, report.dropped_columns_left, report.steps) = (true, Vec::new(), Vec::new());
         insta::assert_snapshot!(shown(&report, false), @r#"
-        toaster my "toaster" (OID 147811): 120 values in 3 tables of those named
+        toaster my "toaster" (OID 147811): 120 values found, 3 tables read (only the named tables)
         set: ALTER TABLE ONLY "s"."p" ...
-        proved by a scan of all of them: nothing in them refers to it any more
+        complete: a scan of the named tables found nothing that refers to the toaster
         "#);
         let reason = "it is a temporary table of another session".into();
         report.unfit.push(UnfitTable { relation: "pg_temp_3.t".into(), reason });
@@ -127,19 +134,19 @@ mod tests {
         report.older_transactions.push("process 7 (app), begun 2026-01-01 10:00:00+00".into());
         (report.gone, report.values_left) = (false, 7);
         insta::assert_snapshot!(shown(&report, false), @r#"
-        toaster my "toaster" (OID 147811): 120 values in 3 tables of those named
+        toaster my "toaster" (OID 147811): 120 values found, 3 tables read (only the named tables)
         set: ALTER TABLE ONLY "s"."p" ...
-        left pg_temp_3.t: it is a temporary table of another session
-        not waited for any longer (--max-wait): process 7 (app), begun 2026-01-01 10:00:00+00; tables that it has created are not seen
-        still set to it: pg_temp_3.t.a
-        not proved to be unused: 7 values are left
+        not converted: pg_temp_3.t: it is a temporary table of another session
+        stopped waiting (--max-wait) for process 7 (app), begun 2026-01-01 10:00:00+00: tables that it may have created were not read
+        column still set to the toaster: pg_temp_3.t.a
+        incomplete: the toaster may still be in use (7 values left)
         "#);
         insta::assert_snapshot!(shown(&report, true), @r#"
-        toaster my "toaster" (OID 147811): 120 values in 3 tables of those named
+        toaster my "toaster" (OID 147811): 120 values found, 3 tables read (only the named tables)
         set: ALTER TABLE ONLY "s"."p" ...
-        left pg_temp_3.t: it is a temporary table of another session
-        not waited for any longer (--max-wait): process 7 (app), begun 2026-01-01 10:00:00+00; tables that it has created are not seen
-        planned only: nothing was changed
+        not converted: pg_temp_3.t: it is a temporary table of another session
+        stopped waiting (--max-wait) for process 7 (app), begun 2026-01-01 10:00:00+00: tables that it may have created were not read
+        dry run: nothing was changed
         "#);
     }
 }

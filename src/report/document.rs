@@ -1,5 +1,5 @@
-//! One output document: lines, grids and figures, drawn for a terminal or as Markdown; and the output that takes what a
-//! run finds, as it finds it, in any of the formats.
+//! One output document: lines, grids and figures, drawn for a terminal or as Markdown; and the output that writes the
+//! results of a run as they arrive, in any format.
 
 use std::io::{self, Write};
 
@@ -21,7 +21,7 @@ pub enum Format {
     Table,
     /// One JSON document.
     Json,
-    /// One JSON document a line.
+    /// One JSON document per line.
     Jsonl,
     /// Comma-separated values with a header.
     Csv,
@@ -30,7 +30,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// How people are shown it; `None` for programs.
+    /// The style for people; `None` for formats that programs read.
     pub fn style(self, width: Option<usize>) -> Option<Style> {
         match self {
             Format::Table => Some(Style::Terminal(width)),
@@ -40,20 +40,20 @@ impl Format {
     }
 }
 
-/// Problems of a report that people are shown; the rest is counted.
+/// Problems that a text report lists; the rest is counted.
 const PROBLEMS_SHOWN: usize = 10;
 
-/// What people are shown, in one style.
+/// A text for people, in one style.
 #[derive(Debug)]
 pub struct Document {
     pub(super) style: Style,
-    /// Whether everything is printed; else what a screen has room for.
+    /// Whether everything is printed, or only what fits on a screen.
     pub(super) details: bool,
     text: String,
 }
 
 impl Document {
-    /// Nothing yet.
+    /// An empty document.
     pub fn new(style: Style, details: bool) -> Document {
         Document { style, details: details || style == Style::Markdown, text: String::new() }
     }
@@ -62,7 +62,7 @@ impl Document {
         self.style == Style::Markdown
     }
 
-    /// Words, broken where they have no room; lines after the first are indented.
+    /// Adds text, wrapped to the width; lines after the first are indented.
     pub fn line(&mut self, words: &str, indent: usize) {
         self.text.push_str(&wrapped(words, self.style.width(), indent));
         self.text.push('\n');
@@ -73,7 +73,7 @@ impl Document {
         self.text.push('\n');
     }
 
-    /// Lines as they are, each with its end.
+    /// Adds lines unchanged, each with its line end.
     pub fn lines(&mut self, text: &str) {
         self.text.push_str(text);
     }
@@ -86,7 +86,7 @@ impl Document {
         }
     }
 
-    /// What an item of a list begins with.
+    /// The start of a list item.
     pub fn bullet(&self) -> &'static str {
         if self.is_markdown() { "* " } else { "  " }
     }
@@ -96,20 +96,20 @@ impl Document {
         self.line(&format!("{}{words}", self.bullet()), 4);
     }
 
-    /// Draws a grid. Returns the titles of the columns that had no room.
+    /// Draws a grid. Returns the titles of the columns that did not fit.
     pub fn grid(&mut self, grid: &Grid) -> Vec<&'static str> {
         let drawn = grid.draw(self.style);
         self.text.push_str(&drawn.text);
         drawn.left_out
     }
 
-    /// Something drawn with characters.
+    /// A figure drawn with characters.
     pub fn figure(&mut self, drawn: &str) {
         let fence = if self.is_markdown() { "```\n" } else { "" };
         self.text.push_str(&format!("{fence}{drawn}{fence}"));
     }
 
-    /// The first of what could not be read, below the number of all.
+    /// Lists the first problems, below their number.
     pub fn problems(&mut self, problems: &Problems, bullet: &str) {
         if problems.count() > 0 {
             let number = self.toned(Tone::Bad, &counted(problems.count(), "problem"));
@@ -120,12 +120,12 @@ impl Document {
         }
     }
 
-    /// Words, in this tone on a terminal.
+    /// Text, in this tone on a terminal.
     pub(super) fn toned(&self, tone: Tone, words: &str) -> String {
         if self.is_markdown() { words.to_owned() } else { tone.of(words) }
     }
 
-    /// Words in lines that are easy to read, the first sentence as a verdict.
+    /// Text in lines of readable length, the first sentence styled as a verdict.
     pub(super) fn verdict(&mut self, tone: Tone, words: &str) {
         let words = printable(words);
         let first = words.find(". ").map_or(words.len(), |at| at + 1);
@@ -134,20 +134,20 @@ impl Document {
         self.broken(&words, 0);
     }
 
-    /// Words in lines that are easy to read.
+    /// Text in lines of readable length.
     pub fn paragraph(&mut self, words: &str) {
         let indent = if words.starts_with("- ") { 2 } else { 0 };
         self.broken(&printable(words), indent);
     }
 
-    /// A command of a shell, in a line of its own.
+    /// A shell command, on a line of its own.
     pub(super) fn command(&mut self, command: &str) {
         let width = self.style.width().map(|width| width.saturating_sub(4));
         let command = findings::continued(&printable(command), width);
         self.lines(&format!("    {command}\n"));
     }
 
-    /// Printable words in lines that are easy to read.
+    /// Printable text in lines of readable length.
     pub(super) fn broken(&mut self, words: &str, indent: usize) {
         let width = match self.style {
             Style::Terminal(width) => Some(width.unwrap_or(80).clamp(40, 100)),
@@ -178,32 +178,32 @@ pub(super) fn json_line(
     writeln!(out)
 }
 
-/// What stands before the entries of a JSON document: its fields, of which the last is the list, still empty.
+/// The text before the entries of a JSON document, up to the list, which is its last field and still empty.
 fn head_of(document: &Value) -> String {
     let whole = format!("{document:#}");
     whole.strip_suffix("]\n}").unwrap_or(&whole).to_owned()
 }
 
-/// Writes what a run finds as it finds it, so that whoever reads has it at once.
+/// Writes the results of a run as they arrive, so that readers do not have to wait for its end.
 pub(super) struct Output<W: Write> {
     out: W,
     pub(super) format: Format,
-    /// The terminal's.
+    /// The width of the terminal.
     width: Option<usize>,
     schema: &'static str,
     /// Names of the fields of `csv`.
     fields: Vec<String>,
-    /// What JSON has before the entries.
+    /// The JSON text before the entries.
     head: String,
     has_begun: bool,
-    /// Whether people are shown everything.
+    /// Whether texts for people show everything.
     pub(super) details: bool,
     pub(super) written: u64,
 }
 
 impl<W: Write> Output<W> {
-    /// Nothing is written before the first entry, or the end. `document`: the JSON document, of which the last field is
-    /// the list of entries, still empty.
+    /// Writes nothing before the first entry or the end. `document`: the JSON document, whose last field is the list
+    /// of entries, still empty.
     pub(super) fn new(
         out: W,
         (format, width): (Format, Option<usize>),
@@ -216,12 +216,13 @@ impl<W: Write> Output<W> {
         Output { out, format, width, schema, fields, head, has_begun, details, written }
     }
 
-    /// How people are shown it; `None` for programs.
+    /// The style for people; `None` for formats that programs read.
     pub(super) fn style(&self) -> Option<Style> {
         self.format.style(self.width)
     }
 
-    /// Writes an entry, which is made if the format is JSON: `text` for people, `records` for `csv`.
+    /// Writes an entry, from the function that the format requires: `entry` for JSON, `text` for people, `records`
+    /// for CSV.
     pub(super) fn entry<E: Serialize>(
         &mut self,
         entry: impl FnOnce() -> E,
@@ -243,7 +244,7 @@ impl<W: Write> Output<W> {
         self.out.flush()
     }
 
-    /// As [`Output::entry`], with an empty line for people before each but the first.
+    /// Like [`Output::entry`], with an empty line before each text except the first.
     pub(super) fn section<E: Serialize>(
         &mut self,
         entry: impl FnOnce() -> E,
@@ -269,7 +270,8 @@ impl<W: Write> Output<W> {
         self.out.flush()
     }
 
-    /// Ends the document; must be called once. `rest`: the fields behind the list, which `jsonl` has in a last line.
+    /// Ends the document; must be called once. `rest`: the fields after the list, which `jsonl` prints as its last
+    /// line.
     pub(super) fn finish(
         mut self,
         rest: Option<&impl Serialize>,
@@ -297,7 +299,7 @@ impl<W: Write> Output<W> {
         self.out.flush()
     }
 
-    /// What stands before the first entry.
+    /// Writes what precedes the first entry.
     fn begin(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.has_begun, true) {
             return Ok(());
@@ -336,11 +338,11 @@ pub(crate) trait Printed: Send {
     fn problems(&self) -> &Problems;
 }
 
-/// Writes reports as they come; they have no place in CSV.
+/// Writes reports as they arrive; they cannot be written as CSV.
 pub(crate) struct Writer<W: Write>(Output<W>);
 
 impl<W: Write> Writer<W> {
-    /// `details`: whether people are shown everything.
+    /// `details`: whether texts for people show everything.
     pub(crate) fn new<R: Printed>(
         out: W,
         terminal: (Format, Option<usize>),
@@ -351,7 +353,7 @@ impl<W: Write> Writer<W> {
         Writer(Output { details, ..output })
     }
 
-    /// Writes one, so that whoever reads has it at once.
+    /// Writes one report immediately.
     pub(crate) fn report<R: Printed>(&mut self, report: &R) -> io::Result<()> {
         self.0.section(|| report.entry(), |document| report.print(document), Vec::new)
     }

@@ -100,12 +100,13 @@ fn widths(explanation: &Explanation, document: &mut Document) {
     document.line(COSTS, 0);
 }
 
-const COSTS: &str = "Buffers are pages visited. CPU time is what storage adds, with a warm cache. WAL is counted for a new \
-                     row version on another page, without full-page images and the table's own indexes.";
+const COSTS: &str = "Buffers are pages visited. CPU time is what TOAST and compression add, with a warm cache. WAL is \
+                     counted for a new row version on another page, without full-page images and the table's own \
+                     indexes.";
 const CUSTOM: &str = "Values of pluggable toasters are counted as if they were read and written whole, chunk by chunk; \
                       their width before compression is about their size now.";
 
-/// What is said of one column.
+/// The paragraphs about one column.
 fn paragraphs(explanation: &Explanation, column: &ColumnExplanation, document: &mut Document) {
     let ColumnExplanation { column: name, type_name, storage, .. } = column;
     let head = format!("column {name} ({type_name}, {storage}): {}", values(column));
@@ -144,13 +145,13 @@ fn values(column: &ColumnExplanation) -> String {
     )
 }
 
-/// What a read of one value costs, its row at hand.
+/// What it costs to read one value, once its row has been read.
 fn read(column: &ColumnExplanation) -> String {
     let mut text = match &column.read {
         None => "only the row".to_owned(),
         Some(ValueRead { buffers, index_buffers, toast_buffers, chunks, bytes: stored }) => {
             format!(
-                "{} for a value out of line ({} index, {} TOAST) besides its row's: {}, {}",
+                "{} ({} index, {} TOAST) for an out-of-line value, in addition to its row: {}, {}",
                 several(buffers, "buffer"),
                 number(index_buffers),
                 number(toast_buffers),

@@ -7,13 +7,13 @@ use crate::fill::moves::Expected;
 use crate::findings::finding::{Finding, Findings, LookedAt, Unit};
 use crate::model::interval::Interval;
 
-/// Findings about many tables that people are shown, unless they say how many.
+/// How many findings about many tables are shown without --limit.
 const RANKED: usize = 3;
 
 /// Narrower terminals have no room for intervals.
 const NARROW: usize = 60;
 
-/// All findings about a table, or that there are none, and what was looked at.
+/// All findings about a table, or a line that there are none, with what was examined.
 pub(super) fn text(findings: &Findings, style: Style) -> String {
     let (item, deeper) = match style {
         Style::Markdown => ("* ", "  "),
@@ -31,7 +31,7 @@ pub(super) fn text(findings: &Findings, style: Style) -> String {
     lines.join("\n")
 }
 
-/// The first of those about many tables, the worst first; `tables`: how many were looked at.
+/// The first findings about many tables, the most important first. `tables`: how many were examined.
 pub(super) fn ranked(
     findings: &[Finding],
     tables: u64,
@@ -45,7 +45,7 @@ pub(super) fn ranked(
     if findings.is_empty() {
         let of = counted(tables, "table");
         let none = toned(Tone::Good, "none", style);
-        let text = format!("Findings: {none} in {of} of 1 MB and more.");
+        let text = format!("Findings: {none} in {of} of 1 MB or more.");
         lines.push(wrapped(&text, style.width(), 0));
         return lines.join("\n");
     }
@@ -64,15 +64,15 @@ pub(super) fn ranked(
     lines.join("\n")
 }
 
-/// Words in this tone on a terminal.
+/// Text, in this tone on a terminal.
 fn toned(tone: Tone, words: &str, style: Style) -> String {
     if style == Style::Markdown { words.to_owned() } else { tone.of(words) }
 }
 
-/// What was found, and what acts on it.
+/// A finding and the command that acts on it.
 fn of_one(finding: &Finding, relation: Option<&str>, style: Style) -> [String; 2] {
     let markdown = style == Style::Markdown;
-    // narrow terminals have no room for what says nothing
+    // narrow terminals have no room for cells without information
     let relation = relation.map(|relation| relation.trim_start_matches("public."));
     let place = match (relation, &finding.column) {
         (Some(relation), Some(column)) => format!(" {relation}.{column}"),
@@ -81,7 +81,7 @@ fn of_one(finding: &Finding, relation: Option<&str>, style: Style) -> [String; 2
         (None, None) => String::new(),
     };
     let place = printable(&place);
-    // what is estimated costs a narrow terminal too many lines
+    // on a narrow terminal, the effect takes too many lines
     let compaction =
         finding.compaction.filter(|expected| !(expected.estimated && is_narrow(style)));
     let text = format!(
@@ -98,7 +98,7 @@ fn of_one(finding: &Finding, relation: Option<&str>, style: Style) -> [String; 2
     [format!("{bullet}{}", wrapped(&text, width, 8)), format!("  {tick}{command}{tick}")]
 }
 
-/// A shell's command, broken before options where it has no room; nothing that is quoted is broken.
+/// A shell command, wrapped before options; quoted text is not broken.
 pub(super) fn continued(command: &str, width: Option<usize>) -> String {
     let plain = command.starts_with("toastctl ") && !command.contains(['\'', '"']);
     let Some(width) = width.filter(|&width| plain && command.chars().count() + 2 > width) else {
@@ -117,11 +117,11 @@ pub(super) fn continued(command: &str, width: Option<usize>) -> String {
     lines.join(" \\\n        ")
 }
 
-/// What compaction would come to where so many bytes are free: what it gives back too if that is more.
+/// What compaction would move, with `free` bytes free, and what it would return if that is more.
 fn moves(expected: &Expected, free: u64) -> String {
     let Expected { gives_back, rows, values, moved_bytes, wal_bytes: wal, estimated } = *expected;
     let gives = match gives_back > free + free / 20 {
-        true => format!("gives back {} once VACUUM has removed what is dead, ", size(gives_back)),
+        true => format!("returns {} once VACUUM has removed dead rows, and ", size(gives_back)),
         false => String::new(),
     };
     let moved = match (rows, values) {
@@ -143,7 +143,7 @@ pub(super) fn is_narrow(style: Style) -> bool {
     style.width().is_some_and(|width| width < NARROW)
 }
 
-/// How much there is; on narrow terminals without the interval.
+/// The amount of a finding, without the interval on narrow terminals.
 fn amount(finding: &Finding, style: Style) -> String {
     let Finding { value, low, high, .. } = *finding;
     if low < high && is_narrow(style) {
@@ -169,7 +169,7 @@ fn amount(finding: &Finding, style: Style) -> String {
     }
 }
 
-/// How many reads there are for each write, or the reverse: at least, if more is not known.
+/// Reads per write, or the reverse; a lower bound if the ratio is not known.
 fn per_other(finding: &Finding) -> String {
     let Finding { value, low, high, .. } = *finding;
     let least = if low < high { "at least " } else { "" };
@@ -179,7 +179,7 @@ fn per_other(finding: &Finding) -> String {
     }
 }
 
-/// What was looked at, in words.
+/// What was examined, as text.
 fn looked_at(looked_at: &LookedAt) -> String {
     let mut parts = Vec::new();
     let blocks = |read: Option<u64>, total: Option<u64>| match (read?, total?) {
@@ -207,7 +207,7 @@ fn looked_at(looked_at: &LookedAt) -> String {
     if settings {
         parts.push("settings".to_owned());
     }
-    format!("looked at: {}", parts.join(", "))
+    format!("examined: {}", parts.join(", "))
 }
 
 #[cfg(test)]
@@ -272,8 +272,8 @@ mod tests {
         let more = moves(&expected, 40 << 20);
         assert_eq!(
             more,
-            "; compaction gives back 60 MB once VACUUM has removed what is dead, moves 12345 values (30 MB), WAL 33 MB \
-             to 90 MB"
+            "; compaction returns 60 MB once VACUUM has removed dead rows, and moves 12345 values (30 MB), WAL 33 MB to \
+             90 MB"
         );
         assert_eq!(
             moves(&Expected { values: Some(1), ..expected }, 60 << 20),

@@ -18,14 +18,14 @@ use crate::server::about::ServerReport;
 /// Problems shown in full in a table; the rest is counted.
 const PROBLEMS_SHOWN: usize = 10;
 
-/// Columns without room that are named; the rest is counted.
+/// Columns that did not fit and are named; the rest is counted.
 const NO_ROOM: usize = 4;
 
-/// Writes the report relation by relation, as they come.
+/// Writes the report, relation by relation.
 pub struct Writer<W: Write> {
     output: Output<W>,
     largest: Largest,
-    /// Kinds of pointers whose costs are told.
+    /// Kinds of pointers whose costs were printed.
     costs_told: Vec<&'static str>,
 }
 
@@ -42,7 +42,7 @@ impl<W: Write> Writer<W> {
         Writer { output, largest: Largest::default(), costs_told: Vec::new() }
     }
 
-    /// Writes one relation, so that whoever reads has it at once.
+    /// Writes one relation immediately.
     pub fn relation(&mut self, relation: &RelationReport) -> io::Result<()> {
         self.largest.add(relation);
         let costs_told = &mut self.costs_told;
@@ -129,7 +129,7 @@ fn one_relation(
     }
 }
 
-/// Names the first columns that a grid had no room for.
+/// Names the first columns that did not fit into a grid.
 fn no_room(left_out: &[&'static str], document: &mut Document) {
     if !left_out.is_empty() {
         let named = left_out.get(..NO_ROOM).unwrap_or(left_out).join(", ");
@@ -231,18 +231,18 @@ fn toast_line(toast: &ToastReport) -> String {
     line
 }
 
-/// Values in the TOAST relation, and those of which that is not known.
+/// Values in the TOAST relation, and values that may be there.
 fn values_there(toast: &ToastReport) -> String {
     let known = format!("{} in {}", counted(toast.values, "value"), counted(toast.chunks, "chunk"));
     match (toast.values, toast.unplaced_values) {
         (0, None) => "; no values".to_owned(),
         (_, None) => format!("; {known}"),
-        (0, Some(open)) => format!("; up to {}, here or in the rows", counted(open, "value")),
-        (_, Some(open)) => format!("; {known}, and up to {open} more, here or in the rows"),
+        (0, Some(open)) => format!("; up to {}, each here or in its row", counted(open, "value")),
+        (_, Some(open)) => format!("; {known}, and up to {open} more, each here or in its row"),
     }
 }
 
-/// What each kind of custom pointer costs, unless that is told already.
+/// Prints what each kind of custom pointer costs, once per kind.
 fn pointer_costs(relation: &RelationReport, told: &mut Vec<&'static str>, document: &mut Document) {
     let item = document.bullet();
     let mut is_first = true;
@@ -433,7 +433,7 @@ impl Largest {
         for column in &relation.columns {
             let bytes = bytes_of(relation, column);
             let cells = vec![
-                // narrow terminals have no room for what says nothing
+                // narrow terminals have no room for cells without information
                 relation.relation.trim_start_matches("public.").to_owned(),
                 column.column.clone(),
                 column.type_name.clone(),
@@ -452,7 +452,7 @@ impl Largest {
         self.relations > 1
     }
 
-    /// What the grid shows, in a line.
+    /// A line that says what the grid shows.
     fn title(&self) -> String {
         let of = if self.relations == 1 {
             "1 table".to_owned()
@@ -462,7 +462,7 @@ impl Largest {
         format!("largest columns of {of}, {} without other indexes:", size(self.files))
     }
 
-    /// What is no column's.
+    /// A line about the bytes that belong to no column.
     fn rest(&self) -> Option<String> {
         let rest = self.files.saturating_sub(self.held);
         (rest > 0)

@@ -6,7 +6,7 @@ use crate::inspect::result::{ColumnReport, FormReport, TuplesReport};
 use crate::inspect::result::{Quantile, SampleReport};
 use crate::model::interval::Interval;
 
-/// What was read of what.
+/// How much of the relation was read.
 pub(super) fn sample_line(sample: &SampleReport) -> String {
     let SampleReport { blocks, blocks_read, seed } = sample;
     let ranges = if blocks_read < blocks { "; ranges are 95 % confidence intervals" } else { "" };
@@ -22,7 +22,7 @@ pub(super) fn bytes(estimate: &Interval<u64>) -> String {
     with_range(guessed_size(estimate), &size_range(estimate))
 }
 
-/// As the line on all rows, estimated.
+/// The line about rows, with estimates.
 pub(super) fn tuples_line(tuples: &TuplesReport) -> String {
     let part = |estimate: &Option<Interval<u64>>, what: &str| {
         estimate.map(|estimate| format!("{} {what}", count(&estimate)))
@@ -40,7 +40,7 @@ fn with_range(guess: String, range: &str) -> String {
     if range.is_empty() { guess } else { format!("{guess} ({range})") }
 }
 
-/// A sign before what is not known for sure.
+/// A sign before figures that are estimates.
 fn about(certain: bool) -> &'static str {
     if certain { "" } else { "≈" }
 }
@@ -92,7 +92,7 @@ fn quantile(e: &Quantile) -> String {
     with_range(e.estimate.to_string(), &range)
 }
 
-/// An estimate's cell; nothing where it is not known.
+/// The cell of an estimate; empty if it is not known.
 fn cell<T>(estimate: Option<&T>, text: impl Fn(&T) -> String) -> String {
     estimate.map(text).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The report of `keys`: what keys are, their parts of the documents as bars, and what they cost.
+//! The report of `keys`: the keys, their shares of the documents as bars, and their costs.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -65,12 +65,12 @@ impl Printed for KeysReport {
 }
 
 /// What the titles mean.
-const BRIEFLY: &str = "Buffers: pages read for one value, in addition to its row. WAL: bytes written to change one. Own: the same in a \
-                       column of its own. --details shows more.";
-const NOTE: &str = "Bytes are those of the raw documents; a key has its name, value and entries. Stored bytes are in \
-                    proportion. Buffers are pages, and CPU the time, that storage adds to the read of a row; WAL is that \
-                    of an UPDATE of one value, without full-page images and the table's own indexes. Own: the same in a \
-                    column of its own, of the same type.";
+const BRIEFLY: &str = "Buffers: pages read for one value, in addition to its row. WAL: bytes written to change one \
+                       value. Own: the same for a column of its own. --details shows more.";
+const NOTE: &str = "Bytes are counted in the raw documents: a key's name, value and entries. Stored bytes are a \
+                    proportional part. Buffers and CPU are the pages and the time that TOAST and compression add to \
+                    the read of a row. WAL is what an UPDATE of one value writes, without full-page images and the \
+                    table's own indexes. Own: the same for a column of its own, of the same type.";
 
 fn in_detail(report: &KeysReport, document: &mut Document) {
     document.grid(&contents(report));
@@ -81,7 +81,7 @@ fn in_detail(report: &KeysReport, document: &mut Document) {
     document.gap();
 }
 
-/// How many there are and what they take, and what was looked at of them if that is not everything.
+/// The number and sizes of the documents, and the sample if not all were examined.
 fn documents(report: &KeysReport) -> String {
     let sample = &report.sample;
     let looked = if sample.complete {
@@ -110,14 +110,14 @@ fn map(report: &KeysReport) -> String {
     );
     if report.contents.uncounted_bytes > 0 {
         text.push_str(&format!(
-            " Not all of them were kept: up to {} of a key named here may be counted under others.",
+            " Not all of them could be kept: up to {} of a listed key may be counted as other keys.",
             size(report.contents.uncounted_bytes)
         ));
     }
     text
 }
 
-/// What the keys are, one a line.
+/// The keys, one per line.
 fn contents(report: &KeysReport) -> Grid {
     let mut grid = Grid::of(
         &report.contents.keys,
@@ -146,7 +146,7 @@ fn contents(report: &KeysReport) -> Grid {
     grid
 }
 
-/// What they take, and what reading and changing them costs.
+/// The sizes of the keys, and what it costs to read and change them.
 fn costs(report: &KeysReport) -> Grid {
     let mut grid = Grid::of(
         &report.contents.keys,
@@ -181,7 +181,7 @@ fn costs(report: &KeysReport) -> Grid {
     grid
 }
 
-/// Calls where a key is known to be used, or none is.
+/// Estimated calls that use the key; empty if none are known.
 fn calls(key: &Key) -> String {
     key.uses.calls.filter(|&calls| calls > 0).map_or(String::new(), |calls| calls.to_string())
 }
@@ -202,7 +202,7 @@ fn optional(ratio: &Option<Interval>, show: fn(f64) -> String) -> String {
     ratio.as_ref().map_or(String::new(), |ratio| show(ratio.estimate))
 }
 
-/// What is known of the keys' use.
+/// What is known about the use of the keys.
 fn used(report: &KeysReport, usage: &Usage) -> String {
     let mut text = match &usage.why_not {
         Some(why) => format!("It is not known which keys statements use: {}.", printable(why)),
@@ -215,7 +215,7 @@ fn used(report: &KeysReport, usage: &Usage) -> String {
     };
     if usage.hidden_calls > 0 {
         text.push_str(&format!(
-            " Of these, {} a parameter instead of a key, which is not known.",
+            " Of these, {} a parameter in place of the key, so the key is not known.",
             if usage.hidden_calls == 1 {
                 "1 has".to_owned()
             } else {
@@ -289,7 +289,7 @@ fn cut(name: &str) -> String {
     shown
 }
 
-/// The types of at least a twentieth of the values, the commonest first.
+/// The types of at least a twentieth of the values, the most common first.
 fn types(key: &Key) -> String {
     let all: u64 = key.types.values().sum();
     let mut types: Vec<(&str, u64)> = key
@@ -303,7 +303,7 @@ fn types(key: &Key) -> String {
     names.join("/")
 }
 
-/// The part of the documents that has the key; of what is in an array the values of each.
+/// The fraction of documents that have the key; for what is in an array, the values per document.
 fn present(key: &Key) -> String {
     percent(key.presence.estimate)
 }

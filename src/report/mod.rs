@@ -1,15 +1,15 @@
 //! Results as text and data.
 //!
-//! * [`document`]: one output document, for people; the formats, and the output that takes results as they come.
+//! * [`document`]: one output document, for people; the formats, and the output that takes results as they arrive.
 //! * [`schema`]: the JSON schemas of all results.
 //! * [`table`]: tables fitted to the terminal; [`units`]: sizes for people.
-//! * [`inspect`]: the report of `inspect`; [`inspect_sample`]: what a sample changes in it; `findings`: what costs without
-//!   need; [`values`]: lines of values; `overview`: columns of many tables in one ranking; [`anatomy`]: one value in every
-//!   detail; [`check`], [`explain`], [`keys`]: the reports of these options.
+//! * [`inspect`]: the report of `inspect`; [`inspect_sample`]: what a sample changes in it; `findings`: avoidable
+//!   costs; [`values`]: lines of values; `overview`: columns of many tables in one ranking; [`anatomy`]: every detail of
+//!   one value; [`check`], [`explain`], [`keys`]: the reports of these verbs and options.
 //! * [`advise`]: the report of `advise-threshold`; [`advise_plot`]: its chart.
 //! * [`retoast`]: the report of `retoast`;
-//!   `retoast_compact`, `retoast_indexes`: what became of files and indexes; [`departure`]: of a toaster;
-//!   [`retoast_progress`]: how far it is.
+//!   `retoast_compact`, `retoast_indexes`, [`departure`]: its parts about files, indexes and a toaster;
+//!   [`retoast_progress`]: its progress.
 
 pub mod advise;
 pub mod advise_plot;

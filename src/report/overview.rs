@@ -16,7 +16,7 @@ use crate::inspect::result::SCHEMA;
 use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
 
-/// Columns that people are shown, unless they say how many.
+/// How many columns are shown without --limit.
 const SHOWN: usize = 15;
 /// Relations left out that are named; the rest is counted.
 const NAMED: usize = 3;
@@ -29,7 +29,7 @@ pub(crate) struct View {
     pub(crate) limit: Option<usize>,
 }
 
-/// Writes relations as they come, where the format has a place for them, and in the end the ranking.
+/// Writes relations as they arrive, if the format has a place for them, and at the end the ranking.
 pub(crate) struct Writer<W: Write> {
     output: Output<W>,
     view: View,
@@ -50,12 +50,12 @@ impl<W: Write> Writer<W> {
         Writer { output, view, ranking: Ranking::new(Extent::default()) }
     }
 
-    /// Takes note of what is about to be read.
+    /// Records what will be read.
     pub(crate) fn begin(&mut self, extent: Extent) {
         self.ranking = Ranking::new(extent);
     }
 
-    /// Takes note of a relation that was not read.
+    /// Records a relation that was not read.
     pub(crate) fn left_out(&mut self, relation: LeftOut) {
         self.ranking.left_out.push(relation);
     }
@@ -154,12 +154,12 @@ fn grid(columns: &[ColumnLine], ranked: &Ranked, sort: SortBy) -> Grid {
         if line.stored_bytes.high == 0 {
             continue;
         }
-        // narrow terminals have no room for what says nothing
+        // narrow terminals have no room for cells without information
         let mut table = line.relation.trim_start_matches("public.").to_owned();
         if line.parts > 1 {
             table.push_str(&format!(" ({} parts)", line.parts));
         }
-        // the table's, so said once
+        // the same for all columns of a table, so printed once
         let again = last == Some(&line.relation);
         last = Some(&line.relation);
         let figure = figure.as_ref().filter(|_| !again);
@@ -247,7 +247,7 @@ fn cell<T>(figure: Option<&T>, text: impl Fn(&T) -> String) -> String {
     figure.map(text).unwrap_or_default()
 }
 
-/// A sign before what is not known for sure.
+/// A sign before figures that are estimates.
 fn about(certain: bool) -> &'static str {
     if certain { "" } else { "≈" }
 }

@@ -43,7 +43,7 @@ pub fn write(
     out.flush()
 }
 
-/// The first line: the table, what was to be done to it, and how that ended.
+/// The first line: the table, the task, and how it ended.
 fn first_line(table: &TableReport, style: Style) -> String {
     let relation = printable(&table.subject.relation);
     let ended = match (table.outcome, table.headed, left(table)) {
@@ -51,61 +51,63 @@ fn first_line(table: &TableReport, style: Style) -> String {
         (Outcome::Planned, Headed::Reindex, _)
             if table.indexes.iter().all(|index| index.ended == IndexEnd::Kept) =>
         {
-            "nothing to do: no index is much larger than a fresh one".to_owned()
+            "nothing to do: no index is bloated".to_owned()
         }
-        (Outcome::Planned, ..) => "planned only: nothing was changed".to_owned(),
-        (Outcome::Failed, ..) => "failed: an error ended it".to_owned(),
+        (Outcome::Planned, ..) => "dry run: nothing was changed".to_owned(),
+        (Outcome::Failed, ..) => "failed: stopped by an error".to_owned(),
         (_, _, Left::Indexes(number)) => {
-            format!("incomplete: {} left that could not be rebuilt or dropped", counted(number as u64, "index"))
+            format!("incomplete: {} could not be rebuilt or dropped", counted(number as u64, "index"))
         }
         (_, _, Left::Rows(number)) => format!(
-            "incomplete: {} left that {} not stored as chosen",
+            "incomplete: {} {} not stored as requested",
             counted(number, "row"),
             if number == 1 { "is" } else { "are" }
         ),
-        (_, _, Left::Unread) => "incomplete: some of the table could not be read".to_owned(),
+        (_, _, Left::Unread) => "incomplete: part of the table could not be read".to_owned(),
         (Outcome::Held, Headed::Convert, Left::Space(bytes)) => format!(
-            "all values are stored as chosen; other sessions hold {} that toastctl compact could give back",
+            "all values are stored as requested; other sessions keep {} from being returned (toastctl compact can \
+             return it later)",
             size(bytes)
         ),
         (Outcome::Held, _, Left::Space(bytes)) => {
-            format!("done, but other sessions hold {} that could be given back", size(bytes))
+            format!("done, but other sessions keep {} from being returned to the operating system", size(bytes))
         }
         (_, Headed::Convert, Left::Space(bytes)) => format!(
-            "all values are stored as chosen; compaction incomplete: {} could still be given back",
+            "all values are stored as requested; compaction incomplete: {} could still be returned to the operating \
+             system",
             size(bytes)
         ),
         (_, _, Left::Space(bytes)) => {
-            format!("incomplete: {} could still be given back", size(bytes))
+            format!("incomplete: {} could still be returned to the operating system", size(bytes))
         }
         (_, Headed::Compact, Left::Nothing) => {
             match table.compaction.iter().any(|file| file.ended == FileEnd::NoRoom) {
-                true => "complete: no earlier page has room for the last rows of its files".to_owned(),
-                false => "complete: too little space is free for another round".to_owned(),
+                true => "complete: no earlier page has room for the last rows".to_owned(),
+                false => "complete: too little free space is left for another round".to_owned(),
             }
         }
         (_, Headed::Reindex, Left::Nothing) => {
             let number =
                 |end| table.indexes.iter().filter(|index| index.ended == end).count() as u64;
             format!(
-                "complete: {} rebuilt, {} not much larger than after a rebuild",
+                "complete: {} rebuilt, {} not bloated",
                 counted(number(IndexEnd::Rebuilt), "index"),
                 number(IndexEnd::Kept)
             )
         }
         (Outcome::Unverified, ..) => {
-            "not verified: all values are compressed as chosen, but their place (in the row or out of line), which is part \
-             of the choice, could not be checked"
+            "not verified: all values are compressed as requested, but it could not be checked that they are in the \
+             row or out of line as requested"
                 .to_owned()
         }
-        _ if table.subject.places_seen => "complete: all values are stored as chosen".to_owned(),
-        _ => "all values are compressed as chosen; their place (in the row or out of line) was not verified"
+        _ if table.subject.places_seen => "complete: all values are stored as requested".to_owned(),
+        _ => "all values are compressed as requested; their place (in the row or out of line) was not verified"
             .to_owned(),
     };
     let newer = match table.converted.rows_written_since {
         0 => String::new(),
-        1 => "; 1 row written since is left to the next run".to_owned(),
-        rows => format!("; {rows} rows written since are left to the next run"),
+        1 => "; 1 row written during the run is left to the next run".to_owned(),
+        rows => format!("; {rows} rows written during the run are left to the next run"),
     };
     let what = match table.headed {
         Headed::Reindex => format!("{relation}, reindex:"),
@@ -166,8 +168,8 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
         _ => {}
     }
     match &table.converted.undo {
-        Some(undo) if table.converted.undone => line("set back", undo)?,
-        Some(undo) => line("to set back", undo)?,
+        Some(undo) if table.converted.undone => line("restored", undo)?,
+        Some(undo) => line("to restore", undo)?,
         None => {}
     }
     if let Some(alter) = &table.converted.alter_after {
@@ -224,12 +226,12 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
     }
     let all = table.common.rows.refused.max(table.common.skipped.len() as u64);
     if let Some(more) = all.checked_sub(SKIPPED_SHOWN as u64).filter(|&more| more > 0) {
-        writeln!(out, "skipped: and {more} more")?;
+        writeln!(out, "skipped: {more} more")?;
     }
     if table.common.rows.disagreeing > 0 {
         writeln!(
             out,
-            "left: {} re-toasted repeatedly, and stored differently than predicted each time",
+            "left: {} re-toasted repeatedly, but stored differently than predicted each time",
             counted(table.common.rows.disagreeing, "row")
         )?;
     }
@@ -267,7 +269,7 @@ fn done_to(tables: &[&TableReport]) -> &'static str {
     if tables.iter().all(|table| table.headed != Headed::Convert) { "moved" } else { "re-toasted" }
 }
 
-/// What came of it all, in a sentence. Times of several tables are added up.
+/// The result in one sentence. Times of several tables are added up.
 fn net(name: &str, tables: &[&TableReport]) -> String {
     let sum = |part: fn(&TableReport) -> u64| {
         tables.iter().map(|table| part(table)).fold(0, u64::saturating_add)
@@ -290,7 +292,7 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
     if tables.iter().any(|table| table.subject.has_toasters) {
         net.push_str("how much of the files is free is not known");
     } else {
-        let of_what = if of_indexes > 0 { " of heap and TOAST" } else { "" };
+        let of_what = if of_indexes > 0 { " from heap and TOAST" } else { "" };
         net.push_str(&gives_back(tables, of_what));
     }
     if of_indexes > 0 {
@@ -300,18 +302,18 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
     net
 }
 
-/// What VACUUM and the commands that write a table anew would give back.
+/// What VACUUM and the commands that rewrite a table would return.
 fn gives_back(tables: &[&TableReport], of_what: &str) -> String {
     let at_end = tables
         .iter()
         .map(|table| table.gains.vacuum_gives_bytes)
         .try_fold(0u64, |all, one| Some(all.saturating_add(one?)));
     let Some(at_end) = at_end else {
-        return "what VACUUM would give back is not known without pages".to_owned();
+        return "what VACUUM would return is not known without pages".to_owned();
     };
     let vacuum = match at_end {
-        0 => format!("VACUUM would give nothing back{of_what}"),
-        bytes => format!("VACUUM (INDEX_CLEANUP ON) would give back {}", size(bytes)),
+        0 => format!("VACUUM would return no space{of_what}"),
+        bytes => format!("VACUUM (INDEX_CLEANUP ON) would return {}", size(bytes)),
     };
     let mut names = tables.iter().map(|table| table.gains.rewriters);
     let first = names.next().flatten();
@@ -329,17 +331,17 @@ fn gives_back(tables: &[&TableReport], of_what: &str) -> String {
         })
     });
     let Some(gives) = gives.flatten() else {
-        return format!("{vacuum}; what VACUUM FULL would give back is not known");
+        return format!("{vacuum}; what VACUUM FULL would return is not known");
     };
     match (amount(gives), at_end) {
         _ if gives.compresses && gives.low <= 0 && gives.high > 0 => format!(
-            "{vacuum}; what VACUUM FULL would give back depends on how well it compresses values that are stored \
+            "{vacuum}; what VACUUM FULL would return depends on how well it compresses values that are stored \
              uncompressed"
         ),
-        (None, 0) => format!("neither VACUUM nor VACUUM FULL would give anything back{of_what}"),
+        (None, 0) => format!("neither VACUUM nor VACUUM FULL would return any space{of_what}"),
         (None, _) => vacuum,
         (Some(amount), 0) => {
-            format!("{rewriters} would give back {amount}, VACUUM nothing")
+            format!("{rewriters} would return {amount}, VACUUM nothing")
         }
         (Some(amount), _) => format!("{vacuum}, {rewriters} {amount}"),
     }
@@ -357,7 +359,7 @@ fn amount(gives: Gives) -> Option<String> {
             bytes(gives.low)
         )),
         None if gives.low > 0 => Some(format!("{} to {}", bytes(gives.low), bytes(gives.high))),
-        None => Some(format!("between nothing and {}", bytes(gives.high))),
+        None => Some(format!("up to {}", bytes(gives.high))),
     }
 }
 
@@ -494,7 +496,7 @@ fn plan_lines(plan: &Plan, width: Option<usize>, out: &mut impl Write) -> io::Re
     let parts = [
         ("lock", &plan.locks),
         ("trigger that will fire", &plan.triggers_fire),
-        ("trigger that will be silenced", &plan.triggers_silent),
+        ("trigger that will not fire", &plan.triggers_silent),
         ("replication", &plan.replication),
         ("serialization", &plan.serialization),
     ];
@@ -518,7 +520,7 @@ mod tests {
         assert_eq!(said(81_920, 81_920, false), "80 kB");
         assert_eq!(said(95 << 20, 100 << 20, false), "about 98 MB");
         assert_eq!(said(50 << 20, 100 << 20, false), "50 MB to 100 MB");
-        assert_eq!(said(-8192, 100 << 20, false), "between nothing and 100 MB");
+        assert_eq!(said(-8192, 100 << 20, false), "up to 100 MB");
         let text =
             "at least 50 MB, and more if it can compress values that are stored uncompressed";
         assert_eq!(said(50 << 20, 100 << 20, true), text);

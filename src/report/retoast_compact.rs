@@ -6,7 +6,7 @@ use super::table::wrapped;
 use super::units::{counted, size};
 use crate::retoast::result::{FileEnd, FileReport, TableReport};
 
-/// What became of each file, and what is left and why.
+/// The result for each file, and what is left and why.
 pub(super) fn lines(
     table: &TableReport,
     width: Option<usize>,
@@ -22,7 +22,7 @@ fn one(file: &FileReport, width: Option<usize>, out: &mut impl Write) -> io::Res
     let mut line = |text: String| writeln!(out, "{}", wrapped(&text, width, 9));
     let name = if file.file == "toast" { "TOAST" } else { file.file };
     if file.ended == FileEnd::Planned && file.expected >= file.before {
-        line(format!("compact: {name}: {}, nothing to give back", size(file.before)))?;
+        line(format!("compact: {name}: {}, nothing to return", size(file.before)))?;
     } else if file.ended == FileEnd::Planned {
         let wal = match file.wal_expected {
             Some(wal) if wal.high > 0 => {
@@ -56,7 +56,7 @@ fn one(file: &FileReport, width: Option<usize>, out: &mut impl Write) -> io::Res
     }
     if file.ended == FileEnd::NoRoom {
         line(format!(
-            "left: {name}: up to {} free, but no page has room for a row from its end",
+            "left: {name}: up to {} free, but no earlier page has room for a row from the end of the file",
             size(file.spare_at_most)
         ))?;
     }
@@ -76,10 +76,10 @@ fn one(file: &FileReport, width: Option<usize>, out: &mut impl Write) -> io::Res
     Ok(())
 }
 
-/// What stands in the way, as far as it is known.
+/// What prevents more, as far as it is known.
 fn why(file: &FileReport) -> String {
     let mut reasons = Vec::new();
-    // of what was not come to nobody knows more
+    // nothing more is known about rows that were not reached
     let reached = matches!(file.ended, FileEnd::GainedTooLittle | FileEnd::Held);
     let rows = if reached { file.rows_locked } else { file.rows_left };
     if rows > 0 {
@@ -123,7 +123,7 @@ fn why(file: &FileReport) -> String {
         reasons.push("other sessions still see old row versions in it".to_owned());
     }
     if reasons.is_empty() && reached {
-        reasons.push("the last round gave back less than 2 % of the file".to_owned());
+        reasons.push("the last round returned less than 2 % of the file".to_owned());
     }
     reasons.iter().map(|reason| format!("; {reason}")).collect()
 }
@@ -172,7 +172,7 @@ left: TOAST: 3072 kB free; 1 row at its end locked or changed by other sessions
 "##);
         insta::assert_snapshot!(text(&file(FileEnd::GainedTooLittle)), @r##"
 compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
-left: TOAST: 3072 kB free; the last round gave back less than 2 % of the file
+left: TOAST: 3072 kB free; the last round returned less than 2 % of the file
 "##);
         let left = FileReport {
             rows_left: 1,
@@ -199,7 +199,7 @@ left: TOAST: 3072 kB free; 1 row at its end not moved; 3 rows at its end that th
         let full = FileReport { spare_at_most: 4 << 20, ..file(FileEnd::NoRoom) };
         insta::assert_snapshot!(text(&full), @r##"
 compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
-left: TOAST: up to 4096 kB free, but no page has room for a row from its end
+left: TOAST: up to 4096 kB free, but no earlier page has room for a row from the end of the file
 "##);
     }
 }

@@ -6,7 +6,7 @@ use super::table::{printable, wrapped};
 use super::units::{counted, size};
 use crate::retoast::result::{IndexEnd, IndexReport, TableReport};
 
-/// Bytes that rebuilding the indexes that are much too large would give back.
+/// Bytes that rebuilding the bloated indexes would return.
 pub(super) fn spare(table: &TableReport) -> u64 {
     let bloated = table.indexes.iter().filter(|index| index.ended == IndexEnd::Bloated);
     let spare =
@@ -14,7 +14,7 @@ pub(super) fn spare(table: &TableReport) -> u64 {
     spare.fold(0, u64::saturating_add)
 }
 
-/// What became of each index; of those that stayed as they are only what is to be known.
+/// The result for each index; indexes that are not bloated have none.
 pub(super) fn lines(
     table: &TableReport,
     width: Option<usize>,
@@ -48,7 +48,7 @@ fn line(index: &IndexReport) -> Option<String> {
             }
             None => {
                 format!(
-                    "index: {name}: {before}, would be rebuilt; size after that not known: {reason}"
+                    "index: {name}: {before}, would be rebuilt; its size afterwards is not known: {reason}"
                 )
             }
         },
@@ -58,18 +58,18 @@ fn line(index: &IndexReport) -> Option<String> {
             expected.map_or_else(String::new, |expected| format!(" ({expected} expected)"))
         ),
         IndexEnd::NotKnown => {
-            format!("index: {name}: {before}, size after a rebuild not known: {reason}")
+            format!("index: {name}: {before}, size after a rebuild is not known: {reason}")
         }
         IndexEnd::Refused => format!("index: {name}: not rebuilt: {reason}"),
         IndexEnd::Left => format!("left: index {name}: {before}: {reason}{todo}"),
         IndexEnd::Dropped => {
-            format!("index: {name}: dropped; an interrupted rebuild had left it")
+            format!("index: {name}: dropped; an interrupted rebuild had left it behind")
         }
         IndexEnd::Invalid => format!("left: invalid index {name}: {before}: {reason}{todo}"),
     })
 }
 
-/// So much of WAL and time, where rows were left alone.
+/// WAL and time of a run that touches no rows.
 pub(super) fn work(table: &TableReport) -> String {
     format!(
         "work: {}, {} of WAL, {:.1} s",
@@ -126,10 +126,10 @@ mod tests {
 index: public.t_pkey: 2200 kB, about 1096 kB after toastctl reindex
 index: public.t_pkey: 2200 kB would become 1096 kB, with 992 kB of WAL
 index: public.t_pkey: 2200 kB became 1104 kB (1096 kB expected)
-index: public.t_pkey: 2200 kB, size after a rebuild not known: its access method is gin
+index: public.t_pkey: 2200 kB, size after a rebuild is not known: its access method is gin
 index: public.t_pkey: not rebuilt: this is why
 left: index public.t_pkey: 2200 kB: a lock was not to be had; to do: REINDEX INDEX CONCURRENTLY public.t_pkey;
-index: public.t_pkey: dropped; an interrupted rebuild had left it
+index: public.t_pkey: dropped; an interrupted rebuild had left it behind
 left: invalid index public.t_pkey: 2200 kB: nobody knows whose; to do: DROP INDEX CONCURRENTLY public.t_pkey_ccnew;
 "##);
     }

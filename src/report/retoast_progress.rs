@@ -1,4 +1,4 @@
-//! How far `retoast` is, as a line for people and as JSON for machines.
+//! The progress of `retoast`: a line for people, and JSON for programs.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub struct Moment {
     pub relation: String,
     /// The scan under way, from 1.
     pub scan: u32,
-    /// Its blocks that are read.
+    /// Blocks of it that have been read.
     pub read: u32,
     pub blocks: u32,
     /// Rows re-toasted so far.
@@ -30,17 +30,17 @@ pub struct Moment {
     pub scanning: Duration,
     /// What was measured last.
     pub figures: Figures,
-    /// Why it waits just now.
+    /// Why it is waiting, if it is.
     pub pause: Option<Pause>,
 }
 
 impl Moment {
-    /// Part of the blocks that are read.
+    /// Fraction of the blocks that have been read.
     fn share(&self) -> f64 {
         f64::from(self.read) / f64::from(self.blocks.max(1))
     }
 
-    /// Rows a second.
+    /// Rows per second.
     fn rate(&self) -> f64 {
         self.rows as f64 / self.elapsed.as_secs_f64().max(0.001)
     }
@@ -57,7 +57,7 @@ impl Moment {
         now.saturating_sub(before) as f64 / before.max(1) as f64
     }
 
-    /// What a plain line says.
+    /// The text of a plain line.
     pub fn line(&self) -> String {
         let left = self.left().map_or(String::new(), |left| format!(", {} s left", left.as_secs()));
         format!(
@@ -71,7 +71,7 @@ impl Moment {
         )
     }
 
-    /// What stands beside the bar.
+    /// The text next to the bar.
     pub fn details(&self) -> String {
         let mut text = format!(
             "{} ({:.0}/s), {} re-toasted, grown {}, {} of WAL",

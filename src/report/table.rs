@@ -17,10 +17,9 @@ const MARKDOWN: TableStyle = comfy_table::presets::ASCII_MARKDOWN;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     pub title: &'static str,
-    /// Numbers stand at the right.
+    /// Whether cells are aligned to the right, as numbers are.
     pub right: bool,
-    /// Columns of rank 0 are always shown; where the width does not suffice the highest rank goes
-    /// first.
+    /// Columns of rank 0 are always shown; if the width is too small, those of the highest rank are left out first.
     pub rank: u8,
 }
 
@@ -200,8 +199,8 @@ impl Grid {
     }
 }
 
-/// The text with control characters escaped, those that nobody sees and those that turn the direction of writing too:
-/// names come from servers and files, and must not command the terminal.
+/// The text with control characters escaped, as well as invisible characters and those that change the direction of
+/// writing: names come from servers and files, and must not control the terminal.
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -214,37 +213,37 @@ pub fn printable(text: &str) -> String {
     out
 }
 
-/// [`printable`] of several lines, whose ends and tabs stay.
+/// Like [`printable`], for several lines: line ends and tabs are kept.
 pub fn printable_lines(text: &str) -> String {
     let line = |line: &str| line.split('\t').map(printable).collect::<Vec<_>>().join("\t");
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether a character commands the terminal, has no width, ends a line, or turns the direction of what follows.
+/// Whether a character controls the terminal, has no width, ends a line, or changes the direction of writing.
 fn is_odd(c: char) -> bool {
     let is_unseen = matches!(c, '\u{AD}' | '\u{61C}' | '\u{180E}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}'
         | '\u{2060}'..='\u{206F}' | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}');
     c.is_control() || is_unseen
 }
 
-/// What words mean, which a terminal shows by their style, but never by that alone. Whoever writes to something else takes
-/// the style away (`anstream`).
+/// The meaning of a text. A terminal shows it by style, but never by style alone. For other outputs, the style is
+/// removed (`anstream`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
     Heading,
     /// Sound, complete.
     Good,
-    /// Nothing is lost, but something is to be done.
+    /// Nothing is lost, but action is needed.
     Warning,
     /// Damage, or a failure.
     Bad,
 }
 
-/// A yellow that can be read on a light background too.
+/// A yellow that is readable on a light background too.
 pub(crate) const DARK_YELLOW: Ansi256Color = Ansi256Color(136);
 
 impl Tone {
-    /// The words in this style, each by itself, for lines are broken between words.
+    /// The text in this style, word by word, because lines are broken between words.
     pub(super) fn of(self, words: &str) -> String {
         let style = match self {
             Tone::Heading => anstyle::Style::new().bold(),
@@ -268,11 +267,11 @@ fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// Stands for a space that no line is broken at; the standard gives it to nobody.
+/// Represents a space at which no line is broken. Unicode assigns it to no character.
 const KEPT_SPACE: char = '\u{FDD0}';
 
-/// A statement in printable characters that means the same: names and literals with others are written with
-/// escapes (`U&"…"` and `E'…'`).
+/// The same statement in printable characters: names and literals with other characters are written with escapes
+/// (`U&"…"` and `E'…'`).
 pub fn statement(sql: &str) -> String {
     let (mut out, mut rest) = (String::with_capacity(sql.len()), sql);
     while let Some(start) = rest.find(['"', '\'']) {
@@ -320,8 +319,8 @@ pub fn statement(sql: &str) -> String {
     out
 }
 
-/// Where a name or literal ends that begins a text: behind the quote that is not doubled. In an escaped literal a
-/// backslash takes what follows it with it.
+/// The end of the name or literal at the start of a text: after the first quote that is not doubled. In an escaped
+/// literal, a backslash escapes the next character.
 fn end_of_quoted(text: &str, is_escaped: bool) -> usize {
     let mut chars = text.char_indices();
     let Some((_, quote)) = chars.next() else { return 0 };
@@ -364,7 +363,7 @@ pub fn statement_lines(sql: &str) -> Vec<String> {
     lines.iter().map(|line| statement(line)).collect()
 }
 
-/// As [`wrapped`], for words and a statement behind them, of which no name or literal is broken.
+/// Like [`wrapped`], for words followed by a statement, whose names and literals are not broken.
 pub fn wrapped_statement(words: &str, sql: &str, width: Option<usize>, indent: usize) -> String {
     let (mut text, sql) = (words.to_owned(), statement(sql));
     let mut rest = sql.as_str();
@@ -396,7 +395,7 @@ pub fn wrapped(text: &str, width: Option<usize>, indent: usize) -> String {
     lines.join("\n")
 }
 
-/// At most `width` columns of `text`, the last an ellipsis where it is cut.
+/// At most `width` columns of `text`, the last an ellipsis if the text is cut.
 fn shortened(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();

@@ -9,10 +9,10 @@ use crate::value::rows::{RowWriter, ValueRow};
 /// A column of the table.
 struct Column {
     title: &'static str,
-    /// What values rarely exceed: rows are printed before the next is known.
+    /// A width that values rarely exceed: each row is printed before the next one is known.
     width: usize,
     right: bool,
-    /// Columns of the highest rank go first where the terminal is too narrow.
+    /// Columns of the highest rank are left out first if the terminal is too narrow.
     rank: u8,
 }
 
@@ -32,7 +32,7 @@ const TABLE: [Column; 9] = [
     column("Chunks", 6, true, 1),
 ];
 
-/// Columns behind those, where values were put together; for them there is always room.
+/// Further columns if values were reassembled; these are always shown.
 const CONTENTS: [Column; 2] = [column("md5", 32, false, 0), column("Text md5", 32, false, 0)];
 /// Where the first of them is among the cells, which begin with the ctid.
 const MD5_CELL: usize = 12;

@@ -117,7 +117,7 @@ async fn shares(
 ) -> Result<Vec<(String, String, Share)>, RetoastError> {
     if server.in_recovery {
         return Err(RetoastError::Refused(
-            "the server is a standby, where no temporary table can be made to compress values in\n\
+            "the server is a standby, where toastctl cannot create a temporary table to compress values\n\
              HINT:  Connect to the primary."
                 .into(),
         ));
@@ -129,8 +129,7 @@ async fn shares(
             let plan = pluggable::plan(toasters.as_ref(), &[], &Goal::Policy(goal))?;
             if plan.is_some() && pages.is_none() {
                 return Err(RetoastError::Refused(
-                    "pages must be read here: nothing else tells which values toasters of pg_toaster \
-                     store\n\
+                    "toastctl must read pages here: only pages show which values toasters of pg_toaster store\n\
                      HINT:  Run as a superuser, with the extension pageinspect in this database."
                         .into(),
                 ));

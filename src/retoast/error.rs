@@ -45,8 +45,9 @@ impl RetoastError {
     /// The table is no longer what it was, or is no longer set as the work needs it.
     pub(crate) fn altered(what: impl std::fmt::Display) -> RetoastError {
         RetoastError::Refused(format!(
-            "{what}\nHINT:  Run the command again; with --set enforce=on it sets storage, compression and \
-             toast_tuple_target right by itself."
+            "{what}\n\
+             HINT:  Run the command again. With --set enforce=on, toastctl restores storage, compression and \
+             toast_tuple_target itself."
         ))
     }
 

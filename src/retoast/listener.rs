@@ -83,10 +83,10 @@ impl fmt::Display for Wait {
             ),
             Wait::LockTimeout => f.write_str("a lock was not granted in time"),
             Wait::RowsLocked => {
-                f.write_str("the rows left to do are locked by other transactions")
+                f.write_str("the remaining rows are locked by other transactions")
             }
             Wait::RowsToMoveLocked => {
-                f.write_str("the rows left to move are locked by other transactions")
+                f.write_str("the rows still to be moved are locked by other transactions")
             }
             Wait::Truncation => f.write_str(
                 "VACUUM could not truncate: other sessions use the table, or see old row versions at its end",
@@ -94,11 +94,11 @@ impl fmt::Display for Wait {
             Wait::OldVersions => f.write_str("other transactions still see old row versions"),
             Wait::Vacuum(what) => write!(f, "vacuum: {what}"),
             Wait::Statement(what) | Wait::Throttle(what) => f.write_str(what),
-            Wait::BeforeRebuild(who) => write!(f, "before a rebuild: {who} has to end"),
+            Wait::BeforeRebuild(who) => write!(f, "the rebuild cannot start before {who} has ended"),
             Wait::OlderThanProof(who, more) => {
                 write!(
                     f,
-                    "older transactions have to end, because tables that they created are not visible yet: {who}"
+                    "older transactions must end first, because tables that they created are not visible yet: {who}"
                 )?;
                 match more {
                     0 => Ok(()),

@@ -5,7 +5,7 @@
 //! * [`pace`]: when the sweep waits for others, and what is measured for that.
 //! * [`memory`]: what outlives a run, in files.
 //! * [`sweep`]: the conversion of values: scans, batches and vacuums, as a machine without IO says.
-//! * [`compact`]: giving back to the file system what is empty inside the files.
+//! * [`compact`]: returning free space inside the files to the operating system.
 //! * [`reindex`]: rebuilding indexes that are much larger than fresh ones.
 //! * [`plan`]: what is expected of a sweep (pure); [`compliance`]: how much of a table complies with a policy.
 //! * [`departure`]: taking everything from a pluggable toaster, and the proof.

@@ -279,7 +279,8 @@ fn replication(found: &FirstScan, around: &Surroundings) -> Vec<String> {
     if !around.publications.is_empty() {
         let who = match &found.origin {
             Some(origin) => format!(
-                "subscriptions with origin = none receive no rows, all others receive every row (origin {origin})"
+                "subscriptions with origin = none receive no rows; all other subscriptions receive every row (origin \
+                 {origin})"
             ),
             None => "subscribers receive every row".to_owned(),
         };
@@ -381,7 +382,8 @@ mod tests {
             [
                 "2 physical replicas replay all of the WAL",
                 "logical slots decode all of the WAL: s",
-                "published by p: subscriptions with origin = none receive no rows, all others receive every row (origin o)",
+                "published by p: subscriptions with origin = none receive no rows; all other subscriptions receive \
+                 every row (origin o)",
             ]
         );
     }

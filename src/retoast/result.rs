@@ -1,4 +1,4 @@
-//! What a run of `retoast` has to report.
+//! The report of a run of `retoast`.
 
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ pub struct Report {
     pub schema: &'static str,
     /// Whether nothing was changed because only a plan was asked for.
     pub dry_run: bool,
-    /// One for each table.
+    /// One per table.
     pub tables: Vec<TableReport>,
     /// What is left of the toaster to be removed, if one was named.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,14 +76,14 @@ pub enum FileEnd {
     Failed,
 }
 
-/// What became of an index.
+/// The result for an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum IndexEnd {
-    /// It is not much larger than after a rebuild.
+    /// It is not bloated.
     Kept,
-    /// It is much larger, and a rebuild was not requested.
+    /// It is bloated, and a rebuild was not requested.
     Bloated,
     /// It would be rebuilt.
     Planned,
@@ -101,7 +101,7 @@ pub enum IndexEnd {
     Invalid,
 }
 
-/// What was asked for first, as the report is headed.
+/// The first task, which the headline of the report names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Headed {
     Convert,
@@ -110,7 +110,7 @@ pub enum Headed {
 }
 
 impl FileEnd {
-    /// Whether there is nothing more to give back that fits anywhere.
+    /// Whether nothing more that fits anywhere could be returned.
     pub(crate) fn is_done(self) -> bool {
         matches!(self, FileEnd::Compact | FileEnd::NoRoom)
     }
@@ -170,7 +170,7 @@ pub struct Effort {
     pub longest_batch_ms: u64,
     /// The longest wait for a lock on the table, in milliseconds. toastctl does not wait for row locks.
     pub longest_lock_wait_ms: u64,
-    /// Waits for others, by reason.
+    /// Waits, by reason.
     pub pauses: Vec<PauseReport>,
     /// Replication slots lost during the run because the server removed WAL that they needed.
     pub slots_lost: Vec<String>,
@@ -272,7 +272,7 @@ impl Common {
     }
 }
 
-/// What a conversion has to report besides.
+/// What a conversion also reports.
 #[derive(Debug, Clone, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Converted {
@@ -304,7 +304,7 @@ pub struct Converted {
     pub plan: Option<Plan>,
 }
 
-/// What a task has to report besides.
+/// What a task also reports.
 #[derive(Debug)]
 pub enum Work {
     Convert(Box<Converted>),
@@ -355,7 +355,7 @@ impl TaskReport {
     }
 }
 
-/// Counts in what was done to files before, which others may have put new ones in place of since.
+/// Adds what was done to files that other sessions may have replaced since.
 pub(crate) fn go_on_from(
     files: &mut Vec<FileReport>,
     earlier: Vec<FileReport>,
@@ -389,7 +389,7 @@ pub struct Gives {
 }
 
 impl Gives {
-    /// What it comes to, if that is known closely enough for one figure.
+    /// The amount, if it is known closely enough for one figure.
     pub fn about(self) -> Option<u64> {
         const CLOSE: i64 = 10;
         if self.high <= 0 {
@@ -444,7 +444,7 @@ pub struct PauseReport {
     pub ms: u64,
 }
 
-/// The table, and what was asked of it.
+/// The table, and what was requested for it.
 #[derive(Debug, Clone, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Subject {
@@ -608,12 +608,12 @@ pub struct FileReport {
 }
 
 impl FileReport {
-    /// Of a file that was not looked at yet.
+    /// Of a file that was not examined yet.
     pub(crate) fn new(file: &'static str) -> FileReport {
         FileReport { file, ..FileReport::default() }
     }
 
-    /// Whether others stand in the way of what is left to spare, and nothing else does.
+    /// Whether other sessions, and nothing else, prevent the rest from being returned.
     pub(crate) fn is_held(&self) -> bool {
         let by_others = self.rows_locked > 0
             || self.rows_of_others > 0
@@ -648,7 +648,7 @@ impl FileReport {
     }
 }
 
-/// What stands between the reason why an index was not rebuilt and the index that is left of trying.
+/// The text between the reason why an index was not rebuilt and the invalid index that the attempt left behind.
 pub(crate) const LEFT_OF_IT: &str = "; the invalid index ";
 
 /// What was found and done about one index. Sizes are those of the main fork, in bytes.
@@ -678,11 +678,11 @@ pub struct IndexReport {
 }
 
 impl IndexReport {
-    /// An invalid index is left of the rebuild, which this statement drops.
+    /// The rebuild left an invalid index behind, which this statement drops.
     pub(crate) fn is_left_with(&mut self, index: &str, drop: String) {
         let reason = self.reason.take().unwrap_or_default();
         self.reason = Some(format!(
-            "{reason}{LEFT_OF_IT}{index} is left of it, because it could not be dropped in time"
+            "{reason}{LEFT_OF_IT}{index} remains, because it could not be dropped in time"
         ));
         self.command = Some(drop);
     }
@@ -709,7 +709,7 @@ pub struct DepartureReport {
     /// Dropped columns that are still set to it: without the toaster, long values could no longer be written to the tables
     /// that have these columns.
     pub dropped_columns_left: Vec<String>,
-    /// Statements besides those of the tables below.
+    /// Statements in addition to those of the tables below.
     pub alter: Vec<String>,
     /// Tables in which something is left, or may be, and why.
     pub unfit: Vec<UnfitTable>,

@@ -163,7 +163,7 @@ pub(super) fn size(answer: Option<i32>) -> Option<u64> {
 pub fn not_available(server: &Server, relation: &Relation) -> Vec<(&'static str, String)> {
     let mut list = vec![
         ("dead and unknown tuples, free space, HOT updates", "pages were not read".to_owned()),
-        ("rows added before a column (form missing)", "no SQL function tells them".to_owned()),
+        ("rows added before a column (form missing)", "no SQL function shows them".to_owned()),
     ];
     let varlena = |column: &&Attribute| !column.dropped && column.length == Length::Varlena;
     if relation.desc.attributes.iter().any(|column| varlena(&column)) {
@@ -175,7 +175,7 @@ pub fn not_available(server: &Server, relation: &Relation) -> Vec<(&'static str,
         }
         list.push((
             "raw size of types other than text and bytea",
-            "octet_length does not take them".to_owned(),
+            "octet_length does not accept them".to_owned(),
         ));
     }
     list

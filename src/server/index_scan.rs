@@ -101,7 +101,7 @@ fn by_count(page: PageSize, index: &Index) -> Result<Fresh, LiveError> {
     }
     match index.entries.count {
         Some(number) => Ok(bytes(Entries { number, bytes: size as f64, same: true }, page, index)),
-        None => not_known("nobody has counted its entries: VACUUM does"),
+        None => not_known("its entries have not been counted yet; VACUUM counts them"),
     }
 }
 
@@ -141,7 +141,7 @@ async fn by_pages(
         match shares_entries(connection, pageinspect, last, &name).await? {
             Some(false) => {}
             Some(true) => return not_known("equal keys share entries"),
-            None => return not_known("a page of it is damaged"),
+            None => return not_known("one of its pages is damaged"),
         }
     }
     let all = last as f64 / seen.max(1) as f64;

@@ -80,8 +80,9 @@ pub(crate) async fn explained(connection: &Connection, oid: Oid) -> String {
     });
     holder.map_or_else(String::new, |who| {
         format!(
-            "\nDETAIL:  {who} an ACCESS EXCLUSIVE lock on it.\n\
-             HINT:  Try again when that has ended, or wait longer: PGOPTIONS='-c lock_timeout=10min'."
+            "\n\
+             DETAIL:  {who} an ACCESS EXCLUSIVE lock on it.\n\
+             HINT:  Try again once it has ended, or wait longer: PGOPTIONS='-c lock_timeout=10min'."
         )
     })
 }

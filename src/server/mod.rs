@@ -82,7 +82,7 @@ pub enum LiveError {
         other: String,
     },
     /// Nothing that is meant has rows here.
-    #[error("no table is left: {}", .0.strip_prefix("left out: ").unwrap_or(.0))]
+    #[error("no table remains: {}", .0.strip_prefix("left out: ").unwrap_or(.0))]
     AllElsewhere(String),
     /// A relation without tuples of its own.
     #[error("{name} is {kind}; {hint}")]

@@ -1,5 +1,5 @@
-//! One value in every detail: its pointer, its chunks and where they stand, its content's first
-//! bytes, what it costs to read.
+//! Every detail of one value: its pointer, its chunks and their locations, the first bytes of its content, and what
+//! it costs to read it.
 
 use std::collections::BTreeSet;
 
@@ -32,28 +32,28 @@ const FIRST_BYTES: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ChunkAnatomy {
     pub seq: i32,
-    /// Where it stands in the TOAST relation.
+    /// Its location in the TOAST relation.
     pub ctid: String,
     /// Bytes of `chunk_data`, without its header.
     pub bytes: u64,
     /// The method, where the chunk is compressed on its own.
     pub method: Option<&'static str>,
-    /// What became of the transaction that inserted it: `committed`, `not committed`, `unknown`.
+    /// The state of the transaction that inserted it: `committed`, `not committed`, `unknown`.
     pub inserted: &'static str,
 }
 
-/// Something out of line, or compressed in the pointer.
+/// A part of a value that is out of line, or compressed in the pointer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PartAnatomy {
-    /// How the row leads to it.
+    /// How the row refers to it.
     pub kind: &'static str,
-    /// `chunk_id`; null where only addresses lead to the chunks.
+    /// `chunk_id`; null if chunks are found only by their addresses.
     pub value_id: Option<u32>,
     /// OID of the TOAST relation.
     pub toast_relation: Option<u32>,
-    /// Bytes when put together and decompressed.
+    /// Bytes when reassembled and decompressed.
     pub raw_size: Option<u64>,
-    /// Its chunks; of an appendable value all versions that are still there.
+    /// Its chunks; for an appendable value, all versions that still exist.
     pub chunks: Vec<ChunkAnatomy>,
     /// What it costs to read a key or element of it.
     pub cost_to_read: &'static str,
@@ -61,7 +61,7 @@ pub struct PartAnatomy {
     pub cost_to_append: &'static str,
 }
 
-/// What reading the whole value touches besides its row.
+/// What a read of the whole value visits in addition to its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct ReadCost {
     pub chunks: u64,
@@ -89,7 +89,7 @@ pub struct Anatomy {
     pub raw_size: Option<u64>,
     /// As in reports.
     pub stored_size: Option<u64>,
-    /// What stands in the row besides.
+    /// The bytes of the pointer in the row.
     pub pointer_size: u64,
     /// The pluggable toaster.
     pub toaster: Option<String>,
@@ -98,9 +98,9 @@ pub struct Anatomy {
     pub pointer_kind: Option<&'static str>,
     /// The pointer's bytes, if it is a pluggable toaster's.
     pub pointer: Option<String>,
-    /// What is not in the row as it is.
+    /// The parts that are out of line or compressed.
     pub parts: Vec<PartAnatomy>,
-    /// What reading all of it touches.
+    /// What a read of all of it visits.
     pub cost: ReadCost,
     /// What it costs to read a key or element.
     pub cost_to_read: &'static str,
@@ -110,7 +110,7 @@ pub struct Anatomy {
     pub md5: Option<String>,
     /// md5 of the text.
     pub text_md5: Option<String>,
-    /// The content's or, where there is none, the text's first bytes.
+    /// The first bytes of the content or, if there is none, of the text.
     pub first_bytes: Option<String>,
     /// The text's first characters.
     pub first_text: Option<String>,
@@ -118,7 +118,7 @@ pub struct Anatomy {
     pub problems: Vec<String>,
 }
 
-/// Takes a value apart.
+/// Describes a value in detail.
 pub fn of<S: ChunkStore>(
     relation: &str,
     seen: &TupleValue<'_>,
@@ -179,7 +179,7 @@ pub struct Wanted<'a> {
     pub ctid: ItemPointer,
 }
 
-/// Takes the value of a tuple on `page` apart, dead or alive. The error says why there is none.
+/// Describes the value of a tuple on `page`, dead or alive, in detail. The error says why there is none.
 pub fn on_page<S: ChunkStore>(
     bytes: &[u8],
     wanted: &Wanted<'_>,
@@ -196,10 +196,11 @@ pub fn on_page<S: ChunkStore>(
     let at = |what: String| format!("block {}, item {}: {what}", ctid.block, ctid.item);
     let find = |wanted: u16| page.line_pointers().find(|(number, _)| *number == wanted);
     let (_, mut item) =
-        find(ctid.item).ok_or_else(|| at("there is no such line pointer".into()))?;
+        find(ctid.item).ok_or_else(|| at("the line pointer does not exist".into()))?;
     if item.state == LinePointerState::Redirect {
-        (_, item) = find(item.offset)
-            .ok_or_else(|| at(format!("redirected to item {}, which is not there", item.offset)))?;
+        (_, item) = find(item.offset).ok_or_else(|| {
+            at(format!("redirected to item {}, which does not exist", item.offset))
+        })?;
     }
     let tuple = match item.state {
         LinePointerState::Normal => page.tuple_bytes(item).map_err(|e| at(e.to_string()))?,

@@ -1,4 +1,5 @@
-//! What is in the values: each one put together from its chunks, its md5 taken, and if wanted written to a file.
+//! The contents of values: each value is reassembled from its chunks, its md5 is computed, and it is written to a
+//! file if requested.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -74,7 +75,7 @@ pub fn write_text<S: ChunkStore>(
     Ok(Some(()))
 }
 
-/// Takes an md5 of a text, and writes it to a file if there is one.
+/// Computes the md5 of a text, and writes the text to a file if there is one.
 #[derive(Default)]
 struct Md5Sink {
     md5: Md5,
@@ -103,7 +104,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte)]).collect()
 }
 
-/// Prints a row for each value, and an error ends that, not the scan; with `contents` values are put together.
+/// Prints a row for each value; with `contents`, values are reassembled. An error ends the printing, not the scan.
 pub struct RowSink<'w, S> {
     /// The relation's name in the rows.
     relation: String,
@@ -143,24 +144,24 @@ impl<S: ChunkStore> Visitor for RowSink<'_, S> {
     }
 }
 
-/// Puts values together and takes their md5s.
+/// Reassembles values and computes their md5s.
 pub struct Contents<S> {
-    /// Where chunks come from.
+    /// The source of chunks.
     pub store: S,
     /// The toasters of the database.
     toasters: Toasters,
     /// The page size of the TOAST relation.
     page: PageSize,
-    /// Where values are written, each to a file of its own.
+    /// The directory of the values, each in a file of its own.
     output_dir: Option<PathBuf>,
-    /// Values that could not be put together.
+    /// Values that could not be reassembled.
     pub problems: Problems,
-    /// Columns with values that stand in no row and whose content is not known.
+    /// Columns with values that are not stored in the rows, and whose content is not known.
     pub unknown: BTreeSet<String>,
 }
 
 impl<S: ChunkStore> Contents<S> {
-    /// With the directory for values, which is made.
+    /// With the directory for values, which is created.
     pub fn new(
         store: S,
         toasters: Toasters,
@@ -174,7 +175,7 @@ impl<S: ChunkStore> Contents<S> {
         Ok(Contents { store, toasters, page, output_dir, problems, unknown: BTreeSet::new() })
     }
 
-    /// Adds to the row what is in the value.
+    /// Adds the content of the value to the row.
     ///
     /// # Errors
     /// Where a file cannot be written.
@@ -240,7 +241,7 @@ impl<S: ChunkStore> Contents<S> {
         Ok(sink.error.map_or(flushed, Err))
     }
 
-    /// A missing value of which only the text is known, if that.
+    /// A missing value, of which at most the text is known.
     fn by_text(
         &mut self,
         relation: &str,
@@ -259,7 +260,7 @@ impl<S: ChunkStore> Contents<S> {
     }
 }
 
-/// The file for a value, if files are wanted.
+/// The file for a value, if values are written to files.
 fn output(
     dir: Option<&Path>,
     relation: &str,
@@ -278,8 +279,8 @@ fn output(
     Ok(Some(BufWriter::new(file)))
 }
 
-/// `relation.block.item.number_of_column.column.extension`, without characters that a file system
-/// or a shell could take amiss. The column's number keeps names apart.
+/// `relation.block.item.number_of_column.column.extension`, without characters that are special to a file system or a
+/// shell. The number of the column makes names unique.
 fn file_name(relation: &str, value: &TupleValue<'_>, extension: &str) -> String {
     let TupleValue { ctid, index, column: Attribute { name, .. }, .. } = value;
     let relation = Path::new(relation).file_name().map(|name| name.to_string_lossy().into_owned());
@@ -291,12 +292,12 @@ fn file_name(relation: &str, value: &TupleValue<'_>, extension: &str) -> String 
     format!("{}.{extension}", name.trim_start_matches('.'))
 }
 
-/// Makes the directory for values, with its parents.
+/// Creates the directory for values, with its parents.
 pub fn create_dir(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir).map_err(|error| named("directory", dir, &error))
 }
 
-/// An error of the file system with what it is about.
+/// A file system error, with what it is about.
 pub(crate) fn named(what: &str, path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what} \"{}\": {error}", path.display()))
 }

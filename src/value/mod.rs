@@ -1,7 +1,7 @@
-//! One value: how it is stored, and what is in it (pure, but for the files that values are written to).
+//! One value: how it is stored, and its content (pure, except that values can be written to files).
 //!
-//! * [`rows`]: one line a value; [`contents`]: values put together, those too that stand in no row.
-//! * [`anatomy`]: one value in every detail.
+//! * [`rows`]: one line per value; [`contents`]: reassembled values, including those that are not stored in rows.
+//! * [`anatomy`]: every detail of one value.
 
 pub mod anatomy;
 pub mod contents;

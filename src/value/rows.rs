@@ -1,4 +1,4 @@
-//! One line a value: `value`.
+//! The output of `value`: one line per value.
 
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ use crate::model::toaster::catalog::Handler;
 pub struct ValueRow {
     /// `schema.name`, or the file or input.
     pub relation: String,
-    /// Block; null where the input does not tell.
+    /// Block; null if the input does not show it.
     pub block: Option<u32>,
     /// Line pointer number.
     pub item: Option<u16>,
@@ -36,9 +36,9 @@ pub struct ValueRow {
     pub toaster: Option<String>,
     /// OID of the pluggable toaster.
     pub toaster_oid: Option<u32>,
-    /// What a pluggable toaster's pointer is.
+    /// The kind of a pluggable toaster's pointer.
     pub pointer_kind: Option<&'static str>,
-    /// md5 of the content without header; null if the value was not put together.
+    /// md5 of the content without header; null if the value was not reassembled.
     pub md5: Option<String>,
     /// md5 of the text form, for the types whose text form is known.
     pub text_md5: Option<String>,

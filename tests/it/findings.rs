@@ -435,20 +435,20 @@ fn a_healthy_table_is_all_clear_and_it_is_said_what_was_looked_at() {
     };
     assert!(
         shown(&["t"]).contains(
-            "\n  findings: none (looked at: 1 block, 50 blocks of the TOAST relation, 2\n    indexes, settings)\n"
+            "\n  findings: none (examined: 1 block, 50 blocks of the TOAST relation, 2 indexes,\n    settings)\n"
         ),
         "{}",
         shown(&["t"])
     );
     assert!(
         shown(&["t", "--source", "functions"])
-            .contains("  findings: none (looked at: without pages, 2 indexes, settings)\n"),
+            .contains("  findings: none (examined: without pages, 2 indexes, settings)\n"),
         "{}",
         shown(&["t", "--source", "functions"])
     );
     // what a sample was asked of is what is looked at
     let text = shown(&["t", "--sample", "1 block"]);
-    assert!(text.contains("\n  findings: none (looked at: 1 block, settings)\n"), "{text}");
+    assert!(text.contains("\n  findings: none (examined: 1 block, settings)\n"), "{text}");
     for other in ["view", "pg_catalog.pg_proc"] {
         assert_eq!(relation_at_rest(&database, &[other]).findings, None, "{other}");
     }
@@ -504,7 +504,7 @@ fn the_findings_of_all_tables_are_ranked() {
     act(&database, "toastctl retoast worst --column v --toaster extended --compact");
     act(&database, "toastctl compact older");
     let text = shown(&[]);
-    assert!(text.starts_with("Findings: none in 4 tables of 1 MB and more.\n"), "{text}");
+    assert!(text.starts_with("Findings: none in 4 tables of 1 MB or more.\n"), "{text}");
 }
 
 /// The overview reads on until time is up: what was looked at before is told all the same.
@@ -590,7 +590,7 @@ fn files_have_findings_too() {
     assert_eq!(free[0].command, "toastctl compact TABLE --files toast");
     act_on("dead", &free[0]);
     let text = relation("dead", &[]).ok();
-    let clear = text.lines().find(|line| line.contains("findings: none (looked at: ")).unwrap();
+    let clear = text.lines().find(|line| line.contains("findings: none (examined: ")).unwrap();
     assert!(clear.contains(" of the TOAST relation)"), "{text}");
     let idle = found("idle");
     assert_eq!(codes(&idle), ["idle-compression"], "{idle:#?}");

@@ -21,7 +21,7 @@ fn rows_near_the_threshold() {
     assert_eq!(found[0].value, 2000);
     assert_eq!(
         found[0].what,
-        "one key more moves the value out of the row, and each read of it then visits 3 more buffers"
+        "one more key moves the value out of the row, and each read then visits 3 more buffers"
     );
     let keeps = "toastctl retoast public.t --column v --toaster external --target 4080 --compact";
     assert_eq!(found[0].command, keeps);
@@ -38,8 +38,8 @@ fn rows_near_the_threshold() {
     assert_eq!(codes(&found), ["near-threshold"], "{found:#?}");
     assert_eq!(
         found[0].what,
-        "a few bytes less would keep the value in the row, and each read of it would visit 3 fewer buffers; a target of 4080 \
-         makes scans of the table read these values too"
+        "if the row were a few bytes shorter, the value would stay in it, and each read would visit 3 fewer buffers; a \
+         target of 4080 makes scans of the table read these values too"
     );
     // with another target they are back in the row, far from it
     mended(&database, "t", "near-threshold");
@@ -93,7 +93,7 @@ fn compressed_rows_near_the_threshold() {
         finding.command,
         "toastctl retoast public.c --column v --toaster extended --target 2712 --compact"
     );
-    let foretold = "each read of it then visits 3 more buffers";
+    let foretold = "each read then visits 3 more buffers";
     assert!(finding.what.ends_with(foretold), "{finding}");
     assert_eq!(
         database.psql("SELECT sum(pg_column_size(v)) FROM c"),
@@ -164,8 +164,8 @@ fn last_chunks_that_are_nearly_empty() {
     );
     assert_eq!(
         finding.what,
-        "the last chunk is nearly empty; with a target of 4080 the rows would keep these values, and scans of the table \
-         read them too"
+        "the last chunk is nearly empty; with a target of 4080 these values would stay in their rows, and scans of the \
+         table would read them too"
     );
     database.psql("VACUUM FULL k");
     let less = before - buffers(&database, "k");

@@ -422,7 +422,7 @@ fn statements_views_indexes_and_generated_columns_name_keys() {
     let text = keys_with(&database.conninfo(), &["t"]).ok();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for words in [
-        "6 calls of 4 statements use keys of the column. Of these, 2 have a parameter instead of a key",
+        "6 calls of 4 statements use keys of the column. Of these, 2 have a parameter in place of the key",
         "state (generated column state, policy of_state)",
         "a (index by_a, trigger function by_trigger)",
     ] {
@@ -446,10 +446,11 @@ fn what_has_no_keys_is_refused_by_its_type() {
         let (code, message) = refused(&["t", "-c", column]);
         assert_eq!(code, Some(2), "{message}");
         let why = format!(
-            "column \"{column}\" of relation \"public.t\" has type {type_name}: it has no keys, elements or attributes that are known"
+            "column \"{column}\" of relation \"public.t\" is of type {type_name}, which has no keys, elements or \
+             attributes that toastctl knows"
         );
         assert!(message.contains(&why), "{message}");
-        assert!(message.contains("Columns that can be taken apart: h, js."), "{message}");
+        assert!(message.contains("Columns that can be analyzed: h, js."), "{message}");
     }
     for (arguments, code, words) in [
         (&["u"][..], 2, "has no column of type jsonb, json or hstore"),

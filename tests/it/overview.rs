@@ -308,7 +308,7 @@ fn a_locked_table_costs_its_own_line_when_time_is_up() {
             locker.pid
         );
         assert!(found.stderr.starts_with(&expected), "{}", found.stderr);
-        let said = "toastctl: error: public.b: not read: --max-time 1.5s was up\n";
+        let said = "toastctl: error: public.b: not reached within --max-time 1.5s\n";
         assert!(found.stderr.contains(said), "{}", found.stderr);
         let report = found.report::<Overview>();
         assert_eq!(columns(&report), ["a.v", "c.v"]);
@@ -390,7 +390,7 @@ fn what_is_not_looked_at_in_time_is_counted_and_named() {
     let found = inspect(&database, &["--max-time", "20ms", "--format", "json"]);
     // nothing may have been read at all, and nothing is printed then
     assert_eq!(found.code, Some(1), "{}", found.stderr);
-    let said = " of 300 relations were not read: --max-time 20ms was up; the largest is public.t";
+    let said = " of 300 relations were not reached within --max-time 20ms; the largest is public.t";
     assert!(found.stderr.contains(said), "{}", found.stderr);
     if !found.stdout.is_empty() {
         let report = found.report::<Overview>();

@@ -104,7 +104,7 @@ fn compaction_is_refused_before_anything_is_done(database: &Database<'_>) {
         let refused = toastctl_on(database, arguments);
         assert_eq!(refused.code, Some(1), "{arguments:?}: {}{}", refused.stdout, refused.stderr);
         assert_eq!(refused.stdout, "");
-        let why = "compaction does not support pluggable toasters";
+        let why = "compaction is not supported on a server with pluggable toasters";
         assert!(refused.stderr.contains(why), "{}", refused.stderr);
     }
     let after =

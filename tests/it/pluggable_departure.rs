@@ -163,7 +163,7 @@ fn a_proof_waits_for_transactions_that_are_older() {
     command.args(["retoast", "-d", &database.conninfo(), "--format", "json"]).args(LEAVE_IDLE);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let stderr = BufReader::new(child.stderr.take().unwrap());
-    let waits = |line: &String| line.contains("waiting: older transactions have to end");
+    let waits = |line: &String| line.contains("waiting: older transactions must end first");
     let told = stderr.lines().map(Result::unwrap).find(waits).unwrap();
     assert!(told.contains(&format!("process {}", holder.pid)), "{told}");
     holder.commit();
@@ -209,7 +209,7 @@ fn the_printed_steps_look_again() {
     // a transaction that has created nothing is in nobody's way
     let reader = Holder::of(&database, "DECLARE c CURSOR FOR SELECT 1");
     database.psql("ALTER TABLE seen ALTER a SET STORAGE external");
-    fails("tables were created, altered or dropped since");
+    fails("tables were created, altered or dropped after");
     drop(reader);
     let second = steps();
     let reader = Holder::of(&database, "DECLARE c CURSOR FOR SELECT 1");

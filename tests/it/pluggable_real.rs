@@ -412,7 +412,7 @@ fn what_nobody_sees_yet_is_waited_for_before_a_toaster_is_called_unused() {
     holder.commit();
     fails("columns are set to the toaster again: public.unseen.a");
     real.psql("ALTER TABLE unseen ALTER a SET TOASTER deftoaster");
-    fails("tables were created, altered or dropped since");
+    fails("tables were created, altered or dropped after");
     assert_eq!(real.psql("SELECT count(*) FROM unseen WHERE length(a) = 6400"), "20");
     let again = real.report(&leave, 0);
     assert_eq!(again.departure().values_before, 20, "{again}");

@@ -129,7 +129,7 @@ fn convert_while_the_application_runs() {
     fits(&planned, COLUMNS);
     insta::assert_snapshot!("question_5_plan", masked(&planned, &database));
     let done = screen(&database, COLUMNS, 0, &["retoast orders -c doc --toaster lz4"]);
-    assert!(done.contains(": complete: all values are stored as chosen"), "{done}");
+    assert!(done.contains(": complete: all values are stored as requested"), "{done}");
     assert!(done.trim_end().lines().rev().take(4).any(|line| line.starts_with("public.orders: ")));
     // what it said before it began may scroll away
     let report = done.split_once("public.orders, doc to lz4: ").unwrap().1;

@@ -210,7 +210,7 @@ fn one_value_of_a_live_table_is_taken_apart() {
     refused("p@(0,1)", "of a server give table.column@(block,item)");
     refused("t.q@(0,1)", "there is no column \"q\"");
     refused("t.p@(90000,1)", "there is no block 90000");
-    refused("t.p@(0,2000)", "block 0, item 2000: there is no such line pointer");
+    refused("t.p@(0,2000)", "block 0, item 2000: the line pointer does not exist");
     refused("nothing.p@(0,1)", "nothing");
     refused("t.p@0,1", "expected an address such as @(12,3) at the end");
 }

@@ -103,7 +103,7 @@ fn a_locked_table_is_named_with_who_holds_it_and_the_others_are_reported() {
         let expected = format!(
             "toastctl: error: public.b: canceling statement due to lock timeout\n\
              DETAIL:  Process {} (user \"postgres\", application \"psql\") holds an ACCESS EXCLUSIVE lock on it.\n\
-             HINT:  Try again when that has ended, or wait longer: PGOPTIONS='-c lock_timeout=10min'.\n",
+             HINT:  Try again once it has ended, or wait longer: PGOPTIONS='-c lock_timeout=10min'.\n",
             locker.pid
         );
         assert_eq!(found.stderr, expected);

@@ -328,7 +328,11 @@ fn a_checkpoint_is_gone_on_from_and_the_last_scan_is_whole_all_the_same() {
         .psql("ALTER TABLE t ALTER v SET COMPRESSION pglz; UPDATE t SET v = v || '' WHERE id <= 5");
 
     let foreign = ["t", "-c", "v", "--toaster", "external", "--checkpoint", path];
-    refused(&retoast(&database, &foreign), 2, &format!("\"{path}\" is of another sweep: v to lz4"));
+    refused(
+        &retoast(&database, &foreign),
+        2,
+        &format!("\"{path}\" belongs to another run: v to lz4"),
+    );
     let again = run(&mut words(&with(&["--set", "progress=json"])));
     let first: Value = again
         .stderr

@@ -246,7 +246,7 @@ fn advise_threshold_says_what_it_would_give_back() {
     let command = "toastctl compact public.t --files toast --reindex";
     assert_eq!(said.command, command);
     let notes = report.notes();
-    assert!(notes.contains(&format!("{command} would give back about ")), "{notes}");
+    assert!(notes.contains(&format!("{command} would return about ")), "{notes}");
     let table = done(&retoast(&database, &["compact", "t", "--files", "toast", "--reindex"]));
     let gave = table.before.toast - table.after.toast;
     let said = said.toast_bytes as f64;

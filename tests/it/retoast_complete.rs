@@ -79,7 +79,7 @@ fn privileges_and_statistics_may_be_set_while_a_table_is_swept() {
     assert_eq!((table.rows_left, not_lz4(&database).as_str()), (0, "0"));
     let rows: u64 = table.rows_stored;
     assert_eq!((rows, table.scans), (1500, 2), "{table}");
-    assert!(!run.stderr.contains("set right"), "{}", run.stderr);
+    assert!(!run.stderr.contains("restored: "), "{}", run.stderr);
     // giving space back looks at the same
     database.psql("UPDATE t SET v = v || 'x'; VACUUM t");
     let child = spawn(&database, &[&["compact", "t"][..], &brake(&database)].concat());
@@ -112,7 +112,7 @@ fn with_enforce_a_changed_setting_is_set_right_and_complete_is_true() {
                UPDATE t SET v = v || 'x' WHERE id <= 100";
     let run = changed_meanwhile(&database, sql, &["--set", "enforce=on"]);
     let table = done(&run);
-    assert!(run.stderr.contains("set right: ALTER TABLE ONLY"), "{}", run.stderr);
+    assert!(run.stderr.contains("restored: ALTER TABLE ONLY"), "{}", run.stderr);
     assert_eq!((table.rows_left, not_lz4(&database).as_str()), (0, "0"));
     let settings = "SELECT attstorage, attcompression, reloptions FROM pg_attribute, pg_class c
         WHERE attrelid = 't'::regclass AND attname = 'v' AND c.oid = attrelid";

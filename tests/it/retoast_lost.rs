@@ -62,7 +62,7 @@ fn settings_that_were_put_back_since_a_session_ended_are_set_again_by_the_next()
     let set =
         "SELECT attcompression FROM pg_attribute WHERE attname = 'v' AND attrelid = 't'::regclass";
     assert_eq!(database.psql(set), "l");
-    running.says("going on in a new session");
+    running.says("continuing in a new session");
     release(&database);
     let table = done(&running.end());
     assert_eq!((table.rows_stored, table.altered), (1000, true));
@@ -105,7 +105,7 @@ fn after_a_fast_restart_of_the_server_a_sweep_and_a_compaction_go_on() {
     database.until(moved, |now| number(now) > then + 10);
     server.restart_fast();
     let run = running.end();
-    assert!(run.stderr.contains("public.t: going on in a new session"), "{}", run.stderr);
+    assert!(run.stderr.contains("public.t: continuing in a new session"), "{}", run.stderr);
     // so small a file may be left a few pages longer
     assert!(matches!(run.code, Some(0 | 1)), "{}{}", run.stdout, run.stderr);
     assert!(!run.stderr.contains("error:"), "{}", run.stderr);

@@ -1,4 +1,4 @@
-//! The last line of `retoast`: what VACUUM FULL would give back is what it gives back.
+//! The last line of `retoast`: what VACUUM FULL would return is what it returns.
 
 use crate::support::command::{run, toastctl};
 use crate::support::retoast::{done, retoast};
@@ -150,9 +150,9 @@ fn from_19_on_repack_is_named_where_it_takes_the_table() {
         run(command.env("COLUMNS", "0")).ok().lines().last().unwrap().to_owned()
     };
     let (concurrently, not) = (last("PRIMARY KEY"), last(""));
-    let said = "; REPACK (CONCURRENTLY) or VACUUM FULL would give back ";
+    let said = "; REPACK (CONCURRENTLY) or VACUUM FULL would return ";
     assert!(concurrently.contains(said), "{concurrently}");
-    assert!(not.contains("; REPACK or VACUUM FULL would give back "), "{not}");
+    assert!(not.contains("; REPACK or VACUUM FULL would return "), "{not}");
     database.rests();
     database.psql("REPACK t");
 }

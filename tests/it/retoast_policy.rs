@@ -544,7 +544,7 @@ fn a_terminated_session_and_a_crashed_server_leave_nothing_half_done() {
     let said = String::from_utf8_lossy(&crashed.stderr);
     // a server that is back soon is gone on with
     match crashed.status.code() {
-        Some(0) => assert!(said.contains("going on in a new session"), "{said}"),
+        Some(0) => assert!(said.contains("continuing in a new session"), "{said}"),
         code => assert_eq!(code, Some(3), "{said}"),
     }
     assert_eq!(contents(&database, "t"), before);

@@ -158,7 +158,7 @@ fn generated_columns_follow_and_can_be_chosen_through_what_they_are_made_of() {
     database
         .psql("CREATE TABLE alone (id int, v text GENERATED ALWAYS AS (repeat('x', 9000)) STORED)");
     let alone = retoast(&database, &["alone", "-c", "v", "--toaster", "lz4"]);
-    refused(&alone, 1, "generated from no other column");
+    refused(&alone, 1, "does not depend on another column");
 }
 
 #[test]
@@ -290,9 +290,9 @@ fn stored_generated_columns_keep_their_values_though_their_functions_were_replac
         assert_eq!(contents(&database, "t"), before, "{verify}");
         assert!(database.psql(blocks).parse::<u64>().unwrap() < as_found / 2);
         let lz4 = ["t", "-c", "b", "--toaster", "lz4", "--verify", verify];
-        let changed = "would have changed: the batch was rolled back and nothing more is done
-HINT:  The update computes generated columns (h). Where the result is not what is stored, their functions were \
-changed since: store them anew first.";
+        let changed = "would have changed: the batch was rolled back, and the run ends
+HINT:  The UPDATE recomputes generated columns (h). If a result differs from the stored value, a function was \
+changed since: recompute these columns first.";
         refused(&retoast(&database, &lz4), 1, changed);
         assert_eq!(contents(&database, "t"), before, "{verify}");
         database.psql("UPDATE t SET b = b");

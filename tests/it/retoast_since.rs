@@ -58,7 +58,7 @@ fn after_a_rewrite_the_file_is_not_believed_and_says_so() {
         let run = since(&database, &NEVER, &file);
         let table = done(&run);
         assert_eq!(table.rows_stored, undone, "{rewrite}: {table}");
-        assert!(run.stderr.contains("the table was rewritten"), "{rewrite}: {}", run.stderr);
+        assert!(run.stderr.contains("the table has been rewritten"), "{rewrite}: {}", run.stderr);
         assert_eq!(database.psql(COMPRESSED), "0", "{rewrite}");
         assert_eq!(contents(&database, "t"), before, "{rewrite}");
         // written anew, the file is believed again
@@ -119,12 +119,12 @@ fn a_file_that_does_not_fit_the_cluster_is_ignored_with_the_reason() {
         SELECT pg_current_xact_id()";
     let wal = number("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0') + 1000000000");
     let cases = [
-        ("filenode", 1.into(), "was rewritten"),
+        ("filenode", 1.into(), "has been rewritten"),
         ("system", "1".into(), "another cluster"),
-        ("database", 1.into(), "created again"),
+        ("database", 1.into(), "re-created"),
         ("timeline", 7.into(), "another timeline"),
-        ("wal", wal.into(), "set back"),
-        ("xid", (number(unseen) + 1_000_000).into(), "set back"),
+        ("wal", wal.into(), "restored to an earlier time"),
+        ("xid", (number(unseen) + 1_000_000).into(), "restored to an earlier time"),
         ("choice", "never".into(), "another choice"),
     ];
     done(&since(&database, &choice, &file));

@@ -78,7 +78,7 @@ fn a_stopped_process_gives_its_rows_back_and_goes_on_when_it_is_continued() {
     running.says(
         "a session has ended: FATAL:  terminating connection due to idle-in-transaction timeout",
     );
-    running.says("going on in a new session");
+    running.says("continuing in a new session");
     let table = done(&running.end());
     assert_eq!(table.outcome, Outcome::Complete);
     assert_eq!(database.psql(WHOLE), "3000|3000");
@@ -100,7 +100,7 @@ fn a_stalled_network_holds_no_row_for_long() {
     stall_in_a_batch(&database, |stall| proxy.stall(stall));
     update_all(&database);
     proxy.stall(false);
-    running.says("going on in a new session");
+    running.says("continuing in a new session");
     let table = done(&running.end());
     assert_eq!(table.outcome, Outcome::Complete);
     assert_eq!(database.psql(WHOLE), "3000|3000");

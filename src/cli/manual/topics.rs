@@ -64,9 +64,9 @@ pub const ADVICE: Topic = Topic {
     name: "advice",
     about: "suggestions of inspect, the most important first",
     intro: &[
-        "Each has a command; none changes the exit code. Tables under 1 MB or 1000 rows get none, nor does a \
-              sample too small to support it. (N %) is the least share affected. --format json gives reasons. \
-              Files allow only idle-compression, dead-rows, free-space, dropped-column and short-last-chunk.",
+        "Each finding has a command; findings do not change the exit code. Tables under 1 MB or 1000 rows are left \
+              out, and so is what a sample is too small to show. (N %) is the smallest share reported. --format json \
+              gives reasons. For files: idle-compression, dead-rows, free-space, dropped-column, short-last-chunk.",
     ],
     items: &MEANINGS,
 };

@@ -38,12 +38,12 @@ const INSPECT: Manual = Manual {
         ),
         ("the full report of every table, the largest first", "toastctl inspect -d shop --details"),
         (
-            "with the connection as psql takes it",
+            "with connection options, as for psql",
             "toastctl inspect -h db1 -U dba -d shop public.orders",
         ),
         ("without superuser privileges", "toastctl inspect orders --source functions"),
         (
-            "how much complies with a policy",
+            "how many values comply with a policy",
             "toastctl inspect orders --policy chunk-saving --method lz4",
         ),
         (
@@ -223,7 +223,7 @@ const RETOAST: Manual = Manual {
             "toastctl retoast orders -c doc --toaster lz4 --jobs 4",
         ),
         (
-            "unseen by logical subscribers with origin = none",
+            "hidden from logical subscribers with origin = none",
             "toastctl retoast orders -c doc --toaster lz4 --set replication-origin=toastctl",
         ),
         (

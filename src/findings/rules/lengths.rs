@@ -1,5 +1,5 @@
-//! Lengths that cost: rows near the threshold, and values that begin a chunk and hardly fill it. Told only where
-//! there is a command that surely acts.
+//! Lengths that cost: rows near the threshold, and values that begin a chunk and hardly fill it. They are reported
+//! only if a command is certain to help.
 
 use super::values::{LEAST, NEARLY_ALL, finding};
 use crate::codec::Method;
@@ -12,13 +12,13 @@ use crate::findings::targets::TargetFacts;
 use crate::model::btree::ToastIndex;
 use crate::model::interval::Interval;
 
-/// The part of rows near the threshold from which on they are told.
+/// The fraction of rows near the threshold from which they are reported.
 const NEAR: f64 = 0.2;
-/// The part of values out of line with a last chunk that is nearly empty.
+/// The fraction of out-of-line values with a last chunk that is nearly empty.
 const SHORT_ENDS: f64 = 0.3;
-/// Bytes that may be given for chunks that are saved, as a part of the column's.
+/// Bytes that may be spent to save chunks, as a fraction of the column's bytes.
 const PRICE: f64 = 0.05;
-/// A price in bytes under this part of the column's is not told: half a percent.
+/// A price below this fraction of the column's bytes is not reported: half a percent.
 const TOLD: f64 = 0.005;
 
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
@@ -33,7 +33,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     }
 }
 
-/// What follows from values' forms, whatever the settings are.
+/// What follows from the forms of values, with any settings.
 pub(super) fn add_of_forms(facts: &Facts, out: &mut Vec<Finding>) {
     for (column, counted) in of_columns(facts) {
         out.extend(short_ends_of_file(facts, column, counted));
@@ -49,8 +49,8 @@ fn near_rows(counted: &Counted) -> Interval {
     counted.of(Count::JustAbove).plus(counted.of(Count::JustBelow))
 }
 
-/// Buffers that a read of a value takes more if it is out of line: the index of the TOAST relation from the root to
-/// a leaf, and a page of chunks. `below`: values that would come to those that are there.
+/// Further buffers that a read of a value visits if it is out of line: the index of the TOAST relation from the root
+/// to a leaf, and a page of chunks. `below`: values that would be added to the existing ones.
 fn buffers_more(facts: &Facts, below: Interval) -> u32 {
     let values = facts.out_of_line.estimate + below.estimate;
     ToastIndex::of(facts.page, values as u64).levels + 1
@@ -71,7 +71,7 @@ fn targets(facts: &Facts) -> impl Iterator<Item = &TargetFacts> {
     far.into_iter()
 }
 
-/// What values take more with a target, as a part of the column's bytes.
+/// The additional bytes of values with a target, as a fraction of the column's bytes.
 fn price(counted: &Counted, target: &TargetFacts) -> f64 {
     target.more.estimate / counted.of(Count::Stored).estimate.max(1.0)
 }
@@ -82,13 +82,15 @@ fn near(facts: &Facts, column: &ColumnFacts, counted: &Counted, rows: Interval) 
     let more = buffers_more(facts, below);
     let what = match (above.estimate > 0.0, below.estimate > 0.0) {
         (true, true) => format!(
-            "a few bytes move the value out of the row, where a read visits {more} more buffers, or back into it"
+            "a few bytes decide whether the value is in the row or out of line, where a read visits {more} more \
+             buffers"
         ),
         (true, false) => format!(
-            "a few bytes less would keep the value in the row, and each read of it would visit {more} fewer buffers"
+            "if the row were a few bytes shorter, the value would stay in it, and each read would visit {more} fewer \
+             buffers"
         ),
         (false, _) => format!(
-            "one key more moves the value out of the row, and each read of it then visits {more} more buffers"
+            "one more key moves the value out of the row, and each read then visits {more} more buffers"
         ),
     };
     let price = price(counted, target);
@@ -113,7 +115,7 @@ fn many_short_ends(counted: &Counted) -> Option<Interval> {
     (ends.low >= LEAST && ends.low >= all.high * SHORT_ENDS).then_some(ends)
 }
 
-/// Of a file neither settings nor values are known: `advise-threshold` tries what would do.
+/// For a file, neither settings nor values are known: `advise-threshold` finds out what would help.
 fn short_ends_of_file(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
     let ends = many_short_ends(counted)?;
     let what = "the last chunk is nearly empty";
@@ -144,7 +146,7 @@ fn kept_in_rows(
     };
     let target = targets(facts).find(keeps)?;
     let how = format!(
-        "with a target of {} the rows would keep these values, and scans of the table read them too",
+        "with a target of {} these values would stay in their rows, and scans of the table would read them too",
         target.bytes
     );
     Some((how, facts.retoast_with_target(column, target.bytes)))
@@ -166,7 +168,7 @@ fn compressed(facts: &Facts, column: &ColumnFacts) -> Option<(String, String)> {
     Some((how, facts.retoast(column, &format!("--toaster {toaster}"))))
 }
 
-/// Whether what compression makes of the column's values with nearly empty last chunks has to be known.
+/// Whether the effect of compression on the column's values with nearly empty last chunks must be known.
 pub(crate) fn asks_for_values(counted: &Counted) -> bool {
     many_short_ends(counted).is_some()
 }

@@ -9,7 +9,7 @@ mod values;
 use super::facts::Facts;
 use super::finding::{Findings, rank};
 
-/// All findings about a table, the worst first.
+/// All findings about a table, the most important first.
 pub(crate) fn findings(facts: &Facts) -> Findings {
     let mut findings = Vec::new();
     values::add(facts, &mut findings);

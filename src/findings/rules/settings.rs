@@ -1,4 +1,4 @@
-//! Settings that do nothing, and limits that come near.
+//! Settings without effect, and limits that are close.
 
 use crate::disk::desc::Storage;
 use crate::findings::code::Code;
@@ -7,19 +7,19 @@ use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::Count;
 use crate::model::interval::Interval;
 
-/// Rows among which no long one says something.
+/// The number of rows among which the absence of a long one is significant.
 const LEAST_ROWS: f64 = 1000.0;
 /// The numbers that a TOAST relation has for values (OIDs).
 const VALUE_IDS: f64 = 4_294_967_296.0;
-/// The part of them from which on they are told.
+/// The fraction of them from which they are reported.
 const TAKEN: f64 = 0.25;
-/// The part of the bytes out of line that a method would have to compress.
+/// The fraction of the out-of-line bytes that a method would have to compress.
 const TOLD: f64 = 0.05;
 
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     let table = facts.table.shown();
-    // no setting gives the numbers of values that stay out of line back: what keeps more of them in their rows is
-    // advised, beyond that the table has to be partitioned
+    // no setting frees the IDs of values that stay out of line: settings that keep more of them in their rows are
+    // advised, and beyond that the table has to be partitioned
     if facts.out_of_line.low >= VALUE_IDS * TAKEN {
         out.push(Finding {
             what: "in the TOAST relation, which can hold at most 2^32".to_owned(),
@@ -54,9 +54,9 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     }
 }
 
-/// Whether the column's compression method is never asked for, and somebody may believe that it is: with storage
-/// external, where it would make values smaller. Where it would not, nothing is lost, and it counts again when the
-/// storage is another; where compressed values stand in such a column, `retoast --policy` may go by it.
+/// Whether the column's compression method is never used, although it looks as if it were: with storage external, if
+/// it would make values smaller. Otherwise nothing is lost, and the method matters again if the storage is changed.
+/// If such a column has compressed values, `retoast --policy` may use the method.
 fn compresses_nothing(facts: &Facts, column: &ColumnFacts) -> bool {
     let compressed =
         facts.counted(column).map(|counted| counted.of(Count::CompressedRaw).high > 0.0);
@@ -68,7 +68,7 @@ fn compresses_nothing(facts: &Facts, column: &ColumnFacts) -> bool {
     }
 }
 
-/// Why a `toast_tuple_target` of so many bytes does nothing (`heap_toast_insert_or_update`, heaptoast.c: the
+/// Why a `toast_tuple_target` of this many bytes has no effect (`heap_toast_insert_or_update`, heaptoast.c: the
 /// target counts for rows over the threshold alone, and for columns that are not plain).
 fn idle_target(facts: &Facts, target: u32) -> Option<String> {
     let threshold = facts.page.toast_tuple_threshold();

@@ -1,4 +1,4 @@
-//! Space that holds nothing, or nothing that anybody can read.
+//! Space that holds nothing, or nothing that can be read.
 
 use crate::fill::meter::FileFill;
 use crate::fill::moves::Expected;
@@ -11,9 +11,9 @@ use crate::server::about::NEVER_TRUNCATES;
 
 /// The part of a file that must be free before it is reported.
 const SPARE: f64 = 0.3;
-/// The part of a file's tuples that has to be dead.
+/// The fraction of a file's tuples that must be dead.
 const DEAD: f64 = 0.25;
-/// The part of table and TOAST relation that values of dropped columns have to take.
+/// The fraction of table and TOAST relation that values of dropped columns must take.
 const DROPPED: f64 = 0.05;
 
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
@@ -47,7 +47,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
         });
     }
     if facts.server.has_toasters {
-        // what would free it damages values there
+        // the command that would free it damages values there
         return;
     }
     let dropped = facts.look.as_ref().map(|look| look.dropped).unwrap_or_default();
@@ -71,7 +71,7 @@ fn dead(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
     })
 }
 
-/// What is free now, or else what VACUUM would free with it, unless that is told of as dead.
+/// What is free now, or what is free after VACUUM, unless that is reported as dead.
 fn spare(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
     let of = if name == "heap" { "the table's file" } else { "the TOAST relation's file" };
     let enough =

@@ -1,4 +1,5 @@
-//! What use makes expensive: methods of values that are mostly read or mostly written, and small keys of large documents.
+//! Costs that depend on use: methods of values that are mostly read or mostly written, and small keys of large
+//! documents.
 
 use super::values::{LEAST, finding};
 use crate::advise::extract::keys::key_word;
@@ -11,7 +12,7 @@ use crate::findings::look::{Count, Counted, RowFacts};
 use crate::usage::hot::{UsedKey, UsedKeys};
 use crate::usage::workload::Mostly;
 
-/// Tells where lz4 would take less time for about the same size. What storage external would gain has a price in
+/// Reports where lz4 would take less time for about the same size. Storage external would gain more at a price in
 /// bytes, which `advise-threshold` weighs.
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     let Some(look) = facts.look.as_ref().filter(|_| facts.server.lz4) else { return };
@@ -30,7 +31,8 @@ pub(crate) fn is_worth(look: &RowFacts, column: &ColumnFacts) -> bool {
     compresses && counted.is_some_and(|counted| counted.of(Count::PglzRaw).low >= WORTH as f64)
 }
 
-/// What statements tell of the column, or the counters of the TOAST relation, if most of what is there is its.
+/// What statements show about the column, or the counters of the TOAST relation if most of its content belongs to the
+/// column.
 fn usage(facts: &Facts, look: &RowFacts, column: &ColumnFacts) -> Option<Mostly> {
     if let Some(counts) = column.statements {
         return counts.usage(facts.rows);
@@ -64,12 +66,12 @@ fn by_lz4(facts: &Facts, column: &ColumnFacts, usage: Mostly) -> Finding {
     finding(facts, column, code, ratio, unit, what, command)
 }
 
-/// Calls from which on statements alone make a key worth a word.
+/// The number of calls from which statements alone make a key worth reporting.
 const OFTEN: u64 = 100;
 /// The largest part of its document that a key has, and the part of the documents that has it.
 const SMALL: f64 = 0.05;
 const HALF: f64 = 0.5;
-/// Keys that are named; the others are counted.
+/// Keys that are named; all others are counted.
 const NAMED: usize = 4;
 /// Keys of one command.
 const MOST: usize = 20;

@@ -1,4 +1,4 @@
-//! How values are stored: against the column's settings, and for nothing.
+//! How values are stored: against the column's settings, or without benefit.
 
 use crate::disk::desc::Storage;
 use crate::findings::code::{Code, WORTH};
@@ -7,15 +7,15 @@ use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::{Count, Counted};
 use crate::model::interval::Interval;
 
-/// A part of a column's bytes that is worth a word.
+/// The fraction of a column's bytes that is worth reporting.
 const TOLD: f64 = 0.05;
-/// From this part of what is compressed on all of it is in vain.
+/// From this fraction of the compressed bytes, all compression of the column counts as useless.
 pub(super) const NEARLY_ALL: f64 = 0.9;
-/// The fewest rows or values that are told of.
+/// The fewest rows or values that are reported.
 pub(super) const LEAST: f64 = 1000.0;
-/// The part of values that has to be compressed by itself.
+/// The fraction of values that must be in a compressed format.
 const HALF: f64 = 0.5;
-/// The part of the heap that storage main has to take.
+/// The fraction of the heap that storage main must take.
 const WIDE: f64 = 0.5;
 
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
@@ -29,7 +29,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     }
 }
 
-/// What follows from values' forms, whatever the settings are.
+/// What follows from the forms of values, with any settings.
 pub(super) fn add_of_forms(facts: &Facts, out: &mut Vec<Finding>) {
     for column in &facts.columns {
         let Some(counted) = facts.counted(column) else { continue };
@@ -48,7 +48,7 @@ fn by_rows(facts: &Facts, column: &ColumnFacts, counted: &Counted, out: &mut Vec
     out.extend(plain(facts, column, counted));
 }
 
-/// Whether so many bytes are worth a word, at the least that they may be.
+/// Whether the lower bound of these bytes is worth reporting.
 fn is_worth(bytes: Interval) -> bool {
     bytes.low >= WORTH as f64
 }
@@ -90,7 +90,7 @@ fn older(
     Some(finding(facts, column, Code::OlderSetting, bytes, Unit::Bytes, &what, command))
 }
 
-/// Values that the column would compress, had they come since it was set so.
+/// Values that the column would compress if they were written now.
 fn compressible(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
     let compresses = matches!(column.storage, Storage::Extended | Storage::Main);
     let part = column.contents.compressible.filter(|_| compresses)?;
@@ -131,7 +131,7 @@ fn fitting(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Fin
     }
     let main = counted.of(Count::MainBytes).high + bytes.high;
     if column.storage == Storage::Main && is_wide(facts, main, bytes.high) {
-        // `wide-heap` would advise to move them out of the rows again
+        // otherwise `wide-heap` would advise to move them out of the rows again
         return None;
     }
     let what = "out of line, but would now be stored in the row";

@@ -1,12 +1,12 @@
 //! The overview of many relations: what each of their columns takes, measured or estimated, in one ranking.
 //!
-//! * this file: what is reported of a relation and of a column, made of a relation's report (pure);
+//! * this file: what is reported about a relation and a column, derived from a relation's report (pure);
 //! * [`rank`]: lines added up over partitions and children, ranked (pure);
-//! * [`read`]: one relation, and which of its blocks are read; `queue`: how the time is shared out; [`run`]: all of
-//!   them, side by side.
+//! * [`read`]: one relation, and which of its blocks are read; `queue`: how the time is divided; [`run`]: all of
+//!   them, concurrently.
 //!
-//! The JSON shape is that of [`super::document`]. Sizes are bytes. Each figure that a sample may have
-//! given carries its 95 % confidence interval; both ends are the figure itself where it was counted.
+//! The JSON shape is that of [`super::document`]. Sizes are bytes. Each figure that may come from a sample has its
+//! 95 % confidence interval; both ends are the figure itself if it was counted.
 
 mod queue;
 pub(crate) mod rank;
@@ -21,8 +21,8 @@ use crate::findings::code::WORTH;
 use crate::findings::finding::Finding;
 use crate::model::interval::Interval;
 
-/// What a chunk takes besides its data: the tuple's header (24), `chunk_id` and `chunk_seq` (8), the data's header
-/// (4), the line pointer (4), and what aligns it, half of 8.
+/// The overhead of a chunk: the tuple's header (24), `chunk_id` and `chunk_seq` (8), the data's header (4), the line
+/// pointer (4), and what aligns it, half of 8.
 const CHUNK_OVERHEAD: u64 = 44;
 /// A page's header.
 const PAGE_HEADER: u64 = 24;
@@ -68,7 +68,7 @@ pub(crate) struct RelationLine {
     pub(crate) problems: Vec<ProblemReport>,
     /// How many problems there are in all.
     pub(crate) problem_count: u64,
-    /// What costs without need, if that was looked for; ranked with those of others.
+    /// Avoidable costs, if they were searched for; ranked with those of other relations.
     #[serde(skip)]
     pub(crate) findings: Option<Vec<Finding>>,
 }
@@ -77,7 +77,7 @@ pub(crate) struct RelationLine {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub(crate) struct ColumnLine {
-    /// `schema.name`; of parts that are added up, that of the table that they are parts of.
+    /// `schema.name`; for parts that are added up, the name of the table that they belong to.
     pub(crate) relation: String,
     pub(crate) column: String,
     /// As `\d` prints it; null if parts differ.
@@ -99,9 +99,9 @@ pub(crate) struct ColumnLine {
     pub(crate) raw_bytes: Option<Interval<u64>>,
     /// Raw size divided by stored size (as `pg_column_size` counts).
     pub(crate) ratio: Option<Interval>,
-    /// Stored in the TOAST relation; null if it is not known of every value where it is.
+    /// Stored in the TOAST relation; null if it is not known where every value is.
     pub(crate) out_of_line_bytes: Option<Interval<u64>>,
-    /// `stored_bytes` as a part of the database's files; null where these are not known.
+    /// `stored_bytes` as a fraction of the database's files; null if their size is not known.
     pub(crate) share: Option<Interval>,
     /// As `pg_column_size` counts.
     #[serde(skip)]
@@ -119,10 +119,10 @@ pub(crate) struct LeftOut {
     pub(crate) reason: String,
 }
 
-/// What is known before anything is read.
+/// What is known before any relation is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// Relations that are meant.
+    /// Relations that were selected.
     pub(crate) relations: u64,
     /// Their heaps, TOAST relations and indexes of these.
     pub(crate) bytes: u64,

@@ -1,4 +1,4 @@
-//! The relations that nobody has read yet, and how the time is shared out among them.
+//! The relations that were not read yet, and how the time is divided among them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 use crate::server::listing::Listed;
 
-/// What the time of a relation is to all that is left, as its bytes are to all that are left: the rest is for what
-/// reading takes besides.
+/// A relation's share of the remaining time is its share of the remaining bytes times this: the rest is for the parts of
+/// reading that do not depend on size.
 const PART_BY_BYTES: f64 = 0.5;
-/// The relations that nobody has taken yet.
+/// The relations that were not assigned yet.
 pub(super) struct Queue {
     left: Mutex<Left>,
     workers: usize,
@@ -50,14 +50,14 @@ impl Queue {
         Some((next, until))
     }
 
-    /// Those that nobody took.
+    /// The relations that were not assigned.
     pub(super) fn rest(&self) -> VecDeque<Listed> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut left.relations)
     }
 }
 
-/// Which part of the time that is left a relation of `bytes` may take, if it is one of `count` with `left` bytes.
+/// The fraction of the remaining time that a relation of `bytes` may take, if it is one of `count` with `left` bytes in all.
 fn part(bytes: u64, left: u64, count: usize, workers: usize) -> f64 {
     let by_bytes = bytes as f64 / left.max(1) as f64 * PART_BY_BYTES;
     let by_count = 1.0 / count.max(1) as f64;

@@ -30,19 +30,19 @@ pub enum SortBy {
     Name,
 }
 
-/// What all relations amount to.
+/// The totals of all relations.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub(crate) struct Totals {
     /// Relations that were selected.
     pub(crate) relations: u64,
-    /// Those that were read, or of which a sample was.
+    /// Relations that were read, completely or in part.
     pub(crate) read: u64,
-    /// Those of which a sample was read.
+    /// Relations of which a sample was read.
     pub(crate) sampled: u64,
-    /// Those of which no pages were read.
+    /// Relations of which no pages were read.
     pub(crate) by_functions: u64,
-    /// Tables searched for findings: those of 1 MB and more, as far as there was time.
+    /// Tables searched for findings: those of 1 MB or more, as far as there was time.
     pub(crate) looked_at: u64,
     /// Blocks of relations of which a sample was wanted.
     pub(crate) sampled_blocks: u64,
@@ -62,7 +62,7 @@ pub(crate) struct Totals {
     pub(crate) database_bytes: Option<u64>,
 }
 
-/// The ranking, as far as it is wanted.
+/// The ranking, up to the limit.
 #[derive(Debug)]
 pub(crate) struct Ranked {
     pub(crate) columns: Vec<ColumnLine>,
@@ -91,7 +91,7 @@ pub(crate) struct Ranking {
     unused_bytes: Option<IndependentSum>,
 }
 
-/// What is known of relations and of all their parts, not of single columns.
+/// Figures of relations and of all their parts, not of single columns.
 #[derive(Debug)]
 struct Whole {
     unused: Option<IndependentSum>,
@@ -138,7 +138,7 @@ struct Counts {
 /// One column of all parts.
 #[derive(Debug)]
 struct ColumnSum {
-    /// The first part's, with what the others have in common with it.
+    /// The first part's column, with what the other parts have in common with it.
     line: ColumnLine,
     values: Option<IndependentSum>,
     stored: IndependentSum,
@@ -240,7 +240,7 @@ impl Ranking {
         }
     }
 
-    /// What all relations amount to.
+    /// The totals of all relations.
     pub(crate) fn totals(&self) -> Totals {
         let counts = &self.counts;
         let Counts { read, sampled, by_functions, blocks, blocks_read, bytes, index_bytes, .. } =
@@ -273,7 +273,7 @@ impl Ranking {
         let whole_of = |line: &ColumnLine| whole.get(&line.relation).copied().flatten();
         let mut columns: Vec<ColumnLine> =
             self.columns.into_values().map(|column| column.line(database_bytes)).collect();
-        // by name until here; what is equal stays so
+        // ordered by name until here; equal ones keep that order
         let stored = |line: &ColumnLine| Reverse(line.stored_bytes.estimate);
         match by {
             SortBy::Stored => columns.sort_by_key(stored),

@@ -1,5 +1,5 @@
 //! One relation for the overview: read whole if that is quick, else in rounds until it is known precisely enough
-//! or its time is up; by pages, or by SQL functions where pages are out of reach.
+//! or its time is up; from pages, or through SQL functions if pages cannot be read.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -29,7 +29,7 @@ use crate::server::{LiveError, snapshot};
 /// Relations of other access methods than heap have no blocks to choose from: SQL functions read them whole, up to
 /// this size.
 const WHOLE_BYTES: u64 = 64 << 20;
-/// The seed of samples that nobody has asked for, to which each relation adds its OID.
+/// The seed of samples that were not requested, to which each relation adds its OID.
 const SEED: u64 = 1;
 
 /// How much of a relation is read: a sample, or enough for a precision within a time.
@@ -194,7 +194,7 @@ impl Inspector {
         Ok(report)
     }
 
-    /// Reads round after round; one that time cuts short counts for nothing, unless it is the first.
+    /// Reads round after round; a round that is cut short by time is discarded, unless it is the first.
     async fn in_rounds(
         &self,
         connection: &Connection,
@@ -242,13 +242,13 @@ impl Inspector {
     }
 }
 
-/// Whether findings are looked for: nearly all tell of tables of some size.
+/// Whether findings are searched for: nearly all are about tables of some size.
 fn is_worth_findings(relation: &Relation) -> bool {
     let toast = relation.toast.as_ref().map_or(0, |toast| toast.bytes);
     relation.bytes.saturating_add(toast).saturating_add(relation.index_bytes) >= WORTH
 }
 
-/// What comes of the work, if that is before the time is up.
+/// The result of the work, if it arrives before the time is up.
 async fn ended_in_time<T>(until: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
     match until {
         Some(until) => timeout_at(until, work).await.ok(),
@@ -260,18 +260,18 @@ async fn ended_in_time<T>(until: Option<Instant>, work: impl Future<Output = T>)
 pub(super) const WHOLE: u32 = 256;
 /// Blocks of the first round.
 const FIRST: u32 = 128;
-/// Blocks of a round at the most.
+/// The most blocks of a round.
 const MOST: u32 = 1024;
-/// Blocks of all rounds at the most: what was read is remembered.
+/// The most blocks of all rounds: what was read is remembered.
 const MOST_IN_ALL: usize = 1 << 22;
 /// Once half of a relation of at most this number of blocks is read, the rest is read too.
 const FINISHED: u32 = 8192;
-/// A column counts for the precision if it is this part of all.
+/// A column counts for the precision if it is at least this fraction of all.
 const NOTABLE: f64 = 0.1;
 
 /// The blocks of one relation, round by round. Each round spreads its blocks over the whole relation, so that the
-/// relation can be estimated after any of them: a sample that a clock has ended is as good as one of that size that
-/// was asked for.
+/// relation can be estimated after any of them: a sample that was ended by time is as good as a requested sample of
+/// the same size.
 pub(super) struct Rounds {
     total: u32,
     seed: u64,
@@ -308,8 +308,8 @@ impl Rounds {
         blocks.filter(|block| self.taken.insert(block.0)).collect()
     }
 
-    /// How many blocks the next round should have: about what the precision takes, if what was read is like
-    /// the rest, and at least as many as were read.
+    /// How many blocks the next round should have: about as many as the precision requires, if the rest is like what
+    /// was read, and at least as many as were read.
     pub(super) fn wanted(&self, imprecision: f64, precision: f64) -> u32 {
         if self.taken.is_empty() {
             return FIRST;

@@ -1,5 +1,5 @@
 //! The overview of a server's relations: each connection takes the next relation, the largest first, until none is
-//! left or time is up. What comes of one relation is reported at once, and costs the others nothing.
+//! left or time is up. The result for one relation is reported immediately and does not affect the others.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -32,7 +32,7 @@ const GRACE: Duration = Duration::from_millis(300);
 /// Results under way to the output.
 const RESULTS: usize = 16;
 
-/// How much is read of each relation, and how they are told.
+/// How much is read of each relation, and how relations are reported.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     /// What the user has chosen; else until `precision` is reached.
@@ -41,24 +41,24 @@ pub(crate) struct Terms {
     pub(crate) precision: f64,
     /// The time for everything; `None`: as long as it takes.
     pub(crate) max_time: Option<Duration>,
-    /// Whether partitions and inheritance children are told one by one.
+    /// Whether partitions and inheritance children are reported one by one.
     pub(crate) parts: bool,
-    /// Whether it is to be said why SQL functions are used where pages are out of reach.
+    /// Whether to report why SQL functions are used if pages cannot be read.
     pub(crate) explains_functions: bool,
 }
 
-/// Takes the lines of the overview as they come.
+/// Takes the lines of the overview as they arrive.
 pub(crate) trait Output: Sink<RelationLine> {
-    /// So many relations are about to be read.
+    /// The number of relations that will be read.
     fn begin(&mut self, extent: Extent);
-    /// A relation is left out; why is told besides.
+    /// A relation is left out; the reason is reported separately.
     fn left_out(&mut self, relation: LeftOut);
 }
 
-/// Reads the relations that were found until all are read, time is up, or `interrupt` comes.
+/// Reads the relations that were found until all are read, time is up, or `interrupt` arrives.
 ///
 /// # Errors
-/// What keeps everything else from being read too. What `output` was given stays.
+/// Failures that affect all relations. Results already passed to `output` remain.
 pub(crate) async fn run(
     inspector: &Inspector,
     found: &[Selected],
@@ -72,12 +72,12 @@ pub(crate) async fn run(
         .await
 }
 
-/// What comes of a relation.
+/// The result for a relation.
 enum Outcome {
     Read(Box<RelationReport>),
     /// It could not be read.
     Failed(Failed),
-    /// Time was up; what is known of why it took so long.
+    /// Time was up; what is known about why it took so long.
     TimeUp(String),
     /// Nothing can be read any more.
     Fatal(Failed),
@@ -113,7 +113,7 @@ async fn overview(
             format!("relation {gone} was dropped during the run"),
         ));
     }
-    // what somebody has locked comes last, so that the others need not wait for it
+    // locked relations come last, so that the others do not wait for them
     listed.sort_by_key(|one| (one.locked, Reverse(one.bytes)));
     let deadline = terms.max_time.map(|time| began + time);
     if let Some(sampling) = terms.sampling {
@@ -168,7 +168,7 @@ async fn overview(
             },
         }
     }
-    // one that ended by itself has told everything
+    // a worker that ended by itself has reported everything
     while let Some(ended) = workers.join_next().await {
         ended.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
     }
@@ -176,13 +176,13 @@ async fn overview(
     late.extend(queue.rest().into_iter().map(left_out_by_time));
     if let (Some(first), Some(time)) = (late.first(), terms.max_time) {
         let message = match late.len() {
-            1 => format!("{}: not read: --max-time {time:?} was up", first.relation),
+            1 => format!("{}: not reached within --max-time {time:?}", first.relation),
             many => format!(
-                "{many} of {relations} relations were not read: --max-time {time:?} was up; the largest is {}",
+                "{many} of {relations} relations were not reached within --max-time {time:?}; the largest is {}",
                 first.relation
             ),
         };
-        let hint = "HINT:  A longer --max-time or more --jobs reads them.";
+        let hint = "HINT:  Use a longer --max-time or more --jobs.";
         output.failed(Failed::new(Kind::Incomplete, format!("{message}\n{hint}")));
     }
     late.into_iter().for_each(|relation| output.left_out(relation));
@@ -210,15 +210,15 @@ fn left_out_by_time(listed: Listed) -> LeftOut {
     LeftOut { relation: listed.name, bytes: listed.bytes, reason: "time was up".into() }
 }
 
-/// A message's first line, without the relation in front.
+/// The first line of a message, without the relation at its start.
 fn first_line(message: &str, relation: &str) -> String {
     let line = message.lines().next().unwrap_or_default();
     let rest = line.strip_prefix(relation).and_then(|rest| rest.strip_prefix(": "));
     rest.unwrap_or(line).to_owned()
 }
 
-/// Leaves those relations a root that are told as parts of it: `every` one of all tables', else those whose parent
-/// was meant, and none that was named itself.
+/// Keeps the root of those relations that are reported as parts of it: `every` one of all tables', else those whose
+/// parent was meant, and none that was named itself.
 fn roll_up(listed: &mut [Listed], found: &[Selected], every: bool, none: bool) {
     let inherited: HashSet<_> =
         found.iter().filter(|found| found.how == How::Inherited).map(|found| found.oid).collect();
@@ -242,7 +242,7 @@ struct Worker {
     inspector: Inspector,
     queue: Arc<Queue>,
     terms: Terms,
-    /// Whether it is said why SQL functions are used.
+    /// Whether to report why SQL functions are used.
     explained: Arc<AtomicBool>,
     messages: mpsc::Sender<Message>,
 }
@@ -296,7 +296,7 @@ impl Worker {
         match inspector.glance(&relation, Effort { sampling, precision, until }).await {
             Ok(report) => Outcome::Read(Box::new(report)),
             Err(error) => {
-                // what keeps pages of a heap from being read keeps all of them
+                // what prevents pages of one heap from being read prevents it for all
                 let of_all = matches!(error, InspectError::NoPages { .. }) && relation.is_heap;
                 let failed = failed(inspector, &relation, error).await;
                 if of_all { Outcome::Fatal(failed) } else { sorted(failed) }
@@ -305,7 +305,7 @@ impl Worker {
     }
 }
 
-/// One relation that cannot be read keeps nobody from reading the others.
+/// A relation that cannot be read does not affect the others.
 fn sorted(failed: Failed) -> Outcome {
     match failed.kind {
         Kind::Incomplete => Outcome::Failed(failed),
@@ -313,7 +313,7 @@ fn sorted(failed: Failed) -> Outcome {
     }
 }
 
-/// Ends what runs on the connection, and says who keeps the relation locked, if somebody does.
+/// Ends what runs on the connection, and reports which session keeps the relation locked, if one does.
 async fn time_up(connection: &Connection, listed: &Listed) -> Outcome {
     let _ = connection.canceller().cancel().await;
     let why = async {

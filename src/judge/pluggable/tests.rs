@@ -143,15 +143,15 @@ fn refusals_say_what_there_is() {
     "#);
     insta::assert_snapshot!(refused(Some(&all), becomes("bytea_toaster"), &text), @r#"
     s.t1: toaster "bytea_toaster" stores values of type bytea, and column "v" is of type character varying(10)
-    HINT:  The server would take it, and the toaster misread the values.
+    HINT:  The server would accept this setting, but the toaster would misread the values.
     "#);
     insta::assert_snapshot!(refused(Some(&all), becomes("jsonb_toaster"), &column(7, "a")), @r#"
     s.t7: toaster "jsonb_toaster" stores values of type jsonb, and column "a" is of type bytea
-    HINT:  The server would take it, and the toaster misread the values.
+    HINT:  The server would accept this setting, but the toaster would misread the values.
     "#);
     insta::assert_snapshot!(refused(Some(&all), leaves_goal("deftoaster"), &text), @r#"
     toaster "deftoaster" is the default one
-    HINT:  Name the toaster whose values are to go back to the default.
+    HINT:  Name the toaster whose values should go back to the default.
     "#);
     assert!(matches!(plan(None, &[&text], &leaves_goal("x")), Err(PlanError::NotPluggable(_))));
 }

@@ -54,7 +54,7 @@ impl<'a> ByteaPointer<'a> {
         let tail_length = order.u32(payload, 24).ok_or_else(short)?;
         let tail = payload.get(TAIL_AT..).ok_or_else(short)?;
         if tail_length as usize != tail.len() {
-            let problem = format!("tail of {tail_length} bytes, {} are there", tail.len());
+            let problem = format!("tail of {tail_length} bytes, {} present", tail.len());
             return Err(error(24, problem));
         }
         if external.method_id() != 0 || external.raw_size_with_header < 4 {

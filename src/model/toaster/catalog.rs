@@ -131,7 +131,7 @@ impl StockToaster {
 pub struct PluggableToaster {
     /// Its OID, which pointers carry.
     pub oid: Oid,
-    /// `tsrname`; if the catalog is not at hand, the usual name of its handler's toaster.
+    /// `tsrname`; if the catalog is not available, the usual name of its handler's toaster.
     pub name: String,
     /// What `tsrhandler` is.
     pub handler: Handler,
@@ -183,12 +183,12 @@ impl Toasters {
         Toasters { rows: Some(rows) }
     }
 
-    /// `pg_toaster` is not at hand: pointers are recognised by their bytes.
+    /// `pg_toaster` is not available: pointers are recognised by their bytes.
     pub fn by_bytes() -> Toasters {
         Toasters { rows: None }
     }
 
-    /// The rows; none if the catalog is not at hand.
+    /// The rows; none if the catalog is not available.
     pub fn rows(&self) -> &[PluggableToaster] {
         self.rows.as_deref().unwrap_or(&[])
     }

@@ -119,5 +119,5 @@ impl<S: ChunkStore> ChunkStore for Option<S> {
 }
 
 fn not_at_hand(relation: Oid) -> StoreError {
-    StoreError(format!("toast relation {relation} is not at hand"))
+    StoreError(format!("toast relation {relation} is not available"))
 }

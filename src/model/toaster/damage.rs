@@ -140,7 +140,7 @@ fn compressed_ordinary_values() {
     assert_eq!(problem(&pointer, &longer), "compressed data says 13 bytes, its pointer 12");
     let method = [&(12u32 | 3 << 30).to_le_bytes()[..], &stream[4..]].concat();
     assert_eq!(problem(&pointer, &method), "unknown compression method 3");
-    assert_eq!(problem(&ordinary(16, 3), b"abc"), "3 bytes are no compressed value");
+    assert_eq!(problem(&ordinary(16, 3), b"abc"), "3 bytes are not a compressed value");
     let vast = [&0x3000_0000u32.to_le_bytes()[..], &stream[4..]].concat();
     assert_eq!(
         problem(&ordinary(0x3000_0004, vast.len() as u32), &vast),
@@ -233,7 +233,7 @@ fn pointers_of_jsonb_toaster() {
     check(8 << 28, b"", "16: unknown kind 8");
     check(4 << 28 | 1, b"", "16: kind 4 with count 1");
     check(4 << 28, b"\x07ab", "20: no ordinary toast pointer");
-    check(4 << 28, &[&base[..], b"x"].concat(), "38: 1 bytes behind the pointer");
+    check(4 << 28, &[&base[..], b"x"].concat(), "38: 1 bytes after the pointer");
     check(2 << 28 | 2, &[&base[..], &[0; 6]].concat(), "38: list of 2 TIDs ends after 1");
     check(2 << 28 | 1, &[&base[..], &[0; 6]].concat(), "38: TID (0,0) cannot be");
     check(5 << 28, &[&base[..], &[0; 3]].concat(), "38: no offset of the patch");
@@ -243,7 +243,7 @@ fn pointers_of_jsonb_toaster() {
         &[&base[..], &[103, 0, 0, 0, 9, 9]].concat(),
         "38: patch of 2 bytes at 99, outside the 100 bytes of its base",
     );
-    check(0, b"\x18\0\0\0abXY", "26: 2 bytes behind the container");
+    check(0, b"\x18\0\0\0abXY", "26: 2 bytes after the container");
     check(0, b"\x05ab", "20: no uncompressed container");
     let words = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
     check(7 << 28, &words(&[3, 1]), "28: array directory ends with the datum of 28 bytes");

@@ -328,7 +328,7 @@ fn nested_part(value: &Varlena<'_>, page: PageSize) -> Result<Part, ToastError> 
             raw_size: Some(u64::from(crate::disk::varlena::tc_raw_size(*tc_info))),
         }),
         Varlena::Short { .. } | Varlena::Plain { .. } => {
-            Err(ToastError::NoContent("an entry that is no pointer"))
+            Err(ToastError::NoContent("an entry that is not a pointer"))
         }
         Varlena::Unknown { tag, .. } => Err(ToastError::UnknownTag { tag: *tag }),
     }

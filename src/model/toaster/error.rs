@@ -71,8 +71,8 @@ pub enum ToastError {
         expected: u32,
     },
     /// Two chunks with the same number, neither known to be void.
-    #[error("chunk number {seq} stands twice, at {first} and {second}, for {value}{}",
-        if *.undecided { "; the fate of their transactions, which is not known, decides" } else { "" })]
+    #[error("chunk number {seq} exists twice, at {first} and {second}, for {value}{}",
+        if *.undecided { "; it is not known which of their transactions committed" } else { "" })]
     DuplicateChunk {
         /// The value.
         value: ValueRef,

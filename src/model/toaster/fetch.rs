@@ -125,7 +125,9 @@ pub fn array_chunk(
                 .map_err(|problem| error(byte, format!("inline chunk {index}: {problem}")))?;
             match value {
                 Varlena::Plain { content } => Ok(content.to_vec()),
-                _ => Err(error(byte, format!("inline chunk {index} is no uncompressed varlena"))),
+                _ => {
+                    Err(error(byte, format!("inline chunk {index} is not an uncompressed varlena")))
+                }
             }
         }
         ArrayChunk::At(tid) => {

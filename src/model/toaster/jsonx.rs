@@ -146,7 +146,7 @@ impl<'a> Jsonx<'a> {
                 let (value, _) = Varlena::parse(datum.get(DATA_AT..).unwrap_or(&[]), order)
                     .map_err(|problem| error(DATA_AT, problem.to_string()))?;
                 let Varlena::External(pointer) = value else {
-                    return Err(error(DATA_AT, "no ordinary toast pointer"));
+                    return Err(error(DATA_AT, "not an ordinary TOAST pointer"));
                 };
                 let rest = datum.get(BEHIND_POINTER..).ok_or_else(cut(BEHIND_POINTER))?;
                 let (access, patch) = external(kind, count, &pointer, rest, order)?;
@@ -168,7 +168,7 @@ fn plain(datum: &[u8], order: ByteOrder) -> Result<JsonxBody<'_>, ToastError> {
         }
         Varlena::Plain { .. } => {
             let left = datum.len() - DATA_AT - used;
-            Err(error(DATA_AT + used, format!("{left} bytes behind the container")))
+            Err(error(DATA_AT + used, format!("{left} bytes after the container")))
         }
         _ => Err(error(DATA_AT, "no uncompressed container")),
     }
@@ -213,7 +213,7 @@ fn external<'a>(
             Ok((access, Some(Patch { offset, bytes })))
         }
         _ if !rest.is_empty() => {
-            Err(error(BEHIND_POINTER, format!("{} bytes behind the pointer", rest.len())))
+            Err(error(BEHIND_POINTER, format!("{} bytes after the pointer", rest.len())))
         }
         4 => Ok((Access::CompressedChunks, None)),
         _ => Ok((Access::ChunkId, None)),

@@ -201,7 +201,7 @@ impl<S: ChunkStore> Fetcher<'_, '_, S> {
             }
             Varlena::External(_) => self.reassembler.value(value)?.content()?.to_vec(),
             Varlena::Short { .. } | Varlena::Plain { .. } => {
-                return Err(ToastError::NoContent("an entry that is no pointer"));
+                return Err(ToastError::NoContent("an entry that is not a pointer"));
             }
             Varlena::Unknown { tag, .. } => return Err(ToastError::UnknownTag { tag: *tag }),
         };

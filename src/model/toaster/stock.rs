@@ -133,7 +133,7 @@ pub(super) fn decompressed(
     let damaged = |problem| ToastError::Decompress { what: what(), problem };
     let tc_info = order
         .u32(&stored, 0)
-        .ok_or_else(|| damaged(format!("{} bytes are no compressed value", stored.len())))?;
+        .ok_or_else(|| damaged(format!("{} bytes are not a compressed value", stored.len())))?;
     let raw = crate::disk::varlena::tc_raw_size(tc_info);
     if raw != pointer.raw_size() {
         return Err(damaged(format!(

@@ -33,7 +33,7 @@ fn cut(expected: u32, got: usize) -> String {
 
 /// There are bytes behind the list.
 fn left_over(bytes: usize) -> String {
-    format!("{bytes} bytes are left over behind the list of TIDs")
+    format!("{bytes} bytes are left over after the list of TIDs")
 }
 
 /// Reads `count` plain TIDs, which must fill `bytes`.

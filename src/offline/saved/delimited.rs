@@ -281,7 +281,7 @@ fn quoted_cell<'a>(
             let ends =
                 behind.is_empty() || (!separator.is_empty() && behind.starts_with(separator));
             if !ends && several_lines {
-                return Err(Problem::expected("a separator behind a quoted value", behind));
+                return Err(Problem::expected("a separator after a quoted value", behind));
             }
             return Ok(ends.then_some((cell, behind)));
         } else if separator == "," {

@@ -49,7 +49,7 @@ pub enum Problem {
         problem: Box<Problem>,
     },
     /// A bytea printed under `bytea_output = 'escape'`.
-    #[error("bytea is in escape format, expected hexadecimal digits behind \\x")]
+    #[error("bytea is in escape format, expected hexadecimal digits after \\x")]
     EscapeFormat,
     /// `t_data` is not as long as the tuple's header says.
     #[error("expected {expected} bytes (lp_len - t_hoff), got {got}")]
@@ -76,10 +76,10 @@ pub enum Problem {
         got: usize,
     },
     /// A row of an aligned result does not stand under its header.
-    #[error("the row does not stand under its header")]
+    #[error("the row is not aligned with its header")]
     Misaligned,
     /// Other rows than the footer counts.
-    #[error("expected {expected} rows as the footer counts, got {got}")]
+    #[error("expected {expected} rows according to the footer, got {got}")]
     RowCount {
         /// The footer's number.
         expected: u64,
@@ -87,13 +87,13 @@ pub enum Problem {
         got: u64,
     },
     /// Columns that nothing names.
-    #[error("no header, and rows of {columns} column{} are none of pageinspect's", if *columns == 1 { "" } else { "s" })]
+    #[error("no header, and rows of {columns} column{} are not those of pageinspect", if *columns == 1 { "" } else { "s" })]
     NoHeader {
         /// Columns found.
         columns: usize,
     },
     /// A header without any column of pageinspect's above values that may be its.
-    #[error("no column has a name that pageinspect gives")]
+    #[error("no column has a name that pageinspect uses")]
     UnknownColumns,
     /// A row printed as one composite value.
     #[error("the row is one composite value")]
@@ -111,7 +111,7 @@ pub enum Problem {
     #[error("the output holds an error message of the server: {0}")]
     Server(String),
     /// A line or a row that is longer than any of pageinspect's.
-    #[error("longer than {0} bytes, as no row of pageinspect is")]
+    #[error("longer than {0} bytes, unlike any row of pageinspect")]
     TooLong(usize),
     /// The text cannot be read further.
     #[error("could not read further: {0}")]

@@ -186,7 +186,7 @@ fn begin_table(record: &Record<'_>, before: Option<&Table>, out: &mut Out<'_>) -
     };
     let shorter = before.is_some_and(|table| header.len() < table.header().len());
     if !record.closed && (shorter || !header.is_all()) {
-        let problem = Problem::Cut("the record has not all columns".into());
+        let problem = Problem::Cut("the record does not have all columns".into());
         out.error(problem.at(record.line, None));
         return None;
     }

@@ -115,7 +115,7 @@ impl Values {
             let what = format!("the JSON value that begins at line {begin} is not closed");
             out.error(Problem::Cut(what.into()).at(last, None));
         } else if document.has_trailing() {
-            let what = "unexpected text behind the value".to_owned();
+            let what = "unexpected text after the value".to_owned();
             out.error(Problem::Json(what).at(last, None));
         }
     }

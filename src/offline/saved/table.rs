@@ -721,11 +721,11 @@ mod tests {
             ),
             (
                 r#"{"\\000abc"}"#,
-                "attribute 1: bytea is in escape format, expected hexadecimal digits behind \\x",
+                "attribute 1: bytea is in escape format, expected hexadecimal digits after \\x",
             ),
             (
                 r"{abc}",
-                "attribute 1: bytea is in escape format, expected hexadecimal digits behind \\x",
+                "attribute 1: bytea is in escape format, expected hexadecimal digits after \\x",
             ),
             (r#"{"\\x01"x}"#, r#"attribute 1: expected a comma or a closing brace, got "x}""#),
         ] {

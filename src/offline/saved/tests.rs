@@ -370,13 +370,13 @@ fn lines_and_rows_longer_than_any_are_passed_over() {
     let text = format!("{head}{long}{tail}");
     let outcome = parse_with(sizes, text.as_bytes());
     let messages: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
-    assert_eq!(messages, ["line 6: longer than 3000 bytes, as no row of pageinspect is"]);
+    assert_eq!(messages, ["line 6: longer than 3000 bytes, unlike any row of pageinspect"]);
     assert_eq!(Rows::of(&outcome), rows);
 
     let long = format!("[{{\"lp\":1,\"t_data\":\"{}\"}},\n {{\"lp\":2}}]\n", "0".repeat(4 << 20));
     let outcome = parse(long.as_bytes());
     let messages: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
-    assert_eq!(messages, ["line 1: longer than 1048576 bytes, as no row of pageinspect is"]);
+    assert_eq!(messages, ["line 1: longer than 1048576 bytes, unlike any row of pageinspect"]);
     assert_eq!(Rows::of(&outcome).items.len(), 1);
 }
 
@@ -529,7 +529,7 @@ fn output_cut_in_the_middle() {
     // Lines lost in the middle.
     let without = [&lines[..4], &lines[6..]].concat().join("\n");
     assert_snapshot!(errors(&without), @r##"
-    line 9: expected 8 rows as the footer counts, got 6
+    line 9: expected 8 rows according to the footer, got 6
     rows read: 6
     "##);
     let json = fixture("items.json-array");
@@ -552,7 +552,7 @@ fn output_cut_in_the_middle() {
     rows read: 7
     "##);
     assert_snapshot!(errors(&expanded[..expanded.rfind("t_bits").unwrap()]), @r##"
-    line 107: the output is cut: the record has not all columns
+    line 107: the output is cut: the record does not have all columns
     rows read: 7
     "##);
     let page = fixture("page.unaligned");
@@ -637,7 +637,7 @@ fn damaged_values() {
     rows read: 7
     "##);
     assert_snapshot!(errors(&aligned.replacen("(8 rows)", "(9 rows)", 1)), @r##"
-    line 13: expected 9 rows as the footer counts, got 8
+    line 13: expected 9 rows according to the footer, got 8
     rows read: 8
     "##);
 }
@@ -659,12 +659,12 @@ fn what_is_no_result_or_not_enough() {
     rows read: 0
     "##);
     assert_snapshot!(errors(&fixture("escape.aligned")), @r##"
-    line 5, column t_data: bytea is in escape format, expected hexadecimal digits behind \x
+    line 5, column t_data: bytea is in escape format, expected hexadecimal digits after \x
         hint: set bytea_output = 'hex' in the session, then run the query again
     rows read: 2
     "##);
     assert_snapshot!(errors(&fixture("escape.attrs")), @r##"
-    line 4, column t_attrs: attribute 1: bytea is in escape format, expected hexadecimal digits behind \x
+    line 4, column t_attrs: attribute 1: bytea is in escape format, expected hexadecimal digits after \x
         hint: set bytea_output = 'hex' in the session, then run the query again
     rows read: 2
     "##);
@@ -675,23 +675,23 @@ fn what_is_no_result_or_not_enough() {
     "##);
     let some = "1|\\x0102030405\n2|\\x0102030405\n";
     assert_snapshot!(errors(some), @r##"
-    line 1: no header, and rows of 2 columns are none of pageinspect's
+    line 1: no header, and rows of 2 columns are not those of pageinspect
         hint: save the output with its header (without \t, -t or tuples_only)
     rows read: 0
     "##);
     assert_snapshot!(errors(" 1 | 8160 | \\x0102030405\n 2 | 8100 | \\x0102030405\n\n"), @r##"
-    line 1: no header, and rows of 3 columns are none of pageinspect's
+    line 1: no header, and rows of 3 columns are not those of pageinspect
         hint: save the output with its header (without \t, -t or tuples_only)
     rows read: 0
     "##);
     let block = fixture("items.block-csv");
     assert_snapshot!(errors(block.split_once('\n').unwrap().1), @r##"
-    line 3: no header, and rows of 16 columns are none of pageinspect's
+    line 3: no header, and rows of 16 columns are not those of pageinspect
         hint: save the output with its header (without \t, -t or tuples_only)
     rows read: 0
     "##);
     assert_snapshot!(errors(" n | data \n---+------\n 1 | \\x0102030405\n(1 row)\n\n"), @r##"
-    line 1: no column has a name that pageinspect gives
+    line 1: no column has a name that pageinspect uses
         hint: keep the names t_data, t_attrs, get_raw_page, …
     rows read: 0
     "##);
@@ -701,7 +701,7 @@ fn what_is_no_result_or_not_enough() {
     rows read: 0
     "##);
     assert_snapshot!(errors("\\x0102030405\n"), @r##"
-    line 1: no header, and rows of 1 column are none of pageinspect's
+    line 1: no header, and rows of 1 column are not those of pageinspect
         hint: save the output with its header (without \t, -t or tuples_only)
     rows read: 0
     "##);

@@ -137,8 +137,7 @@ fn base(
     bases.sort_by_key(|base| !request.columns.contains(base));
     bases.first().map(|base| (*base).clone()).ok_or_else(|| {
         RetoastError::Refused(format!(
-            "{name}: column \"{wanted}\" is generated from no other column, so that nothing makes the \
-             server compute it anew"
+            "{name}: column \"{wanted}\" does not depend on another column, so no UPDATE makes the server recompute it"
         ))
     })
 }
@@ -234,7 +233,7 @@ pub(crate) async fn touched(
         .await?;
     let Some(row) = rows.first() else {
         return Err(RetoastError::Refused(format!(
-            "{}: there is no column that an UPDATE may set, and only an UPDATE moves rows and clears dropped columns",
+            "{}: an UPDATE cannot set any of its columns, and only an UPDATE moves rows and clears dropped columns",
             relation.display_name()
         )));
     };

@@ -88,7 +88,7 @@ impl Code {
         let name = relation.display_name();
         if (lent, &role) != (self.lent, &self.role) {
             return Err(RetoastError::Refused(format!(
-                "{name}: its owner, or what user \"{}\" may do as its owner, was changed by another session",
+                "{name}: another session changed its owner, or what user \"{}\" may do as its owner",
                 rights.user
             )));
         }
@@ -272,7 +272,7 @@ pub(crate) async fn triggers(
         fires = true;
         if !allowed {
             return refused(format!(
-                "{name}: trigger \"{trigger}\" {why}, and would fire for every row re-toasted\n\
+                "{name}: trigger \"{trigger}\" {why}, and would fire for every re-toasted row\n\
                  HINT:  Disable it temporarily, or use --allow triggers."
             ));
         }

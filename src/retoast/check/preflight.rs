@@ -51,8 +51,8 @@ pub(crate) async fn server(client: &Client, server: &Server) -> Result<(), Retoa
 pub(crate) fn compaction(server: &Server) -> Result<(), RetoastError> {
     if server.has_toasters {
         return refused(
-            "compaction does not support pluggable toasters, and this server has some\n\
-             HINT:  To make a table's files smaller, dump it and reload it (pg_dump).",
+            "compaction is not supported on a server with pluggable toasters\n\
+             HINT:  To make a table's files smaller, dump it and restore it (pg_dump).",
         );
     }
     Ok(())
@@ -165,7 +165,7 @@ async fn look(
     let choice = match task {
         Task::Convert(request) => {
             if request.columns.is_empty() {
-                let note = "only dropped columns hold its values: updating the rows clears them";
+                let note = "only dropped columns hold values of this toaster; updating the rows clears them";
                 notes.push(note.to_owned());
             }
             if let Goal::Policy(goal) = request.goal {
@@ -395,8 +395,8 @@ pub(crate) async fn set_up_origin(client: &Client, name: &str) -> Result<(), Ret
     if client.query_typed(sql, &[(&name, Type::TEXT)]).await?.is_empty() {
         return Err(RetoastError::Refused(format!(
             "replication origin {} does not exist\n\
-             HINT:  Make it with SELECT pg_replication_origin_create({name}), and when all is done \
-             drop it with pg_replication_origin_drop({name}).",
+             HINT:  Create it with SELECT pg_replication_origin_create({name}), and drop it after the last run with \
+             pg_replication_origin_drop({name}).",
             quote_identifier(name),
             name = quote_literal(name)
         )));
@@ -431,7 +431,7 @@ pub(crate) fn kind(relation: &Relation) -> Result<(), RetoastError> {
     let name = relation.display_name();
     if matches!(relation.schema.as_str(), "pg_catalog" | "information_schema") {
         return refused(format!(
-            "{name} is a system catalog: the server alone may change its settings"
+            "{name} is a system catalog: only the server may change its settings"
         ));
     }
     // names that begin so are the server's own
@@ -488,9 +488,8 @@ pub(crate) async fn published(client: &Client, relation: &Relation) -> Result<()
     match by {
         None => Ok(()),
         Some(by) => refused(format!(
-            "{}: its updates are published ({by}) and it has no replica identity: the server refuses \
-             every UPDATE\n\
-             HINT:  Add a primary key, or ALTER TABLE {} REPLICA IDENTITY FULL for the time.",
+            "{}: its updates are published ({by}) and it has no replica identity: the server refuses every UPDATE\n\
+             HINT:  Add a primary key, or use ALTER TABLE {} REPLICA IDENTITY FULL until the run has ended.",
             relation.display_name(),
             relation.quoted()
         )),
@@ -545,8 +544,9 @@ pub(crate) async fn may_compact(
 ) -> Result<(), RetoastError> {
     if !server.vacuum_truncates {
         return refused(format!(
-            "{NEVER_TRUNCATES}: compaction would move rows in vain\n\
-             HINT:  Set old_snapshot_threshold to -1 and restart the server, or run VACUUM FULL, which locks the table."
+            "{NEVER_TRUNCATES}: compaction would have no effect\n\
+             HINT:  Set old_snapshot_threshold to -1 and restart the server, or run VACUUM FULL, which locks the \
+             table."
         ));
     }
     let toast = ready.relation.toast.as_ref().filter(|toast| toast.bytes > 0);

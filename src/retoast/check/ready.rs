@@ -172,6 +172,6 @@ impl Choice {
 }
 
 /// What is said where scans do not see which values are out of line.
-pub(crate) const PLACES_NOT_SEEN: &str = "without pages the place of values, in the row or out of line, is not compared \
-     with the choice, and nothing is moved for its place alone; a superuser with the extension \
-     pageinspect sees it";
+pub(crate) const PLACES_NOT_SEEN: &str = "without pages, toastctl does not check whether values are in the row or out \
+                                          of line as requested, and re-toasts no row only for that; a superuser with \
+                                          the extension pageinspect can check it";

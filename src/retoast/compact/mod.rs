@@ -1,4 +1,4 @@
-//! `--compact`: gives space inside the files of a table and its TOAST relation back to the file system, online.
+//! `--compact`: returns free space inside the files of a table and its TOAST relation to the operating system, online.
 //!
 //! What stands behind the block that would be the end of a file without room to spare is moved to the room in
 //! front, last blocks first; then one VACUUM removes what is left behind and truncates the file. While rows are

@@ -97,7 +97,7 @@ impl Compaction<'_> {
             if !session.options.dry_run && !self.guard.is_unchanged().await? {
                 return Err(RetoastError::Changing);
             }
-            self.guard.note(&format!("{REWRITTEN}: compaction begins again"));
+            self.guard.note(&format!("{REWRITTEN}: compaction starts again"));
             earlier = std::mem::take(reports);
             (report.rows.found, report.rows.bytes) = (0, 0);
         }

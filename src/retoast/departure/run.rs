@@ -196,7 +196,7 @@ impl DepartureRun<'_, '_> {
         match tries.alter(self.session.writer(), sql).await {
             Ok((Tried::Done(()), _)) => Ok(Ok(())),
             Ok((Tried::Stopped, _)) => Ok(Err("stopped on request".to_owned())),
-            Ok((Tried::NoLock, _)) => Ok(Err(format!("no lock in {LOCK_TRIES} tries"))),
+            Ok((Tried::NoLock, _)) => Ok(Err(format!("no lock in {LOCK_TRIES} attempts"))),
             Ok((Tried::TooLong(waited), _)) => {
                 Ok(Err(format!("no lock in {:.1} s (--max-wait)", waited.as_secs_f64())))
             }

@@ -98,8 +98,8 @@ BEGIN
   END IF;
   IF (SELECT {COLUMNS})
       <> '{columns}' THEN
-    RAISE EXCEPTION 'not removed: tables were created, altered or dropped since it was proved that nothing refers to it'
-      USING HINT = 'Run toastctl retoast --from-toaster again: it reads all tables and prints these statements anew.';
+    RAISE EXCEPTION 'not removed: tables were created, altered or dropped after the scan that found no reference to it'
+      USING HINT = 'Run toastctl retoast --from-toaster again: it reads all tables and prints these statements again.';
   END IF;
 END
 $toastctl$;"

@@ -94,7 +94,7 @@ impl Checkpoint {
                 }
                 if saved.sweep != sweep {
                     return Err(RetoastError::Usage(format!(
-                        "checkpoint file \"{}\" is of another sweep: {} in database \"{}\"\n\
+                        "checkpoint file \"{}\" belongs to another run: {} in database \"{}\"\n\
                          HINT:  Name another file, or remove this one.",
                         path.display(),
                         saved.sweep.choice,

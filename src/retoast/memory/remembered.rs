@@ -38,7 +38,7 @@ impl Remembered {
                 let memory = text.as_deref().and_then(Memory::parse);
                 let memory = memory.ok_or_else(|| {
                     self.unusable(
-                        " was not written by retoast\nHINT:  Name a file that is not there yet.",
+                        " was not written by retoast\nHINT:  Name a file that does not exist yet.",
                     )
                 })?;
                 Ok((text, memory))

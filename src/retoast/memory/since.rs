@@ -105,20 +105,19 @@ impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Doubt::Earlier => f.write_str("the file was written by an earlier version of toastctl"),
-            Doubt::Cluster => f.write_str("the file is of another cluster"),
-            Doubt::MadeAnew(what) => write!(f, "the {what} was created again since"),
+            Doubt::Cluster => f.write_str("the file belongs to another cluster"),
+            Doubt::MadeAnew(what) => write!(f, "the {what} has been re-created since"),
             Doubt::Timeline(then, now) => write!(
                 f,
-                "the cluster is on another timeline ({now}, then {then}): it failed over or was \
-                 recovered since"
+                "the cluster is on another timeline ({now}, then {then}): it has failed over or been recovered since"
             ),
-            Doubt::SetBack => f.write_str("the cluster was set back to an earlier time since"),
+            Doubt::SetBack => f.write_str("the cluster has been restored to an earlier time since"),
             Doubt::Rewritten => f.write_str(
-                "the table was rewritten since (by VACUUM FULL, CLUSTER, TRUNCATE or the like)",
+                "the table has been rewritten since (by VACUUM FULL, CLUSTER, TRUNCATE or the like)",
             ),
-            Doubt::Columns => f.write_str("columns were replaced since"),
-            Doubt::Choice(then) => write!(f, "the file is of another choice: {then}"),
-            Doubt::TooOld => f.write_str("too many transactions have come since"),
+            Doubt::Columns => f.write_str("columns have been replaced since"),
+            Doubt::Choice(then) => write!(f, "the file was written for another choice: {then}"),
+            Doubt::TooOld => f.write_str("too many transactions have started since"),
         }
     }
 }

@@ -107,7 +107,7 @@ impl Slots {
                     slot.text(),
                     safe >> 20,
                     expected.div_ceil(1 << 20),
-                    if slot.active { "see that its consumer keeps up" } else { "start its consumer" },
+                    if slot.active { "make sure that its consumer keeps up" } else { "start its consumer" },
                 )
             })
             .collect()

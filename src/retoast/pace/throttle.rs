@@ -314,7 +314,7 @@ impl Throttle {
         let mut noted = self.noted();
         let mut notes: Vec<String> = noted.gave_up.take().into_iter().collect();
         if let (Some(rewrite), true) = (&noted.rewrite, self.options.dry_run) {
-            notes.push(format!("{rewrite}: a run would wait for its end"));
+            notes.push(format!("{rewrite}: a run would wait until it has ended"));
         }
         let held = noted.garbage.held(noted.horizon());
         if let (Some(holder), true) = (&noted.holder, held >= WORTH_NOTING) {
@@ -379,7 +379,7 @@ impl Throttle {
             if reported && !self.control.stopped() && since.elapsed() >= WORTH_TELLING {
                 let name = state.table_name();
                 let seconds = since.elapsed().as_secs_f64();
-                listener.note(&format!("{name}: going on after {seconds:.1} s"));
+                listener.note(&format!("{name}: continuing after {seconds:.1} s"));
             }
         }
         Ok(())
@@ -592,9 +592,9 @@ impl Throttle {
             return Ok(());
         }
         Err(RetoastError::OfAll(format!(
-            "the table with its TOAST relation and indexes has grown by {grown} bytes, more than \
-             --set disk-limit={limit}\n\
-             HINT:  See what holds vacuum back; the same command goes on from here."
+            "the table with its TOAST relation and indexes has grown by {grown} bytes, more than --set \
+             disk-limit={limit}\n\
+             HINT:  Find out what holds back vacuum, then run the same command again to continue."
         )))
     }
 

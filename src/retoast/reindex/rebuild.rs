@@ -153,7 +153,7 @@ impl Reindexing<'_> {
             }
             Err(LiveError::Server(error)) => match error.as_db_error() {
                 Some(said) if *said.code() == SqlState::QUERY_CANCELED => format!(
-                    "readers and writers of values out of line would have waited for more than {seconds} s"
+                    "readers and writers of out-of-line values would have waited for more than {seconds} s"
                 ),
                 Some(said) if !is_of_server(&error) => said.message().to_owned(),
                 _ => return Err(error.into()),
@@ -362,7 +362,7 @@ impl Reindexing<'_> {
     async fn bytes_of(&self, index: &Index) -> Result<Option<u64>, RetoastError> {
         let reader = self.guard.session.reader();
         let look = async || indexes::all(reader, self.guard.ready.relation.oid).await;
-        let all = self.guard.tried("looking at its indexes", look).await?.unwrap_or_default();
+        let all = self.guard.tried("examining its indexes", look).await?.unwrap_or_default();
         let same = |one: &&Index| one.valid && one.quoted() == index.quoted();
         Ok(all.iter().find(same).map(|one| one.bytes))
     }

@@ -77,7 +77,7 @@ impl Reindexing<'_> {
                 Err(RetoastError::Rewritten) => {}
                 other => return other,
             }
-            let note = format!("{REWRITTEN}: what is said of its indexes is of the new ones");
+            let note = format!("{REWRITTEN}: the figures of its indexes are those of the new ones");
             self.guard.note(&note);
             report.note_once(note);
             indexes.clear();
@@ -95,7 +95,7 @@ impl Reindexing<'_> {
             self.guard.vacuum_now(Vacuum::Tidy, report).await?;
         }
         let look = async || indexes::all(session.reader(), table).await;
-        let Some(all) = self.guard.tried("looking at its indexes", look).await? else {
+        let Some(all) = self.guard.tried("examining its indexes", look).await? else {
             return Ok(());
         };
         let (valid, invalid): (Vec<Index>, Vec<Index>) =
@@ -145,7 +145,7 @@ impl Reindexing<'_> {
             if let (IndexEnd::Planned, Some(left)) = (index_report.ended, left) {
                 index_report.ended = IndexEnd::Left;
                 index_report.reason =
-                    Some(format!("there is an invalid index of it, {}", left.index));
+                    Some(format!("an earlier rebuild left the invalid index {}", left.index));
             }
             let mut done = Ok(());
             if index_report.ended == IndexEnd::Planned && !self.guard.session.options.dry_run {
@@ -203,7 +203,7 @@ impl Reindexing<'_> {
             wal_expected: None,
             after: None,
             reason: Some(
-                "it is invalid, and not what a rebuild of an index leaves behind".to_owned(),
+                "it is invalid, but no rebuild of another index left it behind".to_owned(),
             ),
             command: None,
         };
@@ -213,7 +213,7 @@ impl Reindexing<'_> {
         index_report.ended = IndexEnd::Invalid;
         if let Some(pid) = self.builder(index.table).await? {
             index_report.reason = Some(format!(
-                "process {pid} may be building it: it holds the lock that this takes"
+                "process {pid} may be building it: it holds the lock that a build needs"
             ));
             return Ok(index_report);
         }
@@ -223,15 +223,15 @@ impl Reindexing<'_> {
             || self.checkpoint.is_some_and(|one| one.was_rebuilding(table, &name));
         if !is_ours {
             index_report.reason = Some(
-                "a rebuild that was interrupted has left it behind, and no checkpoint file says that it was \
-                 this program's"
+                "an interrupted rebuild left it behind, and no checkpoint file shows that toastctl started that \
+                 rebuild"
                     .to_owned(),
             );
             return Ok(index_report);
         }
         if self.guard.session.options.dry_run {
             index_report.reason =
-                Some("the interrupted rebuild of an earlier run has left it behind".to_owned());
+                Some("an interrupted rebuild of an earlier run left it behind".to_owned());
             return Ok(index_report);
         }
         let rest = self.clean(self.guard.session.connection(0), base, self.may_clean()).await?;
@@ -276,7 +276,7 @@ fn index_report(request: Reindex, page: PageSize, index: &Index, fresh: &Fresh) 
     let ended = index_end(request, index.bytes, fresh.bytes());
     let reason = match fresh {
         Fresh::NotKnown(reason) => Some(reason.clone()),
-        Fresh::Locked => Some("it is locked by others".to_owned()),
+        Fresh::Locked => Some("it is locked by other sessions".to_owned()),
         Fresh::Bytes(_) => None,
     };
     let ended = match (ended, fresh) {
@@ -344,7 +344,7 @@ fn report(request: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> Ind
         index_report.ended = IndexEnd::Refused;
         index_report.wal_expected = None;
         index_report.reason = Some(
-            "it is large, and readers and writers of values out of line wait while the index of a TOAST relation is \
+            "it is large, and readers and writers of out-of-line values wait while the index of a TOAST relation is \
              rebuilt"
                 .to_owned(),
         );

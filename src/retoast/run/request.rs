@@ -69,7 +69,7 @@ pub(crate) fn pages<'a>(
 pub(crate) fn need_pages(pages: Option<&Pageinspect>) -> Result<&Pageinspect, RetoastError> {
     pages.ok_or_else(|| {
         RetoastError::OfAll(
-            "pages must be read here: nothing else tells which toaster of pg_toaster stored a value\n\
+            "toastctl must read pages here: only pages show which toaster of pg_toaster stored a value\n\
              HINT:  Run as a superuser, with the extension pageinspect in this database."
                 .to_owned(),
         )

@@ -168,7 +168,8 @@ impl Run<'_, '_> {
         if self.results.has_lost() {
             return;
         }
-        const UNKNOWN: &str = "tables that were created or attached during the run are not known";
+        const UNKNOWN: &str =
+            "it is not known whether tables were created or attached during the run";
         let not_known = |failed: Failed| self.results.failed(place, failed.placed(UNKNOWN));
         let connection = match self.sessions.one().await {
             Ok(connection) => connection,
@@ -274,7 +275,9 @@ impl Run<'_, '_> {
         }
         let nothing = tables.is_empty() && refused.is_empty();
         if nothing && selection.found.iter().any(|found| found.how == How::Matched) {
-            return Err(RetoastError::Usage("no table that is named has these columns".to_owned()));
+            return Err(RetoastError::Usage(
+                "none of the named tables has these columns".to_owned(),
+            ));
         }
         Ok((tables, refused))
     }
@@ -308,12 +311,11 @@ impl Run<'_, '_> {
         let goal = self.tasks.convert.as_ref().map(|wanted| &wanted.goal);
         let Some(&Goal::Policy(PolicyGoal { new_extended, .. })) = goal else { return };
         let what = match new_extended {
-            false => "not be compressed, and be stored out of line where a row is too long",
-            true => "be compressed whenever they can be (not while rows are re-toasted)",
+            false => "not be compressed, and be stored out of line if the row is too long",
+            true => "be compressed whenever possible (but not while the run re-toasts rows)",
         };
         self.results.notice(&format!(
-            "{}: values that are written from now on will {what}; run the command again to bring them to \
-             the policy",
+            "{}: new values will {what}; run the command again to apply the policy to them",
             ready.relation.display_name()
         ));
     }

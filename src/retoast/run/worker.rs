@@ -38,8 +38,8 @@ const REPACK: i32 = 190_000;
 /// How many sessions in a row may end before any row is re-toasted.
 const ENDS: u32 = 5;
 /// What is said where compaction would follow a conversion that was only planned.
-const COMPACTED_LATER: &str = "what the compaction would return is known once values are stored as requested; toastctl \
-    compact TABLE --dry-run shows what it would be now";
+const COMPACTED_LATER: &str = "how much compaction would return is known only when all values are stored as requested; \
+                               toastctl compact TABLE --dry-run shows how much it would return now";
 
 /// The tables that workers take from, and what all sweeps of them have in common.
 pub(crate) struct Tables<'a, 'r> {
@@ -79,7 +79,7 @@ impl Tables<'_, '_> {
             let (since, doubt) = match self.since(&worker, ready).await {
                 Ok(Ok(since)) => (since, None),
                 Ok(Err(doubt)) => {
-                    self.listener.note(&format!("{name}: --since: all rows are judged: {doubt}"));
+                    self.listener.note(&format!("{name}: --since: all rows are examined: {doubt}"));
                     (None, Some(doubt))
                 }
                 Err(error) => {
@@ -342,7 +342,7 @@ impl Tables<'_, '_> {
         self.listener.note(&format!("{name}: a session has ended: {}", end.reason));
         let renewed = self.sessions.renew(worker).await.is_ok();
         if renewed {
-            self.listener.note(&format!("{name}: going on in a new session"));
+            self.listener.note(&format!("{name}: continuing in a new session"));
         }
         renewed
     }

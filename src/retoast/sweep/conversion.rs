@@ -109,7 +109,7 @@ impl Conversion<'_> {
         };
         let mut report = Progress::new(self.guard.ready, self.choice, common);
         report.common.notes.extend(
-            self.doubt.iter().map(|doubt| format!("--since: all rows are judged: {doubt}")),
+            self.doubt.iter().map(|doubt| format!("--since: all rows are examined: {doubt}")),
         );
         let done = self.work(&mut report).await;
         report.common.effort.elapsed_ms = millis(began.elapsed());

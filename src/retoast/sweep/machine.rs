@@ -539,7 +539,7 @@ pub enum Event {
 /// How the sweep ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// A whole scan in one snapshot has found that every row is stored as chosen.
+    /// A whole scan in one snapshot has found that every row is stored as requested.
     Complete,
     /// Rows are left that are not.
     Left,
@@ -561,7 +561,7 @@ pub struct Left {
 }
 
 impl Left {
-    /// All of them that are not stored as chosen.
+    /// All of them that are not stored as requested.
     pub fn sum(self) -> u64 {
         self.found + self.refused + self.disagreeing
     }

@@ -1,4 +1,4 @@
-//! The conversion of one table: scans, batches and vacuums until all values are stored as chosen.
+//! The conversion of one table: scans, batches and vacuums until all values are stored as requested.
 //!
 //! * [`conversion`]: does what the [`machine`] says, which has no IO and no clock.
 //! * [`batch`]: one transaction; `keys`: how rows are found again that others hold nearly all the time; `dead_entries`:

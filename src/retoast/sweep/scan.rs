@@ -393,7 +393,7 @@ impl Scanner<'_> {
         match unfit.first {
             Some(first) => refused(format!(
                 "{} {} too long for storage plain, the first at {first}: nothing was changed\n\
-                 HINT:  Toaster main keeps in the row what fits.",
+                 HINT:  --toaster main keeps values in the row if the row fits on a page.",
                 unfit.rows,
                 if unfit.rows == 1 { "row is" } else { "rows are" }
             )),
@@ -437,10 +437,9 @@ fn mend_misread(column: &str) -> String {
         format!("(SELECT jsonb_object_agg(key, value::text::jsonb) FROM jsonb_each({of}))")
     };
     format!(
-        "values changed in place: SET {name} = {} keeps what was changed in the values of the document's own \
-         keys; what was changed deeper, in the values of the object at {name} -> 'a' -> 'b', is kept by SET \
-         {name} = jsonb_set({name}, '{{a,b}}', {}). Then run this again. Setting the value to itself loses \
-         the change",
+        "values changed in place: SET {name} = {} keeps what was changed in the values of the document's own keys; \
+         what was changed deeper, in the values of the object at {name} -> 'a' -> 'b', is kept by SET {name} = \
+         jsonb_set({name}, '{{a,b}}', {}). Then run the command again. Setting the value to itself loses the change",
         whole(&name),
         whole(&format!("{name} -> 'a' -> 'b'"))
     )

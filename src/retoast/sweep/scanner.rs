@@ -64,7 +64,7 @@ pub struct Scanned {
     pub problems: Vec<String>,
     /// What mends that.
     pub(super) hints: Vec<String>,
-    /// Rows that cannot be stored as chosen, while nothing else is looked for.
+    /// Rows that cannot be stored as requested, while nothing else is looked for.
     pub(super) unfit: Option<Unfit>,
     /// By a policy, what the values would be stored as, where all are judged.
     pub(super) planned: Tally,
@@ -158,7 +158,7 @@ impl Scanner<'_> {
     }
 }
 
-/// Rows that cannot be stored as chosen.
+/// Rows that cannot be stored as requested.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unfit {
     /// How many.

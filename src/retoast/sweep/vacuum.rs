@@ -70,7 +70,7 @@ impl Conversion<'_> {
                 self.guard.session.throttle.vacuumed();
                 break;
             }
-            tracing::debug!("{}: the vacuum has left most of what is dead", self.guard.name());
+            tracing::debug!("{}: VACUUM has left most dead rows in place", self.guard.name());
             if number == AGAIN || !self.guard.session.throttle.vacuums_again() {
                 self.guard.session.throttle.vacuums_in_vain();
                 break;

@@ -405,7 +405,7 @@ impl<'a> Guard<'a> {
                 Ok(None)
             }
             Tried::NoLock => refused(format!(
-                "no lock for {what} in {LOCK_TRIES} tries\nHINT:  pg_locks shows which session holds it."
+                "no lock for {what} in {LOCK_TRIES} attempts\nHINT:  pg_locks shows which session holds it."
             )),
         }
     }
@@ -614,7 +614,7 @@ impl<'a> Guard<'a> {
             notes.push(PLACES_NOT_SEEN.to_owned());
         }
         if self.ready.code.triggers_fire() {
-            notes.push("triggers fire for every row re-toasted".to_owned());
+            notes.push("triggers fire for every re-toasted row".to_owned());
         }
         notes.extend(self.ready.choice.iter().flat_map(|choice| choice.toaster_notes.clone()));
         notes

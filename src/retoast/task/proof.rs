@@ -146,14 +146,15 @@ fn same(
         let generated = match computed {
             [] => String::new(),
             names => format!(
-                "\nHINT:  The update computes generated columns ({}). Where the result is not what is stored, \
-                 their functions were changed since: store them anew first.",
+                "\n\
+                 HINT:  The UPDATE recomputes generated columns ({}). If a result differs from the stored value, a \
+                 function was changed since: recompute these columns first.",
                 names.join(", ")
             ),
         };
         return Err(RetoastError::OfAll(format!(
-            "contents of {} rows near {near} would have changed: the batch was rolled back and \
-             nothing more is done{generated}",
+            "contents of {} rows near {near} would have changed: the batch was rolled back, and the run \
+             ends{generated}",
             before.len()
         )));
     }

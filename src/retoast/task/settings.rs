@@ -111,7 +111,7 @@ impl Guard<'_> {
         }
         let table = self.ready.relation.quoted();
         let Some(alter) = then.settings().restore(&table, now.settings()) else { return Ok(()) };
-        self.note(&format!("{found}: set right: {alter}"));
+        self.note(&format!("{found}: restored: {alter}"));
         self.alter(&alter).await?;
         let again = self.definition().await?;
         match then.differences(again.as_ref()) {
@@ -156,9 +156,9 @@ impl Guard<'_> {
                     // a new session begins as the first one did
                     *self.known.get() = Known::default();
                 }
-                Ok(_) => self.note("no lock to put the settings back"),
+                Ok(_) => self.note("no lock to restore the settings"),
                 Err(error) => {
-                    self.note(&format!("could not put the settings back: {error}"));
+                    self.note(&format!("could not restore the settings: {error}"));
                 }
             }
         }
@@ -175,7 +175,7 @@ impl Guard<'_> {
         for column in self.marked().await? {
             let Some(before) = column.before else { continue };
             let text = format!(
-                "an earlier run that was killed has set column \"{}\" to {}: before it was {}",
+                "an earlier run that was killed has set column \"{}\" to {}; before that run, it was set to {}",
                 column.name,
                 settings::text(column.now),
                 settings::text(before)

@@ -89,14 +89,14 @@ impl Guard<'_> {
         let (ended, why) = match self.run_watched(connection, sql, patience).await {
             Ok(Ok(())) => return Ok(Vacuumed::Done),
             Ok(Err(GaveUp::Stopped)) => return Ok(Vacuumed::Not),
-            Ok(Err(GaveUp::Slot(why))) => (Vacuumed::ForSlot, format!("no vacuum now: {why}")),
+            Ok(Err(GaveUp::Slot(why))) => (Vacuumed::ForSlot, format!("no VACUUM now: {why}")),
             Ok(Err(why)) => {
-                (Vacuumed::Not, format!("no vacuum now, its rows stay dead: {}", why.text()))
+                (Vacuumed::Not, format!("no VACUUM now, dead rows remain: {}", why.text()))
             }
             Err(RetoastError::Live(LiveError::Server(error)))
                 if ErrorKind::of(&error) == ErrorKind::Busy =>
             {
-                (Vacuumed::Not, "no vacuum now: it is locked".to_owned())
+                (Vacuumed::Not, "no VACUUM now: it is locked".to_owned())
             }
             Err(error) => return Err(error),
         };
@@ -146,7 +146,7 @@ impl Guard<'_> {
             if !pays || !self.has_left_most(&began, vacuum).await? {
                 break;
             }
-            tracing::debug!("{}: the vacuum has left most of what is dead", self.name());
+            tracing::debug!("{}: VACUUM has left most dead rows in place", self.name());
             if number == AGAIN {
                 return Ok(());
             }

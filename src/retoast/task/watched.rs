@@ -87,7 +87,7 @@ impl GaveUp {
         match self {
             GaveUp::Stopped => "stopped on request".to_owned(),
             GaveUp::Slot(why) | GaveUp::Waited(why) => why,
-            GaveUp::Kept(process) => format!("process {process} was kept waiting by it"),
+            GaveUp::Kept(process) => format!("process {process} had to wait for it"),
         }
     }
 }

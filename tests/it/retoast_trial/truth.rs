@@ -156,7 +156,7 @@ fn settings(database: &Database<'_>, table: &Table, choice: &Choice, met: &Met) 
     (!wrong.is_empty()).then(|| format!("complete, but set otherwise: {wrong}"))
 }
 
-/// Whether the values of a column are stored as chosen.
+/// Whether the values of a column are stored as requested.
 fn values(database: &Database<'_>, column: &Column, choice: &Choice, met: &Met) -> Vec<String> {
     let name = &column.name;
     let kind = database.psql(&format!(
