@@ -202,7 +202,7 @@ fn looked_at(looked_at: &LookedAt) -> String {
         parts.push("without pages".to_owned());
     }
     if indexes > 0 {
-        parts.push(counted(indexes as u64, "index"));
+        parts.push(counted(indexes, "index"));
     }
     if settings {
         parts.push("settings".to_owned());

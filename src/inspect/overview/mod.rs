@@ -197,7 +197,7 @@ impl ColumnLine {
                 Some(Interval::exact(report.values)),
                 Interval::exact(report.own_bytes),
                 report.raw_bytes.map(Interval::exact),
-                report.ratio.map(|ratio| Interval::exact(ratio)),
+                report.ratio.map(Interval::exact),
                 report.stored_bytes.map(Interval::exact),
             ),
         };
