@@ -98,10 +98,11 @@ fn values_in_every_format() {
 
 #[test]
 fn values_as_json_are_one_document() {
-    let rows: Vec<serde_json::Value> = serde_json::from_str(&of_file("value", 80, "json")).unwrap();
-    assert_eq!(rows.len(), 23 * 8);
+    let shown: serde_json::Value = serde_json::from_str(&of_file("value", 80, "json")).unwrap();
+    assert_eq!(shown["schema"], "toastctl.value/1");
+    assert_eq!(shown["values"].as_array().unwrap().len(), 23 * 8);
     let lines = of_file("value", 80, "jsonl");
-    assert_eq!(lines.lines().count(), rows.len());
+    assert_eq!(lines.lines().count(), 23 * 8);
 }
 
 #[test]

@@ -90,7 +90,10 @@ fn work(
 ) -> Result<Exit, Failure> {
     let settings = run.settings(verb)?;
     if tables.tables.is_empty() {
-        return Err(Failure::usage("no table was given"));
+        return Err(Failure::usage(format!(
+            "no table was given\nHINT:  toastctl {} TABLE",
+            verb.name()
+        )));
     }
     let request = run.request(tables, Assignment::Tables(tasks), (rows, 1), &settings);
     write(verb, run, &settings, &request)

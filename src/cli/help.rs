@@ -77,7 +77,7 @@ fn is_common(option: &Arg) -> bool {
 fn short(verb: &Command) -> String {
     let name = verb.get_name();
     let mut text = format!("{}\n\n", verb.get_about().cloned().unwrap_or_default());
-    let words = verb.get_positionals().map(|word| {
+    let words = verb.get_positionals().filter(|word| !word.is_hide_set()).map(|word| {
         let names = word.get_value_names().unwrap_or_default();
         let name = names.first().map_or("", |name| name.as_str());
         let many = if matches!(word.get_action(), ArgAction::Append) { "..." } else { "" };

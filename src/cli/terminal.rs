@@ -290,10 +290,9 @@ impl Progress for ReadingProgress {
     }
 
     fn end(&self) {
+        // a hidden bar would not be taken away
+        self.bar.finish_and_clear();
         self.bar.set_draw_target(ProgressDrawTarget::hidden());
-        if self.terminal {
-            self.bar.finish_and_clear();
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `toastctl value`: one value taken apart, one datum, or all values of a table line by line.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -17,7 +17,7 @@ use crate::inspect::inspector::{ContentOptions, InspectError, Options};
 use crate::inspect::offline::{self, ContentFiles};
 use crate::inspect::run::{self, Output, Request};
 use crate::inspect::saved::saved_text;
-use crate::report::document::{self, Format};
+use crate::report::document::Format;
 use crate::server::about::Access;
 use crate::server::chunks::parse_tid;
 use crate::server::sink::{RunError, Sink};
@@ -235,10 +235,9 @@ fn saved(args: &ValueArgs, text: SavedText) -> Result<Exit, Failure> {
 fn print_anatomy(args: &ValueArgs, anatomy: &Anatomy) -> Result<Exit, Failure> {
     let mut out = terminal::stdout_for_people(args.format.format);
     let written = match args.format.format {
-        Format::Json => document::json(anatomy, &mut out),
-        Format::Jsonl => serde_json::to_writer(&mut out, anatomy)
-            .map_err(io::Error::from)
-            .and_then(|()| writeln!(out)),
+        Format::Json | Format::Jsonl => {
+            crate::report::values::one(anatomy, args.format.format, &mut out)
+        }
         // the others are refused beforehand
         Format::Table | Format::Csv | Format::Markdown => {
             crate::report::anatomy::text(anatomy, &mut out)

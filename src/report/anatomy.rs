@@ -13,30 +13,31 @@ const POINTER_SHOWN: usize = 256;
 
 /// Writes the anatomy for people.
 pub fn text(anatomy: &Anatomy, out: &mut impl Write) -> io::Result<()> {
-    let Anatomy { relation, column, type_name, ctid, form, .. } = anatomy;
+    let row = &anatomy.row;
     let head = format!(
-        "{}, column \"{}\" ({}) at {ctid}",
-        printable(relation),
-        printable(column),
-        printable(type_name)
+        "{}, column \"{}\" ({}) at {}",
+        printable(&row.relation),
+        printable(row.column.as_deref().unwrap_or_default()),
+        printable(&anatomy.type_name),
+        row.ctid.as_deref().unwrap_or_default()
     );
     writeln!(out, "{}", Tone::Heading.of(&head))?;
-    let mut line = format!("  form: {form}");
-    if let Some(method) = anatomy.method {
+    let mut line = format!("  form: {}", row.form);
+    if let Some(method) = row.method {
         line.push_str(&format!(", {method}"));
     }
-    if let Some(raw) = anatomy.raw_size {
+    if let Some(raw) = row.raw_size {
         line.push_str(&format!("; {} raw", bytes(raw)));
     }
-    if let Some(stored) = anatomy.stored_size {
+    if let Some(stored) = row.stored_size {
         line.push_str(&format!(", {} stored", bytes(stored)));
     }
     if anatomy.pointer_size > 0 {
         line.push_str(&format!(", pointer of {}", bytes(anatomy.pointer_size)));
     }
     writeln!(out, "{line}")?;
-    if let (Some(oid), Some(kind)) = (anatomy.toaster_oid, anatomy.pointer_kind) {
-        let name = anatomy.toaster.as_deref().unwrap_or("unknown");
+    if let (Some(oid), Some(kind)) = (row.toaster_oid, row.pointer_kind) {
+        let name = row.toaster.as_deref().unwrap_or("unknown");
         writeln!(out, "  toaster: {} (OID {oid}), pointer: {kind}", printable(name))?;
     }
     if let Some(pointer) = &anatomy.pointer {
@@ -59,7 +60,7 @@ pub fn text(anatomy: &Anatomy, out: &mut impl Write) -> io::Result<()> {
     }
     writeln!(out, "  to read a key: {}", anatomy.cost_to_read)?;
     writeln!(out, "  to append: {}", anatomy.cost_to_append)?;
-    for (name, md5) in [("md5", &anatomy.md5), ("text md5", &anatomy.text_md5)] {
+    for (name, md5) in [("md5", &row.md5), ("text md5", &row.text_md5)] {
         if let Some(md5) = md5 {
             writeln!(out, "  {name}: {md5}")?;
         }

@@ -2,9 +2,25 @@
 
 use std::io::{self, Write};
 
-use super::document::Format;
+use super::document::{Format, json_line};
 use super::table::{Tone, printable};
+use crate::value::anatomy::Anatomy;
 use crate::value::rows::{RowWriter, ValueRow};
+
+/// Name and version of the JSON shape.
+const SCHEMA: &str = "toastctl.value/1";
+/// The JSON document up to its entries.
+const JSON: &str = "{\"schema\":\"toastctl.value/1\",\"values\":[";
+
+/// One value in every detail, as JSON: the document that lists values, whose only entry says more.
+pub fn one(anatomy: &Anatomy, format: Format, out: &mut impl Write) -> io::Result<()> {
+    if format == Format::Jsonl {
+        return json_line(SCHEMA, anatomy, out);
+    }
+    writeln!(out, "{JSON}")?;
+    serde_json::to_writer(&mut *out, anatomy)?;
+    writeln!(out, "\n]}}")
+}
 
 /// A column of the table.
 struct Column {
@@ -95,8 +111,8 @@ impl<W: Write> ValueWriter<W> {
     /// Ends the output; must be called once.
     pub fn finish(mut self) -> io::Result<W> {
         match (self.format, self.rows) {
-            (Format::Json, 0) => writeln!(self.out, "[]")?,
-            (Format::Json, _) => writeln!(self.out, "\n]")?,
+            (Format::Json, 0) => writeln!(self.out, "{JSON}]}}")?,
+            (Format::Json, _) => writeln!(self.out, "\n]}}")?,
             (Format::Csv, 0) => self.csv(&FIELDS.map(str::to_owned))?,
             _ => {}
         }
@@ -185,13 +201,11 @@ impl<W: Write> RowWriter for ValueWriter<W> {
                 self.csv(&fields(row))?;
             }
             Format::Json => {
-                self.out.write_all(if self.rows == 0 { b"[\n" } else { b",\n" })?;
+                let before = if self.rows == 0 { JSON } else { "," };
+                writeln!(self.out, "{before}")?;
                 serde_json::to_writer(&mut self.out, row)?;
             }
-            Format::Jsonl => {
-                serde_json::to_writer(&mut self.out, row)?;
-                writeln!(self.out)?;
-            }
+            Format::Jsonl => json_line(SCHEMA, row, &mut self.out)?,
         }
         self.rows += 1;
         Ok(())

@@ -3,6 +3,7 @@
 //! * [`connect`]: connections as psql makes them; [`pattern`]: names as psql takes them.
 //! * [`about`]: what the server is and what this user may do there.
 //! * [`select`]: which relations a command line means, and what a misspelt name may have meant.
+//! * `names`: names of tables and columns for a shell to complete.
 //! * [`catalog`]: relations and their columns; `listing`: the files of many, and what they are parts of.
 //! * `indexes`: the indexes of a table; `index_scan`: what fresh ones would take.
 //! * `owner_code`: code of others that an UPDATE of a table runs.
@@ -31,6 +32,7 @@ pub(crate) mod index_scan;
 pub(crate) mod indexes;
 pub(crate) mod listing;
 pub mod locks;
+pub(crate) mod names;
 pub(crate) mod owner_code;
 pub mod pages;
 pub mod pattern;

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::contents::{hex, md5_hex, write_text};
+use super::rows::ValueRow;
 use crate::codec::Method;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
@@ -22,9 +23,6 @@ use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate};
 use crate::model::toaster::describe::{PointerKind, describe};
 use crate::model::toaster::error::ToastError;
 use crate::model::toaster::reassemble::Reassembler;
-
-/// Name and version of the JSON shape.
-pub const SCHEMA: &str = "toastctl.value/1";
 
 /// Bytes of content that are shown.
 const FIRST_BYTES: usize = 64;
@@ -74,28 +72,13 @@ pub struct ReadCost {
 /// Everything about one value. Sizes are bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Anatomy {
-    pub schema: &'static str,
-    /// `schema.name`, or the file.
-    pub relation: String,
-    pub ctid: String,
-    pub column: String,
+    /// What a list of values says of it too.
+    #[serde(flatten)]
+    pub row: ValueRow,
     #[serde(rename = "type")]
     pub type_name: String,
-    /// As in reports.
-    pub form: &'static str,
-    /// As in reports.
-    pub method: Option<&'static str>,
-    /// As in reports.
-    pub raw_size: Option<u64>,
-    /// As in reports.
-    pub stored_size: Option<u64>,
     /// The bytes of the pointer in the row.
     pub pointer_size: u64,
-    /// The pluggable toaster.
-    pub toaster: Option<String>,
-    pub toaster_oid: Option<u32>,
-    /// The kind of its pointer.
-    pub pointer_kind: Option<&'static str>,
     /// The pointer's bytes, if it is a pluggable toaster's.
     pub pointer: Option<String>,
     /// The parts that are out of line or compressed.
@@ -106,10 +89,6 @@ pub struct Anatomy {
     pub cost_to_read: &'static str,
     /// What it costs to append.
     pub cost_to_append: &'static str,
-    /// md5 of the content.
-    pub md5: Option<String>,
-    /// md5 of the text.
-    pub text_md5: Option<String>,
     /// The first bytes of the content or, if there is none, of the text.
     pub first_bytes: Option<String>,
     /// The text's first characters.
@@ -127,30 +106,16 @@ pub fn of<S: ChunkStore>(
     page: PageSize,
 ) -> Anatomy {
     let stored = &seen.stored;
-    let custom = stored.custom.as_ref();
-    let row = super::rows::ValueRow::of(relation, stored);
     let (cost_to_read, cost_to_append) = costs(stored);
     let mut anatomy = Anatomy {
-        schema: SCHEMA,
-        relation: relation.to_owned(),
-        ctid: seen.ctid.to_string(),
-        column: seen.column.name.clone(),
+        row: ValueRow::in_place(relation, seen),
         type_name: seen.column.type_name.clone(),
-        form: stored.form.name(),
-        method: stored.method.map(Method::name),
-        raw_size: stored.raw_size,
-        stored_size: stored.stored_size,
         pointer_size: stored.pointer_size,
-        toaster: row.toaster,
-        toaster_oid: row.toaster_oid,
-        pointer_kind: custom.map(|custom| custom.kind.name()),
         pointer: None,
         parts: Vec::new(),
         cost: ReadCost::default(),
         cost_to_read,
         cost_to_append,
-        md5: None,
-        text_md5: None,
         first_bytes: None,
         first_text: None,
         problems: Vec::new(),
@@ -253,7 +218,7 @@ impl Anatomy {
             Datum::Varlena(Varlena::Custom(pointer)) => {
                 self.pointer = Some(hex(pointer.datum));
                 let description = describe(&pointer, toasters, page)?;
-                self.toaster = Some(description.toaster.name);
+                self.row.toaster = Some(description.toaster.name);
                 for part in description.parts {
                     let mut chunks = Vec::new();
                     match (part.value, part.relation) {
@@ -319,20 +284,20 @@ impl Anatomy {
             Datum::Varlena(value) => value,
         };
         if let Varlena::Compressed { tc_info, .. } = value {
-            self.raw_size = Some(u64::from(tc_raw_size(tc_info)));
-            self.method = tc_method(tc_info).map(Method::name);
+            self.row.raw_size = Some(u64::from(tc_raw_size(tc_info)));
+            self.row.method = tc_method(tc_info).map(Method::name);
         }
         let mut reassembler = Reassembler { store, toasters, page, order: seen.order };
         let logical = reassembler.value(&value)?;
         let first = |bytes: &[u8]| hex(bytes.get(..FIRST_BYTES).unwrap_or(bytes));
         if let Ok(content) = logical.content() {
-            self.raw_size = Some(content.len() as u64);
-            self.md5 = Some(md5_hex(content));
+            self.row.raw_size = Some(content.len() as u64);
+            self.row.md5 = Some(md5_hex(content));
             self.first_bytes = Some(first(content));
         }
         let mut text = Vec::new();
         if write_text(&logical, seen.column.type_oid, &mut reassembler, &mut text)?.is_some() {
-            self.text_md5 = Some(md5_hex(&text));
+            self.row.text_md5 = Some(md5_hex(&text));
             self.first_bytes.get_or_insert_with(|| first(&text));
             let text = text.get(..FIRST_BYTES * 4).unwrap_or(&text);
             let text = String::from_utf8_lossy(text);

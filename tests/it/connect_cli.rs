@@ -125,3 +125,23 @@ fn an_open_password_file_is_warned_of_and_ignored() {
     let closed = run(inspect().arg("-w").env("PGPASSFILE", &path));
     assert!(!closed.ok().contains("sesame"));
 }
+
+#[test]
+fn a_server_of_another_kind_is_called_that() {
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = other.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for client in other.incoming() {
+            let mut client = client.unwrap();
+            let _ = client.read(&mut [0; 100]);
+            let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\nwhat is that?");
+        }
+    });
+    let found = run(toastctl().args(["inspect", "-h", "127.0.0.1", "-p", &port.to_string()]));
+    assert_eq!(found.code, Some(3), "{}", found.stderr);
+    assert!(
+        found.stderr.contains("the answer is not that of a PostgreSQL server"),
+        "{}",
+        found.stderr
+    );
+}

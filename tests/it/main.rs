@@ -17,6 +17,7 @@ mod check_salvage;
 mod check_soak;
 mod codec_live;
 mod compact_foretold;
+mod completions;
 mod connect;
 mod connect_cli;
 #[path = "../../benches/codec/corpora.rs"]

@@ -1,7 +1,12 @@
-//! Nine questions of a database administrator, each answered by what fits a terminal of 80 columns and 24 lines.
+//! Questions of a database administrator, each answered by what fits a terminal of 80 columns and 24 lines.
 //! The snapshots are the transcripts, with figures masked.
 
-use crate::support::command::{run, toastctl};
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::support::command::{run, scrub, toastctl};
+use crate::support::install;
 use crate::support::server::{self, Database};
 
 const COLUMNS: usize = 80;
@@ -16,6 +21,34 @@ fn shop() -> Database<'static> {
         database.psql(&std::fs::read_to_string(path).unwrap());
     }
     database
+}
+
+/// The demo's data, for questions that change nothing.
+fn unchanged_shop() -> &'static Database<'static> {
+    static SHOP: OnceLock<Database<'static>> = OnceLock::new();
+    SHOP.get_or_init(|| {
+        let database = shop();
+        database.psql("CREATE EXTENSION IF NOT EXISTS pageinspect; VACUUM");
+        database
+    })
+}
+
+/// What a terminal shows of this line of a shell in this directory, which must end with this exit code.
+fn shell(database: &Database<'_>, dir: &Path, code: i32, line: &str) -> String {
+    let server = database.server();
+    let toastctl = Path::new(env!("CARGO_BIN_EXE_toastctl")).parent().unwrap();
+    let psql = install::main().program("psql");
+    let mut command = Command::new("sh");
+    scrub(&mut command);
+    command.args(["-c", &format!("exec 2>&1; {line}")]).current_dir(dir);
+    let path = [toastctl, psql.parent().unwrap()].map(|dir| dir.display().to_string()).join(":");
+    command.env("PATH", format!("{path}:{}", std::env::var("PATH").unwrap()));
+    command.env("COLUMNS", COLUMNS.to_string());
+    command.env("PGHOST", server.socket_dir()).env("PGPORT", server.port().to_string());
+    command.env("PGUSER", server.superuser()).env("PGDATABASE", database.name());
+    let run = run(&mut command);
+    assert_eq!(run.code, Some(code), "{line}: {}{}", run.stdout, run.stderr);
+    format!("$ {line}\n{}", run.stdout)
 }
 
 /// What a terminal shows of these commands, with what they print on standard error first. Each must end
@@ -193,4 +226,106 @@ fn how_do_i_run_it_at_night() {
     let shown = screen(&database, COLUMNS, 0, &["help throttle"]);
     fits(&shown, COLUMNS);
     insta::assert_snapshot!("question_9_night", masked(&shown, &database));
+}
+
+#[test]
+fn questions_that_change_nothing() {
+    let database = unchanged_shop();
+    for (question, command) in [
+        ("10_large", "inspect orders"),
+        ("11_all_lz4", "advise-threshold --storage extended --method lz4 -q"),
+        ("12_costs", "inspect --explain orders"),
+        ("13_sound", "check"),
+        ("14_keys", "keys orders"),
+        ("15_space", "compact orders --dry-run -q"),
+        ("16_boss", "inspect --format markdown --limit 2"),
+    ] {
+        let shown = screen(database, COLUMNS, 0, &[command]);
+        fits(&shown, COLUMNS);
+        insta::assert_snapshot!(format!("question_{question}"), masked(&shown, database));
+    }
+}
+
+#[test]
+fn how_do_i_give_space_back_and_undo_a_conversion() {
+    let database = shop();
+    let converted = screen(&database, COLUMNS, 0, &["retoast orders -c doc --toaster lz4 -q"]);
+    assert!(converted.contains("to set back: ALTER TABLE"), "{converted}");
+    let compacted = screen(&database, COLUMNS, 0, &["compact orders -q"]);
+    fits(&compacted, COLUMNS);
+    assert!(compacted.contains("public.orders, compact: complete"), "{compacted}");
+    assert!(compacted.contains(" before, ") && compacted.contains(" now "), "{compacted}");
+    let undone = screen(&database, COLUMNS, 0, &["retoast orders -c doc --toaster external -q"]);
+    fits(&undone, COLUMNS);
+    assert!(undone.contains("doc to external: complete: all values are stored as chosen"));
+    let sql = "SELECT attstorage FROM pg_attribute WHERE attrelid = 'orders'::regclass \
+               AND attname = 'doc'";
+    assert_eq!(database.psql(sql), "e");
+}
+
+#[test]
+fn how_does_an_ordinary_owner_do_it() {
+    let database = shop();
+    let role = database.create_owner("shopkeeper");
+    database.psql(&format!("ALTER TABLE orders OWNER TO {role}"));
+    let command = format!("retoast orders -c doc --toaster lz4 -q -U {role}");
+    let planned = screen(&database, COLUMNS, 0, &[&format!("{command} --dry-run")]);
+    fits(&planned, COLUMNS);
+    let done = screen(&database, COLUMNS, 0, &[&command]);
+    // since 17 SQL functions say what is out of line
+    let verdicts =
+        ["all values are compressed as chosen", "complete: all values are stored as chosen"];
+    assert!(verdicts.iter().any(|verdict| done.contains(verdict)), "{done}");
+    database.psql(&format!("ALTER TABLE orders OWNER TO {}", database.server().superuser()));
+}
+
+#[test]
+fn how_do_i_rescue_damaged_values() {
+    let database = server::shared().with_pageinspect("rescued");
+    database.psql(
+        "CREATE TABLE letters (id int, body text);
+         ALTER TABLE letters ALTER body SET STORAGE external;
+         INSERT INTO letters SELECT i, repeat(i::text, 9000) FROM generate_series(1, 4) AS i;
+         SET allow_system_table_mods = on;
+         DO $$DECLARE c regclass; BEGIN
+             SELECT reltoastrelid INTO c FROM pg_class WHERE oid = 'letters'::regclass;
+             UPDATE pg_class SET relkind = 'r' WHERE oid = c;
+             EXECUTE format('DELETE FROM %1$s WHERE chunk_seq = 1
+                             AND chunk_id = (SELECT min(chunk_id) FROM %1$s)', c);
+             UPDATE pg_class SET relkind = 't' WHERE oid = c; END$$",
+    );
+    // deleted chunks are found as long as they are there
+    database.psql("VACUUM letters");
+    let temp = tempfile::tempdir().unwrap();
+    let shown = shell(&database, temp.path(), 5, "toastctl check letters --salvage left");
+    fits(&shown, COLUMNS);
+    insta::assert_snapshot!("question_17_rescue", masked(&shown, &database));
+    assert_eq!(
+        std::fs::read_to_string(temp.path().join("left/manifest.jsonl")).unwrap().lines().count(),
+        1
+    );
+}
+
+#[test]
+fn how_do_i_read_a_copied_file() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/captures/pg15/dead");
+    let database = unchanged_shop();
+    let line = "toastctl inspect --relation-file heap.bin --toast-file toast.bin \
+                --columns 'id int4, t text, v int4, big text'";
+    let shown = shell(database, &dir, 0, line);
+    fits(&shown, COLUMNS);
+    insta::assert_snapshot!("question_18_file", masked(&shown, database));
+}
+
+#[test]
+fn how_do_i_run_it_over_several_databases() {
+    let branches = ["branch", "branch"].map(|name| server::shared().with_pageinspect(name));
+    for database in &branches {
+        database.psql("CREATE TABLE sales AS SELECT repeat('x', 100) AS note; VACUUM");
+    }
+    let line = "for d in $(psql -AtXc \"SELECT datname FROM pg_database WHERE datname ~ '^branch'\"); \
+                do echo $d; toastctl check -d $d; done";
+    let shown = shell(&branches[0], Path::new("/"), 0, line);
+    fits(&shown, COLUMNS);
+    insta::assert_snapshot!("question_19_databases", masked(&shown, &branches[0]));
 }

@@ -2,7 +2,7 @@
 
 use crate::support::command::{Run, run, toastctl};
 use crate::support::reports::Printed;
-use crate::support::reports::inspect::{Anatomy, StoredValue};
+use crate::support::reports::inspect::{Anatomy, StoredValue, Values};
 use crate::support::server::{self, Database};
 use crate::support::verbs::inspect;
 use md5::{Digest, Md5};
@@ -182,8 +182,9 @@ fn one_value_of_a_live_table_is_taken_apart() {
         run(command.args(["value", "-d", &database.conninfo(), spec]).args(more))
     };
     let json = value(&format!("public.t.p@{}", parts[0]), &["--format", "json"]).ok();
-    let anatomy = Printed::<Anatomy>::read(&json);
-    assert_eq!(anatomy.schema, "toastctl.value/1");
+    let shown = Printed::<Values>::read(&json);
+    assert_eq!(shown.schema, "toastctl.value/1");
+    let [anatomy] = &shown.values[..] else { panic!("{json}") };
     assert_eq!(anatomy.md5.as_deref(), Some(parts[1]));
     assert_eq!(anatomy.raw_size.unwrap().to_string(), parts[2]);
     assert_eq!(anatomy.form, "external_compressed");

@@ -477,11 +477,21 @@ fn a_cut_anywhere_gives_the_first_rows() {
         }
         let expected = whole(&text);
         let count = expected.items.len() + expected.pages.len() + expected.attributes.len();
-        // Byte by byte where a form is at its plainest, with strides elsewhere to save time.
-        let step = if EVERY_BYTE.contains(&name.as_str()) { 1 } else { 17 };
+        // Byte by byte at both ends where a form is at its plainest, with strides elsewhere to save time.
+        let every_byte = EVERY_BYTE.contains(&name.as_str());
+        let is_cut = |&end: &usize| {
+            let is_near_end = end < 1000 || end + 1000 > text.len();
+            end % if !every_byte {
+                31
+            } else if is_near_end {
+                1
+            } else {
+                7
+            } == 0
+        };
         let says_nothing = name.contains("json-array")
             || (name.contains(".aligned") && !name.contains("rows") && !name.contains("-0-null"));
-        for end in (0..text.len()).step_by(step) {
+        for end in (0..text.len()).filter(is_cut) {
             let outcome = parse(&text[..end]);
             let rows = Rows::of(&outcome);
             let got = rows.items.len() + rows.pages.len() + rows.attributes.len();
@@ -768,7 +778,7 @@ proptest! {
 }
 
 /// Long texts of one kind are read in a time that grows as they do: each takes some milliseconds,
-/// and half a minute if it were by the square; a busy machine needs some room between the two.
+/// and seconds if it were by the square. What a busy machine delays is tried again.
 #[test]
 fn long_texts_take_no_longer_than_their_length() {
     let pieces = PIECES.iter().map(|piece| piece.as_bytes());
@@ -778,14 +788,17 @@ fn long_texts_take_no_longer_than_their_length() {
         {
             for tail in ["", "\n"] {
                 let mut text = head.as_bytes().to_vec();
-                while text.len() < 120_000 {
+                while text.len() < 30_000 {
                     text.extend_from_slice(piece);
                     text.extend_from_slice(tail.as_bytes());
                 }
-                let started = std::time::Instant::now();
-                parse(&text);
+                let is_soon = (0..3).any(|_| {
+                    let started = std::time::Instant::now();
+                    parse(&text);
+                    started.elapsed().as_millis() < 1000
+                });
                 let piece = String::from_utf8_lossy(piece);
-                assert!(started.elapsed().as_secs() < 15, "{head:?} {piece:?} {tail:?}");
+                assert!(is_soon, "{head:?} {piece:?} {tail:?}");
             }
         }
     }

@@ -197,7 +197,9 @@ fn io_refusal(io: &io::Error, error: &tokio_postgres::Error, address: &Address) 
     if let Some(tls) = io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         return Refusal { message: tls_message(tls), kind: Kind::Encryption };
     }
-    if io.kind() == io::ErrorKind::InvalidInput || io.kind() == io::ErrorKind::InvalidData {
+    // an answer that ends within what would be a message is an error of the driver's framing
+    let is_cut = io.get_ref().is_some_and(|inner| inner.to_string() == "bytes remaining on stream");
+    if is_cut || matches!(io.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) {
         return Refusal { message: NOT_POSTGRESQL.to_owned(), kind: Kind::Refused };
     }
     let message = os_message(io);

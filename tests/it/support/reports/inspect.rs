@@ -228,10 +228,16 @@ pub(crate) struct StoredValue {
     pub(crate) text_md5: Option<String>,
 }
 
-/// One value taken apart: `--value`.
+/// What `value` prints with `--format json`, here of one value.
+#[derive(Clone, Deserialize)]
+pub(crate) struct Values {
+    pub(crate) schema: String,
+    pub(crate) values: Vec<Anatomy>,
+}
+
+/// One value taken apart.
 #[derive(Clone, Deserialize)]
 pub(crate) struct Anatomy {
-    pub(crate) schema: String,
     pub(crate) form: String,
     pub(crate) raw_size: Option<u64>,
     pub(crate) stored_size: u64,

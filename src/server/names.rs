@@ -1,0 +1,70 @@
+//! Names of tables and columns that begin with what has been typed, for a shell to complete.
+
+use tokio_postgres::types::{Oid as PgOid, Type};
+
+use super::LiveError;
+use super::connect::Connection;
+use super::select::{select, visible};
+
+/// Tables whose names begin with `typed`, written as a command line takes them: quoted where SQL requires it, and with
+/// their schemas where the search path does not find them. As in psql, letters match in either case, quotes may be
+/// missing, at most 1000 names are returned, and those of system schemas only if `typed` asks for them.
+pub(crate) async fn tables(connection: &Connection, typed: &str) -> Result<Vec<String>, LiveError> {
+    // a dot between quotes belongs to a name
+    let is_qualified = typed.split('"').step_by(2).any(|outside| outside.contains('.'));
+    let plain = typed.replace('"', "");
+    let of_system = ["pg_", "information_schema"].iter().any(|schema| plain.starts_with(schema));
+    // the catalog only: sizes would wait for locks
+    let sql = format!(
+        "SELECT CASE WHEN short THEN '' ELSE pg_catalog.quote_ident(nspname) || '.' END \
+                || pg_catalog.quote_ident(relname) \
+         FROM (SELECT n.nspname, c.relname, NOT $2 AND {} AS short \
+               FROM pg_catalog.pg_class AS c \
+               JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+               WHERE c.relkind IN ('r', 'p', 'm', 't') \
+               AND ($3 OR n.nspname !~ '^pg_' AND n.nspname <> 'information_schema')) AS found \
+         WHERE pg_catalog.left(pg_catalog.lower(pg_catalog.replace( \
+               CASE WHEN short THEN '' ELSE nspname || '.' END || relname, '\"', '')), \
+               pg_catalog.length($1)) = pg_catalog.lower($1) \
+         ORDER BY 1 LIMIT 1000",
+        visible(connection.schemas())
+    );
+    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
+        [(&plain, Type::TEXT), (&is_qualified, Type::BOOL), (&of_system, Type::BOOL)];
+    let rows = connection
+        .reading(async || {
+            Ok::<_, LiveError>(connection.client().query_typed(&sql, &parameters).await?)
+        })
+        .await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+/// Columns of these tables that can be toasted and whose names begin with `typed`, and their types. Names are
+/// unquoted, as the options that take them want them.
+pub(crate) async fn columns(
+    connection: &Connection,
+    tables: &[String],
+    typed: &str,
+) -> Result<Vec<(String, String)>, LiveError> {
+    let database = "SELECT pg_catalog.current_database()::pg_catalog.text";
+    let sql = "SELECT attname::pg_catalog.text, \
+                      pg_catalog.min(pg_catalog.format_type(atttypid, atttypmod)) \
+               FROM pg_catalog.pg_attribute \
+               WHERE attrelid = ANY ($1) AND attnum > 0 AND NOT attisdropped AND attlen = -1 \
+               AND pg_catalog.left(pg_catalog.lower(attname::pg_catalog.text), \
+                   pg_catalog.length($2)) = pg_catalog.lower($2) \
+               GROUP BY attname ORDER BY pg_catalog.min(attnum), 1";
+    let ask = async || {
+        let client = connection.client();
+        let rows = client.query_typed(database, &[]).await?;
+        let database: String = rows.first().map_or(Ok(String::new()), |row| row.try_get(0))?;
+        let selection = select(connection, &database, tables).await?;
+        let oids: Vec<PgOid> = selection.oids().iter().map(|oid| oid.0).collect();
+        client
+            .query_typed(sql, &[(&oids, Type::OID_ARRAY), (&typed, Type::TEXT)])
+            .await
+            .map_err(LiveError::from)
+    };
+    let rows = connection.reading(ask).await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
