@@ -258,7 +258,21 @@ fetch_postgres() {
 # Starts a throwaway server of the main PostgreSQL on a Unix socket in a temporary directory, with
 # the settings given as arguments, and points libpq's programs at it. It is gone when the script ends.
 start_server() {
-    server_bin=$(pg_main_bindir) || return 1
+    start_server_in "$(pg_main_bindir)" "$@"
+}
+
+# The same of PostgreSQL major $1, with the settings given after it.
+start_server_of() {
+    major_bin=$(pg_bindir "$1") || fail "there is no PostgreSQL $1" "scripts/test --all-majors fetches it"
+    shift
+    start_server_in "$major_bin" "$@"
+}
+
+# The same of the programs in $1, with the settings given after it.
+start_server_in() {
+    server_bin=$1
+    [ -n "$server_bin" ] || return 1
+    shift
     trap stop_server EXIT
     # a signal before the name is known would leave the directory behind
     trap '' HUP INT TERM

@@ -230,7 +230,9 @@ fn commands() -> Vec<(String, String)> {
     let pages = BY_HAND.map(|page| format!("man/{page}"));
     let pages = pages.into_iter().map(|page| (page, ["", "ExecStart=/usr/local/bin/", CRON]));
     for (page, prompts) in pages.chain([("README.md".to_owned(), ["$ ", "    ", CRON])]) {
-        for line in fs::read_to_string(root.join(&page)).unwrap().lines() {
+        let text = fs::read_to_string(root.join(&page)).unwrap();
+        // a line that a terminal has no room for is continued
+        for line in text.replace(" \\\n        ", " ").lines() {
             let commands = prompts.iter().filter_map(|prompt| line.strip_prefix(prompt));
             let commands = commands.filter(|line| line.starts_with("toastctl "));
             found.extend(commands.map(|line| (page.clone(), line.to_owned())));

@@ -300,22 +300,29 @@ impl Variants {
             table.has_toast_relation |= settings.storage != Storage::Plain;
             table
         };
-        let mut all = vec![
-            Variant { column, reads: vec![column], settings: None, table: table(&present) },
-            Variant {
-                column,
-                reads: vec![column],
-                settings: Some(present),
-                table: table(&present),
-            },
-        ];
-        let wanted = candidates(present, narrowing, abilities)?;
-        all.extend(wanted.iter().map(|settings| Variant {
+        // A target is the table's: columns with the same settings besides are brought there too.
+        let named = |settings: &Settings| {
+            let mut named = vec![column];
+            if settings.is_stock() && settings.target != present.target {
+                named.extend(relation.toastable().filter(|&other| {
+                    other != column
+                        && stored.columns.get(other).is_some_and(|own| {
+                            own.storage == settings.storage && own.method == settings.method
+                        })
+                }));
+            }
+            named
+        };
+        let variant = |settings: &Settings, stored_by: Option<Settings>| Variant {
             column,
             reads: vec![column],
-            settings: Some(*settings),
+            settings: stored_by,
             table: table(settings),
-        }));
+            named: named(settings),
+        };
+        let mut all = vec![variant(&present, None), variant(&present, Some(present))];
+        let wanted = candidates(present, narrowing, abilities)?;
+        all.extend(wanted.iter().map(|settings| variant(settings, Some(*settings))));
         let methods = unique(
             all.iter()
                 .filter_map(|v| v.settings)

@@ -1,6 +1,8 @@
 //! What compaction alone would return of a table, whatever the settings, with what it moves and writes: a look at
 //! blocks of its files and of its indexes, or an estimate from rows; and what it gives back after an in-place retoast.
 
+use std::ops::Range;
+
 use super::advisor::{Access, Advisor};
 use super::estimate::{Figure, Figures};
 use super::result::{CompactionReport, FileCompaction, Files, IndexCompaction};
@@ -12,6 +14,7 @@ use crate::heap::problem::Problems;
 use crate::heap::sample::Sample;
 use crate::heap::scan::Visitor;
 use crate::judge::command::table_words;
+use crate::model::btree::{is_bloated, least_bloated};
 use crate::model::interval::Interval;
 use crate::model::pages::least_gain;
 use crate::model::sql::quote_qualified;
@@ -232,45 +235,111 @@ fn moves(file: &FileCompaction) -> Option<String> {
     })
 }
 
-/// Bytes of the files after an in-place retoast and this compaction ([`compaction`]; `None`: without one): a file that
-/// is compacted comes near to what VACUUM FULL would leave; in the others space is used again, but none gets shorter.
-pub(super) fn retoasted_bytes(
-    figures: &Figures,
-    files: &Files,
-    compaction: Option<&str>,
-) -> Interval<u64> {
-    let is_compacted =
-        |file| compaction.is_some_and(|option| option == "--compact" || option.ends_with(file));
-    let sizes = &figures.files;
-    let all = [
-        (&sizes.heap_bytes, files.heap_bytes, is_compacted("=heap")),
-        (&sizes.toast_bytes, files.toast_bytes, is_compacted("=toast")),
-        (&sizes.toast_index_bytes, files.toast_index_bytes, false),
-    ];
-    let sum = |end: fn(&Interval) -> f64| {
-        let bytes = |(figure, now, compacted): &(&Figure, u64, bool)| {
-            let fresh = end(&figure.value).round() as u64;
-            if *compacted { fresh } else { fresh.max(*now) }
-        };
-        all.iter().map(bytes).fold(0, u64::saturating_add)
-    };
-    Interval { estimate: sum(|i| i.estimate), low: sum(|i| i.low), high: sum(|i| i.high) }
+/// What a sweep leaves free, as a part of the file: dead chunks until the next vacuum, and of a heap that grows the pages
+/// that rows have left.
+const SWEPT_TOAST: f64 = 0.2;
+const SWEPT_HEAP: f64 = 0.03;
+const SWEPT_GROWN_HEAP: f64 = 0.1;
+/// How far above what VACUUM FULL leaves compaction ends, of a TOAST relation and of a heap, and how far that may be off:
+/// it does not fill up all pages, but chunks of different sizes better than VACUUM FULL.
+const COMPACTED_TOAST: (f64, Range<f64>) = (0.015, -0.02..0.06);
+const COMPACTED_HEAP: (f64, Range<f64>) = (0.035, 0.0..0.08);
+
+/// What a `retoast` command does after the conversion, and what it leaves.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct After {
+    /// The option that has those files compacted for which that pays; `None` if there are none.
+    pub(super) compaction: Option<&'static str>,
+    /// Whether rebuilding the index of the TOAST relation pays.
+    pub(super) reindexes: bool,
+    /// Heap, TOAST relation and its index in the end.
+    pub(super) bytes: Interval<u64>,
+    /// The same right after the conversion.
+    pub(super) before_compaction: u64,
 }
 
-/// The option that has those of the heap's and the TOAST relation's files compacted of which that would give
-/// back part of what they are right after an in-place retoast; `None` if there is none.
-pub(super) fn compaction(figures: &Figures, files: &Files, page: PageSize) -> Option<&'static str> {
-    let pays = |figure: &Figure, now: u64| {
+impl After {
+    /// The options of `retoast` for it.
+    pub(super) fn options(&self) -> Vec<&'static str> {
+        self.compaction.into_iter().chain(self.reindexes.then_some("--reindex")).collect()
+    }
+}
+
+/// What a conversion with these figures leaves of the files. An in-place conversion uses free space again, but shortens
+/// no file, and an index keeps the pages of removed entries. `compacts`: whether the server shortens files at all.
+pub(super) fn after(figures: &Figures, files: &Files, page: PageSize, compacts: bool) -> After {
+    let (sizes, written) = (&figures.files, &figures.written);
+    let heap = sizes.heap_bytes.value;
+    let now = files.heap_bytes as f64;
+    let swept = |part: f64, of: f64, written: f64| of + written.min(of * part);
+    let heap_part = if heap.estimate > now { SWEPT_GROWN_HEAP } else { SWEPT_HEAP };
+    let heap_left = swept(heap_part, now.max(heap.estimate), written.heap_bytes);
+    let toast = sizes.toast_bytes.value;
+    let toast_left =
+        swept(SWEPT_TOAST, (files.toast_bytes as f64).max(toast.estimate), written.toast_bytes);
+    let pays = |left: f64, fresh: f64| {
         let pages = |bytes: f64| (bytes / page.bytes() as f64).ceil() as u32;
-        let now = pages(now as f64);
-        now.saturating_sub(pages(figure.value.high)) >= least_gain(now)
+        compacts && pages(left).saturating_sub(pages(fresh)) >= least_gain(pages(left))
     };
-    let heap = pays(&figures.files.heap_bytes, files.heap_bytes);
-    match (heap, pays(&figures.files.toast_bytes, files.toast_bytes)) {
-        (true, true) => Some("--compact"),
-        (true, false) => Some("--compact=heap"),
-        (false, true) => Some("--compact=toast"),
-        (false, false) => None,
+    let (heap_pays, toast_pays) =
+        (pays(heap_left, heap.estimate), pays(toast_left, toast.estimate));
+    let index = sizes.toast_index_bytes.value;
+    // moved values have new entries too
+    let moved = if toast_pays { toast_left / toast.estimate.max(1.0) - 1.0 } else { 0.0 };
+    let entries = written.index_bytes + index.estimate * moved.clamp(0.0, 1.0);
+    let index_left = (files.toast_index_bytes as f64 + entries).max(index.estimate);
+    let reindexes = is_bloated(index_left as u64, index.estimate as u64);
+    let one = page.bytes() as f64;
+    let kept = least_bloated(index.estimate as u64) as f64 + 2.0 * one;
+    let ends = |(pays, compacted), fresh: Interval, left: f64, now: u64, growth: f64| {
+        let (now, (above, off)): (f64, &(f64, Range<f64>)) = (now as f64, compacted);
+        match pays {
+            true => Interval {
+                estimate: fresh.estimate * (1.0 + above),
+                low: fresh.low.min(fresh.estimate * (1.0 + off.start)),
+                high: fresh.high.max(fresh.estimate * (1.0 + off.end) + one),
+            },
+            false if growth <= 0.0 => Interval::exact(now.max(fresh.estimate)),
+            false => Interval {
+                estimate: left,
+                low: now.max(fresh.low),
+                high: left + 0.5 * (left - now.max(fresh.estimate)) + fresh.high - fresh.estimate,
+            },
+        }
+    };
+    let all = [
+        ends((heap_pays, &COMPACTED_HEAP), heap, heap_left, files.heap_bytes, written.heap_bytes),
+        ends(
+            (toast_pays, &COMPACTED_TOAST),
+            toast,
+            toast_left,
+            files.toast_bytes,
+            written.toast_bytes,
+        ),
+        match reindexes {
+            // one that turns out not to be bloated stays
+            true => Interval { high: index.high.max(index_left.min(kept)), ..index },
+            false => {
+                let kept = (false, &COMPACTED_TOAST);
+                ends(kept, index, index_left, files.toast_index_bytes, entries)
+            }
+        },
+    ];
+    let sum = |end: fn(&Interval) -> f64| all.iter().map(end).sum::<f64>().round() as u64;
+    After {
+        compaction: match (heap_pays, toast_pays) {
+            (true, true) => Some("--compact"),
+            (true, false) => Some("--compact=heap"),
+            (false, true) => Some("--compact=toast"),
+            (false, false) => None,
+        },
+        reindexes,
+        bytes: Interval {
+            estimate: sum(|i| i.estimate),
+            low: sum(|i| i.low),
+            high: sum(|i| i.high),
+        },
+        before_compaction: (heap_left + toast_left + index_left).round() as u64,
     }
 }
 
@@ -282,7 +351,7 @@ pub(super) fn estimated(
     page: PageSize,
     relation: &Relation,
 ) -> Option<CompactionReport> {
-    let option = compaction(today, files, page)?;
+    let option = after(today, files, page, true).compaction?;
     let of = |figure: &Figure, now: u64, is_in: bool| {
         if is_in { now.saturating_sub(figure.value.estimate.round() as u64) } else { 0 }
     };
@@ -306,7 +375,7 @@ pub(super) fn size(bytes: u64) -> String {
 pub(super) mod tests {
     use super::*;
     use crate::advise::estimate::FileSizes;
-    use crate::model::interval::Range;
+    use crate::model::interval;
 
     /// Files whose figures under today's settings are `figures(100.0, 900.0)`.
     pub(in crate::advise) const FILES: Files =
@@ -326,34 +395,61 @@ pub(super) mod tests {
         Figures { files, ..Figures::default() }
     }
 
+    fn blocks(blocks: f64) -> f64 {
+        blocks * 8192.0
+    }
+
+    fn now(heap: u64, toast: u64, index: u64) -> Files {
+        let [heap_bytes, toast_bytes, toast_index_bytes] =
+            [heap, toast, index].map(|pages| pages * 8192);
+        let total_bytes = heap_bytes + toast_bytes + toast_index_bytes;
+        Files { heap_bytes, toast_bytes, toast_index_bytes, total_bytes }
+    }
+
+    /// Figures in pages, of which this many of the TOAST relation are written anew.
+    fn converted(heap: f64, toast: f64, index: f64, written: f64) -> Figures {
+        let mut all = figures(blocks(heap), blocks(toast));
+        all.files.toast_index_bytes.value = Interval::exact(blocks(index));
+        all.written.toast_bytes = blocks(written);
+        all.written.index_bytes = blocks(index * written / toast.max(1.0));
+        all
+    }
+
     #[test]
-    fn files_that_retoast_leaves_are_as_long_as_before_or_longer() {
-        let left = |heap, toast, compaction| {
-            retoasted_bytes(&figures(heap, toast), &FILES, compaction).estimate
-        };
-        assert_eq!(left(1000.0, 0.0, None), 1920);
-        assert_eq!(left(50.0, 1000.0, None), 1120);
-        assert_eq!(left(50.0, 50.0, None), 1020);
-        assert_eq!(left(50.0, 50.0, Some("--compact=toast")), 170);
-        assert_eq!(left(50.0, 50.0, Some("--compact=heap")), 970);
-        assert_eq!(left(50.0, 50.0, Some("--compact")), 120);
+    fn nothing_is_written_and_nothing_changes() {
+        let files = now(10, 100, 3);
+        let left = after(&converted(10.0, 100.0, 3.0, 0.0), &files, PageSize::DEFAULT, true);
+        assert_eq!(left.options(), [] as [&str; 0]);
+        assert_eq!(left.bytes, Interval::exact(113.0 * 8192.0).whole());
+        assert_eq!(left.before_compaction, files.total_bytes);
+    }
+
+    #[test]
+    fn a_conversion_leaves_dead_chunks_that_compaction_gives_back_and_entries_that_a_rebuild_does()
+    {
+        let files = now(10, 10_000, 120);
+        let figures = converted(10.0, 10_000.0, 120.0, 10_000.0);
+        let left = after(&figures, &files, PageSize::DEFAULT, true);
+        assert_eq!(left.options(), ["--compact=toast", "--reindex"]);
+        assert!(left.before_compaction > 12_000 * 8192);
+        assert_eq!(left.bytes.estimate / 8192, 10_150 + 130);
+        assert!(left.bytes.high < 10_280 * 8192 * 105 / 100, "{:?}", left.bytes);
+        // where files do not become shorter, they stay so
+        let left = after(&figures, &files, PageSize::DEFAULT, false);
+        assert_eq!(left.compaction, None);
+        assert!(left.bytes.estimate > 12_000 * 8192, "{:?}", left.bytes);
     }
 
     #[test]
     fn compaction_pays_from_what_vacuum_truncates_for() {
-        let page = PageSize::DEFAULT;
-        let blocks = |blocks: u32| f64::from(blocks) * 8192.0;
-        let now =
-            |blocks: u64| Files { heap_bytes: 8192 * 10, toast_bytes: 8192 * blocks, ..FILES };
-        let wanted = figures(blocks(10), blocks(100));
-        assert_eq!(compaction(&wanted, &now(100), page), None);
-        assert_eq!(compaction(&wanted, &now(107), page), None);
-        assert_eq!(compaction(&wanted, &now(108), page), Some("--compact=toast"));
-        let both = figures(blocks(1), blocks(100));
-        assert_eq!(compaction(&both, &now(108), page), Some("--compact"));
-        assert_eq!(compaction(&both, &now(100), page), Some("--compact=heap"));
-        // a file that grows has nothing to give
-        assert_eq!(compaction(&figures(blocks(500), blocks(200)), &now(108), page), None);
+        let wanted = converted(10.0, 100.0, 1.0, 0.0);
+        let option =
+            |figures: &Figures, files| after(figures, &files, PageSize::DEFAULT, true).compaction;
+        assert_eq!(option(&wanted, now(10, 100, 1)), None);
+        assert_eq!(option(&wanted, now(10, 107, 1)), None);
+        assert_eq!(option(&wanted, now(10, 108, 1)), Some("--compact=toast"));
+        assert_eq!(option(&wanted, now(20, 108, 1)), Some("--compact"));
+        assert_eq!(option(&wanted, now(20, 100, 1)), Some("--compact=heap"));
     }
 
     #[test]
@@ -372,7 +468,7 @@ pub(super) mod tests {
                 rows: None,
                 values: Some(14_500),
                 moved_bytes: 60 << 20,
-                wal_bytes: Range { low: 62 << 20, high: 130 << 20 },
+                wal_bytes: interval::Range { low: 62 << 20, high: 130 << 20 },
                 estimated: true,
             },
         };

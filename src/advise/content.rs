@@ -370,7 +370,9 @@ pub(super) fn compressed_besides(
         *value = value.fresh();
     }
     let kept = arriving.iter().any(|value| matches!(value, Incoming::Kept { .. }));
-    let length = table.length_of(&arriving).saturating_add(more);
+    // a target is for other columns too, which are made anew then
+    let fresh: Vec<Incoming> = values.iter().map(|value| value.fresh()).collect();
+    let length = table.length_of(&fresh).saturating_add(more);
     if !kept && length as usize <= table.page.toast_tuple_threshold() {
         return Vec::new();
     }

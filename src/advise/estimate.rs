@@ -85,6 +85,18 @@ pub struct Figures {
     pub update_bytes: Figure,
     /// Bytes of WAL when one value is replaced, without full-page images.
     pub update_wal_bytes: Figure,
+    pub written: Written,
+}
+
+/// What a conversion writes anew of the whole table.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Written {
+    /// Bytes of heap tuples.
+    pub heap_bytes: f64,
+    /// Bytes of chunks on pages.
+    pub toast_bytes: f64,
+    /// Bytes that the entries of these chunks take of the index.
+    pub index_bytes: f64,
 }
 
 /// What was sampled of what.
@@ -145,6 +157,15 @@ impl Formulas {
 
     fn total(&self, sums: &Sums) -> f64 {
         self.heap(sums) + self.toast(sums) + self.index(sums)
+    }
+
+    fn written(&self, sums: &Sums, scale: f64) -> Written {
+        let index = self.index.pages_per_chunk * self.page;
+        Written {
+            heap_bytes: sums.get(Sum::NewHeapBytes) * self.heap_pages * self.page * scale,
+            toast_bytes: sums.get(Sum::NewToastBytes) * self.toast_pack * scale,
+            index_bytes: sums.get(Sum::NewChunks) * index * scale,
+        }
     }
 
     fn chunks(&self, sums: &Sums) -> f64 {
@@ -250,6 +271,7 @@ pub fn figures(tally: &Tally, scope: &Scope, prices: &Prices) -> Vec<Figures> {
             read_cpu_ns: each(Formulas::read_ns),
             update_bytes: each(Formulas::update),
             update_wal_bytes: each(Formulas::wal),
+            written: formulas.written(&sums, scale),
         }
     };
     tally.tallies().iter().map(of_variant).collect()

@@ -1,7 +1,7 @@
 //! Reading a sample: blocks, values out of line, documents that are taken apart, and what compression makes of all that,
 //! here or on the server; before it a few blocks, to learn what the columns hold.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -193,7 +193,9 @@ impl Reading<'_> {
         let Some(table) = variants.first().and_then(|v| Some(&v.all.get(TODAY)?.table)) else {
             return Ok(Vec::new());
         };
-        let weighed: Vec<usize> = variants.iter().map(|v| v.column).collect();
+        // a target is for several columns, which are made anew then
+        let named = variants.iter().flat_map(|v| v.all.iter().flat_map(|one| &one.named));
+        let weighed: Vec<usize> = named.copied().collect::<BTreeSet<_>>().into_iter().collect();
         let desc = &self.relation.desc;
         // a row with computed columns is made anew, without the dropped ones
         let whole = desc.attributes.iter().any(|column| column.dropped)

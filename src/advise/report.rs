@@ -2,7 +2,7 @@
 
 use super::advisor::{Access, Options, TableFacts};
 use super::candidate::{PRESENT, TODAY, Variants};
-use super::compaction::{compaction, estimated, retoasted_bytes, size};
+use super::compaction::{After, after, estimated, size};
 use super::estimate::{Figure, Figures, Scope, figures};
 use super::extract;
 use super::plan::{Limit, SamplePlan};
@@ -65,10 +65,9 @@ impl<'a> Gathered<'a> {
         Files { heap_bytes, toast_bytes, toast_index_bytes, total_bytes }
     }
 
-    /// The option of `retoast` that compacts what these figures leave empty in the files, if that pays.
-    fn compaction(&self, figures: &Figures) -> Option<&'static str> {
-        compaction(figures, &self.files(), self.server().page_size)
-            .filter(|_| self.server().compacts())
+    /// What the command for a candidate with these figures leaves.
+    fn after(&self, figures: &Figures) -> After {
+        after(figures, &self.files(), self.server().page_size, self.server().compacts())
     }
 }
 
@@ -78,6 +77,9 @@ struct Shown<'a> {
     name: String,
     tally: &'a VariantTally,
     figures: Figures,
+    after: After,
+    /// The columns that the command names.
+    named: &'a [usize],
 }
 
 /// The report on one column.
@@ -98,6 +100,10 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
             figures: s.figures,
             refused: s.tally.refused > 0.0,
             rank: rank(&s.settings, &variants.present),
+            disk: match files.total_bytes {
+                0 => 0.0,
+                now => s.after.bytes.estimate as f64 / now as f64 - 1.0,
+            },
         })
         .collect();
     let names: Vec<String> = shown.iter().map(|s| s.name.clone()).collect();
@@ -125,11 +131,11 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
                 },
                 after_command_bytes: match index {
                     TODAY => Interval::exact(files.total_bytes),
-                    _ => retoasted_bytes(figures, &files, gathered.compaction(figures)),
+                    _ => s.after.bytes,
                 },
                 before_compaction_bytes: match index {
                     TODAY => files.total_bytes,
-                    _ => retoasted_bytes(figures, &files, None).estimate,
+                    _ => s.after.before_compaction,
                 },
                 after_vacuum_full: figures.files,
                 scan_buffers: Figure { value: value.scaled(1.0 / page.bytes() as f64), change },
@@ -146,7 +152,7 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
                     TODAY => Vec::new(),
                     _ => {
                         let wanted = (&s.settings, &variants.present);
-                        caveats(wanted, figures, &files, page, has_toasters)
+                        caveats(wanted, (figures, &s.after), &files, page, has_toasters)
                     }
                 },
             }
@@ -194,8 +200,10 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
                 let present = &variants.present;
                 let table = extraction.table();
                 let target = CommandTarget { schema: &table.schema, table: &table.name, ..target };
-                let compaction = Some("--compact").filter(|_| gathered.server().compacts());
-                let command = command::command(target, present, present, compaction);
+                let compaction: &[&str] =
+                    if gathered.server().compacts() { &["--compact"] } else { &[] };
+                let words = command::command(target, &[], (present, present), compaction);
+                let command = command::shell_line(&words);
                 extract::result::report(extraction, &scope, &command, has_toasters)
             }),
         pluggable: reading
@@ -214,10 +222,14 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
             sql: chosen
                 .map(|s| command::sql(target, &variants.present, &s.settings, page))
                 .unwrap_or_default(),
-            command: chosen.map(|s| {
-                let compaction = gathered.compaction(&s.figures);
-                command::command(target, &variants.present, &s.settings, compaction)
-            }),
+            command: chosen
+                .map(|s| {
+                    let settings = (&variants.present, &s.settings);
+                    command::command(target, &besides(s, gathered), settings, &s.after.options())
+                })
+                .unwrap_or_default(),
+            after_bytes: chosen
+                .map_or_else(|| Interval::exact(files.total_bytes), |s| s.after.bytes),
         },
         notes: notes(gathered, &shown, scale)
             .into_iter()
@@ -225,6 +237,13 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
             .collect(),
         problems: reading.problems.clone(),
     }
+}
+
+/// The columns that the command for a candidate names besides the one that is advised on.
+fn besides<'a>(shown: &Shown<'_>, gathered: &Gathered<'a>) -> Vec<&'a str> {
+    let columns = &gathered.relation().desc.attributes;
+    let others = shown.named.iter().filter(|&&column| column != gathered.variants.column);
+    others.filter_map(|&column| Some(columns.get(column)?.name.as_str())).collect()
 }
 
 /// What is given, else what statements tell of the column, else what is counted of the table.
@@ -300,7 +319,8 @@ fn shown<'a>(gathered: &'a Gathered<'_>, all: &[Figures]) -> Vec<Shown<'a>> {
             PRESENT => format!("{settings} (as set)"),
             _ => settings.to_string(),
         };
-        out.push(Shown { settings, name, tally, figures: *figures });
+        let after = gathered.after(figures);
+        out.push(Shown { settings, name, tally, figures: *figures, after, named: &variant.named });
     }
     out
 }
@@ -399,7 +419,7 @@ const TOLD: f64 = 0.1;
 /// What to know before a column is brought from `present` to `wanted`.
 fn caveats(
     (wanted, present): (&Settings, &Settings),
-    figures: &Figures,
+    (figures, after): (&Figures, &After),
     files: &Files,
     page: PageSize,
     has_toasters: bool,
@@ -413,8 +433,9 @@ fn caveats(
         );
     }
     let now = files.total_bytes as f64;
-    let before_compaction = retoasted_bytes(figures, files, None).estimate as f64;
-    if before_compaction > now.max(figures.files.total_bytes.value.estimate) * (1.0 + TOLD) {
+    let before_compaction = after.before_compaction as f64;
+    // every sweep leaves some free space
+    if before_compaction > now.max(figures.files.total_bytes.value.estimate) * (1.0 + 3.0 * TOLD) {
         let when = if has_toasters { "after retoast" } else { "before compaction" };
         caveats.push(format!("{when} the files are larger than today"));
     }
@@ -478,7 +499,8 @@ mod tests {
         };
         let same = figures(100.0, 900.0);
         let number = |wanted: &Settings, figures: &Figures| {
-            caveats((wanted, &present), figures, &FILES, page, false).len()
+            let after = after(figures, &FILES, page, true);
+            caveats((wanted, &present), (figures, &after), &FILES, page, false).len()
         };
         assert_eq!(number(&present, &same), 0);
         assert_eq!(number(&present, &figures(105.0, 900.0)), 0);

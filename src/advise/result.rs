@@ -10,6 +10,7 @@ use super::extract::result::ExtractionReport;
 use super::tally::Forms;
 use crate::fill::moves::Expected;
 use crate::heap::problem::Problems;
+use crate::judge::command::shell_line;
 use crate::model::interval::Interval;
 use crate::model::settings::Settings;
 use crate::model::stored::Form;
@@ -208,8 +209,8 @@ pub struct CandidateReport {
     pub name: String,
     #[serde(flatten)]
     pub marks: Marks,
-    /// Heap, TOAST relation and its index as the retoast command leaves them, with the compaction that
-    /// recommendation.command would ask for; of today the files as they are.
+    /// Heap, TOAST relation and its index as the retoast command leaves them, with the compaction and the rebuilding of
+    /// indexes that recommendation.command would ask for; of today the files as they are.
     pub after_command_bytes: Interval<u64>,
     /// The same before that compaction: an in-place retoast shortens no file.
     pub before_compaction_bytes: u64,
@@ -345,6 +346,15 @@ pub struct RecommendationReport {
     pub weighting: String,
     /// `ALTER TABLE` statements, none if there is nothing to change.
     pub sql: Vec<String>,
-    /// The command that rewrites what is stored, none if there is nothing to change.
-    pub command: Option<String>,
+    /// The command that rewrites what is stored: the program and its arguments, none if there is nothing to change.
+    pub command: Vec<String>,
+    /// Heap, TOAST relation and its index after that command; today's files if there is none.
+    pub after_bytes: Interval<u64>,
+}
+
+impl RecommendationReport {
+    /// The command as a line for a shell.
+    pub(crate) fn line(&self) -> Option<String> {
+        (!self.command.is_empty()).then(|| shell_line(&self.command))
+    }
 }

@@ -1,12 +1,15 @@
 //! What the rows of a sample add up to under each candidate.
 
+use std::cell::RefCell;
+
 use crate::codec::Method;
 use crate::disk::layout::PageSize;
+use crate::judge::stock::{Compliance, by_model, same_form};
 use crate::model::btree::ToastIndex;
 use crate::model::cost::{ReadWork, UpdateWork};
 use crate::model::pages::{Fill, Filler, ToastFiller, chunk_bytes, tuple_bytes};
 use crate::model::settings::Settings;
-use crate::model::stored::Form;
+use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::{Compressor, Incoming, Operation, Placed, Table, ToastError};
 
 /// Sample blocks are gathered in at most this many clusters, so that memory stays bounded.
@@ -43,10 +46,16 @@ pub enum Sum {
     ValueHeapBytes,
     /// The column's values of pluggable toasters.
     Custom,
+    /// Bytes of heap tuples that are written anew.
+    NewHeapBytes,
+    /// Chunks that are written anew, of all columns.
+    NewChunks,
+    /// Their bytes on pages.
+    NewToastBytes,
 }
 
 /// Number of [`Sum`]s.
-pub const SUMS: usize = 14;
+pub const SUMS: usize = 17;
 
 /// One number for each [`Sum`].
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -195,6 +204,50 @@ pub struct Variant {
     pub settings: Option<Settings>,
     /// The table under these settings.
     pub table: Table,
+    /// The columns that `retoast` is to bring there: it leaves rows alone in which they are already stored so. Of none,
+    /// all rows are written anew.
+    pub named: Vec<usize>,
+}
+
+impl Variant {
+    /// Whether the judge of `retoast` finds the row stored as the settings would store it. A policy is judged by the
+    /// row that it leads to.
+    fn complies(&self, stored: &[StoredValue], compressor: &mut impl Compressor) -> bool {
+        if self.named.is_empty() || self.settings.is_none_or(|settings| !settings.is_stock()) {
+            return false;
+        }
+        let compressor = RefCell::new(compressor);
+        let known = |index: usize| {
+            let method = *self.table.columns.get(index)?.method.methods().first()?;
+            let is_named = self.named.contains(&index);
+            is_named.then(|| compressor.borrow_mut().compressed_size(index, method))
+        };
+        by_model(&self.table, &self.named, &[], stored, &known) == Compliance::Complies
+    }
+
+    /// The row as an UPDATE of the columns hands it over.
+    fn arriving(&self, row: &SampleRow, arriving: &mut Vec<Incoming>) -> Operation {
+        arriving.clone_from(&row.values);
+        for &column in self.named.iter().chain([&self.column]) {
+            if let Some(value) = arriving.get_mut(column) {
+                *value = value.fresh();
+            }
+        }
+        let is_kept = |value: &Incoming| matches!(value, Incoming::Kept { .. });
+        match self.named.is_empty() || !row.values.iter().any(is_kept) {
+            true => Operation::Update,
+            false => Operation::UpdateOfExternal,
+        }
+    }
+
+    /// Whether a policy leads to the row that is stored.
+    fn leads_to(&self, stored: &[StoredValue], placed: &[Placed]) -> bool {
+        let is_policy = self.settings.is_some_and(|settings| !settings.is_stock());
+        is_policy
+            && self.named.iter().all(|&column| {
+                stored.get(column).zip(placed.get(column)).is_none_or(|(s, p)| same_form(s, p))
+            })
+    }
 }
 
 /// The sums of one variant.
@@ -277,9 +330,11 @@ impl Tally {
         made: &SampleRow,
         compressor: &mut impl Compressor,
     ) {
+        let judged: Vec<StoredValue> =
+            made.values.iter().map(|value| value.stored_value()).collect();
         for (variant, tally) in self.variants.iter().zip(&mut self.tallies) {
             let row = if variant.settings.is_none() { stored } else { made };
-            tally.add(variant, row, self.page, compressor);
+            tally.add(variant, (row, &judged), self.page, compressor);
         }
     }
 
@@ -356,21 +411,24 @@ impl VariantTally {
     fn add(
         &mut self,
         variant: &Variant,
-        row: &SampleRow,
+        (row, judged): (&SampleRow, &[StoredValue]),
         page: PageSize,
         compressor: &mut impl Compressor,
     ) {
         let length;
-        let placed = if variant.settings.is_none() {
+        let mut is_new = false;
+        let placed = if variant.settings.is_none() || variant.complies(judged, compressor) {
             length = row.tuple_length;
             as_stored(&row.values, page)
         } else {
-            self.arriving.clone_from(&row.values);
-            if let Some(value) = self.arriving.get_mut(variant.column) {
-                *value = value.fresh();
-            }
-            match variant.table.toast(&self.arriving, Operation::Update, compressor) {
+            let operation = variant.arriving(row, &mut self.arriving);
+            match variant.table.toast(&self.arriving, operation, compressor) {
+                Ok(toasted) if variant.leads_to(judged, &toasted.values) => {
+                    length = row.tuple_length;
+                    as_stored(&row.values, page)
+                }
                 Ok(toasted) => {
+                    is_new = true;
                     length = toasted.tuple_length;
                     toasted.values
                 }
@@ -389,12 +447,19 @@ impl VariantTally {
         self.heap.put(length as usize);
         let heap_bytes = tuple_bytes(length) as f64;
         self.block.add(Sum::HeapBytes, heap_bytes);
+        if is_new {
+            self.block.add(Sum::NewHeapBytes, heap_bytes);
+        }
         for (index, value) in placed.iter().enumerate() {
             let external = value.is_outside();
             let visits = if external { self.toast.put(value.stored_size) } else { 0 };
             let bytes = if external { chunk_bytes(page, value.stored_size) as f64 } else { 0.0 };
             self.block.add(Sum::ToastBytes, bytes);
             self.block.add(Sum::Chunks, f64::from(value.chunks));
+            if is_new && !value.kept {
+                self.block.add(Sum::NewChunks, f64::from(value.chunks));
+                self.block.add(Sum::NewToastBytes, bytes);
+            }
             if index == variant.column {
                 self.block_forms.add(value, 1.0);
                 self.block.add_value(value, heap_bytes);

@@ -273,7 +273,7 @@ fn emitted(emit: Emit, report: &Report, out: &mut impl Write) -> io::Result<()> 
         return out.flush();
     }
     let recommendation = &report.recommendation;
-    match (emit, &recommendation.command) {
+    match (emit, recommendation.line()) {
         (_, None) => {
             let mark = if emit == Emit::Sql { "--" } else { "#" };
             let place = format!("{}, column {}", report.table.relation, report.column);
@@ -297,7 +297,7 @@ mod tests {
     use crate::codec::Method;
     use crate::disk::desc::Storage;
     use crate::disk::layout::PageSize;
-    use crate::judge::command::{CommandTarget, command};
+    use crate::judge::command::{CommandTarget, command, shell_line};
     use crate::model::policy::MethodChoice;
     use crate::model::settings::{Settings, TupleTarget};
 
@@ -346,8 +346,12 @@ mod tests {
                             continue;
                         }
                         for named in targets {
-                            let text = command(named, &present, &wanted, Some("--compact=toast"));
+                            let settings = (&present, &wanted);
+                            let options = ["--compact=toast", "--reindex"];
+                            let told = command(named, &["-y z"], settings, &options);
+                            let text = shell_line(&told);
                             let words = words(&text);
+                            assert_eq!(words, told);
                             let cli = Cli::try_parse_from(&words);
                             assert!(cli.is_ok(), "{text}: {}", cli.err().unwrap());
                             assert!(

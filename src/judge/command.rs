@@ -47,18 +47,23 @@ pub fn sql(
     out
 }
 
-/// The command that re-toasts the column's values as `wanted`; `compaction` is its option for what follows.
+/// The command that re-toasts the values of the column and of `besides` as `wanted`, word by word; `options` are those
+/// for what follows.
 pub fn command(
     target: CommandTarget<'_>,
-    present: &Settings,
-    wanted: &Settings,
-    compaction: Option<&str>,
-) -> String {
-    let mut out = format!(
-        "toastctl retoast {} {}",
-        table_words(target.schema, target.table),
-        column_words(target.column)
-    );
+    besides: &[&str],
+    (present, wanted): (&Settings, &Settings),
+    options: &[&str],
+) -> Vec<String> {
+    let table = format!("{}.{}", pattern(target.schema), pattern(target.table));
+    let mut out = vec!["toastctl".to_owned(), "retoast".to_owned(), table];
+    for column in [target.column].iter().chain(besides) {
+        // what begins with a hyphen would be taken for an option
+        match column.starts_with('-') {
+            true => out.push(format!("--column={column}")),
+            false => out.extend(["--column".to_owned(), (*column).to_owned()]),
+        }
+    }
     if wanted.is_stock() {
         let toaster = match (wanted.storage, wanted.method) {
             (Storage::Extended, MethodChoice::One(method)) => method.name().to_owned(),
@@ -68,18 +73,21 @@ pub fn command(
             }
             (storage, _) => storage.name().to_owned(),
         };
-        out.push_str(&format!(" --toaster {toaster}"));
+        out.extend(["--toaster".to_owned(), toaster]);
     } else {
-        out.push_str(&format!(" --policy {} --method {}", wanted.policy, wanted.method));
+        let (policy, method) = (wanted.policy.to_string(), wanted.method.to_string());
+        out.extend(["--policy".to_owned(), policy, "--method".to_owned(), method]);
     }
     if wanted.target != present.target {
-        out.push_str(&format!(" --target {}", wanted.target));
+        out.extend(["--target".to_owned(), wanted.target.to_string()]);
     }
-    if let Some(option) = compaction {
-        out.push(' ');
-        out.push_str(option);
-    }
+    out.extend(options.iter().map(|&option| option.to_owned()));
     out
+}
+
+/// Words as a line for a POSIX shell.
+pub(crate) fn shell_line(words: &[String]) -> String {
+    words.iter().map(|word| shell_quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// A table, as an argument.
@@ -227,7 +235,8 @@ mod tests {
                 all.push('\n');
             }
             let compacts = (wanted.storage == Storage::External).then_some("--compact");
-            all.push_str(&command(target, &present, &wanted, compacts));
+            let words = command(target, &[], (&present, &wanted), compacts.as_slice());
+            all.push_str(&shell_line(&words));
             all.push_str("\n\n");
         }
         insta::assert_snapshot!(all, @r#"

@@ -47,6 +47,11 @@ pub(crate) fn is_bloated(bytes: u64, fresh: u64) -> bool {
     bytes as f64 > fresh as f64 * TOO_LARGE && bytes.saturating_sub(fresh) >= WORTH
 }
 
+/// Bytes up to which an index is not much larger than a fresh one.
+pub(crate) fn least_bloated(fresh: u64) -> u64 {
+    ((fresh as f64 * TOO_LARGE) as u64).max(fresh.saturating_add(WORTH))
+}
+
 /// What an index has to hold.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Entries {

@@ -94,7 +94,7 @@ const MARKS: &str = "Marks: > recommended, * on the Pareto front: no other is as
 
 /// What the titles of the table mean, where they do not say it.
 const TERMS: [(&str, &str); 8] = [
-    ("On disk", "On disk: heap, TOAST and its index, after retoast."),
+    ("On disk", "On disk: heap, TOAST and its index after the command."),
     ("VACUUM FULL", "VACUUM FULL: what it would leave of them, without dead rows and free space."),
     ("Before compaction", "Before compaction: right after the conversion, which shortens no file."),
     ("Heap", "Heap, TOAST, Index: the parts of VACUUM FULL."),
@@ -217,7 +217,8 @@ fn sample(report: &Report) -> String {
 /// What to do, and what it brings with it.
 fn verdict(report: &Report, details: bool, document: &mut Document) {
     let recommendation = &report.recommendation;
-    let tone = match recommendation.command {
+    let command = recommendation.line();
+    let tone = match command {
         Some(_) => Tone::Heading,
         None => Tone::Good,
     };
@@ -225,7 +226,7 @@ fn verdict(report: &Report, details: bool, document: &mut Document) {
     if details && !recommendation.weighting.is_empty() {
         document.paragraph(&recommendation.weighting);
     }
-    let Some(command) = &recommendation.command else {
+    let Some(command) = &command else {
         let compacts = report.compaction.as_ref().filter(|_| !details);
         let note = compacts.and_then(|compaction| {
             report.notes.iter().find(|note| note.starts_with(&compaction.command))
@@ -271,8 +272,8 @@ fn ranked(reports: &[Report], document: &mut Document) {
     let mut reports: Vec<&Report> = reports.iter().collect();
     reports.sort_by_key(|report| std::cmp::Reverse(saved(report)));
     let tables: HashSet<u32> = reports.iter().map(|report| report.table.oid).collect();
-    let changed: Vec<&str> =
-        reports.iter().filter_map(|report| report.recommendation.command.as_deref()).collect();
+    let changed: Vec<String> =
+        reports.iter().filter_map(|report| report.recommendation.line()).collect();
     document.heading(
         &format!(
             "{} of {}: {} should be stored differently",

@@ -316,7 +316,7 @@ fn the_report_is_readable_and_its_json_has_its_documented_shape() {
             + &text(&["--emit", "command", "--optimize", "size"]),
         @r#"
         ALTER TABLE "public"."docs" ALTER COLUMN "body" SET COMPRESSION lz4;
-        toastctl retoast public.docs --column body --toaster lz4
+        toastctl retoast public.docs --column body --toaster lz4 --compact=heap
         "#
     );
 }

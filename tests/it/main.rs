@@ -6,6 +6,7 @@ mod advise;
 mod advise_front;
 mod advise_owner;
 mod advise_statements;
+mod advise_true;
 mod advise_wal;
 mod check_chains;
 mod check_custom;

@@ -186,13 +186,14 @@ fn choose(
         let all = figures(&set.tally, scope, &Prices::default());
         let (today, rest) = (all.get(STORED)?, all.get(REST)?);
         if entries.is_empty() {
-            entries.push(Entry { figures: *today, refused: false, rank: 0 });
+            entries.push(Entry { figures: *today, refused: false, rank: 0, disk: 0.0 });
         }
         let keys = set.target.keys.iter().map(|key| weights.part(&key.key));
         let keys: Vec<(f64, &Figures)> = keys.zip(all.get(KEYS..)?).collect();
         let figures = used(rest, &keys, today);
         let refused = set.tally.tallies().get(REST)?.refused > 0.0;
-        entries.push(Entry { figures, refused, rank: u8::try_from(rank + 1).unwrap_or(u8::MAX) });
+        let rank = u8::try_from(rank + 1).unwrap_or(u8::MAX);
+        entries.push(Entry { figures, refused, rank, disk: 0.0 });
     }
     recommend(&entries, optimize, workload).choice.checked_sub(1)
 }

@@ -336,12 +336,14 @@ impl Extraction {
             reads,
             settings: Some(self.stored.settings),
             table: wide.clone(),
+            named: Vec::new(),
         };
         let today = Variant {
             column,
             reads: vec![column],
             settings: None,
             table: self.stored.table.clone(),
+            named: Vec::new(),
         };
         let whole = std::iter::once(column).chain(added.clone()).collect();
         let mut variants = vec![today, made(vec![column]), made(whole)];

@@ -210,6 +210,36 @@ impl Incoming {
         }
     }
 
+    /// What is stored of a value that arrives so, as far as a judge looks at it.
+    pub(crate) fn stored_value(self) -> StoredValue {
+        let value = |form, method, raw: u32, stored: u32| StoredValue {
+            form,
+            method,
+            raw_size: Some(raw.into()),
+            stored_size: Some(stored.into()),
+            ..StoredValue::NULL
+        };
+        match self {
+            Incoming::Null => StoredValue::NULL,
+            Incoming::Fixed { size } => value(Form::Plain, None, size, size),
+            Incoming::Short { raw } => value(Form::Short, None, raw, raw.saturating_add(1)),
+            Incoming::Plain { raw } => {
+                value(Form::Plain, None, raw, raw.saturating_add(VARLENA_HEADER_SIZE))
+            }
+            Incoming::Compressed { size, raw, method } => {
+                value(Form::Compressed, method, raw, size)
+            }
+            Incoming::Foreign { stored, raw, method, compressed }
+            | Incoming::Kept { stored, raw, method, compressed } => {
+                let form = if compressed { Form::ExternalCompressed } else { Form::External };
+                value(form, method, raw, stored)
+            }
+            Incoming::Opaque { size, .. } => {
+                StoredValue { form: Form::Custom, pointer_size: size.into(), ..StoredValue::NULL }
+            }
+        }
+    }
+
     /// The value where it is, as it is stored.
     pub fn as_stored(self, page: PageSize) -> Placed {
         let inline = |form, raw_size, stored_size| Placed {

@@ -219,5 +219,6 @@ pub(crate) struct Recommendation {
     pub(crate) candidate: usize,
     pub(crate) reasons: String,
     pub(crate) weighting: String,
-    pub(crate) command: Option<String>,
+    pub(crate) command: Vec<String>,
+    pub(crate) after_bytes: Interval,
 }
