@@ -273,6 +273,7 @@ pub fn value(
         let place = Place { block: Some(ctid.block), ..Place::of(relation.as_str()) };
         anatomy.problems.push(format!("{place}: {wrong}"));
     }
+    anatomy.problems.extend(target.checksums_unverified().map(|why| format!("{relation}: {why}")));
     // what is damaged elsewhere concerns a value that is whole as little as its neighbours
     if !anatomy.problems.is_empty() {
         if let Some(store) = &store {
