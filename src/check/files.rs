@@ -88,10 +88,15 @@ pub fn relation_file(
             next_multi: None,
         }),
         commit_status: target.xact.map(|xact| xact as &(dyn Transactions + Sync)),
+        is_newer: target.is_of_newer_server(),
         checksums: target.verifies_checksums(),
         depth: options.depth,
     };
     let mut checked = Checked::of(&name);
+    if let Some(unverified) = target.checksums_unverified() {
+        checked.note(format!("{unverified}; give --checksums or --ignore-checksums"));
+        checked.is_incomplete = true;
+    }
     let mut out = Out { tell, checked: &mut checked, salvage };
     let chunks = learn(target, &subject, progress, &mut out)?;
     let scan = Scan {
@@ -823,6 +828,7 @@ impl SavedSink for Text<'_, '_> {
             toast: Toast::Unknown,
             xids: None,
             commit_status: None,
+            is_newer: false,
             // the server's buffers are ahead of their checksums
             checksums: false,
             depth: self.depth,

@@ -143,8 +143,9 @@ pub enum CheckError {
     Output(#[from] std::io::Error),
 }
 
-/// What is said of values of toasters that are not known.
-pub(super) const UNKNOWN: &str = "values of toasters that are not known were not looked at";
+/// What is said of values that are stored in a way that is not known.
+pub(super) const UNKNOWN: &str =
+    "values of unknown toasters, pointers or compression methods were not checked";
 /// Notes that are kept.
 const MAX_NOTES: usize = 100;
 /// Values that rows refer to and that are kept to find those without a row: 4 bytes each.

@@ -24,7 +24,7 @@ use crate::disk::{BlockNumber, ItemPointer};
 use crate::heap::problem::Place;
 use crate::heap::progress::Progress;
 use crate::model::visibility::Snapshot;
-use crate::server::catalog::Relation;
+use crate::server::catalog::{Relation, UNKNOWN_LAYOUT};
 use crate::server::checking::Standing;
 use crate::server::connect::Connection;
 use crate::server::{LiveError, snapshot};
@@ -106,7 +106,12 @@ impl Table {
         }
         let toast = first.relation().toast.clone();
         if let Some(toast) = toast {
-            if self.options.toast_pages {
+            if !toast.is_known && !self.about.server.has_toasters {
+                let name = first.name(Which::Toast);
+                run.checked
+                    .note(format!("the chunks in {name} were not checked: {UNKNOWN_LAYOUT}"));
+                run.checked.is_incomplete = true;
+            } else if self.options.toast_pages {
                 let blocks = toast.bytes / self.about.server.page_size.bytes() as u64;
                 let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
                 let name = first.name(Which::Toast);

@@ -253,6 +253,7 @@ impl Looker {
             pages: if which == Which::Heap { Pages::Table } else { Pages::Toast },
             xids: Some(XidLimits { frozen, multi, next, is_exact: false, next_multi: None }),
             commit_status: None,
+            is_newer: server.untested().is_some(),
             checksums: false,
             depth: self.about.depth,
         }

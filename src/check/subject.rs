@@ -102,6 +102,8 @@ pub struct Subject<'a> {
     pub xids: Option<XidLimits>,
     /// Commit status, if hint bits can be held against it.
     pub commit_status: Option<&'a (dyn Transactions + Sync)>,
+    /// Whether a server wrote it that is newer than those that are known: what is unknown in it may be no damage.
+    pub is_newer: bool,
     /// Whether pages carry checksums that hold for their bytes as given.
     pub checksums: bool,
     /// How far it goes.

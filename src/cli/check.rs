@@ -90,8 +90,8 @@ pub struct CheckArgs {
     /// Verify the checksums of a file's pages
     ///
     /// By default, they are verified if the cluster's control file is found in a parent directory and says that
-    /// checksums are enabled. On a server, checksums are verified on disk, because a page in memory does not carry a
-    /// current checksum.
+    /// checksums are enabled. If its version is unknown, they are not verified, and check says so. On a server, checksums
+    /// are verified on disk, because a page in memory does not carry a current checksum.
     #[arg(long, requires = "relation_file", help_heading = "Without a server")]
     checksums: bool,
 

@@ -30,6 +30,13 @@ pub struct RunArgs {
     #[arg(long, help_heading = "Safety")]
     pub(super) dry_run: bool,
 
+    /// Permit a server version that is not tested
+    ///
+    /// A server newer than the newest version that toastctl is tested with may store values in ways that toastctl does
+    /// not know. Without this option, the run ends before it changes anything.
+    #[arg(long, help_heading = "Safety")]
+    untested_server: bool,
+
     /// Stop after this many seconds
     ///
     /// The exit code is then 4. Run the same command again to continue.
@@ -349,6 +356,7 @@ impl RunArgs {
             verify,
             lock_timeout: settings.lock_timeout,
             dry_run: self.dry_run,
+            untested_server: self.untested_server,
             origin: settings.replication_origin.clone(),
             enforce: settings.enforce,
             restores_settings: false,

@@ -15,6 +15,7 @@ use super::exit::{Exit, Failure};
 use crate::heap::progress::Progress;
 use crate::report::document::Format;
 use crate::report::table::{DARK_YELLOW, printable_lines};
+use crate::server::about::untested;
 use crate::server::connect::{Connection, SessionOptions};
 use crate::server::sink::RunError;
 
@@ -183,13 +184,21 @@ fn severity(kind: &str, rest: &str) -> String {
     format!("{style}{kind}{style:#}{rest}")
 }
 
-/// Connects; warnings go to standard error.
+/// Connects; warnings go to standard error, and for a reader also a notice of a server that is not tested. Writers refuse
+/// such a server.
 pub(super) async fn connected(
     args: &ConnectionArgs,
     session: &SessionOptions,
 ) -> Result<Connection, Failure> {
     let mut warn = |warning: &str| tell(&format!("warning: {warning}"));
-    args.connect(session, &mut warn).await.map_err(|error| Failure::from(&error))
+    let connection =
+        args.connect(session, &mut warn).await.map_err(|error| Failure::from(&error))?;
+    if session.read_only
+        && let Some(newer) = untested(connection.server_version())
+    {
+        tell(&format!("notice: {newer}: what it stores in new ways is reported as unknown"));
+    }
+    Ok(connection)
 }
 
 /// What verbs that talk to servers run in.

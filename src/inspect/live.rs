@@ -22,7 +22,7 @@ use crate::disk::desc::TupleDesc;
 use crate::fill::meter::Kind;
 use crate::heap::scan::Scan;
 use crate::model::sql::quote_qualified;
-use crate::server::catalog::{Relation, RelationKind, ToastRelation};
+use crate::server::catalog::{Relation, RelationKind, ToastRelation, UNKNOWN_LAYOUT};
 use crate::server::chunks::{self, ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
 use crate::server::index_scan::IndexFill;
@@ -233,6 +233,14 @@ impl Inspector {
         if let Some(known) = &known {
             name_toasters(&mut report.columns, known);
         }
+        if let Some(toast) = relation.toast.as_ref().filter(|toast| !toast.is_known)
+            && !self.server.has_toasters
+        {
+            report.not_available.push(NotAvailable {
+                figure: format!("the chunks in {}", toast.display_name()),
+                reason: UNKNOWN_LAYOUT.into(),
+            });
+        }
         match (orphans, &mut report.toast) {
             (Some(Ok(found)), Some(toast)) => toast.orphans = Some(found),
             (Some(Err(reason)), _) => report.not_available.push(NotAvailable {
@@ -327,7 +335,8 @@ impl Inspector {
 
     /// Whether the TOAST relation's own rows are read and counted; of a larger one the planner's estimate is shown.
     fn wants(&self, toast: &ToastRelation) -> bool {
-        self.options.sampling.is_none() && toast.bytes <= TOAST_LIMIT
+        let is_known = toast.is_known || self.server.has_toasters;
+        self.options.sampling.is_none() && toast.bytes <= TOAST_LIMIT && is_known
     }
 
     pub(super) fn report(

@@ -273,6 +273,7 @@ pub fn value(
         let place = Place { block: Some(ctid.block), ..Place::of(relation.as_str()) };
         anatomy.problems.push(format!("{place}: {wrong}"));
     }
+    anatomy.problems.extend(target.checksums_unverified().map(|why| format!("{relation}: {why}")));
     // damage elsewhere does not concern a value that is intact
     if !anatomy.problems.is_empty() {
         if let Some(store) = &store {

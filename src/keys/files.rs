@@ -62,6 +62,10 @@ pub fn relation_file(
         Layout { name: &name, desc: target.desc, columns: &columns, page, flavor: target.flavor };
     let toasters = Toasters::by_bytes();
     let checksums = target.verifies_checksums();
+    let unverified = target.checksums_unverified();
+    gathering
+        .problems
+        .add_some(unverified.map(|message| Problem { place: Place::of(name.as_str()), message }));
     progress.begin(&name, u64::from(plan.sample.chosen()));
     let started = Instant::now();
     let mut bytes = vec![0; page.bytes()];

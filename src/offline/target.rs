@@ -1,21 +1,10 @@
 //! A relation file that is to be read, with what has to be known for it.
-//!
-//! Whether its cluster has page checksums is said by the control file (`pg_control.h`), whose layout is that of
-//! PostgreSQL 13 to 18:
-//!
-//! ```text
-//!   8 pg_control_version 4, 1300 to 1800
-//!  16 state 4         1: shut down
-//!  64 nextXid 8       of the last checkpoint
-//! 208 floatFormat 8   1234567.0: the layout is the one that is known
-//! 216 blcksz 4
-//! 252 data_checksum_version 4, 0 without checksums
-//! ```
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use super::control::{Checksums, Control};
 use super::file::{FileError, RelationFile};
 use super::xact::PgXact;
 use crate::disk::custom::CustomFlavor;
@@ -27,66 +16,6 @@ use crate::heap::problem::{Place, Problem};
 use crate::heap::progress::Progress;
 use crate::heap::sample::{Sample, Sampling};
 use crate::heap::scan::Visitor;
-
-/// `FLOATFORMAT_VALUE`.
-const FLOAT_FORMAT: f64 = 1_234_567.0;
-const VERSION_AT: usize = 8;
-const STATE_AT: usize = 16;
-/// `DB_SHUTDOWNED`.
-const SHUT_DOWN: u32 = 1;
-const NEXT_XID_AT: usize = 64;
-const FLOAT_FORMAT_AT: usize = 208;
-const BLOCK_SIZE_AT: usize = 216;
-const CHECKSUMS_AT: usize = 252;
-/// Bytes that are read.
-const LENGTH: usize = 256;
-
-/// What the control file says of a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Control {
-    /// Whether pages have checksums.
-    pub has_checksums: bool,
-    /// The next transaction ID, if the server was shut down.
-    pub next_xid: Option<TransactionId>,
-}
-
-/// The control file of the cluster that `relation_file` stands in: `global/pg_control` is looked
-/// for in the directories above. `None` where it is not found or not understood.
-pub fn control(relation_file: &Path, page: PageSize) -> Option<Control> {
-    let relation_file = std::path::absolute(relation_file).ok()?;
-    // base/DATABASE/FILE, global/FILE, pg_tblspc/OID/VERSION/DATABASE/FILE
-    let above = relation_file.ancestors().skip(1).take(6);
-    let files = above.map(|dir| dir.join("global").join("pg_control"));
-    files.filter_map(|path| read(&path)).find_map(|bytes| understood(&bytes, page))
-}
-
-fn read(path: &Path) -> Option<[u8; LENGTH]> {
-    let mut bytes = [0; LENGTH];
-    let mut file = File::open(path).ok().filter(|f| f.metadata().is_ok_and(|m| m.is_file()))?;
-    file.read_exact(&mut bytes).ok()?;
-    Some(bytes)
-}
-
-fn understood(bytes: &[u8], page: PageSize) -> Option<Control> {
-    [ByteOrder::Little, ByteOrder::Big].into_iter().find_map(|order| {
-        let word = |at| order.u32(bytes, at);
-        let (first, second) = (word(FLOAT_FORMAT_AT)?, word(FLOAT_FORMAT_AT + 4)?);
-        let (low, high) = match order {
-            ByteOrder::Little => (first, second),
-            ByteOrder::Big => (second, first),
-        };
-        let float = f64::from_bits(u64::from(high) << 32 | u64::from(low));
-        let known =
-            float == FLOAT_FORMAT && word(BLOCK_SIZE_AT).map(|b| b as usize) == Some(page.bytes());
-        // the low half of FullTransactionId
-        let next_xid = word(NEXT_XID_AT + if order == ByteOrder::Big { 4 } else { 0 })?;
-        let is_settled = (1300..=1800).contains(&word(VERSION_AT)?) && word(STATE_AT)? == SHUT_DOWN;
-        known.then_some(Control {
-            has_checksums: word(CHECKSUMS_AT)? != 0,
-            next_xid: is_settled.then_some(TransactionId(next_xid)),
-        })
-    })
-}
 
 /// A relation file to read.
 #[derive(Debug, Clone, Copy)]
@@ -113,13 +42,28 @@ pub struct FileTarget<'a> {
 impl FileTarget<'_> {
     /// Whether page checksums are verified.
     pub fn verifies_checksums(&self) -> bool {
-        let detected = || control(self.heap, self.page_size).is_some_and(|c| c.has_checksums);
+        let detected = || Control::above(self.heap, self.page_size).checksums == Checksums::On;
         self.checksums.unwrap_or_else(detected)
+    }
+
+    /// Why page checksums are not verified although the pages may have some; `None` if it is known.
+    pub(crate) fn checksums_unverified(&self) -> Option<String> {
+        match Control::above(self.heap, self.page_size).checksums {
+            Checksums::Unknown(why) if self.checksums.is_none() => {
+                Some(format!("page checksums were not verified: {why}"))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether its server is newer than those whose control file is known.
+    pub(crate) fn is_of_newer_server(&self) -> bool {
+        Control::above(self.heap, self.page_size).is_newer
     }
 
     /// The next transaction ID, if the control file of a server that was shut down says it.
     pub(crate) fn next_xid(&self) -> Option<TransactionId> {
-        control(self.heap, self.page_size)?.next_xid
+        Control::above(self.heap, self.page_size).next_xid
     }
 
     /// Gives the pages of these blocks of one of its files to a visitor, and what is wrong with them and with the file.
@@ -136,6 +80,9 @@ impl FileTarget<'_> {
         let name = file.path().display().to_string();
         let checksums = self.verifies_checksums();
         let mut page = vec![0; self.page_size.bytes()];
+        if let Some(message) = self.checksums_unverified() {
+            visitor.problem(Problem { place: Place::of(name.as_str()), message });
+        }
         progress.begin(&name, u64::from(blocks.chosen()));
         for (index, block) in blocks.enumerate() {
             let place = Place { block: Some(block), ..Place::of(name.as_str()) };
@@ -224,27 +171,5 @@ mod tests {
             std::fs::write(&path, zeroes).unwrap();
             assert_eq!(page_size(&path), PageSize::DEFAULT);
         }
-    }
-
-    #[test]
-    fn the_control_file_is_found_above_the_relation() {
-        let dir = tempfile::tempdir().unwrap();
-        let relation = dir.path().join("base").join("5").join("16384");
-        std::fs::create_dir_all(relation.parent().unwrap()).unwrap();
-        std::fs::create_dir_all(dir.path().join("global")).unwrap();
-        let has_checksums =
-            |relation: &Path, page| control(relation, page).map(|control| control.has_checksums);
-        assert_eq!(has_checksums(&relation, PageSize::DEFAULT), None);
-        let mut control = vec![0; 8192];
-        control[208..216].copy_from_slice(&FLOAT_FORMAT.to_le_bytes());
-        control[216..220].copy_from_slice(&8192u32.to_le_bytes());
-        let path = dir.path().join("global").join("pg_control");
-        std::fs::write(&path, &control).unwrap();
-        assert_eq!(has_checksums(&relation, PageSize::DEFAULT), Some(false));
-        control[252] = 1;
-        std::fs::write(&path, &control).unwrap();
-        assert_eq!(has_checksums(&relation, PageSize::DEFAULT), Some(true));
-        // the cluster is another one
-        assert_eq!(has_checksums(&relation, PageSize::new(4096).unwrap()), None);
     }
 }

@@ -18,6 +18,27 @@ pub(crate) const NEVER_TRUNCATES: &str =
 /// The oldest major version that is supported.
 const OLDEST: i32 = 140_000;
 
+/// The newest major version that this program is tested on.
+const NEWEST_TESTED: u32 = 19;
+
+/// What is said of a server that is newer than the newest tested version; `None` of all others. Such a server may store
+/// values in ways that are not known yet.
+pub(crate) fn untested(version_num: u32) -> Option<String> {
+    let newest = NEWEST_TESTED;
+    // no server is newer than what tests run on
+    #[cfg(feature = "internals")]
+    let newest = std::env::var("TOASTCTL_TEST_NEWEST")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(newest);
+    let major = version_num / 10_000;
+    (major > newest).then(|| {
+        format!(
+            "PostgreSQL {major} is newer than {newest}, the newest version that this toastctl is tested with"
+        )
+    })
+}
+
 /// A server as seen through one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
@@ -244,6 +265,11 @@ impl Server {
         })
     }
 
+    /// What is said if it is newer than the newest tested version.
+    pub(crate) fn untested(&self) -> Option<String> {
+        untested(self.version_num.unsigned_abs())
+    }
+
     /// Whether `pg_column_toast_chunk_id` exists.
     pub fn has_toast_chunk_id(&self) -> bool {
         self.version_num >= 170_000
@@ -253,6 +279,16 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_newer_major_version_is_untested() {
+        assert_eq!(untested(140_000), None);
+        assert_eq!(untested(190_012), None);
+        assert_eq!(
+            untested(200_000).unwrap(),
+            "PostgreSQL 20 is newer than 19, the newest version that this toastctl is tested with"
+        );
+    }
 
     #[test]
     fn versions_of_pageinspect_compare_as_numbers() {

@@ -42,6 +42,10 @@ impl RelationKind {
     }
 }
 
+/// What is said of a TOAST relation whose columns are not those that are known.
+pub(crate) const UNKNOWN_LAYOUT: &str =
+    "its columns are not those of the TOAST relations of PostgreSQL 14 to 19";
+
 /// A relation's TOAST relation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToastRelation {
@@ -55,6 +59,8 @@ pub struct ToastRelation {
     pub index_bytes: u64,
     /// Planner's estimate of its rows, `None` if never vacuumed or analyzed.
     pub row_estimate: Option<u64>,
+    /// Whether its columns are those that are known: `chunk_id oid`, `chunk_seq integer` and `chunk_data bytea`.
+    pub is_known: bool,
 }
 
 impl ToastRelation {
@@ -229,7 +235,10 @@ pub async fn describe(client: &Client, oid: Oid) -> Result<Option<Relation>, Liv
                     t.oid, t.relname::pg_catalog.text, \
                     coalesce(pg_catalog.pg_relation_size(t.oid), 0), \
                     coalesce(pg_catalog.pg_indexes_size(t.oid), 0), \
-                    t.reltuples::pg_catalog.float8 \
+                    t.reltuples::pg_catalog.float8, \
+                    (SELECT pg_catalog.array_agg(c.atttypid::pg_catalog.int4 ORDER BY c.attnum) \
+                     FROM pg_catalog.pg_attribute AS c WHERE c.attrelid = t.oid AND c.attnum > 0) \
+                    = ARRAY[26, 23, 17] \
              FROM pg_catalog.pg_class AS c \
              JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
              LEFT JOIN pg_catalog.pg_am AS a ON a.oid = c.relam \
@@ -256,6 +265,7 @@ pub async fn describe(client: &Client, oid: Oid) -> Result<Option<Relation>, Liv
                 .try_get::<_, Option<f64>>(12)?
                 .filter(|&n| n >= 0.0)
                 .map(|n| n as u64),
+            is_known: row.try_get::<_, Option<bool>>(13)?.unwrap_or(false),
         }),
     };
     let Columns { desc, bytes_like, computed } = columns(client, oid).await?;

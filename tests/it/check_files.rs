@@ -285,3 +285,34 @@ fn saved_pages_are_checked_without_chunks() {
     assert_eq!(damaged.code, Some(5), "{}{}", damaged.stdout, damaged.stderr);
     assert!(damaged.stdout.starts_with("TC001  "), "{}", damaged.stdout);
 }
+
+#[test]
+fn what_is_unknown_in_files_of_a_newer_server_is_no_damage() {
+    let (_database, files) = Files::fresh("check_newer");
+    let dir = tempfile::tempdir().unwrap();
+    let mut control = *include_bytes!("../../fixtures/pg_control/19.bin");
+    control[8..12].copy_from_slice(&2001_u32.to_le_bytes());
+    std::fs::create_dir(dir.path().join("global")).unwrap();
+    std::fs::write(dir.path().join("global/pg_control"), control).unwrap();
+    let mut shown = 0;
+    for case in cases().iter().filter(|case| case.on != On::Server) {
+        let (changed, expected) = apply(case, &files);
+        let [only] = &expected[..] else { continue };
+        if !only.contains("TC040") && !only.contains("TC041") {
+            continue;
+        }
+        write(dir.path(), &changed);
+        let (findings, checked) = check(dir.path(), None);
+        assert_eq!(findings, [], "{}", case.name);
+        assert!(checked.is_incomplete, "{}", case.name);
+        for said in [
+            "control file version 2001 is not known",
+            "values of unknown toasters, pointers or compression methods were not checked",
+        ] {
+            let notes = &checked.notes;
+            assert!(notes.iter().any(|note| note.contains(said)), "{}: {notes:?}", case.name);
+        }
+        shown += 1;
+    }
+    assert!(shown >= 2, "{shown}");
+}

@@ -11,6 +11,7 @@ use crate::support::retoast::{
     retoast_as,
 };
 use crate::support::server::{self, Database, Options, Server};
+use crate::support::verbs::inspect;
 
 /// 3,000 rows, each with 3 kB out of line, compressed by pglz.
 const TABLE: &str = "
@@ -300,4 +301,60 @@ fn a_user_who_may_not_see_others_is_told_so() {
     assert!(run.stderr.contains("not waiting for replicas"), "{}", run.stderr);
     assert!(run.stderr.contains("not watching free space"), "{}", run.stderr);
     done(&run);
+}
+
+#[test]
+fn a_server_newer_than_the_tested_ones_is_read_with_a_notice_and_not_written() {
+    let database = server::with_pageinspect("newer");
+    database.psql("CREATE TABLE t AS SELECT 1 AS id, repeat('x', 500000) AS v");
+    let newer = |verb: &str, more: &[&str]| {
+        let mut command = toastctl();
+        command.args([verb, "t", "-d", &database.url()]).args(more);
+        run(command.env("TOASTCTL_TEST_NEWEST", "13"))
+    };
+    let said = " is newer than 13, the newest version that this toastctl is tested with";
+    for verb in ["inspect", "check", "keys", "advise-threshold"] {
+        let run = newer(verb, if verb == "keys" { &["-c", "v"] } else { &[] });
+        assert!(
+            run.stderr.contains(&format!("notice: PostgreSQL {}{said}", server::shared().major()))
+        );
+    }
+    for (verb, arguments) in [
+        ("retoast", &["-c", "v", "--toaster", "external"][..]),
+        ("compact", &[]),
+        ("reindex", &["--all"]),
+    ] {
+        let dry = newer(verb, &[arguments, &["--dry-run"]].concat());
+        for run in [newer(verb, arguments), dry] {
+            refused(&run, 1, said);
+            assert!(run.stderr.contains("--untested-server"), "{}", run.stderr);
+        }
+        let permitted = newer(verb, &[arguments, &["--untested-server"]].concat());
+        assert_eq!(permitted.code, Some(0), "{verb}: {}{}", permitted.stdout, permitted.stderr);
+    }
+}
+
+#[test]
+fn a_toast_relation_of_another_layout_is_not_touched() {
+    let server = Server::start(&Options::default());
+    let database = server.with_pageinspect("layout");
+    database.psql("CREATE TABLE t (id int PRIMARY KEY, v text)");
+    database.psql("ALTER TABLE t ALTER v SET STORAGE external");
+    database.psql("INSERT INTO t SELECT n, repeat('x', 5000) FROM generate_series(1, 50) AS n");
+    database.psql(
+        "SET allow_system_table_mods = on; \
+         UPDATE pg_attribute SET atttypid = 'int8'::regtype WHERE attname = 'chunk_id' \
+         AND attrelid = (SELECT reltoastrelid FROM pg_class WHERE oid = 't'::regclass)",
+    );
+    let said = "its columns are not those of the TOAST relations of PostgreSQL 14 to 19";
+    for work in
+        [&["compact", "t"][..], &["reindex", "t", "--all"], &["t", "-c", "v", "--toaster", "lz4"]]
+    {
+        refused(&retoast(&database, work), 1, said);
+    }
+    for verb in ["check", "inspect"] {
+        let run = inspect(&database, &[verb, "t"]);
+        assert!(run.stdout.contains(said), "{}{}", run.stdout, run.stderr);
+        assert!(!run.stdout.contains("TC0"), "{}", run.stdout);
+    }
 }

@@ -371,7 +371,10 @@ fn new_values_get_what_was_said_and_maintain_prints_the_command() {
         WHERE attrelid = 't'::regclass AND attname = 'v'";
     let arguments = ["t", "-c", "v", "--policy", "chunk-saving", "--method", "lz4"];
     let extended = [&arguments[..], &["--set", "new-values=extended"]].concat();
-    let table = done(&retoast(&database, &extended));
+    let run = retoast(&database, &extended);
+    let said = "also compress uncompressed values out of line";
+    assert!(run.stderr.contains(said), "{}", run.stderr);
+    let table = done(&run);
     assert_eq!(table.rows_stored, 100);
     assert!(table.alter_after.as_deref().unwrap().contains("SET STORAGE extended"), "{table}");
     assert_eq!(database.psql(storage), "xl");

@@ -22,13 +22,24 @@ use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::sql;
 use crate::retoast::sql::Target;
 use crate::server::about::{Compression, NEVER_TRUNCATES, Server};
-use crate::server::catalog::{Relation, RelationKind};
+use crate::server::catalog::{Relation, RelationKind, UNKNOWN_LAYOUT};
 use crate::server::connect::{Client, Connection, are_lent};
 use crate::server::toasters::TOAST_RELATIONS;
 use crate::server::{LiveError, catalog, toasters};
 
-/// Refuses a standby, and a server or role that is set to write nothing: some providers do so when the disk is full.
-pub(crate) async fn server(client: &Client, server: &Server) -> Result<(), RetoastError> {
+/// Refuses a server newer than the newest tested version unless `untested`, a standby, and a server or role that is set
+/// to write nothing: some providers do so when the disk is full.
+pub(crate) async fn server(
+    client: &Client,
+    server: &Server,
+    untested: bool,
+) -> Result<(), RetoastError> {
+    if let Some(newer) = server.untested().filter(|_| !untested) {
+        return refused(format!(
+            "{newer}: nothing was changed\n\
+             HINT:  Install a newer toastctl. --untested-server continues anyway."
+        ));
+    }
     if server.in_recovery {
         return refused(
             "the server is a standby: nothing can be changed here\n\
@@ -127,6 +138,12 @@ async fn look(
     let Some(relation) = catalog::describe(client, oid).await? else { return Ok(None) };
     let name = relation.display_name();
     kind(&relation)?;
+    if let Some(toast) =
+        relation.toast.as_ref().filter(|toast| !toast.is_known && !server.has_toasters)
+    {
+        let toast = toast.display_name();
+        return refused(format!("{name}: {toast}: {UNKNOWN_LAYOUT}: nothing was changed"));
+    }
     if task.updates() {
         published(client, &relation).await?;
         if relation.row_security {

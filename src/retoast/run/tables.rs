@@ -25,7 +25,7 @@ use crate::retoast::result::DepartureReport;
 use crate::retoast::run::request::{Assignment, Request, Tasks, need_pages, pages};
 use crate::retoast::run::results::{Results, Swept};
 use crate::retoast::run::sessions::Sessions;
-use crate::retoast::run::worker::Tables;
+use crate::retoast::run::worker::{REPACK, Tables};
 use crate::retoast::task::guard::AS_STORED;
 use crate::server::connect::Connection;
 use crate::server::select::{How, Selected, Selection, select};
@@ -60,7 +60,8 @@ async fn run_over(
 ) -> Result<Option<DepartureReport>, RetoastError> {
     let origin = request.options.origin.clone();
     let (sessions, measuring) = Sessions::open(first, control, origin).await?;
-    preflight::server(first.client(), &sessions.server).await?;
+    let untested = request.options.untested_server;
+    preflight::server(first.client(), &sessions.server, untested).await?;
     let note = &mut |text: &str| listener.note(text);
     let throttle = sessions.throttle(measuring, &request.throttle, note).await?;
     match &request.work {
@@ -314,8 +315,17 @@ impl Run<'_, '_> {
             false => "not be compressed, and be stored out of line if the row is too long",
             true => "be compressed whenever possible (but not while the run re-toasts rows)",
         };
+        let rewrites = match (new_extended, self.sessions.server.version_num >= REPACK) {
+            (false, _) => "",
+            (true, false) => {
+                "; VACUUM FULL and CLUSTER also compress uncompressed values out of line"
+            }
+            (true, true) => {
+                "; VACUUM FULL, CLUSTER and REPACK also compress uncompressed values out of line"
+            }
+        };
         self.results.notice(&format!(
-            "{}: new values will {what}; run the command again to apply the policy to them",
+            "{}: new values will {what}; run the command again to apply the policy to them{rewrites}",
             ready.relation.display_name()
         ));
     }

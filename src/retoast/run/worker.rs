@@ -34,7 +34,7 @@ use crate::server::about::Pageinspect;
 use crate::server::sink::{Failed, Kind};
 
 /// The first version with REPACK.
-const REPACK: i32 = 190_000;
+pub(super) const REPACK: i32 = 190_000;
 /// How many sessions in a row may end before any row is re-toasted.
 const ENDS: u32 = 5;
 /// What is said where compaction would follow a conversion that was only planned.

@@ -146,6 +146,8 @@ pub struct Options {
     pub lock_timeout: Duration,
     /// Whether only a plan is made.
     pub dry_run: bool,
+    /// Whether a server newer than the newest tested version is written to.
+    pub untested_server: bool,
     /// The replication origin of what is written.
     pub origin: Option<String>,
     /// Whether settings that another session changes during the run are set again.

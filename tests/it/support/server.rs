@@ -139,7 +139,7 @@ pub(crate) fn each_server(mut test: impl FnMut(&Server, u32)) {
 /// `scripts/test` says which majors are absent.
 ///
 /// # Panics
-/// Where there is none, though `scripts/test --all-majors` was asked to run everything: it fetches up to 18.
+/// Where there is none, though `scripts/test --all-majors` was asked to run everything: 19 cannot be had everywhere.
 pub(crate) fn has_major(major: u32) -> bool {
     let there = install::all().contains_key(&major);
     if !there {

@@ -1,0 +1,231 @@
+//! The control file of a cluster (`pg_control.h`): whether its pages have checksums, and the next transaction ID.
+//!
+//! The layout depends on `pg_control_version`:
+//!
+//! ```text
+//! 1300..1800  1905
+//!   8           8  pg_control_version 4
+//!  16          16  state 4         1: shut down
+//!  64          72  nextXid 8       of the last checkpoint
+//! 208         216  floatFormat 8   1234567.0
+//! 216         224  blcksz 4
+//! 252         268  data_checksum_version 4
+//! ```
+//!
+//! 1300 is that of PostgreSQL 13 to 16, 1700 and 1800 that of 17 and 18, 1905 that of 19. Other versions are not
+//! guessed at: whether there are checksums is then unknown, which is not the same as that there are none.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use crate::disk::layout::PageSize;
+use crate::disk::{ByteOrder, TransactionId};
+
+/// `FLOATFORMAT_VALUE`.
+const FLOAT_FORMAT: f64 = 1_234_567.0;
+const VERSION_AT: usize = 8;
+const STATE_AT: usize = 16;
+/// `DB_SHUTDOWNED`.
+const SHUT_DOWN: u32 = 1;
+/// The newest version whose layout is known.
+const NEWEST: u32 = 1905;
+/// Bytes that are read.
+const LENGTH: usize = 272;
+
+/// Where the fields are that moved between versions.
+struct Layout {
+    next_xid: usize,
+    float_format: usize,
+    block_size: usize,
+    checksums: usize,
+}
+
+impl Layout {
+    fn of(version: u32) -> Option<Layout> {
+        match version {
+            1300 | 1700 | 1800 => {
+                Some(Layout { next_xid: 64, float_format: 208, block_size: 216, checksums: 252 })
+            }
+            NEWEST => {
+                Some(Layout { next_xid: 72, float_format: 216, block_size: 224, checksums: 268 })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether the pages of a cluster have checksums.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Checksums {
+    /// They have none, or no control file was found.
+    #[default]
+    Off,
+    /// They have, every one.
+    On,
+    /// A control file was found, but it does not tell. Why, for people.
+    Unknown(String),
+}
+
+/// What the control file says of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Control {
+    /// Whether pages have checksums.
+    pub checksums: Checksums,
+    /// The next transaction ID, if the server was shut down.
+    pub next_xid: Option<TransactionId>,
+    /// Whether its version is newer than those that are known.
+    pub is_newer: bool,
+}
+
+impl Control {
+    /// The control file of the cluster that `relation_file` is in: `global/pg_control` is searched for in the
+    /// directories above. Nothing is known if there is none.
+    pub fn above(relation_file: &Path, page: PageSize) -> Control {
+        let Ok(relation_file) = std::path::absolute(relation_file) else {
+            return Control::default();
+        };
+        // base/DATABASE/FILE, global/FILE, pg_tblspc/OID/VERSION/DATABASE/FILE
+        let above = relation_file.ancestors().skip(1).take(6);
+        let mut files = above.map(|dir| dir.join("global").join("pg_control"));
+        files.find_map(|path| read(&path, page)).unwrap_or_default()
+    }
+
+    /// What the first bytes of a control file say; `path` names it in explanations.
+    fn parse(bytes: &[u8; LENGTH], page: PageSize, path: &str) -> Control {
+        let unknown = |why: &str| Control {
+            checksums: Checksums::Unknown(format!("{path}: {why}")),
+            ..Control::default()
+        };
+        let number = |order: ByteOrder, at| order.u32(bytes, at).unwrap_or_default();
+        // a version is small, so that the other order reads it as a number of many digits
+        let order = match number(ByteOrder::Little, VERSION_AT) {
+            0..=0xFFFF => ByteOrder::Little,
+            _ => ByteOrder::Big,
+        };
+        let word = |at| number(order, at);
+        let version = word(VERSION_AT);
+        let Some(layout) = Layout::of(version) else {
+            let unknown = unknown(&format!("control file version {version} is not known"));
+            return Control { is_newer: version > NEWEST, ..unknown };
+        };
+        let (first, second) = (word(layout.float_format), word(layout.float_format + 4));
+        // what is the low half stands in front of the high one, or behind it
+        let (low, high, xid_at) = match order {
+            ByteOrder::Little => (first, second, layout.next_xid),
+            ByteOrder::Big => (second, first, layout.next_xid + 4),
+        };
+        if f64::from_bits(u64::from(high) << 32 | u64::from(low)) != FLOAT_FORMAT {
+            return unknown("its fields are not where its version has them");
+        }
+        let block_size = word(layout.block_size);
+        if usize::try_from(block_size) != Ok(page.bytes()) {
+            return unknown(&format!("its cluster has blocks of {block_size} bytes"));
+        }
+        let checksums = match word(layout.checksums) {
+            0 => Checksums::Off,
+            1 => Checksums::On,
+            // 2 and 3 are those of a cluster in which they are being enabled or disabled
+            state => Checksums::Unknown(format!(
+                "{path}: data_checksum_version is {state}, so not every page has a checksum"
+            )),
+        };
+        let next_xid = (word(STATE_AT) == SHUT_DOWN).then(|| TransactionId(word(xid_at)));
+        Control { checksums, next_xid, is_newer: false }
+    }
+}
+
+fn read(path: &Path, page: PageSize) -> Option<Control> {
+    let mut bytes = [0; LENGTH];
+    let mut file = File::open(path).ok().filter(|f| f.metadata().is_ok_and(|m| m.is_file()))?;
+    file.read_exact(&mut bytes).ok()?;
+    Some(Control::parse(&bytes, page, &path.display().to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first bytes of the control files of PostgreSQL 15 and 19, shut down, with checksums; where these are said, and
+    /// the next transaction ID.
+    const CAPTURED: [(&[u8], usize, u32); 2] = [
+        (include_bytes!("../../fixtures/pg_control/15.bin"), 252, 724),
+        (include_bytes!("../../fixtures/pg_control/19.bin"), 268, 662),
+    ];
+
+    fn parse(bytes: &[u8]) -> Control {
+        Control::parse(bytes.first_chunk().unwrap(), PageSize::DEFAULT, "pg_control")
+    }
+
+    #[test]
+    fn what_servers_wrote_is_understood() {
+        for (bytes, at, next_xid) in CAPTURED {
+            let control = parse(bytes);
+            assert_eq!(control.checksums, Checksums::On);
+            assert_eq!(control.next_xid, Some(TransactionId(next_xid)));
+            for (state, expected) in [(0, Some(Checksums::Off)), (2, None), (3, None)] {
+                let mut bytes = bytes.to_vec();
+                bytes[at] = state;
+                let checksums = parse(&bytes).checksums;
+                match expected {
+                    Some(expected) => assert_eq!(checksums, expected),
+                    None => assert!(matches!(checksums, Checksums::Unknown(_)), "{checksums:?}"),
+                }
+            }
+            // of a server that runs, the next transaction ID is an old one
+            let mut running = bytes.to_vec();
+            running[STATE_AT] = 6;
+            assert_eq!(parse(&running).next_xid, None);
+        }
+    }
+
+    #[test]
+    fn the_other_byte_order_is_understood() {
+        let mut bytes = [0; LENGTH];
+        bytes[VERSION_AT..][..4].copy_from_slice(&1905_u32.to_be_bytes());
+        bytes[STATE_AT..][..4].copy_from_slice(&SHUT_DOWN.to_be_bytes());
+        bytes[72..][..8].copy_from_slice(&(7_u64 << 32 | 900).to_be_bytes());
+        bytes[216..][..8].copy_from_slice(&FLOAT_FORMAT.to_be_bytes());
+        bytes[224..][..4].copy_from_slice(&8192_u32.to_be_bytes());
+        bytes[268..][..4].copy_from_slice(&1_u32.to_be_bytes());
+        let expected = Control {
+            checksums: Checksums::On,
+            next_xid: Some(TransactionId(900)),
+            is_newer: false,
+        };
+        assert_eq!(parse(&bytes), expected);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_not_taken_for_no_checksums() {
+        let (captured, _, _) = CAPTURED[1];
+        let unknown = |change: &dyn Fn(&mut [u8])| {
+            let mut bytes = captured.to_vec();
+            change(&mut bytes);
+            match parse(&bytes) {
+                Control { checksums: Checksums::Unknown(why), next_xid: None, .. } => why,
+                other => panic!("{other:?}"),
+            }
+        };
+        let version = |version: u32| {
+            unknown(&|bytes| bytes[VERSION_AT..][..4].copy_from_slice(&version.to_le_bytes()))
+        };
+        assert_eq!(version(2001), "pg_control: control file version 2001 is not known");
+        // a layout of another version
+        assert_eq!(version(1800), "pg_control: its fields are not where its version has them");
+        let blocks = unknown(&|bytes| bytes[224..][..4].copy_from_slice(&4096_u32.to_le_bytes()));
+        assert_eq!(blocks, "pg_control: its cluster has blocks of 4096 bytes");
+    }
+
+    #[test]
+    fn it_is_found_above_the_relation() {
+        let dir = tempfile::tempdir().unwrap();
+        let relation = dir.path().join("base").join("5").join("16384");
+        std::fs::create_dir_all(relation.parent().unwrap()).unwrap();
+        std::fs::create_dir_all(dir.path().join("global")).unwrap();
+        let control = || Control::above(&relation, PageSize::DEFAULT);
+        assert_eq!(control(), Control::default());
+        std::fs::write(dir.path().join("global").join("pg_control"), CAPTURED[0].0).unwrap();
+        assert_eq!(control().checksums, Checksums::On);
+    }
+}
