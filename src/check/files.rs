@@ -23,6 +23,7 @@ use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
 use crate::disk::page::{Page, PageState};
+use crate::disk::type_kind::Types;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
@@ -73,6 +74,7 @@ pub fn relation_file(
     tell: &mut Tell<'_>,
 ) -> Result<Checked, CheckError> {
     let name = target.heap.display().to_string();
+    let types = Types::default();
     let subject = Subject {
         source: &name,
         pages: Pages::Table,
@@ -90,6 +92,7 @@ pub fn relation_file(
         commit_status: target.xact.map(|xact| xact as &(dyn Transactions + Sync)),
         checksums: target.verifies_checksums(),
         depth: options.depth,
+        types: &types,
     };
     let mut checked = Checked::of(&name);
     let mut out = Out { tell, checked: &mut checked, salvage };
@@ -814,6 +817,7 @@ impl SavedSink for Text<'_, '_> {
             return;
         }
         let checked = &mut self.checked;
+        let types = Types::default();
         let subject = Subject {
             source: self.name,
             pages: if page.block.is_some() { Pages::Table } else { Pages::Unplaced },
@@ -826,6 +830,7 @@ impl SavedSink for Text<'_, '_> {
             // the server's buffers are ahead of their checksums
             checksums: false,
             depth: self.depth,
+            types: &types,
         };
         let mut collector = Collector::new(&subject, None);
         let block = page.block.unwrap_or_default();

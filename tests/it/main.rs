@@ -8,6 +8,7 @@ mod advise_owner;
 mod advise_statements;
 mod advise_wal;
 mod check_chains;
+mod check_contents;
 mod check_custom;
 mod check_files;
 mod check_flips;
