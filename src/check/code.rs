@@ -54,6 +54,7 @@ pub enum Code {
     CommitStatus,
     MultiRange,
     Xvac,
+    AllVisible,
     PastEnd,
     Varlena,
     LeftOver,
@@ -81,6 +82,7 @@ pub enum Code {
     Encoding,
     Numeric,
     Array,
+    Content,
     Orphan,
     IndexEntryMissing,
     IndexEntryWrong,
@@ -137,6 +139,8 @@ const BITMAP: &str = "The row can be read; an UPDATE of it writes a sound one.";
 const XID: &str = "The server sees the row by mistake, or not at all, and UPDATE and DELETE refuse it. Restore it \
      from a backup; without one copy the table's files: heap_force_freeze of the extension pg_surgery \
      then makes the row, or chunk, visible by its ctid, also one that was deleted.";
+const VISIBLE: &str = "SQL sees rows that were deleted or never committed: VACUUM (DISABLE_PAGE_SKIPPING) the table corrects the \
+     page.";
 const POINTER: &str =
     "The value cannot be read: restore it from a backup; --salvage prints SQL that gives it up.";
 const RELATION: &str = "The value cannot be read, and UPDATE and DELETE of the row fail or delete another table's \
@@ -154,7 +158,7 @@ const ORPHAN: &str = "Usually no damage: a VACUUM FULL or CLUSTER that copied re
 const ORPHAN_PLUGGABLE: &str = "No damage: they take space and nothing else. On this server do not have the table \
      rewritten, which damages values; dump it and load it again to be rid of them.";
 
-const TABLE: [Entry; 57] = [
+const TABLE: [Entry; 59] = [
     entry(Code::PageHeader, "TC001", Error, "page header is invalid", PAGE),
     entry(Code::Checksum, "TC002", Error, "page checksum does not match", CHECKSUM),
     entry(Code::NewPage, "TC003", Error, "page says that it is new, but is not empty", PAGE),
@@ -182,6 +186,7 @@ const TABLE: [Entry; 57] = [
     entry(Code::CommitStatus, "TC026", Error, "hint bit contradicts the commit status", XID),
     entry(Code::MultiRange, "TC027", Error, "MultiXact ID is out of range", XID),
     entry(Code::Xvac, "TC028", Error, "xvac is out of range", XID),
+    entry(Code::AllVisible, "TC029", Error, "deleted tuple on an all-visible page", VISIBLE),
     entry(Code::PastEnd, "TC030", Error, "attribute ends behind the tuple", TUPLE),
     entry(Code::Varlena, "TC031", Error, "varlena length is invalid", TUPLE),
     entry(Code::LeftOver, "TC033", Error, "bytes follow the last attribute", TUPLE),
@@ -226,7 +231,8 @@ const TABLE: [Entry; 57] = [
     entry(Code::Jsonb, "TC070", Error, "jsonb is damaged", CONTENT),
     entry(Code::Encoding, "TC071", Error, "text is not valid in the database's encoding", CONTENT),
     entry(Code::Numeric, "TC072", Error, "numeric is damaged", CONTENT),
-    entry(Code::Array, "TC073", Error, "array header is damaged", CONTENT),
+    entry(Code::Array, "TC073", Error, "array is damaged", CONTENT),
+    entry(Code::Content, "TC074", Error, "value is not one of its type", CONTENT),
     entry(Code::Orphan, "TC080", Notice, "no row refers to these chunks", ORPHAN),
     entry(Code::IndexEntryMissing, "TC081", Error, "TOAST index has no entry for a chunk", INDEX),
     entry(Code::IndexEntryWrong, "TC082", Error, "TOAST index leads to another chunk", INDEX),

@@ -174,7 +174,8 @@ impl<'a> Collector<'a> {
         let depth = self.subject.depth;
         if depth.content
             && !column.dropped
-            && let Some(damage) = check_content(column, content, value.order, depth.utf8)
+            && let Some(damage) =
+                check_content(column, content, value.order, depth.utf8, self.subject.types)
         {
             self.damaged(value, damage);
         }

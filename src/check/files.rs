@@ -23,6 +23,7 @@ use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
 use crate::disk::page::{Page, PageState};
+use crate::disk::type_kind::Types;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
@@ -73,6 +74,7 @@ pub fn relation_file(
     tell: &mut Tell<'_>,
 ) -> Result<Checked, CheckError> {
     let name = target.heap.display().to_string();
+    let types = Types::default();
     let subject = Subject {
         source: &name,
         pages: Pages::Table,
@@ -91,6 +93,7 @@ pub fn relation_file(
         is_newer: target.is_of_newer_server(),
         checksums: target.verifies_checksums(),
         depth: options.depth,
+        types: &types,
     };
     let mut checked = Checked::of(&name);
     if let Some(unverified) = target.checksums_unverified() {
@@ -819,6 +822,7 @@ impl SavedSink for Text<'_, '_> {
             return;
         }
         let checked = &mut self.checked;
+        let types = Types::default();
         let subject = Subject {
             source: self.name,
             pages: if page.block.is_some() { Pages::Table } else { Pages::Unplaced },
@@ -832,6 +836,7 @@ impl SavedSink for Text<'_, '_> {
             // the server's buffers are ahead of their checksums
             checksums: false,
             depth: self.depth,
+            types: &types,
         };
         let mut collector = Collector::new(&subject, None);
         let block = page.block.unwrap_or_default();

@@ -13,6 +13,7 @@ use super::value::{ChunkForm, ChunkSeen, Damage, Toast, check_chunks, external_c
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
+use crate::disk::type_kind::Types;
 use crate::disk::varlena::Varlena;
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
 use crate::heap::problem::Place;
@@ -66,6 +67,7 @@ pub struct Looker {
     pub(super) relation: Arc<Relation>,
     toast_desc: TupleDesc,
     fingerprint: Option<String>,
+    types: Arc<Types>,
 }
 
 /// What one look gave.
@@ -105,6 +107,7 @@ impl Looker {
             relation,
             toast_desc: TupleDesc::toast_relation(),
             fingerprint: None,
+            types: Arc::default(),
         }
     }
 
@@ -183,6 +186,11 @@ impl Looker {
                     let is_same = relation.quoted() == self.relation.quoted();
                     self.relation = Arc::new(relation);
                     if is_same {
+                        if self.about.depth.content {
+                            let types =
+                                checking::types(client, &self.about.server, &self.relation).await?;
+                            self.types = Arc::new(types);
+                        }
                         self.fingerprint = Some(standing.fingerprint.clone());
                         return Ok(Some(standing));
                     }
@@ -256,6 +264,7 @@ impl Looker {
             is_newer: server.untested().is_some(),
             checksums: false,
             depth: self.about.depth,
+            types: &self.types,
         }
     }
 

@@ -7,6 +7,7 @@ use tokio_postgres::types::Type;
 
 use super::chunk_index::{Chunk, append_chunk, chunks_of};
 use super::code::Code;
+use super::content::check_content;
 use super::damaged_row::{RowAt, Written, is_readable, pointing, row_at, shared_values, value_ids};
 use super::finding::{CheckError, Finding};
 use super::look::{About, BATCH, Looker, Which, seen_chunk};
@@ -21,7 +22,7 @@ use crate::disk::pointer::ToastPointer;
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::model::sql::{quote_identifier, quote_qualified};
 use crate::model::toaster::chunks::Fate;
-use crate::server::checking::Standing;
+use crate::server::checking::{self, Standing};
 use crate::server::chunk_rows::{self, By};
 use crate::server::pages::Pages;
 use crate::server::{LiveError, snapshot};
@@ -487,6 +488,8 @@ impl Looker {
             let Some(row) = Row::read(bytes, &subject, ctid) else { return Ok(None) };
             (row, is_readable(bytes, &subject, &pages, ctid))
         };
+        let About { server, depth, .. } = &*self.about;
+        let types = checking::types(self.connection.client(), server, &self.relation).await?;
         for (index, cell) in &mut row.cells {
             match cell {
                 Cell::External(pointer) => {
@@ -506,8 +509,16 @@ impl Looker {
                 Cell::Null | Cell::Text(_) => {}
                 Cell::Inline(_) | Cell::Unknown => {
                     let Some(column) = self.relation.desc.attributes.get(*index) else { continue };
-                    let has_text = cell.text(column, row.order, self.about.depth.utf8).is_some();
+                    let has_text = cell.text(column, row.order, depth.utf8).is_some();
+                    // the server's functions may crash on a damaged one
+                    let is_sound = match &*cell {
+                        Cell::Inline(saved) => saved.content().is_some_and(|content| {
+                            check_content(column, content, row.order, depth.utf8, &types).is_none()
+                        }),
+                        _ => true,
+                    };
                     if is_readable
+                        && is_sound
                         && !has_text
                         && let Some(text) = self.text_of(&column.name, ctid).await?
                     {

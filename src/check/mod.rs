@@ -2,7 +2,8 @@
 //!
 //! * [`code`]: the kinds of damage; [`finding`]: one of them, and what was looked at, as they are reported.
 //! * [`subject`]: what is known of a relation, and whom a check tells what it meets.
-//! * [`page`], [`tuple`], [`value`], [`content`]: the checks themselves, which are pure.
+//! * [`page`], [`tuple`], [`value`], [`content`]: the checks themselves, which are pure; `formats`: contents of types that
+//!   consist of parts.
 //! * [`collector`]: what the pages of a table gave; [`chunk_index`]: the chunks of a TOAST relation.
 //! * [`files`]: relation files and saved pages.
 //! * [`look`]: one look at some blocks of a live table; `look_repair`: closer looks at what is damaged;
@@ -17,6 +18,7 @@ pub mod content;
 mod damaged_row;
 pub mod files;
 pub mod finding;
+mod formats;
 pub mod live;
 mod live_orphans;
 pub mod look;

@@ -72,6 +72,7 @@ impl Subject<'_> {
             let seen =
                 if all_visible { Visibility::Live } else { visible.visibility(ctid, &tuple) };
             chains.tuple(ctid, &tuple, seen);
+            self.check_all_visible(&page, ctid, &tuple, found);
             if seen == Visibility::Dead {
                 self.note_references(&tuple, found);
             } else {
@@ -80,6 +81,29 @@ impl Subject<'_> {
             }
         }
         self.check_chains(block, &page, &chains, visible, found);
+    }
+
+    /// No tuple of an all-visible page is deleted, or of an aborted transaction, as hint bits have it.
+    fn check_all_visible(
+        &self,
+        page: &Page<'_>,
+        ctid: ItemPointer,
+        tuple: &HeapTuple<'_>,
+        found: &mut impl Found,
+    ) {
+        let has = |bit| tuple.infomask & bit != 0;
+        // that has a finding of its own
+        let is_committed = self.commit_status.and_then(|status| status.seen(tuple.xmin, false));
+        let is_aborted =
+            has(infomask::XMIN_INVALID) && !tuple.xmin_frozen() && is_committed != Some(true);
+        let is_deleted = has(infomask::XMAX_COMMITTED)
+            && !has(infomask::XMAX_IS_MULTI)
+            && !tuple.xmax_locked_only();
+        if page.all_visible() && (is_aborted || is_deleted) && !self.has_refused_xid(tuple) {
+            let place = Place { byte: Some(INFOMASK_AT), ..self.tuple_place(ctid) };
+            let got = if is_deleted { "HEAP_XMAX_COMMITTED" } else { "HEAP_XMIN_INVALID" };
+            found.finding(Finding::new(Code::AllVisible, place, "a tuple that all see", got));
+        }
     }
 
     fn check_page_header<'p>(
@@ -292,6 +316,8 @@ impl Subject<'_> {
 /// Where `t_ctid` stands, and `t_infomask2`.
 const CTID_AT: usize = 12;
 const INFOMASK2_AT: usize = 18;
+/// Where `t_infomask` stands.
+const INFOMASK_AT: usize = 20;
 
 /// What may be part of a chain on a page.
 #[derive(Default)]

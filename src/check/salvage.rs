@@ -80,12 +80,17 @@ impl Saved {
         self.content.iter().map(|(_, bytes)| bytes.len() as u64).sum()
     }
 
+    /// The content, if it is whole.
+    pub(super) fn content(&self) -> Option<&[u8]> {
+        match self.content.as_slice() {
+            [(0, content)] if self.is_whole => Some(content),
+            _ => None,
+        }
+    }
+
     /// The content as the server reads it, if it is whole and its text is known here.
     pub(super) fn text(&self, column: &Attribute, order: ByteOrder, utf8: bool) -> Option<Vec<u8>> {
-        let [(0, content)] = self.content.as_slice() else { return None };
-        if !self.is_whole {
-            return None;
-        }
+        let content = self.content()?;
         let text = match column.type_name.ends_with("[]") {
             true => value_text::array(content, order)?,
             false => value_text::text(column.type_oid, content, order)?,

@@ -6,6 +6,7 @@ use crate::disk::custom::{CustomFlavor, CustomPointer};
 use crate::disk::desc::{Attribute, TupleDesc};
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
+use crate::disk::type_kind::Types;
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
 use crate::heap::problem::Place;
 use crate::model::visibility::Transactions;
@@ -108,6 +109,8 @@ pub struct Subject<'a> {
     pub checksums: bool,
     /// How far it goes.
     pub depth: Depth,
+    /// What its columns' types are made of.
+    pub types: &'a Types,
 }
 
 impl Subject<'_> {

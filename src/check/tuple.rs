@@ -2,9 +2,9 @@
 //! `check_tuple_attribute` of `verify_heapam.c`).
 
 use super::code::Code;
-use super::content::check_content;
+use super::content::{check_content, check_fixed};
 use super::finding::Finding;
-use super::subject::{External, Found, Subject};
+use super::subject::{Depth, External, Found, Subject};
 use super::value::{Damage, check_pointer, inline_content};
 use crate::disk::desc::Attribute;
 use crate::disk::layout::TUPLE_HEADER_SIZE;
@@ -175,10 +175,22 @@ impl Subject<'_> {
                     return;
                 }
             };
-            let Datum::Varlena(value) = datum else { continue };
             let end = walk.end();
             let index = walk.index() - 1;
             let place = |byte| Place { byte: Some(byte), ..self.value_place(ctid, column) };
+            let value = match datum {
+                Datum::Varlena(value) => value,
+                Datum::Fixed(bytes) => {
+                    let is_asked = self.depth.content && !column.dropped;
+                    let damage =
+                        is_asked.then(|| check_fixed(column, bytes, tuple.order, self.types));
+                    if let Some(damage) = damage.flatten() {
+                        found.finding(at_value(damage, place(end - bytes.len())));
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
             match value {
                 Varlena::Short { content } | Varlena::Plain { content } => {
                     let byte = end - content.len();
@@ -264,7 +276,8 @@ impl Subject<'_> {
         if !self.depth.content || column.dropped {
             return;
         }
-        if let Some(damage) = check_content(column, content, order, self.depth.utf8) {
+        let Depth { utf8, .. } = self.depth;
+        if let Some(damage) = check_content(column, content, order, utf8, self.types) {
             found.finding(at_value(damage, place));
         }
     }

@@ -44,7 +44,7 @@ pub struct CheckArgs {
     #[command(flatten)]
     tables: TablesArg,
 
-    /// Check contents too: jsonb, text, numeric, arrays
+    /// Check contents too: text, jsonb, numeric, arrays, composite types, ranges, enums, hstore, tsvector and other types
     ///
     /// Text is checked only if the encoding of the database is UTF8. For files, give the encoding; the default is UTF8.
     #[arg(long, value_name = "ENCODING", num_args = 0..=1, require_equals = true,

@@ -8,7 +8,8 @@
 //! * [`numeric`] and [`jsonb`]: the insides of those types; [`jsonb_text`]: their text, [`jsonb_of_text`]: back from
 //!   it; [`jsonb_parts`], [`json_parts`], [`hstore_parts`]: what each key takes, [`element_parts`]:
 //!   each element of an array or attribute of a composite value; [`element_text`]: these back from their text; `value_text`: the text of values.
-//! * [`desc`]: what the catalog says of a relation's columns; [`types`]: the built-in types.
+//! * [`desc`]: what the catalog says of a relation's columns; [`types`]: the built-in types,
+//!   [`type_kind`]: what types are made of.
 //!
 //! Everything borrows from the bytes given and takes both byte orders. A value that is not
 //! understood is a value with its bytes, not an error that stops the page.
@@ -34,6 +35,7 @@ pub mod numeric;
 pub mod page;
 pub mod pointer;
 pub mod tuple;
+pub mod type_kind;
 pub mod types;
 pub(crate) mod value_text;
 pub mod varlena;

@@ -7,8 +7,10 @@ use super::catalog::{Relation, RelationKind};
 use super::connect::{Client, Connection};
 use super::toasters::TOAST_RELATIONS;
 use super::{LiveError, snapshot};
+use crate::disk::desc::{Align, Attribute, Length, Storage as AttributeStorage, TupleDesc};
 use crate::disk::layout::PageSize;
-use crate::disk::{BlockNumber, TransactionId};
+use crate::disk::type_kind::{Made, Type as TypeOnDisk, Types};
+use crate::disk::{BlockNumber, Oid, TransactionId};
 use crate::model::sql::quote_literal;
 use crate::model::visibility::Snapshot;
 
@@ -98,6 +100,92 @@ pub async fn begin(
         fingerprint: row.try_get(5)?,
         is_out_of_reach: row.try_get(6)?,
     }))
+}
+
+/// What the types of a relation's columns are made of, and of what these are made.
+pub async fn types(
+    client: &Client,
+    server: &Server,
+    relation: &Relation,
+) -> Result<Types, LiveError> {
+    let ranges_of = match server.version_num {
+        140_000.. => {
+            "SELECT r.rngtypid FROM pg_catalog.pg_range AS r WHERE r.rngmultitypid = t.oid"
+        }
+        _ => "SELECT NULL::pg_catalog.oid WHERE false",
+    };
+    const IS_ARRAY: &str = "t.typlen = -1 AND t.typelem <> 0 \
+        AND t.typinput = 'pg_catalog.array_in'::pg_catalog.regproc";
+    const COLUMNS: &str =
+        "FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = t.typrelid AND a.attnum > 0";
+    let sql = format!(
+        "WITH RECURSIVE used (oid) AS ( \
+             SELECT atttypid FROM pg_catalog.pg_attribute \
+             WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped \
+           UNION \
+             SELECT p.part FROM used AS u JOIN pg_catalog.pg_type AS t ON t.oid = u.oid \
+             CROSS JOIN LATERAL ( \
+                 SELECT t.typbasetype AS part WHERE t.typtype = 'd' \
+                 UNION ALL SELECT t.typelem WHERE {IS_ARRAY} \
+                 UNION ALL SELECT a.atttypid {COLUMNS} AND t.typtype = 'c' \
+                 UNION ALL SELECT r.rngsubtype FROM pg_catalog.pg_range AS r \
+                     WHERE r.rngtypid = t.oid \
+                 UNION ALL {ranges_of}) AS p) \
+         SELECT t.oid, t.typname::pg_catalog.text, t.typtype::pg_catalog.text, t.typlen, \
+             t.typalign::pg_catalog.text, \
+             CASE WHEN t.typtype = 'd' THEN t.typbasetype \
+                  WHEN {IS_ARRAY} THEN t.typelem \
+                  ELSE coalesce((SELECT r.rngsubtype FROM pg_catalog.pg_range AS r \
+                                 WHERE r.rngtypid = t.oid), ({ranges_of})) END, \
+             {IS_ARRAY}, \
+             ARRAY(SELECT e.oid FROM pg_catalog.pg_enum AS e WHERE e.enumtypid = t.oid), \
+             ARRAY(SELECT pg_catalog.concat_ws(' ', a.atttypid, a.attlen, a.attalign, \
+                          a.attisdropped) {COLUMNS} AND t.typtype = 'c' ORDER BY a.attnum) \
+         FROM used AS u JOIN pg_catalog.pg_type AS t ON t.oid = u.oid"
+    );
+    let mut types = Types::default();
+    for row in client.query_typed(&sql, &[(&relation.oid.0, Type::OID)]).await? {
+        let (kind, of): (String, Option<u32>) = (row.try_get(2)?, row.try_get(5)?);
+        let columns: Vec<String> = row.try_get(8)?;
+        let columns = columns.iter().enumerate().map(|(at, text)| composite_column(at, text));
+        let made = match (kind.as_str(), of) {
+            ("d", Some(base)) => Made::Domain(Oid(base)),
+            ("e", _) => Made::Enum(row.try_get::<_, Vec<u32>>(7)?.into_iter().collect()),
+            ("r", Some(subtype)) => Made::Range(Oid(subtype)),
+            ("m", Some(range)) => Made::Multirange(Oid(range)),
+            ("c", _) => match columns.collect::<Option<Vec<Attribute>>>() {
+                Some(attributes) => Made::Composite(TupleDesc { attributes }),
+                None => continue,
+            },
+            (_, Some(element)) if row.try_get(6)? => Made::Array(Oid(element)),
+            _ => Made::Base,
+        };
+        let length = Length::from_attlen(i64::from(row.try_get::<_, i16>(3)?));
+        let align: String = row.try_get(4)?;
+        let align = align.chars().next().and_then(Align::from_char);
+        let Some((length, align)) = length.zip(align) else { continue };
+        let described = TypeOnDisk { name: row.try_get(1)?, length, align, made };
+        types.add(Oid(row.try_get(0)?), described);
+    }
+    Ok(types)
+}
+
+/// A column of a composite type: its type, length, alignment, and whether it was dropped.
+fn composite_column(at: usize, text: &str) -> Option<Attribute> {
+    let mut words = text.split(' ');
+    let mut next = || words.next();
+    let (type_oid, length, align) = (next()?.parse().ok()?, next()?.parse().ok()?, next()?);
+    Some(Attribute {
+        name: (at + 1).to_string(),
+        type_name: String::new(),
+        type_oid: Oid(type_oid),
+        length: Length::from_attlen(length)?,
+        align: Align::from_char(align.chars().next()?)?,
+        storage: AttributeStorage::Plain,
+        compression: None,
+        dropped: next()? == "t",
+        missing: None,
+    })
 }
 
 /// Those of some blocks that were changed after `lsn` was the end of the write-ahead log. `relation` is

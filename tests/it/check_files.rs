@@ -222,7 +222,8 @@ fn hint_bits_are_held_against_pg_xact() {
 }
 
 /// Tests in which the codes occur that no case of [`cases`] has.
-const ELSEWHERE: [&str; 5] = [
+const ELSEWHERE: [&str; 6] = [
+    include_str!("check_contents.rs"),
     include_str!("check_files.rs"),
     include_str!("check_live.rs"),
     include_str!("check_custom.rs"),

@@ -9,6 +9,7 @@ mod advise_statements;
 mod advise_true;
 mod advise_wal;
 mod check_chains;
+mod check_contents;
 mod check_custom;
 mod check_files;
 mod check_flips;

@@ -89,9 +89,9 @@ pub const FINDINGS: Topic = Topic {
             "Line pointer: no tuple, wrong redirect, shared bytes, broken update chain, wrong t_ctid.",
         ),
         (
-            "TC020 to TC028",
+            "TC020 to TC029",
             "Tuple header: t_hoff, too many attributes, t_infomask, xmin, xmax, null bitmap, hint \
-             bit against pg_xact (--xact), MultiXact, xvac.",
+             bit against pg_xact (--xact), MultiXact, xvac, deleted tuple on an all-visible page.",
         ),
         ("TC030 to TC033", "Attribute: past the end, length, bytes left over."),
         (
@@ -107,7 +107,7 @@ pub const FINDINGS: Topic = Topic {
             "TC060 to TC062",
             "Compressed data: bad in the row, bad out of line, or unlike the pointer.",
         ),
-        ("TC070 to TC073", "Content (--deep): jsonb, encoding, numeric, array."),
+        ("TC070 to TC074", "Content (--deep): jsonb, encoding, numeric, array, other types."),
         (
             "TC080 to TC083",
             "TOAST relation: chunks without a row (not damage); index entry missing or wrong; index unreadable.",

@@ -92,7 +92,7 @@ impl Files {
     }
 
     /// The same in a table with other columns.
-    fn value_of(&self, columns: &str, item: u16, column: &str) -> At {
+    pub(crate) fn value_of(&self, columns: &str, item: u16, column: &str) -> At {
         let Ok(PageState::Used(page)) = Page::parse(&self.heap[..SIZE]) else { panic!() };
         let (_, pointer) = page.line_pointers().nth(usize::from(item) - 1).unwrap();
         let bytes = page.tuple_bytes(pointer).unwrap();
@@ -104,6 +104,7 @@ impl Files {
                 Datum::Varlena(Varlena::External(_)) => 18,
                 Datum::Varlena(Varlena::Compressed { stream, .. }) => stream.len() + 8,
                 Datum::Varlena(Varlena::Short { content }) => content.len() + 1,
+                Datum::Varlena(Varlena::Plain { content }) => content.len() + 4,
                 Datum::Fixed(bytes) => bytes.len(),
                 _ => 0,
             };
@@ -167,12 +168,12 @@ pub(crate) fn set_word(bytes: &mut [u8], at: usize, word: u32) {
     bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
 }
 
-fn change_word(bytes: &mut [u8], at: usize, change: impl FnOnce(u32) -> u32) {
+pub(crate) fn change_word(bytes: &mut [u8], at: usize, change: impl FnOnce(u32) -> u32) {
     let changed = change(word(bytes, at));
     set_word(bytes, at, changed);
 }
 
-fn change_half(bytes: &mut [u8], at: usize, change: impl FnOnce(u16) -> u16) {
+pub(crate) fn change_half(bytes: &mut [u8], at: usize, change: impl FnOnce(u16) -> u16) {
     let half = u16::from_le_bytes(bytes[at..at + 2].try_into().unwrap());
     bytes[at..at + 2].copy_from_slice(&change(half).to_le_bytes());
 }
@@ -348,6 +349,12 @@ fn tuple_cases() -> Vec<Case> {
             let at = f.row(2) + 18;
             change_half(&mut f.heap, at, |mask| mask | 0x8000);
             row("TC022", "-", 20)
+        }),
+        // on a server xmin is before relfrozenxid
+        on(On::Files, "aborted_and_all_visible", |f| {
+            let at = f.row(2) + 20;
+            change_half(&mut f.heap, at, |mask| mask & !0x0100);
+            row("TC029", "-", 20)
         }),
         on(On::Server, "xmin_old", |f| written_by(f, 5)),
         on(On::Server, "xmin_future", |f| written_by(f, 0x4000_0000)),
