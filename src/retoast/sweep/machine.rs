@@ -639,7 +639,7 @@ const LEAST: u64 = 1 << 20;
 /// Nor is its TOAST relation alone for less than this part of what may be dead.
 pub(super) const EARLY: f64 = 0.2;
 /// Nor unless batches have taken this number of times as long as that takes.
-const WORTH: u32 = 8;
+const WORTH: u32 = 12;
 /// Vacuums of the TOAST relation of which the shortest tells how long one takes: something else may have held
 /// up the others, and one that comes late has let the file grow.
 const RECENT: usize = 3;
