@@ -273,6 +273,7 @@ fn checksums_are_verified_where_the_cluster_has_them() {
     let cluster = dir.path().join("global");
     std::fs::create_dir(&cluster).unwrap();
     let mut control = vec![0; 8192];
+    control[8..12].copy_from_slice(&1300u32.to_le_bytes());
     control[208..216].copy_from_slice(&1_234_567f64.to_le_bytes());
     control[216..220].copy_from_slice(&8192u32.to_le_bytes());
     control[252..256].copy_from_slice(&1u32.to_le_bytes());

@@ -44,9 +44,10 @@ pub struct CheckArgs {
     #[command(flatten)]
     tables: TablesArg,
 
-    /// Check contents too: text, jsonb, numeric, arrays, composite types, ranges, enums, hstore, tsvector and other types
+    /// Check contents too, by their types
     ///
-    /// Text is checked only if the encoding of the database is UTF8. For files, give the encoding; the default is UTF8.
+    /// The types are text, jsonb, numeric, arrays, composite types, ranges, enums, hstore, tsvector and others; see
+    /// toastctl-damage(7). Text is checked only if the encoding of the database is UTF8. For files, give the encoding; the default is UTF8.
     #[arg(long, value_name = "ENCODING", num_args = 0..=1, require_equals = true,
           default_missing_value = "UTF8")]
     deep: Option<String>,

@@ -302,7 +302,7 @@ mod tests {
             assert!(wide.is_empty(), "{wide:#?}");
             let own =
                 verb.get_arguments().filter(|option| !option.is_positional() && !is_common(option));
-            assert!(own.count() <= 21, "{text}");
+            assert!(own.count() <= 20, "{text}");
         }
         let text = overall(&root);
         assert!(text.lines().count() <= 40 && text.lines().all(|line| line.len() <= 80), "{text}");

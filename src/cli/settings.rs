@@ -43,13 +43,6 @@ pub struct RunArgs {
     #[arg(long, value_name = "SECONDS", help_heading = "Pace")]
     pub(super) max_runtime: Option<u64>,
 
-    /// Stop after any one wait that lasts this long
-    ///
-    /// For example 10s or 5min. The exit code is then 4. toastctl waits for locks, sessions that hold back vacuum,
-    /// replicas, replication slots, the throttle query, and free space.
-    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Pace")]
-    max_wait: Option<Duration>,
-
     /// Wait while this query returns true
     ///
     /// It runs once a second in a read-only session. `toastctl help throttle` has queries for active sessions, WAL, old
@@ -172,7 +165,7 @@ impl Verb {
 }
 
 /// The settings, each with its default, and what it means.
-pub const SETTINGS: [Item; 15] = [
+pub const SETTINGS: [Item; 16] = [
     ("alter=on", "retoast: set the table's storage and compression."),
     ("batch-ms=100", "Target time of a transaction in ms; less under load."),
     ("disk-limit=SIZE", "Stop if all files together have grown by more."),
@@ -181,6 +174,7 @@ pub const SETTINGS: [Item; 15] = [
     ("lock-timeout=100", "Longest wait for a lock in ms, before a retry."),
     ("max-bloat=5%", "Vacuum when old row versions exceed this share."),
     ("max-replica-lag=10s", "Wait while a replica lags more (10s, 64MB or off)."),
+    ("max-wait=TIME", "Stop (exit code 4) after one wait of this time (10s)."),
     ("min-free-space=1GB", "Wait while a local server has less free disk space."),
     ("new-values=external", "retoast --policy: storage of the column afterwards."),
     ("nice=0", "Sleep this many times as long after each transaction."),
@@ -212,6 +206,7 @@ pub(super) struct Settings {
     nice: f64,
     replica_lag: Option<LagArg>,
     free_space: Option<u64>,
+    wait: Option<Duration>,
     disk_limit: Option<u64>,
 }
 
@@ -232,6 +227,7 @@ impl Default for Settings {
             nice: 0.0,
             replica_lag: None,
             free_space: None,
+            wait: None,
             disk_limit: None,
         }
     }
@@ -257,6 +253,7 @@ impl Settings {
             "nice" => self.nice = ratio(value)?,
             "max-replica-lag" => self.replica_lag = Some(lag(value)?),
             "min-free-space" => self.free_space = Some(size(value)?),
+            "max-wait" => self.wait = Some(time(value)?),
             "disk-limit" => self.disk_limit = Some(size(value)?),
             _ => return Err("unrecognized setting".to_owned()),
         }
@@ -370,7 +367,7 @@ impl RunArgs {
                 replica_lag: settings.replica_lag.map_or(Some(REPLICA_LAG), |LagArg(lag)| lag),
                 throttle_query: self.throttle_query.clone(),
                 free_space: Some(settings.free_space.unwrap_or(FREE_SPACE)),
-                wait: self.max_wait,
+                wait: settings.wait,
                 nice: settings.nice,
             },
             lag_given: settings.replica_lag.is_some(),
@@ -409,7 +406,7 @@ mod tests {
     fn the_settings_that_are_listed_are_those_there_are() {
         for (setting, _) in SETTINGS {
             let (name, value) = setting.split_once('=').unwrap();
-            let value = value.replace("SIZE", "64MB");
+            let value = value.replace("SIZE", "64MB").replace("TIME", "10s");
             assert!(set(Verb::Retoast, &format!("{name}={value}")).is_ok(), "{setting}");
         }
         assert_eq!(set(Verb::Retoast, "nice=0.5").unwrap().nice, 0.5);

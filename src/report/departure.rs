@@ -31,7 +31,7 @@ pub fn text(report: &DepartureReport, dry_run: bool, out: &mut impl Write) -> io
     for who in &report.older_transactions {
         writeln!(
             out,
-            "stopped waiting (--max-wait) for {}: tables that it may have created were not read",
+            "stopped waiting (max-wait) for {}: tables that it may have created were not read",
             printable(who)
         )?;
     }
@@ -137,7 +137,7 @@ mod tests {
         toaster my "toaster" (OID 147811): 120 values found, 3 tables read (only the named tables)
         set: ALTER TABLE ONLY "s"."p" ...
         not converted: pg_temp_3.t: it is a temporary table of another session
-        stopped waiting (--max-wait) for process 7 (app), begun 2026-01-01 10:00:00+00: tables that it may have created were not read
+        stopped waiting (max-wait) for process 7 (app), begun 2026-01-01 10:00:00+00: tables that it may have created were not read
         column still set to the toaster: pg_temp_3.t.a
         incomplete: the toaster may still be in use (7 values left)
         "#);
@@ -145,7 +145,7 @@ mod tests {
         toaster my "toaster" (OID 147811): 120 values found, 3 tables read (only the named tables)
         set: ALTER TABLE ONLY "s"."p" ...
         not converted: pg_temp_3.t: it is a temporary table of another session
-        stopped waiting (--max-wait) for process 7 (app), begun 2026-01-01 10:00:00+00: tables that it may have created were not read
+        stopped waiting (max-wait) for process 7 (app), begun 2026-01-01 10:00:00+00: tables that it may have created were not read
         dry run: nothing was changed
         "#);
     }

@@ -308,7 +308,7 @@ mod tests {
 "#);
         let none = findings(Vec::new());
         insta::assert_snapshot!(plain(&none), @"
-  findings: none (looked at: 256 of 12345 blocks, 90 blocks of the TOAST
+  findings: none (examined: 256 of 12345 blocks, 90 blocks of the TOAST
     relation, 3 indexes, settings)
 ");
     }

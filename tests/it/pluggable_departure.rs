@@ -148,7 +148,7 @@ fn a_proof_waits_for_transactions_that_are_older() {
     let server = standin::start();
     let database = idle(&server);
     let holder = Holder::of(&database, "CREATE TABLE unseen (id int, a bytea)");
-    let (code, report) = json(&database, &[&LEAVE_IDLE[..], &["--max-wait", "1s"]].concat());
+    let (code, report) = json(&database, &[&LEAVE_IDLE[..], &["--set", "max-wait=1s"]].concat());
     assert_eq!(code, Some(4), "{report}");
     let departure = report.departure();
     assert_eq!((departure.gone, departure.steps.len()), (false, 0));

@@ -383,7 +383,7 @@ fn what_nobody_sees_yet_is_waited_for_before_a_toaster_is_called_unused() {
     let leave = ["--from-toaster", "bytea_toaster"];
     for what in ["TABLE", "TEMPORARY TABLE"] {
         let holder = real.holder(&made(what));
-        let unproved = real.report(&[&leave[..], &["--max-wait", "1s"]].concat(), 4);
+        let unproved = real.report(&[&leave[..], &["--set", "max-wait=1s"]].concat(), 4);
         let departure = unproved.departure();
         assert!(!departure.gone, "{unproved}");
         assert_eq!(departure.older_transactions.len(), 1, "{unproved}");

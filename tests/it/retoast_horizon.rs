@@ -77,18 +77,18 @@ fn a_wait_that_takes_too_long_ends_with_code_4_and_the_next_run_goes_on() {
     let content = fresh(&database, 4000);
     database.psql("BEGIN; CREATE TABLE prepared (); PREPARE TRANSACTION 'forgotten'");
     let began = Instant::now();
-    let stopped = retoast(&database, &[&LZ4[..], &["--max-wait", "700ms"]].concat());
+    let stopped = retoast(&database, &[&LZ4[..], &["--set", "max-wait=700ms"]].concat());
     assert!(began.elapsed() < PATIENCE);
-    refused(&stopped, 4, " s (--max-wait): prepared transaction 'forgotten' (");
+    refused(&stopped, 4, " s (max-wait): prepared transaction 'forgotten' (");
     assert!(stopped.stderr.contains("stopped; to continue: "), "{}", stopped.stderr);
     let table = stopped.table();
     assert_eq!(table.outcome, Outcome::Stopped);
-    assert!(table.notes().contains("(--max-wait): prepared transaction"), "{table}");
+    assert!(table.notes().contains("(max-wait): prepared transaction"), "{table}");
     assert!(stored(&database) != "4000");
     database.psql("ROLLBACK PREPARED 'forgotten'");
-    done(&retoast(&database, &[&LZ4[..], &["--max-wait", "1h"]].concat()));
+    done(&retoast(&database, &[&LZ4[..], &["--set", "max-wait=1h"]].concat()));
     assert_eq!((stored(&database).as_str(), contents(&database, "t")), ("4000", content));
-    let nonsense = retoast(&database, &[&LZ4[..], &["--max-wait", "5"]].concat());
+    let nonsense = retoast(&database, &[&LZ4[..], &["--set", "max-wait=5"]].concat());
     refused(&nonsense, 2, "is not a time: expected for example 10s or 30min");
 }
 
@@ -122,13 +122,13 @@ fn a_replica_with_feedback_is_named_too() {
 #[track_caller]
 fn gives_up(database: &Database<'_>, arguments: &[&str], reason: &str) {
     let began = Instant::now();
-    let stopped = retoast(database, &[arguments, &["--max-wait", "700ms"]].concat());
-    refused(&stopped, 4, " s (--max-wait): ");
+    let stopped = retoast(database, &[arguments, &["--set", "max-wait=700ms"]].concat());
+    refused(&stopped, 4, " s (max-wait): ");
     assert!(stopped.stderr.contains(reason), "{}", stopped.stderr);
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}: {}", began.elapsed(), stopped.stderr);
     let table = stopped.table();
     assert_eq!(table.outcome, Outcome::Stopped, "{table}");
-    assert!(table.notes().contains("(--max-wait): "), "{table}");
+    assert!(table.notes().contains("(max-wait): "), "{table}");
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn every_wait_for_others_ends_in_time() {
         let back = ["t", "-c", "v", "--toaster", "pglz"];
         gives_up(&database, &back, "no lock for changing the settings");
     }
-    done(&retoast(&database, &[&LZ4[..], &["--max-wait", "1h", "--compact"]].concat()));
+    done(&retoast(&database, &[&LZ4[..], &["--set", "max-wait=1h", "--compact"]].concat()));
     assert_eq!(stored(&database), "400");
     assert_ne!(contents(&database, "t"), content);
 }

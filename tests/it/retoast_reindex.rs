@@ -317,7 +317,7 @@ fn a_toast_index_is_never_rebuilt_concurrently() {
     assert!(!run.stderr.contains("CONCURRENTLY pg_toast."), "{}", run.stderr);
     // nobody is kept waiting while it waits for who has written values
     let writer = Holder::of(&database, "INSERT INTO t SELECT 200000, 1, 'x', noise(1, 66), 1");
-    let run = retoast(&database, &["reindex", "t", "--all", "--max-wait", "1s"]);
+    let run = retoast(&database, &["reindex", "t", "--all", "--set", "max-wait=1s"]);
     let report = run.exits(1).table();
     let of_toast = report.index("pg_toast");
     assert_eq!(of_toast.ended, IndexEnd::Left, "{report}");

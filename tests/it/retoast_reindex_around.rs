@@ -45,7 +45,7 @@ fn a_lock_of_others_is_told_and_nothing_stays_in_the_queue() {
         let asleep = "FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%'
             AND wait_event = 'PgSleep' AND datname = current_database()";
         database.until(&format!("SELECT count(*) {asleep}"), |n| n == "1");
-        let report = retoast(&database, &["reindex", "t", "--max-wait", "1s"]).exits(1).table();
+        let report = retoast(&database, &["reindex", "t", "--set", "max-wait=1s"]).exits(1).table();
         assert_eq!(report.outcome, Outcome::Incomplete, "{report}");
         let pkey = report.index("t_pkey");
         assert_eq!(pkey.ended, IndexEnd::Left, "{pkey}");
@@ -56,7 +56,7 @@ fn a_lock_of_others_is_told_and_nothing_stays_in_the_queue() {
         database.psql(&format!("SELECT pg_terminate_backend(pid) {asleep}"));
         holder.wait().unwrap();
     }
-    done(&retoast(&database, &["reindex", "t", "--max-wait", "1s"]));
+    done(&retoast(&database, &["reindex", "t", "--set", "max-wait=1s"]));
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_transaction_that_begins_meanwhile_is_waited_for_so_long_and_what_is_left_go
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("checkpoint");
     let arguments =
-        ["reindex", "t", "--all", "--max-wait", "1s", "--checkpoint", file.to_str().unwrap()];
+        ["reindex", "t", "--all", "--set", "max-wait=1s", "--checkpoint", file.to_str().unwrap()];
     let child = spawn(&database, &arguments);
     database.until(BUILDING, |n| n == "1");
     let mut writer =
@@ -185,7 +185,7 @@ fn what_others_rebuild_or_have_left_behind_is_told_and_stays() {
     database.psql(SLOW);
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("checkpoint");
-    let arguments = ["reindex", "t", "--max-wait", "1s", "--checkpoint", file.to_str().unwrap()];
+    let arguments = ["reindex", "t", "--set", "max-wait=1s", "--checkpoint", file.to_str().unwrap()];
     let other = session(&database, "REINDEX INDEX CONCURRENTLY slowly");
     database.until(BUILDING, |n| n == "1");
     let report = retoast(&database, &arguments).exits(1).table();

@@ -124,10 +124,10 @@ fn vacuum_full_and_cluster_under_way_are_named_and_waited_for() {
             AND phase = 'rebuilding index'";
         database.until_true(works);
         let said = format!("{name} of this table is under way (PID ");
-        let stopped = retoast(&database, &["compact", "t", "--max-wait", "300ms"]);
+        let stopped = retoast(&database, &["compact", "t", "--set", "max-wait=300ms"]);
         assert_eq!(stopped.code, Some(4), "{}{}", stopped.stdout, stopped.stderr);
         assert!(stopped.stderr.contains(&said), "{}", stopped.stderr);
-        assert!(stopped.stderr.contains("(--max-wait)"), "{}", stopped.stderr);
+        assert!(stopped.stderr.contains("(max-wait)"), "{}", stopped.stderr);
         let running = Running::start(&mut command(&database, &["compact", "t"]));
         running.says(&format!("waiting: {said}"));
         drop(gate);
@@ -167,7 +167,7 @@ fn repack_concurrently_is_named_and_waited_for() {
         let planned = retoast(&database, &[work, &["--dry-run"]].concat());
         assert_eq!(planned.code, Some(0), "{}{}", planned.stdout, planned.stderr);
         assert!(planned.stdout.contains(said), "{work:?}: {}{}", planned.stdout, planned.stderr);
-        let stopped = retoast(&database, &[work, &["--max-wait", "300ms"]].concat());
+        let stopped = retoast(&database, &[work, &["--set", "max-wait=300ms"]].concat());
         assert_eq!(stopped.code, Some(4), "{work:?}: {}{}", stopped.stdout, stopped.stderr);
         assert!(stopped.stderr.contains(said), "{work:?}: {}", stopped.stderr);
         let running = Running::start(&mut command(&database, work));

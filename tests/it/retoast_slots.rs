@@ -128,12 +128,12 @@ fn a_wait_for_a_slot_that_takes_too_long_ends_with_code_4_for_ordinary_owners_to
         database.psql(&format!("SET ROLE {role}; {TABLE}"));
         database.psql(SLOTS);
         write_wal(&database, 8 * MB);
-        let external = ["t", "-c", "v", "--toaster", "external", "--max-wait", "500ms"];
+        let external = ["t", "-c", "v", "--toaster", "external", "--set", "max-wait=500ms"];
         let stopped = retoast_as(&database, &role, &external);
-        refused(&stopped, 4, "s (--max-wait): replication slot \"");
+        refused(&stopped, 4, "s (max-wait): replication slot \"");
         let report = stopped.report::<Report>();
         let notes = report.tables[0].notes();
-        assert!(notes.contains("(--max-wait): replication slot"), "{major}: {report}");
+        assert!(notes.contains("(max-wait): replication slot"), "{major}: {report}");
         assert_eq!(database.psql(LOST), "0", "{major}");
     }
 }

@@ -91,7 +91,7 @@ pub const FINDINGS: Topic = Topic {
         (
             "TC020 to TC029",
             "Tuple header: t_hoff, too many attributes, t_infomask, xmin, xmax, null bitmap, hint \
-             bit against pg_xact (--xact), MultiXact, xvac, deleted tuple on an all-visible page.",
+             bit against pg_xact (--xact), MultiXact, xvac, all-visible page.",
         ),
         ("TC030 to TC033", "Attribute: past the end, length, bytes left over."),
         (
@@ -107,7 +107,7 @@ pub const FINDINGS: Topic = Topic {
             "TC060 to TC062",
             "Compressed data: bad in the row, bad out of line, or unlike the pointer.",
         ),
-        ("TC070 to TC074", "Content (--deep): jsonb, encoding, numeric, array, other types."),
+        ("TC070 to TC074", "Content (--deep): jsonb, encoding, numeric, array, others."),
         (
             "TC080 to TC083",
             "TOAST relation: chunks without a row (not damage); index entry missing or wrong; index unreadable.",
@@ -130,7 +130,7 @@ pub const THROTTLE: Topic = Topic {
     about: "sample queries for --throttle-query",
     intro: &[
         "The query runs once a second; toastctl waits while it returns true. Adapt the numbers. To \
-              combine queries, use SELECT (query) OR (query). --max-wait limits this wait too (exit code 4). \
+              combine queries, use SELECT (query) OR (query). max-wait (--set) limits this wait too (exit code 4). \
               The WAL query averages since the last checkpoint. Signal SIGUSR1 pauses toastctl, SIGUSR2 resumes it.",
     ],
     items: &THROTTLE_QUERIES,
@@ -158,7 +158,7 @@ pub const EXIT_CODES: Topic = Topic {
         ),
         (
             "4",
-            "Stopped by a signal, --max-runtime or --max-wait. Run the command again to continue.",
+            "Stopped by a signal, --max-runtime or the setting max-wait. Run the command again to continue.",
         ),
         (
             "5",

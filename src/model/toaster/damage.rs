@@ -232,7 +232,7 @@ fn pointers_of_jsonb_toaster() {
     let base = ordinary(104, 100);
     check(8 << 28, b"", "16: unknown kind 8");
     check(4 << 28 | 1, b"", "16: kind 4 with count 1");
-    check(4 << 28, b"\x07ab", "20: no ordinary toast pointer");
+    check(4 << 28, b"\x07ab", "20: not an ordinary TOAST pointer");
     check(4 << 28, &[&base[..], b"x"].concat(), "38: 1 bytes after the pointer");
     check(2 << 28 | 2, &[&base[..], &[0; 6]].concat(), "38: list of 2 TIDs ends after 1");
     check(2 << 28 | 1, &[&base[..], &[0; 6]].concat(), "38: TID (0,0) cannot be");

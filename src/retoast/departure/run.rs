@@ -152,7 +152,7 @@ impl DepartureRun<'_, '_> {
         }
         prove(counter, self.wanted.as_ref(), report).await?;
         if !report.older_transactions.is_empty() {
-            // as after any wait that --max-wait has ended
+            // as after any wait that max-wait has ended
             self.session.stop.cancel();
         }
         Ok(())
@@ -198,7 +198,7 @@ impl DepartureRun<'_, '_> {
             Ok((Tried::Stopped, _)) => Ok(Err("stopped on request".to_owned())),
             Ok((Tried::NoLock, _)) => Ok(Err(format!("no lock in {LOCK_TRIES} attempts"))),
             Ok((Tried::TooLong(waited), _)) => {
-                Ok(Err(format!("no lock in {:.1} s (--max-wait)", waited.as_secs_f64())))
+                Ok(Err(format!("no lock in {:.1} s (max-wait)", waited.as_secs_f64())))
             }
             Err(error) => self.unless_lost(error.into()).await,
         }
@@ -275,7 +275,7 @@ impl DepartureRun<'_, '_> {
     }
 
     /// Waits until all transactions have ended that are under way now, or a stop is asked for; gives those that had not
-    /// ended when `--max-wait` was over.
+    /// ended when `max-wait` was over.
     pub(super) async fn wait_for_older(&self) -> Result<Vec<String>, RetoastError> {
         let began = Instant::now();
         let limit = self.session.throttle.limits().wait;

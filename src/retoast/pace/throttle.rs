@@ -430,7 +430,7 @@ impl Throttle {
         listener: &dyn Listener,
     ) {
         let seconds = waited.as_secs_f64();
-        let text = format!("stopped after waiting for {seconds:.1} s (--max-wait): {why}");
+        let text = format!("stopped after waiting for {seconds:.1} s (max-wait): {why}");
         listener.note(&format!("{table}: {text}"));
         self.noted().gave_up = Some(text);
         self.control.stop();
@@ -795,7 +795,7 @@ impl Throttle {
                 if left.is_zero() {
                     let seconds = began.elapsed().as_secs_f64();
                     return Ok(Some(format!(
-                        "{name}: stopped after waiting for {seconds:.1} s (--max-wait): {text}"
+                        "{name}: stopped after waiting for {seconds:.1} s (max-wait): {text}"
                     )));
                 }
                 wait = wait.min(left);

@@ -23,14 +23,14 @@ use crate::server::indexes::Index;
 use crate::server::sqlstate::{ErrorKind, is_of_server};
 use crate::server::{LiveError, indexes};
 
-/// The longest wait for one set of transactions, unless --max-wait is less.
+/// The longest wait for one set of transactions, unless max-wait is less.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often it is tried.
 const TRIES: u32 = 3;
 /// How long to wait before it is tried again, for each time that it was.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long to wait about before what is left behind is tried to be dropped again, and for how long it is tried,
-/// unless --max-wait says so.
+/// unless max-wait says so.
 const DROP_AGAIN: Duration = Duration::from_millis(250);
 const CLEAN_FOR: Duration = Duration::from_secs(60);
 /// How often it is looked meanwhile.

@@ -790,13 +790,13 @@ mod vacuum_tests {
         assert_eq!(batch(&mut vacuums, 10, 100), None);
         assert_eq!(batch(&mut vacuums, 1, 10), Some(Extent::Toast));
         assert_eq!(vacuum(&mut vacuums, 50), (Extent::Toast, 11.0));
-        assert_eq!(batch(&mut vacuums, 11, 399), None);
+        assert_eq!(batch(&mut vacuums, 11, 599), None);
         assert_eq!(batch(&mut vacuums, 1, 1), Some(Extent::Toast));
         assert_eq!(vacuum(&mut vacuums, 10), (Extent::Toast, 12.0));
-        assert_eq!(batch(&mut vacuums, 11, 80), Some(Extent::Toast));
+        assert_eq!(batch(&mut vacuums, 11, 120), Some(Extent::Toast));
         // held up by something else
         assert_eq!(vacuum(&mut vacuums, 9000), (Extent::Toast, 11.0));
-        assert_eq!(batch(&mut vacuums, 11, 80), Some(Extent::Toast));
+        assert_eq!(batch(&mut vacuums, 11, 120), Some(Extent::Toast));
         assert_eq!(vacuum(&mut vacuums, 10), (Extent::Toast, 11.0));
         // 45 MB are dead in the heap
         assert_eq!(batch(&mut vacuums, 6, 10), Some(Extent::Table));
@@ -812,7 +812,7 @@ mod vacuum_tests {
         assert_eq!(batch(&mut vacuums, 39, 400), None);
         assert_eq!(batch(&mut vacuums, 1, 10), Some(Extent::Table));
         assert_eq!(vacuum(&mut vacuums, 12), (Extent::Table, 40.0));
-        assert_eq!(batch(&mut vacuums, 11, 100), Some(Extent::Toast));
+        assert_eq!(batch(&mut vacuums, 11, 150), Some(Extent::Toast));
         // with all else, for the TOAST relation alone is out of reach: nothing is dead then
         let begun = vacuums.begin();
         vacuums.done(Extent::Table, Duration::from_millis(12));
