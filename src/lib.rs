@@ -10,9 +10,9 @@
 //! * [`judge`]: whether a row is stored as a choice would store it.
 //! * [`offline`]: relation files and saved text as sources of pages and values.
 //! * [`server`]: a live server: connections, catalogs, snapshots, pages.
+//! * [`value`]: one value: a line about it, its content, every detail.
 //! * `drive`: a run over relations of a server, in which one that fails costs the others nothing.
 //! * [`usage`]: what a server's statistics and catalog say of how tables, columns and keys are used.
-//! * [`value`]: one value: a line about it, its content, every detail.
 //! * [`advise`]: what other settings would store and cost.
 //! * [`keys`]: what the keys of documents cost.
 //! * [`findings`]: what costs without need, with the command that acts on it.
@@ -24,8 +24,8 @@
 //!
 //! `codec`, `disk` and `model` are pure: no clock, file, socket or terminal.
 //!
-//! What stands above `model` is the program's own. The feature `internals`, which only its tests turn on,
-//! opens it to them; without it the compiler sees what nobody uses.
+//! All modules except `codec`, `disk` and `model` are private, so that the compiler reports what is unused. The feature
+//! `internals`, which only tests enable, makes them public.
 
 pub mod codec;
 pub mod disk;

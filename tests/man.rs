@@ -11,7 +11,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use toastctl::cli::Cli;
 use toastctl::cli::manual::topics::{
-    ADVICE, EXIT_CODES, FINDINGS, FORMS, JSON, MANAGED, PERMISSIONS, POLICIES, SETTINGS, THROTTLE,
+    DAMAGE, EXIT_CODES, FINDINGS, FORMS, JSON, MANAGED, PERMISSIONS, POLICIES, SETTINGS, THROTTLE,
 };
 use toastctl::cli::manual::verbs::{MANUALS, manual};
 use toastctl::cli::manual::{Item, Manual, Topic};
@@ -149,8 +149,8 @@ fn pages() -> BTreeMap<String, Vec<u8>> {
     let topics = vec![
         topic("POLICIES", &POLICIES),
         topic("FORMS AND TERMS", &FORMS),
-        topic("ADVICE", &ADVICE),
         topic("FINDINGS", &FINDINGS),
+        topic("DAMAGE", &DAMAGE),
         topic("SETTINGS", &SETTINGS),
         topic("THROTTLE QUERIES", &THROTTLE),
         topic("PERMISSIONS", &PERMISSIONS),

@@ -313,7 +313,7 @@ fn parse(datum: &[u8]) -> Varlena<'_> {
 }
 
 #[test]
-fn a_toaster_is_recognised_by_the_bytes_of_its_pointers() {
+fn a_toaster_is_recognized_by_the_bytes_of_its_pointers() {
     let mut pointers = 0;
     for capture in captures() {
         let toasters = capture.toasters();

@@ -23,7 +23,7 @@ pub enum Unit {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Finding {
-    /// The kind, as `toastctl help advice` lists them; kinds are only ever added.
+    /// The kind, as `toastctl help findings` lists them; kinds are only ever added.
     #[cfg_attr(feature = "internals", schemars(with = "String"))]
     pub code: Code,
     /// `high`, `medium` or `low`.

@@ -200,7 +200,7 @@ impl StoredValue {
             location: described.as_ref().and_then(Description::location),
             custom: Some(CustomStored {
                 toaster: pointer.toaster,
-                handler: handler.unwrap_or_else(|| Handler::recognise(pointer)),
+                handler: handler.unwrap_or_else(|| Handler::recognize(pointer)),
                 kind: described.as_ref().map_or(PointerKind::Unknown, |d| d.kind),
                 chunks: described.as_ref().and_then(Description::chunks),
                 stale: described.as_ref().is_some_and(Description::may_be_read_stale),

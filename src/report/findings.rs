@@ -24,7 +24,7 @@ pub(super) fn text(findings: &Findings, style: Style) -> String {
         let text = format!("{item}findings: {none} ({})", looked_at(&findings.looked_at));
         return wrapped(&text, style.width(), 4);
     }
-    let mut lines = vec![format!("{item}findings (toastctl help advice):")];
+    let mut lines = vec![format!("{item}findings (toastctl help findings):")];
     for finding in &findings.findings {
         lines.extend(of_one(finding, None, style).map(|line| format!("{deeper}{line}")));
     }
@@ -55,7 +55,7 @@ pub(super) fn ranked(
         _ => format!(", {shown} shown (--limit {} shows all)", findings.len()),
     };
     let number = toned(Tone::Heading, &counted(findings.len() as u64, "finding"), style);
-    let text = format!("{number}{more} (toastctl help advice):");
+    let text = format!("{number}{more} (toastctl help findings):");
     lines.push(wrapped(&text, style.width(), 0));
     for finding in findings.iter().take(shown) {
         let [text, command] = of_one(finding, Some(&finding.relation), style);
@@ -292,7 +292,7 @@ mod tests {
             anstream::adapter::strip_str(&text).to_string()
         };
         insta::assert_snapshot!(plain(&some), @r#"
-  findings (toastctl help advice):
+  findings (toastctl help findings):
     older-setting doc: ≈48 MB (38–57 MB) stored otherwise than the column is set
         (extended, lz4)
       toastctl retoast public.orders --column doc --toaster extended
@@ -300,7 +300,7 @@ mod tests {
       ALTER TABLE "public"."orders" RESET (toast_tuple_target);
 "#);
         insta::assert_snapshot!(text(&some, Style::Markdown), @r#"
-* findings (toastctl help advice):
+* findings (toastctl help findings):
   * older-setting doc: ≈48 MB (38–57 MB) stored otherwise than the column is set (extended, lz4)
     `toastctl retoast public.orders --column doc --toaster extended`
   * unused-setting: toast_tuple_target 256 does nothing

@@ -52,7 +52,7 @@ pub async fn ask(client: &Client, server: &Server) -> Result<Option<Toasters>, L
     Ok(Some(Toasters::new(rows.iter().map(row).collect::<Result<_, _>>()?)))
 }
 
-/// The toasters of the database; where the server has none, pointers are recognised by their bytes.
+/// The toasters of the database; where the server has none, pointers are recognized by their bytes.
 pub async fn toasters(client: &Client, server: &Server) -> Result<Toasters, LiveError> {
     Ok(ask(client, server).await?.unwrap_or_else(Toasters::by_bytes))
 }

@@ -490,7 +490,7 @@ fn the_findings_of_all_tables_are_ranked() {
     let text = shown(&[]);
     assert!(
         text.contains(
-            "4 findings, 3 shown (--limit 4 shows all) (toastctl help advice):\n  plain-limit worst.v: 200 rows: "
+            "4 findings, 3 shown (--limit 4 shows all) (toastctl help findings):\n  plain-limit worst.v: 200 rows: "
         ) && text.contains("    ALTER TABLE \"public\".\"worst\" ALTER COLUMN \"v\" SET STORAGE EXTENDED;\n"),
         "{text}"
     );

@@ -7,7 +7,7 @@ use crate::retoast::pace::metrics::THROTTLE_QUERIES;
 
 /// All topics.
 pub const TOPICS: [Topic; 9] =
-    [POLICIES, FORMS, ADVICE, FINDINGS, SETTINGS, THROTTLE, EXIT_CODES, PERMISSIONS, JSON];
+    [POLICIES, FORMS, FINDINGS, DAMAGE, SETTINGS, THROTTLE, EXIT_CODES, PERMISSIONS, JSON];
 
 /// `toastctl help policies`.
 pub const POLICIES: Topic = Topic {
@@ -59,10 +59,10 @@ pub const FORMS: Topic = Topic {
     ],
 };
 
-/// `toastctl help advice`.
-pub const ADVICE: Topic = Topic {
-    name: "advice",
-    about: "suggestions of inspect, the most important first",
+/// `toastctl help findings`.
+pub const FINDINGS: Topic = Topic {
+    name: "findings",
+    about: "what inspect finds, the most important first",
     intro: &[
         "Each finding has a command; findings do not change the exit code. Tables under 1 MB or 1000 rows are left \
               out, and so is what a sample is too small to show. (N %) is the smallest share reported. --format json \
@@ -71,10 +71,10 @@ pub const ADVICE: Topic = Topic {
     items: &MEANINGS,
 };
 
-/// `toastctl help findings`.
-pub const FINDINGS: Topic = Topic {
-    name: "findings",
-    about: "the codes of check (for those of inspect, see advice)",
+/// `toastctl help damage`.
+pub const DAMAGE: Topic = Topic {
+    name: "damage",
+    about: "the codes of damage that check reports",
     intro: &[
         "The codes never change their meaning. All are errors, except TC014 and TC025 (warnings), TC006 and TC080 \
               (notices). Notices are not damage, and leave the exit code at 0.",

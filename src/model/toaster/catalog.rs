@@ -6,7 +6,6 @@ use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::custom::{CustomLayout, CustomPointer, DEFAULT_TOASTER};
 use crate::disk::desc::Storage;
-use crate::disk::varlena::Varlena;
 
 /// What understands a toaster's pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,7 +47,7 @@ impl Handler {
 
     /// What wrote `pointer`, by the pointer's own bytes alone: its payload must be just as that
     /// toaster writes it.
-    pub fn recognise(pointer: &CustomPointer<'_>) -> Handler {
+    pub fn recognize(pointer: &CustomPointer<'_>) -> Handler {
         if pointer.toaster == DEFAULT_TOASTER {
             return Handler::Default;
         }
@@ -70,62 +69,6 @@ impl Handler {
     }
 }
 
-/// How a stock server stores a column's oversized values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum StockToaster {
-    /// Storage PLAIN: never.
-    Plain,
-    /// Storage MAIN: compressed, out of line as a last resort.
-    Main,
-    /// Storage EXTERNAL: out of line, uncompressed.
-    External,
-    /// Storage EXTENDED, compression `pglz`.
-    Pglz,
-    /// Storage EXTENDED, compression `lz4`.
-    Lz4,
-}
-
-impl StockToaster {
-    /// All of them.
-    pub const ALL: [StockToaster; 5] = [
-        StockToaster::Plain,
-        StockToaster::Main,
-        StockToaster::External,
-        StockToaster::Pglz,
-        StockToaster::Lz4,
-    ];
-
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            StockToaster::Plain => "plain",
-            StockToaster::Main => "main",
-            StockToaster::External => "external",
-            StockToaster::Pglz => "pglz",
-            StockToaster::Lz4 => "lz4",
-        }
-    }
-
-    /// Whether values of its column are stored as `value` is.
-    pub fn recognises(self, value: &Varlena<'_>) -> bool {
-        use crate::codec::Method;
-        let method = match value {
-            Varlena::Short { .. } | Varlena::Plain { .. } => return true,
-            Varlena::Compressed { tc_info, .. } => crate::disk::varlena::tc_method(*tc_info),
-            Varlena::External(pointer) => pointer.method(),
-            Varlena::Custom(_) | Varlena::Unknown { .. } => return false,
-        };
-        let external = matches!(value, Varlena::External(_));
-        match self {
-            StockToaster::Plain => false,
-            StockToaster::External => external && method.is_none(),
-            StockToaster::Main => true,
-            StockToaster::Pglz => method == Some(Method::Pglz) || external && method.is_none(),
-            StockToaster::Lz4 => method == Some(Method::Lz4) || external && method.is_none(),
-        }
-    }
-}
-
 /// A row of `pg_toaster`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PluggableToaster {
@@ -135,40 +78,6 @@ pub struct PluggableToaster {
     pub name: String,
     /// What `tsrhandler` is.
     pub handler: Handler,
-}
-
-/// What stores a column's oversized values.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Toaster {
-    /// The server itself.
-    Stock(StockToaster),
-    /// A row of `pg_toaster`.
-    Pluggable(PluggableToaster),
-}
-
-impl Toaster {
-    /// The name that users know it by.
-    pub fn name(&self) -> &str {
-        match self {
-            Toaster::Stock(stock) => stock.name(),
-            Toaster::Pluggable(toaster) => &toaster.name,
-        }
-    }
-
-    /// Whether it stores a value as `value` is: values that stay in the row are every toaster's.
-    pub fn recognises(&self, value: &Varlena<'_>) -> bool {
-        match (self, value) {
-            (Toaster::Stock(stock), _) => stock.recognises(value),
-            (Toaster::Pluggable(toaster), Varlena::Custom(pointer)) => {
-                toaster.oid == pointer.toaster
-            }
-            (Toaster::Pluggable(toaster), Varlena::External(_)) => {
-                toaster.handler == Handler::Default
-            }
-            (Toaster::Pluggable(_), Varlena::Unknown { .. }) => false,
-            (Toaster::Pluggable(_), _) => true,
-        }
-    }
 }
 
 /// The toasters of a database.
@@ -183,7 +92,7 @@ impl Toasters {
         Toasters { rows: Some(rows) }
     }
 
-    /// `pg_toaster` is not available: pointers are recognised by their bytes.
+    /// `pg_toaster` is not available: pointers are recognized by their bytes.
     pub fn by_bytes() -> Toasters {
         Toasters { rows: None }
     }
@@ -205,7 +114,7 @@ impl Toasters {
                 Some(row) => return row.clone(),
                 None => Handler::Unknown,
             },
-            None => Handler::recognise(pointer),
+            None => Handler::recognize(pointer),
         };
         let name = match handler {
             Handler::Unknown => format!("toaster {}", pointer.toaster),

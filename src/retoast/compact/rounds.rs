@@ -29,6 +29,8 @@ const BUSY: u32 = 5;
 const SHRINKS: u32 = 6;
 /// Pieces of a transaction that only tries whether there is room.
 const TRIED: usize = 2;
+/// The most pieces of a transaction.
+const MOST_PIECES: usize = 10_000;
 /// Rounds one after the other that find no room in front, and the part of what one was to give back that the next one is
 /// to.
 const MOST_IN_VAIN: u32 = 3;
@@ -140,6 +142,8 @@ struct Trend {
 #[derive(Debug, Clone)]
 struct Pass<P> {
     queue: VecDeque<P>,
+    /// Pieces in the queue when the pass began.
+    queued: usize,
     under_way: Vec<P>,
     /// How many of the pieces that come next belong to one half of a batch that was refused, the last number
     /// first.
@@ -227,6 +231,7 @@ impl<P: Piece + Clone> Rounds<P> {
             },
             pass: Pass {
                 queue: VecDeque::new(),
+                queued: 0,
                 under_way: Vec::new(),
                 halves: Vec::new(),
                 moved: 0,
@@ -297,11 +302,11 @@ impl<P: Piece + Clone> Rounds<P> {
             || self.obstacles.refused > 0
     }
 
-    /// How far the pass under way is: pieces moved, and in all.
+    /// The progress of the current pass: pieces taken from the queue, and pieces in all.
     pub(crate) fn position(&self) -> (u32, u32) {
-        let left = u32::try_from(self.pass.queue.len()).unwrap_or(u32::MAX);
-        let all = u32::try_from(self.pass.found).unwrap_or(u32::MAX).max(left);
-        (all - left, all)
+        let count = |pieces: usize| u32::try_from(pieces).unwrap_or(u32::MAX);
+        let done = self.pass.queued.saturating_sub(self.pass.queue.len());
+        (count(done), count(self.pass.queued))
     }
 
     /// What to do next.
@@ -521,6 +526,7 @@ impl<P: Piece + Clone> Rounds<P> {
             let wait = Duration::from_millis(100u64 << self.tries.idle.min(6));
             self.sleep = Some((wait, Wait::RowsToMoveLocked));
         }
+        self.pass.queued = pieces.len();
         self.pass.queue = pieces.into();
         self.pass.halves.clear();
         self.phase = Phase::Moving;
@@ -642,7 +648,7 @@ impl Pace {
             bytes = bytes.saturating_add(piece.bytes());
             follows && costs as f64 <= most && bytes <= self.most_bytes
         };
-        let most = P::most_of(pieces.len()).min(10_000);
+        let most = P::most_of(pieces.len()).min(MOST_PIECES);
         pieces.iter().zip(before).take(most).take_while(fits).count().max(1).min(pieces.len())
     }
 

@@ -153,7 +153,7 @@ impl Throttle {
         }
         let slots = connection.reading(async || metrics::slots(&connection).await).await?;
         let rules = ThrottleRules::new(limits.clone());
-        let keeper = Throttle {
+        let throttle = Throttle {
             measuring: Measuring::new(connection, Arc::clone(&control), ours),
             control,
             options,
@@ -172,8 +172,8 @@ impl Throttle {
             noted: Plain::default(),
             slots: Plain::default(),
         };
-        keeper.note_slots(&slots);
-        Ok(keeper)
+        throttle.note_slots(&slots);
+        Ok(throttle)
     }
 
     /// The limits.
@@ -774,8 +774,9 @@ impl Throttle {
         self.measure_slots().await?;
         Ok(self.slots().1.take())
     }
-    /// Waits until no such command runs on a table, before its lock or its size is asked for. If that takes longer
-    /// than the user allows it says so; a stop ends it too.
+
+    /// Waits until no command that rewrites the table (VACUUM FULL, for example) is running. Returns a message if that
+    /// takes longer than max-wait; a stop ends the wait too.
     ///
     /// # Errors
     /// It cannot be measured.

@@ -109,7 +109,9 @@ fn locked_rows_are_tried_again_then_left_and_told() {
 fn a_refused_batch_is_halved_and_what_is_refused_alone_is_not_tried_again() {
     let mut machine = begun(None);
     note(&mut machine, found(&[3, 2, 1], 1000));
+    assert_eq!(machine.position(), (3, 3));
     assert_eq!(note(&mut machine, Event::Refused), Action::Move(vec![Row(3)]));
+    assert_eq!(machine.position(), (1, 3));
     assert_eq!(note(&mut machine, Event::Refused), Action::Move(vec![Row(2), Row(1)]));
     assert_eq!(note(&mut machine, moved(2)), Action::Find(500));
     assert_eq!(note(&mut machine, found(&[3], 1000)), Action::Shrink);
