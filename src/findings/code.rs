@@ -33,6 +33,7 @@ pub enum Code {
     PlainLimit,
     ValueIds,
     OlderSetting,
+    NoCompression,
     IdleCompression,
     FitsTheRow,
     NearThreshold,
@@ -70,7 +71,7 @@ const fn entry(
 }
 
 /// How many kinds there are.
-const KINDS: usize = 17;
+const KINDS: usize = 18;
 
 /// Losses below this size are not reported: 1 MB.
 pub(crate) const WORTH: u64 = 1 << 20;
@@ -99,6 +100,14 @@ const TABLE: [Entry; KINDS] = [
         "Not stored according to the column's current settings.",
         "ALTER TABLE does not change stored values, and a value that arrives compressed stays compressed: reading \
          these values costs what the old settings cost.",
+    ),
+    entry(
+        Code::NoCompression,
+        "no-compression",
+        Medium,
+        "Storage external, but compression would save over 20 %.",
+        "Backups, caches and reads of whole values carry the uncompressed size. If statements read parts of the values \
+         (substr), keep them uncompressed.",
     ),
     entry(
         Code::IdleCompression,

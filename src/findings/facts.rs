@@ -105,6 +105,8 @@ pub(crate) struct Contents {
     pub(crate) compressed: Option<Interval>,
     /// Of those up to [`LONGEST`](super::content::LONGEST) that the column's method would compress.
     pub(crate) compressible: Option<Interval>,
+    /// What that would save of all those up to that length.
+    pub(crate) savings: Option<Interval>,
     /// Parts of the values with a last chunk that is nearly empty, compressed ones too.
     pub(crate) short_ends: ShortEnds,
 }

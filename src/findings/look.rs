@@ -46,7 +46,7 @@ pub(crate) enum Count {
     FittingBytes,
     FittingValues,
     OutOfLineValues,
-    /// Out of line and uncompressed, although the column compresses.
+    /// Out of line and uncompressed.
     UncompressedBytes,
     /// Those of them that are not too long to be compressed for this.
     ShortUncompressedBytes,
@@ -292,11 +292,9 @@ impl RowLook<'_> {
         }
         if value.form == Form::External {
             offer(&mut self.uncompressed, index, value);
-            if matches!(column.storage, Storage::Main | Storage::Extended) {
-                counts.add(Count::UncompressedBytes, stored);
-                if stored <= LONGEST {
-                    counts.add(Count::ShortUncompressedBytes, stored);
-                }
+            counts.add(Count::UncompressedBytes, stored);
+            if stored <= LONGEST {
+                counts.add(Count::ShortUncompressedBytes, stored);
             }
         }
         let threshold = self.model.page.toast_tuple_threshold();

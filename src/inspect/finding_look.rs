@@ -203,14 +203,9 @@ fn heap_look<'a>(relation: &'a Relation, model: &'a Table, flavor: CustomFlavor)
     HeapLook::new(&relation.desc, flavor, model, relation.toastable().collect(), fillfactor)
 }
 
-/// The method whose effect on a column's uncompressed values is tried; with storage external, only if it was set
-/// explicitly.
+/// The method whose effect on a column's uncompressed values is tried.
 fn asked_method(attribute: &Attribute, default: Method) -> Option<Method> {
-    match attribute.storage {
-        Storage::Extended | Storage::Main => Some(attribute.compression.unwrap_or(default)),
-        Storage::External => attribute.compression,
-        Storage::Plain => None,
-    }
+    (attribute.storage != Storage::Plain).then(|| attribute.compression.unwrap_or(default))
 }
 
 /// An answer, or `None` if it was an error of the server, of which the first is kept.

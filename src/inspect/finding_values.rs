@@ -11,8 +11,9 @@ use crate::codec::datum::{self, Compressor};
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::TCINFO_SIZE;
-use crate::findings::content::{LONGEST, is_compressed, is_mended_by, part, would_compress};
+use crate::findings::content::{LONGEST, is_compressed, is_mended_by, part, savings};
 use crate::findings::facts::{Contents, ShortEnds};
+use crate::model::estimate::ratio;
 use crate::model::interval::Interval;
 use crate::model::sql::quote_qualified;
 use crate::server::catalog::ToastRelation;
@@ -48,7 +49,8 @@ impl ColumnValues<'_> {
             let few = few(&uncompressed);
             let values = chunks::values(client, &self.toast.name, &few).await?;
             contents.compressed = self.formats(client, &uncompressed, &values).await?;
-            contents.compressible = compressible(method, self.page, few, values).await?;
+            (contents.compressible, contents.savings) =
+                compressible(method, self.page, few, values).await?;
         }
         let short_ends = self.mine(self.short_ends);
         if !short_ends.is_empty() {
@@ -107,19 +109,24 @@ impl ColumnValues<'_> {
     }
 }
 
-/// The part of these values that the method would compress.
+/// The part of these values that the method would compress, and what that would save of all of them.
 async fn compressible(
     method: Method,
     page: PageSize,
     few: Vec<ToastPointer>,
     values: HashMap<u32, Vec<u8>>,
-) -> Result<Option<Interval>, LiveError> {
+) -> Result<(Option<Interval>, Option<Interval>), LiveError> {
     apart(move || {
         let mut compressor = Compressor::new();
-        part(few.iter().filter_map(|pointer| {
+        let lengths = few.iter().filter_map(|pointer| {
             let raw = values.get(&pointer.value_id.0)?;
-            Some((raw.len() as u64, would_compress(&mut compressor, method, raw, page)))
-        }))
+            Some((raw.len(), savings(&mut compressor, method, raw, page)))
+        });
+        let lengths: Vec<(usize, usize)> = lengths.collect();
+        let compressible = part(lengths.iter().map(|&(raw, saved)| (raw as u64, saved > 0)));
+        let (raw, saved): (Vec<f64>, Vec<f64>) =
+            lengths.iter().map(|&(raw, saved)| (raw as f64, saved as f64)).unzip();
+        (compressible, ratio(&saved, &raw, 0.0, false))
     })
     .await
 }

@@ -139,7 +139,8 @@ fn an_interrupt_stops_cleanly_and_says_how_to_go_on() {
 fn a_time_limit_and_a_wait_too_long_stop_it_and_a_lock_is_waited_for_in_short_tries() {
     let database = with_pageinspect("limits");
     database.psql(LARGE);
-    let stop = ["--throttle-query", "SELECT true", "--set", "max-wait=100ms", "--set", "batch-ms=1"];
+    let stop =
+        ["--throttle-query", "SELECT true", "--set", "max-wait=100ms", "--set", "batch-ms=1"];
     let stopped = retoast(&database, &[&["t", "-c", "v", "--toaster", "lz4"][..], &stop].concat());
     assert_eq!(stopped.code, Some(4), "{}", stopped.stderr);
     let mut holder = database

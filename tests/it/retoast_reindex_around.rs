@@ -185,7 +185,8 @@ fn what_others_rebuild_or_have_left_behind_is_told_and_stays() {
     database.psql(SLOW);
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("checkpoint");
-    let arguments = ["reindex", "t", "--set", "max-wait=1s", "--checkpoint", file.to_str().unwrap()];
+    let arguments =
+        ["reindex", "t", "--set", "max-wait=1s", "--checkpoint", file.to_str().unwrap()];
     let other = session(&database, "REINDEX INDEX CONCURRENTLY slowly");
     database.until(BUILDING, |n| n == "1");
     let report = retoast(&database, &arguments).exits(1).table();

@@ -2,9 +2,8 @@
 
 use crate::disk::desc::Storage;
 use crate::findings::code::Code;
-use crate::findings::facts::{ColumnFacts, Facts};
+use crate::findings::facts::Facts;
 use crate::findings::finding::{Finding, Unit};
-use crate::findings::look::Count;
 use crate::model::interval::Interval;
 
 /// The number of rows among which the absence of a long one is significant.
@@ -13,8 +12,6 @@ const LEAST_ROWS: f64 = 1000.0;
 const VALUE_IDS: f64 = 4_294_967_296.0;
 /// The fraction of them from which they are reported.
 const TAKEN: f64 = 0.25;
-/// The fraction of the out-of-line bytes that a method would have to compress.
-const TOLD: f64 = 0.05;
 
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     let table = facts.table.shown();
@@ -33,38 +30,20 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
         ..Finding::new(Code::UnusedSetting, &table, Interval::exact(1.0), Unit::Settings)
     };
     for column in &facts.columns {
-        let Some(method) = column.compression.filter(|_| compresses_nothing(facts, column)) else {
-            continue;
-        };
-        let (method, storage) = (method.name(), column.storage.name());
-        let smaller = match column.storage {
-            Storage::External => "; it would make values smaller",
-            _ => "",
-        };
+        // with storage external, either compression would save space, which is a finding of its own, or it does not
+        // matter
+        let is_plain = column.storage == Storage::Plain;
+        let Some(method) = column.compression.filter(|_| is_plain) else { continue };
         out.push(Finding {
             column: Some(column.name.clone()),
             ..unused(
-                format!("compression {method} is not used by storage {storage}{smaller}"),
+                format!("compression {} is not used by storage plain", method.name()),
                 facts.table.alter_column(&column.name, "SET COMPRESSION default"),
             )
         });
     }
     if let Some(why) = facts.target.and_then(|target| idle_target(facts, target)) {
         out.push(unused(why, facts.table.alter("RESET (toast_tuple_target)")));
-    }
-}
-
-/// Whether the column's compression method is never used, although it looks as if it were: with storage external, if
-/// it would make values smaller. Otherwise nothing is lost, and the method matters again if the storage is changed.
-/// If such a column has compressed values, `retoast --policy` may use the method.
-fn compresses_nothing(facts: &Facts, column: &ColumnFacts) -> bool {
-    let compressed =
-        facts.counted(column).map(|counted| counted.of(Count::CompressedRaw).high > 0.0);
-    let would_compress = column.contents.compressible.is_some_and(|part| part.low >= TOLD);
-    match column.storage {
-        Storage::Plain => true,
-        Storage::External => compressed == Some(false) && would_compress,
-        Storage::Main | Storage::Extended => false,
     }
 }
 

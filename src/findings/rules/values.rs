@@ -13,6 +13,8 @@ const TOLD: f64 = 0.05;
 pub(super) const NEARLY_ALL: f64 = 0.9;
 /// The fewest rows or values that are reported.
 pub(super) const LEAST: f64 = 1000.0;
+/// The fraction that compression must save of values that are stored uncompressed on purpose.
+const SAVES: f64 = 0.2;
 /// The fraction of values that must be in a compressed format.
 const HALF: f64 = 0.5;
 /// The fraction of the heap that storage main must take.
@@ -42,6 +44,7 @@ fn by_rows(facts: &Facts, column: &ColumnFacts, counted: &Counted, out: &mut Vec
     let by_form = older(facts, column, values, bytes);
     out.extend(by_form.or_else(|| compressible(facts, column, counted)));
     out.extend(precompressed(facts, column, counted));
+    out.extend(uncompressed(facts, column, counted));
     out.extend(idle(facts, column, counted));
     out.extend(fitting(facts, column, counted));
     out.extend(wide(facts, column, counted));
@@ -107,6 +110,18 @@ fn precompressed(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Opti
     let what = "in already compressed formats";
     let command = facts.table.alter_column(&column.name, "SET STORAGE EXTERNAL");
     Some(finding(facts, column, Code::Precompressed, bytes, Unit::Bytes, what, command))
+}
+
+/// Values of a column that does not compress. If some are compressed, a policy has chosen which ones.
+fn uncompressed(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
+    let saves = column.contents.savings.filter(|_| column.storage == Storage::External)?;
+    let bytes = counted.of(Count::ShortUncompressedBytes).times(saves);
+    if saves.low < SAVES || !is_worth(bytes) || counted.of(Count::CompressedRaw).estimate > 0.0 {
+        return None;
+    }
+    let what = format!("would be saved by compression ({})", column.method.name());
+    let command = facts.retoast(column, "--toaster extended");
+    Some(finding(facts, column, Code::NoCompression, bytes, Unit::Bytes, &what, command))
 }
 
 fn idle(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
