@@ -111,7 +111,8 @@ struct Noted {
     rewrite: Option<String>,
     /// Why waiting was given up.
     gave_up: Option<String>,
-    /// The time spent waiting for other sessions since work was last done.
+    /// The time spent waiting for other sessions since work was last done. A wait in [`Throttle::pass`] counts only
+    /// if another one precedes it.
     waited: Duration,
     /// Whether vacuums were repeated or put off without success, because most of the dead rows remained.
     vacuums_in_vain: bool,
@@ -370,7 +371,7 @@ impl Throttle {
             let slept = self.sleep(pause.wait.min(POLL)).await;
             state.pauses.entry(pause.cause).or_default().1 += slept;
         }
-        // this wait continues earlier ones, which were counted elsewhere
+        // counts only as the continuation of a wait elsewhere
         if let Some(since) = for_others.filter(|_| !self.waited().is_zero()) {
             self.noted().waited += since.elapsed();
         }
