@@ -4,10 +4,10 @@
 //! While a transaction that has written something is open, in any database of the server, entries left after it began
 //! are not marked (`GlobalVisTestIsRemovableXid` in procarray.c).
 //!
-//! Only entries of rows that no transaction can see any more are marked, so a later transaction has to do it, by a
-//! look: a statement that scans the indexes for the rows' keys. Otherwise new entries would split leaf pages that are
-//! full of old ones, because bottom-up deletion (heapam.c `index_delete_sort`) starts with the heap pages that have
-//! the most candidates, and if rows are moved together, those are the pages of the new versions.
+//! Only entries of row versions that no transaction can see any more are marked, so a later transaction has to do it,
+//! by a look: a statement that scans the indexes for the rows' keys. Otherwise new entries would split leaf pages
+//! that are full of old ones, because bottom-up deletion (heapam.c `index_delete_sort`) starts with the heap pages
+//! that have the most candidates, and if rows are moved together, those are the pages of the new versions.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};

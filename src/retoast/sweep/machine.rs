@@ -476,7 +476,7 @@ pub struct Row {
     /// The size of the chosen columns' values: as stored now, or uncompressed if that is known and more, because a
     /// batch may store them so.
     pub bytes: u64,
-    /// The size of these values as stored now, which is what the row leaves.
+    /// The size of these values as stored now, which are dead once the row is re-toasted.
     pub stored: u64,
 }
 
@@ -638,7 +638,7 @@ const IDLE_BEFORE_INSISTING: u32 = 2;
 // is dead at any one time. Old values are in the TOAST relation, and a vacuum of that alone reads none of the table's
 // own indexes, so it is done early if it is cheap.
 
-/// Vacuums are not run for fewer dead bytes than this.
+/// During a scan, nothing is vacuumed for fewer dead bytes than this.
 const LEAST: u64 = 1 << 20;
 /// A fraction of what may be dead: the TOAST relation alone is vacuumed only if more than this is dead in it.
 pub(super) const EARLY: f64 = 0.2;

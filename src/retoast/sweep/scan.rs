@@ -1,5 +1,5 @@
-//! Finds the rows that do not comply, chunk by chunk. Damaged blocks and rows are located by bisection when they are
-//! found, so that only they are left out.
+//! Finds the rows that do not comply, chunk by chunk. If a chunk is damaged, the damaged blocks and rows are located by
+//! bisection, so that only they are left out.
 //! If the storage is `plain`, a first scan finds rows that do not fit on a page, because the server would refuse
 //! every later change of them.
 
