@@ -1,9 +1,9 @@
-//! How long rows are: in the table, by what functions tell of their values, and once they are updated, when the default
-//! of a column that is younger than a row comes to stand in it (pure).
+//! The lengths of rows (pure): as stored, determined by functions on their values, and after an update, which adds
+//! the defaults of columns that are younger than the row.
 //!
-//! What they do not tell: before PostgreSQL 17 which values are out of line, what dropped columns hold, and whether a row
-//! is older than a column. So there is a likely length and a least one, and what is free is known only where both say
-//! the same.
+//! Functions do not show which values are external (before PostgreSQL 17), what dropped columns contain, and whether
+//! a row is older than a column. There is therefore a likely length and a minimum, and the free space is known only
+//! if the two are equal.
 
 use super::room::taken;
 use crate::disk::desc::{Attribute, Length, Storage, TupleDesc};
@@ -14,30 +14,30 @@ use crate::disk::tuple::HeapTuple;
 use crate::model::settings::TupleTarget;
 use crate::model::stored::{FunctionAnswer, Placement};
 
-/// The longest varlena that may have a header of 1 byte, for which nothing is aligned.
+/// The maximum length of a varlena that may have a header of 1 byte, which is not aligned.
 const LONGEST_SHORT: usize = crate::model::stored::LONGEST_SHORT as usize;
 
-/// When values leave a row.
+/// The limits that determine when values leave a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Longer rows are made shorter.
+    /// Longer rows are shortened.
     pub(crate) threshold: usize,
-    /// So short they are made, if that is possible.
+    /// The length to which they are shortened, if possible.
     pub(crate) target: usize,
 }
 
-/// Bytes of a row.
+/// The length of a row, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RowLength {
-    /// If nothing is in it that need not be: what is not known to be in the row is not.
+    /// The minimum: without anything that is not known to be in the row.
     pub(crate) least: usize,
-    /// The same once it is updated, with the defaults of columns that it may be older than.
+    /// The minimum after an update, with the defaults of columns that may be younger than the row.
     pub(crate) least_moved: usize,
-    /// As it stands there as far as that is known.
+    /// The length as stored, as far as it is known.
     pub(crate) likely: usize,
 }
 
-/// A value of a column, as far as it takes room in the row.
+/// A value, as far as it occupies space in the row.
 #[derive(Debug, Clone, Copy)]
 struct Value<'a> {
     column: &'a Attribute,
@@ -48,7 +48,7 @@ struct Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// `None` for NULL, and for what is in no row.
+    /// `None` for NULL, and for columns that are in no row.
     fn of(column: &'a Attribute, answer: Option<&FunctionAnswer>) -> Option<Value<'a>> {
         let answer = answer?;
         let stored = answer.value.stored_size?;
@@ -65,7 +65,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Where a row's data ends that was so long before it.
+    /// The length of the row's data including this value, if it is `offset` without it.
     fn end(&self, offset: usize, placement: Placement, is_least: bool) -> usize {
         if placement == Placement::OutOfLine {
             return offset.saturating_add(TOAST_POINTER_SIZE);
@@ -79,7 +79,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Bytes of a row with values in these columns. `answers`: of each column, in their order; `None` of dropped ones.
+/// The length of a row. `answers` has the answer for each of the columns, in their order; `None` for dropped columns.
 pub(crate) fn length<'a>(
     columns: &'a [Attribute],
     answers: impl Iterator<Item = Option<&'a FunctionAnswer>>,
@@ -115,7 +115,7 @@ pub(crate) fn length<'a>(
     RowLength { least, least_moved, likely }
 }
 
-/// Which values leave a row first, of those of which it is not known whether they have.
+/// The order in which values leave a row, of those for which it is not known whether they have.
 fn longest_first(values: &[Option<Value<'_>>]) -> Vec<usize> {
     let mut places: Vec<(usize, usize)> = (0..)
         .zip(values)
@@ -138,8 +138,8 @@ fn header(nulls: bool, columns: usize) -> usize {
     max_align(TUPLE_HEADER_SIZE + bitmap)
 }
 
-/// A row that is older than its last columns has no place for them, and one that is older than the end of a dropped
-/// column may have a value there.
+/// The minimum header. A row that is older than its last columns has no place for them, and a row that is older than
+/// the dropping of a column may have a value there.
 fn least_header(columns: &[Attribute], values: &[Option<Value<'_>>]) -> usize {
     let last = values.iter().rposition(Option::is_some).map_or(0, |at| at + 1);
     let mut before = columns.iter().zip(values).take(last);
@@ -147,11 +147,11 @@ fn least_header(columns: &[Attribute], values: &[Option<Value<'_>>]) -> usize {
     header(nulls, last)
 }
 
-/// For rows of each number of columns what is missing in them.
+/// What is missing in rows, by the number of columns that they have.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Growth {
     missing: Vec<Missing>,
-    /// Bytes of the header of a row with all columns, of which one is NULL.
+    /// The header of a row with all columns, one of which is NULL.
     header: usize,
     threshold: usize,
     target: usize,
@@ -159,16 +159,16 @@ pub(crate) struct Growth {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Missing {
-    /// Bytes that stay in the row.
+    /// Bytes of defaults that remain in the row.
     plain: usize,
-    /// Those that leave it if it gets too long.
+    /// Bytes of defaults that leave the row if it becomes too long.
     toastable: usize,
-    /// Whether a column among them is NULL then, as it has no default.
+    /// Whether one of the missing columns becomes NULL because it has no default.
     is_null: bool,
 }
 
 impl Growth {
-    /// Of a table with such columns. `target`: its `toast_tuple_target`, if that is set.
+    /// The growth of a table with these columns. `target` is its `toast_tuple_target`, if set.
     pub(crate) fn of(desc: &TupleDesc, page: PageSize, target: Option<TupleTarget>) -> Growth {
         let columns = &desc.attributes;
         let header = header(true, columns.len());
@@ -190,7 +190,7 @@ impl Growth {
         Growth { missing, header, threshold: page.toast_tuple_threshold(), target }
     }
 
-    /// Bytes of a page that a row of so many bytes takes once it is updated.
+    /// The number of bytes that a row of this length occupies on a page after an update.
     pub(crate) fn taken(&self, tuple: &HeapTuple<'_>, length: usize) -> u32 {
         let Some(missing) = self.missing.get(tuple.attribute_count()) else { return taken(length) };
         let has_nulls = missing.is_null || tuple.null_bitmap.is_some();
@@ -201,7 +201,7 @@ impl Growth {
     }
 }
 
-/// Bytes that a column's default takes in a row.
+/// The number of bytes that a column's default occupies in a row.
 fn default(column: &Attribute) -> Option<usize> {
     let missing = column.missing.as_ref().filter(|_| !column.dropped)?;
     let text = || missing.text.as_ref().map(Vec::len);
@@ -262,7 +262,7 @@ mod tests {
         values[1] = Some(answer(33, Placement::InRow));
         values[400] = Some(answer(2, Placement::InRow));
         let row = of(&columns, &values, LIMITS);
-        // 23 and a bitmap of 51 bytes, aligned to 80
+        // 23 bytes and a bitmap of 51 bytes, aligned to 80
         assert_eq!((row.likely, row.least), (80 + 4 + 33 + 2, 80 + 4 + 33 + 2));
         // the row may be older than the columns that are NULL
         values[400] = None;
@@ -278,7 +278,7 @@ mod tests {
             Some(answer(201, Placement::InRow)),
             Some(answer(8, Placement::InRow)),
         ];
-        // 30 to 32, 233 to 240
+        // 30 aligned to 32, 233 aligned to 240
         assert_eq!(of(&columns, &values, LIMITS).likely, 24 + 248);
     }
 
@@ -297,7 +297,7 @@ mod tests {
         let high = Limits { target: 4_096, ..LIMITS };
         assert_eq!(of(3_000, Placement::Unknown, high), (46, 3_028));
         assert_eq!(of(5_000, Placement::Unknown, high), (46, 46));
-        // no longer than the threshold, whatever the target
+        // not longer than the threshold, whatever the target
         let low = Limits { target: 128, ..LIMITS };
         assert_eq!(of(1_000, Placement::Unknown, low), (46, 1_028));
         assert_eq!(of(10, Placement::Unknown, LIMITS), (38, 38));
@@ -316,7 +316,7 @@ mod tests {
             of(&columns, &values, LIMITS)
         };
         assert_eq!(of(500), RowLength { least: 28, least_moved: 528, likely: 528 });
-        // another value than the default
+        // a value other than the default
         assert_eq!(of(501), RowLength { least: 529, least_moved: 529, likely: 529 });
     }
 

@@ -1,5 +1,5 @@
-//! How full a file is: what each of its blocks holds, or those of a sample, where the file would end, and what compaction
-//! would move (pure). Parts of a file that are read side by side are merged, in any order.
+//! How full a file is (pure): what each of its blocks contains, or each of a sample, where the file could end, and
+//! what compaction would move. Results from parts of a file that are read concurrently are merged, in any order.
 
 use super::lengths::Growth;
 use super::moves::{Expected, Moved, RelatedFiles, wal};
@@ -14,58 +14,59 @@ use crate::model::interval::Interval;
 use crate::model::pages::{CHUNK_OVERHEAD, MIN_GAIN};
 use crate::model::visibility::Visibility;
 
-/// Tuples kept of the sample at the most, and of a TOAST relation runs of a value's chunks on a page.
+/// The maximum number of runs kept. A run is a row, or the chunks of a value on one page.
 const MOST: usize = 1 << 15;
 
-/// Chunks that count as stored together, so that values of very many weigh what they take.
+/// The maximum number of chunks that count as stored together, so that the weight of very large values corresponds to
+/// the space that they occupy.
 const MOST_CHUNKS: u32 = 60;
 
-/// What is known of a file.
+/// The figures for a file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct FileFill {
-    /// Bytes of the file.
+    /// The size of the file, in bytes.
     pub(crate) bytes: u64,
     pub(crate) drawn: BlocksRead,
-    /// Tuples that no statement of this moment gives.
+    /// Dead tuples, which no current statement would return.
     pub(crate) dead: Interval,
-    /// Bytes of them.
+    /// The size of the dead tuples, in bytes.
     pub(crate) dead_bytes: Interval,
     /// All tuples.
     pub(crate) tuples: Interval,
-    /// Bytes that the file would be shorter by if what it holds, dead tuples too, stood together.
+    /// By how many bytes the file would be shorter if its content, including dead tuples, were stored contiguously.
     pub(crate) spare: Interval,
-    /// The same without dead tuples, as VACUUM would leave it.
+    /// The same without dead tuples, which VACUUM would remove.
     pub(crate) spare_vacuumed: Interval,
-    /// What compaction would come to, where that may be worth it and the sizes of the related files are known.
+    /// The result of compaction, if it may be worthwhile and the sizes of the related files are known.
     pub(crate) compaction: Option<Expected>,
 }
 
-/// What the tuples of a file are.
+/// The kind of tuples in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Rows,
     Chunks,
 }
 
-/// Live tuples of a block: a row, or chunks of one value.
+/// Live tuples of a block: a row, or chunks of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Run {
-    /// Of a row its block, of a value its number: runs are kept or not by these alone.
+    /// The block of a row, or the number of a value. Whether a run is kept depends only on this.
     key: u32,
     block: u32,
-    /// Bytes taken of the page, once it is moved.
+    /// Bytes occupied on a page after the run is moved.
     taken: u32,
-    /// Bytes of data of the chunks.
+    /// Bytes of data in the chunks.
     data: u32,
-    /// Full chunks of the value in front of its last one, if that is among these and shorter.
+    /// The number of full chunks of the value before its last one, if the last one is in this run and is shorter.
     before_rest: Option<u32>,
 }
 
-/// Runs of an even part of the keys.
+/// The runs of a regular subset of the keys.
 #[derive(Debug, Clone, Default)]
 struct Runs {
     runs: Vec<Run>,
-    /// Of 2 to this power keys one is kept.
+    /// One in 2 to this power keys is kept.
     halved: u32,
 }
 
@@ -89,7 +90,7 @@ impl Runs {
         self.runs = runs;
     }
 
-    /// Those of each value together; they are sorted.
+    /// The runs of each value; `runs` must be sorted.
     fn of_values(&self) -> impl Iterator<Item = &[Run]> {
         self.runs.chunk_by(|a, b| a.key == b.key)
     }
@@ -99,7 +100,7 @@ impl Runs {
         self.thin();
         let wanted: Vec<Run> = other.runs.into_iter().filter(|run| self.wants(run.key)).collect();
         wanted.into_iter().for_each(|run| {
-            // pushing may thin them further
+            // pushing may thin the runs further
             if self.wants(run.key) {
                 self.push(run);
             }
@@ -107,15 +108,15 @@ impl Runs {
     }
 }
 
-/// Live tuples of some blocks.
+/// Live tuples of a group of blocks.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tuples {
     tuples: u32,
-    /// Blocks that have any.
+    /// The number of blocks that have live tuples.
     blocks: u32,
 }
 
-/// The bytes that blocks hold.
+/// The bytes that blocks contain.
 #[derive(Debug, Clone)]
 struct Occupied {
     room: Room,
@@ -123,17 +124,16 @@ struct Occupied {
 }
 
 impl Occupied {
-    /// Bytes of blocks that could be returned if the file ended at `end`, each block of a sample for as many as it
-    /// stands for.
+    /// Bytes of blocks that could be returned if the file ended at `end`. Each block of a sample represents several.
     fn spare(&self, end: u32, drawn: BlocksRead, page: PageSize) -> Interval {
         let total = drawn.total as f64;
         if drawn.read == 0 {
             return Interval { estimate: 0.0, low: 0.0, high: total }.scaled(page.bytes() as f64);
         }
-        // in this order, which is exact if all blocks were read
+        // this order of operations is exact if all blocks were read
         let needed = f64::from(end) * total / drawn.read as f64;
         let bytes = self.bytes.total(drawn);
-        // what is needed is as uncertain as the bytes that there are
+        // the need is as uncertain as the number of bytes in the file
         let part = |end: f64| if bytes.estimate > 0.0 { end / bytes.estimate } else { 1.0 };
         Interval {
             estimate: total - needed,
@@ -145,19 +145,19 @@ impl Occupied {
     }
 }
 
-/// Takes the tuples of a file's blocks, all of them or a sample, and says how full the file is.
+/// Takes the tuples of a file's blocks, or of a sample of them, and determines how full the file is.
 #[derive(Debug, Clone)]
 pub(crate) struct FileMeter {
     kind: Kind,
     page: PageSize,
-    /// Whether blocks come from here and there, and stand for the file in the order in which they come.
+    /// Whether the blocks are from different places, and represent the file in the order in which they are added.
     is_sample: bool,
     read: u32,
-    /// With dead tuples.
+    /// Including dead tuples.
     all: Occupied,
-    /// Without them, as VACUUM would leave the file.
+    /// Without dead tuples, as VACUUM would leave the file.
     live: Occupied,
-    /// For each of the blocks that `live` keeps.
+    /// The live tuples of each group of blocks of which `live` keeps one.
     standing: Vec<Tuples>,
     runs: Runs,
     tuples: Tally,
@@ -170,10 +170,10 @@ pub(crate) struct FileMeter {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Now {
-    /// Its place among those that are read.
+    /// Its place among the blocks that are read.
     place: u32,
     live: u32,
-    /// Bytes that live rows take more once they are moved.
+    /// By how many bytes live rows become longer when they are moved.
     longer: u32,
     tuples: u32,
     dead: u32,
@@ -182,8 +182,8 @@ struct Now {
 }
 
 impl FileMeter {
-    /// Nothing read yet, of a file of which all `blocks` blocks are read. `fillfactor` is in percent; TOAST relations
-    /// have none.
+    /// A meter for a file of which all `blocks` blocks will be read. `fillfactor` is in percent, and is ignored for
+    /// TOAST relations.
     pub(crate) fn whole(kind: Kind, page: PageSize, blocks: u32, fillfactor: u32) -> FileMeter {
         let fillfactor = if kind == Kind::Chunks { 100 } else { fillfactor };
         let held = Occupied { room: Room::new(page, blocks, fillfactor), bytes: Tally::default() };
@@ -206,17 +206,17 @@ impl FileMeter {
         meter
     }
 
-    /// The same of a file of which some blocks are read, one after the other, [`MOST_KEPT`] at the most.
+    /// A meter for a file of which a sample is read, block after block, at most [`MOST_KEPT`].
     pub(crate) fn sample(kind: Kind, page: PageSize, fillfactor: u32) -> FileMeter {
         FileMeter { is_sample: true, ..FileMeter::whole(kind, page, MOST_KEPT, fillfactor) }
     }
 
-    /// The same of a table whose rows get longer once they are moved.
+    /// Makes the meter take into account that rows become longer when they are moved.
     pub(crate) fn growing(self, growth: Growth) -> FileMeter {
         FileMeter { growth, ..self }
     }
 
-    /// Takes a block; every tuple that is surely live goes to `live`.
+    /// Adds a block. Every tuple that is certainly live is passed to `live`.
     pub(crate) fn block<'p>(
         &mut self,
         number: BlockNumber,
@@ -234,7 +234,7 @@ impl FileMeter {
         self.end_block();
     }
 
-    /// Takes a tuple of the block that is being read.
+    /// Adds a tuple of the block that is being read.
     #[inline]
     pub(crate) fn take(&mut self, tuple: &HeapTuple<'_>, length: u16, seen: Visibility) {
         let bytes = taken(usize::from(length));
@@ -259,7 +259,7 @@ impl FileMeter {
                 }));
             }
             Kind::Chunks => {
-                // chunk_id and chunk_seq come first
+                // chunk_id and chunk_seq are the first two columns
                 let key = tuple.order.u32(tuple.data, 0).unwrap_or(0);
                 let data = u32::from(length).saturating_sub(CHUNK_OVERHEAD as u32);
                 let is_rest = data < self.page.toast_max_chunk_size();
@@ -280,7 +280,7 @@ impl FileMeter {
         }
     }
 
-    /// The block is read.
+    /// Ends the current block.
     pub(crate) fn end_block(&mut self) {
         let Now { place, live, longer, tuples, dead, dead_bytes, run, .. } = self.now;
         self.keep(run);
@@ -313,13 +313,13 @@ impl FileMeter {
         }
     }
 
-    /// Blocks that were read.
+    /// The number of blocks read.
     pub(crate) fn read(&self) -> u64 {
         u64::from(self.read)
     }
 
-    /// What is known of the file, of `total` blocks: exactly if all were read. `related`: the sizes of its indexes and
-    /// table, where they are known.
+    /// The figures for the file of `total` blocks, which are exact if all were read. `related` has the sizes of its
+    /// indexes and its table, if known.
     pub(crate) fn finish(mut self, total: u64, related: Option<&RelatedFiles>) -> FileFill {
         let drawn = BlocksRead { read: self.read(), total };
         let page = self.page.bytes() as u64;
@@ -336,7 +336,7 @@ impl FileMeter {
         };
         let free_part = 1.0 - self.live.room.live() as f64 / fill.bytes.max(1) as f64;
         if drawn.is_all() && free_part < MIN_GAIN {
-            // no more than this, whatever stands where
+            // no more than this, wherever it is
             let most = fill.bytes as f64 * free_part.max(0.0);
             let most = Interval { estimate: most, low: 0.0, high: most };
             return FileFill { spare: most, spare_vacuumed: most, ..fill };
@@ -346,7 +346,7 @@ impl FileMeter {
             self.all.room.cut(read);
             self.live.room.cut(read);
         }
-        // by value, or as rows stand
+        // sorts by value, or by block for rows
         self.runs.runs.sort_by_key(|run| (run.key, run.block));
         let moves = match self.kind {
             Kind::Rows => self.rows(),
@@ -380,14 +380,14 @@ impl FileMeter {
         FileFill { spare, spare_vacuumed, compaction, ..fill }
     }
 
-    /// What is moved of a table.
+    /// What would be moved in a table.
     fn rows(&self) -> Sample {
         let mut sample = Sample::default();
         self.runs.runs.iter().for_each(|run| sample.add(run.block, [run.taken]));
         sample
     }
 
-    /// What is moved of a TOAST relation of which all blocks were read: whole values.
+    /// What would be moved in a TOAST relation of which all blocks were read: whole values.
     fn values(&self) -> Sample {
         let mut sample = Sample::default();
         let most = MOST_CHUNKS * self.page.toast_max_chunk_size();
@@ -405,8 +405,8 @@ impl FileMeter {
         sample
     }
 
-    /// The same where the other chunks of a value need not be in the sample: each value is as its last chunk tells,
-    /// and the full chunks that none of these has are moved too, evenly spread.
+    /// The same for a sample, which may lack some chunks of a value: the last chunk of a value shows its size, and
+    /// the remaining full chunks are assumed to be moved too, evenly spread.
     fn rests(&self) -> Sample {
         let chunk = self.page.toast_max_chunk_size();
         let whole = |number: u32| u64::from(number) * u64::from(chunk);
@@ -430,7 +430,7 @@ impl FileMeter {
         sample
     }
 
-    /// What would be moved of the whole file, for it to end at `end`.
+    /// What would be moved in the whole file if it ended at `end`.
     fn moved(&self, drawn: BlocksRead, end: u32) -> Moved {
         let room = &self.live.room;
         let behind = self.standing.get(room.groups_up_to(end)..).unwrap_or_default();
@@ -464,7 +464,8 @@ impl FileMeter {
         }
     }
 
-    /// What the values with chunks behind the end come to: as those of the sample, which are all if they are few.
+    /// The values with chunks behind the end, extrapolated from those that were kept, which are all of them if they
+    /// are few.
     fn values_behind(&self, all: Moved) -> Moved {
         let (mut values, mut data, mut taken, mut behind, mut runs) =
             (0u64, 0u64, 0u64, 0u64, 0u64);
@@ -483,7 +484,7 @@ impl FileMeter {
         if all.taken == 0 || behind == 0 {
             return Moved { moved: 0, bytes: 0, ..all };
         }
-        // the bytes behind the end are known of all
+        // the number of bytes behind the end is known for all values
         let of_all =
             |sampled: u64| (sampled as f64 * all.taken as f64 / behind as f64).round() as u64;
         let taken = of_all(taken);
@@ -497,8 +498,8 @@ impl FileMeter {
         }
     }
 
-    /// The same in a sample of blocks: as many values as end behind the end, with all chunks that stand there. Where
-    /// values fill their last chunks nothing tells them apart, and each chunk counts.
+    /// The same for a sample of blocks: the number of values whose last chunks are behind the end, with all chunks
+    /// there. If values fill their last chunks, they cannot be told apart, and each chunk counts.
     fn rests_behind(&self, all: Moved) -> Moved {
         let ends = self.runs.runs.iter();
         let ends = ends.filter(|run| run.before_rest.is_some() && run.block >= all.end).count();
@@ -514,7 +515,8 @@ impl FileMeter {
     }
 }
 
-/// Beside a scan of all blocks it takes the tuples that the scan has found; of a sample it takes pages apart itself.
+/// During a scan of all blocks, the meter takes the tuples that the scan has found; for a sample, it decodes the
+/// pages itself.
 impl Visitor for FileMeter {
     const WANTS_VALUES: bool = false;
 
@@ -544,7 +546,7 @@ impl Visitor for FileMeter {
     }
 }
 
-/// Blocks of the same file that another worker has read are added.
+/// Adds blocks of the same file that another worker has read.
 impl Merge for FileMeter {
     fn merge(&mut self, other: FileMeter) {
         self.read += other.read;
@@ -570,7 +572,7 @@ mod tests {
     const PAGE: PageSize = PageSize::DEFAULT;
     const CHUNK: u16 = 2032;
 
-    /// Takes these tuples of a block: what each begins with, its length, and whether it is dead.
+    /// Adds a block of these tuples: the first field of each, its length, and whether it is dead.
     fn block(meter: &mut FileMeter, number: u32, tuples: &[(u32, u16, bool)]) {
         meter.begin_page(BlockNumber(number));
         for &(id, length, is_dead) in tuples {
@@ -583,7 +585,7 @@ mod tests {
         meter.end_page(BlockNumber(number));
     }
 
-    /// Values of four chunks of which the first two stand at the end of a block, the others in the next one.
+    /// Values of four chunks, of which the first two are at the end of a block and the others in the next one.
     fn values(blocks: u32, parts: u32) -> FileMeter {
         let mut all: Vec<FileMeter> =
             (0..parts).map(|_| FileMeter::whole(Kind::Chunks, PAGE, blocks, 100)).collect();
@@ -616,7 +618,7 @@ mod tests {
     fn values_behind_the_end_move_whole() {
         let related = RelatedFiles { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) };
         let expected = values(1_000, 1).finish(1_000, Some(&related)).compaction.unwrap();
-        // dead are the second halves of every second value; three fourths are left
+        // the second halves of every second value are dead; three fourths are left
         let end = 1_000 - expected.gives_back / PAGE.bytes() as u64;
         assert!((745..765).contains(&end), "{expected:?}");
         let values = expected.values.unwrap();
@@ -672,7 +674,7 @@ mod tests {
         FileMeter::sample(kind, PAGE, 100)
     }
 
-    /// Takes a block of these chunks: value, number in it, length.
+    /// Adds a block of these chunks: value, number in the value, length.
     fn chunks(meter: &mut FileMeter, chunks: &[(u32, u32, u16)]) {
         for &(id, number, length) in chunks {
             let data = [id.to_le_bytes(), number.to_le_bytes()].concat();
@@ -684,8 +686,8 @@ mod tests {
     #[test]
     fn rests_of_values_are_moved_with_the_full_chunks_that_stand_before_them() {
         let mut meter = sample(Kind::Chunks);
-        // half of the blocks are empty; in the others the rests of 33 values stand together, their 132 full chunks
-        // by fours
+        // half of the blocks are empty; of the others, one in 34 has three full chunks and the last chunks of 33
+        // values, and the rest have four full chunks, 132 in all
         for number in 0..680u32 {
             let value = number * 100;
             let is_mixed = number % 34 == 0;
@@ -696,15 +698,15 @@ mod tests {
             let all: Vec<_> = full.chain(rests).collect();
             chunks(&mut meter, if number >= 340 { &all } else { &[] });
         }
-        // in order, a rest takes the room of a full chunk on every page but those that four fill
+        // taken in order, a last chunk takes the room of a full chunk on every page except those filled by four
         let related = RelatedFiles { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) };
-        // every tenth block of a file was looked at
+        // every tenth block of the file was read
         let fill = meter.finish(6800, Some(&related));
         let spare = fill.spare.estimate / (6800.0 * PAGE.bytes() as f64);
         assert!((0.38..0.43).contains(&spare), "{spare}");
         let expected = fill.compaction.unwrap();
         assert!(expected.estimated && expected.rows.is_none(), "{expected:?}");
-        // behind the end stand about 2,720 blocks, and in 80 of them the rests of 33 values
+        // there are about 2,720 blocks behind the end, 80 of them with the last chunks of 33 values each
         assert!((2_300..2_970).contains(&expected.values.unwrap()), "{expected:?}");
         let bytes = expected.moved_bytes as f64 / (2_720.0 * 4.0 * 1_996.0);
         assert!((0.95..1.08).contains(&bytes), "{expected:?}");

@@ -1,10 +1,11 @@
-//! How full files and indexes are, and what making them shorter would move and write (pure).
+//! How full files and indexes are, and what would be moved and written to make files shorter (pure).
 //!
-//! * [`room`]: how full blocks are, and where a file's end would be; [`packing`]: what finds room there.
-//! * [`meter`]: how full a file is, by a scan of all of its blocks or by a sample, and what compaction would give back.
-//! * [`moves`]: what compaction moves and writes;
-//!   [`lengths`]: how long rows are, by what functions tell of their values, and how much longer once they are moved.
-//! * [`rewritten`]: what commands that write a table anew would leave of its files.
+//! * [`room`]: how full blocks are, and where a file could end; [`packing`]: which tuples fit into the free space.
+//! * [`meter`]: how full a file is, from a scan of all its blocks or of a sample, and what compaction would return.
+//! * [`moves`]: what compaction moves and writes; [`lengths`]: the lengths of rows, as far as functions on their
+//! values
+//!   show them, and how much longer rows become when they are moved.
+//! * [`rewritten`]: the size of the files that commands rewriting a table would produce.
 
 pub(crate) mod lengths;
 pub(crate) mod meter;

@@ -1,8 +1,8 @@
 //! What a compaction moves and writes to the WAL (pure).
 //!
-//! Of the WAL the least and the most are told: without full-page images, which are written for pages that have not been
-//! changed since the last checkpoint, and with one for every page that may be touched; with `wal_level` logical every
-//! version of a row is written whole besides.
+//! The estimate of WAL is a range. The lower figure is without full-page images, which are written for pages that
+//! have not been changed since the last checkpoint. The upper figure includes an image of every page that may be
+//! touched, and the whole of every row version, as written if `wal_level` is `logical`.
 
 use serde::Serialize;
 
@@ -10,52 +10,53 @@ use super::room::Front;
 use crate::disk::layout::{PAGE_HEADER_SIZE, PageSize};
 use crate::model::interval::Range;
 
-/// Bytes of WAL records besides those of a tuple itself: for a row that is locked, one that is updated on its page, one that
-/// leaves its page, and a chunk that is stored, with its index entry and the removal of the old one.
+/// Bytes of WAL records in addition to the tuple itself: for locking a row, for updating a row on its page, for
+/// moving a row off its page, and for storing a chunk with its index entry and removing the old one.
 const LOCKED: f64 = 60.0;
 const SAME_PAGE: f64 = 82.0;
 const LEAVES: f64 = 80.0;
 const CHUNK: f64 = 26.0 + 72.0 + 56.0;
-/// Of a row whose values are stored anew.
+/// For updating a row whose values are stored again.
 const OWNER: f64 = 110.0;
-/// Of a page that VACUUM cleans.
+/// For cleaning a page in VACUUM.
 const CLEANED: f64 = 200.0;
-/// Index entries that are written anew, as a multiple of what they take of an index that may be bloated, or is not.
+/// The size of new index entries, as a multiple of their share of the index: if the index may be bloated, and if it
+/// is not.
 const ENTRIES: (f64, f64) = (1.5, 3.0);
-/// A full-page image besides what is on the page.
+/// The size of a full-page image in addition to the content of the page.
 const IMAGE: f64 = 60.0;
 
-/// The rows or values that a compaction of the file moves.
+/// The rows or values that compaction of a file moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moved {
-    /// Blocks that would do.
+    /// The number of blocks that would suffice.
     pub(crate) end: u32,
-    /// Rows or values behind that.
+    /// The number of rows or values behind that end.
     pub(crate) moved: u64,
-    /// Their tuples: of values their chunks, those in front of the end too.
+    /// The number of their tuples. The tuples of a value are its chunks, including those in front of the end.
     pub(crate) tuples: u64,
-    /// Bytes that moving them writes: of rows whole pages, since each is updated until its page is full; of values
-    /// themselves as they are stored.
+    /// Bytes that moving them writes: for rows, whole pages, because each row is updated until its page is full; for
+    /// values, their stored size.
     pub(crate) bytes: u64,
-    /// Bytes that their tuples take of pages.
+    /// Bytes that their tuples occupy on pages.
     pub(crate) taken: u64,
-    /// Blocks that they are taken from.
+    /// The number of blocks from which they are moved.
     pub(crate) blocks: u64,
-    /// Blocks that have room for them.
+    /// The blocks that have room for them.
     pub(crate) front: Front,
 }
 
-/// The files beside the one that is compacted.
+/// The sizes of files related to the one that is compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RelatedFiles {
-    /// Bytes of the file's own indexes.
+    /// The size of the file's own indexes, in bytes.
     pub(crate) index_bytes: u64,
-    /// Of a TOAST relation: bytes of the table and of its indexes.
+    /// For a TOAST relation: the sizes of the table and of its indexes, in bytes.
     pub(crate) table: Option<(u64, u64)>,
 }
 
 impl RelatedFiles {
-    /// Of a table's file, whose indexes take so many bytes.
+    /// The related files of a table, whose indexes have this size.
     pub(crate) fn of_table(index_bytes: u64) -> RelatedFiles {
         RelatedFiles { index_bytes, table: None }
     }
@@ -80,7 +81,7 @@ pub struct Expected {
     pub estimated: bool,
 }
 
-/// The WAL that moving this writes, of a file with so many live tuples.
+/// The WAL written by moving this, if the file has `live` live tuples.
 pub(crate) fn wal(page: PageSize, moved: &Moved, live: u64, related: &RelatedFiles) -> Range {
     if moved.moved == 0 {
         return Range { low: 0, high: 0 };

@@ -1,17 +1,17 @@
-//! Tuples that are moved into the room that others leave (pure).
+//! How tuples fit into free space when they are moved (pure).
 
 use crate::disk::layout::{LINE_POINTER_SIZE, PageSize};
 use crate::model::pages::{CHUNK_OVERHEAD, Filler, tuple_bytes};
 
-/// Tuples of a sample at the most.
+/// The maximum number of tuples in a sample.
 const MOST: usize = 20_000;
 
-/// A sample of a relation's tuples, in groups that are stored together: of a TOAST relation the chunks of a value, of a
-/// table single rows.
+/// A sample of a relation's tuples, in groups that are stored together: the chunks of a value in a TOAST relation, or
+/// single rows of a table.
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {
     tuples: Vec<Tuple>,
-    /// Groups met, and which of them are kept.
+    /// The number of groups seen, and one in how many of them is kept.
     groups: u64,
     every: u64,
 }
@@ -19,9 +19,9 @@ pub(crate) struct Sample {
 #[derive(Debug, Clone, Copy)]
 struct Tuple {
     group: u64,
-    /// Where it stands.
+    /// The block that contains it.
     block: u32,
-    /// Bytes that it takes of a page.
+    /// Bytes that it occupies on a page.
     taken: u32,
 }
 
@@ -32,8 +32,8 @@ impl Default for Sample {
 }
 
 impl Sample {
-    /// Adds tuples that are stored one after the other and stand up to this block, each with the bytes that it takes
-    /// of a page. Where there are many, an even part of the groups is kept.
+    /// Adds a group of tuples stored one after another, the last of them in this block, as the numbers of bytes that
+    /// they occupy on pages. If there are many groups, a regular subset of them is kept.
     pub(crate) fn add(&mut self, block: u32, taken: impl IntoIterator<Item = u32>) {
         let group = self.groups;
         self.groups += 1;
@@ -48,13 +48,14 @@ impl Sample {
         }
     }
 
-    /// What those behind a block take, the last ones first; all of them if these are few.
+    /// The bytes that tuples at or behind a block occupy, the last tuples first; if these are few, includes all
+    /// tuples.
     fn behind(&self, block: u32) -> Vec<u32> {
         const FEW: usize = 100;
         let behind = |from: u32| {
             let mut of: Vec<Tuple> =
                 self.tuples.iter().filter(|tuple| tuple.block >= from).copied().collect();
-            // the tuples of a group stay in their order
+            // the tuples of a group remain in their order
             of.sort_by_key(|tuple| std::cmp::Reverse(tuple.block));
             of.iter().map(|tuple| tuple.taken).collect::<Vec<u32>>()
         };
@@ -62,7 +63,7 @@ impl Sample {
         if some.len() < FEW { behind(0) } else { some }
     }
 
-    /// Whether so many bytes of tuples like those behind a block find room on pages with so many bytes free.
+    /// Whether this many bytes of tuples like those behind a block fit on pages with these numbers of free bytes.
     pub(crate) fn fits(
         &self,
         page: PageSize,
@@ -90,11 +91,11 @@ impl Sample {
     }
 }
 
-/// The chunks of a value of so many bytes, by what each takes of a page.
+/// The bytes that each chunk of a value of this size occupies on a page.
 pub(crate) fn chunks_of(page: PageSize, bytes: u64) -> impl Iterator<Item = u32> {
     let whole = u64::from(page.toast_max_chunk_size());
     let rest = Some(bytes % whole).filter(|&rest| rest > 0);
-    // enough of them to see how they fill pages
+    // a limited number is enough to determine how they fill pages
     let full = (bytes / whole).min(64);
     let tuple = |bytes: u64| {
         let length = CHUNK_OVERHEAD as u64 + bytes;

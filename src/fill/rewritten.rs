@@ -1,7 +1,7 @@
-//! What a command that writes a table anew would leave of its files (pure): VACUUM FULL, CLUSTER and REPACK
-//! (`reform_and_rewrite_tuple` in `heapam_handler.c`, `raw_heap_insert` in `rewriteheap.c`) form each row again, without
-//! what dropped columns hold, fetch what is out of line and have the toaster store the row as the table is set now. A
-//! page that is left is never come back to.
+//! The size of the files that commands rewriting a table would produce (pure). VACUUM FULL, CLUSTER and REPACK
+//! (`reform_and_rewrite_tuple` in `heapam_handler.c`, `raw_heap_insert` in `rewriteheap.c`) form each row again
+//! without the values of dropped columns, fetch its external values, and let the toaster store the row according to
+//! the current settings. They fill pages in order and never return to an earlier one.
 
 use crate::disk::desc::Attribute;
 use crate::disk::layout::PageSize;
@@ -11,24 +11,24 @@ use crate::model::policy::VARLENA_HEADER_SIZE;
 use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::{Incoming, Operation, Table};
 
-/// The smallest compressed datum: 8 bytes of headers, and a few of content.
+/// The size of the smallest compressed datum: 8 bytes of headers, and a few bytes of content.
 const LEAST_COMPRESSED: u64 = 13;
-/// No method makes content smaller than this part of it.
+/// The maximum compression ratio of any method.
 const MOST_COMPRESSED: u64 = 255;
-/// What the packing of pages may add where it is not known which values are compressed, as a part of the files and in
-/// pages.
+/// The uncertainty about how pages are packed if it is not known which values are compressed: a fraction of the
+/// files' size, and a number of pages.
 const UNSURE: (f64, f64) = (0.01, 1.0);
 
-/// Bytes that files would be smaller by; less than nothing where they would be larger.
+/// The number of bytes by which files would be smaller; negative if they would be larger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gain {
     pub(crate) low: i64,
     pub(crate) high: i64,
-    /// Whether it depends on how far values can be compressed that are not.
+    /// Whether it depends on how well values can be compressed that are not compressed now.
     pub(crate) open: bool,
 }
 
-/// Files being written.
+/// The files that would be written.
 #[derive(Debug, Clone)]
 struct Files {
     heap: Filler,
@@ -36,32 +36,32 @@ struct Files {
 }
 
 impl Files {
-    /// Whole pages.
+    /// The number of pages, rounded up for each file.
     fn pages(&self) -> f64 {
         (self.heap.pages() + self.toast.heap().pages()) as f64
     }
 
-    /// The last page of each only as far as it is filled.
+    /// The number of pages, counting the last page of each file only as far as it is filled.
     fn filled(&self) -> f64 {
         self.heap.filled_pages() + self.toast.heap().filled_pages()
     }
 }
 
-/// A part of a table, from the first of some blocks to the last, written anew.
+/// A contiguous part of a table after rewriting.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part {
-    /// Blocks of the table.
+    /// The number of the table's blocks.
     blocks: f64,
-    /// Pages that it would take, heap and TOAST relation, at least and at the most.
+    /// The minimum and maximum number of pages that it would take, in the heap and the TOAST relation.
     least: f64,
     most: f64,
 }
 
-/// A table being written anew.
+/// The simulated rewriting of a table.
 pub(crate) struct Rewritten<'a> {
     table: &'a Table,
     columns: &'a [Attribute],
-    /// Columns of which values that are out of line uncompressed are known to be incompressible.
+    /// Columns whose external uncompressed values are known to be incompressible.
     settled: &'a [usize],
     fillfactor: u8,
     least: Files,
@@ -70,7 +70,7 @@ pub(crate) struct Rewritten<'a> {
     open: bool,
 }
 
-/// A row has a value that is not understood here, or that no page has room for.
+/// A row has a value that cannot be interpreted, or that does not fit on a page.
 #[derive(Debug)]
 pub(crate) struct NotKnown;
 
@@ -95,7 +95,8 @@ impl<'a> Rewritten<'a> {
         }
     }
 
-    /// Writes a row, which `surely` is copied or may be gone by then. Of dropped columns nothing is given.
+    /// Writes a row. `surely` is false if the row may no longer exist at the time of a rewrite. The values of dropped
+    /// columns must be NULL.
     pub(crate) fn row(&mut self, values: &[StoredValue], surely: bool) -> Result<(), NotKnown> {
         let page = self.table.page;
         let columns = self.columns.iter().zip(values);
@@ -130,20 +131,21 @@ impl<'a> Rewritten<'a> {
         Ok(())
     }
 
-    /// So many blocks have been written; what follows stands somewhere else.
+    /// Ends a part of this many blocks; the following rows are from another part of the table.
     pub(crate) fn end_part(&mut self, blocks: u32, is_all: bool) {
         let empty = empty(self.table, self.fillfactor);
         let least = std::mem::replace(&mut self.least, empty.clone());
         let most = std::mem::replace(&mut self.most, empty);
         self.parts.push(Part {
             blocks: f64::from(blocks),
-            // what comes next in the table may fill the last page
+            // the next rows of the table may fill the last page
             least: if is_all { least.pages() } else { least.filled() },
             most: most.pages(),
         });
     }
 
-    /// What files of so many pages would be smaller by, the table's own among them of so many blocks.
+    /// By how much files with this total of `pages` pages would be smaller, if the table's own file has this many
+    /// blocks.
     pub(crate) fn gain(&self, blocks: u32, pages: u64) -> Option<Gain> {
         let of = |part: fn(&Part) -> f64| self.parts.iter().map(part).collect::<Vec<f64>>();
         let read: f64 = of(|part| part.blocks).iter().sum();
@@ -191,7 +193,8 @@ fn arrives(column: &Attribute, value: &StoredValue, page: PageSize) -> Option<In
     is_known.then(|| Incoming::carried(value, column.length, page).copied())
 }
 
-/// The fewest bytes of a datum that a value's content may be compressed to; `None` if none are fewer than it has.
+/// The minimum size of a datum to which a value may be compressed; `None` if that would not be smaller than the
+/// value.
 fn best(value: &StoredValue) -> Option<u32> {
     let raw = value.raw_size?;
     let least = LEAST_COMPRESSED + raw / MOST_COMPRESSED;
@@ -215,7 +218,7 @@ mod tests {
         let mut all = Rewritten::new(&table, &[], &[], 100);
         (0..300).for_each(|_| all.row(&[], true).unwrap());
         all.end_part(10, true);
-        // 291 rows without a column fill a page
+        // 291 rows without columns fill a page
         assert_eq!(all.gain(10, 12).unwrap(), Gain { low: 81_920, high: 81_920, open: false });
         let mut some = Rewritten::new(&table, &[], &[], 100);
         for rows in [290, 300, 280, 291] {

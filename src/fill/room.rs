@@ -1,4 +1,4 @@
-//! How full the blocks of a relation are, and where its end would be if what stands behind it took the room in
+//! How full the blocks of a relation are, and where it could end if what is behind that end were moved to the room in
 //! front (pure).
 
 use super::packing::Sample;
@@ -6,51 +6,51 @@ use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
 use crate::disk::max_align;
 use crate::model::pages::least_gain;
 
-/// Blocks kept of a relation at the most; of a larger one each stands for some.
+/// The maximum number of blocks kept of a relation; in a larger one, each kept block represents several.
 pub(super) const MOST_KEPT: u32 = 1 << 14;
-/// The part of what finds room in front that is counted on. The rest is for others.
+/// The fraction of the room in front that is assumed to be usable; the rest is left to other sessions.
 const USED: f64 = 0.995;
 
-/// Bytes that a tuple of so many bytes takes of a page.
+/// The number of bytes that a tuple of this length occupies on a page.
 pub(crate) fn taken(tuple: usize) -> u32 {
     u32::try_from(max_align(tuple) + LINE_POINTER_SIZE).unwrap_or(u32::MAX)
 }
 
-/// How full all blocks of a relation are.
+/// How full the blocks of a relation are.
 #[derive(Debug, Clone)]
 pub(crate) struct Room {
     page: PageSize,
     fillfactor: u8,
     blocks: u32,
-    /// Blocks for which one is kept.
+    /// The number of blocks that each kept block represents.
     per_kept: u32,
-    /// Bytes taken of each block kept.
+    /// Bytes occupied in each kept block.
     kept: Vec<u16>,
-    /// Bytes taken of all blocks that it stands for.
+    /// Bytes occupied in all blocks that it represents.
     sums: Vec<u32>,
-    /// Bytes that their tuples take more once they are moved.
+    /// By how many bytes their tuples become longer when they are moved.
     longer: Vec<u32>,
-    /// The blocks up to the last one with something live.
+    /// The number of blocks up to the last one with something live.
     last: u32,
     tuples: Sample,
-    /// The same if tuples are as short as they can be, where it is not known how long they are.
+    /// The same with all tuples as short as they can be, if their lengths are not known.
     at_least: Option<Box<Room>>,
 }
 
-/// The blocks of a relation now, and those that it needs if what stands behind its end goes in front.
+/// The blocks that a relation has, and those that it needs if what is behind the end is moved to the front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Blocks now.
+    /// The current number of blocks.
     pub(crate) blocks: u32,
-    /// Blocks up to the last one with something live.
+    /// The number of blocks up to the last one with something live.
     pub(crate) last: u32,
-    /// Blocks that would do.
+    /// The number of blocks that would suffice.
     pub(crate) end: u32,
-    /// No fewer will do: fewer than `end` only where it is not known how long tuples are.
+    /// The minimum number of blocks, which is less than `end` only if the lengths of tuples are not known.
     pub(crate) least_end: u32,
 }
 
-/// Some blocks, and what is taken of them.
+/// A set of blocks, and the bytes occupied in them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Front {
     pub(crate) blocks: u64,
@@ -58,29 +58,29 @@ pub(crate) struct Front {
 }
 
 impl Layout {
-    /// Blocks that could be given back.
+    /// The number of blocks that could be returned.
     pub(crate) fn spare(self) -> u32 {
         self.blocks.saturating_sub(self.end)
     }
 
-    /// Whether that is worth a round.
+    /// Whether returning these is worth a round.
     pub(crate) fn pays(self) -> bool {
         self.spare() >= least_gain(self.blocks)
     }
 
-    /// Blocks that can be given back at the most.
+    /// The maximum number of blocks that could be returned.
     pub(crate) fn spare_at_most(self) -> u32 {
         self.blocks.saturating_sub(self.least_end.min(self.end))
     }
 
-    /// Whether that may be worth a round.
+    /// Whether returning these may be worth a round.
     pub(crate) fn may_pay(self) -> bool {
         self.spare_at_most() >= least_gain(self.blocks)
     }
 }
 
 impl Room {
-    /// Of a relation of so many blocks, all empty. `fillfactor` is in percent.
+    /// A relation of this many blocks, all of them empty. `fillfactor` is in percent.
     pub(crate) fn new(page: PageSize, blocks: u32, fillfactor: u32) -> Room {
         let per_kept = blocks.div_ceil(MOST_KEPT).max(1);
         Room {
@@ -97,15 +97,15 @@ impl Room {
         }
     }
 
-    /// Whether this block is kept for those about it: not always the same of each, for what comes back at even
-    /// distances is to be met as often as all else.
+    /// Whether this block is the one kept of its group. It is not always at the same place in the group, so that
+    /// patterns which repeat at regular distances are represented like everything else.
     fn is_kept(&self, number: u32) -> bool {
         let mixed = (u64::from(number / self.per_kept) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         number % self.per_kept == ((mixed >> 32) as u32) % self.per_kept
     }
 
-    /// Records how many bytes of a block are taken by what is live. A block beyond those known at the beginning is
-    /// left out.
+    /// Records how many bytes of a block are occupied by live tuples. A block beyond those known at the beginning is
+    /// ignored.
     pub(crate) fn set(&mut self, number: u32, taken: u32) {
         if number >= self.blocks || taken == 0 {
             return;
@@ -120,7 +120,7 @@ impl Room {
         }
     }
 
-    /// Records by how many bytes a block's tuples get longer when they are moved.
+    /// Records by how many bytes a block's tuples become longer when they are moved.
     pub(crate) fn grow(&mut self, number: u32, longer: u32) {
         let at = (number / self.per_kept) as usize;
         if let Some(sum) = self.longer.get_mut(at).filter(|_| number < self.blocks) {
@@ -128,7 +128,7 @@ impl Room {
         }
     }
 
-    /// Takes what is known of other blocks of the same relation.
+    /// Adds what is known of other blocks of the same relation.
     pub(crate) fn merge(&mut self, other: &Room) {
         self.last = self.last.max(other.last);
         for (ours, theirs) in self.sums.iter_mut().zip(&other.sums) {
@@ -142,7 +142,7 @@ impl Room {
         }
     }
 
-    /// Keeps the first blocks alone, where fewer were recorded than expected.
+    /// Keeps only the first blocks, if fewer were recorded than expected.
     pub(super) fn cut(&mut self, blocks: u32) {
         self.blocks = blocks;
         let groups = blocks.div_ceil(self.per_kept) as usize;
@@ -151,7 +151,7 @@ impl Room {
         self.longer.truncate(groups);
     }
 
-    /// Groups of blocks of which one is kept each.
+    /// The number of groups of blocks, in each of which one block is kept.
     pub(crate) fn groups(&self) -> usize {
         self.kept.len()
     }
@@ -161,23 +161,23 @@ impl Room {
         (number / self.per_kept) as usize
     }
 
-    /// The groups that stand in front of an end. All that is live does so if the end is the last block with something.
+    /// The number of groups in front of an end: all of them if nothing live is behind it.
     pub(crate) fn groups_up_to(&self, end: u32) -> usize {
         if end >= self.last { self.groups() } else { self.group(end) }
     }
 
-    /// Blocks behind an end, up to the last one with something live.
+    /// The number of blocks behind an end, up to the last one with something live.
     pub(crate) fn blocks_behind(&self, end: u32) -> u64 {
         u64::from(self.last.saturating_sub(end))
     }
 
-    /// Bytes that are live behind an end.
+    /// Bytes of live tuples behind an end.
     pub(crate) fn behind(&self, end: u32) -> u64 {
         let behind = self.sums.get(self.groups_up_to(end)..).unwrap_or_default();
         behind.iter().map(|&sum| u64::from(sum)).sum()
     }
 
-    /// The blocks in front of an end that have room for so many bytes.
+    /// The blocks in front of an end that have room for `least` bytes.
     pub(crate) fn front(&self, end: u32, least: u32) -> Front {
         let usable = u32::try_from(self.page.bytes() - PAGE_HEADER_SIZE).unwrap_or(u32::MAX);
         let groups = self.kept.iter().zip(&self.sums).take(self.groups_up_to(end));
@@ -191,22 +191,22 @@ impl Room {
         front
     }
 
-    /// Takes a sample of the tuples that are moved, by whose sizes room is looked for.
+    /// Sets the sample of tuples that would be moved, which determines what fits into free space.
     pub(crate) fn holds(&mut self, tuples: Sample) {
         self.tuples = tuples;
     }
 
-    /// The same relation, if its tuples are as short as they can be.
+    /// Sets the same relation with tuples as short as they can be.
     pub(crate) fn or_at_least(&mut self, room: Room) {
         self.at_least = Some(Box::new(room));
     }
 
-    /// Bytes that are live.
+    /// Bytes of live tuples.
     pub(crate) fn live(&self) -> u64 {
         self.sums.iter().map(|&sum| u64::from(sum)).sum()
     }
 
-    /// So many blocks, evenly spread over what is live.
+    /// This many blocks, evenly spread over what is live.
     pub(crate) fn spread(&self, count: u32) -> Vec<u32> {
         let step = (self.live() / u64::from(count.max(1))).max(1);
         let (mut next, mut sum) = (step / 2, 0);
@@ -221,14 +221,14 @@ impl Room {
         spread
     }
 
-    /// The end that the relation would have once it is compacted.
+    /// The layout of the relation if it were compacted.
     pub(crate) fn layout(&self) -> Layout {
         let end = self.end();
         let least_end = self.at_least.as_ref().map_or(end, |room| room.end().min(end));
         Layout { blocks: self.blocks, last: self.last, end, least_end }
     }
 
-    /// The first block that nothing has to stand behind: what does finds room in front.
+    /// The smallest end for which everything behind it fits into the room in front.
     fn end(&self) -> u32 {
         let (mut fits, mut fails) = (self.kept.len(), 0);
         let mut at = 0;
@@ -243,7 +243,7 @@ impl Room {
         u32::try_from(fits).unwrap_or(u32::MAX).saturating_mul(self.per_kept).min(self.last)
     }
 
-    /// Whether all that stands behind so many of the blocks kept finds room in them.
+    /// Whether everything behind the first `kept` kept blocks fits into them.
     fn fits(&self, kept: usize) -> bool {
         let (Some(front), Some(behind), Some(longer)) =
             (self.kept.get(..kept), self.sums.get(kept..), self.longer.get(kept..))
@@ -264,10 +264,10 @@ mod tests {
     use super::*;
 
     const PAGE: PageSize = PageSize::DEFAULT;
-    /// A full chunk's tuple.
+    /// The size of a full chunk's tuple.
     const CHUNK: u32 = 2036;
 
-    /// A relation with so many tuples of this size in each block.
+    /// A relation with this many tuples of this size in each block.
     fn room(blocks: u32, fillfactor: u32, size: u32, tuples: impl Fn(u32) -> u32) -> Room {
         let mut room = Room::new(PAGE, blocks, fillfactor);
         let mut sample = Sample::default();
@@ -302,7 +302,7 @@ mod tests {
         let mut room = Room::new(PAGE, 1_000, 100);
         let mut sample = Sample::default();
         for number in 0..1_000 {
-            // a tenth of a page is taken, by one tuple that will take half of one
+            // a tenth of a page is occupied, by a tuple that will occupy half of one
             room.set(number, 800);
             room.grow(number, 3_200);
             sample.add(number, [4_000]);

@@ -1,5 +1,5 @@
-//! What looks at a table and its TOAST relation find: how full blocks are, which values have chunks behind one, and which rows
-//! those belong to.
+//! What is found in a table and its TOAST relation: how full blocks are, which values have chunks behind a block, and
+//! which rows these values belong to.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -29,20 +29,20 @@ use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::Probe;
 use crate::server::{LiveError, functions};
 
-/// A row with values that are to be moved.
+/// A row with values to move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RowToMove {
     pub(super) ctid: ItemPointer,
-    /// The last block of its chunks.
+    /// The last block of their chunks.
     pub(super) block: u32,
-    /// Which of the sweep's columns they are in; none if they are a dropped column's, which any update clears.
+    /// The places of their target columns; none for values of dropped columns, which any update removes.
     pub(super) columns: Vec<u16>,
-    /// Whether a column would store its value in another form than it has: it passes through a temporary
+    /// Whether a value would change its form if its column stored it again, so that it must pass through a temporary
     /// table.
     pub(super) by_copy: bool,
-    /// Bytes of its values, decompressed where that is more than is stored.
+    /// Bytes of its values, decompressed or as stored, whichever is more.
     bytes: u64,
-    /// As they are stored, and their chunks.
+    /// Bytes of its values as stored, and the number of their chunks.
     stored: u64,
     chunks: u64,
     width: u16,
@@ -69,30 +69,30 @@ impl Piece for RowToMove {
     }
 }
 
-/// The rows that some values belong to.
+/// The rows to which values belong.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Owners {
     pub(super) rows: Vec<RowToMove>,
-    /// Values that were found, those that cannot be moved counted.
+    /// The number of values found, including those that cannot be moved.
     pub(super) values: u64,
-    /// Values of columns that no update moves out of line again.
+    /// Values of columns that no update stores out of line again.
     pub(super) fixed: u64,
-    /// Values that are stored as their columns are set once they are moved.
+    /// Values that will take the form that their column's settings determine.
     pub(super) by_setting: u64,
 }
 
-/// What becomes of a value's form when it is moved.
+/// What happens to a value's form when it is moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FormAfterMove {
-    /// The column's settings give it the form that it has.
+    /// The column's settings determine the form that it already has.
     BySetting,
-    /// It has to be handed over as it is.
+    /// It must be passed to its column as stored.
     ByCopy,
-    /// Uncompressed in a column that compresses: that is tried again.
+    /// It is uncompressed, and its column will try to compress it again.
     TriedAgain,
 }
 
-/// By the column's settings; `method`: the value's, `None` if it is not compressed.
+/// Determines this from the column's settings and the value's compression method, `None` if it is not compressed.
 fn form_after_move(storage: Storage, of_column: Method, method: Option<Method>) -> FormAfterMove {
     let compresses = matches!(storage, Storage::Extended | Storage::Main);
     match method {
@@ -103,21 +103,21 @@ fn form_after_move(storage: Storage, of_column: Method, method: Option<Method>) 
     }
 }
 
-/// What a value tells of itself.
+/// The facts about an external value.
 struct Value {
     column: usize,
     dropped: bool,
     number: u32,
     method: Option<Method>,
-    /// Bytes in the TOAST relation, and its chunks there.
+    /// Bytes stored in the TOAST relation, and the number of chunks.
     stored: u64,
     chunks: u64,
-    /// Bytes when it is decompressed, or those stored if they are more.
+    /// Bytes decompressed or as stored, whichever is more.
     bytes: u64,
 }
 
 impl Owners {
-    /// Takes down a row with these values out of line.
+    /// Records a row with these external values.
     fn add(
         &mut self,
         ctid: ItemPointer,
@@ -147,7 +147,7 @@ impl Owners {
                 let method = target.map_or(Method::Pglz, |target| target.method);
                 match form_after_move(column.storage, method, value.method) {
                     FormAfterMove::BySetting => {}
-                    // a generated value is computed, not handed over
+                    // generated values are computed, so they cannot be passed as stored
                     FormAfterMove::ByCopy if target.is_some_and(|target| target.base.is_some()) => {
                         self.by_setting += 1;
                     }
@@ -171,12 +171,12 @@ impl Owners {
     }
 }
 
-/// Looks at the rows of a table.
+/// Finds rows of a table.
 #[derive(Clone, Copy)]
 pub(super) struct TableRows<'a>(pub(super) Guard<'a>);
 
 impl TableRows<'_> {
-    /// The rows that these values belong to. `None` once a stop is asked for.
+    /// The rows to which these values belong; `None` if a stop is requested.
     pub(super) async fn owners(
         &self,
         toast: Oid,
@@ -221,7 +221,7 @@ impl TableRows<'_> {
         (&self.0.ready.targets, &self.0.ready.relation.desc.attributes)
     }
 
-    /// How full the table is. `None` once a stop is asked for.
+    /// How full the table is; `None` if a stop is requested.
     pub(super) async fn room(&self) -> Result<Option<Room>, RetoastError> {
         let Some(blocks) = self.0.blocks(self.0.ready.relation.oid).await? else { return Ok(None) };
         let (page, relation) = (self.0.session.server.page_size, &self.0.ready.relation);
@@ -271,7 +271,7 @@ impl TableRows<'_> {
                     moment.snapshot,
                 )
                 .await?;
-                // the table may have been truncated since
+                // the table may have been truncated in the meantime
                 let end = blocks.end.min(reader.block_count().await?);
                 let list: Vec<BlockNumber> = (blocks.start..end).map(BlockNumber).collect();
                 reader.read(&list).await
@@ -279,12 +279,12 @@ impl TableRows<'_> {
             .await
     }
 
-    /// A tuple's values in the TOAST relation.
+    /// A tuple's values in this TOAST relation.
     fn values_of(&self, tuple: &HeapTuple<'_>, toast: Oid) -> Vec<Value> {
         let mut values = Vec::new();
         let walk = Walk::new(tuple, &self.0.ready.relation.desc);
         for (column, walked) in walk.enumerate() {
-            // what cannot be read is check's to tell; its chunks are found to have no row
+            // unreadable values are left to `check`; their chunks count as having no row
             let Ok((attribute, Datum::Varlena(Varlena::External(pointer)))) = walked else {
                 continue;
             };
@@ -328,7 +328,7 @@ impl TableRows<'_> {
         Ok((address(row.try_get(0)?)?, answers.filter_map(value).collect()))
     }
 
-    /// The rows in these blocks, with the bytes that each has there as far as functions tell.
+    /// The rows in these blocks, each with its length as far as it can be determined by functions.
     async fn rows_by_functions(
         &self,
         blocks: &Range<u32>,
@@ -371,11 +371,11 @@ impl TableRows<'_> {
     }
 }
 
-/// What is taken down of a table's rows.
+/// Collects the lengths of a table's rows.
 struct Rows {
     room: Room,
     sample: Sample,
-    /// The block that is being read, with the bytes that its rows take, and those that they will take more.
+    /// The current block, with the bytes that its rows occupy, and by how much updates will lengthen them.
     now: Option<(u32, u32, u32)>,
 }
 
@@ -384,7 +384,7 @@ impl Rows {
         Rows { room, sample: Sample::default(), now: None }
     }
 
-    /// Takes down a row: the rows of a block come one after the other. `moved`: what it takes once it is updated.
+    /// Adds a row; the rows of a block must follow one another. `moved` is what the row will occupy after an update.
     fn add(&mut self, ctid: ItemPointer, taken: u32, moved: u32) {
         let block = ctid.block.0;
         self.sample.add(block, [moved]);
@@ -425,7 +425,7 @@ fn each_row(pages: &Pages, mut take: impl FnMut(ItemPointer, &HeapTuple<'_>, u16
     }
 }
 
-/// A row that stands at `row` with chunks up to this block.
+/// A row at `row` with chunks up to this block.
 #[cfg(test)]
 pub(super) fn row_to_move(block: u32, row: (u32, u16)) -> RowToMove {
     let ctid = ItemPointer { block: BlockNumber(row.0), item: row.1 };
@@ -441,38 +441,38 @@ pub(super) fn row_to_move(block: u32, row: (u32, u16)) -> RowToMove {
     }
 }
 
-/// Blocks that one statement looks at.
+/// The number of blocks that one statement covers.
 const SOME: u32 = 4096;
-/// Values that are moved in one round at the most, for they are kept in memory.
+/// The maximum number of values moved in one round, because they are kept in memory.
 const MOST_VALUES: usize = 2_000_000;
-/// Places of the file at which values are looked at for their sizes.
+/// The number of places in the file at which the sizes of values are sampled.
 const SAMPLES: u32 = 16;
 
-/// Values with chunks behind the end, by their number in the TOAST relation.
+/// Values with chunks behind the end.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Behind {
-    /// With the last block of each.
+    /// The last block of each, by the value's number in the TOAST relation.
     pub(super) values: HashMap<u32, u32>,
-    /// The blocks up to the last one with a live chunk, or up to the end if there is none behind.
+    /// The number of blocks up to the last one with a live chunk, or up to the end if there is none behind it.
     pub(super) last: u32,
     /// Whether these are all.
     pub(super) all: bool,
-    /// Values that others have stored since the work began, with those that were met.
+    /// How many of the values found were stored by other sessions since the work began.
     pub(super) of_others: u64,
 }
 
-/// Transactions of the compaction.
+/// The transactions of the compaction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Own<'a> {
     /// Those whose values are left out.
     pub(super) own: &'a HashSet<u32>,
-    /// All.
+    /// All of them.
     pub(super) ever: &'a HashSet<u32>,
-    /// What others have begun since this one is not what stood there at first.
+    /// The next transaction ID at the first look: values stored from then on were not behind the end at first.
     pub(super) since: &'a str,
 }
 
-/// These blocks in ranges of at most `of` blocks, in order.
+/// Divides these blocks into ranges of at most `of` blocks, in order.
 pub(super) fn ranges(blocks: Range<u32>, of: u32) -> Vec<Range<u32>> {
     let mut all = Vec::new();
     let mut start = blocks.start;
@@ -484,7 +484,7 @@ pub(super) fn ranges(blocks: Range<u32>, of: u32) -> Vec<Range<u32>> {
     all
 }
 
-/// Ranges about these blocks, which are in their order, of a relation of so many.
+/// Disjoint ranges around these blocks, given in ascending order, of a relation of `of` blocks.
 fn around(blocks: &[u32], of: u32) -> Vec<Range<u32>> {
     const HALF: u32 = 64;
     let mut all: Vec<Range<u32>> = Vec::new();
@@ -502,7 +502,7 @@ fn unsigned(number: i64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// How full the TOAST relation is. `None` once a stop is asked for.
+/// How full the TOAST relation is; `None` if a stop is requested.
 pub(super) async fn toast_room(
     guard: &Guard<'_>,
     toast: Oid,
@@ -548,8 +548,8 @@ pub(super) async fn toast_room(
     Ok(Some(room))
 }
 
-/// The values with chunks in this block or behind it, the last ones first if they are too many. Those that
-/// these transactions have stored are left out.
+/// The values with chunks in block `end` or behind it; if there are too many, only the last ones. Values stored by
+/// the transactions `all.own` are left out.
 pub(super) async fn values_behind(
     guard: &Guard<'_>,
     toast: Oid,
@@ -581,7 +581,7 @@ pub(super) async fn values_behind(
     Ok(Some(behind))
 }
 
-/// The next transaction when this was asked first. `None` once a stop is asked for.
+/// The next transaction ID when this was first called; `None` if a stop is requested.
 pub(super) async fn first_look(
     guard: &Guard<'_>,
     since: &RefCell<Option<String>>,

@@ -1,14 +1,14 @@
 //! `--compact`: returns free space inside the files of a table and its TOAST relation to the operating system, online.
 //!
-//! What stands behind the block that would be the end of a file without room to spare is moved to the room in
-//! front, last blocks first; then one VACUUM removes what is left behind and truncates the file. While rows are
-//! moved nothing may be vacuumed that would hand out room at the end again. VACUUM also has the server search
-//! for room from the front on (`fsm_vacuum_page`, freespace.c), so that one always comes before.
+//! Everything beyond the block at which a file without spare space would end is moved to the room in front of that
+//! block, the last blocks first; then one VACUUM removes the old versions and truncates the file. While rows are
+//! being moved, nothing may be vacuumed that would make room at the end available again. VACUUM also makes the server
+//! search for room from the front of the file (`fsm_vacuum_page`, freespace.c), so a VACUUM always comes first.
 //!
-//! * [`rounds`]: what to do next, and how much one transaction moves (pure).
-//! * [`look`]: what looks at the table and its TOAST relation find.
-//! * [`values`]: one transaction that moves values; [`pages`]: one that moves rows off pages.
-//! * [`run`]: doing it to one table, and how it ended; [`part`]: to one of its files.
+//! * [`rounds`]: what to do next, and how much to move in one transaction (pure).
+//! * [`look`]: what is found in the table and its TOAST relation.
+//! * [`values`]: a transaction that moves values; [`pages`]: a transaction that moves rows off pages.
+//! * [`run`]: the compaction of a table, and its outcome; [`part`]: the compaction of one of its files.
 
 mod look;
 mod pages;
@@ -17,7 +17,7 @@ mod rounds;
 pub(crate) mod run;
 mod values;
 
-/// Which files are to get shorter.
+/// The files to compact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum CompactRequest {
     /// That of the TOAST relation
@@ -29,12 +29,12 @@ pub enum CompactRequest {
 }
 
 impl CompactRequest {
-    /// Whether the TOAST relation is among them.
+    /// Whether to compact the TOAST relation.
     pub fn toast(self) -> bool {
         self != CompactRequest::Heap
     }
 
-    /// Whether the table itself is among them.
+    /// Whether to compact the table itself.
     pub fn heap(self) -> bool {
         self != CompactRequest::Toast
     }

@@ -1,7 +1,8 @@
-//! The table's own file: one transaction that moves all rows off some pages.
+//! The table's own file: a transaction that moves all rows off some pages.
 //!
-//! A new version of a row goes to the row's own page as long as there is room, so each is updated until its page is
-//! full and it goes elsewhere. All that in one transaction: until its end nothing on the page can be pruned.
+//! A new version of a row goes to the row's own page as long as there is room, so rows are updated until their page
+//! is full and they go elsewhere. This must happen in one transaction, because nothing on the page can be pruned
+//! before its end.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
@@ -22,27 +23,28 @@ use crate::retoast::task::proof::Stored;
 use crate::server::LiveError;
 use crate::server::chunks::{address, transaction};
 
-/// Blocks that one statement looks at.
+/// The number of blocks that one statement covers.
 const SOME: u32 = 4096;
-/// Versions of a row in one transaction at the most: more than fit a page of 32 kB.
+/// The maximum number of versions of a row in one transaction, which is more than fit on a page of 32 kB.
 const MOST_TURNS: usize = 1200;
-/// Updates sent together at the most.
+/// The maximum number of updates sent together.
 const TOGETHER: usize = 32;
 
-/// Pages that are further from each other are not emptied in one transaction: what lands between them is not to be
-/// moved on.
+/// The maximum distance between consecutive pages that one transaction empties: rows that go to a page between them
+/// must not be moved again.
 const NEAR: u32 = 32;
-/// One transaction empties this part of the pages that are left, but some in any case: if there are few rows on each,
-/// what is too wide for the room in front goes to pages further in front, not to others of the same transaction.
+/// One transaction empties one in `PARTS` of the pages that are left, but may always empty `FEW`. If there are few
+/// rows on each page, rows too wide for the room in front then go to pages that are emptied later, and not to others
+/// of the same transaction.
 const PARTS: usize = 8;
 const FEW: usize = 16;
 
-/// A page with rows that are to go.
+/// A page whose rows must be moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FullPage {
     block: u32,
     rows: u32,
-    /// Bytes of a page: so much is written until it is full.
+    /// The page size, which is about what is written until the page is full.
     bytes: u64,
 }
 
@@ -74,13 +76,13 @@ pub(super) struct HeapFile<'a> {
     files: Files,
     /// A column that an update may set to itself.
     touch: String,
-    /// The transaction that others began no later with whatever stood behind the end at first, and the transactions that
-    /// have moved rows.
+    /// The next transaction ID at the first look, which tells rows that other sessions have written later from those
+    /// that were behind the end at first, and the transactions that have moved rows.
     since: RefCell<Option<String>>,
     own: RefCell<HashSet<u32>>,
-    /// Rows that the last transaction has updated, and that found no room elsewhere.
+    /// The number of rows that the last transaction has updated but that found no room elsewhere.
     stayed: Cell<u64>,
-    /// Where rows may not go, if it is only tried whether they find room in front, and whether one did.
+    /// In a trial, the block that rows must not reach, and whether one did.
     trial: Cell<Option<u32>>,
     gave_up: Cell<bool>,
 }
@@ -203,7 +205,7 @@ impl HeapFile<'_> {
         let (mut gone, mut xid, mut turns, mut together) = (Vec::new(), 0, 0, 1);
         let mut staying: Vec<String>;
         loop {
-            // a row that has left is found by none of those that follow
+            // statements after the first no longer find rows that have left the range
             let statement = statements.get(turns.min(1));
             let statement =
                 statement.ok_or_else(|| LiveError::Unexpected("no statement".into()))?;
@@ -242,7 +244,7 @@ impl HeapFile<'_> {
         if let Some((ctids, hashes)) = before {
             let all: Vec<String> = gone.into_iter().chain(staying).collect();
             if all.len() > ctids.len() {
-                // others have written rows there, or unlocked some, since these were hashed
+                // since the hashes were taken, other sessions have written rows in this range, or unlocked some
                 opening.rollback().await?;
                 return Ok(Done::Busy);
             }

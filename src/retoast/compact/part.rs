@@ -1,4 +1,4 @@
-//! The compaction of one file: does what [`super::rounds`] says.
+//! The compaction of one file, which carries out the actions of [`super::rounds`].
 
 use std::time::Instant;
 
@@ -18,26 +18,27 @@ use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::task::guard::{Done, Guard};
 use crate::retoast::task::session::millis;
 
-/// The part of a file that it may get longer by while a round moves what stands at its end, and the fewest blocks.
+/// While a round moves what is at its end, a file may grow by one in `GROWTH` of its blocks, but at least by
+/// `LEAST_GROWTH`.
 const GROWTH: u32 = 100;
 const LEAST_GROWTH: u32 = 8;
 
-/// What stands behind the end of a file.
+/// What is stored behind the end of a file.
 #[derive(Debug)]
 pub(super) struct PiecesBehind<P> {
-    /// What can be moved, in the order in which it is.
+    /// What can be moved, in the order in which to move it.
     pub(super) pieces: Vec<P>,
-    /// The blocks up to the last one with something live.
+    /// The number of blocks up to the last one with something live.
     pub(super) last: u32,
-    /// Whether that is all.
+    /// Whether these are all the pieces.
     pub(super) all: bool,
-    /// Values that cannot be moved, for their columns would not store them out of line again.
+    /// Values that cannot be moved, because their columns would not store them out of line again.
     pub(super) fixed: u64,
-    /// Values to which no row leads.
+    /// Values to which no row refers.
     pub(super) without_row: u64,
-    /// Values that are stored as their columns are set.
+    /// Values that will take the form that their column's settings determine.
     pub(super) by_setting: u64,
-    /// Rows that others have written since the first look at what stands there.
+    /// Rows or values written by other sessions since the first look behind the end.
     pub(super) of_others: u64,
 }
 
@@ -48,36 +49,36 @@ impl<P> Default for PiecesBehind<P> {
     }
 }
 
-/// A file, and how what stands in it is found and moved. `None`: a stop was asked for.
+/// A file, and how to find and move what it contains. `None` results mean that a stop was requested.
 pub(super) trait File {
     type Piece: Piece + Clone;
 
-    /// Whose main fork it is.
+    /// The relation whose main fork the file is.
     fn relation(&self) -> Oid;
-    /// The generated columns that moving something computes anew.
+    /// The generated columns that are computed again when something is moved.
     fn computed(&self) -> Vec<String>;
-    /// The files of the table, of which this is one.
+    /// The files of the table, including this one.
     fn files(&self) -> &Files;
-    /// How full it is.
+    /// Determines how full the file is.
     async fn room(&self) -> Result<Option<Room>, RetoastError>;
-    /// What stands in this block and behind it.
+    /// Finds what is stored in this block and behind it.
     async fn find(&self, end: u32) -> Result<Option<PiecesBehind<Self::Piece>>, RetoastError>;
-    /// Moves this in one transaction.
+    /// Moves these pieces in one transaction.
     async fn move_pieces(&self, pieces: &[Self::Piece], verify: bool)
     -> Result<Done, RetoastError>;
-    /// Rows that the last transaction has updated, and that found no room elsewhere.
+    /// The number of rows that the last transaction has updated but that found no room elsewhere.
     fn stayed(&self) -> u64 {
         0
     }
-    /// Transactions that follow are given up where something goes to this block or behind it.
+    /// Makes following transactions roll back if something goes to this block or behind it; `None` ends that.
     fn tries(&self, _end: Option<u32>) {}
-    /// Whether the last transaction was.
+    /// Whether the last transaction was rolled back for that reason.
     fn gave_up(&self) -> bool {
         false
     }
 }
 
-/// Compacts a file, or says what that would come to.
+/// Compacts a file, or predicts the result of doing so.
 pub(super) async fn compact_file<F: File>(
     guard: &Guard<'_>,
     file: &F,
@@ -102,7 +103,7 @@ pub(super) async fn compact_file<F: File>(
     report.effort.longest_batch_ms =
         report.effort.longest_batch_ms.max(millis(rounds.counts.longest));
     file_report.ended = done?;
-    // what stands there was not tried
+    // some of what is behind the end could not be tried
     if file_report.ended == FileEnd::NoRoom
         && file_report.values_without_row + file_report.values_fixed > 0
     {
@@ -114,7 +115,7 @@ pub(super) async fn compact_file<F: File>(
     Ok(())
 }
 
-/// Looks, and takes down what was found. `None` once a stop is asked for.
+/// Determines how full the file is, and records it; `None` if a stop is requested.
 async fn look_at_file<F: File>(
     guard: &Guard<'_>,
     file: &F,
@@ -166,7 +167,7 @@ async fn foresee<F: File>(
     Ok(FileEnd::Planned)
 }
 
-/// The WAL that moving these pieces writes, from behind an end of a file.
+/// The WAL written by moving these pieces from behind the end of a file.
 fn wal_of<F: File>(
     guard: &Guard<'_>,
     file: &F,
@@ -254,7 +255,7 @@ async fn file_steps<F: File>(
                 file.tries(rounds.trial());
                 let moved = move_one(guard, file, &pieces, report, file_report).await?;
                 rounds.stayed(file.stayed());
-                // what was moved and found no room in front makes the file longer
+                // what was moved but found no room in front makes the file longer
                 let now = guard.blocks(file.relation()).await?;
                 guard.still_has(file.files()).await?;
                 if file.gave_up() || now.is_some_and(|now| now > limit) {
@@ -345,12 +346,12 @@ async fn move_one<F: File>(
     })
 }
 
-/// Blocks that a file of so many may have while a round moves what stands at its end.
+/// The number of blocks up to which a file may grow while a round moves what is at its end.
 fn most_blocks(blocks: u32) -> u32 {
     blocks.saturating_add((blocks / GROWTH).max(LEAST_GROWTH))
 }
 
-/// What was found behind the end.
+/// Records what was found behind the end.
 fn record<P: Piece>(found: &PiecesBehind<P>, report: &mut Common, file_report: &mut FileReport) {
     let rows = found.pieces.iter().map(Piece::rows).sum::<u64>();
     if file_report.rows_found == 0 && file_report.rows_moved == 0 {

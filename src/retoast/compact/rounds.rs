@@ -1,13 +1,13 @@
-//! What the compaction of one file does next (pure): it is told what happened, and says what to do. It never sees
-//! a connection, a clock or a page.
+//! What the compaction of one file does next (pure): takes events and answers with actions. It does not use
+//! connections, the clock or pages.
 //!
-//! A round looks how full the file is, finds what stands behind the block that would be its end, and moves that,
-//! in passes until nothing is left there that can be moved; then the file is vacuumed and truncated. Rounds follow
-//! each other as long as each gives back what was asked for.
+//! A round determines how full the file is, finds what is stored behind the block at which it should end, and moves
+//! that in passes until nothing that can be moved is left there; then the file is vacuumed and truncated. Rounds
+//! follow one another as long as each returns as much as it should.
 //!
-//! How full a file is may not be known, and what stands behind the end may not fit the room in front. So a round that
-//! has found no room is followed by one that is to give back less, until not even the least that is worth a round is to
-//! be had: that proves that there is no room.
+//! It may not be known exactly how full a file is, and what is behind the end may not fit into the room in front. A
+//! round that has found no room is therefore followed by one that should return less. If not even the minimum worth a
+//! round can be returned, that proves that there is no room.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -17,86 +17,87 @@ use crate::model::pages::{least_gain, truncated_for};
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::rules::{BESIDE_OTHERS, after_timeouts, smoothed};
 
-/// Passes of a round at the most: others may put rows behind the end as fast as they are moved.
+/// The maximum number of passes in a round, because other sessions may write rows behind the end as fast as these are
+/// moved.
 const MOST_PASSES: u32 = 30;
-/// Passes that move nothing, after which the round goes on with what it has.
+/// After this many passes that move nothing, the round vacuums what it has moved.
 const IDLE_PASSES: u32 = 4;
-/// Passes after which a few rows are no longer moved that find no room in front.
+/// After this many passes, a few rows that find no room in front are no longer moved.
 const FEW_PASSES: u32 = 6;
-/// How often a batch is tried again that met a lock timeout.
+/// How often a batch is tried if it runs into lock timeouts.
 const BUSY: u32 = 5;
-/// How often the file is vacuumed again for want of the lock that truncating it takes.
+/// How often the file is vacuumed in a row, if the lock for truncating it is not obtained.
 const SHRINKS: u32 = 6;
-/// Pieces of a transaction that only tries whether there is room.
+/// The number of pieces in a transaction that only tries whether there is room.
 const TRIED: usize = 2;
-/// The most pieces of a transaction.
+/// The maximum number of pieces in a transaction.
 const MOST_PIECES: usize = 10_000;
-/// Rounds one after the other that find no room in front, and the part of what one was to give back that the next one is
-/// to.
+/// The maximum number of consecutive rounds that find no room in front, and the fraction of one round's goal that the
+/// next one has.
 const MOST_IN_VAIN: u32 = 3;
 const LESS: f64 = 0.25;
 
-/// How it goes.
+/// The parameters of a compaction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tuning {
     pub(crate) pace: Pace,
-    /// Bytes of old row versions in the table after which it alone is vacuumed, while the TOAST relation's
-    /// values are moved; `None` if nothing may be vacuumed meanwhile.
+    /// Bytes of old row versions in the table beyond which it is vacuumed without its TOAST relation, while values of
+    /// the latter are moved; `None` if nothing may be vacuumed in the meantime.
     pub(crate) versions: Option<u64>,
 }
 
 /// What has happened.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Event<P> {
-    /// How full the file is.
+    /// It is known how full the file is.
     Looked(Layout),
-    /// What stands behind the end and can be moved; `last`: the blocks up to the last one with something live;
-    /// `all`: whether that is all that stands there.
+    /// What can be moved from behind the end. `last` is the number of blocks up to the last one with something live;
+    /// `all` is whether the pieces are all that is there.
     Found { pieces: Vec<P>, last: u32, all: bool },
-    /// So many rows were moved; others were locked or no longer there.
+    /// This many rows were moved; the rest were locked or no longer existed.
     Moved { rows: u64, took: Duration },
-    /// A lock was not to be had in time, and nothing was moved.
+    /// A lock was not obtained in time, and nothing was moved.
     Busy,
-    /// The server refused it for what stands in a row, and nothing was moved.
+    /// The server refused to store a row because of its content, and nothing was moved.
     Refused,
-    /// What was moved went to new blocks: there is no room in front.
+    /// What was moved found no room in front.
     NoRoom,
-    /// It was vacuumed, or could not be; the file has so many blocks now.
+    /// The file was vacuumed, unless that was impossible, and now has this many blocks.
     Vacuumed(u32),
-    /// Somebody asked to stop.
+    /// A stop was requested.
     Stop,
 }
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action<P> {
-    /// Say how full the file is.
+    /// Determine how full the file is.
     Look,
-    /// Find what stands behind this block, itself counted.
+    /// Find what is stored in this block and behind it.
     Find(u32),
-    /// Move this in one transaction.
+    /// Move these pieces in one transaction.
     Move(Vec<P>),
     /// Vacuum the table without its TOAST relation.
     VacuumRows,
     /// Vacuum and truncate.
     Shrink,
-    /// Wait, with no transaction open: for locks of rows, or for one to truncate.
+    /// Wait with no transaction open, for locks of rows or for the lock to truncate the file.
     Sleep(Duration, Wait),
-    /// Nothing more.
+    /// Stop, because the compaction has ended.
     Finish(End),
 }
 
-/// How it ended.
+/// How the compaction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The free space left is less than a round must give back.
+    /// The free space left is less than a round must return.
     Compact,
-    /// There is more to spare by the looks of it, but nobody was in the way, and what stands at the end of the file finds
-    /// no room in front.
+    /// There seems to be more to return, but what is at the end of the file finds no room in front, although no other
+    /// session was in the way.
     NoRoom,
-    /// There is more to spare, but the last round gave back too little.
+    /// There is more to return, but the last round returned too little.
     GainedTooLittle,
-    /// Stopped on request.
+    /// It was stopped on request.
     Stopped,
 }
 
@@ -111,65 +112,65 @@ enum Phase {
     Ended(End),
 }
 
-/// A round.
+/// One round.
 #[derive(Debug, Clone, Copy)]
 struct Round {
-    /// Blocks when it began.
+    /// The number of blocks when it began.
     blocks: u32,
-    /// Whether it takes only a part of what stands behind the end.
+    /// Whether it takes only a part of what is behind the end.
     partial: bool,
-    /// Blocks that it is to give back.
+    /// The number of blocks that it should return.
     wanted: u32,
 }
 
-/// What the rounds before say of the next one.
+/// What previous rounds mean for the next one.
 #[derive(Debug, Clone)]
 struct Trend {
-    /// Whether the last round gave back too little, and the rows that it found at first.
+    /// Whether the last round returned too little, and how many rows it found in its first pass.
     gained_too_little: bool,
     found: Option<u64>,
-    /// Whether the round has found no room in front, and how many rounds one after the other gave back too little for
-    /// that reason.
+    /// Whether the round found no room in front, and how many consecutive rounds have returned too little for that
+    /// reason.
     lacks_room: bool,
     in_vain: u32,
-    /// The part of what is to spare that the next round is to give back.
+    /// The fraction of the spare blocks that the next round should return.
     part: f64,
-    /// Whether nothing is to spare unless tuples are shorter than they seem.
+    /// Whether there is nothing to return unless tuples are shorter than estimated.
     guesses: bool,
 }
 
-/// The pass under way.
+/// The current pass.
 #[derive(Debug, Clone)]
 struct Pass<P> {
     queue: VecDeque<P>,
-    /// Pieces in the queue when the pass began.
+    /// The number of pieces in the queue when the pass began.
     queued: usize,
     under_way: Vec<P>,
-    /// How many of the pieces that come next belong to one half of a batch that was refused, the last number
-    /// first.
+    /// If a batch was refused or could not get its locks, the sizes of the batches in which its pieces are tried
+    /// again, in reverse order.
     halves: Vec<usize>,
     moved: u64,
     found: u64,
-    /// Rows that were updated and are still where they were, as they found no room elsewhere, and those that others had
-    /// locked or changed.
+    /// Rows that were updated but stayed where they were because they found no room elsewhere, and rows that other
+    /// sessions had locked or changed.
     stayed: u64,
     locked: u64,
 }
 
-/// What stands in the way.
+/// What is in the way.
 #[derive(Debug, Clone, Default)]
 struct Obstacles {
-    /// Rows that others had locked or changed in the last whole pass.
+    /// Rows that other sessions had locked or changed in the last complete pass.
     locked: u64,
     /// Rows of the pieces that were refused.
     refused: u64,
-    /// Rows behind the end that others have written since the work began.
+    /// Rows behind the end that other sessions have written since the work began.
     of_others: u64,
-    /// Whether the last vacuum had to leave old row versions that others still see.
+    /// Whether the last vacuum had to leave old row versions that other sessions still see.
     held_back: bool,
 }
 
-/// How often something was tried one after the other.
+/// How often something was tried in a row.
 #[derive(Debug, Clone, Default)]
 struct Tries {
     passes: u32,
@@ -185,7 +186,7 @@ pub(crate) struct Rounds<P> {
     tuning: Tuning,
     phase: Phase,
     layout: Layout,
-    /// The end that the round is to reach.
+    /// The block at which the file should end after the round.
     aim: u32,
     tidied: bool,
     round: Option<Round>,
@@ -194,7 +195,7 @@ pub(crate) struct Rounds<P> {
     refused: HashSet<(u32, u16)>,
     obstacles: Obstacles,
     tries: Tries,
-    /// The blocks up to the last one with something live, as found last.
+    /// The number of blocks up to the last one with something live, as last found.
     last: u32,
     versions: u64,
     sleep: Option<(Duration, Wait)>,
@@ -204,11 +205,11 @@ pub(crate) struct Rounds<P> {
 /// What is reported.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counts {
-    /// Rounds begun.
+    /// The number of rounds begun.
     pub(crate) rounds: u32,
-    /// Lock timeouts met.
+    /// The number of lock timeouts.
     pub(crate) retries: u64,
-    /// The longest batch.
+    /// The duration of the longest batch.
     pub(crate) longest: Duration,
 }
 
@@ -249,7 +250,7 @@ impl<P: Piece + Clone> Rounds<P> {
         }
     }
 
-    /// Whether other sessions are active: batches then take a tenth of their time.
+    /// Sets whether other sessions are active, in which case batches take a tenth of their time.
     pub(crate) fn beside_others(&mut self, others: bool) {
         self.tuning.pace.beside_others(others);
     }
@@ -259,42 +260,42 @@ impl<P: Piece + Clone> Rounds<P> {
         self.pass.found.saturating_sub(self.pass.moved)
     }
 
-    /// Those of them that others had locked, or have changed meanwhile.
+    /// Of the rows left, those that other sessions had locked or have changed.
     pub(crate) fn rows_locked(&self) -> u64 {
         self.obstacles.locked.max(self.pass.locked).min(self.rows_left())
     }
 
-    /// Rows behind the end that others have written since the work began.
+    /// Rows behind the end that other sessions have written since the work began.
     pub(crate) fn rows_of_others(&self) -> u64 {
         self.obstacles.of_others
     }
 
-    /// Whether the last vacuum had to leave old row versions that others still see.
+    /// Whether the last vacuum had to leave old row versions that other sessions still see.
     pub(crate) fn is_held_back(&self) -> bool {
         self.obstacles.held_back
     }
 
-    /// Of the rows that were moved last, so many found no room elsewhere. To be told before that they were.
+    /// Sets how many rows of the last move found no room elsewhere. Call before `Event::Moved`.
     pub(crate) fn stayed(&mut self, rows: u64) {
         self.pass.stayed = rows;
     }
 
-    /// Others have written so many of the rows that were found last. To be told before that they were found.
+    /// Sets how many of the rows found other sessions have written. Call before `Event::Found`.
     pub(crate) fn written_by_others(&mut self, rows: u64) {
         self.obstacles.of_others = rows;
     }
 
-    /// Whether the vacuum just done had to leave old row versions that others still see.
+    /// Sets whether the last vacuum had to leave old row versions that other sessions still see.
     pub(crate) fn held_back(&mut self, is: bool) {
         self.obstacles.held_back = is;
     }
 
-    /// The end that rows must not go behind, where it is only tried whether there is room in front of it.
+    /// The block that rows must not reach, if the round only tries whether there is room in front of it.
     pub(crate) fn trial(&self) -> Option<u32> {
         self.trend.guesses.then_some(self.aim)
     }
 
-    /// Whether anything but a lack of room may have kept the last round from giving back what it was to.
+    /// Whether anything other than a lack of room may have kept the last round from returning what it should.
     fn hindered(&self) -> bool {
         self.obstacles.locked > 0
             || self.obstacles.of_others > 0
@@ -309,7 +310,7 @@ impl<P: Piece + Clone> Rounds<P> {
         (count(done), count(self.pass.queued))
     }
 
-    /// What to do next.
+    /// The next action.
     pub(crate) fn next_action(&mut self) -> Action<P> {
         if let Phase::Ended(end) = self.phase {
             return Action::Finish(end);
@@ -340,7 +341,7 @@ impl<P: Piece + Clone> Rounds<P> {
         }
     }
 
-    /// Takes note of what happened. `jitter` is from 0 to 1.
+    /// Takes an event. `jitter` is between 0 and 1.
     pub(crate) fn note(&mut self, event: Event<P>, jitter: f64) {
         if matches!(self.phase, Phase::Ended(_)) {
             return;
@@ -366,7 +367,7 @@ impl<P: Piece + Clone> Rounds<P> {
                 self.tries.busy += 1;
                 self.sleep = Some((after_timeouts(self.tries.busy, jitter), Wait::LockTimeout));
                 let pieces = std::mem::take(&mut self.pass.under_way);
-                // what never gets its locks is left to the next pass
+                // pieces that never get their locks are left to the next pass
                 if self.tries.busy < BUSY {
                     self.pass.halves.push(pieces.len());
                     self.first_again(pieces);
@@ -390,7 +391,7 @@ impl<P: Piece + Clone> Rounds<P> {
             Event::NoRoom => {
                 self.pass.queue.clear();
                 self.pass.halves.clear();
-                // something live is at the very end: there is nothing to wait for
+                // something live is in the last block, so there is no truncation to wait for
                 self.last = u32::MAX;
                 self.trend.lacks_room = true;
                 self.obstacles.locked = self.pass.locked;
@@ -414,7 +415,7 @@ impl<P: Piece + Clone> Rounds<P> {
             return;
         }
         if !self.tidied {
-            // it tells how much room there is, and has the server search for it from the front on
+            // a vacuum shows how much room there is, and makes the server search for it from the front
             self.phase = Phase::Tidying;
             return;
         }
@@ -441,13 +442,13 @@ impl<P: Piece + Clone> Rounds<P> {
         self.phase = Phase::Finding;
     }
 
-    /// Blocks that a round has to give back at the least.
+    /// The minimum number of blocks that a round must return.
     fn least(&self) -> u32 {
         least_gain(self.layout.blocks)
     }
 
-    /// Says which part of what is to spare the round is to give back; `in_vain`: the one before, if that gave back too
-    /// little, which decides this once it is known what stands behind the end now.
+    /// Sets which fraction of the spare blocks the round should return. `in_vain` is the round before, if it returned
+    /// too little; its goal is kept until it is known what is behind the end now.
     fn begin_round(&mut self, in_vain: Option<Round>) {
         let layout = self.layout;
         let spare = if self.trend.guesses { layout.spare_at_most() } else { layout.spare() };
@@ -459,7 +460,7 @@ impl<P: Piece + Clone> Rounds<P> {
         self.round = Some(Round { blocks: layout.blocks, partial: false, wanted });
     }
 
-    /// After a round that gave back too little for want of room: whether there is less to be tried.
+    /// After a round that returned too little for lack of room, returns whether to try to return less.
     fn wants_less(&mut self) -> bool {
         let tried = self.round.map_or(0, |round| round.wanted);
         self.trend.in_vain += 1;
@@ -486,7 +487,7 @@ impl<P: Piece + Clone> Rounds<P> {
         let found_before = std::mem::replace(&mut self.pass.found, rows);
         if self.tries.passes == 0 {
             let before = self.trend.found.replace(self.pass.found);
-            // at the end there may be little left that stands in the way of a lot
+            // near the end, a few rows may be all that prevents a large truncation
             let less = before.is_some_and(|n| n > 0 && self.pass.found <= n / 2);
             if self.trend.gained_too_little && !less {
                 self.trend.gained_too_little = false;
@@ -501,8 +502,8 @@ impl<P: Piece + Clone> Rounds<P> {
             }
             self.trend.lacks_room = false;
         }
-        // what goes from one place at the end to another finds no room in front, unless much of it has; the server
-        // looks for room from where it has found some last, so that a few rows find it later
+        // rows that only move from one place at the end to another find no room in front, unless many others do;
+        // since the server searches from where it last found room, a few rows may still find some later
         let few = self.trend.found.is_some_and(|all| rows <= all / 10);
         let in_vain = self.tries.passes > 0
             && moved > 0
@@ -513,11 +514,11 @@ impl<P: Piece + Clone> Rounds<P> {
             self.tries.idle += 1;
         }
         let no_more = self.tries.passes >= MOST_PASSES || self.tries.idle >= IDLE_PASSES || in_vain;
-        // a round takes a part once: after its vacuum there is more room
+        // a round takes a part only once, because there is more room after its vacuum
         let part_done = self.tries.passes > 0 && !all;
         if pieces.is_empty() || no_more || part_done {
             self.obstacles.locked = locked.min(rows);
-            // what was moved and is still, or again, behind the end
+            // what was moved but is still, or again, behind the end
             self.trend.lacks_room |= all && if rows > 0 { rows > locked } else { last > self.aim };
             self.phase = Phase::Shrinking;
             return;
@@ -532,7 +533,7 @@ impl<P: Piece + Clone> Rounds<P> {
         self.phase = Phase::Moving;
     }
 
-    /// After a batch.
+    /// Ends the pass after its last batch.
     fn go_on(&mut self) {
         if self.pass.queue.is_empty() && self.phase == Phase::Moving {
             self.tries.passes += 1;
@@ -542,14 +543,14 @@ impl<P: Piece + Clone> Rounds<P> {
 
     fn vacuumed(&mut self, blocks: u32) {
         match self.phase {
-            // the table alone
+            // the table was vacuumed without its TOAST relation
             Phase::Moving => self.versions = 0,
             Phase::Tidying => {
                 self.tidied = true;
                 let Layout { last, end, least_end, .. } = self.layout;
                 let [last, end, least_end] = [last, end, least_end].map(|block| block.min(blocks));
                 let layout = Layout { blocks, last, end, least_end };
-                // what is live stands where it stood, so that there is nothing else to see
+                // live rows are where they were, so there is no need to look again
                 if layout.may_pay() {
                     self.looked(layout);
                 } else {
@@ -574,47 +575,47 @@ impl<P: Piece + Clone> Rounds<P> {
     }
 }
 
-/// What moving a row costs besides its bytes, in bytes.
+/// The cost of moving a row in addition to its bytes, in bytes.
 const ROW: u64 = 400;
-/// What the first transaction moves, in the same.
+/// The cost of what the first transaction moves.
 const FIRST: f64 = 200_000.0;
 
-/// Something that is moved whole.
+/// Something that is moved as a whole.
 pub(crate) trait Piece {
-    /// Its address, by which it is known again.
+    /// Its address, which identifies it.
     fn key(&self) -> (u32, u16);
-    /// Rows in it.
+    /// The number of its rows.
     fn rows(&self) -> u64;
-    /// Bytes that are written to move it.
+    /// The number of bytes written to move it.
     fn bytes(&self) -> u64;
-    /// Bytes of what is moved, as they are stored.
+    /// The number of bytes that it occupies as stored.
     fn stored(&self) -> u64 {
         self.bytes()
     }
-    /// Tuples of the file that it has.
+    /// The number of tuples that it has in the file.
     fn tuples(&self) -> u64 {
         self.rows()
     }
-    /// Bytes of old row versions that it leaves in the table.
+    /// Bytes of old row versions that moving it leaves in the table.
     fn versions(&self) -> u64;
-    /// Whether one transaction may move it after this one.
+    /// Whether it may share a transaction with the piece before it.
     fn follows(&self, _before: &Self) -> bool {
         true
     }
-    /// How many of the `left` rows one transaction may move.
+    /// How many of the `left` pieces one transaction may move.
     fn most_of(left: usize) -> usize {
         left
     }
 }
 
-/// How fast it goes.
+/// How fast pieces are moved.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
-    /// How long a transaction is to take.
+    /// The intended duration of a transaction.
     batch: Duration,
-    /// Bytes that one writes at the most, unless one piece has more.
+    /// The maximum number of bytes that a transaction writes, unless a single piece has more.
     most_bytes: u64,
-    /// Bytes and rows a millisecond, smoothed.
+    /// The cost moved per millisecond, smoothed.
     speed: Option<f64>,
     others: bool,
 }
@@ -628,12 +629,12 @@ impl Pace {
         Pace { batch, most_bytes, speed: None, others: false }
     }
 
-    /// Whether other sessions are active.
+    /// Sets whether other sessions are active.
     pub(crate) fn beside_others(&mut self, others: bool) {
         self.others = others;
     }
 
-    /// How many of the pieces one transaction takes; at least one, if there is one.
+    /// How many of the pieces one transaction takes: at least one, unless there are none.
     pub(crate) fn share<P: Piece>(&self, pieces: &[P]) -> usize {
         let ms = self.batch.as_secs_f64() * 1000.0;
         let mut most = self.speed.map_or(FIRST, |speed| speed * ms);
@@ -652,7 +653,7 @@ impl Pace {
         pieces.iter().zip(before).take(most).take_while(fits).count().max(1).min(pieces.len())
     }
 
-    /// These took so long.
+    /// Records how long it took to move these pieces.
     pub(crate) fn took<P: Piece>(&mut self, pieces: &[P], time: Duration) {
         let ms = (time.as_secs_f64() * 1000.0).max(0.05);
         let now = pieces.iter().map(cost).sum::<u64>() as f64 / ms;

@@ -1,5 +1,5 @@
-//! The compaction of one table: its TOAST relation first, since values that are written again leave new row versions in the
-//! table.
+//! The compaction of one table. The TOAST relation comes first, because rewriting its values leaves new row versions
+//! in the table.
 
 use std::time::Instant;
 
@@ -22,11 +22,11 @@ use crate::retoast::task::session::millis;
 use crate::retoast::{sql, verdict};
 use crate::server::LiveError;
 
-/// The part of all files that may be old row versions of the table while values of the TOAST relation are moved.
+/// The fraction of the table's total size that may be old row versions while values of the TOAST relation are moved.
 const VERSIONS: f64 = 0.01;
-/// Fewer bytes of them are not vacuumed away.
+/// The minimum of that limit, in bytes.
 const LEAST_VERSIONS: u64 = 128 << 10;
-/// How often it begins again with other files.
+/// How many times compaction is started, if other sessions rewrite the table.
 const MOST_REWRITTEN: u32 = 5;
 
 /// The compaction of one table.
@@ -36,7 +36,7 @@ pub(crate) struct Compaction<'a> {
 }
 
 impl Compaction<'_> {
-    /// Compacts the table. What was done until an error is reported too.
+    /// Compacts the table. If an error occurs, what was done before it is reported too.
     pub(crate) async fn run(&self) -> Ended {
         let began = Instant::now();
         let (mut report, wal) = match self.guard.begin().await {
@@ -46,7 +46,7 @@ impl Compaction<'_> {
         let mut files = Vec::new();
         let mut done = self.compact_files(&mut report, &mut files).await;
         if let Err(RetoastError::Changing) = done {
-            // what it is that others have changed
+            // finds out what other sessions have changed
             done = self.guard.set_right(u32::MAX).await;
         }
         report.effort.elapsed_ms = millis(began.elapsed());
@@ -55,7 +55,7 @@ impl Compaction<'_> {
             Err(_) => Outcome::Failed,
         };
         if done.is_err() {
-            // the connection may be gone, or not in a transaction
+            // the connection may be lost, or no transaction may be open
             let _ = self.guard.session.rollback(0).await;
         }
         let ended = self.guard.end(&mut report, wal).await;
@@ -64,7 +64,7 @@ impl Compaction<'_> {
         (began.then_some(report), done.and(ended))
     }
 
-    /// Compacts the files that the table has; those that it has then, where somebody else has written it anew.
+    /// Compacts the table's files, and starts again with the new ones if another session rewrites the table.
     async fn compact_files(
         &self,
         report: &mut Common,
@@ -72,7 +72,7 @@ impl Compaction<'_> {
     ) -> Result<(), RetoastError> {
         let Guard { session, ready, .. } = self.guard;
         let (client, relation) = (session.writer(), &ready.relation);
-        // first, since a table without columns has no definition to be watched
+        // comes first, because a table without columns has no definition to watch
         let touch = match touched(client, relation, &ready.generated).await {
             Ok(target) => target.name,
             Err(refusal @ RetoastError::Live(_)) => return Err(refusal),
@@ -105,7 +105,7 @@ impl Compaction<'_> {
         Err(RetoastError::Rewritten)
     }
 
-    /// As [`RetoastError::Rewritten`] an error of the server's that is due to it: what was looked for is gone.
+    /// Returns [`RetoastError::Rewritten`] in place of a server error that a rewrite has caused by removing the file.
     async fn unless_rewritten(
         &self,
         done: Result<(), RetoastError>,
@@ -123,7 +123,7 @@ impl Compaction<'_> {
         }
     }
 
-    /// `touch`: a column that an update may set to itself.
+    /// Compacts these files. `touch` is a column that an update may set to itself.
     async fn compact_these(
         &self,
         files: &Files,
@@ -162,10 +162,10 @@ impl Compaction<'_> {
             return Err(RetoastError::Changing);
         }
         if report.rows.stored > 0 {
-            // what the report calls done must survive a crash of the server
+            // what is reported as done must survive a crash of the server
             session.writer().batch_execute(sql::FLUSH).await?;
         }
-        // what was said of one file may be old by the time that the other is done
+        // the report on one file may be outdated by the time the other is done
         self.guard.still_has(&files).await
     }
 

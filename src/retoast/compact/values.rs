@@ -1,4 +1,4 @@
-//! The TOAST relation's file: one transaction that stores values anew, so that their chunks go to the front.
+//! The TOAST relation's file: a transaction that stores values again, so that their chunks go to the front.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashSet};
@@ -22,8 +22,8 @@ use crate::retoast::task::proof::Stored;
 use crate::server::LiveError;
 use crate::server::connect::Client;
 
-/// Old versions are pruned before an update where the rows' pages are no more than this, and so many times as
-/// many as the rows.
+/// Before an update, old versions are pruned unless the rows' pages span more than `PRUNED_PAGES` pages and more than
+/// `PRUNED_PER_ROW` pages per row.
 const PRUNED_PAGES: u32 = 64;
 const PRUNED_PER_ROW: u32 = 4;
 
@@ -31,21 +31,21 @@ const PRUNED_PER_ROW: u32 = 4;
 pub(super) struct ToastFile<'a> {
     guard: Guard<'a>,
     toast: Oid,
-    /// The files of the table, which the TOAST relation's is one of.
+    /// The files of the table, including the TOAST relation's.
     files: Files,
-    /// Quoted, schema-qualified.
+    /// Quoted and schema-qualified.
     name: String,
     /// A column that an update may set to itself.
     touch: String,
-    /// The sweep's columns that values were moved of, by their places. Statements are about no others, of which there
-    /// may be very many.
+    /// The target columns of which values were moved, by their places. Statements name only these, because there may
+    /// be very many others.
     used: RefCell<BTreeSet<usize>>,
-    /// Of how many of them the temporary tables for copies are made.
+    /// For how many of these columns the temporary tables for copies were created.
     copied: Cell<usize>,
-    /// The transactions of the round: what they have put behind the end found no room in front.
+    /// The transactions of this round. Values that they have stored behind the end found no room in front.
     own: RefCell<HashSet<u32>>,
-    /// All transactions that have moved values, and the one that others began no later with whatever stood behind the end
-    /// at first.
+    /// All transactions that have moved values, and the next transaction ID at the first look, which tells values
+    /// that other sessions have stored later from those that were behind the end at first.
     ever_own: RefCell<HashSet<u32>>,
     since: RefCell<Option<String>>,
 }
@@ -134,7 +134,7 @@ impl File for ToastFile<'_> {
                     self.own.borrow_mut().insert(xid);
                     self.ever_own.borrow_mut().insert(xid);
                 }
-                // what is done is found to be by the next pass
+                // the next pass finds out what was already moved
                 other => return Ok(other),
             }
         }
@@ -143,12 +143,12 @@ impl File for ToastFile<'_> {
     }
 }
 
-/// Values of so many bytes come before all others: where others have taken the room in front they would make the
-/// file longer.
+/// Rows with values of at least this size are moved first, because they would extend the file once other values have
+/// taken the room in front.
 const LARGE: u64 = 512 << 10;
 
-/// Last chunks first, by parts of the file; within a part as the rows stand, so that what one leaves behind makes
-/// room for the next.
+/// Sorts by parts of the file, the last part first; within a part, in the order of the rows in the table, so that the
+/// old version of one row makes room for the new version of the next.
 fn sort(pieces: &mut [RowToMove]) {
     const PARTS: u32 = 16;
     let least = pieces.iter().map(|piece| piece.block).min().unwrap_or(0);
@@ -172,7 +172,7 @@ impl ToastFile<'_> {
         let targets = self.targets();
         if by_copy && self.copied.get() < targets.len() {
             if !self.make_copies(&targets).await? {
-                // a stop was asked for
+                // a stop was requested
                 return Ok(Done::Busy);
             }
             self.copied.set(targets.len());
@@ -183,7 +183,7 @@ impl ToastFile<'_> {
         self.guard.batch(0, batch).await
     }
 
-    /// The columns that values were moved of.
+    /// The columns of which values were moved.
     fn targets(&self) -> Vec<Target> {
         let (used, all) = (self.used.borrow(), &self.guard.ready.targets);
         used.iter().filter_map(|&at| all.get(at)).cloned().collect()
@@ -206,7 +206,7 @@ impl ToastFile<'_> {
         let types = vec![Type::TEXT_ARRAY; compact::parameters(targets)];
         let statements = guard.statements(0, &[(&sql, &types)]).await?;
         opening.send().await?;
-        // other rows stand there once the table was rewritten, and other values in front
+        // if the table was rewritten, other rows are at these addresses, and other values in front
         let (same, pruned) = join(guard.still_has(&self.files), self.prune(client, rows)).await;
         same?;
         pruned?;
@@ -242,8 +242,7 @@ impl ToastFile<'_> {
         Ok(Done::Stored { rows: stored.rows, verified, xid: stored.xid })
     }
 
-    /// Prunes the rows' pages, so that there is room for new versions, unless the rows are too far from each
-    /// other.
+    /// Prunes the rows' pages to make room for new versions, unless the rows are too far apart.
     async fn prune(&self, client: &Client, rows: &[&RowToMove]) -> Result<(), RetoastError> {
         let blocks = || rows.iter().map(|row| row.ctid.block.0);
         let (first, last) = (blocks().min().unwrap_or(0), blocks().max().unwrap_or(0));
@@ -260,7 +259,8 @@ impl ToastFile<'_> {
         Ok(())
     }
 
-    /// The parameters of the statements: the rows' addresses, and for each column those whose value moves.
+    /// The parameters of the statements: the rows' addresses, and for each column those of the rows whose value
+    /// moves.
     fn lists(&self, rows: &[&RowToMove]) -> Vec<Vec<String>> {
         let mut lists = vec![rows.iter().map(|row| row.ctid.to_string()).collect::<Vec<_>>()];
         for &at in self.used.borrow().iter() {
@@ -274,14 +274,14 @@ impl ToastFile<'_> {
         lists
     }
 
-    /// Whether that was done before a stop was asked for.
+    /// Creates the temporary tables; returns false if a stop was requested first.
     async fn make_copies(&self, targets: &[Target]) -> Result<bool, RetoastError> {
         let ready = self.guard.ready;
         let make = compact::make_copies(&ready.relation.quoted(), targets, ready.code.role());
         self.guard.alter(&make).await
     }
 
-    /// Drops the temporary tables, if they were made.
+    /// Drops the temporary tables, if they were created.
     pub(super) async fn end(&self) -> Result<(), RetoastError> {
         if self.copied.take() > 0 {
             let drop = compact::drop_copies(&self.targets());

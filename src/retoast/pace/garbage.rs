@@ -1,17 +1,17 @@
-//! Old row versions that the sweep has left behind and no vacuum has removed yet (pure).
+//! Old row versions that the sweep has left and that no vacuum has removed yet (pure).
 
 use std::collections::VecDeque;
 
-/// As many entries are remembered; with more, each stands for twice as many transactions.
+/// The maximum number of entries; when it is exceeded, the number of transactions per entry doubles.
 const REMEMBERED: usize = 4096;
 
-/// What neighbouring transactions of the sweep have left behind.
+/// What consecutive transactions of the sweep have left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Left {
-    /// The latest of them: until what it has replaced may be removed, all of it is kept.
+    /// The latest of the transactions: the entry counts as held until what this one has replaced may be removed.
     xid: u32,
     bytes: u64,
-    /// How many they are.
+    /// The number of transactions.
     transactions: u32,
 }
 
@@ -25,22 +25,22 @@ impl Left {
     }
 }
 
-/// What the sweep's transactions have left behind, oldest first. Numbers of transactions are the low halves,
-/// which wrap around and are compared as `TransactionIdPrecedes` does (transam.c).
+/// What the sweep's transactions have left, oldest first. Transaction IDs are the low 32 bits, which wrap around;
+/// they are compared as `TransactionIdPrecedes` does (transam.c).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Garbage {
     left: VecDeque<Left>,
-    /// How many times the transactions of an entry were doubled.
+    /// How many times the number of transactions per entry was doubled.
     doublings: u32,
 }
 
-/// Whether transaction `a` is before `b`.
+/// Whether transaction `a` precedes `b`.
 fn before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
 impl Garbage {
-    /// A transaction has replaced values of so many bytes.
+    /// Adds a transaction that has replaced values of this size.
     pub fn add(&mut self, xid: u32, bytes: u64) {
         self.put(Left { xid, bytes, transactions: 1 });
         if self.left.len() > REMEMBERED {
@@ -51,7 +51,7 @@ impl Garbage {
         }
     }
 
-    /// Adds to the last entry what it has room for.
+    /// Adds to the last entry if that has room for these transactions, or appends an entry.
     fn put(&mut self, left: Left) {
         let most = 1u32.checked_shl(self.doublings).unwrap_or(u32::MAX);
         match self.left.back_mut() {
@@ -62,19 +62,20 @@ impl Garbage {
         }
     }
 
-    /// All of it in bytes.
+    /// The total, in bytes.
     pub fn total(&self) -> u64 {
         self.left.iter().map(|left| left.bytes).sum()
     }
 
-    /// What no vacuum may remove while somebody sees what was before the transaction `horizon`.
+    /// Bytes that no vacuum may remove while `horizon` is the oldest transaction whose effects some session does not
+    /// see.
     pub fn held(&self, horizon: Option<u32>) -> u64 {
         let Some(horizon) = horizon else { return 0 };
         let held = self.left.iter().filter(|left| !before(left.xid, horizon));
         held.map(|left| left.bytes).sum()
     }
 
-    /// A vacuum that began when the horizon was there has removed what it may.
+    /// Removes what a vacuum could remove that began while this was the horizon.
     pub fn vacuumed(&mut self, horizon: Option<u32>) {
         match horizon {
             None => *self = Garbage::default(),

@@ -1,4 +1,4 @@
-//! Locks are asked for in short tries only: who waits for one makes others wait.
+//! Repeated attempts to obtain locks, each with a short timeout, because other sessions queue behind one that waits.
 
 use std::time::{Duration, Instant};
 
@@ -11,49 +11,49 @@ use crate::server::LiveError;
 use crate::server::connect::Client;
 use crate::server::sqlstate::ErrorKind;
 
-/// How often a lock for the settings or for a scan is tried.
+/// How many times work that needs a lock is attempted.
 pub const LOCK_TRIES: u32 = 30;
 
-/// How something that needs a lock went.
+/// The outcome of work that needs a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tried<T> {
-    /// It was done.
+    /// The work was done.
     Done(T),
-    /// A stop was asked for first.
+    /// A stop was requested first.
     Stopped,
-    /// It was waited for this long, and may not be for longer.
+    /// It has waited this long for the lock, and may not wait any longer.
     TooLong(Duration),
-    /// There was no lock in [`LOCK_TRIES`] tries.
+    /// No lock was obtained in [`LOCK_TRIES`] attempts.
     NoLock,
 }
 
-/// Who tries.
+/// Repeats attempts until a lock is obtained.
 #[derive(Clone, Copy)]
 pub struct LockTries<'a> {
-    /// What needs the lock, as notes name it.
+    /// What needs the lock, as named in notes.
     pub name: &'a str,
-    /// Whom to tell.
+    /// Receives a note for each failed attempt.
     pub listener: &'a dyn Listener,
-    /// Cancelled from outside to stop.
+    /// Cancelled to request a stop.
     pub stop: &'a CancellationToken,
-    /// The longest wait for a lock.
+    /// `lock_timeout` of an attempt.
     pub lock_timeout: Duration,
-    /// How long others may be waited for in all, if that is limited.
+    /// The longest total wait for other sessions; `None` without a limit.
     pub may_wait: Option<Duration>,
 }
 
 impl LockTries<'_> {
-    /// Whether a stop is asked for.
+    /// Whether a stop was requested.
     pub fn stopped(&self) -> bool {
         self.stop.is_cancelled()
     }
 
-    /// Waits, or until a stop is asked for.
+    /// Sleeps, at most until a stop is requested.
     pub async fn sleep(&self, time: Duration) {
         self.stop.run_until_cancelled(tokio::time::sleep(time)).await;
     }
 
-    /// Tries something until it is done or fails for another reason than a lock.
+    /// Repeats `attempt` until it succeeds or fails for a reason other than a lock.
     pub async fn tried<T>(
         &self,
         what: &str,
@@ -79,7 +79,8 @@ impl LockTries<'_> {
         Ok(Tried::NoLock)
     }
 
-    /// Sets storage, compression and target by the statement `alter`. Tells the longest try too.
+    /// Changes storage, compression and target with the statement `alter`. Also returns the duration of the longest
+    /// attempt.
     pub async fn alter(
         &self,
         client: &Client,
@@ -88,7 +89,7 @@ impl LockTries<'_> {
         self.in_transaction(client, "changing the settings", alter).await
     }
 
-    /// Runs statements in a transaction. Tells the longest try too.
+    /// Runs statements in a transaction. Also returns the duration of the longest attempt.
     pub async fn in_transaction(
         &self,
         client: &Client,
@@ -96,7 +97,7 @@ impl LockTries<'_> {
         statements: &str,
     ) -> Result<(Tried<()>, Duration), LiveError> {
         let timeout = self.lock_timeout.as_millis();
-        // a standby that does not answer must not keep the table's lock
+        // a standby that does not respond must not make the table's lock last longer
         let sql = format!(
             "BEGIN; SET LOCAL lock_timeout = {timeout}; SET LOCAL synchronous_commit = local; {statements}; COMMIT"
         );
@@ -108,7 +109,7 @@ impl LockTries<'_> {
             match done {
                 Ok(()) => Ok(()),
                 Err(error) => {
-                    // of two errors the first says what happened
+                    // if both fail, the first error is the one that explains what happened
                     let ended = client.batch_execute("ROLLBACK").await;
                     if ErrorKind::of(&error) == ErrorKind::Busy {
                         ended?;

@@ -1,5 +1,5 @@
-//! The connection that measures. It is made again when it is lost, for the work itself does not depend on
-//! it; nothing is ever set in its session but for a transaction.
+//! The connection that measures. If it is lost, another one is opened, because the work does not depend on it. Its
+//! session has no settings that outlive a transaction.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use crate::retoast::listener::Control;
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 
-/// How long another connection is tried for in place of a lost one, and how often.
+/// How long to try to replace a lost connection, and the pause between attempts.
 const AGAIN_FOR: Duration = Duration::from_secs(10);
 const AGAIN_AFTER: Duration = Duration::from_millis(250);
 
-/// The server processes that serve this program, which are not others.
+/// The server processes that serve this program, which do not count as other sessions.
 #[derive(Debug, Default)]
 pub struct OwnProcesses(Mutex<Vec<i32>>);
 
@@ -21,7 +21,7 @@ impl OwnProcesses {
     /// Adds the process that serves this connection.
     ///
     /// # Errors
-    /// The server's.
+    /// Errors of the server.
     pub(crate) async fn add(&self, connection: &Connection) -> Result<(), LiveError> {
         let process = connection.process().await?;
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(process);
@@ -49,7 +49,7 @@ impl Measuring {
         Measuring { current: Mutex::new(connection), control, ours }
     }
 
-    /// The connection that is there now.
+    /// The current connection.
     pub fn connection(&self) -> Arc<Connection> {
         Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -59,10 +59,10 @@ impl Measuring {
         self.ours.all()
     }
 
-    /// Reads something, on another connection if the one there was is lost.
+    /// Reads something, and repeats it on a new connection if the current one is lost.
     ///
     /// # Errors
-    /// The server's, or that no other connection could be made.
+    /// Errors of the server, or no new connection could be opened.
     pub(super) async fn read<T>(
         &self,
         work: impl AsyncFn(&Connection) -> Result<T, LiveError>,
@@ -73,10 +73,10 @@ impl Measuring {
         .await
     }
 
-    /// As [`read`](Self::read), by a query of the user's.
+    /// Like [`read`](Self::read), for a query that the user has given.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Same as [`read`](Self::read).
     pub(super) async fn read_for_user<T>(
         &self,
         work: impl AsyncFn(&Connection) -> Result<T, LiveError>,
@@ -106,7 +106,7 @@ impl Measuring {
         }
     }
 
-    /// Makes another connection in place of a lost one.
+    /// Replaces a lost connection.
     async fn connect_again(
         &self,
         lost: &Connection,

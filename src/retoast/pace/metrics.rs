@@ -1,4 +1,4 @@
-//! The queries that measure: sizes, WAL, replicas, sessions, snapshots, free space.
+//! The queries that measure sizes, WAL, replicas, sessions, snapshots and free space.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -18,13 +18,13 @@ use crate::server::catalog::Relation;
 use crate::server::connect::{Client, Connection};
 use crate::server::toasters::TOAST_RELATIONS;
 
-/// `application_name` of this program's sessions begins so.
+/// The prefix of `application_name` in all sessions of this program.
 pub const APPLICATION: &str = "toastctl retoast";
 
-/// Rows of a query of the user's that are read, of which the first one counts.
+/// The maximum number of rows read from a user's query, of which only the first one matters.
 const MOST_ROWS: usize = 1000;
 
-/// Queries that a user may give to wait by, each with what it is true for.
+/// Examples of queries for the throttle query setting, each with the situation in which it returns true.
 pub const THROTTLE_QUERIES: [(&str, &str); 6] = [
     (
         "over 10 sessions",
@@ -47,7 +47,7 @@ pub const THROTTLE_QUERIES: [(&str, &str); 6] = [
     ("a table has rows", "SELECT EXISTS (SELECT FROM pause)"),
 ];
 
-/// As [`one`], for what is asked again and again.
+/// Like [`one`], for queries that are repeated.
 async fn one_again(connection: &Connection, sql: &str) -> Result<Row, LiveError> {
     let mut rows = connection.query_again(sql, &[]).await?;
     rows.pop().ok_or_else(|| LiveError::Unexpected("no row".to_owned()))
@@ -62,14 +62,14 @@ fn unsigned(row: &Row, at: usize) -> Result<u64, LiveError> {
     Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0))
 }
 
-/// Position of the WAL: bytes written since the cluster was made.
+/// The insert position of the WAL, in bytes from 0/0.
 pub async fn wal(connection: &Connection) -> Result<u64, LiveError> {
     let sql = "SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')\
                ::pg_catalog.int8";
     unsigned(&one_again(connection, sql).await?, 0)
 }
 
-/// Sizes of a table's parts.
+/// The sizes of a table's heap, its TOAST relation and all indexes.
 pub async fn sizes(connection: &Connection, oid: Oid) -> Result<Sizes, LiveError> {
     let sql = format!(
         "SELECT coalesce(pg_catalog.pg_relation_size(c.oid), 0), \
@@ -87,7 +87,7 @@ pub async fn sizes(connection: &Connection, oid: Oid) -> Result<Sizes, LiveError
     Ok(Sizes { heap: unsigned(row, 0)?, toast: unsigned(row, 1)?, indexes: unsigned(row, 2)? })
 }
 
-/// Bytes of a table's heap.
+/// The size of a table's heap, in bytes.
 pub async fn heap(client: &Client, oid: Oid) -> Result<u64, LiveError> {
     let sql = "SELECT pg_catalog.pg_relation_size(oid) FROM pg_catalog.pg_class WHERE oid = $1";
     let rows = client.query_typed(sql, &[(&oid.0, Type::OID)]).await?;
@@ -98,25 +98,25 @@ fn no_relation(oid: Oid) -> LiveError {
     LiveError::NoSuchRelation { name: quote_identifier(&oid.0.to_string()), hint: String::new() }
 }
 
-/// The number of a table's file, which a rewrite of the table changes.
+/// The number of a table's file, which changes when the table is rewritten.
 pub async fn filenode(client: &Client, oid: Oid) -> Result<u32, LiveError> {
     let sql = "SELECT coalesce(pg_catalog.pg_relation_filenode($1), 0)::pg_catalog.oid";
     Ok(client.value(sql, &[(&oid.0, Type::OID)]).await?.unwrap_or(0))
 }
 
-/// When the server was started, as text.
+/// The time at which the server was started, as text.
 pub async fn started(client: &Client) -> Result<String, LiveError> {
     let sql = "SELECT pg_catalog.pg_postmaster_start_time()::pg_catalog.text";
     Ok(one(client, sql).await?.try_get(0)?)
 }
 
-/// Whether this user sees what other sessions do, and how far replicas are.
+/// Whether this user may see the activity of other sessions and the progress of replicas.
 pub async fn sees_others(client: &Client) -> Result<bool, LiveError> {
     let sql = "SELECT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')";
     Ok(one(client, sql).await?.try_get(0)?)
 }
 
-/// Streaming replicas and logical subscribers that are connected.
+/// Connected streaming replicas and logical subscribers.
 pub async fn replicas(connection: &Connection) -> Result<Vec<Replica>, LiveError> {
     let sql = "SELECT application_name, coalesce(client_addr::pg_catalog.text, 'local socket'), \
                       pg_catalog.pg_wal_lsn_diff(replay_lsn, '0/0')::pg_catalog.int8, \
@@ -136,9 +136,9 @@ pub async fn replicas(connection: &Connection) -> Result<Vec<Replica>, LiveError
     Ok(replicas)
 }
 
-/// Replication slots, temporary ones too, and how much WAL is kept for them. Everybody may see them.
+/// Replication slots, including temporary ones, and how much WAL is kept for them. Every user may see them.
 pub async fn slots(connection: &Connection) -> Result<Slots, LiveError> {
-    // the reason is there from 17 on; one that is no longer needed for other reasons was not lost for its WAL
+    // the reason exists in 17 and later; slots invalidated for a reason other than WAL do not count as lost
     let sql = "SELECT s.slot_name::pg_catalog.text, s.slot_type::pg_catalog.text, s.active, \
                       s.safe_wal_size::pg_catalog.int8, s.wal_status = 'lost' AND coalesce(\
                         pg_catalog.to_jsonb(s) ->> 'invalidation_reason', 'wal_removed') = 'wal_removed', \
@@ -153,7 +153,7 @@ pub async fn slots(connection: &Connection) -> Result<Slots, LiveError> {
             name: row.try_get(0)?,
             kind: row.try_get(1)?,
             active: row.try_get(2)?,
-            // negative once only the next checkpoint is waited for
+            // negative if the next checkpoint will invalidate the slot
             safe: safe.map(|bytes| u64::try_from(bytes).unwrap_or(0)),
             lost: row.try_get(4)?,
         });
@@ -162,8 +162,8 @@ pub async fn slots(connection: &Connection) -> Result<Slots, LiveError> {
     Ok(slots)
 }
 
-/// Client sessions at work, those of this program and those of the processes `ours` not counted: the
-/// user may have given them another name.
+/// The number of active client sessions other than this program's. Those are recognized by name and also by the
+/// processes `ours`, because the user may have changed the names.
 pub async fn active_sessions(connection: &Connection, ours: &[i32]) -> Result<u64, LiveError> {
     let sql = "SELECT count(*) FROM pg_catalog.pg_stat_activity \
                WHERE state = 'active' AND backend_type = 'client backend' \
@@ -175,8 +175,7 @@ pub async fn active_sessions(connection: &Connection, ours: &[i32]) -> Result<u6
     rows.first().map_or(Ok(0), |row| unsigned(row, 0))
 }
 
-/// What a query of the user's says: its first column of its first row must be a boolean. No row and
-/// null are false.
+/// The result of a user's query, whose first column must be boolean. No row and null mean false.
 pub async fn truth(connection: &Connection, sql: &str) -> Result<bool, LiveError> {
     match first_field(connection, sql).await?.as_deref() {
         Some("t") => Ok(true),
@@ -187,11 +186,11 @@ pub async fn truth(connection: &Connection, sql: &str) -> Result<bool, LiveError
     }
 }
 
-/// A query that gives more rows than it may is cancelled: it may never end.
+/// Returns the first field. A query that returns too many rows is cancelled, because it may never end.
 async fn first_field(connection: &Connection, sql: &str) -> Result<Option<String>, LiveError> {
     let (first, has_more) = connection.client().query_of_user(sql, MOST_ROWS).await?;
     if has_more {
-        // if it cannot be, it ends with the connection
+        // if cancelling fails, the query ends with the connection
         let _ = connection.canceller().cancel().await;
         return Err(LiveError::Unexpected(format!(
             "more than {MOST_ROWS} rows, where one is enough"
@@ -203,9 +202,9 @@ async fn first_field(connection: &Connection, sql: &str) -> Result<Option<String
     }
 }
 
-/// What holds back most what vacuum may remove from tables of this database
-/// (`ComputeXidHorizons`, procarray.c). Vacuums do not hold back each other. Who may not see what others do
-/// sees neither their kind nor since when, but what they hold back.
+/// What holds back most of what vacuum may remove from tables of this database (`ComputeXidHorizons`, procarray.c).
+/// Vacuums do not hold back one another. To users who may not see the activity of other sessions, the server shows
+/// neither the kind nor the age of these sessions, but still their horizons.
 pub async fn holder(connection: &Connection) -> Result<Option<Holder>, LiveError> {
     let sql = "SELECT horizon::pg_catalog.text, who FROM (\
         SELECT CASE WHEN backend_xmin IS NULL OR pg_catalog.age(backend_xid) > pg_catalog.age(backend_xmin) \
@@ -241,22 +240,22 @@ pub async fn holder(connection: &Connection) -> Result<Option<Holder>, LiveError
     Ok(Some(Holder { horizon, who: row.try_get(1)? }))
 }
 
-/// A command that writes a table anew.
+/// A command that rewrites a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rewrite {
     /// `schema.name`.
     pub(crate) table: String,
-    /// For people: the command, and whose it is.
+    /// The command and who runs it, for messages.
     pub(crate) text: String,
 }
 
-/// The command that writes a table or its TOAST relation anew just now: VACUUM FULL, CLUSTER, from 19 on REPACK. Who may
-/// not see what others do sees by their locks which of them it is.
+/// The command that is rewriting a table or its TOAST relation: VACUUM FULL, CLUSTER, or REPACK in 19 and later. If
+/// this user may not see the relations in the progress view, they are recognized by the locks of the processes.
 pub(crate) async fn rewrite(
     connection: &Connection,
     oid: Oid,
 ) -> Result<Option<Rewrite>, LiveError> {
-    // it was named anew in 19, where the old view calls REPACK by other names
+    // the view was renamed in 19; the old one reports REPACK under the old commands' names
     const REPACK: u32 = 190_000;
     let view = match connection.server_version() >= REPACK {
         true => "pg_stat_progress_repack",
@@ -291,9 +290,9 @@ pub async fn max_wal_size(client: &Client) -> Result<u64, LiveError> {
     unsigned(&one(client, sql).await?, 0)
 }
 
-/// The directories in which a table, its TOAST relation, their indexes and the WAL grow, the data directory
-/// first, where this process sees the server's file system: the connection is by a Unix socket, and the
-/// data directory here was changed at the very second that the server says. None where it cannot be told.
+/// The directories in which a table, its TOAST relation, their indexes and the WAL grow, the data directory first.
+/// Returns none unless this process sees the server's file system, which is assumed if the connection is through a
+/// Unix socket and the local data directory has the same modification time as the server reports.
 pub async fn directories(client: &Client, oid: Oid) -> Result<Vec<Place>, LiveError> {
     let seen = "SELECT pg_catalog.inet_server_addr() IS NULL \
                 AND pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE') \
@@ -334,12 +333,12 @@ pub async fn directories(client: &Client, oid: Oid) -> Result<Vec<Place>, LiveEr
     Ok(places)
 }
 
-/// How long a batch may keep the server waiting between statements: 5 s, or more where the round trip
-/// takes so long, but not longer than the server allows everybody.
+/// How long a batch may leave its transaction idle between statements: 5 s, or more if round trips are slow, but not
+/// longer than the server allows every session.
 pub async fn idle_limit(client: &Client, round_trip: Duration) -> Result<Duration, LiveError> {
     const LEAST: Duration = Duration::from_secs(5);
     const ROUND_TRIPS: u32 = 20;
-    // in milliseconds; what the session had before it was given another one
+    // in milliseconds; the value from before this program changed it in its session
     let sql = "SELECT reset_val::pg_catalog.int8 FROM pg_catalog.pg_settings \
                WHERE name = 'idle_in_transaction_session_timeout'";
     let servers = Duration::from_millis(unsigned(&one(client, sql).await?, 0)?);
@@ -347,14 +346,15 @@ pub async fn idle_limit(client: &Client, round_trip: Duration) -> Result<Duratio
     Ok(if servers.is_zero() { wanted } else { wanted.min(servers) })
 }
 
-/// What a plan for this table depends on. `replica_role`: ordinary triggers will be silenced.
+/// The facts about a table's surroundings on which a plan depends. `replica_role` means that ordinary triggers will
+/// not fire.
 pub async fn surroundings(
     client: &Client,
     relation: &Relation,
     replica_role: bool,
 ) -> Result<Surroundings, LiveError> {
     let mut around = Surroundings::default();
-    // tgtype: 16 is UPDATE
+    // bit 16 of tgtype: UPDATE
     let sql = "SELECT tgname::pg_catalog.text, tgenabled::pg_catalog.text \
                FROM pg_catalog.pg_trigger \
                WHERE tgrelid = $1 AND NOT tgisinternal AND tgtype & 16 <> 0 AND tgenabled <> 'D' \
@@ -396,9 +396,9 @@ pub async fn surroundings(
     Ok(around)
 }
 
-/// Clients with another isolation level than read committed. No view shows a session's level: serializable
-/// transactions are seen by their predicate locks, others by the snapshot that they keep between
-/// statements, and for the rest defaults must do.
+/// Clients with an isolation level other than read committed. No view shows the level of a session. Serializable
+/// transactions are recognized by their predicate locks, repeatable read transactions by the snapshot that they keep
+/// between statements, and the defaults show what to expect of the rest.
 async fn isolation(client: &Client, around: &mut Surroundings) -> Result<(), LiveError> {
     let sql = "SELECT count(DISTINCT pid) FROM pg_catalog.pg_locks WHERE mode = 'SIReadLock' \
                AND database = (SELECT oid FROM pg_catalog.pg_database \
@@ -429,24 +429,24 @@ async fn isolation(client: &Client, around: &mut Surroundings) -> Result<(), Liv
     Ok(())
 }
 
-/// What a server process waits for.
+/// The wait of a server process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ServerWait {
     /// `wait_event_type` and `wait_event`.
     event: String,
     /// The process that waits.
     pid: i32,
-    /// Those that hold the lock; of a buffer pin the server does not say.
+    /// The processes that hold the lock. The server does not report who holds a buffer pin.
     holders: Vec<i32>,
 }
 
 impl ServerWait {
-    /// Whether it is for a lock on a whole relation, which others queue for behind us.
+    /// Whether it waits for a lock on a relation, so that other sessions queue behind it.
     pub(crate) fn is_for_relation(&self) -> bool {
         self.event == "Lock relation"
     }
 
-    /// In words.
+    /// Describes the wait.
     pub(crate) fn text(&self) -> String {
         let holders: Vec<String> = self.holders.iter().map(ToString::to_string).collect();
         match holders.is_empty() {
@@ -461,8 +461,8 @@ impl ServerWait {
     }
 }
 
-/// What the server process `pid` waits for that only another session can end: a lock or a pinned buffer (from 19 on
-/// an event of type Buffer, as others are that end by themselves).
+/// The wait of the server process `pid`, if only another session can end it: for a lock or for a buffer pin. The
+/// latter is the event BufferCleanup in 19 and later; other events of its type end without another session's help.
 pub(crate) async fn wait_of(client: &Client, pid: i32) -> Result<Option<ServerWait>, LiveError> {
     let rows = client
         .query_typed(
@@ -477,7 +477,7 @@ pub(crate) async fn wait_of(client: &Client, pid: i32) -> Result<Option<ServerWa
     Ok(Some(ServerWait { event: row.try_get(0)?, pid, holders: row.try_get(1)? }))
 }
 
-/// A server process that waits for a lock which `pid` holds, or for its transaction.
+/// A server process that waits for a lock held by `pid`, or for its transaction.
 pub(crate) async fn kept_waiting(client: &Client, pid: i32) -> Result<Option<i32>, LiveError> {
     Ok(client
         .value(
@@ -489,7 +489,7 @@ pub(crate) async fn kept_waiting(client: &Client, pid: i32) -> Result<Option<i32
         .await?)
 }
 
-/// Whether a process waits for the transaction of `pid` to end, as a concurrent build does for older snapshots.
+/// Whether a process waits for the transaction of `pid` to end, as REINDEX CONCURRENTLY waits for older snapshots.
 pub(crate) async fn is_waited_for(client: &Client, pid: i32) -> Result<bool, LiveError> {
     Ok(client.value(
             "SELECT count(*) > 0 FROM pg_catalog.pg_locks AS w JOIN pg_catalog.pg_locks AS h \

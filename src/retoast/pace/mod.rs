@@ -1,10 +1,10 @@
-//! When a run waits for others.
+//! When and how a run waits for other sessions.
 //!
-//! * [`rules`]: when (pure); [`garbage`]: what batches have left behind for vacuum (pure); [`slots`]: replication slots that
-//!   the server gives up beyond a limit (pure).
-//! * [`metrics`]: what is measured; [`measuring`]: by which connection; [`space`]: where a table and the WAL grow, and what
-//!   is free there; [`throttle`]: measuring and waiting.
-//! * [`lock_tries`]: locks in short tries.
+//! * [`rules`]: when it waits (pure); [`garbage`]: the old row versions left for vacuum (pure);
+//!   [`slots`]: replication slots that the server may invalidate (pure).
+//! * [`metrics`]: the queries; [`measuring`]: the connection that runs them; [`space`]: where a table and the WAL
+//!   grow, and the free space there; [`throttle`]: measures and waits.
+//! * [`lock_tries`]: attempts to obtain locks, with short timeouts.
 
 pub mod garbage;
 pub mod lock_tries;

@@ -1,5 +1,5 @@
-//! When the sweep waits for others (pure): what was measured and what time it is go in, a pause with
-//! its reason comes out. It never sees a connection, a clock or a file.
+//! When the sweep waits for other sessions (pure): takes what was measured and the time, and returns a pause with its
+//! reason. It does not use connections, the clock or files.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,78 +7,78 @@ use std::time::Duration;
 use crate::model::sql::quote_literal;
 use crate::retoast::pace::slots::Slots;
 
-/// How often what changes slowly is measured.
+/// How often to measure what changes slowly.
 pub const POLL: Duration = Duration::from_secs(1);
-/// Positions of the WAL that are remembered; beyond, every second one is forgotten.
+/// The maximum number of WAL positions remembered; when it is exceeded, every second one is discarded.
 const REMEMBERED: usize = 4096;
 
 /// How far a replica may be behind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Lag {
-    /// In bytes of WAL not replayed there.
+    /// Bytes of WAL that it has not replayed.
     Bytes(u64),
-    /// In time since what it replays last was written here.
+    /// Time since the WAL that it replays next was written.
     Time(Duration),
 }
 
-/// What the sweep leaves to others. `None`: no limit.
+/// The limits within which the sweep works, for the benefit of other sessions. `None` means no limit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Limits {
-    /// The most that a replica may be behind.
+    /// The maximum lag of a replica.
     pub replica_lag: Option<Lag>,
-    /// The sweep waits while this query of the user's is true.
+    /// A query given by the user; the sweep waits while it returns true.
     pub throttle_query: Option<String>,
-    /// Bytes that must be free.
+    /// Bytes that must stay free.
     pub free_space: Option<u64>,
-    /// The longest wait for others at a stretch, after which the sweep stops.
+    /// The longest wait for other sessions without any work in between, after which the sweep stops.
     pub wait: Option<Duration>,
-    /// Time slept after a batch, as a multiple of the time that it took.
+    /// The sleep after a batch, as a multiple of the batch's duration.
     pub nice: f64,
 }
 
 /// What the sweep is about to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// Read.
+    /// Read the table.
     Scan,
-    /// Store rows anew.
+    /// Rewrite rows.
     Batch,
-    /// Vacuum.
+    /// Vacuum the table.
     Vacuum,
-    /// Build an index anew, with so many bytes of WAL.
+    /// Rebuild an index, which writes this many bytes of WAL.
     Rebuild(u64),
 }
 
 impl Load {
-    /// Whether it makes files longer.
+    /// Whether it extends files.
     pub fn stores(self) -> bool {
         matches!(self, Load::Batch | Load::Rebuild(_))
     }
 }
 
-/// Why the sweep waits for others.
+/// Why the sweep waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// A signal.
+    /// A signal has paused the run.
     Signal,
     /// A replica is behind.
     ReplicaLag,
     /// A replication slot would soon be lost.
     Slot,
-    /// The user's query.
+    /// The user's query returns true.
     ThrottleQuery,
-    /// Too little space.
+    /// There is too little free space.
     FreeSpace,
-    /// Something holds back what vacuum may remove.
+    /// Something prevents vacuum from removing old row versions.
     Xmin,
-    /// Others write the table anew.
+    /// Another session is rewriting the table.
     Rewrite,
-    /// After each batch.
+    /// The sleep after each batch.
     Nice,
 }
 
 impl Cause {
-    /// The name in reports.
+    /// The name of the cause in reports.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Signal => "signal",
@@ -92,86 +92,86 @@ impl Cause {
         }
     }
 
-    /// Whether others are waited for, not what the user has asked for.
+    /// Whether it waits for something outside this run, rather than as the user has requested.
     pub fn is_others(self) -> bool {
         !matches!(self, Cause::Signal | Cause::Nice)
     }
 }
 
-/// A wait with no transaction open, after which all is measured again.
+/// A wait with no open transaction, after which everything is measured again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pause {
-    /// Why.
+    /// The reason.
     pub cause: Cause,
-    /// The same for people, with figures and the option.
+    /// The reason in words, with figures and the setting.
     pub text: String,
-    /// How long.
+    /// How long to wait.
     pub wait: Duration,
 }
 
-/// A replica as the server sees it.
+/// A replica as reported by the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replica {
-    /// Its `application_name`, and where it is.
+    /// Its `application_name` and address.
     pub name: String,
-    /// Position of the WAL that it has replayed.
+    /// The position up to which it has replayed the WAL.
     pub replayed: u64,
-    /// `replay_lag`. It stands still while replay does.
+    /// `replay_lag`, which does not change while replay is stopped.
     pub reported: Option<Duration>,
 }
 
-/// Who holds back what vacuum may remove.
+/// What prevents vacuum from removing old row versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// The oldest transaction whose effects it does not see.
+    /// The oldest transaction whose effects the holder does not see.
     pub horizon: u32,
-    /// For people.
+    /// Describes the holder in messages.
     pub who: String,
 }
 
-/// Old row versions that the sweep has left and that vacuum may not remove, in bytes.
+/// Old row versions left by the sweep that vacuum may not remove, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Held {
-    /// How much it is.
+    /// The current amount.
     pub bytes: u64,
-    /// How much it may be.
+    /// The maximum amount.
     pub limit: u64,
 }
 
 /// Free space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Free {
-    /// Bytes.
+    /// The number of bytes.
     pub bytes: u64,
-    /// Where, for people.
+    /// Names the place in messages.
     pub place: String,
 }
 
-/// What was measured; what no limit asks for is not.
+/// The measurements. What no limit depends on is not measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Readings {
-    /// Position of the WAL.
+    /// The current WAL insert position.
     pub lsn: u64,
     /// Streaming replicas and logical subscribers.
     pub replicas: Vec<Replica>,
     /// Replication slots.
     pub slots: Slots,
-    /// Bytes of old row versions that a vacuum would remove.
+    /// Bytes of old row versions that no vacuum has removed yet.
     pub dead: u64,
-    /// What the user's query said.
+    /// The result of the user's query.
     pub query: Option<bool>,
-    /// The least free space.
+    /// The smallest free space of the file systems concerned.
     pub free: Option<Free>,
-    /// The oldest snapshot or the like.
+    /// What holds back vacuum most, such as the oldest snapshot.
     pub holder: Option<Holder>,
-    /// What it keeps of the table.
+    /// The old row versions of the table that this holder keeps.
     pub held: Held,
-    /// A command that writes the table anew.
+    /// Describes a command that is rewriting the table.
     pub rewrite: Option<String>,
 }
 
-/// When which position of the WAL was first seen: how late a replica is that replays nothing at all
-/// is told by nobody else.
+/// When each position of the WAL was first seen. Nothing else shows how far behind a replica is that has stopped
+/// replaying.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct History {
     seen: VecDeque<(Duration, u64)>,
@@ -192,14 +192,14 @@ impl History {
         }
     }
 
-    /// How long the first position beyond this one has been known.
+    /// How long ago the first position after `replayed` was first seen.
     fn lag(&self, now: Duration, replayed: u64) -> Duration {
         let beyond = self.seen.partition_point(|&(_, lsn)| lsn <= replayed);
         self.seen.get(beyond).map_or(Duration::ZERO, |&(since, _)| now.saturating_sub(since))
     }
 }
 
-/// How much WAL was written between two looks, by everybody. What was most fades slowly.
+/// How much WAL all sessions wrote between two measurements. The maximum decays slowly.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Steps {
     last: Option<u64>,
@@ -213,7 +213,7 @@ impl Steps {
     }
 }
 
-/// Decides.
+/// The rules that determine when to wait.
 #[derive(Debug, Clone)]
 pub struct ThrottleRules {
     limits: Limits,
@@ -222,12 +222,13 @@ pub struct ThrottleRules {
 }
 
 impl ThrottleRules {
-    /// With these limits.
+    /// Creates the rules for these limits.
     pub fn new(limits: Limits) -> ThrottleRules {
         ThrottleRules { limits, history: History::default(), steps: Steps::default() }
     }
 
-    /// Takes the position of the WAL before a piece of work; whether slots have to be looked at again for it.
+    /// Records the position of the WAL before a piece of work, and returns whether the slots must be queried again
+    /// for it.
     pub fn slots_at(&mut self, lsn: u64, readings: &Readings, work: Load) -> bool {
         self.steps.note(lsn);
         let written = lsn.saturating_sub(readings.lsn);
@@ -235,18 +236,18 @@ impl ThrottleRules {
         readings.slots.least_safe().is_some_and(|safe| safe.saturating_sub(written) < margin)
     }
 
-    /// Bytes of WAL that slots have to bear before this work.
+    /// Bytes of WAL that slots must tolerate before this work.
     fn slot_margin(&self, readings: &Readings, work: Load) -> u64 {
         let known = match work {
             Load::Rebuild(bytes) => bytes,
-            // each page with something dead may be written whole
+            // vacuum may write a full image of each page that contains dead tuples
             Load::Vacuum => readings.dead,
             Load::Scan | Load::Batch => 0,
         };
         readings.slots.margin(self.steps.most, known)
     }
 
-    /// What stands against this work now.
+    /// The reason to wait before this work, if there is one.
     pub fn judge(&mut self, now: Duration, readings: &Readings, work: Load) -> Option<Pause> {
         self.history.note(now, readings.lsn);
         let rewrite = || readings.rewrite.clone().map(|text| (Cause::Rewrite, text));
@@ -304,7 +305,7 @@ impl ThrottleRules {
         (free.bytes < limit).then_some((Cause::FreeSpace, text))
     }
 
-    /// Growth is what counts: how much of the table's old row versions is held back, and by whom.
+    /// The limit is not age but growth: how many bytes of the table's old row versions are held back.
     fn xmin(&self, readings: &Readings) -> Option<(Cause, String)> {
         let holder = readings.holder.as_ref()?;
         let Held { bytes, limit } = readings.held;
@@ -318,7 +319,7 @@ impl ThrottleRules {
         (bytes > limit).then_some((Cause::Xmin, text))
     }
 
-    /// The sleep after a batch that took so long.
+    /// The sleep after a batch that took this long.
     pub fn nice(&self, took: Duration) -> Option<Pause> {
         let wait = took.mul_f64(self.limits.nice.clamp(0.0, 1000.0));
         (!wait.is_zero()).then(|| Pause {
@@ -332,16 +333,16 @@ impl ThrottleRules {
     }
 }
 
-/// The part of its time that a transaction takes while other sessions are active: whoever waits for a processor
-/// or a row that it holds waits as much less.
+/// The fraction of its usual duration that a transaction takes while other sessions are active. Sessions that wait
+/// for a processor, or for a row that it has locked, wait that much less.
 pub(crate) const BESIDE_OTHERS: f64 = 0.1;
 
-/// A speed that follows the last one measured, without its jumps.
+/// A moving average of a speed, which evens out jumps.
 pub(crate) fn smoothed(old: Option<f64>, now: f64) -> f64 {
     old.map_or(now, |old| 0.7 * old + 0.3 * now)
 }
 
-/// How long to wait after `times` lock timeouts in a row. `jitter` is from 0 to 1.
+/// How long to wait after `times` consecutive lock timeouts. `jitter` is between 0 and 1.
 pub(crate) fn after_timeouts(times: u32, jitter: f64) -> Duration {
     Duration::from_millis((50.0 * f64::from(1u32 << times.min(6)) * (0.5 + jitter)) as u64)
 }

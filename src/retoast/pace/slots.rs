@@ -1,36 +1,37 @@
-//! Replication slots whose WAL the server keeps up to a limit, `max_slot_wal_keep_size` (pure): how much more WAL they
-//! bear, and which of them are lost.
+//! Replication slots for which the server keeps WAL up to a limit, `max_slot_wal_keep_size` (pure): how much more WAL
+//! may be written before they are lost, and which of them were lost.
 //!
-//! A slot is lost with the first checkpoint after `safe_wal_size` bytes were written that its consumer has not read.
-//! No error says so, and the consumer has to be made anew.
+//! A slot is lost at the first checkpoint after `safe_wal_size` bytes were written that its consumer has not read.
+//! The server raises no error, and the consumer must be set up again.
 
 use std::collections::BTreeSet;
 
 use crate::model::sql::quote_identifier;
 
-/// How many times what was written between two looks a slot has to bear: batches grow, several may be under way, and
-/// after a checkpoint each page is written whole once more.
+/// A slot must tolerate this many times the WAL written between two measurements, because batches grow, several may
+/// be running, and after a checkpoint the server writes a full image of each page once more.
 const LOOKS: u64 = 4;
-/// The same for one statement under way, which ends as soon as it is cancelled.
+/// The same for a single running statement. It is smaller because the statement ends as soon as it is cancelled.
 const LOOKS_UNDER_WAY: u64 = 2;
 
-/// A replication slot as the server sees it.
+/// A replication slot as reported by the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
-    /// Its name.
+    /// `slot_name`.
     pub name: String,
     /// `physical` or `logical`.
     pub kind: String,
     /// Whether a consumer is connected.
     pub active: bool,
-    /// Bytes of WAL that it bears (`safe_wal_size`); `None` without a limit, and once it is lost.
+    /// Bytes of WAL that may be written before the slot could be lost (`safe_wal_size`); `None` without a limit, and
+    /// once it is lost.
     pub safe: Option<u64>,
-    /// Whether WAL that it needs was removed.
+    /// Whether the server has removed WAL that the slot needs.
     pub lost: bool,
 }
 
 impl Slot {
-    /// For people.
+    /// Describes the slot in messages.
     pub fn text(&self) -> String {
         let state = if self.active { "active" } else { "inactive" };
         format!("replication slot {} ({}, {state})", quote_identifier(&self.name), self.kind)
@@ -40,41 +41,42 @@ impl Slot {
 /// All slots of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Slots {
-    /// Each of them.
+    /// The slots.
     pub all: Vec<Slot>,
-    /// Bytes of WAL that are kept for one at the most.
+    /// The maximum number of bytes of WAL that the server keeps for a slot.
     pub kept: u64,
-    /// Bytes of a segment of WAL.
+    /// The size of a WAL segment, in bytes.
     pub segment: u64,
 }
 
 impl Slots {
-    /// Whether any may be lost.
+    /// Whether there is a limit for any slot that is not lost.
     pub fn are_limited(&self) -> bool {
         self.all.iter().any(|slot| slot.safe.is_some())
     }
 
-    /// The slot that bears least, with the bytes.
+    /// The slot that tolerates least WAL, with the number of bytes.
     fn least(&self) -> Option<(&Slot, u64)> {
         let safe = self.all.iter().filter_map(|slot| Some((slot, slot.safe?)));
         safe.min_by_key(|&(_, safe)| safe)
     }
 
-    /// The least that any bears.
+    /// The smallest number of bytes of WAL that a slot tolerates.
     pub fn least_safe(&self) -> Option<u64> {
         self.least().map(|(_, safe)| safe)
     }
 
-    /// Bytes that a slot has to bear before work that writes so many, `between` having been written between looks: a
-    /// segment besides, which a switch to the next one takes whole. A slot that is caught up always bears half of what
-    /// is kept, so that no more is asked for.
+    /// Bytes of WAL that a slot must tolerate before work that writes `work` bytes, if `between` bytes were written
+    /// between measurements. One segment is added, because a switch to the next segment uses up the rest of the
+    /// current one. The margin is at most half of what the server keeps, which a slot always tolerates once its
+    /// consumer has caught up.
     pub fn margin(&self, between: u64, work: u64) -> u64 {
         let margin =
             self.segment.saturating_add(between.saturating_mul(LOOKS)).saturating_add(work);
         margin.min(self.kept / 2)
     }
 
-    /// What stands against work for which slots have to bear so much.
+    /// Why work must wait for which slots must tolerate `margin` bytes, if it must.
     pub fn against(&self, margin: u64) -> Option<String> {
         let (slot, safe) = self.least().filter(|&(_, safe)| safe < margin)?;
         Some(format!(
@@ -86,7 +88,8 @@ impl Slots {
         ))
     }
 
-    /// What stands against a statement under way. `before`: what slots bore at the last look, and bear now.
+    /// Why a running statement must be cancelled, if it must. `before` is the least that any slot tolerated at the
+    /// last measurement; it is updated.
     pub fn against_under_way(&self, before: &mut Option<u64>) -> Option<String> {
         let (_, safe) = self.least()?;
         let written = before.replace(safe).unwrap_or(safe).saturating_sub(safe);
@@ -94,7 +97,7 @@ impl Slots {
         self.against(margin)
     }
 
-    /// What is said of slots that may not bear so many bytes, with what to do about it.
+    /// Warnings about slots that may not tolerate this many bytes, each with what to do about it.
     pub fn warnings(&self, expected: u64) -> Vec<String> {
         let short = self.all.iter().filter_map(|slot| Some((slot, slot.safe?)));
         let short = short.filter(|&(_, safe)| safe < expected);
@@ -114,7 +117,7 @@ impl Slots {
     }
 }
 
-/// Which slots were seen whole, and which of these are lost since.
+/// Slots that were seen intact, and those of them that were lost later.
 #[derive(Debug, Default)]
 pub struct Losses {
     whole: BTreeSet<String>,
@@ -122,7 +125,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Takes note of a look at all slots.
+    /// Records a measurement of all slots.
     pub fn note(&mut self, slots: &Slots) {
         for slot in &slots.all {
             if !slot.lost {
@@ -133,7 +136,7 @@ impl Losses {
         }
     }
 
-    /// Those lost since this was asked last.
+    /// The slots lost since the last call.
     pub fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.lost)
     }
@@ -173,7 +176,7 @@ mod tests {
             slots(vec![slot("s", Some(mb * MB), false)]).against_under_way(&mut before).is_some()
         };
         assert!(!look(100) && !look(80));
-        // 45 MB since the last look, and 35 are left
+        // 45 MB were written since the last measurement, and 35 MB are left
         assert!(look(35));
         assert!(!look(34) && look(15));
     }

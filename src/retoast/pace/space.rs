@@ -1,40 +1,40 @@
-//! Free space: where a table and the WAL grow, and what each file system needs.
+//! Free space: where a table and the WAL grow, and how much each file system needs.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::retoast::pace::rules::Free;
 
-/// A directory in which something grows.
+/// A directory in which files grow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The directory.
     pub path: PathBuf,
-    /// Bytes of the table's parts that are stored there.
+    /// Bytes of the table's relations and indexes stored there.
     pub parts: u64,
     /// Whether the WAL is written there.
     pub wal: bool,
 }
 
-/// What one file system has and what may be written there.
+/// The free space of a file system, and what grows there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need {
-    /// What is free.
+    /// The free space.
     pub free: Free,
-    /// Bytes of the table's parts that are stored there.
+    /// Bytes of the table's relations and indexes stored there.
     pub parts: u64,
     /// Whether the WAL is written there.
     pub wal: bool,
 }
 
 impl Need {
-    /// Bytes that may be written there: old row versions up to twice the limit of bloat, and so much WAL.
+    /// Bytes that may be written there: old row versions of up to twice the bloat limit, and `wal` bytes of WAL.
     pub fn growth(&self, max_bloat: f64, wal: u64) -> u64 {
         let dead = (self.parts as f64 * max_bloat * 2.0) as u64;
         dead.saturating_add(if self.wal { wal } else { 0 })
     }
 
-    /// What grows there.
+    /// Names what grows there.
     pub fn what(&self) -> &'static str {
         match (self.parts > 0, self.wal) {
             (_, false) => "the table",
@@ -44,14 +44,14 @@ impl Need {
     }
 }
 
-/// The file systems of these directories. One that cannot be reached, as `pg_wal` by most users, counts as
-/// part of the first directory's, which is the server's data directory.
+/// The file systems of these directories. A directory that is not accessible, as `pg_wal` is to most users, counts as
+/// part of the first directory's file system; the first directory is the server's data directory.
 pub fn needs(places: &[Place]) -> Vec<Need> {
     let seen = places.iter().map(|place| (device(&place.path), place));
     together(seen.map(|(seen, place)| (seen, place.clone())).collect())
 }
 
-/// Device and free bytes of a directory.
+/// The device and the free bytes of a directory.
 fn device(path: &Path) -> Option<(u64, u64)> {
     let device = std::fs::metadata(path).ok()?.dev();
     Some((device, free_at(path)?))
@@ -79,8 +79,8 @@ fn together(places: Vec<(Option<(u64, u64)>, Place)>) -> Vec<Need> {
     needs.into_iter().map(|(_, need)| need).collect()
 }
 
-/// The least free space of these directories' file systems, for users other than root. A directory
-/// that cannot be reached, as `pg_wal` for most users, is left out.
+/// The smallest free space of these directories' file systems, as available to users other than root. Directories
+/// that are not accessible, as `pg_wal` is to most users, are left out.
 pub fn free_in(places: &[Place]) -> Option<Free> {
     let free = places.iter().filter_map(|place| Some((free_at(&place.path)?, &place.path)));
     let (bytes, path) = free.min()?;
@@ -88,7 +88,7 @@ pub fn free_in(places: &[Place]) -> Option<Free> {
 }
 
 fn free_at(place: &Path) -> Option<u64> {
-    // tests say how full a disk is
+    // tests set the free space
     #[cfg(feature = "internals")]
     if let Some(file) = std::env::var_os("TOASTCTL_TEST_FREE_SPACE") {
         return std::fs::read_to_string(file).ok()?.trim().parse().ok();

@@ -1,5 +1,5 @@
-//! Throttles a run by its rules: measures on a connection of its own before each piece of work, waits while something stands
-//! against it, and counts the waits.
+//! Throttles a run by its rules: before each piece of work, it measures on its own connection, waits while there is a
+//! reason to, and counts the waits.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as Plain, MutexGuard, PoisonError};
@@ -28,30 +28,30 @@ use crate::server::LiveError;
 use crate::server::connect::Connection;
 use crate::server::sqlstate::ErrorKind;
 
-/// How long others are remembered that were seen active: most sessions are not at any one instant.
+/// How long other sessions count as active after they were last seen so, because most are not active at any given
+/// instant.
 const OTHERS_FOR: Duration = Duration::from_secs(10);
-/// Old row versions that vacuum cannot remove do not stop the sweep of a small table before there are so many
-/// bytes of them.
+/// The minimum of the growth limit, in bytes: fewer old row versions do not stop the sweep of a small table.
 const GROWTH_FLOOR: u64 = 4 << 20;
-/// Old row versions that are left in the end are reported from this number of bytes on.
+/// Old row versions that remain at the end are reported if they have at least this number of bytes.
 const WORTH_NOTING: u64 = 1 << 20;
-/// The most that a replica may be behind if the user does not say.
+/// The default of max-replica-lag.
 pub const REPLICA_LAG: Lag = Lag::Time(Duration::from_secs(10));
 
-/// What the user asks for besides the limits.
+/// The user's options for throttling.
 #[derive(Debug, Clone, Default)]
 pub struct ThrottleOptions {
     /// The limits.
     pub limits: Limits,
-    /// Whether the limit of the replicas' lag is the user's own.
+    /// Whether the user has set the limit of the replicas' lag.
     pub lag_given: bool,
-    /// Whether the limit of free space is the user's own.
+    /// Whether the user has set the limit of free space.
     pub space_given: bool,
-    /// Bytes that the table may grow by.
+    /// The number of bytes by which the table may grow.
     pub disk_limit: Option<u64>,
-    /// Part of the table that may be dead before it is vacuumed.
+    /// The fraction of the table that may be dead before it is vacuumed.
     pub max_bloat: f64,
-    /// Only look: nothing is refused for want of space.
+    /// Whether this is a dry run, which is not refused for lack of space and does not wait for rewrites of the table.
     pub dry_run: bool,
 }
 
@@ -59,7 +59,7 @@ struct State {
     rules: ThrottleRules,
     readings: Readings,
     measured: Option<Instant>,
-    /// Where the table and the WAL grow, if that is seen.
+    /// The directories in which the table and the WAL grow, if they are accessible.
     places: Vec<Place>,
     table: Option<Table>,
     pauses: BTreeMap<Cause, (u64, Duration)>,
@@ -67,28 +67,28 @@ struct State {
     named: Option<Instant>,
 }
 
-/// The table under way.
+/// The current table.
 struct Table {
     name: String,
     oid: Oid,
     wal: u64,
     figures: Figures,
-    /// Bytes of old row versions that may be held back.
+    /// The maximum size of old row versions that are held back, in bytes.
     growth_limit: u64,
 }
 
-/// One for all tables of a run.
+/// The throttle shared by all tables of a run.
 pub struct Throttle {
     measuring: Measuring,
     control: Arc<Control>,
     options: ThrottleOptions,
-    /// Whether what other users' sessions do may be seen.
+    /// Whether the activity of other users' sessions is visible.
     sees_others: bool,
     began: Instant,
     state: Mutex<State>,
-    /// What batches report, which may not wait for those who wait.
+    /// What batches report. It is not part of `state`, which is locked during waits.
     noted: Plain<Noted>,
-    /// Replication slots, as measured last, and which are lost since the beginning.
+    /// The replication slots at the last measurement, and those lost since the start.
     slots: Plain<(Slots, Losses)>,
 }
 
@@ -97,29 +97,30 @@ struct Noted {
     bytes: u64,
     percent: u32,
     lock_wait: Duration,
-    /// As measured last.
+    /// As last measured.
     sizes: Sizes,
     /// When other sessions were last seen active.
     others: Option<Instant>,
-    /// The time of batches for which nothing was slept yet.
+    /// The duration of batches after which it has not slept yet.
     not_slept_for: Duration,
-    /// What batches have left behind.
+    /// The old row versions that batches have left.
     garbage: Garbage,
-    /// Who holds vacuum back, as measured last.
+    /// What holds back vacuum, as last measured.
     holder: Option<Holder>,
-    /// A command of others that writes the table anew, as measured last; in a dry run when it began.
+    /// Another session's command that rewrites the table, as last measured; in a dry run, as measured at the start.
     rewrite: Option<String>,
     /// Why waiting was given up.
     gave_up: Option<String>,
-    /// How long others were waited for since something was done.
+    /// The time spent waiting for other sessions since work was last done. A wait in [`Throttle::pass`] counts only
+    /// if another one precedes it.
     waited: Duration,
-    /// Whether the last vacuum was repeated or put off, and has left most or would have all the same.
+    /// Whether vacuums were repeated or put off without success, because most of the dead rows remained.
     vacuums_in_vain: bool,
 }
 
 impl Throttle {
-    /// Tries every measurement once. Limits that nothing can be measured for are refused if they are
-    /// the user's own, else dropped, which `note` is told.
+    /// Tries every measurement once. A limit that depends on a measurement this user may not make is refused if the
+    /// user has set it; otherwise it is dropped with a note.
     ///
     /// # Errors
     /// What cannot be measured, with the reason.
@@ -176,15 +177,15 @@ impl Throttle {
         Ok(throttle)
     }
 
-    /// The limits.
+    /// The limits in effect.
     pub fn limits(&self) -> &Limits {
         &self.options.limits
     }
 
-    /// Begins with a table.
+    /// Starts a table.
     ///
     /// # Errors
-    /// The server's.
+    /// Errors of the server.
     pub async fn begin(&self, ready: &PreparedTable, before: Sizes) -> Result<(), RetoastError> {
         let mut state = self.state.lock().await;
         state.places = self.places(ready).await?;
@@ -197,7 +198,7 @@ impl Throttle {
             growth_limit: growth_limit(before, self.options.max_bloat),
         });
         let rewrite = match self.options.dry_run {
-            // it waits for nobody
+            // a dry run does not wait, so it only reports the command
             true => {
                 let oid = ready.relation.oid;
                 let ask = async |connection: &_| metrics::rewrite(connection, oid).await;
@@ -209,12 +210,12 @@ impl Throttle {
         Ok(())
     }
 
-    /// The table's sizes when they were measured last, which is tried before every vacuum.
+    /// The table's sizes as last measured, which is attempted before every vacuum.
     pub fn sizes(&self) -> Sizes {
         self.noted().sizes
     }
 
-    /// The pauses since the last time that this was asked, and the longest wait for a lock.
+    /// Returns the pauses since the last call, and the longest wait for a lock.
     pub async fn end(&self) -> (Vec<PauseReport>, Duration) {
         let pauses = std::mem::take(&mut self.state.lock().await.pauses);
         let report = |(cause, (times, time)): (Cause, (u64, Duration))| PauseReport {
@@ -229,43 +230,43 @@ impl Throttle {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So much of the scan under way is read.
+    /// Records the progress of the current scan.
     pub fn at(&self, read: u32, blocks: u32) {
         let percent = u64::from(read) * 100 / u64::from(blocks.max(1));
         self.noted().percent = u32::try_from(percent).unwrap_or(100);
     }
 
-    /// So long a lock was waited for.
+    /// Records the duration of a wait for a lock.
     pub fn lock_waited(&self, wait: Duration) {
         let mut noted = self.noted();
         noted.lock_wait = noted.lock_wait.max(wait);
     }
 
-    /// What a server process of ours waits for.
+    /// What one of this program's server processes waits for.
     pub(crate) async fn wait_of(&self, pid: i32) -> Result<Option<ServerWait>, RetoastError> {
         self.measuring
             .read(async |connection| metrics::wait_of(connection.client(), pid).await)
             .await
     }
 
-    /// A process that a server process of ours keeps waiting.
+    /// A process that waits for one of this program's server processes.
     pub(crate) async fn kept_waiting(&self, pid: i32) -> Result<Option<i32>, RetoastError> {
         let ask = async |c: &Connection| metrics::kept_waiting(c.client(), pid).await;
         self.measuring.read(ask).await
     }
 
-    /// Whether a process waits for the transaction of a server process of ours to end.
+    /// Whether a process waits for the transaction of one of this program's server processes to end.
     pub(crate) async fn is_waited_for(&self, pid: i32) -> Result<bool, RetoastError> {
         let ask = async |c: &Connection| metrics::is_waited_for(c.client(), pid).await;
         self.measuring.read(ask).await
     }
 
-    /// Whether other sessions were active of late, or might have been where that may not be seen.
+    /// Whether other sessions were recently active; true if this user cannot see them.
     pub fn beside_others(&self) -> bool {
         !self.sees_others || self.noted().others.is_some_and(|then| then.elapsed() < OTHERS_FOR)
     }
 
-    /// A batch took so long and stored so many bytes of values in the transaction `xid`.
+    /// Records a batch: its duration, the bytes of values stored, and its transaction.
     pub fn batch_done(&self, took: Duration, bytes: u64, xid: u32) {
         let mut noted = self.noted();
         noted.bytes += bytes;
@@ -273,15 +274,15 @@ impl Throttle {
         noted.garbage.add(xid, bytes);
     }
 
-    /// Whether a vacuum now would remove a fair part of what batches have left behind. To be asked after
-    /// [`Throttle::pass`].
+    /// Whether a vacuum now would remove at least a quarter of the old row versions that batches have left. Call
+    /// after [`Throttle::pass`].
     pub fn vacuum_pays(&self) -> bool {
         let noted = self.noted();
         let total = noted.garbage.total();
         total == 0 || noted.removable().saturating_mul(4) >= total
     }
 
-    /// A vacuum was done. It began after the last [`Throttle::pass`].
+    /// Records a vacuum that began after the last [`Throttle::pass`].
     pub fn vacuumed(&self) {
         let mut noted = self.noted();
         let horizon = noted.horizon();
@@ -289,17 +290,17 @@ impl Throttle {
         noted.vacuums_in_vain = false;
     }
 
-    /// A vacuum was done again and again, or put off, and has left most of what it could have removed.
+    /// Records that vacuums were repeated, or put off, and most of what they could have removed remained.
     pub fn vacuums_in_vain(&self) {
         self.noted().vacuums_in_vain = true;
     }
 
-    /// Whether a vacuum that has left most is worth doing again, or waiting for.
+    /// Whether it is worth repeating, or waiting for, a vacuum that has left most dead rows.
     pub fn vacuums_again(&self) -> bool {
         !self.noted().vacuums_in_vain
     }
 
-    /// Bytes of old row versions that nobody is known to hold back.
+    /// Bytes of old row versions that no session is known to hold back.
     pub fn removable(&self) -> u64 {
         self.noted().removable()
     }
@@ -309,7 +310,7 @@ impl Throttle {
         self.noted().garbage.total()
     }
 
-    /// What should be said of the table in the end.
+    /// Notes for the report of the table.
     pub fn notes(&self) -> Vec<String> {
         let mut noted = self.noted();
         let mut notes: Vec<String> = noted.gave_up.take().into_iter().collect();
@@ -327,11 +328,11 @@ impl Throttle {
         notes
     }
 
-    /// Returns when nothing stands against this work, or when a stop is asked for. The worker's session,
-    /// idle until then, is given a name that shows how far all is.
+    /// Returns when there is no reason to wait before this work, or when a stop is requested. Sets a name that shows
+    /// the progress in the worker's session, which is idle at this time.
     ///
     /// # Errors
-    /// A measurement fails, or the table has grown beyond the limit.
+    /// A measurement failed, or the table has grown beyond the limit.
     pub async fn pass(
         &self,
         work: Load,
@@ -370,7 +371,7 @@ impl Throttle {
             let slept = self.sleep(pause.wait.min(POLL)).await;
             state.pauses.entry(pause.cause).or_default().1 += slept;
         }
-        // what was waited for elsewhere before goes on
+        // counts only as the continuation of a wait elsewhere
         if let Some(since) = for_others.filter(|_| !self.waited().is_zero()) {
             self.noted().waited += since.elapsed();
         }
@@ -385,7 +386,7 @@ impl Throttle {
         Ok(())
     }
 
-    /// How much longer others may be waited for.
+    /// How much longer it may wait for other sessions; `None` without a limit.
     pub(crate) fn may_wait(&self) -> Option<Duration> {
         Some(self.options.limits.wait?.saturating_sub(self.waited()))
     }
@@ -394,18 +395,18 @@ impl Throttle {
         self.noted().waited
     }
 
-    /// So long others were waited for.
+    /// Adds to the time spent waiting for other sessions.
     pub(crate) fn has_waited(&self, time: Duration) {
         self.noted().waited += time;
     }
 
-    /// Something was done that others were waited for: a wait from now on is another one.
+    /// Records that work was done, so that the next wait starts from zero.
     pub(crate) fn goes_on(&self) {
         self.noted().waited = Duration::ZERO;
     }
 
-    /// Waits for others for some time, or until a stop is asked for. Ends the run where that makes too long a wait
-    /// together with those since something was done last.
+    /// Waits for other sessions for some time, or until a stop is requested. Ends the run if the wait, together with
+    /// those since work was last done, reaches the limit.
     pub(crate) async fn wait(
         &self,
         time: Duration,
@@ -421,7 +422,7 @@ impl Throttle {
         }
     }
 
-    /// Ends the run, as after a stop on request.
+    /// Ends the run, like a stop on request.
     pub(crate) fn give_up(
         &self,
         table: &str,
@@ -436,7 +437,7 @@ impl Throttle {
         self.control.stop();
     }
 
-    /// Sleeps, but not after a stop is asked for; how long it was.
+    /// Sleeps, at most until a stop is requested, and returns the time slept.
     async fn sleep(&self, time: Duration) -> Duration {
         let began = Instant::now();
         self.control.stopping().run_until_cancelled(tokio::time::sleep(time)).await;
@@ -467,7 +468,7 @@ impl Throttle {
             slots_are_short = rules.slots_at(lsn, readings, work);
         }
         let old = slots_are_short || state.measured.is_none_or(|then| then.elapsed() >= POLL);
-        // before each vacuum, which would be in vain
+        // always before a vacuum, which could be useless if rows are held back
         if old || work == Load::Vacuum {
             self.measure(state, listener).await?;
             self.name_session(state, worker, false).await?;
@@ -500,7 +501,7 @@ impl Throttle {
                         None => Ok(None),
                     }
                 };
-                // sent together
+                // these queries are sent together
                 let of_server = join4(
                     metrics::wal(connection),
                     replicas,
@@ -520,10 +521,10 @@ impl Throttle {
                 let active = active?;
                 let sizes = match oid {
                     None => None,
-                    // the last one, for an error ends the transaction
+                    // last, because an error ends the transaction
                     Some(oid) => match metrics::sizes(connection, oid).await {
                         Ok(now) => Some(now),
-                        // locked just now: what was measured last holds
+                        // the relation is locked: the last measurement remains valid
                         Err(LiveError::Server(error))
                             if ErrorKind::of(&error) == ErrorKind::Busy =>
                         {
@@ -566,12 +567,12 @@ impl Throttle {
             noted.sizes = table.figures.now;
             noted.holder.clone_from(&readings.holder);
             if self.options.dry_run {
-                // a dry run waits for nobody who does that, and has said so
+                // a dry run does not wait for rewrites; it has reported the command at the start
                 readings.rewrite = None;
             } else {
                 noted.rewrite.clone_from(&readings.rewrite);
             }
-            // room that was there before costs nobody anything
+            // space that was free before is reused, which is no growth
             let grown = table.figures.now.sum().saturating_sub(table.figures.before.sum());
             let bytes = noted.garbage.held(noted.horizon()).min(grown);
             readings.dead = noted.garbage.total();
@@ -598,7 +599,7 @@ impl Throttle {
         )))
     }
 
-    /// Shows in `pg_stat_activity` how far it is.
+    /// Shows the progress in `pg_stat_activity`.
     async fn name_session(
         &self,
         state: &mut State,
@@ -616,11 +617,11 @@ impl Throttle {
         Ok(())
     }
 
-    /// Looks whether there is space for a table, before anything is done to it. Says how that was
-    /// told.
+    /// Checks the free space for a table before anything is changed. Returns what was compared, or why nothing was;
+    /// `None` without a limit.
     ///
     /// # Errors
-    /// Too little space, or none can be told though the user has set a limit.
+    /// There is too little space, or it cannot be determined although the user has set a limit.
     pub async fn check_space(&self, ready: &PreparedTable) -> Result<Option<String>, RetoastError> {
         let Some(limit) = self.options.limits.free_space else { return Ok(None) };
         let name = ready.relation.display_name();
@@ -646,7 +647,7 @@ impl Throttle {
         let wal = expected_wal(sizes, max_wal_size);
         let mut all = Vec::new();
         for need in needs {
-            // replaced chunks of pluggable toasters stay beside the new ones
+            // replaced chunks of pluggable toasters remain in addition to the new ones
             let leaked = if ready.pluggable { need.parts } else { 0 };
             let growth = need.growth(self.options.max_bloat, wal).saturating_add(leaked);
             let shortage = format!(
@@ -667,11 +668,11 @@ impl Throttle {
         Ok(Some(all.join("; ")))
     }
 
-    /// Why there is no room for a new copy of an index of so many bytes, if that is so: the copy, as much WAL,
-    /// and as much again for sorting.
+    /// Why there is no room for a new copy of an index of this size, if there is none. The copy, its WAL and sorting
+    /// may each take that many bytes.
     ///
     /// # Errors
-    /// Free space cannot be measured.
+    /// The free space cannot be measured.
     pub(crate) async fn no_room_for(&self, bytes: u64) -> Result<Option<String>, RetoastError> {
         let state = self.state.lock().await;
         let need = bytes.saturating_mul(3);
@@ -722,11 +723,11 @@ impl Throttle {
         Ok(slots)
     }
 
-    /// The most WAL that is expected for a table before anything is known of it but its sizes. `values`: whether rows
-    /// are updated; their index entries, or new indexes, are written in any case.
+    /// An upper estimate of the WAL written for a table, when only its sizes are known. `values`: whether rows are
+    /// updated. Index entries, or new indexes, are counted in any case.
     ///
     /// # Errors
-    /// The server's.
+    /// Errors of the server.
     pub(crate) async fn expected_wal(
         &self,
         ready: &PreparedTable,
@@ -738,24 +739,24 @@ impl Throttle {
         Ok(rows.saturating_add(sizes.indexes))
     }
 
-    /// What to report about slots before `expected` bytes of WAL are written.
+    /// Warnings about slots, before `expected` bytes of WAL are written.
     ///
     /// # Errors
-    /// The server's.
+    /// Errors of the server.
     pub(crate) async fn slot_warnings(&self, expected: u64) -> Result<Vec<String>, RetoastError> {
         Ok(self.measure_slots().await?.warnings(expected))
     }
 
-    /// Whether any slot may be lost, by the last look.
+    /// Whether any slot could be lost, according to the last measurement.
     pub(crate) fn watches_slots(&self) -> bool {
         self.slots().0.are_limited()
     }
 
-    /// Why a statement under way is to be cancelled for a slot that would soon be lost. `before`: what the last look
-    /// has seen.
+    /// Why a running statement must be cancelled because a slot would soon be lost. `before` holds the result of the
+    /// last measurement.
     ///
     /// # Errors
-    /// The server's.
+    /// Errors of the server.
     pub(crate) async fn slots_against(
         &self,
         before: &mut Option<u64>,
@@ -766,20 +767,20 @@ impl Throttle {
         Ok(self.measure_slots().await?.against_under_way(before))
     }
 
-    /// The slots lost since this was asked last.
+    /// The slots lost since the last call.
     ///
     /// # Errors
-    /// The server's.
+    /// Errors of the server.
     pub(crate) async fn slots_lost(&self) -> Result<Vec<String>, RetoastError> {
         self.measure_slots().await?;
         Ok(self.slots().1.take())
     }
 
-    /// Waits until no command that rewrites the table (VACUUM FULL, for example) is running. Returns a message if that
-    /// takes longer than max-wait; a stop ends the wait too.
+    /// Waits until no command rewrites the table. Call before locking the table or querying its size. Returns the
+    /// reason if it has waited as long as the user allows; a stop ends the wait too.
     ///
     /// # Errors
-    /// It cannot be measured.
+    /// The measurement failed.
     pub(crate) async fn wait_for_rewrite(
         &self,
         table: Oid,
@@ -812,7 +813,7 @@ impl Throttle {
         Ok(None)
     }
 
-    /// Whether such a command was running when it was measured last.
+    /// Whether a command was rewriting the table when this was last measured.
     pub(crate) fn sees_rewrite(&self) -> bool {
         self.noted().rewrite.is_some()
     }
@@ -823,7 +824,7 @@ impl State {
         self.table.as_ref().map_or("", |table| &table.name)
     }
 
-    /// Says why it waits, unless that was just said; whether it was.
+    /// Reports the reason to wait, unless it was reported recently; returns whether it did.
     fn tell(&mut self, pause: &Pause, listener: &dyn Listener) -> bool {
         let name = self.table_name().to_owned();
         self.tell_of(&name, pause, listener)
@@ -844,18 +845,18 @@ impl State {
 }
 
 impl Noted {
-    /// The oldest transaction of which somebody sees what was before.
+    /// The oldest transaction whose effects some session does not see.
     fn horizon(&self) -> Option<u32> {
         self.holder.as_ref().map(|holder| holder.horizon)
     }
 
-    /// Bytes of old row versions that nobody is known to hold back.
+    /// Bytes of old row versions that no session is known to hold back.
     fn removable(&self) -> u64 {
         self.garbage.total() - self.garbage.held(self.horizon())
     }
 }
 
-/// Bytes of old row versions that may be held back before the sweep waits.
+/// The maximum size of old row versions held back, in bytes, beyond which the sweep waits.
 fn growth_limit(sizes: Sizes, max_bloat: f64) -> u64 {
     let table = sizes.heap.saturating_add(sizes.toast) as f64;
     ((table * max_bloat) as u64).max(GROWTH_FLOOR)
@@ -863,15 +864,15 @@ fn growth_limit(sizes: Sizes, max_bloat: f64) -> u64 {
 
 /// How often the same reason is reported.
 const TELL_EVERY: Duration = Duration::from_secs(10);
-/// Pauses shorter than this are counted and not told.
+/// Shorter pauses are counted but not reported.
 const WORTH_TELLING: Duration = Duration::from_millis(500);
 
-/// How often the session's name tells the progress.
+/// How often the session's name is updated.
 const NAME_EVERY: Duration = Duration::from_secs(2);
-/// The longest `application_name` (`NAMEDATALEN - 1`).
+/// The maximum length of `application_name` (`NAMEDATALEN - 1`).
 const LONGEST_NAME: usize = 63;
 
-/// `toastctl retoast public.t 42 %`, cut to what the server keeps.
+/// A name like `toastctl retoast public.t 42 %`, truncated to the length that the server keeps.
 fn session_name(table: &str, percent: u32, paused: bool) -> String {
     let end = if paused { " paused".to_owned() } else { format!(" {percent} %") };
     let room = LONGEST_NAME.saturating_sub(metrics::APPLICATION.len() + 1 + end.len());
@@ -879,12 +880,12 @@ fn session_name(table: &str, percent: u32, paused: bool) -> String {
     format!("{} {}{end}", metrics::APPLICATION, table.get(..cut).unwrap_or_default())
 }
 
-/// Bytes of WAL that are written if all rows are.
+/// Bytes of WAL written if all rows are updated.
 fn written_for(sizes: Sizes) -> u64 {
     (sizes.heap + sizes.toast).saturating_mul(22) / 10
 }
 
-/// Bytes of WAL that are kept until a checkpoint lets them go.
+/// Bytes of WAL that occupy space at the same time, because checkpoints remove older WAL.
 fn expected_wal(sizes: Sizes, max_wal_size: u64) -> u64 {
     written_for(sizes).min(max_wal_size)
 }

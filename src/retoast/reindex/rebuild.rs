@@ -1,4 +1,4 @@
-//! The rebuild of one index, and what an interrupted one leaves behind.
+//! The rebuild of one index, and the removal of what an interrupted one leaves.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -25,30 +25,30 @@ use crate::server::{LiveError, indexes};
 
 /// The longest wait for one set of transactions, unless max-wait is less.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often it is tried.
+/// How many times a rebuild is tried.
 const TRIES: u32 = 3;
-/// How long to wait before it is tried again, for each time that it was.
+/// The wait before a rebuild is tried again, multiplied by the number of tries so far.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long to wait about before what is left behind is tried to be dropped again, and for how long it is tried,
-/// unless max-wait says so.
+/// The average wait before dropping an invalid index is tried again, approximately, and how long this is repeated
+/// unless max-wait is set.
 const DROP_AGAIN: Duration = Duration::from_millis(250);
 const CLEAN_FOR: Duration = Duration::from_secs(60);
-/// How often it is looked meanwhile.
+/// How often the sessions are checked while an index is being dropped.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long others may wait while an index is rebuilt under a lock.
+/// How long other sessions may wait while an index is rebuilt under a lock.
 const LOCKED_FOR: Duration = Duration::from_secs(2);
-/// How long what is left behind may wait for others while it is dropped, once a stop is asked for.
+/// How long dropping invalid indexes may be repeated after a stop was requested.
 const AFTER_STOP: Duration = Duration::from_secs(3);
 
-/// How a statement about an index ended.
+/// The result of a statement about an index.
 enum Ran {
     Done,
-    /// It was not done, for this reason.
+    /// It was not completed, for this reason.
     Not(String),
 }
 
 impl Reindexing<'_> {
-    /// Rebuilds an index of which a fresh one takes about so many bytes.
+    /// Rebuilds an index for which a fresh one takes about `bytes` bytes.
     pub(super) async fn rebuild(
         &self,
         index: &Index,
@@ -86,7 +86,7 @@ impl Reindexing<'_> {
             let rest = match &ran {
                 Ok(Ran::Done) => Ok(Vec::new()),
                 Ok(_) => self.clean(session.connection(0), index, self.may_clean()).await,
-                // its session may have ended
+                // the session may have ended
                 Err(_) => self.clean(session.reader(), index, self.may_clean()).await,
             };
             if let Ok(true) = rest.as_ref().map(Vec::is_empty) {
@@ -124,7 +124,7 @@ impl Reindexing<'_> {
         Ok(())
     }
 
-    /// Rebuilds the index of a TOAST relation while readers and writers of values out of line wait.
+    /// Rebuilds the index of a TOAST relation while readers and writers of external values wait.
     async fn rebuild_locked(
         &self,
         index: &Index,
@@ -164,7 +164,7 @@ impl Reindexing<'_> {
         Ok(())
     }
 
-    /// Nothing is left of the rebuilds of this index.
+    /// Records that rebuilds of this index have left nothing, or that what they left was dropped.
     pub(super) fn rebuild_ended(&self, index: &Index) -> Result<(), RetoastError> {
         if let Some(checkpoint) = self.checkpoint {
             checkpoint.rebuild_ended(self.guard.ready.relation.oid.0, &index.quoted())?;
@@ -173,8 +173,7 @@ impl Reindexing<'_> {
         Ok(())
     }
 
-    /// Drops what a rebuild of this index has left behind, again and again for so long at the most; gives what is still
-    /// there.
+    /// Drops what a rebuild of this index has left, trying repeatedly for up to `most`; returns what still exists.
     pub(super) async fn clean(
         &self,
         connection: &Connection,
@@ -196,17 +195,17 @@ impl Reindexing<'_> {
             if rest.is_empty() || began.elapsed() >= most {
                 return Ok(rest);
             }
-            // at another moment of what others repeat
+            // at a random time, because other sessions may repeat their work at regular intervals
             tokio::time::sleep(DROP_AGAIN.mul_f64(0.2 + rand::rng().random::<f64>())).await;
         }
     }
 
-    /// How long what is left behind may be tried to be dropped.
+    /// How long dropping invalid indexes may be repeated.
     pub(super) fn may_clean(&self) -> Duration {
         self.guard.session.throttle.limits().wait.unwrap_or(CLEAN_FOR)
     }
 
-    /// What a rebuild of this index has left behind.
+    /// The invalid indexes that a rebuild of this index has left.
     async fn left_of(
         &self,
         connection: &Connection,
@@ -216,8 +215,8 @@ impl Reindexing<'_> {
         Ok(all.into_iter().filter(|one| one.is_left_of(index)).collect())
     }
 
-    /// Drops an index that is left behind; why that could not be done, if so. No wait of this lasts until the server
-    /// looks for deadlocks, whatever becomes of this program.
+    /// Drops an invalid index; returns why that was not possible, if it was not. No wait lasts long enough for the
+    /// server to check for deadlocks, even if this program is killed.
     async fn drop_left(
         &self,
         connection: &Connection,
@@ -235,12 +234,12 @@ impl Reindexing<'_> {
         })
     }
 
-    /// Drops an index where others build one after the other.
+    /// Drops an index while other sessions build indexes of the table one after another.
     ///
-    /// The statement stands in the queue behind a build, with a snapshot that the last phase of the build waits for:
-    /// none of the two goes on until one is ended. So a second one is put into the queue once the build waits for the
-    /// first: its snapshot is too young to be waited for. Then the first one is ended, the build ends by itself, and
-    /// the second one's turn has come.
+    /// The statement queues for its lock behind a build, and has a snapshot for which the last phase of the build
+    /// waits, so that neither continues until one of the two is ended. Therefore, once the build waits for the first
+    /// statement, a second one is queued, whose snapshot is too recent to be waited for. Then the first one is
+    /// cancelled, the build completes, and it is the second one's turn.
     async fn drop_behind(
         &self,
         connection: &Connection,
@@ -291,7 +290,7 @@ impl Reindexing<'_> {
                     }
                 }
             };
-            // it may have ended by itself
+            // it may have ended on its own
             let _ = connection.canceller().cancel().await;
             let done = first.await;
             let last = match early {
@@ -312,7 +311,7 @@ impl Reindexing<'_> {
         })
     }
 
-    /// Runs a statement that a session of its own watches.
+    /// Runs a statement that is monitored from another session.
     async fn run_watched(
         &self,
         connection: &Connection,
@@ -335,13 +334,13 @@ impl Reindexing<'_> {
         }
     }
 
-    /// The longest wait for transactions of others.
+    /// The longest wait for other sessions' transactions.
     fn patience(&self) -> Duration {
         let most = self.guard.session.throttle.may_wait();
         most.map_or(PATIENCE, |most| most.min(PATIENCE))
     }
 
-    /// Half the time after which the server looks for deadlocks.
+    /// Half of the time after which the server checks for deadlocks.
     async fn before_deadlocks(&self, connection: &Connection) -> Result<Duration, RetoastError> {
         let sql = "SELECT s.setting::pg_catalog.int8 FROM pg_catalog.pg_settings AS s \
                    WHERE s.name = 'deadlock_timeout'";
@@ -349,7 +348,8 @@ impl Reindexing<'_> {
         Ok(Duration::from_millis(u64::try_from(ms / 2).unwrap_or(0).max(1)))
     }
 
-    /// A process that may be building an index of a relation: whoever does holds this lock from beginning to end.
+    /// A process that may be building an index of a relation, because it holds the lock that a build holds from
+    /// beginning to end.
     pub(super) async fn builder(&self, relation: Oid) -> Result<Option<i32>, RetoastError> {
         let sql = "SELECT l.pid FROM pg_catalog.pg_locks AS l WHERE l.locktype = 'relation' AND l.relation = $1 \
              AND l.mode = 'ShareUpdateExclusiveLock' AND l.granted AND l.pid IS NOT NULL AND l.database = \
@@ -358,7 +358,7 @@ impl Reindexing<'_> {
         Ok(self.guard.session.reader().client().value(sql, &[(&relation.0, Type::OID)]).await?)
     }
 
-    /// Its size now: the rebuilt one has another OID.
+    /// The current size of the index, found by name because a rebuilt index has another OID.
     async fn bytes_of(&self, index: &Index) -> Result<Option<u64>, RetoastError> {
         let reader = self.guard.session.reader();
         let look = async || indexes::all(reader, self.guard.ready.relation.oid).await;
@@ -368,13 +368,13 @@ impl Reindexing<'_> {
     }
 }
 
-/// How often it is looked.
+/// How often to check whether the transactions have ended.
 const LOOK_FOR_QUIET: Duration = Duration::from_millis(200);
-/// A wait so long is said.
+/// A wait of this length is reported.
 const TELL: Duration = Duration::from_secs(2);
 
-/// Transactions that use a relation, and such as have a snapshot in this database, but those of vacuums, which
-/// nothing waits for.
+/// Transactions that have locked a relation, and transactions with a snapshot in this database, except vacuums, for
+/// which no rebuild waits.
 const UNDER_WAY: &str = "SELECT l.virtualtransaction, coalesce(l.pid, 0) FROM pg_catalog.pg_locks AS l \
     WHERE l.locktype = 'relation' AND l.granted AND l.relation = $1 \
       AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid() AND l.database = \
@@ -386,7 +386,7 @@ const UNDER_WAY: &str = "SELECT l.virtualtransaction, coalesce(l.pid, 0) FROM pg
         (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
       AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_vacuum AS p WHERE p.pid = a.pid)";
 
-/// Transactions by their virtual numbers, with the processes.
+/// Transactions by virtual transaction ID, with their processes.
 async fn under_way(connection: &Connection, table: Oid) -> Result<HashMap<String, i32>, LiveError> {
     connection
         .reading(async || {
@@ -396,8 +396,8 @@ async fn under_way(connection: &Connection, table: Oid) -> Result<HashMap<String
         .await
 }
 
-/// Waits until all transactions have ended that are under way now, or a stop is asked for; gives who has kept
-/// on for too long.
+/// Waits until all transactions that are now running have ended, or until a stop is requested. If a transaction runs
+/// for too long, returns a text that names it.
 pub(super) async fn quiet(
     guard: &Guard<'_>,
     table: Oid,
@@ -413,7 +413,7 @@ pub(super) async fn quiet(
             pid => format!("the transaction of process {pid}"),
         };
         if began.elapsed() >= patience {
-            // the next index does not wait as long again
+            // this makes the wait for the next index shorter
             session.throttle.has_waited(began.elapsed());
             return Ok(Some(format!(
                 "{who} has not ended in {:.0} s, and a rebuild would wait for it",

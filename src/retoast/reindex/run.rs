@@ -1,4 +1,4 @@
-//! The indexes of one table, one after the other.
+//! Rebuilds the indexes of one table, one after the other.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,25 +25,26 @@ use crate::server::index_scan::{Fresh, IndexFill, IndexScan};
 use crate::server::indexes::Index;
 use crate::server::{LiveError, index_scan, indexes};
 
-/// If so large a part of the rows is dead, their entries would count as needed: they are vacuumed away first.
+/// If at least this fraction of the rows is dead, they are vacuumed first, because their index entries would count as
+/// needed.
 const DEAD: f64 = 0.05;
-/// The largest index of a TOAST relation that is rebuilt, as a fresh one: others wait for that.
+/// The largest expected size of a TOAST relation's index that is rebuilt, because other sessions must wait meanwhile.
 const LOCKED_BYTES: u64 = 16 << 20;
-/// How often they are looked at again with other files.
+/// How often the indexes are examined again if other sessions rewrite the table.
 const MOST_REWRITTEN: u32 = 5;
 
 /// The rebuilding of one table's indexes.
 pub(crate) struct Reindexing<'a> {
     pub(crate) guard: Guard<'a>,
     pub(crate) request: Reindex,
-    /// The rebuilds that were begun, in earlier sessions too.
+    /// The rebuilds that were begun, including those in earlier sessions.
     pub(crate) rebuilds: &'a Rebuilds,
-    /// What says which rebuilds earlier runs have begun.
+    /// The file that shows which rebuilds earlier runs have begun.
     pub(crate) checkpoint: Option<&'a Checkpoint>,
 }
 
 impl Reindexing<'_> {
-    /// Rebuilds the table's indexes. What was done until an error is reported too.
+    /// Rebuilds the table's indexes. If an error occurs, what was done before it is reported too.
     pub(crate) async fn run(&self) -> Ended {
         let began = Instant::now();
         let (mut report, wal) = match self.guard.begin().await {
@@ -63,7 +64,8 @@ impl Reindexing<'_> {
         (Some(report), done.and(ended))
     }
 
-    /// The indexes of the table as it is, again where somebody else has written it anew meanwhile.
+    /// Rebuilds the indexes, and starts again with the new ones if another session has rewritten the table in the
+    /// meantime.
     async fn reindex_what_there_is(
         &self,
         report: &mut Common,
@@ -105,7 +107,7 @@ impl Reindexing<'_> {
             indexes.push(index_report);
         }
         let done = self.reindex_each(&valid, &invalid, report, indexes).await;
-        // once more at the end: what was in the way may have gone
+        // try again at the end, because what was in the way may be gone
         let cleaned = match done {
             Ok(()) => self.clean_at_end(&valid, indexes).await,
             Err(_) => Ok(()),
@@ -161,7 +163,7 @@ impl Reindexing<'_> {
         Ok(())
     }
 
-    /// Drops what rebuilds of these indexes have left behind and could not be dropped before.
+    /// Drops indexes left by rebuilds of these indexes that could not be dropped before.
     async fn clean_at_end(
         &self,
         valid: &[Index],
@@ -192,8 +194,8 @@ impl Reindexing<'_> {
         Ok(())
     }
 
-    /// Drops an invalid index if a rebuild of this program's has left it behind, and tells what is to be known of
-    /// others.
+    /// Drops an invalid index if one of this program's rebuilds has left it; otherwise reports what is known about
+    /// it.
     async fn invalid(&self, index: &Index, valid: &[Index]) -> Result<IndexReport, RetoastError> {
         let mut index_report = IndexReport {
             index: index.quoted(),
@@ -247,7 +249,7 @@ impl Reindexing<'_> {
         Ok(index_report)
     }
 
-    /// Whether the table or its TOAST relation has dead rows, by the server's statistics.
+    /// Whether the table or its TOAST relation has many dead rows, according to the server's statistics.
     async fn has_dead_rows(&self) -> Result<bool, RetoastError> {
         let rows = self
             .guard
@@ -271,7 +273,7 @@ impl Reindexing<'_> {
     }
 }
 
-/// What is to be done about an index that may be rebuilt.
+/// What to do about an index, given the size of a fresh one.
 fn index_report(request: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexReport {
     let ended = index_end(request, index.bytes, fresh.bytes());
     let reason = match fresh {
@@ -299,7 +301,7 @@ fn index_report(request: Reindex, page: PageSize, index: &Index, fresh: &Fresh) 
     }
 }
 
-/// What is to be done about a valid index.
+/// Determines what to do about a valid index.
 async fn look_at(
     connection: &Connection,
     pages: Option<&Pageinspect>,
@@ -314,7 +316,7 @@ async fn look_at(
 /// The indexes of a table and of its TOAST relation that are much larger than fresh ones and can be rebuilt.
 ///
 /// # Errors
-/// The server's.
+/// Errors of the server.
 pub(crate) async fn bloated(
     connection: &Connection,
     pages: Option<&Pageinspect>,
@@ -328,7 +330,7 @@ pub(crate) async fn bloated(
     Ok(reports.filter(|index| index.ended == IndexEnd::Bloated).collect())
 }
 
-/// What is to be said of a valid index.
+/// The report on a valid index.
 fn report(request: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexReport {
     let mut index_report = index_report(request, page, index, fresh);
     if let (IndexEnd::Planned | IndexEnd::Bloated, Some(reason)) =
@@ -352,13 +354,13 @@ fn report(request: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> Ind
     index_report
 }
 
-/// The indexes, quoted, of which a rebuild was begun that may have left something behind.
+/// The indexes, by quoted names, whose rebuilds were begun and may have left an invalid index.
 #[derive(Debug, Default)]
 pub struct Rebuilds(Mutex<BTreeSet<String>>);
 
 impl Rebuilds {
     fn names(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        // names are inserted and removed whole
+        // names are inserted and removed as a whole
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -375,7 +377,7 @@ impl Rebuilds {
     }
 }
 
-/// What is to be done about an index of so many bytes, of which a fresh one takes so many.
+/// What to do about an index of this size, if a fresh one would have `fresh` bytes.
 pub(crate) fn index_end(request: Reindex, bytes: u64, fresh: Option<u64>) -> IndexEnd {
     match (request, fresh) {
         (Reindex::All, _) => IndexEnd::Planned,

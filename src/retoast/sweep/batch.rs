@@ -1,8 +1,8 @@
 //! One transaction that re-toasts rows.
 //!
-//! By a policy the rows are locked in the very version that the scan saw, the server compresses copies of their values in
-//! the temporary table, and one UPDATE takes from there what the policy wants compressed. Rows that others hold nearly all
-//! the time are waited for.
+//! With a policy, the rows are locked in exactly the versions that the scan saw, the server compresses copies of
+//! their values in a temporary table, and one UPDATE takes from there what the policy wants compressed. For rows that
+//! other sessions lock nearly all the time, a batch waits.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -27,22 +27,22 @@ use crate::server::LiveError;
 use crate::server::chunks::address;
 use crate::server::connect::{Client, Statement};
 
-/// How often the longest wait for one lock a statement takes at the longest that waits for rows: it may wait for many, one
-/// after the other.
+/// A statement that waits for rows may take this many times the lock timeout, because it may have to wait for several
+/// locks in turn.
 const WAITS: u32 = 4;
 
 /// The statements of a batch.
 struct Statements {
     prune: Statement,
-    /// By a policy: locks the rows and tells which versions they are.
+    /// With a policy: locks the rows and returns their versions.
     lock: Option<Statement>,
     update: Statement,
-    /// Looks for old index entries, if that helps.
+    /// Finds old index entries, if that helps.
     look: Option<Statement>,
 }
 
-/// The ranges of pages in which these rows are, as the addresses of their beginnings and ends; gaps as wide as a window
-/// divide them.
+/// The ranges of pages that contain these rows, as the addresses of their beginnings and ends. Rows further apart
+/// than a window are in different ranges.
 fn ranges(rows: &[Row]) -> Vec<[String; 2]> {
     let is_near = |a: &Row, b: &Row| b.ctid.block.0.saturating_sub(a.ctid.block.0) < WINDOW;
     let start = |block: u32| format!("({block},0)");
@@ -54,16 +54,16 @@ fn ranges(rows: &[Row]) -> Vec<[String; 2]> {
     rows.chunk_by(is_near).filter_map(range).collect()
 }
 
-/// A locked row.
+/// A row that the batch has locked.
 struct Locked {
     address: String,
     seen: Seen,
-    /// What the policy makes of it; `None` as long as that depends on contents.
+    /// How the policy wants its values stored; `None` as long as that depends on their content.
     wanted: Option<Vec<Wanted>>,
 }
 
 impl Locked {
-    /// Whether the value of the `at`-th chosen column has to pass the temporary table.
+    /// Whether the value of the `at`-th chosen column must pass through the temporary table.
     fn needs_copy(&self, at: usize) -> bool {
         self.wanted.as_ref().is_none_or(|wanted| {
             wanted.get(at).is_some_and(|one| matches!(one.handover, Handover::Compressed(_)))
@@ -72,7 +72,7 @@ impl Locked {
 }
 
 impl Conversion<'_> {
-    /// One transaction that re-toasts rows: those that nobody else has locked, or all that a condition finds.
+    /// One transaction that re-toasts rows: those that no other session has locked, or all that `insist_on` finds.
     pub(super) async fn batch(
         &self,
         job: usize,
@@ -87,7 +87,7 @@ impl Conversion<'_> {
         self.guard.batch(job, batch).await
     }
 
-    /// Tries a batch, and once more if it was marking dead index entries that has failed.
+    /// Tries a batch, and tries it again if marking dead index entries was what failed.
     async fn try_marking(
         &self,
         opening: &Opening<'_>,
@@ -115,8 +115,8 @@ impl Conversion<'_> {
         let (client, guard) = (opening.client(), &self.guard);
         let statements = self.statements(job).await?;
         let addresses: Vec<String> = rows.iter().map(|row| row.ctid.to_string()).collect();
-        // What is joined is sent together, without waiting for answers: after an error in the transaction
-        // the server skips the rest, the commit too, and an update without its opening finds no row.
+        // Joined statements are sent together, without waiting for answers. After an error in the transaction, the
+        // server skips the rest including the COMMIT, and an UPDATE without its opening finds no row.
         let prune = self.make_room(client, &statements, rows);
         let all: [&(dyn ToSql + Sync); 1] = [&addresses];
         let (stored, before) = match (&self.choice.judge, &statements.lock) {
@@ -136,7 +136,7 @@ impl Conversion<'_> {
                 let stored = self.store_by_rule(client, rule, ctids, &statements.update).await?;
                 (Stored::read(&stored)?, before)
             }
-            // nothing in it is looked at on the way to its commit
+            // nothing in this batch is checked before its commit
             _ if !verify && !self.choice.judge.needs_copies() => {
                 let update = client.query(&statements.update, &all);
                 let (opened, pruned, stored, committed) =
@@ -162,8 +162,8 @@ impl Conversion<'_> {
         Ok(self.moved(rows, &stored, if verify { stored.rows } else { 0 }))
     }
 
-    /// What a batch does before it takes rows: makes room on their pages, and in indexes for what batches before
-    /// it have moved.
+    /// What a batch does before it updates rows: makes room on their pages, and, in indexes, marks the entries of
+    /// rows that earlier batches have moved.
     async fn make_room(
         &self,
         client: &Client,
@@ -172,7 +172,7 @@ impl Conversion<'_> {
     ) -> Result<(), RetoastError> {
         let ranges = ranges(rows);
         let prune = async {
-            // few, which are sent in this order at once
+            // there are few, which are sent at once in this order
             let prune = ranges
                 .iter()
                 .map(async |[first, end]| client.query(&statements.prune, &[first, end]).await);
@@ -180,7 +180,7 @@ impl Conversion<'_> {
         };
         let mark = self.dead_entries.mark(client, statements.look.as_ref(), &self.guard);
         let mark = async { (mark.await, Instant::now()) };
-        // the answers come one after the other
+        // the answers arrive one after the other
         let ((pruned, then), (marked, now)) = join(prune, mark).await;
         pruned?;
         if marked? {
@@ -189,7 +189,7 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// As [`Conversion::done`], with the rows' old index entries to be marked later.
+    /// Like [`Conversion::done`], but also records that the rows' old index entries must be marked later.
     fn moved(&self, rows: &[Row], stored: &Stored, verified: u64) -> Done {
         self.dead_entries.note(rows.iter().map(|row| row.ctid.block.0), &stored.ctids);
         self.done(rows, stored, verified)
@@ -230,8 +230,8 @@ impl Conversion<'_> {
         })
     }
 
-    /// As a batch, for the rows that a condition finds. What others hold is waited for, no longer than
-    /// any lock, and taken in the version that it has by then.
+    /// Like an ordinary batch, for the rows that a condition finds. It waits for locked rows up to a limit, and takes
+    /// them in the versions that they have by then.
     async fn insist(
         &self,
         opening: &Opening<'_>,
@@ -280,8 +280,8 @@ impl Conversion<'_> {
         Ok(self.done(rows, &stored, if verify { stored.rows } else { 0 }))
     }
 
-    /// What has to be there before the first batch: the temporary table and, where new values are to
-    /// follow another setting than the sweep's, the sweep's.
+    /// Sets up what the first batch needs: the temporary table and, if new values are to follow settings other than
+    /// the sweep's, the sweep's settings.
     pub(crate) async fn prepare_batches(&self) -> Result<(), RetoastError> {
         let Judge::Policy(rule) = &self.choice.judge else { return Ok(()) };
         if self.choice.final_settings.is_some() {
@@ -294,7 +294,7 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// The statements that make the temporary table.
+    /// The statements that create the temporary table.
     fn copies_table(&self, rule: &Rule) -> String {
         let table = self.guard.ready.relation.quoted();
         let make = by_policy::make(&table, &self.guard.ready.targets, &rule.methods);
@@ -304,7 +304,7 @@ impl Conversion<'_> {
         }
     }
 
-    /// Sets what new values are to get, if the sweep may have set another or found another.
+    /// Sets what new values should get, if the sweep may have changed it or it was not set before.
     pub(crate) async fn set_finally(&self, worked: bool) -> Result<(), RetoastError> {
         match &self.choice.final_settings {
             Some(last) if worked || !last.are_set => {
@@ -317,11 +317,11 @@ impl Conversion<'_> {
         }
     }
 
-    /// The addresses of those locked rows that are still the versions the scan saw. `locked` is what
-    /// [`by_policy::lock`] gave.
+    /// The addresses of those locked rows that are still in the versions that the scan saw. `locked` is the result of
+    /// [`by_policy::lock`].
     ///
-    /// An address alone would not do: the row may have been deleted, vacuumed and its place taken by
-    /// another, whose values the decision does not fit.
+    /// The address is not sufficient: the row may have been deleted and vacuumed, and its place taken by another row,
+    /// to which the decision does not apply.
     fn seen(&self, locked: &[tokio_postgres::Row]) -> Result<Vec<String>, RetoastError> {
         let mut addresses = Vec::with_capacity(locked.len());
         for row in locked {
@@ -337,8 +337,8 @@ impl Conversion<'_> {
         Ok(addresses)
     }
 
-    /// Stores locked rows that [`Conversion::seen`] gave as the policy wants them, by the prepared
-    /// [`by_policy::update`]. Gives what the sweep's ordinary update gives.
+    /// Stores locked rows, found by [`Conversion::seen`], as the policy wants them, with the prepared
+    /// [`by_policy::update`]. The result is like that of the sweep's ordinary update.
     async fn store_by_rule(
         &self,
         client: &Client,
@@ -393,7 +393,7 @@ impl Conversion<'_> {
         let mut locked = HashMap::new();
         for text in addresses {
             let ctid = address(text)?;
-            // it was there when the row was locked, and one sweep alone removes it
+            // it existed when the row was locked, and no other sweep removes it
             let Some(seen) = self.seen_rows.at(ctid) else { continue };
             let wanted = self.wanted(rule, &seen);
             locked.insert(ctid, Locked { address: text.clone(), seen, wanted });
@@ -401,8 +401,8 @@ impl Conversion<'_> {
         Ok(locked)
     }
 
-    /// `None` if it depends on contents. A row that no server would take is left as it is wanted
-    /// least: the server's own error tells why.
+    /// How the policy wants a row stored; `None` if that depends on its content. For a row that no server would
+    /// accept, the result is empty, so that the server's own error explains why.
     fn wanted(&self, rule: &Rule, seen: &Seen) -> Option<Vec<Wanted>> {
         let targets: Vec<usize> =
             self.guard.ready.targets.iter().map(|target| target.index).collect();
@@ -417,7 +417,7 @@ impl Conversion<'_> {
     }
 }
 
-/// What the UPDATE is told of one value.
+/// The code by which the UPDATE learns how to store a value.
 fn code_of(rule: &Rule, at: usize, handover: Handover) -> i16 {
     match handover {
         Handover::Keep => by_policy::KEEP,
@@ -430,7 +430,7 @@ fn code_of(rule: &Rule, at: usize, handover: Handover) -> i16 {
     }
 }
 
-/// Whether the server canceled the statement.
+/// Whether the server cancelled the statement.
 fn is_canceled(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&tokio_postgres::error::SqlState::QUERY_CANCELED)
 }

@@ -1,4 +1,4 @@
-//! Does what the machine says to one table: scans, batches, vacuums, waits.
+//! Carries out the machine's actions on one table: scans, batches, vacuums and waits.
 
 use std::time::{Duration, Instant};
 
@@ -25,37 +25,38 @@ use crate::retoast::task::guard::{Done, Ended, Guard, LIMIT, Reason};
 use crate::retoast::task::session::{Session, millis};
 use crate::retoast::task::vacuum::Unvacuumed;
 
-/// How often a conversion by a policy begins again because others have written the table anew.
+/// How often the table is scanned again because another session has rewritten it.
 const MOST_REWRITTEN: u32 = 5;
-/// After a pause so long a scan's snapshot is given up, which keeps vacuum from its work.
+/// A pause of this length ends a scan's snapshot, because it holds back vacuum.
 const LONG_PAUSE: Duration = Duration::from_secs(5);
-/// How soon it is seen that somebody waits for the lock that goes with it.
+/// How often a paused scan checks whether to release its snapshot and its lock, for which a rewrite of the table may
+/// be waiting.
 const GLANCE: Duration = Duration::from_millis(200);
 
 /// The conversion of one table.
 pub(crate) struct Conversion<'a> {
     pub(crate) guard: Guard<'a>,
     pub(crate) choice: &'a Choice,
-    /// Where scanning is.
+    /// Where the progress of scans is saved.
     pub(crate) checkpoint: Option<&'a Checkpoint>,
-    /// What scans have seen that batches by a policy need to know.
+    /// What scans have seen of the rows that batches with a policy re-toast.
     pub(crate) seen_rows: &'a SeenRows,
     /// With a policy, the rows that an earlier run has proven to comply.
     pub(crate) since: Option<Since>,
-    /// Why nothing is taken from what `--since` remembers.
+    /// Why nothing that `--since` remembers is used.
     pub(crate) doubt: Option<Doubt>,
     pub(crate) dead_entries: DeadIndexEntries,
     pub(crate) unvacuumed: Unvacuumed,
 }
 
-/// What is known of the conversion so far.
+/// The results of the conversion so far.
 struct Progress {
     relation: String,
     columns: Vec<String>,
     outcome: Outcome,
     common: Common,
     converted: Converted,
-    /// Whether the server refused a row because it does not fit a page as chosen.
+    /// Whether the server refused a row because it would not fit on a page in the chosen form.
     is_unfit: bool,
 }
 
@@ -77,15 +78,15 @@ impl Progress {
     }
 }
 
-/// What a job is to do.
+/// A task for a job.
 enum Task {
-    /// Rows to re-toast. Those that `insist_on`, a condition, finds are waited for.
+    /// Rows to re-toast. Those that the condition `insist_on` finds are waited for.
     Batch { rows: Vec<Row>, verify: bool, insist_on: Option<Condition> },
-    /// What to vacuum, and the part of the table that may be dead in it.
+    /// What to vacuum, and the fraction of the table that may be dead in it.
     Vacuum(Extent, f64),
 }
 
-/// What a job has done.
+/// The result of a job's task.
 enum Finished {
     Batch {
         rows: Vec<Row>,
@@ -93,14 +94,15 @@ enum Finished {
         took: Duration,
         insists: bool,
     },
-    /// The sizes before it, what was vacuumed in which time, if anything, and how many times.
+    /// The sizes before the vacuum, what was vacuumed and how long that took, if anything was, and the number of
+    /// vacuums.
     Vacuum(Sizes, Option<(Extent, Duration)>, u64),
-    /// A stop was asked for before it began.
+    /// A stop was requested before the task began.
     Nothing,
 }
 
 impl Conversion<'_> {
-    /// Does it all. What was done until an error is reported too.
+    /// Converts the table. If an error occurs, what was done before it is reported too.
     pub(crate) async fn run(&self) -> Ended {
         let began = Instant::now();
         let (common, wal) = match self.guard.begin().await {
@@ -116,7 +118,7 @@ impl Conversion<'_> {
         if done.is_err() {
             report.outcome = Outcome::Failed;
             for job in 0..self.guard.session.jobs() {
-                // the connection may be gone, or not in a transaction
+                // the connection may be lost, or no transaction may be open
                 let _ = self.guard.session.rollback(job).await;
             }
         }
@@ -124,7 +126,7 @@ impl Conversion<'_> {
         let stored = report.common.rows.stored;
         self.guard.put_back(outcome, stored, is_unfit, &mut report.converted).await;
         let ended = self.guard.end(&mut report.common, wal).await;
-        // of a run that could not start there is nothing to report
+        // if the run could not start, there is nothing to report
         let began = done.is_ok() || report.common.effort.scans > 0 || report.converted.altered;
         let Progress { outcome, common, converted, .. } = report;
         let report = TaskReport { outcome, common, work: Work::Convert(Box::new(converted)) };
@@ -135,7 +137,7 @@ impl Conversion<'_> {
         self.guard.say_marks(&mut report.common.notes).await?;
         let Guard { session, ready, .. } = self.guard;
         let Session { connections, server, pages, options, .. } = session;
-        // the writer may be asked: nothing is re-toasted while a scan reads
+        // the writer may be used for trials, because nothing is re-toasted while a scan reads
         let mut scanner = Scanner::new(
             &connections.reader,
             &connections.writer,
@@ -164,7 +166,7 @@ impl Conversion<'_> {
                     self.guard.note(&format!("{REWRITTEN}: all rows are read again"));
                 }
                 Err(RetoastError::Changing) => {
-                    // the last batch may have stored rows under settings that somebody changed
+                    // the last batch may have stored rows under settings that another session had changed
                     scanner.ours.clear();
                     if let Err(error) = self.guard.set_right(times).await {
                         break Err(error);
@@ -199,7 +201,8 @@ impl Conversion<'_> {
         if let Some((checkpoint, place)) = saved {
             machine.start_at(checkpoint.start(place));
         }
-        // by a policy no snapshot holds off who moves rows from a block not yet read to one already read
+        // with a policy, a scan may hold no snapshot, so a rewrite could move rows from blocks not yet read to blocks
+        // already read
         let files = match self.choice.judge.new_values_comply() || options.dry_run {
             true => None,
             false => Some(self.guard.files().await?),
@@ -212,7 +215,7 @@ impl Conversion<'_> {
             report.common.effort.longest_batch_ms.max(millis(machine.counts.longest_batch));
         let released = scanner.release().await;
         if !options.dry_run && matches!(end, Ok(End::Complete | End::Left)) {
-            // a setting that was changed during the last scan is not the choice
+            // settings that were changed during the last scan are not those that were chosen
             match self.guard.is_unchanged().await {
                 Ok(true) => {}
                 Ok(false) => end = Err(RetoastError::Changing),
@@ -254,7 +257,7 @@ impl Conversion<'_> {
             report.common.rows.spared = left.spared;
         }
         if report.common.rows.stored > 0 {
-            // What the report calls done must survive a crash of the server.
+            // what is reported as done must survive a crash of the server
             self.guard.session.writer().batch_execute(sql::FLUSH).await?;
         }
         report.outcome = match end {
@@ -266,7 +269,7 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// Does what the machine says until it has no more to say.
+    /// Carries out the machine's actions until it ends.
     async fn steps(
         &self,
         machine: &mut Machine,
@@ -316,7 +319,7 @@ impl Conversion<'_> {
                     if !session.options.dry_run && !guard.is_unchanged().await? {
                         return Err(RetoastError::Changing);
                     }
-                    // every block that the snapshot sees is there by now
+                    // by now, the file has every block that the snapshot can see
                     let sizes = guard.tried("its size", async || guard.sizes().await).await?;
                     let Some(sizes) = sizes else { continue };
                     report.common.is_larger(sizes);
@@ -367,7 +370,7 @@ impl Conversion<'_> {
                     if machine.insists() {
                         keys.note(guard, scanner, &rows).await?;
                     }
-                    // a plan is read from one scan
+                    // a plan is based on a single scan
                     Event::Scanned(if session.options.dry_run { Vec::new() } else { rows })
                 }
                 action @ (Action::Batch(..) | Action::Insist(..)) => {
@@ -376,7 +379,7 @@ impl Conversion<'_> {
                     let (Action::Batch(job, rows) | Action::Insist(job, rows)) = action else {
                         continue;
                     };
-                    // by a policy there is one job
+                    // with a policy, there is only one job
                     if !std::mem::replace(&mut prepared, true) {
                         self.prepare_batches().await?;
                         self.dead_entries.learn(guard).await?;
@@ -424,7 +427,7 @@ impl Conversion<'_> {
         }
     }
 
-    /// Whether the lock that holds off statistics keeps others waiting while a scan has it.
+    /// Whether the lock that prevents the creation of statistics keeps other sessions waiting while a scan holds it.
     async fn keeps_others_from_reading(&self) -> Result<bool, RetoastError> {
         if !self.guard.ready.code.holds_off_statistics() {
             return Ok(false);
@@ -433,7 +436,7 @@ impl Conversion<'_> {
         Ok(self.guard.session.throttle.kept_waiting(pid).await?.is_some())
     }
 
-    /// Tells what the machine has decided.
+    /// Logs an action of the machine.
     fn tell_of(&self, action: &Action) {
         let name = self.guard.name();
         match action {
@@ -459,7 +462,7 @@ impl Conversion<'_> {
         }
     }
 
-    /// Where scanning is to be saved, if at all, and what the table is known by there.
+    /// Where the progress of scans is saved, if it is, and what identifies the table there.
     async fn saved(&self) -> Result<Option<(&Checkpoint, Place)>, RetoastError> {
         let Some(checkpoint) = self.checkpoint.filter(|_| !self.guard.session.options.dry_run)
         else {
@@ -470,7 +473,7 @@ impl Conversion<'_> {
         Ok(Some((checkpoint, Place { oid: oid.0, filenode })))
     }
 
-    /// What the conversion will do, after a scan that took this long and saw these values.
+    /// The plan of the conversion, based on a scan that took this long and saw these values.
     async fn plan(
         &self,
         report: &Progress,
@@ -497,7 +500,7 @@ impl Conversion<'_> {
             rows: report.common.rows.found,
             bytes: report.common.rows.bytes,
             stored: seen.bytes(),
-            // the chunks of values of pluggable toasters stay, so that new ones may find no room at all
+            // the chunks of values of pluggable toasters remain, so there may be no room for new ones
             external: if seen.has_custom() { 0 } else { seen.external_bytes() },
             columns: ready.targets.len() as u64,
             sizes: report.common.before,
@@ -512,7 +515,7 @@ impl Conversion<'_> {
         Ok(Plan::of(&found, &around))
     }
 
-    /// Does what a job is to do, once nothing stands against it.
+    /// Runs a job's task as soon as there is no reason to wait.
     async fn run_job(&self, job: usize, task: Task) -> (usize, Result<Finished, RetoastError>) {
         (job, self.work_on(job, task).await)
     }
@@ -552,7 +555,7 @@ impl Conversion<'_> {
         }
     }
 
-    /// Takes down what a job has done.
+    /// Records what a job has done.
     fn account(&self, job: usize, finished: Finished, report: &mut Progress) -> Event {
         match finished {
             Finished::Batch { done: Done::Stored { rows, verified, xid }, took, .. } => {
@@ -583,8 +586,8 @@ impl Conversion<'_> {
         self.guard.set_aside(1, reason.row(row.ctid.to_string()), &mut report.common);
     }
 
-    /// With a policy, what the scan that begins now answers for. Those after the second answer for what
-    /// the second does: rows that came later are not looked at.
+    /// With a policy, determines which rows the scan that begins now covers. Later scans cover the same rows as the
+    /// second one, and ignore rows written after it began.
     async fn begin_proof(
         &self,
         machine: &Machine,

@@ -1,12 +1,13 @@
-//! Index entries of the row versions that batches leave behind: the batch that follows has them marked dead, so that
-//! there is room for its own new ones.
+//! Index entries of the row versions that batches leave: the next batch has them marked dead, so that there is room
+//! for its own new entries.
 //!
-//! While a transaction that has written anything is open, in any database of the server, nothing that was left
-//! behind after its beginning is marked (`GlobalVisTestIsRemovableXid` in procarray.c).
+//! While a transaction that has written something is open, in any database of the server, entries left after it began
+//! are not marked (`GlobalVisTestIsRemovableXid` in procarray.c).
 //!
-//! Only what nobody can see any more is marked, so a later transaction has to do it. Without that
-//! new entries split leaves that are full of old ones: bottom-up deletion (heapam.c `index_delete_sort`) looks at the
-//! pages with the most candidates first, and where rows are moved together those are the new versions'.
+//! Only entries of row versions that no transaction can see any more are marked, so a later transaction has to do it,
+//! by a look: a statement that scans the indexes for the rows' keys. Otherwise new entries would split leaf pages
+//! that are full of old ones, because bottom-up deletion (heapam.c `index_delete_sort`) starts with the heap pages
+//! that have the most candidates, and if rows are moved together, those are the pages of the new versions.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,51 +25,53 @@ use crate::server::chunks::parse_tid;
 use crate::server::connect::{Client, Statement};
 use crate::server::sqlstate::ErrorKind;
 
-/// Rows with one key at the most, as the planner knows them: with more, looking for a row's entry is reading the
-/// others'.
+/// The maximum number of rows per key, as estimated by the planner: with more, searching for a row's entry means
+/// reading the entries of other rows.
 const MOST_ROWS: f64 = 20.0;
-/// What the server answers to statements that were sent behind one that failed.
+/// The SQLSTATE of statements sent after one that has failed.
 const BEHIND_AN_ERROR: &str = "25P02";
 
-/// So many rows are looked for together: for fewer a statement is not sent, and leaves have room for as many.
+/// The minimum number of rows for which a statement is sent; leaf pages have enough room for the entries of fewer
+/// rows.
 const FEWEST: usize = 8;
-/// A look that takes longer, and longer than all else in its batch, finds many entries which cannot be marked yet,
-/// for somebody may still see what they lead to: many rows have one key, and an old transaction goes on.
+/// A look that takes longer than this, and longer than the rest of its batch, finds many entries that cannot be
+/// marked yet because some session may still see their rows: many rows have the same key, and an old transaction is
+/// open.
 const LONG: Duration = Duration::from_millis(200);
-/// After so many of them in a row there are no more looks.
+/// After this many long looks in a row, there are no more looks.
 const MOST_LONG: u32 = 2;
 
-/// What is to be marked dead, and how.
+/// The entries to mark dead, and how to do it.
 #[derive(Debug, Default)]
 pub(crate) struct DeadIndexEntries(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether the indexes were looked at.
+    /// Whether the indexes have been examined.
     is_known: bool,
-    /// The statement; `None` if there is no index that it would help.
+    /// The statement that marks entries; `None` if it would not help with any index.
     look: Option<String>,
-    /// Whether every row gets new entries, wherever it goes.
+    /// Whether every row gets new entries, even if it stays on its page.
     all: bool,
-    /// Addresses of rows with new entries, batch by batch.
+    /// The addresses of rows with new entries, for each batch.
     moved: VecDeque<Vec<String>>,
-    /// Whether the last look has failed.
+    /// Whether the last look failed.
     failed: bool,
-    /// How long the last look took, until it is judged. With several jobs it may be another's: their batches are
-    /// alike.
+    /// How long the last look took, until it is judged. With several jobs it may be that of another job, but their
+    /// batches are alike.
     looked: Option<Duration>,
-    /// How many of the last looks have taken long, one after the other.
+    /// The number of consecutive looks that took long.
     long: u32,
 }
 
 impl DeadIndexEntries {
     fn state(&self) -> MutexGuard<'_, State> {
-        // what stands there is only ever set whole
+        // the state is only ever replaced as a whole
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks which indexes marking would help. Their plans are tried, since a statement that an index does not
-    /// serve would read the table for every row.
+    /// Determines for which indexes marking helps. Their plans are examined, because a statement that cannot use an
+    /// index would read the table for every row.
     pub(super) async fn learn(&self, guard: &Guard<'_>) -> Result<(), RetoastError> {
         if self.state().is_known {
             return Ok(());
@@ -90,8 +93,8 @@ impl DeadIndexEntries {
         Ok(())
     }
 
-    /// In a batch that has begun: marks the old entries of rows that batches before it have moved. Whether there
-    /// were any.
+    /// In a batch that has begun, marks the old entries of rows that earlier batches have moved. Returns whether
+    /// there were any.
     pub(super) async fn mark(
         &self,
         client: &Client,
@@ -116,20 +119,21 @@ impl DeadIndexEntries {
         Err(error.into())
     }
 
-    /// Ends the marking if it is what batches take long for. This one took so long, the look with it.
+    /// Ends the marking if it takes most of the time of batches. `batch` is the duration of this batch, including the
+    /// look.
     pub(super) fn judge_batch(&self, batch: Duration, name: &str) {
         if let Some(time) = self.judge(batch) {
             tracing::debug!("{name}: old index entries are no longer marked: it takes {time:.1?}");
         }
     }
 
-    /// The statement that is sent with batches.
+    /// The statement to send with batches.
     pub(super) fn look(&self) -> Option<String> {
         self.state().look.clone()
     }
 
-    /// Takes down where a batch's rows are now that were in these blocks. Those that stay on their pages are taken
-    /// to have no new entries.
+    /// Records the new addresses of a batch's rows, which were in these blocks before. Rows that stay on their pages
+    /// are assumed to have no new entries.
     pub(super) fn note(&self, blocks: impl Iterator<Item = u32>, now: &[String]) {
         let mut state = self.state();
         if state.look.is_none() {
@@ -150,8 +154,8 @@ impl DeadIndexEntries {
         state.moved.push_back(moved);
     }
 
-    /// The rows whose old entries are to be marked now, with so many jobs: what another job's transaction may
-    /// still see is left for later.
+    /// The rows whose old entries should be marked now, with this number of jobs. Rows that another job's transaction
+    /// may still see are left for later.
     fn due(&self, jobs: usize) -> Vec<String> {
         let mut state = self.state();
         let later = jobs.saturating_sub(1).saturating_mul(2);
@@ -162,13 +166,13 @@ impl DeadIndexEntries {
         state.moved.drain(..due).flatten().collect()
     }
 
-    /// Takes down how long a look has taken.
+    /// Records how long a look took.
     pub(super) fn looked(&self, time: Duration) {
         self.state().looked = Some(time);
     }
 
-    /// Judges the look of a batch that has taken so long, itself included. If there are no more looks for it, how
-    /// long it has taken.
+    /// Judges the look of a batch that took `batch`, including the look. Returns the duration of the look if there
+    /// should be no more.
     fn judge(&self, batch: Duration) -> Option<Duration> {
         let mut state = self.state();
         let time = state.looked.take()?;
@@ -181,12 +185,12 @@ impl DeadIndexEntries {
         Some(time)
     }
 
-    /// There are no more looks.
+    /// Ends the looks after a failure.
     fn fail(&self) {
         *self.state() = State { is_known: true, failed: true, ..State::default() };
     }
 
-    /// Whether a look has failed since this was asked.
+    /// Whether a look has failed since the last call.
     pub(super) fn has_failed(&self) -> bool {
         std::mem::take(&mut self.state().failed)
     }
@@ -233,7 +237,7 @@ async fn usable_indexes(
     Ok((usable, all))
 }
 
-/// The index with the way by which the planner takes it alone, if there is one.
+/// The index, with the way in which the planner uses it alone, if there is one.
 async fn served(client: &Client, index: Btree, table: &str) -> Result<Option<Btree>, RetoastError> {
     let mut few = false;
     for way in Way::all(index.keys.len()) {
@@ -243,7 +247,7 @@ async fn served(client: &Client, index: Btree, table: &str) -> Result<Option<Btr
         let Some(plan) = scan_of(&text_of(&client.simple_query(&explain).await?)) else {
             return Ok(None);
         };
-        // how many rows have a key the planner says of this way alone
+        // only for this way does the planner estimate the number of rows per key
         few |= way == Way::default() && plan.rows <= MOST_ROWS;
         if !few {
             return Ok(None);
@@ -255,7 +259,7 @@ async fn served(client: &Client, index: Btree, table: &str) -> Result<Option<Btr
     Ok(None)
 }
 
-/// What a statement has answered, line by line.
+/// The result of a statement, line by line.
 fn text_of(messages: &[SimpleQueryMessage]) -> String {
     let mut text = String::new();
     for message in messages {
@@ -270,14 +274,14 @@ fn text_of(messages: &[SimpleQueryMessage]) -> String {
 /// How a plan finds rows.
 #[derive(Debug, PartialEq)]
 struct Scan {
-    /// The index by which it does.
+    /// The index that it uses.
     index: String,
     rows: f64,
-    /// Whether rows that the index finds are looked at once more.
+    /// Whether rows that the index finds are filtered.
     filters: bool,
 }
 
-/// The only scan of a plan, as `EXPLAIN (FORMAT JSON)` tells it, if that is one of an index.
+/// The only scan of a plan in the output of `EXPLAIN (FORMAT JSON)`, if it is an index scan.
 fn scan_of(plan: &str) -> Option<Scan> {
     let plan = serde_json::from_str::<Value>(plan).ok()?;
     let mut scan = None;
@@ -370,13 +374,13 @@ mod tests {
             old.judge(look + rest).is_some()
         };
         assert!(!ends(long, short) && !ends(short, short) && !ends(long, short));
-        // where all takes long, the machine is busy
+        // if everything takes long, the machine is busy
         assert!(!ends(long, long * 2) && !ends(long, short));
         assert!(old.judge(long).is_none() && old.look().is_some());
         assert!(ends(long, short));
         old.note(std::iter::empty(), &vec!["(1,1)".to_owned(); 20]);
         assert!(old.look().is_none() && old.due(1).is_empty() && old.state().is_known);
-        // that is no error, after which a batch is tried again
+        // this does not count as a failure, after which the batch would be tried again
         assert!(!old.has_failed());
     }
 

@@ -1,4 +1,4 @@
-//! Has the server compress copies of values where the verdict on a row depends on that.
+//! Makes the server compress copies of values if the verdict on a row depends on the result.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -17,8 +17,8 @@ use crate::server::chunks::{address, transaction};
 use crate::server::trial::Trial;
 
 impl Scanner<'_> {
-    /// Has the server compress what the verdicts depend on, until they do not any more: with the size of one
-    /// value known another's may come into question.
+    /// Makes the server compress values until the verdicts no longer depend on the results. Once the size of one
+    /// value is known, the verdict may depend on another.
     pub(super) async fn judge(
         &mut self,
         judge: &FormJudge,
@@ -41,7 +41,7 @@ impl Scanner<'_> {
                 let found = candidate.row;
                 let ctid = found.ctid;
                 let answer = |index| answers.get(&(ctid, index)).copied();
-                // a row that is gone has no answer, and nothing is to be done
+                // a row that no longer exists has no result, and nothing needs to be done
                 if candidate.open.iter().any(|&index| answer(index).is_none()) {
                     continue;
                 }
@@ -75,14 +75,15 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Whether this run's transactions hand every chosen value over uncompressed: the server has tried to compress what it
-    /// has stored uncompressed, and need not try again. Triggers may change values, and generated ones are computed.
+    /// Whether this run's transactions pass every chosen value to the server uncompressed, so that the server has
+    /// already tried to compress those that it stored uncompressed, and need not try again. This does not hold if
+    /// triggers may change values, or if values are generated.
     fn hands_values_over_uncompressed(&self) -> bool {
         !self.ready.code.triggers_fire()
             && self.ready.targets.iter().all(|target| target.base.is_none())
     }
 
-    /// Has the server compress the values that are in question.
+    /// Makes the server compress the values in question.
     async fn answer(
         &mut self,
         judge: &FormJudge,
@@ -129,7 +130,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Which of these values the toaster would leave as they are.
+    /// Determines which of these values the toaster would leave unchanged.
     pub(super) async fn ask_what_is_left(
         &self,
         target: &Target,
@@ -141,7 +142,7 @@ impl Scanner<'_> {
         }
         let ctids: Vec<String> = candidates.iter().map(|one| one.row.ctid.to_string()).collect();
         let sql = sql::never_moved(&self.ready.relation.quoted(), target);
-        // some size: it would be stored otherwise
+        // any size will do: the value would be stored differently
         answers.extend(candidates.iter().map(|one| ((one.row.ctid, target.index), Some(0))));
         let client = self.connection.client();
         for row in client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await? {
@@ -150,7 +151,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Has the server store whole rows, for without pages too little is known for the model.
+    /// Makes the server store whole rows, because too little is known for the model if pages cannot be read.
     pub(super) async fn judge_rows(
         &mut self,
         open: Vec<Candidate>,
@@ -182,7 +183,7 @@ impl Scanner<'_> {
             let (now, later) = rest.split_at(fits.count().max(1).min(rest.len()));
             rest = later;
             let ctids: Vec<String> = now.iter().map(|one| one.row.ctid.to_string()).collect();
-            // in one snapshot the rows and the judge's copies of them match in order
+            // in one snapshot, the rows and the judge's copies of them are in the same order
             let compressed = self.ask_row_judge(&insert, None, &ctids).await?;
             client.batch_execute(row_judge::CLEAR_ROW_JUDGE).await?;
             let differs = |candidate: &&Candidate, compressed: &HashMap<_, Vec<bool>>| {
@@ -196,8 +197,9 @@ impl Scanner<'_> {
             if doubted.is_empty() {
                 continue;
             }
-            // An UPDATE leaves what is out of line there. Nothing tells which values of the row are: in the copy
-            // all are that can be, so that what is compressed all the same surely is.
+            // An UPDATE leaves external values as they are, and nothing shows which values of the row are external.
+            // In the copy, all values that can be external are; those that the server compresses nevertheless would
+            // certainly be compressed in the row.
             let ctids: Vec<String> = doubted.iter().map(|one| one.row.ctid.to_string()).collect();
             client.batch_execute(row_judge::TRY_COPIES).await?;
             let compressed = match self.ask_row_judge(&copy, Some(&update), &ctids).await {
@@ -205,7 +207,7 @@ impl Scanner<'_> {
                     client.batch_execute(row_judge::COPIES_TRIED).await?;
                     moved
                 }
-                // of a row of many columns the pointers alone fill a page: no more is known of it
+                // in a row with many columns, the pointers alone fill a page, and nothing more is known about it
                 Err(LiveError::Server(error))
                     if error.code() == Some(&SqlState::PROGRAM_LIMIT_EXCEEDED) =>
                 {
@@ -222,7 +224,8 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// For each row that is there, whether the judge compressed each chosen column, at once or by an UPDATE.
+    /// For each row that exists, whether the server compressed each chosen column in its copy, on insertion or in the
+    /// UPDATE.
     pub(super) async fn ask_row_judge(
         &self,
         insert: &str,
@@ -265,7 +268,7 @@ impl Scanner<'_> {
         Ok(compressed)
     }
 
-    /// Adds the rows with compressed fields inside composite values.
+    /// Adds the rows that have compressed fields inside composite values.
     pub(super) async fn hidden(
         &self,
         blocks: Range<u32>,

@@ -1,8 +1,8 @@
-//! How a row is found again that others update nearly all the time.
+//! How to find a row again that other sessions update nearly all the time.
 //!
-//! A row that is updated without a pause is at another address, often in another block, before a statement
-//! that was sent for its address comes to it. By its primary key a statement finds it in whatever
-//! version its own snapshot sees, and the server follows it from there to the newest (`heap_lock_tuple`).
+//! Such a row is at another address, often in another block, before a statement that was sent for its address gets to
+//! it. With the primary key, a statement finds the row in the version that its snapshot sees, and the server follows
+//! it from there to the newest version (`heap_lock_tuple`).
 
 use std::collections::HashMap;
 
@@ -18,36 +18,38 @@ use crate::server::LiveError;
 use crate::server::chunks::address;
 use crate::server::connect::Client;
 
-/// As many rows' keys are noted in a scan; the others are looked for in the block where they were.
+/// The maximum number of rows whose keys are recorded in a scan; other rows are searched for in the block where they
+/// were found.
 const MOST_KEYS: usize = 1000;
 
-/// The keys of rows that a scan has found.
+/// The primary keys of rows found by a scan.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    /// The columns of the primary key and their types; none if the table has no such key. Asked for once.
+    /// The columns of the primary key and their types, queried once; empty if the table has no primary key.
     columns: Option<Vec<(String, String)>>,
     known: HashMap<ItemPointer, Vec<String>>,
 }
 
-/// What finds rows of a table named `t`. Keys are values, which never stand in a statement's text.
+/// A condition that finds rows of a table with the alias `t`. Keys are parameters and never part of the statement's
+/// text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Condition {
     pub(super) sql: String,
-    /// From `$1` on.
+    /// The parameters, starting with `$1`.
     pub(super) parameters: Vec<String>,
 }
 
 impl Keys {
-    /// Forgets the rows of the scan before.
+    /// Removes the rows of the previous scan.
     pub(super) fn clear(&mut self) {
         self.known.clear();
     }
 
-    /// Notes the keys of rows, in the scan's own snapshot if it still has it.
+    /// Records the keys of rows, in the scan's own snapshot if it still has one.
     ///
     /// # Errors
     ///
-    /// Those of the server.
+    /// Errors of the server.
     pub(super) async fn note(
         &mut self,
         guard: &Guard<'_>,
@@ -92,8 +94,8 @@ impl Keys {
         Ok(())
     }
 
-    /// The condition that finds these rows of one block again: by their keys, or the whole block if not all
-    /// of them are known.
+    /// The condition that finds these rows of one block again: by their keys, or, if any of these is not known, all
+    /// rows of the block.
     pub(super) fn condition(&self, rows: &[Row]) -> Condition {
         let columns = self.columns.as_deref().unwrap_or_default();
         let (mut parts, mut parameters) = (Vec::new(), Vec::new());

@@ -1,12 +1,12 @@
-//! What the sweep does next (pure): it is told what happened and what time it is, and says what to
-//! do. It never sees a connection, a clock or a page.
+//! What the sweep does next (pure): takes events and the time, and answers with actions. It does not use connections,
+//! the clock or pages.
 //!
-//! A scan reads chunks of blocks. What it finds is re-toasted in windows of a few pages, each in
-//! passes: a pass takes every k-th row, so that the first moves a k-th of the rows off their pages
-//! and pruning makes room for the others to stay (HOT). A batch takes one pass over several windows that
-//! lie apart, since every batch costs the same time for its checks and its commit. A sweep is over when a whole scan in one
-//! snapshot has found nothing; an empty batch says nothing. Every scan begins in one snapshot, and gives
-//! it up with the first row that it finds.
+//! A scan reads chunks of blocks. The rows that it finds are re-toasted in windows of a few pages, each in several
+//! passes. With k passes, each takes every k-th row, so that the first one moves a k-th of the rows off their pages,
+//! and pruning then makes room for the others to stay (HOT). Because the checks and the commit of a batch take the
+//! same time for any number of rows, a batch takes one pass over several windows that are not adjacent. The sweep
+//! ends when a whole scan in one snapshot has found nothing; an empty batch proves nothing. Every scan begins in one
+//! snapshot, and releases it when it finds the first row.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -17,11 +17,11 @@ use crate::retoast::listener::Wait;
 use crate::retoast::pace::rules::{BESIDE_OTHERS, after_timeouts, smoothed};
 use crate::retoast::task::session::Tuning;
 
-/// Blocks that a scan reads at a time.
+/// The number of blocks that a scan reads at a time.
 pub const CHUNK: u32 = 256;
-/// Windows of a batch at the most: each is pruned by a statement of its own.
+/// The maximum number of windows in a batch, because a separate statement prunes each.
 const MOST_WINDOWS: usize = 16;
-/// Scans without any progress after which the sweep gives up.
+/// The number of scans without any progress after which the sweep gives up.
 const IDLE_SCANS: u32 = 12;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -30,25 +30,25 @@ enum Phase {
     Ended(End),
 }
 
-/// The scan under way.
+/// The current scan.
 #[derive(Debug, Clone)]
 struct Scan {
     blocks: u32,
     next_block: u32,
-    /// Whether it leaves a part out, so that it proves nothing.
+    /// Whether it skips a part of the table, so that it proves nothing.
     partial: bool,
-    /// What it has found, and how many rows were re-toasted meanwhile.
+    /// What it has found, and how many rows have been re-toasted since it began.
     left: Left,
     stored: u64,
-    /// Whether it is all in one snapshot so far.
+    /// Whether all of it so far was read in one snapshot.
     one_snapshot: bool,
 }
 
-/// Batches of the chunk under way.
+/// The batches of the current chunk.
 #[derive(Debug, Clone, Default)]
 struct Batches {
     queue: VecDeque<Batch>,
-    /// Begun so far, and the last one of each group of windows.
+    /// The number of batches begun, and the last one of each group of windows.
     begun: u64,
     last: HashMap<u32, u64>,
 }
@@ -56,11 +56,11 @@ struct Batches {
 /// What is reported.
 #[derive(Debug, Clone, Default)]
 pub struct Counts {
-    /// Scans that were begun.
+    /// The number of scans begun.
     pub scans: u32,
-    /// Lock timeouts and deadlocks met.
+    /// The number of lock timeouts and deadlocks.
     pub retries: u64,
-    /// The longest batch.
+    /// The duration of the longest batch.
     pub longest_batch: Duration,
 }
 
@@ -73,7 +73,7 @@ pub struct Machine {
     batches: Batches,
     /// What each job does.
     work: Vec<Work>,
-    /// Rows a millisecond, smoothed.
+    /// Rows per millisecond, smoothed.
     speed: Option<f64>,
     /// Whether other sessions are active.
     others: bool,
@@ -81,19 +81,19 @@ pub struct Machine {
     sleep: Option<(Duration, Wait)>,
     busy: u32,
     idle_scans: u32,
-    /// Where the first scan begins.
+    /// The block at which the first scan begins.
     start: u32,
-    /// Whether scans after the first answer only for rows that were there when the second began.
+    /// Whether scans after the first cover only rows that existed when the second began.
     cut_off: bool,
-    /// Row versions that the server refused.
+    /// Row versions that the server has refused to store.
     refused: HashSet<(ItemPointer, u32)>,
-    /// The machine's own transactions, with how often the rows that they wrote have been re-toasted.
+    /// The machine's own transactions, with the number of times that the rows they wrote have been re-toasted.
     own: HashMap<u32, u8>,
     pub counts: Counts,
 }
 
 impl Machine {
-    /// A conversion that has not begun.
+    /// Creates the machine for a conversion that has not begun.
     pub fn new(tuning: Tuning) -> Machine {
         Machine {
             tuning,
@@ -122,57 +122,58 @@ impl Machine {
         }
     }
 
-    /// Has the first scan begin at this block; it then proves nothing.
+    /// Makes the first scan begin at this block, so that it proves nothing.
     pub fn start_at(&mut self, block: u32) {
         self.start = block;
     }
 
-    /// Has scans after the first answer only for rows that were there when the second began: under
-    /// writes of values that never comply by themselves no scan would be the last otherwise.
+    /// Makes scans after the first cover only rows that existed when the second began. Otherwise, if other sessions
+    /// write values that never comply by themselves, no scan would be the last.
     pub fn cut_off(&mut self) {
         self.cut_off = true;
     }
 
-    /// Whether the scan under way answers only for rows that were there when the second scan began.
-    /// It needs no single snapshot: who moves such a row makes it one that was not there.
+    /// Whether the current scan covers only rows that existed when the second scan began. Such a scan needs no single
+    /// snapshot, because a row that is moved no longer counts as having existed.
     pub fn is_cut_off(&self) -> bool {
         self.cut_off && self.counts.scans > 1
     }
 
-    /// What the last vacuum could not remove, in bytes: the next one comes earlier for that, but not at once.
+    /// Sets how many bytes the last vacuum could not remove, so that the next vacuum comes earlier, though not
+    /// immediately.
     pub fn still_dead(&mut self, bytes: u64) {
         self.vacuums.still_dead(bytes);
     }
 
-    /// Whether other sessions are active: batches then take a tenth of their time.
+    /// Sets whether other sessions are active, in which case batches take a tenth of their time.
     pub fn beside_others(&mut self, others: bool) {
         self.others = others;
     }
 
-    /// What the scan under way, or the last one, has found stored otherwise than chosen.
+    /// The rows that the current scan, or the last one, has found not to comply.
     pub fn left(&self) -> Left {
         self.scan.left
     }
 
-    /// Blocks of the scan under way: read, and in all.
+    /// The progress of the current scan: blocks read, and blocks in all.
     pub fn position(&self) -> (u32, u32) {
         (self.scan.next_block.min(self.scan.blocks), self.scan.blocks)
     }
 
-    /// Whether the scan under way may still prove that nothing is left: then it must go on in the
-    /// snapshot that it began with.
+    /// Whether the current scan may still prove that nothing is left, in which case it must continue in the snapshot
+    /// with which it began.
     pub fn may_prove(&self) -> bool {
         self.scan.left.found == 0
             && (self.scan.one_snapshot || self.is_cut_off())
             && !self.scan.partial
     }
 
-    /// Whether the scan under way is the first.
+    /// Whether the current scan is the first.
     pub fn is_first_scan(&self) -> bool {
         self.counts.scans <= 1
     }
 
-    /// What to do next.
+    /// The next action.
     pub fn next_action(&mut self) -> Action {
         let at_rest = self.work.iter().all(|work| *work == Work::Nothing);
         if !at_rest && (self.phase != Phase::Scanning || self.sleep.is_some()) {
@@ -207,7 +208,7 @@ impl Machine {
         self.next_action()
     }
 
-    /// One vacuum at a time.
+    /// Begins the vacuum that is due, unless another one is running.
     fn vacuum(&mut self) -> Action {
         let free = self.work.iter().position(|work| *work == Work::Nothing);
         let Some(job) = free.filter(|_| !self.work.contains(&Work::Vacuum)) else {
@@ -218,8 +219,8 @@ impl Machine {
         Action::Vacuum(job, extent, part)
     }
 
-    /// Begins the first batch that may begin. Batches of one group follow each other, each when what
-    /// the one before has left behind can be pruned: there the rows find room on their own pages.
+    /// Begins the first batch that may begin. A batch of a group may begin once what the previous one of the group
+    /// left can be pruned, so that the rows find room on their own pages.
     fn batch(&mut self) -> Option<Action> {
         let job = self.work.iter().position(|work| *work == Work::Nothing)?;
         let (mut pinned, mut under_way) = (u64::MAX, Vec::new());
@@ -254,7 +255,7 @@ impl Machine {
         }
     }
 
-    /// The batch that a job has ended.
+    /// Takes the batch that a job has ended.
     fn ended(&mut self, job: usize) -> Batch {
         match self.work.get_mut(job).map(|slot| std::mem::replace(slot, Work::Nothing)) {
             Some(Work::Batch { batch, .. }) => batch,
@@ -285,10 +286,10 @@ impl Machine {
         self.sleep = Some((wait, Wait::RowsLocked));
     }
 
-    /// Takes note of what happened. `jitter` is from 0 to 1.
+    /// Takes an event. `jitter` is between 0 and 1.
     pub fn note(&mut self, event: Event, jitter: f64) {
         if matches!(self.phase, Phase::Ended(_)) {
-            // what was under way is waited for
+            // jobs that are still running are waited for
             match event {
                 Event::BatchDone { job, .. }
                 | Event::BatchBusy(job)
@@ -329,7 +330,7 @@ impl Machine {
             Event::BatchRefused(job) => {
                 let Batch { group, mut rows, insists, .. } = self.ended(job);
                 if insists {
-                    // it may have been for another row of the block
+                    // the cause may be another row of the block
                     self.batches.queue.push_front(Batch::new(group, rows));
                 } else if let [row] = rows.as_slice() {
                     self.refused.insert((row.ctid, row.xmin));
@@ -359,19 +360,20 @@ impl Machine {
         self.busy = 0;
         self.counts.longest_batch = self.counts.longest_batch.max(took);
         let Batch { rows: done, insists, .. } = self.ended(job);
-        // an insisting batch may write all rows of a block: whether it got at those it is for, a scan says
+        // an insisting batch may write all rows of a block; the next scan shows whether those it was for are among
+        // them
         self.scan.stored += if insists { 0 } else { rows };
         let before = done.iter().filter_map(|row| self.own.get(&row.xmin)).max();
         self.own.insert(xid, before.map_or(1, |tries| tries.saturating_add(1)));
         let bytes: u64 = done.iter().map(|row| row.stored).sum();
-        // each row's tuple takes space too
+        // the row's tuple takes up space too
         self.vacuums.batch_done(bytes + 64 * done.len() as u64, took);
         let ms = (took.as_secs_f64() * 1000.0).max(0.05);
         let now = done.len() as f64 / ms;
         self.speed = Some(smoothed(self.speed, now));
     }
 
-    /// How many of these rows one batch takes now, by time and by bytes; at least one.
+    /// How many of these rows one batch takes, considering time and bytes; at least one.
     pub(super) fn share(&self, rows: &[Row]) -> usize {
         let wanted = self.tuning.batch.as_secs_f64() * 1000.0;
         let mut most = self.speed.map_or(FIRST_BATCH, |speed| speed * wanted);
@@ -387,7 +389,7 @@ impl Machine {
         rows.iter().take(most).take_while(fits).count().max(1).min(rows.len())
     }
 
-    /// Makes batches of the rows of a chunk: windows, and passes over each.
+    /// Divides the rows of a chunk into batches: windows, and passes over each.
     pub(super) fn plan(&mut self, mut rows: Vec<Row>) {
         rows.retain(|row| {
             let refused = self.refused.contains(&(row.ctid, row.xmin));
@@ -406,26 +408,26 @@ impl Machine {
         });
         rows.sort_unstable();
         self.scan.left.found += rows.len() as u64;
-        // the snapshot is given up, whatever becomes of the rows
+        // the snapshot is released, whatever happens to the rows
         self.scan.one_snapshot &= rows.is_empty();
         if self.insists() {
             self.insist(&rows);
             return;
         }
         let passes = self.tuning.passes.max(1) as usize;
-        // the pages of all windows under way are left half empty, and those of indexes and TOAST too
+        // during the passes, pages of all current windows are left half empty, and those of indexes and TOAST too
         let window = (self.tuning.window / self.work.len() as u32).max(1);
         let windows: Vec<&[Row]> =
             rows.chunk_by(|a, b| a.ctid.block.0 / window == b.ctid.block.0 / window).collect();
         self.batches.last.clear();
-        // Adjacent windows are in different groups: their rows often have adjacent keys, and a batch that had
-        // many of those would split the leaves of indexes.
+        // Adjacent windows are in different groups, because their rows often have adjacent keys, and a batch with
+        // many of those would split leaf pages of indexes.
         let rows_of_pass = (rows.len() / (windows.len().max(1) * passes)).max(1);
         let together = self.tuning.batch_rows.div_ceil(rows_of_pass).clamp(1, MOST_WINDOWS);
         let groups = windows.len().div_ceil(together);
         let group = |first: usize| windows.iter().skip(first).step_by(groups);
-        // Groups take turns, pass by pass: what one transaction leaves behind can be pruned only once
-        // those that were under way at its end have ended, and by its group's next turn most have.
+        // Groups take turns, pass by pass: what a transaction leaves can be pruned only after all transactions that
+        // were running at its end have ended, and most have by the group's next turn.
         let turns = if self.work.len() > 1 { self.work.len() + 1 } else { 1 };
         for from in (0..groups).step_by(turns) {
             for pass in 0..passes {
@@ -441,12 +443,12 @@ impl Machine {
         }
     }
 
-    /// Whether rows that differ are waited for from now on.
+    /// Whether batches now wait for rows that other sessions have locked.
     pub fn insists(&self) -> bool {
         self.idle_scans >= IDLE_BEFORE_INSISTING
     }
 
-    /// Plans one batch for each block, which waits for rows that others hold.
+    /// Plans one batch for each block, which waits for locked rows.
     fn insist(&mut self, rows: &[Row]) {
         self.batches.last.clear();
         for rows in rows.chunk_by(|a, b| a.ctid.block == b.ctid.block) {
@@ -461,34 +463,34 @@ impl Machine {
 /// A row to re-toast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
-    /// Where it was seen.
+    /// The row's address when it was seen.
     pub ctid: ItemPointer,
-    /// The transaction that inserted this version: the low half of its number.
+    /// The transaction that inserted this version (the low 32 bits).
     pub xmin: u32,
-    /// Whether nothing that is stored shows that it differs, but only what the server made of a copy: could be
-    /// compressed, and is not. An UPDATE of the row itself says that better.
+    /// Whether nothing stored shows that it differs, only a copy that the server has compressed, although the row's
+    /// value is not compressed. An UPDATE of the row itself determines this more reliably.
     pub by_copy: bool,
-    /// Whether only values with ordinary pointers make it differ that its toaster may leave so. Whether it does, an
-    /// UPDATE of the row itself says.
+    /// Whether it differs only in values whose ordinary pointers the toaster may leave unchanged. An UPDATE of the
+    /// row itself shows whether it does.
     pub spared: bool,
-    /// Bytes of the chosen columns' values: as stored now, or uncompressed where that is more and known, since a batch
-    /// may store them so.
+    /// The size of the chosen columns' values: as stored now, or uncompressed if that is known and more, because a
+    /// batch may store them so.
     pub bytes: u64,
-    /// Bytes of them as stored now, which the row leaves behind.
+    /// The size of these values as stored now, which are dead once the row is re-toasted.
     pub stored: u64,
 }
 
 impl Row {
-    /// A row that differs by what is stored of it.
+    /// A row whose stored values show that it differs.
     pub(crate) fn new(ctid: ItemPointer, xmin: u32, bytes: u64, stored: u64) -> Row {
         Row { ctid, xmin, by_copy: false, spared: false, bytes, stored }
     }
 }
 
-/// What a vacuum takes.
+/// What a vacuum covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// The TOAST relation and its index, where old values are.
+    /// The TOAST relation and its index, which contain the old values.
     Toast,
     /// The table with its TOAST relation and all indexes.
     Table,
@@ -497,42 +499,42 @@ pub enum Extent {
 /// What has happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// A scan begins: the relation has this many blocks, and with its TOAST relation this many bytes.
+    /// A scan begins.
     Begun {
         /// Blocks of the heap.
         blocks: u32,
-        /// Bytes of heap and TOAST relation.
+        /// Bytes of the heap and the TOAST relation.
         bytes: u64,
     },
-    /// A chunk was read; these rows are stored otherwise than chosen.
+    /// A chunk was read; these rows do not comply.
     Scanned(Vec<Row>),
     /// A batch was committed.
     BatchDone {
-        /// Whose it was.
+        /// The job that ran the batch.
         job: usize,
-        /// Rows that were re-toasted; others were locked or no longer there.
+        /// The number of rows re-toasted; the rest were locked or no longer existed.
         rows: u64,
-        /// The transaction: the low half of its number.
+        /// The transaction (the low 32 bits).
         xid: u32,
-        /// How long the transaction took.
+        /// The duration of the transaction.
         took: Duration,
     },
-    /// A batch met a lock timeout or a deadlock, and nothing of it was done.
+    /// A batch ran into a lock timeout or a deadlock, and changed nothing.
     BatchBusy(usize),
-    /// The server refused a batch for what stands in its rows, and nothing of it was done.
+    /// The server refused a batch because of the content of its rows, and nothing was changed.
     BatchRefused(usize),
     /// A vacuum ended.
     Vacuumed {
-        /// Whose it was.
+        /// The job that ran the vacuum.
         job: usize,
-        /// What was vacuumed, and how long that took; `None` if nothing could be for now.
+        /// What was vacuumed, and how long that took; `None` if it could not be done now.
         done: Option<(Extent, Duration)>,
     },
-    /// A job met an error or a stop that ends the sweep.
+    /// A job ran into an error, or a stop, that ends the sweep.
     Failed(usize),
-    /// The scan under way goes on in another snapshot: it proves nothing any more.
+    /// The current scan continues in another snapshot, so that it no longer proves anything.
     SnapshotLost,
-    /// Somebody asked to stop.
+    /// A stop was requested.
     Stop,
 }
 
@@ -541,27 +543,28 @@ pub enum Event {
 pub enum End {
     /// A whole scan in one snapshot has found that every row is stored as requested.
     Complete,
-    /// Rows are left that are not.
+    /// Some rows are not stored as requested.
     Left,
     /// Stopped on request.
     Stopped,
 }
 
-/// Rows that the scan under way has found stored otherwise than chosen, by what becomes of them.
+/// Rows that the current scan has found not to comply, by what happens to them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Left {
-    /// To be re-toasted.
+    /// Rows to re-toast.
     pub found: u64,
-    /// The server has refused them.
+    /// Rows that the server has refused to store.
     pub refused: u64,
-    /// The sweep has re-toasted them, and the judge still wants them otherwise.
+    /// Rows that the sweep has re-toasted, and that do not comply according to the judge.
     pub disagreeing: u64,
-    /// The sweep has re-toasted them, and their toaster has stored values with ordinary pointers: as chosen.
+    /// Rows that the sweep has re-toasted, and of which the toaster has stored values with ordinary pointers, so that
+    /// they comply.
     pub spared: u64,
 }
 
 impl Left {
-    /// All of them that are not stored as requested.
+    /// The number of rows that are not stored as requested.
     pub fn sum(self) -> u64 {
         self.found + self.refused + self.disagreeing
     }
@@ -570,33 +573,34 @@ impl Left {
 /// What to do next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Say how many blocks there are.
+    /// Determine the number of blocks.
     BeginScan,
     /// Read these blocks.
     Scan(Range<u32>),
-    /// Have this job store these rows anew in one transaction.
+    /// Make this job re-toast these rows in one transaction.
     Batch(usize, Vec<Row>),
-    /// Have this job re-toast these rows of one block, wherever they are by then, and wait for those that others
-    /// hold: rows that are changed so often that no scan's address holds until the batch.
+    /// Make this job re-toast these rows of one block, wherever they are by then, and wait for those that other
+    /// sessions have locked. These rows are changed so often that their addresses are outdated before a batch gets to
+    /// them.
     Insist(usize, Vec<Row>),
-    /// Have this job vacuum so much, of which this part of the table may be dead.
+    /// Make this job vacuum this extent, of which this fraction may be dead.
     Vacuum(usize, Extent, f64),
-    /// Wait until one of the jobs has done what it does.
+    /// Wait until a job has ended its work.
     Wait,
     /// Wait, with no transaction open.
     Sleep(Duration, Wait),
-    /// Nothing more.
+    /// Stop, because the sweep has ended.
     Finish(End),
 }
 
-/// What a job does.
+/// The current work of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Work {
     Nothing,
     Batch {
         batch: Batch,
-        /// The oldest batch that was under way when this one began, itself counted: what that one and
-        /// all later ones leave behind cannot be pruned until this one has ended.
+        /// The oldest batch that was running when this one began, which may be this one. What that batch and all
+        /// later ones leave cannot be pruned until this one has ended.
         pins: u64,
     },
     Vacuum,
@@ -607,9 +611,9 @@ pub(super) enum Work {
 pub(super) struct Batch {
     pub(super) group: u32,
     pub(super) rows: Vec<Row>,
-    /// Whether rows are waited for.
+    /// Whether it waits for locked rows.
     pub(super) insists: bool,
-    /// Its number, once it has begun.
+    /// Its number once it has begun.
     pub(super) number: u64,
 }
 
@@ -619,53 +623,54 @@ impl Batch {
     }
 }
 
-/// Rows that a batch has beside others all the same, if it has them at all: with fewer, what every batch
-/// costs however small it is would be most of what the others bear.
+/// The minimum number of rows in a batch while other sessions are active, if there would be as many otherwise; below
+/// this, the fixed cost of a batch would dominate the load on other sessions.
 const FEWEST_BESIDE_OTHERS: f64 = 16.0;
-/// Rows of the first batch; later ones follow the time that batches take.
+/// The number of rows in the first batch; later ones depend on how long batches take.
 const FIRST_BATCH: f64 = 50.0;
-/// How often a row is re-toasted by the sweep's own transactions. One that the judge still calls stored
-/// otherwise after that is counted and left.
+/// How often the sweep's own transactions re-toast a row. If the judge still does not accept the row after that, it
+/// is counted as left.
 pub(super) const MOST_TRIES: u8 = 4;
-/// Scans without any progress after which rows are waited for, not skipped while others hold them.
+/// The number of scans without any progress after which batches wait for locked rows instead of skipping them.
 const IDLE_BEFORE_INSISTING: u32 = 2;
 
-// When to vacuum: new values take the room of old ones once those are vacuumed, so that a file grows by about as much as
-// is dead at the most, be it for a moment. Old values are in the TOAST relation, and a vacuum of it alone reads none of
-// the table's own indexes. It comes early where it is cheap.
+// When to vacuum: once old values are vacuumed, new ones reuse their space, so that a file grows by about as much as
+// is dead at any one time. Old values are in the TOAST relation, and a vacuum of that alone reads none of the table's
+// own indexes, so it is done early if it is cheap.
 
-/// The table is not vacuumed for fewer bytes than this.
+/// During a scan, nothing is vacuumed for fewer dead bytes than this.
 const LEAST: u64 = 1 << 20;
-/// Nor is its TOAST relation alone for less than this part of what may be dead.
+/// A fraction of what may be dead: the TOAST relation alone is vacuumed only if more than this is dead in it.
 pub(super) const EARLY: f64 = 0.2;
-/// Nor unless batches have taken this number of times as long as that takes.
+/// The TOAST relation alone is vacuumed only if batches have taken at least this many times as long as its vacuum
+/// takes.
 const WORTH: u32 = 12;
-/// Vacuums of the TOAST relation of which the shortest tells how long one takes: something else may have held
-/// up the others, and one that comes late has let the file grow.
+/// The number of recent vacuums of the TOAST relation. The shortest of them determines how long one takes, because
+/// others may have been delayed, and a vacuum that comes too late lets the file grow.
 const RECENT: usize = 3;
 
-/// What is dead, and what vacuums take.
+/// What is dead, and how long vacuums take.
 #[derive(Debug, Clone)]
 struct Vacuums {
-    /// Bytes of the table and its TOAST relation.
+    /// The size of the table and its TOAST relation, in bytes.
     bytes: u64,
-    /// Part of them that may be dead.
+    /// The fraction of these bytes that may be dead.
     max_bloat: f64,
-    /// Part of them for which the TOAST relation alone is vacuumed.
+    /// The fraction of these bytes for which the TOAST relation alone is vacuumed.
     early: f64,
-    /// Bytes re-toasted since the table was vacuumed, and since its TOAST relation was.
+    /// Bytes re-toasted since the table was last vacuumed, and since its TOAST relation was.
     of_table: u64,
     of_toast: u64,
-    /// The time of batches since then.
+    /// The time that batches have taken since then.
     worked: Duration,
-    /// How long the last vacuums of the TOAST relation took, or such as took more with it.
+    /// How long recent vacuums of the TOAST relation took, or of the table if that was shorter.
     recent: Vec<Duration>,
     due: Option<Extent>,
 }
 
 impl Vacuums {
     fn new(tuning: &Tuning) -> Vacuums {
-        // other jobs go on while a vacuum runs
+        // other jobs continue while a vacuum runs
         let part = if tuning.jobs > 1 { 0.5 } else { 1.0 };
         Vacuums {
             bytes: 0,
@@ -679,17 +684,17 @@ impl Vacuums {
         }
     }
 
-    /// A scan of `bytes` bytes begins.
+    /// Sets the size at the beginning of a scan.
     fn scan_begins(&mut self, bytes: u64) {
         self.bytes = bytes;
     }
 
-    /// A scan has ended: the next one is spared what is dead.
+    /// At the end of a scan, makes a vacuum due if anything is dead, so that the next scan need not read that.
     fn scan_ended(&mut self) {
         self.due = (self.of_table > 0).then_some(Extent::Table);
     }
 
-    /// A batch has left `bytes` bytes of old values behind.
+    /// Records that a batch has left `bytes` bytes of old values.
     fn batch_done(&mut self, bytes: u64, took: Duration) {
         self.of_table += bytes;
         self.of_toast += bytes;
@@ -713,7 +718,8 @@ impl Vacuums {
         self.due
     }
 
-    /// What is due begins: its extent, and the part of all bytes that is dead in the TOAST relation at the most.
+    /// Begins what is due: returns its extent, and an upper limit of what is dead in the TOAST relation, as a
+    /// fraction of all bytes.
     fn begin(&mut self) -> Option<(Extent, f64)> {
         let extent = self.due.take()?;
         let part = self.of_toast as f64 / self.bytes.max(1) as f64;
@@ -724,7 +730,7 @@ impl Vacuums {
         Some((extent, part))
     }
 
-    /// So much was vacuumed, which may be more than was due.
+    /// Records what was vacuumed, which may be more than was due.
     fn done(&mut self, extent: Extent, took: Duration) {
         match extent {
             Extent::Toast => {
@@ -741,7 +747,7 @@ impl Vacuums {
         }
     }
 
-    /// What could not be removed.
+    /// Records how many bytes could not be removed.
     fn still_dead(&mut self, bytes: u64) {
         self.of_table = self.of_table.max(bytes.min(self.limit(self.max_bloat) / 2));
         self.of_toast = self.of_toast.max(bytes.min(self.limit(self.early) / 2));
@@ -757,7 +763,7 @@ mod vacuum_tests {
 
     const MB: u64 = 1 << 20;
 
-    /// Of a table of 1000 MB, of which 5 % may be dead.
+    /// A table of 1000 MB, of which 5 % may be dead.
     fn vacuums() -> Vacuums {
         let mut vacuums = Vacuums::new(&Tuning {
             window: 8,
@@ -772,7 +778,7 @@ mod vacuum_tests {
         vacuums
     }
 
-    /// A batch, and what is due then.
+    /// Records a batch, and returns what is due then.
     fn batch(vacuums: &mut Vacuums, mb: u64, ms: u64) -> Option<Extent> {
         vacuums.batch_done(mb * MB, Duration::from_millis(ms));
         vacuums.due()
@@ -794,7 +800,7 @@ mod vacuum_tests {
         assert_eq!(batch(&mut vacuums, 1, 1), Some(Extent::Toast));
         assert_eq!(vacuum(&mut vacuums, 10), (Extent::Toast, 12.0));
         assert_eq!(batch(&mut vacuums, 11, 120), Some(Extent::Toast));
-        // held up by something else
+        // delayed by something else
         assert_eq!(vacuum(&mut vacuums, 9000), (Extent::Toast, 11.0));
         assert_eq!(batch(&mut vacuums, 11, 120), Some(Extent::Toast));
         assert_eq!(vacuum(&mut vacuums, 10), (Extent::Toast, 11.0));
@@ -813,7 +819,7 @@ mod vacuum_tests {
         assert_eq!(batch(&mut vacuums, 1, 10), Some(Extent::Table));
         assert_eq!(vacuum(&mut vacuums, 12), (Extent::Table, 40.0));
         assert_eq!(batch(&mut vacuums, 11, 150), Some(Extent::Toast));
-        // with all else, for the TOAST relation alone is out of reach: nothing is dead then
+        // the whole table is vacuumed because its TOAST relation alone is not accessible: then nothing is dead
         let begun = vacuums.begin();
         vacuums.done(Extent::Table, Duration::from_millis(12));
         assert_eq!((begun.map(|(extent, _)| extent), vacuums.of_table), (Some(Extent::Toast), 0));

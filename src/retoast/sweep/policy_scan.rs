@@ -1,5 +1,5 @@
-//! Scanning by a policy: what a row is, and what the server makes of its values in the temporary table in which it
-//! compresses copies.
+//! Scans with a policy: the facts about a row, and the results of compressing copies of its values in a temporary
+//! table.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -24,7 +24,7 @@ use crate::server::snapshot::Moment;
 use crate::server::{LiveError, functions};
 
 impl Scanner<'_> {
-    /// As [`Scanner::chunk_at_once`], by the policy.
+    /// Like [`Scanner::chunk_at_once`], with a policy.
     pub(super) async fn read_by_rule(
         &mut self,
         rule: &Rule,
@@ -63,7 +63,7 @@ impl Scanner<'_> {
         Ok(found)
     }
 
-    /// Decides on a row whose values are known as far as they are without reading contents.
+    /// Judges a row, the values of which are known as far as possible without reading their content.
     pub(crate) fn decide_by_rule(
         &mut self,
         rule: &Rule,
@@ -120,7 +120,7 @@ impl Scanner<'_> {
             let Some(value) = seen.values.get(index) else { continue };
             let bytes = value.stored_size.unwrap_or(0);
             let one = wanted.get(at);
-            // what becomes of these depends on contents that a look does not read
+            // the form of other values depends on content that this scan does not read
             if let Some(one) = one.filter(|_| !is_foreign(value.form)) {
                 planned.add(at, one.form, one.method, u64::from(one.bytes));
             }
@@ -136,8 +136,8 @@ impl Scanner<'_> {
         }
     }
 
-    /// Has the server compress what the decisions on these rows depend on. Gives the rows on which it
-    /// has to be asked for more. A row that is no longer what it was is left to the next scan.
+    /// Makes the server compress what the decisions on these rows depend on. Returns the rows for which more must be
+    /// compressed. A row that has changed is left to the next scan.
     pub(super) async fn ask(
         &mut self,
         rule: &Rule,
@@ -150,7 +150,7 @@ impl Scanner<'_> {
             let client = self.asker.client();
             let make = format!("{}; {make}; COMMIT", by_policy::BEGIN_ASKING);
             if let Err(error) = client.batch_execute(&make).await {
-                // if that fails too the connection is gone, as the next query will say
+                // if this fails too, the connection is lost, as the next query will report
                 let _ = client.batch_execute("ROLLBACK").await;
                 return Err(error.into());
             }
@@ -207,13 +207,13 @@ impl Scanner<'_> {
             Err(_) => "ROLLBACK".to_owned(),
         };
         let ended = client.batch_execute(&end).await;
-        // of two errors the first says what happened
+        // if both fail, the first error is the one that explains what happened
         let copies = asked?;
         ended?;
         Ok(copies.rows.into_iter().map(|copy| ((copy.ctid, copy.xmin), copy.contents)).collect())
     }
 
-    /// The rows of these blocks as functions tell of them.
+    /// Judges the rows of these blocks as functions describe them.
     pub(super) async fn rows_by_functions(
         &mut self,
         rule: &Rule,
@@ -252,10 +252,10 @@ impl Scanner<'_> {
     }
 }
 
-/// What a transaction has in the temporary table.
+/// The contents of the temporary table in a transaction.
 pub(crate) struct Copies {
     pub rows: Vec<Copy>,
-    /// Whether the table has to be emptied before the transaction ends.
+    /// Whether the table must be emptied before the transaction ends.
     pub is_full: bool,
 }
 
@@ -263,16 +263,15 @@ pub(crate) struct Copies {
 pub(crate) struct Copy {
     /// Its number.
     pub number: i32,
-    /// The row that it is a copy of.
+    /// The address of the row of which it is a copy.
     pub ctid: ItemPointer,
     /// The transaction that inserted that row.
     pub xmin: u32,
-    /// For each chosen column what its content is; `None` of NULL and of what was not asked for.
+    /// The content of each chosen column; `None` for NULL and for values that were not requested.
     pub contents: Vec<Option<Content>>,
 }
 
-/// Fills the temporary table and reads the sizes. `lists` are the parameters of
-/// [`by_policy::fill`].
+/// Fills the temporary table and reads the sizes. `lists` are the parameters of [`by_policy::fill`].
 pub(crate) async fn fill_and_measure(
     client: &Client,
     table: &str,
@@ -287,7 +286,7 @@ pub(crate) async fn fill_and_measure(
     }
     let fill = by_policy::fill(table, targets, &rule.methods, page);
     let sizes = by_policy::sizes(&rule.methods);
-    // sent together: the second does not wait for the first one's answer
+    // both are sent together, without waiting for the first one's result
     let (filled, rows) =
         join(client.query_typed(&fill, &parameters), client.query_typed(&sizes, &[])).await;
     filled?;

@@ -1,7 +1,7 @@
-//! Finds the rows that are stored otherwise than chosen, chunk by chunk. What is damaged is looked for by halves when it
-//! is met, so that it costs nothing but itself.
-//! First of all, where storage is `plain`, they look for rows that do not fit a page: the server would refuse every later
-//! change of them.
+//! Finds the rows that do not comply, chunk by chunk. If a chunk is damaged, the damaged blocks and rows are located by
+//! bisection, so that only they are left out.
+//! If the storage is `plain`, a first scan finds rows that do not fit on a page, because the server would refuse
+//! every later change of them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,8 +32,7 @@ use crate::server::sqlstate::is_damage;
 use crate::server::{LiveError, functions, snapshot};
 
 impl Scanner<'_> {
-    /// The rows of these blocks that are stored otherwise than chosen, tried again where others have the table
-    /// locked.
+    /// Returns the rows of these blocks that do not comply. Tries again if other sessions have the table locked.
     pub(super) async fn read(
         &mut self,
         guard: &Guard<'_>,
@@ -48,7 +47,7 @@ impl Scanner<'_> {
         Ok(read?.unwrap_or_default())
     }
 
-    /// As [`Scanner::chunk_at_once`]: what is damaged is told as a problem, and costs nothing else.
+    /// Like [`Scanner::chunk_at_once`], but reports damage as a problem, and leaves out only what is damaged.
     pub async fn chunk(&mut self, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
         for (block, message) in self.damage.blocks.range(blocks.clone()) {
             self.seen.problems.push(format!("block {block}: {message}"));
@@ -65,7 +64,7 @@ impl Scanner<'_> {
         Ok(rows)
     }
 
-    /// Reads these blocks; what was counted is taken back after an error.
+    /// Reads these blocks; after an error, nothing of them remains counted.
     async fn counted(&mut self, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
         let before = self.seen.clone();
         let read = self.chunk_at_once(blocks).await;
@@ -75,7 +74,7 @@ impl Scanner<'_> {
         read
     }
 
-    /// Reads blocks of which at least one is damaged, or a value of one of its rows.
+    /// Reads blocks of which at least one, or a value of one of their rows, is damaged.
     async fn by_halves(&mut self, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
         let (mut rows, mut rest) = (Vec::new(), vec![blocks]);
         while let Some(part) = rest.pop() {
@@ -93,7 +92,8 @@ impl Scanner<'_> {
         Ok(rows)
     }
 
-    /// Reads a block that is damaged, or a value of one of its rows: first without the values, then one by one.
+    /// Reads a block that is damaged or has a row with a damaged value: first without values, then the values row by
+    /// row.
     async fn by_rows(&mut self, block: Range<u32>) -> Result<Vec<Row>, LiveError> {
         let read = self.asking(Asks::Nothing, block.clone()).await;
         let mut rows = match read {
@@ -106,7 +106,7 @@ impl Scanner<'_> {
             read => read?,
         };
         for ctid in std::mem::take(&mut self.damage.spared) {
-            // its row was counted without its values
+            // the row was already counted without its values
             let before = self.seen.clone();
             let read = self.asking(Asks::Only(ctid), block.clone()).await;
             self.seen = before;
@@ -148,8 +148,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// The rows of these blocks that are stored otherwise than chosen, all in one snapshot. After an
-    /// error none is kept.
+    /// The rows of these blocks that do not comply, all in one snapshot. After an error, no snapshot is kept.
     pub(super) async fn chunk_at_once(
         &mut self,
         blocks: Range<u32>,
@@ -168,7 +167,7 @@ impl Scanner<'_> {
             }
             Err(error) => {
                 (self.judges, self.row_judge) = (held.judges, held.row_judge);
-                // if that fails too the connection is gone, as the next query will say
+                // if this fails too, the connection is lost, as the next query will report
                 let _ = snapshot::abandon(self.connection.client()).await;
                 Err(error)
             }
@@ -381,7 +380,7 @@ impl Scanner<'_> {
         Ok(open)
     }
 
-    /// Looks through the whole table for rows that the choice cannot store, before anything is changed.
+    /// Scans the whole table for rows that cannot be stored as requested, before anything is changed.
     pub(crate) async fn look_for_unfit(&mut self, guard: &Guard<'_>) -> Result<(), RetoastError> {
         if self.choice.toaster.storage() != Storage::Plain {
             return Ok(());
@@ -429,8 +428,8 @@ impl Scanner<'_> {
     }
 }
 
-/// What mends values that the server reads in two ways (tried): an array or object that was changed gives
-/// what it holds now to a read of itself alone, of a path of keys that ends before it not always.
+/// How to repair values that the server reads in two ways (tested). Reading a changed array or object itself returns
+/// its current content; reading a path of keys that ends above it does not always.
 fn mend_misread(column: &str) -> String {
     let name = quote_identifier(column);
     let whole = |of: &str| {
@@ -445,7 +444,7 @@ fn mend_misread(column: &str) -> String {
     )
 }
 
-/// The server's message alone: what it adds may show contents.
+/// The server's message without DETAIL and CONTEXT, which may contain data.
 fn message(error: &tokio_postgres::Error) -> String {
     error.as_db_error().map_or_else(|| error.to_string(), |db| db.message().to_owned())
 }

@@ -1,4 +1,4 @@
-//! Reads one table: what a scan works with, its snapshot, and what it has seen.
+//! The state of scans of one table: connections, the snapshot, and what has been seen.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -20,61 +20,62 @@ use crate::server::connect::Connection;
 use crate::server::snapshot::Moment;
 use crate::server::{LiveError, snapshot};
 
-/// Bytes of values given to the judge at a time, unless one has more.
+/// The maximum number of bytes of values passed to a judge at a time, unless a single value has more.
 pub(crate) const JUDGED_BYTES: u64 = 32 << 20;
 
-/// Reads one table.
+/// Scans one table.
 pub struct Scanner<'a> {
-    /// A connection of its own, for no snapshot may be held while batches run.
+    /// A separate connection, because no snapshot may be held while batches run.
     pub connection: Arc<Connection>,
-    /// For what a policy has to try out, in transactions of its own.
+    /// The connection for trials that a policy requires, which have transactions of their own.
     pub asker: Arc<Connection>,
     /// The server.
     pub server: &'a Server,
     /// The table.
     pub ready: &'a PreparedTable,
     pub(super) choice: &'a Choice,
-    /// How transactions on it begin.
+    /// How reading transactions on the table begin.
     pub(super) reading: Reading<'a>,
-    /// How pages are read; SQL functions tell of rows without.
+    /// How to read pages; without it, SQL functions describe the rows.
     pub pages: Option<&'a Pageinspect>,
-    /// Which judges there are.
+    /// The columns for which a temporary table for trials exists.
     pub(super) judges: HashSet<usize>,
-    /// Whether there is a judge of rows.
+    /// Whether the temporary table for trials of whole rows exists.
     pub(super) row_judge: bool,
-    /// What was seen in the scan under way.
+    /// What the current scan has seen.
     pub seen: Scanned,
-    /// The sweep's own transactions since it began: their rows were seen before.
+    /// The sweep's own transactions since the scan began, whose rows were seen before.
     pub(super) own: HashSet<u32>,
-    /// The transactions of this run: their rows came no later than it, and were stored under its settings.
+    /// The transactions of this run. Their rows do not count as written since, and were stored under the run's
+    /// settings.
     pub(super) ours: HashSet<u32>,
     /// What is known to be unreadable.
     pub(super) damage: Damage,
     /// The snapshot that is kept from chunk to chunk.
     pub held: Option<Held>,
-    /// The part that goes by a policy.
+    /// The part of the state that scans with a policy need.
     pub by_rule: RuleScan<'a>,
 }
 
-/// What a scan has seen so far; what was counted of blocks that are read again is taken back.
+/// What a scan has seen so far. Before blocks are read again, what was counted of them is removed.
 #[derive(Debug, Clone, Default)]
 pub struct Scanned {
     pub tally: Tally,
     /// What could not be read.
     pub problems: Vec<String>,
-    /// What mends that.
+    /// How to repair that.
     pub(super) hints: Vec<String>,
-    /// Rows that cannot be stored as requested, while nothing else is looked for.
+    /// Rows that cannot be stored as requested; set only while scanning for these alone.
     pub(super) unfit: Option<Unfit>,
-    /// By a policy, what the values would be stored as, where all are judged.
+    /// With a policy, the forms that the values would have; counted only if all values are judged.
     pub(super) planned: Tally,
-    /// By a policy, how much complies, for each chosen column, where all are judged.
+    /// With a policy, how much complies, for each chosen column; counted only if all values are judged.
     pub shares: Vec<Share>,
-    /// How many rows there were that came later than those the scan answers for.
+    /// The number of rows written later than those that the scan covers.
     pub(super) written_since: u64,
 }
 
-/// A transaction that goes on, and the judges from before it, which alone outlive its failure.
+/// An open transaction, and the trial tables from before it, the only ones that remain if it fails.
 pub struct Held {
     pub(super) moment: Moment,
     pub(super) judges: HashSet<usize>,
@@ -84,20 +85,20 @@ pub struct Held {
 /// A row that may have to be re-toasted.
 pub(crate) struct Candidate {
     pub(super) row: Row,
-    /// By column index; as far as pages tell.
+    /// By column index; empty if the row was not read from a page.
     pub(super) values: Vec<StoredValue>,
     pub(super) open: Vec<usize>,
 }
 
 impl Candidate {
-    /// Whether the column's value is out of line.
+    /// Whether the column's value is external.
     pub(super) fn is_outside(&self, target: &Target) -> bool {
         self.values.get(target.index).is_some_and(|value| value.form.is_external())
     }
 }
 
 impl<'a> Scanner<'a> {
-    /// Before the first scan.
+    /// Creates the state before the first scan.
     pub fn new(
         connection: &Arc<Connection>,
         asker: &Arc<Connection>,
@@ -128,17 +129,18 @@ impl<'a> Scanner<'a> {
 }
 
 impl Scanner<'_> {
-    /// Keeps one snapshot for all chunks from now on: only such a scan cannot miss a row that moves
-    /// from a block not yet read to one already read. The table's lock is taken before the snapshot: what
-    /// needs `ACCESS EXCLUSIVE`, as most settings and every rewrite do, waits for the end. Like every
-    /// snapshot it keeps dead rows from being removed; end it with [`Scanner::release`] before rows are re-toasted, and before long waits.
+    /// Keeps one snapshot for all chunks from now on. Without it, a scan could miss a row that moves from a block not
+    /// yet read to one already read. The table's lock is taken before the snapshot, so commands that need `ACCESS
+    /// EXCLUSIVE`, such as all rewrites and most changes of settings, wait until the end. Like every snapshot, it
+    /// keeps dead rows from being removed; end it with [`Scanner::release`] before rows are re-toasted, and before
+    /// long waits.
     pub async fn hold(&mut self) -> Result<(), LiveError> {
         self.release().await?;
         self.held = Some(self.begin(Reads::WholeScan).await?);
         Ok(())
     }
 
-    /// Lets the snapshot go, if one is kept.
+    /// Releases the snapshot, if there is one.
     pub async fn release(&mut self) -> Result<(), LiveError> {
         match self.held.take() {
             Some(_) => snapshot::end(self.connection.client()).await,
@@ -151,7 +153,7 @@ impl Scanner<'_> {
         Ok(Held { moment, judges: self.judges.clone(), row_judge: self.row_judge })
     }
 
-    /// The indexes of the chosen columns, and of those that follow them.
+    /// The indexes of the chosen columns, and of the columns that are computed from them.
     pub(crate) fn indexes(&self) -> (Vec<usize>, Vec<usize>) {
         let of = |columns: &[Target]| columns.iter().map(|column| column.index).collect();
         (of(&self.ready.targets), of(&self.choice.follow))
@@ -161,9 +163,9 @@ impl Scanner<'_> {
 /// Rows that cannot be stored as requested.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unfit {
-    /// How many.
+    /// The number of these rows.
     pub rows: u64,
-    /// The first one's address.
+    /// The address of the first one.
     pub first: Option<String>,
 }
 
@@ -175,20 +177,20 @@ impl Unfit {
     }
 }
 
-/// What cannot be read, with what the server says of it.
+/// What cannot be read, with the server's messages.
 #[derive(Debug, Default)]
 pub(super) struct Damage {
     pub(super) blocks: BTreeMap<u32, String>,
     pub(super) rows: HashMap<ItemPointer, String>,
     pub(super) asks: Asks,
-    /// The rows whose values were not asked for.
+    /// The rows whose values were skipped.
     pub(super) spared: Vec<ItemPointer>,
 }
 
-/// Of which rows the server may be asked to read values.
+/// The rows whose values the server may be asked to read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Asks {
-    /// Those of which it is not known that it cannot.
+    /// All rows except those known to be unreadable.
     #[default]
     All,
     Nothing,
@@ -196,7 +198,7 @@ pub(super) enum Asks {
 }
 
 impl Damage {
-    /// The parts of these blocks between those that cannot be read.
+    /// The parts of this range of blocks that lie between unreadable blocks.
     pub(super) fn parts(&self, blocks: &Range<u32>) -> Vec<Range<u32>> {
         let mut parts = Vec::new();
         let mut start = blocks.start;
@@ -210,13 +212,13 @@ impl Damage {
     }
 }
 
-/// What scans have seen of the rows that are to be re-toasted.
+/// What scans have seen of the rows to re-toast.
 #[derive(Debug, Default)]
 pub struct SeenRows(Mutex<HashMap<ItemPointer, Seen>>);
 
 impl SeenRows {
     fn rows(&self) -> MutexGuard<'_, HashMap<ItemPointer, Seen>> {
-        // what stands there is only ever inserted and removed whole
+        // entries are only inserted and removed as a whole
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -234,7 +236,7 @@ impl SeenRows {
         self.rows().get(&ctid).cloned()
     }
 
-    /// Forgets rows that have been re-toasted.
+    /// Removes rows that have been re-toasted.
     pub fn forget(&self, rows: &[Row]) {
         let mut notes = self.rows();
         for row in rows {
@@ -242,23 +244,23 @@ impl SeenRows {
         }
     }
 
-    /// Forgets all.
+    /// Removes all rows.
     pub fn clear(&self) {
         self.rows().clear();
     }
 }
 
-/// The part of a scan that goes by a policy.
+/// The part of a scanner's state that scans with a policy need.
 pub struct RuleScan<'a> {
-    /// What batches need to know.
+    /// The rows to re-toast, as batches need them.
     pub seen_rows: &'a SeenRows,
-    /// Whether every value is to be judged, not only those whose rows may comply.
+    /// Whether to judge every value, and not only those of rows that may comply.
     pub judge_all: bool,
-    /// Rows that were there before need no judgement.
+    /// Rows that existed before this point need not be judged.
     pub(super) since: Option<Since>,
-    /// Rows that came later are left to another run.
+    /// Rows written after this point are left to another run.
     pub(super) cut_off: Option<CutOff>,
-    /// What is seen was inserted by transactions before this one.
+    /// The next transaction ID of the snapshot: the rows seen were inserted by earlier transactions.
     pub(super) next_xid: u64,
     pub(super) made: bool,
     pub(super) inner: HashSet<ItemPointer>,
@@ -266,7 +268,7 @@ pub struct RuleScan<'a> {
 }
 
 impl<'a> RuleScan<'a> {
-    /// Before a scan.
+    /// Creates the state before a scan.
     pub fn new(seen_rows: &'a SeenRows, since: Option<Since>, judge_all: bool) -> RuleScan<'a> {
         RuleScan {
             seen_rows,
@@ -284,17 +286,17 @@ impl<'a> RuleScan<'a> {
 /// How much of a column complies with a policy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Values that are not NULL.
+    /// Values other than NULL.
     pub values: u64,
-    /// Their stored bytes.
+    /// The stored size of these values, in bytes.
     pub bytes: u64,
-    /// Those that comply.
+    /// Values that comply.
     pub complying_values: u64,
-    /// Their stored bytes.
+    /// The stored size of values that comply, in bytes.
     pub complying_bytes: u64,
 }
 
-/// A row on which the server has to be asked.
+/// A row for which the server must be queried.
 pub(super) struct Open {
     pub(super) row: Row,
     pub(super) seen: Seen,
@@ -308,12 +310,12 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Adds a value of the `column`-th chosen column, whose form is known.
+    /// Adds a value of the `column`-th chosen column, if its form is known.
     pub fn add(&mut self, column: usize, form: Form, method: Option<Method>, bytes: u64) {
         self.add_named(column, form.name(), method, bytes);
     }
 
-    /// Adds a value of which functions tell.
+    /// Adds a value that functions describe.
     pub(crate) fn add_answer(&mut self, column: usize, answer: &FunctionAnswer) {
         let value = &answer.value;
         let form = match (value.stored_size, value.method) {
@@ -330,24 +332,24 @@ impl Tally {
         count.1 = count.1.saturating_add(bytes);
     }
 
-    /// Stored bytes of all values.
+    /// The stored size of all values, in bytes.
     pub fn bytes(&self) -> u64 {
         self.counts.values().map(|&(_, bytes)| bytes).sum()
     }
 
-    /// Those of values whose form is known to be out of line.
+    /// The stored size of the values that are known to be external, in bytes.
     pub fn external_bytes(&self) -> u64 {
         let external = [Form::External.name(), Form::ExternalCompressed.name()];
         let counts = self.counts.iter().filter(|((_, form, _), _)| external.contains(form));
         counts.map(|(_, &(_, bytes))| bytes).sum()
     }
 
-    /// Whether pluggable toasters store any.
+    /// Whether a pluggable toaster stores any of the values.
     pub fn has_custom(&self) -> bool {
         self.counts.keys().any(|(_, form, _)| *form == Form::Custom.name())
     }
 
-    /// As the report has it.
+    /// The counts in the form of the report.
     pub fn report(&self, columns: &[String]) -> Vec<FormReport> {
         self.counts
             .iter()

@@ -14,21 +14,22 @@ use crate::retoast::task::vacuum::{AGAIN, PAUSE, Vacuumed};
 use crate::server::LiveError;
 use crate::server::sqlstate::is_damage;
 
-/// How often, and how long each time, queries are waited for that would make a vacuum leave most.
+/// How many times, and for how long each time, to wait for short queries because of which a vacuum would leave most
+/// dead rows.
 const SHORT_QUERIES: u32 = 6;
 const SHORT_QUERY: Duration = Duration::from_millis(50);
-/// The part of what could be removed that is most of it.
+/// A vacuum that leaves more than this fraction of what is removable has left most of it.
 const MOST: f64 = 0.5;
-/// The first version whose statistics are there at once.
+/// The first version in which statistics are up to date at once.
 const STATISTICS_AT_ONCE: i32 = 150_000;
 
 impl Conversion<'_> {
-    /// What was vacuumed, how long that took, and how often it was tried. It never waits long: what is not done now is
-    /// done later.
+    /// Vacuums; returns what was vacuumed, how long that took, and the number of vacuums. It never waits long,
+    /// because what is not done now is done later.
     ///
-    /// A vacuum keeps what a snapshot may see that was taken before it began. While a transaction that writes is open
-    /// in any database of the server, each snapshot is as old as that, so that a query of a millisecond is enough for a
-    /// vacuum to leave everything: then it is done again.
+    /// A vacuum keeps row versions that a snapshot taken before it began may see. While a transaction that has
+    /// written something is open in any database of the server, each snapshot is at least as old as that transaction,
+    /// so that even a query of a millisecond can make a vacuum leave everything. In this case the vacuum is repeated.
     pub(super) async fn vacuum(
         &self,
         job: usize,
@@ -84,8 +85,8 @@ impl Conversion<'_> {
         Ok((done, times))
     }
 
-    /// Whether a vacuum would remove enough of what is dead, be it when short queries have ended that see it. Where that
-    /// was waited for in vain the last time, it is not waited for.
+    /// Whether a vacuum would remove enough dead rows, possibly after short queries that still see them have ended.
+    /// Does not wait for these if that did not help the last time.
     pub(super) async fn vacuum_pays_soon(&self, job: usize) -> Result<bool, RetoastError> {
         for _ in 0..SHORT_QUERIES {
             if self.guard.session.throttle.vacuum_pays() {
@@ -104,7 +105,8 @@ impl Conversion<'_> {
         Ok(pays)
     }
 
-    /// Whether a vacuum that began then has left more than so many bytes, as far as the statistics tell at once.
+    /// Whether a vacuum that began at this time has left more dead bytes than this, if the statistics are up to date
+    /// at once.
     async fn has_left(&self, job: usize, began: &str, bytes: f64) -> Result<bool, RetoastError> {
         if self.guard.session.server.version_num < STATISTICS_AT_ONCE {
             return Ok(false);
@@ -112,8 +114,8 @@ impl Conversion<'_> {
         Ok(self.guard.left_dead(job, began).await?.is_some_and(|left| left.dead > bytes))
     }
 
-    /// Vacuums the table and its TOAST relation one by one, since one of them or of their indexes is damaged: what
-    /// cannot be vacuumed is told once, and not tried again.
+    /// Vacuums the table and its TOAST relation separately, because one of them or of their indexes is damaged. What
+    /// cannot be vacuumed is reported once and not tried again.
     async fn vacuum_apart(
         &self,
         job: usize,
@@ -141,7 +143,8 @@ impl Conversion<'_> {
         Ok(done.map(|extent| (extent, began.elapsed())))
     }
 
-    /// As [`Guard::vacuum_by`](crate::retoast::task::guard::Guard::vacuum_by), or what the server says of damage that it has met.
+    /// Like [`Guard::vacuum_by`](crate::retoast::task::guard::Guard::vacuum_by), but returns the server's message if
+    /// the vacuum has run into damage.
     async fn unless_damaged(
         &self,
         job: usize,
@@ -157,8 +160,8 @@ impl Conversion<'_> {
         }
     }
 
-    /// The statement, and what it vacuums: the table where its TOAST relation alone is out of this user's reach;
-    /// `None` if there is none.
+    /// The statement and what it vacuums: the whole table if this user cannot vacuum its TOAST relation alone; `None`
+    /// if there is no TOAST relation to vacuum.
     pub(super) async fn vacuum_of(
         &self,
         job: usize,
@@ -181,7 +184,7 @@ impl Conversion<'_> {
         }))
     }
 
-    /// The names of the table's TOAST relations, if it has any, and whether this user may use them.
+    /// The names of the table's TOAST relations, if it has any, and whether this user may name them in a command.
     async fn toast_relations(&self, job: usize) -> Result<(Option<String>, bool), RetoastError> {
         let parameters = [(&self.guard.ready.relation.oid.0 as _, Type::OID)];
         let connection = self.guard.session.connection(job);

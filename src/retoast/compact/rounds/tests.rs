@@ -38,7 +38,7 @@ fn moved(rows: u64) -> Event<Row> {
     Event::Moved { rows, took: Duration::from_millis(10) }
 }
 
-/// A machine that has looked and vacuumed: 1,000 blocks, of which 500 would do.
+/// A machine that has looked and vacuumed: 1,000 blocks, of which 500 would suffice.
 fn begun(versions: Option<u64>) -> Machine {
     let mut machine = machine(versions);
     assert_eq!(machine.next_action(), Action::Look);
@@ -98,7 +98,7 @@ fn locked_rows_are_tried_again_then_left_and_told() {
         };
     }
     assert_eq!(action, Action::Shrink);
-    // the row stands at the very end: nothing can be truncated, and nothing is waited for
+    // the row is in the last block: nothing can be truncated, so there is no wait
     assert_eq!(note(&mut machine, Event::Vacuumed(1000)), Action::Look);
     assert_eq!(note(&mut machine, Event::Looked(layout(1000, 500))), Action::Find(500));
     let end = note(&mut machine, found(&[9], 1000));
@@ -142,7 +142,7 @@ fn little_at_the_very_end_that_stands_in_the_way_of_a_lot_is_moved_by_another_ro
     let mut machine = begun(None);
     note(&mut machine, found(&[9, 8, 7, 6], 1000));
     assert_eq!(note(&mut machine, moved(4)), Action::Find(500));
-    // moved, and found no room in front
+    // it was moved but found no room in front
     assert_eq!(note(&mut machine, found(&[], 1000)), Action::Shrink);
     assert_eq!(note(&mut machine, Event::Vacuumed(1000)), Action::Look);
     assert_eq!(note(&mut machine, Event::Looked(layout(1000, 500))), Action::Find(500));
@@ -195,7 +195,8 @@ fn of_too_much_a_part_is_moved_and_the_next_round_goes_on() {
     assert_eq!(machine.counts.rounds, 2);
 }
 
-/// Goes on until it looks again; what it finds behind the end finds no room. Gives the ends that it was asked for.
+/// Carries on until the machine looks again; whatever it finds behind the end finds no room. Returns the ends that
+/// were requested.
 fn without_room(
     machine: &mut Machine,
     mut action: Action<Row>,
@@ -231,7 +232,8 @@ fn a_round_without_room_is_followed_by_some_that_want_less_and_then_there_is_non
             other => panic!("{other:?}"),
         }
     };
-    // each is decided on by what stands behind the end of the one before; 62 blocks are what VACUUM truncates for
+    // each round is decided by what is behind the end of the one before; 62 blocks are the minimum that VACUUM
+    // truncates
     assert_eq!((ends, end), (vec![500, 500, 875, 875, 938, 938], End::NoRoom));
 }
 
@@ -277,7 +279,7 @@ fn rows_that_stay_are_not_called_locked() {
     machine.stayed(2);
     assert_eq!(note(&mut machine, moved(0)), Action::Find(500));
     assert_eq!((machine.rows_left(), machine.rows_locked()), (2, 0));
-    // nobody has them locked, so that nobody is waited for
+    // no other session has them locked, so there is no wait
     let again = note(&mut machine, found(&[9, 8], 1000));
     assert_eq!(again, Action::Move(vec![Row(9), Row(8)]));
 }

@@ -1,4 +1,4 @@
-//! What readings mean for the work.
+//! What readings mean for each kind of work.
 
 use crate::retoast::pace::rules::*;
 use crate::retoast::pace::slots::Slot;
@@ -64,10 +64,10 @@ fn a_replica_that_replays_nothing_is_late_by_the_time_since_it_stopped() {
     let pause = judge(15.1, 300, 100, None).unwrap();
     assert_eq!(pause.cause, Cause::ReplicaLag);
     assert!(pause.text.contains("replica \"r\" is 0 kB of WAL and 10 s behind"), "{pause:?}");
-    // what came at 14 s is not that late yet
+    // WAL written at 14 s is not that late yet
     assert_eq!(judge(16.0, 300, 200, None), None);
     assert!(judge(25.0, 300, 200, None).is_some());
-    // the server's own figure counts where it is more, unless nothing is left to replay
+    // the server's own figure counts if it is larger, unless everything is replayed
     assert!(judge(26.0, 400, 300, Some(11.0)).is_some());
     assert_eq!(judge(27.0, 400, 400, Some(11.0)), None);
 }
@@ -143,7 +143,7 @@ fn a_slot_that_bears_little_holds_up_what_writes_by_how_much_that_is() {
     assert_eq!(cause(&readings, Load::Rebuild(15 * MB)), Some(Cause::Slot));
     readings.dead = 15 * MB;
     assert_eq!(cause(&readings, Load::Vacuum), Some(Cause::Slot));
-    // batches of 2 MB: 24 have to be left, and 6 were written since the look
+    // batches of 2 MB: 24 MB must remain of 30 MB, so up to 6 MB may be written after the measurement
     for step in 0..3 {
         assert!(!rules.slots_at(100 * MB + step * 2 * MB, &readings, Load::Batch), "{step}");
     }

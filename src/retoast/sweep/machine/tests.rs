@@ -1,4 +1,4 @@
-//! The machine in a world of its own.
+//! The machine in a simulated world.
 
 use std::collections::BTreeSet;
 
@@ -26,26 +26,26 @@ fn row(block: u32, item: u16, bytes: u64) -> Row {
     }
 }
 
-/// A table whose rows to do are a set, and a server with a clock of its own.
+/// A table, the rows of which that remain to be re-toasted, and a server with its own clock.
 struct World {
     left: BTreeSet<Row>,
     blocks: u32,
-    /// With the TOAST relation.
+    /// The size including the TOAST relation.
     bytes: u64,
     now: Duration,
     vacuums: u32,
-    /// Those of the TOAST relation alone among them, and how long each takes.
+    /// How many of these were of the TOAST relation alone, and how long each takes.
     early: u32,
     vacuum_takes: Duration,
-    /// The time of early vacuums and of batches, and the most that was dead.
+    /// The time taken by early vacuums and by batches, and the maximum that was dead.
     spent: (Duration, Duration),
     dead: (u64, u64),
     extent: Extent,
     batches: Vec<usize>,
-    /// How often the rows of this block are locked by others.
+    /// A block, and how many times its rows are locked by other sessions.
     locked: (u32, u32),
     poisoned: Option<Row>,
-    /// What is under way, by job.
+    /// The work in progress, by job.
     under_way: Vec<(usize, Option<Vec<Row>>)>,
     most_under_way: usize,
     insisted: u32,
@@ -109,7 +109,7 @@ impl World {
                 }
                 Action::Wait => {
                     self.most_under_way = self.most_under_way.max(self.under_way.len());
-                    // the last that was begun ends first
+                    // the job that was started last ends first
                     match self.under_way.pop().unwrap() {
                         (job, None) => {
                             self.now += self.vacuum_takes;
@@ -160,7 +160,7 @@ fn all_is_done_and_a_scan_proves_it() {
     assert_eq!(world.run(&mut machine), End::Complete);
     assert!(world.left.is_empty());
     assert_eq!(machine.counts.scans, 2);
-    // 600 * 20 * 364 bytes by 5 % of 600 pages, but at least 1 MB
+    // 600 * 20 * 364 bytes, vacuumed at each 5 % of 600 pages, but at least 1 MB
     assert_eq!(world.vacuums, 5);
 }
 
@@ -175,7 +175,7 @@ fn vacuums_come_early_where_they_are_cheap_and_no_later_than_asked() {
             let (early, batches) = world.spent;
             let what =
                 format!("{jobs} jobs, {ms} ms: {} of {} vacuums", world.early, world.vacuums);
-            // the first tells how long one takes
+            // the first vacuum shows how long one takes
             assert!(early <= batches / 8 + world.vacuum_takes, "{what}: {early:?} of {batches:?}");
             let part = world.dead.1 as f64 / world.bytes as f64;
             let some_batches = jobs as f64 * TUNING.batch_bytes as f64 / world.bytes as f64;
@@ -229,7 +229,7 @@ fn a_batch_takes_few_rows_of_windows_that_lie_apart() {
         machine
             .note(Event::BatchDone { xid: 0, job, rows: 2, took: Duration::from_millis(1) }, 0.0);
     }
-    // five windows in three groups, the last of which has one
+    // five windows in three groups, the last of which has one window
     assert_eq!(batches[..2], [[0, 4, 24, 28], [1, 5, 25, 29]]);
     assert_eq!(batches[4], [8, 12, 32, 36]);
     assert_eq!(batches[8..10], [[16, 20], [17, 21]]);
@@ -260,7 +260,7 @@ fn with_two_jobs_three_windows_take_turns_pass_by_pass() {
         start(&mut machine, round % 2);
     }
     assert_eq!(begun, [0, 8, 16, 1, 9, 17, 2, 10]);
-    // the rest of the group, then the last window alone, whose passes follow each other
+    // the rest of the group, then the last window alone, whose passes follow one another
     let mut rest = 0;
     let mut waited = 0;
     let mut busy = vec![0, 1];
@@ -293,7 +293,7 @@ fn a_pass_waits_until_nobody_pins_what_the_one_before_has_left() {
         other => panic!("{other:?}"),
     };
     assert_eq!((begin(&mut machine), begin(&mut machine)), ((0, 0), (1, 8)));
-    // job 0 takes long: meanwhile nobody can prune anything, and fresh windows are taken
+    // job 0 takes long: nothing can be pruned in the meantime, and new windows are begun
     for block in [16, 24, 32] {
         machine.note(Event::BatchDone { xid: 0, job: 1, rows: 2, took: Duration::ZERO }, 0.0);
         assert_eq!(begin(&mut machine), (1, block));
@@ -374,7 +374,7 @@ fn a_row_that_the_server_refuses_is_found_out_and_the_others_done() {
     let mut machine = Machine::new(TUNING);
     assert_eq!(world.run(&mut machine), End::Left);
     assert_eq!(world.left.iter().copied().collect::<Vec<_>>(), [bad]);
-    // the scan that met the refusal had given its snapshot up: another one proves what is left
+    // the scan during which a row was refused had released its snapshot; another one proves what is left
     assert_eq!((machine.left(), machine.counts.scans), (Left { refused: 1, ..Left::default() }, 2));
 }
 
@@ -437,7 +437,7 @@ fn a_scan_that_begins_in_the_middle_proves_nothing() {
     assert_eq!(world.run(&mut machine), End::Complete);
     assert!(world.left.is_empty());
     assert_eq!((machine.counts.scans, world.now < Duration::from_secs(1)), (3, true));
-    // a table that became shorter
+    // a table that has become shorter
     let mut world = World::new(10, 2, 10);
     let mut machine = Machine::new(TUNING);
     machine.start_at(512);
@@ -495,7 +495,8 @@ fn what_only_a_copy_says_is_settled_by_the_rows_own_update() {
     assert_eq!(machine.left(), Left::default());
 }
 
-/// `jsonb_toaster` stores some values with ordinary pointers: a row is tried once, and not one of those left then.
+/// `jsonb_toaster` stores some values with ordinary pointers; a row is tried once, and does not count as left after
+/// that.
 #[test]
 fn what_a_toaster_itself_leaves_is_tried_once() {
     let mut machine = Machine::new(TUNING);
@@ -524,7 +525,7 @@ fn vacuums_come_by_what_is_left_behind_however_much_it_holds() {
         machine.next_action();
         machine.note(Event::Begun { blocks: 1, bytes: 100 << 20 }, 0.0);
         machine.next_action();
-        // 90 MB in all, compressed or not
+        // 90 MB in total, compressed or not
         machine.note(Event::Scanned(vec![Row { stored, ..row(0, 1, 90 << 20) }]), 0.0);
         assert!(matches!(machine.next_action(), Action::Batch(0, _)));
         let took = Duration::from_millis(1);
