@@ -3,7 +3,7 @@
 //! * [`preflight`]: the server, a table, the user's privileges, and whether files and indexes can be made smaller;
 //!   [`policy_preflight`]: what a policy requires in addition; [`parents`]: partitioned tables.
 //! * `columns`: the columns of a task; [`shapes`]: facts about their types, and about generated columns, from the
-//! catalog.
+//!   catalog.
 //! * [`definition`]: settings, definition and files, read again while a task runs.
 //! * [`owner`]: whose code an UPDATE runs, as which role, and which triggers and rules it fires.
 //! * [`ready`]: the request for a table, and the table prepared for it.

@@ -207,10 +207,9 @@ pub struct Since(u32);
 
 impl Since {
     /// Whether a row inserted by `xmin` existed before. Very old rows may be mistaken for new ones, but never the
-    /// reverse: freezing a row keeps its `xmin`, except for rows with `FrozenTransactionId`.
+    /// reverse: freezing a row keeps its `xmin`, unless it is done by `heap_force_freeze` of pg_surgery.
     pub fn is_after(self, xmin: u32) -> bool {
-        // IDs below 3 are special: those of initdb, and of rows with `FrozenTransactionId`, which servers before 9.4
-        // wrote.
+        // IDs below 3 are those of initdb, and of rows frozen by `heap_force_freeze` or by servers before 9.4.
         xmin >= 3 && (self.0.wrapping_sub(xmin) as i32) > 0
     }
 }
@@ -308,7 +307,7 @@ mod tests {
         let since = Since(10);
         assert!(since.is_after(9) && since.is_after(u32::MAX) && since.is_after(3));
         assert!(!since.is_after(10) && !since.is_after(11) && !since.is_after(1 << 30));
-        // The age of a row with `FrozenTransactionId` is unknown.
+        // The row was frozen by `heap_force_freeze`, so its age is unknown.
         assert!(!since.is_after(2) && !since.is_after(1));
     }
 

@@ -98,9 +98,9 @@ impl Tasks {
         self.convert.as_ref().map_or(&[], |request| &request.columns)
     }
 
-    /// The task that follows one that ended without an error. Files are compacted once all values are stored as chosen;
-    /// free space that a conversion leaves at the end of a file does not prevent this. Indexes come last, because a
-    /// conversion that is not complete will add more entries to them.
+    /// The task that follows one that ended without an error. Files are compacted once all values are stored as chosen,
+    /// even if scans could not see which values are out of line, because that is considered only in the final outcome.
+    /// Indexes come last, because a conversion that is not complete will add more entries to them.
     pub(crate) fn next<'a>(&'a self, last: Task<'_>, outcome: Outcome) -> Option<Task<'a>> {
         if let (Task::Convert(_), Outcome::Complete, Some(request)) = (last, outcome, self.compact)
         {
