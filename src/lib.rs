@@ -24,8 +24,8 @@
 //!
 //! `codec`, `disk` and `model` are pure: no clock, file, socket or terminal.
 //!
-//! Only `codec`, `disk` and `model` are public. The feature `internals`, which only tests enable, makes the other modules
-//! public too; without it, the compiler reports unused code.
+//! Only `codec`, `disk` and `model` are public. The feature `internals`, which only tests enable, makes the other
+//! modules public too; without it, the compiler reports unused code.
 
 pub mod codec;
 pub mod disk;

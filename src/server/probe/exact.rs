@@ -25,9 +25,9 @@ pub(crate) enum Asked<'a> {
 }
 
 impl Probe<'_> {
-    /// The rows at addresses `$1`: address; arrays over all columns ([`Probe::columns`]) with sizes, methods, lengths of
-    /// the content, and whether values are out of line; and, if it was requested and the row is not too long, the size
-    /// of the whole row with its values fetched.
+    /// The rows at addresses `$1`: address; arrays over all columns ([`Probe::columns`]) with sizes, methods, lengths
+    /// of the content, and whether values are out of line; and, if it was requested and the row is not too long, the
+    /// size of the whole row with its values fetched.
     pub(crate) fn chosen_rows(&self, asked: Asked<'_>) -> String {
         let whole = matches!(asked, Asked::Exactly { whole: true, .. });
         let questions = |index| match asked {
