@@ -1,4 +1,4 @@
-//! Which toasters there are (`pg_toaster`), and which one wrote a pointer.
+//! The toasters of a server (`pg_toaster`), and which one wrote a pointer.
 
 use super::bytea::ByteaPointer;
 use super::jsonx::Jsonx;
@@ -8,23 +8,23 @@ use crate::disk::custom::{CustomLayout, CustomPointer, DEFAULT_TOASTER};
 use crate::disk::desc::Storage;
 use crate::disk::varlena::Varlena;
 
-/// What understands a toaster's pointers.
+/// The handler of a toaster's pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Handler {
-    /// `default_toaster_handler`: as a stock server stores.
+    /// `default_toaster_handler`: stores values like a stock server.
     Default,
-    /// `bytea_toaster_handler`: values that can be appended to.
+    /// `bytea_toaster_handler`: values to which bytes can be appended.
     Bytea,
-    /// `dummy_toaster_handler`: the value in the pointer.
+    /// `dummy_toaster_handler`: the value is in the pointer.
     Dummy,
-    /// `jsonb_toaster_handler`: nested containers on their own.
+    /// `jsonb_toaster_handler`: nested containers are stored separately.
     Jsonb,
     /// Any other.
     Unknown,
 }
 
 impl Handler {
-    /// By the name of the handler function (`tsrhandler`); toasters themselves may have any name.
+    /// The handler with this function name (`tsrhandler`); toasters themselves may have any name.
     pub fn from_function(name: &str) -> Handler {
         match name {
             "default_toaster_handler" => Handler::Default,
@@ -35,7 +35,7 @@ impl Handler {
         }
     }
 
-    /// The name its toaster usually has.
+    /// The usual name of its toaster.
     pub fn usual_name(self) -> &'static str {
         match self {
             Handler::Default => "deftoaster",
@@ -46,8 +46,8 @@ impl Handler {
         }
     }
 
-    /// What wrote `pointer`, by the pointer's own bytes alone: its payload must be just as that
-    /// toaster writes it.
+    /// Which handler wrote `pointer`, judged only by the pointer's bytes: its payload must be exactly in that toaster's
+    /// format.
     pub fn recognise(pointer: &CustomPointer<'_>) -> Handler {
         if pointer.toaster == DEFAULT_TOASTER {
             return Handler::Default;
@@ -61,7 +61,7 @@ impl Handler {
         if is_appendable {
             return Handler::Bytea;
         }
-        // its length field counts the head too
+        // Its length field includes the head.
         let value = pointer.payload.len().checked_sub(pointer.layout.head_size());
         if value == Some(pointer.stated_raw_size() as usize) {
             return Handler::Dummy;
@@ -70,12 +70,12 @@ impl Handler {
     }
 }
 
-/// How a stock server stores a column's oversized values.
+/// How a stock server stores a column's long values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StockToaster {
-    /// Storage PLAIN: never.
+    /// Storage PLAIN: neither compressed nor moved out.
     Plain,
-    /// Storage MAIN: compressed, out of line as a last resort.
+    /// Storage MAIN: compressed; out of line only if necessary.
     Main,
     /// Storage EXTERNAL: out of line, uncompressed.
     External,
@@ -86,7 +86,7 @@ pub enum StockToaster {
 }
 
 impl StockToaster {
-    /// All of them.
+    /// All stock toasters.
     pub const ALL: [StockToaster; 5] = [
         StockToaster::Plain,
         StockToaster::Main,
@@ -95,7 +95,7 @@ impl StockToaster {
         StockToaster::Lz4,
     ];
 
-    /// Its name on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             StockToaster::Plain => "plain",
@@ -106,7 +106,7 @@ impl StockToaster {
         }
     }
 
-    /// Whether values of its column are stored as `value` is.
+    /// Whether values of its column may be stored as `value` is.
     pub fn recognises(self, value: &Varlena<'_>) -> bool {
         use crate::codec::Method;
         let method = match value {
@@ -129,25 +129,25 @@ impl StockToaster {
 /// A row of `pg_toaster`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PluggableToaster {
-    /// Its OID, which pointers carry.
+    /// Its OID, as in pointers.
     pub oid: Oid,
     /// `tsrname`; if the catalog is not available, the usual name of its handler's toaster.
     pub name: String,
-    /// What `tsrhandler` is.
+    /// The handler, from `tsrhandler`.
     pub handler: Handler,
 }
 
-/// What stores a column's oversized values.
+/// What stores a column's long values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Toaster {
-    /// The server itself.
+    /// The server's own TOAST mechanism.
     Stock(StockToaster),
     /// A row of `pg_toaster`.
     Pluggable(PluggableToaster),
 }
 
 impl Toaster {
-    /// The name that users know it by.
+    /// The name known to users.
     pub fn name(&self) -> &str {
         match self {
             Toaster::Stock(stock) => stock.name(),
@@ -155,7 +155,7 @@ impl Toaster {
         }
     }
 
-    /// Whether it stores a value as `value` is: values that stay in the row are every toaster's.
+    /// Whether it may store a value as `value` is; any toaster may leave a value in the row.
     pub fn recognises(&self, value: &Varlena<'_>) -> bool {
         match (self, value) {
             (Toaster::Stock(stock), _) => stock.recognises(value),
@@ -183,7 +183,7 @@ impl Toasters {
         Toasters { rows: Some(rows) }
     }
 
-    /// `pg_toaster` is not available: pointers are recognised by their bytes.
+    /// For use without `pg_toaster`: pointers are recognized by their bytes.
     pub fn by_bytes() -> Toasters {
         Toasters { rows: None }
     }
@@ -193,12 +193,12 @@ impl Toasters {
         self.rows.as_deref().unwrap_or(&[])
     }
 
-    /// The toaster of this name.
+    /// The toaster with this name.
     pub fn by_name(&self, name: &str) -> Option<&PluggableToaster> {
         self.rows().iter().find(|row| row.name == name)
     }
 
-    /// The toaster that wrote `pointer`; one of [`Handler::Unknown`] if nothing tells.
+    /// The toaster that wrote `pointer`; one with [`Handler::Unknown`] if it cannot be determined.
     pub fn of(&self, pointer: &CustomPointer<'_>) -> PluggableToaster {
         let handler = match &self.rows {
             Some(rows) => match rows.iter().find(|row| row.oid == pointer.toaster) {
@@ -228,26 +228,26 @@ pub struct ToasterColumn {
     pub relkind: char,
     /// Whether the table is temporary.
     pub temporary: bool,
-    /// Its index from 0, dropped ones counted.
+    /// Its index from 0, including dropped columns.
     pub index: usize,
     /// Its name.
     pub name: String,
     /// Its type, as `\d` prints it.
     pub type_name: String,
-    /// Its type, or what a domain is over, however deep.
+    /// Its type; for a domain, the innermost base type.
     pub base_type: Oid,
     /// `attstorage`.
     pub storage: Storage,
     /// `attcompression`; `None` if unset.
     pub compression: Option<Method>,
-    /// `atttoaster`; the default one's where the catalog has no such column.
+    /// `atttoaster`; the default toaster if the catalog has no such column.
     pub toaster: Oid,
-    /// Whether it is dropped: its values stay on pages until their rows are updated.
+    /// Whether it is dropped; its values stay on pages until their rows are updated.
     pub dropped: bool,
 }
 
 impl ToasterColumn {
-    /// `schema.name` of its table as messages show it.
+    /// `schema.name` of its table, as in messages.
     pub fn table_name(&self) -> String {
         format!("{}.{}", self.schema, self.relation)
     }
