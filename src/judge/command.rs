@@ -67,7 +67,7 @@ pub fn command(
     if wanted.is_stock() {
         let toaster = match (wanted.storage, wanted.method) {
             (Storage::Extended, MethodChoice::One(method)) => method.name().to_owned(),
-            // Without the method, values compressed with the column's present method would be left.
+            // Without a method in the option, the column would keep its present one.
             (Storage::Main, MethodChoice::One(method)) if wanted.method != present.method => {
                 format!("main={}", method.name())
             }

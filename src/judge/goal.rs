@@ -14,7 +14,7 @@ pub enum Goal {
     Policy(PolicyGoal),
 }
 
-/// A goal on a server with pluggable TOAST. The columns' storage and compression method are not changed by it.
+/// A goal on a server with pluggable TOAST. It does not specify the columns' storage and compression method.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pluggable {
     /// Values are stored by the toaster of this name.
