@@ -95,7 +95,7 @@ impl Access {
     }
 }
 
-/// The server that was examined.
+/// The server that was asked.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct ServerReport {

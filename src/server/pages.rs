@@ -179,7 +179,7 @@ impl Visible for Pages {
 }
 
 impl Server {
-    /// Prepares to read a relation's pages, given by its quoted name, as [`PageReader::new`] does.
+    /// A reader for the pages of the relation with this quoted name, as by [`PageReader::new`].
     pub(crate) async fn page_reader(
         &self,
         connection: &Arc<Connection>,
@@ -194,7 +194,7 @@ impl Server {
     }
 }
 
-/// The tuple at `ctid`, and where it stands: the line pointer may be redirected.
+/// The tuple at `ctid` and its address, which differs from `ctid` if the line pointer is a redirect.
 fn tuple<'p>(page: &Page<'p>, ctid: ItemPointer) -> Option<(ItemPointer, HeapTuple<'p>)> {
     let find = |number| page.line_pointers().find(|(item, _)| *item == number);
     let (mut item, mut pointer) = find(ctid.item)?;
@@ -206,8 +206,8 @@ fn tuple<'p>(page: &Page<'p>, ctid: ItemPointer) -> Option<(ItemPointer, HeapTup
 }
 
 impl PageReader {
-    /// Prepares to read the relation with this quoted, schema-qualified name. Takes the lock that
-    /// keeps the relation from being dropped or truncated until the transaction ends.
+    /// Creates a reader for the relation with this quoted, schema-qualified name. Takes the lock that keeps the relation
+    /// from being dropped or truncated until the transaction ends.
     pub async fn new(
         connection: Arc<Connection>,
         pageinspect: &Pageinspect,

@@ -1,4 +1,4 @@
-//! Where the results of a run go, from all workers.
+//! Collects the results of a run from all workers.
 
 use std::cell::RefCell;
 use std::io;

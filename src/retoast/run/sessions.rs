@@ -64,7 +64,7 @@ impl Sessions {
     ) -> Result<(Sessions, Connection), RetoastError> {
         let first = Arc::clone(first);
         let measuring = measuring(&first).await?;
-        // before anything else: until then nothing is set that outlives a transaction
+        // This comes first: until it has succeeded, nothing may be set that outlives a transaction.
         preflight::own_sessions(&first, &measuring).await?;
         let asked = Instant::now();
         let server = Server::ask(first.client()).await?;
