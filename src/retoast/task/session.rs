@@ -22,7 +22,7 @@ pub(crate) struct Connections {
     pub(crate) writer: Arc<Connection>,
     /// For the transactions of the other jobs.
     pub(crate) others: Vec<Arc<Connection>>,
-    /// For scans; a connection of its own, so that none of the writers holds a snapshot while batches run.
+    /// For scans. Their snapshot must not be held while batches run.
     pub(crate) reader: Arc<Connection>,
 }
 

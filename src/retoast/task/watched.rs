@@ -29,7 +29,7 @@ const BACKSTOP: Duration = Duration::from_secs(30);
 /// How long a statement may wait, and what else ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// VACUUM. Its lock allows reads and writes, and it waits for it no longer than the session's `lock_timeout`.
+    /// VACUUM. Its lock allows reads and writes, and the wait for that lock is limited by the session's `lock_timeout`.
     Vacuum,
     /// A concurrent rebuild, which may wait this long for a single transaction.
     Rebuild(Duration),
