@@ -126,8 +126,8 @@ pub const FLUSH: &str = "BEGIN READ WRITE; SET LOCAL synchronous_commit = local;
 /// write that index page before the commit's WAL. After a crash in between, the old row versions and chunks would be
 /// live again but would have no index entries.
 ///
-/// The transaction becomes read-write only if that is the default, because an administrator may make the server
-/// read-only in the meantime.
+/// It does not request READ WRITE, so that nothing is written if an administrator makes the server read-only in the
+/// meantime.
 pub fn begin(settings: &BatchSettings) -> String {
     let mut sql = format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {}; \
