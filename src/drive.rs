@@ -1,5 +1,5 @@
-//! A run over relations of a server, one after the other: each is described and then visited, and one that cannot be
-//! costs the others nothing.
+//! A run over relations of a server, one after another: each is described and then visited, and a relation that fails
+//! does not affect the others.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -14,15 +14,15 @@ use crate::server::locks::Names;
 use crate::server::select::{How, Selected};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 
-/// What is known of a relation for so long is asked again before it is visited.
+/// A relation that was described longer ago than this is described again before it is visited.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// In which order relations are visited.
+/// The order in which relations are visited.
 #[derive(Clone, Copy)]
 pub(crate) enum Order<'a> {
     AsFound,
-    /// The largest first, so that a report can be written as it comes, and what somebody has locked last, so that the
-    /// others need not wait for it.
+    /// The largest first, so that a report can be written as results come, and relations that are locked last, so that
+    /// the others need not wait for them.
     LargestFirst {
         locked: &'a HashSet<Oid>,
     },
@@ -30,19 +30,19 @@ pub(crate) enum Order<'a> {
 
 /// Which relations are visited, and how.
 pub(crate) struct Schedule<'a> {
-    /// The first describes them.
+    /// The first connection describes relations.
     pub(crate) connections: &'a [Arc<Connection>],
     pub(crate) found: &'a [Selected],
     pub(crate) names: &'a Names,
     pub(crate) order: Order<'a>,
-    /// Whether the user hears of relations that were dropped since they were found.
+    /// Whether to report relations that were dropped since they were found.
     pub(crate) tells_dropped: bool,
 }
 
-/// Visits each relation. Returns how many were not visited, since they were dropped or could not be described.
+/// Visits each relation. Returns how many were not visited because they were dropped or could not be described.
 ///
 /// # Errors
-/// What concerns all relations. What `output` was given stays.
+/// An error that concerns all relations. What `output` has received remains valid.
 pub(crate) async fn each_relation<R, O: Sink<R> + ?Sized>(
     schedule: &Schedule<'_>,
     output: &mut O,
@@ -82,7 +82,8 @@ pub(crate) async fn each_relation<R, O: Sink<R> + ?Sized>(
     Ok(missed)
 }
 
-/// `None` if the relation was dropped since it was found, or cannot be described, which `output` is told.
+/// Returns `None` if the relation was dropped since it was found, or cannot be described, which is reported to
+/// `output`.
 async fn described<R, O: Sink<R> + ?Sized>(
     schedule: &Schedule<'_>,
     Selected { oid, how }: Selected,

@@ -1,31 +1,31 @@
-//! toastctl: see, predict and change how PostgreSQL stores large values.
+//! toastctl: show, predict and change how PostgreSQL stores large values.
 //!
 //! The layers, from the bottom up; a module uses only those above it in this list:
 //!
-//! * [`codec`]: pglz and lz4, exactly as the server's.
-//! * [`disk`]: pages, tuples, varlenas and TOAST pointers, borrowed from the bytes they stand in.
-//! * [`model`]: what a column stores and what another setting would store.
+//! * [`codec`]: pglz and lz4, exactly as in the server.
+//! * [`disk`]: pages, tuples, varlenas and TOAST pointers, borrowed from their bytes.
+//! * [`model`]: what a column stores, and what another setting would store.
 //! * [`heap`]: the walk from pages to tuples and values; samples of blocks.
 //! * [`fill`]: how full files and indexes are, and what compaction would move.
 //! * [`judge`]: whether a row is stored as a choice would store it.
 //! * [`offline`]: relation files and saved text as sources of pages and values.
 //! * [`server`]: a live server: connections, catalogs, snapshots, pages.
-//! * [`value`]: one value: a line about it, its content, every detail.
-//! * `drive`: a run over relations of a server, in which one that fails costs the others nothing.
-//! * [`usage`]: what a server's statistics and catalog say of how tables, columns and keys are used.
+//! * [`value`]: one value: a summary line, its content, every detail.
+//! * `drive`: a run over relations of a server; a failure of one does not affect the others.
+//! * [`usage`]: how tables, columns and keys are used, from a server's statistics and catalog.
 //! * [`advise`]: what other settings would store and cost.
 //! * [`keys`]: what the keys of documents cost.
-//! * [`findings`]: what costs without need, with the command that acts on it.
+//! * [`findings`]: avoidable costs, with the commands that remove them.
 //! * [`inspect`]: the read-only report on what is stored.
 //! * [`check`]: whether every value can be read as it was written.
-//! * [`retoast`]: bringing what is stored to what was chosen, online.
+//! * [`retoast`]: rewrites stored values with the chosen settings, online.
 //! * [`report`]: results as tables, JSON, CSV and Markdown.
 //! * [`cli`]: arguments, connection, exit codes, terminal.
 //!
 //! `codec`, `disk` and `model` are pure: no clock, file, socket or terminal.
 //!
-//! All modules except `codec`, `disk` and `model` are private, so that the compiler reports what is unused. The feature
-//! `internals`, which only tests enable, makes them public.
+//! Only `codec`, `disk` and `model` are public. The feature `internals`, which only tests enable, makes the other
+//! modules public too; without it, the compiler reports unused code.
 
 pub mod codec;
 pub mod disk;
@@ -94,7 +94,7 @@ mod usage;
 #[cfg(not(feature = "internals"))]
 mod value;
 
-/// Runs the program: its arguments are the process's, its results go to standard output.
+/// Runs the program with the arguments of the process; results go to standard output.
 pub fn main() -> std::process::ExitCode {
     cli::main()
 }

@@ -1,4 +1,4 @@
-//! What each block of a sample holds, added up so that the relation can be estimated from it (pure).
+//! The contents of each block of a sample, added up so that the whole relation can be estimated from them (pure).
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ pub type FormKey = (Form, Option<Method>);
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ValueBlocks {
     pub values: PowerSums,
-    /// Content without headers.
+    /// The size of the content, without headers.
     pub raw_bytes: PowerSums,
-    /// As `pg_column_size` counts.
+    /// The size as returned by `pg_column_size`.
     pub stored_bytes: PowerSums,
     /// TOAST pointers in the rows.
     pub pointer_bytes: PowerSums,
@@ -27,12 +27,12 @@ pub struct ValueBlocks {
     pub stored_known: Known,
 }
 
-/// Whether something is known of every value.
+/// Whether something is known for all values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Known {
     #[default]
     Always,
-    /// It is not.
+    /// For some values it is not known.
     Partly,
 }
 
@@ -69,16 +69,16 @@ pub struct ColumnBlocks {
     pub forms: BTreeMap<FormKey, ValueBlocks>,
     /// All values that are not NULL.
     pub all: ValueBlocks,
-    /// Raw times stored bytes of each block.
+    /// The sum over blocks of raw bytes times stored bytes.
     pub raw_by_stored: u128,
-    /// Bytes in the relation: stored ones and pointers, without what is in the catalog.
+    /// The size in the relation: stored bytes and pointers, without values in the catalog.
     pub own_bytes: PowerSums,
-    /// What the blocks before held.
+    /// The contents of all earlier blocks.
     before: BTreeMap<FormKey, FormSums>,
 }
 
 impl ColumnBlocks {
-    /// Adds what `now` has more than before; returns values out of line and chunks.
+    /// Adds what `now` has in addition to the earlier blocks. Returns the number of out-of-line values and of chunks.
     fn block(&mut self, now: BTreeMap<FormKey, FormSums>) -> (u64, u64) {
         let mut total = FormSums::default();
         let (mut in_catalog, mut out_of_line) = (0, 0);
@@ -119,33 +119,33 @@ impl ColumnBlocks {
     }
 }
 
-/// All blocks of a sample, or those of one of the connections that read it.
+/// The sums over all blocks of a sample, or over those that one connection has read.
 #[derive(Debug, Clone, Default)]
 pub struct BlockSums {
     pub blocks: u64,
     /// Tuples that a `SELECT` returns.
     pub live: PowerSums,
-    /// Tuples that it does not.
+    /// Tuples that a `SELECT` does not return.
     pub dead: PowerSums,
-    /// Tuples of which that is not known.
+    /// Tuples for which this is not known.
     pub unknown: PowerSums,
     pub free_bytes: PowerSums,
-    /// Values of all columns out of line.
+    /// Out-of-line values of all columns.
     pub out_of_line: PowerSums,
     pub chunks: PowerSums,
-    /// One for each attribute, dropped ones included.
+    /// One for each attribute, including dropped ones.
     pub columns: Vec<ColumnBlocks>,
     before: TupleCounts,
 }
 
 impl BlockSums {
-    /// For a relation of so many attributes.
+    /// The sums for a relation with this number of attributes.
     pub fn new(attributes: usize) -> BlockSums {
         BlockSums { columns: vec![ColumnBlocks::default(); attributes], ..BlockSums::default() }
     }
 
-    /// Takes note of the block that was last counted in `stats`, which must have counted all the
-    /// blocks before and no others.
+    /// Adds the block that was counted last in `stats`, which must have counted exactly this block and all earlier
+    /// ones.
     pub fn block(&mut self, stats: &RelationStats) {
         let (now, before) = (stats.tuples, self.before);
         self.blocks += 1;
@@ -164,7 +164,7 @@ impl BlockSums {
         self.chunks.add(chunks);
     }
 
-    /// Adds other blocks of the same relation.
+    /// Adds the sums of other blocks of the same relation.
     pub fn merge(&mut self, other: &BlockSums) {
         self.blocks += other.blocks;
         self.live.merge(&other.live);

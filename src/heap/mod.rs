@@ -1,10 +1,9 @@
-//! From pages to tuples to values, wherever the pages come from.
+//! From pages to tuples and values, for pages from any source.
 //!
-//! * [`scan`]: the walk over a page, what is made of each tuple and value, and the visitors that every source gives
-//!   pages to.
-//! * [`stats`]: what is counted of values, and how their sizes spread.
-//! * [`sample`]: which blocks are read when not all are; [`blocks`]: what each of them holds.
-//! * [`problem`]: what could not be read, and where; [`progress`]: what is reported meanwhile.
+//! * [`scan`]: the walk over a page, its tuples and values, and the visitors to which every source passes its pages.
+//! * [`stats`]: statistics of values, and the distribution of their sizes.
+//! * [`sample`]: which blocks are read if not all are; [`blocks`]: their contents.
+//! * [`problem`]: what could not be read, and where; [`progress`]: progress reports.
 
 pub mod blocks;
 pub mod problem;

@@ -7,23 +7,23 @@ use serde::{Serialize, Serializer};
 use crate::disk::desc::Attribute;
 use crate::disk::{BlockNumber, ItemPointer};
 
-/// Where in a relation a problem is; what is `None` does not apply or is not known.
+/// The location of a problem in a relation; fields that are `None` do not apply or are not known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Place {
-    /// Relation, file or input.
+    /// The name of the relation, file or input.
     pub source: String,
-    /// Line of a text, from 1.
+    /// The line of a text, from 1.
     pub line: Option<usize>,
     pub block: Option<BlockNumber>,
-    /// Line pointer number.
+    /// The line pointer's number.
     pub item: Option<u16>,
     pub column: Option<String>,
-    /// Offset in bytes: in the tuple where `item` is known, else in the page.
+    /// The offset in bytes: within the tuple if `item` is known, otherwise within the page.
     pub byte: Option<usize>,
 }
 
 impl Place {
-    /// A relation, file or input as a whole.
+    /// A whole relation, file or input.
     pub fn of(source: impl Into<String>) -> Place {
         Place { source: source.into(), ..Place::default() }
     }
@@ -65,7 +65,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Something that could not be read. Everything else was.
+/// Something that could not be read. Everything else was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub place: Place,
@@ -85,10 +85,10 @@ impl Serialize for Problem {
     }
 }
 
-/// Problems kept word for word; the rest is only counted.
+/// The maximum number of problems that are kept; further ones are only counted.
 const KEPT: usize = 1000;
 
-/// Problems in the order found, bounded in memory however many there are.
+/// Problems in the order found, in bounded memory regardless of their number.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Problems {
@@ -109,26 +109,26 @@ impl Problems {
         }
     }
 
-    /// Adds them all.
+    /// Adds several problems.
     pub fn extend(&mut self, problems: impl IntoIterator<Item = Problem>) {
         problems.into_iter().for_each(|problem| self.add(problem));
     }
 
-    /// Adds one if there is one.
+    /// Adds a problem, if there is one.
     pub fn add_some(&mut self, problem: Option<Problem>) {
         if let Some(problem) = problem {
             self.add(problem);
         }
     }
 
-    /// Adds those of another part.
+    /// Adds the problems of another part.
     pub fn merge(&mut self, other: Problems) {
         self.count += other.count;
         let room = KEPT.saturating_sub(self.kept.len());
         self.kept.extend(other.kept.into_iter().take(room));
     }
 
-    /// Adds those of another look at the same, as far as they are not among these.
+    /// Adds those problems of another examination of the same relation that are not among these.
     pub(crate) fn merge_new(&mut self, other: Problems) {
         let known = other.kept.iter().filter(|problem| self.kept.contains(problem)).count();
         self.count += other.count - known as u64;
@@ -137,8 +137,8 @@ impl Problems {
         self.kept.extend(new);
     }
 
-    /// Adds those of a part of the same relation that was read beside this one. They are in the
-    /// order of blocks then, whoever read which.
+    /// Adds the problems of a part of the same relation that was read concurrently. The result is in the order of
+    /// blocks, regardless of who read which.
     pub fn merge_beside(&mut self, other: Problems) {
         self.count += other.count;
         self.kept.extend(other.kept);
@@ -146,12 +146,12 @@ impl Problems {
         self.kept.truncate(KEPT);
     }
 
-    /// The first ones.
+    /// The first problems.
     pub fn kept(&self) -> &[Problem] {
         &self.kept
     }
 
-    /// How many there are in all.
+    /// The total number of problems.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -161,7 +161,7 @@ impl Problems {
 mod tests {
     use super::*;
 
-    /// Problems of these blocks.
+    /// Problems in these blocks.
     fn of(blocks: impl IntoIterator<Item = u32>) -> Problems {
         let mut problems = Problems::default();
         problems.extend(blocks.into_iter().map(|block| Problem {

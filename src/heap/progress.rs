@@ -1,12 +1,12 @@
-//! What a long read reports while it runs.
+//! Progress reports of a long read.
 
-/// Follows the reading of relations. Methods are called from several threads.
+/// Receives the progress of reading relations. The methods are called from several threads.
 pub trait Progress: Send + Sync {
-    /// A relation of so many blocks is begun.
+    /// A relation of this number of blocks is begun.
     fn begin(&self, relation: &str, blocks: u64);
-    /// So many more blocks were read.
+    /// This number of further blocks was read.
     fn advance(&self, blocks: u64);
-    /// The relation is done.
+    /// The relation is finished.
     fn end(&self);
 }
 

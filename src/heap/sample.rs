@@ -1,9 +1,9 @@
-//! Which blocks of a relation are read when not all are: of as many parts of the relation one
-//! block each, at random, the same for the same seed (pure).
+//! Which blocks of a relation are read if not all are. The relation is divided into as many parts as blocks are wanted,
+//! and one block of each part is chosen at random, always the same for the same seed (pure).
 //!
-//! Rows that were written together stand together, and are often alike. A block of each part leaves
-//! nothing to chance but what differs inside a part; intervals that take the blocks as drawn from the
-//! whole relation are then rather too wide.
+//! Rows that were written together are stored together and are often similar. With a block from each part, only
+//! differences within a part are left to chance. Intervals computed as if the blocks were chosen from the whole
+//! relation are therefore rather too wide.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,19 +13,19 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::disk::BlockNumber;
 
-/// A part given in percent is at least so many blocks: fewer tell next to nothing.
+/// The minimum number of blocks of a sample given in percent: fewer are hardly informative.
 const LEAST_PERCENT_BLOCKS: u32 = 20;
 
 /// How much of a relation is read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SampleSize {
-    /// This part of the blocks, over 0 and at most 100.
+    /// This percentage of the blocks, above 0 and at most 100.
     Percent(f64),
     /// This many blocks, at least 1.
     Blocks(u32),
 }
 
-/// A text that is no [`SampleSize`].
+/// A text that is not a valid [`SampleSize`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid sample \"{0}\": expected a part over 0 and up to 100 % (as in 1%), \
@@ -70,7 +70,7 @@ impl fmt::Display for SampleSize {
 }
 
 impl SampleSize {
-    /// How many of `total` blocks that is: at least one, of a part at least 20, at most all.
+    /// The number of blocks, for a relation of `total`: at least one (at least 20 for a percentage), and at most all.
     pub fn of(self, total: u32) -> u32 {
         let wanted = match self {
             SampleSize::Percent(part) => {
@@ -82,7 +82,7 @@ impl SampleSize {
     }
 }
 
-/// Which sample to draw.
+/// Which sample to take.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
     pub size: SampleSize,
@@ -91,7 +91,7 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// Draws from a relation of `total` blocks.
+    /// Takes the sample from a relation of `total` blocks.
     pub fn draw(self, total: u32) -> Sample {
         Sample::new(total, self.size.of(total), self.seed)
     }
@@ -102,16 +102,16 @@ impl Sampling {
 pub struct Sample {
     total: u32,
     chosen: u32,
-    /// Blocks that were given.
+    /// The number of blocks returned so far.
     taken: u32,
     rng: Box<ChaCha8Rng>,
-    /// Where the parts begin: by a part of a block later than at whole multiples of their length, so
-    /// that no block is likelier than another where the length is no whole number.
+    /// The offset of the boundaries between parts, as a fraction of a block. Without it, some blocks would be more
+    /// likely than others if the length of a part is not an integer.
     shift: f64,
 }
 
 impl Sample {
-    /// Chooses `count` of the blocks 0 to `total` - 1; all of them where there are not more.
+    /// Chooses `count` of the blocks 0 to `total` - 1, or all of them if there are not more.
     pub fn new(total: u32, count: u32, seed: u64) -> Sample {
         let mut rng = Box::new(ChaCha8Rng::seed_from_u64(seed));
         let shift = rng.random();
@@ -127,17 +127,17 @@ impl Sample {
         (f64::from(number) * length + self.shift) as u32
     }
 
-    /// All blocks of a relation that has `total`.
+    /// All blocks of a relation of `total` blocks.
     pub fn all(total: u32) -> Sample {
         Sample::new(total, total, 0)
     }
 
-    /// How many blocks are chosen.
+    /// The number of chosen blocks.
     pub fn chosen(&self) -> u32 {
         self.chosen
     }
 
-    /// How many blocks the relation has.
+    /// The number of blocks in the relation.
     pub fn total(&self) -> u32 {
         self.total
     }

@@ -1,4 +1,4 @@
-//! The walk over a page, and from tuples to values: one place for all sources (pure).
+//! The walk over a page, and from tuples to values, for all sources (pure).
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use crate::model::toaster::catalog::Toasters;
 use crate::model::toaster::describe::describe;
 use crate::model::visibility::{HintBits, Visibility, visibility};
 
-/// A value in a tuple, as it is met.
+/// A value found in a tuple.
 #[derive(Debug, Clone, Copy)]
 pub struct TupleValue<'a> {
     /// The tuple's address.
     pub ctid: ItemPointer,
-    /// Whether the source tells the block, which is 0 otherwise.
+    /// Whether the source knows the block, which is 0 otherwise.
     pub block_known: bool,
-    /// The column's index from 0, dropped ones counted.
+    /// The column's index from 0, including dropped columns.
     pub index: usize,
     pub column: &'a Attribute,
     pub datum: Datum<'a>,
@@ -35,32 +35,32 @@ pub struct TupleValue<'a> {
     pub order: ByteOrder,
 }
 
-/// Takes what is read of a relation, from whatever source: sources give pages and problems, and a [`Scan`] what it
-/// finds on pages.
+/// Receives what is read from a relation, from any source: pages and problems from sources, tuples and values from a
+/// [`Scan`].
 pub trait Visitor {
-    /// Whether [`Visitor::value`] does anything at all.
+    /// Whether [`Visitor::value`] does anything.
     const WANTS_VALUES: bool;
 
     /// Takes a page.
     fn page(&mut self, _block: BlockNumber, _bytes: &[u8], _visible: &impl Visible) {}
 
-    /// Takes something that could not be read.
+    /// Receives something that could not be read.
     fn problem(&mut self, _problem: Problem) {}
 
-    /// The tuples of a page follow.
+    /// Called before the tuples of a page.
     fn begin_page(&mut self, _block: BlockNumber) {}
 
-    /// Takes a tuple before its values, dead or not. `length` is its `lp_len` in bytes.
+    /// Receives a tuple, dead or not, before its values. `length` is its `lp_len` in bytes.
     fn tuple(&mut self, _at: ItemPointer, _tuple: &HeapTuple<'_>, _length: u16, _seen: Visibility) {
     }
 
-    /// Takes a value, unless its column is dropped or its tuple dead.
+    /// Receives a value, unless its column is dropped or its tuple is dead.
     fn value(&mut self, _value: &TupleValue<'_>) {}
 
-    /// The tuples of a page have all come.
+    /// Called after the tuples of a page.
     fn end_page(&mut self, _block: BlockNumber) {}
 
-    /// Whether what it is given goes nowhere any more.
+    /// Whether the results can no longer be used, so that reading can end.
     fn has_failed(&self) -> bool {
         false
     }
@@ -70,7 +70,7 @@ impl Visitor for () {
     const WANTS_VALUES: bool = false;
 }
 
-/// If there is one.
+/// Visits only if there is a visitor.
 impl<V: Visitor> Visitor for Option<V> {
     const WANTS_VALUES: bool = V::WANTS_VALUES;
 
@@ -99,7 +99,7 @@ impl<V: Visitor> Visitor for Option<V> {
     }
 }
 
-/// One after the other.
+/// Both visitors, one after another.
 impl<A: Visitor, B: Visitor> Visitor for (A, B) {
     const WANTS_VALUES: bool = A::WANTS_VALUES || B::WANTS_VALUES;
 
@@ -133,7 +133,7 @@ impl<A: Visitor, B: Visitor> Visitor for (A, B) {
     }
 }
 
-/// What visitors of several parts of a relation have taken is put together.
+/// Combines the results of visitors of several parts of a relation.
 pub trait Merge {
     fn merge(&mut self, other: Self);
 }
@@ -157,12 +157,12 @@ impl<A: Merge, B: Merge> Merge for (A, B) {
     }
 }
 
-/// Decides which tuple versions count.
+/// Determines which tuple versions are visible.
 pub trait Visible {
     /// Whether the tuple at `ctid` is visible.
     fn visibility(&self, ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility;
 
-    /// Whether every tuple of the page is known to be visible without a look at it.
+    /// Whether every tuple of the page is known to be visible without examining it.
     fn sees_all_of(&self, _page: &Page<'_>) -> bool {
         false
     }
@@ -174,7 +174,7 @@ impl Visible for HintBits {
     }
 }
 
-/// The tuples of a block that can be read, each with its address, its length, and whether it is visible.
+/// Calls `take` for each readable tuple of a block, with its address, its length, and its visibility.
 pub(crate) fn each_tuple<'p>(
     block: BlockNumber,
     bytes: &'p [u8],
@@ -190,8 +190,8 @@ pub(crate) fn each_tuple<'p>(
     }
 }
 
-/// Gives the tuples of a page that are not dead, with their lengths. What cannot be read of the relation of this name goes to
-/// `problems`: also what `take` could not, for which it says the column and the byte.
+/// Calls `take` for each tuple of a page that is not dead, with its length. Errors are added to `problems` for the
+/// relation of this name, including those of `take`, which returns their column and byte.
 pub(crate) fn live_tuples<'p>(
     relation: &str,
     (block, bytes): (BlockNumber, &'p [u8]),
@@ -228,10 +228,10 @@ pub(crate) fn live_tuples<'p>(
     }
 }
 
-/// What a scan knows of the relation.
+/// What a scan needs to know about the relation.
 #[derive(Debug, Clone)]
 pub struct Relation {
-    /// Name for places of problems.
+    /// The name shown in the locations of problems.
     pub source: Arc<str>,
     pub desc: Arc<TupleDesc>,
     /// The relation's page size.
@@ -250,23 +250,23 @@ impl Relation {
     }
 }
 
-/// Counts a relation's pages, tuples and values, or those of a part of it, and gives them to a visitor.
+/// Counts the pages, tuples and values of a relation or a part of it, and passes them to a visitor.
 #[derive(Debug, Clone)]
 pub struct Scan<V> {
     pub relation: Relation,
-    /// Whether the source tells the blocks of what comes.
+    /// Whether the source knows the blocks of the tuples.
     pub block_known: bool,
     pub stats: RelationStats,
-    /// Of each column: values of which SQL functions do not tell whether they are out of line.
+    /// For each column, the number of values for which SQL functions do not show whether they are out of line.
     pub unplaced: Vec<u64>,
-    /// What single blocks hold, if they are a sample.
+    /// The contents of single blocks, if the blocks are a sample.
     pub blocks: Option<BlockSums>,
     pub problems: Problems,
     pub visitor: V,
 }
 
 impl<V> Scan<V> {
-    /// Of nothing yet.
+    /// A scan that has counted nothing.
     pub fn new(relation: Relation, visitor: V) -> Scan<V> {
         Scan {
             block_known: true,
@@ -279,19 +279,20 @@ impl<V> Scan<V> {
         }
     }
 
-    /// The same of blocks that are a sample, if they `are`.
+    /// The same scan, over blocks that are a sample if `are` is true.
     pub fn of_sample(mut self, are: bool) -> Scan<V> {
         self.blocks = are.then(|| BlockSums::new(self.relation.desc.attributes.len()));
         self
     }
 
-    /// The same with another visitor, and the one that it had.
+    /// The same scan with another visitor, and the previous visitor.
     pub fn with<W>(self, visitor: W) -> (Scan<W>, V) {
         let Scan { relation, block_known, stats, unplaced, blocks, problems, visitor: had } = self;
         (Scan { relation, block_known, stats, unplaced, blocks, problems, visitor }, had)
     }
 
-    /// Counts values of a column as SQL functions tell them. `unplaced`: not whether they are out of line.
+    /// Counts values of a column as reported by SQL functions. `unplaced`: it is not known whether they are out of
+    /// line.
     pub fn take_answer(&mut self, index: usize, value: &StoredValue, count: u64, unplaced: bool) {
         if let Some(column) = self.stats.columns.get_mut(index) {
             column.add(value, count);
@@ -301,7 +302,7 @@ impl<V> Scan<V> {
         }
     }
 
-    /// Takes note that all rows of a block have come.
+    /// Records that all rows of a block were counted.
     pub fn end_block(&mut self) {
         if let Some(blocks) = &mut self.blocks {
             blocks.block(&self.stats);
@@ -399,8 +400,8 @@ impl<V: Visitor> Scan<V> {
         }
     }
 
-    /// Counts the values of a tuple that was split into attributes, as `tuple_data_split` does.
-    /// `natts` is the tuple's number of attributes, if known: those behind are missing, not NULL.
+    /// Counts the values of a tuple that was split into attributes, as by `tuple_data_split`. `natts` is the tuple's
+    /// number of attributes, if known: later attributes are missing, not NULL.
     pub fn take_attributes(&mut self, split: &SplitTuple<'_>, seen: Visibility) {
         if !count_tuple(seen, &mut self.stats) {
             return;
@@ -445,7 +446,7 @@ impl<V: Visitor> Scan<V> {
         if let Datum::Varlena(Varlena::Custom(pointer)) = &datum
             && let Err(error) = describe(pointer, &Toasters::by_bytes(), page_size)
         {
-            // the toaster is known, and the pointer not as that one writes
+            // The toaster is known, but the pointer does not have its format.
             let place = self.relation.value_place(ctid, Some(column));
             self.problems.add(Problem { place, message: error.to_string() });
         }
@@ -482,7 +483,7 @@ impl<V: Visitor> Visitor for Scan<V> {
     }
 }
 
-/// Parts of one relation that were read beside each other.
+/// Combines parts of a relation that were read concurrently.
 impl<V: Merge> Merge for Scan<V> {
     fn merge(&mut self, other: Scan<V>) {
         self.stats.merge(&other.stats);
@@ -494,20 +495,20 @@ impl<V: Merge> Merge for Scan<V> {
     }
 }
 
-/// A tuple whose attributes stand apart.
+/// A tuple whose attributes are separate.
 #[derive(Debug, Clone, Copy)]
 pub struct SplitTuple<'a> {
-    /// Its address; item 0 where that is not known.
+    /// Its address; the item is 0 if it is not known.
     pub ctid: ItemPointer,
     /// Its number of attributes, if known.
     pub natts: Option<usize>,
-    /// One for each column: the bytes as stored, header included.
+    /// The stored bytes of each column, including the header.
     pub attributes: &'a [Option<Vec<u8>>],
     /// The byte order of the machine that wrote them.
     pub order: ByteOrder,
 }
 
-/// Counts a tuple; whether its values count.
+/// Counts a tuple; returns whether its values are counted too.
 fn count_tuple(visibility: Visibility, stats: &mut RelationStats) -> bool {
     match visibility {
         Visibility::Live => stats.tuples.live += 1,
@@ -520,7 +521,7 @@ fn count_tuple(visibility: Visibility, stats: &mut RelationStats) -> bool {
     true
 }
 
-/// The value that `bytes` hold from first to last.
+/// The value that occupies all of `bytes`.
 fn whole_datum<'a>(
     bytes: &'a [u8],
     column: &Attribute,
@@ -538,7 +539,7 @@ fn whole_datum<'a>(
     }
 }
 
-/// What a line pointer leads to.
+/// What a line pointer refers to.
 #[derive(Debug)]
 pub(crate) enum Item<'p> {
     Unused,
@@ -581,7 +582,7 @@ mod tests {
     use crate::offline::columns::parse_list;
     use proptest::prelude::*;
 
-    /// Takes values and looks at their bytes.
+    /// Receives values and reads their bytes.
     struct Touch(usize);
 
     impl Visitor for Touch {
@@ -599,12 +600,12 @@ mod tests {
         Relation { source: "page".into(), desc: Arc::new(desc), page_size, flavor }
     }
 
-    /// Values of dropped columns count neither on the quick way nor on the long one.
+    /// Values of dropped columns are not counted, neither without a visitor for values nor with one.
     #[test]
     fn dropped_columns_do_not_count() {
         let desc = parse_list("a int4, e dropped(-1,c), b text").unwrap();
         let relation = relation(desc, CustomFlavor::Auto);
-        // 7, 'x', 'yz'
+        // The values are 7, 'x' and 'yz'.
         let data = [7, 0, 0, 0, 0x05, b'x', 0x07, b'y', b'z'];
         let tuple = HeapTuple::of_data(&data);
         let mut counted = Scan::new(relation.clone(), ());
@@ -622,7 +623,7 @@ mod tests {
     }
 
     proptest! {
-        /// A page with a sane header and anything behind it, read with columns that are not its own.
+        /// A page with a valid header and arbitrary contents, read with columns that do not belong to it.
         #[test]
         fn any_page_is_scanned_to_its_end(
             items in proptest::collection::vec((0u16..1100, any::<u16>()), 0..12),
@@ -646,7 +647,7 @@ mod tests {
             let mut listed = Scan::new(relation, Touch(0));
             counted.page(BlockNumber(0), &page, &HintBits);
             listed.page(BlockNumber(0), &page, &HintBits);
-            // the quick way counts what the long way counts
+            // Counting without a visitor for values gives the same results as with one.
             prop_assert_eq!(counted.stats.tuples, listed.stats.tuples);
             prop_assert_eq!(counted.problems, listed.problems);
             for (quick, long) in counted.stats.columns.iter().zip(&listed.stats.columns) {

@@ -1,4 +1,4 @@
-//! Statistics of columns and relations, in accumulators that merge.
+//! Statistics of columns and relations, in accumulators that can be merged.
 
 use std::collections::BTreeMap;
 
@@ -12,27 +12,27 @@ use crate::model::stored::{Form, StoredValue};
 use crate::model::toaster::catalog::Handler;
 use crate::model::toaster::describe::PointerKind;
 
-/// Sums over the values of one form and method.
+/// Sums over the values with one form and method.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FormSums {
     pub values: u64,
-    /// Raw bytes of those whose raw size is known.
+    /// Raw bytes of the values whose raw size is known.
     pub raw_bytes: u64,
-    /// Values whose raw size is not known.
+    /// The number of values whose raw size is not known.
     pub raw_unknown: u64,
-    /// Stored bytes, without TOAST pointers, of those whose stored size is known.
+    /// Stored bytes, without TOAST pointers, of the values whose stored size is known.
     pub stored_bytes: u64,
-    /// Values whose stored size is not known.
+    /// The number of values whose stored size is not known.
     pub stored_unknown: u64,
-    /// Bytes of TOAST pointers.
+    /// The size of TOAST pointers.
     pub pointer_bytes: u64,
     pub chunks: u64,
-    /// Of custom pointers: how many lead to chunks.
+    /// The number of custom pointers that lead to chunks.
     pub custom_out_of_line: u64,
 }
 
 impl FormSums {
-    /// Adds a value that was seen `n` times.
+    /// Adds a value that occurs `n` times.
     fn add(&mut self, value: &StoredValue, n: u64) {
         self.values = self.values.saturating_add(n);
         if value.form == Form::Null {
@@ -65,7 +65,7 @@ impl FormSums {
         self.custom_out_of_line += other.custom_out_of_line;
     }
 
-    /// What is left of these sums without those of `part`.
+    /// These sums without those of `part`.
     pub fn less(&self, part: &FormSums) -> FormSums {
         FormSums {
             values: self.values.saturating_sub(part.values),
@@ -80,30 +80,30 @@ impl FormSums {
     }
 }
 
-/// Custom pointers that are counted together: the toaster's OID, what it is, the pointer's kind.
+/// Custom pointers that are counted together: the toaster's OID, its kind, and the pointer's kind.
 pub type CustomKey = (Oid, Handler, PointerKind);
 
-/// No method, pglz, lz4.
+/// No method, pglz, and lz4.
 const METHODS: usize = 3;
 const SLOTS: usize = Form::ALL.len() * METHODS;
 
-/// Content sizes that a 1-byte header can hold: 0 to 126.
+/// The number of content sizes with a 1-byte header: 0 to 126.
 const SHORT_SIZES: usize = 127;
 
 /// Statistics of one column.
 ///
-/// Values of fixed length, short ones and NULLs are most of any table: of them only the least is
-/// counted, from which [`ColumnStats::forms`] and the distributions follow.
+/// Most values of most tables are of fixed length, short or NULL. For these, only the minimum is counted from which
+/// [`ColumnStats::forms`] and the distributions can be derived.
 #[derive(Debug, Clone)]
 pub struct ColumnStats {
     nulls: u64,
-    /// Bytes of the column's values of fixed length, and how many there are.
+    /// The length of the column's fixed-length values, and their number.
     fixed: (u64, u64),
-    /// How many short values there are of each content size.
+    /// The number of short values by size of their content.
     short: Box<[u64; SHORT_SIZES]>,
-    /// All others, one for each form and method.
+    /// The sums over all other values, by form and method.
     sums: Box<[FormSums; SLOTS]>,
-    /// Those of [`Form::Custom`] again, by toaster and kind of pointer.
+    /// The sums over values of [`Form::Custom`] again, by toaster and kind of pointer.
     custom: BTreeMap<CustomKey, FormSums>,
     raw: Sizes,
     stored: Sizes,
@@ -133,7 +133,7 @@ fn slot(form: Form, method: Option<Method>) -> usize {
 }
 
 impl ColumnStats {
-    /// Counts a value as it stands in a tuple; `stored` are its form and sizes, made if needed.
+    /// Counts a value as found in a tuple; `stored` computes its form and sizes if they are needed.
     #[inline]
     pub fn add_datum(&mut self, datum: &Datum<'_>, stored: impl FnOnce() -> StoredValue) {
         match datum {
@@ -148,7 +148,7 @@ impl ColumnStats {
         }
     }
 
-    /// Counts a value of which no more than this is known.
+    /// Counts a value of which only this is known.
     #[inline]
     pub fn add_simple(&mut self, simple: Simple) {
         match simple {
@@ -162,7 +162,7 @@ impl ColumnStats {
         }
     }
 
-    /// Counts a value that was seen `n` times.
+    /// Counts a value that occurs `n` times.
     pub fn add(&mut self, value: &StoredValue, n: u64) {
         let Some(sums) = self.sums.get_mut(slot(value.form, value.method)) else { return };
         sums.add(value, n);
@@ -181,7 +181,7 @@ impl ColumnStats {
         }
     }
 
-    /// Adds everything that `other` has seen.
+    /// Adds all values counted in `other`.
     pub fn merge(&mut self, other: &ColumnStats) {
         self.nulls = self.nulls.saturating_add(other.nulls);
         let length = self.fixed.0.max(other.fixed.0);
@@ -199,12 +199,12 @@ impl ColumnStats {
         self.stored.merge(&other.stored);
     }
 
-    /// Content sizes of the short values with how often each occurs.
+    /// The content sizes of short values, each with its number of values.
     fn short_sizes(&self) -> impl Iterator<Item = (u64, u64)> {
         self.short.iter().enumerate().map(|(size, &n)| (size as u64, n)).filter(|&(_, n)| n > 0)
     }
 
-    /// The sums of each form and method that occurs.
+    /// The sums for each form and method that occurs.
     pub fn forms(&self) -> BTreeMap<(Form, Option<Method>), FormSums> {
         let mut all = self.sums.clone();
         let mut add = |form, values, raw_bytes, stored_bytes| {
@@ -230,17 +230,17 @@ impl ColumnStats {
         forms
     }
 
-    /// The sums of each toaster and kind of custom pointer that occurs.
+    /// The sums for each toaster and kind of custom pointer that occurs.
     pub fn custom(&self) -> &BTreeMap<CustomKey, FormSums> {
         &self.custom
     }
 
-    /// Raw sizes of the values that are not NULL.
+    /// The raw sizes of the values that are not NULL.
     pub fn raw(&self) -> Sizes {
         self.sizes(&self.raw, 0)
     }
 
-    /// Stored sizes of the values that are not NULL.
+    /// The stored sizes of the values that are not NULL.
     pub fn stored(&self) -> Sizes {
         self.sizes(&self.stored, 1)
     }
@@ -255,7 +255,7 @@ impl ColumnStats {
     }
 }
 
-/// Chunks of a value, as far as its pointer says.
+/// The number of chunks of a value, according to its pointer.
 fn chunks_of(value: &StoredValue) -> u64 {
     match &value.custom {
         Some(custom) => custom.chunks.unwrap_or(0),
@@ -269,19 +269,19 @@ pub struct TupleCounts {
     pub blocks: u64,
     /// Blocks that were never written.
     pub new_blocks: u64,
-    /// Free bytes between line pointers and tuples, all of a new block but its header.
+    /// Free bytes between line pointers and tuples; in a new block, everything except the header.
     pub free_bytes: u64,
     /// Tuples that a `SELECT` returns.
     pub live: u64,
-    /// Tuples that no `SELECT` of this moment returns.
+    /// Tuples that a current `SELECT` does not return.
     pub dead: u64,
-    /// Tuples of which that is not known.
+    /// Tuples for which this is not known.
     pub unknown: u64,
     /// Tuples whose next version is on the same page without index entries (`HEAP_HOT_UPDATED`).
     pub hot_updated: u64,
     /// Tuples without index entries of their own (`HEAP_ONLY_TUPLE`).
     pub heap_only: u64,
-    /// Line pointers by state: unused, redirected, dead.
+    /// Unused line pointers.
     pub line_pointers_unused: u64,
     /// Redirecting line pointers.
     pub line_pointers_redirect: u64,
@@ -306,17 +306,17 @@ impl TupleCounts {
     }
 }
 
-/// Statistics of a relation's blocks, or of a part of them.
+/// Statistics of all blocks of a relation, or of some of them.
 #[derive(Debug, Clone, Default)]
 pub struct RelationStats {
     /// Blocks and tuples.
     pub tuples: TupleCounts,
-    /// One for each attribute, dropped ones included.
+    /// One for each attribute, including dropped ones.
     pub columns: Vec<ColumnStats>,
 }
 
 impl RelationStats {
-    /// For a relation of so many attributes.
+    /// The statistics for a relation with this number of attributes.
     pub fn new(attributes: usize) -> RelationStats {
         RelationStats {
             tuples: TupleCounts::default(),
@@ -333,26 +333,26 @@ impl RelationStats {
     }
 }
 
-/// Sizes below this are counted one by one, those above in a histogram.
+/// Sizes below this are counted individually, larger ones in a histogram.
 const EXACT: u64 = 2048;
 
-/// Distribution of sizes in bytes: extremes exact, percentiles exact below 2048 bytes and to three
-/// significant digits above.
+/// The distribution of sizes in bytes. Minimum and maximum are exact; percentiles are exact below 2048 bytes and have
+/// three significant digits above.
 #[derive(Debug, Clone, Default)]
 pub struct Sizes {
     count: u64,
     sum: u64,
     min: u64,
     max: u64,
-    /// Made when a second size is seen: most columns of fixed length have but one.
+    /// Created when a second size occurs: most columns of fixed length have only one.
     spread: Option<Box<Spread>>,
 }
 
 #[derive(Debug, Clone)]
 struct Spread {
-    /// How often each size below [`EXACT`] was seen.
+    /// How often each size below [`EXACT`] occurs.
     small: Vec<u64>,
-    /// The others; made when the first is seen.
+    /// The larger sizes; created when the first one occurs.
     large: Option<Histogram<u64>>,
 }
 
@@ -370,7 +370,7 @@ impl Spread {
             self.large = Histogram::new(3).ok();
         }
         if let Some(large) = &mut self.large {
-            // An auto-resizing histogram refuses nothing below 2^63.
+            // An auto-resizing histogram accepts all values below 2^63.
             let _ = large.record_n(size, n);
         }
     }
@@ -388,7 +388,7 @@ impl Spread {
         }
     }
 
-    /// The size of the value with this rank, counted from 1 in growing order.
+    /// The size of the value with this rank, counted from 1 in ascending order.
     fn at_rank(&self, rank: u64) -> Option<u64> {
         let mut before = 0u64;
         for (size, &count) in self.small.iter().enumerate() {
@@ -404,7 +404,7 @@ impl Spread {
 }
 
 impl Sizes {
-    /// Adds a size that was seen `n` times.
+    /// Adds a size that occurs `n` times.
     #[inline]
     pub fn add(&mut self, size: u64, n: u64) {
         if n == 0 {
@@ -424,7 +424,7 @@ impl Sizes {
         add_times(&mut self.sum, size, n);
     }
 
-    /// The spread of what was seen while all sizes were equal.
+    /// The distribution of the sizes counted while all were equal.
     fn of_one_size(&self) -> Box<Spread> {
         let mut spread = Spread::new();
         if self.count > 0 {
@@ -433,7 +433,7 @@ impl Sizes {
         spread
     }
 
-    /// Adds everything that `other` has seen.
+    /// Adds all sizes counted in `other`.
     pub fn merge(&mut self, other: &Sizes) {
         let Some(theirs) = &other.spread else { return self.add(other.min, other.count) };
         let mut ours = self.spread.take().unwrap_or_else(|| self.of_one_size());
@@ -446,7 +446,7 @@ impl Sizes {
     }
 
     #[cfg(feature = "internals")]
-    /// How many sizes were added.
+    /// The number of sizes added.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -456,18 +456,17 @@ impl Sizes {
         self.sum
     }
 
-    /// The smallest; `None` if there is none.
+    /// The minimum; `None` if there are no sizes.
     pub fn min(&self) -> Option<u64> {
         (self.count > 0).then_some(self.min)
     }
 
-    /// The biggest; `None` if there is none.
+    /// The maximum; `None` if there are no sizes.
     pub fn max(&self) -> Option<u64> {
         (self.count > 0).then_some(self.max)
     }
 
-    /// The smallest size that at least the part `quantile` of all sizes does not exceed
-    /// (`percentile_disc`).
+    /// The smallest size such that at least the fraction `quantile` of all sizes are not larger (`percentile_disc`).
     pub fn quantile(&self, quantile: f64) -> Option<u64> {
         if self.count == 0 {
             return None;
@@ -478,7 +477,7 @@ impl Sizes {
     }
 }
 
-/// Counts come from servers too, and a hostile one must not overflow them.
+/// Counts also come from servers, and a hostile server must not cause an overflow.
 pub(super) fn add_times(sum: &mut u64, size: u64, n: u64) {
     *sum = sum.saturating_add(size.saturating_mul(n));
 }

@@ -139,7 +139,8 @@ impl Inspector {
         let HeapFacts { rows, heap, uncompressed, short_ends } = seen;
         let mut contents = vec![Contents::default(); relation.desc.attributes.len()];
         let mut toast = None;
-        if let Some(chunks) = relation.toast.as_ref().filter(|_| sampling.is_none()) {
+        let chunks = relation.toast.as_ref().filter(|toast| toast.is_known && sampling.is_none());
+        if let Some(chunks) = chunks {
             let quoted = quote_qualified("pg_toast", &chunks.name);
             let related = RelatedFiles {
                 index_bytes: chunks.index_bytes,

@@ -1,4 +1,4 @@
-//! SQL and commands of `toastctl` that make a choice come true or act on a finding, quoted for a shell (pure).
+//! SQL statements and `toastctl` commands that carry out a choice or act on a finding, quoted for a shell (pure).
 
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
@@ -14,8 +14,8 @@ pub struct CommandTarget<'a> {
     pub column: &'a str,
 }
 
-/// The statements that bring the column from `present` to `wanted`. A policy's column is `EXTERNAL`:
-/// what arrives compressed stays so, and nothing else is compressed.
+/// The statements that change the column's settings from `present` to `wanted`. A column with a policy is `EXTERNAL`,
+/// so that values which arrive compressed stay compressed and no others are compressed.
 pub fn sql(
     target: CommandTarget<'_>,
     present: &Settings,
@@ -47,8 +47,8 @@ pub fn sql(
     out
 }
 
-/// The command that re-toasts the values of the column and of `besides` as `wanted`, word by word; `options` are those
-/// for what follows.
+/// The command that re-toasts the values of the column and of the columns `besides` as `wanted`, as a list of words.
+/// `options` are appended for the work that follows.
 pub fn command(
     target: CommandTarget<'_>,
     besides: &[&str],
@@ -58,7 +58,7 @@ pub fn command(
     let table = format!("{}.{}", pattern(target.schema), pattern(target.table));
     let mut out = vec!["toastctl".to_owned(), "retoast".to_owned(), table];
     for column in [target.column].iter().chain(besides) {
-        // what begins with a hyphen would be taken for an option
+        // A word that begins with a hyphen would be parsed as an option.
         match column.starts_with('-') {
             true => out.push(format!("--column={column}")),
             false => out.extend(["--column".to_owned(), (*column).to_owned()]),
@@ -67,7 +67,7 @@ pub fn command(
     if wanted.is_stock() {
         let toaster = match (wanted.storage, wanted.method) {
             (Storage::Extended, MethodChoice::One(method)) => method.name().to_owned(),
-            // where the column's own method is another, it would be left
+            // Without a method in the option, the column would keep its present one.
             (Storage::Main, MethodChoice::One(method)) if wanted.method != present.method => {
                 format!("main={}", method.name())
             }
@@ -85,53 +85,53 @@ pub fn command(
     out
 }
 
-/// Words as a line for a POSIX shell.
+/// Joins words to a line for a POSIX shell.
 pub(crate) fn shell_line(words: &[String]) -> String {
     words.iter().map(|word| shell_quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// A table, as an argument.
+/// A table, as an argument of a command.
 pub(crate) fn table_words(schema: &str, table: &str) -> String {
     shell_quoted(&format!("{}.{}", pattern(schema), pattern(table)))
 }
 
-/// The option that names a column.
+/// The option that selects a column.
 pub(crate) fn column_words(column: &str) -> String {
-    // what begins with a hyphen would be taken for an option
+    // A word that begins with a hyphen would be parsed as an option.
     let between = if column.starts_with('-') { '=' } else { ' ' };
     format!("--column{between}{}", shell_quoted(column))
 }
 
-/// A name as psql's patterns take it: quoted unless plain.
+/// A name as a psql pattern: quoted unless it is plain.
 fn pattern(name: &str) -> String {
     let plain = !name.is_empty()
         && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
     if plain { name.to_owned() } else { quote_identifier(name) }
 }
 
-/// A word for a POSIX shell.
+/// A word, quoted for a POSIX shell.
 pub(crate) fn shell_quoted(word: &str) -> String {
     let plain = !word.is_empty()
         && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./=".contains(&b));
     if plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
-/// What stands in commands for a table of which only the file is known.
+/// The placeholder in commands for a table of which only the file is known.
 const UNKNOWN: &str = "TABLE";
 
-/// A table as commands name it.
+/// A table, as named in commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TableName {
     Known {
         schema: String,
         name: String,
     },
-    /// The file or text that its pages were read from.
+    /// The file or text from which its pages were read.
     File(String),
 }
 
 impl TableName {
-    /// `schema.name`, as reports show it.
+    /// `schema.name`, as in reports.
     pub(crate) fn shown(&self) -> String {
         match self {
             TableName::Known { schema, name } => format!("{schema}.{name}"),
@@ -153,13 +153,13 @@ impl TableName {
         }
     }
 
-    /// Stores the values of a column as the options `how` say.
+    /// The command that re-toasts the values of a column with the options `how`.
     pub(crate) fn retoast(&self, column: &str, how: &str) -> String {
         let (table, column) = (self.words(), column_words(column));
         format!("toastctl retoast {table} {column} {how}")
     }
 
-    /// Gives free space of a file back: `heap` or `toast`.
+    /// The command that returns free space of a file (`heap` or `toast`).
     pub(crate) fn compact(&self, file: &str) -> String {
         format!("toastctl compact {} --files {file}", self.words())
     }
@@ -173,9 +173,9 @@ impl TableName {
         format!("toastctl advise-threshold {}{column}", self.words())
     }
 
-    /// Prints the migration that gives keys of a column's documents columns of their own.
+    /// The command that prints the migration which moves keys of a column's documents to columns of their own.
     pub(crate) fn extract(&self, column: &str, keys: &str) -> String {
-        // what begins with a hyphen would be taken for an option
+        // A word that begins with a hyphen would be parsed as an option.
         let (table, column) = (self.words(), column_words(column));
         format!("toastctl keys {table} {column} --extract={} --emit sql", shell_quoted(keys))
     }

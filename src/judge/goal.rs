@@ -1,53 +1,52 @@
-//! What is wanted.
+//! The intended storage of values.
 
 use super::toaster::Toaster;
 use crate::model::policy::{MethodChoice, Policy};
 
-/// What is wanted of the values of the chosen columns.
+/// The intended storage of the values of the chosen columns.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Goal {
-    /// To be stored as a stock server stores with this toaster, by whatever server.
+    /// As a stock server stores values with this toaster, on any server.
     Stock(Toaster),
-    /// Has to do with a toaster of `pg_toaster`.
+    /// A goal that involves a toaster of `pg_toaster`.
     Pluggable(Pluggable),
-    /// Value by value what a policy says.
+    /// As a policy decides for each value.
     Policy(PolicyGoal),
 }
 
-/// What is wanted in the terms of a server with pluggable TOAST. Storage and compression method are the
-/// columns' own.
+/// A goal on a server with pluggable TOAST. It does not specify the columns' storage and compression method.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pluggable {
-    /// To be stored by the toaster of this name.
+    /// Values are stored by the toaster of this name.
     Becomes(String),
-    /// Not to be stored by the toaster of this name.
+    /// Values are not stored by the toaster of this name.
     Leaves(String),
 }
 
-/// What decides value by value.
+/// A policy for each value, and its parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PolicyGoal {
-    /// By what.
+    /// The policy.
     pub policy: Policy,
-    /// With which method; `None` for each column's own.
+    /// The compression method; `None` for each column's own.
     pub method: Option<MethodChoice>,
-    /// Whether new values are to be compressed whenever they can be: the columns are left at storage
-    /// `extended`, not `external`.
+    /// Whether new values are compressed if possible: at the end the columns have storage `extended` instead of
+    /// `external`.
     pub new_extended: bool,
 }
 
 impl Goal {
-    /// What the columns are set to while the sweep runs.
+    /// The columns' settings during the sweep.
     pub fn toaster(&self) -> Toaster {
         match self {
             Goal::Stock(toaster) => *toaster,
             Goal::Pluggable(_) => Toaster::Extended,
-            // its columns compress nothing by themselves
+            // Columns with this setting compress nothing.
             Goal::Policy(_) => Toaster::External,
         }
     }
 
-    /// As the command line has it.
+    /// The choice, as on the command line.
     pub fn choice(&self) -> String {
         match self {
             Goal::Stock(toaster) => toaster.name().to_owned(),

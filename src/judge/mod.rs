@@ -1,11 +1,11 @@
-//! Whether what is stored is what the goal would store (pure).
+//! Whether values are stored as the goal would store them (pure).
 //!
-//! * [`stock`]: by the TOAST algorithm of a stock server, or by what SQL functions tell.
+//! * [`stock`]: by the TOAST algorithm of a stock server, or by the results of SQL functions.
 //! * [`pluggable`]: on servers with pluggable TOAST.
-//! * [`policy`]: value by value.
+//! * [`policy`]: for each value.
 //!
-//! [`Judge`] is the one of them that a table has. [`goal`] is what is wanted, [`toaster`] the settings that make a
-//! toaster a column's choice, [`command`] what brings a column to it.
+//! A table has one [`Judge`]. [`goal`] is the intended storage, [`toaster`] the settings for a toaster, and [`command`]
+//! the command that carries out a choice.
 
 pub mod command;
 pub mod goal;
@@ -24,39 +24,39 @@ use policy::Rule;
 use stock::{Compliance, Compressed, by_model};
 use toaster::Toaster;
 
-/// What judges a table's rows.
+/// Judges the rows of a table.
 #[derive(Debug, Clone)]
 pub enum Judge {
-    /// By the forms of their values, which a setting of the columns leads to.
+    /// By the forms of values, which follow from the columns' settings.
     Forms(FormJudge),
-    /// By a policy: by the contents of their values, whatever the columns are set to.
+    /// By a policy: by the contents of values, regardless of the columns' settings.
     Policy(Rule),
 }
 
-/// What judges by the forms of values.
+/// Judges by the forms of values.
 #[derive(Debug, Clone)]
 pub enum FormJudge {
-    /// The TOAST algorithm alone.
+    /// By the TOAST algorithm alone.
     Stock(Toaster),
-    /// Pointers of pluggable toasters too, for the goal of a stock toaster as well.
+    /// By pointers of pluggable toasters too, even if the goal is a stock toaster.
     Pluggable(Plan),
 }
 
 /// A row to be judged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row<'a> {
-    /// The table as the goal sets it.
+    /// The table with the goal's settings.
     pub(crate) table: &'a Table,
     /// The indexes of the chosen columns.
     pub(crate) targets: &'a [usize],
-    /// Those of generated columns that are computed anew with them.
+    /// The indexes of generated columns that are recomputed with them.
     pub(crate) follow: &'a [usize],
     /// By column index.
     pub(crate) values: &'a [StoredValue],
 }
 
 impl Judge {
-    /// What the columns are brought to, in a word.
+    /// The name of the choice.
     pub(crate) fn choice(&self) -> String {
         match self {
             Judge::Forms(FormJudge::Stock(toaster)) => toaster.name().to_owned(),
@@ -70,7 +70,7 @@ impl Judge {
         }
     }
 
-    /// The policy's name, if one decides.
+    /// The policy's name, if there is a policy.
     pub(crate) fn policy(&self) -> Option<String> {
         match self {
             Judge::Forms(_) => None,
@@ -78,19 +78,19 @@ impl Judge {
         }
     }
 
-    /// Whether values that others write meanwhile comply, since the columns are set so. No setting tells a server
-    /// of a policy.
+    /// Whether values that other sessions write in the meantime comply, because of the columns' settings. With a policy
+    /// they do not, since no setting makes a server follow a policy.
     pub(crate) fn new_values_comply(&self) -> bool {
         !matches!(self, Judge::Policy(_))
     }
 
-    /// Whether a batch goes by what a scan has seen of its rows, and takes values from the table in which the
-    /// server compresses copies. Else its UPDATE makes them anew, and needs to know nothing but addresses.
+    /// Whether a batch uses what a scan has found about its rows, and takes values from the table in which the server
+    /// compresses copies. Otherwise its UPDATE makes fresh values, and needs only the rows' addresses.
     pub(crate) fn needs_copies(&self) -> bool {
         matches!(self, Judge::Policy(_))
     }
 
-    /// Whether a row is to be updated for this value of a dropped column, which clears it.
+    /// Whether a row must be updated because of this value of a dropped column, which the update removes.
     pub(crate) fn clears(&self, datum: &Datum<'_>) -> bool {
         match self {
             Judge::Forms(FormJudge::Pluggable(plan)) => plan.clears(datum),
@@ -100,7 +100,7 @@ impl Judge {
 }
 
 impl FormJudge {
-    /// The verdict on a row; `known` says what the server makes of a value where that was asked.
+    /// The verdict on a row; `known` returns to what size the server compresses a value, if that was determined.
     pub(crate) fn compliance(
         &self,
         row: &Row<'_>,
@@ -113,7 +113,7 @@ impl FormJudge {
         }
     }
 
-    /// The first column whose value cannot be re-toasted by SQL, because the server does not read it as it is.
+    /// The first column whose value cannot be re-toasted by SQL, because the server does not read it correctly.
     pub(crate) fn stale(&self, values: &[StoredValue]) -> Option<usize> {
         match self {
             FormJudge::Stock(_) => None,
@@ -121,7 +121,7 @@ impl FormJudge {
         }
     }
 
-    /// Whether this column's toaster may leave a value out of line as it is.
+    /// Whether this column's toaster may leave an out-of-line value unchanged.
     pub(crate) fn may_keep_pointers(&self, index: usize) -> bool {
         match self {
             FormJudge::Stock(_) => false,
@@ -131,7 +131,7 @@ impl FormJudge {
         }
     }
 
-    /// Whether compression inside composite values counts. Of that a toaster of `pg_toaster` says nothing.
+    /// Whether compression inside composite values is considered. It does not matter for a toaster of `pg_toaster`.
     pub(crate) fn counts_fields(&self) -> bool {
         match self {
             FormJudge::Stock(_) => true,

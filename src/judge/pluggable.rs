@@ -1,8 +1,7 @@
 //! Toasters of a server with pluggable TOAST as a choice (pure).
 //!
-//! [`plan`] takes rows of the catalog and says what has to be set and by which [`Rule`] each column's
-//! values are judged. The servers ask no toaster for its conditions: what its authors declare is
-//! enforced here.
+//! [`plan`] determines from catalog rows which settings must be changed and by which [`Rule`] each column's values are
+//! judged. The servers do not check the conditions that a toaster's authors state, so they are enforced here.
 
 use super::stock::{Compliance, Compressed, by_model};
 use crate::disk::Oid;
@@ -22,10 +21,10 @@ use crate::model::toaster::catalog::{Handler, PluggableToaster, Toasters};
 const BYTEA: Oid = Oid(17);
 /// `jsonb` in `pg_type`.
 const JSONB: Oid = Oid(3802);
-/// What `--toaster` accepts on every server.
+/// The names that `--toaster` accepts on every server.
 const STOCK_NAMES: &str = "pglz, lz4, external, main, extended or plain";
 
-/// Where chunks are not deleted with the value, and what must not be done about it (each tried).
+/// The note shown if chunks are not deleted with their values, and what must not be done about it (each was tried).
 const LEFT_BEHIND: &str = "servers with pluggable TOAST leave the chunks of replaced values in the TOAST relation: \
                            inspect counts them as values that no row refers to. To remove them, dump and restore the \
                            table. Do not run VACUUM FULL or CLUSTER: such a server damages nested values of \
@@ -34,7 +33,7 @@ const LEFT_BEHIND: &str = "servers with pluggable TOAST leave the chunks of repl
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// A stock server.
+    /// The server is a stock server.
     #[error(
         "there is no toaster \"{0}\": this server does not have pluggable TOAST\n\
          HINT:  --toaster accepts {STOCK_NAMES} here."
@@ -46,9 +45,9 @@ pub enum PlanError {
          HINT:  This database has {known}; every server accepts {STOCK_NAMES}."
     )]
     Unknown {
-        /// As given.
+        /// The name as given.
         name: String,
-        /// Those there are.
+        /// The existing toasters.
         known: String,
     },
     /// The toaster does not store values of the column's type.
@@ -62,14 +61,14 @@ pub enum PlanError {
         table: String,
         /// The toaster.
         toaster: String,
-        /// Its type.
+        /// The type that the toaster supports.
         wanted: &'static str,
         /// The column.
         column: String,
         /// The column's type.
         type_name: String,
     },
-    /// What is the default cannot be left for the default.
+    /// The goal is to leave the default toaster, but values could only go back to the default.
     #[error(
         "toaster \"{0}\" is the default one\n\
          HINT:  Name the toaster whose values should go back to the default."
@@ -77,52 +76,52 @@ pub enum PlanError {
     IsDefault(String),
 }
 
-/// By what a column's values are judged.
+/// The rule by which a column's values are judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// They are to be stored as a stock server stores them.
+    /// They must be stored as by a stock server.
     Stock,
-    /// They are to be stored by this toaster where they are stored out of the ordinary.
+    /// Values with custom pointers must be stored by this toaster.
     Becomes(Oid),
-    /// They are not to be stored by this toaster; all else is left.
+    /// They must not be stored by this toaster; all other values are left.
     Leaves(Oid),
 }
 
 /// A chosen column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnPlan {
-    /// Its index from 0, dropped ones counted.
+    /// Its index from 0, including dropped columns.
     pub index: usize,
     /// How its values are judged.
     pub rule: Rule,
-    /// Whether its toaster itself stores some values with ordinary pointers.
+    /// Whether its toaster stores some values with ordinary pointers.
     pub may_keep_pointers: bool,
-    /// Its storage once all is set.
+    /// Its storage once all settings are changed.
     pub storage: Storage,
-    /// What makes its values anew, where that was found out for its type.
+    /// The expression that makes fresh values, if it was determined for the type.
     pub forcing: Option<Shape>,
 }
 
-/// What has to be done to a table's columns.
+/// What must be done with a table's columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The toaster's name as reports show it.
+    /// The toaster's name, as in reports.
     pub toaster: String,
     /// The chosen columns.
     pub columns: Vec<ColumnPlan>,
-    /// What has to be set.
+    /// The settings to change.
     pub changes: Changes,
-    /// Whether the toaster is one of a stock server's.
+    /// Whether it is a toaster of stock servers.
     pub stock: bool,
-    /// A toaster whose values in dropped columns are to be cleared, which any update of their row does.
+    /// The toaster whose values in dropped columns must be removed, which any update of their row does.
     pub clears: Option<Oid>,
-    /// Bytes above which the toaster refuses a value that does not fit its row.
+    /// The maximum size of a value, in bytes, that the toaster accepts if it does not fit in its row.
     pub longest: Option<u32>,
     /// Further notes.
     pub notes: Vec<String>,
 }
 
-/// What a toaster's authors declare that it needs.
+/// The conditions stated by a toaster's authors.
 struct Conditions {
     only_type: Option<(Oid, &'static str)>,
     storage: Option<Storage>,
@@ -169,7 +168,7 @@ fn conditions(handler: Handler) -> Conditions {
     }
 }
 
-/// The toaster of this name.
+/// The toaster with this name.
 pub fn named<'a>(
     toasters: Option<&'a Toasters>,
     name: &str,
@@ -181,7 +180,7 @@ pub fn named<'a>(
     })
 }
 
-/// The toaster of this name, which is not the default one.
+/// The toaster with this name, which must not be the default one.
 pub fn foreign<'a>(
     toasters: Option<&'a Toasters>,
     name: &str,
@@ -199,8 +198,8 @@ pub(crate) fn default_name(toasters: &Toasters) -> String {
     row.map_or(Handler::Default.usual_name(), |row| &row.name).to_owned()
 }
 
-/// What a table's columns need for `goal`; `columns` are the chosen ones alone. `None` where stock
-/// rules are all there is: on a stock server, or one without any toaster but the default.
+/// The plan for `goal`; `columns` are only the chosen columns. `None` if stock rules are sufficient: on a stock server,
+/// or on one that has only the default toaster.
 pub fn plan(
     toasters: Option<&Toasters>,
     columns: &[&ToasterColumn],
@@ -255,7 +254,7 @@ fn becomes(toaster: &PluggableToaster, columns: &[&ToasterColumn]) -> Result<Pla
                 type_name: column.type_name.clone(),
             });
         }
-        // with storage plain no toaster is ever called
+        // With storage plain, no toaster is ever called.
         let least = match column.storage {
             Storage::Plain if !is_default => Storage::Extended,
             other => other,
@@ -282,7 +281,7 @@ pub(crate) fn leaves(toaster: Oid, default: &str, columns: &[&ToasterColumn]) ->
     let mut plan = Plan { clears: Some(toaster), ..Plan::new(default) };
     plan.notes.push(LEFT_BEHIND.to_owned());
     for column in columns {
-        // a column that another toaster has meanwhile stays that one's
+        // A column that now has another toaster keeps it.
         if column.toaster == toaster {
             plan.set_toaster(column, DEFAULT_TOASTER, default);
         }
@@ -327,19 +326,18 @@ impl Plan {
         });
     }
 
-    /// The plan of the column with this index.
+    /// The plan for the column with this index.
     pub fn column(&self, index: usize) -> Option<&ColumnPlan> {
         self.columns.iter().find(|column| column.index == index)
     }
 
-    /// Whether a dropped column's value is to be cleared.
+    /// Whether a dropped column's value must be removed.
     pub fn clears(&self, datum: &Datum<'_>) -> bool {
         let Datum::Varlena(Varlena::Custom(pointer)) = datum else { return false };
         self.clears == Some(pointer.toaster)
     }
 
-    /// The first column whose value cannot be re-toasted by SQL, because the server does not read it
-    /// as it is.
+    /// The first column whose value cannot be re-toasted by SQL, because the server does not read it correctly.
     pub fn stale(&self, values: &[StoredValue]) -> Option<usize> {
         let stale = |index: usize| {
             values.get(index).and_then(|value| value.custom).is_some_and(|custom| custom.stale)
@@ -347,9 +345,9 @@ impl Plan {
         self.columns.iter().map(|column| column.index).find(|&index| stale(index))
     }
 
-    /// Whether a row is stored as planned: as [`by_model`], with pointers of pluggable toasters told
-    /// apart. `table` is as the plan sets it. Of a value out of line `known` says nothing but whether
-    /// its toaster would leave it (`None`).
+    /// Whether a row is stored as planned: like [`by_model`], but pointers of different toasters are distinguished.
+    /// `table` has the plan's settings. For an out-of-line value, `known` shows only whether its toaster would leave
+    /// the value unchanged (`None`).
     pub fn compliance(
         &self,
         table: &Model,

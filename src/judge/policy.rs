@@ -1,25 +1,24 @@
-//! Choice and compliance by a per-value policy (pure).
+//! The choice of a policy that decides for each value, and compliance with it (pure).
 //!
-//! PostgreSQL knows no such policy. What it would store if it did is what the toaster's algorithm
-//! gives for a column with storage `extended` whose compressed results the policy accepts or refuses
-//! ([`Rule::ideal`]). To get there the column is set to `external`, which compresses nothing and
-//! keeps what arrives compressed: a batch hands the values over as the ideal has them.
+//! PostgreSQL has no such policy. What it would store if it had one is what the TOAST algorithm computes for a column
+//! with storage `extended` whose compressed results the policy accepts or rejects ([`Rule::ideal`]). To get there, the
+//! column is set to `external`, so that it compresses nothing and keeps values that arrive compressed, and a batch
+//! hands the values over in their ideal form.
 //!
-//! **When a row complies.** The ideal says which of the row's values are compressed, and with which
-//! method; the algorithm over an `external` column says in which form these then stand in the row.
-//! The row complies if it has these forms now. So what a batch stores complies by construction, and
-//! a second run finds nothing to do.
+//! **When a row complies.** The ideal determines which of the row's values are compressed, and with which method. The
+//! algorithm for an `external` column then determines the forms of these values in the row. The row complies if its
+//! values have these forms. So what a batch stores complies by construction, and a second run finds nothing to do.
 //!
-//! **Where the sizes come from**, without anything being rewritten:
-//! * of a value compressed with the only method in question, from its stored size;
-//! * of any other value, from the server itself, which compresses a copy in a temporary table. That
-//!   is exact for lz4 too, whose size depends on the server's library, and the same code that the
-//!   batch meets: the two cannot disagree;
-//! * rows that this run has stored itself are not asked for again.
+//! **Where the sizes come from**, without a rewrite of anything:
 //!
-//! **What the price is.** Nothing in a table tells a value that was not worth compressing from one
-//! that was never tried, so a new run reads these again and compresses copies of them. Values stored
-//! compressed cost a look at the row.
+//! * for a value compressed with the only possible method, its stored size;
+//! * for any other value, the server, which compresses a copy in a temporary table. This is exact for lz4 too, whose
+//!   results depend on the server's library, and it is the same code that the batch uses, so the two cannot disagree;
+//! * rows that this run has stored are not examined again.
+//!
+//! **The price.** Nothing in a table distinguishes a value that was not worth compressing from one that was never
+//! tried. A new run therefore reads all uncompressed values again and compresses copies of them. For values that are
+//! stored compressed, it only examines the row.
 
 use crate::codec::Method;
 use crate::disk::desc::Storage;
@@ -29,75 +28,75 @@ use crate::model::toast::{Incoming, Operation, Placed, Table};
 
 use super::stock::{same_form, small};
 
-/// What a policy demands of the chosen columns of a table.
+/// What a policy requires of the chosen columns of a table.
 #[derive(Debug, Clone)]
 pub struct Rule {
     /// The policy.
     pub policy: Policy,
-    /// The methods in question, for each chosen column.
+    /// The possible methods for each chosen column.
     pub methods: Vec<MethodChoice>,
-    /// The table as a server with the policy would have it.
+    /// The table as a server with the policy would store it.
     pub ideal: Table,
 }
 
-/// What is known of the content of one chosen value.
+/// What is known about the content of one chosen value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content {
     /// Content bytes, decompressed.
     pub raw: u32,
-    /// What the server compresses it to.
+    /// The sizes to which the server compresses it.
     pub sizes: CompressedSizes,
 }
 
-/// A row as a scan saw it.
+/// A row, as found by a scan.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// The inserting transaction: with the address it names a row version.
+    /// The inserting transaction, which identifies a row version together with the address.
     pub xmin: u32,
     /// By column index.
     pub values: Vec<StoredValue>,
-    /// For each chosen column, whether the form tells in the row from out of line.
+    /// For each chosen column, whether it is known if the value is in the row or out of line.
     pub placed: Vec<bool>,
-    /// For each chosen column, what the server said of the value.
+    /// For each chosen column, what the server has found about the value.
     pub contents: Vec<Option<Content>>,
-    /// Whether composite values hold compressed fields, which no form shows.
+    /// Whether composite values contain compressed fields, which no form shows.
     pub inner: bool,
 }
 
-/// How one chosen value is to be handed over.
+/// How a chosen value must be handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handover {
-    /// As it is: it keeps its place in the TOAST relation.
+    /// Unchanged: it keeps its chunks in the TOAST relation.
     Keep,
     /// As a new datum, uncompressed.
     Plain,
-    /// As the temporary table has it, compressed with this method.
+    /// As compressed with this method in the temporary table.
     Compressed(Method),
 }
 
-/// What the policy makes of a row.
+/// The policy's decision about a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// For each chosen column.
+    /// The decision for each chosen column.
     Forms(Vec<Wanted>),
-    /// It depends on the contents of these chosen columns (indexes into the list of them).
+    /// It depends on the contents of these chosen columns (indexes into the list of chosen columns).
     Depends(Vec<usize>),
     /// The server would refuse the row.
     TooBig,
 }
 
-/// What the policy makes of one value.
+/// The policy's decision about one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// Whether the value has that form.
+    /// Whether the value already has the intended form.
     pub complies: bool,
-    /// How to bring it there.
+    /// How to hand the value over so that it gets that form.
     pub handover: Handover,
-    /// The form.
+    /// The intended form.
     pub form: Form,
-    /// Its compression method.
+    /// The intended compression method.
     pub method: Option<Method>,
-    /// Its stored bytes.
+    /// The resulting stored size.
     pub bytes: u32,
 }
 
@@ -109,7 +108,7 @@ impl Decision {
 }
 
 impl Rule {
-    /// The rule for a table whose chosen columns are `external` in `table`.
+    /// The rule for a table; the chosen columns are `external` in `table`.
     pub fn new(
         policy: Policy,
         table: &Table,
@@ -126,7 +125,7 @@ impl Rule {
         Rule { policy, methods, ideal }
     }
 
-    /// What is known of a chosen value's content: by the server, or where the stored form tells all.
+    /// The content of a chosen value, as found by the server, or as far as its stored form shows it.
     fn content(&self, at: usize, value: &StoredValue, seen: &Seen) -> Option<Content> {
         if let Some(content) = seen.contents.get(at).copied().flatten() {
             return Some(content);
@@ -147,8 +146,8 @@ impl Rule {
         Some(Content { raw, sizes })
     }
 
-    /// Whether a chosen value's content is unknown for a toaster of `pg_toaster` has it: what a batch
-    /// makes of it depends on that.
+    /// Whether a chosen value's content is unknown because a toaster of `pg_toaster` stores it. What a batch does with
+    /// the value depends on its content.
     pub fn lacks_content(&self, targets: &[usize], seen: &Seen) -> bool {
         targets.iter().enumerate().any(|(at, &index)| {
             seen.values.get(index).is_some_and(|value| is_foreign(value.form))
@@ -156,8 +155,9 @@ impl Rule {
         })
     }
 
-    /// Whether a chosen value is surely stored otherwise: by a toaster of `pg_toaster`, compressed with
-    /// a method that is not in question, or with any where the policy wants none.
+    /// Whether a chosen value certainly does not comply: because a toaster of `pg_toaster` stores it, because it is
+    /// compressed with a method that is not possible, or because it is compressed although the policy allows no
+    /// compression.
     pub fn surely_differs(&self, targets: &[usize], seen: &Seen) -> bool {
         seen.inner
             || self.lacks_content(targets, seen)
@@ -168,7 +168,7 @@ impl Rule {
             })
     }
 
-    /// Decides on a row. `actual` is the table with the chosen columns (`targets`) `external`.
+    /// Decides on a row. In `actual`, the chosen columns (`targets`) are `external`.
     pub fn decide(&self, actual: &Table, targets: &[usize], seen: &Seen) -> Decision {
         let contents: Vec<Option<Content>> = targets
             .iter()
@@ -213,7 +213,7 @@ impl Rule {
             },
             None => seen.values.get(index).and_then(compressed_size),
         };
-        // as if the row were new: what it is stored as now must not change what it is to become
+        // The row is treated as new, because its present storage must not affect the decision.
         let ideal = self.ideal.toast(&incoming, Operation::Insert, &mut compress);
         if !open.is_empty() {
             open.sort_unstable();
@@ -253,7 +253,7 @@ impl Rule {
     }
 }
 
-/// The datum's size if the value is compressed now; a value that is not is taken for incompressible.
+/// The size of the datum if the value is stored compressed; other values are assumed to be incompressible.
 fn compressed_size(value: &StoredValue) -> Option<u32> {
     match value.form {
         Form::Compressed => small(value.stored_size),
@@ -262,7 +262,7 @@ fn compressed_size(value: &StoredValue) -> Option<u32> {
     }
 }
 
-/// A value as a batch hands it over: compressed ones come out of the temporary table's TOAST relation.
+/// A value as a batch hands it over: compressed values come from the temporary table's TOAST relation.
 fn handed_over(value: Incoming, ideal: &Placed) -> Incoming {
     let Incoming::Plain { raw } = value else { return value };
     let foreign =
@@ -274,8 +274,8 @@ fn handed_over(value: Incoming, ideal: &Placed) -> Incoming {
     }
 }
 
-/// Whether something else than PostgreSQL's own toaster has stored the value, and compresses or cuts it
-/// by rules of its own.
+/// Whether the value is stored by a toaster other than PostgreSQL's own, which compresses or splits it by its own
+/// rules.
 pub fn is_foreign(form: Form) -> bool {
     matches!(form, Form::Custom | Form::Unknown)
 }
@@ -299,7 +299,7 @@ fn wanted(now: &StoredValue, then: &Placed, placed: bool) -> Wanted {
 }
 
 impl Wanted {
-    /// The same for a value that does not comply, whatever its form.
+    /// The same decision for a value that does not comply whatever its form.
     fn anew(self) -> Wanted {
         let handover = match (self.form, self.method) {
             (Form::Null | Form::Missing | Form::Custom | Form::Unknown, _) => Handover::Keep,

@@ -1,8 +1,7 @@
 //! Whether a stored row is what the choice would store (pure).
 //!
-//! With pages at hand the toaster's own algorithm decides, fed with the row's values as an UPDATE
-//! that forces the chosen columns would hand them over. Through SQL functions less is to be seen,
-//! and only what surely differs counts.
+//! If pages are available, the TOAST algorithm decides: its input are the row's values as handed over by an UPDATE that
+//! makes fresh values of the chosen columns. SQL functions show less, so only values that certainly differ are counted.
 
 use crate::codec::Method;
 use crate::disk::desc::Storage;
@@ -11,32 +10,31 @@ use crate::model::policy::{MethodChoice, VARLENA_HEADER_SIZE};
 use crate::model::stored::{Form, FunctionAnswer, Placement, StoredValue};
 use crate::model::toast::{Incoming, Operation, Placed, Table, ToastError, Toasted};
 
-/// What is known of a row.
+/// The verdict on a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Compliance {
     /// It is stored as the choice would store it.
     Complies,
-    /// It is stored otherwise.
+    /// It is stored differently.
     Differs,
-    /// It depends on whether these columns' values (indexes from 0) can be compressed, and on how
-    /// far.
+    /// It depends on whether, and how far, the values of these columns (indexes from 0) can be compressed.
     Depends(Vec<usize>),
 }
 
-/// The size of the datum, with its 8 bytes of headers, into which the server would compress a value;
-/// `None` if it leaves the value as it is.
+/// The size of the datum, including 8 bytes of headers, to which the server would compress a value; `None` if it does
+/// not compress the value.
 pub type Compressed = Option<u32>;
 
-/// Ways in which a row may have come to be stored: what any of them gives complies.
+/// The operations that may have stored a row; the result of any of them complies.
 const OPERATIONS: [Operation; 3] =
     [Operation::Insert, Operation::Update, Operation::UpdateOfExternal];
 
-/// How many ways in which a row may have come to be stored are tried besides those.
+/// The maximum number of histories tried in addition to these operations.
 const MOST_HISTORIES: usize = 32;
 
-/// Decides by the model. `table` is as the choice sets it; `targets` are the chosen columns'
-/// indexes, `follow` those of generated columns that are computed anew with them; `known` says what
-/// the server makes of a value where that was asked.
+/// Decides by the model. `table` has the settings of the choice; `targets` are the indexes of the chosen columns,
+/// `follow` those of generated columns that are recomputed with them; `known` returns to what size the server
+/// compresses a value, if that was determined.
 pub fn by_model(
     table: &Table,
     targets: &[usize],
@@ -50,7 +48,7 @@ pub fn by_model(
         };
         let compresses = matches!(column.storage, Storage::Extended | Storage::Main);
         let other = |method: Method| column.method != MethodChoice::One(method);
-        // what is compressed otherwise never comes out of the toaster as it is
+        // A value compressed in another way never leaves the toaster unchanged.
         if matches!(value.form, Form::Compressed | Form::ExternalCompressed)
             && (!compresses || value.method.is_none_or(other))
         {
@@ -80,18 +78,18 @@ pub fn by_model(
     Compliance::Differs
 }
 
-/// What comes of a row, compared with what it is.
+/// The result of toasting a row, compared with the stored row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Comparison {
     /// The same.
     Same,
-    /// Values are compressed or out of line now that would not be.
+    /// Some stored values are compressed or out of line, but would not be in the result.
     LessToasted,
     /// Something else.
     Other,
 }
 
-/// A row that is judged.
+/// The row being judged.
 struct Judged<'a> {
     table: &'a Table,
     targets: &'a [usize],
@@ -100,11 +98,11 @@ struct Judged<'a> {
 }
 
 impl Judged<'_> {
-    /// Stores values that arrive so, and compares the chosen columns; gives the columns whose compressed size
-    /// has to be known for that.
+    /// Toasts these incoming values and compares the chosen columns. Also returns the columns whose compressed size
+    /// must be known for this.
     fn try_one(&self, incoming: &[Incoming], operation: Operation) -> (Comparison, Vec<usize>) {
         let (stored, asked) = self.toast(incoming, operation);
-        // a row too big for the choice is the server's to refuse
+        // A row that is too long for the choice is left for the server to refuse.
         let Ok(stored) = stored else { return (Comparison::Other, asked) };
         let mut found = Comparison::Same;
         for &index in self.targets {
@@ -114,7 +112,7 @@ impl Judged<'_> {
             if same_form(now, then) {
                 continue;
             }
-            // what can be compressed does not go out of line uncompressed
+            // A value that can be compressed is not moved out of line uncompressed.
             let compressible = now.method.is_none() && then.method.is_some();
             if compressible || effort(now.form) <= effort(then.form) {
                 return (Comparison::Other, asked);
@@ -140,14 +138,14 @@ impl Judged<'_> {
             })
         };
         let stored = self.table.toast(incoming, operation, &mut compress);
-        // other columns' values that were never compressed are taken for incompressible
+        // Values of other columns that were never compressed are assumed to be incompressible.
         asked.retain(|index| self.targets.contains(index));
         (stored, asked)
     }
 
-    /// Whether the row may have come to be what it is by one UPDATE in which values of other columns were
-    /// compressed or moved out too: before that they were longer in the row, and left less room. After it they
-    /// are no longer, so that another UPDATE would store the chosen columns otherwise.
+    /// Whether one UPDATE may have stored the row as it is, while it also compressed or moved out values of other
+    /// columns. Before that UPDATE these values took more space in the row. Now they take less, so another UPDATE would
+    /// store the chosen columns differently.
     fn has_history(&self, incoming: &[Incoming], follow: &[usize]) -> bool {
         let mut changed: Vec<(usize, &StoredValue)> = self
             .values
@@ -157,7 +155,7 @@ impl Judged<'_> {
                 !self.targets.contains(index) && !follow.contains(index) && effort(value.form) > 0
             })
             .collect();
-        // the longest ones are toasted first
+        // The longest values are toasted first.
         changed.sort_by_key(|(_, value)| std::cmp::Reverse(value.raw_size));
         let alone = (0..changed.len()).map(|at| at..at + 1);
         let together = (2..=changed.len()).map(|end| 0..end);
@@ -175,7 +173,7 @@ impl Judged<'_> {
         })
     }
 
-    /// Whether these values come to be what the whole row is.
+    /// Whether toasting these values results in exactly the stored row.
     fn gives(&self, incoming: &[Incoming], operation: Operation) -> bool {
         let (stored, asked) = self.toast(incoming, operation);
         asked.is_empty()
@@ -185,7 +183,7 @@ impl Judged<'_> {
     }
 }
 
-/// How much was done to a value: compressed, moved out of line.
+/// How far a value was toasted: compressed, or moved out of line.
 fn effort(form: Form) -> u8 {
     match form {
         Form::Compressed => 1,
@@ -194,7 +192,7 @@ fn effort(form: Form) -> u8 {
     }
 }
 
-/// A value before it was moved out.
+/// A value as it was before it was moved out of line.
 fn before_moved(value: Incoming) -> Incoming {
     match value {
         Incoming::Kept { stored, raw, method, compressed: true } => {
@@ -204,7 +202,7 @@ fn before_moved(value: Incoming) -> Incoming {
     }
 }
 
-/// Whether the server takes a row of these values at all.
+/// Whether the server accepts a row of these values.
 pub(crate) fn fits(
     table: &Table,
     targets: &[usize],
@@ -216,7 +214,7 @@ pub(crate) fn fits(
     table.toast(&incoming, Operation::Update, &mut compress).is_ok()
 }
 
-/// The values of a row as an UPDATE hands them over that makes the chosen ones anew.
+/// The values of a row as handed over by an UPDATE that makes fresh values of the chosen columns.
 fn incoming(
     table: &Table,
     targets: &[usize],
@@ -231,7 +229,7 @@ fn incoming(
     values.iter().enumerate().map(one).collect()
 }
 
-/// The size of the compressed datum where the value is stored as one.
+/// The size of the compressed datum, if the value is stored as one.
 pub(crate) fn already(value: &StoredValue) -> Compressed {
     match value.form {
         Form::Compressed => small(value.stored_size),
@@ -252,9 +250,9 @@ pub(crate) fn small(size: Option<u64>) -> Option<u32> {
     size.and_then(|size| u32::try_from(size).ok())
 }
 
-/// Decides on one value by what the functions tell. `method` is the column's, resolved; `row` the sum
-/// of `pg_column_size` over the row's columns; `threshold` is `TOAST_TUPLE_THRESHOLD`, `target` the
-/// table's `toast_tuple_target`.
+/// Decides on one value by the results of SQL functions. `method` is the column's effective method; `row` the sum of
+/// `pg_column_size` over the row's columns; `threshold` is `TOAST_TUPLE_THRESHOLD`, and `target` the table's
+/// `toast_tuple_target`.
 pub(crate) fn by_functions(
     toaster: Toaster,
     method: Method,
@@ -264,7 +262,7 @@ pub(crate) fn by_functions(
     target: u64,
 ) -> Compliance {
     let Some(size) = value.value.stored_size else { return Compliance::Complies };
-    // the tuple header, and what alignment may add to a row that is just short of the limit
+    // The tuple header, and the space that alignment may add to a row just below the limit.
     let may_be_toasted = row + 24 + 64 > threshold;
     match (toaster.storage(), value.value.method) {
         (Storage::Extended | Storage::Main, Some(stored)) if stored != method => {

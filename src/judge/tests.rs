@@ -1,4 +1,4 @@
-//! Tables and values that the tests of judges share.
+//! Tables and values shared by the tests of judges.
 
 use crate::codec::Method;
 use crate::disk::desc::{Align, Length, Storage};
@@ -30,7 +30,7 @@ pub(super) fn table(storage: Storage, method: Method, count: usize) -> Table {
     }
 }
 
-/// A value of `raw` bytes, of which `stored` are stored.
+/// A value of `raw` bytes, stored in `stored` bytes.
 pub(super) fn value(form: Form, method: Option<Method>, raw: u64, stored: u64) -> StoredValue {
     let pointer_size = if form.is_external() { 18 } else { 0 };
     StoredValue {

@@ -1,4 +1,4 @@
-//! Toasters, and the settings that make one a column's choice.
+//! Toasters, and the settings that make one the choice of a column.
 
 use std::str::FromStr;
 
@@ -6,18 +6,18 @@ use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::model::settings::TupleTarget;
 
-/// What is to store a column's oversized values.
+/// What stores a column's long values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Toaster {
     /// Storage `extended`, compressed with this method.
     Compressed(Method),
     /// Storage `external`: out of line, never compressed.
     External,
-    /// Storage `main`, the compression method left as it is.
+    /// Storage `main`; the compression method is not changed.
     Main,
     /// Storage `main`, compressed with this method.
     MainCompressed(Method),
-    /// Storage `extended`, the compression method left as it is.
+    /// Storage `extended`; the compression method is not changed.
     Extended,
     /// Storage `plain`: in the row, never compressed.
     Plain,
@@ -57,7 +57,7 @@ impl Toaster {
         }
     }
 
-    /// The storage that it takes.
+    /// Its storage.
     pub fn storage(self) -> Storage {
         match self {
             Toaster::Compressed(_) | Toaster::Extended => Storage::Extended,
@@ -67,7 +67,7 @@ impl Toaster {
         }
     }
 
-    /// The compression method that it asks for; `None` if the column's own is left.
+    /// Its compression method; `None` if the column's own is used.
     pub fn method(self) -> Option<Method> {
         match self {
             Toaster::Compressed(method) | Toaster::MainCompressed(method) => Some(method),
@@ -81,7 +81,7 @@ impl Toaster {
     }
 }
 
-/// What a column is set to.
+/// The current settings of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Current {
     /// `attstorage`.
@@ -90,16 +90,16 @@ pub struct Current {
     pub compression: Option<Method>,
 }
 
-/// What has to be set on a server with pluggable TOAST alone.
+/// A setting that exists only on a server with pluggable TOAST.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToasterChange {
-    /// The column's toaster.
+    /// The column and its toaster.
     Toaster(String, String),
-    /// The column's compression method, back to unset.
+    /// The column whose compression method is reset.
     NoMethod(String),
 }
 
-/// What has to be set to make a toaster the choice of a table's columns.
+/// The settings that must be changed to make a toaster the choice of a table's columns.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
     /// New storage by column.
@@ -113,7 +113,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Whether nothing has to be set.
+    /// Whether there is nothing to change.
     pub fn is_empty(&self) -> bool {
         self.storage.is_empty()
             && self.compression.is_empty()
@@ -121,13 +121,13 @@ impl Changes {
             && self.target.is_none()
     }
 
-    /// The target alone, if it differs from the table's own.
+    /// Only the target, if it differs from the table's.
     pub fn of_target(target: Option<TupleTarget>, has_target: Option<TupleTarget>) -> Changes {
         Changes { target: target.filter(|_| target != has_target), ..Changes::default() }
     }
 
-    /// What differs between the columns as they are and the choice. `target` is the one asked for,
-    /// `has_target` the table's own.
+    /// The differences between the columns' current settings and the choice. `target` is the requested target,
+    /// `has_target` the table's.
     pub fn of(
         toaster: Toaster,
         columns: &[(String, Current)],

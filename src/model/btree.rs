@@ -1,6 +1,6 @@
-//! How large a btree is that is built anew (`_bt_buildadd`, nbtsort.c): leaves one after the other up to the
-//! fillfactor, and the levels above them; and one that chunks with ascending keys have filled, as a TOAST
-//! relation's (nbtsplitloc.c).
+//! The size of a freshly built btree (`_bt_buildadd`, nbtsort.c), whose leaf pages are filled one after another up to
+//! the fillfactor, with the levels above them; and of one filled by chunks with ascending keys, like that of a TOAST
+//! relation (nbtsplitloc.c).
 
 use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
 use crate::disk::max_align;
@@ -14,57 +14,57 @@ const INNER_FILLFACTOR: u8 = 70;
 pub(crate) const DEFAULT_FILLFACTOR: u8 = 90;
 /// `IndexTupleData`.
 const TUPLE_HEADER: usize = 8;
-/// Bytes of the keys of a TOAST relation's index: `chunk_id` and `chunk_seq`, neither of which is ever null.
+/// The size of the keys in the index of a TOAST relation: `chunk_id` and `chunk_seq`, neither of which is ever NULL.
 pub(crate) const TOAST_KEYS: usize = 8;
-/// `sizeof(ItemPointerData)`, aligned: what a leaf keeps free for the high key's heap TID.
+/// `sizeof(ItemPointerData)`, aligned: the space that a leaf page keeps free for the heap TID of its high key.
 const HEAP_TID: f64 = 8.0;
 
-/// Bytes of a page that entries and their line pointers can take, the high key's line pointer apart.
+/// Space on a page for entries and their line pointers, without the line pointer of the high key.
 pub(crate) fn room(page: PageSize) -> usize {
     page.bytes() - PAGE_HEADER_SIZE - SPECIAL - LINE_POINTER_SIZE
 }
 
-/// Bytes of an entry whose keys take so many, line pointer included.
+/// The size of an entry with keys of this size, including its line pointer.
 pub(crate) fn entry_bytes(keys: usize) -> usize {
     max_align(TUPLE_HEADER + keys) + LINE_POINTER_SIZE
 }
 
-/// Bytes of WAL that building a btree of so many bytes writes: its pages as images, without what they have free
-/// (`_bt_blwritepage`, nbtsort.c). With `wal_compression` it is less, with `wal_level` minimal nothing.
+/// WAL written when a btree of this size is built: images of its pages without their free space (`_bt_blwritepage`,
+/// nbtsort.c). With `wal_compression` it is less, and with `wal_level` minimal none.
 pub(crate) fn build_wal(page: PageSize, bytes: u64, fillfactor: u8) -> u64 {
     const RECORD: u64 = 50;
     let pages = bytes / page.bytes() as u64;
     bytes * u64::from(fillfactor) / 100 + pages * RECORD
 }
 
-/// So many times what a fresh one would take is too large.
+/// An index larger than a fresh one by more than this factor is bloated.
 const TOO_LARGE: f64 = 1.3;
-/// Fewer bytes are not worth a rebuild.
+/// The minimum number of bytes worth a rebuild.
 const WORTH: u64 = 64 << 10;
 
-/// Whether an index of so many bytes is much larger than a fresh one.
+/// Whether an index of this size is much larger than a fresh one.
 pub(crate) fn is_bloated(bytes: u64, fresh: u64) -> bool {
     bytes as f64 > fresh as f64 * TOO_LARGE && bytes.saturating_sub(fresh) >= WORTH
 }
 
-/// Bytes up to which an index is not much larger than a fresh one.
+/// The maximum size of an index that is not bloated.
 pub(crate) fn least_bloated(fresh: u64) -> u64 {
     ((fresh as f64 * TOO_LARGE) as u64).max(fresh.saturating_add(WORTH))
 }
 
-/// What an index has to hold.
+/// The entries of an index.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Entries {
-    /// How many.
+    /// Their number.
     pub(crate) number: f64,
-    /// Bytes of one on average, line pointer included.
+    /// The average size of an entry, including its line pointer.
     pub(crate) bytes: f64,
-    /// Whether all are of the same size.
+    /// Whether all have the same size.
     pub(crate) same: bool,
 }
 
 impl Entries {
-    /// Pages of a fresh btree of them, the metapage included.
+    /// The number of pages of a fresh btree with these entries, including the metapage.
     pub(crate) fn fresh_pages(self, page: PageSize, fillfactor: u8) -> u64 {
         if self.number < 0.5 {
             return 1;
@@ -80,20 +80,20 @@ impl Entries {
         all
     }
 
-    /// Entries that a page ends up with: the last one added becomes the first of the next page. `beside`: bytes
-    /// that must be free besides a further entry's.
+    /// The number of entries that remain on a full page: the last one added moves to the next page. `beside`: bytes
+    /// that must be free in addition to the size of a further entry.
     fn on_page(self, page: PageSize, fillfactor: u8, beside: f64) -> f64 {
         let fillfactor = usize::from(fillfactor.clamp(10, 100));
         let kept_free = (page.bytes() * (100 - fillfactor) / 100) as f64;
-        // `PageGetFreeSpace` takes a line pointer off
+        // `PageGetFreeSpace` subtracts the size of a line pointer.
         let room = (room(page) - LINE_POINTER_SIZE) as f64;
         let fit = (room - kept_free.max(self.bytes + beside)) / self.bytes.max(12.0);
-        // entries of many sizes end half an entry beyond the limit, on average
+        // On average, entries of different sizes exceed the limit by half an entry.
         if self.same { fit.floor().max(2.0) } else { (fit - 0.5).max(2.0) }
     }
 }
 
-/// Pages for so many entries, of which the last page takes one more.
+/// The number of pages for these entries; the last page takes one entry more.
 fn pages(entries: f64, on_page: f64) -> u64 {
     (((entries - 1.0) / on_page).ceil() as u64).max(1)
 }
@@ -101,9 +101,9 @@ fn pages(entries: f64, on_page: f64) -> u64 {
 /// The btree on `(chunk_id, chunk_seq)`, filled in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ToastIndex {
-    /// Pages, the metapage included.
+    /// The number of pages, including the metapage.
     pub pages: u64,
-    /// Pages from the root to a leaf, both included; 0 if there are no entries.
+    /// The number of pages from the root to a leaf, including both; 0 if there are no entries.
     pub levels: u32,
 }
 
@@ -123,18 +123,18 @@ impl ToastIndex {
         ToastIndex { pages, levels }
     }
 
-    /// What `chunks` entries add to the pages of a big index.
+    /// How many pages one more chunk adds to a large index.
     pub fn pages_per_chunk(page: PageSize) -> f64 {
         let inner = entries_per_inner_page(page) as f64;
         1.0 / entries_per_leaf(page) as f64 * (1.0 + 1.0 / (inner - 1.0))
     }
 
-    /// What reading one value of `stored` bytes out of the TOAST relation takes. `levels`: pages of the index from the
-    /// root to a leaf, both included; `visits`: how often the next chunk is on another page than the one before, of
-    /// chunks that do not stand one after the other.
+    /// The work of reading one value of `stored` bytes from the TOAST relation. `levels`: the number of index pages
+    /// from the root to a leaf, including both; `visits`: how often the next chunk is on another page than the previous
+    /// one, if the chunks are not stored consecutively.
     pub(crate) fn read(page: PageSize, levels: u32, stored: u32, visits: Option<u32>) -> ReadWork {
         let chunks = page.chunks(stored);
-        // an index of one leaf has no other that chunks could go on in
+        // If the index has only one leaf page, the chunks cannot continue on another.
         let more = if levels > 1 { ToastIndex::pages_per_chunk(page) } else { 0.0 };
         ReadWork {
             lookups: 1.0,
@@ -147,8 +147,8 @@ impl ToastIndex {
     }
 }
 
-/// Entries besides the high key that a page split at the right end leaves on the left page: the
-/// fillfactor's part, without the special space.
+/// The number of entries, without the high key, that remain on the left page when a page is split at the right end: the
+/// fillfactor's share of the page, without the special space.
 fn entries(page: PageSize, fillfactor: u8) -> u64 {
     let usable = room(page) + LINE_POINTER_SIZE;
     let free = page.bytes() * usize::from(100 - fillfactor) / 100;
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_index_as_servers_build_it() {
-        // measured: 40,000 chunks, 112 pages; 30,000 chunks, 84 pages
+        // Measured: 112 pages for 40,000 chunks, 84 pages for 30,000 chunks.
         assert_eq!(ToastIndex::of(PAGE, 40_000), ToastIndex { pages: 112, levels: 2 });
         assert_eq!(ToastIndex::of(PAGE, 30_000), ToastIndex { pages: 84, levels: 2 });
         assert_eq!(ToastIndex::of(PAGE, 0), ToastIndex { pages: 1, levels: 0 });
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn pages_are_those_of_fresh_indexes() {
-        // pg_relation_size of CREATE INDEX on an int column of so many rows, by PostgreSQL 15
+        // Results of pg_relation_size after CREATE INDEX on an int column with this number of rows, on PostgreSQL 15.
         assert_eq!([fresh(0, 4, 90), fresh(1, 4, 90), fresh(367, 4, 90)], [1, 2, 2]);
         assert_eq!([fresh(368, 4, 90), fresh(100_000, 4, 90)], [4, 276]);
     }

@@ -1,16 +1,16 @@
-//! What storing, reading and changing a value costs.
+//! The cost of storing, reading and changing a value.
 //!
-//! Times are those of a warm cache on one core of a common server. They serve to compare settings
-//! with each other; what every setting pays alike (parsing, sending the value) is left out.
+//! Times are measured with a warm cache on one core of a common server. They serve to compare settings with each other,
+//! so costs that are the same for all settings (parsing, sending the value) are not included.
 
 use crate::codec::Method;
 use crate::disk::layout::PageSize;
 use crate::disk::varlena::VARLENA_HEADER_SIZE;
 
-/// Chunks that a page of a TOAST relation holds (`EXTERN_TUPLES_PER_PAGE`).
+/// The number of chunks on a page of a TOAST relation (`EXTERN_TUPLES_PER_PAGE`).
 pub(crate) const CHUNKS_PER_PAGE: u32 = 4;
 
-/// Nanoseconds that the parts of a read take, and what a stored byte is worth beside them.
+/// The time in nanoseconds for each part of a read, and the equivalent price of a stored byte.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prices {
     /// Visiting one heap page in a scan.
@@ -19,7 +19,7 @@ pub struct Prices {
     pub lookup_ns: f64,
     /// Visiting one page of the TOAST index or relation.
     pub page_ns: f64,
-    /// Taking one chunk into the value, apart from copying.
+    /// Adding one chunk to the value, without copying.
     pub chunk_ns: f64,
     /// Copying a byte.
     pub copy_byte_ns: f64,
@@ -29,7 +29,7 @@ pub struct Prices {
     pub pglz_byte_ns: f64,
     /// Decompressing one raw byte with lz4.
     pub lz4_byte_ns: f64,
-    /// What storing one byte is worth, for as long as one read of its value.
+    /// The price of storing one byte, for each read of its value.
     pub stored_byte_ns: f64,
 }
 
@@ -50,38 +50,38 @@ impl Default for Prices {
     }
 }
 
-/// What reading values takes.
+/// The work of reading values.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ReadWork {
     /// Heap pages visited.
     pub heap_pages: f64,
     /// Values fetched from the TOAST relation.
     pub lookups: f64,
-    /// Pages of the TOAST index visited.
+    /// Pages visited in the TOAST index.
     pub index_pages: f64,
-    /// Pages of the TOAST relation visited.
+    /// Pages visited in the TOAST relation.
     pub toast_pages: f64,
-    /// Chunks taken.
+    /// Chunks read.
     pub chunks: f64,
     /// Bytes copied out of chunks.
     pub copied_bytes: f64,
     /// Values decompressed.
     pub decompressions: f64,
-    /// Raw bytes that pglz gives.
+    /// Raw bytes decompressed by pglz.
     pub pglz_bytes: f64,
-    /// Raw bytes that lz4 gives.
+    /// Raw bytes decompressed by lz4.
     pub lz4_bytes: f64,
 }
 
 impl ReadWork {
-    /// Buffers visited, as `EXPLAIN (ANALYZE, BUFFERS)` counts.
+    /// The number of buffers visited, as reported by `EXPLAIN (ANALYZE, BUFFERS)`.
     pub fn buffers(&self) -> f64 {
         self.heap_pages + self.index_pages + self.toast_pages
     }
 }
 
 impl Prices {
-    /// Nanoseconds that `work` takes.
+    /// The duration of `work` in nanoseconds.
     pub fn read_ns(&self, work: &ReadWork) -> f64 {
         work.heap_pages * self.heap_page_ns
             + work.lookups * self.lookup_ns
@@ -93,13 +93,13 @@ impl Prices {
             + work.lz4_bytes * self.lz4_byte_ns
     }
 
-    /// The price of a value of `raw` bytes out of line, uncompressed: storing it and one read.
+    /// The price of storing a value of `raw` bytes out of line, uncompressed, and of one read.
     pub fn uncompressed(&self, page: PageSize, raw: u32) -> f64 {
         self.external(page, raw)
     }
 
-    /// The price of a value of `raw` bytes compressed to a datum of `size`, header included, that
-    /// stays in the row or not.
+    /// The price of a value of `raw` bytes that is compressed to a datum of `size` bytes, including the header, and
+    /// stays in the row or does not.
     pub fn compressed(
         &self,
         page: PageSize,
@@ -127,14 +127,14 @@ impl Prices {
     }
 }
 
-/// What an UPDATE of values writes.
+/// The data written by an UPDATE of values.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct UpdateWork {
     /// Rows updated.
     pub rows: f64,
-    /// Bytes of the new heap tuples, line pointers included.
+    /// The size of the new heap tuples, including line pointers.
     pub heap_bytes: f64,
-    /// Bytes of the new chunks' tuples, line pointers included.
+    /// The size of the new chunks' tuples, including line pointers.
     pub toast_bytes: f64,
     /// New chunks.
     pub chunks: f64,
@@ -142,23 +142,22 @@ pub struct UpdateWork {
     pub deleted_chunks: f64,
 }
 
-/// Bytes of an entry in the TOAST index, line pointer included.
+/// The size of an entry in the TOAST index, including its line pointer.
 const INDEX_ENTRY: f64 = 20.0;
-/// WAL of the lock that an UPDATE takes before it toasts or looks for another page: record, block
-/// reference, `xl_heap_lock`.
+/// WAL of the lock that an UPDATE takes before it toasts values or looks for another page: record, block reference,
+/// `xl_heap_lock`.
 const WAL_LOCK: f64 = 56.0;
-/// WAL of one heap UPDATE besides what its tuple takes on the page: record, references to both
-/// blocks, `xl_heap_update`, `xl_heap_header`, less the tuple's header and line pointer.
+/// WAL of one heap UPDATE in addition to its tuple's space on the page: record, references to both blocks,
+/// `xl_heap_update`, `xl_heap_header`, minus the tuple's header and line pointer.
 const WAL_UPDATE: f64 = 46.0;
-/// WAL of one chunk's INSERT besides what it takes on the page: record, block reference,
-/// `xl_heap_insert`, `xl_heap_header`, less the tuple's header and line pointer.
+/// WAL of one chunk's INSERT in addition to its space on the page: record, block reference, `xl_heap_insert`,
+/// `xl_heap_header`, minus the tuple's header and line pointer.
 const WAL_INSERT: f64 = 28.0;
-/// WAL of one chunk's index entry: record, block reference, `xl_btree_insert`, entry; and its part
-/// of the page splits.
+/// WAL of one chunk's index entry: record, block reference, `xl_btree_insert`, entry, and its share of page splits.
 const WAL_INDEX: f64 = 66.0;
 /// WAL of one chunk's DELETE: record, block reference, `xl_heap_delete`.
 const WAL_DELETE: f64 = 56.0;
-/// WAL pages are of 8 kB (unless the server was built otherwise) and have headers of 24 bytes.
+/// WAL pages have 8 kB (unless the server was built with another size) and headers of 24 bytes.
 const WAL_PAGES: f64 = 8192.0 / (8192.0 - 24.0);
 
 impl UpdateWork {
@@ -167,8 +166,8 @@ impl UpdateWork {
         self.heap_bytes + self.toast_bytes + self.chunks * INDEX_ENTRY
     }
 
-    /// Bytes of WAL without full-page images, the record of the commit and what the table's own
-    /// indexes add. The new row version goes to another page, as it does where pages are full.
+    /// Bytes of WAL without full-page images, the commit record, and the changes of the table's own indexes. The new
+    /// row version is assumed to go to another page, as it does if pages are full.
     pub fn wal_bytes(&self) -> f64 {
         let records = self.rows * (WAL_LOCK + WAL_UPDATE)
             + self.heap_bytes

@@ -1,10 +1,10 @@
 //! Estimates from a sample of blocks, with 95 % confidence intervals.
 //!
-//! Blocks are drawn without repetition, one of each of as many parts of the relation; what parts have
-//! in common only narrows what is left to chance, and is not counted on. A total is the ratio of its sum over the sample to the
-//! number of blocks read, times the blocks of the relation. The variance of a ratio is that of its
-//! residuals between blocks (or clusters of them), with the correction for finite populations; the
-//! quantile is Student's, moved by the residuals' skewness (Johnson).
+//! Blocks are chosen without repetition, one from each of equal parts of the relation. Similarity within a part only
+//! reduces what is left to chance, and is not used. A total is estimated as the sum over the sample, divided by the
+//! number of blocks read and multiplied by the number of blocks of the relation. The variance of a ratio is that of its
+//! residuals between blocks (or clusters of them), with the correction for finite populations. The quantile is
+//! Student's, shifted by the skewness of the residuals (Johnson).
 
 use super::interval::Interval;
 
@@ -17,7 +17,7 @@ fn quantile(degrees: usize) -> f64 {
         _ => {
             const Z: f64 = 1.959_964;
             let (n, z3, z5, z7) = (degrees as f64, Z.powi(3), Z.powi(5), Z.powi(7));
-            // Cornish and Fisher
+            // This is the Cornish-Fisher expansion.
             Z + (z3 + Z) / (4.0 * n)
                 + (5.0 * z5 + 16.0 * z3 + 3.0 * Z) / (96.0 * n.powi(2))
                 + (3.0 * z7 + 19.0 * z5 + 17.0 * z3 - 15.0 * Z) / (384.0 * n.powi(3))
@@ -25,7 +25,7 @@ fn quantile(degrees: usize) -> f64 {
     }
 }
 
-/// How a ratio's residuals spread over clusters.
+/// The dispersion of a ratio's residuals over clusters.
 #[derive(Debug, Clone, Copy)]
 struct Residuals {
     clusters: usize,
@@ -33,11 +33,10 @@ struct Residuals {
     cubes: f64,
 }
 
-/// The ratio `estimate` of two sums, the lower one `below`, with its interval. `part` is the part
-/// of the population that was sampled.
+/// The ratio `estimate` of two sums, of which the denominator is `below`, with its interval. `part` is the fraction of
+/// the population that was sampled.
 ///
-/// With one cluster there is no variance to be had: the interval then reaches from nothing to twice
-/// the estimate.
+/// With a single cluster there is no variance, and the interval extends from zero to twice the estimate.
 fn interval(estimate: f64, residuals: Residuals, below: f64, part: f64) -> Interval {
     let Residuals { clusters, squares, cubes } = residuals;
     if clusters < 2 {
@@ -49,15 +48,15 @@ fn interval(estimate: f64, residuals: Residuals, below: f64, part: f64) -> Inter
     let n = clusters as f64;
     let variance = (1.0 - part).max(0.0) * n / (n - 1.0) * squares;
     let half = quantile(clusters - 1) * variance.sqrt() / below;
-    // m3 / (6 s^2 n) of the residuals' mean, times n / below for the ratio
+    // The term m3 / (6 s^2 n) of the residuals' mean, times n / below for the ratio.
     let shift = cubes / squares * (n - 1.0) / n / 6.0 / below;
     let shift = shift.clamp(-half / 2.0, half / 2.0);
     Interval { estimate, low: estimate + shift - half, high: estimate + shift + half }
 }
 
-/// The ratio of two sums over clusters, with its interval; `None` if the lower one is nothing.
+/// The ratio of two sums over clusters, with its interval; `None` if the denominator is zero.
 ///
-/// `part` is the part of the population that was sampled; `complete` says that it was all of it.
+/// `part` is the fraction of the population that was sampled; `complete` means that it is all of it.
 pub fn ratio(above: &[f64], below: &[f64], part: f64, complete: bool) -> Option<Interval> {
     let total_below: f64 = below.iter().sum();
     if total_below <= 0.0 {
@@ -76,7 +75,7 @@ pub fn ratio(above: &[f64], below: &[f64], part: f64, complete: bool) -> Option<
     Some(interval(estimate, residuals, total_below, part))
 }
 
-/// How many blocks were read of how many.
+/// The number of blocks read, and of all blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlocksRead {
     /// Blocks read.
@@ -90,13 +89,13 @@ impl BlocksRead {
         if self.total > 0 { self.read as f64 / self.total as f64 } else { 1.0 }
     }
 
-    /// Whether no block is left.
+    /// Whether all blocks were read.
     pub fn is_all(self) -> bool {
         self.read >= self.total
     }
 
-    /// What occurs in none of the blocks read, where a block may hold `per_block` of it: in 95 of
-    /// 100 cases less than 3 in as many blocks as were read have it ("rule of three").
+    /// An estimate for something that occurs in none of the blocks read, where a block may contain `per_block` of it:
+    /// with 95 % confidence, fewer than 3 in as many blocks as were read contain it ("rule of three").
     pub fn unseen(self, per_block: f64) -> Interval {
         let left = self.total.saturating_sub(self.read) as f64;
         let blocks = (left * (3.0 / self.read.max(1) as f64).min(1.0)).ceil();
@@ -104,8 +103,8 @@ impl BlocksRead {
     }
 }
 
-/// Sums of the first three powers of what each block of a sample holds of something. Whole numbers,
-/// so that the order in which blocks are added does not matter.
+/// Sums of the first three powers of an amount per block of a sample. They are integers, so that the result does not
+/// depend on the order of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PowerSums {
     sum: u128,
@@ -114,7 +113,7 @@ pub struct PowerSums {
 }
 
 impl PowerSums {
-    /// Adds a block that holds `amount`; blocks that hold nothing need not be added.
+    /// Adds a block that contains `amount`; blocks that contain nothing need not be added.
     pub fn add(&mut self, amount: u64) {
         let amount = u128::from(amount);
         let square = amount.saturating_mul(amount);
@@ -123,20 +122,20 @@ impl PowerSums {
         self.cubes = self.cubes.saturating_add(square.saturating_mul(amount));
     }
 
-    /// Adds other blocks.
+    /// Adds the sums over other blocks.
     pub fn merge(&mut self, other: &PowerSums) {
         self.sum = self.sum.saturating_add(other.sum);
         self.squares = self.squares.saturating_add(other.squares);
         self.cubes = self.cubes.saturating_add(other.cubes);
     }
 
-    /// Whether no block holds anything.
+    /// Whether the amount is zero in all blocks.
     pub fn is_zero(&self) -> bool {
         self.sum == 0
     }
 
-    /// The total of all blocks. A block more or less is allowed for: the last one is seldom full
-    /// and seldom drawn. `None` if no block was read.
+    /// The total over all blocks. The interval allows for one more or one less block, because the last block is rarely
+    /// full and rarely chosen. `None` if no block was read.
     pub fn total(&self, drawn: BlocksRead) -> Option<Interval> {
         if drawn.read == 0 {
             return drawn.is_all().then(Interval::default);
@@ -147,7 +146,8 @@ impl PowerSums {
             return Some(Interval::exact(sum));
         }
         let blocks = u128::from(drawn.read);
-        // exact as long as that fits: blocks that differ little must not seem equal, or less so
+        // This is exact if it does not overflow: blocks that differ little must not appear equal, or more similar than
+        // they are.
         let squares = match (blocks.checked_mul(self.squares), self.sum.checked_mul(self.sum)) {
             (Some(squares), Some(of_sum)) => squares.saturating_sub(of_sum) as f64 / n,
             _ => (self.squares as f64 - sum * mean).max(0.0),
@@ -158,8 +158,8 @@ impl PowerSums {
         Some(per_block.scaled(drawn.total as f64).widened(0.0, mean).at_least(sum))
     }
 
-    /// The ratio of these sums to those of `below`; `products` is the sum over blocks of one times
-    /// the other. `None` if `below` is nothing.
+    /// The ratio of these sums to those of `below`; `products` is the sum over blocks of the product of both amounts.
+    /// `None` if `below` is zero.
     pub fn ratio(&self, below: &PowerSums, products: u128, drawn: BlocksRead) -> Option<Interval> {
         if below.is_zero() {
             return None;
@@ -175,9 +175,9 @@ impl PowerSums {
         Some(interval(estimate, residuals, below.sum as f64, drawn.part()).at_least_zero())
     }
 
-    /// The parts between which the quantile `part` of single values lies in the relation, if these
-    /// sums count values. Values of one block count as one, as if they were all alike (Kish): the
-    /// interval is rather too wide. Reaches 0 or 1 where the sample does not tell.
+    /// The fractions between which the quantile `part` of single values lies in the relation, if these sums count
+    /// values. All values of a block count as one, as if they were equal (Kish), so the interval is rather too wide. It
+    /// extends to 0 or 1 if the sample is not sufficient.
     pub fn around_quantile(&self, part: f64, drawn: BlocksRead) -> (f64, f64) {
         if drawn.is_all() {
             return (part, part);
@@ -202,25 +202,25 @@ impl Tally {
         self.now = self.now.saturating_add(amount);
     }
 
-    /// The block is read.
+    /// Called at the end of a block.
     pub(crate) fn end_block(&mut self) {
         let now = std::mem::take(&mut self.now);
         self.add_block(now);
     }
 
-    /// Adds a block that is read and holds so much.
+    /// Adds a complete block that contains this amount.
     pub(crate) fn add_block(&mut self, amount: u64) {
         if amount > 0 {
             self.sums.add(amount);
         }
     }
 
-    /// Adds blocks that another worker has read.
+    /// Adds blocks read by another worker.
     pub(crate) fn merge(&mut self, other: &Tally) {
         self.sums.merge(&other.sums);
     }
 
-    /// Of all blocks of the relation.
+    /// The total over all blocks of the relation.
     pub(crate) fn total(&self, drawn: BlocksRead) -> Interval {
         self.sums.total(drawn).unwrap_or_default().at_least_zero()
     }
@@ -247,14 +247,14 @@ mod tests {
         assert_eq!(ratio(&[0.0], &[0.0], 1.0, true), None);
     }
 
-    /// Samples of skewed populations: the interval holds the truth about as often as it says.
+    /// With samples of skewed populations, the interval contains the true value about as often as it claims.
     #[test]
     fn intervals_cover_what_they_claim() {
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(4);
         let mut covered = 0;
         const RUNS: usize = 1000;
         for _ in 0..RUNS {
-            // 500 blocks of 20 rows of log-uniform size: heavy tail
+            // The population has 500 blocks of 20 rows of log-uniform size, and so a heavy tail.
             let population: Vec<f64> = (0..500)
                 .map(|_| (0..20).map(|_| 100.0 * 1000f64.powf(rng.random::<f64>())).sum())
                 .collect();
@@ -288,7 +288,7 @@ mod tests {
         let mean = by_block.iter().sum::<f64>() / 4.0;
         let expected = ratio(&by_block, &[1.0; 4], 0.04, false).unwrap().scaled(100.0);
         assert!(close(got.estimate, expected.estimate));
-        // the skewness of so like blocks is lost in rounding, which moves the interval a little
+        // The skewness of blocks that are this similar is lost in rounding, which moves the interval slightly.
         let width = |e: Interval| e.high - e.low;
         assert!((width(got) - width(expected) - 2.0 * mean).abs() < 1.0, "{got:?} {expected:?}");
         let amounts = [5, 0, 17, 3, 9, 250, 4];

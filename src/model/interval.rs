@@ -1,10 +1,10 @@
-//! Estimates with their 95 % confidence intervals, how they are added, and how reports round them.
+//! Estimates with 95 % confidence intervals, their sums, and how reports round them.
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 /// An estimate with its 95 % confidence interval.
 //
-// Calculations have it of real numbers, most reports of whole ones.
+// Calculations use real numbers, most reports whole ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Interval<T = f64, End = T> {
@@ -17,19 +17,19 @@ pub struct Interval<T = f64, End = T> {
 }
 
 impl<T: Copy> Interval<T> {
-    /// Known without doubt.
+    /// An exactly known figure.
     pub fn exact(estimate: T) -> Interval<T> {
         Interval { estimate, low: estimate, high: estimate }
     }
 }
 
 impl Interval {
-    /// All of it times `by`.
+    /// The interval multiplied by `by`.
     pub fn scaled(self, by: f64) -> Interval {
         self.times(Interval::exact(by))
     }
 
-    /// Times a figure of the same sample: both may be wrong in the same direction.
+    /// The product with another figure from the same sample; both may be wrong in the same direction.
     pub(crate) fn times(self, by: Interval) -> Interval {
         Interval {
             estimate: self.estimate * by.estimate,
@@ -38,7 +38,7 @@ impl Interval {
         }
     }
 
-    /// With another figure of the same sample added.
+    /// The sum with another figure from the same sample.
     pub(crate) fn plus(self, more: Interval) -> Interval {
         Interval {
             estimate: self.estimate + more.estimate,
@@ -47,28 +47,28 @@ impl Interval {
         }
     }
 
-    /// Widened by `relative` of the estimate and by `absolute`.
+    /// The interval widened by `relative` of the estimate plus `absolute`.
     pub fn widened(self, relative: f64, absolute: f64) -> Interval {
         let by = self.estimate.abs() * relative + absolute;
         Interval { low: self.low - by, high: self.high + by, ..self }
     }
 
-    /// Of something that cannot be less than nothing.
+    /// The interval of a figure that cannot be negative.
     pub fn at_least_zero(self) -> Interval {
         self.at_least(0.0)
     }
 
-    /// Of something that cannot be less than `least`.
+    /// The interval of a figure that cannot be less than `least`.
     pub fn at_least(self, least: f64) -> Interval {
         Interval { low: self.low.max(least), ..self }
     }
 
-    /// Of a part of something.
+    /// The interval of a fraction, which cannot be more than 1.
     pub(crate) fn at_most_all(self) -> Interval {
         Interval { high: self.high.min(1.0), ..self }
     }
 
-    /// In whole numbers, the ends outwards.
+    /// The interval in whole numbers, rounded outward.
     pub fn whole(self) -> Interval<u64> {
         Interval {
             estimate: self.estimate.round() as u64,
@@ -77,7 +77,7 @@ impl Interval {
         }
     }
 
-    /// With four digits, the ends outwards unless they are the same.
+    /// The interval with four digits, rounded outward unless both ends are equal.
     pub fn ratio(self) -> Interval {
         const UNIT: f64 = 10_000.0;
         let estimate = four_digits(self.estimate);
@@ -90,7 +90,7 @@ impl Interval {
 }
 
 impl Interval<u64> {
-    /// With another figure of the same sample added: both may be wrong in the same direction.
+    /// The sum with another figure from the same sample; both may be wrong in the same direction.
     pub(crate) fn plus(self, more: Interval<u64>) -> Interval<u64> {
         Interval {
             estimate: self.estimate.saturating_add(more.estimate),
@@ -99,7 +99,7 @@ impl Interval<u64> {
         }
     }
 
-    /// Divided by another figure; `None` if that is nothing.
+    /// The quotient of two figures; `None` if the divisor is zero.
     pub(crate) fn ratio_to(self, below: Interval<u64>) -> Option<Interval> {
         let by = |above: u64, below: u64| four_digits(above as f64 / below.max(1) as f64);
         (below.estimate > 0).then(|| Interval {
@@ -110,7 +110,7 @@ impl Interval<u64> {
     }
 }
 
-/// A sum of figures of several samples, drawn independently: how far off they are adds up by squares.
+/// A sum of figures from several independent samples, so that the squares of their errors add up.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct IndependentSum {
     estimate: u64,
@@ -119,7 +119,7 @@ pub(crate) struct IndependentSum {
 }
 
 impl IndependentSum {
-    /// Adds a figure of a sample of its own.
+    /// Adds a figure from a separate sample.
     pub(crate) fn add(&mut self, figure: &Interval<u64>) {
         let Interval { estimate, low, high } = *figure;
         self.estimate = self.estimate.saturating_add(estimate);
@@ -136,9 +136,9 @@ impl IndependentSum {
     }
 }
 
-/// A number as JSON has it: real ones with four digits.
+/// A number as it appears in JSON: real numbers with four digits.
 pub trait Reported: Copy {
-    /// The same rounded.
+    /// The rounded number.
     fn reported(self) -> impl Serialize;
 }
 
@@ -161,7 +161,7 @@ impl Reported for Option<u64> {
 }
 
 fn four_digits(value: f64) -> f64 {
-    // 0 is no negative number
+    // Adding 0.0 turns -0 into 0.
     (value * 1e4).round() / 1e4 + 0.0
 }
 
@@ -186,7 +186,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// Rounded down and up.
+    /// Rounds the ends down and up.
     pub(crate) fn of(low: f64, high: f64) -> Range {
         Range { low: low as u64, high: high.ceil() as u64 }
     }

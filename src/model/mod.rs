@@ -1,15 +1,15 @@
 //! What PostgreSQL stores for given values and settings.
 //!
-//! * [`stored`]: the form a value is stored in, with its sizes.
-//! * [`toaster`]: what stores oversized values, and how they are put together.
-//! * [`visibility`]: which tuple versions count.
-//! * [`settings`]: what a user chooses for a column; [`policy`]: which compressed values are kept.
-//! * [`toast`]: the toaster's algorithm, from values to stored forms.
+//! * [`stored`]: the form in which a value is stored, with its sizes.
+//! * [`toaster`]: what stores long values, and how values are reassembled.
+//! * [`visibility`]: which tuple versions are visible.
+//! * [`settings`]: the settings of a column; [`policy`]: which compressed values are kept.
+//! * [`toast`]: the TOAST algorithm, from values to stored forms.
 //! * [`pages`]: how tuples and chunks fill relations.
-//! * [`btree`]: how large a fresh index is.
-//! * [`cost`]: what storing and reading a value costs; [`pluggable`]: the same for other toasters.
-//! * [`estimate`]: from a sample of blocks to the relation; [`interval`]: the same as reports carry it.
-//! * [`sql`]: how identifiers and literals are quoted, and expressions that make a new datum.
+//! * [`btree`]: the size of a fresh index.
+//! * [`cost`]: the cost of storing and reading a value; [`pluggable`]: the same for other toasters.
+//! * [`estimate`]: from a sample of blocks to the relation; [`interval`]: estimates as shown in reports.
+//! * [`sql`]: quoted identifiers and literals, and expressions that make a fresh datum.
 
 #![deny(missing_docs)]
 

@@ -1,11 +1,11 @@
-//! How tuples fill pages: heap and TOAST relation as `RelationGetBufferForTuple` (`hio.c`) fills
-//! them, and the free space map (`freespace.c`, `fsmpage.c`) that leads back to pages with room.
+//! How tuples fill pages: heap and TOAST relation as filled by `RelationGetBufferForTuple` (`hio.c`), and the free
+//! space map (`freespace.c`, `fsmpage.c`), by which pages with free space are found again.
 
 use super::policy::VARLENA_HEADER_SIZE;
 use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize, TUPLE_HEADER_SIZE};
 use crate::disk::max_align;
 
-/// Bytes of a chunk's tuple besides its data: header, `chunk_id`, `chunk_seq`, varlena header.
+/// The size of a chunk's tuple without its data: header, `chunk_id`, `chunk_seq`, varlena header.
 pub(crate) const CHUNK_OVERHEAD: usize =
     max_align(TUPLE_HEADER_SIZE) + 4 + 4 + VARLENA_HEADER_SIZE as usize;
 
@@ -13,31 +13,31 @@ pub(crate) const CHUNK_OVERHEAD: usize =
 const TRUNCATE_MINIMUM: u32 = 1000;
 const TRUNCATE_FRACTION: u32 = 16;
 
-/// The fewest empty pages at the end of so many for which VACUUM truncates (`should_attempt_truncation`,
-/// vacuumlazy.c).
+/// The minimum number of empty pages at the end of a file of `pages` pages for which VACUUM truncates it
+/// (`should_attempt_truncation`, vacuumlazy.c).
 pub(crate) fn truncated_for(pages: u32) -> u32 {
     TRUNCATE_MINIMUM.min(pages / TRUNCATE_FRACTION).max(1)
 }
 
-/// The part of a file that compaction has to give back to be worth it.
+/// The fraction of a file that compaction must return to be worthwhile.
 pub(crate) const MIN_GAIN: f64 = 0.02;
 
-/// The fewest pages of so many that are worth a round of compaction: [`MIN_GAIN`] of them, and no less than
-/// VACUUM truncates for.
+/// The minimum number of pages, in a file of `pages` pages, that is worth a round of compaction: the fraction
+/// [`MIN_GAIN`], and at least as many as VACUUM truncates for.
 pub(crate) fn least_gain(pages: u32) -> u32 {
-    // fewer are not worth a round
+    // Fewer pages are not worth a round.
     const LEAST: u32 = 8;
     let part = (f64::from(pages) * MIN_GAIN).ceil() as u32;
     part.max(truncated_for(pages)).max(LEAST)
 }
 
-/// Whether pages that were left with room are found again.
+/// Whether pages left with free space are found again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fill {
     /// INSERT and COPY into an existing table: through the free space map.
     #[default]
     Insert,
-    /// `CREATE TABLE AS`, VACUUM FULL, CLUSTER: always the last page.
+    /// `CREATE TABLE AS`, VACUUM FULL, CLUSTER: always use the last page.
     Append,
 }
 
@@ -45,21 +45,21 @@ pub enum Fill {
 #[derive(Debug, Clone)]
 pub struct Filler {
     page: PageSize,
-    /// Free space to leave on each page for the fillfactor.
+    /// Free space to leave on each page according to the fillfactor.
     save: usize,
     fill: Fill,
-    /// Pages begun.
+    /// The number of pages begun.
     pages: u64,
-    /// The page that the last tuple went to.
+    /// The page on which the last tuple was put.
     target: u64,
-    /// Free bytes of each page of the window that the free space map's last leaf covers.
+    /// Free bytes on each page of the window covered by the last leaf of the free space map.
     free: Vec<u16>,
     window: u64,
     map: FreeSpaceMap,
 }
 
 impl Filler {
-    /// An empty relation; `fillfactor` in percent, 100 for TOAST relations.
+    /// An empty relation; `fillfactor` is a percentage, 100 for TOAST relations.
     pub fn new(page: PageSize, fillfactor: u8, fill: Fill) -> Filler {
         let save = page.bytes() * usize::from(100 - fillfactor.clamp(10, 100)) / 100;
         Filler {
@@ -74,7 +74,7 @@ impl Filler {
         }
     }
 
-    /// A relation whose pages have so many bytes free, which its free space map knows, to be filled through that.
+    /// A relation whose pages have this much free space, recorded in its free space map, to be filled by means of it.
     pub(crate) fn of(page: PageSize, fillfactor: u8, free: Vec<u16>) -> Filler {
         let mut filler = Filler::new(page, fillfactor, Fill::Insert);
         filler.pages = free.len() as u64;
@@ -84,7 +84,7 @@ impl Filler {
         filler
     }
 
-    /// Puts a tuple of `length` bytes where there is room, and says whether there was.
+    /// Puts a tuple of `length` bytes on a page with free space; returns whether there is one.
     pub(crate) fn put_in_hole(&mut self, length: usize) -> bool {
         let length = max_align(length);
         let Some(target) = self.find(self.need(length)) else { return false };
@@ -92,13 +92,13 @@ impl Filler {
         true
     }
 
-    /// Pages so far (`relpages`).
+    /// The number of pages so far (`relpages`).
     pub fn pages(&self) -> u64 {
         self.pages
     }
 
-    /// Pages so far, the last one only as far as it is filled: what a part of a relation
-    /// contributes to the whole.
+    /// The number of pages so far, of which the last one counts only as far as it is filled: the share of a part of a
+    /// relation in the whole.
     pub fn filled_pages(&self) -> f64 {
         let last = self
             .free
@@ -107,14 +107,14 @@ impl Filler {
         self.pages as f64 - last
     }
 
-    /// Free bytes of the page, as `PageGetHeapFreeSpace` counts: room for a line pointer taken off.
+    /// The free space on the page, as computed by `PageGetHeapFreeSpace`, without the space for a line pointer.
     fn free_of(&self, page: u64) -> usize {
         let at = page.checked_sub(self.window).and_then(|at| usize::try_from(at).ok());
         let free = at.and_then(|at| self.free.get(at)).map_or(0, |&free| usize::from(free));
         free.saturating_sub(LINE_POINTER_SIZE)
     }
 
-    /// Puts a tuple of `length` bytes somewhere and says on which page.
+    /// Puts a tuple of `length` bytes on some page; returns that page.
     pub fn put(&mut self, length: usize) -> u64 {
         let length = max_align(length);
         let target = self.find(self.need(length)).unwrap_or_else(|| self.extend());
@@ -122,10 +122,10 @@ impl Filler {
         target
     }
 
-    /// Bytes that have to be free on a page for a tuple of `length` bytes to go there.
+    /// The free space that a page must have for a tuple of `length` bytes.
     fn need(&self, length: usize) -> usize {
         let max_tuple = self.page.toast_tuple_target_main();
-        // MaxHeapTuplesPerPage / 8 line pointers: such a page counts as empty
+        // A page with at most MaxHeapTuplesPerPage / 8 line pointers counts as empty.
         let max_tuples = (self.page.bytes() - PAGE_HEADER_SIZE)
             / (max_align(TUPLE_HEADER_SIZE) + LINE_POINTER_SIZE);
         let nearly_empty = max_tuple - max_tuples / 8 * LINE_POINTER_SIZE;
@@ -173,8 +173,8 @@ impl Filler {
         let page = self.pages;
         self.pages += 1;
         if self.free.len() == self.map.slots() {
-            // The next leaf of the free space map; the upper levels learn of the former one's
-            // pages only from VACUUM.
+            // This begins the next leaf of the free space map; the upper levels are updated with the pages of the
+            // previous leaf only by VACUUM.
             self.window = page;
             self.free.clear();
             self.map = FreeSpaceMap::new(self.page);
@@ -184,20 +184,20 @@ impl Filler {
     }
 }
 
-/// One leaf page of the free space map, or as much as one of any size: a tree of maxima over its slots (`fsmpage.c`).
+/// One leaf page of the free space map, or an equivalent of any size: a tree of maxima over its slots (`fsmpage.c`).
 #[derive(Debug, Clone)]
 struct FreeSpaceMap {
-    /// Root at 0, children of n at 2n + 1 and 2n + 2.
+    /// The root is at 0, the children of n are at 2n + 1 and 2n + 2.
     nodes: Vec<u8>,
     inner: usize,
     next_slot: usize,
-    /// Bytes of one category (`FSM_CAT_STEP`).
+    /// The size of one category in bytes (`FSM_CAT_STEP`).
     step: usize,
 }
 
 impl FreeSpaceMap {
     fn new(page: PageSize) -> FreeSpaceMap {
-        // header and fp_next_slot
+        // The page header and fp_next_slot are subtracted.
         let nodes = page.bytes() - PAGE_HEADER_SIZE - 4;
         FreeSpaceMap {
             nodes: vec![0; nodes],
@@ -207,7 +207,7 @@ impl FreeSpaceMap {
         }
     }
 
-    /// Of pages with so many free bytes, as if all had one leaf.
+    /// The map of pages with this much free space, as if one leaf covered all of them.
     fn of(page: PageSize, free: &[usize]) -> FreeSpaceMap {
         let inner = free.len().next_power_of_two().max(2) - 1;
         let step = page.bytes() / 256;
@@ -229,7 +229,7 @@ impl FreeSpaceMap {
 
     /// `fsm_space_avail_to_cat`.
     fn available(&self, bytes: usize) -> u8 {
-        // MaxFSMRequestSize is MaxHeapTupleSize
+        // MaxFSMRequestSize is MaxHeapTupleSize.
         if bytes >= self.step * 256 - max_align(PAGE_HEADER_SIZE + LINE_POINTER_SIZE) {
             return 255;
         }
@@ -241,7 +241,7 @@ impl FreeSpaceMap {
         u8::try_from(bytes.div_ceil(self.step).max(1)).unwrap_or(255)
     }
 
-    /// `fsm_set_and_search`: notes that `slot` has `free` bytes and finds one with `need`.
+    /// `fsm_set_and_search`: records that `slot` has `free` bytes, and finds a slot with `need` bytes.
     fn record_and_search(&mut self, slot: usize, free: usize, need: usize) -> Option<usize> {
         self.set(slot, self.available(free));
         self.search(self.needed(need))
@@ -262,7 +262,7 @@ impl FreeSpaceMap {
         }
     }
 
-    /// `fsm_search_avail`: the first slot from `next_slot` on, in the tree's order.
+    /// `fsm_search_avail`: the first suitable slot starting at `next_slot`, in the tree's order.
     fn search(&mut self, min: u8) -> Option<usize> {
         if self.get(0) < min {
             return None;
@@ -270,7 +270,7 @@ impl FreeSpaceMap {
         let start = if self.next_slot < self.slots() { self.next_slot } else { 0 };
         let mut node = self.inner + start;
         while node > 0 && self.get(node) < min {
-            // the right neighbour, at a level's end its first node; then up
+            // Moves to the right neighbor, or at the end of a level to its first node, and then up.
             node += 1;
             if (node + 1).is_power_of_two() {
                 node = (node - 1) / 2;
@@ -300,7 +300,7 @@ impl ToastFiller {
         ToastFiller { heap: Filler::new(page, 100, fill), chunks: 0 }
     }
 
-    /// Stores a value of `stored` bytes; the result is how many pages a read of it visits.
+    /// Stores a value of `stored` bytes; returns the number of pages visited by a read of the value.
     pub fn put(&mut self, stored: u32) -> u32 {
         let size = self.heap.page.toast_max_chunk_size();
         let mut left = stored;
@@ -309,7 +309,7 @@ impl ToastFiller {
         while left > 0 {
             let data = left.min(size);
             let page = self.heap.put(CHUNK_OVERHEAD + data as usize);
-            // An index scan keeps its pin while the next tuple is on the same page.
+            // An index scan keeps its pin if the next tuple is on the same page.
             visits += u32::from(last != Some(page));
             last = Some(page);
             left -= data;
@@ -318,18 +318,18 @@ impl ToastFiller {
         visits
     }
 
-    /// The relation's pages.
+    /// The pages of the relation.
     pub fn heap(&self) -> &Filler {
         &self.heap
     }
 
-    /// Chunks so far.
+    /// The number of chunks so far.
     pub fn chunks(&self) -> u64 {
         self.chunks
     }
 }
 
-/// Bytes that the chunks of a value of `stored` bytes take on pages, line pointers included.
+/// The space on pages for the chunks of a value of `stored` bytes, including line pointers.
 pub fn chunk_bytes(page: PageSize, stored: u32) -> u64 {
     let size = page.toast_max_chunk_size();
     let tuple = |data: u32| (max_align(CHUNK_OVERHEAD + data as usize) + LINE_POINTER_SIZE) as u64;
@@ -337,7 +337,7 @@ pub fn chunk_bytes(page: PageSize, stored: u32) -> u64 {
     u64::from(stored / size) * tuple(size) + if rest > 0 { tuple(rest) } else { 0 }
 }
 
-/// Bytes that a heap tuple takes on a page, line pointer included.
+/// The space on a page for a heap tuple, including its line pointer.
 pub fn tuple_bytes(length: u32) -> u64 {
     (max_align(length as usize) + LINE_POINTER_SIZE) as u64
 }
@@ -362,7 +362,7 @@ mod tests {
     fn room_that_was_left_is_found_again_by_insert_and_not_by_append() {
         let fill = |fill| {
             let mut filler = Filler::new(PAGE, 100, fill);
-            // 3 to a page and 2 kB left on each
+            // Three tuples fit on a page, and 2 kB are left on each.
             for _ in 0..300 {
                 filler.put(2032);
                 filler.put(2032);
@@ -384,7 +384,7 @@ mod tests {
             put
         };
         assert_eq!(fill(100, &[], 100), 0);
-        // the second page's rest is shorter than a chunk
+        // The free space on the second page is smaller than a chunk.
         assert_eq!(fill(100, &[8168, 2000, 2060, 0, 4096], 2032), 4 + 1 + 2);
         assert_eq!(fill(50, &[8168, 4100], 1000), 4);
         assert_eq!(fill(100, &[2060; 9000], 2032), 9000);
@@ -399,7 +399,7 @@ mod tests {
             });
             filler.pages()
         };
-        // 104 and a line pointer: 75 on 8168 bytes, 37 on 4072
+        // A tuple takes 104 bytes and a line pointer: 75 fit in 8168 bytes, 37 in 4072.
         assert_eq!((pages(100), pages(50)), (14, 28));
     }
 

@@ -1,9 +1,9 @@
-//! What the toasters of servers with pluggable TOAST would store of a value, and what reading and
-//! changing it would cost: estimates from the value's parts.
+//! What toasters of servers with pluggable TOAST would store for a value, and the cost of reading and changing it,
+//! estimated from the value's parts.
 //!
-//! * `bytea_toaster` stores a long value uncompressed in chunks of 1,988 bytes and appends without
-//!   writing the full chunks again.
-//! * `jsonb_toaster` takes a document apart ([`jsonb`]).
+//! * `bytea_toaster` stores a long value uncompressed in chunks of 1,988 bytes, and appends without writing full chunks
+//!   again.
+//! * `jsonb_toaster` splits a document ([`jsonb`]).
 
 pub mod jsonb;
 
@@ -11,53 +11,52 @@ use super::pages::chunk_bytes;
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::TOAST_POINTER_SIZE;
 
-/// Bytes of the version that each chunk of `bytea_toaster` begins with.
+/// The size of the version at the beginning of each chunk of `bytea_toaster`.
 const VERSION: u32 = 8;
-/// Its pointer: custom header, embedded pointer, version and tail, uninitialised word.
+/// The size of its pointer: custom header, embedded pointer, version and tail, uninitialized word.
 const BYTEA_POINTER: u32 = 14 + 32;
-/// Bytes appended by the small update that `bytea_toaster` is judged by.
+/// The size of the small append by which `bytea_toaster` is assessed.
 const APPENDED: u32 = 100;
 
 /// What a read visits in the TOAST relation.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Visits {
-    /// Searches of its index.
+    /// Index searches.
     pub lookups: f64,
     /// Pages with chunks.
     pub pages: f64,
 }
 
 impl Visits {
-    /// A value of `stored` bytes that is found through the index; nothing if it has none.
+    /// The visits for a value of `stored` bytes that is found by the index; none if nothing is stored.
     fn of(page: PageSize, stored: u32) -> Visits {
         let pages = (chunk_bytes(page, stored) as f64 / page.bytes() as f64).ceil();
         Visits { lookups: if stored > 0 { 1.0 } else { 0.0 }, pages }
     }
 
-    /// Adds another's.
+    /// Adds the visits of another read.
     pub fn add(&mut self, other: Visits) {
         self.lookups += other.lookups;
         self.pages += other.pages;
     }
 
-    /// One of so many parts' share.
+    /// The share of one part, if there are this many.
     fn share(self, parts: f64) -> Visits {
         Visits { lookups: self.lookups / parts, pages: self.pages / parts }
     }
 
-    /// Buffers, where a search of the index visits so many of its pages.
+    /// The number of buffers, if an index search visits this many pages.
     pub fn buffers(self, levels: u32) -> f64 {
         self.lookups * f64::from(levels) + self.pages
     }
 }
 
-/// What one value, or the sum of many, takes.
+/// Sizes and costs of one value, or sums over many.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Taken {
-    /// Values.
+    /// The number of values.
     pub values: f64,
-    /// Those that the toaster takes apart, or makes appendable; the others are stored as a stock
-    /// server stores them.
+    /// The number of values that the toaster splits or makes appendable; the others are stored as by a stock server.
     pub divided: f64,
     /// Bytes in the row.
     pub inline_bytes: f64,
@@ -65,16 +64,16 @@ pub struct Taken {
     pub toast_bytes: f64,
     /// Chunks.
     pub chunks: f64,
-    /// What reading a small part visits: a key, an element.
+    /// Visits to read a small part: a key or an element.
     pub read: Visits,
-    /// What reading the whole value visits.
+    /// Visits to read the whole value.
     pub read_whole: Visits,
-    /// Bytes that a small update writes.
+    /// Bytes written by a small update.
     pub small_update_bytes: f64,
 }
 
 impl Taken {
-    /// Adds another's.
+    /// Adds those of another value.
     pub fn add(&mut self, other: &Taken) {
         self.values += other.values;
         self.divided += other.divided;
@@ -87,12 +86,12 @@ impl Taken {
     }
 }
 
-/// Chunks of a value of `stored` bytes.
+/// The number of chunks of a value of `stored` bytes.
 fn chunks(page: PageSize, stored: u32) -> f64 {
     f64::from(stored.div_ceil(page.toast_max_chunk_size()))
 }
 
-/// A value where a stock server has it: reading and changing it, however little, takes all of it.
+/// A value stored as by a stock server: every read or change, however small, involves all of it.
 pub fn stock(page: PageSize, inline: u32, stored: u32) -> Taken {
     let toast_bytes = chunk_bytes(page, stored) as f64;
     let read = Visits::of(page, stored);
@@ -108,19 +107,19 @@ pub fn stock(page: PageSize, inline: u32, stored: u32) -> Taken {
     }
 }
 
-/// An ordinary pointer to `stored` bytes.
+/// A value of `stored` bytes behind an ordinary pointer.
 pub fn ordinary(page: PageSize, stored: u32) -> Taken {
     stock(page, TOAST_POINTER_SIZE as u32, stored)
 }
 
-/// A value of `raw` bytes with `bytea_toaster`, in a row that may take `room` bytes of it.
+/// A value of `raw` bytes with `bytea_toaster`, in a row with `room` bytes for it.
 pub fn bytea_toaster(page: PageSize, room: u32, raw: u32) -> Taken {
     if raw <= room {
         return stock(page, raw, 0);
     }
     let data = page.toast_max_chunk_size() - VERSION;
     let stored = raw.saturating_add(raw.div_ceil(data).saturating_mul(VERSION));
-    // The last chunk is written again with what is appended.
+    // The last chunk is written again together with the appended bytes.
     let last = raw % data + APPENDED + VERSION;
     let read = Visits::of(page, stored);
     Taken {
@@ -151,7 +150,7 @@ mod tests {
     #[test]
     fn buffers_are_those_of_index_and_chunks() {
         let page = PageSize::DEFAULT;
-        // five chunks on two pages, found through root and leaf
+        // The value has five chunks on two pages, found through a root and a leaf.
         assert_eq!(ordinary(page, 9_000).read.buffers(2), 4.0);
         assert_eq!(stock(page, 500, 0).read.buffers(2), 0.0);
     }

@@ -1,7 +1,7 @@
-//! Per-value policies: whether a value that PostgreSQL would compress is worth compressing.
+//! Per-value policies: whether compression is worthwhile for a value that PostgreSQL would compress.
 //!
-//! A policy is a filter on the server's own acceptance: it sees the sizes that compression gave
-//! and keeps or refuses them. Refused values are treated as PostgreSQL treats incompressible ones.
+//! A policy filters the results that the server would accept: it sees the sizes after compression, and accepts or
+//! rejects them. Rejected values are treated as PostgreSQL treats incompressible ones.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,28 +12,28 @@ use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 pub use crate::disk::varlena::{COMPRESSED_HEADER_SIZE, VARLENA_HEADER_SIZE};
 
-/// A part of a value's raw size, over 0 and at most 1, in steps of 1/10,000.
+/// A fraction of a value's raw size, above 0 and at most 1, in steps of 1/10,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ratio(u16);
 
 impl Ratio {
-    /// `ratio`'s default.
+    /// The default of `ratio`.
     pub const NINETY_FIVE: Ratio = Ratio(9500);
-    /// `hybrid`'s default.
+    /// The default of `hybrid`.
     pub const NINETY: Ratio = Ratio(9000);
 
-    /// `None` unless `part` is over 0 and at most 1.
+    /// Returns `None` unless `part` is above 0 and at most 1.
     pub fn new(part: f64) -> Option<Ratio> {
         let steps = (part * 10_000.0).round();
         (part <= 1.0 && steps >= 1.0).then_some(Ratio(steps as u16))
     }
 
-    /// As a number from 0 to 1.
+    /// The fraction as a number from 0 to 1.
     pub fn value(self) -> f64 {
         f64::from(self.0) / 10_000.0
     }
 
-    /// Whether `part` is at most this part of `whole`.
+    /// Whether `part` is at most this fraction of `whole`.
     pub fn holds(self, part: u32, whole: u32) -> bool {
         u64::from(part) * 10_000 <= u64::from(whole) * u64::from(self.0)
     }
@@ -41,98 +41,98 @@ impl Ratio {
 
 impl fmt::Display for Ratio {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // at least two decimals, as they are written
+        // At least two decimals are written.
         let text = format!("{:.4}", self.value());
         let short = text.strip_suffix("00").or_else(|| text.strip_suffix('0')).unwrap_or(&text);
         f.write_str(short)
     }
 }
 
-/// Which compressed values are kept. Sizes are those in the TOAST relation; a compressed value
-/// that fits the row's target has no chunks.
+/// Which compressed values are kept. Sizes are those in the TOAST relation; a compressed value that fits in the row has
+/// no chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Policy {
-    /// Whatever the server keeps: stock PostgreSQL.
+    /// All that the server keeps, as in stock PostgreSQL.
     #[default]
     Always,
     /// None.
     Never,
-    /// Those that save at least this many chunks.
+    /// Those that save at least this number of chunks.
     ChunkSaving {
-        /// At least 1.
+        /// The number, at least 1.
         chunks: u32,
     },
-    /// Those of at most this part of the raw size.
+    /// Those whose size is at most this fraction of the raw size.
     Ratio(Ratio),
-    /// Below this many chunks all, from there on those that save a chunk.
+    /// All below this number of chunks; from this number on, those that save a chunk.
     ChunkFloor {
-        /// At least 1.
+        /// The number, at least 1.
         chunks: u32,
     },
-    /// Those of at most this part of the raw size, and those whose raw form would take more extra
+    /// Those whose size is at most this fraction of the raw size, and those whose raw form would need more additional
     /// chunks than the binary logarithm of its chunks.
     Hybrid(Ratio),
-    /// Those that the cost model finds cheaper than the raw form.
+    /// Those that are cheaper than the raw form according to the cost model.
     Best,
 }
 
-/// What a text must be to name a policy.
+/// The names of policies, for error messages.
 const POLICIES: &str = "always, never, chunk-saving[=chunks], ratio[=part], chunk-floor[=chunks], \
                         hybrid[=part] or best";
-/// More chunks than the longest value has.
+/// More chunks than the longest possible value has.
 const MAX_CHUNKS: u32 = 1_000_000;
 
-/// Why a text is no policy or no target, or what no column can be set to.
+/// Why a text is not a policy or a target, or why settings contradict each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     /// No policy of this name.
     #[error("unknown policy \"{0}\": expected {POLICIES}")]
     UnknownPolicy(String),
-    /// `always`, `never` and `best` take none.
+    /// `always`, `never` and `best` take no parameter.
     #[error("policy \"{name}\" takes no parameter, got \"{got}\"")]
     NoParameter {
-        /// The policy.
+        /// The policy's name.
         name: String,
-        /// What was given.
+        /// The parameter as given.
         got: String,
     },
-    /// Not a number of chunks.
+    /// The parameter is not a number of chunks.
     #[error(
         "policy \"{name}\" takes a number of chunks from 1 to {MAX_CHUNKS}, got \"{got}\" \
          (as in {name}={example})"
     )]
     Chunks {
-        /// The policy.
+        /// The policy's name.
         name: &'static str,
-        /// What was given.
+        /// The parameter as given.
         got: String,
-        /// A number that would do.
+        /// An example of a valid number.
         example: u32,
     },
-    /// Not a part of the raw size.
+    /// The parameter is not a fraction of the raw size.
     #[error(
         "policy \"{name}\" takes a part of the raw size over 0 and at most 1, got \"{got}\" \
          (as in {name}={example})"
     )]
     Part {
-        /// The policy.
+        /// The policy's name.
         name: &'static str,
-        /// What was given.
+        /// The parameter as given.
         got: String,
-        /// A part that would do.
+        /// An example of a valid fraction.
         example: Ratio,
     },
-    /// A number that is no `toast_tuple_target`.
+    /// A number that is not a valid `toast_tuple_target`.
     #[error("invalid toast_tuple_target \"{got}\": expected bytes from {min} to {max}")]
     Target {
-        /// What was given.
+        /// The text as given.
         got: String,
-        /// The least that a server takes.
+        /// The minimum that a server accepts.
         min: u16,
-        /// The most that the page size allows.
+        /// The maximum for the page size.
         max: usize,
     },
-    /// The storage never compresses, so there is nothing to decide.
+    /// The storage never compresses, so a policy has nothing to decide.
     #[error("policy \"{policy}\" needs storage extended or main, not {}", storage.name())]
     NothingToDecide {
         /// The policy.
@@ -188,7 +188,7 @@ impl FromStr for Policy {
 }
 
 impl fmt::Display for Policy {
-    /// As it is parsed; a default parameter is left out for `chunk-saving` only.
+    /// Writes the policy in the form that is parsed; a default parameter is omitted only for `chunk-saving`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Policy::Always => f.write_str("always"),
@@ -203,12 +203,12 @@ impl fmt::Display for Policy {
     }
 }
 
-/// With which method a column's values are compressed.
+/// The compression method of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MethodChoice {
-    /// With this one.
+    /// Always this one.
     One(Method),
-    /// With the one that gives the smaller result for each value; lz4 of equals.
+    /// For each value, the one with the smaller result; lz4 if both are equal.
     Either,
 }
 
@@ -247,8 +247,8 @@ impl MethodChoice {
     }
 }
 
-/// What compression gives for one value: the size of the datum with its
-/// [`COMPRESSED_HEADER_SIZE`], `None` where the server refuses the result or it was not tried.
+/// The results of compression for one value: the size of the datum, including [`COMPRESSED_HEADER_SIZE`]; `None` if the
+/// server does not accept the result or the method was not tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct CompressedSizes {
     /// With pglz.
@@ -275,37 +275,37 @@ impl CompressedSizes {
     }
 }
 
-/// What a policy decided for one value.
+/// A policy's decision about one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Choice {
-    /// Left as it is.
+    /// The value stays uncompressed.
     Uncompressed,
-    /// Compressed.
+    /// The value is compressed.
     Compressed {
-        /// With this method.
+        /// The method.
         method: Method,
-        /// To a datum of this size, header included.
+        /// The size of the datum, including its header.
         size: u32,
     },
 }
 
-/// What a decision depends on besides the value's sizes.
+/// What a decision depends on in addition to the value's sizes.
 #[derive(Debug, Clone, Copy)]
 pub struct Circumstances<'a> {
     /// The relation's page size.
     pub page: PageSize,
-    /// Room for a row's data: the tuple target less the tuple header. A compressed datum up to
-    /// this size counts as staying in the row.
+    /// The space for a row's data: the tuple target minus the tuple header. A compressed datum of at most this size is
+    /// assumed to stay in the row.
     pub inline_limit: u32,
-    /// What [`Policy::Best`] reckons with.
+    /// The prices for [`Policy::Best`].
     pub prices: &'a Prices,
 }
 
 impl Policy {
-    /// Whether a value of `raw` content bytes is kept compressed, and with which method.
+    /// Whether a value of `raw` bytes is kept compressed, and with which method.
     ///
-    /// With [`MethodChoice::Either`] the smaller result is offered to the policy, except that
-    /// [`Policy::Best`] takes the cheaper.
+    /// With [`MethodChoice::Either`], the policy decides on the smaller result, except that [`Policy::Best`] uses the
+    /// cheaper one.
     pub fn decide(
         self,
         method: MethodChoice,
@@ -317,7 +317,7 @@ impl Policy {
             .methods()
             .iter()
             .filter_map(|&method| sizes.get(method).map(|size| Offer { method, size }));
-        // Of equals the later, lz4: it is the faster to decompress.
+        // If both are equal, the later one, lz4, is used, because it decompresses faster.
         let offer = if self == Policy::Best {
             let price = |offer: &Offer| circumstances.price(raw, offer);
             offers.reduce(|a, b| if price(&b) <= price(&a) { b } else { a })
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn the_cases_of_the_thread() {
-        // raw, compressed content; the policies that keep it compressed
+        // Each line has the raw size, the compressed size, and the policies that keep the value compressed.
         for (raw, stored, kept) in [
             (7_925, 7_845, "always chunk-floor"),
             (16_505, 16_050, "always chunk-floor"),
@@ -461,19 +461,19 @@ mod tests {
 
     #[test]
     fn chunks_saved_decide_where_the_policy_says_so() {
-        // 10 chunks against 9 and 8
+        // The value has 10 chunks, compressed 9 or 8.
         assert!(compresses("chunk-saving", 19_000, 17_000));
         assert!(!compresses("chunk-saving=2", 19_000, 17_000));
         assert!(compresses("chunk-saving=2", 19_000, 15_000));
-        // in the row: no chunks at all
+        // The value fits in the row, so it has no chunks.
         assert!(compresses("chunk-saving", 1_990, 1_980));
         assert!(compresses("chunk-saving=2", 3_000, 2_008));
         assert!(!compresses("chunk-saving=2", 3_000, 2_009));
-        // 10 chunks, one saved, or none
+        // The value has 10 chunks, of which compression saves one or none.
         assert!(compresses("chunk-floor=10", 19_000, 17_000));
         assert!(!compresses("chunk-floor=10", 19_000, 18_500));
         assert!(compresses("chunk-floor=11", 19_000, 18_500));
-        // 527 chunks allow 9 extra ones
+        // With 527 chunks, 9 additional ones are allowed.
         assert!(!compresses("hybrid", 1_050_000, 1_032_500));
         assert!(compresses("hybrid", 1_050_000, 1_025_000));
     }

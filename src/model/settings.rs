@@ -1,5 +1,4 @@
-//! What a user chooses for a column: storage, compression method, tuple target and policy. One
-//! type for every verb.
+//! The settings of a column: storage, compression method, tuple target and policy, in one type for all verbs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,20 +7,20 @@ use super::policy::{MethodChoice, Policy, SettingsError};
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 
-/// `toast_tuple_target`: the length that the toaster brings tuples down to, in bytes.
+/// `toast_tuple_target`: the tuple length to which the toaster tries to reduce rows, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TupleTarget(u16);
 
 impl TupleTarget {
-    /// The least that the server takes.
+    /// The minimum that the server accepts.
     pub const MIN: u16 = 128;
 
-    /// Where the reloption is not set (`TOAST_TUPLE_TARGET`): the threshold.
+    /// The value if the reloption is not set (`TOAST_TUPLE_TARGET`): the threshold.
     pub fn default_for(page: PageSize) -> TupleTarget {
         TupleTarget(page.toast_tuple_threshold() as u16)
     }
 
-    /// Checks that a server with such pages takes the target.
+    /// Checks that a server with this page size accepts the target.
     pub fn new(bytes: u32, page: PageSize) -> Result<TupleTarget, SettingsError> {
         let max = page.toast_tuple_target_main();
         u16::try_from(bytes)
@@ -31,7 +30,7 @@ impl TupleTarget {
             .ok_or(SettingsError::Target { got: bytes.to_string(), min: Self::MIN, max })
     }
 
-    /// In bytes.
+    /// The target in bytes.
     pub fn bytes(self) -> usize {
         usize::from(self.0)
     }
@@ -40,7 +39,7 @@ impl TupleTarget {
 impl FromStr for TupleTarget {
     type Err = SettingsError;
 
-    /// For pages of 8 kB.
+    /// Parses a target for pages of 8 kB.
     fn from_str(text: &str) -> Result<TupleTarget, SettingsError> {
         let page = PageSize::DEFAULT;
         let (min, max) = (Self::MIN, page.toast_tuple_target_main());
@@ -71,13 +70,13 @@ impl FromStr for Storage {
 
 /// The choice for one column.
 ///
-/// A policy other than `always` says what an `EXTENDED` or `MAIN` column would hold if the
-/// server's decision to compress could be overruled value by value.
+/// A policy other than `always` describes what an `EXTENDED` or `MAIN` column would contain if the server's decision to
+/// compress could be overridden for each value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Settings {
     /// `attstorage`.
     pub storage: Storage,
-    /// `attcompression`, the server's default resolved.
+    /// `attcompression`; never "default".
     pub method: MethodChoice,
     /// The relation's `toast_tuple_target`.
     pub target: TupleTarget,
@@ -86,7 +85,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Checks that the parts fit together.
+    /// Checks that the settings do not contradict each other.
     pub fn check(&self) -> Result<(), SettingsError> {
         let Settings { storage, policy, .. } = *self;
         let compresses = matches!(storage, Storage::Extended | Storage::Main);
@@ -96,7 +95,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Whether the server's own settings do this, without a decision for each value.
+    /// Whether the server's own settings are sufficient, without a decision for each value.
     pub fn is_stock(&self) -> bool {
         let compresses = matches!(self.storage, Storage::Extended | Storage::Main);
         !compresses || (self.policy == Policy::Always && self.method != MethodChoice::Either)
@@ -104,7 +103,7 @@ impl Settings {
 }
 
 impl fmt::Display for Settings {
-    /// For reports: what matters of the settings, in a few words.
+    /// Writes the relevant settings in a few words, for reports.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.storage.name())?;
         if matches!(self.storage, Storage::Extended | Storage::Main) {

@@ -1,7 +1,7 @@
-//! SQL text: identifiers and literals, always quoted, and expressions that make a new datum of a stored value.
+//! SQL text: identifiers and literals, always quoted, and expressions that make a fresh datum of a stored value.
 //!
-//! `SET c = c` keeps the TOAST pointer and the compressed datum. What is built here ([`Shape::force`]) detoasts the
-//! value in full and leaves its content as it is.
+//! `SET c = c` keeps the TOAST pointer and the compressed datum. The expressions built here ([`Shape::force`]) detoast
+//! the value completely without changing its content.
 
 use crate::codec::Method;
 
@@ -25,48 +25,48 @@ pub fn quote_literal(text: &str) -> String {
     }
 }
 
-/// The condition that the rows of a table named `t` are in these blocks.
+/// The condition that rows of a table with the alias `t` are in these blocks.
 pub(crate) fn in_blocks(blocks: &std::ops::Range<u32>) -> String {
     format!("t.ctid >= '({},0)' AND t.ctid < '({},0)'", blocks.start, blocks.end)
 }
 
-/// A new datum of the value of an SQL expression. `SET c = c` would keep the TOAST pointer, or the
+/// An expression for a fresh datum of the value of an SQL expression. `SET c = c` would keep the TOAST pointer or the
 /// compressed datum.
 pub(crate) fn fresh(value: &str) -> String {
     format!("(ARRAY[{value}])[1]")
 }
 
-/// As [`fresh`], of an array.
+/// Like [`fresh`], for an array.
 pub(crate) fn fresh_array(value: &str) -> String {
-    // array_cat makes an empty array of NULL
+    // array_cat would turn NULL into an empty array.
     format!("CASE WHEN {value} IS NOT NULL THEN pg_catalog.array_cat({value}, '{{}}') END")
 }
 
-/// A column's type as far as forcing depends on it.
+/// A column's type, as far as making a fresh datum depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shape {
-    /// Of fixed length or a C string: never toasted.
+    /// A type of fixed length or a C string, which is never toasted.
     Fixed,
-    /// A varlena whose type has an array type.
+    /// A varlena type that has an array type.
     Scalar,
     /// An array.
     Array,
-    /// An array of composite values, which may hold compressed fields, or a domain over one.
+    /// An array of composite values, which may contain compressed fields, or a domain over such an array.
     Rows {
         /// The array type's quoted, schema-qualified name.
         type_name: String,
         /// The shape of its elements.
         element: Box<Shape>,
     },
-    /// `bytea`, where a pluggable toaster may have stored it.
+    /// `bytea` that a pluggable toaster may have stored.
     Bytea,
-    /// `jsonb`, where a pluggable toaster may have stored it.
+    /// `jsonb` that a pluggable toaster may have stored.
     Jsonb,
     /// A composite type, or a domain over one.
     Composite {
         /// The composite type's quoted, schema-qualified name.
         type_name: String,
-        /// Its fields in order, dropped ones left out.
+        /// Its fields in order, without dropped ones.
         fields: Vec<Field>,
     },
 }
@@ -81,16 +81,16 @@ pub struct Field {
 }
 
 impl Shape {
-    /// The expression for `value`, an SQL expression of this type.
+    /// The expression that makes a fresh datum of `value`, an SQL expression of this type.
     pub fn force(&self, value: &str) -> String {
         match self {
             Shape::Fixed => value.to_owned(),
             Shape::Scalar => fresh(value),
-            // such toasters keep their pointer through less than this
+            // Pluggable toasters would keep their pointer with a simpler expression.
             Shape::Bytea => format!("pg_catalog.substr({value}, 1)"),
             Shape::Jsonb => format!("({value}::pg_catalog.text)::pg_catalog.jsonb"),
             Shape::Array => fresh_array(value),
-            // unnest takes arrays of one dimension as they are numbered from 1; others are rare
+            // unnest works for arrays of one dimension with subscripts from 1; others are rare.
             Shape::Rows { type_name, element } => format!(
                 "CASE WHEN pg_catalog.array_ndims({value}) = 1 AND \
                  pg_catalog.array_lower({value}, 1) = 1 THEN ARRAY(SELECT {} FROM (SELECT \
@@ -101,7 +101,7 @@ impl Shape {
             Shape::Composite { type_name, fields } => {
                 let fields: Vec<String> =
                     fields.iter().map(|f| f.shape.force(&f.of(value))).collect();
-                // IS NULL would hold of a row of NULLs too, which is not NULL
+                // IS NULL would also be true for a row of NULLs, which is not NULL.
                 format!(
                     "CASE WHEN {value} IS NOT DISTINCT FROM NULL THEN NULL ELSE \
                      ROW({})::{type_name} END",
@@ -111,9 +111,8 @@ impl Shape {
         }
     }
 
-    /// A condition that holds where a compressed field inside the composite `value`, or inside an
-    /// element of the array, is not compressed with `method` (`None`: where any is compressed). `None`
-    /// if there can be no such field.
+    /// A condition that holds if a field inside the composite `value`, or inside an element of the array, is compressed
+    /// with a method other than `method` (`None`: with any method). `None` if such a field cannot exist.
     pub fn hidden(&self, value: &str, method: Option<Method>) -> Option<String> {
         let fields = match self {
             Shape::Composite { fields, .. } => fields,

@@ -1,4 +1,4 @@
-//! The form a value is stored in, with its sizes: the terms that every verb counts in.
+//! The form in which a value is stored, with its sizes, as used by all verbs.
 
 use super::toaster::catalog::{Handler, Toasters};
 pub use super::toaster::chunks::Location;
@@ -17,11 +17,11 @@ use crate::disk::walk::Datum;
 pub enum Form {
     /// NULL.
     Null,
-    /// Not in the row: the column's missing value.
+    /// Not in the row: the column's missing value is used.
     Missing,
     /// In the row with a 1-byte header.
     Short,
-    /// In the row as it is: fixed length, C string, or varlena with a 4-byte header.
+    /// In the row, uncompressed: fixed length, C string, or varlena with a 4-byte header.
     Plain,
     /// In the row, compressed.
     Compressed,
@@ -36,7 +36,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// All forms, in the order in which they are reported.
+    /// All forms, in the order of reports.
     pub const ALL: [Form; 9] = [
         Form::Null,
         Form::Missing,
@@ -70,18 +70,18 @@ impl Form {
     }
 }
 
-/// What a pluggable toaster stored.
+/// A value stored by a pluggable toaster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CustomStored {
-    /// The toaster, by the pointer.
+    /// The toaster, according to the pointer.
     pub toaster: Oid,
-    /// What it is, by the pointer's bytes.
+    /// The kind of toaster, according to the pointer's bytes.
     pub handler: Handler,
-    /// The pointer's kind; [`PointerKind::Unknown`] also if it is damaged.
+    /// The pointer's kind; [`PointerKind::Unknown`] also for a damaged pointer.
     pub kind: PointerKind,
-    /// Chunks that it leads to; `None` if it does not tell.
+    /// The number of its chunks; `None` if the pointer does not contain it.
     pub chunks: Option<u64>,
-    /// Whether the server may read it as it was before a change in place.
+    /// Whether the server may read the state before a change in place.
     pub stale: bool,
 }
 
@@ -92,16 +92,16 @@ pub struct StoredValue {
     pub form: Form,
     /// The compression method; `None` if uncompressed or unknown.
     pub method: Option<Method>,
-    /// Content without header, decompressed, as `octet_length` counts; `None` if not known.
+    /// The size of the content, decompressed and without header, as by `octet_length`; `None` if not known.
     pub raw_size: Option<u64>,
-    /// As `pg_column_size` counts: with the header for values in the row, the bytes in the TOAST
-    /// relation for those out of line; `None` for NULL or if not known.
+    /// The size as by `pg_column_size`: including the header for values in the row, the bytes in the TOAST relation for
+    /// out-of-line values; `None` for NULL or if not known.
     pub stored_size: Option<u64>,
-    /// What the row holds besides `stored_size`: the TOAST pointer's bytes.
+    /// Bytes in the row that `stored_size` does not include: those of the TOAST pointer.
     pub pointer_size: u64,
     /// Where the bytes of an external value are.
     pub location: Option<Location>,
-    /// What is known of a value of [`Form::Custom`].
+    /// Further facts about a value of [`Form::Custom`].
     pub custom: Option<CustomStored>,
 }
 
@@ -129,7 +129,7 @@ impl StoredValue {
         custom: None,
     };
 
-    /// The form and sizes of `datum`, a value of `column` in a relation with pages of `page`.
+    /// The form and sizes of `datum`, a value of `column` in a relation with this page size.
     pub fn of(datum: &Datum<'_>, column: &Attribute, page: PageSize) -> StoredValue {
         match datum {
             Datum::Null => StoredValue::NULL,
@@ -143,13 +143,13 @@ impl StoredValue {
                 }
             }
             Datum::Fixed(bytes) => StoredValue::inline(Form::Plain, bytes.len(), 0),
-            // pg_column_size counts the NUL
+            // pg_column_size includes the terminating NUL.
             Datum::CString(bytes) => StoredValue::inline(Form::Plain, bytes.len(), 1),
             Datum::Varlena(value) => StoredValue::of_varlena(value, page),
         }
     }
 
-    /// The form and sizes of a varlena in a relation with pages of `page`.
+    /// The form and sizes of a varlena in a relation with this page size.
     pub fn of_varlena(value: &Varlena<'_>, page: PageSize) -> StoredValue {
         match value {
             Varlena::Short { content } => StoredValue::inline(Form::Short, content.len(), 1),
@@ -179,15 +179,15 @@ impl StoredValue {
             Varlena::Custom(pointer) => StoredValue::of_custom(pointer, page),
             Varlena::Unknown { bytes, sized, .. } => StoredValue {
                 form: Form::Unknown,
-                // A value of unknown length takes the rest of the tuple: nothing is known of it.
+                // A value of unknown length extends to the end of the tuple, so nothing is known about it.
                 pointer_size: if *sized { bytes.len() as u64 } else { 0 },
                 ..StoredValue::NULL
             },
         }
     }
 
-    /// The form and sizes of a pluggable toaster's value, as far as its pointer tells: the stored
-    /// size is what is in chunks.
+    /// The form and sizes of a pluggable toaster's value, as far as its pointer contains them. The stored size is that
+    /// of the chunks.
     fn of_custom(pointer: &CustomPointer<'_>, page: PageSize) -> StoredValue {
         let toasters = Toasters::by_bytes();
         let described = describe(pointer, &toasters, page).ok();
@@ -215,18 +215,18 @@ pub(crate) const LONGEST_SHORT: u64 = 127;
 /// Where a value's bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// In the row, or in no row at all: NULL, and the default of a column that is younger than the row.
+    /// In the row, or in no row: NULL, and the default of a column added later than the row.
     InRow,
     /// In the TOAST relation.
     OutOfLine,
-    /// One or the other.
+    /// In the row or in the TOAST relation.
     Unknown,
 }
 
-/// What SQL functions say of one value, where its page is out of reach.
+/// What SQL functions show about one value whose page cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FunctionAnswer {
-    /// The value, of [`Form::Unknown`] where the answers leave several.
+    /// The value; its form is [`Form::Unknown`] if several are possible.
     pub(crate) value: StoredValue,
     /// Where it is.
     pub(crate) placement: Placement,
@@ -236,8 +236,7 @@ impl FunctionAnswer {
     pub(crate) const NULL: FunctionAnswer =
         FunctionAnswer { value: StoredValue::NULL, placement: Placement::InRow };
 
-    /// The value with the likeliest form: out of line if nothing tells and it has more than `threshold`
-    /// bytes.
+    /// The value with its likeliest form: out of line if nothing is known and it is longer than `threshold` bytes.
     pub(crate) fn likely(&self, threshold: u64) -> StoredValue {
         let Some(stored) = self.value.stored_size.filter(|_| self.value.form == Form::Unknown)
         else {
@@ -252,7 +251,7 @@ impl FunctionAnswer {
             (Some(_), true) => Form::ExternalCompressed,
             (Some(_), false) => Form::Compressed,
             (None, true) => Form::External,
-            // of fixed length
+            // The value has a fixed length.
             (None, false) if self.value.raw_size == Some(stored) => Form::Plain,
             (None, false) if stored <= LONGEST_SHORT => Form::Short,
             (None, false) => Form::Plain,

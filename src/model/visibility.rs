@@ -5,30 +5,29 @@ use std::collections::{HashMap, HashSet};
 use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::{ByteOrder, TransactionId};
 
-/// Whether a tuple version counts.
+/// Whether a tuple version is visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Visibility {
     /// A `SELECT` would return it.
     Live,
-    /// Deleted, updated, aborted, or inserted by a transaction that is not seen.
+    /// Deleted, updated, aborted, or inserted by a transaction that the snapshot does not see.
     Dead,
-    /// The fate of this transaction, or of this MultiXact if `xid` is `None`, decides and is not
-    /// known.
+    /// It depends on the status of this transaction (or of this MultiXact, if `xid` is `None`), which is not known.
     Unknown {
         /// The transaction.
         xid: Option<TransactionId>,
     },
 }
 
-/// What is known of transactions.
+/// What is known about transactions.
 pub trait Transactions {
-    /// Whether the changes of `xid` are seen; `None` if that is not known.
+    /// Whether the changes of `xid` are visible; `None` if that is not known.
     ///
-    /// `hinted`: the tuple's hint bit says that it committed (at any time up to now).
+    /// `hinted`: the tuple's hint bit shows that it committed (at any time up to now).
     fn seen(&self, xid: TransactionId, hinted: bool) -> Option<bool>;
 }
 
-/// Nothing is known but the hint bits: a committed transaction is seen.
+/// Only hint bits are known: the changes of a committed transaction are visible.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HintBits;
 
@@ -38,7 +37,7 @@ impl Transactions for HintBits {
     }
 }
 
-/// `None`: nothing is known but the hint bits.
+/// `None` means that only hint bits are known.
 impl<T: Transactions> Transactions for Option<T> {
     fn seen(&self, xid: TransactionId, hinted: bool) -> Option<bool> {
         match self {
@@ -54,21 +53,21 @@ impl<T: Transactions> Transactions for &T {
     }
 }
 
-/// A snapshot of a live server with the transaction statuses learned so far.
+/// A snapshot of a live server, with the status of transactions learned so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
     xmin: u64,
     xmax: u64,
     in_progress: HashSet<u64>,
-    /// Whether the server was a standby, where pages that say that all of them is visible do not
-    /// say it for this snapshot (`takenDuringRecovery`).
+    /// Whether the server was a standby, on which an all-visible page is not necessarily so for this snapshot
+    /// (`takenDuringRecovery`).
     pub taken_during_recovery: bool,
-    /// Final fate of transactions before `xmin`: committed or not.
+    /// The final status of transactions before `xmin`: whether they committed.
     finished: HashMap<TransactionId, bool>,
 }
 
 impl Snapshot {
-    /// Reads the text form of `pg_snapshot`, `xmin:xmax:xip,...`. `None` for any other text.
+    /// Parses the text form of `pg_snapshot`, `xmin:xmax:xip,...`. `None` for any other text.
     pub fn parse(text: &str) -> Option<Snapshot> {
         let mut parts = text.split(':');
         let xmin = parts.next()?.parse().ok()?;
@@ -85,32 +84,32 @@ impl Snapshot {
         Some(Snapshot { xmin, xmax, in_progress, ..Snapshot::default() })
     }
 
-    /// What is visible was inserted by transactions before this one (`xmax`).
+    /// The next transaction ID (`xmax`): all visible rows were inserted by earlier transactions.
     pub fn next_xid(&self) -> u64 {
         self.xmax
     }
 
-    /// The 64-bit transaction ID that is nearest to the snapshot.
+    /// The 64-bit transaction ID closest to the snapshot.
     pub fn full_xid(&self, xid: TransactionId) -> u64 {
         let distance = xid.0.wrapping_sub(self.xmax as u32) as i32;
         self.xmax.wrapping_add_signed(i64::from(distance))
     }
 
-    /// Whether the transaction was over before the oldest one of the snapshot began, so that its
-    /// fate is final and can be asked with `pg_xact_status`.
+    /// Whether the transaction had ended before the oldest one of the snapshot began, so that its status is final and
+    /// can be queried with `pg_xact_status`.
     pub fn is_finished(&self, xid: TransactionId) -> bool {
         self.full_xid(xid) < self.xmin
     }
 
-    /// Whether the transaction was over when the snapshot was taken, or is a subtransaction of one
-    /// that was not: of these the snapshot's text does not tell.
+    /// Whether the transaction had ended when the snapshot was taken, or is a subtransaction of one that had not. The
+    /// text of the snapshot does not distinguish the two.
     pub fn was_over(&self, xid: TransactionId) -> bool {
         let xid = self.full_xid(xid);
         xid < self.xmax && !self.in_progress.contains(&xid)
     }
 
-    /// Whether the tuple is visible beyond doubt, as most are: inserted long ago, as its hint bit
-    /// says, and never deleted. A quick look at `tuple` without reading its header whole.
+    /// Whether the tuple is certainly visible, as most tuples are: inserted long ago according to its hint bit, and
+    /// never deleted. This is a quick check that does not parse the whole header.
     #[inline]
     pub fn settles(&self, tuple: &[u8], order: ByteOrder) -> bool {
         let (Some(mask), Some(xmin)) = (order.u16(tuple, 20), order.u32(tuple, 0)) else {
@@ -121,13 +120,13 @@ impl Snapshot {
             && self.is_finished(TransactionId(xmin))
     }
 
-    /// Remembers the fate of a transaction for which [`Snapshot::is_finished`] holds.
+    /// Records the status of a transaction for which [`Snapshot::is_finished`] holds.
     pub fn learn(&mut self, xid: TransactionId, committed: bool) {
         self.finished.insert(xid, committed);
     }
 }
 
-/// `BootstrapTransactionId` and `FrozenTransactionId`, seen by everyone.
+/// `BootstrapTransactionId` and `FrozenTransactionId`, which are visible to all snapshots.
 const SPECIAL_XIDS: std::ops::RangeInclusive<u32> = 1..=2;
 
 impl Transactions for Snapshot {
@@ -141,14 +140,14 @@ impl Transactions for Snapshot {
         } else if full < self.xmin {
             if hinted { Some(true) } else { self.finished.get(&xid).copied() }
         } else {
-            // The snapshot lists top-level transactions only: this may be a subtransaction of one
-            // that was still in progress.
+            // The snapshot lists only top-level transactions, so this may be a subtransaction of one that was still in
+            // progress.
             None
         }
     }
 }
 
-/// Whether `tuple` is visible, as far as `transactions` tell.
+/// Whether `tuple` is visible, as far as `transactions` shows.
 pub fn visibility(tuple: &HeapTuple<'_>, transactions: &impl Transactions) -> Visibility {
     let has = |bit| tuple.infomask & bit != 0;
     if !tuple.xmin_frozen() {

@@ -1,4 +1,4 @@
-//! The columns of a relation file: written by hand, or rows of `pg_attribute` as JSON.
+//! The columns of a relation file: a list written by hand, or rows of `pg_attribute` as JSON.
 
 use serde_json::Value;
 
@@ -8,8 +8,7 @@ use crate::disk::Oid;
 use crate::disk::desc::{Align, Attribute, Length, Storage, TupleDesc};
 use crate::disk::types;
 
-/// Prints the rows of `pg_attribute` in the form that [`parse_json`] takes; put the table's name in
-/// place of `mytable`.
+/// Prints the rows of `pg_attribute` in the form accepted by [`parse_json`]; replace `mytable` by the table's name.
 pub const QUERY: &str = "SELECT json_agg(json_build_object('attname', attname, 'typname', \
 format_type(atttypid, NULL), 'atttypid', atttypid::int8, 'attlen', attlen, 'attalign', attalign, \
 'attstorage', attstorage, 'attcompression', attcompression, 'attisdropped', attisdropped, \
@@ -19,36 +18,36 @@ FROM pg_attribute WHERE attrelid = 'mytable'::regclass AND attnum > 0";
 /// PostgreSQL's limit on the columns of a table (`MaxHeapAttributeNumber`).
 const MAX_COLUMNS: usize = 1600;
 
-/// Why columns could not be understood.
+/// Why columns could not be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnsError {
     /// A column has no name or no type.
     #[error("column {number}: \"{text}\" is not a name followed by a type")]
     Incomplete {
-        /// The column's number from 1.
+        /// The column's number, from 1.
         number: usize,
-        /// What was given.
+        /// The text as given.
         text: String,
     },
-    /// A type that is not built in, without its layout.
+    /// The type is not built in, and its layout is not given.
     #[error(
         "column {number} (\"{column}\"): unknown type \"{type_name}\"; give its length and \
          alignment as in pg_type, e.g. {type_name}(-1,i)"
     )]
     UnknownType {
-        /// The column's number from 1.
+        /// The column's number, from 1.
         number: usize,
         /// Its name.
         column: String,
-        /// The type.
+        /// The type's name.
         type_name: String,
     },
-    /// A field of a row of `pg_attribute` is missing or has a value it cannot have.
+    /// A field of a row of `pg_attribute` is missing or has an invalid value.
     #[error("column {number}: field \"{field}\": {problem}")]
     Field {
-        /// The column's number from 1.
+        /// The column's number, from 1.
         number: usize,
-        /// The field.
+        /// The field's name.
         field: &'static str,
         /// What is wrong.
         problem: String,
@@ -56,7 +55,7 @@ pub enum ColumnsError {
     /// The text is not JSON.
     #[error("columns are not valid JSON: {0}")]
     Json(String),
-    /// JSON of another shape.
+    /// The JSON has another shape.
     #[error(
         "columns must be a JSON array of objects, or an object with such an array in \"columns\""
     )]
@@ -64,21 +63,21 @@ pub enum ColumnsError {
     /// A quote or bracket is not closed.
     #[error("unclosed {what} in the columns")]
     Unclosed {
-        /// Quote or bracket.
+        /// Which of the two.
         what: &'static str,
     },
-    /// None, or more than a table can have.
+    /// There are no columns, or more than a table can have.
     #[error("{got} columns given: a table has 1 to {MAX_COLUMNS}")]
     Count {
-        /// How many.
+        /// The number of columns.
         got: usize,
     },
 }
 
-/// Reads columns written by hand: `id int4, js jsonb, old dropped(-1,i), c mytype(-1,d)`.
+/// Parses columns written by hand: `id int4, js jsonb, old dropped(-1,i), c mytype(-1,d)`.
 ///
-/// Names may be quoted. Types are those of [`types::by_name`], or any name with length and
-/// alignment as in `pg_type`; `dropped(length,alignment)` is a dropped column.
+/// Names may be quoted. Types are those of [`types::by_name`], or any name with length and alignment as in `pg_type`;
+/// `dropped(length,alignment)` is a dropped column.
 pub fn parse_list(text: &str) -> Result<TupleDesc, ColumnsError> {
     let parts = split(text)?;
     check_count(parts.len())?;
@@ -93,7 +92,7 @@ fn check_count(got: usize) -> Result<(), ColumnsError> {
     if got == 0 || got > MAX_COLUMNS { Err(ColumnsError::Count { got }) } else { Ok(()) }
 }
 
-/// Splits at commas outside quotes and brackets.
+/// Splits the text at commas outside quotes and brackets.
 fn split(text: &str) -> Result<Vec<&str>, ColumnsError> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
@@ -160,7 +159,7 @@ fn parse_one(number: usize, text: &str) -> Result<Attribute, ColumnsError> {
     })
 }
 
-/// The name, with quotes resolved, and the rest.
+/// The unquoted name, and the rest of the text.
 fn split_name(text: &str) -> Option<(String, &str)> {
     let Some(quoted) = text.strip_prefix('"') else {
         let (name, rest) = text.split_once(char::is_whitespace)?;
@@ -181,7 +180,7 @@ fn split_name(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// `mytype(-1,d)`: name, length and alignment.
+/// Parses `mytype(-1,d)`: name, length and alignment.
 fn explicit_layout(text: &str) -> Option<(&str, Length, Align)> {
     let (name, rest) = text.split_once('(')?;
     let (length, align) = rest.strip_suffix(')')?.split_once(',')?;
@@ -190,10 +189,10 @@ fn explicit_layout(text: &str) -> Option<(&str, Length, Align)> {
     Some((name.trim(), Length::from_attlen(length.trim().parse().ok()?)?, align))
 }
 
-/// Reads rows of `pg_attribute`: an array of objects, or an object whose `columns` is that array.
+/// Parses rows of `pg_attribute`: an array of objects, or an object with such an array in `columns`.
 ///
-/// Each needs `attname`, and `attlen` and `attalign` or a built-in type in `typname` or `atttypid`.
-/// The rows must be in the order of `attnum`; where they have that field it is checked.
+/// Each row needs `attname`, and either `attlen` and `attalign`, or a built-in type in `typname` or `atttypid`. The
+/// rows must be in the order of `attnum`, which is checked if they have that field.
 pub fn parse_json(text: &str) -> Result<TupleDesc, ColumnsError> {
     let json: Value =
         serde_json::from_str(text).map_err(|error| ColumnsError::Json(error.to_string()))?;
@@ -235,7 +234,7 @@ impl AttributeRow<'_> {
         }
     }
 
-    /// A JSON number, or one in a string, as `row_to_json` of some drivers prints.
+    /// A JSON number, or a number in a string, as printed by `row_to_json` of some drivers.
     fn number(&self, field: &'static str) -> Result<Option<i64>, ColumnsError> {
         match self.get(field) {
             None => Ok(None),
@@ -259,7 +258,7 @@ impl AttributeRow<'_> {
         }
     }
 
-    /// A one-letter code, `None` for an absent or empty one.
+    /// A one-letter code; `None` if it is absent or empty.
     fn code<T>(
         &self,
         field: &'static str,

@@ -12,8 +12,8 @@
 //! 252         268  data_checksum_version 4
 //! ```
 //!
-//! 1300 is that of PostgreSQL 13 to 16, 1700 and 1800 that of 17 and 18, 1905 that of 19. Other versions are not
-//! guessed at: whether there are checksums is then unknown, which is not the same as that there are none.
+//! 1300 is the version of PostgreSQL 13 to 16, 1700 and 1800 those of 17 and 18, 1905 that of 19. For other versions
+//! nothing is assumed: it is then unknown whether there are checksums, which differs from knowing that there are none.
 
 use std::fs::File;
 use std::io::Read;
@@ -28,12 +28,12 @@ const VERSION_AT: usize = 8;
 const STATE_AT: usize = 16;
 /// `DB_SHUTDOWNED`.
 const SHUT_DOWN: u32 = 1;
-/// The newest version whose layout is known.
+/// The newest version with a known layout.
 const NEWEST: u32 = 1905;
-/// Bytes that are read.
+/// The number of bytes to read.
 const LENGTH: usize = 272;
 
-/// Where the fields are that moved between versions.
+/// The offsets of the fields that differ between versions.
 struct Layout {
     next_xid: usize,
     float_format: usize,
@@ -58,47 +58,47 @@ impl Layout {
 /// Whether the pages of a cluster have checksums.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Checksums {
-    /// They have none, or no control file was found.
+    /// They have none, or there is no control file.
     #[default]
     Off,
-    /// They have, every one.
+    /// All of them have.
     On,
-    /// A control file was found, but it does not tell. Why, for people.
+    /// There is a control file, but it does not show this, for the given reason.
     Unknown(String),
 }
 
-/// What the control file says of a cluster.
+/// Facts about a cluster from its control file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Control {
     /// Whether pages have checksums.
     pub checksums: Checksums,
-    /// The next transaction ID, if the server was shut down.
+    /// The next transaction ID, if the server was shut down cleanly.
     pub next_xid: Option<TransactionId>,
-    /// Whether its version is newer than those that are known.
+    /// Whether its version is newer than the known ones.
     pub is_newer: bool,
 }
 
 impl Control {
-    /// The control file of the cluster that `relation_file` is in: `global/pg_control` is searched for in the
-    /// directories above. Nothing is known if there is none.
+    /// Reads the control file of the cluster that contains `relation_file`: `global/pg_control` is looked up in the
+    /// directories above. If there is none, nothing is known.
     pub fn above(relation_file: &Path, page: PageSize) -> Control {
         let Ok(relation_file) = std::path::absolute(relation_file) else {
             return Control::default();
         };
-        // base/DATABASE/FILE, global/FILE, pg_tblspc/OID/VERSION/DATABASE/FILE
+        // The paths are base/DATABASE/FILE, global/FILE, and pg_tblspc/OID/VERSION/DATABASE/FILE.
         let above = relation_file.ancestors().skip(1).take(6);
         let mut files = above.map(|dir| dir.join("global").join("pg_control"));
         files.find_map(|path| read(&path, page)).unwrap_or_default()
     }
 
-    /// What the first bytes of a control file say; `path` names it in explanations.
+    /// Parses the first bytes of a control file; `path` is used in explanations.
     fn parse(bytes: &[u8; LENGTH], page: PageSize, path: &str) -> Control {
         let unknown = |why: &str| Control {
             checksums: Checksums::Unknown(format!("{path}: {why}")),
             ..Control::default()
         };
         let number = |order: ByteOrder, at| order.u32(bytes, at).unwrap_or_default();
-        // a version is small, so that the other order reads it as a number of many digits
+        // Version numbers are small, so a large number means the other byte order.
         let order = match number(ByteOrder::Little, VERSION_AT) {
             0..=0xFFFF => ByteOrder::Little,
             _ => ByteOrder::Big,
@@ -110,7 +110,7 @@ impl Control {
             return Control { is_newer: version > NEWEST, ..unknown };
         };
         let (first, second) = (word(layout.float_format), word(layout.float_format + 4));
-        // what is the low half stands in front of the high one, or behind it
+        // Depending on the byte order, the low half comes first or last.
         let (low, high, xid_at) = match order {
             ByteOrder::Little => (first, second, layout.next_xid),
             ByteOrder::Big => (second, first, layout.next_xid + 4),
@@ -125,7 +125,7 @@ impl Control {
         let checksums = match word(layout.checksums) {
             0 => Checksums::Off,
             1 => Checksums::On,
-            // 2 and 3 are those of a cluster in which they are being enabled or disabled
+            // 2 and 3 mean that checksums are being enabled or disabled.
             state => Checksums::Unknown(format!(
                 "{path}: data_checksum_version is {state}, so not every page has a checksum"
             )),
@@ -146,8 +146,8 @@ fn read(path: &Path, page: PageSize) -> Option<Control> {
 mod tests {
     use super::*;
 
-    /// The first bytes of the control files of PostgreSQL 15 and 19, shut down, with checksums; where these are said, and
-    /// the next transaction ID.
+    /// The first bytes of the control files of PostgreSQL 15 and 19, shut down, with checksums; the offset of the
+    /// checksum version, and the next transaction ID.
     const CAPTURED: [(&[u8], usize, u32); 2] = [
         (include_bytes!("../../fixtures/pg_control/15.bin"), 252, 724),
         (include_bytes!("../../fixtures/pg_control/19.bin"), 268, 662),
@@ -172,7 +172,7 @@ mod tests {
                     None => assert!(matches!(checksums, Checksums::Unknown(_)), "{checksums:?}"),
                 }
             }
-            // of a server that runs, the next transaction ID is an old one
+            // While a server runs, the next transaction ID in the file is outdated.
             let mut running = bytes.to_vec();
             running[STATE_AT] = 6;
             assert_eq!(parse(&running).next_xid, None);
@@ -211,7 +211,7 @@ mod tests {
             unknown(&|bytes| bytes[VERSION_AT..][..4].copy_from_slice(&version.to_le_bytes()))
         };
         assert_eq!(version(2001), "pg_control: control file version 2001 is not known");
-        // a layout of another version
+        // The layout is that of another version.
         assert_eq!(version(1800), "pg_control: its fields are not where its version has them");
         let blocks = unknown(&|bytes| bytes[224..][..4].copy_from_slice(&4096_u32.to_le_bytes()));
         assert_eq!(blocks, "pg_control: its cluster has blocks of 4096 bytes");

@@ -10,17 +10,17 @@ use crate::disk::layout::PageSize;
 /// Why a relation file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The operating system's answer.
+    /// An error of the operating system.
     #[error("could not {action} file \"{}\": {error}", path.display())]
     Io {
-        /// `open`, `read`.
+        /// The operation, `open` or `read`.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The error.
         error: io::Error,
     },
-    /// It is a directory, a pipe or the like.
+    /// It is a directory, a pipe, or another special file.
     #[error("\"{}\" is not a regular file", path.display())]
     NotRegular {
         /// The file.
@@ -34,20 +34,20 @@ pub enum FileError {
     Truncated {
         /// The file.
         path: PathBuf,
-        /// The block that is cut, counted over all segments.
+        /// The incomplete block, counted over all segments.
         block: BlockNumber,
-        /// Bytes of it there are.
+        /// The size of its existing part.
         got: usize,
-        /// Bytes of a block.
+        /// The size of a whole block.
         expected: usize,
     },
-    /// A segment is not there, though a later one is.
+    /// A segment does not exist, but a later one does.
     #[error("file \"{}\" does not exist, but later segments do", path.display())]
     Missing {
         /// The segment.
         path: PathBuf,
     },
-    /// A segment that is followed by another one is shorter than it was made.
+    /// A segment that is followed by another one is shorter than a whole segment.
     #[error("file \"{}\" is shorter than a segment, though another one follows it", path.display())]
     Short {
         /// The segment.
@@ -57,18 +57,18 @@ pub enum FileError {
     #[error("\"{path}\" has pages of {got} bytes, not of {expected}")]
     PageSize {
         path: String,
-        /// What the first page says.
+        /// The size according to the first page.
         got: usize,
-        /// What was expected.
+        /// The expected size.
         expected: usize,
     },
-    /// The name does not tell which transactions it is about.
+    /// The file name does not show which transactions the file is about.
     #[error(
         "\"{}\" does not have the name of a pg_xact file: expected a segment number such as 0000",
         .0.display()
     )]
     XactName(PathBuf),
-    /// Longer than any segment of `pg_xact`.
+    /// The file is longer than a segment of `pg_xact`.
     #[error("file \"{}\" has {size} bytes, a file of pg_xact at most {most}", path.display())]
     XactSize {
         /// The file.
@@ -83,17 +83,17 @@ pub enum FileError {
 struct Segment {
     path: PathBuf,
     blocks: u64,
-    /// Bytes behind the last whole block.
+    /// The number of bytes after the last whole block.
     rest: usize,
 }
 
-/// A relation's main fork: a file and its segments `.1`, `.2` and so on.
+/// The main fork of a relation: a file and its segments `.1`, `.2` and so on.
 pub struct RelationFile {
     segments: Vec<Segment>,
-    /// The segment that is not there although a later one is.
+    /// A segment that does not exist although a later one does.
     missing: Option<PathBuf>,
     page_size: PageSize,
-    /// The open segment, its index, and the block that is read next without seeking.
+    /// The open segment, its index, and the block that can be read next without seeking.
     open: Option<(usize, File, u64)>,
 }
 
@@ -112,22 +112,22 @@ impl RelationFile {
         Ok(RelationFile { segments, missing: None, page_size, open: None })
     }
 
-    /// The path of the first segment, which names the relation.
+    /// The path of the first segment, by which the relation is named.
     pub fn path(&self) -> &Path {
         self.segments.first().map_or(Path::new(""), |segment| &segment.path)
     }
 
-    /// Whole blocks in all segments.
+    /// The number of whole blocks in all segments.
     pub fn blocks(&self) -> u64 {
         self.segments.iter().map(|s| s.blocks).sum()
     }
 
-    /// Segments that end too soon, as the errors to report.
+    /// Incomplete segments, as errors to report.
     pub fn truncated(&self) -> Vec<FileError> {
         self.truncated_blocks().into_iter().map(|(_, error)| error).collect()
     }
 
-    /// As [`RelationFile::truncated`], with the block that is cut or missing.
+    /// Like [`RelationFile::truncated`], with the block that is incomplete or missing.
     pub fn truncated_blocks(&self) -> Vec<(BlockNumber, FileError)> {
         let mut first = 0;
         let mut errors = Vec::new();
@@ -144,7 +144,7 @@ impl RelationFile {
                 };
                 errors.push((block, error));
             }
-            // the server begins a segment when the one before is full, and leaves empty ones behind
+            // The server begins a segment when the previous one is full, and does not remove empty ones.
             let is_full = segment.blocks == full && segment.blocks.is_power_of_two();
             if !is_full && last.is_some_and(|last| at < last) {
                 let block = block_number(first + segment.blocks);
@@ -158,7 +158,7 @@ impl RelationFile {
         errors
     }
 
-    /// Reads one block into `page`, which must have the page size. `false` behind the last block.
+    /// Reads one block into `page`, which must have the page size. Returns `false` after the last block.
     pub fn read(&mut self, block: BlockNumber, page: &mut [u8]) -> Result<bool, FileError> {
         let mut within = u64::from(block.0);
         let Some(index) = self.segments.iter().position(|segment| {
@@ -198,7 +198,7 @@ fn numbered(path: &Path, number: u32) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Whether the directory has a segment after this one with anything in it.
+/// Whether the directory contains a later segment that is not empty.
 fn has_later(path: &Path, number: u32) -> bool {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let Ok(entries) = std::fs::read_dir(directory.unwrap_or(Path::new("."))) else { return false };
@@ -211,7 +211,7 @@ fn has_later(path: &Path, number: u32) -> bool {
     })
 }
 
-/// A relation has fewer than 2^32 blocks; a longer file cannot be one.
+/// A relation has fewer than 2^32 blocks, so a longer file is not valid.
 fn block_number(block: u64) -> BlockNumber {
     BlockNumber(u32::try_from(block).unwrap_or(u32::MAX))
 }

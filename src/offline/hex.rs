@@ -1,45 +1,45 @@
-//! One value in hexadecimal, as it is printed by the server or pasted by a person.
+//! One value in hexadecimal, as printed by the server or pasted by a user.
 
 use thiserror::Error;
 
 /// Why a text is not one value in hexadecimal.
 ///
-/// Positions count characters of the text as given, from 1.
+/// Positions are counted in characters of the given text, from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum HexError {
-    /// There is nothing to read: no digits and no `\x`.
+    /// The text contains neither digits nor `\x`.
     #[error("no hexadecimal digits")]
     Empty,
-    /// A half byte is left over.
+    /// The number of digits is odd.
     #[error("odd number of hexadecimal digits: {digits}")]
     OddDigits {
-        /// How many digits there are.
+        /// The number of digits.
         digits: usize,
     },
-    /// A character that is no hexadecimal digit.
+    /// A character is not a hexadecimal digit.
     #[error("invalid hexadecimal digit {found:?} at character {position}")]
     BadDigit {
-        /// Where it stands.
+        /// Its position.
         position: usize,
         /// The character.
         found: char,
     },
-    /// A quote was opened and never closed.
+    /// A quote is not closed.
     #[error("the quote at character {position} is not closed")]
     OpenQuote {
-        /// Where it was opened.
+        /// The position of the opening quote.
         position: usize,
     },
-    /// Something follows the value.
+    /// There is text after the value.
     #[error("unexpected text at character {position}, after the value")]
     Trailing {
-        /// Where it begins.
+        /// The position where it begins.
         position: usize,
     },
 }
 
 impl HexError {
-    /// What the user can do about it.
+    /// A hint for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             HexError::Empty => Some(r"write an empty value as \x"),
@@ -49,8 +49,8 @@ impl HexError {
     }
 }
 
-/// The bytes of one value: `\x0112`, `0x0112`, `0112`, `'\x0112'`, `E'\\x0112'`, `X'0112'`,
-/// each also with `::bytea` and `;` behind it and white space between the digits.
+/// Parses one value: `\x0112`, `0x0112`, `0112`, `'\x0112'`, `E'\\x0112'`, `X'0112'`, each optionally followed by
+/// `::bytea` and `;`, and with white space between the digits.
 pub fn parse_datum(text: &str) -> Result<Vec<u8>, HexError> {
     let mut input = Input { text, at: 0 };
     input.skip_blanks();
@@ -68,7 +68,7 @@ pub fn parse_datum(text: &str) -> Result<Vec<u8>, HexError> {
         if !c.is_whitespace() {
             let Some(digit) = c.to_digit(16) else { break };
             digits += 1;
-            // A hexadecimal digit is below 16.
+            // A hexadecimal digit is less than 16.
             let digit = digit as u8;
             match high.take() {
                 None => high = Some(digit),
@@ -107,7 +107,7 @@ pub fn parse_datum(text: &str) -> Result<Vec<u8>, HexError> {
     Ok(bytes)
 }
 
-/// The bytes of a run of digits with nothing between them.
+/// Decodes digits without anything between them.
 pub(crate) fn decode_digits(digits: &str) -> Result<Vec<u8>, HexError> {
     let pairs = digits.as_bytes().chunks_exact(2);
     if !pairs.remainder().is_empty() {
@@ -124,10 +124,10 @@ pub(crate) fn decode_digits(digits: &str) -> Result<Vec<u8>, HexError> {
     if seen & NO_DIGIT != 0 { Err(first_bad_digit(digits)) } else { Ok(bytes) }
 }
 
-/// What no hexadecimal digit is in [`NIBBLES`].
+/// The value in [`NIBBLES`] of characters that are not hexadecimal digits.
 const NO_DIGIT: u8 = 0x80;
 
-/// The value of each character that is a hexadecimal digit.
+/// The value of each hexadecimal digit, by character.
 const NIBBLES: [u8; 256] = {
     let mut nibbles = [NO_DIGIT; 256];
     let mut value = 0;
@@ -149,7 +149,7 @@ fn first_bad_digit(digits: &str) -> HexError {
     HexError::OddDigits { digits: digits.len() }
 }
 
-/// A place in the text; `at` is always on a character's first byte.
+/// A position in the text; `at` is always at the first byte of a character.
 struct Input<'a> {
     text: &'a str,
     at: usize,
@@ -194,8 +194,8 @@ impl Input<'_> {
         found
     }
 
-    /// The mark before the digits. A doubled backslash is taken outside `E'…'` too: it is what
-    /// shells, JSON and array literals make of the single one.
+    /// Skips the prefix before the digits. A double backslash is accepted outside `E'…'` too, because shells, JSON and
+    /// array literals turn a single one into it.
     fn eat_marker(&mut self, escaped: bool) -> bool {
         self.eat_ignoring_case(r"\\x")
             || (!escaped && (self.eat_ignoring_case(r"\x") || self.eat_ignoring_case("0x")))

@@ -1,5 +1,5 @@
-//! What a missing value is (`attmissingval`): its size and content by its text form, or by what its type's function
-//! sends. For its size a live server is asked instead.
+//! A missing value (`attmissingval`): its size and content, derived from its text form or from its type's binary form.
+//! A live server determines the size itself.
 
 use super::hex::decode_digits;
 use crate::disk::array::{self, ArrayType};
@@ -17,11 +17,11 @@ const OID: u32 = 26;
 const NUMERIC: u32 = 1700;
 const JSONB: u32 = 3802;
 
-/// The sizes of the one element of `text`, an array literal such as `{"a \"default\""}`, as a
-/// value of `type_name`. Sizes stay `None` where the type's binary form does not follow from text.
+/// The sizes of the only element of `text`, an array literal such as `{"a \"default\""}`, as a value of `type_name`.
+/// Sizes are `None` if the type's stored form cannot be derived from text.
 pub fn missing_value(text: &str, type_name: &str, length: Length) -> MissingValue {
     let element = only_element(text);
-    // what other characters are in the database's encoding is not known here
+    // The encoding of other characters in the database is not known here.
     let text = element.as_ref().filter(|element| element.is_ascii());
     let text = text.map(|text| text.as_bytes().to_vec());
     let size = match length {
@@ -41,7 +41,7 @@ pub fn missing_value(text: &str, type_name: &str, length: Length) -> MissingValu
 fn content_size(element: &str, type_name: &str) -> Option<usize> {
     let order = ByteOrder::Little;
     let content = match element_type(type_name) {
-        // the size of an array hangs on no more than the length of those of fixed length
+        // The size of an array of fixed-length elements depends only on their length.
         Some(of) => array_by_text(of, element.as_bytes(), order, |layout, text| {
             by_text(layout.oid, text, order).or_else(|| match layout.length {
                 Length::Fixed(length) => Some(vec![0; length.into()]),
@@ -56,14 +56,14 @@ fn content_size(element: &str, type_name: &str) -> Option<usize> {
     content.map(|content| content.len())
 }
 
-/// The element of a one-element array literal, unquoted.
+/// The unquoted element of an array literal with one element.
 fn only_element(text: &str) -> Option<String> {
     let mut elements = array_elements(text)?;
     if elements.len() == 1 { elements.pop()? } else { None }
 }
 
-/// The elements of a one-dimensional array literal (`array_in`); `None` if it is none.
-/// NULL elements are `None`.
+/// The elements of a one-dimensional array literal (`array_in`); `None` if the text is not one. NULL elements are
+/// `None`.
 fn array_elements(text: &str) -> Option<Vec<Option<String>>> {
     let inner = text.trim().strip_prefix('{')?.strip_suffix('}')?;
     let mut elements = Vec::new();
@@ -97,13 +97,12 @@ fn array_elements(text: &str) -> Option<Vec<Option<String>>> {
     Some(elements)
 }
 
-/// `int4` of `int4[]` and of `_int4`.
+/// Returns `int4` for `int4[]` and for `_int4`.
 fn element_type(type_name: &str) -> Option<&str> {
     type_name.strip_suffix("[]").or_else(|| type_name.strip_prefix('_'))
 }
 
-/// The content of the column's missing value as a row would hold it, without a header; `None` if it does not
-/// follow from what is known of it.
+/// The content of the column's missing value as stored in a row, without a header; `None` if it cannot be derived.
 pub(crate) fn content(column: &Attribute, order: ByteOrder) -> Option<Vec<u8>> {
     let missing = column.missing.as_ref()?;
     let element = element_type(&column.type_name);
@@ -129,15 +128,15 @@ pub(crate) fn content(column: &Attribute, order: ByteOrder) -> Option<Vec<u8>> {
     })
 }
 
-/// A value by its text. Not a float, which may be rounded (`extra_float_digits`), nor a date, which is written as
-/// the session has it (`DateStyle`, `TimeZone`).
+/// A value from its text form. Floats are not supported, because they may be rounded (`extra_float_digits`), nor are
+/// dates, whose format depends on the session (`DateStyle`, `TimeZone`).
 fn by_text(type_oid: Oid, bytes: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
     if is_text_like(type_oid) {
         return Some(bytes.to_vec());
     }
     let text = std::str::from_utf8(bytes).ok()?;
     let big_endian = match type_oid.0 {
-        // they are made as most machines store them
+        // These values are built only in little-endian order.
         JSONB if order == ByteOrder::Little => return jsonb(bytes).ok(),
         NUMERIC if order == ByteOrder::Little => return numeric_content(bytes),
         BYTEA => return decode_digits(text.strip_prefix("\\x")?).ok(),
@@ -151,7 +150,7 @@ fn by_text(type_oid: Oid, bytes: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
     Some(in_order(big_endian, order))
 }
 
-/// An array of one dimension by its text, of elements that `stored` makes of theirs.
+/// A one-dimensional array from its text form; `stored` converts the text of an element.
 fn array_by_text(
     element: &str,
     text: &[u8],
@@ -170,7 +169,7 @@ fn array_by_text(
     ArrayType { element: layout.oid, dimensions }.content(&elements, order)
 }
 
-/// A value by what its type's function sends.
+/// A value from its type's binary form.
 fn by_sent(type_oid: Oid, sent: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
     let layout = types::by_oid(type_oid).filter(|_| SENT_AS_STORED.contains(&type_oid.0))?;
     let whole = layout.length == Length::Fixed(u16::try_from(sent.len()).ok()?);

@@ -1,12 +1,12 @@
 //! Sources without a server: relation files and saved text.
 //!
-//! * [`file`]: relation files and their segments; [`target`]: one that is to be read; [`control`]: whether its
-//!   cluster has page checksums.
-//! * [`toastfile`]: chunks from a TOAST relation's file; [`xact`]: commit status from `pg_xact`.
-//! * [`saved`]: what psql printed for pageinspect's functions.
+//! * [`file`]: relation files and their segments; [`target`]: a file to read; [`control`]: whether its cluster has page
+//!   checksums.
+//! * [`toastfile`]: chunks from the file of a TOAST relation; [`xact`]: commit status from `pg_xact`.
+//! * [`saved`]: saved psql output of pageinspect's functions.
 //! * [`hex`]: one value in hexadecimal.
-//! * [`columns`]: the columns of a relation given by hand or as rows of `pg_attribute`; [`missing`]: values that stand
-//!   in no row.
+//! * [`columns`]: the columns of a relation, written by hand or as rows of `pg_attribute`; [`missing`]: values that no
+//!   row contains.
 
 pub mod columns;
 pub mod control;

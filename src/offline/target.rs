@@ -1,4 +1,4 @@
-//! A relation file that is to be read, with what has to be known for it.
+//! A relation file to read, with what is needed to read it.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,22 +20,22 @@ use crate::heap::scan::Visitor;
 /// A relation file to read.
 #[derive(Debug, Clone, Copy)]
 pub struct FileTarget<'a> {
-    /// The heap's main fork, first segment.
+    /// The first segment of the heap's main fork.
     pub heap: &'a Path,
-    /// The TOAST relation's main fork.
+    /// The main fork of the TOAST relation.
     pub toast: Option<&'a Path>,
     /// The heap's columns.
     pub desc: &'a TupleDesc,
-    /// Bytes of a page.
+    /// The page size.
     pub page_size: PageSize,
     /// The layout of custom pointers.
     pub flavor: CustomFlavor,
-    /// Commit status of transactions, where hint bits do not tell.
+    /// The commit status of transactions without hint bits.
     pub xact: Option<&'a PgXact>,
-    /// Whether page checksums are verified; `None`: if the cluster's control file says that there are any.
+    /// Whether to verify page checksums; `None`: if the cluster's control file shows that there are any.
     pub checksums: Option<bool>,
-    /// Which blocks of the heap are read; `None` for all. Without effect if the TOAST relation is
-    /// read, for then all of it counts.
+    /// Which blocks of the heap to read; `None` for all. It has no effect if the TOAST relation is read, because then
+    /// the whole heap is needed.
     pub sampling: Option<Sampling>,
 }
 
@@ -56,20 +56,21 @@ impl FileTarget<'_> {
         }
     }
 
-    /// Whether its server is newer than those whose control file is known.
+    /// Whether its server is newer than those with a known control file.
     pub(crate) fn is_of_newer_server(&self) -> bool {
         Control::above(self.heap, self.page_size).is_newer
     }
 
-    /// The next transaction ID, if the control file of a server that was shut down says it.
+    /// The next transaction ID, if the control file of a server that was shut down contains it.
     pub(crate) fn next_xid(&self) -> Option<TransactionId> {
         Control::above(self.heap, self.page_size).next_xid
     }
 
-    /// Gives the pages of these blocks of one of its files to a visitor, and what is wrong with them and with the file.
+    /// Passes the pages of these blocks of one of its files to a visitor, together with the problems of the pages and
+    /// of the file.
     ///
     /// # Errors
-    /// Where the file's pages have another size.
+    /// The file's pages have another size.
     pub(crate) fn visit<V: Visitor>(
         &self,
         file: &mut RelationFile,
@@ -110,7 +111,7 @@ impl FileTarget<'_> {
     }
 }
 
-/// The size that a page's header names (`pd_pagesize_version`, layout version 4).
+/// The size in a page's header (`pd_pagesize_version`, layout version 4).
 fn own_size(page: &[u8]) -> Option<PageSize> {
     const SIZE_WORD: usize = 18;
     [ByteOrder::Little, ByteOrder::Big].into_iter().find_map(|order| {
@@ -119,7 +120,7 @@ fn own_size(page: &[u8]) -> Option<PageSize> {
     })
 }
 
-/// Tells a file of other pages from a damaged one, by its first page.
+/// Distinguishes a file with another page size from a damaged one, by its first page.
 pub(crate) fn check_page_size(page: &[u8], path: &str) -> Result<(), FileError> {
     match own_size(page).map(PageSize::bytes).filter(|&got| got != page.len()) {
         Some(got) => Err(FileError::PageSize { path: path.to_owned(), got, expected: page.len() }),
@@ -127,16 +128,16 @@ pub(crate) fn check_page_size(page: &[u8], path: &str) -> Result<(), FileError> 
     }
 }
 
-/// Bytes of a file that its page size is taken from.
+/// The number of bytes of a file by which its page size is determined.
 const BEGINNING: u64 = 256 << 10;
 
-/// The page size of a relation file: the size that covers most of its beginning with pages of just this size. 8192 bytes
-/// if there are none, or if the file cannot be read; the error is then reported by the next reader.
+/// The page size of a relation file: the size for which pages that state this size cover most of the file's beginning.
+/// 8192 bytes if there are no such pages or the file cannot be read; the error is then reported by the next reader.
 pub fn page_size(relation_file: &Path) -> PageSize {
     let mut bytes = Vec::new();
     let read = File::open(relation_file)
         .and_then(|file| file.take(BEGINNING).read_to_end(&mut bytes).map(drop));
-    // what was read before an error counts too
+    // What was read before an error is used too.
     drop(read);
     let agreeing = |size: &PageSize| {
         let pages = bytes.chunks_exact(size.bytes());
@@ -161,7 +162,7 @@ mod tests {
                 page[18..20].copy_from_slice(&(size | 4).to_le_bytes());
                 page
             };
-            // the first page is empty, the second damaged
+            // The first page is empty, the second is damaged.
             let zeroes = vec![0; size.into()];
             let mut wrong = page(size);
             wrong[18..20].copy_from_slice(&(2048_u16 | 4).to_le_bytes());

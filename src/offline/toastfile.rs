@@ -1,5 +1,5 @@
-//! Chunks from the file of a TOAST relation: its pages are read once to learn which value's chunks
-//! stand where, and their data when a value is asked for.
+//! Chunks from the file of a TOAST relation. Its pages are read once to find out where the chunks of each value are;
+//! their data is read when a value is requested.
 
 use super::file::{FileError, RelationFile};
 use crate::disk::layout::PageSize;
@@ -12,43 +12,43 @@ use crate::heap::scan::{self, Item};
 use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
 use crate::model::visibility::{Transactions, Visibility, visibility};
 
-/// Chunks that one file can have before it is refused: the index on them takes 12 bytes each.
+/// The maximum number of chunks in a file: the index of them takes 12 bytes each.
 const MAX_CHUNKS: usize = 1 << 27;
 
-/// Set in [`Location::item`] where a scan would return the chunk.
+/// Set in [`Location::item`] if a scan would return the chunk.
 const LIVE: u16 = 0x8000;
 
-/// Where a chunk stands.
+/// The location of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Location {
     value_id: u32,
     block: u32,
     /// The line pointer's number, and [`LIVE`].
     item: u16,
-    /// Bytes of its data.
+    /// The size of its data.
     size: u16,
 }
 
-/// All chunks of one `chunk_id`.
+/// All chunks with one `chunk_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ValueChunks {
     /// `chunk_id`.
     pub value_id: Oid,
     /// Chunks that a scan of the TOAST relation returns.
     pub live: u64,
-    /// Bytes of their data.
+    /// The size of their data.
     pub live_bytes: u64,
-    /// Chunks that it does not return: deleted, replaced, or of a transaction not committed.
+    /// Chunks that a scan does not return: deleted, replaced, or written by a transaction that did not commit.
     pub dead: u64,
 }
 
-/// A TOAST relation's file with an index on its chunks.
+/// A TOAST relation's file with an index of its chunks.
 pub struct ToastFile<T> {
     file: RelationFile,
     relation: Option<Oid>,
     transactions: T,
     index: Vec<Location>,
-    /// The file's name, for places.
+    /// The file's name, for the locations of problems.
     name: String,
     problems: Problems,
     /// The page read last.
@@ -57,8 +57,8 @@ pub struct ToastFile<T> {
 }
 
 impl<T: Transactions> ToastFile<T> {
-    /// Reads all pages of `file` once; what cannot be read is one of the [`ToastFile::problems`]. `relation` is the TOAST relation's OID, if known;
-    /// `transactions` tells what hint bits do not.
+    /// Reads all pages of `file` once; what cannot be read is in [`ToastFile::problems`]. `relation` is the TOAST
+    /// relation's OID, if known; `transactions` is used if there are no hint bits.
     pub fn open(
         file: RelationFile,
         page_size: PageSize,
@@ -83,12 +83,12 @@ impl<T: Transactions> ToastFile<T> {
         Ok(store)
     }
 
-    /// What could not be read, with its place.
+    /// What could not be read, with the locations.
     pub fn problems(&self) -> &Problems {
         &self.problems
     }
 
-    /// All values in the file, by `chunk_id`, whether anything refers to them or not.
+    /// All values in the file, by `chunk_id`, whether or not anything refers to them.
     pub fn values(&self) -> impl Iterator<Item = ValueChunks> + '_ {
         self.index.chunk_by(|a, b| a.value_id == b.value_id).map(|locations| {
             let mut value = ValueChunks::default();
@@ -123,7 +123,7 @@ impl<T: Transactions> ToastFile<T> {
         Ok(there)
     }
 
-    /// Enters the chunks of a block into the index.
+    /// Adds the chunks of a block to the index.
     fn learn(&mut self, block: BlockNumber) -> Result<(), StoreError> {
         if let Err(error) = self.read(block) {
             self.problem(block, None, error);
@@ -183,14 +183,14 @@ impl<T: Transactions> ToastFile<T> {
 fn data_size(data: &Varlena<'_>) -> u16 {
     let size = match data {
         Varlena::Short { content } | Varlena::Plain { content } => content.len(),
-        // the server counts the word in front of the stream too
+        // The server includes the word before the stream.
         Varlena::Compressed { stream, .. } => stream.len() + 4,
         _ => 0,
     };
     u16::try_from(size).unwrap_or(u16::MAX)
 }
 
-/// A chunk's tuple: `chunk_id`, `chunk_seq`, `chunk_data`, never null.
+/// Parses a chunk's tuple: `chunk_id`, `chunk_seq`, `chunk_data`, none of them NULL.
 fn read_chunk<'a>(tuple: &HeapTuple<'a>) -> Result<(Oid, i32, Varlena<'a>), String> {
     let order = tuple.order;
     if tuple.infomask & infomask::HASNULL != 0 || tuple.attribute_count() != 3 {
@@ -246,7 +246,7 @@ impl<T: Transactions> ChunkStore for ToastFile<T> {
     }
 }
 
-/// The chunk at `tid`, whose page is `bytes`, redirects followed; `None` if there is no tuple.
+/// The chunk at `tid`, whose page is `bytes`, following redirects; `None` if there is no tuple.
 pub fn chunk_on_page(
     bytes: &[u8],
     tid: ItemPointer,
@@ -272,7 +272,7 @@ pub fn chunk_on_page(
     Ok(Some(Chunk { tid, value_id, seq, inserted, data }))
 }
 
-/// All chunks of the value `value_id` on a page, dead ones included.
+/// All chunks of the value `value_id` on a page, including dead ones.
 pub fn chunks_on_page(
     block: BlockNumber,
     bytes: &[u8],

@@ -1,5 +1,5 @@
-//! Commit status of transactions from files of `pg_xact` (`clog.c`): 2 bits each, in segments of
-//! 2^20 transactions whose file names are their numbers in hexadecimal.
+//! The commit status of transactions from files of `pg_xact` (`clog.c`): 2 bits each, in segments of 2^20 transactions
+//! that are named by their hexadecimal numbers.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,27 +11,27 @@ use crate::disk::{ItemPointer, TransactionId};
 use crate::heap::scan::Visible;
 use crate::model::visibility::{Transactions, Visibility, visibility};
 
-/// Transactions of one segment file (`CLOG_XACTS_PER_PAGE * SLRU_PAGES_PER_SEGMENT`, 8 kB pages).
+/// The number of transactions in a segment file (`CLOG_XACTS_PER_PAGE * SLRU_PAGES_PER_SEGMENT`, 8 kB pages).
 const XACTS_PER_SEGMENT: u32 = 1 << 20;
-/// Bytes of a whole segment file.
+/// The size of a whole segment file.
 const SEGMENT_SIZE: u64 = XACTS_PER_SEGMENT as u64 / 4;
-/// The first ordinary transaction; those before are always committed.
+/// The first normal transaction ID; lower ones always count as committed.
 const FIRST_NORMAL: u32 = 3;
 
-/// A segment's bytes; `None` if there is no such file.
+/// The bytes of a segment; `None` if the file does not exist.
 type Segment = Option<Vec<u8>>;
 
-/// `pg_xact` or a part of it.
+/// `pg_xact`, or a part of it.
 #[derive(Debug, Default)]
 pub struct PgXact {
     segments: Mutex<HashMap<u32, Segment>>,
-    /// Where segments that were not asked for yet are.
+    /// The directory of segments that were not read yet.
     directory: Option<PathBuf>,
 }
 
 impl PgXact {
-    /// A directory, of which files are read when needed, or one file, named by its segment number
-    /// (`0000`), which may follow other characters (`pg_xact_0000.bin`).
+    /// Opens a directory, whose files are read when needed, or a single file named by its segment number (`0000`),
+    /// possibly with a prefix (`pg_xact_0000.bin`).
     pub fn open(path: &Path) -> Result<PgXact, FileError> {
         if path.is_dir() {
             return Ok(PgXact { directory: Some(path.to_owned()), ..PgXact::default() });
@@ -42,8 +42,8 @@ impl PgXact {
         Ok(PgXact { segments: Mutex::new(HashMap::from([(number, Some(bytes))])), directory: None })
     }
 
-    /// The two status bits of a transaction: 0 in progress or lost in a crash, 1 committed,
-    /// 2 aborted, 3 committed if its parent is. `None` where no file tells.
+    /// The two status bits of a transaction: 0 in progress or lost in a crash, 1 committed, 2 aborted, 3 committed if
+    /// its parent is. `None` if no file contains them.
     fn status(&self, xid: TransactionId) -> Option<u8> {
         let number = xid.0 / XACTS_PER_SEGMENT;
         let mut segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn statuses_of_one_file_and_of_a_directory() {
         let dir = tempfile::tempdir().unwrap();
-        // transactions 0 to 7: 0 1 2 3, 1 1 2 0
+        // The status of transactions 0 to 7 is 0 1 2 3, 1 1 2 0.
         std::fs::write(dir.path().join("0000"), [0b1110_0100, 0b0010_0101]).unwrap();
         std::fs::write(dir.path().join("000A"), [0b0000_0010]).unwrap();
         let seen = |xact: &PgXact, xid| xact.seen(TransactionId(xid), false);

@@ -1,4 +1,4 @@
-//! `inspect --policy`: how much of a table complies with a policy, without anything being changed.
+//! `inspect --policy`: how much of a table complies with a policy; nothing is changed.
 
 use std::sync::Arc;
 
@@ -24,10 +24,10 @@ use crate::server::connect::Connection;
 use crate::server::sink::{Failed, Kind};
 use crate::server::toasters;
 
-/// The policy that tables are compared with.
+/// The policy with which tables are compared.
 pub(crate) struct PolicyRequest {
     pub(crate) policy: Policy,
-    /// `None`: the column's own.
+    /// The compression method; `None` for each column's own.
     pub(crate) method: Option<MethodChoice>,
 }
 
@@ -42,7 +42,7 @@ impl Compare for PolicyRequest {
     }
 }
 
-/// Adds to the report of a table what part of it complies with the policy.
+/// Adds to a table's report how much of it complies with the policy.
 async fn add(
     inspector: &Inspector,
     request: &PolicyRequest,
@@ -58,7 +58,7 @@ async fn add(
         .open_another()
         .await
         .map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
-    // its temporary table outlives transactions
+    // The temporary table outlives transactions, so it requires a session of this client alone.
     let alone = own_sessions(&asker, connection).await;
     let asker = Arc::new(asker);
     let connections = [Arc::clone(connection), Arc::clone(&asker)];
@@ -87,7 +87,7 @@ async fn add(
     Ok(())
 }
 
-/// What a refusal means for the run, met at `place`.
+/// Converts a refusal at `place` to an error of the run.
 async fn refused(
     refusal: RetoastError,
     place: &str,
@@ -104,9 +104,9 @@ async fn refused(
     }
 }
 
-/// Of each column that can be toasted its name, the methods in question, and how much of it complies,
-/// as `retoast` of all of them would see it. Values are compressed in a temporary table of `asker`,
-/// another connection.
+/// Returns, for each column that can be toasted, its name, the possible methods, and how much of it complies, as a
+/// `retoast` of all these columns would judge it. Values are compressed in a temporary table on `asker`, another
+/// connection.
 async fn shares(
     connection: &Arc<Connection>,
     asker: &Arc<Connection>,

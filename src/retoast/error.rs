@@ -1,4 +1,4 @@
-//! Why a run of `retoast`, or work on one of its tables, cannot go on.
+//! The reasons for ending a run of `retoast`, or the work on one of its tables.
 
 use std::sync::Arc;
 
@@ -8,32 +8,32 @@ use crate::server::connect::{ConnectError, Connection};
 use crate::server::sink::{Failed, Kind};
 use crate::server::sqlstate::is_of_server;
 
-/// Why it cannot go on. What was committed stays; the same command goes on from there.
+/// Why work cannot continue. What was committed remains; the same command continues from there.
 #[derive(Debug, thiserror::Error)]
 pub enum RetoastError {
-    /// The server.
+    /// An error of the server or the connection.
     #[error("{0}")]
     Live(LiveError),
-    /// What is asked for makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     Usage(String),
-    /// Something stands against work on this table.
+    /// The table cannot be processed.
     #[error("{0}")]
     Refused(String),
-    /// What all tables would meet: something that is watched cannot be measured or is beyond its limit, a file cannot be
-    /// written, contents would have changed.
+    /// An error that would affect all tables: a limit is exceeded or cannot be monitored, a file cannot be written, or
+    /// contents would have changed.
     #[error("{0}")]
     OfAll(String),
-    /// Waiting for others was given up before anything was done.
+    /// A wait for other sessions was given up before anything was done.
     #[error("{0}")]
     Stopped(String),
-    /// A connection was lost, and could not be made again.
+    /// A connection was lost and could not be replaced.
     #[error("{0}")]
     Lost(String),
-    /// Somebody has written the table's definition, as a transaction finds that does not say what it is.
+    /// The definition of the table was updated. The transaction that noticed this does not know what has changed.
     #[error("the table was changed by another session")]
     Changing,
-    /// Somebody has written the table anew, so that what was read of it is of files that it no longer has.
+    /// The table was rewritten, so that what was read came from files that no longer belong to it.
     #[error(
         "the table was rewritten by other sessions several times\n\
          HINT:  Run the command again once VACUUM FULL, CLUSTER, REPACK and the like have ended."
@@ -42,7 +42,7 @@ pub enum RetoastError {
 }
 
 impl RetoastError {
-    /// The table is no longer what it was, or is no longer set as the work needs it.
+    /// The table's definition has changed, or its settings are not those that the work needs.
     pub(crate) fn altered(what: impl std::fmt::Display) -> RetoastError {
         RetoastError::Refused(format!(
             "{what}\n\
@@ -51,12 +51,12 @@ impl RetoastError {
         ))
     }
 
-    /// As [`RetoastError::altered`], of a table that is gone.
+    /// Like [`RetoastError::altered`], for a table that was dropped.
     pub(crate) fn dropped() -> RetoastError {
         RetoastError::altered("the table was dropped by another session")
     }
 
-    /// Whether other tables would meet it too: else it costs only the table that it was met on.
+    /// Whether the error would affect other tables too, not only the one where it occurred.
     pub(crate) fn is_of_all(&self) -> bool {
         match self {
             RetoastError::Live(LiveError::Server(error)) => is_of_server(error),
@@ -69,7 +69,7 @@ impl RetoastError {
         }
     }
 
-    /// As it is told. `connections` are those that it may have come from.
+    /// The error as it is reported. `connections` are those on which it may have occurred.
     pub(crate) async fn failed(&self, connections: &[Arc<Connection>]) -> Failed {
         let kind = match self {
             RetoastError::Live(error) => return Failed::of(error, connections).await,
@@ -120,7 +120,7 @@ impl From<Failed> for RetoastError {
     }
 }
 
-/// Refuses a table.
+/// Returns an error that refuses a table.
 pub(crate) fn refused<T>(text: impl Into<String>) -> Result<T, RetoastError> {
     Err(RetoastError::Refused(text.into()))
 }

@@ -1,4 +1,4 @@
-//! Who hears of a run while it goes on, and what is asked of it from outside: to stop, to pause, to go on.
+//! Receives the progress of a run, and passes requests to it: stop, pause, resume.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,66 +9,66 @@ use crate::retoast::pace::rules::{Cause, Pause};
 use crate::retoast::plan::Sizes;
 use crate::retoast::result::SkippedRow;
 
-/// What is measured while work goes on.
+/// Figures measured during the work.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Figures {
     /// Bytes of values re-toasted.
     pub bytes: u64,
-    /// Sizes before.
+    /// Sizes at the beginning.
     pub before: Sizes,
-    /// Sizes now.
+    /// Current sizes.
     pub now: Sizes,
-    /// WAL written by everybody meanwhile, in bytes.
+    /// Bytes of WAL written by all sessions since the beginning.
     pub wal: u64,
 }
 
-/// Hears of progress and waits; the command line shows them as a bar, lines or JSON.
+/// Receives progress and waits; the command line shows them as a bar, lines or JSON.
 pub trait Listener: Send + Sync {
-    /// So much of a scan is read, and so many rows are re-toasted.
+    /// How far a scan has come, and how many rows were re-toasted.
     fn progress(&self, relation: &str, scan: u32, read: u32, blocks: u32, rows: u64);
     /// The server has refused a row of this table.
     fn refused(&self, relation: &str, row: &SkippedRow) {
         let _ = (relation, row);
     }
-    /// Something worth a line.
+    /// A note for the user.
     fn note(&self, text: &str);
-    /// What was measured, about once a second.
+    /// The latest figures, about once a second.
     fn figures(&self, figures: &Figures);
-    /// Why it waits now; `None`: it goes on.
+    /// The reason for a pause that begins; `None` when work continues.
     fn paused(&self, pause: Option<&Pause>);
 }
 
 /// Why work waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wait {
-    /// A lock for this was not to be had in a short try.
+    /// The lock for this was not obtained in a short attempt.
     NoLock(String),
-    /// Another retoast has the table.
+    /// Another retoast is working on the table.
     OtherRetoast,
-    /// A batch met a lock timeout or a deadlock.
+    /// A batch had a lock timeout or a deadlock.
     LockTimeout,
-    /// All rows left to re-toast are locked.
+    /// Other sessions have locked all rows left to re-toast.
     RowsLocked,
-    /// All rows left to move off the end of a file are locked.
+    /// Other sessions have locked all rows left to move from the end of a file.
     RowsToMoveLocked,
     /// A VACUUM has left empty pages at the end of a file.
     Truncation,
-    /// Snapshots of others would make a VACUUM leave most of what it is for.
+    /// Snapshots of other sessions would make a VACUUM leave most dead rows.
     OldVersions,
-    /// A VACUUM under way waits for this.
+    /// A running VACUUM waits for this.
     Vacuum(String),
-    /// Another statement under way waits for this.
+    /// Another running statement waits for this.
     Statement(String),
     /// A rebuild would wait for this.
     BeforeRebuild(String),
-    /// Transactions whose tables nobody sees yet: the first, and how many more.
+    /// Transactions whose tables are not visible yet: the first one, and the number of others.
     OlderThanProof(String, usize),
-    /// The throttle has found this.
+    /// The throttle delays work for this reason.
     Throttle(String),
 }
 
 impl Wait {
-    /// What a listener is told.
+    /// The text for a listener.
     pub fn note(&self) -> String {
         format!("waiting: {self}")
     }
@@ -109,7 +109,7 @@ impl fmt::Display for Wait {
     }
 }
 
-/// Shared by the sweep and those who ask.
+/// Requests to a run, shared by the run and those who make them.
 #[derive(Debug, Default)]
 pub struct Control {
     stop: CancellationToken,
@@ -117,27 +117,27 @@ pub struct Control {
 }
 
 impl Control {
-    /// Asks to stop, for good.
+    /// Requests a stop, which cannot be withdrawn.
     pub fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// Cancelled once somebody has asked to stop.
+    /// Cancelled once a stop is requested.
     pub fn stopping(&self) -> &CancellationToken {
         &self.stop
     }
 
-    /// Whether somebody has asked to stop.
+    /// Whether a stop was requested.
     pub fn stopped(&self) -> bool {
         self.stop.is_cancelled()
     }
 
-    /// Asks to pause, or to go on.
+    /// Requests a pause, or its end.
     pub fn pause(&self, paused: bool) {
         self.paused.store(paused, Ordering::Relaxed);
     }
 
-    /// Why it is to pause now, with the reason for people.
+    /// The cause of a requested pause and its text; `None` if none is requested.
     pub fn asked(&self) -> Option<(Cause, String)> {
         let paused = self.paused.load(Ordering::Relaxed);
         paused.then(|| (Cause::Signal, "paused by SIGUSR1; SIGUSR2 resumes".to_owned()))

@@ -1,18 +1,18 @@
-//! `retoast`: brings what a table stores to what was chosen, online.
+//! `retoast`: rewrites stored values with the chosen settings, online.
 //!
-//! * [`sql`]: the text of every statement.
-//! * [`check`]: what is looked at before the first row is touched, and why a table is refused.
-//! * [`pace`]: when the sweep waits for others, and what is measured for that.
-//! * [`memory`]: what outlives a run, in files.
-//! * [`sweep`]: the conversion of values: scans, batches and vacuums, as a machine without IO says.
-//! * [`compact`]: returning free space inside the files to the operating system.
-//! * [`reindex`]: rebuilding indexes that are much larger than fresh ones.
-//! * [`plan`]: what is expected of a sweep (pure); [`compliance`]: how much of a table complies with a policy.
-//! * [`departure`]: taking everything from a pluggable toaster, and the proof.
+//! * [`sql`]: the text of all statements.
+//! * [`check`]: the checks before the first row is changed, and the reasons for refusing a table.
+//! * [`pace`]: when work waits for other sessions, and what is measured to decide that.
+//! * [`memory`]: what outlives a run, in files and comments.
+//! * [`sweep`]: the conversion of values: scans, batches and vacuums, controlled by a state machine without IO.
+//! * [`compact`]: returns free space inside files to the operating system.
+//! * [`reindex`]: rebuilds indexes that are much larger than fresh ones.
+//! * [`plan`]: predicts a sweep (pure); [`compliance`]: how much of a table complies with a policy.
+//! * [`departure`]: converts everything that a pluggable toaster stores, and proves it.
 //! * [`run`]: a run over the tables of a server: request, sessions, workers.
-//! * [`task`]: the session, the guard and what else all tasks on a table go by.
-//! * [`verdict`]: how it ended (pure); [`error`]: why it cannot go on.
-//! * [`result`]: what is reported, and where it goes; [`listener`]: who hears of it meanwhile, and what is asked from outside.
+//! * [`task`]: session, guard, and what else all tasks share.
+//! * [`verdict`]: how work ended (pure); [`error`]: why it cannot continue.
+//! * [`result`]: the report; [`listener`]: receives progress, and passes on requests to stop or pause.
 
 pub mod check;
 pub mod compact;

@@ -1,5 +1,5 @@
-//! What a sweep is expected to do, for `--dry-run` (pure). Ranges are wide on purpose: how fast the
-//! server writes and how much WAL full-page images add is known only once it runs.
+//! Predicts a sweep, for `--dry-run` (pure). The ranges are wide on purpose: how fast the server writes, and how much
+//! WAL full-page images add, is known only once the sweep runs.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::disk::desc::Storage;
 use crate::judge::toaster::Toaster;
 use crate::model::interval::Range;
 
-/// Bytes of WAL a second of a fast and of a slow server.
+/// Bytes of WAL per second on a fast and on a slow server.
 const WAL_SPEED: (f64, f64) = (200e6, 20e6);
-/// Seconds that a row takes besides its bytes.
+/// Seconds per row, in addition to the time for its bytes.
 const ROW_TIME: (f64, f64) = (10e-6, 200e-6);
-/// WAL of a row besides its values, in bytes: heap record, index entries, chunk headers.
+/// Bytes of WAL per row without its values: heap record, index entries, chunk headers.
 const ROW_WAL: (f64, f64) = (60.0, 300.0);
 
 /// Sizes of a table's parts in bytes.
@@ -29,12 +29,12 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// All together.
+    /// The sum of all parts.
     pub fn sum(self) -> u64 {
         self.heap.saturating_add(self.toast).saturating_add(self.indexes)
     }
 
-    /// The larger of each.
+    /// The maximum of each part.
     pub fn max(self, other: Sizes) -> Sizes {
         Sizes {
             heap: self.heap.max(other.heap),
@@ -68,62 +68,62 @@ pub struct Plan {
     pub serialization: Vec<String>,
 }
 
-/// What the catalog says that a plan depends on.
+/// What a plan depends on, from the catalog.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// Triggers that an `UPDATE` calls, and whether they will fire.
     pub triggers: Vec<(String, bool)>,
     /// Whether the replica identity is full.
     pub identity_full: bool,
-    /// Publications with updates of this table.
+    /// Publications that publish updates of this table.
     pub publications: Vec<String>,
     /// Logical replication slots of this database.
     pub logical_slots: Vec<String>,
     /// Connected physical replicas; `None` if this user may not see them.
     pub replicas: Option<u64>,
-    /// Sessions that are seen to be in a serializable transaction.
+    /// Visible sessions in a serializable transaction.
     pub serializable: u64,
-    /// Sessions that are seen to keep a snapshot between statements.
+    /// Visible sessions that keep a snapshot between statements.
     pub holding_snapshots: u64,
-    /// Where another isolation level than read committed is the default, as `role "x": serializable`.
+    /// Where the default isolation level is not read committed, as `role "x": serializable`.
     pub isolation_defaults: Vec<String>,
 }
 
-/// What was found in the scan, and how the sweep will go.
+/// What the scan has found, and the parameters of the sweep.
 #[derive(Debug, Clone)]
 pub struct FirstScan {
     /// The toaster.
     pub toaster: Toaster,
-    /// Rows to do.
+    /// Rows to re-toast.
     pub rows: u64,
-    /// Bytes of their values, decompressed where that is more than is stored.
+    /// Bytes of their values, decompressed if that is more than their stored size.
     pub bytes: u64,
     /// Stored bytes of all values of the columns.
     pub stored: u64,
-    /// Those of them that are out of line, and whose chunks make room once they are replaced.
+    /// The bytes stored out of line, whose chunks leave free space once they are replaced.
     pub external: u64,
-    /// How many columns were chosen.
+    /// The number of chosen columns.
     pub columns: u64,
-    /// Sizes now.
+    /// Current sizes.
     pub sizes: Sizes,
-    /// How long the scan took.
+    /// The duration of the scan.
     pub scan: Duration,
-    /// Part of the table that may be dead before it is vacuumed.
+    /// The fraction of the table that may be dead before it is vacuumed.
     pub max_bloat: f64,
-    /// Time slept after a batch, as a multiple of the time that it took.
+    /// The time slept after a batch, as a multiple of the batch's duration.
     pub nice: f64,
-    /// The longest wait for a lock.
+    /// The maximum wait for a lock.
     pub lock_timeout: Duration,
     /// The statement that sets the choice, if one is needed.
     pub alter: Option<String>,
-    /// A batch's statements, then those that vacuum, early and in the end.
+    /// The statements of a batch, then those that vacuum, during the sweep and at the end.
     pub statements: Vec<String>,
-    /// The replication origin of what is written.
+    /// The replication origin of what the sweep writes.
     pub origin: Option<String>,
 }
 
 impl Plan {
-    /// From what was found.
+    /// Predicts a sweep from these facts.
     pub fn of(found: &FirstScan, around: &Surroundings) -> Plan {
         let wal = wal(found, around);
         Plan {
@@ -140,7 +140,7 @@ impl Plan {
     }
 }
 
-/// What is reported if clients are seen that do not use read committed.
+/// A note, if sessions were seen that do not use read committed.
 fn serialization(found: &FirstScan, around: &Surroundings) -> Vec<String> {
     let mut seen = Vec::new();
     if around.serializable > 0 {
@@ -163,11 +163,11 @@ fn serialization(found: &FirstScan, around: &Surroundings) -> Vec<String> {
     )]
 }
 
-/// Bytes of the values to do: as stored now, and the most that they will take.
+/// Bytes of the values to re-toast: as stored now, and the most that they will take.
 fn values(found: &FirstScan) -> (f64, f64) {
     let now = found.bytes.min(found.stored) as f64;
     let then = if found.toaster.compresses() {
-        // one method's result is seldom a third longer than the other's
+        // The result of one method is rarely a third larger than that of the other.
         now * 1.3
     } else {
         found.bytes.max(found.stored) as f64
@@ -175,15 +175,15 @@ fn values(found: &FirstScan) -> (f64, f64) {
     (now, if found.rows == 0 { 0.0 } else { then })
 }
 
-/// The least: half of what is stored now, for what is compressed better. The most: each page of old
-/// chunks and of the heap once as a full-page image, and the new chunks.
+/// The lower bound is half of what is stored now, in case the values compress better. The upper bound contains a
+/// full-page image of each page of old chunks and of the heap, and the new chunks.
 fn wal(found: &FirstScan, around: &Surroundings) -> Range {
     if found.rows == 0 {
         return Range { low: 0, high: 0 };
     }
     let (now, then) = values(found);
     let rows = found.rows as f64;
-    // the old row is logged whole
+    // The complete old row is logged.
     let identity = if around.identity_full { now } else { 0.0 };
     let low = now * 0.5 + rows * ROW_WAL.0;
     let high = now * 1.1 + then * 1.1 + found.sizes.heap as f64 + rows * ROW_WAL.1 + identity;
@@ -206,8 +206,8 @@ fn seconds(found: &FirstScan, wal: Range) -> Range {
     )
 }
 
-/// Old row versions up to twice the limit of bloat, and room for what the values take where they go. What
-/// leaves the heap or the TOAST relation gives nothing back there; old chunks make room for new ones.
+/// Old row versions up to twice the limit of bloat, plus space for the new values. Values that leave the heap or the
+/// TOAST relation do not make it smaller, but new chunks reuse the space of old ones.
 fn growth(found: &FirstScan) -> Range {
     if found.rows == 0 {
         return Range { low: 0, high: 0 };
@@ -215,10 +215,10 @@ fn growth(found: &FirstScan) -> Range {
     let (_, then) = values(found);
     let dead = (found.sizes.sum() as f64 * found.max_bloat).max(f64::from(1 << 20));
     let new = match found.toaster.storage() {
-        // a row of just over half a page has a page of its own
+        // A row slightly longer than half a page takes up a whole page.
         Storage::Main | Storage::Plain => then * 2.0,
         Storage::Extended | Storage::External => {
-            // new chunks find the room of old ones once those are vacuumed, unless it is too small
+            // New chunks reuse the space of vacuumed old ones unless it is too small.
             let room = found.external.min(found.bytes) as f64 * 0.75;
             (chunks(then, found.rows * found.columns.max(1)) - room).max(0.0)
         }
@@ -226,9 +226,9 @@ fn growth(found: &FirstScan) -> Range {
     Range::of(0.0, dead * 2.0 + f64::from(4 << 20) + new)
 }
 
-/// Bytes of the pages of a TOAST relation and its index that hold so many bytes of values at the most: four
-/// full chunks to a page (`TOAST_MAX_CHUNK_SIZE`, heaptoast.h), the last chunk of each value shorter, and
-/// room for less than a full chunk left over.
+/// The maximum size of the pages of a TOAST relation and its index for this many bytes of values: four full chunks on a
+/// page (`TOAST_MAX_CHUNK_SIZE`, heaptoast.h), a shorter last chunk for each value, and unused space smaller than a
+/// full chunk.
 fn chunks(bytes: f64, values: u64) -> f64 {
     const CHUNK: f64 = 1996.0;
     const FULL: f64 = 2048.0;
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_measured_sweep_lies_within_its_ranges() {
-        // 320 MB of pglz to lz4: 593 MB of WAL, 2.9 s, 6 % of growth
+        // Measured for 320 MB of pglz to lz4: 593 MB of WAL, 2.9 s, 6 % of growth.
         let plan = Plan::of(&found(), &Surroundings::default());
         let within = |range: Range, value: u64| range.low <= value && value <= range.high;
         assert!(within(plan.wal_bytes, 593_000_000), "{plan:?}");

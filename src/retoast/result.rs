@@ -7,7 +7,7 @@ use crate::retoast::check::definition::Files;
 use crate::retoast::memory::since::ProvenState;
 use crate::retoast::plan::{Plan, Sizes};
 
-/// The name and version of the JSON form.
+/// The name and version of the JSON format.
 pub const SCHEMA: &str = "toastctl.retoast/1";
 
 /// What `toastctl retoast --format json` prints. Sizes are in bytes; times are in milliseconds unless the name says
@@ -27,7 +27,7 @@ pub struct Report {
     pub departure: Option<DepartureReport>,
 }
 
-/// What is reported if another session has rewritten the table.
+/// The message shown if another session has rewritten the table.
 pub(in crate::retoast) const REWRITTEN: &str =
     "the table was rewritten by another session (by VACUUM FULL, CLUSTER, REPACK or the like)";
 
@@ -110,14 +110,14 @@ pub enum Headed {
 }
 
 impl FileEnd {
-    /// Whether nothing more that fits anywhere could be returned.
+    /// Whether nothing more could be returned.
     pub(crate) fn is_done(self) -> bool {
         matches!(self, FileEnd::Compact | FileEnd::NoRoom)
     }
 }
 
 impl IndexEnd {
-    /// Whether it was to be rebuilt or dropped, and was not.
+    /// Whether it should have been rebuilt or dropped, but was not.
     pub(crate) fn is_left(self) -> bool {
         matches!(self, IndexEnd::Left | IndexEnd::Invalid)
     }
@@ -181,7 +181,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// Adds that of work which came later.
+    /// Adds the effort of later work.
     fn add(&mut self, later: Effort) {
         self.batches += later.batches;
         self.scans += later.scans;
@@ -225,7 +225,7 @@ pub struct Common {
 }
 
 impl Common {
-    /// Of work that begins with files of these sizes.
+    /// For work that begins with files of these sizes.
     pub(crate) fn new(before: Sizes, notes: Vec<String>) -> Common {
         Common { before, peak: before, after: before, notes, ..Common::default() }
     }
@@ -247,7 +247,7 @@ impl Common {
         (rows, skipped, notes)
     }
 
-    /// Counts in what an earlier part of the same task has done, before its session ended.
+    /// Adds what an earlier part of the same task did before its session ended.
     fn go_on_from(&mut self, mut earlier: Common) {
         let rows = earlier.rows.clone();
         let now = std::mem::take(self);
@@ -262,7 +262,7 @@ impl Common {
         *self = Common { skipped, notes, ..earlier };
     }
 
-    /// Counts in what the task that followed has done.
+    /// Adds what the next task did.
     fn then(&mut self, later: Common) {
         let (rows, skipped, notes) = self.measure(later);
         self.rows.verified += rows.verified;
@@ -290,7 +290,7 @@ pub struct Converted {
     pub horizon: Option<u64>,
     /// With a policy, rows that were written after the second scan had begun and were not examined.
     pub rows_written_since: u64,
-    /// What the table was when the proof of the outcome began; with a policy only.
+    /// The state of the table when the proof of the outcome began; only with a policy.
     #[serde(skip)]
     pub proof: Option<ProvenState>,
     /// Values by form in the first scan.
@@ -322,7 +322,7 @@ impl Work {
     }
 }
 
-/// What one task has done to a table.
+/// What one task did to a table.
 #[derive(Debug)]
 pub struct TaskReport {
     pub(crate) outcome: Outcome,
@@ -331,7 +331,7 @@ pub struct TaskReport {
 }
 
 impl TaskReport {
-    /// Counts in what an earlier part of the same task has done, before its session ended.
+    /// Adds what an earlier part of the same task did before its session ended.
     pub(crate) fn go_on_from(&mut self, earlier: TaskReport) {
         self.common.go_on_from(earlier.common);
         match (&mut self.work, earlier.work) {
@@ -389,7 +389,7 @@ pub struct Gives {
 }
 
 impl Gives {
-    /// The amount, if it is known closely enough for one figure.
+    /// The amount, if the bounds are close enough for a single figure.
     pub fn about(self) -> Option<u64> {
         const CLOSE: i64 = 10;
         if self.high <= 0 {
@@ -462,10 +462,10 @@ pub struct Subject {
     pub source: &'static str,
     /// Whether the scans saw which values are out of line.
     pub places_seen: bool,
-    /// Whether that is part of the choice.
+    /// Whether the choice covers the place of values, in the row or out of line.
     #[serde(skip)]
     pub places_are_chosen: bool,
-    /// Whether the server has pluggable TOAST: chunks of replaced values stay, and nothing makes files smaller.
+    /// Whether the server has pluggable TOAST: chunks of replaced values then stay, and nothing makes files smaller.
     #[serde(skip)]
     pub has_toasters: bool,
 }
@@ -515,7 +515,7 @@ pub struct TableReport {
 }
 
 impl TableReport {
-    /// What the first task has done.
+    /// The report after the first task.
     pub(crate) fn new(subject: Subject, done: TaskReport) -> TableReport {
         let TaskReport { outcome, common, work } = done;
         let mut report = TableReport {
@@ -532,7 +532,7 @@ impl TableReport {
         report
     }
 
-    /// Adds what a task has done that followed, with which the work on the table has ended so.
+    /// Adds what a later task did; `outcome` is that of the table after it.
     pub(crate) fn then(&mut self, later: TaskReport, outcome: Outcome) {
         self.outcome = outcome;
         self.common.then(later.common);
@@ -552,7 +552,7 @@ impl TableReport {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct FileReport {
-    /// The files of the table that this is about.
+    /// The files of the table to which the figures refer.
     #[serde(skip)]
     pub(crate) files: Option<Files>,
     /// The file: of the TOAST relation, or of the table.
@@ -608,12 +608,12 @@ pub struct FileReport {
 }
 
 impl FileReport {
-    /// Of a file that was not examined yet.
+    /// The report of a file that was not examined yet.
     pub(crate) fn new(file: &'static str) -> FileReport {
         FileReport { file, ..FileReport::default() }
     }
 
-    /// Whether other sessions, and nothing else, prevent the rest from being returned.
+    /// Whether only other sessions prevent the rest from being returned.
     pub(crate) fn is_held(&self) -> bool {
         let by_others = self.rows_locked > 0
             || self.rows_of_others > 0
@@ -623,7 +623,7 @@ impl FileReport {
         by_others && by_itself == 0
     }
 
-    /// Of a table's file that is empty.
+    /// The report of an empty file.
     pub(crate) fn of_nothing(dry_run: bool) -> FileReport {
         let (ended, wal_expected) = match dry_run {
             true => (FileEnd::Planned, Some(Range::default())),
@@ -632,8 +632,8 @@ impl FileReport {
         FileReport { ended, wal_expected, ..FileReport::new("heap") }
     }
 
-    /// Counts in what an earlier part of the same work has done. Of a file that was replaced since, what was done
-    /// to it counts, and nothing that it was.
+    /// Adds what an earlier part of the same work did. If the file was replaced since, the work done counts, but not
+    /// the earlier sizes.
     pub(crate) fn go_on_from(&mut self, earlier: &FileReport) {
         if self.files == earlier.files {
             self.before = earlier.before;
@@ -678,7 +678,7 @@ pub struct IndexReport {
 }
 
 impl IndexReport {
-    /// The rebuild left an invalid index behind, which this statement drops.
+    /// The rebuild left an invalid index behind, which the statement `drop` removes.
     pub(crate) fn is_left_with(&mut self, index: &str, drop: String) {
         let reason = self.reason.take().unwrap_or_default();
         self.reason = Some(format!(

@@ -1,11 +1,11 @@
-//! How work ended, and what is left to do (pure): of a task, of a table, of the whole run. The report's headline and the
-//! exit code are made from it.
+//! How work ended, and what is left to do, for a task, a table and the whole run (pure). The report's headline and the
+//! exit code are derived from it.
 
 use crate::retoast::result::{
     FileEnd, FileReport, Headed, IndexReport, Outcome, Report, TableReport,
 };
 
-/// How the compaction of all files together ended.
+/// How the compaction of all files ended.
 pub(crate) fn of_files(files: &[FileReport]) -> Outcome {
     let by_end = [
         (FileEnd::Failed, Outcome::Failed),
@@ -18,7 +18,8 @@ pub(crate) fn of_files(files: &[FileReport]) -> Outcome {
     found.map_or(Outcome::Complete, |(_, outcome)| outcome)
 }
 
-/// How rebuilding all indexes ended; what the server refuses to rebuild would be refused again.
+/// How the rebuilding of all indexes ended. Indexes that the server refuses to rebuild do not make it incomplete,
+/// because they would be refused again.
 pub(crate) fn of_indexes(indexes: &[IndexReport], dry_run: bool, stopped: bool) -> Outcome {
     match (dry_run, stopped) {
         (true, _) => Outcome::Planned,
@@ -28,7 +29,7 @@ pub(crate) fn of_indexes(indexes: &[IndexReport], dry_run: bool, stopped: bool) 
     }
 }
 
-/// How tasks ended of which the first ended so, and the one that followed, a compaction or a rebuilding of indexes, so.
+/// The outcome of two tasks: of the first, and of the one that followed (a compaction or the rebuilding of indexes).
 pub(crate) fn of_both(first: Outcome, later: Headed, outcome: Outcome) -> Outcome {
     let is_fine = matches!(
         outcome,
@@ -41,7 +42,7 @@ pub(crate) fn of_both(first: Outcome, later: Headed, outcome: Outcome) -> Outcom
     }
 }
 
-/// How the work on a table ended after all its tasks: what nobody has seen is not called complete.
+/// The outcome of a table after all its tasks. It is not complete if something could not be verified.
 pub(crate) fn concluded(table: &TableReport) -> Outcome {
     let subject = &table.subject;
     let is_unseen = subject.places_are_chosen && !subject.places_seen;
@@ -61,9 +62,9 @@ pub enum Left {
     Rows(u64),
     /// Part of the table could not be read.
     Unread,
-    /// Indexes that were to be rebuilt or dropped.
+    /// Indexes that should have been rebuilt or dropped.
     Indexes(usize),
-    /// Bytes of files that could be returned.
+    /// Bytes of files that could still be returned.
     Space(u64),
 }
 
@@ -95,20 +96,20 @@ pub fn left(table: &TableReport) -> Left {
     }
 }
 
-/// How a whole run ended, from the best to the worst.
+/// How a whole run ended, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RunEnd {
-    /// All that was asked for was done.
+    /// Everything requested was done.
     Complete,
-    /// All rows are done, and other sessions keep space that was to be given back.
+    /// All rows are done, but other sessions keep space from being returned.
     Held,
-    /// Something is left, could not be seen, or has cost a replication slot.
+    /// Something is left or could not be verified, or a replication slot was lost.
     Incomplete,
     /// Stopped on request.
     Stopped,
 }
 
-/// How a run ended, by the worst of it; `stopped`: on request, wherever it was then.
+/// How a run ended, which is how its worst part ended; `stopped`: a stop was requested, at whatever point.
 pub fn of_run(report: &Report, stopped: bool) -> RunEnd {
     let tables = report.tables.iter().map(|table| match table.outcome {
         Outcome::Complete | Outcome::Planned | Outcome::Held
@@ -205,7 +206,7 @@ mod tests {
         }
         assert_eq!(ended(&[Stopped, Failed]), RunEnd::Stopped);
         assert_eq!(of_run(&report(&[Complete]), true), RunEnd::Stopped);
-        // a replica that is lost is no success
+        // A run that has cost a replica its slot is not a success.
         let mut lost = report(&[Held]);
         lost.tables[0].common.effort.slots_lost.push("standby".to_owned());
         assert_eq!(of_run(&lost, false), RunEnd::Incomplete);

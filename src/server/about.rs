@@ -1,4 +1,4 @@
-//! What the server is and what this user may do there.
+//! The server, and the privileges of this user there.
 
 use serde::Serialize;
 
@@ -11,21 +11,21 @@ use crate::disk::Oid;
 use crate::disk::layout::PageSize;
 use crate::model::sql::quote_identifier;
 
-/// What is said where VACUUM never cuts off empty ends of files.
+/// The reason shown where VACUUM never truncates files.
 pub(crate) const NEVER_TRUNCATES: &str =
     "old_snapshot_threshold is set, and VACUUM then never makes a file shorter";
 
-/// The oldest major version that is supported.
+/// The oldest supported major version, as `server_version_num`.
 const OLDEST: i32 = 140_000;
 
-/// The newest major version that this program is tested on.
+/// The newest major version that the program is tested with.
 const NEWEST_TESTED: u32 = 19;
 
-/// What is said of a server that is newer than the newest tested version; `None` of all others. Such a server may store
-/// values in ways that are not known yet.
+/// The warning about a server newer than the newest tested version, which may store values in unknown ways; `None` for
+/// other servers.
 pub(crate) fn untested(version_num: u32) -> Option<String> {
     let newest = NEWEST_TESTED;
-    // no server is newer than what tests run on
+    // Tests set this variable, because they have no newer server.
     #[cfg(feature = "internals")]
     let newest = std::env::var("TOASTCTL_TEST_NEWEST")
         .ok()
@@ -58,12 +58,12 @@ pub struct Server {
     pub pageinspect: Option<Pageinspect>,
     /// Whether there is `pg_toaster`, so that TOAST is pluggable.
     pub has_toasters: bool,
-    /// Whether VACUUM cuts off empty ends of files: with `old_snapshot_threshold`, which was there before 17, it never does.
+    /// Whether VACUUM truncates files. It never does with `old_snapshot_threshold`, which existed before PostgreSQL 17.
     pub vacuum_truncates: bool,
 }
 
 impl Server {
-    /// Whether compaction makes files smaller there.
+    /// Whether compaction can make files smaller on this server.
     pub(crate) fn compacts(&self) -> bool {
         self.vacuum_truncates && !self.has_toasters
     }
@@ -82,10 +82,10 @@ pub enum Access {
 }
 
 impl Access {
-    /// Why SQL functions are asked, where `refusal` is why pages cannot be read; `None`: pages are read.
+    /// The reason for using SQL functions; `None` if pages are read. `refusal` is the reason why pages cannot be read.
     ///
     /// # Errors
-    /// Why pages, which are wanted, cannot be read.
+    /// Pages are required and cannot be read; the error is the reason.
     pub(crate) fn by_functions(self, refusal: Option<String>) -> Result<Option<String>, String> {
         match (self, refusal) {
             (Access::Functions, _) => Ok(Some("asked for".to_owned())),
@@ -122,7 +122,7 @@ impl From<&Server> for ServerReport {
     }
 }
 
-/// The extension pageinspect as it is installed.
+/// The installed extension pageinspect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pageinspect {
     /// Its schema.
@@ -132,7 +132,7 @@ pub struct Pageinspect {
 }
 
 impl Pageinspect {
-    /// A function of it with its schema.
+    /// One of its functions, with the schema.
     pub(crate) fn function(&self, name: &str) -> String {
         format!("{}.{name}", quote_identifier(&self.schema))
     }
@@ -147,17 +147,17 @@ impl Pageinspect {
         self.function("page_header")
     }
 
-    /// Whether blocks are numbered in bigint, since version 1.9; integer before.
+    /// Whether its functions take block numbers as bigint (since version 1.9) instead of integer.
     pub fn takes_bigint(&self) -> bool {
         let mut parts = self.version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
         (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (1, 9)
     }
 
-    /// Pages of the index of a TOAST relation from the root to a leaf, both included: what each search visits
-    /// (`_bt_getroot` goes by the fast root).
+    /// The number of pages that a search in the index of a TOAST relation visits, from the root to a leaf; a search
+    /// starts at the fast root (`_bt_getroot`).
     ///
     /// # Errors
-    /// The server's.
+    /// Any error of the server.
     pub(crate) async fn index_levels(&self, client: &Client, toast: Oid) -> Result<u32, LiveError> {
         let sql = format!(
             "SELECT m.fastlevel::pg_catalog.int8, m.fastroot::pg_catalog.int8 \
@@ -170,13 +170,13 @@ impl Pageinspect {
         let row =
             row.ok_or_else(|| LiveError::Unexpected("no index of a TOAST relation".into()))?;
         let (level, root): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-        // an index of nothing has no root
+        // An empty index has no root.
         Ok(if root == 0 { 0 } else { u32::try_from(level).unwrap_or_default().saturating_add(1) })
     }
 }
 
 impl Server {
-    /// Why pages cannot be read here, `None` if they can.
+    /// Why pages cannot be read on this server; `None` if they can.
     pub(crate) fn why_no_pages(&self) -> Option<&'static str> {
         if !self.superuser {
             Some("pageinspect needs a superuser")
@@ -198,7 +198,7 @@ pub struct Compression {
 }
 
 impl Compression {
-    /// Asks the server.
+    /// Reads the compression methods of the server.
     pub async fn ask(client: &Client) -> Result<Compression, LiveError> {
         let rows = client
             .query_typed(
@@ -216,7 +216,7 @@ impl Compression {
 }
 
 impl Server {
-    /// Asks the server.
+    /// Reads the facts about the server.
     pub async fn ask(client: &Client) -> Result<Server, LiveError> {
         let row = client
             .query_typed(
@@ -265,7 +265,7 @@ impl Server {
         })
     }
 
-    /// What is said if it is newer than the newest tested version.
+    /// The warning if the server is newer than the newest tested version.
     pub(crate) fn untested(&self) -> Option<String> {
         untested(self.version_num.unsigned_abs())
     }

@@ -32,7 +32,7 @@ pub enum RelationKind {
 }
 
 impl RelationKind {
-    /// The word in reports.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             RelationKind::Table => "table",
@@ -42,14 +42,14 @@ impl RelationKind {
     }
 }
 
-/// What is said of a TOAST relation whose columns are not those that are known.
+/// The message about a TOAST relation with unexpected columns.
 pub(crate) const UNKNOWN_LAYOUT: &str =
     "its columns are not those of the TOAST relations of PostgreSQL 14 to 19";
 
 /// A relation's TOAST relation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToastRelation {
-    /// Its OID, as TOAST pointers name it.
+    /// Its OID, as in TOAST pointers.
     pub oid: Oid,
     /// Its name, in schema `pg_toast`.
     pub name: String,
@@ -59,7 +59,7 @@ pub struct ToastRelation {
     pub index_bytes: u64,
     /// Planner's estimate of its rows, `None` if never vacuumed or analyzed.
     pub row_estimate: Option<u64>,
-    /// Whether its columns are those that are known: `chunk_id oid`, `chunk_seq integer` and `chunk_data bytea`.
+    /// Whether it has the expected columns: `chunk_id oid`, `chunk_seq integer` and `chunk_data bytea`.
     pub is_known: bool,
 }
 
@@ -69,7 +69,7 @@ impl ToastRelation {
         format!("pg_toast.{}", self.name)
     }
 
-    /// Pages of its index from the root to a leaf, both included, if its pages are as full of chunks as can be.
+    /// The number of pages of its index from the root to a leaf, assuming that its own pages are full of chunks.
     pub(crate) fn full_index_levels(&self, page: PageSize) -> u32 {
         const CHUNKS: u64 = 4;
         ToastIndex::of(page, self.bytes / page.bytes() as u64 * CHUNKS).levels
@@ -103,9 +103,9 @@ pub struct Relation {
     pub toast: Option<ToastRelation>,
     /// Its columns.
     pub desc: TupleDesc,
-    /// For each column whether `octet_length` can be asked (text, bytea, char, and domains over them).
+    /// For each column, whether `octet_length` accepts it (text, bytea, char, and domains over them).
     pub bytes_like: Vec<bool>,
-    /// For each column whether it is generated when it is read, and never stored (from 18 on).
+    /// For each column, whether it is a virtual generated column, which is never stored (from PostgreSQL 18).
     pub computed: Vec<bool>,
 }
 
@@ -115,12 +115,12 @@ impl Relation {
         quote_qualified(&self.schema, &self.name)
     }
 
-    /// `schema.name` as messages show it.
+    /// `schema.name`, as in messages.
     pub fn display_name(&self) -> String {
         format!("{}.{}", self.schema, self.name)
     }
 
-    /// Why its pages cannot be decoded, if that is so.
+    /// Why its pages cannot be decoded; `None` if they can.
     pub(crate) fn why_no_heap(&self) -> Option<String> {
         let why = || format!("the table's access method is {}, not heap", self.access_method);
         (!self.is_heap).then(why)
@@ -131,12 +131,12 @@ impl Relation {
         fillfactor(&self.options)
     }
 
-    /// Its own `toast_tuple_target`.
+    /// The table's `toast_tuple_target`, if it is set.
     pub(crate) fn tuple_target(&self, page: PageSize) -> Option<TupleTarget> {
         tuple_target(&self.options, page)
     }
 
-    /// The table as its toaster sees it; `default` is `default_toast_compression`.
+    /// The table as the toaster sees it; `default` is `default_toast_compression`.
     pub(crate) fn table(&self, default: Method, page: PageSize) -> Table {
         let columns = self.desc.attributes.iter();
         Table {
@@ -148,13 +148,13 @@ impl Relation {
         }
     }
 
-    /// Bytes of the table, its TOAST relation and the index of that, which are what its settings decide.
+    /// The size of the table, its TOAST relation and the TOAST index, which are what its settings affect.
     pub(crate) fn bytes_with_toast(&self) -> u64 {
         let toast = self.toast.as_ref().map_or(0, |t| t.bytes.saturating_add(t.index_bytes));
         self.bytes.saturating_add(toast)
     }
 
-    /// The indexes of the columns whose storage can be chosen.
+    /// The indexes of the columns whose storage can be changed.
     pub(crate) fn toastable(&self) -> impl Iterator<Item = usize> + use<'_> {
         self.desc.attributes.iter().enumerate().filter_map(|(index, column)| {
             (!column.dropped && column.length == Length::Varlena && is_toastable(column))
@@ -162,7 +162,7 @@ impl Relation {
         })
     }
 
-    /// For whoever has named another column.
+    /// A hint for a user who has named another column.
     pub(crate) fn toastable_hint(&self) -> String {
         let names: Vec<String> = self
             .toastable()
@@ -201,7 +201,7 @@ impl From<&Relation> for RelationName {
     }
 }
 
-/// One of a table's options; `None` where it is not set.
+/// One of a table's options; `None` if it is not set.
 fn option<T: FromStr>(options: &[String], name: &str) -> Option<T> {
     options
         .iter()
@@ -216,12 +216,12 @@ fn tuple_target(options: &[String], page: PageSize) -> Option<TupleTarget> {
     TupleTarget::new(option(options, "toast_tuple_target")?, page).ok()
 }
 
-/// Types with storage PLAIN of their own, such as `oidvector`, take no other.
+/// Whether the column's storage can be changed. Types whose own storage is PLAIN, such as `oidvector`, accept no other.
 pub(crate) fn is_toastable(column: &Attribute) -> bool {
     types::by_oid(column.type_oid).is_none_or(|t| t.storage != Storage::Plain)
 }
 
-/// Everything about the relation `oid`; `None` if it was dropped meanwhile.
+/// Describes the relation `oid`; `None` if it was dropped in the meantime.
 pub async fn describe(client: &Client, oid: Oid) -> Result<Option<Relation>, LiveError> {
     let rows = client
         .query_typed(
@@ -260,7 +260,7 @@ pub async fn describe(client: &Client, oid: Oid) -> Result<Option<Relation>, Liv
             name: row.try_get(9)?,
             bytes: bytes(10)?,
             index_bytes: bytes(11)?,
-            // -1 means never vacuumed or analyzed
+            // -1 means that it was never vacuumed or analyzed.
             row_estimate: row
                 .try_get::<_, Option<f64>>(12)?
                 .filter(|&n| n >= 0.0)
@@ -279,7 +279,7 @@ pub async fn describe(client: &Client, oid: Oid) -> Result<Option<Relation>, Liv
             "t" => RelationKind::Toast,
             _ => RelationKind::Table,
         },
-        // TOAST relations of old clusters have no access method of their own listed
+        // TOAST relations of old clusters have no access method in the catalog.
         is_heap: access_method == "heap" || access_method.is_empty(),
         access_method,
         bytes: bytes(4)?,
@@ -293,7 +293,7 @@ pub async fn describe(client: &Client, oid: Oid) -> Result<Option<Relation>, Liv
     }))
 }
 
-/// Blocks of a relation's main fork at this moment, given by its quoted name.
+/// The current number of blocks in the main fork of the relation with this quoted name.
 pub(super) async fn blocks(
     client: &Client,
     relation: &str,
@@ -307,7 +307,7 @@ pub(super) async fn blocks(
     Ok(u32::try_from(blocks).unwrap_or(u32::MAX))
 }
 
-/// The columns of a relation, and for each what [`Relation`] says besides.
+/// The columns of a relation, with the flags of [`Relation`] for each.
 #[derive(Default)]
 struct Columns {
     desc: TupleDesc,
@@ -316,7 +316,7 @@ struct Columns {
 }
 
 async fn columns(client: &Client, oid: Oid) -> Result<Columns, LiveError> {
-    // The base type of a domain, however deep, says what octet_length takes.
+    // The innermost base type of a domain determines whether octet_length accepts it.
     let rows = client
         .query_typed(
             "WITH RECURSIVE base (attnum, type, depth) AS ( \
@@ -396,7 +396,7 @@ fn attribute(row: &Row) -> Result<Attribute, LiveError> {
     })
 }
 
-/// The element of an array of one, as it was sent.
+/// The binary form of the only element of an array.
 fn only_element(array: &[u8]) -> Option<Vec<u8>> {
     match array::sent(array)?.1.as_slice() {
         [element] => element.map(<[u8]>::to_vec),
@@ -404,8 +404,8 @@ fn only_element(array: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Has the server build the missing value from its text and measures it. The text is that of an
-/// array with the value as its only element.
+/// Has the server build the missing value from its text, and measures it. The text is that of an array with the value
+/// as its only element.
 async fn missing(
     client: &Client,
     text: &str,
@@ -429,7 +429,7 @@ async fn missing(
     let sql = format!("SELECT pg_catalog.pg_column_size({element}::{type_name})");
     let size: Option<i32> = match client.query_typed(&sql, &[]).await {
         Ok(rows) => rows.first().map(|row| row.try_get(0)).transpose()?.flatten(),
-        // A type whose input function refuses its own output: its size stays unknown.
+        // The type's input function does not accept its own output, so the size stays unknown.
         Err(error) if error.as_db_error().is_some() => None,
         Err(error) => return Err(error.into()),
     };

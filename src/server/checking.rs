@@ -1,4 +1,4 @@
-//! What a check asks of a server: how a table stands at the moment, and blocks as they are on disk.
+//! What a check reads from a server: the state of a table in the current transaction, and blocks as they are on disk.
 
 use tokio_postgres::types::Type;
 
@@ -14,31 +14,31 @@ use crate::disk::{BlockNumber, Oid, TransactionId};
 use crate::model::sql::quote_literal;
 use crate::model::visibility::Snapshot;
 
-/// A table as it stands in the present transaction.
+/// The state of a table in the current transaction.
 #[derive(Debug, Clone)]
 pub struct Standing {
-    /// What the transaction sees.
+    /// The snapshot of the transaction.
     pub snapshot: Snapshot,
-    /// Changes with anything that says how its tuples are read.
+    /// A text that changes with everything that determines how tuples are read.
     pub fingerprint: String,
     /// `relfrozenxid`.
     pub frozen: TransactionId,
     /// `relminmxid`.
     pub multi: TransactionId,
-    /// Both of its TOAST relation; 0 where there is none.
+    /// The same two IDs of its TOAST relation; 0 if it has none.
     pub toast: [TransactionId; 2],
     /// `relfilenode`.
     pub file: u32,
-    /// The end of the write-ahead log, where the table's changes are in it.
+    /// The end of the WAL, if changes of the table are logged.
     pub lsn: Option<u64>,
     /// Blocks of the main fork.
     pub blocks: u32,
-    /// Whether it is unlogged and the server a standby, where such a table cannot be read.
+    /// Whether the table cannot be read because it is unlogged and the server is a standby.
     pub is_out_of_reach: bool,
 }
 
-/// Begins a transaction that reads `relation`, and takes the lock that keeps it as it is before the
-/// snapshot is taken. `None` if another relation has its name now, or none.
+/// Begins a transaction that reads `relation`. The lock that protects its definition is taken before the snapshot.
+/// Returns `None` if the name now belongs to another relation, or to none.
 pub async fn begin(
     connection: &Connection,
     relation: &Relation,
@@ -46,7 +46,7 @@ pub async fn begin(
 ) -> Result<Option<Standing>, LiveError> {
     const MODE: &str = "TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY";
     let quoted = relation.quoted();
-    // only tables can be locked so
+    // LOCK TABLE accepts only tables.
     let lock = match relation.kind {
         RelationKind::Table => format!("LOCK TABLE ONLY {quoted} IN ACCESS SHARE MODE"),
         _ => format!("SELECT FROM ONLY {quoted} LIMIT 0"),
@@ -102,7 +102,7 @@ pub async fn begin(
     }))
 }
 
-/// What the types of a relation's columns are made of, and of what these are made.
+/// The types of a relation's columns, and the types of which they consist, recursively.
 pub async fn types(
     client: &Client,
     server: &Server,
@@ -170,7 +170,7 @@ pub async fn types(
     Ok(types)
 }
 
-/// A column of a composite type: its type, length, alignment, and whether it was dropped.
+/// A column of a composite type, from a text with its type, length, alignment, and whether it was dropped.
 fn composite_column(at: usize, text: &str) -> Option<Attribute> {
     let mut words = text.split(' ');
     let mut next = || words.next();
@@ -188,8 +188,7 @@ fn composite_column(at: usize, text: &str) -> Option<Attribute> {
     })
 }
 
-/// Those of some blocks that were changed after `lsn` was the end of the write-ahead log. `relation` is
-/// quoted.
+/// Those of some blocks that changed after the WAL had reached `lsn`. `relation` is quoted.
 pub async fn changed_since(
     client: &Client,
     server: &Server,
@@ -219,10 +218,10 @@ pub async fn changed_since(
     rows.iter().map(block).collect()
 }
 
-/// The transaction ID and the MultiXact ID that the server will give next, at this moment and not at the snapshot's.
-/// The first is as old as the first time that the transaction asks for an age.
+/// The transaction ID and the MultiXact ID that the server will assign next, at the current moment rather than at that
+/// of the snapshot. The transaction ID is as old as the first query for an age in this transaction.
 pub async fn next_ids(client: &Client) -> Result<[TransactionId; 2], LiveError> {
-    // their distances from IDs that have one
+    // IDs whose age is queried.
     const XID: u32 = 3;
     const MULTI: u32 = 1;
     let sql = format!(
@@ -236,7 +235,7 @@ pub async fn next_ids(client: &Client) -> Result<[TransactionId; 2], LiveError> 
     Ok([next(XID, 0)?, next(MULTI, 1)?])
 }
 
-/// What a check knows of a server besides what [`Server`] says.
+/// What a check needs to know about a server in addition to [`Server`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Storage {
     /// Whether pages have checksums.
@@ -248,7 +247,7 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Asks the server.
+    /// Reads these facts from the server.
     pub async fn ask(client: &Client) -> Result<Storage, LiveError> {
         let row = client
             .query_typed(
@@ -270,8 +269,8 @@ impl Storage {
         })
     }
 
-    /// Blocks of a relation as they are in its file, not in the server's buffers: what is being
-    /// written just then may be half there. Fewer where the file ends. `relation` is quoted.
+    /// Blocks of a relation from its file instead of the server's buffers; a block that is being written may be
+    /// incomplete. Returns fewer blocks where the file ends. `relation` is quoted.
     pub async fn on_disk(
         &self,
         client: &Client,

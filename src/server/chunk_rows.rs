@@ -1,4 +1,4 @@
-//! The chunks of values as the TOAST relation's index leads to them.
+//! The chunks of many values, found by the index of their TOAST relation.
 
 use std::collections::HashSet;
 
@@ -11,10 +11,10 @@ use super::{LiveError, snapshot};
 use crate::disk::layout::PageSize;
 use crate::disk::{BlockNumber, ItemPointer, Oid};
 
-/// A chunk as the TOAST relation's index leads to it.
+/// A chunk found by the index of the TOAST relation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkRow {
-    /// Where it stands.
+    /// The address of the chunk.
     pub tid: ItemPointer,
     /// `chunk_id`.
     pub value_id: Oid,
@@ -22,23 +22,22 @@ pub struct ChunkRow {
     pub seq: Option<i32>,
     /// Bytes of `chunk_data`, decompressed; `None` for NULL.
     pub raw_size: Option<i32>,
-    /// As `pg_column_size` counts.
+    /// The size as returned by `pg_column_size`.
     pub stored_size: Option<i32>,
-    /// The data, if they are wanted and not longer than a chunk can be.
+    /// The data, if requested and not longer than a chunk can be.
     pub data: Option<Vec<u8>>,
 }
 
-/// How chunks are looked for.
+/// How chunks are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
-    /// Their index.
+    /// By an index scan.
     Index,
-    /// A scan of the whole TOAST relation.
+    /// By a scan of the whole TOAST relation.
     Scan,
 }
 
-/// The chunks of values, whose IDs are in order, that the present transaction sees. `relation` is
-/// quoted.
+/// The chunks of values that the current transaction sees; the value IDs are in ascending order. `relation` is quoted.
 pub async fn chunks(
     client: &Client,
     relation: &str,
@@ -46,7 +45,7 @@ pub async fn chunks(
     by: By,
     data: Option<PageSize>,
 ) -> Result<Vec<ChunkRow>, LiveError> {
-    // a damaged length must not make the server read what is not the chunk's
+    // A damaged length must not make the server read beyond the chunk.
     let data = data.map_or("NULL::pg_catalog.bytea".to_owned(), |page| {
         let most = page.toast_max_chunk_size();
         format!(
@@ -85,8 +84,8 @@ pub async fn chunks(
     Ok(chunks)
 }
 
-/// Which of the tuples at these places the present transaction sees, each by itself: a scan believes
-/// pages that say that all of them is visible.
+/// Which of the tuples at these addresses the current transaction sees. Each is fetched by its address, because a scan
+/// of the relation would trust an all-visible page.
 pub async fn visible(
     client: &Client,
     relation: &str,
@@ -107,11 +106,11 @@ pub async fn visible(
     Ok(visible)
 }
 
-/// IDs that follow each other in a range, on average, if ranges are to be asked for: finding where one
-/// begins costs as much as some chunks.
+/// The average number of consecutive IDs in a range from which on ranges are used instead of single IDs: finding the
+/// beginning of a range costs as much as reading some chunks.
 const RANGE: usize = 4;
 
-/// `FROM` and `WHERE` for the chunks of values, whose IDs are in order.
+/// `FROM` and `WHERE` for the chunks of values whose IDs are in ascending order.
 fn of_values(relation: &str, value_ids: &[u32], by: By) -> String {
     let list = |ids: &mut dyn Iterator<Item = u32>| {
         let ids: Vec<String> = ids.map(|id| id.to_string()).collect();
@@ -133,7 +132,7 @@ fn of_values(relation: &str, value_ids: &[u32], by: By) -> String {
     )
 }
 
-/// A chunk without its data and its place.
+/// A chunk without its data and address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkOutline {
     /// `chunk_id`.
@@ -142,12 +141,12 @@ pub struct ChunkOutline {
     pub seq: i32,
     /// Bytes of `chunk_data`, decompressed.
     pub raw_size: i32,
-    /// As `pg_column_size` counts.
+    /// The size as returned by `pg_column_size`.
     pub stored_size: i32,
 }
 
-/// The chunks of values, whose IDs are in order, as the index leads to them, in few bytes: one row of
-/// four columns, each with all chunks. `None` if one has a NULL.
+/// The chunks of values, found by the index, in a compact form: one row of four columns, each with an array over all
+/// chunks. The value IDs are in ascending order. `None` if any field is NULL.
 pub async fn outlines(
     client: &Client,
     relation: &str,
@@ -183,7 +182,7 @@ pub async fn outlines(
     Ok(Some(chunks.collect()))
 }
 
-/// As `tid_send` gives it: block and line pointer, most significant byte first.
+/// Decodes the output of `tid_send`: block and line pointer, most significant byte first.
 fn tid(bytes: &[u8]) -> Result<ItemPointer, LiveError> {
     match bytes {
         &[a, b, c, d, e, f] => Ok(ItemPointer {

@@ -1,6 +1,6 @@
-//! Chunks of a live server's TOAST relations, by SQL: those that the present transaction sees, which
-//! are all that its visible rows refer to. Where pages can be read, they give what SQL does not:
-//! chunks that are dead, for values of dead rows, and addresses that are redirected.
+//! Chunks of a live server's TOAST relations, read by SQL: those that the current transaction sees, to which all its
+//! visible rows refer. If pages can be read, they supply the rest: dead chunks, for the values of dead rows, and
+//! redirected addresses.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,12 +24,12 @@ use crate::offline::toastfile::{chunk_on_page, chunks_on_page};
 
 /// Blocks read at a time: 4 MB of 8 kB pages.
 const BATCH: u32 = 512;
-/// Value IDs read at a time at the most, and chunks: 2 MB.
+/// The maximum number of value IDs, and of chunks (2 MB), to read at a time.
 const MOST_AHEAD: u32 = 128;
 const MOST_CHUNKS: usize = 1024;
 
-/// Calls `each` with every value of a TOAST relation, given by its quoted name, that the present
-/// transaction sees: `chunk_id`, chunks, bytes of `chunk_data` as stored.
+/// Calls `each` for every value in a TOAST relation that the current transaction sees, with its `chunk_id`, its number
+/// of chunks, and the stored bytes of `chunk_data`. The relation is given by its quoted name.
 pub async fn each_value(
     client: &Client,
     relation: &str,
@@ -51,9 +51,9 @@ pub async fn each_value(
     Ok(client.batch_execute(snapshot::BY_KEY).await?)
 }
 
-/// Reads chunks on one connection, inside its present transaction.
+/// Reads chunks on one connection, in its current transaction.
 ///
-/// Waits for the server on the calling thread, which must be one of a multi-threaded runtime.
+/// It blocks the calling thread while it waits for the server, so that thread must belong to a multi-threaded runtime.
 #[derive(Debug)]
 pub struct LiveChunks {
     connection: Arc<Connection>,
@@ -63,26 +63,26 @@ pub struct LiveChunks {
     ahead: Ahead,
 }
 
-/// Values that are read with one that is asked for. Rows written one after the other have value IDs that follow
-/// each other: while they are asked for in that order, ever more are read at a time.
+/// Values that were read together with a requested one. Rows written one after another have consecutive value IDs.
+/// While values are requested in that order, more and more are read at a time.
 #[derive(Debug, Default)]
 struct Ahead {
     relation: Oid,
-    /// The value asked for last, and how many IDs were read with the last one that had to be.
+    /// The value requested last, and the number of IDs in the last query.
     last: u32,
     span: u32,
     values: HashMap<u32, Vec<Chunk>>,
 }
 
 impl Ahead {
-    /// A value that was read already.
+    /// Returns a value that was already read.
     fn take(&mut self, relation: Oid, value_id: Oid) -> Option<Vec<Chunk>> {
         let known = self.values.remove(&value_id.0).filter(|_| self.relation == relation)?;
         self.last = value_id.0;
         Some(known)
     }
 
-    /// How many IDs, from this value's on, are to be read.
+    /// The number of IDs to read, starting with this value's.
     fn next(&mut self, relation: Oid, value_id: Oid) -> u32 {
         let step = value_id.0.wrapping_sub(self.last);
         let follows = self.relation == relation && step > 0 && step <= MOST_AHEAD;
@@ -100,19 +100,19 @@ pub struct ChunkPages {
     pub pageinspect: Pageinspect,
     /// The server's page size.
     pub page_size: PageSize,
-    /// The moment of the transaction.
+    /// The snapshot of the transaction.
     pub snapshot: Snapshot,
-    /// Whether dead chunks are wanted too: then the TOAST relation is read whole for each value.
+    /// Whether dead chunks are needed too. The whole TOAST relation is then read for each value.
     pub dead: bool,
 }
 
 impl LiveChunks {
-    /// Nothing is asked yet.
+    /// A reader that uses only SQL.
     pub fn new(connection: Arc<Connection>) -> LiveChunks {
         LiveChunks { connection, names: HashMap::new(), pages: None, ahead: Ahead::default() }
     }
 
-    /// With pages for what SQL does not give.
+    /// A reader that uses pages for what SQL does not return.
     pub fn with_pages(connection: Arc<Connection>, pages: ChunkPages) -> LiveChunks {
         LiveChunks { pages: Some(pages), ..LiveChunks::new(connection) }
     }
@@ -218,7 +218,7 @@ impl LiveChunks {
         rows.iter().map(chunk).collect()
     }
 
-    /// The chunks of a value, in their order, and as it may be those of the values that follow.
+    /// The chunks of a value, in order; following values may be read with it.
     async fn value(&mut self, relation: Oid, value_id: Oid) -> Result<Vec<Chunk>, StoreError> {
         if let Some(known) = self.ahead.take(relation, value_id) {
             return Ok(known);
@@ -231,7 +231,7 @@ impl LiveChunks {
             );
             let ids = [(&value_id.0 as &(dyn ToSql + Sync), Type::OID), (&end, Type::OID)];
             let chunks = self.select(relation, &condition, &ids).await?;
-            // the last value may go on
+            // The last value may be incomplete.
             let cut =
                 chunks.last().filter(|_| chunks.len() >= MOST_CHUNKS).map(|last| last.value_id);
             for chunk in chunks {
@@ -267,12 +267,12 @@ fn chunk(row: &Row) -> Result<Chunk, StoreError> {
         value_id: Oid(value_id),
         seq: row.try_get(2).map_err(failed)?,
         inserted: Fate::Committed,
-        // compressed chunks come decompressed
+        // The server returns compressed chunks decompressed.
         data: ChunkData::Plain(row.try_get(3).map_err(failed)?),
     })
 }
 
-/// Reads `(block,item)`; `None` for any other text.
+/// Parses `(block,item)`; `None` for any other text.
 pub fn parse_tid(text: &str) -> Option<ItemPointer> {
     let (block, item) = text.strip_prefix('(')?.strip_suffix(')')?.split_once(',')?;
     Some(ItemPointer {
@@ -281,17 +281,17 @@ pub fn parse_tid(text: &str) -> Option<ItemPointer> {
     })
 }
 
-/// A row's address as the server prints it.
+/// Parses a row's address as printed by the server.
 pub(crate) fn address(text: &str) -> Result<ItemPointer, LiveError> {
     parse_tid(text).ok_or_else(|| LiveError::Unexpected(format!("row address \"{text}\"")))
 }
 
-/// A transaction's number, or its low half, as the server prints it.
+/// Parses a transaction ID, or its low 32 bits, as printed by the server.
 pub(crate) fn transaction(text: &str) -> Result<u32, LiveError> {
     text.parse().map_err(|_| LiveError::Unexpected(format!("transaction \"{text}\"")))
 }
 
-/// Waits on this thread.
+/// Waits on the current thread.
 fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::task::block_in_place(|| Handle::current().block_on(future))
 }
@@ -320,7 +320,7 @@ const VALUES: usize = 2000;
 /// Stored bytes fetched at a time; a single value may be longer.
 pub(crate) const BYTES: u64 = 8 << 20;
 
-/// These values in parts that are fetched together, each of at most `most` bytes but at least one value.
+/// Splits these values into parts that are fetched together, each of at most `most` bytes but of at least one value.
 pub(crate) fn in_parts<T>(
     mut all: &[T],
     most: u64,
@@ -339,8 +339,7 @@ pub(crate) fn in_parts<T>(
     })
 }
 
-/// The stored bytes of values, by `va_valueid`. A value whose chunks do not give its size is not
-/// in it.
+/// The stored bytes of values, by `va_valueid`. Values whose chunks do not have the expected total size are omitted.
 pub async fn values(
     client: &Client,
     toast_relation: &str,
@@ -377,7 +376,7 @@ mod tests {
         let spans: Vec<u32> =
             (0..10).map(|at| ahead.next(relation, Oid(1000 + at * 100))).collect();
         assert_eq!(spans, [1, 2, 4, 8, 16, 32, 64, 128, 128, 128]);
-        // backwards, far away, in another relation, and round the end of all IDs
+        // Backwards, far away, in another relation, and around the end of the ID range.
         assert_eq!(ahead.next(relation, Oid(1800)), 1);
         assert_eq!(ahead.next(relation, Oid(5000)), 1);
         assert_eq!(ahead.next(Oid(8), Oid(5001)), 1);

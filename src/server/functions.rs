@@ -1,5 +1,5 @@
-//! Sizes through SQL functions, where pages are out of reach: managed services, ordinary owners,
-//! relations of another access method.
+//! Sizes from SQL functions, where pages cannot be read: on managed services, for ordinary owners, and for relations
+//! with another access method.
 
 use std::ops::Range;
 
@@ -17,21 +17,20 @@ use crate::disk::ItemPointer;
 use crate::disk::desc::{Attribute, Length};
 use crate::model::stored::{FunctionAnswer, Placement, StoredValue};
 
-/// Values of one column that the functions cannot tell apart.
+/// Values of one column that the functions cannot distinguish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// The column's index from 0, dropped ones counted.
+    /// The column's index from 0, including dropped columns.
     pub index: usize,
-    /// Form and sizes of each.
+    /// The form and sizes of each value.
     pub value: StoredValue,
-    /// How many.
+    /// The number of values.
     pub count: u64,
-    /// Whether it is open if they are out of line.
+    /// Whether it is unknown if they are out of line.
     pub unplaced: bool,
 }
 
-/// Groups the values of all columns of a table by form and sizes, and counts its rows. Inside a
-/// transaction.
+/// Groups the values of all columns of a table by form and sizes, and counts its rows. Must be called in a transaction.
 pub async fn groups(
     client: &Client,
     server: &Server,
@@ -72,7 +71,7 @@ pub async fn groups(
     Ok((live, groups))
 }
 
-/// Whether the TOAST relation was empty before the values were asked for, and is so still: all are in their rows.
+/// Whether the TOAST relation was empty before the values were read and still is, so that all values are in their rows.
 async fn has_no_chunks(client: &Client, relation: &Relation) -> Result<bool, LiveError> {
     let Some(toast) = relation.toast.as_ref().filter(|toast| toast.bytes == 0) else {
         return Ok(false);
@@ -83,7 +82,7 @@ async fn has_no_chunks(client: &Client, relation: &Relation) -> Result<bool, Liv
     Ok(bytes == Some(0))
 }
 
-/// What the functions tell of one row.
+/// What the functions show about one row.
 #[derive(Debug, Clone)]
 pub(crate) struct ToldRow {
     /// Its address.
@@ -92,7 +91,7 @@ pub(crate) struct ToldRow {
     pub xmin: u32,
     /// The sum of `pg_column_size` over its columns.
     pub bytes: u64,
-    /// Its values in the columns asked for.
+    /// Its values in the requested columns.
     pub values: Vec<FunctionAnswer>,
 }
 
@@ -125,7 +124,7 @@ pub(crate) async fn rows(
     Ok(rows)
 }
 
-/// What a row of a result answers for several values, in arrays.
+/// The functions' results for several values, as arrays in a row of a result.
 pub(super) struct Answers<'r> {
     sizes: Vec<Option<i32>>,
     methods: Vec<Option<&'r str>>,
@@ -134,7 +133,7 @@ pub(super) struct Answers<'r> {
 }
 
 impl<'r> Answers<'r> {
-    /// By the arrays from this column of the result on.
+    /// Reads the arrays, which begin at this column of the result.
     pub(super) fn of(row: &'r Row, at: usize) -> Result<Answers<'r>, LiveError> {
         Ok(Answers {
             sizes: row.try_get(at)?,
@@ -144,7 +143,7 @@ impl<'r> Answers<'r> {
         })
     }
 
-    /// For the value at this place of the arrays, with its size at one of its own.
+    /// The result for the value at index `at` of the arrays; its size is at an index of its own.
     pub(super) fn get(&self, size_at: Option<usize>, at: usize) -> Answer {
         Answer {
             stored: size(size_at.and_then(|at| self.sizes.get(at).copied()).flatten()),
@@ -159,7 +158,7 @@ pub(super) fn size(answer: Option<i32>) -> Option<u64> {
     answer.and_then(|size| u64::try_from(size).ok())
 }
 
-/// Which figures the functions cannot give on this server, with the reason.
+/// The figures that the functions cannot supply on this server, with the reasons.
 pub fn not_available(server: &Server, relation: &Relation) -> Vec<(&'static str, String)> {
     let mut list = vec![
         ("dead and unknown tuples, free space, HOT updates", "pages were not read".to_owned()),

@@ -1,6 +1,6 @@
-//! What fresh indexes would take beside the ones that a table has: from a sample of their pages, or by what the server
-//! counted where all entries have the same size. Indexes of a table are looked at side by side, as far as connections
-//! are free.
+//! How large the indexes of a table would be after a rebuild. This is estimated from a sample of their pages, or, if
+//! all entries have the same size, from the number that the server has counted. Several indexes are examined at the
+//! same time, one on each free connection.
 
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,27 +21,27 @@ use crate::disk::page::{Page, PageState};
 use crate::model::btree::{Entries, build_wal, is_bloated, room};
 use crate::model::sql::quote_literal;
 
-/// Pages of an index that are looked at.
+/// The number of pages of an index to read.
 const SAMPLE: u64 = 512;
-/// Of those, the ones whose entries are compared.
+/// The number of these pages whose entries are compared.
 const COMPARED: u64 = 64;
-/// So large a part of the entries may share their keys with others: they are stored together, and how many
-/// pages that saves depends on how many there are of each.
+/// The fraction of entries that may share their keys with others. If more do, deduplication stores them together, and
+/// the savings depend on how many entries have each key.
 const FEW: f64 = 0.01;
 
-/// Bytes of a fresh index, or why that is not known.
+/// The size of a fresh index, or why it is not known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fresh {
-    /// So many.
+    /// Its size in bytes.
     Bytes(u64),
-    /// Not known.
+    /// Not known, for this reason.
     NotKnown(String),
-    /// Not known now: others have locked it.
+    /// Not known at the moment, because other sessions have locked the index.
     Locked,
 }
 
 impl Fresh {
-    /// The bytes, if they are known.
+    /// The size, if it is known.
     pub(crate) fn bytes(&self) -> Option<u64> {
         match self {
             Fresh::Bytes(bytes) => Some(*bytes),
@@ -54,10 +54,10 @@ fn not_known(reason: &str) -> Result<Fresh, LiveError> {
     Ok(Fresh::NotKnown(reason.to_owned()))
 }
 
-/// Looks at an index. `pageinspect`: where pages may be read.
+/// Estimates the size of a fresh index. `pageinspect`: `None` if pages cannot be read.
 ///
 /// # Errors
-/// The server's, unless the index is locked just now or gone.
+/// Any error of the server, unless the index is locked or was dropped.
 pub(crate) async fn fresh(
     connection: &Connection,
     pageinspect: Option<&Pageinspect>,
@@ -78,7 +78,7 @@ pub(crate) async fn fresh(
         Err(LiveError::Server(error)) if ErrorKind::of(&error) == ErrorKind::Busy => {
             Ok(Fresh::Locked)
         }
-        // dropped meanwhile, or no time to read so much
+        // It was dropped in the meantime, or reading it takes too long.
         Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
             not_known("it could not be read")
         }
@@ -91,7 +91,7 @@ fn bytes(entries: Entries, page: PageSize, index: &Index) -> Fresh {
     Fresh::Bytes(pages.saturating_mul(page.bytes() as u64))
 }
 
-/// By the number of entries that VACUUM or a build has counted.
+/// Estimates by the number of entries that VACUUM or a build has counted.
 fn by_count(page: PageSize, index: &Index) -> Result<Fresh, LiveError> {
     let Some(size) = index.entries.bytes else {
         return not_known("its entries are of different sizes, and pages cannot be read");
@@ -105,7 +105,7 @@ fn by_count(page: PageSize, index: &Index) -> Result<Fresh, LiveError> {
     }
 }
 
-/// By a sample of its pages.
+/// Estimates from a sample of pages.
 async fn by_pages(
     connection: &Connection,
     pageinspect: &Pageinspect,
@@ -120,7 +120,7 @@ async fn by_pages(
     }
     let (step, name) = (last.div_ceil(SAMPLE), quote_literal(&index.quoted()));
     let stats = pageinspect.function("bt_page_stats");
-    // the first item of a page that has a right sibling is its high key, which is not an entry
+    // The first item of a page with a right sibling is its high key, which is not an entry.
     let sql = format!(
         "WITH p AS MATERIALIZED (SELECT s.type = 'l' AS leaf, s.live_items + s.dead_items AS items, \
            s.live_items - (s.btpo_next <> 0)::pg_catalog.int4 AS live, \
@@ -149,7 +149,7 @@ async fn by_pages(
     Ok(bytes(entries, page, index))
 }
 
-/// Whether equal keys are stored together, in more than a few entries; `None` if a page is damaged.
+/// Whether more than a few entries share their keys with others; `None` if a page is damaged.
 async fn shares_entries(
     connection: &Connection,
     pageinspect: &Pageinspect,
@@ -179,24 +179,24 @@ async fn shares_entries(
     Ok(Some(rows.saturating_sub(keys) as f64 > rows as f64 * FEW))
 }
 
-/// An index, and what a fresh one would take.
+/// An index, and the size of a fresh one.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct IndexFill {
     pub(crate) index: Index,
     pub(crate) fresh: Fresh,
 }
 
-/// What rebuilding a bloated index comes to, in bytes.
+/// The cost and result of rebuilding a bloated index, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bloat {
-    /// Of the fresh index.
+    /// The size of the fresh index.
     pub(crate) fresh: u64,
-    /// Of the WAL that the rebuild writes.
+    /// The WAL that the rebuild writes.
     pub(crate) wal: u64,
 }
 
 impl IndexFill {
-    /// `None` unless the index is much larger than a fresh one, and can be rebuilt.
+    /// Returns `None` unless the index is much larger than a fresh one and can be rebuilt.
     pub(crate) fn bloat(&self, page: PageSize) -> Option<Bloat> {
         let index = &self.index;
         let fresh = self.fresh.bytes().filter(|&fresh| is_bloated(index.bytes, fresh))?;
@@ -205,21 +205,21 @@ impl IndexFill {
     }
 }
 
-/// A look at the valid indexes of a table and of its TOAST relation.
+/// Examines the valid indexes of a table and of its TOAST relation.
 pub(crate) struct IndexScan {
-    /// Where pages may be read.
+    /// `None` if pages cannot be read.
     pageinspect: Option<Pageinspect>,
     page: PageSize,
     table: Oid,
-    /// Those that there are, once a connection has asked.
+    /// All valid indexes, once a connection has listed them.
     all: OnceCell<Vec<Index>>,
-    /// The first of them that nobody has taken.
+    /// The first index that no connection has taken.
     next: AtomicUsize,
     looked_at: Mutex<Vec<(usize, IndexFill)>>,
 }
 
 impl IndexScan {
-    /// At none yet.
+    /// A scan that has not begun.
     pub(crate) fn new(pageinspect: Option<Pageinspect>, page: PageSize, table: Oid) -> IndexScan {
         IndexScan {
             pageinspect,
@@ -231,10 +231,10 @@ impl IndexScan {
         }
     }
 
-    /// IndexScan over a connection, which is in no transaction, at those that nobody has taken yet.
+    /// Examines indexes on this connection, which must not be in a transaction, until all are taken.
     ///
     /// # Errors
-    /// The server's.
+    /// Any error of the server.
     pub(crate) async fn take_part(&self, connection: &Connection) -> Result<(), LiveError> {
         let ask = async || {
             let all = indexes::all(connection, self.table).await?;
@@ -251,7 +251,7 @@ impl IndexScan {
         }
     }
 
-    /// What was seen, the smallest index first, if it is all of them.
+    /// The results, smallest index first, if all indexes were examined.
     fn ended(self) -> Option<Vec<IndexFill>> {
         let all = self.all.get()?.len();
         let mut looked_at = self.looked_at.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -259,10 +259,10 @@ impl IndexScan {
         (looked_at.len() == all).then(|| looked_at.into_iter().map(|(_, look)| look).collect())
     }
 
-    /// IndexScan over these connections.
+    /// Examines all indexes over these connections.
     ///
     /// # Errors
-    /// The server's, where that has cost a look.
+    /// An error of the server that prevented an index from being examined.
     pub(crate) async fn over(
         self,
         connections: &[impl Borrow<Connection>],
@@ -272,10 +272,10 @@ impl IndexScan {
         self.of_parts(ended)
     }
 
-    /// What was seen once all have ended that took part.
+    /// The results, once all participants have ended.
     ///
     /// # Errors
-    /// The first of theirs, where that has cost a look.
+    /// The first error that prevented an index from being examined.
     pub(crate) fn of_parts(
         self,
         ended: impl IntoIterator<Item = Result<(), LiveError>>,

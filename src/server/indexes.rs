@@ -9,20 +9,20 @@ use crate::disk::Oid;
 use crate::disk::desc::Align;
 use crate::model::btree::{DEFAULT_FILLFACTOR, TOAST_KEYS, entry_bytes};
 
-/// Nobody waits long for a look.
+/// These figures are not worth a long wait.
 pub(crate) const LIMITS: &str =
     "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '60s'";
 
-/// What is known of an index's entries without a look at its pages.
+/// What is known about an index's entries without reading its pages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct KnownEntries {
-    /// How full leaves are made, in percent.
+    /// The fill factor of leaf pages, in percent.
     pub(crate) fillfactor: u8,
-    /// Whether equal keys may share an entry, as far as the index's settings say.
+    /// Whether equal keys may share an entry, according to the index's settings.
     pub(crate) deduplicates: bool,
-    /// Their number as VACUUM has counted it.
+    /// The number of entries as counted by VACUUM.
     pub(crate) count: Option<f64>,
-    /// Bytes of an entry with its line pointer, where all take the same.
+    /// The size of an entry with its line pointer, if all have the same size.
     pub(crate) bytes: Option<usize>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct KnownEntries {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Index {
     pub(crate) oid: Oid,
-    /// The relation that it is of.
+    /// The relation to which it belongs.
     pub(crate) table: Oid,
     schema: String,
     pub(crate) name: String,
@@ -41,45 +41,47 @@ pub(crate) struct Index {
     pub(crate) bytes: u64,
     pub(crate) valid: bool,
     pub(crate) unique: bool,
-    /// Whether it is an exclusion constraint's.
+    /// Whether it belongs to an exclusion constraint.
     pub(crate) exclusion: bool,
-    /// Whether it is a deferrable constraint's.
+    /// Whether it belongs to a deferrable constraint.
     pub(crate) deferrable: bool,
-    /// Whether it is a TOAST relation's.
+    /// Whether it belongs to a TOAST relation.
     pub(crate) of_toast: bool,
     pub(crate) entries: KnownEntries,
-    /// Whether this user may name it.
+    /// Whether this user may use its schema.
     pub(crate) in_reach: bool,
-    /// Columns, operator classes, expressions and predicate.
+    /// Columns, operator classes, expressions and predicate, as a text.
     definition: String,
 }
 
 impl Index {
-    /// Schema and name, quoted where they have to be.
+    /// Schema and name, quoted where necessary.
     pub(crate) fn quoted(&self) -> String {
         self.quoted.clone()
     }
 
-    /// The statement that rebuilds it: next to others, unless it is a TOAST relation's. Such an index that is rebuilt
-    /// concurrently can lack entries of what is written meanwhile, so that values cannot be read: a session that takes in
-    /// the index while it holds it open does not learn later that it is ready, since `RelationReloadIndexInfo`
-    /// (relcache.c) takes it for a system catalog's (seen with 15.18, 17.10 and 18.4).
+    /// The statement that rebuilds it, concurrently unless it belongs to a TOAST relation. If such an index is rebuilt
+    /// concurrently, entries of values written in the meantime can be missing, so that these values cannot be read. The
+    /// reason is that a session which loads the index into its relation cache and keeps it open does not learn later
+    /// that the index is ready, because `RelationReloadIndexInfo` (relcache.c) treats it as an index of a system
+    /// catalog (observed with 15.18, 17.10 and 18.4).
     pub(crate) fn rebuild(&self) -> String {
         let concurrently = if self.of_toast { "" } else { "CONCURRENTLY " };
         format!("REINDEX INDEX {concurrently}{}", self.quoted)
     }
 
-    /// The statement that drops it beside others.
+    /// The statement that drops it concurrently.
     pub(crate) fn drop(&self) -> String {
         format!("DROP INDEX CONCURRENTLY {}", self.quoted)
     }
 
-    /// Why the server cannot rebuild an index beside others, or this user cannot.
+    /// Why the server or this user cannot rebuild the index concurrently.
     pub(crate) fn refused(&self) -> Option<&'static str> {
         if self.exclusion {
             Some("PostgreSQL cannot rebuild the index of an exclusion constraint concurrently")
         } else if self.deferrable {
-            // index_concurrently_create_copy and index_concurrently_swap (self.c) make the copy and the old index immediate
+            // index_concurrently_create_copy and index_concurrently_swap (index.c) make the copy and the old index
+            // immediate.
             Some(
                 "it belongs to a deferrable constraint, which PostgreSQL checks at once while the index is rebuilt \
                  concurrently: other sessions would get errors",
@@ -91,9 +93,9 @@ impl Index {
         }
     }
 
-    /// Whether an interrupted REINDEX CONCURRENTLY of `base` has left it behind.
+    /// Whether an interrupted REINDEX CONCURRENTLY of `base` has left this index behind.
     pub(crate) fn is_left_of(&self, base: &Index) -> bool {
-        // the old one keeps its OID and gives its name away
+        // The old index keeps its OID and is renamed.
         !self.valid
             && (self.table, &self.schema) == (base.table, &base.schema)
             && self.definition == base.definition
@@ -101,10 +103,10 @@ impl Index {
     }
 }
 
-/// Indexes of the table and of its TOAST relation, the smallest first.
+/// The indexes of the table and of its TOAST relation, the smallest first.
 ///
 /// # Errors
-/// The server's, a lock that is not had in time among them.
+/// Any error of the server, including a lock timeout.
 pub(crate) async fn all(connection: &Connection, table: Oid) -> Result<Vec<Index>, LiveError> {
     const SQL: &str = "SELECT c.oid, i.indrelid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
           m.amname::pg_catalog.text, coalesce(pg_catalog.pg_relation_size(c.oid), 0), i.indisvalid, \
@@ -182,7 +184,7 @@ fn read(row: &Row) -> Result<Index, LiveError> {
     })
 }
 
-/// Bytes of keys of these lengths and alignments, if none varies.
+/// The size of keys with these lengths and alignments, if none is variable.
 fn fixed(lengths: &[i16], alignments: &[impl AsRef<str>]) -> Option<usize> {
     lengths.iter().zip(alignments).try_fold(0usize, |at, (&length, alignment)| {
         let length = usize::try_from(length).ok()?;
@@ -193,11 +195,11 @@ fn fixed(lengths: &[i16], alignments: &[impl AsRef<str>]) -> Option<usize> {
 
 /// `NAMEDATALEN` - 1.
 const LONGEST: usize = 63;
-/// Most bytes of a character in the encodings of servers.
+/// The maximum size of a character in server encodings, in bytes.
 const CHARACTER: usize = 4;
 
-/// Whether REINDEX CONCURRENTLY of the index `base` may have made an index of this name: `base`, cut where it is
-/// too long, and `_ccnew` or `_ccold`, with a number where that name was taken (`ChooseRelationName`, indexcmds.c).
+/// Whether REINDEX CONCURRENTLY of the index `base` may have created an index with this name: `base`, truncated if it
+/// is too long, and `_ccnew` or `_ccold`, with a number if that name was in use (`ChooseRelationName`, indexcmds.c).
 fn is_left_behind(name: &str, base: &str) -> bool {
     ["_ccnew", "_ccold"].iter().any(|label| {
         let Some(at) = name.rfind(label) else { return false };

@@ -1,4 +1,4 @@
-//! Many relations at once: their files and what they are parts of, for a plan of what is read when.
+//! The files of many relations, and the tables to which they belong, to plan in which order they are read.
 
 use std::collections::HashSet;
 
@@ -11,33 +11,33 @@ use super::locks;
 use super::toasters::TOAST_RELATIONS;
 use crate::disk::Oid;
 
-/// How long the sizes wait for a lock that came since the locks were looked at.
+/// The maximum wait for a lock that was taken after the locks were read.
 const PATIENCE: &str = "SET LOCAL lock_timeout = '300ms'";
-/// How often the locks are looked at anew before the catalog's own sizes have to do.
+/// How often the locks are read again before the sizes in the catalog are used instead.
 const TRIES: usize = 3;
 
-/// A relation as the catalog lists it.
+/// A relation as listed from the catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub(crate) oid: Oid,
-    /// `schema.name` as messages show it.
+    /// `schema.name`, as in messages.
     pub(crate) name: String,
-    /// Bytes of heap, TOAST relation and its index; where the files could not be looked at without waiting, those
-    /// of the last VACUUM.
+    /// The size of heap, TOAST relation and TOAST index; if the files could not be examined without waiting, their
+    /// sizes at the last VACUUM.
     pub(crate) bytes: u64,
-    /// Those of the heap alone.
+    /// The size of the heap alone.
     pub(crate) heap_bytes: u64,
-    /// Rows read through indexes, which toastctl never does, as the statistics have it.
+    /// Rows read through indexes, according to the statistics; toastctl never reads rows this way.
     pub(crate) rows_read: u64,
-    /// Dead rows of the heap and of the TOAST relation, as the statistics have it.
+    /// Dead rows of the heap and of the TOAST relation, according to the statistics.
     pub(crate) dead_rows: u64,
-    /// Whether somebody has it, its TOAST relation or an index of theirs locked against readers.
+    /// Whether another session has locked it, its TOAST relation or one of their indexes against readers.
     pub(crate) locked: bool,
-    /// The topmost of the tables that it is a partition or an inheritance child of: OID and `schema.name`.
+    /// The topmost table of which it is a partition or inheritance child: OID and `schema.name`.
     pub(crate) root: Option<(Oid, String)>,
 }
 
-/// Lists these relations; those that were dropped meanwhile are missing. Waits for no lock for long.
+/// Lists these relations, without waiting long for a lock. Relations that were dropped in the meantime are missing.
 pub(crate) async fn list(connection: &Connection, oids: &[Oid]) -> Result<Vec<Listed>, LiveError> {
     for _ in 0..TRIES {
         let ask = async || {
@@ -56,7 +56,7 @@ pub(crate) async fn list(connection: &Connection, oids: &[Oid]) -> Result<Vec<Li
     connection.reading(ask).await
 }
 
-/// Bytes of the database's files; `None` where this user may not ask.
+/// The size of the database's files; `None` if this user may not query it.
 pub(crate) async fn database_bytes(connection: &Connection) -> Result<Option<u64>, LiveError> {
     let sql = "SELECT CASE WHEN pg_catalog.has_database_privilege(d.oid, 'CONNECT') \
                     THEN pg_catalog.pg_database_size(d.oid) END \
@@ -69,13 +69,13 @@ pub(crate) async fn database_bytes(connection: &Connection) -> Result<Option<u64
     connection.reading(ask).await
 }
 
-/// `locked`: the relations of which no size can be asked; `None`: all.
+/// `locked`: the relations whose size cannot be queried; `None`: all.
 async fn ask(
     client: &Client,
     oids: &[Oid],
     locked: Option<&HashSet<Oid>>,
 ) -> Result<Vec<Listed>, LiveError> {
-    // pg_relation_size waits for whoever has the relation locked
+    // pg_relation_size would wait for a session that has locked the relation.
     let sql = format!(
         "WITH RECURSIVE wanted (oid) AS (SELECT pg_catalog.unnest($1)), \
            up (oid, parent, depth) AS ( \

@@ -1,4 +1,4 @@
-//! Locks that keep relations from being read.
+//! Locks that block readers of relations.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,20 +9,20 @@ use super::connect::{Client, Connection};
 use super::toasters::TOAST_RELATIONS;
 use crate::disk::Oid;
 
-/// What `pg_locks` calls the one lock that no reader gets past.
+/// The only lock mode that blocks readers, as `pg_locks` shows it.
 const EXCLUSIVE: &str = "l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' \
      AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid() \
      AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d \
                        WHERE d.datname = pg_catalog.current_database())";
 
-/// The relations of this database that other sessions hold or wait for in ACCESS EXCLUSIVE mode at this moment.
+/// The relations of this database on which other sessions now hold, or wait for, an ACCESS EXCLUSIVE lock.
 pub(crate) async fn exclusive(client: &Client) -> Result<HashSet<Oid>, LiveError> {
     let sql = format!("SELECT l.relation FROM pg_catalog.pg_locks AS l WHERE {EXCLUSIVE}");
     let rows = client.query_typed(&sql, &[]).await?;
     rows.iter().map(|row| Ok(Oid(row.try_get::<_, PgOid>(0)?))).collect()
 }
 
-/// The names of relations as messages show them, asked for without locking them.
+/// The names of relations, as in messages, read without locking the relations.
 pub(crate) async fn names(client: &Client, oids: &[Oid]) -> Result<Names, LiveError> {
     let sql = "SELECT c.oid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text \
                FROM pg_catalog.pg_class AS c \
@@ -37,7 +37,7 @@ pub(crate) async fn names(client: &Client, oids: &[Oid]) -> Result<Names, LiveEr
     Ok(Names(named.collect::<Result<_, LiveError>>()?))
 }
 
-/// Names of relations that may be gone or out of reach when they are needed.
+/// Names of relations that may not exist or be accessible when the names are needed.
 pub(crate) struct Names(HashMap<Oid, String>);
 
 impl Names {
@@ -46,8 +46,8 @@ impl Names {
     }
 }
 
-/// Lines on who keeps the relation, its TOAST relation or an index of theirs locked, to follow the server's
-/// message; nothing if that is over already.
+/// Text that follows the server's message and shows which session has locked the relation, its TOAST relation or one of
+/// their indexes; empty if it is no longer locked.
 pub(crate) async fn explained(connection: &Connection, oid: Oid) -> String {
     let sql = format!(
         "SELECT l.pid, l.granted, coalesce(a.usename, '')::pg_catalog.text, coalesce(a.application_name, '') \
@@ -59,7 +59,7 @@ pub(crate) async fn explained(connection: &Connection, oid: Oid) -> String {
          WHERE c.oid = $1 AND {EXCLUSIVE} \
          ORDER BY l.granted DESC, l.pid LIMIT 1"
     );
-    // Who holds it is said where it can be: the lock itself is what went wrong.
+    // Errors are ignored, because the lock itself is the problem to report.
     let ask = async || connection.client().query_typed(&sql, &[(&oid.0, Type::OID)]).await;
     let rows = connection.reading(ask).await.unwrap_or_default();
     let holder = rows.first().and_then(|row| {

@@ -1,23 +1,25 @@
-//! A live server: connections, what its catalogs say, and pages and values read from it.
+//! A live server: connections, catalogs, and pages and values read from it.
 //!
-//! * [`connect`]: connections as psql makes them; [`pattern`]: names as psql takes them.
-//! * [`about`]: what the server is and what this user may do there.
-//! * [`select`]: which relations a command line means, and what a misspelt name may have meant.
-//! * `names`: names of tables and columns for a shell to complete.
-//! * [`catalog`]: relations and their columns; `listing`: the files of many, and what they are parts of.
-//! * `indexes`: the indexes of a table; `index_scan`: what fresh ones would take.
-//! * `owner_code`: code of others that an UPDATE of a table runs.
-//! * [`snapshot`]: one moment for everything that is read, and the plans that our statements have.
-//! * [`pages`]: pages through pageinspect, with visibility resolved; `scan`: those of a relation, by all connections.
-//! * [`chunks`]: chunks of values out of line, and such values fetched whole.
-//! * [`checking`]: what a check asks; [`chunk_rows`]: chunks of many values at a time.
-//! * [`toasters`]: toasters of servers with pluggable TOAST, and their columns.
+//! * [`connect`]: connections in the manner of psql; [`pattern`]: patterns for names, as in psql.
+//! * [`about`]: the server, and the privileges of this user there.
+//! * [`select`]: the relations that a command line selects, and suggestions for misspelt names.
+//! * `names`: names of tables and columns for shell completion.
+//! * [`catalog`]: relations and their columns; `listing`: the files of many relations, and the tables to which they
+//!   belong.
+//! * `indexes`: the indexes of a table; `index_scan`: the sizes of fresh ones.
+//! * `owner_code`: code of other roles that an UPDATE of a table runs.
+//! * [`snapshot`]: the fixed snapshot for everything that is read, and the plans of our statements.
+//! * [`pages`]: pages read with pageinspect, with visibility determined; `scan`: the pages of a relation, over all
+//!   connections.
+//! * [`chunks`]: chunks of out-of-line values, and whole values.
+//! * [`checking`]: what a check reads; [`chunk_rows`]: the chunks of many values at a time.
+//! * [`toasters`]: the toasters of servers with pluggable TOAST, and their columns.
 //! * [`trial`]: the temporary table in which the server compresses copies of values.
-//! * [`locks`]: who keeps a relation from being read.
-//! * `sqlstate`: what errors of the server mean.
-//! * [`sink`]: where a run over relations puts what it finds, and what its errors mean.
-//! * `probe`: what SQL functions tell of stored values; [`functions`], `sampled`: asking them, where pages are out of
-//!   reach.
+//! * [`locks`]: which sessions block readers of a relation.
+//! * `sqlstate`: the meaning of the server's errors.
+//! * [`sink`]: receives the results of a run over relations; the meaning of errors for the run.
+//! * `probe`: what SQL functions show about stored values; [`functions`], `sampled`: their use where pages cannot be
+//!   read.
 
 use connect::{Connection, StatementError, server_message};
 
@@ -46,52 +48,52 @@ pub(crate) mod sqlstate;
 pub mod toasters;
 pub mod trial;
 
-/// Why the server did not give what was asked.
+/// Why the server did not return what was requested.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
-    /// The server's or the driver's answer.
+    /// An error of the server or the driver.
     #[error("{}", describe(.0))]
     Server(#[from] tokio_postgres::Error),
-    /// An answer of a shape that this program does not expect.
+    /// A result with an unexpected shape.
     #[error("unexpected answer of the server: {0}")]
     Unexpected(String),
-    /// A relation's definition is not the one that was looked at.
+    /// A relation's definition is not the one that was read before.
     #[error("the relation was changed by another session")]
     Changed,
     /// The server is too old.
     #[error("server version {0} is not supported: PostgreSQL 14 or later is needed")]
     Version(String),
-    /// No relation of that name, quoted; a hint may follow on a line of its own.
+    /// No relation has this name, which is quoted; a hint may follow on a separate line.
     #[error("relation {name} does not exist{hint}")]
     NoSuchRelation {
         /// The name, quoted.
         name: String,
-        /// Nothing, or a line with a hint.
+        /// Empty, or a line with a hint.
         hint: String,
     },
-    /// A pattern that nothing matches.
+    /// No relation matches a pattern.
     #[error("no table matches {0}")]
     NoMatch(String),
-    /// A name that is none.
+    /// An invalid name.
     #[error("{0}")]
     Pattern(String),
-    /// A name with another database in front.
+    /// A name qualified with another database.
     #[error("{given}: cross-database references are not possible; connect to \"{other}\"")]
     OtherDatabase {
-        /// What was given.
+        /// The name as given.
         given: String,
         /// The database named.
         other: String,
     },
-    /// Nothing that is meant has rows here.
+    /// None of the selected relations has rows on this server.
     #[error("no table remains: {}", .0.strip_prefix("left out: ").unwrap_or(.0))]
     AllElsewhere(String),
     /// A relation without tuples of its own.
     #[error("{name} is {kind}; {hint}")]
     WrongKind {
-        /// The relation, quoted where needed.
+        /// The relation's name, quoted where necessary.
         name: String,
-        /// `a view`, `an index` and the like.
+        /// The kind, such as `a view` or `an index`.
         kind: &'static str,
         /// What to do instead.
         hint: &'static str,
@@ -99,7 +101,7 @@ pub enum LiveError {
 }
 
 impl LiveError {
-    /// Why the connection ended, if that is what the error means.
+    /// Why the connection ended, if this error means that.
     pub(crate) async fn lost(&self, connection: &Connection) -> Option<String> {
         match self {
             LiveError::Server(error) => match connection.explain(error).await {
@@ -111,7 +113,7 @@ impl LiveError {
     }
 }
 
-/// The server's message with its detail and hint, or the driver's with its cause.
+/// The server's message with DETAIL and HINT, or the driver's with its cause.
 fn describe(error: &tokio_postgres::Error) -> String {
     match (error.as_db_error(), std::error::Error::source(error)) {
         (Some(db), _) => {

@@ -1,4 +1,4 @@
-//! Names of tables and columns that begin with what has been typed, for a shell to complete.
+//! Names of tables and columns that begin with typed text, for shell completion.
 
 use tokio_postgres::types::{Oid as PgOid, Type};
 
@@ -6,15 +6,15 @@ use super::LiveError;
 use super::connect::Connection;
 use super::select::{select, visible};
 
-/// Tables whose names begin with `typed`, written as a command line takes them: quoted where SQL requires it, and with
-/// their schemas where the search path does not find them. As in psql, letters match in either case, quotes may be
-/// missing, at most 1000 names are returned, and those of system schemas only if `typed` asks for them.
+/// Tables whose names begin with `typed`, in the form that the command line accepts: quoted if SQL requires it, and
+/// with the schema if the table is not in the search path. As in psql, case is ignored, quotes may be missing, at most
+/// 1000 names are returned, and tables of system schemas only if `typed` names such a schema.
 pub(crate) async fn tables(connection: &Connection, typed: &str) -> Result<Vec<String>, LiveError> {
-    // a dot between quotes belongs to a name
+    // A dot inside quotes belongs to a name.
     let is_qualified = typed.split('"').step_by(2).any(|outside| outside.contains('.'));
     let plain = typed.replace('"', "");
     let of_system = ["pg_", "information_schema"].iter().any(|schema| plain.starts_with(schema));
-    // the catalog only: sizes would wait for locks
+    // Only the catalog is read, because reading sizes would wait for locks.
     let sql = format!(
         "SELECT CASE WHEN short THEN '' ELSE pg_catalog.quote_ident(nspname) || '.' END \
                 || pg_catalog.quote_ident(relname) \
@@ -39,8 +39,8 @@ pub(crate) async fn tables(connection: &Connection, typed: &str) -> Result<Vec<S
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// Columns of these tables that can be toasted and whose names begin with `typed`, and their types. Names are
-/// unquoted, as the options that take them want them.
+/// Columns of these tables that can be toasted and whose names begin with `typed`, with their types. Names are
+/// unquoted, as the options expect them.
 pub(crate) async fn columns(
     connection: &Connection,
     tables: &[String],

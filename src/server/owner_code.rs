@@ -1,9 +1,9 @@
-//! What code of others an `UPDATE` of a table runs, with the rights of whoever runs it: expressions and
-//! predicates of indexes, checks of table and domains, generated columns, statistics, triggers, policies,
-//! partition keys, and what their operators and operator classes call.
+//! Code of other roles that an `UPDATE` of a table runs with the privileges of the current user: expressions and
+//! predicates of indexes, checks of the table and of domains, generated columns, statistics, triggers, policies,
+//! partition keys, and the functions that their operators and operator classes call.
 //!
-//! The server's own maintenance does such code harm no more (CVE-2020-25695), by a context that clients
-//! cannot have: `SET ROLE` can be undone from inside a function.
+//! The server protects its own maintenance commands from such code (CVE-2020-25695) by a security context that clients
+//! cannot set; `SET ROLE` can be undone from inside a function.
 
 use tokio_postgres::types::Type;
 
@@ -11,29 +11,30 @@ use super::LiveError;
 use super::connect::Client;
 use crate::disk::Oid;
 
-/// A function, or a domain, that nobody with the user's rights answers for.
+/// A function or domain whose owner lacks privileges of the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Foreign {
-    /// With the types of its arguments; of a domain `domain` and its name.
+    /// The function with its argument types; for a domain, `domain` and its name.
     pub(crate) function: String,
     pub(crate) owner: String,
-    /// What calls it.
+    /// What calls the function.
     pub(crate) place: String,
 }
 
-/// Whose rights are whose.
+/// The privileges of the user compared with those of the table's owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rights {
     pub(crate) user: String,
     /// The table's owner.
     pub(crate) owner: String,
-    /// Whether the user has rights that the owner has not.
+    /// Whether the user has privileges that the owner does not have.
     pub(crate) lent: bool,
-    /// Whether the user is another and may act as the owner, and the owner may do what is to be done.
+    /// Whether the user is not the owner but may act as the owner, and the owner has the required privileges.
     pub(crate) may_be_owner: bool,
 }
 
-/// Roles that only see more do not count as further rights, for this program itself asks for them.
+/// Roles that only allow seeing more do not count as additional privileges, because this program itself recommends
+/// them.
 const RIGHTS: &str = "SELECT me.rolname::pg_catalog.text, o.rolname::pg_catalog.text, \
     me.oid <> o.oid AND NOT o.rolsuper AND NOT pg_catalog.pg_has_role(o.oid, me.oid, 'USAGE') AND (\
       me.rolsuper OR NOT pg_catalog.pg_has_role(me.oid, o.oid, 'MEMBER') \
@@ -55,13 +56,15 @@ const RIGHTS: &str = "SELECT me.rolname::pg_catalog.text, o.rolname::pg_catalog.
     FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_roles AS o ON o.oid = c.relowner, \
       pg_catalog.pg_roles AS me WHERE c.oid = $1 AND me.rolname = current_user";
 
-/// Functions by what calls them; `$1` the table, `$2` whether ordinary triggers are silent, `$3` whether
-/// policies are applied, `$4` the columns whose values pass their domains on the way. A catalog's function is
-/// harmless if it is immutable and not in SQL, or if it takes and returns types of the catalog's alone. The others run
-/// queries given as text (those are volatile), views (`table_to_xml`), or the casts, input functions and checks of the
-/// types they are given (`to_jsonb`, `domain_in`, `||` of a text and any type), but for the few that are named.
-/// A function outside the catalog is harmless if its owner may do all that the user may. Of domains that values are coerced to, it is the domain's owner: that role can add a
-/// check at any time, which no lock of the table holds off.
+/// The functions, with what calls them. `$1` is the table, `$2` whether ordinary triggers are disabled, `$3` whether
+/// policies are applied, `$4` the columns whose values are coerced to their domains.
+///
+/// A function of the catalog is harmless if it is immutable and not written in SQL, or if all its argument and result
+/// types are in the catalog. Other functions of the catalog may run queries given as text (these functions are
+/// volatile), views (`table_to_xml`), or casts, input functions and checks of the given types (`to_jsonb`, `domain_in`,
+/// `||` of a text and any type), apart from a few that are listed. A function outside the catalog is harmless if its
+/// owner has all privileges of the user. For domains to which values are coerced, the owner of the domain counts: that
+/// role can add a check at any time, and no lock of the table prevents this.
 const FOREIGN: &str = r"WITH RECURSIVE tree (oid) AS (
       SELECT $1::pg_catalog.oid UNION SELECT a.relid FROM pg_catalog.pg_partition_ancestors($1) AS a),
     own (place, code) AS (
@@ -181,7 +184,7 @@ const FOREIGN: &str = r"WITH RECURSIVE tree (oid) AS (
     WHERE c.code ~ '[{](SUBLINK|JSONEXPR|JSONCONSTRUCTOREXPR)'
     ORDER BY 3, 1";
 
-/// The user's rights beside those of a table's owner; `None` if the table was dropped.
+/// The privileges of the user and the table's owner; `None` if the table was dropped.
 pub(crate) async fn rights(client: &Client, table: Oid) -> Result<Option<Rights>, LiveError> {
     let rows = client.query_typed(RIGHTS, &[(&table.0, Type::OID)]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
@@ -193,9 +196,9 @@ pub(crate) async fn rights(client: &Client, table: Oid) -> Result<Option<Rights>
     }))
 }
 
-/// The functions that an `UPDATE` may call and nobody with the user's rights answers for.
-/// `silent_triggers`: ordinary triggers will not fire; `policies`: row security applies to the user; `coerced`:
-/// `attnum` of the columns whose values are coerced to their types' domains.
+/// The functions that an `UPDATE` may call and whose owners lack privileges of the user. `silent_triggers`: ordinary
+/// triggers will not fire; `policies`: row security applies to the user; `coerced`: `attnum` of the columns whose
+/// values are coerced to the domains of their types.
 pub(crate) async fn foreign(
     client: &Client,
     table: Oid,

@@ -1,4 +1,4 @@
-//! Pages through pageinspect, with the visibility of their tuples resolved exactly.
+//! Pages read with pageinspect; the visibility of their tuples is determined exactly.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,54 +21,53 @@ use crate::heap::scan::{Visible, Visitor};
 use crate::model::sql::quote_literal;
 use crate::model::visibility::{Snapshot, Visibility, visibility};
 
-/// Pages that the server puts into one row: fewer and larger messages cost less on both sides.
+/// The number of pages in one row of the result: fewer and larger messages cost less on both sides.
 const PAGES_PER_ROW: u32 = 16;
 
-/// Reads pages of one relation on one connection, inside a transaction of [`super::snapshot`].
+/// Reads pages of one relation on one connection, in a transaction of [`super::snapshot`].
 #[derive(Debug)]
 pub struct PageReader {
     connection: Arc<Connection>,
     get_raw_page: String,
     block_type: &'static str,
-    /// Quoted name, as SQL and as `get_raw_page` take it.
+    /// The quoted name, as used in SQL and by `get_raw_page`.
     relation: String,
     page_size: PageSize,
     snapshot: Arc<Snapshot>,
 }
 
-/// The order in which pages are given.
+/// The order in which pages are passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// That of their blocks.
+    /// By block number.
     OfBlocks,
-    /// A few at a time while they are still in the processor's cache.
+    /// As they arrive, a few at a time, while they are still in the processor's cache.
     AsTheyCome,
 }
 
-/// Some pages of a relation and which of their tuples are visible.
+/// Pages of a relation, and the visibility of their tuples.
 pub struct Pages {
-    /// Pages one behind the other in the row that brought them, with the first one's number: nothing
-    /// is copied.
+    /// Consecutive pages in the row of the result that contains them, with the first block number; nothing is copied.
     rows: Vec<(BlockNumber, BinaryCopyOutRow)>,
     page_size: PageSize,
     snapshot: Arc<Snapshot>,
-    /// Tuples that the snapshot alone does not decide: whether they are visible.
+    /// The visibility of tuples for which the snapshot alone was not sufficient.
     asked: HashMap<ItemPointer, bool>,
     /// Pages that the server could not read, with its message.
     pub unreadable: Vec<(BlockNumber, String)>,
 }
 
 impl Pages {
-    /// The pages in order, with their numbers.
+    /// The pages in order, with their block numbers.
     pub fn iter(&self) -> impl Iterator<Item = (BlockNumber, &[u8])> {
         self.rows.iter().flat_map(|(first, row)| {
-            // That the row holds whole pages was checked when it came.
+            // Each row was checked to contain whole pages when it arrived.
             let bytes: &[u8] = row.try_get(0).unwrap_or_default();
             (first.0..).map(BlockNumber).zip(bytes.chunks_exact(self.page_size.bytes()))
         })
     }
 
-    /// What the server could not read, of a relation of this name.
+    /// What the server could not read, as problems of the relation with this name.
     pub fn problems(&self, source: &str) -> impl Iterator<Item = Problem> {
         self.unreadable.iter().map(move |(block, message)| Problem {
             place: Place { block: Some(*block), ..Place::of(source) },
@@ -76,24 +75,25 @@ impl Pages {
         })
     }
 
-    /// Whether every tuple of this page of theirs is visible, as the page itself says.
+    /// Whether all tuples of this page are visible according to its all-visible flag, which is not trusted on a
+    /// standby.
     pub fn all_visible(&self, page: &Page<'_>) -> bool {
         page.all_visible() && !self.snapshot.taken_during_recovery
     }
 
-    /// Whether the tuple at `ctid` is surely visible.
+    /// Whether the tuple at `ctid` is certainly visible.
     pub fn is_live(&self, ctid: ItemPointer) -> bool {
         let Some((_, bytes)) = self.iter().find(|(block, _)| *block == ctid.block) else {
             return false;
         };
         let Ok(PageState::Used(page)) = Page::parse(bytes) else { return false };
-        // of an all-visible page nothing was asked
+        // The visibility of tuples on an all-visible page was not queried.
         tuple(&page, ctid).is_some_and(|(at, tuple)| {
             self.all_visible(&page) || self.visibility(at, &tuple) == Visibility::Live
         })
     }
 
-    /// What is known of transactions.
+    /// What is known about transactions.
     pub fn transactions(&self) -> &Snapshot {
         &self.snapshot
     }
@@ -110,8 +110,8 @@ impl Pages {
         }
     }
 
-    /// The same in parts as the server gave them, with what was asked of each; the last one, which has no pages, tells
-    /// what is unreadable.
+    /// Splits these pages into the rows in which the server sent them. A last part, without pages, has the unreadable
+    /// blocks.
     fn parts(mut self) -> impl Iterator<Item = Pages> {
         let (rows, page_size) = (std::mem::take(&mut self.rows), self.page_size);
         let mut asked: HashMap<BlockNumber, Vec<(ItemPointer, bool)>> = HashMap::new();
@@ -142,7 +142,7 @@ impl Pages {
         self.unreadable.extend(other.unreadable);
     }
 
-    /// Tuples that the snapshot alone does not decide.
+    /// Tuples whose visibility the snapshot alone does not determine.
     fn undecided(&self) -> Vec<(ItemPointer, Option<TransactionId>)> {
         let mut found = Vec::new();
         for (block, bytes) in self.iter() {
@@ -179,7 +179,7 @@ impl Visible for Pages {
 }
 
 impl Server {
-    /// Prepares to read a relation's pages, given by its quoted name, as [`PageReader::new`] does.
+    /// A reader for the pages of the relation with this quoted name, as by [`PageReader::new`].
     pub(crate) async fn page_reader(
         &self,
         connection: &Arc<Connection>,
@@ -194,7 +194,7 @@ impl Server {
     }
 }
 
-/// The tuple at `ctid`, and where it stands: the line pointer may be redirected.
+/// The tuple at `ctid` and its address, which differs from `ctid` if the line pointer is a redirect.
 fn tuple<'p>(page: &Page<'p>, ctid: ItemPointer) -> Option<(ItemPointer, HeapTuple<'p>)> {
     let find = |number| page.line_pointers().find(|(item, _)| *item == number);
     let (mut item, mut pointer) = find(ctid.item)?;
@@ -206,8 +206,8 @@ fn tuple<'p>(page: &Page<'p>, ctid: ItemPointer) -> Option<(ItemPointer, HeapTup
 }
 
 impl PageReader {
-    /// Prepares to read the relation with this quoted, schema-qualified name. Takes the lock that
-    /// keeps the relation from being dropped or truncated until the transaction ends.
+    /// Creates a reader for the relation with this quoted, schema-qualified name. Takes the lock that keeps the relation
+    /// from being dropped or truncated until the transaction ends.
     pub async fn new(
         connection: Arc<Connection>,
         pageinspect: &Pageinspect,
@@ -219,10 +219,11 @@ impl PageReader {
         let lock = |sql: String| {
             format!("SAVEPOINT toastctl_lock; {sql}; RELEASE SAVEPOINT toastctl_lock")
         };
-        // a query would be planned, which runs constant parts of expressions of the table's indexes and statistics
+        // A query would be planned, which evaluates constant parts of expressions of the table's indexes and
+        // statistics.
         let by_lock = lock(format!("LOCK TABLE ONLY {relation} IN ACCESS SHARE MODE"));
         let locked = match client.batch_execute(&by_lock).await {
-            // only tables can be locked so
+            // LOCK TABLE accepts only tables.
             Err(error) if error.code() == Some(&SqlState::WRONG_OBJECT_TYPE) => {
                 client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_lock").await?;
                 client.batch_execute(&lock(format!("SELECT FROM ONLY {relation} LIMIT 0"))).await
@@ -231,7 +232,7 @@ impl PageReader {
         };
         match locked {
             Ok(()) => {}
-            // an index of it is so damaged that no query can be planned: its pages can be read without the lock
+            // An index of the table is so damaged that no query can be planned; pages can be read without the lock.
             Err(error) if is_about_data(&error) => {
                 client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_lock").await?;
             }
@@ -247,13 +248,13 @@ impl PageReader {
         })
     }
 
-    /// Blocks of the relation's main fork at this moment.
+    /// The current number of blocks in the relation's main fork.
     pub async fn block_count(&self) -> Result<u32, LiveError> {
         catalog::blocks(self.connection.client(), &self.relation, self.page_size).await
     }
 
-    /// Reads the given blocks, which must exist. A block that the server cannot read is noted and
-    /// does not keep the others from being read.
+    /// Reads these blocks, which must exist. A block that the server cannot read is recorded and does not affect the
+    /// others.
     pub async fn read(&mut self, blocks: &[BlockNumber]) -> Result<Pages, LiveError> {
         let mut pages = self.no_pages();
         self.read_each(blocks, |more| pages.append(more)).await?;
@@ -262,7 +263,7 @@ impl PageReader {
         Ok(pages)
     }
 
-    /// Gives the pages of these blocks to a visitor, and what could not be read of a relation of this name.
+    /// Passes the pages of these blocks to a visitor, and unreadable blocks as problems of the relation named `source`.
     pub(crate) async fn visit<V: Visitor>(
         &mut self,
         blocks: &[BlockNumber],
@@ -275,7 +276,7 @@ impl PageReader {
                 let pages = self.read(blocks).await?;
                 for (block, bytes) in pages.iter() {
                     visitor.page(block, bytes, &pages);
-                    // the time may be up meanwhile
+                    // The time limit may be reached in between.
                     tokio::task::yield_now().await;
                 }
                 pages.problems(source).for_each(|problem| visitor.problem(problem));
@@ -291,8 +292,8 @@ impl PageReader {
         Ok(())
     }
 
-    /// As [`PageReader::read`], but gives pages as they come, a few at a time and not in order: so
-    /// they are still in the processor's cache, and few are in memory.
+    /// Like [`PageReader::read`], but passes on pages as they arrive, a few at a time and in no particular order, so
+    /// that they are still in the processor's cache and few are in memory.
     pub async fn read_each(
         &mut self,
         blocks: &[BlockNumber],
@@ -310,7 +311,7 @@ impl PageReader {
             if refused.is_none() {
                 break;
             }
-            // one of the next row's pages it was
+            // The unreadable page is one of those in the next row.
             let (row, rest) = left.split_at(left.len().min(PAGES_PER_ROW as usize));
             for &block in row {
                 if let (_, Some(message)) = self.try_copy(&[block], &mut pages_of).await? {
@@ -338,8 +339,8 @@ impl PageReader {
         }
     }
 
-    /// Copies `blocks` up to the first row that the server refuses. Says how many pages came, and
-    /// the server's message if they are not all.
+    /// Copies `blocks` up to the first row that the server refuses. Returns the number of pages received, and the
+    /// server's message if that is not all of them.
     async fn try_copy(
         &self,
         blocks: &[BlockNumber],
@@ -387,7 +388,7 @@ impl PageReader {
             };
             *read = end;
             take(Pages { rows: vec![(first, row)], ..self.no_pages() });
-            // rows that are there already keep the task from being asked whether it may go on
+            // Rows that have already arrived would keep the task from yielding.
             tokio::task::yield_now().await;
         }
         if *read < blocks.len() {
@@ -399,7 +400,7 @@ impl PageReader {
         Ok(())
     }
 
-    /// The pages of `blocks` in order: of a range many in a row, otherwise one.
+    /// The query for the pages of `blocks`, in order: many pages in a row for a range, otherwise one.
     fn query(&self, blocks: &[BlockNumber]) -> String {
         let Self { get_raw_page, block_type, .. } = self;
         let page = format!("{get_raw_page}({}, 'main', b)", quote_literal(&self.relation));
@@ -436,8 +437,8 @@ impl PageReader {
         Ok(())
     }
 
-    /// Asks for the fate of transactions first and, for what they leave open (MultiXacts,
-    /// subtransactions of the snapshot's time), for the tuples themselves.
+    /// Determines the visibility of tuples: first by the status of transactions, and for the rest (MultiXacts,
+    /// subtransactions that were in progress at the snapshot) by querying the tuples themselves.
     async fn resolve(&mut self, pages: &mut Pages) -> Result<(), LiveError> {
         let undecided = pages.undecided();
         let finished: HashSet<_> = undecided
@@ -449,7 +450,7 @@ impl PageReader {
             let finished: Vec<_> = finished.into_iter().collect();
             self.learn(&finished, pages).await?;
         }
-        // A tuple whose xmin was learned may now wait for its xmax.
+        // Now that its xmin is known, a tuple may depend on its xmax.
         let mut left = if undecided.is_empty() { undecided } else { pages.undecided() };
         let more: HashSet<_> = left
             .iter()
@@ -474,7 +475,7 @@ impl PageReader {
         client.batch_execute("SAVEPOINT toastctl_ask").await?;
         let rows = match client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await {
             Ok(rows) => rows,
-            // what the server cannot tell of a damaged tuple stays unknown
+            // The visibility of a damaged tuple stays unknown if the server cannot determine it.
             Err(error) if is_about_data(&error) => {
                 client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_ask").await?;
                 return Ok(());
@@ -495,8 +496,8 @@ impl PageReader {
     }
 }
 
-/// Whether the server refused because of what stands in the relation (class XX, class 22, or a
-/// block that is gone), so that reading can go on with other blocks.
+/// Whether the server's error is about the contents of the relation (class XX, class 22, or a missing block), so that
+/// other blocks can still be read.
 pub(crate) fn is_about_data(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_some_and(|db| {
         let code = db.code().code();

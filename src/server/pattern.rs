@@ -1,14 +1,14 @@
-//! Names of relations as psql's `\d` commands take them: patterns (`patternToSQLRegex` in `string_utils.c`).
+//! Patterns for names of relations, as in psql's `\d` commands (`patternToSQLRegex` in `string_utils.c`).
 
-/// Characters that a regular expression gives a meaning to, which a quoted part does not.
+/// Characters with a special meaning in regular expressions, but not in a quoted part.
 const REGEX_SPECIAL: &str = "|*+?()[]{}.^$\\";
 
 /// One dot-separated part of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// An anchored regular expression for the operator `~`, as psql would write it.
+    /// An anchored regular expression for the operator `~`, as psql writes it.
     pub regex: String,
-    /// The name itself, folded and unquoted, when the part matches nothing else.
+    /// The name itself, folded and unquoted, if the part matches only that name.
     pub literal: Option<String>,
 }
 
@@ -19,35 +19,35 @@ impl Part {
     }
 }
 
-/// A pattern that names relations: `name`, `schema.name` or `database.schema.name`.
+/// A pattern for names of relations: `name`, `schema.name` or `database.schema.name`.
 ///
-/// Letters outside double quotes are folded to lower case; `*` stands for any characters and `?` for
-/// one; inside double quotes everything is itself. Other characters of regular expressions keep their
-/// meaning outside quotes, as in psql, but for `$` and `[]`.
+/// Letters outside double quotes are folded to lower case; `*` matches any characters and `?` a single one; inside
+/// double quotes, every character stands for itself. Outside quotes, other special characters of regular expressions
+/// keep their meaning, as in psql, except `$` and `[]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamePattern {
-    /// The database it must be, where the pattern names one.
+    /// The database, if the pattern names one.
     pub database: Option<String>,
-    /// The schema; without one only relations visible in the search path are meant.
+    /// The schema; without one, only relations in the search path match.
     pub schema: Option<Part>,
     /// The relation's name.
     pub name: Part,
 }
 
-/// A SQL condition with the values of its parameters.
+/// A SQL condition and the values of its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
-    /// The condition; parameters are `$n`.
+    /// The condition; its parameters are written as `$n`.
     pub sql: String,
-    /// The parameters' values, from the first number that was asked for.
+    /// The parameters' values, beginning with the first number that was requested.
     pub parameters: Vec<String>,
 }
 
 impl NamePattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
-    /// When it has more than three parts or an open quote. An empty part is the name of nothing, as in psql.
+    /// It has more than three parts, or an open quote. An empty part matches nothing, as in psql.
     pub fn parse(pattern: &str) -> Result<NamePattern, String> {
         let mut parts = vec![PartBuilder::default()];
         let mut quoted = false;
@@ -68,7 +68,7 @@ impl NamePattern {
                 '*' => part.special(".*"),
                 '?' => part.special("."),
                 '$' => part.quoted(c),
-                // more likely the name of an array type than a bracket expression
+                // `[]` is more likely part of an array type's name than a bracket expression.
                 '[' if chars.peek() == Some(&']') => part.quoted(c),
                 _ if REGEX_SPECIAL.contains(c) => part.special(c.encode_utf8(&mut [0; 4])),
                 _ => part.data(c.to_ascii_lowercase()),
@@ -89,7 +89,7 @@ impl NamePattern {
         })
     }
 
-    /// The schema and name that are meant when the pattern can mean no other relation.
+    /// The schema and name, if the pattern can match only one relation.
     pub fn literal(&self) -> Option<(Option<&str>, &str)> {
         let name = self.name.literal.as_deref()?;
         match &self.schema {
@@ -98,8 +98,8 @@ impl NamePattern {
         }
     }
 
-    /// The condition that `schema_column` and `name_column` fit the pattern; `visible` is the condition
-    /// that stands for a missing schema. Parameters are numbered from `first_parameter`.
+    /// The condition that `schema_column` and `name_column` match the pattern; `visible` is the condition used if no
+    /// schema is given. Parameters are numbered from `first_parameter`.
     pub fn condition(
         &self,
         schema_column: &str,
@@ -131,24 +131,24 @@ impl NamePattern {
     }
 }
 
-/// A part while it is read.
+/// A part that is being parsed.
 #[derive(Default)]
 struct PartBuilder {
     regex: String,
-    /// The characters without their escapes; the name, where `pattern` is not set.
+    /// The characters without their escapes: the name, if `pattern` is false.
     text: String,
-    /// Whether some character is not itself alone.
+    /// Whether any character is special.
     pattern: bool,
 }
 
 impl PartBuilder {
-    /// A character that stands for itself also in a regular expression, or outside quotes.
+    /// Adds a character as it is.
     fn data(&mut self, c: char) {
         self.regex.push(c);
         self.text.push(c);
     }
 
-    /// A character that stands for itself whatever it is.
+    /// Adds a character that stands for itself, escaped if necessary.
     fn quoted(&mut self, c: char) {
         if REGEX_SPECIAL.contains(c) {
             self.regex.push('\\');

@@ -1,13 +1,14 @@
-//! What SQL functions tell of stored values, where pages are out of reach (pure): the statements that
-//! ask, and what the answers mean. Every verb goes by this one reading.
+//! What SQL functions show about stored values, where pages cannot be read (pure): the queries, and the meaning of
+//! their results. All verbs use this interpretation.
 //!
-//! A form is given only where the answers leave no other. What they leave open:
-//! * before PostgreSQL 17, whether a compressed value is out of line, and for types that `octet_length`
-//!   does not take, an uncompressed one too, unless its size tells;
-//! * for the latter, whether a value of at most 127 bytes has a header of 1 or 4 bytes;
+//! A form is reported only if it is the only one possible. The following remains unknown:
+//!
+//! * before PostgreSQL 17, whether a compressed value is out of line; also whether an uncompressed one is, for types
+//!   that `octet_length` does not accept, unless its size shows it;
+//! * for these types, whether a value of at most 127 bytes has a header of 1 or 4 bytes;
 //! * whether a row is older than a column that has a default, so that the value is not in the row.
 //!
-//! `exact` asks on chosen rows in a way that leaves the last of these open alone, for which values are read.
+//! For chosen rows, `exact` uses queries that leave only the last of these unknown; they read values.
 
 mod exact;
 
@@ -28,48 +29,48 @@ use crate::model::stored::{
     Form, FunctionAnswer, LONGEST_SHORT, Location, Placement, StoredValue, pointer_size,
 };
 
-/// A datum of this size is smaller than its pointer would be, and stays in the row
-/// (`toast_tuple_find_biggest_attribute`), also where pointers are aligned to 4 bytes; out of line the 4
-/// bytes of its header are not counted.
+/// A datum of this size is smaller than its pointer would be and stays in the row
+/// (`toast_tuple_find_biggest_attribute`), even where pointers are aligned to 4 bytes. The size of an out-of-line value
+/// does not include the 4 bytes of its header.
 const NEVER_MOVED: u64 = 20 - 4;
 
-/// What the functions answer for one value.
+/// The results of the functions for one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answer {
     /// `pg_column_size`; `None` for NULL.
     pub stored: Option<u64>,
     /// `pg_column_compression`.
     pub method: Option<Method>,
-    /// `octet_length`, where the type has it.
+    /// `octet_length`, if the type has it.
     pub raw: Option<u64>,
-    /// `pg_column_toast_chunk_id IS NOT NULL`, from 17 on.
+    /// `pg_column_toast_chunk_id IS NOT NULL`, from PostgreSQL 17.
     pub external: Option<bool>,
 }
 
-/// A column as the functions see it.
+/// A column, as the functions see it.
 #[derive(Debug, Clone, Copy)]
 struct AskedColumn<'a> {
     attribute: &'a Attribute,
-    /// Whether `octet_length` takes its values.
+    /// Whether `octet_length` accepts its values.
     bytes_like: bool,
-    /// Whether it is generated when it is read, and never stored.
+    /// Whether it is a virtual generated column, which is never stored.
     computed: bool,
 }
 
-/// How a table is asked, and what its answers mean.
+/// How to query a table, and how to interpret the results.
 #[derive(Debug, Clone)]
 pub(crate) struct Probe<'a> {
     /// Quoted, schema-qualified.
     table: String,
-    /// By index from 0; `None` where a column was dropped.
+    /// By index from 0; `None` for dropped columns.
     columns: Vec<Option<AskedColumn<'a>>>,
     page: PageSize,
     toast_relation: Option<Oid>,
-    /// Whether there is `pg_column_toast_chunk_id`.
+    /// Whether `pg_column_toast_chunk_id` exists.
     has_chunk_id: bool,
 }
 
-/// The four questions on one value, as SQL.
+/// The four expressions that are queried for a value.
 struct Questions {
     size: String,
     method: String,
@@ -78,7 +79,7 @@ struct Questions {
 }
 
 impl<'a> Probe<'a> {
-    /// For this table of this server.
+    /// For this table on this server.
     pub(crate) fn new(server: &Server, relation: &'a Relation) -> Probe<'a> {
         let flag = |flags: &[bool], index: usize| flags.get(index).copied().unwrap_or(false);
         let columns = relation.desc.attributes.iter().enumerate();
@@ -98,12 +99,12 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// Where nothing is out of line.
+    /// For a table in which no value is out of line.
     pub(crate) fn in_rows(self) -> Probe<'a> {
         Probe { toast_relation: None, ..self }
     }
 
-    /// The indexes of all columns that there are.
+    /// The indexes of all columns that are not dropped.
     pub(crate) fn columns(&self) -> Vec<usize> {
         let columns = self.columns.iter().enumerate();
         columns.filter_map(|(index, column)| column.map(|_| index)).collect()
@@ -140,8 +141,8 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// Groups the values of all columns in one scan of the table: index, size, method, length of the
-    /// content, whether out of line, and how many. `None` if there is no column.
+    /// Groups the values of all columns in one scan of the table: index, size, method, length of the content, whether
+    /// they are out of line, and their number. `None` if there is no column.
     pub(crate) fn groups(&self) -> Option<String> {
         let rows: Vec<String> = self
             .columns()
@@ -163,9 +164,9 @@ impl<'a> Probe<'a> {
         })
     }
 
-    /// The rows in a range of blocks: address, inserting transaction, the sizes of all columns as an
-    /// array, and as arrays over the columns `asked` their methods, lengths of the content, and whether
-    /// they are out of line.
+    /// The rows in a range of blocks: address, inserting transaction, an array with the sizes of all columns, and
+    /// arrays over the columns `asked` with their methods, the lengths of the content, and whether they are out of
+    /// line.
     pub(crate) fn rows(&self, asked: &[usize], blocks: &Range<u32>) -> String {
         let sizes: Vec<String> =
             self.columns().into_iter().map(|index| self.questions(index).size).collect();
@@ -188,7 +189,7 @@ impl<'a> Probe<'a> {
         )
     }
 
-    /// What the answers for a value of a column mean.
+    /// Interprets the results for a value of a column.
     pub(crate) fn interpret(&self, index: usize, answer: Answer) -> FunctionAnswer {
         let (Some(stored), Some(column)) = (answer.stored, self.column(index)) else {
             return FunctionAnswer::NULL;
@@ -204,7 +205,7 @@ impl<'a> Probe<'a> {
         };
         let raw_size = answer.raw.or(match (form, attribute.length) {
             (_, Length::Fixed(_)) => Some(stored),
-            // the NUL is counted
+            // The size includes the terminating NUL.
             (_, Length::CString) => Some(stored.saturating_sub(1)),
             (Form::External, _) => Some(stored),
             (Form::Plain, _) => Some(stored.saturating_sub(4)),
@@ -234,7 +235,7 @@ impl<'a> Probe<'a> {
         FunctionAnswer { value, placement }
     }
 
-    /// Bytes of the longest value that a row can hold.
+    /// The size of the longest value that fits in a row.
     fn longest_in_row(&self) -> u64 {
         (self.page.toast_tuple_target_main() - max_align(TUPLE_HEADER_SIZE)) as u64
     }
@@ -244,9 +245,9 @@ impl<'a> Probe<'a> {
             _ if column.attribute.length != Length::Varlena => Some(false),
             (Some(external), ..) => Some(external),
             _ if self.toast_relation.is_none() => Some(false),
-            // no row holds more than its page
+            // No row is longer than its page.
             _ if stored > self.longest_in_row() => Some(true),
-            // an uncompressed value shows in its size whether it has a header: only rows have
+            // The size of an uncompressed value shows whether it has a header, which only values in rows have.
             (None, None, Some(raw)) => Some(raw == stored),
             _ if stored <= NEVER_MOVED => Some(false),
             _ => None,
@@ -274,8 +275,8 @@ fn in_row(column: &AskedColumn<'_>, answer: &Answer, stored: u64) -> Form {
     }
 }
 
-/// Whether the type has no storage but `plain`. A column that was set to it later may hold values with a
-/// 1-byte header.
+/// Whether the type supports no storage but `plain`. Other columns may have been set to `plain` later, and may contain
+/// values with a 1-byte header.
 fn is_always_plain(attribute: &Attribute) -> bool {
     attribute.storage == Storage::Plain
         && types::by_oid(attribute.type_oid).is_some_and(|known| known.storage == Storage::Plain)

@@ -1,5 +1,5 @@
-//! Rows of chosen blocks, with the form and raw size of each value, where pages are out of reach. Rows are found by
-//! their addresses, which the server counts as no scan: statistics of use stay those of others.
+//! Rows of chosen blocks, with the form and raw size of each value, where pages cannot be read. Rows are fetched by
+//! their addresses, which the server does not count as a scan, so that the statistics show only the use by others.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use crate::heap::scan::Scan;
 use crate::model::stored::{Placement, StoredValue};
 use crate::model::visibility::Snapshot;
 
-/// What the functions tell of a row.
+/// What the functions show about a row.
 #[derive(Debug, Clone)]
 pub(crate) struct AskedRow {
     pub(crate) ctid: ItemPointer,
-    /// One for each attribute; NULL for dropped ones.
+    /// One for each attribute; NULL for dropped columns.
     pub(crate) values: Vec<StoredValue>,
-    /// Bytes of the row with its values fetched, as they are stored otherwise; where it was asked for.
+    /// The size of the row with its values fetched and otherwise as stored; only if it was requested.
     pub(crate) whole: Option<u64>,
 }
 
-/// Asks for rows of one table.
+/// Queries rows of one table.
 #[derive(Debug)]
 pub(crate) struct RowReader<'a> {
     connection: Arc<Connection>,
@@ -42,7 +42,8 @@ pub(crate) struct RowReader<'a> {
 }
 
 impl<'a> RowReader<'a> {
-    /// Takes the lock that keeps the relation from being dropped or truncated until the transaction ends.
+    /// Creates a reader, and takes the lock that keeps the relation from being dropped or truncated until the
+    /// transaction ends.
     pub(crate) async fn new(
         connection: Arc<Connection>,
         server: &Server,
@@ -58,7 +59,7 @@ impl<'a> RowReader<'a> {
         self.connection.client()
     }
 
-    /// Blocks of the relation's main fork at this moment.
+    /// The current number of blocks in the relation's main fork.
     pub(crate) async fn block_count(&self) -> Result<u32, LiveError> {
         catalog::blocks(self.client(), &self.relation.quoted(), self.page).await
     }
@@ -69,7 +70,7 @@ impl<'a> RowReader<'a> {
         blocks: &[BlockNumber],
     ) -> Result<Vec<Vec<ItemPointer>>, LiveError> {
         let numbers: Vec<i64> = blocks.iter().map(|block| i64::from(block.0)).collect();
-        // MaxHeapTuplesPerPage
+        // This is MaxHeapTuplesPerPage.
         let most = (self.page.bytes() - PAGE_HEADER_SIZE)
             / (max_align(TUPLE_HEADER_SIZE) + LINE_POINTER_SIZE);
         let most = i32::try_from(most).unwrap_or(i32::MAX);
@@ -115,7 +116,7 @@ impl<'a> RowReader<'a> {
         Ok(rows)
     }
 
-    /// The text of a column's values at these addresses that are not NULL, in the encoding of the database.
+    /// The text of a column's values at these addresses, in the database's encoding; NULL values are left out.
     pub(crate) async fn texts(
         &self,
         column: usize,
@@ -130,12 +131,12 @@ impl<'a> RowReader<'a> {
         Ok(found)
     }
 
-    /// Whether raw sizes of a column's values are told without reading them.
+    /// Whether the raw sizes of a column's values can be determined without reading them.
     pub(crate) fn tells_raw(&self, column: usize) -> bool {
         self.probe.tells_raw(column)
     }
 
-    /// The bytes of a column's values at these addresses, as stored and raw. The values are read.
+    /// The total size of a column's values at these addresses, as stored and raw. Reads the values.
     pub(crate) async fn weight(
         &self,
         column: usize,
@@ -173,14 +174,14 @@ impl<'a> RowReader<'a> {
     }
 }
 
-/// What gives the rows of chosen blocks, in one transaction.
+/// Returns the rows of chosen blocks, in one transaction.
 pub(crate) enum RowSource<'a> {
     Pages(PageReader),
     Functions(RowReader<'a>),
 }
 
 impl<'a> RowSource<'a> {
-    /// Of a relation, whose lock it takes: its pages as this snapshot has them, or what functions tell.
+    /// Opens a relation and locks it. With a snapshot its pages are read, otherwise SQL functions are used.
     pub(crate) async fn open(
         server: &Server,
         connection: &Arc<Connection>,
@@ -197,7 +198,7 @@ impl<'a> RowSource<'a> {
         })
     }
 
-    /// Blocks of the relation's main fork at this moment.
+    /// The current number of blocks in the relation's main fork.
     pub(crate) async fn block_count(&self) -> Result<u32, LiveError> {
         match self {
             RowSource::Pages(reader) => reader.block_count().await,
@@ -225,13 +226,13 @@ impl<'a> RowSource<'a> {
     }
 }
 
-/// Neighbouring blocks that one statement asks about.
+/// The maximum number of consecutive blocks in one query.
 const RUN: u32 = 16;
 
-/// Such statements under way at a time.
+/// The maximum number of concurrent queries.
 const UNDER_WAY: usize = 8;
 
-/// Neighbouring blocks as ranges.
+/// Consecutive blocks, as ranges.
 fn runs(blocks: &[BlockNumber]) -> Vec<Range<u32>> {
     let mut runs: Vec<Range<u32>> = Vec::new();
     for block in blocks {

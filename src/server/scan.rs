@@ -1,5 +1,5 @@
-//! Reads blocks of a relation, all or a sample, over one connection or side by side over several, and gives what
-//! stands there to a scan.
+//! Reads all blocks of a relation or a sample of them, over one connection or concurrently over several, and passes
+//! their contents to a scan.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,40 +14,40 @@ use crate::heap::scan::{Merge, Scan, Visitor};
 /// Blocks read with one statement: 8 MB of 8 kB pages.
 pub(crate) const BATCH: usize = 1024;
 
-/// Where they are read side by side and decoded as they come: 16 MB of 8 kB pages.
+/// The maximum for concurrent reading, where pages are decoded as they arrive: 16 MB of 8 kB pages.
 const LARGEST_BATCH: u32 = 2048;
 
-/// What small relations are not read in less than, so that each connection has a statement.
+/// The minimum for small relations, if each connection can have a statement of that size.
 const SMALL_BATCH: u32 = 256;
 
-/// Statements for each connection, so that all end at about the same time.
+/// The number of statements for each connection, so that all end at about the same time.
 const ROUNDS: u32 = 8;
 
-/// The number of blocks that are read with one statement.
+/// The number of blocks to read with one statement.
 fn batch(blocks: u32, connections: usize) -> usize {
     let connections = u32::try_from(connections).unwrap_or(u32::MAX).max(1);
     let each = blocks.div_ceil(connections);
     each.div_ceil(ROUNDS).max(each.min(SMALL_BATCH)).clamp(1, LARGEST_BATCH) as usize
 }
 
-/// Why a scan ended too soon.
+/// Why a scan ended early.
 #[derive(Debug)]
 pub(crate) enum ScanError {
-    /// Blocks could not be read, from this one on where it is known.
+    /// Blocks could not be read, beginning with this one if it is known.
     Failed { from: Option<BlockNumber>, error: LiveError },
     /// Stopped on request.
     Stopped,
 }
 
-/// Who follows a scan, and whether it is to stop.
+/// Receives the progress of a scan, and can stop it.
 #[derive(Clone)]
 pub(crate) struct Control {
     pub(crate) progress: Arc<dyn Progress>,
     pub(crate) stop: Arc<AtomicBool>,
 }
 
-/// Reads the blocks with all readers, each in a task of its own, which its connection's task wakes on the same
-/// thread. `scan` has counted nothing yet.
+/// Reads the blocks with all readers concurrently. Each has a task of its own, which its connection's task wakes on the
+/// same thread. `scan` must not have counted anything yet.
 pub(crate) async fn side_by_side<V: Visitor + Merge + Clone + Send + 'static>(
     readers: Vec<PageReader>,
     sample: Sample,
@@ -76,7 +76,7 @@ pub(crate) async fn side_by_side<V: Visitor + Merge + Clone + Send + 'static>(
     Ok(scan)
 }
 
-/// Reads the blocks one after the other.
+/// Reads the blocks one after another.
 pub(crate) async fn in_order<V: Visitor>(
     reader: &mut PageReader,
     sample: Sample,
@@ -86,7 +86,7 @@ pub(crate) async fn in_order<V: Visitor>(
     run(reader, &Mutex::new(sample), BATCH, control, scan).await
 }
 
-/// Reads and decodes until no blocks are left in the queue.
+/// Reads and decodes blocks until the queue is empty.
 async fn run<V: Visitor>(
     reader: &mut PageReader,
     queue: &Mutex<Sample>,
@@ -107,7 +107,7 @@ async fn run<V: Visitor>(
     Ok(())
 }
 
-/// The next blocks, at most `batch`; `None` if none is left.
+/// Takes the next blocks, at most `batch`; `None` if none are left.
 fn take(queue: &Mutex<Sample>, batch: usize) -> Option<Vec<BlockNumber>> {
     let mut left = queue.lock().unwrap_or_else(PoisonError::into_inner);
     let blocks: Vec<BlockNumber> = left.by_ref().take(batch).collect();

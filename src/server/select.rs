@@ -1,5 +1,5 @@
-//! Which relations the names and patterns of a command line mean, which of them are left out because their rows are
-//! stored elsewhere, and what a misspelt name may have meant.
+//! Which relations the names and patterns of a command line select, which of them are left out because their rows are
+//! stored elsewhere, and suggestions for misspelt names.
 
 use std::collections::HashSet;
 
@@ -12,30 +12,30 @@ use super::pattern::NamePattern;
 use crate::disk::Oid;
 use crate::model::sql::quote_literal;
 
-/// Names that a notice lists; the rest is counted.
+/// The maximum number of names in a notice; further ones are only counted.
 const LISTED: usize = 10;
 
-/// How a relation came to be meant.
+/// How a relation was selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
     /// By a name without wildcards.
     Named,
     /// By a pattern, or as one of all tables.
     Matched,
-    /// As a partition or an inheritance child of one that is meant.
+    /// As a partition or an inheritance child of a selected table.
     Inherited,
 }
 
-/// A relation that is meant.
+/// A selected relation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Selected {
     /// `pg_class.oid`.
     pub oid: Oid,
-    /// How it came to be meant.
+    /// How it was selected.
     pub how: How,
 }
 
-/// Why the rows of a relation are not here.
+/// Why the rows of a relation are not stored here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Elsewhere {
     Foreign,
@@ -43,7 +43,7 @@ enum Elsewhere {
 }
 
 impl Elsewhere {
-    /// What is said of so many relations.
+    /// The text of a notice about one relation or many.
     fn text(self, many: bool) -> &'static str {
         match (self, many) {
             (Elsewhere::Foreign, false) => {
@@ -62,7 +62,7 @@ impl Elsewhere {
     }
 }
 
-/// What a command line means.
+/// The relations selected by a command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
     /// The relations, each once.
@@ -76,7 +76,7 @@ impl Selection {
         self.found.iter().map(|found| found.oid).collect()
     }
 
-    /// What is left out and why, a line for each reason.
+    /// The relations that are left out: a line for each reason.
     pub fn notices(&self) -> Vec<String> {
         let mut notices = Vec::new();
         for why in [Elsewhere::Foreign, Elsewhere::Distributed] {
@@ -129,11 +129,11 @@ impl Class {
     }
 }
 
-/// The relations that `wanted` names, or all user tables where it names none.
+/// The relations that `wanted` selects, or all user tables if it is empty.
 ///
-/// A partitioned table stands for its partitions, and a table with inheritance children for itself and
-/// them. A name without wildcards that is not found, or whose relation has no tuples here, is an error; so
-/// is a pattern that matches nothing. `database` is the one connected to: no other can be named.
+/// A partitioned table selects its partitions, and a table with inheritance children selects itself and the children.
+/// It is an error if a name without wildcards is not found or its relation has no tuples here, and if a pattern matches
+/// nothing. `database` is the current database, the only one that can be named.
 pub async fn select(
     connection: &Connection,
     database: &str,
@@ -172,8 +172,7 @@ pub async fn select(
     Ok(selection)
 }
 
-/// The partitioned tables that `wanted` names, with those that are partitions of theirs, each once; those
-/// of Citus are left out.
+/// The partitioned tables that `wanted` selects, including partitioned partitions; those of Citus are left out.
 pub async fn partitioned(
     connection: &Connection,
     database: &str,
@@ -197,7 +196,7 @@ pub async fn partitioned(
     Ok(found)
 }
 
-/// The tables that Citus distributes, if it is in this database: here they are empty shells.
+/// The tables that Citus distributes, if it is installed in this database; they have no rows here.
 async fn distributed(client: &Client) -> Result<HashSet<Oid>, LiveError> {
     let there = "SELECT FROM pg_catalog.pg_class AS c \
                  JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
@@ -251,7 +250,7 @@ async fn select_one(
                 }
             }
             "m" => selection.add(class.oid, how),
-            // TOAST relations are named, not found by `*`
+            // TOAST relations can be named, but `*` does not match them.
             "t" if literal => selection.add(class.oid, how),
             _ if literal => return Err(wrong_kind(&class.kind, &format!("\"{}\"", class.name))),
             _ => continue,
@@ -268,12 +267,12 @@ async fn select_one(
     }
 }
 
-/// A name in the quotes of a message, unless it has quotes of its own.
+/// A name in the quotes used in messages, unless it contains quotes.
 fn quoted(given: &str) -> String {
     if given.contains('"') { given.to_owned() } else { format!("\"{given}\"") }
 }
 
-/// The partitions or inheritance children of a relation, however deep, by name.
+/// The partitions or inheritance children of a relation, at any depth, by name.
 async fn below(client: &Client, oid: Oid) -> Result<Vec<Class>, LiveError> {
     let sql = format!(
         "WITH RECURSIVE below (oid) AS (\
@@ -288,7 +287,7 @@ async fn below(client: &Client, oid: Oid) -> Result<Vec<Class>, LiveError> {
     rows.iter().map(Class::read).collect()
 }
 
-/// All relations that `given` names, and whether it is without wildcards.
+/// All relations that match `given`, and whether it has no wildcards.
 async fn matching(
     connection: &Connection,
     database: &str,
@@ -338,15 +337,15 @@ fn wrong_kind(relkind: &str, name: &str) -> LiveError {
     LiveError::WrongKind { name: name.to_owned(), kind, hint }
 }
 
-/// Names shown at the most.
+/// The maximum number of suggestions.
 const SHOWN: usize = 3;
 
-/// Those of `names` that differ from `wanted` in few letters, the likeliest first.
+/// The `names` that differ from `wanted` in few letters, the most similar first.
 pub fn similar<'a>(wanted: &str, names: &'a [String]) -> Vec<&'a str> {
     let bare = |name: &str| name.rsplit('.').next().unwrap_or(name).to_lowercase();
     let wanted = bare(&wanted.replace('"', ""));
     let allowed = (wanted.chars().count() / 3).max(1);
-    // a name with a blank that nobody has quoted ends at the blank
+    // An unquoted name that contains a blank ends at the blank.
     let is_begun =
         |name: &str| name.strip_prefix(&wanted).is_some_and(|rest| rest.starts_with(' '));
     let mut found: Vec<(usize, &str)> =
@@ -361,7 +360,7 @@ pub fn similar<'a>(wanted: &str, names: &'a [String]) -> Vec<&'a str> {
     found.into_iter().take(SHOWN).map(|(_, name)| name).collect()
 }
 
-/// Letters to insert, remove, change or swap with their neighbour to make one word the other.
+/// The number of letters to insert, remove, change or swap with their neighbor to turn one word into the other.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut last: Vec<usize> = Vec::new();
@@ -383,7 +382,7 @@ fn distance(one: &str, other: &str) -> usize {
     line.last().copied().unwrap_or(0)
 }
 
-/// A hint on a line of its own for a table that there is not; empty where nothing can be said.
+/// A hint, on a separate line, for a table that does not exist; empty if there is no suggestion.
 pub async fn tables(connection: &Connection, wanted: &str) -> Result<String, LiveError> {
     let sql = format!(
         "SELECT CASE WHEN {} THEN '' ELSE n.nspname::pg_catalog.text || '.' END \
@@ -419,8 +418,8 @@ pub async fn tables(connection: &Connection, wanted: &str) -> Result<String, Liv
     })
 }
 
-/// Whether the user's own session finds a relation by its name alone, which `pg_table_is_visible` tells
-/// of the session's present search path only.
+/// The condition that the user's own session finds a relation by its unqualified name. `pg_table_is_visible` would use
+/// the search path of the current session.
 pub(super) fn visible(schemas: &[String]) -> String {
     let list: Vec<String> = schemas.iter().map(|schema| quote_literal(schema)).collect();
     let path = format!("ARRAY[{}]::pg_catalog.name[]", list.join(", "));

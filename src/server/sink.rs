@@ -1,4 +1,4 @@
-//! Where a run over the relations of a server puts what it finds, and what its errors mean for the rest.
+//! Receives the results of a run over the relations of a server; the meaning of errors for the rest of the run.
 
 use std::future::Future;
 use std::io;
@@ -13,28 +13,28 @@ use crate::disk::Oid;
 /// What a failure means for the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Something could not be read or done; what does not depend on it can.
+    /// Something could not be read or done; the rest of the run is not affected.
     Incomplete,
-    /// What was asked for makes no sense.
+    /// The request is invalid.
     Usage,
-    /// The server is gone.
+    /// The connection to the server was lost.
     Lost,
     /// Stopped on request.
     Stopped,
 }
 
-/// A failure, with the relation that it happened to in front of the message.
+/// A failure; the message begins with the relation where it occurred.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failed {
     pub(crate) kind: Kind,
     pub(crate) message: String,
 }
 
-/// Why a run ended before its end.
+/// Why a run ended early.
 #[derive(Debug)]
 pub(crate) enum RunError {
     Failed(Failed),
-    /// The output cannot be written, or nobody reads it any more.
+    /// The output cannot be written, or its reader is gone.
     Output(io::Error),
 }
 
@@ -49,10 +49,10 @@ impl From<&ConnectError> for Kind {
 }
 
 impl From<&LiveError> for Kind {
-    /// What an error means where the connection is there.
+    /// The meaning of an error if the connection is intact.
     fn from(error: &LiveError) -> Kind {
         match error {
-            // no name can be written so
+            // Such a name is invalid.
             LiveError::Pattern(_) => Kind::Usage,
             _ => Kind::Incomplete,
         }
@@ -71,13 +71,13 @@ impl From<Failed> for RunError {
     }
 }
 
-/// Receives what a run finds, as it finds it. Whatever a sink was given stays, however the run ends.
+/// Receives the results of a run as they are found. What a sink has received remains valid, however the run ends.
 pub(crate) trait Sink<R>: Send {
-    /// One result is finished. An error ends the run.
+    /// A result is complete. An error ends the run.
     fn found(&mut self, result: R) -> io::Result<()>;
-    /// One relation, or a part of it, could not be done; the run goes on.
+    /// A relation, or part of it, could not be processed; the run continues.
     fn failed(&mut self, failed: Failed);
-    /// Something that the user should know meanwhile.
+    /// A notice for the user.
     fn notice(&mut self, text: &str);
 }
 
@@ -90,10 +90,11 @@ impl Failed {
         Failed::new(Kind::Stopped, "stopped")
     }
 
-    /// What the server's answer means, met on one of `connections`: it may be the last that it said.
+    /// The meaning of an error that occurred on one of `connections`: it may be the last message before a connection
+    /// ends.
     pub(crate) async fn of(error: &LiveError, connections: &[Arc<Connection>]) -> Failed {
         if let LiveError::Server(statement) = error {
-            // with the server's last word, before the connection is known to be closed
+            // The server's last message may arrive before the connection is known to be closed.
             let ended = statement.as_db_error().is_some_and(|said| {
                 matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
             });
@@ -109,8 +110,8 @@ impl Failed {
         Failed::new(error.into(), error.to_string())
     }
 
-    /// As [`Failed::of`], met while `place` (a relation, with the block where that is known) was read. `relation`
-    /// is who is asked about where a lock was not to be had.
+    /// Like [`Failed::of`], for an error that occurred while `place` (a relation, with the block if it is known) was
+    /// read. `relation` is the relation whose locks are looked up after a lock timeout.
     pub(crate) async fn at(
         place: &str,
         relation: Oid,
@@ -127,8 +128,8 @@ impl Failed {
         failed
     }
 
-    /// Tells `output` of what concerns one relation alone: it keeps nobody from the others. What concerns the whole run
-    /// is the error.
+    /// Reports a failure that concerns only one relation to `output`, so that the run continues. A failure that
+    /// concerns the whole run is returned as an error.
     pub(crate) fn report_to<R>(self, output: &mut (impl Sink<R> + ?Sized)) -> Result<(), RunError> {
         match self.kind {
             Kind::Incomplete => {
@@ -139,14 +140,14 @@ impl Failed {
         }
     }
 
-    /// With the place in front, once.
+    /// Adds the place at the beginning, unless it is already there.
     pub(crate) fn placed(self, place: &str) -> Failed {
         let place = format!("{place}: ");
         let rest = self.message.strip_prefix(&place).unwrap_or(&self.message);
         Failed { message: format!("{place}{rest}"), ..self }
     }
 
-    /// Without the server's DETAIL, which may show contents of rows.
+    /// Removes the server's DETAIL, which may contain values of rows.
     pub(crate) fn without_detail(self) -> Failed {
         let mut message = String::new();
         let mut skipped = false;
@@ -161,8 +162,8 @@ impl Failed {
     }
 }
 
-/// Does `work` to its end unless `interrupt` comes first: then the statements that run on its connections are
-/// stopped, and so is the work.
+/// Runs `work` until it ends or `interrupt` comes first. In that case, the statements that run on its connections are
+/// cancelled, and the work ends.
 pub(crate) async fn until<T>(
     interrupt: impl Future<Output = ()>,
     connections: &[Arc<Connection>],
@@ -173,7 +174,7 @@ pub(crate) async fn until<T>(
         () = interrupt => {}
     }
     let cancel = connections.iter().map(|connection| async {
-        // What cannot be stopped ends with its connection.
+        // A statement that cannot be cancelled ends with its connection.
         let _ = connection.canceller().cancel().await;
     });
     futures_util::future::join_all(cancel).await;

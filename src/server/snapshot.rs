@@ -1,4 +1,4 @@
-//! One moment for everything that is read: a read-only transaction with a fixed snapshot.
+//! A read-only transaction with a fixed snapshot, for everything that is read.
 
 use futures_util::future;
 use tokio_postgres::types::Type;
@@ -14,25 +14,25 @@ use crate::model::visibility::Snapshot;
 pub struct Moment {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// Its name for [`join`]ing other connections.
+    /// Its exported name, for [`join`] on other connections.
     pub exported: String,
 }
 
 const MODE: &str = "TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-/// Begins the transaction that every later query of this connection belongs to.
+/// Begins the transaction in which all later queries on this connection run.
 pub async fn begin(connection: &Connection) -> Result<Moment, LiveError> {
     connection.begin(MODE).await?;
     take(connection.client()).await
 }
 
-/// As [`begin`], for a run that writes to temporary tables.
+/// Like [`begin`], for a run that writes to temporary tables.
 pub async fn begin_writable(connection: &Connection) -> Result<Moment, LiveError> {
     connection.begin("TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE").await?;
     take(connection.client()).await
 }
 
-/// As [`begin_writable`], after taking a lock by this statement.
+/// Like [`begin_writable`], but first takes a lock with the statement `lock`.
 pub async fn begin_with_lock(client: &Client, lock: &str) -> Result<Moment, LiveError> {
     let begin = format!("BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE; {lock}");
     client.batch_execute(&begin).await?;
@@ -45,7 +45,7 @@ async fn take(client: &Client) -> Result<Moment, LiveError> {
                 pg_catalog.pg_export_snapshot(), pg_catalog.pg_is_in_recovery()",
         &[],
     );
-    // sent together
+    // Both are sent together.
     let (planned, rows) = future::join(client.batch_execute(BY_KEY), ask).await;
     planned?;
     let row = rows?.pop().ok_or_else(|| LiveError::Unexpected("no snapshot".into()))?;
@@ -56,7 +56,7 @@ async fn take(client: &Client) -> Result<Moment, LiveError> {
     Ok(Moment { snapshot, exported: row.try_get(1)? })
 }
 
-/// Begins a transaction on another connection that sees the same.
+/// Begins a transaction with the same snapshot on another connection.
 pub async fn join(connection: &Connection, moment: &Moment) -> Result<(), LiveError> {
     let import = format!("SET TRANSACTION SNAPSHOT {}", quote_literal(&moment.exported));
     let begin = connection.begin_sql(MODE);
@@ -73,8 +73,8 @@ pub async fn abandon(client: &Client) -> Result<(), LiveError> {
     Ok(client.batch_execute("ROLLBACK").await?)
 }
 
-/// Asks for the fate of transactions that were over when the snapshot was taken. What the server
-/// no longer knows stays unknown.
+/// Queries the status of transactions that had ended when the snapshot was taken. The status stays unknown if the
+/// server no longer has it.
 pub async fn learn(
     client: &Client,
     snapshot: &mut Snapshot,
@@ -106,16 +106,17 @@ pub async fn learn(
     Ok(())
 }
 
-// The plans of our statements against users' tables and TOAST relations are ours to choose. Nothing gathers statistics
-// of TOAST relations, so the planner guesses: on a large one it reads the whole relation, in parallel and with compiled
-// code, to find a thousand chunks by their index. These settings leave it one plan, in our own transactions alone.
+// Our statements on users' tables and TOAST relations choose their own plans. There are no statistics about TOAST
+// relations, so the planner guesses: to find a thousand chunks by their index, it would read a large relation
+// completely, in parallel and with JIT compilation. These settings leave it only one plan, and are local to our
+// transactions.
 
-/// Rows by their addresses and chunks by their index, in its order: what is read is what was asked for,
-/// whatever the relation's size.
+/// Fetches rows by their addresses, and chunks by their index in its order, so that only what was requested is read,
+/// regardless of the relation's size.
 pub(crate) const BY_KEY: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
      SET LOCAL enable_indexscan = on; SET LOCAL enable_tidscan = on; \
      SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off";
 
-/// A whole relation, block after block. Whether several processes share it is the server's to say.
+/// Reads a whole relation, block by block. The server decides whether to use parallel workers.
 pub(crate) const WHOLE: &str = "SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = off; \
      SET LOCAL enable_indexscan = off; SET LOCAL enable_indexonlyscan = off; SET LOCAL jit = off";

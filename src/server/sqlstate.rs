@@ -1,18 +1,18 @@
-//! What errors of the server mean, by their SQLSTATE.
+//! The meaning of the server's errors, by SQLSTATE.
 
-/// What an error of the server means for what was tried.
+/// What an error of the server means for the attempted work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// A lock was not to be had, or a deadlock was broken: try again.
+    /// A lock was not obtained, or a deadlock was detected; the attempt can be repeated.
     Busy,
-    /// Something in a row: others may do.
+    /// A problem with one row; other rows may succeed.
     Row,
-    /// Nothing to go on with.
+    /// Work cannot continue.
     Fatal,
 }
 
 impl ErrorKind {
-    /// Reads the SQLSTATE.
+    /// Determines the kind from the SQLSTATE.
     pub fn of(error: &tokio_postgres::Error) -> ErrorKind {
         error.as_db_error().map_or(ErrorKind::Fatal, |db| ErrorKind::of_code(db.code().code()))
     }
@@ -21,11 +21,12 @@ impl ErrorKind {
         match code {
             "55P03" | "40P01" | "40001" => ErrorKind::Busy,
             code => match code.get(..2) {
-                // data of the row, constraints and those of domains, limits, damage
+                // Data of the row, constraints (including those of domains), limits, damage.
                 Some("22" | "23" | "44" | "54" | "XX") => ErrorKind::Row,
-                // what the owner's functions raise for a row
+                // Errors raised by the owner's functions for a row.
                 Some("09" | "20" | "21" | "27" | "2F" | "38" | "39" | "P0") => ErrorKind::Row,
-                // Codes of users' own, as the standard leaves them to them: not those of PostgreSQL's that begin so.
+                // The standard leaves classes that begin with 5 to 9 or I to Z to users; these are PostgreSQL's own
+                // classes among them.
                 Some("53" | "55" | "57" | "58" | "72" | "F0" | "HV") => ErrorKind::Fatal,
                 Some(class) if class.starts_with(|c| matches!(c, '5'..='9' | 'I'..='Z')) => {
                     ErrorKind::Row
@@ -36,13 +37,13 @@ impl ErrorKind {
     }
 }
 
-/// Whether an error says that something cannot be read, a page or an index, because it is damaged.
+/// Whether the error shows that a page or index cannot be read because it is damaged.
 pub fn is_damage(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_some_and(|db| db.code().code().starts_with("XX"))
 }
 
-/// Whether an error is one of the whole server, which no other table is spared: it is full, it stops, or it is not
-/// to be written to.
+/// Whether the error concerns the whole server, so that all other tables are affected: it is full, shutting down, or
+/// read-only.
 pub fn is_of_server(error: &tokio_postgres::Error) -> bool {
     let Some(db) = error.as_db_error() else { return true };
     let code = db.code().code();
@@ -60,15 +61,15 @@ mod tests {
                 assert_eq!(ErrorKind::of_code(code), kind, "{code}");
             }
         };
-        // no lock, a deadlock, a serialization failure
+        // Lock not available, deadlock, serialization failure.
         all(&["55P03", "40P01", "40001"], ErrorKind::Busy);
-        // a check, a numeric overflow, a row too long, damage, RAISE with and without a code of its own
+        // Check violation, numeric overflow, row too long, damage, RAISE without and with a code of its own.
         all(
             &["23514", "22003", "54000", "XX001", "XX000", "P0001", "UE001", "99999"],
             ErrorKind::Row,
         );
         all(&["38001", "2F003", "21000", "44000"], ErrorKind::Row);
-        // the disk, memory, connections, a cancel, a shutdown, the system, privileges, read-only, a missing function
+        // Disk, memory, connections, cancel, shutdown, system error, privileges, read-only, missing function.
         all(
             &["53100", "53200", "53300", "57014", "57P01", "58030", "42501", "25006", "42883"],
             ErrorKind::Fatal,

@@ -1,8 +1,8 @@
-//! Toasters of a server with pluggable TOAST, and the columns that they may store.
+//! The toasters of a server with pluggable TOAST, and the columns that may use them.
 //!
-//! Such servers differ in their catalogs: one keeps `pg_class.reltoastrelid`, another has arrays of
-//! one TOAST relation for each toaster; `pg_attribute.atttoaster` is nowhere else. Rows are therefore
-//! read as jsonb, where a column that is not there is NULL.
+//! The catalogs of such servers differ: one has `pg_class.reltoastrelid`, another an array with one TOAST relation for
+//! each toaster; stock servers do not have `pg_attribute.atttoaster`. Rows are therefore read as jsonb, where a missing
+//! column is NULL.
 
 use tokio_postgres::Row;
 use tokio_postgres::types::{Oid as PgOid, Type};
@@ -19,7 +19,7 @@ use crate::model::toaster::catalog::{Handler, PluggableToaster, ToasterColumn, T
 
 /// The OIDs of the TOAST relations of `c`, a row of `pg_class`: an expression of type `oid[]`.
 ///
-/// Either `reltoastrelid`, 0 where there is none, or `reltoastrelids`.
+/// They come from `reltoastrelid`, which is 0 if there is none, or from `reltoastrelids`.
 pub const TOAST_RELATIONS: &str = "ARRAY(SELECT x.oid::pg_catalog.oid \
      FROM (SELECT pg_catalog.to_jsonb(c) AS row) AS j, \
      LATERAL pg_catalog.jsonb_array_elements_text(CASE \
@@ -28,7 +28,7 @@ pub const TOAST_RELATIONS: &str = "ARRAY(SELECT x.oid::pg_catalog.oid \
          THEN j.row -> 'reltoastrelids' ELSE '[]' END) WITH ORDINALITY AS x (oid, n) \
      WHERE x.oid <> '0' ORDER BY x.n)";
 
-/// The rows of `pg_toaster`; `None` on a server without pluggable TOAST.
+/// Reads `pg_toaster`; `None` on a server without pluggable TOAST.
 pub async fn ask(client: &Client, server: &Server) -> Result<Option<Toasters>, LiveError> {
     if !server.has_toasters {
         return Ok(None);
@@ -52,13 +52,13 @@ pub async fn ask(client: &Client, server: &Server) -> Result<Option<Toasters>, L
     Ok(Some(Toasters::new(rows.iter().map(row).collect::<Result<_, _>>()?)))
 }
 
-/// The toasters of the database; where the server has none, pointers are recognized by their bytes.
+/// The toasters of the database; if the server has none, pointers are recognized by their bytes.
 pub async fn toasters(client: &Client, server: &Server) -> Result<Toasters, LiveError> {
     Ok(ask(client, server).await?.unwrap_or_else(Toasters::by_bytes))
 }
 
-/// The columns of a table, or of all tables, partitioned ones and materialized views of the users,
-/// in the order of the tables' names; dropped ones too.
+/// The columns of one table, or of all users' tables, partitioned tables and materialized views, ordered by table name;
+/// dropped columns are included.
 pub async fn columns(client: &Client, table: Option<Oid>) -> Result<Vec<ToasterColumn>, LiveError> {
     let rows = client
         .query_typed(
@@ -114,7 +114,7 @@ fn column(row: &Row) -> Result<ToasterColumn, LiveError> {
     })
 }
 
-/// A column that is set to a toaster, in whatever kind of relation.
+/// A column that has a toaster, in any kind of relation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Referent {
     /// The relation.
@@ -132,7 +132,7 @@ pub struct Referent {
 }
 
 impl Referent {
-    /// As reports show it; a dropped column has no name but its number.
+    /// The name in reports; a dropped column has only its number.
     pub fn display_name(&self) -> String {
         let Referent { schema, name, number, column, .. } = self;
         match self.dropped {
@@ -147,7 +147,7 @@ impl Referent {
     }
 }
 
-/// All columns that are set to `toaster`, dropped ones and those of indexes too.
+/// All columns that have `toaster`, including dropped columns and those of indexes.
 pub async fn referents(client: &Client, toaster: Oid) -> Result<Vec<Referent>, LiveError> {
     let rows = client
         .query_typed(
@@ -175,7 +175,7 @@ pub async fn referents(client: &Client, toaster: Oid) -> Result<Vec<Referent>, L
     rows.iter().map(referent).collect()
 }
 
-/// The extension that a toaster came with.
+/// The extension to which a toaster belongs.
 pub async fn extension(client: &Client, toaster: Oid) -> Result<Option<String>, LiveError> {
     let rows = client
         .query_typed(

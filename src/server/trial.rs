@@ -1,12 +1,12 @@
-//! The trial: a temporary table in which the server itself compresses copies of values. Whoever asks what a
-//! server makes of a value asks here.
+//! The trial: a temporary table in which the server compresses copies of values. It is used wherever the program needs
+//! to know how a server would store a value.
 //!
-//! [`Copies`] is the table as text (pure); [`Trial`] asks about one column's values.
+//! [`Copies`] is the table as text (pure); [`Trial`] compresses the values of one column.
 //!
-//! How long rows must be for the toaster to be called, and what the size of a copy in such a row means (`heaptoast.h`,
-//! `heaptoast.c`, `toast_helper.c`): a copy stands in an EXTENDED column beside padding in a PLAIN one. The padding alone makes
-//! the row longer than `TOAST_TUPLE_THRESHOLD`, which grows with the page, so that the toaster is called however short the
-//! copy is; and longer than `toast_tuple_target`, so that it compresses and moves out all that it may.
+//! The rows of that table have a certain length (`heaptoast.h`, `heaptoast.c`, `toast_helper.c`): each copy is in an
+//! EXTENDED column, next to padding in a PLAIN column. The padding alone makes the row longer than
+//! `TOAST_TUPLE_THRESHOLD`, which depends on the page size, so that the toaster is called even if the copy is short. It
+//! also makes the row longer than `toast_tuple_target`, so that the toaster compresses and moves out everything it can.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -24,27 +24,26 @@ use crate::model::settings::TupleTarget;
 use crate::model::sql::quote_identifier;
 use crate::model::sql::{fresh, fresh_array};
 
-/// `toast_tuple_target` of such rows, in bytes: the least.
+/// The `toast_tuple_target` of these rows, in bytes: the minimum.
 const TARGET: u16 = TupleTarget::MIN;
 
-/// Bytes of the padding, without its header.
+/// The size of the padding, without its header.
 fn padding(page: PageSize) -> usize {
     page.toast_tuple_threshold()
 }
 
-/// A datum of up to this many bytes is neither compressed nor moved out
-/// (`toast_tuple_find_biggest_attribute`).
+/// A datum of at most this size is neither compressed nor moved out (`toast_tuple_find_biggest_attribute`).
 const NEVER_MOVED: u32 = max_align(TOAST_POINTER_SIZE) as u32;
 
-/// Bytes by which `pg_column_size` is less than the datum once that is out of line: its length word.
+/// By how many bytes `pg_column_size` of an out-of-line datum is less than the datum's size: the length word.
 const NOT_COUNTED: u32 = 4;
 
-/// The column of the padding.
+/// The name of the padding's column.
 const PADDING: &str = "p";
 
-/// A value of the type that a domain, or domains over domains, are made of: where a row has no copy NULL
-/// stands, which a domain may refuse. CASE with an arm whose type is not known makes that of a domain, without a
-/// length or the like, or, of what is no domain, with it only before PostgreSQL 19.
+/// Converts a value to the innermost base type of its domain, because a row without a copy has NULL, which a domain may
+/// not allow. CASE with an arm of unknown type has this effect for a domain, and removes its type modifier. For a type
+/// that is not a domain, it keeps the type modifier only before PostgreSQL 19.
 fn base_of(value: &str) -> String {
     format!("CASE WHEN true THEN {value} ELSE NULL END")
 }
@@ -52,30 +51,30 @@ fn base_of(value: &str) -> String {
 /// Copies of a column's values.
 #[derive(Debug, Clone)]
 pub(crate) struct Copied {
-    /// Their column's name, a plain word.
+    /// The column's name, a simple identifier.
     pub name: String,
-    /// An expression of their type over the column that they are copies of, of a table named `t`.
+    /// An expression of the copies' type over the original column, for a table with the alias `t`.
     pub of: String,
-    /// The method that compresses them.
+    /// The method with which they are compressed.
     pub method: Method,
 }
 
-/// The temporary table's text.
+/// The text of the temporary table.
 #[derive(Debug, Clone)]
 pub(crate) struct Copies {
-    /// Its name, a plain word.
+    /// Its name, a simple identifier.
     pub name: String,
-    /// Columns that tell its rows apart: names, plain words, and expressions of their types.
+    /// Columns that identify its rows: names (simple identifiers), and expressions for their types.
     pub keys: Vec<(String, &'static str)>,
-    /// Its columns of copies.
+    /// The columns of copies.
     pub copies: Vec<Copied>,
 }
 
 impl Copies {
-    /// Makes the table, in the order of keys, copies, padding. One made before in the same session is dropped.
+    /// Creates the table, with keys, copies and padding in this order. An existing one in the same session is dropped.
     pub(crate) fn make(&self, table: &str) -> String {
         let (mut columns, mut settings) = (String::new(), String::new());
-        // writing to a string cannot fail
+        // Writing to a string cannot fail.
         for (key, of) in &self.keys {
             let _ = write!(columns, "{of} AS {key}, ");
         }
@@ -98,17 +97,17 @@ impl Copies {
     }
 }
 
-/// What stands in the padding's column.
+/// An expression for the padding.
 pub(crate) fn padding_text(page: PageSize) -> String {
     format!("pg_catalog.repeat('x', {})", padding(page))
 }
 
-/// An expression for the size of the compressed datum in a column of copies, its 8 bytes of headers
-/// included; NULL where the server keeps the value as it is.
+/// An expression for the size of the compressed datum in a column of copies, including 8 bytes of headers; NULL if the
+/// server did not compress the value.
 ///
-/// Of a datum out of line `pg_column_size` does not count the length word. Sizes that may be those of one
-/// in the row are told apart by a row constructor, which keeps a compressed datum of its row, but
-/// decompresses what it must fetch.
+/// For an out-of-line datum, `pg_column_size` does not include the length word. If the size could also be that of a
+/// datum in the row, a row constructor distinguishes the two: it keeps a compressed datum that is in the row, but
+/// decompresses one that it must fetch.
 pub(crate) fn compressed_size(copy: &str) -> String {
     let size = format!("pg_catalog.pg_column_size({copy})");
     let header = crate::disk::max_align(crate::disk::layout::TUPLE_HEADER_SIZE);
@@ -119,18 +118,18 @@ pub(crate) fn compressed_size(copy: &str) -> String {
     )
 }
 
-/// What the server compresses the values of one column to.
+/// Finds out to what size the server compresses the values of one column.
 #[derive(Debug, Clone)]
 pub struct Trial {
     copies: Copies,
     table: String,
-    /// The expression of a value's fresh datum.
+    /// The expression that makes a fresh datum of a value.
     fresh: String,
     page: PageSize,
 }
 
 impl Trial {
-    /// For a column of the relation with this quoted name, by its index from 0.
+    /// For a column, given by its index from 0 and its name, of the relation with this quoted name.
     pub fn new(
         table: String,
         (index, name): (usize, &str),
@@ -143,7 +142,7 @@ impl Trial {
         Trial::of(table, (index, name), fresh, methods, page)
     }
 
-    /// As [`Trial::new`], where `fresh` is the expression that makes a new datum of the value.
+    /// Like [`Trial::new`], where `fresh` is the expression that makes a fresh datum of the value.
     pub(crate) fn of(
         table: String,
         (index, name): (usize, &str),
@@ -162,12 +161,12 @@ impl Trial {
         Trial { copies, table, fresh, page }
     }
 
-    /// Makes the temporary table. Not in a read-only transaction.
+    /// Creates the temporary table, which is not possible in a read-only transaction.
     pub async fn make(&self, client: &Client) -> Result<(), LiveError> {
         Ok(client.batch_execute(&self.copies.make(&self.table)).await?)
     }
 
-    /// Copies the values at the addresses `$1`.
+    /// Copies the values at addresses `$1`.
     fn fill(&self) -> String {
         let values = vec![self.fresh.as_str(); self.copies.copies.len()].join(", ");
         format!(
@@ -179,15 +178,15 @@ impl Trial {
         )
     }
 
-    /// Address, and for each method the datum's size.
+    /// The address of each row and, for each method, the size of the datum.
     fn sizes(&self) -> String {
         let sizes: Vec<String> =
             self.copies.copies.iter().map(|copy| compressed_size(&copy.name)).collect();
         format!("SELECT a, {} FROM pg_temp.{}", sizes.join(", "), self.copies.name)
     }
 
-    /// Lets the server compress the values of these rows: the sizes of the datums with their 8 bytes of
-    /// headers, none where it refuses. A row that is gone has no answer.
+    /// Has the server compress the values of these rows. Returns the sizes of the datums, including 8 bytes of headers,
+    /// and no size if the server did not compress a value. Rows that no longer exist have no result.
     pub async fn compress(
         &self,
         client: &Client,
@@ -233,7 +232,8 @@ mod tests {
         insta::assert_snapshot!(fresh_array("c"), @"CASE WHEN c IS NOT NULL THEN pg_catalog.array_cat(c, '{}') END");
     }
 
-    /// `TOAST_TUPLE_THRESHOLD` for pages of 4, 8, 16 and 32 kB; the padding's header and the row's come to it.
+    /// `TOAST_TUPLE_THRESHOLD` for pages of 4, 8, 16 and 32 kB, to which the headers of the padding and the row are
+    /// added.
     #[test]
     fn the_padding_is_that_of_the_servers_pages() {
         for (kilobytes, bytes) in [(4, 1008), (8, 2032), (16, 4080), (32, 8176)] {
@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    /// Whether the server is asked to compress a value of `raw` bytes, and where a datum of `size` bytes goes.
+    /// Whether the server tries to compress a value of `raw` bytes, and where it puts a datum of `size` bytes.
     fn tried(page: PageSize, padding: usize, raw: u32, size: u32) -> (bool, Form) {
         let mut asked = false;
         let values = [Incoming::Plain { raw }, Incoming::Plain { raw: padding as u32 }];
@@ -271,7 +271,7 @@ mod tests {
         (asked, row.unwrap().values[0].form)
     }
 
-    /// `TOAST_TUPLE_THRESHOLD` as `heaptoast.h` has it:
+    /// `TOAST_TUPLE_THRESHOLD` as in `heaptoast.h`:
     /// `MAXALIGN_DOWN((BLCKSZ - MAXALIGN(SizeOfPageHeaderData + 4 * sizeof(ItemIdData))) / 4)`.
     fn threshold(block_size: usize) -> usize {
         (block_size - (24 + 4 * 4usize).next_multiple_of(8)) / 4 / 8 * 8
@@ -282,14 +282,15 @@ mod tests {
         for kilobytes in [4, 8, 16, 32] {
             let page = PageSize::new(kilobytes << 10).unwrap();
             assert_eq!(page.toast_tuple_threshold(), threshold(kilobytes << 10));
-            // header and length word come to the padding, which alone is over the threshold, and fits
+            // The headers of the row and of the padding are added to the padding, which is longer than the threshold by
+            // itself, and fits.
             let alone = 24 + 4 + padding(page);
             assert!(alone > threshold(kilobytes << 10), "{kilobytes}");
             assert!(alone + 1000 < page.toast_tuple_target_main(), "{kilobytes}");
             for raw in [127, 200, 1000, 1996, 2500, 4000, 8000, 100_000] {
                 assert_eq!(tried(page, padding(page), raw, 100), (true, Form::ExternalCompressed));
             }
-            // what the toaster finds too short
+            // These values are too short for the toaster.
             assert!(!tried(page, padding(page), 23, 20).0);
             assert!(tried(page, padding(page), 24, 20).0);
         }

@@ -13,7 +13,7 @@ fn small_keys_in_use_inside_documents_out_of_line() {
         "CREATE TABLE docs (id int, doc jsonb);
          ALTER TABLE docs ALTER doc SET STORAGE external;
          INSERT INTO docs SELECT i, jsonb_build_object('a,\"b\"', i, 'state', (ARRAY['new', 'paid'])[i % 2 + 1],
-             'body', repeat(md5(i::text), 200)) FROM generate_series(1, 1200) AS i;
+             'body', noise(i, 6400)) FROM generate_series(1, 1200) AS i;
          CREATE TABLE apart (id int, doc jsonb, state text GENERATED ALWAYS AS (doc ->> 'state') STORED);
          ALTER TABLE apart ALTER doc SET STORAGE external;
          INSERT INTO apart SELECT id, doc FROM docs;

@@ -256,7 +256,7 @@ fn elements_and_attributes_are_those_of_the_server_from_every_source() {
         let mut all = vec![of_pages, of_reader];
         match column {
             // their types are not known of a file
-            "js" => assert!(of_file.stderr.contains("has type place"), "{}", of_file.stderr),
+            "js" => assert!(of_file.stderr.contains("is of type place"), "{}", of_file.stderr),
             "moods" => assert!(of_file.stderr.contains("another element type"), "{}", of_file.stderr),
             _ => all.push(of_file.exits(0).report::<Keys>()),
         }

@@ -250,14 +250,14 @@ fn questions_that_change_nothing() {
 fn how_do_i_give_space_back_and_undo_a_conversion() {
     let database = shop();
     let converted = screen(&database, COLUMNS, 0, &["retoast orders -c doc --toaster lz4 -q"]);
-    assert!(converted.contains("to set back: ALTER TABLE"), "{converted}");
+    assert!(converted.contains("to restore: ALTER TABLE"), "{converted}");
     let compacted = screen(&database, COLUMNS, 0, &["compact orders -q"]);
     fits(&compacted, COLUMNS);
     assert!(compacted.contains("public.orders, compact: complete"), "{compacted}");
     assert!(compacted.contains(" before, ") && compacted.contains(" now "), "{compacted}");
     let undone = screen(&database, COLUMNS, 0, &["retoast orders -c doc --toaster external -q"]);
     fits(&undone, COLUMNS);
-    assert!(undone.contains("doc to external: complete: all values are stored as chosen"));
+    assert!(undone.contains("doc to external: complete: all values are stored as requested"));
     let sql = "SELECT attstorage FROM pg_attribute WHERE attrelid = 'orders'::regclass \
                AND attname = 'doc'";
     assert_eq!(database.psql(sql), "e");
@@ -274,7 +274,7 @@ fn how_does_an_ordinary_owner_do_it() {
     let done = screen(&database, COLUMNS, 0, &[&command]);
     // since 17 SQL functions say what is out of line
     let verdicts =
-        ["all values are compressed as chosen", "complete: all values are stored as chosen"];
+        ["all values are compressed as requested", "complete: all values are stored as requested"];
     assert!(verdicts.iter().any(|verdict| done.contains(verdict)), "{done}");
     database.psql(&format!("ALTER TABLE orders OWNER TO {}", database.server().superuser()));
 }

@@ -157,7 +157,7 @@ fn subscribers_with_origin_none_get_nothing_of_a_sweep_with_an_origin() {
         retoast(&database, &[&arguments[..], more].concat())
     };
     let origin = ["--set", "replication-origin=quiet"];
-    refused(&to("external", &origin), 1, "origin \"quiet\" does not exist\nHINT:  Make it with");
+    refused(&to("external", &origin), 1, "origin \"quiet\" does not exist\nHINT:  Create it with");
     assert_eq!(
         database.psql("SELECT count(*) FROM pg_replication_origin WHERE roname = 'quiet'"),
         "0"

@@ -341,7 +341,7 @@ fn a_dry_run_has_the_figures_and_changes_nothing() {
     let before = database.psql(state);
     let arguments = ["t", "-c", "v", "--policy", "ratio=0.9", "--method", "lz4"];
     let planned = retoast(&database, &[&arguments[..], &["--dry-run"]].concat());
-    assert!(planned.stderr.contains("values that are written from now on"), "{}", planned.stderr);
+    assert!(planned.stderr.contains("new values will not be compressed"), "{}", planned.stderr);
     let report = planned.exits(0).report::<Report>();
     assert_eq!(database.psql(state), before);
     let table = &report.tables[0];

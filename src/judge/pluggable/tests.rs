@@ -1,4 +1,4 @@
-//! The planner with scripted rows of the catalog.
+//! Tests of plans, with made-up rows of the catalog.
 
 use super::*;
 use crate::codec::Method;
@@ -23,7 +23,7 @@ fn toasters() -> Toasters {
     ])
 }
 
-/// A column of type `bytea` that is stored as a stock server stores.
+/// A column of type `bytea` whose values are stored as by a stock server.
 fn column(table: u32, name: &str) -> ToasterColumn {
     ToasterColumn {
         table: Oid(table),
@@ -102,7 +102,7 @@ fn the_way_back_leaves_storage_and_method_as_they_are() {
     let left = left.unwrap().unwrap();
     insta::assert_snapshot!(statement(&left), @r#"ALTER TABLE ONLY "s"."t" ALTER COLUMN "a" SET TOASTER "deftoaster""#);
     assert_eq!(left.columns[0].rule, Rule::Leaves(BYTEA_TOASTER));
-    // a column that has another toaster by now is that one's
+    // A column that now has another toaster keeps it.
     let other = ToasterColumn { toaster: STRANGE, ..ours };
     let left = plan(Some(&toasters()), &[&other], &leaves_goal("bytea_toaster"));
     assert!(left.unwrap().unwrap().changes.is_empty());
@@ -114,7 +114,7 @@ fn what_is_set_already_is_not_set_again() {
         ToasterColumn { toaster: BYTEA_TOASTER, storage: Storage::External, ..column(1, "a") };
     assert!(becomes_plan("bytea_toaster", &[ours]).changes.is_empty());
     assert!(becomes_plan("deftoaster", &[column(1, "a")]).changes.is_empty());
-    // stock rules are all there is
+    // Only the default toaster exists, so stock rules are sufficient.
     let only = Toasters::new(toasters().rows()[..1].to_vec());
     let goal = Goal::Stock(Toaster::Compressed(Method::Lz4));
     assert_eq!(plan(Some(&only), &[&column(1, "a")], &goal), Ok(None));
@@ -162,7 +162,7 @@ fn a_domain_over_a_toasters_type_is_taken() {
     assert_eq!(becomes_plan("bytea_toaster", &[domain]).columns.len(), 1);
 }
 
-/// A table of an id and a value, as a plan sets it.
+/// A table of an ID and a value, with a plan's settings.
 fn table(storage: Storage) -> Model {
     samples::table(storage, Method::Pglz, 1)
 }
@@ -217,7 +217,7 @@ fn pointers_decide_whether_a_value_complies() {
     let left = plan(Some(&toasters()), &[&column(1, "a")], &left).unwrap().unwrap();
     let by = |value| compliance(&left, Storage::External, value);
     assert_eq!((by(custom(BYTEA_TOASTER)), by(custom(STRANGE))), (no, yes.clone()));
-    // what it did not store is none of its business
+    // Values that the toaster has not stored are not its concern.
     assert_eq!((by(inline), by(long), by(external)), (yes.clone(), yes.clone(), yes));
 }
 

@@ -1,4 +1,4 @@
-//! Decisions on rows by policies.
+//! Tests of policies' decisions on rows.
 
 use super::*;
 use crate::disk::layout::PageSize;
@@ -7,7 +7,7 @@ use crate::model::settings::TupleTarget;
 
 const PAGE: PageSize = PageSize::DEFAULT;
 
-/// An integer and `count` external columns.
+/// A table of an integer and `count` external columns.
 fn table(count: usize, target: u32) -> (Table, Vec<usize>) {
     let table = samples::table(Storage::External, Method::Lz4, count);
     let target = TupleTarget::new(target, PAGE).unwrap();
@@ -46,7 +46,7 @@ fn what_another_toaster_has_stored_never_complies_and_its_content_is_asked_for()
         assert!(rule.surely_differs(&targets, &seen) && rule.lacks_content(&targets, &seen));
         seen.contents[1] = content(9000, None, None);
         let Decision::Forms(wanted) = rule.decide(&table, &targets, &seen) else { panic!() };
-        // the other column's value does
+        // The other column's value complies.
         assert_eq!((wanted[0].complies, wanted[1].complies), (false, true), "{policy}");
         seen.contents[0] = content(9000, Some(3000), None);
         assert!(!rule.lacks_content(&targets, &seen));
@@ -67,7 +67,7 @@ fn content(raw: u32, lz4: Option<u32>, pglz: Option<u32>) -> Option<Content> {
 #[test]
 fn what_is_stored_with_the_method_is_known_and_other_contents_are_asked_for() {
     let compressed = seen(&[value(Form::ExternalCompressed, Some(Method::Lz4), 9000, 8900)]);
-    // 5 chunks raw and compressed
+    // The value takes 5 chunks, raw or compressed.
     assert_eq!(handovers(decide("chunk-saving", LZ4, &compressed)), [Handover::Plain]);
     assert!(decide("ratio=0.99", LZ4, &compressed).complies());
     assert_eq!(decide("ratio=0.99", MethodChoice::Either, &compressed), Decision::Depends(vec![0]));
@@ -101,7 +101,7 @@ fn compressed_fields_inside_composite_values_are_never_kept() {
     assert_eq!(handovers(rule.decide(&table, &targets, &row)), [Handover::Plain]);
 }
 
-/// A row after a batch, as the decision says it is stored then.
+/// A row after a batch, stored as the decision requires.
 fn stored(row: &Seen, wanted: &[Wanted]) -> Seen {
     let mut after = row.clone();
     for (value, one) in after.values.iter_mut().skip(1).zip(wanted) {

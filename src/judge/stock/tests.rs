@@ -1,4 +1,4 @@
-//! Verdicts on rows of one value.
+//! Tests of verdicts on rows with one value.
 
 use super::*;
 use crate::disk::layout::PageSize;
@@ -21,7 +21,7 @@ fn another_method_differs_and_the_same_complies() {
     assert_eq!(compliance(Storage::Extended, Method::Lz4, pglz, None), Compliance::Differs);
     assert_eq!(compliance(Storage::Extended, Method::Pglz, pglz, None), Compliance::Complies);
     assert_eq!(compliance(Storage::External, Method::Pglz, pglz, None), Compliance::Differs);
-    // main keeps what fits the page in the row
+    // Storage main keeps in the row whatever fits on the page.
     assert_eq!(compliance(Storage::Main, Method::Pglz, pglz, None), Compliance::Differs);
 }
 
@@ -57,14 +57,14 @@ fn what_any_operation_gives_complies() {
     };
     let id = value(Form::Plain, None, 4, 4);
     let compliance = |value| by_model(&low, &[1], &[], &[id, value], &|_| None);
-    // an INSERT leaves it in the row, an UPDATE of a row with a value out of line compresses it
+    // An INSERT leaves the value in the row; an UPDATE of a row with an out-of-line value compresses it.
     let plain = value(Form::Plain, None, 1500, 1504);
     let compressed = value(Form::Compressed, Some(Method::Lz4), 1500, 80);
     let moved = value(Form::ExternalCompressed, Some(Method::Lz4), 1500, 700);
     for value in [plain, compressed, moved] {
         assert_eq!(compliance(value), Compliance::Complies, "{value:?}");
     }
-    // none moves out what is small enough once it is compressed
+    // No operation moves out a value that is small enough once it is compressed.
     let moved = value(Form::ExternalCompressed, Some(Method::Lz4), 1500, 40);
     assert_eq!(compliance(moved), Compliance::Differs);
 }
@@ -74,14 +74,14 @@ fn generated_columns_that_follow_are_computed_anew() {
     let mut wide = table(Storage::Extended, Method::Lz4, 1);
     wide.columns.push(wide.columns[1]);
     let id = value(Form::Plain, None, 4, 4);
-    // the smaller value stays in the row because the larger one, taken first, has moved out
+    // The smaller value stays in the row, because the larger one is toasted first and moved out.
     let small = value(Form::Plain, None, 1900, 1904);
     let large = value(Form::External, None, 9000, 9000);
     let values = [id, small, large];
     assert_eq!(by_model(&wide, &[1], &[2], &values, &|_| None), Compliance::Complies);
-    // a kept pointer is small: nothing else would move either
+    // A kept pointer is small, so nothing else would be moved out either.
     assert_eq!(by_model(&wide, &[1], &[], &values, &|_| None), Compliance::Complies);
-    // beside a fresh value it would be the larger one
+    // Next to a fresh value, this one would be the larger one.
     let large = value(Form::Plain, None, 1950, 1954);
     let small = value(Form::External, None, 1900, 1900);
     let values = [id, large, small];

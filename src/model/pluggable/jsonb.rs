@@ -1,15 +1,14 @@
-//! How `jsonb_toaster` takes a document apart (pure), with its settings as they come.
+//! How `jsonb_toaster`, with its default settings, splits a document (pure).
 //!
-//! * Of an object the longest nested containers are compressed (pglz, whatever the column's method)
-//!   one after the other until the rest fits the row; where that is not enough, moved out, longest
-//!   first, compressed where that gains anything. The last nested object that is too long is itself
-//!   taken apart where its room allows. Keys, strings and numbers stay.
-//! * An array is cut into chunks of whole elements, each an array of its own, uncompressed and found
-//!   without the index.
+//! * In an object, the longest nested containers are compressed (with pglz, whatever the column's method) one after
+//!   another until the rest fits in the row. If that is not sufficient, they are moved out, longest first, and
+//!   compressed if that saves space. The last nested object that is too long is itself split if there is enough room.
+//!   Keys, strings and numbers stay.
+//! * An array is cut into chunks of whole elements, each an array of its own, stored uncompressed and found without the
+//!   index.
 //!
-//! Sizes are those of the document as a stock server has it; there containers may have a few bytes more
-//! (objects keep their values in the order of size). Values that it does not take apart are left to the
-//! stock rules.
+//! Sizes are those of the document on a stock server; on such servers, containers may be a few bytes longer (objects
+//! store their values in order of size). Values that are not split are stored by the stock rules.
 
 use super::{Taken, Visits};
 use crate::codec::{Method, datum};
@@ -17,26 +16,25 @@ use crate::disk::layout::PageSize;
 use crate::model::pages::chunk_bytes;
 use crate::model::policy::{COMPRESSED_HEADER_SIZE, VARLENA_HEADER_SIZE};
 
-/// Custom header with the word of the kind (`JSONX_CUSTOM_PTR_HEADER_SIZE`).
+/// The custom header with the word for the kind (`JSONX_CUSTOM_PTR_HEADER_SIZE`).
 const JSONX_HEADER: u32 = 20;
-/// Varlena header and container header before an object's entries (`JsonbDatum`).
+/// The varlena header and container header before an object's entries (`JsonbDatum`).
 const DATUM_HEADER: u32 = 8;
 /// An entry (`JEntry`).
 const ENTRY: u32 = 4;
-/// Container header in front of what leads to a container elsewhere, or compressed.
+/// The container header before a pointer to a container, or before compressed data.
 const KEPT_HEADER: u32 = 4;
-/// What is left of a container that was moved out: header and ordinary pointer.
+/// What is left of a container that was moved out: a header and an ordinary pointer.
 const MOVED: u32 = KEPT_HEADER + 18;
-/// Directory of a chunked array besides its entries: number of elements, of chunks, relation.
+/// The directory of a chunked array without its entries: number of elements, number of chunks, relation.
 const DIRECTORY: u32 = 12;
-/// Index of the first element and address of a chunk.
+/// The index of the first element and the address of a chunk.
 const DIRECTORY_ENTRY: u32 = 10;
-/// Nesting that is followed; deeper documents are not estimated.
+/// The maximum nesting depth; deeper documents are not estimated.
 const MAX_DEPTH: u32 = 64;
 
-/// A document with `jsonb_toaster`, in a row that may take `room` bytes of it; what is read or changed
-/// is one of its keys or elements. `None` if it is not taken apart. Numbers are those of a little-endian
-/// server.
+/// A document with `jsonb_toaster`, in a row with `room` bytes for it; reads and changes concern one of its keys or
+/// elements. `None` if it is not split. Numbers are those of a little-endian server.
 pub fn jsonb_toaster(
     page: PageSize,
     room: u32,
@@ -68,20 +66,20 @@ fn object(
         taken.chunks += super::chunks(page, stored);
         taken.read_whole.add(Visits::of(page, stored));
     }
-    // A key in the row costs nothing more, each moved one its own chunks.
+    // A key in the row costs nothing in addition, a moved one costs its own chunks.
     taken.read = taken.read_whole.share(keys);
     taken.small_update_bytes = inline + taken.toast_bytes / keys;
     Some(taken)
 }
 
-/// How a container of an object stands.
+/// The state of a container in an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// As it is.
+    /// Unchanged.
     Whole,
-    /// Compressed in its place.
+    /// Compressed in place.
     Compressed,
-    /// Moved out.
+    /// Moved out of line.
     Moved,
 }
 
@@ -92,14 +90,14 @@ struct Field {
 }
 
 impl Field {
-    /// Bytes that the toaster allows for it.
+    /// The space that the toaster reserves for it.
     fn room(&self) -> u32 {
         align4(self.size.saturating_add(3))
     }
 }
 
-/// Takes an object apart until `room` is enough (`jsonb_toaster_save_object`). Gives the bytes that
-/// remain of its container; what it stores elsewhere is added to `moved`.
+/// Splits an object until it fits in `room` (`jsonb_toaster_save_object`). Returns the remaining size of its container;
+/// what is stored elsewhere is added to `moved`.
 fn split(
     bytes: &[u8],
     object: &Parts,
@@ -125,7 +123,7 @@ fn split(
         return None;
     }
     let mut total = fields.iter().map(Field::room).fold(fixed, u32::saturating_add);
-    // Compressing, then moving out.
+    // Containers are first compressed, then moved out.
     let mut compressing = true;
     while total > room {
         let fit = |field: &&mut Field| {
@@ -136,7 +134,7 @@ fn split(
                     State::Moved => false,
                 }
         };
-        // the first of the longest
+        // Of the longest containers, the first one is chosen.
         let longest =
             fields.iter_mut().filter(fit).reduce(|a, b| if b.size > a.size { b } else { a });
         let Some(field) = longest.filter(|field| field.size > MOVED) else {
@@ -175,7 +173,7 @@ fn split(
                 continue;
             }
         }
-        // without the datum's length word
+        // The datum's length word is not stored.
         moved.push(stored - VARLENA_HEADER_SIZE);
         field.size = MOVED;
         field.state = State::Moved;
@@ -184,10 +182,10 @@ fn split(
     Some(container_size(object, &fields))
 }
 
-/// Bytes of the container as it is written.
+/// The size of the container as written.
 fn container_size(object: &Parts, fields: &[Field]) -> u32 {
     let count = fields.len() as u32;
-    // numbers of values where they are not in the order of their sizes
+    // The value map is needed only if the values are not in order of size.
     let map = match object.list.is_sorted_by_key(|part| part.size) {
         true => 0,
         false => align4(count * map_width(count)),
@@ -203,7 +201,7 @@ fn container_size(object: &Parts, fields: &[Field]) -> u32 {
     (4 + count * 2 * ENTRY + map).saturating_add(data)
 }
 
-/// Bytes of a number of a value map.
+/// The size of a number in a value map.
 fn map_width(count: u32) -> u32 {
     match count {
         0..=0xFF => 1,
@@ -212,7 +210,7 @@ fn map_width(count: u32) -> u32 {
     }
 }
 
-/// An array in chunks (`jsonxaSliceArray`); `None` if an element, or the directory, is too long.
+/// An array in chunks (`jsonxaSliceArray`); `None` if an element or the directory is too long.
 fn array(page: PageSize, room: u32, root: &Parts) -> Option<Taken> {
     let limit = page.toast_max_chunk_size();
     let most = room.checked_sub(JSONX_HEADER + DIRECTORY)? / DIRECTORY_ENTRY;
@@ -220,7 +218,7 @@ fn array(page: PageSize, room: u32, root: &Parts) -> Option<Taken> {
     let (mut reckoned, mut size) = (DATUM_HEADER, DATUM_HEADER);
     for part in &root.list {
         let (bytes, aligned) = match part.kind {
-            // a byte is reckoned that is not written
+            // One byte is counted that is not written.
             Kind::Bool => (1, false),
             Kind::Null => (0, false),
             Kind::String => (part.size, false),
@@ -243,7 +241,7 @@ fn array(page: PageSize, room: u32, root: &Parts) -> Option<Taken> {
     }
     chunks.push(size);
     let count = chunks.len() as f64;
-    // the pointer has room for a second header that nothing is in
+    // The pointer contains space for a second header, which is not used.
     let inline = f64::from(2 * JSONX_HEADER + DIRECTORY) + f64::from(DIRECTORY_ENTRY) * count;
     let stored = |size: &u32| chunk_bytes(page, size - VARLENA_HEADER_SIZE) as f64;
     let toast_bytes: f64 = chunks.iter().map(stored).sum();
@@ -255,7 +253,7 @@ fn array(page: PageSize, room: u32, root: &Parts) -> Option<Taken> {
         chunks: count,
         read: Visits { lookups: 0.0, pages: 1.0 },
         read_whole: Visits { lookups: 0.0, pages: count },
-        // the chunk of the changed element then stands in the row
+        // The chunk with the changed element is then stored in the row.
         small_update_bytes: inline + toast_bytes / count,
     })
 }
@@ -273,27 +271,27 @@ enum Kind {
     Container,
 }
 
-/// A value of an object's key, or an array's element.
+/// A value in an object, or an element of an array.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     kind: Kind,
-    /// Where it begins in the container, behind any padding.
+    /// Where it begins in the container, after any padding.
     start: usize,
-    /// Its bytes without padding.
+    /// Its size without padding.
     size: u32,
 }
 
 /// The parts of a container.
 struct Parts {
     is_object: bool,
-    /// Bytes of all keys.
+    /// The total size of the keys.
     keys: u32,
     list: Vec<Part>,
 }
 
 impl Parts {
-    /// Of an object or an array (`jsonb.h`: header, entries of keys and values, data); a container is
-    /// aligned to 4 bytes in its parent, so that padding is the same as in the document.
+    /// The parts of an object or an array (`jsonb.h`: header, entries of keys and values, data). A container is aligned
+    /// to 4 bytes in its parent, so its padding is the same as in the document.
     fn of(container: &[u8]) -> Option<Parts> {
         const COUNT: u32 = 0x0FFF_FFFF;
         const HAS_OFFSET: u32 = 0x8000_0000;
@@ -304,7 +302,7 @@ impl Parts {
         let count = header & COUNT;
         let (is_object, map) = match header >> 28 {
             2 => (true, 0),
-            // written by servers with jsonb_toaster
+            // This header is written by servers with jsonb_toaster.
             3 => (true, align4(count.checked_mul(map_width(count))?)),
             4 => (false, 0),
             _ => return None,
@@ -356,7 +354,7 @@ mod tests {
         jsonb_toaster(PAGE, room, document, &mut datum::Compressor::new())
     }
 
-    /// Bytes that no method shortens.
+    /// Incompressible bytes.
     fn noise(size: usize) -> Vec<u8> {
         let mut state = 1u32;
         let mut next = || {
@@ -377,7 +375,7 @@ mod tests {
     /// `{"a": <container>, "b": <string>}`.
     fn object(container: &[u8], string: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
-        // padding to 4 bytes behind the keys counts as the container's
+        // The padding to 4 bytes after the keys counts as part of the container.
         let entry = 0x5000_0000 | (container.len() as u32 + 2);
         for word in [0x2000_0002, 1, 1, entry, string as u32] {
             bytes.extend(word.to_le_bytes());
@@ -393,12 +391,12 @@ mod tests {
         let container = array_of(&noise(9_992));
         let taken = toasted(2000, &object(&container, 500)).unwrap();
         assert_eq!(taken.toast_bytes, chunk_bytes(PAGE, 10_000) as f64);
-        // header, 4 entries, value map, keys, padding, header and pointer, string
+        // Header, 4 entries, value map, keys, padding, header and pointer, string.
         assert_eq!(taken.inline_bytes, f64::from(24 + 4 + 16 + 4 + 2 + 2 + 22 + 500));
-        // half of the keys cost nothing
+        // Half of the keys cost nothing.
         let whole = Visits { lookups: 1.0, pages: 2.0 };
         assert_eq!((taken.read_whole, taken.read), (whole, whole.share(2.0)));
-        // strings alone are too long
+        // The strings alone are too long.
         assert_eq!(toasted(2000, &object(&array_of(b"short"), 10_000)), None);
     }
 
@@ -408,7 +406,7 @@ mod tests {
         let taken = toasted(2000, &object(&container, 500)).unwrap();
         assert_eq!((taken.toast_bytes, taken.read_whole), (0.0, Visits::default()));
         assert!((600.0..900.0).contains(&taken.inline_bytes), "{taken:?}");
-        // what is moved out is compressed too
+        // A container that is moved out is compressed too.
         let taken = toasted(560, &object(&container, 480)).unwrap();
         assert!((50.0..400.0).contains(&taken.toast_bytes), "{taken:?}");
     }
@@ -421,11 +419,11 @@ mod tests {
         }
         bytes.extend(noise(6000));
         let taken = toasted(2000, &bytes).unwrap();
-        // three elements in each, one in the last
+        // Each chunk has three elements, the last one has one.
         assert_eq!(taken.chunks, 4.0);
         assert_eq!(taken.inline_bytes, 52.0 + 4.0 * 10.0);
         assert_eq!((taken.read.buffers(3), taken.read_whole.buffers(3)), (1.0, 4.0));
-        // an element longer than a chunk, a directory longer than the room
+        // One element is longer than a chunk, and one directory longer than the room.
         assert_eq!(toasted(2000, &array_of(&noise(1990))), None);
         assert_eq!(toasted(60, &bytes), None);
     }

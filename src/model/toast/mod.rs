@@ -1,10 +1,10 @@
-//! The toaster's algorithm (`heap_toast_insert_or_update` in `heaptoast.c`, `toast_helper.c`,
-//! `toast_internals.c`): from the values of a row to the form in which each is stored.
+//! The TOAST algorithm (`heap_toast_insert_or_update` in `heaptoast.c`, `toast_helper.c`, `toast_internals.c`): from
+//! the values of a row to the form in which each is stored.
 //!
-//! Values are abstract: sizes and the form in which they arrive. Compressed sizes come from a
-//! [`Compressor`], asked only for the values that PostgreSQL would compress.
+//! Values are abstract: they have sizes and an incoming form. Compressed sizes come from a [`Compressor`], which is
+//! called only for values that PostgreSQL would compress.
 //!
-//! * [`types`]: columns, values as they arrive and as they are stored; `row`: the algorithm.
+//! * [`types`]: columns, incoming values and stored values; `row`: the algorithm.
 
 mod row;
 pub mod types;

@@ -1,4 +1,4 @@
-//! The algorithm: a row while it is toasted.
+//! The algorithm: a row that is being toasted.
 
 use super::types::{
     Column, Compressor, Incoming, Operation, Placed, SHORT_CONTENT_MAX, Table, ToastError, Toasted,
@@ -11,14 +11,14 @@ use crate::disk::pointer::TOAST_POINTER_SIZE;
 use crate::model::policy::{Choice, Circumstances, CompressedSizes, Policy, VARLENA_HEADER_SIZE};
 
 impl Table {
-    /// The length of a tuple's header, null bitmap included.
+    /// The length of a tuple's header, including the null bitmap.
     fn header_size(&self, has_nulls: bool) -> usize {
         let bitmap = if has_nulls { self.columns.len().div_ceil(8) } else { 0 };
         max_align(TUPLE_HEADER_SIZE + bitmap)
     }
 
-    /// The length of a tuple of these values, one for each column, as they arrive: that by which the toaster is
-    /// called or not.
+    /// The length of a tuple of these incoming values, one for each column, which determines whether the toaster is
+    /// called.
     pub fn width(&self, values: &[Incoming]) -> u32 {
         let packed: Vec<Incoming> = self
             .columns
@@ -29,7 +29,7 @@ impl Table {
         self.length_of(&packed)
     }
 
-    /// Bytes of the tuple that holds these values, one for each column, as they are.
+    /// The length of a tuple of these values, one for each column, in their present form.
     pub fn length_of(&self, values: &[Incoming]) -> u32 {
         let data = self
             .columns
@@ -40,7 +40,7 @@ impl Table {
         u32::try_from(header + data).unwrap_or(u32::MAX)
     }
 
-    /// Stores a row of these values, one for each column.
+    /// Toasts a row of these values, one for each column.
     pub fn toast(
         &self,
         values: &[Incoming],
@@ -87,7 +87,7 @@ impl Table {
     }
 }
 
-/// A value on its way.
+/// A value that is being processed.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     state: State,
@@ -114,7 +114,7 @@ impl Slot {
         Slot { state: State::Arrived(value), ignore: false, incompressible: false }
     }
 
-    /// `VARSIZE_ANY`: the datum's bytes in memory.
+    /// `VARSIZE_ANY`: the size of the datum in memory.
     fn size(&self) -> u32 {
         match self.state {
             State::Arrived(value) => match value {
@@ -133,7 +133,7 @@ impl Slot {
         matches!(self.state, State::Arrived(Incoming::Compressed { .. }))
     }
 
-    /// The bytes that it adds to a tuple's data of `offset` bytes (`heap_compute_data_size`).
+    /// The size of a tuple's data after this value is added at `offset` (`heap_compute_data_size`).
     fn end(&self, column: &Column, offset: usize) -> usize {
         let size = self.size() as usize;
         match self.state {
@@ -162,7 +162,7 @@ impl Slot {
                     Incoming::Plain { raw }
                         if column.storage != Storage::Plain && raw <= SHORT_CONTENT_MAX =>
                     {
-                        // fetched from elsewhere by the toaster
+                        // The toaster fetches the value from its other location.
                         Incoming::Short { raw }
                     }
                     value => value,
@@ -173,13 +173,13 @@ impl Slot {
     }
 }
 
-/// A row while it is toasted.
+/// A row that is being toasted.
 struct Row<'a, C> {
     table: &'a Table,
     header: usize,
     slots: Vec<Slot>,
     compressor: &'a mut C,
-    /// In the order in which they were moved out.
+    /// The moved values, in the order in which they were moved out.
     moved: Vec<usize>,
 }
 
@@ -233,7 +233,7 @@ impl<C: Compressor> Row<'_, C> {
         let can_move = table.has_toast_relation;
 
         let mut size = self.data_size();
-        // 1: compress EXTENDED; what is too big by itself moves out at once
+        // Step 1: compress EXTENDED values, and move out at once those that are too long by themselves.
         while size > limit {
             let Some(index) = self.biggest(true, false) else { break };
             let storage = table.columns.get(index).map(|c| c.storage);
@@ -248,19 +248,19 @@ impl<C: Compressor> Row<'_, C> {
             }
             size = self.data_size();
         }
-        // 2: move EXTENDED and EXTERNAL out
+        // Step 2: move EXTENDED and EXTERNAL values out.
         while can_move && size > limit {
             let Some(index) = self.biggest(false, false) else { break };
             self.move_out(index);
             size = self.data_size();
         }
-        // 3: compress MAIN
+        // Step 3: compress MAIN values.
         while size > limit {
             let Some(index) = self.biggest(true, true) else { break };
             self.compress(index, limit);
             size = self.data_size();
         }
-        // 4: move MAIN out, if the row would not fit a page
+        // Step 4: move MAIN values out if the row would not fit on a page.
         let limit = table.page.toast_tuple_target_main().saturating_sub(self.header);
         while can_move && size > limit {
             let Some(index) = self.biggest(false, true) else { break };
@@ -269,10 +269,10 @@ impl<C: Compressor> Row<'_, C> {
         }
     }
 
-    /// `toast_tuple_find_biggest_attribute`: the first of equals.
+    /// `toast_tuple_find_biggest_attribute`: the first of equal ones.
     fn biggest(&self, for_compression: bool, main: bool) -> Option<usize> {
         let mut biggest = None;
-        // smaller ones gain nothing
+        // Moving a shorter value out would save nothing.
         let mut size = max_align(TOAST_POINTER_SIZE) as u32;
         for (index, (column, slot)) in self.table.columns.iter().zip(&self.slots).enumerate() {
             let taken = slot.ignore
@@ -291,7 +291,7 @@ impl<C: Compressor> Row<'_, C> {
         biggest
     }
 
-    /// `toast_tuple_try_compression`, with the column's policy over the result.
+    /// `toast_tuple_try_compression`, with the column's policy applied to the result.
     fn compress(&mut self, index: usize, limit: usize) {
         let (Some(column), Some(slot)) = (self.table.columns.get(index), self.slots.get_mut(index))
         else {

@@ -56,7 +56,7 @@ fn plain(raw: u32) -> Incoming {
 #[test]
 fn rows_up_to_the_threshold_stay_as_they_are() {
     let t = table(vec![INT4, text(Storage::Extended)]);
-    // 24 + 4 + 4 + 2000
+    // The length is 24 + 4 + 4 + 2000.
     let row = insert(&t, &[INT, plain(2000)], Some(100));
     assert_eq!((forms(&row), row.tuple_length), (vec!["plain", "plain"], 2032));
     assert!(!row.toaster_called);
@@ -68,7 +68,7 @@ fn rows_up_to_the_threshold_stay_as_they_are() {
     let row = insert(&low, &[INT, plain(2001)], Some(101));
     assert_eq!(forms(&row), ["plain", "external_compressed"]);
     assert_eq!((row.tuple_length, row.values[1].stored_size), (24 + 4 + 18, 97));
-    // a row that had a value out of line is toasted at any length
+    // A row that had an out-of-line value is toasted at any length.
     let row = low.toast(&[INT, plain(200)], Operation::UpdateOfExternal, &mut |_, _| None);
     assert_eq!(forms(&row.unwrap()), ["plain", "external"]);
 }
@@ -81,11 +81,11 @@ fn short_headers_need_no_alignment_and_on_update_no_plain_storage() {
     assert_eq!(forms(&row), ["plain", "short", "short", "null"]);
     let row = t.toast(&values, Operation::Update, &mut |_, _| None).unwrap();
     assert_eq!(forms(&row), ["plain", "short", "plain", "null"]);
-    // 4 + 127, aligned to 132, + 7
+    // The data is 4 + 127, aligned to 132, plus 7.
     assert_eq!(row.tuple_length, 24 + 139);
     let row = insert(&t, &[INT, plain(127), Incoming::Short { raw: 3 }, INT], None);
     assert_eq!(forms(&row), ["plain", "plain", "short", "plain"]);
-    // 4 + 131 = 135, + 4, aligned to 140, + 4
+    // The data is 4 + 131 = 135, plus 4, aligned to 140, plus 4.
     assert_eq!(row.tuple_length, 24 + 144);
 }
 
@@ -105,7 +105,7 @@ fn the_biggest_goes_first_and_of_equals_the_first() {
     assert_eq!(forms(&row), ["external", "plain", "plain"]);
     let row = insert(&t, &[plain(1500), plain(1501), INT], None);
     assert_eq!(forms(&row), ["plain", "external", "plain"]);
-    // compressed to 400 the first makes room for the second
+    // Once it is compressed to 400 bytes, the first value leaves enough room for the second.
     let row = insert(&t, &[plain(1501), plain(1500), INT], Some(400));
     assert_eq!(forms(&row), ["compressed", "plain", "plain"]);
 }
@@ -115,12 +115,12 @@ fn main_is_compressed_last_and_moved_only_off_a_full_page() {
     let t = table(vec![text(Storage::Main), text(Storage::Extended)]);
     let row = insert(&t, &[plain(5000), plain(1000)], None);
     assert_eq!(forms(&row), ["plain", "external"]);
-    // a wide MAIN column drives the others out before it is compressed itself
+    // A long MAIN value causes others to be moved out before it is compressed itself.
     let values = [plain(5000), plain(100)];
     let mut sizes = |index, _: Method| (index == 0).then_some(2600);
     let row = t.toast(&values, Operation::Insert, &mut sizes).unwrap();
     assert_eq!(forms(&row), ["compressed", "external"]);
-    // 8160 - 24 for the data
+    // 8160 - 24 bytes are left for the data.
     let one = table(vec![text(Storage::Main)]);
     assert_eq!(forms(&insert(&one, &[plain(8132)], None)), ["plain"]);
     assert_eq!(forms(&insert(&one, &[plain(8133)], None)), ["external"]);

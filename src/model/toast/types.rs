@@ -1,4 +1,4 @@
-//! What the toaster is given and what it leaves.
+//! The input and the result of the toaster.
 
 use crate::codec::Method;
 use crate::disk::desc::{Align, Attribute, Length, Storage};
@@ -9,10 +9,10 @@ use crate::model::policy::{MethodChoice, Policy, VARLENA_HEADER_SIZE};
 use crate::model::settings::{Settings, TupleTarget};
 use crate::model::stored::{Form, StoredValue};
 
-/// The longest content that takes a 1-byte header (`VARATT_SHORT_MAX` less the header).
+/// The longest content that can have a 1-byte header (`VARATT_SHORT_MAX` minus the header).
 pub(super) const SHORT_CONTENT_MAX: u32 = 126;
 
-/// What the algorithm needs to know of one column.
+/// What the algorithm needs to know about a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Column {
     /// `attlen`.
@@ -23,14 +23,14 @@ pub struct Column {
     pub storage: Storage,
     /// The type's own storage (`typstorage`).
     pub type_storage: Storage,
-    /// `attcompression`, the server's default resolved.
+    /// `attcompression`; never "default".
     pub method: MethodChoice,
     /// Which compressed values are kept; `always` on a stock server.
     pub policy: Policy,
 }
 
 impl Column {
-    /// The column as the catalog has it; `default_method` is `default_toast_compression`.
+    /// The column as in the catalog; `default_method` is `default_toast_compression`.
     pub fn of(attribute: &Attribute, default_method: Method) -> Column {
         Column {
             length: attribute.length,
@@ -42,7 +42,7 @@ impl Column {
         }
     }
 
-    /// The value as it stands in the tuple that the toaster is given (`heap_form_tuple`).
+    /// The value as in the tuple that is passed to the toaster (`heap_form_tuple`).
     pub(super) fn pack(&self, value: Incoming, operation: Operation) -> Incoming {
         let storage = match operation {
             Operation::Insert => self.type_storage,
@@ -56,7 +56,7 @@ impl Column {
         }
     }
 
-    /// The column under other settings (the target is the [`Table`]'s).
+    /// The column with other settings (the target belongs to the [`Table`]).
     pub fn with(self, settings: &Settings) -> Column {
         Column {
             storage: settings.storage,
@@ -67,8 +67,7 @@ impl Column {
     }
 }
 
-/// `typstorage` of a column's type; types that are not known here are taken for ones that can be
-/// toasted, as nearly all are.
+/// `typstorage` of a column's type. Types that are not known here are assumed to be toastable, as nearly all types are.
 fn type_storage(attribute: &Attribute) -> Storage {
     if attribute.length != Length::Varlena {
         return Storage::Plain;
@@ -78,92 +77,92 @@ fn type_storage(attribute: &Attribute) -> Storage {
         .map_or(Storage::Extended, |known| known.storage)
 }
 
-/// What the algorithm needs to know of a relation.
+/// What the algorithm needs to know about a relation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
-    /// The columns in `attnum` order, dropped ones included (new rows hold NULL in them).
+    /// The columns in `attnum` order, including dropped ones, which are NULL in new rows.
     pub columns: Vec<Column>,
     /// `toast_tuple_target`.
     pub target: TupleTarget,
-    /// Whether there is a TOAST relation (`reltoastrelid`).
+    /// Whether the relation has a TOAST relation (`reltoastrelid`).
     pub has_toast_relation: bool,
     /// The page size.
     pub page: PageSize,
-    /// What [`Policy::Best`] reckons with.
+    /// The prices for [`Policy::Best`].
     pub prices: Prices,
 }
 
 impl Table {
-    /// How a stored value of a column arrives when an UPDATE carries it along.
+    /// The form in which a stored value of a column arrives if an UPDATE carries it.
     pub fn carried(&self, index: usize, value: &StoredValue) -> Incoming {
         let length = self.columns.get(index).map_or(Length::Varlena, |column| column.length);
         Incoming::carried(value, length, self.page)
     }
 }
 
-/// A value as it arrives at the toaster.
+/// A value that arrives at the toaster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Incoming {
     /// NULL.
     Null,
-    /// A value of fixed length, or a C string with its NUL.
+    /// A value of fixed length, or a C string including its NUL.
     Fixed {
-        /// Its bytes.
+        /// Its size.
         size: u32,
     },
     /// A varlena with a 1-byte header, as copied from another row.
     Short {
-        /// Content bytes.
+        /// The size of the content.
         raw: u32,
     },
-    /// A varlena with a 4-byte header: every freshly computed value.
+    /// A varlena with a 4-byte header, like every fresh value.
     Plain {
-        /// Content bytes.
+        /// The size of the content.
         raw: u32,
     },
-    /// Compressed, in line.
+    /// Compressed, in the row.
     Compressed {
-        /// Bytes of the datum, with its 8 bytes of headers.
+        /// The size of the datum, including its 8 bytes of headers.
         size: u32,
-        /// Content bytes, decompressed.
+        /// The size of the content, decompressed.
         raw: u32,
         /// `None` if unknown.
         method: Option<Method>,
     },
-    /// Out of line in another relation, or in this one for another row: fetched before use.
+    /// Out of line in another relation, or in this one for another row; it is fetched before use.
     Foreign {
-        /// Bytes in that TOAST relation.
+        /// The size in that TOAST relation.
         stored: u32,
-        /// Content bytes, decompressed.
+        /// The size of the content, decompressed.
         raw: u32,
         /// `None` if not compressed or unknown.
         method: Option<Method>,
         /// Whether the stored bytes are compressed.
         compressed: bool,
     },
-    /// An UPDATE's unchanged value out of line: the row keeps the pointer.
+    /// An unchanged out-of-line value in an UPDATE, whose pointer the row keeps.
     Kept {
-        /// Bytes in the TOAST relation.
+        /// The size in the TOAST relation.
         stored: u32,
-        /// Content bytes, decompressed.
+        /// The size of the content, decompressed.
         raw: u32,
         /// `None` if not compressed or unknown.
         method: Option<Method>,
         /// Whether the stored bytes are compressed.
         compressed: bool,
     },
-    /// A pluggable toaster's pointer or another datum that is carried along as it is.
+    /// A pluggable toaster's pointer, or another datum that is carried unchanged.
     Opaque {
-        /// Its bytes in the row.
+        /// Its size in the row.
         size: u32,
-        /// What it leads to in the TOAST relation; `None` if that is not known.
+        /// What it refers to in the TOAST relation; `None` if that is not known.
         outside: Option<Outside>,
     },
 }
 
 impl Incoming {
-    /// How a stored value of a column of this length arrives when an UPDATE carries it along. Where a size is not known
-    /// it is what the value takes at the least.
+    /// The form in which a stored value of a column with this length arrives if an UPDATE carries it. A size that is
+    /// not known is replaced by the minimum size of the value.
     pub fn carried(value: &StoredValue, length: Length, page: PageSize) -> Incoming {
         let size = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
         let stored = value.stored_size.map_or(0, size);
@@ -188,7 +187,7 @@ impl Incoming {
         }
     }
 
-    /// The value as a freshly computed one.
+    /// The value as a fresh one.
     pub fn fresh(self) -> Incoming {
         match self {
             Incoming::Short { raw }
@@ -210,7 +209,7 @@ impl Incoming {
         }
     }
 
-    /// What is stored of a value that arrives so, as far as a judge looks at it.
+    /// The stored form of a value that arrives in this form, as far as a judge needs it.
     pub(crate) fn stored_value(self) -> StoredValue {
         let value = |form, method, raw: u32, stored: u32| StoredValue {
             form,
@@ -240,7 +239,7 @@ impl Incoming {
         }
     }
 
-    /// The value where it is, as it is stored.
+    /// The value in its present form and place.
     pub fn as_stored(self, page: PageSize) -> Placed {
         let inline = |form, raw_size, stored_size| Placed {
             form,
@@ -272,17 +271,17 @@ impl Incoming {
     }
 }
 
-/// What a pointer that is carried along leads to in the TOAST relation.
+/// What a carried pointer refers to in the TOAST relation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outside {
-    /// Bytes of its chunks.
+    /// The size of its chunks.
     pub stored: u32,
-    /// Its chunks.
+    /// The number of its chunks.
     pub chunks: u32,
 }
 
 impl Outside {
-    /// Of a pluggable toaster's value. Where its pointer tells the chunks alone they count as full ones.
+    /// For a pluggable toaster's value. If its pointer contains only the number of chunks, they are assumed to be full.
     fn of(value: &StoredValue, page: PageSize) -> Option<Outside> {
         let chunks = u32::try_from(value.custom?.chunks?).unwrap_or(u32::MAX);
         let full = || u64::from(chunks) * u64::from(page.toast_max_chunk_size());
@@ -291,25 +290,24 @@ impl Outside {
     }
 }
 
-/// What is done with the row, as far as storage cares.
+/// The operation on the row, as far as it affects storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Operation {
-    /// INSERT: the executor forms the tuple by the types' own storage, so that short values get
-    /// 1-byte headers in PLAIN columns too.
+    /// INSERT: the executor forms the tuple according to the storage of the types, so that short values get 1-byte
+    /// headers even in PLAIN columns.
     #[default]
     Insert,
-    /// COPY, or an UPDATE of a row without values out of line.
+    /// COPY, or an UPDATE of a row that has no out-of-line values.
     Update,
-    /// An UPDATE of a row that has values out of line: the toaster is called however short the
-    /// new row is (`heap_update`).
+    /// An UPDATE of a row that has out-of-line values: the toaster is called even if the new row is short
+    /// (`heap_update`).
     UpdateOfExternal,
 }
 
-/// Where compressed sizes come from.
+/// Supplies compressed sizes.
 pub trait Compressor {
-    /// The size of the datum, its 8 bytes of headers included, into which the server would
-    /// compress the value of column `index` with `method`; `None` where it would keep it as it
-    /// is (`toast_compress_datum`).
+    /// The size of the datum, including its 8 bytes of headers, to which the server would compress the value of column
+    /// `index` with `method`; `None` if it would not compress the value (`toast_compress_datum`).
     fn compressed_size(&mut self, index: usize, method: Method) -> Option<u32>;
 }
 
@@ -319,26 +317,26 @@ impl<F: FnMut(usize, Method) -> Option<u32>> Compressor for F {
     }
 }
 
-/// How one value is stored in the end. All sizes are bytes.
+/// The resulting form of one value. All sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
     /// The form.
     pub form: Form,
     /// The compression method; `None` if uncompressed or unknown.
     pub method: Option<Method>,
-    /// Content without header, decompressed; 0 for NULL.
+    /// The size of the content, decompressed and without header; 0 for NULL.
     pub raw_size: u32,
-    /// As `pg_column_size` counts: with the header in the row, the bytes in the TOAST relation
-    /// out of line; 0 for NULL.
+    /// The size as by `pg_column_size`: including the header for values in the row, the bytes in the TOAST relation for
+    /// out-of-line values; 0 for NULL.
     pub stored_size: u32,
     /// Chunks in the TOAST relation.
     pub chunks: u32,
-    /// An UPDATE kept the pointer: the chunks are not written again.
+    /// Whether an UPDATE kept the pointer, so that the chunks are not written again.
     pub kept: bool,
 }
 
 impl Placed {
-    /// What is carried along as it is: `size` bytes in the row, and what they lead to.
+    /// A value that is carried unchanged: `size` bytes in the row, and what they refer to.
     pub(crate) fn opaque(size: u32, outside: Option<Outside>) -> Placed {
         let Outside { stored, chunks } = outside.unwrap_or_default();
         Placed {
@@ -357,23 +355,23 @@ impl Placed {
     }
 }
 
-/// A row as it is stored.
+/// A row after toasting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Toasted {
     /// One for each column.
     pub values: Vec<Placed>,
-    /// Bytes of the heap tuple, header included (`lp_len`).
+    /// The length of the heap tuple, including its header (`lp_len`).
     pub tuple_length: u32,
-    /// The columns whose values this has moved out of line, in the order in which it did.
+    /// The columns whose values were moved out of line, in that order.
     pub moved: Vec<usize>,
-    /// Whether the toaster was called at all.
+    /// Whether the toaster was called.
     pub toaster_called: bool,
 }
 
 /// Why the server would refuse the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ToastError {
-    /// No column can be made smaller any more.
+    /// No column can be made smaller.
     #[error("row is too big: size {size}, maximum size {max}")]
     RowTooBig {
         /// The tuple's length, aligned.
@@ -381,12 +379,12 @@ pub enum ToastError {
         /// `MaxHeapTupleSize`.
         max: usize,
     },
-    /// More or fewer values than columns.
+    /// The number of values does not match the number of columns.
     #[error("{values} values for {columns} columns")]
     ValueCount {
-        /// Values given.
+        /// The number of values.
         values: usize,
-        /// Columns of the table.
+        /// The number of columns.
         columns: usize,
     },
 }

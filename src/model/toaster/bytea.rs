@@ -10,8 +10,8 @@
 //! 32 tail
 //! ```
 //!
-//! `chunk_data` is the version that wrote the chunk (8 bytes) and a slice of the value. An append
-//! writes the last chunk again with the next version.
+//! `chunk_data` consists of the version that wrote the chunk (8 bytes) and a slice of the value. An append writes the
+//! last chunk again with the next version.
 
 use super::chunks::{Chunk, ChunkData, ChunkStore, Fate};
 use super::error::{ToastError, ValueRef};
@@ -21,24 +21,24 @@ use crate::disk::custom::CustomPointer;
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 
-/// Bytes of the payload in front of the tail.
+/// The size of the payload before the tail.
 const TAIL_AT: usize = 32;
-/// Bytes of the version in front of a chunk's slice.
+/// The size of the version before a chunk's slice.
 const VERSION_SIZE: u32 = 8;
 
-/// What a pointer of `bytea_toaster` says.
+/// The contents of a pointer of `bytea_toaster`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteaPointer<'a> {
-    /// Chunks and their total size; the raw size is that of the first store and stays so.
+    /// The chunks and their total size; the raw size is always that of the first store.
     pub external: ToastPointer,
     /// The version that wrote the pointer, from 1.
     pub version: u64,
-    /// What is appended in the pointer itself.
+    /// The appended bytes that are in the pointer itself.
     pub tail: &'a [u8],
 }
 
 impl<'a> ByteaPointer<'a> {
-    /// Reads the payload.
+    /// Parses the payload.
     pub fn parse(pointer: &CustomPointer<'a>) -> Result<ByteaPointer<'a>, ToastError> {
         let head = pointer.layout.head_size();
         let error = |byte: usize, problem: String| ToastError::Custom {
@@ -73,18 +73,18 @@ impl<'a> ByteaPointer<'a> {
         Ok(ByteaPointer { external, version, tail })
     }
 
-    /// Bytes of the value.
+    /// The size of the value.
     pub fn raw_size(&self) -> u64 {
         u64::from(self.external.stored_size()) + self.tail.len() as u64
     }
 
-    /// Chunks of the value.
+    /// The number of chunks of the value.
     pub fn chunks(&self, page: PageSize) -> u32 {
         self.external.stored_size().div_ceil(slice_size(page))
     }
 }
 
-/// Bytes of a value in one chunk, without the version.
+/// The size of a value's slice in one chunk, without the version.
 pub fn slice_size(page: PageSize) -> u32 {
     page.toast_max_chunk_size() - VERSION_SIZE
 }
@@ -97,15 +97,15 @@ fn u64_at(bytes: &[u8], at: usize, order: ByteOrder) -> Option<u64> {
     })
 }
 
-/// A chunk that may be the one the pointer means.
+/// A chunk that may be the one that the pointer refers to.
 struct Candidate {
     version: u64,
     chunk: Chunk,
     slice_length: u64,
 }
 
-/// Puts the value together: of each chunk number the highest version up to the pointer's that was
-/// not written in vain.
+/// Reassembles the value. For each chunk number, it uses the highest version up to the pointer's that was not written
+/// by a failed transaction.
 pub fn content(
     pointer: &ByteaPointer<'_>,
     store: &mut impl ChunkStore,
@@ -156,7 +156,7 @@ pub fn content(
     Ok(joined)
 }
 
-/// Reads a chunk's version; `None` if it is later than the pointer.
+/// Reads a chunk's version; `None` if it is later than that of the pointer.
 fn candidate(
     chunk: Chunk,
     value: ValueRef,
@@ -179,8 +179,8 @@ fn candidate(
     Ok((version <= newest).then_some(Candidate { version, chunk, slice_length }))
 }
 
-/// The candidate of the highest version. Two of the same version are told apart by commit status:
-/// a committed one first, then by length.
+/// The candidate with the highest version. Two with the same version are distinguished first by commit status
+/// (committed ones are preferred), then by length.
 fn choose(
     mut candidates: Vec<Candidate>,
     wanted: u64,
@@ -192,8 +192,8 @@ fn choose(
         return Err(ToastError::ChunkVersion { value, seq, version });
     };
     let fits = |c: &Candidate| c.slice_length == wanted;
-    // Nothing below a committed version counts. What is above and not known to be committed may be
-    // void, and often shows that by its length: the right one has the right length.
+    // Versions below a committed one are ignored. Higher versions that are not known to be committed may be void, which
+    // their length often shows: the valid one has the expected length.
     let committed = candidates.iter().filter(|c| c.chunk.inserted == Fate::Committed);
     let least = committed.map(|c| c.version).max().unwrap_or(0);
     let possible = candidates.iter().filter(|c| c.version >= least && fits(c));

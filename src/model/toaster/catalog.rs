@@ -1,4 +1,4 @@
-//! Which toasters there are (`pg_toaster`), and which one wrote a pointer.
+//! The toasters of a server (`pg_toaster`), and which one wrote a pointer.
 
 use super::bytea::ByteaPointer;
 use super::jsonx::Jsonx;
@@ -7,23 +7,23 @@ use crate::disk::Oid;
 use crate::disk::custom::{CustomLayout, CustomPointer, DEFAULT_TOASTER};
 use crate::disk::desc::Storage;
 
-/// What understands a toaster's pointers.
+/// The handler of a toaster's pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Handler {
-    /// `default_toaster_handler`: as a stock server stores.
+    /// `default_toaster_handler`: stores values like a stock server.
     Default,
-    /// `bytea_toaster_handler`: values that can be appended to.
+    /// `bytea_toaster_handler`: values to which bytes can be appended.
     Bytea,
-    /// `dummy_toaster_handler`: the value in the pointer.
+    /// `dummy_toaster_handler`: the value is in the pointer.
     Dummy,
-    /// `jsonb_toaster_handler`: nested containers on their own.
+    /// `jsonb_toaster_handler`: nested containers are stored separately.
     Jsonb,
     /// Any other.
     Unknown,
 }
 
 impl Handler {
-    /// By the name of the handler function (`tsrhandler`); toasters themselves may have any name.
+    /// The handler with this function name (`tsrhandler`); toasters themselves may have any name.
     pub fn from_function(name: &str) -> Handler {
         match name {
             "default_toaster_handler" => Handler::Default,
@@ -34,7 +34,7 @@ impl Handler {
         }
     }
 
-    /// The name its toaster usually has.
+    /// The usual name of its toaster.
     pub fn usual_name(self) -> &'static str {
         match self {
             Handler::Default => "deftoaster",
@@ -45,8 +45,8 @@ impl Handler {
         }
     }
 
-    /// What wrote `pointer`, by the pointer's own bytes alone: its payload must be just as that
-    /// toaster writes it.
+    /// Which handler wrote `pointer`, judged only by the pointer's bytes: its payload must be exactly in that toaster's
+    /// format.
     pub fn recognize(pointer: &CustomPointer<'_>) -> Handler {
         if pointer.toaster == DEFAULT_TOASTER {
             return Handler::Default;
@@ -60,7 +60,7 @@ impl Handler {
         if is_appendable {
             return Handler::Bytea;
         }
-        // its length field counts the head too
+        // Its length field includes the head.
         let value = pointer.payload.len().checked_sub(pointer.layout.head_size());
         if value == Some(pointer.stated_raw_size() as usize) {
             return Handler::Dummy;
@@ -72,11 +72,11 @@ impl Handler {
 /// A row of `pg_toaster`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PluggableToaster {
-    /// Its OID, which pointers carry.
+    /// Its OID, as in pointers.
     pub oid: Oid,
     /// `tsrname`; if the catalog is not available, the usual name of its handler's toaster.
     pub name: String,
-    /// What `tsrhandler` is.
+    /// The handler, from `tsrhandler`.
     pub handler: Handler,
 }
 
@@ -92,7 +92,7 @@ impl Toasters {
         Toasters { rows: Some(rows) }
     }
 
-    /// `pg_toaster` is not available: pointers are recognized by their bytes.
+    /// For use without `pg_toaster`: pointers are recognized by their bytes.
     pub fn by_bytes() -> Toasters {
         Toasters { rows: None }
     }
@@ -102,12 +102,12 @@ impl Toasters {
         self.rows.as_deref().unwrap_or(&[])
     }
 
-    /// The toaster of this name.
+    /// The toaster with this name.
     pub fn by_name(&self, name: &str) -> Option<&PluggableToaster> {
         self.rows().iter().find(|row| row.name == name)
     }
 
-    /// The toaster that wrote `pointer`; one of [`Handler::Unknown`] if nothing tells.
+    /// The toaster that wrote `pointer`; one with [`Handler::Unknown`] if it cannot be determined.
     pub fn of(&self, pointer: &CustomPointer<'_>) -> PluggableToaster {
         let handler = match &self.rows {
             Some(rows) => match rows.iter().find(|row| row.oid == pointer.toaster) {
@@ -137,26 +137,26 @@ pub struct ToasterColumn {
     pub relkind: char,
     /// Whether the table is temporary.
     pub temporary: bool,
-    /// Its index from 0, dropped ones counted.
+    /// Its index from 0, including dropped columns.
     pub index: usize,
     /// Its name.
     pub name: String,
     /// Its type, as `\d` prints it.
     pub type_name: String,
-    /// Its type, or what a domain is over, however deep.
+    /// Its type; for a domain, the innermost base type.
     pub base_type: Oid,
     /// `attstorage`.
     pub storage: Storage,
     /// `attcompression`; `None` if unset.
     pub compression: Option<Method>,
-    /// `atttoaster`; the default one's where the catalog has no such column.
+    /// `atttoaster`; the default toaster if the catalog has no such column.
     pub toaster: Oid,
-    /// Whether it is dropped: its values stay on pages until their rows are updated.
+    /// Whether it is dropped; its values stay on pages until their rows are updated.
     pub dropped: bool,
 }
 
 impl ToasterColumn {
-    /// `schema.name` of its table as messages show it.
+    /// `schema.name` of its table, as in messages.
     pub fn table_name(&self) -> String {
         format!("{}.{}", self.schema, self.relation)
     }

@@ -1,4 +1,4 @@
-//! Chunks of values out of line, and where they come from.
+//! Chunks of out-of-line values, and their sources.
 
 use crate::disk::varlena::{Varlena, tc_raw_size};
 use crate::disk::{ItemPointer, Oid};
@@ -10,18 +10,18 @@ pub struct Location {
     pub value_id: Oid,
     /// OID of the TOAST relation.
     pub toast_relation: Oid,
-    /// Chunks that hold the stored bytes.
+    /// The number of chunks with the stored bytes.
     pub chunks: u32,
 }
 
-/// What became of the transaction that inserted a chunk.
+/// The status of the transaction that inserted a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fate {
     /// It committed.
     Committed,
-    /// It aborted, crashed, or was not over when the chunk was read.
+    /// It aborted, crashed, or was in progress when the chunk was read.
     NotCommitted,
-    /// There is no hint bit, and nothing else tells.
+    /// There is no hint bit, and no other information.
     Unknown,
 }
 
@@ -30,7 +30,7 @@ pub enum Fate {
 pub enum ChunkData {
     /// Uncompressed, without varlena header.
     Plain(Vec<u8>),
-    /// Compressed on its own, as `jsonb_toaster` does.
+    /// A separately compressed chunk, as written by `jsonb_toaster`.
     Compressed {
         /// Raw size and method, as in [`Varlena::Compressed`].
         tc_info: u32,
@@ -40,7 +40,7 @@ pub enum ChunkData {
 }
 
 impl ChunkData {
-    /// Takes over what stands in a chunk's tuple; `None` for a pointer, which no chunk can hold.
+    /// Copies the data from a chunk's tuple; `None` for a pointer, which a chunk cannot contain.
     pub fn of(value: &Varlena<'_>) -> Option<ChunkData> {
         match value {
             Varlena::Short { content } | Varlena::Plain { content } => {
@@ -53,7 +53,7 @@ impl ChunkData {
         }
     }
 
-    /// Bytes in the tuple, headers of the varlena not counted.
+    /// The size in the tuple, without varlena headers.
     pub fn stored_size(&self) -> usize {
         match self {
             ChunkData::Plain(data) => data.len(),
@@ -61,7 +61,7 @@ impl ChunkData {
         }
     }
 
-    /// Bytes when decompressed.
+    /// The decompressed size.
     pub fn raw_size(&self) -> usize {
         match self {
             ChunkData::Plain(data) => data.len(),
@@ -73,35 +73,34 @@ impl ChunkData {
 /// One tuple of a TOAST relation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// Where it stands.
+    /// Its address.
     pub tid: ItemPointer,
     /// `chunk_id`.
     pub value_id: Oid,
     /// `chunk_seq`.
     pub seq: i32,
-    /// Whether it was ever committed. Whether it was deleted since does not matter: the server
-    /// reads chunks of old values as long as vacuum left them.
+    /// Whether its insertion committed. It does not matter whether it was deleted later: the server can read chunks of
+    /// old values until they are vacuumed.
     pub inserted: Fate,
     /// `chunk_data`.
     pub data: ChunkData,
 }
 
-/// Why chunks could not be read: a message that names the place.
+/// Why chunks could not be read; the message contains the location.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct StoreError(pub String);
 
-/// Where chunks come from.
+/// A source of chunks.
 pub trait ChunkStore {
-    /// All chunks of a value, dead ones included where the source has them, in any order. Empty
-    /// if there are none.
+    /// Returns all chunks of a value in any order, including dead ones if the source has them. Empty if there are none.
     fn chunks(&mut self, relation: Oid, value_id: Oid) -> Result<Vec<Chunk>, StoreError>;
 
-    /// The chunk at `tid`, redirects followed; `None` if there is no tuple.
+    /// Returns the chunk at `tid`, following redirects; `None` if there is no tuple.
     fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError>;
 }
 
-/// A source that may not be at hand.
+/// A source that may not be available.
 impl<S: ChunkStore> ChunkStore for Option<S> {
     fn chunks(&mut self, relation: Oid, value_id: Oid) -> Result<Vec<Chunk>, StoreError> {
         match self {

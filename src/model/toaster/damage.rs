@@ -1,4 +1,4 @@
-//! Tests: one damaged input for each way in which a value cannot be put together.
+//! Tests with one damaged input for each reason why a value cannot be reassembled.
 
 use super::catalog::Toasters;
 use super::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
@@ -84,7 +84,7 @@ fn ordinary_values() {
     let whole: Vec<u8> = (0..2000).map(|i| i as u8).collect();
     let (first, second) = whole.split_at(1996);
     assert_eq!(read(&pointer, two(first, second)).unwrap(), whole);
-    // order of arrival and void copies do not matter
+    // The order of the chunks and void copies do not matter.
     let shuffled = Memory::default().with(1, second).with(0, b"x").fated(Fate::NotCommitted);
     assert_eq!(read(&pointer, shuffled.with(0, first)).unwrap(), whole);
     let hinted = two(first, second).with(1, b"abcd").fated(Fate::Unknown);
@@ -128,7 +128,7 @@ fn ordinary_values() {
 
 #[test]
 fn compressed_ordinary_values() {
-    // pglz: "abc", then a match of 9 bytes 3 back
+    // The pglz stream is "abc", then a match of 9 bytes at offset 3.
     let stream = [&12u32.to_le_bytes()[..], b"\x08abc\x06\x03"].concat();
     let pointer = ordinary(16, stream.len() as u32);
     assert_eq!(read(&pointer, Memory::default().with(0, &stream)).unwrap(), b"abcabcabcabc");
@@ -169,7 +169,7 @@ fn appendable_values() {
     let later = of(1, b"ab").with(0, &versioned(3, b"abcdef")).with(0, &versioned(2, b"abcd"));
     assert_eq!(read(&pointer, later).unwrap(), b"abcd");
     assert_eq!(read(&appendable(0, 1), Memory::default()).unwrap(), b"");
-    // an unhinted chunk of the pointer's version but of another length is void
+    // An unhinted chunk with the pointer's version but another length is void.
     let unknown = of(2, b"abc").fated(Fate::Unknown).with(0, &versioned(2, b"abcd"));
     assert_eq!(read(&pointer, unknown.fated(Fate::Unknown)).unwrap(), b"abcd");
 
@@ -204,7 +204,7 @@ fn message(datum: &[u8], store: Memory) -> String {
     read(datum, store).unwrap_err().to_string()
 }
 
-/// A pointer of `jsonb_toaster` with this word and data; an unknown toaster if it cannot be read.
+/// A pointer of `jsonb_toaster` with this word and data; it belongs to an unknown toaster if it cannot be parsed.
 fn jsonx(word: u32, data: &[u8]) -> Vec<u8> {
     let length = 6 + data.len() as u16;
     let mut bytes = vec![1, 4, 0, 0];

@@ -1,5 +1,5 @@
-//! What a custom pointer stands for: its kind, the values in the TOAST relation that it leads to,
-//! and what it costs to read a key of the value or to append to it.
+//! The meaning of a custom pointer: its kind, the values in the TOAST relation that it refers to, and the cost of
+//! reading a key of the value or appending to it.
 
 use super::bytea::{self, ByteaPointer};
 use super::catalog::{Handler, PluggableToaster, Toasters};
@@ -17,11 +17,11 @@ use crate::disk::varlena::Varlena;
 /// The kind of a custom pointer, or of a part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PointerKind {
-    /// The default toaster's, without its payload.
+    /// A pointer of the default toaster, without its payload.
     HeadOnly,
     /// `bytea_toaster`.
     Appendable,
-    /// `dummy_toaster`: the value itself.
+    /// `dummy_toaster`: the value is in the pointer.
     InPointer,
     /// `jsonb_toaster`, kind 0 to 7.
     Jsonx(u8),
@@ -47,7 +47,7 @@ impl PointerKind {
         }
     }
 
-    /// What it costs to read one key or element.
+    /// The cost of reading one key or element.
     pub fn cost_to_read(self) -> &'static str {
         match self {
             PointerKind::HeadOnly | PointerKind::Unknown => "impossible",
@@ -66,7 +66,7 @@ impl PointerKind {
         }
     }
 
-    /// What it costs to append.
+    /// The cost of appending.
     pub fn cost_to_append(self) -> &'static str {
         match self {
             PointerKind::HeadOnly | PointerKind::Unknown => "impossible",
@@ -80,44 +80,43 @@ impl PointerKind {
     }
 }
 
-/// Something in the TOAST relation that a custom pointer leads to, or a container compressed in it.
+/// A value in the TOAST relation to which a custom pointer refers, or a container compressed in the pointer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// How.
+    /// The kind of reference.
     pub kind: PointerKind,
-    /// The value in the TOAST relation; `None` for what is in the pointer or known by TID only.
+    /// The value in the TOAST relation; `None` if it is in the pointer or known only by TIDs.
     pub value: Option<ValueRef>,
-    /// The TOAST relation where only TIDs are known.
+    /// The TOAST relation, if only TIDs are known.
     pub relation: Option<Oid>,
-    /// The chunks' addresses, where the pointer has them.
+    /// The addresses of the chunks, if the pointer contains them.
     pub tids: Vec<ItemPointer>,
-    /// Bytes in chunks, without what the toaster puts in front of them; `None` if the pointer does
-    /// not tell.
+    /// The size in chunks, without the toaster's own prefix; `None` if the pointer does not contain it.
     pub chunk_bytes: Option<u64>,
-    /// How many chunks; `None` if the pointer does not tell.
+    /// The number of chunks; `None` if the pointer does not contain it.
     pub chunks: Option<u32>,
-    /// Raw bytes.
+    /// The raw size.
     pub raw_size: Option<u64>,
 }
 
-/// What a custom pointer stands for.
+/// The meaning of a custom pointer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
     /// Its toaster.
     pub toaster: PluggableToaster,
     /// Its kind.
     pub kind: PointerKind,
-    /// Raw bytes of the value, without header; for a container with others moved out its size with
-    /// all of them in their place, up to their alignment. `None` if only reassembly tells.
+    /// The raw size of the value, without header. For a container whose nested containers are moved out, the size with
+    /// all of them in place, apart from alignment. `None` if only reassembly shows it.
     pub raw_size: Option<u64>,
-    /// Bytes in the row.
+    /// The size in the row.
     pub inline_size: u64,
-    /// Where the rest is.
+    /// The parts stored elsewhere.
     pub parts: Vec<Part>,
 }
 
 impl Description {
-    /// Bytes in chunks; `None` if the pointer does not tell.
+    /// The size in chunks; `None` if the pointer does not contain it.
     pub fn chunk_bytes(&self) -> Option<u64> {
         match self.kind {
             PointerKind::HeadOnly | PointerKind::Unknown => None,
@@ -125,7 +124,7 @@ impl Description {
         }
     }
 
-    /// Where the bytes are, if the whole value is one value in the TOAST relation.
+    /// The location of the bytes, if the whole value is a single value in the TOAST relation.
     pub fn location(&self) -> Option<Location> {
         let [part] = &self.parts[..] else { return None };
         if part.kind != self.kind {
@@ -135,8 +134,8 @@ impl Description {
         Some(Location { value_id, toast_relation: relation, chunks: part.chunks.unwrap_or(0) })
     }
 
-    /// Whether the server may read the value as it was before a change in place: it applies a diff
-    /// only where what is under it was compressed as a whole.
+    /// Whether the server may read the state before a change in place: it applies a diff only if the value below it was
+    /// compressed as a whole.
     pub fn may_be_read_stale(&self) -> bool {
         self.parts.iter().any(|part| match part.kind {
             PointerKind::Jsonx(5) => part.chunk_bytes >= part.raw_size,
@@ -145,7 +144,7 @@ impl Description {
         })
     }
 
-    /// Chunks; `None` if the pointer does not tell.
+    /// The number of chunks; `None` if the pointer does not contain it.
     pub fn chunks(&self) -> Option<u64> {
         match self.kind {
             PointerKind::HeadOnly | PointerKind::Unknown => None,
@@ -154,7 +153,7 @@ impl Description {
     }
 }
 
-/// Reads a custom pointer as far as its toaster is known. Nothing is fetched.
+/// Parses a custom pointer, as far as its toaster is known. Nothing is fetched.
 pub fn describe(
     pointer: &CustomPointer<'_>,
     toasters: &Toasters,
@@ -242,7 +241,7 @@ fn jsonx_part(jsonx: &Jsonx<'_>, page: PageSize) -> Part {
                 Access::Tids(tids) | Access::CompressedTids(tids) => {
                     Part { tids: tids.clone(), ..part }
                 }
-                // how many there are depends on how well they compress
+                // The number of chunks depends on how well they compress.
                 Access::CompressedChunks => Part { chunks: None, chunk_bytes: None, ..part },
             }
         }
@@ -274,7 +273,7 @@ fn jsonx_part(jsonx: &Jsonx<'_>, page: PageSize) -> Part {
     }
 }
 
-/// All pointers in a container and in those it holds in place; returns the bytes they take there.
+/// Collects all pointers in a container and in its nested containers in place. Returns the size of these pointers.
 fn nested(
     container: &[u8],
     order: crate::disk::ByteOrder,

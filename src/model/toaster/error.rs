@@ -1,4 +1,4 @@
-//! Why a value out of line cannot be put together.
+//! Why an out-of-line value cannot be reassembled.
 
 use super::chunks::StoreError;
 use crate::disk::jsonb::JsonbError;
@@ -19,7 +19,7 @@ impl std::fmt::Display for ValueRef {
     }
 }
 
-/// Why a value cannot be put together. Byte positions in pointers count from the datum's start.
+/// Why a value cannot be reassembled. Byte positions in pointers are relative to the start of the datum.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ToastError {
     /// The chunks could not be read.
@@ -31,46 +31,46 @@ pub enum ToastError {
          relation {relation}"
     )]
     Pointer {
-        /// `va_rawsize`, with header.
+        /// `va_rawsize`, including the header.
         raw: i32,
-        /// Stored size.
+        /// The stored size.
         stored: u32,
         /// `va_valueid`.
         value_id: Oid,
         /// `va_toastrelid`.
         relation: Oid,
     },
-    /// No chunk at all.
+    /// The value has no chunks.
     #[error("no chunks for {value}, {expected} expected")]
     NoChunks {
         /// The value.
         value: ValueRef,
-        /// How many its pointer asks for.
+        /// The number of chunks according to its pointer.
         expected: u32,
     },
-    /// A gap.
+    /// A chunk is missing.
     #[error("missing chunk number {seq} of {expected} for {value}")]
     MissingChunk {
         /// The value.
         value: ValueRef,
         /// `chunk_seq`.
         seq: u32,
-        /// How many chunks the pointer asks for.
+        /// The number of chunks according to the pointer.
         expected: u32,
     },
-    /// A chunk that the pointer does not ask for.
+    /// The value has a chunk that its pointer does not require.
     #[error("unexpected chunk number {seq} at {tid} for {value}: {expected} chunks expected")]
     UnexpectedChunk {
         /// The value.
         value: ValueRef,
         /// `chunk_seq`.
         seq: i32,
-        /// Where it stands.
+        /// The address of the chunk.
         tid: ItemPointer,
-        /// How many chunks the pointer asks for.
+        /// The number of chunks according to the pointer.
         expected: u32,
     },
-    /// Two chunks with the same number, neither known to be void.
+    /// Two chunks have the same number, and neither is known to be void.
     #[error("chunk number {seq} exists twice, at {first} and {second}, for {value}{}",
         if *.undecided { "; it is not known which of their transactions committed" } else { "" })]
     DuplicateChunk {
@@ -78,14 +78,14 @@ pub enum ToastError {
         value: ValueRef,
         /// `chunk_seq`.
         seq: i32,
-        /// One of them.
+        /// The address of one of them.
         first: ItemPointer,
-        /// The other.
+        /// The address of the other.
         second: ItemPointer,
-        /// Whether commit status could tell.
+        /// Whether the commit status would distinguish them.
         undecided: bool,
     },
-    /// A chunk of the wrong length.
+    /// A chunk has the wrong length.
     #[error(
         "unexpected chunk size {got} (expected {expected}) in chunk {seq} at {tid} for {value}"
     )]
@@ -94,58 +94,58 @@ pub enum ToastError {
         value: ValueRef,
         /// `chunk_seq`.
         seq: i32,
-        /// Where it stands.
+        /// The address of the chunk.
         tid: ItemPointer,
-        /// Bytes there must be.
+        /// The expected size.
         expected: u64,
-        /// Bytes there are.
+        /// The actual size.
         got: u64,
     },
-    /// A chunk whose data is compressed where it must not be.
+    /// A chunk is compressed, which is not allowed here.
     #[error("chunk {seq} at {tid} for {value} is compressed")]
     CompressedChunk {
         /// The value.
         value: ValueRef,
         /// `chunk_seq`.
         seq: i32,
-        /// Where it stands.
+        /// The address of the chunk.
         tid: ItemPointer,
     },
-    /// Chunks that are compressed one by one do not join.
+    /// Separately compressed chunks are not contiguous.
     #[error("chunk {seq} at {tid} for {value} covers bytes from {start}, {expected} expected")]
     ChunkStart {
         /// The value.
         value: ValueRef,
         /// `chunk_seq`.
         seq: i32,
-        /// Where it stands.
+        /// The address of the chunk.
         tid: ItemPointer,
-        /// Its first byte.
+        /// The offset of its first byte.
         start: i64,
-        /// Where the chunk before ends.
+        /// The offset at which the previous chunk ends.
         expected: u64,
     },
-    /// The chunks together are longer or shorter than the pointer says.
+    /// The total size of the chunks differs from that in the pointer.
     #[error("{value} has {got} bytes, its pointer says {expected}")]
     StoredSize {
         /// The value.
         value: ValueRef,
-        /// By the pointer.
+        /// The size according to the pointer.
         expected: u64,
-        /// By the chunks.
+        /// The size of the chunks.
         got: u64,
     },
-    /// A TID in a pointer leads to no chunk.
+    /// A TID in a pointer does not lead to a chunk.
     #[error("no chunk at {tid} in relation {relation}, where chunk {seq} must be")]
     NoChunkAt {
         /// The TOAST relation.
         relation: Oid,
         /// The TID.
         tid: ItemPointer,
-        /// The number the chunk must have.
+        /// The number that the chunk must have.
         seq: u32,
     },
-    /// A TID in a pointer leads to a chunk of something else.
+    /// A TID in a pointer leads to another chunk or value.
     #[error(
         "chunk at {tid} in relation {relation} is number {got_seq} of value {got_id}, \
          expected number {seq} of value {value_id}"
@@ -155,16 +155,16 @@ pub enum ToastError {
         relation: Oid,
         /// The TID.
         tid: ItemPointer,
-        /// The number it must have.
+        /// The number that the chunk must have.
         seq: u32,
-        /// The value it must be of.
+        /// The value to which it must belong.
         value_id: Oid,
-        /// The number it has.
+        /// The number that it has.
         got_seq: i32,
-        /// The value it is of.
+        /// The value to which it belongs.
         got_id: Oid,
     },
-    /// Neither version of a chunk is of this pointer.
+    /// No version of a chunk belongs to this pointer.
     #[error("no version of chunk number {seq} up to {version} for {value}")]
     ChunkVersion {
         /// The value.
@@ -177,12 +177,12 @@ pub enum ToastError {
     /// Compressed data is damaged.
     #[error("{what}: {problem}")]
     Decompress {
-        /// Which data.
+        /// The data.
         what: String,
-        /// What the codec says.
+        /// The codec's message.
         problem: String,
     },
-    /// A custom pointer is not as its toaster writes it.
+    /// A custom pointer does not have its toaster's format.
     #[error("invalid {toaster} pointer at byte {byte}: {problem}")]
     Custom {
         /// The toaster's handler.
@@ -192,7 +192,7 @@ pub enum ToastError {
         /// What is wrong.
         problem: String,
     },
-    /// The list of TIDs in a pointer of `jsonb_toaster` cannot be, or is not as long as the value.
+    /// The list of TIDs in a pointer of `jsonb_toaster` is invalid, or does not match the value's length.
     #[error("invalid jsonb_toaster pointer at byte {byte}: {problem}")]
     TidList {
         /// Offset in the datum.
@@ -200,7 +200,7 @@ pub enum ToastError {
         /// What is wrong.
         problem: String,
     },
-    /// A patch in a pointer of `jsonb_toaster` does not lie in the value.
+    /// A patch in a pointer of `jsonb_toaster` is outside the value.
     #[error("invalid jsonb_toaster pointer at byte {byte}: {problem}")]
     Patch {
         /// Offset in the datum.
@@ -208,43 +208,43 @@ pub enum ToastError {
         /// What is wrong.
         problem: String,
     },
-    /// A custom pointer without its payload.
+    /// A custom pointer has no payload.
     #[error(
         "payload missing: the server stored only the first {head} bytes of the custom pointer, \
          without chunk_id and toast relation"
     )]
     PayloadMissing {
-        /// Bytes there are.
+        /// The size of the pointer's head.
         head: usize,
     },
-    /// A custom pointer of a toaster that is not known here.
+    /// A custom pointer belongs to an unknown toaster.
     #[error("custom pointer of toaster {toaster}, which is not known")]
     UnknownToaster {
         /// Its OID.
         toaster: Oid,
     },
-    /// A pointer with an unknown tag.
+    /// A pointer has an unknown tag.
     #[error("pointer with unknown tag {tag}")]
     UnknownTag {
         /// The tag.
         tag: u8,
     },
-    /// The value is longer than a server can make it.
+    /// The value is longer than any that a server can create.
     #[error("value is longer than 1 GB")]
     TooLong,
     /// A jsonb container is damaged.
     #[error(transparent)]
     Jsonb(#[from] JsonbError),
-    /// The content is not what its type asks for.
+    /// The content is not valid for its type.
     #[error("{0}")]
     Content(String),
-    /// A jsonb value in pieces.
+    /// A jsonb value consists of several parts.
     #[error("value of {0} has no single content")]
     NoContent(&'static str),
-    /// Inside something that was fetched.
+    /// An error inside a value that was fetched.
     #[error("{place}: {error}")]
     Inside {
-        /// Where.
+        /// The location.
         place: String,
         /// What is wrong there.
         error: Box<ToastError>,
@@ -252,7 +252,7 @@ pub enum ToastError {
 }
 
 impl ToastError {
-    /// The same error, said to be at `place`.
+    /// The same error with the location `place`.
     pub fn inside(self, place: impl Into<String>) -> ToastError {
         ToastError::Inside { place: place.into(), error: Box::new(self) }
     }

@@ -1,4 +1,4 @@
-//! Containers that `jsonb_toaster` stored out of line, put together from their chunks.
+//! Containers that `jsonb_toaster` stored out of line, reassembled from their chunks.
 
 use super::chunks::{Chunk, ChunkData, ChunkStore};
 use super::error::{ToastError, ValueRef};
@@ -10,7 +10,7 @@ use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::{Varlena, tc_raw_size};
 use crate::disk::{ByteOrder, ItemPointer};
 
-/// The container behind an ordinary pointer that `jsonb_toaster` wrote, the patch put over it.
+/// The container of an ordinary pointer written by `jsonb_toaster`, with the patch applied.
 pub fn container(
     pointer: &ToastPointer,
     access: &Access,
@@ -157,7 +157,7 @@ pub fn array_chunk(
     }
 }
 
-/// A container compressed in the pointer that leads to it.
+/// A container that is compressed in its pointer.
 pub fn inline_compressed(tc_info: u32, stream: &[u8]) -> Result<Vec<u8>, ToastError> {
     stock::inflate(tc_info, stream).map_err(|problem| ToastError::Decompress {
         what: format!("jsonb container of {} bytes", tc_raw_size(tc_info)),

@@ -17,31 +17,31 @@ use crate::disk::pointer::{TOAST_POINTER_SIZE, ToastPointer};
 use crate::disk::varlena::Varlena;
 use crate::disk::{ByteOrder, ItemPointer, Oid};
 
-/// The `u32` at `at` of the data, or that the pointer is cut off.
+/// The offset of the word with kind and count.
 const WORD_AT: usize = 16;
 const DATA_AT: usize = 20;
-/// Where what follows the ordinary pointer starts.
+/// The offset of the data after the ordinary pointer.
 const BEHIND_POINTER: usize = DATA_AT + TOAST_POINTER_SIZE;
-/// The stored offset of a patch counts from a varlena header that is not stored.
+/// The stored offset of a patch includes a varlena header that is not stored.
 const PATCH_BASE: u32 = 4;
 
-/// How the bytes behind an ordinary pointer are reached.
+/// How the bytes of an ordinary pointer are found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// By `chunk_id`, as in stock.
+    /// By `chunk_id`, as in stock PostgreSQL.
     ChunkId,
-    /// By the chunks' addresses, listed plainly.
+    /// By the addresses of the chunks, as a plain list.
     Tids(Vec<ItemPointer>),
-    /// By the chunks' addresses, listed as differences.
+    /// By the addresses of the chunks, as a list of differences.
     CompressedTids(Vec<ItemPointer>),
     /// By `chunk_id`; each chunk is compressed on its own.
     CompressedChunks,
 }
 
-/// Bytes put over a container after it was fetched.
+/// Bytes that replace part of a container after it was fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patch<'a> {
-    /// Where they go, from the container's start.
+    /// Their offset in the container.
     pub offset: usize,
     /// The bytes.
     pub bytes: &'a [u8],
@@ -52,11 +52,11 @@ pub struct Patch<'a> {
 pub enum ArrayChunk<'a> {
     /// A tuple of the TOAST relation.
     At(ItemPointer),
-    /// A varlena in the pointer, with what stands behind it.
+    /// A varlena in the pointer, with the bytes after it.
     Inline {
-        /// Where it stands in the datum.
+        /// Its offset in the datum.
         byte: usize,
-        /// From its header to the datum's end.
+        /// The bytes from its header to the end of the datum.
         bytes: &'a [u8],
     },
 }
@@ -64,18 +64,18 @@ pub enum ArrayChunk<'a> {
 /// The directory of a chunked array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArrayDirectory<'a> {
-    /// Elements of the array.
+    /// The number of elements in the array.
     pub elements: u32,
     /// OID of the TOAST relation.
     pub relation: Oid,
-    /// Each chunk with the index of its first element, ascending.
+    /// Each chunk with the index of its first element, in ascending order.
     pub chunks: Vec<(u32, ArrayChunk<'a>)>,
 }
 
-/// What a pointer of `jsonb_toaster` holds.
+/// The contents of a pointer of `jsonb_toaster`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JsonxBody<'a> {
-    /// Kind 0: a container in place, with pointers in it.
+    /// Kind 0: a container in place, which contains pointers.
     Plain {
         /// The container.
         container: &'a [u8],
@@ -84,12 +84,12 @@ pub enum JsonxBody<'a> {
     External {
         /// The ordinary pointer.
         pointer: ToastPointer,
-        /// How its bytes are reached.
+        /// How its bytes are found.
         access: Access,
-        /// What is put over them (kinds 5 and 6).
+        /// The bytes that replace part of them (kinds 5 and 6).
         patch: Option<Patch<'a>>,
     },
-    /// Kind 7.
+    /// Kind 7: a chunked array.
     Array(ArrayDirectory<'a>),
 }
 
@@ -98,13 +98,13 @@ pub enum JsonxBody<'a> {
 pub struct Jsonx<'a> {
     /// Its kind, 0 to 7.
     pub kind: u8,
-    /// What it holds.
+    /// Its contents.
     pub body: JsonxBody<'a>,
     /// The byte order of its numbers.
     pub order: ByteOrder,
 }
 
-/// What a kind is called.
+/// The name of a kind.
 pub fn kind_name(kind: u8) -> &'static str {
     match kind {
         0 => "plain",
@@ -124,7 +124,7 @@ fn error(byte: usize, problem: impl Into<String>) -> ToastError {
 }
 
 impl<'a> Jsonx<'a> {
-    /// Reads the pointer; every part is checked against the datum's end.
+    /// Parses the pointer; every part is checked against the end of the datum.
     pub fn parse(pointer: &CustomPointer<'a>) -> Result<Jsonx<'a>, ToastError> {
         let CustomPointer { datum, order, layout, .. } = *pointer;
         if layout != CustomLayout::Bits32 {

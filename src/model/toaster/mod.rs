@@ -1,11 +1,10 @@
-//! Toasters: what stores a column's oversized values, on stock servers and on those with pluggable
-//! TOAST.
+//! Toasters: what stores a column's long values, on stock servers and on those with pluggable TOAST.
 //!
-//! * [`catalog`]: which toasters there are, and which one wrote a pointer.
-//! * [`describe`]: what a pointer stands for, and what it costs to read or append.
-//! * [`chunks`]: where a value's chunks are, and where they come from; [`error`]: why a value cannot be put together.
-//! * [`reassemble`]: the value behind any pointer; [`stock`], [`bytea`], [`jsonx`] and [`fetch`]
-//!   do so for each kind, [`tids`] reads lists of chunk addresses.
+//! * [`catalog`]: the toasters of a server, and which one wrote a pointer.
+//! * [`describe`]: the meaning of a pointer, and the cost of reading or appending.
+//! * [`chunks`]: a value's chunks, and their sources; [`error`]: why a value cannot be reassembled.
+//! * [`reassemble`]: the value of any pointer; [`stock`], [`bytea`], [`jsonx`] and [`fetch`] do this for each kind, and
+//!   [`tids`] reads lists of chunk addresses.
 
 pub mod bytea;
 pub mod catalog;

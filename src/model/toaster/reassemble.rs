@@ -1,4 +1,4 @@
-//! The logical value behind any datum.
+//! The logical value of any datum.
 
 use std::borrow::Cow;
 
@@ -15,12 +15,12 @@ use crate::disk::jsonb_text::{FetchContainer, JsonbText, TextSink};
 use crate::disk::layout::PageSize;
 use crate::disk::varlena::Varlena;
 
-/// A value put together.
+/// A reassembled value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Logical<'a> {
     /// Its content, decompressed, without varlena header.
     Content(Cow<'a, [u8]>),
-    /// A `jsonb` value in pieces, which has a text but no single content.
+    /// A `jsonb` value that consists of several parts; it has a text, but no single content.
     Jsonb(Jsonx<'a>),
 }
 
@@ -34,10 +34,10 @@ impl Logical<'_> {
     }
 }
 
-/// Puts values of one database together.
+/// Reassembles values of one database.
 #[derive(Debug)]
 pub struct Reassembler<'s, S> {
-    /// Where chunks come from.
+    /// The source of chunks.
     pub store: &'s mut S,
     /// The toasters of the database.
     pub toasters: &'s Toasters,
@@ -104,7 +104,7 @@ impl<S: ChunkStore> Reassembler<'_, S> {
         }
     }
 
-    /// Writes the text of a `jsonb` value, as the server's cast to text gives it.
+    /// Writes the text of a `jsonb` value, like the server's cast to text.
     pub fn jsonb_text(
         &mut self,
         value: &Logical<'_>,
@@ -157,8 +157,8 @@ fn chunk_place(index: usize) -> String {
     format!("chunk {index} of the array")
 }
 
-/// The value in a pointer of `dummy_toaster`. The length field counts the head too, so that as many
-/// bytes of rubbish follow the value.
+/// The value in a pointer of `dummy_toaster`. Its length field includes the head, so the value is followed by that
+/// number of meaningless bytes.
 fn dummy_content<'a>(pointer: &CustomPointer<'a>) -> Result<&'a [u8], ToastError> {
     let size = pointer.stated_raw_size() as usize;
     let length = pointer.payload.len();
@@ -180,7 +180,7 @@ fn dummy_content<'a>(pointer: &CustomPointer<'a>) -> Result<&'a [u8], ToastError
 /// Fetches the nested containers of one value.
 struct Fetcher<'r, 's, S> {
     reassembler: &'r mut Reassembler<'s, S>,
-    /// Bytes that may still be fetched for this value: no server can hold more.
+    /// The number of bytes that may still be fetched for this value: no server allows more.
     left: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Values behind ordinary TOAST pointers (`detoast.c`, `heap_fetch_toast_slice`).
+//! Values of ordinary TOAST pointers (`detoast.c`, `heap_fetch_toast_slice`).
 
 use super::chunks::{Chunk, ChunkData, ChunkStore, Fate};
 use super::error::{ToastError, ValueRef};
@@ -8,9 +8,9 @@ use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::{tc_method, tc_raw_size};
 
-/// The content of the value, decompressed, without varlena header.
+/// The content of the value, decompressed and without varlena header.
 ///
-/// Takes memory for the chunks that are really there, then for what they decompress to.
+/// Memory is allocated only for the chunks that exist, and then for their decompressed size.
 pub fn content(
     pointer: &ToastPointer,
     store: &mut impl ChunkStore,
@@ -21,7 +21,7 @@ pub fn content(
     decompressed(pointer, stored, order)
 }
 
-/// The bytes stored in the TOAST relation, the chunks joined.
+/// The bytes stored in the TOAST relation, joined from the chunks.
 pub fn stored(
     pointer: &ToastPointer,
     store: &mut impl ChunkStore,
@@ -54,7 +54,7 @@ pub fn stored(
     Ok(joined)
 }
 
-/// The bytes that chunk `seq` of a value of `size` bytes holds, cut into pieces of `limit`.
+/// The size of chunk `seq` of a value of `size` bytes that is split into pieces of `limit` bytes.
 pub(super) fn chunk_size(size: u64, limit: u32, seq: u32) -> u64 {
     size.saturating_sub(u64::from(seq) * u64::from(limit)).min(u64::from(limit))
 }
@@ -78,7 +78,7 @@ pub(super) fn join(
     Ok(())
 }
 
-/// The value that a pointer names, if its sizes and OIDs can be.
+/// The value that a pointer refers to, if its sizes and OIDs are possible.
 pub(super) fn checked(pointer: &ToastPointer) -> Result<ValueRef, ToastError> {
     if !pointer.is_sane() {
         return Err(ToastError::Pointer {
@@ -91,13 +91,13 @@ pub(super) fn checked(pointer: &ToastPointer) -> Result<ValueRef, ToastError> {
     Ok(ValueRef { value_id: pointer.value_id, relation: pointer.toast_relation })
 }
 
-/// The chunks in order, void ones left out; an error if two of the rest have the same number.
+/// The chunks in order, without void ones; an error if two of the others have the same number.
 pub(super) fn one_of_each(
     mut chunks: Vec<Chunk>,
     value: ValueRef,
 ) -> Result<Vec<Chunk>, ToastError> {
     chunks.retain(|chunk| chunk.inserted != Fate::NotCommitted);
-    // committed ones first among those of one number
+    // Of the chunks with the same number, committed ones come first.
     chunks.sort_by_key(|chunk| (chunk.seq, chunk.inserted != Fate::Committed, chunk.tid));
     let mut kept: Vec<Chunk> = Vec::with_capacity(chunks.len());
     for chunk in chunks {
@@ -120,7 +120,7 @@ pub(super) fn one_of_each(
     Ok(kept)
 }
 
-/// The content, given the bytes stored for it.
+/// The content, computed from the stored bytes.
 pub(super) fn decompressed(
     pointer: &ToastPointer,
     stored: Vec<u8>,
@@ -144,10 +144,10 @@ pub(super) fn decompressed(
     inflate(tc_info, stored.get(4..).unwrap_or(&[])).map_err(damaged)
 }
 
-/// Decompresses `stream` as `tc_info` says: to exactly that size, by that method. Allocates nothing
-/// if the stream cannot hold so much.
+/// Decompresses `stream` according to `tc_info`: with its method, to exactly its size. Allocates nothing if the stream
+/// cannot contain that much data.
 ///
-/// The error says what is wrong with the data.
+/// The error describes what is wrong with the data.
 pub fn inflate(tc_info: u32, stream: &[u8]) -> Result<Vec<u8>, String> {
     let method = tc_method(tc_info)
         .ok_or_else(|| format!("unknown compression method {}", tc_info >> 30))?;

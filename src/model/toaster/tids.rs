@@ -1,5 +1,5 @@
-//! Lists of chunk addresses in pointers of `jsonb_toaster`: plain, or as differences in the code
-//! of GIN posting lists (`ginpostinglist.c`).
+//! Lists of chunk addresses in pointers of `jsonb_toaster`: plain, or as differences encoded like GIN posting lists
+//! (`ginpostinglist.c`).
 //!
 //! A segment of the compressed form:
 //!
@@ -13,25 +13,25 @@
 
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer};
 
-/// Bytes of a plain TID.
+/// The size of a plain TID.
 pub const TID_SIZE: usize = 6;
-/// Bits of the line pointer number in a TID's number (`MaxHeapTuplesPerPageBits`).
+/// The number of bits for the line pointer in a TID's number (`MaxHeapTuplesPerPageBits`).
 const ITEM_BITS: u32 = 11;
-/// Bytes of the longest difference: 64 bits in groups of 7.
+/// The size of the longest difference: 64 bits in groups of 7.
 const MAX_CODE_BYTES: u32 = 10;
 
-/// The TID at `at`; `None` past the end.
+/// The TID at offset `at`; `None` beyond the end.
 pub fn tid_at(bytes: &[u8], at: usize, order: ByteOrder) -> Option<ItemPointer> {
     let block = u32::from(order.u16(bytes, at)?) << 16 | u32::from(order.u16(bytes, at + 2)?);
     Some(ItemPointer { block: BlockNumber(block), item: order.u16(bytes, at + 4)? })
 }
 
-/// The list ends too early.
+/// The message if the list ends too early.
 fn cut(expected: u32, got: usize) -> String {
     format!("list of {expected} TIDs ends after {got}")
 }
 
-/// There are bytes behind the list.
+/// The message if bytes follow the list.
 fn left_over(bytes: usize) -> String {
     format!("{bytes} bytes are left over after the list of TIDs")
 }
@@ -39,7 +39,7 @@ fn left_over(bytes: usize) -> String {
 /// Reads `count` plain TIDs, which must fill `bytes`.
 ///
 /// # Errors
-/// Why the list cannot be read; positions count from its start.
+/// Why the list cannot be read; positions are relative to its start.
 pub fn plain(bytes: &[u8], count: u32, order: ByteOrder) -> Result<Vec<ItemPointer>, String> {
     let tids: Vec<ItemPointer> = bytes
         .chunks_exact(TID_SIZE)
@@ -81,7 +81,7 @@ pub fn compressed(bytes: &[u8], count: u32, order: ByteOrder) -> Result<Vec<Item
         for _ in 1..segment {
             number = number.wrapping_add(difference(&mut code).ok_or_else(bad)?);
             tids.push(ItemPointer {
-                // a step back is a difference modulo 2^64
+                // A step back is a difference modulo 2^64.
                 block: BlockNumber((number >> ITEM_BITS) as u32),
                 item: (number & ((1 << ITEM_BITS) - 1)) as u16,
             });
@@ -122,7 +122,7 @@ mod tests {
         compressed(bytes, count, ByteOrder::Little)
     }
 
-    /// Writes a segment as the server does, steps back included.
+    /// Writes a segment like the server, including steps back.
     fn segment(tids: &[ItemPointer]) -> Vec<u8> {
         let number = |tid: &ItemPointer| u64::from(tid.block.0) << 11 | u64::from(tid.item);
         let mut code = Vec::new();

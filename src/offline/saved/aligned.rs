@@ -1,8 +1,8 @@
-//! psql's aligned and wrapped forms, border 0, 1 and 2, any line style.
+//! psql's aligned and wrapped formats with border 0, 1 and 2 and any line style.
 //!
-//! The rule under the header gives each column's place. Cells that psql broke over several lines
-//! (wrapped format, values with line breaks) carry a mark in their right margin; the line style
-//! `old-ascii` has it in place of the separator on the lines that follow instead.
+//! The rule below the header shows the position of each column. Cells that psql continues on further lines (in wrapped
+//! format, or because of line breaks in values) have a mark in their right margin; the line style `old-ascii` instead
+//! replaces the separator on the following lines.
 
 use std::borrow::Cow;
 
@@ -13,17 +13,17 @@ use super::lines::{Lines, Out, Step};
 use super::table::{Ending, Header, MAX_COLUMNS, Table, Value, may_be_name};
 use super::{Form, LineNumber, chatter};
 
-/// The rows of a result with separators or places that are known.
+/// The rows of a result with separators or known column positions.
 pub(crate) struct Rows {
     layout: Layout,
     table: Table,
-    /// Such a result has a footer or an empty line at its end.
+    /// A result with a header ends with a footer or an empty line.
     with_header: bool,
-    /// The rule below a bordered result was seen.
+    /// The rule below a bordered result was found.
     closed: bool,
 }
 
-/// Begins a result whose header is at the next line, if there is one.
+/// Begins a result whose header is on the next line, if there is one.
 pub(crate) fn begin_with_header(lines: &mut Lines<'_>, out: &mut Out<'_>) -> Option<Rows> {
     let mut ahead = *lines;
     let mut top = ahead.next()?;
@@ -45,8 +45,8 @@ pub(crate) fn begin_with_header(lines: &mut Lines<'_>, out: &mut Out<'_>) -> Opt
     Some(Rows { layout, table, with_header: true, closed: false })
 }
 
-/// Begins a bordered result without a header at the next line, if there is one; an error if there
-/// is one whose columns cannot be told.
+/// Begins a bordered result without a header on the next line, if there is one; an error if its columns cannot be
+/// determined.
 pub(crate) fn begin_without_header(
     lines: &mut Lines<'_>,
     out: &mut Out<'_>,
@@ -71,7 +71,7 @@ pub(crate) fn begin_without_header(
 }
 
 impl Rows {
-    /// Reads rows up to the end of the result.
+    /// Reads rows until the end of the result.
     pub(crate) fn go_on(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) -> Step {
         let Some(closed) = self.read_rows(lines, out) else { return Step::Paused };
         if !closed && self.with_header {
@@ -81,7 +81,7 @@ impl Rows {
         Step::Ended
     }
 
-    /// Whether the end of the result was to be seen; `None` where the rows go on.
+    /// Whether the end of the result was found; `None` if it continues.
     fn read_rows(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) -> Option<bool> {
         let Rows { layout, table, closed, .. } = self;
         loop {
@@ -108,8 +108,8 @@ impl Rows {
                     }
                 }
                 lines.next();
-                // Blanks alone may be the begin of a row, and before any row of a single column an
-                // empty line may be its NULL.
+                // Blanks alone may be the beginning of a row, and before the first row of a single column, an empty
+                // line may be a row with NULL.
                 let ends = line.ended && (layout.count > 1 || table.rows_seen() > 0);
                 return Some(*closed || ends);
             }
@@ -142,22 +142,22 @@ impl Rows {
                 }
             }
             if lines.peek().is_none() && !lines.pauses() && out.errors() > errors_before {
-                // That the text is cut has been said.
+                // The error that the text is cut was already reported.
                 return Some(true);
             }
         }
     }
 }
 
-/// A result whose header names nothing of pageinspect's.
+/// A result whose header contains no column name of pageinspect.
 pub(crate) struct Foreign {
     top: LineNumber,
-    /// It holds bytea all the same: columns may only have been renamed.
+    /// It nevertheless contains bytea, so its columns may only have been renamed.
     renamed: bool,
     row_value: Option<LineNumber>,
 }
 
-/// Begins to pass over such a result at the next line.
+/// Begins to skip such a result on the next line.
 pub(crate) fn begin_foreign(lines: &mut Lines<'_>) -> Option<Foreign> {
     let mut ahead = *lines;
     let mut top = ahead.next()?;
@@ -172,7 +172,7 @@ pub(crate) fn begin_foreign(lines: &mut Lines<'_>) -> Option<Foreign> {
 }
 
 impl Foreign {
-    /// Passes over its lines; an error if they hold bytea or rows all the same.
+    /// Skips its lines; an error if they nevertheless contain bytea or rows.
     pub(crate) fn go_on(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) -> Step {
         loop {
             if lines.pauses() {
@@ -180,7 +180,7 @@ impl Foreign {
             }
             let Some(line) = lines.peek() else { break };
             if super::json::begins(line.text) {
-                // A row made JSON has its columns' names within.
+                // A JSON row contains the names of its columns.
                 break;
             }
             self.renamed |= chatter::bytea_at(line.text).is_some();
@@ -208,7 +208,7 @@ fn cut_row() -> Problem {
     Problem::Cut("the text ends within a row".into())
 }
 
-/// Takes the blank lines ahead that are rows of NULL in a result of one column, and not its end.
+/// Takes the blank lines that are rows with NULL in a result of one column, but not its end.
 fn take_null_rows(lines: &mut Lines<'_>, layout: &Layout) -> u64 {
     if layout.border != Border::None {
         // A row has at least its left margin.
@@ -218,7 +218,7 @@ fn take_null_rows(lines: &mut Lines<'_>, layout: &Layout) -> u64 {
         }
         return u64::from(null);
     }
-    // Lines before the last blank one are passed even if it ends the result: nothing is lost.
+    // All lines before the last blank one are taken even if it ends the result; nothing is lost by that.
     let mut rows = 0;
     let mut ahead = *lines;
     while ahead.peek().is_some_and(|line| line.text.trim().is_empty()) {
@@ -237,7 +237,7 @@ fn take_null_rows(lines: &mut Lines<'_>, layout: &Layout) -> u64 {
     }
 }
 
-/// The cells of the row at the next line, over all its lines.
+/// The cells of the row that begins on the next line; takes all its lines.
 fn read_row<'a>(
     lines: &mut Lines<'a>,
     layout: &Layout,
@@ -277,10 +277,10 @@ fn read_row<'a>(
 
 /// The rows of a result of items without header and borders.
 ///
-/// NULLs leave no trace there but blanks; the tuple's flags tell which columns are NULL.
+/// NULLs are only blanks there; the tuple's flags show which columns are NULL.
 pub(crate) struct BlankRows(Table);
 
-/// Begins such a result at the next line, if there is one.
+/// Begins such a result on the next line, if there is one.
 pub(crate) fn begin_blank_separated(lines: &mut Lines<'_>, out: &mut Out<'_>) -> Option<BlankRows> {
     let first = lines.peek()?;
     blank_separated(first.text)?;
@@ -288,7 +288,7 @@ pub(crate) fn begin_blank_separated(lines: &mut Lines<'_>, out: &mut Out<'_>) ->
 }
 
 impl BlankRows {
-    /// Reads rows up to the end of the result.
+    /// Reads rows until the end of the result.
     pub(crate) fn go_on(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) -> Step {
         while !lines.pauses() {
             let row = lines.peek().and_then(|line| Some((line, blank_separated(line.text)?)));
@@ -307,14 +307,14 @@ impl BlankRows {
 fn blank_separated(line: &str) -> Option<[Option<&str>; 14]> {
     const HEAP_HASNULL: u16 = 0x0001;
     const HEAP_HASOID_OLD: u16 = 0x0008;
-    // One more than there are columns is enough to see that a line is no row.
+    // One word more than there are columns shows that a line is not a row.
     let words: Vec<&str> = line.split_ascii_whitespace().take(15).collect();
     if words.len() < 4 || !words[..4].iter().all(|w| w.bytes().all(|b| b.is_ascii_digit())) {
         return None;
     }
     let mut cells = [None; 14];
     if words.len() == 14 {
-        // NULLs are shown by a text.
+        // NULLs are displayed as a text.
         for (cell, word) in cells.iter_mut().zip(words) {
             *cell = Some(word);
         }
@@ -340,15 +340,15 @@ fn blank_separated(line: &str) -> Option<[Option<&str>; 14]> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Border {
-    /// Cells stand in their columns with one blank between.
+    /// Cells are at fixed positions, separated by one blank.
     None,
-    /// A separator between cells.
+    /// There is a separator between cells.
     Inner,
-    /// A separator also before the first cell and behind the last.
+    /// There are also separators before the first cell and after the last.
     Outer,
 }
 
-/// How a cell goes on in the next line.
+/// Why a cell continues on the next line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Join {
     /// It was too wide.
@@ -366,7 +366,7 @@ impl Join {
         }
     }
 
-    /// The mark that `old-ascii` puts in place of a separator.
+    /// The mark with which `old-ascii` replaces a separator.
     fn by_old_separator(c: char) -> Option<Join> {
         match c {
             ';' => Some(Join::Wrap),
@@ -384,24 +384,24 @@ impl Join {
     }
 }
 
-/// Where the cells of a result stand.
+/// The positions of the cells of a result.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) border: Border,
-    /// First column on the screen and width of each cell's text; empty without a header.
+    /// The first screen column and the width of each cell's text; empty without a header.
     pub(crate) cells: Vec<(usize, usize)>,
     pub(crate) count: usize,
 }
 
-/// The part of a cell in one line.
+/// The part of a cell that is on one line.
 pub(crate) struct Piece<'a> {
-    /// With both margins under a border, without under none.
+    /// With a border, it includes both margins; without a border, none.
     pub(crate) raw: &'a str,
     pub(crate) join: Option<Join>,
 }
 
 impl Layout {
-    /// From the rule under a header; a lone rule without ends takes the border from `row`.
+    /// Derives the layout from the rule below a header; if the rule does not show the border, `row` does.
     pub(crate) fn of_rule(rule: &str, row: &str) -> Option<Layout> {
         let rule = rule.trim_end();
         let mut runs: Vec<(usize, usize)> = Vec::new();
@@ -461,13 +461,13 @@ impl Layout {
         }
         let got = parts.len();
         if got > self.count && !self.cells.is_empty() {
-            // A separator's character within a cell.
+            // A cell contains the separator's character.
             return self.pieces_by_place(line);
         }
         Err(Problem::ColumnCount { expected: self.count, got })
     }
 
-    /// The mark in the right margin of a cell with margins.
+    /// The mark in the right margin of a cell that has margins.
     fn join_of(&self, cell: usize, raw: &str) -> Option<Join> {
         let join = Join::by_mark(raw.chars().next_back()?)?;
         let at_margin = self.cells.get(cell).is_none_or(|&(_, width)| width_of(raw) == width + 2);
@@ -495,7 +495,7 @@ impl Layout {
                     {
                         return Err(Problem::Misaligned);
                     }
-                    // Nothing bounds the last cell on the right.
+                    // The last cell has no limit on the right.
                     let end = if last && join.is_none() { line.len() } else { pair[1] };
                     (end, join)
                 }
@@ -514,7 +514,7 @@ impl Layout {
         Ok(pieces)
     }
 
-    /// The text of a piece that is joined to another, exact on the side of the joint.
+    /// The text of a piece that is joined with another, without changes on the side of the joint.
     pub(crate) fn text<'a>(&self, piece: &Piece<'a>) -> &'a str {
         let mut text = piece.raw;
         if self.border != Border::None {
@@ -528,7 +528,7 @@ impl Layout {
         if piece.join.is_some() { text } else { text.trim_end() }
     }
 
-    /// The pieces of a line that goes on a row in line style `old-ascii`, by cell.
+    /// The pieces, by cell, on a line that continues a row in line style `old-ascii`.
     pub(crate) fn old_continuation<'a>(&self, line: &'a str) -> Vec<(usize, Join, &'a str)> {
         let mut found = Vec::new();
         if self.border == Border::None || self.cells.len() < 2 {
@@ -551,12 +551,12 @@ impl Layout {
     }
 }
 
-/// Columns that a text takes on the screen.
+/// The width of a text in screen columns.
 fn width_of(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
-/// Where the given columns of the screen, in ascending order, begin in a line.
+/// The byte offsets in a line at which the given screen columns begin; the columns are in ascending order.
 fn offsets(line: &str, columns: &[usize]) -> Vec<usize> {
     if line.is_ascii() {
         return columns.iter().map(|&column| column.min(line.len())).collect();

@@ -1,4 +1,4 @@
-//! What psql prints around results: footers, rules, timings, answers of its own commands.
+//! What psql prints around results: footers, rules, timings, and the output of its own commands.
 
 /// The number in psql's `(N rows)`, in any language.
 pub(crate) fn footer(line: &str) -> Option<u64> {
@@ -8,13 +8,13 @@ pub(crate) fn footer(line: &str) -> Option<u64> {
     if worded { number.parse().ok() } else { None }
 }
 
-/// Whether a line at the text's end is the begin of `(N rows)`.
+/// Whether a line at the end of the text is the beginning of `(N rows)`.
 pub(crate) fn cut_footer(line: &str) -> bool {
     let Some(rest) = line.strip_prefix('(') else { return false };
     rest.chars().all(|c| c.is_ascii_digit() || c == ' ' || c.is_alphabetic())
 }
 
-/// Whether a line is the answer of `\timing`, in any language: `Time: 1.234 ms (00:01.234)`.
+/// Whether a line is the output of `\timing`, in any language: `Time: 1.234 ms (00:01.234)`.
 pub(crate) fn is_timing(line: &str) -> bool {
     if !line.starts_with(char::is_alphabetic) {
         return false;
@@ -24,8 +24,7 @@ pub(crate) fn is_timing(line: &str) -> bool {
         && (behind.trim().is_empty() || behind.starts_with(" ("))
 }
 
-/// Whether a line is drawn only: under a header, above or below a bordered result, between
-/// expanded records.
+/// Whether a line consists only of drawing: below a header, above or below a bordered result, between expanded records.
 pub(crate) fn is_rule(line: &str) -> bool {
     let mut drawn = false;
     line.chars().all(|c| {
@@ -35,13 +34,12 @@ pub(crate) fn is_rule(line: &str) -> bool {
     }) && drawn
 }
 
-/// A character of a rule that stands over or under a cell.
+/// A character of a rule that is above or below a cell.
 pub(crate) fn is_horizontal(c: char) -> bool {
     matches!(c, '-' | '─' | '═')
 }
 
-/// Whether nothing but a name and what psql draws stands in the first line of a text: blanks around a
-/// header, a rule.
+/// Whether the first line of a text contains only a name and what psql draws: blanks around a header, or a rule.
 pub(crate) fn is_drawn(text: &str) -> bool {
     let header = |c: char| c.is_alphanumeric() || is_separator(c) || matches!(c, ' ' | '_' | '?');
     is_rule(text) || (text.len() > 1000 && text.chars().all(header) && text.contains("   "))
@@ -52,16 +50,16 @@ fn is_box(c: char) -> bool {
     ('\u{2500}'..='\u{257f}').contains(&c)
 }
 
-/// What stands between two cells of an aligned result.
+/// A separator between two cells of an aligned result.
 pub(crate) fn is_separator(c: char) -> bool {
     matches!(c, '|' | '│' | '║')
 }
 
-/// Whether a line announces an expanded record: `-[ RECORD 1 ]---`, `* Record 1`.
+/// Whether a line begins an expanded record: `-[ RECORD 1 ]---`, `* Record 1`.
 pub(crate) fn is_record_line(line: &str) -> bool {
     let numbered = |rest: &str| {
         let rest = rest.trim_start();
-        // Translated psqls have another word here.
+        // In translated psqls, this is another word.
         let rest = rest.trim_start_matches(|c: char| !c.is_ascii_digit() && c != ']' && c != '[');
         rest.starts_with(|c: char| c.is_ascii_digit())
     };
@@ -76,7 +74,7 @@ pub(crate) fn is_record_line(line: &str) -> bool {
 
 /// The text of an error message of the server or of psql: `ERROR:  …`, `psql: …: ERROR:  …`.
 pub(crate) fn server_error(line: &str) -> Option<&str> {
-    // messages of psql name a file and a line before
+    // Messages of psql begin with a file name and a line number.
     let place = if line.starts_with("psql:") { line.get(..4096).unwrap_or(line) } else { "" };
     ["ERROR:  ", "FATAL:  ", "PANIC:  "].iter().find_map(|severity| {
         line.strip_prefix(severity).or_else(|| {
@@ -86,8 +84,8 @@ pub(crate) fn server_error(line: &str) -> Option<&str> {
     })
 }
 
-/// Whether a line that is no row can only be a row that was not understood: it begins as rows
-/// do, with a number or a bytea, and has several cells or a long bytea.
+/// Whether a line that was not recognized as a row can only be a row: it begins like one, with a number or a bytea, and
+/// has several cells or a long bytea.
 pub(crate) fn looks_like_data(line: &str) -> bool {
     let text = line.trim_start_matches(|c: char| is_separator(c) || c.is_whitespace());
     let begins = text.starts_with(|c: char| c.is_ascii_digit())
@@ -104,14 +102,14 @@ pub(crate) fn looks_like_data(line: &str) -> bool {
     begins && (separators >= 2 || bytea_at(text).is_some_and(|at| text.len() - at >= 10))
 }
 
-/// Where a bytea begins in a line: `\x` with a digit behind it.
+/// The position of a bytea in a line: `\x` followed by a digit.
 pub(crate) fn bytea_at(line: &str) -> Option<usize> {
     line.match_indices(r"\x")
         .map(|(at, _)| at)
         .find(|at| line.as_bytes().get(at + 2).is_some_and(u8::is_ascii_hexdigit))
 }
 
-/// Whether a line is a whole row as one composite value: `(1,8160,1,…)`.
+/// Whether a line is a whole row printed as one composite value: `(1,8160,1,…)`.
 pub(crate) fn is_row_value(line: &str) -> bool {
     let text = line.trim_matches(|c: char| is_separator(c) || c == '"' || c.is_whitespace());
     text.strip_prefix('(').is_some_and(|inner| {

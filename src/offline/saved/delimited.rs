@@ -1,4 +1,4 @@
-//! psql's unaligned and CSV forms, with any field separator.
+//! psql's unaligned and CSV formats with any field separator.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use super::table::{
 };
 use super::{Form, chatter};
 
-/// Separator and names of a line that is a header; the separator is empty if there is one name.
+/// The separator and the names of a header line; the separator is empty if there is a single name.
 fn header(line: &str) -> Option<(&str, Vec<&str>)> {
     if line.trim() != line {
         return None;
@@ -17,7 +17,7 @@ fn header(line: &str) -> Option<(&str, Vec<&str>)> {
     if own_column(line).is_some() {
         return Some(("", vec![line]));
     }
-    // whatever the separator, a row's first cell shows that it is none
+    // Whatever the separator, the first cell of a row shows that the line is not a header.
     if !may_be_name(line.get(..40).unwrap_or(line).trim_start_matches('"')) {
         return None;
     }
@@ -37,7 +37,7 @@ fn header(line: &str) -> Option<(&str, Vec<&str>)> {
         let sound = names.len() <= MAX_COLUMNS
             && names.iter().all(|name| may_be_name(name) && name.trim() == *name);
         let own = names.iter().filter(|name| own_column(name).is_some()).count();
-        // Words that happen to be names of columns make no header.
+        // Words that happen to be column names are not a header.
         let enough = if separator == " " { own == names.len() } else { own > 0 };
         (names.len() > 1 && sound && enough).then_some((separator, names))
     })
@@ -47,22 +47,22 @@ fn form_of(separator: &str) -> Form {
     if separator == "," { Form::Csv } else { Form::Unaligned }
 }
 
-/// The rows of a result with one field separator.
+/// The rows of a result with a field separator.
 pub(crate) struct Rows {
-    /// Empty if there is one column.
+    /// Empty if there is a single column.
     separator: String,
     table: Table,
-    /// Empty lines in a result of one column: rows of NULL, if rows follow.
+    /// The number of empty lines in a result with one column: rows of NULL, if further rows follow.
     null_rows: u64,
 }
 
-/// Begins a result whose header is at the next line, if there is one.
+/// Begins a result whose header is on the next line, if there is one.
 pub(crate) fn begin_with_header(lines: &mut Lines<'_>, out: &mut Out<'_>) -> Option<Rows> {
     let mut ahead = *lines;
     let first = ahead.next()?;
     let (separator, names) = header(first.text)?;
     if let Some(next) = ahead.peek() {
-        // Lists of columns stand in echoed queries too.
+        // Lists of columns also occur in echoed queries.
         let text = next.text.trim();
         let query = text.get(..5).is_some_and(|word| word.eq_ignore_ascii_case("from "));
         if query
@@ -81,8 +81,7 @@ pub(crate) fn begin_with_header(lines: &mut Lines<'_>, out: &mut Out<'_>) -> Opt
     Some(Rows { separator: separator.to_owned(), table, null_rows: 0 })
 }
 
-/// Begins a result without a header at the next line, if there is one; an error if there is one
-/// whose columns cannot be told.
+/// Begins a result without a header on the next line, if there is one; an error if its columns cannot be determined.
 pub(crate) fn begin_without_header(
     lines: &mut Lines<'_>,
     out: &mut Out<'_>,
@@ -112,7 +111,7 @@ pub(crate) fn begin_without_header(
     Some(Ok(Rows { separator: separator.to_owned(), table, null_rows: 0 }))
 }
 
-/// How many cells a line may have that is a row of some form.
+/// The maximum number of cells that a line has as a row of any format.
 pub(crate) fn count_cells(line: &str) -> usize {
     ["|", "│", "║", ",", "\t", ";"]
         .into_iter()
@@ -122,7 +121,7 @@ pub(crate) fn count_cells(line: &str) -> usize {
         .unwrap_or(1)
 }
 
-/// What stands between the first two cells of a row that begins with a number.
+/// The text between the first two cells of a row that begins with a number.
 fn separator_of_row(row: &str) -> Option<&str> {
     let behind = row.trim_start_matches(|c: char| c.is_ascii_digit());
     let end = behind.find(|c: char| c.is_alphanumeric() || matches!(c, '\\' | '(' | '{' | '"'))?;
@@ -130,7 +129,7 @@ fn separator_of_row(row: &str) -> Option<&str> {
     (!separator.trim_matches(' ').is_empty()).then_some(separator)
 }
 
-/// Whether a text may be the only cell of a row: a bytea, an array of them, NULL.
+/// Whether a text may be the only cell of a row: a bytea, an array of bytea, or NULL.
 fn is_single_cell(text: &str) -> bool {
     let text = text.trim_start_matches('"');
     is_null(text)
@@ -142,7 +141,7 @@ fn is_single_cell(text: &str) -> bool {
 }
 
 impl Rows {
-    /// Reads rows up to the end of the result.
+    /// Reads rows until the end of the result.
     pub(crate) fn go_on(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) -> Step {
         let Rows { separator, table, null_rows } = self;
         let single = separator.is_empty();
@@ -200,7 +199,7 @@ impl Rows {
     }
 }
 
-/// The cells of the row at the next line; takes all its lines.
+/// The cells of the row that begins on the next line; takes all its lines.
 fn next_row<'a>(
     lines: &mut Lines<'a>,
     separator: &str,
@@ -228,12 +227,12 @@ fn next_row<'a>(
     }
 }
 
-/// Length of an unquoted cell.
+/// The length of an unquoted cell.
 fn plain_cell(text: &str, separator: &str) -> usize {
     if separator.is_empty() {
         return text.len();
     }
-    // Unaligned output does not quote a separator that stands in a value, as the comma does here.
+    // Unaligned output does not quote a separator inside a value, such as a comma here.
     let closing = match text.as_bytes() {
         [b'(', ..] => text.find(')'),
         [b'{', ..] => text.find('}'),
@@ -247,7 +246,7 @@ fn plain_cell(text: &str, separator: &str) -> usize {
     find_separator(text, separator).unwrap_or(text.len())
 }
 
-/// Where a separator stands; for one of a single byte in a fraction of the time.
+/// Finds a separator; the search for a single byte is much faster.
 fn find_separator(text: &str, separator: &str) -> Option<usize> {
     match separator.as_bytes() {
         &[byte] => text.find(char::from(byte)),
@@ -255,8 +254,8 @@ fn find_separator(text: &str, separator: &str) -> Option<usize> {
     }
 }
 
-/// A quoted cell and what stands behind it in its last line; `None` if the text is not quoted as
-/// CSV is. Only cells of true CSV may go over several lines.
+/// A quoted cell, and the rest of its last line; `None` if the text is not quoted as in CSV. Only cells of real CSV may
+/// span several lines.
 fn quoted_cell<'a>(
     text: &'a str,
     separator: &str,
@@ -298,7 +297,7 @@ fn quoted_cell<'a>(
     }
 }
 
-/// The value that begins at byte `at` of the next line and goes to its end; takes all its lines.
+/// The value that begins at byte `at` of the next line and ends with a line; takes all its lines.
 pub(crate) fn value_behind<'a>(lines: &mut Lines<'a>, at: usize, separator: &str) -> Cow<'a, str> {
     let Some(mut line) = lines.next() else { return Cow::Borrowed("") };
     let text = line.text.get(at..).unwrap_or_default();
@@ -310,7 +309,7 @@ pub(crate) fn value_behind<'a>(lines: &mut Lines<'a>, at: usize, separator: &str
         }
         Ok(_) => Cow::Borrowed(text),
         Err(_) => {
-            // The quote is open up to there.
+            // The quote is not closed up to this point.
             *lines = ahead;
             Cow::Borrowed(text)
         }

@@ -1,4 +1,4 @@
-//! What can be wrong with saved output, and where.
+//! Errors in saved output, and their locations.
 
 use std::borrow::Cow;
 
@@ -11,112 +11,112 @@ use crate::offline::hex::HexError;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line}{}: {problem}", column.as_deref().map(|c| format!(", column {c}")).unwrap_or_default())]
 pub struct SavedError {
-    /// The line.
+    /// The line number.
     pub line: LineNumber,
-    /// The column, where one is to blame; its name as printed.
+    /// The name of the column, as printed, if the error is in one column.
     pub column: Option<String>,
     /// What is wrong.
     pub problem: Problem,
 }
 
 impl SavedError {
-    /// What the user can do about it.
+    /// A hint for the user.
     pub fn hint(&self) -> Option<&'static str> {
         self.problem.hint()
     }
 }
 
-/// What is wrong with a place.
+/// What is wrong at a location.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Problem {
-    /// A value is not what its column holds.
+    /// A value is not valid for its column.
     #[error("expected {expected}, got {got:?}")]
     Expected {
         /// What was expected.
         expected: Cow<'static, str>,
-        /// What stands there, shortened.
+        /// The actual text, shortened.
         got: String,
     },
-    /// Wrong hexadecimal digits; positions count from the first digit.
+    /// The hexadecimal digits are wrong; positions are relative to the first digit.
     #[error("{0}")]
     Hex(HexError),
     /// An attribute of an array is wrong.
     #[error("attribute {number}: {problem}")]
     Attribute {
-        /// Which, from 1.
+        /// Its number, from 1.
         number: usize,
         /// What is wrong.
         problem: Box<Problem>,
     },
-    /// A bytea printed under `bytea_output = 'escape'`.
+    /// A bytea was printed with `bytea_output = 'escape'`.
     #[error("bytea is in escape format, expected hexadecimal digits after \\x")]
     EscapeFormat,
-    /// `t_data` is not as long as the tuple's header says.
+    /// The length of `t_data` does not match the tuple's header.
     #[error("expected {expected} bytes (lp_len - t_hoff), got {got}")]
     DataLength {
         /// `lp_len - t_hoff`.
         expected: usize,
-        /// Bytes printed.
+        /// The number of bytes printed.
         got: usize,
     },
-    /// A page of impossible or cut size.
+    /// A page has an invalid size, or is incomplete.
     #[error("expected a page of {expected} bytes, got {got}")]
     PageSize {
-        /// The size in the page's header, or the sizes there are.
+        /// The size in the page's header, or the valid sizes.
         expected: Cow<'static, str>,
-        /// Bytes printed.
+        /// The number of bytes printed.
         got: usize,
     },
-    /// A row has other columns than its result.
+    /// A row has a different number of columns than its result.
     #[error("expected {expected} columns, got {got}")]
     ColumnCount {
-        /// Columns of the header or the rows before.
+        /// The number of columns of the header or of earlier rows.
         expected: usize,
-        /// Columns of this row.
+        /// The number of columns of this row.
         got: usize,
     },
-    /// A row of an aligned result does not stand under its header.
+    /// A row of an aligned result does not match the column positions of its header.
     #[error("the row is not aligned with its header")]
     Misaligned,
-    /// Other rows than the footer counts.
+    /// The number of rows does not match the footer.
     #[error("expected {expected} rows according to the footer, got {got}")]
     RowCount {
-        /// The footer's number.
+        /// The number in the footer.
         expected: u64,
-        /// Rows printed.
+        /// The number of rows printed.
         got: u64,
     },
-    /// Columns that nothing names.
+    /// There are rows, but no names of columns.
     #[error("no header, and rows of {columns} column{} are not those of pageinspect", if *columns == 1 { "" } else { "s" })]
     NoHeader {
-        /// Columns found.
+        /// The number of columns found.
         columns: usize,
     },
-    /// A header without any column of pageinspect's above values that may be its.
+    /// The header has no column of pageinspect, but the values may be pageinspect's.
     #[error("no column has a name that pageinspect uses")]
     UnknownColumns,
-    /// A row printed as one composite value.
+    /// A row was printed as one composite value.
     #[error("the row is one composite value")]
     RowValue,
     /// A result is cut.
     #[error("the output is cut: {0}")]
     Cut(Cow<'static, str>),
-    /// The last line has no line break and nothing else shows that it is whole.
+    /// The last line has no line break, and nothing else shows that it is complete.
     #[error("the output may be cut: its last line has no line break")]
     Unterminated,
-    /// JSON that is no array of rows.
+    /// The JSON is not an array of rows.
     #[error("invalid JSON: {0}")]
     Json(String),
-    /// The server's own error message.
+    /// The text contains an error message of the server.
     #[error("the output holds an error message of the server: {0}")]
     Server(String),
-    /// A line or a row that is longer than any of pageinspect's.
+    /// A line or a row is longer than any of pageinspect.
     #[error("longer than {0} bytes, unlike any row of pageinspect")]
     TooLong(usize),
-    /// The text cannot be read further.
+    /// The rest of the text cannot be read.
     #[error("could not read further: {0}")]
     Unreadable(String),
-    /// No result in the whole text.
+    /// The text contains no result.
     #[error("no output of pageinspect found")]
     Nothing,
 }
@@ -150,12 +150,12 @@ impl Problem {
         }
     }
 
-    /// `expected` against a text, which is shortened.
+    /// The problem that `expected` was not found; the actual text is shortened.
     pub(crate) fn expected(expected: impl Into<Cow<'static, str>>, got: &str) -> Problem {
         Problem::Expected { expected: expected.into(), got: shorten(got) }
     }
 
-    /// The same with a place.
+    /// The same problem with a location.
     pub(crate) fn at(self, line: LineNumber, column: Option<&str>) -> SavedError {
         SavedError { line, column: column.map(shorten), problem: self }
     }

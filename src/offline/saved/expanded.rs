@@ -1,19 +1,19 @@
-//! psql's expanded form (`\x`) of aligned, wrapped, unaligned and CSV output.
+//! psql's expanded format (`\x`) of aligned, wrapped, unaligned and CSV output.
 //!
-//! A record is one line a column, its name first. Records are set apart by a line with their
-//! number, a rule, an empty line, or in CSV by nothing: there the first name comes again.
+//! A record has one line for each column, beginning with its name. Records are separated by a line with their number, a
+//! rule or an empty line. In CSV nothing separates them; a new record begins when the first name occurs again.
 
 use super::error::Problem;
 use super::lines::{Line, Lines, Out, Step};
 use super::table::{Ending, Header, MAX_COLUMNS, Table, Value, is_null, own_column};
 use super::{Form, LineNumber, chatter, delimited, json};
 
-/// What stands between a name and its value.
+/// The text between a name and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Style<'a> {
-    /// A separator with blanks: aligned with border 1 or 2.
+    /// A separator with blanks: aligned format with border 1 or 2.
     Bordered,
-    /// Blanks only: aligned with border 0.
+    /// Only blanks: aligned format with border 0.
     Blanks,
     /// The field separator of unaligned or CSV output.
     Delimited(&'a str),
@@ -24,7 +24,7 @@ enum Style<'a> {
 struct Pair<'a> {
     line: LineNumber,
     name: &'a str,
-    /// As printed; in aligned forms with blanks or a mark behind it, since it may go on.
+    /// The value as printed; in aligned formats with trailing blanks or a mark, because it may be continued.
     value: String,
 }
 
@@ -33,26 +33,26 @@ struct Record<'a> {
     line: LineNumber,
     pairs: Vec<Pair<'a>>,
     ending: Ending,
-    /// Something behind the record shows that it has no further columns.
+    /// The text after the record shows that it has no further columns.
     closed: bool,
 }
 
-/// The records of expanded results with one style.
+/// The records of expanded results in one style.
 pub(crate) struct Records {
     style: Style<'static>,
-    /// The field separator, which the style then has not.
+    /// The field separator, which is then not in the style.
     separator: Option<String>,
     table: Option<Table>,
 }
 
-/// Begins an expanded result at the next line, if there is one.
+/// Begins an expanded result on the next line, if there is one.
 pub(crate) fn begin(lines: &mut Lines<'_>, out: &mut Out<'_>) -> Option<Records> {
     let mut ahead = *lines;
     let first = ahead.next()?;
     let announced = chatter::is_record_line(first.text);
     let first = if announced || chatter::is_rule(first.text) {
         match ahead.peek() {
-            // A row made JSON is read from there.
+            // A JSON row is read by the module `json`.
             Some(line) if json::begins(line.text) => return None,
             Some(line) => line,
             None if announced => {
@@ -75,7 +75,7 @@ pub(crate) fn begin(lines: &mut Lines<'_>, out: &mut Out<'_>) -> Option<Records>
             Style::Delimited(separator) => &first.text[name.len() + separator.len()..],
         };
         if own_column(name).is_none() {
-            // A name that people gave: pageinspect's must stand in the next line.
+            // The name was added by a user, so the next line must contain one of pageinspect.
             let mut further = ahead;
             further.next();
             let next = further.peek()?.text;
@@ -94,12 +94,12 @@ pub(crate) fn begin(lines: &mut Lines<'_>, out: &mut Out<'_>) -> Option<Records>
     Some(Records { style, separator, table: None })
 }
 
-/// Whether a text may be a value of pageinspect's columns; a word of a sentence is not.
+/// Whether a text may be a value of pageinspect's columns, and not a word of a sentence.
 fn begins_like_value(text: &str) -> bool {
     is_null(text) || text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '\\' | '{' | '('))
 }
 
-/// How a line's name and value are set apart, and the name; `None` if it is no such line.
+/// How the name and the value on a line are separated, and the name; `None` for other lines.
 fn style_of(line: &str) -> Option<(Style<'_>, &str)> {
     if let Some((name, ..)) = split_bordered(line).filter(|(name, ..)| !name.is_empty()) {
         return Some((Style::Bordered, name));
@@ -121,8 +121,8 @@ fn name_at_start(line: &str) -> Option<&str> {
     (end > 0).then(|| &line[..end])
 }
 
-/// Name, separator, and value with its margins of an aligned line with separators; the name is
-/// blank in lines that go on a value.
+/// The name, the separator, and the value with its margins, for an aligned line with separators. The name is blank in
+/// lines that continue a value.
 fn split_bordered(line: &str) -> Option<(&str, char, &str)> {
     let mut inner = line;
     if let Some(behind) = line.strip_prefix(chatter::is_separator) {
@@ -141,7 +141,7 @@ fn split_bordered(line: &str) -> Option<(&str, char, &str)> {
 }
 
 impl Records {
-    /// Reads records up to the end of the result.
+    /// Reads records until the end of the result.
     pub(crate) fn go_on(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) -> Step {
         let Records { style, separator, table } = self;
         let style = match separator {
@@ -174,7 +174,7 @@ fn read_record(record: &Record<'_>, table: &mut Option<Table>, out: &mut Out<'_>
     }
 }
 
-/// Begins the table of a record whose columns are others than those before; `None` if it is none, or cut.
+/// Begins the table of a record whose columns differ from earlier ones; `None` if it is not a record, or is cut.
 fn begin_table(record: &Record<'_>, before: Option<&Table>, out: &mut Out<'_>) -> Option<Table> {
     let names: Vec<&str> = record.pairs.iter().map(|pair| pair.name).collect();
     let Some(header) = Header::of_names(&names) else {
@@ -193,7 +193,7 @@ fn begin_table(record: &Record<'_>, before: Option<&Table>, out: &mut Out<'_>) -
     Some(Table::begin(header, Form::Expanded, record.line, out))
 }
 
-/// The next record; `None` where the result ends. The line that ends the result is left.
+/// The next record; `None` at the end of the result. The line that ends the result is not taken.
 fn next_record<'a>(lines: &mut Lines<'a>, style: Style<'_>) -> Option<Record<'a>> {
     let mut record: Option<Record<'a>> = None;
     let mut closed = false;
@@ -206,14 +206,14 @@ fn next_record<'a>(lines: &mut Lines<'a>, style: Style<'_>) -> Option<Record<'a>
         if announced || blank || (style == Style::Bordered && chatter::is_rule(text)) {
             if record.is_some() {
                 closed = true;
-                // The line before the next record is left for it.
+                // The line before the next record is left for that record.
                 if !announced {
                     *lines = ahead;
                 }
                 break;
             }
-            // An empty line ends aligned results; records of unaligned output and, as a line of
-            // blanks, those of border 0 have one between them.
+            // An empty line ends aligned results. Records of unaligned output are separated by one, and those of border
+            // 0 by a line of blanks.
             let goes_on = ahead.peek().is_some_and(|next| {
                 (blank && chatter::is_record_line(next.text))
                     || (!(blank && style == Style::Bordered) && has_style(next.text, style))
@@ -256,7 +256,7 @@ fn next_record<'a>(lines: &mut Lines<'a>, style: Style<'_>) -> Option<Record<'a>
 
 fn has_style(line: &str, style: Style<'_>) -> bool {
     style_of(line).is_some_and(|(found, _)| match (found, style) {
-        // A NULL shown by signs looks like a longer separator.
+        // A NULL displayed as symbols looks like a longer separator.
         (Style::Delimited(found), Style::Delimited(wanted)) => found.starts_with(wanted),
         _ => found == style,
     })
@@ -293,7 +293,7 @@ fn without_margin(value: &str) -> &str {
     chars.as_str()
 }
 
-/// Appends a line to the value of the line before if it goes on that value.
+/// Appends a line to the value on the previous line if it continues that value.
 fn continue_value(value: &mut String, line: &str, style: Style<'_>) -> bool {
     let (separator, more) = match style {
         Style::Bordered => match split_bordered(line) {

@@ -1,8 +1,8 @@
-//! Rows made JSON by the server: `json_agg`, `row_to_json`, `jsonb_pretty` and the like, bare or
-//! within one of psql's own forms.
+//! Rows that the server has converted to JSON with `json_agg`, `row_to_json`, `jsonb_pretty` and similar functions,
+//! bare or inside one of psql's own formats.
 //!
-//! A value may be as long as it likes, in a single line too: it is read row by row, as its text comes. JSON has line
-//! breaks between its tokens only, so what psql draws at both ends of a line can be told from it.
+//! A value may have any length, even on a single line: it is read row by row as its text arrives. JSON has line breaks
+//! only between its tokens, so it can be distinguished from what psql prints at both ends of a line.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,11 +14,11 @@ use super::lines::{Lines, Out, Step};
 use super::table::{Ending, Header, Table, Value, is_known};
 use super::{Form, LineNumber, chatter};
 
-/// Where JSON begins in a line.
+/// The position where JSON begins on a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Start {
     at: usize,
-    /// It is a quoted cell of CSV: each of its quotes is doubled.
+    /// Whether it is in a quoted cell of CSV, where each of its quotes is doubled.
     csv: bool,
 }
 
@@ -27,7 +27,7 @@ fn start(line: &str) -> Option<Start> {
     let before = &line[..at];
     let csv = before.ends_with('"');
     let before = before.strip_suffix('"').unwrap_or(before);
-    // At most a name of a column, and what stands between it and its value.
+    // At most the name of a column, and the text between it and its value.
     let label = before.trim_matches(|c: char| {
         chatter::is_separator(c) || c.is_whitespace() || matches!(c, ',' | ';')
     });
@@ -49,34 +49,34 @@ fn start(line: &str) -> Option<Start> {
     (begins || drawn.is_empty() && !labelled).then_some(Start { at, csv })
 }
 
-/// Whether JSON begins in a line.
+/// Whether JSON begins on a line.
 pub(crate) fn begins(line: &str) -> bool {
     start(line).is_some()
 }
 
-/// Values one after the other, and the table that their rows are of.
+/// Consecutive values, and the table to which their rows belong.
 #[derive(Default)]
 pub(crate) struct Values {
     table: Option<Table>,
-    /// Those that have begun.
+    /// The number of values begun.
     count: u64,
-    /// The one being read, and the last line of it that was.
+    /// The value being read, and its last line that was read.
     document: Option<(Document, LineNumber)>,
 }
 
-/// Begins the JSON that begins at the next line, if there is any.
+/// Begins the JSON on the next line, if there is any.
 pub(crate) fn begin(lines: &mut Lines<'_>) -> Option<Values> {
     start(lines.peek()?.text)?;
     Some(Values::default())
 }
 
 impl Values {
-    /// Whether the text that comes next is within a value.
+    /// Whether the next text is inside a value.
     pub(crate) fn are_within(&self) -> bool {
         self.document.is_some()
     }
 
-    /// Reads values up to the last one's end.
+    /// Reads values until the end of the last one.
     pub(crate) fn go_on(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) -> Step {
         while !lines.pauses() {
             let Some((document, last)) = &mut self.document else {
@@ -90,7 +90,7 @@ impl Values {
                 continue;
             };
             let Some(line) = lines.next() else {
-                // the text ends within the value
+                // The text ends within the value.
                 self.close(out);
                 continue;
             };
@@ -155,17 +155,17 @@ fn read_element(
         Ok(row) => read_object(&row, line, table, out),
         Err(e) => {
             let message = e.to_string();
-            // The place is within the row, which says nothing beside the line.
+            // The position is relative to the row, so it is not useful together with the line.
             let what = message.split(" at line ").next().unwrap_or_default().to_owned();
             out.error(Problem::Json(what).at(line, None));
         }
     }
 }
 
-/// The cells of a JSON row whose names can matter; what else is there takes no memory.
+/// The cells of a JSON row whose names are relevant; others take no memory.
 struct Row<'a>(Vec<(Cow<'a, str>, Cell<'a>)>);
 
-/// One cell of a JSON row.
+/// A cell of a JSON row.
 enum Cell<'a> {
     Null,
     Text(Cow<'a, str>),
@@ -200,7 +200,7 @@ impl<'de> Deserialize<'de> for Row<'de> {
     }
 }
 
-/// A name, borrowed where nothing in it is escaped.
+/// A name, borrowed if it contains no escapes.
 struct Name<'a>(Cow<'a, str>);
 
 impl<'de> Deserialize<'de> for Name<'de> {
@@ -285,34 +285,34 @@ fn read_object(
     table.push(line, &values, Ending::Seen, out);
 }
 
-/// The longest row: a page of 32 kB takes 64 kB.
+/// The maximum length of a row: a page of 32 kB takes 64 kB.
 const LONGEST_ROW: usize = 1 << 20;
 
-/// What stands in an array, or a single row.
+/// An element of an array, or a single row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Element<'a> {
     Value(&'a str),
-    /// A row of more than this number of bytes.
+    /// A row longer than this number of bytes.
     TooLong(usize),
 }
 
-/// A JSON value being read.
+/// A JSON value that is being read.
 #[derive(Debug)]
 pub(crate) struct Document {
     begin: LineNumber,
-    /// Where it begins in its first line; `None` once that was taken.
+    /// The offset of its beginning in its first line; `None` once that was taken.
     at: Option<usize>,
     csv: bool,
     nesting: Nesting,
-    /// What is not handed on yet.
+    /// Text that was not passed on yet.
     text: String,
-    /// Where in `text` the row that is being read begins, and its line.
+    /// The offset in `text` of the row that is being read, and its line.
     row: Option<(usize, LineNumber)>,
-    /// The row being read is too long, and its text is dropped.
+    /// Whether the row being read is too long, so that its text is dropped.
     too_long: bool,
-    /// The last piece ended within its line.
+    /// Whether the last piece ended within its line.
     within_line: bool,
-    /// That piece ended with a quote that may be one half of a doubled one.
+    /// Whether that piece ended with a quote that may be half of a doubled one.
     half_quote: bool,
     end: Option<End>,
 }
@@ -321,36 +321,36 @@ pub(crate) struct Document {
 #[derive(Debug, Clone, Copy)]
 struct End {
     closed: bool,
-    /// Something stands behind the value in its last line.
+    /// Whether text follows the value on its last line.
     trailing: bool,
 }
 
-/// Follows the nesting of brackets outside strings.
+/// Tracks the nesting of brackets outside strings.
 #[derive(Debug, Default)]
 struct Nesting {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// The outermost bracket is that of an array.
+    /// Whether the outermost bracket is that of an array.
     of_array: bool,
-    /// The last character that is no white space.
+    /// The last character other than white space.
     last: Option<char>,
 }
 
-/// What a character with a meaning does.
+/// The effect of a significant character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     None,
-    /// A row or what stands in its place begins.
+    /// A row, or another element in its place, begins.
     Begins,
-    /// It ends.
+    /// That row or element ends.
     Ends,
-    /// The value ends, and a single row with it.
+    /// The value ends, and with it a single row.
     Closes,
 }
 
 impl Nesting {
-    /// Takes characters none of which has a meaning.
+    /// Takes characters that are not significant.
     fn pass(&mut self, plain: &str) {
         self.escaped = false;
         self.last = plain.chars().rev().find(|c| !c.is_whitespace()).or(self.last);
@@ -394,7 +394,7 @@ impl Nesting {
 }
 
 impl Document {
-    /// The value that begins at byte `at` of line `begin`, in a quoted cell of CSV or not.
+    /// The value that begins at byte `at` of line `begin`; `csv`: in a quoted cell of CSV.
     pub(crate) fn new(begin: LineNumber, at: usize, csv: bool) -> Document {
         Document {
             begin,
@@ -414,7 +414,7 @@ impl Document {
         self.begin
     }
 
-    /// Whether the next piece of text belongs to the line of the last.
+    /// Whether the next piece of text continues the line of the last one.
     pub(crate) fn continues_line(&self) -> bool {
         self.within_line
     }
@@ -427,8 +427,8 @@ impl Document {
         self.end.is_some_and(|end| end.trailing)
     }
 
-    /// Takes the next line or, with `is_part`, a piece of it that is not its last. Whether the value and the
-    /// line have ended.
+    /// Takes the next line or, with `is_part`, a piece of it other than the last. Returns whether both the value and
+    /// the line have ended.
     pub(crate) fn take(
         &mut self,
         line: &str,
@@ -473,7 +473,7 @@ impl Document {
         false
     }
 
-    /// Takes plain text up to a character with a meaning, or that.
+    /// Takes plain text up to a significant character, or such a character.
     fn take_some<'t>(
         &mut self,
         text: &'t str,
@@ -515,7 +515,7 @@ impl Document {
         rest
     }
 
-    /// Takes a character with a meaning.
+    /// Takes a significant character.
     fn take_turn(
         &mut self,
         c: char,
@@ -535,7 +535,7 @@ impl Document {
         }
     }
 
-    /// Hands the row on that has ended with the text, and what stood before it.
+    /// Passes on the row that ends here, and the text before it.
     fn hand_on(&mut self, number: LineNumber, rows: &mut dyn FnMut(Element<'_>, LineNumber)) {
         match self.row.take() {
             Some((_, line)) if std::mem::take(&mut self.too_long) => {
@@ -561,7 +561,7 @@ impl Document {
     }
 }
 
-/// Hands on what stands between rows and is none.
+/// Passes on text between rows that is not a row.
 fn others(text: &str, number: LineNumber, rows: &mut dyn FnMut(Element<'_>, LineNumber)) {
     let is_between = |c: char| c.is_whitespace() || matches!(c, ',' | '[' | ']');
     for value in text.split(is_between).filter(|value| !value.is_empty()) {
@@ -571,7 +571,7 @@ fn others(text: &str, number: LineNumber, rows: &mut dyn FnMut(Element<'_>, Line
 
 /// The line without border, mark and blanks on its left.
 fn left_drawing_off<'a>(line: &'a str, nesting: &Nesting) -> &'a str {
-    // A colon of JSON's own stands behind a name.
+    // After a name, a colon belongs to the JSON text.
     let between_values = nesting.last != Some('"');
     line.trim_start_matches(|c: char| {
         c == ' '
@@ -581,7 +581,7 @@ fn left_drawing_off<'a>(line: &'a str, nesting: &Nesting) -> &'a str {
     })
 }
 
-/// Takes border, mark and blanks off the end. A cell that was too wide goes on without a gap.
+/// Removes border, mark and blanks at the end. A cell that was too wide continues without a gap.
 fn right_drawing_off(text: &mut String, nesting: &Nesting) {
     let plain = text.trim_end_matches(|c: char| c == ' ' || chatter::is_separator(c));
     let unmarked = plain.strip_suffix(['.', '…', '+', '↵']).unwrap_or(plain);

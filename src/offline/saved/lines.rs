@@ -1,4 +1,4 @@
-//! What all forms are read from, numbered lines, and where they give what they find.
+//! The input of all formats, numbered lines, and the output for their results.
 
 use super::error::SavedError;
 use super::{Form, Kind, LineNumber, SavedSink};
@@ -8,29 +8,29 @@ use super::{Form, Kind, LineNumber, SavedSink};
 pub(crate) struct Line<'a> {
     pub(crate) number: LineNumber,
     pub(crate) text: &'a str,
-    /// Whether a line break ended it; only a text's last line can lack one.
+    /// Whether it ends with a line break; only the last line of a text may not.
     pub(crate) ended: bool,
 }
 
-/// A place between two lines of a text, or of the part of a text that is at hand.
+/// A position between two lines of a text, or of the available part of a text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lines<'a> {
     rest: &'a str,
     next_number: usize,
-    /// Bytes at the end that are there to look ahead: a row that begins in them waits for more.
+    /// The number of bytes at the end that are only for lookahead: a row that begins in them must wait for more text.
     ahead: usize,
-    /// More text follows that is not at hand.
+    /// Whether more text follows that is not available yet.
     goes_on: bool,
 }
 
 impl<'a> Lines<'a> {
-    /// All lines of a whole text.
+    /// All lines of a complete text.
     pub(crate) fn new(text: &'a str) -> Lines<'a> {
         Lines { rest: text, next_number: 1, ahead: 0, goes_on: false }
     }
 
-    /// Those of a part of a text whose first line is `number`. If more `goes_on` behind it, its last
-    /// `ahead` bytes are only looked at.
+    /// The lines of a part of a text whose first line is `number`. If it `goes_on`, the last `ahead` bytes are only for
+    /// lookahead.
     pub(crate) fn part(
         text: &'a str,
         number: LineNumber,
@@ -40,28 +40,28 @@ impl<'a> Lines<'a> {
         Lines { rest: text, next_number: number.0, ahead, goes_on }
     }
 
-    /// Whether the rows of the part at hand are read: what comes next waits for more text.
+    /// Whether all rows of the available part were read, so that the next row must wait for more text.
     pub(crate) fn pauses(&self) -> bool {
         self.goes_on && self.rest.len() <= self.ahead
     }
 
-    /// Whether a line goes on behind what is at hand.
+    /// Whether a line continues beyond the available text.
     pub(crate) fn is_part(&self, line: Line<'_>) -> bool {
         self.goes_on && !line.ended
     }
 
-    /// Bytes not yet taken.
+    /// The number of bytes not taken yet.
     pub(crate) fn rest(&self) -> usize {
         self.rest.len()
     }
 
-    /// The next line, which stays the next.
+    /// Returns the next line without taking it.
     pub(crate) fn peek(&self) -> Option<Line<'a>> {
         let mut ahead = *self;
         ahead.next()
     }
 
-    /// The number of the next line, or the last line's at the end.
+    /// The number of the next line, or at the end that of the last line.
     pub(crate) fn number(&self) -> LineNumber {
         let past_end = usize::from(self.rest.is_empty() && self.next_number > 1);
         LineNumber(self.next_number - past_end)
@@ -91,7 +91,7 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
-/// Where rows and errors go.
+/// Receives rows and errors.
 pub(crate) struct Out<'s> {
     pub(crate) sink: &'s mut dyn SavedSink,
     results: u64,
@@ -103,7 +103,7 @@ impl<'s> Out<'s> {
         Out { sink, results: 0, errors: 0 }
     }
 
-    /// A result begins.
+    /// Begins a result.
     pub(crate) fn begin(&mut self, line: LineNumber, form: Form, kind: Kind) {
         self.results += 1;
         self.sink.begin(line, form, kind);
@@ -119,7 +119,7 @@ impl<'s> Out<'s> {
         self.results == 0 && self.errors == 0
     }
 
-    /// How many errors there were so far.
+    /// The number of errors so far.
     pub(crate) fn errors(&self) -> u64 {
         self.errors
     }
@@ -128,7 +128,7 @@ impl<'s> Out<'s> {
 /// How far a result was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// It goes on in the next part of the text.
+    /// It continues in the next part of the text.
     Paused,
     Ended,
 }

@@ -1,10 +1,10 @@
-//! Finds the results in a text, and goes on with one whose rows come in several parts of it.
+//! Finds the results in a text, and continues a result whose rows are in several parts of it.
 
 use super::error::{Problem, SavedError};
 use super::lines::{Lines, Out, Step};
 use super::{LineNumber, aligned, chatter, delimited, expanded, json};
 
-/// A result that is being read, or something that is being passed over.
+/// A result that is being read, or something that is being skipped.
 pub(crate) enum Open {
     Aligned(aligned::Rows),
     Blanks(aligned::BlankRows),
@@ -12,7 +12,7 @@ pub(crate) enum Open {
     Delimited(delimited::Rows),
     Expanded(expanded::Records),
     Json(json::Values),
-    /// Lines like the one that could not be read, which would give the same error.
+    /// Lines like one that could not be read, which would cause the same error.
     Alike,
 }
 
@@ -33,12 +33,12 @@ impl Open {
 /// Reads the parts of one text.
 #[derive(Default)]
 pub(crate) struct Reader {
-    /// What an earlier part began, and the line where it began.
+    /// What an earlier part has begun, and the line where it began.
     open: Option<(LineNumber, Open)>,
 }
 
 impl Reader {
-    /// Whether a line that is not whole can be read: JSON may take any length.
+    /// Whether an incomplete line can be read: JSON may have any length.
     pub(crate) fn takes_part_of(&self, line: &str) -> bool {
         match &self.open {
             Some((_, Open::Json(values))) => values.are_within() || json::begins(line),
@@ -48,7 +48,7 @@ impl Reader {
         }
     }
 
-    /// Reads up to where the lines pause or end.
+    /// Reads until the lines pause or end.
     pub(crate) fn read(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) {
         loop {
             if let Some((began, open)) = &mut self.open {
@@ -94,9 +94,9 @@ impl Reader {
     }
 }
 
-/// Begins what stands in the next line; `None` if that is no result nor part of one.
+/// Begins what is on the next line; `None` if that is neither a result nor part of one.
 ///
-/// The order matters: the forms with more signs of their own come first.
+/// The order matters: formats that are more distinctive come first.
 fn begin(lines: &mut Lines<'_>, out: &mut Out<'_>) -> Option<Result<Open, SavedError>> {
     if let Some(values) = json::begin(lines) {
         return Some(Ok(Open::Json(values)));

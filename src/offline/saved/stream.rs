@@ -1,5 +1,5 @@
-//! The part of a text that is at hand, read on as rows are taken from its front; bytes to text, piece by piece: UTF-8,
-//! or as PowerShell redirects UTF-16 with a mark.
+//! The available part of a text, extended as rows are taken from its front; and the decoder from bytes to text, in
+//! pieces, for UTF-8 or for UTF-16 with a byte order mark, as redirected by PowerShell.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -8,24 +8,24 @@ use super::lines::{Lines, Out};
 use super::reader::Reader;
 use super::{LineNumber, SavedSink, chatter};
 
-/// How much of a text is at hand.
+/// How much of a text is available.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sizes {
-    /// Bytes whose rows are read before more is fetched.
+    /// The number of bytes whose rows are read before more is fetched.
     pub(crate) step: usize,
-    /// Bytes behind them that a row can reach into: the longest row or line outside JSON, and the longest row
-    /// within.
+    /// The number of further bytes into which a row may extend: the length of the longest row or line outside JSON, and
+    /// of the longest row in JSON.
     pub(crate) row: usize,
 }
 
-/// A page of 32 kB takes 64 kB, an array of bytea with as many bytes little more, and a row has few of them.
+/// A page of 32 kB takes 64 kB, an array of bytea of the same size little more, and a row has few of these.
 impl Default for Sizes {
     fn default() -> Sizes {
         Sizes { step: 1 << 20, row: 1 << 20 }
     }
 }
 
-/// Bytes that are read from the source at once.
+/// The number of bytes read from the source at a time.
 const BLOCK: usize = 1 << 18;
 
 /// Reads all results of a text; see [`super::read`].
@@ -64,7 +64,7 @@ pub(crate) fn read(source: impl Read, sizes: Sizes, sink: &mut dyn SavedSink) ->
             let (rest, number) = (lines.rest(), lines.next_number());
             text.take(rest, number);
         } else {
-            // No row is as long, but what psql draws over and under one value made JSON may be.
+            // No row is this long, but the lines that psql draws above and below one JSON value may be.
             if !chatter::is_drawn(&text.text) {
                 out.error(Problem::TooLong(sizes.row).at(text.line, None));
             }
@@ -81,17 +81,17 @@ struct Text<R> {
     decoder: Decoder,
     block: Vec<u8>,
     sizes: Sizes,
-    /// What is at hand.
+    /// The available text.
     text: String,
-    /// The number of the line with which it begins, or within which.
+    /// The number of the line at which, or within which, the text begins.
     line: LineNumber,
-    /// Nothing follows it, or nothing that can be read.
+    /// Whether nothing follows, or nothing that can be read.
     ended: bool,
     failed: Option<io::Error>,
 }
 
 impl<R: Read> Text<R> {
-    /// Reads on until there is enough, or the end.
+    /// Reads until enough text is available, or until the end.
     fn fill(&mut self) {
         while !self.ended && self.text.len() < self.sizes.step + self.sizes.row {
             match self.source.read(&mut self.block) {
@@ -109,7 +109,7 @@ impl<R: Read> Text<R> {
         }
     }
 
-    /// Where the whole lines end.
+    /// The end of the last whole line.
     fn whole(&self) -> usize {
         self.text.rfind('\n').map_or(0, |at| at + 1)
     }
@@ -124,7 +124,7 @@ impl<R: Read> Text<R> {
         LineNumber(if begun { next } else { next - 1 }.max(1))
     }
 
-    /// The lines at hand.
+    /// The available lines.
     fn lines(&self) -> Lines<'_> {
         let whole = self.whole();
         let (end, ahead) = if self.ended {
@@ -132,14 +132,14 @@ impl<R: Read> Text<R> {
         } else if whole > self.sizes.step {
             (whole, whole - self.sizes.step)
         } else {
-            // A line begins that is longer than rows are: it is only looked at, unless it is the first.
+            // A line begins that is longer than any row; it is only for lookahead, unless it is the first.
             let ahead = if whole == 0 { 0 } else { self.text.len() - whole };
             (self.text.len(), ahead)
         };
         Lines::part(&self.text[..end], self.line, ahead, !self.ended)
     }
 
-    /// Takes what was read off the front: `rest` is left of the lines, whose next is `number`.
+    /// Removes what was read from the front: `rest` bytes of the lines are left, and the next line is `number`.
     fn take(&mut self, rest: usize, number: LineNumber) {
         let end = self.lines().rest();
         let taken = end - rest;
@@ -148,7 +148,7 @@ impl<R: Read> Text<R> {
         self.text.drain(..taken);
     }
 
-    /// Takes a line off the front, however long it is.
+    /// Removes a line from the front, regardless of its length.
     fn pass_over_line(&mut self) {
         loop {
             if let Some(at) = self.text.find('\n') {
@@ -165,14 +165,14 @@ impl<R: Read> Text<R> {
     }
 }
 
-/// A decoder that takes bytes as they come.
+/// A decoder that accepts bytes as they arrive.
 ///
-/// Bytes that are no characters become U+FFFD, which no value contains.
+/// Invalid bytes become U+FFFD, which no value contains.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
-    /// Known once the first three bytes are.
+    /// Known once the first three bytes are known.
     encoding: Option<Encoding>,
-    /// Bytes whose character is not whole yet; never more than one character of them.
+    /// The bytes of a character that is not complete yet.
     held: Vec<u8>,
 }
 
@@ -183,7 +183,7 @@ enum Encoding {
 }
 
 impl Decoder {
-    /// Appends the characters that are whole by now; at the text's `end` what is left of bytes too.
+    /// Appends the characters that are complete; at the `end` of the text, also the remaining bytes.
     pub(crate) fn decode(&mut self, bytes: &[u8], end: bool, text: &mut String) {
         let joined;
         let bytes = if self.held.is_empty() {
@@ -212,7 +212,7 @@ impl Decoder {
     }
 }
 
-/// Appends the characters and returns the bytes of one that is not whole yet.
+/// Appends the characters, and returns the bytes of one that is not complete yet.
 fn utf8<'a>(mut bytes: &'a [u8], end: bool, text: &mut String) -> &'a [u8] {
     loop {
         let error = match std::str::from_utf8(bytes) {
@@ -234,7 +234,7 @@ fn utf8<'a>(mut bytes: &'a [u8], end: bool, text: &mut String) -> &'a [u8] {
     }
 }
 
-/// The same of UTF-16.
+/// Like [`utf8`], for UTF-16.
 fn utf16<'a>(bytes: &'a [u8], unit: fn([u8; 2]) -> u16, end: bool, text: &mut String) -> &'a [u8] {
     const HIGH_SURROGATES: std::ops::Range<u16> = 0xd800..0xdc00;
     let at = |i: usize| unit([bytes[i], bytes[i + 1]]);
@@ -257,7 +257,7 @@ fn utf16<'a>(bytes: &'a [u8], unit: fn([u8; 2]) -> u16, end: bool, text: &mut St
 mod tests {
     use super::*;
 
-    /// The text of bytes that come `step` at a time.
+    /// The text of bytes that arrive `step` at a time.
     fn decode(bytes: &[u8], step: usize) -> String {
         let mut text = String::new();
         let mut decoder = Decoder::default();

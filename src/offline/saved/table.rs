@@ -1,4 +1,4 @@
-//! Names to columns, and cells to values and rows.
+//! From names to columns, and from cells to values and rows.
 
 use std::borrow::Cow;
 
@@ -8,34 +8,34 @@ use super::{Form, Kind, LineNumber, SavedAttributes, SavedItem, SavedPage};
 use crate::disk::{BlockNumber, ItemPointer, Oid, TransactionId};
 use crate::offline::hex::decode_digits;
 
-/// A value of one cell.
+/// The value of one cell.
 #[derive(Debug)]
 pub(crate) enum Value<'a> {
-    /// Text as psql prints it, also for NULL.
+    /// Text as printed by psql, possibly for NULL.
     Text(&'a str),
-    /// NULL beyond doubt.
+    /// Certainly NULL.
     Null,
     /// A JSON array of strings.
     Array(&'a [Option<String>]),
 }
 
-/// What shows that a row is not cut.
+/// Whether a row may be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// A line break or a closing sign behind the last cell.
+    /// A line break or a closing character follows the last cell.
     Seen,
-    /// The text ends within or right behind the last cell.
+    /// The text ends within or directly after the last cell.
     EndOfText,
 }
 
-/// A result being read.
+/// A result that is being read.
 #[derive(Debug)]
 pub(crate) struct Table {
     header: Header<'static>,
-    /// Rows printed, with those that were not read.
+    /// The number of rows printed, including those that could not be read.
     rows_seen: u64,
     last_malformed: Option<LineNumber>,
-    /// The session's `bytea_output` was wrong, which has been said once.
+    /// Whether the session's `bytea_output` was wrong, which is reported only once.
     escape_format: bool,
 }
 
@@ -60,12 +60,12 @@ impl Table {
         self.rows_seen
     }
 
-    /// Counts rows that show nothing but NULL in a single column.
+    /// Counts rows in which a single column is NULL.
     pub(crate) fn skip_null_rows(&mut self, rows: u64) {
         self.rows_seen += rows;
     }
 
-    /// Counts a row that cannot be taken apart. Of a run of such lines the first is reported.
+    /// Counts a row that cannot be parsed. Only the first of several consecutive ones is reported.
     pub(crate) fn malformed(&mut self, line: LineNumber, problem: Problem, out: &mut Out<'_>) {
         self.rows_seen += 1;
         let follows = self.last_malformed.is_some_and(|last| last.0 + 1 == line.0);
@@ -75,14 +75,14 @@ impl Table {
         }
     }
 
-    /// Compares with psql's `(N rows)`.
+    /// Compares the number of rows with psql's `(N rows)`.
     pub(crate) fn check_footer(&self, line: LineNumber, rows: u64, out: &mut Out<'_>) {
         if rows != self.rows_seen {
             out.error(Problem::RowCount { expected: rows, got: self.rows_seen }.at(line, None));
         }
     }
 
-    /// Reads a row from its cells, as many as the header has.
+    /// Reads a row from its cells, of which there must be as many as in the header.
     pub(crate) fn push(
         &mut self,
         line: LineNumber,
@@ -95,7 +95,7 @@ impl Table {
         }
     }
 
-    /// The same, with what is wrong for the caller to report.
+    /// Like [`Table::push`], but returns the problem to the caller.
     pub(crate) fn try_push(
         &mut self,
         line: LineNumber,
@@ -138,7 +138,7 @@ impl Table {
         let whole = fields.check_lengths(line)?;
         let whole_last = match self.header.columns.last() {
             Some((_, Some(Column::TData | Column::RawPage))) => whole,
-            // The array's closing brace was there.
+            // The closing brace of the array was found.
             Some((_, Some(Column::TAttrs))) => fields.item.t_attrs.is_some(),
             Some((_, Some(Column::TDataOrAttrs))) => whole || fields.item.t_attrs.is_some(),
             _ => false,
@@ -178,7 +178,7 @@ impl Fields {
 
     fn set(&mut self, column: Column, text: &str) -> Result<(), Problem> {
         let item = &mut self.item;
-        // The limits make the narrowing exact.
+        // The limits make these conversions exact.
         let short = |max: u16| number(text, u32::from(max)).map(|v| v as u16);
         let long = || number(text, u32::MAX);
         match column {
@@ -221,7 +221,7 @@ impl Fields {
         Ok(())
     }
 
-    /// Compares the bytes with the lengths known beside them; whether they prove the bytes whole.
+    /// Compares the bytes with the lengths in the row. Returns whether they prove that the bytes are complete.
     fn check_lengths(&self, line: LineNumber) -> Result<bool, SavedError> {
         if let Some(page) = &self.page {
             return page_is_whole(page).map_err(|p| p.at(line, Some("get_raw_page")));
@@ -239,14 +239,14 @@ impl Fields {
     }
 }
 
-/// Whether the page's header confirms its size (`pd_pagesize_version`, `bufpage.h`); an error if
-/// the page cannot have this size. A page of zeros or of damaged header confirms nothing.
+/// Whether the page's header confirms its size (`pd_pagesize_version`, `bufpage.h`); an error if a page cannot have
+/// this size. A page of zeros or with a damaged header confirms nothing.
 fn page_is_whole(page: &[u8]) -> Result<bool, Problem> {
     if !page_size_exists(page.len()) {
         let expected = "1024, 2048, 4096, 8192, 16384 or 32768".into();
         return Err(Problem::PageSize { expected, got: page.len() });
     }
-    // Size and layout version share a number; which half comes first is the byte order's.
+    // Size and layout version share one number; the byte order determines which half comes first.
     let sizes = [(page[19], page[18]), (page[18], page[19])]
         .into_iter()
         .filter(|(_, version)| (1..=4).contains(version))
@@ -284,12 +284,12 @@ pub(crate) enum Column {
     TOid,
     TData,
     TAttrs,
-    /// `t_data` or `t_attrs`, told apart by the value: the last column without a header.
+    /// `t_data` or `t_attrs`, depending on the value: the last column of a result without a header.
     TDataOrAttrs,
     RawPage,
 }
 
-/// The columns of `heap_page_items`; those of `heap_page_item_attrs` differ in the last.
+/// The columns of `heap_page_items`; in `heap_page_item_attrs`, the last one differs.
 const ITEM_COLUMNS: [(&str, Column); 14] = [
     ("lp", Column::Lp),
     ("lp_off", Column::LpOff),
@@ -314,7 +314,7 @@ const OTHER_COLUMNS: [(&str, Column); 4] = [
     ("raw_page", Column::RawPage),
 ];
 
-/// What people call a block number that they add. `page` is one beside pageinspect's columns.
+/// Common names for a block number added by the user. `page` is one if it occurs together with pageinspect's columns.
 const BLOCK_NAMES: [&str; 19] = [
     "blkno",
     "block",
@@ -337,7 +337,7 @@ const BLOCK_NAMES: [&str; 19] = [
     "generate_series",
 ];
 
-/// The column with this name, if the name is pageinspect's own.
+/// The column with this name, if it is a column name of pageinspect.
 pub(crate) fn own_column(name: &str) -> Option<Column> {
     ITEM_COLUMNS
         .iter()
@@ -346,35 +346,35 @@ pub(crate) fn own_column(name: &str) -> Option<Column> {
         .map(|&(_, column)| column)
 }
 
-/// Whether a text may be a column's name; a value in its place shows that there is no header.
+/// Whether a text may be a column name; a value in its place shows that there is no header.
 pub(crate) fn may_be_name(text: &str) -> bool {
     !is_null(text)
         && !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '\\' | '{' | '(' | '['))
 }
 
-/// The most columns that a query can give (`MaxTupleAttributeNumber`, `htup_details.h`).
+/// The maximum number of columns of a query (`MaxTupleAttributeNumber`, `htup_details.h`).
 pub(crate) const MAX_COLUMNS: usize = 1664;
 
-/// Whether a column with this name can matter.
+/// Whether a column with this name is relevant.
 pub(crate) fn is_known(name: &str) -> bool {
     own_column(name).is_some() || BLOCK_NAMES.iter().any(|b| name.eq_ignore_ascii_case(b))
 }
 
-/// Number of columns of `heap_page_items` and of `heap_page_item_attrs`.
+/// The number of columns of `heap_page_items` and of `heap_page_item_attrs`.
 pub(crate) const ITEM_COLUMN_COUNT: usize = ITEM_COLUMNS.len();
 
-/// What a result's columns are.
+/// The columns of a result.
 #[derive(Debug, Clone)]
 pub(crate) struct Header<'a> {
     pub(crate) kind: Kind,
-    /// Each column's name as printed, and what it is if it is read.
+    /// The printed name of each column, and which column it is if it is read.
     pub(crate) columns: Vec<(Cow<'a, str>, Option<Column>)>,
 }
 
 impl<'a> Header<'a> {
-    /// The header with these names; `None` if none of them is pageinspect's.
+    /// The header with these names; `None` if none of them belongs to pageinspect.
     ///
-    /// Of two columns with one name the first is read.
+    /// If two columns have the same name, the first one is read.
     pub(crate) fn of_names(names: &[&'a str]) -> Option<Header<'a>> {
         let mut seen = Vec::with_capacity(names.len().min(ITEM_COLUMN_COUNT + 4));
         let mut columns = Vec::with_capacity(names.len());
@@ -405,7 +405,7 @@ impl<'a> Header<'a> {
         Some(Header { kind, columns })
     }
 
-    /// All columns of a function that gives items, without their names in the text.
+    /// All columns of a function that returns items, for a result without names.
     pub(crate) fn of_items() -> Header<'static> {
         let mut columns: Vec<_> = ITEM_COLUMNS
             .iter()
@@ -417,21 +417,20 @@ impl<'a> Header<'a> {
         Header { kind: Kind::Items, columns }
     }
 
-    /// A lone `get_raw_page`, or one behind its block number.
+    /// A single `get_raw_page`, optionally after its block number.
     pub(crate) fn of_pages(with_block: bool) -> Header<'static> {
         let block = with_block.then_some((Cow::Borrowed("blkno"), Some(Column::Block)));
         let page = (Cow::Borrowed("get_raw_page"), Some(Column::RawPage));
         Header { kind: Kind::Pages, columns: block.into_iter().chain([page]).collect() }
     }
 
-    /// A lone `tuple_data_split`.
+    /// A single `tuple_data_split`.
     pub(crate) fn of_attributes() -> Header<'static> {
         let column = (Cow::Borrowed("tuple_data_split"), Some(Column::TAttrs));
         Header { kind: Kind::Attributes, columns: vec![column] }
     }
 
-    /// The header of a result without one, from its first row; `None` for what is no result of
-    /// pageinspect.
+    /// The header of a result without one, derived from its first row; `None` if it is not a result of pageinspect.
     pub(crate) fn of_shape(cells: &[Cow<'_, str>]) -> Option<Header<'static>> {
         let cells: Vec<&str> = cells.iter().map(|cell| cell.trim()).collect();
         match cells[..] {
@@ -449,7 +448,7 @@ impl<'a> Header<'a> {
         self.columns.len()
     }
 
-    /// Whether these are all columns of a function, so that no more are to be expected.
+    /// Whether these are all columns of a function, so that no others are missing.
     pub(crate) fn is_all(&self) -> bool {
         let read = self.columns.iter().filter(|(_, c)| c.is_some_and(|c| c != Column::Block));
         match self.kind {
@@ -458,37 +457,37 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// The same, independent of the text.
+    /// The same header, independent of the text.
     pub(crate) fn into_owned(self) -> Header<'static> {
         let owned = |(name, column): (Cow<'a, str>, _)| (Cow::Owned(name.into_owned()), column);
         Header { kind: self.kind, columns: self.columns.into_iter().map(owned).collect() }
     }
 
-    /// Whether these are the names of the columns, in this order.
+    /// Whether the columns have these names, in this order.
     pub(crate) fn has_names<'n>(&self, names: impl ExactSizeIterator<Item = &'n str>) -> bool {
         names.len() == self.columns.len()
             && names.zip(&self.columns).all(|(name, (own, _))| name == own)
     }
 }
 
-/// Whether a cell is a `bytea` of a possible page's size.
+/// Whether a cell is a `bytea` with a valid page size.
 fn page_like(cell: &str) -> bool {
     cell.strip_prefix(r"\x").is_some_and(|digits| page_size_exists(digits.len() / 2))
 }
 
-/// `BLCKSZ` is a power of 2 from 1 kB to 32 kB.
+/// Whether the size is a valid `BLCKSZ`: a power of 2 from 1 kB to 32 kB.
 pub(crate) fn page_size_exists(size: usize) -> bool {
     size.is_power_of_two() && (1024..=32768).contains(&size)
 }
 
-/// Whether a cell shows NULL: psql's default, or what people set with `\pset null`.
+/// Whether a cell displays NULL: psql's default, or a common choice for `\pset null`.
 ///
-/// None of these texts is a value of any column that is read.
+/// None of these texts is a valid value of a column that is read.
 pub(crate) fn is_null(cell: &str) -> bool {
     let inner = cell
         .trim_matches(|c| matches!(c, '(' | ')' | '[' | ']' | '<' | '>' | '«' | '»' | '*'))
         .trim();
-    // the longest of them has four bytes
+    // The longest of them has four bytes.
     inner.is_empty()
         || inner.len() <= 4
             && !inner.starts_with(|c: char| c.is_ascii_digit())
@@ -500,7 +499,7 @@ pub(crate) fn is_null(cell: &str) -> bool {
             .any(|shown| inner.eq_ignore_ascii_case(shown))
 }
 
-/// A whole number of `0..=max`.
+/// Parses an integer from 0 to `max`.
 pub(crate) fn number(cell: &str, max: u32) -> Result<u32, Problem> {
     let digits = !cell.is_empty() && cell.bytes().all(|b| b.is_ascii_digit());
     match cell.parse::<u32>() {
@@ -509,7 +508,7 @@ pub(crate) fn number(cell: &str, max: u32) -> Result<u32, Problem> {
     }
 }
 
-/// An `int4` that shows the bits of an unsigned number.
+/// Parses an `int4` with the bits of an unsigned number.
 pub(crate) fn int4_bits(cell: &str) -> Result<u32, Problem> {
     match cell.parse::<i64>() {
         Ok(value) if (i64::from(i32::MIN)..=i64::from(u32::MAX)).contains(&value) => {
@@ -520,20 +519,20 @@ pub(crate) fn int4_bits(cell: &str) -> Result<u32, Problem> {
     }
 }
 
-/// A `tid`: `(block,item)`.
+/// Parses a `tid`: `(block,item)`.
 pub(crate) fn tid(cell: &str) -> Result<ItemPointer, Problem> {
     let read = || {
         let (block, item) = cell.strip_prefix('(')?.strip_suffix(')')?.split_once(',')?;
         Some(ItemPointer {
             block: BlockNumber(number(block.trim(), u32::MAX).ok()?),
-            // The limit makes it fit.
+            // The limit makes this conversion exact.
             item: number(item.trim(), u32::from(u16::MAX)).ok()? as u16,
         })
     };
     read().ok_or_else(|| Problem::expected("a tuple address such as (0,1)", cell))
 }
 
-/// The null bitmap as `heap_page_items` prints it: whole bytes of `0` and `1`.
+/// Parses the null bitmap as printed by `heap_page_items`: whole bytes of `0` and `1`.
 pub(crate) fn bits(cell: &str) -> Result<String, Problem> {
     let whole = cell.len().is_multiple_of(8) && cell.bytes().all(|b| matches!(b, b'0' | b'1'));
     if whole {
@@ -543,7 +542,7 @@ pub(crate) fn bits(cell: &str) -> Result<String, Problem> {
     }
 }
 
-/// A `bytea` in hexadecimal form.
+/// Parses a `bytea` in hexadecimal format.
 pub(crate) fn bytea(cell: &str) -> Result<Vec<u8>, Problem> {
     match cell.strip_prefix(r"\x") {
         Some(digits) => decode_digits(digits).map_err(Problem::Hex),
@@ -552,7 +551,7 @@ pub(crate) fn bytea(cell: &str) -> Result<Vec<u8>, Problem> {
     }
 }
 
-/// Whether a text has `\000` or `\\`, as `bytea_output = 'escape'` prints.
+/// Whether a text contains `\000` or `\\`, as printed with `bytea_output = 'escape'`.
 fn looks_escaped(cell: &str) -> bool {
     cell.match_indices('\\').any(|(at, _)| {
         let behind = &cell.as_bytes()[at + 1..];
@@ -561,7 +560,7 @@ fn looks_escaped(cell: &str) -> bool {
     })
 }
 
-/// A `bytea[]` in the text form of arrays: `{"\\x0102",NULL}`.
+/// Parses a `bytea[]` in the text format of arrays: `{"\\x0102",NULL}`.
 pub(crate) fn bytea_array(cell: &str) -> Result<Vec<Option<Vec<u8>>>, Problem> {
     let Some(mut rest) = cell.strip_prefix('{') else {
         return Err(Problem::expected("an array of bytea such as {\"\\\\x0102\",NULL}", cell));
@@ -574,7 +573,7 @@ pub(crate) fn bytea_array(cell: &str) -> Result<Vec<Option<Vec<u8>>>, Problem> {
         let number = attributes.len() + 1;
         let here = |problem| Problem::Attribute { number, problem: Box::new(problem) };
         if let Some(quoted) = rest.strip_prefix('"') {
-            // The digits of bytea hold neither quotes nor backslashes.
+            // The digits of a bytea contain neither quotes nor backslashes.
             let Some(end) = closing_quote(quoted) else {
                 return Err(here(Problem::Cut("the array ends within a quoted value".into())));
             };
@@ -595,7 +594,7 @@ pub(crate) fn bytea_array(cell: &str) -> Result<Vec<Option<Vec<u8>>>, Problem> {
                 } else if value.is_empty() || value.starts_with("\\") {
                     Problem::expected(r#"a bytea such as "\\x0102" or NULL"#, value)
                 } else {
-                    // Without quotes the element has no backslash: never the hexadecimal form.
+                    // An unquoted element contains no backslash, so it is not in hexadecimal format.
                     Problem::EscapeFormat
                 }));
             }
@@ -611,7 +610,7 @@ pub(crate) fn bytea_array(cell: &str) -> Result<Vec<Option<Vec<u8>>>, Problem> {
     }
 }
 
-/// Where the quote that is not escaped by a backslash stands.
+/// The position of the quote that is not escaped by a backslash.
 fn closing_quote(text: &str) -> Option<usize> {
     let mut escaped = false;
     text.bytes().position(|b| {

@@ -1,4 +1,4 @@
-//! Every recorded form against the server's own JSON; cut, damaged and made-up texts.
+//! Compares every recorded format with the server's own JSON; tests of cut, damaged and made-up texts.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use super::stream::Sizes;
 use super::*;
 
-/// All that was found in a text.
+/// Everything found in a text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct ParseOutcome {
     results: Vec<SavedResult>,
@@ -76,10 +76,10 @@ fn parse_with(sizes: Sizes, text: &[u8]) -> ParseOutcome {
     outcome
 }
 
-/// What psql printed, form by form, each behind a line `==> NAME`; `truth` is the server's own JSON.
+/// psql's output in all formats, each after a line `==> NAME`; `truth` is the server's own JSON.
 const RECORDED: &str = include_str!("../../../fixtures/pageinspect.txt");
 
-/// All recorded outputs by name.
+/// All recorded outputs, by name.
 fn all_recorded() -> BTreeMap<&'static str, String> {
     let parts = RECORDED.strip_prefix("==> ").unwrap().strip_suffix('\n').unwrap().split("\n==> ");
     parts.map(|part| part.split_once('\n').unwrap_or((part, ""))).fold(
@@ -91,7 +91,7 @@ fn all_recorded() -> BTreeMap<&'static str, String> {
     )
 }
 
-/// Those of them that psql printed.
+/// The recorded outputs that were printed by psql.
 fn recorded() -> BTreeMap<String, Vec<u8>> {
     let mut all = all_recorded();
     all.remove("truth").unwrap();
@@ -103,7 +103,7 @@ fn fixture(name: &str) -> String {
     all_recorded().remove(name).unwrap_or_else(|| panic!("no recorded output {name}"))
 }
 
-/// All rows of an outcome without their places, so that forms can be compared.
+/// All rows of an outcome without their locations, so that formats can be compared.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Rows {
     items: Vec<SavedItem>,
@@ -147,7 +147,7 @@ fn whole(text: &[u8]) -> Rows {
     Rows::of(&outcome)
 }
 
-/// What the server says of the recorded page, by function, read without the code under test.
+/// The server's own data about the recorded page, by function, parsed without the code under test.
 fn truth() -> BTreeMap<&'static str, Rows> {
     let text = fixture("truth");
     let truth: Json = serde_json::from_str(&text).unwrap();
@@ -314,13 +314,13 @@ fn results_one_after_the_other() {
     assert_eq!(whole(text.as_bytes()), expected);
 }
 
-/// Each recorded output again and again: read piece by piece it gives the same as at once, line by line.
+/// Each recorded output, repeated: reading it in pieces gives the same results, line by line, as reading it at once.
 #[test]
 fn a_text_in_parts_gives_the_same() {
     let at_once = Sizes { step: usize::MAX / 2, row: 0 };
     for (name, text) in recorded() {
         let longest = text.split(|&b| b == b'\n').map(<[u8]>::len).max().unwrap();
-        // a record has up to 20 lines, and a page its header and rule
+        // A record has at most 20 lines, and a page its header and rule.
         let row = longest * if longest > 10_000 { 4 } else { 20 };
         let mut long = Vec::new();
         while long.len() < 2 * row + 3 * text.len() {
@@ -334,7 +334,7 @@ fn a_text_in_parts_gives_the_same() {
     }
 }
 
-/// As jsonb_agg prints rows: one line of any length, here of several parts, with psql's drawing around it.
+/// Rows as printed by jsonb_agg: one line of any length, here in several parts, with psql's drawing around it.
 #[test]
 fn json_in_one_long_line() {
     let array = fixture("attrs.json-array");
@@ -406,7 +406,7 @@ fn a_session_with_everything() {
     let outcome = parse(fixture("session").as_bytes());
     assert_eq!(outcome.errors, []);
     let forms: Vec<Form> = outcome.results.iter().map(|result| result.form).collect();
-    // A lone column has no separator that would show CSV.
+    // A single column has no separator that would show CSV.
     let unaligned = Form::Unaligned;
     assert_eq!(forms, [Form::Aligned, Form::Expanded, unaligned, unaligned, Form::Json]);
     let few = truth["items"].items.iter().map(|item| {
@@ -466,8 +466,8 @@ const EVERY_BYTE: [&str; 12] = [
     "split.csv",
 ];
 
-/// Cuts a recorded output at every byte: what is read is never anything but the first rows, and
-/// from aligned output with header and from JSON an error tells of the cut.
+/// Cuts a recorded output at every byte. The result must always be the first rows, and for aligned output with a header
+/// and for JSON, an error must report the cut.
 #[test]
 fn a_cut_anywhere_gives_the_first_rows() {
     let mut wrong = Vec::new();
@@ -477,7 +477,7 @@ fn a_cut_anywhere_gives_the_first_rows() {
         }
         let expected = whole(&text);
         let count = expected.items.len() + expected.pages.len() + expected.attributes.len();
-        // Byte by byte at both ends where a form is at its plainest, with strides elsewhere to save time.
+        // Both ends are cut byte by byte in the simplest formats; elsewhere larger steps save time.
         let every_byte = EVERY_BYTE.contains(&name.as_str());
         let is_cut = |&end: &usize| {
             let is_near_end = end < 1000 || end + 1000 > text.len();
@@ -506,7 +506,7 @@ fn a_cut_anywhere_gives_the_first_rows() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The errors of a text with their hints, one a line.
+/// The errors of a text with their hints, one on each line.
 fn errors(text: &str) -> String {
     let outcome = parse(text.as_bytes());
     let mut lines = Vec::new();
@@ -536,7 +536,7 @@ fn output_cut_in_the_middle() {
     line 6: the output is cut: the text ends within a row
     rows read: 3
     "##);
-    // Lines lost in the middle.
+    // Two lines are lost in the middle.
     let without = [&lines[..4], &lines[6..]].concat().join("\n");
     assert_snapshot!(errors(&without), @r##"
     line 9: expected 8 rows according to the footer, got 6
@@ -747,7 +747,7 @@ proptest! {
         prop_assert!(!outcome.results.is_empty() || !outcome.errors.is_empty());
     }
 
-    /// Texts made of what psql's forms are made of.
+    /// Texts composed of pieces of psql's formats.
     #[test]
     fn any_pieces_of_output_give_an_outcome(
         pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..40)
@@ -759,7 +759,7 @@ proptest! {
         prop_assert!(outcome.errors.iter().all(|error| error.line <= last));
     }
 
-    /// Damage to one byte never gives a row that is longer than the text could hold.
+    /// After damage to some bytes, no row is longer than the text allows.
     #[test]
     fn damaged_output_gives_an_outcome(
         which in any::<proptest::sample::Index>(),
@@ -777,8 +777,8 @@ proptest! {
     }
 }
 
-/// Long texts of one kind are read in a time that grows as they do: each takes some milliseconds,
-/// and seconds if it were by the square. What a busy machine delays is tried again.
+/// The time for long uniform texts must grow linearly: each takes some milliseconds, but would take seconds if the time
+/// grew quadratically. A test that a busy machine delays is repeated.
 #[test]
 fn long_texts_take_no_longer_than_their_length() {
     let pieces = PIECES.iter().map(|piece| piece.as_bytes());
@@ -872,7 +872,7 @@ const PIECES: &[&str] = &[
     "\u{fffd}",
 ];
 
-/// The recorded outputs but those of whole pages.
+/// The recorded outputs without those of whole pages.
 fn small() -> &'static [Vec<u8>] {
     static SMALL: std::sync::OnceLock<Vec<Vec<u8>>> = std::sync::OnceLock::new();
     SMALL.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! The columns that a sweep has to do with: those chosen, those computed with them, those stored.
+//! The columns of a sweep: the chosen ones, those recomputed with them, and all stored ones.
 
 use tokio_postgres::types::Type;
 
@@ -84,7 +84,7 @@ pub(crate) async fn targets(
     Ok(targets)
 }
 
-/// All columns whose values may be out of line and are moved as they are. Those of the others stay where they are.
+/// All columns whose values may be out of line and are moved unchanged. Values of other columns are not touched.
 pub(crate) async fn kept(
     client: &Client,
     relation: &Relation,
@@ -115,7 +115,7 @@ pub(crate) async fn kept(
     Ok(targets)
 }
 
-/// The column that is set to compute a generated one anew: a chosen one if it is made of such.
+/// The column to set so that a generated column is recomputed; a chosen column is preferred.
 fn base(
     relation: &Relation,
     request: &ConvertRequest,
@@ -142,7 +142,7 @@ fn base(
     })
 }
 
-/// The stored generated columns that an UPDATE of the chosen columns computes anew.
+/// The stored generated columns that an UPDATE of the chosen columns recomputes.
 pub(crate) async fn follow(
     client: &Client,
     relation: &Relation,
@@ -163,7 +163,7 @@ pub(crate) async fn follow(
         {
             continue;
         }
-        // a type whose values cannot be made anew here: the server computes them all the same
+        // Values of this type cannot be rebuilt here, but the server recomputes them anyway.
         let Ok(shape) = shapes::shape(client, attribute.type_oid.0).await? else { continue };
         follow.push(Target {
             name: attribute.name.clone(),
@@ -201,14 +201,14 @@ pub(crate) fn model(
     }
     Model {
         target: target.unwrap_or(TupleTarget::default_for(server.page_size)),
-        // setting a storage that needs one makes one
+        // Setting a storage that needs a TOAST relation creates one.
         has_toast_relation: table.has_toast_relation || toaster != Toaster::Plain,
         ..table
     }
 }
 
-/// The first column that may be set, from which no stored column is generated and that no index has; else the first that
-/// may be set and from which none is generated; else the first that may be set.
+/// The best column to set to itself, in this order: one on which no stored generated column depends and that no index
+/// contains; one on which no stored generated column depends; any column that may be set.
 pub(crate) async fn touched(
     client: &Client,
     relation: &Relation,
@@ -241,7 +241,7 @@ pub(crate) async fn touched(
     Ok(Target {
         name: row.try_get(1)?,
         index: usize::try_from(number - 1).unwrap_or(0),
-        // set to itself, it keeps its datum
+        // A column that is set to itself keeps its datum.
         shape: Shape::Fixed,
         method: Method::Pglz,
         base: None,

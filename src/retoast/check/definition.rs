@@ -1,5 +1,5 @@
-//! A table's settings and definition: read again while the sweep runs, compared with what was set, and set
-//! right or back.
+//! A table's settings and definition: read repeatedly during a sweep, compared with the expected ones, and restored if
+//! necessary.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::server::LiveError;
 use crate::server::connect::{Client, Connection};
 use crate::server::toasters::TOAST_RELATIONS;
 
-/// What decides how values of a column are stored.
+/// The facts that determine how values of a column are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Column {
     /// `attname`.
@@ -29,13 +29,13 @@ pub(crate) struct Column {
     storage: Storage,
     /// `attcompression`; `None` if unset.
     own_method: Option<Method>,
-    /// The method that values are compressed with.
+    /// The method with which values are compressed.
     method: Option<Method>,
     /// `atttoaster` on a server with pluggable TOAST.
     toaster: Option<String>,
 }
 
-/// What decides how values of a table are stored.
+/// The facts that determine how values of a table are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
     columns: Vec<Column>,
@@ -43,13 +43,13 @@ pub(crate) struct Settings {
     target: Option<String>,
 }
 
-/// That, as it was read.
+/// The settings, and the other facts about a table that a task depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Definition {
     settings: Settings,
-    /// Of which rows in the catalogs.
+    /// The versions of the catalog rows from which it was read.
     versions: Versions,
-    /// Whether the table has triggers, of whatever kind, or rules.
+    /// Whether the table has triggers of any kind, or rules.
     sets_off: bool,
     /// `relowner`.
     owner: u32,
@@ -57,25 +57,25 @@ pub(crate) struct Definition {
     row_security: (bool, bool),
 }
 
-/// Which versions of a table's rows in the catalogs were read: whoever changes one writes another, which bears
-/// the number of the transaction that did it. Others may be written without a change of what is here.
+/// The versions of a table's catalog rows that were read. Every change of a row creates a version whose `xmin` is the
+/// transaction that made it. A row may also be updated without a change of what this program reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Versions {
     /// `xmin` in `pg_class`.
     class: u32,
-    /// Those in `pg_attribute`, in order, each once.
+    /// The distinct `xmin` values in `pg_attribute`, in ascending order.
     attributes: Vec<u32>,
-    /// How many rows it has there.
+    /// The number of rows in `pg_attribute`.
     columns: usize,
-    /// `xmin` in the catalogs of what an `UPDATE` runs ([`CODE`]), each once.
+    /// The distinct `xmin` values of the rows listed in [`CODE`].
     code: Vec<u32>,
-    /// How many rows those have.
+    /// The number of those rows.
     rows: usize,
 }
 
-/// The rows in the catalogs that say what an `UPDATE` of a table runs: catalog, and the column that names the table.
-/// `ROW EXCLUSIVE` holds off all that writes them, but for `CREATE INDEX CONCURRENTLY`, whose index nobody writes before
-/// our transaction has ended, and `CREATE STATISTICS`.
+/// The catalog rows that determine what code an `UPDATE` of a table runs: catalog, and the column with the table's OID.
+/// `ROW EXCLUSIVE` blocks all commands that change them, except `CREATE STATISTICS` and `CREATE INDEX CONCURRENTLY`,
+/// whose index no session uses before our transaction has ended.
 const CODE: [(&str, &str); 8] = [
     ("pg_index", "indrelid"),
     ("pg_constraint", "conrelid"),
@@ -87,7 +87,8 @@ const CODE: [(&str, &str); 8] = [
     ("pg_inherits", "inhrelid"),
 ];
 
-/// `xmin` of those rows for `table`, an expression, and of the partition keys above it.
+/// A query for the `xmin` of those rows, for the table given by the expression `table`, and of the partition keys of
+/// its ancestors.
 fn code_versions(table: &str) -> String {
     let of = |(catalog, column): &(&str, &str)| {
         format!("SELECT xmin FROM pg_catalog.{catalog} WHERE {column} = {table}")
@@ -104,15 +105,15 @@ fn code_versions(table: &str) -> String {
     parts.join(" UNION ALL ")
 }
 
-/// What is known of a column that is compared with one that was read.
+/// What is known of a column, to compare it with a column that was read.
 struct Known<'a> {
     name: &'a str,
-    /// `atttypid`, and `atttypmod` where that is known.
+    /// `atttypid`, and `atttypmod` if it is known.
     of_type: (u32, Option<i32>),
     dropped: bool,
     storage: Storage,
     own_method: Option<Method>,
-    /// Whose method that is taken and whose toaster are compared too.
+    /// The column whose effective method and toaster are compared too.
     computed: Option<&'a Column>,
 }
 
@@ -139,7 +140,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// What is otherwise `now`.
+    /// Adds the differences between this column and `now`.
     fn differences(&self, now: &Column, found: &mut Vec<Difference>) {
         let name = || self.name.to_owned();
         if now.dropped {
@@ -171,7 +172,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// What of a column decides how its values are stored, and nothing of a dropped one.
+/// SQL for what determines how values of a column are stored; nothing else of a dropped column.
 fn facts(pluggable: bool) -> String {
     let toaster = if pluggable {
         "coalesce(pg_catalog.to_jsonb(a) OPERATOR(pg_catalog.->>) 'atttoaster', '')"
@@ -189,9 +190,9 @@ fn facts(pluggable: bool) -> String {
 }
 
 impl Versions {
-    /// A condition that holds while the table's rows in the catalogs are these, with this method by default if
-    /// that decides anything. Each batch asks for it, and where triggers are silenced the server plans it each
-    /// time: so it has few parts.
+    /// A condition that holds while the table's catalog rows have these versions, and while this is the default method,
+    /// if the table depends on it. Every batch evaluates it, and where triggers are disabled the server plans it each
+    /// time, so it has few parts.
     fn condition(&self, table: Oid, default_method: Option<Method>) -> String {
         let Versions { class, attributes, columns, code, rows } = self;
         let table = table.0;
@@ -217,7 +218,7 @@ impl Versions {
 }
 
 impl Definition {
-    /// Reads it; `None` once the table is gone.
+    /// Reads the definition; `None` if the table does not exist any more.
     pub(crate) async fn read(
         client: &Client,
         table: Oid,
@@ -261,7 +262,7 @@ impl Definition {
         Ok(Some(Definition { settings, versions, sets_off, owner, row_security }))
     }
 
-    /// A condition that holds as long as nobody has written it since it was read.
+    /// A condition that holds as long as no session has updated the definition since it was read.
     fn condition(&self, table: Oid) -> String {
         let undecided = |column: &&Column| !column.dropped && column.own_method.is_none();
         let mut undecided = self.settings.columns.iter().filter(undecided);
@@ -269,20 +270,20 @@ impl Definition {
         self.versions.condition(table, default)
     }
 
-    /// Whether an `UPDATE` may set off anything: the first trigger or rule of a table is written with a new version
-    /// of its row in `pg_class` (`CreateTriggerFiringOn` in trigger.c, `SetRelationRuleStatus` in
-    /// rewriteSupport.c).
+    /// Whether an `UPDATE` may fire triggers or rules. Creating the first trigger or rule of a table updates its row in
+    /// `pg_class` (`CreateTriggerFiringOn` in trigger.c, `SetRelationRuleStatus` in rewriteSupport.c), so this cannot
+    /// change unnoticed.
     pub(crate) fn sets_off(&self) -> bool {
         self.sets_off
     }
 
-    /// Whether the columns are those that were looked at.
+    /// The differences between the columns in `looked` and those of this definition.
     pub(crate) fn changed_since(&self, looked: &TupleDesc) -> Option<Differences> {
         let known = looked.attributes.iter().map(Known::of_attribute);
         self.settings.differ(known, Vec::new())
     }
 
-    /// What `changes` make of it.
+    /// The settings after `changes`.
     pub(crate) fn with(&self, changes: &Changes) -> Settings {
         let mut after = self.settings.clone();
         for column in &mut after.columns {
@@ -304,7 +305,7 @@ impl Definition {
         after
     }
 
-    /// What is otherwise `now`.
+    /// The differences between this definition and `now`.
     pub(crate) fn differences(&self, now: Option<&Definition>) -> Option<Differences> {
         let mut found = self.settings.compared(now, true);
         if let Some(now) = now {
@@ -319,15 +320,15 @@ impl Definition {
         found
     }
 
-    /// That, whoever has written it.
+    /// The settings alone.
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
     }
 }
 
 impl Settings {
-    /// What is otherwise `now`. The methods that columns without one of their own will take, and their toasters,
-    /// are not known of settings that were not read.
+    /// The differences between these settings and those of `now`. The default method and the toasters are not compared,
+    /// because they are not known for settings that were not read.
     pub(crate) fn differences(&self, now: Option<&Definition>) -> Option<Differences> {
         self.compared(now, false)
     }
@@ -341,7 +342,7 @@ impl Settings {
         now.differ(known, target.into_iter().collect())
     }
 
-    /// What of these is otherwise than what is known; `more` is said after it.
+    /// The differences between what is known and these settings, followed by `more`.
     fn differ<'a>(
         &self,
         known: impl ExactSizeIterator<Item = Known<'a>>,
@@ -356,7 +357,7 @@ impl Settings {
         (!found.is_empty()).then_some(Differences(found))
     }
 
-    /// These with other storage and compression of a column.
+    /// These settings with another storage and compression of one column.
     pub(crate) fn with_column(
         mut self,
         name: &str,
@@ -369,7 +370,8 @@ impl Settings {
         self
     }
 
-    /// The statement that makes this of a table with the settings `now`; `None` if there is nothing to set.
+    /// The statement that restores these settings on a table with the settings `now`; `None` if there is nothing to
+    /// change.
     pub(crate) fn restore(&self, table: &str, now: &Settings) -> Option<String> {
         let mut parts = Vec::new();
         for (then, now) in self.columns.iter().zip(&now.columns) {
@@ -395,10 +397,11 @@ impl Settings {
     }
 }
 
-/// A statement that fails ([`has_changed`]) once somebody has written the definition since it was read, or if it was not
-/// read at all. Where the table's lock is held, all that follows in the transaction meets the definition that was read.
-/// It fails, and does not only tell: statements that were sent behind it must not even be planned, which evaluates
-/// constant parts of the expressions of indexes and statistics.
+/// A statement that fails ([`has_changed`]) if the definition was updated since it was read, or was never read. If the
+/// table's lock is held, the rest of the transaction sees the definition that was read.
+///
+/// The statement fails instead of returning a result, because later statements of the same message must not even be
+/// planned: planning evaluates constant parts of the expressions of indexes and statistics.
 pub(crate) fn check(table: Oid, known: Option<&Definition>) -> String {
     let condition = known.map_or_else(|| "false".to_owned(), |known| known.condition(table));
     format!(
@@ -408,7 +411,7 @@ pub(crate) fn check(table: Oid, known: Option<&Definition>) -> String {
     )
 }
 
-/// The number of a transaction.
+/// Reads a transaction ID from a row.
 fn version(row: &Row, field: &str) -> Result<u32, LiveError> {
     xid(row.try_get(field)?)
 }
@@ -417,7 +420,7 @@ fn xid(text: &str) -> Result<u32, LiveError> {
     text.parse().map_err(|_| LiveError::Unexpected(format!("xmin \"{text}\"")))
 }
 
-/// Whether this is how [`Definition::check`] fails.
+/// Whether this is the error with which [`check`] fails.
 pub(crate) fn has_changed(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::INVALID_TEXT_REPRESENTATION)
 }
@@ -440,7 +443,7 @@ fn column(row: &Row) -> Result<Column, LiveError> {
     })
 }
 
-/// By letter or name.
+/// A method, by letter or name.
 fn method_of(text: &str) -> Option<Method> {
     let mut letters = text.chars();
     match (letters.next(), letters.next()) {
@@ -449,18 +452,18 @@ fn method_of(text: &str) -> Option<Method> {
     }
 }
 
-/// One way in which a definition is no longer what it was.
+/// One difference between two definitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Difference {
     /// The column's storage.
     Storage(String, Storage),
-    /// The column's compression method; `None`: it was unset.
+    /// The column's compression method; `None` if it was reset.
     Method(String, Option<Method>),
-    /// The server's default method, which the column takes.
+    /// The server's default method, which the column uses.
     Default(Option<Method>),
     /// The column's toaster.
     Toaster(String),
-    /// The table's `toast_tuple_target`; `None`: it was reset.
+    /// The table's `toast_tuple_target`; `None` if it was reset.
     Target(Option<String>),
     /// The column's type.
     Type(String),
@@ -479,7 +482,7 @@ pub(crate) enum Difference {
 }
 
 impl Difference {
-    /// Whether a statement can set it right without reading the table.
+    /// Whether a statement can undo it without reading the table.
     fn is_a_setting(&self) -> bool {
         matches!(self, Difference::Storage(..) | Difference::Method(..) | Difference::Target(_))
     }
@@ -519,12 +522,12 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The differences as a message has them.
+/// The differences, displayed as in a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Differences(pub(super) Vec<Difference>);
 
 impl Differences {
-    /// Whether all of them can be set right.
+    /// Whether all of them can be undone.
     pub(crate) fn are_settings(&self) -> bool {
         self.0.iter().all(Difference::is_a_setting)
     }
@@ -539,7 +542,7 @@ impl fmt::Display for Differences {
     }
 }
 
-/// The files of a table. What was read between two looks that find the same was read from these.
+/// The files of a table. If the files are the same before and after reading, the data came from them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Files {
     /// The OID and `relfilenode` of the table, then those of its TOAST relations.
@@ -547,7 +550,8 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Those that there are now; `None` once the table is gone. In a transaction that has the table's lock they stay.
+    /// The table's current files; `None` if the table does not exist any more. They cannot change while a transaction
+    /// holds the table's lock.
     pub(in crate::retoast) async fn of(
         connection: &Connection,
         table: Oid,

@@ -1,11 +1,12 @@
-//! What is looked at before the first row is touched, and why a table is refused.
+//! The checks before the first row is changed, and the reasons for refusing a table.
 //!
-//! * [`preflight`]: one server and one table, the user's privileges, and whether files and indexes can be made smaller; [`policy_preflight`]: what a policy needs besides;
-//!   [`parents`]: partitioned parents.
-//! * `columns`: those that it is about; [`shapes`]: what the catalog says of their types, and of generated columns.
+//! * [`preflight`]: the server, a table, the user's privileges, and whether files and indexes can be made smaller;
+//!   [`policy_preflight`]: what a policy requires in addition; [`parents`]: partitioned tables.
+//! * `columns`: the columns of a task; [`shapes`]: facts about their types, and about generated columns, from the
+//!   catalog.
 //! * [`definition`]: settings, definition and files, read again while a task runs.
-//! * [`owner`]: whose code an UPDATE runs, and as whom, and what triggers and rules it sets off.
-//! * [`ready`]: what is asked of a table, and the table prepared for it.
+//! * [`owner`]: whose code an UPDATE runs, as which role, and which triggers and rules it fires.
+//! * [`ready`]: the request for a table, and the table prepared for it.
 
 pub(crate) mod columns;
 pub mod definition;

@@ -1,5 +1,5 @@
-//! Whose code a sweep runs, and as whom: approved before the first row, and again whenever somebody has written the
-//! table's definition.
+//! Whose code a sweep runs, and as which role. This is approved before the first row is changed, and again whenever the
+//! table's definition was updated.
 
 use std::fmt::Write;
 
@@ -16,39 +16,39 @@ use crate::server::owner_code::{self, Foreign, Rights};
 /// How many functions a refusal names.
 const NAMED: usize = 10;
 
-/// What the user approves of.
+/// What the user allows.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Approval {
-    /// Go on although triggers will fire.
+    /// Allow triggers to fire.
     pub allow_triggers: bool,
-    /// Run code of the table's owner with the user's rights.
+    /// Run code of the table's owner with the user's privileges.
     pub trust_owner_code: bool,
 }
 
-/// What an UPDATE of a table runs and sets off, as it was approved; nothing where rows are not updated.
+/// The code that an UPDATE of a table runs, as it was approved; empty if rows are not updated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Code {
     /// The role that batches are run as, if it is not the user.
     role: Option<String>,
-    /// Whether the user has rights that the owner has not.
+    /// Whether the user has privileges that the owner does not have.
     lent: bool,
-    /// What the user trusts of what the owner has written: all that was there.
+    /// The owner's code that the user trusts: all that existed when the run began.
     trusted: Option<Vec<Foreign>>,
     /// `attnum` of the columns whose values are coerced to their types' domains.
     coerced: Vec<i16>,
-    /// Whether ordinary triggers are silent.
+    /// Whether ordinary triggers are disabled.
     silent_triggers: bool,
-    /// Whether triggers may fire.
+    /// Whether triggers are allowed to fire.
     allow_triggers: bool,
-    /// Whether they do.
+    /// Whether triggers do fire.
     triggers_fire: bool,
 }
 
 impl Code {
-    /// Approves what an UPDATE of these columns would run.
+    /// Approves the code that an UPDATE of these columns would run.
     ///
     /// # Errors
-    /// It would lend the user's rights to code of roles that do not have them, or would set off triggers or rules.
+    /// It would run code of other roles with privileges that they do not have, or fire triggers or rules.
     pub(crate) async fn approve(
         client: &Client,
         relation: &Relation,
@@ -73,16 +73,16 @@ impl Code {
         Ok(Code { role, lent, trusted, coerced, silent_triggers, allow_triggers, triggers_fire })
     }
 
-    /// Looks again, in the snapshot in which the definition was read.
+    /// Checks the code again, in the snapshot in which the definition was read.
     ///
     /// # Errors
-    /// [`RetoastError::Refused`] if an UPDATE would run or set off what was not approved.
+    /// [`RetoastError::Refused`] if an UPDATE would run or fire anything that was not approved.
     pub(crate) async fn approve_again(
         &self,
         client: &Client,
         relation: &Relation,
     ) -> Result<(), RetoastError> {
-        // the table is gone: the definition says so
+        // If the table does not exist any more, the definition shows that.
         let Some(rights) = owner_code::rights(client, relation.oid).await? else { return Ok(()) };
         let (lent, role) = standing(Some(&rights));
         let name = relation.display_name();
@@ -114,7 +114,7 @@ impl Code {
         Ok(())
     }
 
-    /// Of a run that updates no row: what reading the table may run is still looked at.
+    /// For a run that updates no rows; the code that reading the table may run is still checked.
     pub(crate) async fn of_reader(
         client: &Client,
         relation: &Relation,
@@ -124,10 +124,10 @@ impl Code {
         Ok(Code { role, lent, silent_triggers: true, allow_triggers: true, ..Code::default() })
     }
 
-    /// Goes on with what the user trusted when the run began.
+    /// Takes over what the user trusted when the run began.
     ///
     /// # Errors
-    /// More is there by now.
+    /// More code exists now.
     pub(crate) fn trust_as(&mut self, earlier: &Code, name: &str) -> Result<(), RetoastError> {
         let (Some(now), Some(then)) = (&self.trusted, &earlier.trusted) else { return Ok(()) };
         if let Some(added) = now.iter().find(|one| !then.contains(one)) {
@@ -150,22 +150,22 @@ impl Code {
         self.triggers_fire
     }
 
-    /// Whether statements on the table have to hold off `CREATE STATISTICS`: planning one evaluates the constant parts
-    /// of statistics expressions (`get_relation_statistics` in plancat.c), with the rights of whoever runs it.
+    /// Whether statements on the table must block `CREATE STATISTICS`: planning a statement evaluates the constant
+    /// parts of statistics expressions (`get_relation_statistics` in plancat.c) with the current user's privileges.
     pub(crate) fn holds_off_statistics(&self) -> bool {
         self.lent && self.trusted.is_none()
     }
 }
 
-/// Whether the user has rights that the owner has not, and the role that batches are run as.
+/// Whether the user has privileges that the owner does not have, and the role that batches are run as.
 fn standing(rights: Option<&Rights>) -> (bool, Option<String>) {
     let role = rights.filter(|rights| rights.may_be_owner).map(|rights| rights.owner.clone());
     (rights.is_some_and(|rights| rights.lent), role)
 }
 
-/// `attnum` of the columns whose values an UPDATE coerces to the domains of their types, which evaluates their
-/// checks: copies of a policy come as the base type, and so does what a composite value, or a pluggable toaster's, is
-/// forced by.
+/// `attnum` of the columns whose values an UPDATE coerces to the domains of their types, which evaluates the domains'
+/// checks. This happens for copies made for a policy, which have the base type, and for the expressions that rebuild
+/// composite values and values of pluggable toasters.
 pub(crate) fn coerced(targets: &[Target], by_policy: bool) -> Vec<i16> {
     let is = |target: &&Target| {
         by_policy || !matches!(target.shape, Shape::Fixed | Shape::Scalar | Shape::Array)
@@ -183,10 +183,10 @@ async fn foreign(
     owner_code::foreign(client, relation.oid, silent_triggers, relation.row_security, coerced).await
 }
 
-/// Refuses to read a table's rows by a statement whose planning would run code of roles without the user's rights.
+/// Refuses to read a table if planning the statement would run code of roles that lack the user's privileges.
 ///
 /// # Errors
-/// As [`Code::approve`].
+/// Like [`Code::approve`].
 pub(super) async fn check_reading(
     client: &Client,
     relation: &Relation,
@@ -228,7 +228,7 @@ fn refusal(relation: &Relation, rights: &Rights, foreign: &[Foreign]) -> String 
     text
 }
 
-/// Whether ordinary triggers can be silenced.
+/// Whether ordinary triggers can be disabled.
 pub(crate) async fn can_be_replica(client: &Client) -> Result<bool, RetoastError> {
     client.batch_execute("BEGIN").await?;
     let set = client.batch_execute("SET LOCAL session_replication_role = replica").await;
@@ -240,7 +240,7 @@ pub(crate) async fn can_be_replica(client: &Client) -> Result<bool, RetoastError
     }
 }
 
-/// Refuses where triggers or rules would do something; whether triggers will fire.
+/// Refuses triggers and rules that would have an effect, unless they are allowed; returns whether triggers will fire.
 pub(crate) async fn triggers(
     client: &Client,
     relation: &Relation,
@@ -248,7 +248,7 @@ pub(crate) async fn triggers(
     allowed: bool,
 ) -> Result<bool, RetoastError> {
     let name = relation.display_name();
-    // tgtype: 16 is UPDATE
+    // In tgtype, 16 is UPDATE.
     let rows = client
         .query_typed(
             "SELECT tgname::pg_catalog.text, tgenabled::pg_catalog.text \
@@ -277,7 +277,7 @@ pub(crate) async fn triggers(
             ));
         }
     }
-    // ev_type: 2 is UPDATE
+    // In ev_type, 2 is UPDATE.
     let rules = client
         .query_typed(
             "SELECT rulename::pg_catalog.text FROM pg_catalog.pg_rewrite \

@@ -1,4 +1,4 @@
-//! Partitioned tables: they store nothing, but new partitions take their columns' settings from them.
+//! Partitioned tables: they store nothing, but new partitions copy the settings of their columns.
 
 use tokio_postgres::types::Type;
 
@@ -16,7 +16,7 @@ use crate::server::about::Server;
 use crate::server::connect::Client;
 use crate::server::{LiveError, toasters};
 
-/// What has to be set on a partitioned table.
+/// What must be set on a partitioned table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parent {
     /// `schema.name`.
@@ -25,8 +25,8 @@ pub struct Parent {
     pub alter: String,
 }
 
-/// What has to be set on one partitioned table so that new partitions are set to the choice; `None` if
-/// nothing has. `toast_tuple_target` is none of its settings.
+/// What must be set on a partitioned table so that new partitions get the chosen settings; `None` if nothing must. A
+/// partitioned table has no `toast_tuple_target`.
 pub async fn parent(
     client: &Client,
     server: &Server,
@@ -75,7 +75,7 @@ pub async fn parent(
     Ok(alter.map(|alter| Parent { name: format!("{schema}.{name}"), alter }))
 }
 
-/// What a server with pluggable TOAST needs besides, as for the table's partitions.
+/// What a server with pluggable TOAST requires in addition, as for the table's partitions.
 async fn plan(
     client: &Client,
     server: &Server,

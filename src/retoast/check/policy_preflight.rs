@@ -1,4 +1,4 @@
-//! What a policy needs of server and table before the start.
+//! What a policy requires of the server and the table.
 
 use super::columns::model;
 use super::ready::{Choice, FinalSettings, PreparedTable};
@@ -17,7 +17,7 @@ use crate::server::about::{Compression, Server};
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
 
-/// Refuses a method that the server does not have, and columns whose values the server alone computes.
+/// Refuses a method that the server does not support, and generated columns, whose values only the server computes.
 pub(crate) async fn check(
     client: &Client,
     goal: PolicyGoal,
@@ -43,7 +43,7 @@ pub(crate) async fn check(
     }
 }
 
-/// A table whose values are only looked at: all columns that can be toasted are the chosen ones.
+/// Prepares a table whose values are only judged: all columns that can be toasted count as chosen.
 pub(crate) async fn to_look_at(
     client: &Client,
     server: &Server,
@@ -59,7 +59,7 @@ pub(crate) async fn to_look_at(
         if column.dropped || model.type_storage == Storage::Plain {
             continue;
         }
-        // what cannot be copied cannot be asked for
+        // Values that cannot be copied cannot be judged.
         let Ok(shape) = shapes::shape(client, column.type_oid.0).await? else { continue };
         targets.push(Target {
             name: column.name.clone(),
@@ -95,7 +95,7 @@ pub(crate) async fn to_look_at(
     })
 }
 
-/// What decides on the values of the chosen columns.
+/// The rule that judges the values of the chosen columns.
 pub(crate) fn rule_of(goal: PolicyGoal, model: &Model, targets: &[Target]) -> Rule {
     let indexes: Vec<usize> = targets.iter().map(|target| target.index).collect();
     let methods = targets
@@ -105,7 +105,7 @@ pub(crate) fn rule_of(goal: PolicyGoal, model: &Model, targets: &[Target]) -> Ru
     Rule::new(goal.policy, model, &indexes, methods)
 }
 
-/// What the columns are left at, where new values are to be compressed.
+/// The final settings of the columns, if new values are to be compressed.
 pub(crate) fn final_settings(
     goal: PolicyGoal,
     relation: &Relation,

@@ -1,4 +1,4 @@
-//! What is looked at before the first row is touched, and why a table is refused.
+//! The checks of server and table before the first row is changed, and the reasons for refusing a table.
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -27,8 +27,8 @@ use crate::server::connect::{Client, Connection, are_lent};
 use crate::server::toasters::TOAST_RELATIONS;
 use crate::server::{LiveError, catalog, toasters};
 
-/// Refuses a server newer than the newest tested version unless `untested`, a standby, and a server or role that is set
-/// to write nothing: some providers do so when the disk is full.
+/// Refuses a standby, a server or role that is set to read-only (some providers do this when the disk is full), and,
+/// unless `untested`, a server newer than the newest tested version.
 pub(crate) async fn server(
     client: &Client,
     server: &Server,
@@ -69,8 +69,8 @@ pub(crate) fn compaction(server: &Server) -> Result<(), RetoastError> {
     Ok(())
 }
 
-/// Gives the first session its settings for good, once these two are known to be this client's own: behind
-/// a pooler in transaction mode others would get them next, with all that was set there.
+/// Makes the first session's settings permanent, once the two sessions are known to belong to this client. A pooler in
+/// transaction mode would pass a session with these settings on to other clients.
 pub async fn own_sessions(one: &Connection, other: &Connection) -> Result<(), RetoastError> {
     if are_lent(one, other).await? {
         return refused(
@@ -81,7 +81,7 @@ pub async fn own_sessions(one: &Connection, other: &Connection) -> Result<(), Re
     Ok(one.make_own().await?)
 }
 
-/// Looks at one table. `Ok(None)` if it was dropped meanwhile.
+/// Prepares one table. `Ok(None)` if it was dropped in the meantime.
 pub async fn table(
     client: &Client,
     server: &Server,
@@ -99,7 +99,7 @@ pub async fn table(
     }
 }
 
-/// Says who holds the table, so that not even its size can be asked for.
+/// Refuses a table that is locked so that not even its size can be read, and reports which session holds the lock.
 async fn locked<T>(client: &Client, oid: Oid) -> Result<T, RetoastError> {
     let rows = client
         .query_typed(
@@ -165,7 +165,7 @@ async fn look(
         }
         _ => (kept(client, &relation, &generated, method).await?, None, false),
     };
-    // before the first statement on the table, for planning one may run code too
+    // This comes before the first statement on the table, because planning one may already run code.
     let code = match task.updates() {
         true => {
             let coerced = coerced(&targets, by_policy);
@@ -218,7 +218,7 @@ async fn look(
     }))
 }
 
-/// What has to be set for a choice, and what judges rows by it.
+/// What must be set for a choice, and the judge of rows.
 fn choose(
     server: &Server,
     relation: &Relation,
@@ -294,7 +294,7 @@ fn choose(
     })
 }
 
-/// What is done besides.
+/// Notes about what an update does in addition.
 fn notes(follow: &[Target]) -> Vec<String> {
     let note = |column: &Target| {
         format!(
@@ -305,7 +305,7 @@ fn notes(follow: &[Target]) -> Vec<String> {
     follow.iter().map(note).collect()
 }
 
-/// The plan for a server with pluggable TOAST, and what it has found out about forcing.
+/// The plan for a server with pluggable TOAST, and what it has found about forcing values through a toaster.
 async fn plan(
     client: &Client,
     server: &Server,
@@ -332,8 +332,7 @@ async fn plan(
     Ok(plan)
 }
 
-/// Refuses the table if any value of the columns has more bytes than the toaster `name` takes. All values
-/// are read.
+/// Refuses the table if any value of the columns is longer than the toaster `name` accepts. Reads all values.
 pub(crate) async fn refuse_longer(
     client: &Client,
     relation: &Relation,
@@ -357,14 +356,14 @@ pub(crate) async fn refuse_longer(
     }
 }
 
-/// Refuses where a right is missing that the sweep needs; gives what else should be known. `alters`: settings
-/// have to be set.
+/// Refuses the table if the user lacks a privilege that the sweep needs; returns a note for the user. `alters`:
+/// settings must be changed.
 pub(crate) async fn privileges(
     client: &Client,
     relation: &Relation,
     alters: bool,
 ) -> Result<Option<String>, RetoastError> {
-    // before 17 nobody could be given the right to vacuum
+    // Before PostgreSQL 17, the privilege to vacuum could not be granted.
     let rows = client
         .query_typed(
             "SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE'), \
@@ -402,11 +401,11 @@ pub(crate) async fn privileges(
     Ok((!vacuums).then(|| note.to_owned()))
 }
 
-/// Marks everything that this session writes from now on. The origin must be there: one made here would
-/// be left behind by a sweep that is killed. The session's end gives it back.
+/// Makes this session write with a replication origin from now on. The origin must exist, because a sweep that is
+/// killed would leave behind an origin created here. The end of the session releases it.
 ///
 /// # Errors
-/// There is none of that name, another session uses it, or this user may not.
+/// The origin does not exist, is used by another session, or may not be used by this user.
 pub(crate) async fn set_up_origin(client: &Client, name: &str) -> Result<(), RetoastError> {
     let sql = "SELECT 1 FROM pg_catalog.pg_replication_origin WHERE roname = $1";
     if client.query_typed(sql, &[(&name, Type::TEXT)]).await?.is_empty() {
@@ -443,7 +442,7 @@ pub fn unfit(relation: &Relation, columns: &[String]) -> Option<String> {
     })
 }
 
-/// Refuses what is no table with rows of its own in a heap.
+/// Refuses relations other than ordinary heap tables.
 pub(crate) fn kind(relation: &Relation) -> Result<(), RetoastError> {
     let name = relation.display_name();
     if matches!(relation.schema.as_str(), "pg_catalog" | "information_schema") {
@@ -451,7 +450,7 @@ pub(crate) fn kind(relation: &Relation) -> Result<(), RetoastError> {
             "{name} is a system catalog: only the server may change its settings"
         ));
     }
-    // names that begin so are the server's own
+    // Such names are reserved for the server.
     if relation.schema.starts_with("pg_temp_") {
         return refused(format!(
             "{name} is a temporary table of another session, and only that session can access it"
@@ -472,11 +471,10 @@ pub(crate) fn kind(relation: &Relation) -> Result<(), RetoastError> {
     }
 }
 
-/// Refuses a table whose updates are published but which has no replica identity: the server refuses each
-/// of its updates (`CheckCmdReplicaIdentity`, execReplication.c). A partition is published with its
-/// partitioned tables too.
+/// Refuses a table whose updates are published but which has no replica identity: the server would refuse every update
+/// (`CheckCmdReplicaIdentity`, execReplication.c). A partition is also published with its partitioned tables.
 pub(crate) async fn published(client: &Client, relation: &Relation) -> Result<(), RetoastError> {
-    // the view of what is published is dear to plan
+    // The view of published tables is expensive to plan, so it is evaluated only if necessary.
     let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubupdate) \
                AND CASE r.relreplident WHEN 'f' THEN false \
                    WHEN 'd' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i \
@@ -513,10 +511,11 @@ pub(crate) async fn published(client: &Client, relation: &Relation) -> Result<()
     }
 }
 
-/// The first release whose REINDEX CONCURRENTLY misses no row that is changed meanwhile (release notes of 14.4).
+/// The first release whose REINDEX CONCURRENTLY does not miss rows that change during the rebuild (release notes of
+/// 14.4).
 const SOUND: i32 = 140_004;
 
-/// Refuses a server whose rebuilds are not sound, and a user who may not drop what an interrupted one leaves.
+/// Refuses a server whose rebuilds are unreliable, and a user who may not drop the remains of an interrupted rebuild.
 pub(crate) async fn may_reindex(
     client: &Client,
     server: &Server,
@@ -550,8 +549,8 @@ pub(crate) async fn may_reindex(
     }
 }
 
-/// Refuses where VACUUM never truncates, where this user may not read the TOAST relation, or where nothing tells which row a chunk belongs to.
-/// `pages`: whether pages can be read.
+/// Refuses the table if VACUUM never truncates it, if this user may not read the TOAST relation, or if nothing shows to
+/// which row a chunk belongs. `pages`: whether pages can be read.
 pub(crate) async fn may_compact(
     client: &Client,
     server: &Server,

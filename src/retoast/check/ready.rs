@@ -1,4 +1,4 @@
-//! What is to be done to a table, and a table that is ready to be swept.
+//! The request for a table, and a table prepared for it.
 
 use super::owner::Code;
 use super::shapes::Generated;
@@ -14,28 +14,28 @@ use crate::retoast::sql::Target;
 use crate::server::about::Server;
 use crate::server::catalog::Relation;
 
-/// What is wanted of columns.
+/// The request for columns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConvertRequest {
-    /// The columns; none where only dropped ones are to be cleared ([`Pluggable::Leaves`]).
+    /// The columns; none if only dropped columns are to be cleared ([`Pluggable::Leaves`]).
     ///
     /// [`Pluggable::Leaves`]: crate::judge::goal::Pluggable::Leaves
     pub columns: Vec<String>,
     pub goal: Goal,
-    /// `toast_tuple_target`, if it is to be set.
+    /// `toast_tuple_target`, if it should be set.
     pub target: Option<u32>,
-    /// Leave the settings as they are.
+    /// Whether to leave the settings unchanged.
     pub no_alter: bool,
 }
 
 /// A task on one table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Task<'a> {
-    /// Columns are brought to what is wanted of them.
+    /// Values of columns are converted.
     Convert(&'a ConvertRequest),
-    /// Files get shorter; values stay as they are.
+    /// Files are made smaller; values stay as stored.
     Compact(CompactRequest),
-    /// Indexes are rebuilt; rows stay as they are.
+    /// Indexes are rebuilt; rows are not touched.
     Reindex(Reindex),
 }
 
@@ -46,76 +46,76 @@ impl Task<'_> {
     }
 }
 
-/// What the columns are set to when all is done.
+/// The settings of the columns at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinalSettings {
     /// The statement.
     pub sql: String,
-    /// Whether they are set so now.
+    /// Whether they are already set.
     pub are_set: bool,
 }
 
-/// A table ready to be worked on.
+/// A table prepared for a task.
 #[derive(Debug, Clone)]
 pub struct PreparedTable {
     /// The table.
     pub relation: Relation,
-    /// The columns whose values are stored anew: those chosen, or all that a compaction moves.
+    /// The columns whose values are re-toasted: the chosen ones, or all that a compaction moves.
     pub targets: Vec<Target>,
-    /// What was chosen for them, and what that takes; `None` where values stay as they are.
+    /// The choice for these columns; `None` if values stay as stored.
     pub choice: Option<Choice>,
-    /// Whether the server has toasters besides the stock ones.
+    /// Whether the server has toasters other than the stock ones.
     pub pluggable: bool,
-    /// Whether ordinary triggers can be silenced.
+    /// Whether ordinary triggers can be disabled.
     pub replica_role: bool,
-    /// Whose code batches run, and as whom.
+    /// Whose code batches run, and as which role.
     pub code: Code,
     /// The generated columns.
     pub generated: Vec<Generated>,
-    /// Whether the server computes all stored generated columns anew with each update.
+    /// Whether the server recomputes all stored generated columns with each update.
     pub computes_all: bool,
     /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// What was chosen for columns, and what that takes.
+/// The choice for columns, and what is needed to carry it out.
 #[derive(Debug, Clone)]
 pub struct Choice {
-    /// Stored generated columns that are computed anew with the chosen ones.
+    /// Stored generated columns that are recomputed with the chosen ones.
     pub follow: Vec<Target>,
     /// The names of the columns whose values are stored.
     pub stored_columns: Vec<String>,
-    /// What must be set first.
+    /// The settings to change first.
     pub changes: Changes,
-    /// What the columns are set to while the sweep runs.
+    /// The columns' settings during the sweep.
     pub toaster: Toaster,
     /// What judges the rows.
     pub judge: Judge,
-    /// The table as the toaster will see it once that is set.
+    /// The table as the toaster will see it once the settings are changed.
     pub model: Model,
-    /// What the user should know of pluggable toasters.
+    /// Notes for the user about pluggable toasters.
     pub toaster_notes: Vec<String>,
-    /// What the columns are set to in the end, if it is not what the sweep needs.
+    /// The columns' settings at the end, if they differ from what the sweep needs.
     pub final_settings: Option<FinalSettings>,
 }
 
 impl PreparedTable {
-    /// The stored generated columns that an UPDATE computes anew which sets these columns.
+    /// The stored generated columns that are recomputed by an UPDATE which sets these columns.
     pub(crate) fn computed_by(&self, set: &[&str]) -> Vec<String> {
         if self.computes_all { self.generated_from(None) } else { self.generated_from(Some(set)) }
     }
 
-    /// Those that storing the chosen columns anew computes.
+    /// The stored generated columns that re-toasting the chosen columns recomputes.
     pub(crate) fn computed(&self) -> Vec<String> {
         self.computed_by(&self.set_columns())
     }
 
-    /// The columns that storing the chosen ones anew sets.
+    /// The columns that an UPDATE sets to re-toast the chosen ones.
     pub(crate) fn set_columns(&self) -> Vec<&str> {
         self.targets.iter().map(Target::set_column).collect()
     }
 
-    /// The stored generated columns that are made of one of these columns, or of whatever.
+    /// The stored generated columns that depend on one of these columns, or on any column.
     pub(crate) fn generated_from(&self, bases: Option<&[&str]>) -> Vec<String> {
         let name = |index: usize| self.relation.desc.attributes.get(index).map(|a| a.name.as_str());
         let is_base = |base: &usize| match bases {
@@ -127,7 +127,7 @@ impl PreparedTable {
         computed.filter_map(|column| Some(name(column.index)?.to_owned())).collect()
     }
 
-    /// With a policy, all that decides what becomes of values, in a line.
+    /// With a policy, a line with everything that decides what becomes of values.
     pub fn policy_choice(&self) -> Option<String> {
         let Choice { judge: Judge::Policy(rule), model, .. } = self.choice.as_ref()? else {
             return None;
@@ -141,17 +141,17 @@ impl PreparedTable {
         Some(format!("{} of {}, target {}", rule.policy, columns.join(", "), model.target))
     }
 
-    /// Whether scans see which values are out of line: on pages always; `pg_column_toast_chunk_id`, from PostgreSQL 17 on,
-    /// tells it to a policy and to storage `plain`, whose verdicts need no more than that.
+    /// Whether scans see which values are out of line. Pages always show it. From PostgreSQL 17,
+    /// `pg_column_toast_chunk_id` shows it for a policy and for storage `plain`, whose verdicts need no more than that.
     pub(crate) fn places_are_seen(&self, pages: bool, server: &Server) -> bool {
         let answers =
             |choice: &Choice| choice.is_policy() || choice.toaster.storage() == Storage::Plain;
         pages || server.has_toast_chunk_id() && self.choice.as_ref().is_some_and(answers)
     }
 
-    /// Whether the place is part of the choice: with a `toast_tuple_target` of the table's own, a policy, or where a
-    /// column's storage is or was one that keeps values in the row. Else the server moves out of line what it always
-    /// has, and a choice is about compression alone.
+    /// Whether the choice covers the place of values, in the row or out of line: if the table has a
+    /// `toast_tuple_target`, with a policy, or if a column's storage is or was one that keeps values in the row.
+    /// Otherwise the server moves the same values out of line as before, and the choice covers only compression.
     pub(crate) fn places_are_chosen(&self, server: &Server) -> bool {
         let Some(choice) = &self.choice else { return false };
         let in_row = |storage| matches!(storage, Storage::Main | Storage::Plain);
@@ -171,7 +171,7 @@ impl Choice {
     }
 }
 
-/// What is said where scans do not see which values are out of line.
+/// The note shown if scans do not see which values are out of line.
 pub(crate) const PLACES_NOT_SEEN: &str = "without pages, toastctl does not check whether values are in the row or out \
                                           of line as requested, and re-toasts no row only for that; a superuser with \
                                           the extension pageinspect can check it";

@@ -1,4 +1,4 @@
-//! The shapes of columns' types, from the catalog.
+//! The shapes of column types, from the catalog.
 
 use tokio_postgres::types::{Oid as PgOid, Type};
 
@@ -9,10 +9,10 @@ use crate::retoast::sql::Domain;
 use crate::server::LiveError;
 use crate::server::connect::Client;
 
-/// Composite types and domains nested deeper than this are not looked into.
+/// Composite types and domains that are nested more deeply are refused.
 const DEEPEST: u32 = 32;
 
-/// A type, or why values of it cannot be computed again.
+/// The shape of a type, or why its values cannot be rebuilt.
 pub type ShapeOrReason = Result<Shape, String>;
 
 struct TypeRow {
@@ -32,10 +32,10 @@ pub async fn shape(client: &Client, oid: u32) -> Result<ShapeOrReason, LiveError
     nested(client, oid, 0).await
 }
 
-/// The type `oid` if it is a domain.
+/// The type `oid`, if it is a domain.
 ///
 /// # Errors
-/// The server's.
+/// Any error of the server.
 pub(super) async fn domain(client: &Client, oid: u32) -> Result<Option<Domain>, LiveError> {
     let rows = client
         .query_typed(
@@ -63,7 +63,7 @@ async fn nested(client: &Client, oid: u32, depth: u32) -> Result<ShapeOrReason, 
     if found.kind == "d" {
         let base = Box::pin(nested(client, found.base, depth + 1)).await?;
         return Ok(base.map(|base| match base {
-            // an array of the domain keeps its values unchecked and whole
+            // An array of the domain keeps its values whole, without checks.
             Shape::Scalar | Shape::Array if found.array != 0 => Shape::Scalar,
             other => other,
         }));
@@ -85,7 +85,7 @@ async fn nested(client: &Client, oid: u32, depth: u32) -> Result<ShapeOrReason, 
     })
 }
 
-/// An array's elements matter only if they may hold compressed fields.
+/// The elements of an array matter only if they may contain compressed fields.
 async fn array_of(client: &Client, found: TypeRow, depth: u32) -> Result<ShapeOrReason, LiveError> {
     let element = type_row(client, found.element).await?;
     if !element.is_some_and(|element| matches!(element.kind.as_str(), "c" | "d")) {
@@ -151,18 +151,18 @@ async fn type_row(client: &Client, oid: u32) -> Result<Option<TypeRow>, LiveErro
 /// A generated column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Generated {
-    /// Its index from 0, dropped ones counted.
+    /// Its index from 0, including dropped columns.
     pub index: usize,
-    /// Whether its values are stored; virtual ones are not.
+    /// Whether its values are stored; those of virtual columns are not.
     pub stored: bool,
-    /// The indexes of the columns that it is made of. An UPDATE that sets one of them computes it anew.
+    /// The indexes of the columns on which it depends. An UPDATE that sets one of them recomputes it.
     pub bases: Vec<usize>,
 }
 
-/// Whether an UPDATE of any column computes all stored generated columns: the server does so where it knows of a
-/// `BEFORE UPDATE` trigger for rows, in whatever state that is (`ExecComputeStoredGenerated` in nodeModifyTable.c).
+/// Whether an UPDATE of any column recomputes all stored generated columns. The server does so if the table has a
+/// row-level `BEFORE UPDATE` trigger, even a disabled one (`ExecComputeStoredGenerated` in nodeModifyTable.c).
 pub(crate) async fn computes_all(client: &Client, oid: Oid) -> Result<bool, LiveError> {
-    // tgtype: 1 is ROW, 2 is BEFORE, 16 is UPDATE
+    // In tgtype, 1 is ROW, 2 is BEFORE, 16 is UPDATE.
     let sql =
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = $1 AND tgtype & 83 = 19)";
     Ok(client.value(sql, &[(&oid.0, Type::OID)]).await?.unwrap_or(false))
@@ -170,7 +170,7 @@ pub(crate) async fn computes_all(client: &Client, oid: Oid) -> Result<bool, Live
 
 /// The generated columns of a table.
 pub async fn generated(client: &Client, oid: Oid) -> Result<Vec<Generated>, LiveError> {
-    // before PostgreSQL 15 it is the column that depends on the others, since then its expression
+    // Before PostgreSQL 15, the dependency on other columns is recorded for the column; since then, for its expression.
     let rows = client
         .query_typed(
             "SELECT a.attnum, a.attgenerated = 's', \

@@ -1,5 +1,5 @@
-//! Counts a toaster's values on the pages of tables. Pages alone show those of dropped columns, which
-//! every reader of the table skips and every update of a row clears.
+//! Counts a toaster's values on the pages of tables. Only pages show the values of dropped columns, which SQL does not
+//! return and every update of a row removes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,17 +27,17 @@ use crate::server::{LiveError, catalog, snapshot};
 
 /// Blocks read at a time.
 const BLOCKS: u32 = 256;
-/// How long a table that somebody has locked is waited for.
+/// The maximum wait for a table that is locked.
 const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '10s'";
 
-/// Values of one toaster.
+/// The values of one toaster.
 #[derive(Debug, Default)]
 pub(crate) struct Census {
-    /// By table and index of the column, dropped ones counted.
+    /// Counts by table and index of the column, including dropped columns.
     held: HashMap<(Oid, usize), u64>,
-    /// Tables read from end to end.
+    /// The number of tables read completely.
     pub(crate) tables: u64,
-    /// Tables of which that cannot be said.
+    /// Tables that were not read completely.
     pub(crate) unread: Vec<UnfitTable>,
 }
 
@@ -47,13 +47,13 @@ impl Census {
         self.held.values().sum()
     }
 
-    /// Whether the column holds any.
+    /// Whether the column has any.
     pub(crate) fn holds(&self, column: &ToasterColumn) -> bool {
         self.held.contains_key(&(column.table, column.index))
     }
 }
 
-/// Who counts, and what.
+/// What counting needs.
 pub(crate) struct Counter<'a> {
     /// For transactions that read one table each.
     pub(crate) reader: &'a Arc<Connection>,
@@ -70,7 +70,7 @@ impl Counter<'_> {
         let mut census = Census::default();
         for table in columns.chunk_by(|a, b| a.table == b.table) {
             let Some(first) = table.first() else { continue };
-            // the rows of partitioned tables are in others
+            // The rows of a partitioned table are in its partitions.
             if first.relkind == 'p' {
                 continue;
             }
@@ -86,7 +86,7 @@ impl Counter<'_> {
         Ok(census)
     }
 
-    /// Reads one table; gives why it was not read as a whole.
+    /// Reads one table; returns the reason if it was not read completely.
     async fn table(&self, table: Oid, census: &mut Census) -> Result<Option<String>, LiveError> {
         let client = self.reader.client();
         let moment = snapshot::begin(self.reader).await?;
@@ -153,13 +153,13 @@ impl Counter<'_> {
     }
 }
 
-/// One table while its pages are read for pointers of the toaster.
+/// A table whose pages are being read for pointers of the toaster.
 struct Look<'a> {
     name: String,
     desc: &'a TupleDesc,
     page: PageSize,
     toaster: Oid,
-    /// By index of the column.
+    /// Counts by index of the column.
     values: HashMap<usize, u64>,
     problems: Problems,
 }
@@ -195,7 +195,7 @@ impl Look<'_> {
         }
     }
 
-    /// Counts the pointers of a tuple, whatever has become of their columns.
+    /// Counts the pointers of a tuple, including those of dropped columns.
     fn tuple(&mut self, ctid: ItemPointer, tuple: &HeapTuple<'_>) {
         for (index, walked) in Walk::new(tuple, self.desc).enumerate() {
             let pointer = match walked {
@@ -209,7 +209,7 @@ impl Look<'_> {
             if pointer.toaster == self.toaster {
                 *self.values.entry(index).or_default() += 1;
             }
-            // of what is damaged nobody can tell
+            // A damaged pointer may belong to any toaster.
             if let Err(error) = describe(&pointer, &Toasters::by_bytes(), self.page) {
                 self.problem(ctid.block, Some(ctid.item), error.to_string());
             }

@@ -1,8 +1,9 @@
-//! `--from-toaster`: takes everything from one toaster of `pg_toaster` and proves it.
+//! `--from-toaster`: converts everything that one toaster of `pg_toaster` stores, and proves it.
 //!
-//! * [`census`]: counts its values on pages, those of dropped columns too.
-//! * [`run`]: what becomes of each table, and the wait for transactions whose tables nobody sees yet.
-//! * [`steps`]: reads everything once more, in the tables and in the catalog, and says what removes the toaster then.
+//! * [`census`]: counts its values on pages, including those of dropped columns.
+//! * [`run`]: the work on each table, and the wait for transactions whose tables are not visible yet.
+//! * [`steps`]: reads everything again, in the tables and in the catalog, and returns the statements that remove the
+//!   toaster.
 
 pub(crate) mod census;
 pub(crate) mod run;

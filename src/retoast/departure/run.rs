@@ -1,4 +1,4 @@
-//! Takes everything from a toaster: census, sweeps, proof.
+//! The run that leaves a toaster: census, sweeps, proof.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
@@ -36,28 +36,28 @@ use crate::server::connect::Connection;
 use crate::server::select::select;
 use crate::server::{LiveError, toasters};
 
-/// A run that takes everything from a toaster.
+/// A run that leaves a toaster.
 struct DepartureRun<'a, 'r> {
     session: Session<'a>,
     pageinspect: &'a Pageinspect,
-    /// The name of the toaster that is left.
+    /// The name of the toaster to leave.
     name: &'a str,
     approval: Approval,
-    /// The toasters that there are.
+    /// The toasters of the server.
     toasters: &'a Toasters,
-    /// The one that is left.
+    /// The toaster to leave.
     toaster: Oid,
-    /// The tables that are looked at; `None` for all.
+    /// The tables of the run; `None` for all.
     wanted: Option<HashSet<Oid>>,
     results: &'a Results<'r>,
-    /// Tables that were swept, which gives each its place among the results.
+    /// The number of tables swept so far, from which each gets its position among the results.
     swept: Cell<usize>,
 }
 
-/// Takes everything from the toaster `name`; gives what is left of it.
+/// Leaves the toaster `name`; returns what is left of it.
 ///
 /// # Errors
-/// That there is no such toaster, or what nothing can go on after.
+/// The toaster does not exist, or an error that prevents all further work.
 pub(crate) async fn run(
     sessions: &Sessions,
     request: &Request,
@@ -98,14 +98,14 @@ pub(crate) async fn run(
     }
 }
 
-/// Done, or why it could not be.
+/// Done, or why a table could not be converted.
 type Outcome = Result<(), String>;
 
 impl DepartureRun<'_, '_> {
-    /// Does it, and says what is left of the toaster.
+    /// Runs the census, the sweeps and the proof; returns what is left of the toaster.
     ///
     /// # Errors
-    /// The server's, or [`RetoastError::Lost`]: what nothing can go on after.
+    /// An error that prevents all further work: one of the server's, or [`RetoastError::Lost`].
     async fn run(&self) -> Result<DepartureReport, RetoastError> {
         let counter = Counter {
             reader: &self.session.connections.reader,
@@ -135,14 +135,14 @@ impl DepartureRun<'_, '_> {
         Ok(report)
     }
 
-    /// Proves that nothing refers to the toaster, or says what may. Where all tables are meant those that nobody sees
-    /// yet are waited for.
+    /// Proves that nothing refers to the toaster, or reports what may. If the run covers all tables, it first waits for
+    /// transactions that may have created tables that are not visible yet.
     async fn prove(
         &self,
         counter: &Counter<'_>,
         report: &mut DepartureReport,
     ) -> Result<(), RetoastError> {
-        // where something is left anyway nobody is waited for in vain
+        // If something is left anyway, waiting would be pointless.
         if self.wanted.is_none() && report.unfit.is_empty() {
             report.older_transactions = self.wait_for_older().await?;
         }
@@ -152,7 +152,7 @@ impl DepartureRun<'_, '_> {
         }
         prove(counter, self.wanted.as_ref(), report).await?;
         if !report.older_transactions.is_empty() {
-            // as after any wait that max-wait has ended
+            // The run ends as after any wait that exceeds max-wait.
             self.session.stop.cancel();
         }
         Ok(())
@@ -189,7 +189,7 @@ impl DepartureRun<'_, '_> {
         }
     }
 
-    /// Sets the columns of a table without rows of its own.
+    /// Changes the settings of a table without rows of its own.
     async fn alter(&self, name: &str, sql: &str) -> Result<Outcome, RetoastError> {
         let may_wait = self.session.throttle.limits().wait;
         let tries = LockTries { may_wait, ..self.session.tries(name) };
@@ -221,7 +221,7 @@ impl DepartureRun<'_, '_> {
             Err(error) => return self.unless_lost(error).await,
         };
         let Some(choice) = &ready.choice else { return Ok(Ok(())) };
-        // others would wait for its locks
+        // A single job is used, because the transactions of others would wait for its lock.
         if ready.code.holds_off_statistics() {
             session.connections.others.clear();
         }
@@ -248,7 +248,7 @@ impl DepartureRun<'_, '_> {
         if let Some(report) = report {
             let position = self.swept.get();
             self.swept.set(position + 1);
-            // nobody takes the report: the run ends with that after the proof
+            // The result is ignored here: whether the run ends depends on the result after the proof.
             let subject = subject(&ready, session.pages, session.server);
             self.results.found(position, TableReport::new(subject, report));
         }
@@ -258,7 +258,7 @@ impl DepartureRun<'_, '_> {
         }
     }
 
-    /// An error of one table is no reason to leave out the others, unless a connection is lost.
+    /// An error on one table does not prevent work on the others, unless a connection is lost.
     async fn unless_lost(&self, error: RetoastError) -> Result<Outcome, RetoastError> {
         match &error {
             RetoastError::Live(of_server) => {
@@ -274,8 +274,8 @@ impl DepartureRun<'_, '_> {
         Ok(Err(error.to_string()))
     }
 
-    /// Waits until all transactions have ended that are under way now, or a stop is asked for; gives those that had not
-    /// ended when `max-wait` was over.
+    /// Waits until all current transactions have ended, or a stop is requested. Returns those that had not ended when
+    /// `max-wait` was over.
     pub(super) async fn wait_for_older(&self) -> Result<Vec<String>, RetoastError> {
         let began = Instant::now();
         let limit = self.session.throttle.limits().wait;
@@ -300,19 +300,19 @@ impl DepartureRun<'_, '_> {
     }
 }
 
-/// What takes a table's values from the toaster.
+/// How a table's values leave the toaster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TableAction {
-    /// The table is swept; of these columns values are stored by the default toaster. Without any only
-    /// dropped columns hold values, which every update of the row clears.
+    /// The table is swept, and the default toaster stores the values of these columns. If there are none, only dropped
+    /// columns have values, which every update of a row removes.
     Sweep(Vec<String>),
-    /// There are no rows of its own: this statement sets its columns.
+    /// The table has no rows of its own; this statement changes the settings of its columns.
     Alter(String),
     /// Nothing can be done, for this reason.
     Unfit(String),
 }
 
-/// A table that has to do with a toaster that is to be left.
+/// A table that uses the toaster to leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Departure {
     pub(crate) table: Oid,
@@ -321,8 +321,8 @@ pub(crate) struct Departure {
     pub(crate) action: TableAction,
 }
 
-/// The tables of `columns` that are set to `toaster`, or of whose columns `holds` says that they hold
-/// its pointers. A dropped column that is only set to it gives no work.
+/// The tables among `columns` that have a column with this toaster, or one for which `holds` reports pointers of it. A
+/// dropped column that has the toaster but no values requires no work.
 pub(crate) fn departures(
     toasters: &Toasters,
     columns: &[ToasterColumn],
@@ -359,15 +359,16 @@ pub(crate) fn departures(
     found
 }
 
-/// Time between two looks at the transactions that are waited for.
+/// The time between two looks at the transactions that the run waits for.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// A wait so long is said, and again after as long.
+/// A wait of this length is reported, and again each time this much more has passed.
 const TELL_EVERY: Duration = Duration::from_secs(10);
-/// The first wait is said earlier.
+/// The first report of a wait comes earlier.
 const TELL_FIRST: Duration = Duration::from_secs(1);
 
-/// Transactions of this database by their virtual numbers, as CREATE INDEX CONCURRENTLY waits for them, and prepared
-/// ones, which have none; with who runs them. Vacuums create no tables and read no values.
+/// The transactions of this database that have a virtual transaction ID, for which CREATE INDEX CONCURRENTLY would
+/// wait, and prepared ones, which have none; each with the session that runs it. Vacuums create no tables and read no
+/// values.
 const UNDER_WAY: &str = "SELECT v.virtualtransaction, pg_catalog.format('process %s%s, begun %s', a.pid, \
         coalesce(' (' || nullif(a.application_name, '') || ')', ''), \
         a.xact_start::pg_catalog.timestamptz(0)) \
@@ -437,7 +438,7 @@ mod tests {
             ToasterColumn { relkind: 'm', ..set(column(5, 0, "view")) },
             ToasterColumn { temporary: true, ..set(column(6, 0, "temp")) },
             ToasterColumn { relkind: 'p', ..column(7, 0, "other") },
-            // one with values, one without
+            // One dropped column has values, the other does not.
             dropped(column(8, 0, "........pg.dropped.1........")),
             column(8, 1, "b"),
             dropped(column(9, 0, "........pg.dropped.1........")),

@@ -1,5 +1,5 @@
-//! The statements that remove a toaster to which nothing refers any more. They are run later, by somebody else: they
-//! keep others from creating and altering tables, look once more, and fail where something has changed since the proof.
+//! The statements that remove a toaster to which nothing refers any more. A user runs them later: they block other
+//! sessions from creating and altering tables, check again, and fail if anything has changed since the proof.
 
 use std::collections::HashSet;
 
@@ -13,22 +13,22 @@ use crate::server::LiveError;
 use crate::server::connect::Client;
 use crate::server::toasters::{self, Referent};
 
-/// One text for all columns whose values can be toasted: it changes whenever a table is created, altered or dropped.
+/// A hash over all columns whose values can be toasted. It changes whenever a table is created, altered or dropped.
 const COLUMNS: &str = "pg_catalog.md5(coalesce(pg_catalog.string_agg(pg_catalog.format('%s %s %s', a.attrelid, \
     a.attnum, a.xmin), ',' ORDER BY a.attrelid, a.attnum), '')) FROM pg_catalog.pg_attribute AS a \
     JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid \
     WHERE c.relkind IN ('r', 'p', 'm') AND a.attnum > 0 AND a.attlen = -1";
 
-/// The columns of all tables as they are defined now.
+/// The current hash of the columns of all tables.
 pub(super) async fn columns_now(client: &Client) -> Result<String, LiveError> {
     let rows = client.query_typed(&format!("SELECT {COLUMNS}"), &[]).await?;
     let row = rows.first().ok_or_else(|| LiveError::Unexpected("no row about columns".into()))?;
     Ok(row.try_get(0)?)
 }
 
-/// The statements for a toaster to which nothing but `dropped` columns is set, with the columns of all tables as they
-/// were defined before the proof. No published server has `DROP TOASTER`, and `DROP EXTENSION` fails while the toaster
-/// is there (`doDeletion` in `dependency.c`): its row and those that depend on it go first.
+/// The statements for a toaster that only the `dropped` columns still have, with the hash of the columns of all tables
+/// before the proof. No released server has `DROP TOASTER`, and `DROP EXTENSION` fails while the toaster exists
+/// (`doDeletion` in `dependency.c`), so its row and the rows that depend on it are deleted first.
 pub(crate) fn steps(
     toaster: Oid,
     dropped: &[Referent],
@@ -66,8 +66,8 @@ pub(crate) fn steps(
     steps
 }
 
-/// Fails if anything may refer to the toaster. Who has created or altered a table has a transaction ID, and nobody
-/// does meanwhile who has none yet: these transactions are waited for, and others do not matter.
+/// A statement that fails if anything may refer to the toaster. It waits for all transactions that have a transaction
+/// ID, since only these may have created or altered a table. A transaction without one cannot do so in the meantime.
 fn look_again(toaster: Oid, columns: &str) -> String {
     format!(
         "DO $toastctl$
@@ -106,7 +106,7 @@ $toastctl$;"
     )
 }
 
-/// The columns of the tables that are looked at: `wanted`, or all.
+/// The columns of the run's tables: `wanted`, or all.
 pub(crate) async fn columns(
     counter: &Counter<'_>,
     wanted: Option<&HashSet<Oid>>,
@@ -118,14 +118,14 @@ pub(crate) async fn columns(
     Ok(columns)
 }
 
-/// Reads everything once more and puts into the report what is left. Of tables created by transactions that have not
-/// ended nothing is known, and `report` names those.
+/// Reads everything again, and reports what is left. Tables created by transactions that have not ended are not
+/// visible; `report` names these transactions.
 pub(crate) async fn prove(
     counter: &Counter<'_>,
     wanted: Option<&HashSet<Oid>>,
     report: &mut DepartureReport,
 ) -> Result<(), LiveError> {
-    // before the tables are listed: one that is created later makes it another
+    // The hash is computed before the tables are listed, so that a table created later changes it.
     let columns_before = columns_now(counter.reader.client()).await?;
     let after: Census = counter.count(&columns(counter, wanted).await?).await?;
     report.tables_read = after.tables;

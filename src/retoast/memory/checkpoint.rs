@@ -1,5 +1,5 @@
-//! Where scanning is, in a file: a sweep that was stopped begins there again. What it leaves out is
-//! looked at by the last scan, which is always of the whole table.
+//! A file with the position of each scan, from which a sweep that was stopped continues. The last scan always covers
+//! the whole table, including the part that was skipped.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use crate::retoast::error::RetoastError;
 use crate::retoast::memory;
 
-/// The name and version of the file's form.
+/// The name and version of the file format.
 const SCHEMA: &str = "toastctl.retoast-checkpoint/1";
-/// How often the file is written.
+/// The minimum time between two writes of the file.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
-/// What a checkpoint is of.
+/// The sweep to which a checkpoint belongs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sweep {
     /// The database.
@@ -25,7 +25,7 @@ pub struct Sweep {
     pub choice: String,
 }
 
-/// A table's file on disk, which a rewrite of the table changes.
+/// The file of a table, which changes if the table is rewritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// `pg_class.oid`.
@@ -52,7 +52,7 @@ struct Saved {
     rebuilding: Vec<Rebuilding>,
 }
 
-/// An index of a table.
+/// An index that is being rebuilt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Rebuilding {
     /// The table's OID.
@@ -61,7 +61,7 @@ struct Rebuilding {
     index: String,
 }
 
-/// The operating system's answer.
+/// The error for a failed operation on the file.
 fn failed(action: &str, path: &Path, error: &io::Error) -> RetoastError {
     let path = path.display();
     RetoastError::OfAll(format!("could not {action} checkpoint file \"{path}\": {error}"))
@@ -75,10 +75,10 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Reads the file if it is there.
+    /// Opens a checkpoint, and reads the file if it exists.
     ///
     /// # Errors
-    /// It cannot be read, is none, or is another sweep's.
+    /// The file cannot be read, is not a checkpoint, or belongs to another sweep.
     pub fn open(path: &Path, sweep: Sweep) -> Result<Checkpoint, RetoastError> {
         let bad = || {
             RetoastError::Usage(format!(
@@ -115,21 +115,20 @@ impl Checkpoint {
     }
 
     fn state(&self) -> MutexGuard<'_, (Saved, Option<Instant>)> {
-        // what stands there is only ever set whole
+        // Only complete values are assigned, so a poisoned lock is harmless.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The block at which a table's scan goes on; 0 for one that is not in the file, or was rewritten
-    /// since.
+    /// The block from which a table's scan continues; 0 if the table is not in the file, or was rewritten since.
     pub fn start(&self, place: Place) -> u32 {
         let state = self.state();
         state.0.tables.iter().find(|table| table.place == place).map_or(0, |table| table.block)
     }
 
-    /// All before this block is done. The file is written about once a second.
+    /// Records that all blocks before this one are done. The file is written about once a second.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn at(&self, place: Place, block: u32) -> Result<(), RetoastError> {
         let mut state = self.state();
         let (saved, last) = &mut *state;
@@ -142,11 +141,11 @@ impl Checkpoint {
         self.write(saved)
     }
 
-    /// Writes the file as a table's sweep ends: without the table if all of it is done, and not at all
-    /// if nothing is left.
+    /// Updates the file at the end of a table's sweep: removes the table if it is complete, and the file if it is
+    /// empty.
     ///
     /// # Errors
-    /// It cannot be written or removed.
+    /// The file cannot be written or removed.
     pub fn end(&self, place: Place, complete: bool) -> Result<(), RetoastError> {
         let mut state = self.state();
         let saved = &mut state.0;
@@ -156,11 +155,11 @@ impl Checkpoint {
         self.write_or_remove(saved)
     }
 
-    /// A rebuild of an index of this table begins: what it may leave behind is this program's. The file is on disk
-    /// when this returns.
+    /// Records that a rebuild of this index begins, so that an index it leaves behind is known to be this program's.
+    /// The file is on disk when this returns.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn rebuild_begins(&self, oid: u32, index: &str) -> Result<(), RetoastError> {
         let mut state = self.state();
         let saved = &mut state.0;
@@ -171,7 +170,7 @@ impl Checkpoint {
         self.write(saved)
     }
 
-    /// Nothing is left behind of an index's rebuild.
+    /// Records that the rebuild of an index has left nothing behind.
     ///
     /// # Errors
     /// The file cannot be written or removed.
@@ -182,8 +181,7 @@ impl Checkpoint {
         self.write_or_remove(saved)
     }
 
-    /// Whether a rebuild of this index was begun, by this run or an earlier one, that may have left something
-    /// behind.
+    /// Whether this run or an earlier one began a rebuild of this index that may have left something behind.
     pub fn was_rebuilding(&self, oid: u32, index: &str) -> bool {
         let state = self.state();
         state.0.rebuilding.iter().any(|one| (one.oid, one.index.as_str()) == (oid, index))
@@ -228,7 +226,7 @@ mod tests {
         assert_eq!(checkpoint.start(PLACE), 0);
         checkpoint.at(PLACE, 256).unwrap();
         assert_eq!(open().start(PLACE), 256);
-        // within the same second only the end writes
+        // Within the same second, only the end of a sweep writes the file.
         checkpoint.at(PLACE, 512).unwrap();
         assert_eq!(open().start(PLACE), 256);
         checkpoint.end(PLACE, false).unwrap();
@@ -247,7 +245,7 @@ mod tests {
         open().rebuild_begins(7, "s.i").unwrap();
         assert!(open().was_rebuilding(7, "s.i"));
         assert!(!open().was_rebuilding(8, "s.i") && !open().was_rebuilding(7, "s.j"));
-        // neither ends the other
+        // The records of sweeps and of rebuilds do not remove each other.
         open().at(PLACE, 5).unwrap();
         open().end(PLACE, true).unwrap();
         assert!(open().was_rebuilding(7, "s.i"));

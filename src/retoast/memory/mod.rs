@@ -1,8 +1,8 @@
-//! What outlives a run: in files, and in comments.
+//! What outlives a run, in files and in comments of columns.
 //!
-//! * [`checkpoint`]: where scanning is; [`since`]: what earlier runs have proven, [`remembered`] its
-//!   file, and what a table is known by.
-//! * [`settings`]: what columns were set to before.
+//! * [`checkpoint`]: the positions of scans; [`since`]: what earlier runs have proven, and how a table is identified;
+//!   [`remembered`]: the file of `since`.
+//! * [`settings`]: the original settings of columns.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,15 +14,15 @@ pub mod remembered;
 pub mod settings;
 pub mod since;
 
-/// The most bytes that are read: a million tables take less.
+/// The maximum size of a file that is read: a million tables take less.
 const LARGEST: u64 = 256 << 20;
 
-/// Reads a file whole.
+/// Reads a whole file.
 ///
 /// # Errors
-/// Those of the operating system; the file is no regular one, or is too large.
+/// Any error of the operating system, or the file is not a regular one, or is too large.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    // asked before it is opened: opening a pipe would wait, and a device may never end
+    // This is checked before the file is opened, because opening a pipe would wait, and reading a device may never end.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
@@ -34,12 +34,12 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Replaces what stands in `path`, or makes the file. What is written is on disk when this returns.
+/// Replaces the contents of `path`, or creates the file. The contents are on disk when this returns.
 ///
 /// # Errors
-/// Those of the operating system; the file is then as it was.
+/// Any error of the operating system; the file is then unchanged.
 pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
-    // through a symbolic link the file that it names
+    // A symbolic link is followed, so that the file it names is replaced.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -48,15 +48,15 @@ pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let temporary = temporary(&path);
     let written = write(&temporary, &path, contents);
     if written.is_err() {
-        // there may be nothing to remove
+        // The file may not exist.
         let _ = fs::remove_file(&temporary);
     }
     written?;
-    // the new name is on disk once the directory is
+    // The new name is on disk only once the directory is.
     File::open(directory)?.sync_all()
 }
 
-/// A name in the same directory that no other process writes to.
+/// A name in the same directory to which no other process writes.
 fn temporary(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}.new", std::process::id()));

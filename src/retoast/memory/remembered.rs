@@ -1,4 +1,4 @@
-//! The file of `--since`: read before the first table, written as each one is complete.
+//! The file of `--since`: read before the first table, and written whenever a table is complete.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,12 @@ use crate::retoast::result::{Outcome, TableReport};
 use crate::server::LiveError;
 use crate::server::connect::Client;
 
-/// The file.
+/// The path of the file.
 #[derive(Debug)]
 pub struct Remembered(PathBuf);
 
 impl Remembered {
-    /// Reads the file and, where anything will be remembered, tries to write it before hours of work are
-    /// done.
+    /// Reads the file, and, unless this is a dry run, tries to write it, so that an error shows before hours of work.
     pub fn open(path: &Path, dry_run: bool) -> Result<Remembered, RetoastError> {
         let remembered = Remembered(path.to_owned());
         let (text, memory) = remembered.read()?;
@@ -30,7 +29,7 @@ impl Remembered {
         Ok(remembered)
     }
 
-    /// The file's text, if it is there, and what it remembers.
+    /// The file's text, if it exists, and its content.
     fn read(&self) -> Result<(Option<String>, Memory), RetoastError> {
         match memory::read(&self.0) {
             Ok(bytes) => {
@@ -59,21 +58,20 @@ impl Remembered {
         })
     }
 
-    /// The rows of a table that an earlier run has proven to comply, or why what the file says of it is
-    /// not believed.
+    /// The rows of a table that an earlier run has proven to comply, or why the file's statement about the table is not
+    /// trusted.
     pub async fn since(
         &self,
         client: &Client,
         ready: &PreparedTable,
     ) -> Result<Result<Option<Since>, Doubt>, LiveError> {
         let Some(choice) = ready.policy_choice() else { return Ok(Ok(None)) };
-        // it was read before: what it has become since is not worth ending the run for
+        // The file could be read before; that it cannot be read now is not a reason to end the run.
         let Ok((_, memory)) = self.read() else { return Ok(Ok(None)) };
         Ok(memory.since(&proven_now(client, ready).await?, &choice))
     }
 
-    /// Remembers what a run has proven. Other runs may have written to the file meanwhile, of other
-    /// tables.
+    /// Records what a run has proven. Other runs may have written to the file about other tables in the meantime.
     pub fn remember(
         &self,
         ready: &PreparedTable,
@@ -90,8 +88,8 @@ impl Remembered {
     }
 }
 
-/// All of it in one snapshot. The timeline is that of the WAL being written: after a failover the
-/// control file has the new one only with the next checkpoint.
+/// Reads everything in one snapshot. The timeline is that of the WAL being written: after a failover, the control file
+/// has the new one only after the next checkpoint.
 const SQL: &str = "SELECT s.system_identifier::pg_catalog.text, \
      pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8), \
      d.oid, d.datname::pg_catalog.text, \
@@ -107,7 +105,7 @@ const SQL: &str = "SELECT s.system_identifier::pg_catalog.text, \
      FROM pg_catalog.pg_control_system() AS s, pg_catalog.pg_database AS d \
      WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()";
 
-/// The table as it stands now.
+/// The current state of the table.
 pub(crate) async fn proven_now(
     client: &Client,
     ready: &PreparedTable,

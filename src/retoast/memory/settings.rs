@@ -1,7 +1,8 @@
-//! What columns were set to before a sweep set them otherwise for the time of its work: a line at the end of
-//! the columns' comments, which is gone with the work. Who finds it after a kill knows what to set.
+//! The original settings of columns whose settings a sweep changes temporarily: a line at the end of the columns'
+//! comments, removed at the end of the work. After a kill, it shows which settings to restore.
 //!
-//! Checkpoint files are there only where they were asked for, and a table would have to be cleaned up.
+//! Comments are used because checkpoint files exist only if requested, and a separate table would have to be cleaned
+//! up.
 
 use tokio_postgres::types::Type;
 
@@ -13,7 +14,7 @@ use crate::retoast::check::ready::PreparedTable;
 use crate::server::LiveError;
 use crate::server::connect::Client;
 
-/// For people, and in the comment.
+/// The settings as text, for people and for the comment.
 pub(crate) fn text(of: Current) -> String {
     let method = of.compression.map_or("default", Method::name);
     format!("storage {}, compression {method}", of.storage.name())
@@ -35,11 +36,11 @@ fn parse(text: &str) -> Option<Current> {
 pub struct Column {
     /// Its name.
     pub name: String,
-    /// What it is set to.
+    /// Its current settings.
     pub now: Current,
     /// Its comment without the line.
     comment: String,
-    /// What it was set to before, if the line is there.
+    /// Its original settings, if the line exists.
     pub before: Option<Current>,
 }
 
@@ -47,7 +48,7 @@ const BEGIN: &str = "[toastctl: before its run ";
 const END: &str = "]";
 
 impl Column {
-    /// A column whose comment is this.
+    /// A column with this comment.
     pub fn new(name: String, now: Current, comment: &str) -> Column {
         let (own, line) = match comment.rsplit_once('\n') {
             Some((own, line)) => (own, line),
@@ -75,14 +76,14 @@ impl Column {
     }
 }
 
-/// The statements that write the line to those columns that do not have it: what is remembered longest
-/// is what nobody but the user has set.
+/// The statements that add the line to columns that do not have it. An existing line is kept, because the oldest one
+/// has the settings that the user chose.
 pub fn mark(table: &str, columns: &[Column]) -> Option<String> {
     let unmarked = columns.iter().filter(|column| column.before.is_none());
     joined(&unmarked.map(|column| column.mark(table)).collect::<Vec<String>>())
 }
 
-/// The statements that remove it.
+/// The statements that remove the line.
 pub fn unmark(table: &str, columns: &[Column]) -> Option<String> {
     let marked = columns.iter().filter(|column| column.before.is_some());
     joined(&marked.map(|column| column.comment(table, &column.comment)).collect::<Vec<String>>())
@@ -92,7 +93,7 @@ fn joined(statements: &[String]) -> Option<String> {
     (!statements.is_empty()).then(|| statements.join("; "))
 }
 
-/// The chosen columns as they are now.
+/// Reads the chosen columns.
 pub async fn ask(client: &Client, ready: &PreparedTable) -> Result<Vec<Column>, LiveError> {
     let names: Vec<&str> = ready.targets.iter().map(|target| target.name.as_str()).collect();
     let rows = client
@@ -138,7 +139,7 @@ mod tests {
             assert!(marked.ends_with(&quote_literal(&comment)), "{marked}");
             let after = Column::new("a b".into(), NOW, &comment);
             assert_eq!((after.comment.as_str(), after.before), (own, Some(MAIN)));
-            // a later run does not take what a killed one has set for the user's choice
+            // A later run must not mistake the settings of a killed run for the user's choice.
             assert_eq!(mark("s.t", std::slice::from_ref(&after)), None);
             let removed = unmark("s.t", &[after]).unwrap();
             let literal = if own.is_empty() { "NULL".into() } else { quote_literal(own) };

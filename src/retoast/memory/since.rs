@@ -1,103 +1,102 @@
-//! What earlier runs by a policy have proven, so that a later one judges only rows that were written
-//! since (pure).
+//! What earlier runs with a policy have proven, so that a later run judges only rows written since (pure).
 //!
-//! A run is complete when a scan has found that every row complies that was there when the proof
-//! began. What was inserted by transactions before the oldest one that ran then is among these rows,
-//! and a row that is changed later gets another inserting transaction. So that transaction's number is
-//! what has to be remembered, and beside it everything that must not have changed since: the rows'
-//! numbers mean nothing in another cluster or after a rewrite, which stores values as the columns are
-//! set and leaves the numbers as they were. Losing the file costs nothing but time.
+//! A run is complete if a scan has found that every row complies that existed when the proof began. These include all
+//! rows that were inserted by transactions older than the oldest one then in progress, and a row that is changed later
+//! has a newer inserting transaction. The file therefore records the ID of that oldest transaction, together with
+//! everything that must not have changed since: transaction IDs mean nothing in another cluster, or after a rewrite,
+//! which stores values according to the columns' settings without changing the rows' IDs. If the file is lost, only
+//! time is lost.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The name and version of the JSON form.
+/// The name and version of the JSON format.
 const SCHEMA: &str = "toastctl.since/2";
-/// The form of before, which knew of no rewrites.
+/// The previous format, which did not record rewrites.
 const EARLIER: &str = "toastctl.since/1";
-/// Transactions further apart than this cannot be told earlier from later by the 32 bits that rows
-/// hold, with room for those of the run itself.
+/// The maximum age of a recorded transaction. The 32 bits in tuple headers do not order transactions that are further
+/// apart; the margin is for the transactions of the run itself.
 const MAX_AGE: u64 = (1 << 31) - (1 << 24);
 
-/// What a table is known by.
+/// What identifies a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// `system_identifier` of the cluster.
     pub system: String,
-    /// Its timeline: another one after a failover or a recovery to a point in time.
+    /// Its timeline, which changes with a failover or a point-in-time recovery.
     pub timeline: u32,
     /// `pg_database.oid`.
     pub database: u32,
     /// `pg_class.oid`.
     pub oid: u32,
-    /// `pg_relation_filenode`: another one after every rewrite.
+    /// `pg_relation_filenode`, which changes with every rewrite.
     pub filenode: u32,
     /// `attnum` and `atttypid` of the columns.
     pub columns: Vec<(i16, u32)>,
 }
 
-/// A table as it is now, or was when a proof began.
+/// The state of a table, now or when a proof began.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProvenState {
-    /// Database and table by name.
+    /// The names of the database and the table.
     pub name: String,
-    /// What else it is known by.
+    /// What else identifies it.
     pub identity: Identity,
-    /// Position of the WAL.
+    /// The position in the WAL.
     pub wal: u64,
-    /// The oldest transaction under way.
+    /// The oldest transaction in progress.
     pub xmin: u64,
     /// The next transaction.
     pub xmax: u64,
-    /// Those under way.
+    /// The transactions in progress.
     pub in_progress: Vec<u64>,
 }
 
-/// What is remembered, by cluster, database and table.
+/// What the file records, by cluster, database and table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
     schema: String,
     tables: BTreeMap<String, Proven>,
-    /// Whether it was read from a file of an earlier version, of which nothing can be believed.
+    /// Whether it was read from a file of an earlier version, which cannot be trusted.
     #[serde(skip)]
     earlier: bool,
 }
 
-/// What a run has proven of one table.
+/// What a run has proven about one table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Proven {
     #[serde(flatten)]
     identity: Identity,
     /// Policy, methods, columns and target.
     choice: String,
-    /// Rows that earlier transactions inserted comply.
+    /// All rows inserted by transactions older than this one comply.
     xid: u64,
-    /// Position of the WAL when the proof began.
+    /// The position in the WAL when the proof began.
     wal: u64,
 }
 
-/// Why all rows are judged although something is remembered of the table.
+/// Why all rows are judged although the file has a record of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Doubt {
-    /// The file's form.
+    /// The file has an earlier format.
     Earlier,
-    /// Another cluster.
+    /// It is another cluster.
     Cluster,
     /// The database or the table has another OID.
     MadeAnew(&'static str),
     /// The cluster failed over, or was recovered.
     Timeline(u32, u32),
-    /// The cluster has not yet come as far as it was.
+    /// The cluster's WAL position is before the recorded one.
     SetBack,
-    /// Another file.
+    /// The table has another file.
     Rewritten,
-    /// Other columns by the same names.
+    /// The columns have the same names, but are not the same.
     Columns,
     /// Another policy, method, list of columns or target.
     Choice(String),
-    /// Too many transactions since.
+    /// Too many transactions have begun since.
     TooOld,
 }
 
@@ -129,7 +128,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Reads the JSON form; `None` if it is not that.
+    /// Parses the JSON format; `None` if the text does not have it.
     pub fn parse(text: &str) -> Option<Memory> {
         let value: serde_json::Value = serde_json::from_str(text).ok()?;
         if value.get("schema")? == EARLIER {
@@ -138,17 +137,16 @@ impl Memory {
         serde_json::from_value(value).ok().filter(|memory: &Memory| memory.schema == SCHEMA)
     }
 
-    /// The JSON form.
+    /// The JSON text.
     pub fn print(&self) -> String {
-        // it has nothing that JSON cannot say
+        // Serialization cannot fail, because JSON can represent every field.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// The transaction from which on rows have to be judged; `Ok(None)` for all rows where nothing is
-    /// remembered of the table.
+    /// The transaction from which on rows must be judged; `Ok(None)` (all rows) if nothing is recorded about the table.
     ///
     /// # Errors
-    /// Why what is remembered is not believed.
+    /// Why the record is not trusted.
     pub fn since(&self, now: &ProvenState, choice: &str) -> Result<Option<Since>, Doubt> {
         if self.earlier {
             return Err(Doubt::Earlier);
@@ -189,7 +187,7 @@ impl Memory {
         Ok(Some(Since(proven.xid as u32)))
     }
 
-    /// Remembers a complete run, whose proof began at `then`.
+    /// Records a complete run whose proof began at `then`.
     pub fn remember(&mut self, then: &ProvenState, choice: String) {
         let proven =
             Proven { identity: then.identity.clone(), choice, xid: then.xmin, wal: then.wal };
@@ -198,26 +196,25 @@ impl Memory {
     }
 }
 
-/// Copies of a cluster may share a file.
+/// The key contains the cluster, because copies of a cluster may share a file.
 fn key(table: &ProvenState) -> String {
     format!("{}/{}", table.identity.system, table.name)
 }
 
-/// A transaction, in the 32 bits that rows hold.
+/// The low 32 bits of a transaction ID, as in tuple headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Since(u32);
 
 impl Since {
-    /// Whether a row that `xmin` inserted was there before. Very old rows may be taken for new ones,
-    /// never the other way round: rows keep their number when they are frozen, but for those that
-    /// are frozen by force.
+    /// Whether a row inserted by `xmin` existed before. Very old rows may be mistaken for new ones, but never the
+    /// reverse: freezing a row keeps its `xmin`, unless it is done by `heap_force_freeze` of pg_surgery.
     pub fn is_after(self, xmin: u32) -> bool {
-        // below 3 stand the transactions of initdb and of rows frozen by force, or before 9.4
+        // IDs below 3 are those of initdb, and of rows frozen by `heap_force_freeze` or by servers before 9.4.
         xmin >= 3 && (self.0.wrapping_sub(xmin) as i32) > 0
     }
 }
 
-/// The moment for which a scan has to answer, in the 32 bits that rows hold.
+/// The moment whose rows a scan covers, as in the 32 bits of tuple headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CutOff {
     xmax: u64,
@@ -225,7 +222,7 @@ pub struct CutOff {
 }
 
 impl CutOff {
-    /// All that is visible now.
+    /// The moment of this state: its rows are those visible then.
     pub fn at(now: &ProvenState) -> CutOff {
         CutOff {
             xmax: now.xmax,
@@ -233,9 +230,9 @@ impl CutOff {
         }
     }
 
-    /// Whether a row that `xmin` inserted came later, as it is seen by a snapshot whose next
-    /// transaction is `xmax`. A frozen row's number, which may be of any age, is not taken for a later
-    /// one unless it falls among the few that were given out meanwhile.
+    /// Whether a row inserted by `xmin` is newer than this moment, as seen by a snapshot with this `xmax`. The `xmin`
+    /// of a frozen row may have any age, but is mistaken for a newer one only if it is among the few IDs assigned
+    /// since.
     pub fn is_before(&self, xmin: u32, xmax: u64) -> bool {
         let behind = u64::from(xmin.wrapping_sub(self.xmax as u32));
         behind < xmax.saturating_sub(self.xmax) || self.in_progress.contains(&xmin)
@@ -310,7 +307,7 @@ mod tests {
         let since = Since(10);
         assert!(since.is_after(9) && since.is_after(u32::MAX) && since.is_after(3));
         assert!(!since.is_after(10) && !since.is_after(11) && !since.is_after(1 << 30));
-        // frozen by force: nobody knows when it came
+        // The row was frozen by `heap_force_freeze`, so its age is unknown.
         assert!(!since.is_after(2) && !since.is_after(1));
     }
 
@@ -323,7 +320,7 @@ mod tests {
         {
             assert_eq!(cut.is_before(xmin, next), is_later, "{xmin}");
         }
-        // frozen long ago
+        // The row was frozen long ago.
         assert!(!cut.is_before(1 << 31, next) && !cut.is_before(u32::MAX, next));
         let turn = CutOff { xmax: (1 << 32) - 2, in_progress: HashSet::new() };
         let next = (1 << 32) + 5;

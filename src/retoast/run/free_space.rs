@@ -1,5 +1,5 @@
-//! What is free inside a table's files once it is swept, what VACUUM could give back of it, and what a command that
-//! writes the table anew would.
+//! Free space in a table's files after a sweep: what VACUUM could return to the operating system, and what rewriting
+//! the table would save.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,43 +25,43 @@ use crate::server::snapshot::{BY_KEY, Moment};
 use crate::server::toasters::TOAST_RELATIONS;
 use crate::server::{LiveError, catalog, snapshot};
 
-/// Blocks of the table that are looked at: all of it if it has no more, else so many runs of blocks, which stand in
-/// parts of the same length.
+/// The maximum number of blocks of the table to read: all blocks if it has no more, otherwise this number of runs of
+/// blocks, one in each of that many equal parts of the table.
 const MOST_BLOCKS: u32 = 1024;
 const RUNS: u32 = 32;
-/// Pages that are read at the most to find the last row of a relation.
+/// The maximum number of pages to read in search of the last row of a relation.
 const MOST_READ: i64 = 32 * 1024;
 
-/// Nobody waits long for a figure.
+/// A figure of the report is not worth a long wait.
 const LIMITS: &str = "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '5s'";
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Bytes that the files could be smaller by.
+/// Bytes by which the files could be smaller.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct FreeSpace {
-    /// If the table was written anew; `None` if that is not known.
+    /// By rewriting the table; `None` if not known.
     pub(crate) rewrite: Option<Gain>,
-    /// Those of empty pages at the end, which VACUUM would cut off.
+    /// Bytes of empty pages at the end, which VACUUM would truncate.
     pub(crate) at_end: u64,
-    /// Whether REPACK (CONCURRENTLY) takes the table.
+    /// Whether REPACK (CONCURRENTLY) accepts the table.
     pub(crate) repacks: bool,
 }
 
-/// What a look is at.
+/// What is needed to measure a table.
 pub(crate) struct Look<'a> {
     pub(crate) connection: &'a Arc<Connection>,
     pub(crate) pageinspect: &'a Pageinspect,
     pub(crate) server: &'a Server,
     pub(crate) reading: Reading<'a>,
-    /// Columns of which values that are out of line uncompressed are known to be incompressible.
+    /// Columns whose uncompressed out-of-line values are known to be incompressible.
     pub(crate) settled: &'a [usize],
 }
 
 impl Look<'_> {
-    /// Heap and TOAST relations together.
+    /// The free space in the table and its TOAST relation together.
     ///
     /// # Errors
-    /// The server's, a lock that is not had in time among them.
+    /// Any error of the server, including a lock timeout.
     pub(crate) async fn free_space(&self) -> Result<FreeSpace, LiveError> {
         let client = self.connection.client();
         let looked = async {
@@ -74,7 +74,7 @@ impl Look<'_> {
                 Ok(free)
             }
             Err(error) => {
-                // if that fails too the connection is gone, as the next query will say
+                // If this fails too, the connection is lost, and the next query reports that.
                 let _ = snapshot::abandon(client).await;
                 Err(error)
             }
@@ -106,7 +106,7 @@ impl Look<'_> {
             free.at_end = free.at_end.saturating_add(bytes_of(cut_off(empty, pages), page));
             all.push(pages);
         }
-        // a server with pluggable TOAST may not survive it
+        // Servers with pluggable TOAST may crash on VACUUM FULL, so no figure is given for it.
         if !self.server.has_toasters {
             let heap = all.first().and_then(|&pages| u32::try_from(pages).ok()).unwrap_or(0);
             let pages = all.iter().filter_map(|&pages| u64::try_from(pages).ok()).sum();
@@ -115,7 +115,7 @@ impl Look<'_> {
         Ok(free)
     }
 
-    /// What is gained by writing all anew, of a table of so many blocks and of files of so many pages in all.
+    /// What rewriting would save, for a table of `blocks` blocks whose files have `pages` pages in total.
     async fn rewrite(
         &self,
         moment: Moment,
@@ -123,14 +123,14 @@ impl Look<'_> {
         pages: u64,
     ) -> Result<Option<Gain>, LiveError> {
         let client = self.connection.client();
-        // as it is set by now
+        // The current settings are read, since the sweep may have changed them.
         let Some(relation) = catalog::describe(client, self.reading.ready.relation.oid).await?
         else {
             return Ok(None);
         };
         let page = self.server.page_size;
         let table = relation.table(Compression::ask(client).await?.default, page);
-        // what somebody still sees is copied too
+        // A rewrite also copies dead rows that a snapshot still sees.
         let keeps_dead = metrics::holder(self.connection).await?.is_some();
         let columns = &relation.desc.attributes;
         let mut anew = Rewritten::new(&table, columns, self.settled, relation.fillfactor());
@@ -189,7 +189,7 @@ impl Look<'_> {
     }
 }
 
-/// The blocks that are looked at, of so many. `random`: a number up to this one.
+/// The runs of blocks to read. `random` returns a number up to its argument.
 fn runs(blocks: u32, random: impl Fn(u32) -> u32) -> Vec<std::ops::Range<u32>> {
     if blocks <= MOST_BLOCKS {
         return std::iter::once(0..blocks).collect();
@@ -209,13 +209,13 @@ fn bytes_of(pages: i64, page: PageSize) -> u64 {
     u64::try_from(pages).unwrap_or(0).saturating_mul(page.bytes() as u64)
 }
 
-/// How many of so many empty pages at the end VACUUM cuts off.
+/// How many of these empty pages at the end VACUUM truncates.
 fn cut_off(empty: i64, pages: i64) -> i64 {
     let least = truncated_for(u32::try_from(pages).unwrap_or(u32::MAX));
     if empty >= i64::from(least) { empty } else { 0 }
 }
 
-/// Pages at the end without a row; at the most as many as are looked at.
+/// Pages without rows at the end of the relation, of the pages that were read.
 async fn empty_at_end(
     connection: &Connection,
     name: &str,

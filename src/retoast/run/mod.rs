@@ -1,11 +1,11 @@
-//! A run of `retoast`: from what is asked for to each table's result.
+//! A run of `retoast`: from the request to each table's result.
 //!
-//! * [`request`]: what is asked for, and which task follows which (pure).
-//! * [`sessions`]: the sessions of the server that it works with.
-//! * [`tables`]: looks at all tables, then has them worked on; [`worker`]: one at a time, in new sessions where those of
-//!   a task have ended.
+//! * [`request`]: the request, and which task follows which (pure).
+//! * [`sessions`]: the sessions of the server that the run works with.
+//! * [`tables`]: prepares all tables and has them worked on; [`worker`]: works on one table at a time, in new sessions
+//!   if those of a task have ended.
 //! * [`results`]: where each table's result goes.
-//! * [`free_space`]: what is free in a table's files in the end.
+//! * [`free_space`]: free space in a table's files at the end.
 
 pub(crate) mod free_space;
 pub(crate) mod request;

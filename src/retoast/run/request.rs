@@ -1,4 +1,4 @@
-//! What is asked of a run, what its scans go by, and which task follows which on a table (pure).
+//! The request of a run, how its scans read, and which task follows which on a table (pure).
 
 use std::path::PathBuf;
 
@@ -13,35 +13,35 @@ use crate::retoast::run::results::Results;
 use crate::retoast::task::session::Options;
 use crate::server::about::{Access, Pageinspect, Server};
 
-/// What is asked of a run; its parts do not contradict each other.
+/// The request of a run; its parts do not contradict each other.
 pub(crate) struct Request {
-    /// Names and patterns, as psql takes them; none, which only [`Assignment::Departure`] has: all tables.
+    /// Names and patterns as in psql; none (all tables) only with [`Assignment::Departure`].
     pub(crate) tables: Vec<String>,
     pub(crate) work: Assignment,
     pub(crate) approval: Approval,
     pub(crate) source: Access,
     pub(crate) options: Options,
     pub(crate) throttle: ThrottleOptions,
-    /// How many tables are swept side by side.
+    /// How many tables are processed at the same time.
     pub(crate) parallel_tables: u16,
-    /// Where it is kept how far scanning is.
+    /// The file that records how far scans have come.
     pub(crate) checkpoint: Option<PathBuf>,
-    /// What earlier runs by a policy have proven.
+    /// The file that records what earlier runs with a policy have proven.
     pub(crate) since: Option<PathBuf>,
 }
 
-/// The work that a run is given.
+/// What the run does.
 pub(crate) enum Assignment {
-    /// These tasks to each table.
+    /// These tasks on each table.
     Tables(Tasks),
-    /// Everything is taken from the toaster of `pg_toaster` of this name.
+    /// Converts everything that the toaster of `pg_toaster` of this name has stored.
     Departure(String),
 }
 
-/// What reads pages for scans, if they are wanted and can be read.
+/// What reads pages for scans, if pages are requested and can be read.
 ///
 /// # Errors
-/// Pages are wanted and cannot be read.
+/// Pages are requested and cannot be read.
 pub(crate) fn pages<'a>(
     server: &'a Server,
     wanted: Access,
@@ -62,10 +62,10 @@ pub(crate) fn pages<'a>(
     }
 }
 
-/// SQL functions do not tell which toaster wrote a value.
+/// Fails unless scans read pages, because SQL functions do not show which toaster stored a value.
 ///
 /// # Errors
-/// Pages are not what scans go by.
+/// Scans do not read pages.
 pub(crate) fn need_pages(pages: Option<&Pageinspect>) -> Result<&Pageinspect, RetoastError> {
     pages.ok_or_else(|| {
         RetoastError::OfAll(
@@ -76,7 +76,7 @@ pub(crate) fn need_pages(pages: Option<&Pageinspect>) -> Result<&Pageinspect, Re
     })
 }
 
-/// The tasks of a run on each table, in the order in which they are done.
+/// The tasks of a run on each table, in their order.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Tasks {
     pub(crate) convert: Option<ConvertRequest>,
@@ -93,14 +93,14 @@ impl Tasks {
         }
     }
 
-    /// The columns that were named.
+    /// The columns named by the user.
     pub(crate) fn columns(&self) -> &[String] {
         self.convert.as_ref().map_or(&[], |request| &request.columns)
     }
 
-    /// The task that follows one which has ended without an error. Files are compacted once all values are stored as
-    /// chosen, whether or not that could be seen of their places, which is looked at last. Indexes come last: a
-    /// conversion that is not complete has more to add to them.
+    /// The task that follows one that ended without an error. Files are compacted once all values are stored as chosen,
+    /// even if scans could not see which values are out of line, because that is considered only in the final outcome.
+    /// Indexes come last, because a conversion that is not complete will add more entries to them.
     pub(crate) fn next<'a>(&'a self, last: Task<'_>, outcome: Outcome) -> Option<Task<'a>> {
         if let (Task::Convert(_), Outcome::Complete, Some(request)) = (last, outcome, self.compact)
         {

@@ -1,4 +1,4 @@
-//! Where the results of a run go, from all workers.
+//! Collects the results of a run from all workers.
 
 use std::cell::RefCell;
 use std::io;
@@ -9,12 +9,12 @@ use crate::server::sink::{Failed, Kind, RunError, Sink};
 
 /// A table's result.
 pub(crate) struct Swept {
-    /// Its place among the tables that were asked for.
+    /// Its position among the requested tables.
     pub(crate) position: usize,
     pub(crate) report: TableReport,
 }
 
-/// The sink of a run, which its workers share.
+/// The sink of a run, shared by its workers.
 pub(crate) struct Results<'a> {
     sink: RefCell<&'a mut dyn Sink<Swept>>,
     unwritable: RefCell<Option<io::Error>>,
@@ -30,7 +30,7 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// Whether further results are taken.
+    /// Passes on a result. Returns whether further results are accepted.
     pub(crate) fn found(&self, position: usize, mut report: TableReport) -> bool {
         report.outcome = verdict::concluded(&report);
         let taken = self.sink.borrow_mut().found(Swept { position, report });
@@ -40,12 +40,12 @@ impl<'a> Results<'a> {
         self.unwritable.borrow().is_none()
     }
 
-    /// A table could not be done.
+    /// Records that a table could not be processed.
     pub(crate) fn failed(&self, position: usize, failed: Failed) {
         self.failed.borrow_mut().push((position, failed));
     }
 
-    /// Whether a session was lost for good.
+    /// Whether a session was lost and not replaced.
     pub(crate) fn has_lost(&self) -> bool {
         self.failed.borrow().iter().any(|(_, failed)| failed.kind == Kind::Lost)
     }
@@ -54,7 +54,7 @@ impl<'a> Results<'a> {
         self.sink.borrow_mut().notice(text);
     }
 
-    /// Hands over what could not be done, in the order of the tables.
+    /// Passes on the failures, in the order of the tables.
     pub(crate) fn end(self) -> Result<(), RunError> {
         let mut failed = self.failed.into_inner();
         failed.sort_by_key(|(position, _)| *position);

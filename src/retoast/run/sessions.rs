@@ -1,5 +1,5 @@
-//! The sessions that a run works with. All are opened here: each is made this client's own, and is known for
-//! one of this program's where other active sessions are counted.
+//! The sessions that a run works with. All of them are opened here: each is made a session of this client alone, and is
+//! recognized as the program's own when active sessions of others are counted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,28 +16,28 @@ use crate::server::LiveError;
 use crate::server::about::{Pageinspect, Server};
 use crate::server::connect::{Connection, SessionOptions};
 
-/// How long new sessions are tried for in place of those that have ended, and how often.
+/// How long to try to open new sessions in place of those that have ended, and how often.
 const AGAIN_FOR: Duration = Duration::from_secs(10);
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-/// The first session, from which the others are made, and what is known of the server.
+/// The first session, from which the others are made, and facts about the server.
 pub(crate) struct Sessions {
     pub(crate) first: Arc<Connection>,
     pub(crate) server: Server,
     pub(crate) control: Arc<Control>,
-    /// How long a batch may wait for this program before the server gives its locks back.
+    /// How long a batch may wait for this program before the server ends its session and releases its locks.
     pub(crate) idle_limit: Duration,
     /// When the server was started.
     started: String,
-    /// The replication origin of what is written, which one session alone can have.
+    /// The replication origin of what the run writes; only one session can use it.
     origin: Option<String>,
     ours: Arc<OwnProcesses>,
 }
 
-/// The sessions that sweep one table at a time.
+/// The sessions of one worker, which sweeps one table at a time.
 pub(crate) struct WorkerSessions {
     pub(crate) connections: Connections,
-    /// Measures in one of its own.
+    /// Measures in a session of its own.
     pub(crate) throttle: Throttle,
     /// When the server of these sessions was started.
     started: String,
@@ -45,17 +45,18 @@ pub(crate) struct WorkerSessions {
 
 /// How a session has ended.
 pub(crate) struct End {
-    /// What was said last.
+    /// The last message received.
     pub(crate) reason: String,
-    /// Whether the server was told to end it, or is being stopped, which the server does not tell apart.
+    /// Whether an administrator ended the session or the server is shutting down, which the server does not
+    /// distinguish.
     pub(crate) by_administrator: bool,
 }
 
 impl Sessions {
-    /// With the connection for measuring.
+    /// Also returns a connection for measuring.
     ///
     /// # Errors
-    /// The server's, or that a pooler lends its sessions.
+    /// Any error of the server, or a pooler that shares its sessions among clients.
     pub(crate) async fn open(
         first: &Arc<Connection>,
         control: Arc<Control>,
@@ -63,7 +64,7 @@ impl Sessions {
     ) -> Result<(Sessions, Connection), RetoastError> {
         let first = Arc::clone(first);
         let measuring = measuring(&first).await?;
-        // before anything else: until then nothing is set that outlives a transaction
+        // This comes first: until it has succeeded, nothing may be set that outlives a transaction.
         preflight::own_sessions(&first, &measuring).await?;
         let asked = Instant::now();
         let server = Server::ask(first.client()).await?;
@@ -75,10 +76,10 @@ impl Sessions {
         Ok((sessions, measuring))
     }
 
-    /// What measures on this connection.
+    /// A throttle that measures on this connection.
     ///
     /// # Errors
-    /// As [`Throttle::open`].
+    /// Like [`Throttle::open`].
     pub(crate) async fn throttle(
         &self,
         measuring: Connection,
@@ -90,10 +91,10 @@ impl Sessions {
         Throttle::open(Arc::new(measuring), control, ours, options.clone(), note).await
     }
 
-    /// Has the first session write under the replication origin, if one is wanted.
+    /// Makes the first session write with the replication origin, if one is requested.
     ///
     /// # Errors
-    /// As [`set_up_origin`].
+    /// Like [`set_up_origin`].
     pub(crate) async fn set_origin(&self) -> Result<(), RetoastError> {
         match &self.origin {
             Some(name) => set_up_origin(self.first.client(), name).await,
@@ -101,10 +102,11 @@ impl Sessions {
         }
     }
 
-    /// Sessions for so many sweeps side by side, with so many writers each, the first of them with this throttle.
+    /// Opens the sessions for this number of workers, with this number of jobs each. The first worker uses the given
+    /// throttle.
     ///
     /// # Errors
-    /// The server's.
+    /// Any error of the server.
     pub(crate) async fn workers(
         &self,
         sweeps: u16,
@@ -124,7 +126,7 @@ impl Sessions {
             }
             let throttle = match first.take() {
                 Some(throttle) => throttle,
-                // what there is to say the first one has said
+                // The first throttle has already reported what there is to note.
                 None => {
                     let connection = measuring(&self.first).await?;
                     self.throttle(connection, options, &mut |_| {}).await?
@@ -137,7 +139,7 @@ impl Sessions {
         Ok(all)
     }
 
-    /// What the tasks of these sessions work with.
+    /// What the tasks of a worker use.
     pub(crate) fn session<'a>(
         &'a self,
         worker: &'a WorkerSessions,
@@ -157,7 +159,7 @@ impl Sessions {
         }
     }
 
-    /// Another session like this one.
+    /// Opens another session like this one.
     async fn another(&self, like: &Connection) -> Result<Arc<Connection>, RetoastError> {
         let opened = like.open_another().await?;
         opened.make_own().await?;
@@ -165,10 +167,10 @@ impl Sessions {
         Ok(Arc::new(opened))
     }
 
-    /// The first session, or another one like it where that has ended.
+    /// The first session, or another one like it if that has ended.
     ///
     /// # Errors
-    /// Why there is none.
+    /// No session can be opened.
     pub(crate) async fn one(&self) -> Result<Arc<Connection>, RetoastError> {
         if self.first.is_lost() {
             self.another(&self.first).await
@@ -177,7 +179,7 @@ impl Sessions {
         }
     }
 
-    /// Whether the server of these sessions was stopped and is there again: waits for it for some time.
+    /// Whether the server was restarted since these sessions were opened; waits for it for a limited time.
     pub(crate) async fn restarted(&self, worker: &mut WorkerSessions) -> bool {
         let began = Instant::now();
         while !self.control.stopped() && began.elapsed() <= AGAIN_FOR {
@@ -197,7 +199,7 @@ impl Sessions {
     /// Opens new sessions in place of those that have ended.
     ///
     /// # Errors
-    /// The last one, after some time.
+    /// The last error, after a limited time.
     pub(crate) async fn renew(&self, worker: &mut WorkerSessions) -> Result<(), RetoastError> {
         let began = Instant::now();
         for (at, old) in worker.connections.iter_mut().enumerate() {
@@ -215,7 +217,7 @@ impl Sessions {
                 }
             }
         }
-        // a server that has crashed may be another one by now
+        // After a crash, the server may have another start time.
         if let Ok(started) = metrics::started(worker.connections.reader.client()).await {
             worker.started = started;
         }
@@ -240,7 +242,7 @@ impl Sessions {
 }
 
 impl WorkerSessions {
-    /// How the session has ended that gave this error, if it has.
+    /// How the session that returned this error has ended, if it has.
     pub(crate) async fn end(&self, error: &LiveError) -> Option<End> {
         let LiveError::Server(statement) = error else { return None };
         for connection in self.connections.iter() {
@@ -259,7 +261,7 @@ impl WorkerSessions {
     }
 }
 
-/// A connection for measuring, whose session is never given settings.
+/// Opens a connection for measuring, whose session settings never change.
 async fn measuring(first: &Connection) -> Result<Connection, RetoastError> {
     let options = SessionOptions {
         lock_timeout: Duration::from_secs(1),

@@ -1,4 +1,4 @@
-//! Looks at every table before the first is touched, then has them swept.
+//! Prepares all tables before the first one is changed, then has them swept.
 
 use std::cell::Cell;
 use std::slice;
@@ -32,11 +32,11 @@ use crate::server::select::{How, Selected, Selection, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 use crate::server::{LiveError, catalog, select, toasters};
 
-/// Does what is asked for, over this connection and others like it, until all is done or `control` says stop.
-/// Each table's result goes to `sink`; gives what became of a toaster that everything was to be taken from.
+/// Carries out the request, over this connection and others like it, until all is done or `control` stops it. Each
+/// table's result goes to `sink`. Returns what became of a toaster that was to be left.
 ///
 /// # Errors
-/// What keeps everything else from being done too. What `sink` was given stays.
+/// An error that prevents all further work. What `sink` has received remains valid.
 pub(crate) async fn run(
     first: Connection,
     request: &Request,
@@ -77,7 +77,7 @@ async fn run_over(
     }
 }
 
-/// Tells what was decided of a table.
+/// Logs the decision for a table.
 fn decided(ready: &PreparedTable) {
     let name = ready.relation.display_name();
     let (choice, changes) = match &ready.choice {
@@ -164,7 +164,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Tells of relations that have become part of what was named since it was looked up: they are not done.
+    /// Reports relations that now belong to what was named and did not when it was looked up; they are not processed.
     async fn tell_of_others(&self, then: &Selection, place: usize) {
         if self.results.has_lost() {
             return;
@@ -182,7 +182,7 @@ impl Run<'_, '_> {
             let database = &self.sessions.server.database;
             let now = match select(&connection, database, slice::from_ref(named)).await {
                 Ok(now) => now,
-                // what is gone has told so itself
+                // Tables that no longer exist have already been reported.
                 Err(LiveError::NoSuchRelation { .. } | LiveError::NoMatch(_)) => continue,
                 Err(error) => return not_known(Failed::of(&error, &[connection]).await),
             };
@@ -209,7 +209,7 @@ impl Run<'_, '_> {
         self.results.failed(place, Failed::new(Kind::Incomplete, message));
     }
 
-    /// Looks at everything before anything is touched. Gives what can be worked on, and why the rest cannot be.
+    /// Prepares all tables before any is changed. Returns those that can be processed, and why the others cannot.
     async fn look(
         &self,
         throttle: &Throttle,
@@ -218,7 +218,7 @@ impl Run<'_, '_> {
         let selection = select(first, &server.database, &self.request.tables).await?;
         let goal = self.tasks.convert.as_ref().map(|wanted| &wanted.goal);
         if let Some(Goal::Pluggable(Pluggable::Becomes(name))) = goal {
-            // before any table is looked at
+            // This is checked before any table is prepared.
             let toasters = toasters::ask(first.client(), server).await?;
             pluggable::named(toasters.as_ref(), name)?;
         }
@@ -228,7 +228,7 @@ impl Run<'_, '_> {
                 self.listener.note(&format!("{}: {note}", ready.relation.display_name()));
             }
         }
-        // a plan says it by what it has found
+        // A plan shows this for each table.
         if !self.request.options.dry_run {
             let (mut expected, updates) = (0u64, self.tasks.first().updates());
             for ready in &tables {
@@ -241,8 +241,8 @@ impl Run<'_, '_> {
         Ok((selection, tables, refused))
     }
 
-    /// Looks at every table. Of those that a pattern matches, what has nothing to rewrite is left out. One that is
-    /// refused costs only itself.
+    /// Prepares every table. Tables that match a pattern but have nothing to rewrite are left out. A table that is
+    /// refused does not affect the others.
     async fn look_at(
         &self,
         selection: &Selection,
@@ -283,7 +283,7 @@ impl Run<'_, '_> {
         Ok((tables, refused))
     }
 
-    /// Refuses a table whose files or indexes this user cannot have made smaller, where that is asked for.
+    /// Refuses a table if the user may not do the requested compaction or rebuilding on it.
     async fn check(&self, ready: &PreparedTable, pages: bool) -> Result<(), RetoastError> {
         let (client, server) = (self.sessions.first.client(), &self.sessions.server);
         if let Some(compact) = self.tasks.compact {
@@ -307,7 +307,7 @@ impl Run<'_, '_> {
         Ok(Some(Checkpoint::open(path, checkpoint::Sweep { database, choice })?))
     }
 
-    /// Says what values get that are written from now on.
+    /// Reports how new values will be stored.
     fn announce(&self, ready: &PreparedTable) {
         let goal = self.tasks.convert.as_ref().map(|wanted| &wanted.goal);
         let Some(&Goal::Policy(PolicyGoal { new_extended, .. })) = goal else { return };
@@ -330,10 +330,10 @@ impl Run<'_, '_> {
         ));
     }
 
-    /// Sets what is to be set on the partitioned tables, or says what would be.
+    /// Sets what the request sets on partitioned tables, or reports what would be set.
     async fn set_partitioned(&self, wanted: &ConvertRequest) -> Result<(), RetoastError> {
         let Run { sessions, request, listener, results, .. } = *self;
-        // what new values get under a policy is set when all is done, and only on tables
+        // Settings for new values under a policy are set at the end, and only on tables.
         let is_set_last =
             matches!(wanted.goal, Goal::Policy(PolicyGoal { new_extended: true, .. }));
         if wanted.no_alter || is_set_last {

@@ -1,5 +1,5 @@
-//! Sweeps tables one at a time, and goes on in new sessions where those of a sweep have ended under it: the
-//! server gives up a session that keeps a transaction waiting, and networks fail.
+//! Sweeps tables one at a time, and continues in new sessions if the sessions of a sweep have ended: the server ends a
+//! session that leaves a transaction idle for too long, and networks fail.
 
 use std::cell::Cell;
 
@@ -33,15 +33,15 @@ use crate::server::LiveError;
 use crate::server::about::Pageinspect;
 use crate::server::sink::{Failed, Kind};
 
-/// The first version with REPACK.
+/// The first server version with REPACK.
 pub(super) const REPACK: i32 = 190_000;
-/// How many sessions in a row may end before any row is re-toasted.
+/// How many times in a row sessions may end without a row being re-toasted.
 const ENDS: u32 = 5;
-/// What is said where compaction would follow a conversion that was only planned.
+/// The note shown if compaction would follow a conversion that was only planned.
 const COMPACTED_LATER: &str = "how much compaction would return is known only when all values are stored as requested; \
                                toastctl compact TABLE --dry-run shows how much it would return now";
 
-/// The tables that workers take from, and what all sweeps of them have in common.
+/// The tables that workers take, and what all sweeps share.
 pub(crate) struct Tables<'a, 'r> {
     pub(crate) sessions: &'a Sessions,
     pub(crate) tables: &'a [PreparedTable],
@@ -53,7 +53,7 @@ pub(crate) struct Tables<'a, 'r> {
     pub(crate) tasks: &'a Tasks,
     pub(crate) approval: Approval,
     pub(crate) results: &'a Results<'r>,
-    /// The first table that nobody has begun.
+    /// The first table that no worker has begun.
     pub(crate) next: Cell<usize>,
 }
 
@@ -67,12 +67,13 @@ impl Tables<'_, '_> {
         Some((position, self.tables.get(position)?))
     }
 
-    /// After this no table is begun.
+    /// After this call, no further table is begun.
     fn stop_taking_tables(&self) {
         self.next.set(self.tables.len());
     }
 
-    /// Sweeps tables that nobody else has begun, until none is left or one fails for a reason that all would.
+    /// Sweeps tables that no other worker has begun, until none is left or one fails for a reason that affects them
+    /// all.
     pub(crate) async fn work(&self, mut worker: WorkerSessions) {
         while let Some((position, ready)) = self.take() {
             let name = ready.relation.display_name();
@@ -105,7 +106,7 @@ impl Tables<'_, '_> {
         }
     }
 
-    /// Does one task after the other to a table.
+    /// Runs one task after another on a table.
     async fn work_on(
         &self,
         worker: &mut WorkerSessions,
@@ -123,7 +124,7 @@ impl Tables<'_, '_> {
                 (None, done) => {
                     let subject = subject(ready, self.pages, &self.sessions.server);
                     report = done.map(|done| TableReport::new(subject, done));
-                    // at once: what follows may be stopped or killed
+                    // This is recorded at once, because what follows may be stopped or killed.
                     if let (Some(memory), Some(report)) = (self.memory, &report)
                         && let Err(error) = memory.remember(ready, report)
                     {
@@ -150,7 +151,7 @@ impl Tables<'_, '_> {
                 break None;
             };
             task = next;
-            // the task before may have set columns otherwise than they were
+            // The task before may have changed settings of columns.
             match self.look_again(worker, ready, task).await {
                 Ok(now) => looked_again = Some(now),
                 Err(error) => break Some(error),
@@ -166,7 +167,7 @@ impl Tables<'_, '_> {
         (report, Some(if hides { all.without_detail() } else { all }.placed(&name)))
     }
 
-    /// Looks what is free in a table's files once it is swept.
+    /// Measures the free space in a table's files after a sweep.
     async fn look_for_space(
         &self,
         worker: &WorkerSessions,
@@ -178,7 +179,7 @@ impl Tables<'_, '_> {
             return;
         }
         let (page, table) = (server.page_size, ready.relation.oid);
-        // what they hold uncompressed was tried
+        // After a complete conversion, uncompressed out-of-line values were tried and do not compress.
         let settled =
             match (verdict::concluded(report), ready.choice.as_ref().map(|choice| &choice.judge)) {
                 (Outcome::Complete, Some(Judge::Forms(FormJudge::Stock(_)))) => {
@@ -193,7 +194,7 @@ impl Tables<'_, '_> {
             _ => None,
         };
         let free = async |connection: &_| match self.pages {
-            // what no row refers to any more fills pages there as well as anything
+            // Chunks that no row refers to fill pages as well, so the figure would be misleading.
             Some(_) if server.has_toasters => None,
             Some(pageinspect) => {
                 let look = free_space::Look {
@@ -207,7 +208,7 @@ impl Tables<'_, '_> {
             }
             None => None,
         };
-        // side by side
+        // Both run at the same time.
         let (bloated, free) = join(indexes(), free(&worker.connections.writer)).await;
         match bloated {
             Some(Ok(bloated)) => report.indexes = bloated,
@@ -231,13 +232,13 @@ impl Tables<'_, '_> {
                     (false, _) => Some("VACUUM FULL or pg_repack"),
                 };
             }
-            // the work is done, and only its sum is short of a figure
+            // The work is done; the report only lacks a figure.
             Some(Err(error)) => tracing::debug!("{}: free space: {error}", report.subject.relation),
             None => {}
         }
     }
 
-    /// Looks at a table again that was worked on.
+    /// Prepares a table again that was worked on.
     async fn look_again(
         &self,
         worker: &mut WorkerSessions,
@@ -265,7 +266,7 @@ impl Tables<'_, '_> {
         }
     }
 
-    /// Does one task to a table, in as many sessions as it takes.
+    /// Runs one task on a table, in as many sessions as necessary.
     async fn run_task(
         &self,
         worker: &mut WorkerSessions,
@@ -281,7 +282,7 @@ impl Tables<'_, '_> {
         loop {
             let mut session =
                 self.sessions.session(worker, self.options, self.pages, self.listener);
-            // others would wait for its locks
+            // A single job is used, because the transactions of others would wait for its lock.
             if ready.code.holds_off_statistics() {
                 session.connections.others.clear();
             }
@@ -302,7 +303,7 @@ impl Tables<'_, '_> {
                     .run()
                     .await
                 }
-                // there is nothing that rows are to be
+                // There is no choice to convert to.
                 (Task::Convert(_), None) => (None, Ok(())),
                 (Task::Compact(request), _) => Compaction { guard, request }.run().await,
                 (Task::Reindex(request), _) => {
@@ -328,14 +329,14 @@ impl Tables<'_, '_> {
         }
     }
 
-    /// Whether there are new sessions in place of those that have ended, if this error says so: the server has given
-    /// one up, the network has failed, or the server was restarted.
+    /// Whether new sessions have replaced those whose end this error reports: the server ended one, the network failed,
+    /// or the server was restarted.
     async fn goes_on(&self, worker: &mut WorkerSessions, name: &str, error: &LiveError) -> bool {
         if self.sessions.stopped() {
             return false;
         }
         let Some(end) = worker.end(error).await else { return false };
-        // an administrator may have ended the session alone, and wants it to stay so
+        // An administrator may have ended only this session, on purpose.
         if end.by_administrator && !self.sessions.restarted(worker).await {
             return false;
         }
@@ -347,7 +348,7 @@ impl Tables<'_, '_> {
         renewed
     }
 
-    /// What `--since` knows of a table.
+    /// What the `--since` file records about a table.
     async fn since(
         &self,
         worker: &WorkerSessions,

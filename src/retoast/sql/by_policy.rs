@@ -1,10 +1,10 @@
 //! The statements of a policy's temporary table (pure).
 //!
-//! Both connections have one: the scan's to learn what the server compresses values to, the batch's
-//! to hand the compressed values over. It is made once for a table. Each transaction sees its own rows
-//! alone, by their number of transaction, and truncates the table only once it has grown to
-//! [`FULL`]: `ON COMMIT DELETE ROWS` would truncate three files for every batch, which takes as long
-//! as the batch itself, and `DELETE` would have to be vacuumed.
+//! Both connections have such a table: that of the scan finds out to what size the server compresses values; that of
+//! the batch holds compressed values until they are stored. It is created once for each table. A transaction reads only
+//! the rows that it has inserted, by their transaction ID, and truncates the table only once it has reached the size
+//! [`FULL`]. `ON COMMIT DELETE ROWS` would truncate three files for every batch, which takes as long as the batch
+//! itself, and `DELETE` would require vacuuming.
 
 use std::fmt::Write;
 
@@ -17,31 +17,31 @@ use crate::server::trial::{Copied, Copies, compressed_size, padding_text};
 /// The temporary table's name.
 const NAME: &str = "toastctl_policy";
 
-/// The rows at the addresses of the parameter `$1`.
+/// The rows at the addresses in parameter `$1`.
 fn at_addresses(table: &str) -> String {
     format!("FROM ONLY {table} AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])")
 }
 
-/// Bytes of the temporary table, its TOAST relation and that one's index from which on it is emptied:
-/// the default of `temp_buffers`.
+/// The size, in bytes, at which the temporary table (with its TOAST relation and that relation's index) is emptied: the
+/// default of `temp_buffers`.
 pub const FULL: i64 = 8 << 20;
 
 /// Empties the temporary table.
 pub const EMPTY: &str = "TRUNCATE pg_temp.toastctl_policy";
 
-/// Plans that find rows by their addresses alone, whatever the planner believes of a temporary table
+/// Allows only plans that find rows by their addresses, regardless of the planner's estimates for a temporary table
 /// that was never analyzed.
 pub const PLAN_BY_ADDRESS: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; \
      SET LOCAL enable_mergejoin = off; SET LOCAL jit = off";
 
-/// Begins the transaction in which a scan asks what values are compressed to. It writes only to a temporary table, so
-/// its commit need not wait for the disk.
+/// Begins the transaction in which a scan finds out how values compress. It writes only to a temporary table, so its
+/// commit need not wait for the disk.
 pub const BEGIN_ASKING: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
      SET LOCAL enable_seqscan = off; SET LOCAL enable_tidscan = on; SET LOCAL jit = off; \
      SET LOCAL synchronous_commit = off";
 
-/// The temporary table: transaction that wrote the copy, address, inserting transaction and number of a
-/// row, for each chosen column the raw size, and the value once for each method.
+/// Creates the temporary table. Its columns are the transaction that wrote the copy; a row's address, inserting
+/// transaction and number; and for each chosen column the raw size, and the value once for each method.
 pub fn make(table: &str, targets: &[Target], methods: &[MethodChoice]) -> String {
     let key = |name: &str, of| (name.to_owned(), of);
     let mut keys = vec![
@@ -60,8 +60,8 @@ pub fn make(table: &str, targets: &[Target], methods: &[MethodChoice]) -> String
     Copies { name: NAME.into(), keys, copies }.make(table)
 }
 
-/// What copies of a column are copied from. They have its very type, with length or the like: to bring a value to
-/// another the server takes it apart. Where a row has no copy NULL stands, which a domain may refuse.
+/// The expression whose values are copied. Copies have exactly its type, including the type modifier, because
+/// converting a value to another type would decompress it. Rows without a copy have NULL, which a domain may not allow.
 fn copied(target: &Target) -> String {
     match &target.domain {
         Some(domain) => format!("CAST({} AS {})", target.column(), domain.of),
@@ -69,7 +69,7 @@ fn copied(target: &Target) -> String {
     }
 }
 
-/// A copy as a value of the column's type.
+/// A copy, as a value of the column's type.
 fn copy(target: &Target, name: &str) -> String {
     match &target.domain {
         Some(domain) => format!("CAST(p.{name} AS {})", domain.name),
@@ -77,13 +77,13 @@ fn copy(target: &Target, name: &str) -> String {
     }
 }
 
-/// Lets the role that batches are run as work with the temporary table.
+/// Allows the role that batches are run as to use the temporary table.
 pub fn grant(role: &str) -> String {
     format!("GRANT ALL ON pg_temp.{NAME} TO {}", quote_identifier(role))
 }
 
-/// Locks the rows at the addresses `$1` that nobody else has locked; gives address and inserting
-/// transaction of the versions that are locked.
+/// Locks the rows at addresses `$1` that no other session has locked; returns the address and inserting transaction of
+/// each row version that it has locked.
 pub fn lock(table: &str) -> String {
     format!(
         "SELECT t.ctid::pg_catalog.text, t.xmin::pg_catalog.text {} \
@@ -92,21 +92,21 @@ pub fn lock(table: &str) -> String {
     )
 }
 
-/// Copies the rows at the addresses `$1`: of the chosen columns those values whose rows are in `$2`,
-/// `$3`, … for each column.
+/// Copies the rows at addresses `$1`. For each chosen column, only the values of the rows listed in its own parameter
+/// (`$2`, `$3`, …) are copied.
 pub fn fill(table: &str, targets: &[Target], methods: &[MethodChoice], page: PageSize) -> String {
     let (mut inner, mut measured) = (String::new(), String::new());
     let (mut sizes, mut values, mut wanted) = (String::new(), String::new(), Vec::new());
     for (at, (target, choice)) in targets.iter().zip(methods).enumerate() {
         let value = format!("t.{}", quote_identifier(&target.name));
-        // writing to a string cannot fail
+        // Writing to a string cannot fail.
         let _ = write!(
             inner,
             ", CASE WHEN t.ctid = ANY (${}::pg_catalog.text[]::pg_catalog.tid[]) THEN {} END AS f{at}",
             at + 2,
             target.shape.force(&value)
         );
-        // measured before the numbering's tuplestore, which gives short values 1-byte headers
+        // The size is measured before the window function's tuplestore gives short values 1-byte headers.
         let _ = write!(measured, ", pg_catalog.pg_column_size(m.f{at}) - 4 AS s{at}");
         let _ = write!(sizes, ", l.s{at}");
         for _ in choice.methods() {
@@ -126,9 +126,9 @@ pub fn fill(table: &str, targets: &[Target], methods: &[MethodChoice], page: Pag
     )
 }
 
-/// What the transaction's copies came to: bytes of the temporary table, number, address, inserting
-/// transaction, and for each chosen column its raw size and, for each method, the size of the compressed
-/// datum with its headers.
+/// The sizes of the transaction's copies: the size of the temporary table, then each row's number, address and
+/// inserting transaction, and for each chosen column its raw size and, for each method, the size of the compressed
+/// datum including headers.
 pub fn sizes(methods: &[MethodChoice]) -> String {
     let mut list = String::new();
     for (at, choice) in methods.iter().enumerate() {
@@ -143,15 +143,14 @@ pub fn sizes(methods: &[MethodChoice]) -> String {
     )
 }
 
-/// Keep the value as it is.
+/// Keep the value as stored.
 pub const KEEP: i16 = -1;
-/// Store it anew, uncompressed.
+/// Store it uncompressed.
 pub const PLAIN: i16 = 0;
 
-/// Stores the rows that the transaction has put into the temporary table. `$1`, `$2`, … say for each
-/// chosen column, by the rows' numbers, what becomes of the value: [`KEEP`], [`PLAIN`], or from 1 on the
-/// copy of which method.
-/// Gives what the sweep's ordinary update gives.
+/// Stores the rows that the transaction has copied to the temporary table. `$1`, `$2`, … have the decision for each
+/// chosen column, by row number: [`KEEP`], [`PLAIN`], or, from 1, the number of the method whose copy to store. Returns
+/// the same as the ordinary UPDATE of a sweep.
 pub fn update(table: &str, targets: &[Target], methods: &[MethodChoice]) -> String {
     let set: Vec<String> = targets
         .iter()

@@ -7,22 +7,21 @@ use super::{GIVES, Target, update_unlocked};
 use crate::model::sql::{in_blocks, quote_identifier, quote_literal};
 use crate::server::toasters::TOAST_RELATIONS;
 
-/// The first temporary table through which values pass that the columns would store otherwise than they are.
+/// The first temporary table for values that have another form than the columns' settings would give them.
 const COPIES: &str = "toastctl_compact";
-/// Columns of one of them: as many pointers as a row has there always fit a page, besides the address, and no table has
-/// more than 1,600 columns.
+/// The number of value columns in such a table: this many pointers and the address always fit on a page. No table has
+/// more than 1,600 columns, so there are at most four such tables.
 const COPIED: usize = 400;
 
-/// A vacuum on the way.
+/// A VACUUM during a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Vacuum {
-    /// Removes what is left behind, and truncates the file if the lock for that is to be had (VACUUM itself tries
-    /// for it, without waiting in the queue). Dead line pointers keep pages from being truncated, so that no part of
-    /// them is left for later.
+    /// Removes dead rows, and truncates the file if it gets the lock (VACUUM itself tries for it without queueing).
+    /// Dead line pointers would prevent truncation, so index cleanup is forced.
     Shrink,
-    /// Removes what is left behind from table and indexes.
+    /// Removes dead rows and their index entries.
     Tidy,
-    /// Vacuums the table, and not its TOAST relation: room at that one's end must not be handed out again.
+    /// Vacuums the table without its TOAST relation: free space at the end of the TOAST relation must not be reused.
     Rows,
 }
 
@@ -40,8 +39,8 @@ impl Vacuum {
 /// The server's time, as text.
 pub(crate) const NOW: &str = "SELECT pg_catalog.clock_timestamp()::pg_catalog.text";
 
-/// What a vacuum of the table `$1` that began at `$2` has left: of how many relations the statistics tell, the bytes of
-/// row versions that are dead and could not be removed, and all bytes.
+/// What a VACUUM of table `$1` that began at `$2` has left, by the statistics: the number of relations that have them,
+/// the bytes of dead row versions that could not be removed, and all bytes.
 pub(crate) fn left_dead() -> String {
     format!(
         "SELECT count(*), \
@@ -57,13 +56,13 @@ pub(crate) fn left_dead() -> String {
     )
 }
 
-/// The block of a row of a table named `t`.
+/// The block of a row of a table with the alias `t`.
 const BLOCK: &str = "(t.ctid::pg_catalog.text::pg_catalog.point)[0]::pg_catalog.int8";
 
-/// The next transaction.
+/// The next transaction ID.
 pub(crate) const NEXT_TRANSACTION: &str = "SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::pg_catalog.xid::pg_catalog.text";
 
-/// Whether a row of a table named `t` was written by this transaction or one that began later.
+/// Whether a row of a table with the alias `t` was written by this transaction or a later one.
 fn is_recent(since: &str) -> String {
     format!(
         "pg_catalog.age(t.xmin) BETWEEN 0 AND pg_catalog.age({}::pg_catalog.xid)",
@@ -71,7 +70,7 @@ fn is_recent(since: &str) -> String {
     )
 }
 
-/// What stands in these blocks of a TOAST relation: block, bytes of a chunk's datum, how many of that size.
+/// The contents of these blocks of a TOAST relation: block, bytes of a chunk's datum, number of chunks of that size.
 pub(crate) fn chunks(toast: &str, blocks: &Range<u32>) -> String {
     format!(
         "SELECT {BLOCK}, pg_catalog.pg_column_size(t.chunk_data), count(*) FROM {toast} AS t WHERE {} \
@@ -80,9 +79,9 @@ pub(crate) fn chunks(toast: &str, blocks: &Range<u32>) -> String {
     )
 }
 
-/// The values with chunks in these blocks of a TOAST relation, each with the last block, the transaction that
-/// stored it, and the bytes of these chunks' data; with `since` also whether that transaction did, or one that began
-/// later.
+/// The values that have chunks in these blocks of a TOAST relation, each with its last block, the transaction that
+/// stored it, and the bytes of these chunks; with `since` also whether it was stored by that transaction or a later
+/// one.
 pub(crate) fn values(toast: &str, blocks: &Range<u32>, since: Option<&str>) -> String {
     let recent = since.map(|since| format!(", pg_catalog.bool_or({})", is_recent(since)));
     format!(
@@ -93,8 +92,8 @@ pub(crate) fn values(toast: &str, blocks: &Range<u32>, since: Option<&str>) -> S
     )
 }
 
-/// The rows in these blocks: address, and for each column the value's number in the TOAST relation and its
-/// compression method (from PostgreSQL 17 on).
+/// The rows in these blocks: address, and for each column the value's ID in the TOAST relation and its compression
+/// method (from PostgreSQL 17).
 pub(crate) fn owners(table: &str, targets: &[Target], blocks: &Range<u32>) -> String {
     let of = |function: &str| {
         let all: Vec<String> = targets
@@ -112,7 +111,7 @@ pub(crate) fn owners(table: &str, targets: &[Target], blocks: &Range<u32>) -> St
     )
 }
 
-/// Rows by block, and by the transactions that have written them if these are no older than `since`.
+/// The number of rows by block, and by the transaction that wrote them if it is not older than `since`.
 pub(crate) fn rows_by_block(table: &str, blocks: &Range<u32>, since: &str) -> String {
     format!(
         "SELECT {BLOCK}, count(*), CASE WHEN {} THEN t.xmin::pg_catalog.text END \
@@ -122,14 +121,14 @@ pub(crate) fn rows_by_block(table: &str, blocks: &Range<u32>, since: &str) -> St
     )
 }
 
-/// The addresses of a parameter as an array that is made once.
+/// The addresses in a parameter, as an array that is computed only once.
 fn addresses(parameter: usize) -> String {
     format!(
         "ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest(${parameter}::pg_catalog.text[]) AS a)"
     )
 }
 
-/// The columns that an UPDATE computes others anew from.
+/// The columns from which an UPDATE recomputes generated columns.
 fn bases(targets: &[Target]) -> Vec<String> {
     let mut bases: Vec<&str> = targets.iter().filter_map(|t| t.base.as_deref()).collect();
     bases.retain(|base| !targets.iter().any(|t| t.base.is_none() && t.name == *base));
@@ -138,19 +137,20 @@ fn bases(targets: &[Target]) -> Vec<String> {
     bases.into_iter().map(|base| format!("{0} = t.{0}", quote_identifier(base))).collect()
 }
 
-/// Columns whose values are set, with the number of the parameter that has the addresses of their rows.
+/// The columns to set, each with the number of the parameter that has the addresses of its rows.
 fn set(targets: &[Target]) -> impl Iterator<Item = (usize, &Target)> {
     targets.iter().filter(|target| target.base.is_none()).enumerate().map(|(at, t)| (at + 2, t))
 }
 
-/// How many parameters [`move_values`] and [`move_copies`] have.
+/// The number of parameters of [`move_values`] and [`move_copies`].
 pub(crate) fn parameters(targets: &[Target]) -> usize {
     1 + set(targets).count()
 }
 
-/// Stores values anew in the rows `$1` that nobody else has locked: of each column those in the rows `$2`, `$3`,
-/// … As the sweep's update it finds no row in a transaction that did not begin as it should, and
-/// gives the number of rows, the transaction, and where they are. `touch` is set where no column has to be.
+/// Stores values again in those rows of `$1` that no other session has locked: for each column, in the rows listed in
+/// its own parameter (`$2`, `$3`, …). Like the UPDATE of a sweep, it finds no row if the transaction did not begin as
+/// required, and returns the number of rows, the transaction, and the new addresses. `touch` is a column to set if no
+/// other must be set.
 pub(crate) fn move_values(table: &str, targets: &[Target], touch: &str) -> String {
     let mut assign = bases(targets);
     for (parameter, target) in set(targets) {
@@ -168,26 +168,27 @@ pub(crate) fn move_values(table: &str, targets: &[Target], touch: &str) -> Strin
     update_unlocked(table, &assign.join(", "), &format!("l.ctid = ANY ({})", addresses(1)))
 }
 
-/// The name of a temporary table for copies, by its number from 0 on.
+/// The name of a temporary table for copies, by its number from 0.
 fn copies(number: usize) -> String {
     if number == 0 { COPIES.to_owned() } else { format!("{COPIES}_{}", number + 1) }
 }
 
-/// The columns whose values are copied, by temporary table.
+/// The columns whose values are copied, for each temporary table.
 fn copied(targets: &[Target]) -> Vec<Vec<(usize, &Target)>> {
     let all: Vec<_> = set(targets).collect();
     all.chunks(COPIED).map(<[_]>::to_vec).collect()
 }
 
-/// The temporary tables for values that keep a form which the columns' settings would not give them. They
-/// compress nothing, and take compressed values as they are. `role`: whom batches are run as, if not this user.
+/// Creates the temporary tables for values that keep a form which the columns' settings would not give them. These
+/// tables compress nothing and accept compressed values as they are. `role`: the role that batches are run as, if it is
+/// not the user.
 pub(crate) fn make_copies(table: &str, targets: &[Target], role: Option<&str>) -> String {
     let mut make = drop_copies(targets);
     for (number, part) in copied(targets).into_iter().enumerate() {
         let name = copies(number);
         let (mut columns, mut plain) = (String::new(), Vec::new());
         for (number, target) in part {
-            // writing to a string cannot fail
+            // Writing to a string cannot fail.
             let _ = write!(columns, ", {} AS v{number}", target.column());
             plain.push(format!("ALTER COLUMN v{number} SET STORAGE external"));
         }
@@ -209,18 +210,17 @@ fn each_copy(targets: &[Target]) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Drops them.
+/// Drops the temporary tables.
 pub(crate) fn drop_copies(targets: &[Target]) -> String {
     format!("DROP TABLE IF EXISTS {}", each_copy(targets))
 }
 
-/// Empties them, in a batch.
+/// Empties the temporary tables, within a batch.
 pub(crate) fn empty_copies(targets: &[Target]) -> String {
     format!("TRUNCATE {}", each_copy(targets))
 }
 
-/// Copies the values of rows that are locked, with the parameters of [`move_values`]: a statement for each temporary
-/// table.
+/// Copies the values of locked rows, with the parameters of [`move_values`]: one statement for each temporary table.
 pub(crate) fn fill_copies(table: &str, targets: &[Target]) -> Vec<String> {
     let fill = |(number, part): (usize, Vec<(usize, &Target)>)| {
         let mut values = String::new();
@@ -241,7 +241,7 @@ pub(crate) fn fill_copies(table: &str, targets: &[Target]) -> Vec<String> {
     copied(targets).into_iter().enumerate().map(fill).collect()
 }
 
-/// As [`move_values`], with the values as they stand in the temporary tables.
+/// Like [`move_values`], but stores the values from the temporary tables.
 pub(crate) fn move_copies(table: &str, targets: &[Target]) -> String {
     let mut assign = bases(targets);
     let (mut from, mut same) = (Vec::new(), String::new());
@@ -266,8 +266,8 @@ pub(crate) fn move_copies(table: &str, targets: &[Target]) -> String {
     )
 }
 
-/// Makes a new version of each row between the addresses `$1` and `$2` that nobody else has locked. It goes to
-/// the row's own page as long as there is room, and else to the first page that has any.
+/// Creates a new version of each row between addresses `$1` and `$2` that no other session has locked. The server puts
+/// it on the row's own page while there is room, and then on the first page that has any.
 pub(crate) fn shift(table: &str, column: &str) -> String {
     let column = quote_identifier(column);
     let rows = "l.ctid >= $1::pg_catalog.text::pg_catalog.tid \
@@ -275,7 +275,7 @@ pub(crate) fn shift(table: &str, column: &str) -> String {
     update_unlocked(table, &format!("{column} = t.{column}"), rows)
 }
 
-/// Does the same once more to the rows between these addresses that this transaction has updated: nobody else can
+/// Does the same again with the rows between these addresses that this transaction has updated; no other session can
 /// have locked them.
 pub(crate) fn shift_again(table: &str, column: &str) -> String {
     let column = quote_identifier(column);
@@ -287,7 +287,7 @@ pub(crate) fn shift_again(table: &str, column: &str) -> String {
     )
 }
 
-/// The addresses of the rows between `$1` and `$2` that nobody else has locked.
+/// The addresses of the rows between `$1` and `$2` that no other session has locked.
 pub(crate) fn in_range(table: &str) -> String {
     format!(
         "SELECT t.ctid::pg_catalog.text FROM ONLY {table} AS t \

@@ -1,4 +1,4 @@
-//! The text of every statement of the sweep (pure). Identifiers are quoted here and nowhere else.
+//! The text of all statements of a sweep (pure). Identifiers are quoted only here.
 
 pub mod by_policy;
 pub(crate) mod compact;
@@ -17,40 +17,39 @@ use crate::server::snapshot;
 pub struct Target {
     /// Its name.
     pub name: String,
-    /// Its index from 0, dropped ones counted.
+    /// Its index from 0, including dropped columns.
     pub index: usize,
-    /// Its type as forcing sees it.
+    /// The shape of its type, which determines how a fresh value is made.
     pub shape: Shape,
-    /// Its compression method once the choice is set, the server's default resolved.
+    /// Its compression method once the choice is set; never "default".
     pub method: Method,
-    /// Of a generated column, a column that it is made of: setting that computes it anew.
+    /// For a generated column, a column on which it depends: setting that column recomputes it.
     pub base: Option<String>,
-    /// Its type, if that is a domain and values are to be copied.
+    /// Its type, if it is a domain and values may have to be copied.
     pub domain: Option<Domain>,
 }
 
-/// A domain, as SQL names it.
+/// A domain, as named in SQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Domain {
     pub name: String,
-    /// The type that it, or the innermost of domains over domains, is of, with its length or the like.
+    /// The type of its values (under nested domains, that of the innermost one), with its type modifier.
     pub of: String,
 }
 
 impl Target {
-    /// The column in SQL, of a table named `t`.
+    /// The column in SQL, for a table with the alias `t`.
     pub(crate) fn column(&self) -> String {
         format!("t.{}", quote_identifier(&self.name))
     }
 
-    /// The column that an UPDATE sets to make a fresh value of this one.
+    /// The column that an UPDATE sets to compute a fresh value of this one.
     pub fn set_column(&self) -> &str {
         self.base.as_deref().unwrap_or(&self.name)
     }
 }
 
-/// What an UPDATE has to set to store the chosen columns anew. A column set to itself keeps its
-/// datum.
+/// The assignments of an UPDATE that re-toasts the chosen columns. A column that is set to itself keeps its datum.
 fn assignments(targets: &[Target]) -> Vec<String> {
     let mut set: Vec<String> = Vec::new();
     for target in targets.iter().filter(|target| target.base.is_none()) {
@@ -68,8 +67,8 @@ fn assignments(targets: &[Target]) -> Vec<String> {
     set
 }
 
-/// Sets storage, compression and target; one statement, hence one short lock. `None` if nothing is to
-/// be set.
+/// Sets storage, compression and `toast_tuple_target` in one statement, and so with one short lock. `None` if there is
+/// nothing to set.
 pub fn alter(table: &str, changes: &Changes) -> Option<String> {
     let mut parts = Vec::new();
     for (name, storage) in &changes.storage {
@@ -104,28 +103,31 @@ fn toaster_clause(change: &ToasterChange) -> String {
     }
 }
 
-/// How a batch's transaction begins.
+/// How the transaction of a batch begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchSettings {
-    /// The longest wait for a lock, in milliseconds.
+    /// The maximum wait for a lock, in milliseconds.
     pub lock_timeout_ms: u64,
-    /// Whether ordinary triggers are to be silent.
+    /// Whether ordinary triggers are disabled.
     pub replica_role: bool,
-    /// How long the session may keep the transaction waiting, in milliseconds, before the server ends it.
+    /// How long the session may leave the transaction idle, in milliseconds, before the server ends it.
     pub idle_ms: u64,
-    /// The role that it is run as, if it is not the user.
+    /// The role to run as, if it is not the user.
     pub role: Option<String>,
 }
 
-/// Waits until everything committed before is on disk: a transaction with an ID of its own that
-/// commits synchronously.
+/// Waits until everything committed before is on disk, by a transaction with a transaction ID that commits
+/// synchronously.
 pub const FLUSH: &str = "BEGIN READ WRITE; SET LOCAL synchronous_commit = local; \
     SELECT pg_catalog.pg_current_xact_id(); COMMIT";
 
-/// Begins a batch. Its commit waits for the disk, though what a crash loses the next scan would do again: once others
-/// see a commit they mark index entries of what it left behind as dead, and the server may write that index page
-/// before the commit's WAL. After a crash in between, row versions and chunks that are alive again have no index
-/// entry. It writes only while that is the default: a server may be set to write nothing meanwhile.
+/// Begins a batch. Its commit waits for the disk, although the next scan would repeat what a crash loses. The reason is
+/// that once other sessions see the commit, they mark index entries of the old versions as dead, and the server may
+/// write that index page before the commit's WAL. After a crash in between, the old row versions and chunks would be
+/// live again but would have no index entries.
+///
+/// It does not request READ WRITE, so that nothing is written if an administrator makes the server read-only in the
+/// meantime.
 pub fn begin(settings: &BatchSettings) -> String {
     let mut sql = format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {}; \
@@ -139,22 +141,22 @@ pub fn begin(settings: &BatchSettings) -> String {
     if settings.replica_role {
         sql.push_str("; SET LOCAL session_replication_role = replica");
     }
-    // the last one, for it takes away the rights that the others need
+    // This comes last, because the role may lack the privileges that the other settings need.
     if let Some(role) = &settings.role {
         sql.push_str(&format!("; SET LOCAL ROLE {}", quote_identifier(role)));
     }
     sql
 }
 
-/// Takes the lock that an `UPDATE` takes anyway, in a statement of its own, so that the wait for it is known; or, to
-/// hold off `CREATE STATISTICS` too, the one that `VACUUM` takes.
+/// Takes the lock that an `UPDATE` would take anyway, in a statement of its own, so that the wait for it can be
+/// measured; or, to block `CREATE STATISTICS` too, the lock that `VACUUM` takes.
 pub(crate) fn lock(table: &str, holds_off_statistics: bool) -> String {
     let mode = if holds_off_statistics { "SHARE UPDATE EXCLUSIVE" } else { "ROW EXCLUSIVE" };
     format!("LOCK TABLE ONLY {table} IN {mode} MODE")
 }
 
-/// Reads a batch's pages, from the address `$1` up to but not including `$2`, in a way that prunes them:
-/// without that, which a scan by address alone does not do, no update finds room beside the old version.
+/// Reads the pages of a batch, from address `$1` up to but excluding `$2`, in a way that prunes them. Otherwise, no
+/// update would find room on the page of the old version. A scan by addresses alone does not prune.
 pub fn prune(table: &str) -> String {
     format!(
         "SELECT count(*) FROM ONLY {table} AS t WHERE t.ctid >= $1::pg_catalog.text::pg_catalog.tid \
@@ -162,7 +164,7 @@ pub fn prune(table: &str) -> String {
     )
 }
 
-/// The rows' hash, of these columns of a table named `t` or of whole rows.
+/// The hash of a row of a table with the alias `t`, over these columns or the whole row.
 fn hash(columns: Option<&[String]>) -> String {
     let row = match columns {
         None => "ROW(t.*)".to_owned(),
@@ -171,7 +173,7 @@ fn hash(columns: Option<&[String]>) -> String {
     format!("pg_catalog.hashtextextended({row}::pg_catalog.text COLLATE \"C\", 0)")
 }
 
-/// Locks the rows of a batch (`$1`) that nobody else has locked, and gives address and hash of each.
+/// Locks the rows of a batch (`$1`) that no other session has locked; returns each row's address and hash.
 pub(crate) fn lock_and_hash(table: &str, columns: Option<&[String]>) -> String {
     format!(
         "SELECT t.ctid::pg_catalog.text, {} FROM ONLY {table} AS t \
@@ -181,8 +183,8 @@ pub(crate) fn lock_and_hash(table: &str, columns: Option<&[String]>) -> String {
     )
 }
 
-/// Locks the rows that a condition on `t` finds, waiting for those that others hold, and gives address and
-/// hash of each in the version that is locked.
+/// Locks the rows that match a condition on `t`, waiting for other sessions' locks; returns the address and hash of
+/// each row version that it has locked.
 pub(crate) fn lock_held(table: &str, columns: Option<&[String]>, condition: &str) -> String {
     format!(
         "SELECT t.ctid::pg_catalog.text, {} FROM ONLY {table} AS t WHERE {condition} FOR NO KEY UPDATE",
@@ -190,8 +192,8 @@ pub(crate) fn lock_held(table: &str, columns: Option<&[String]>, condition: &str
     )
 }
 
-/// The columns of the primary key of the table `$1` and their types, in the key's order; none if a type is
-/// not the server's own, for then its `=` may be anything.
+/// The columns of the primary key of table `$1` and their types, in the key's order; no rows if a type is not built in,
+/// because its `=` operator might be anything.
 pub(crate) const PRIMARY_KEY: &str = "SELECT a.attname::pg_catalog.text, \
      pg_catalog.format_type(a.atttypid, -1) \
      FROM pg_catalog.pg_index AS i, \
@@ -203,7 +205,7 @@ pub(crate) const PRIMARY_KEY: &str = "SELECT a.attname::pg_catalog.text, \
        WHERE x.attrelid = i.indrelid AND x.attnum = ANY (i.indkey) \
        AND y.typnamespace <> 'pg_catalog'::pg_catalog.regnamespace) ORDER BY k.number";
 
-/// Address and key of the rows at the addresses `$1`.
+/// The address and key of the rows at addresses `$1`.
 pub(crate) fn keys(table: &str, columns: &[String]) -> String {
     let texts: Vec<String> = columns
         .iter()
@@ -216,8 +218,7 @@ pub(crate) fn keys(table: &str, columns: &[String]) -> String {
     )
 }
 
-/// Counts the rows whose chosen values alone have more than `limit` bytes, and gives the first one's
-/// address.
+/// Counts the rows whose chosen values alone are longer than `limit` bytes; returns the first one's address too.
 pub fn unfit(table: &str, targets: &[Target], limit: usize) -> String {
     let sizes: Vec<String> = targets
         .iter()
@@ -239,7 +240,7 @@ pub fn unfit(table: &str, targets: &[Target], limit: usize) -> String {
     )
 }
 
-/// The hashes of the rows at the addresses `$1`.
+/// The hashes of the rows at addresses `$1`.
 pub(crate) fn hashes(table: &str, columns: Option<&[String]>) -> String {
     format!(
         "SELECT {} FROM ONLY {table} AS t \
@@ -248,10 +249,10 @@ pub(crate) fn hashes(table: &str, columns: Option<&[String]>) -> String {
     )
 }
 
-/// Of a batch that is verified: locks its rows (`$1`) that nobody else has locked, stores them anew and reads them
-/// again, in three statements that can be sent together, since the addresses go from one to the next by settings of
-/// the transaction. The first gives the addresses and hashes of the locked rows, the second what [`update`] gives, the
-/// third the hash of each row as it is then.
+/// The statements of a batch that is verified: lock the rows (`$1`) that no other session has locked, re-toast them,
+/// and read them again. All three can be sent together, because they pass the addresses on in settings of the
+/// transaction. The first returns the addresses and hashes of the locked rows, the second the same as [`update`], the
+/// third the hash of each row afterwards.
 pub(crate) fn verified(table: &str, targets: &[Target], columns: Option<&[String]>) -> [String; 3] {
     let list = |name: &str| format!("pg_catalog.current_setting('{name}')::pg_catalog.text[]");
     let keep = |name: &str, rows: &str| {
@@ -280,25 +281,25 @@ pub(crate) fn verified(table: &str, targets: &[Target], columns: Option<&[String
     [lock, update, hashes]
 }
 
-/// Stores the chosen columns anew in the rows `$1` that nobody else has locked. The new value is
-/// computed from the version that the statement itself has locked. Finds no row where the transaction did
-/// not begin as [`begin`] says. Gives the number of rows, the transaction and the rows' new addresses.
+/// Re-toasts the chosen columns in those rows of `$1` that no other session has locked. A new value is computed from
+/// the row version that this statement has locked. Finds no row if the transaction did not begin with [`begin`].
+/// Returns the number of rows, the transaction, and the rows' new addresses.
 pub fn update(table: &str, targets: &[Target]) -> String {
     let rows = "l.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])";
     update_unlocked(table, &assignments(targets).join(", "), rows)
 }
 
-/// What an update `done` gives of its rows: their number, the transaction, and their new addresses.
+/// What an UPDATE named `done` returns: the number of rows, the transaction, and the new addresses.
 const GIVES: &str = "SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, \
      coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{}') FROM done";
 
-/// Updates those rows of the table, named `l` in the condition on them, that nobody else has locked. Finds none
-/// where the transaction did not begin as [`begin`] says.
+/// Updates the rows that match a condition on `l` and that no other session has locked. Finds no row if the transaction
+/// did not begin with [`begin`].
 fn update_unlocked(table: &str, set: &str, rows: &str) -> String {
     update_giving(table, set, rows, GIVES)
 }
 
-/// As [`update_unlocked`], which ends in a query of the updated rows, `done`.
+/// Like [`update_unlocked`], but ends with another query of the updated rows, `done`.
 fn update_giving(table: &str, set: &str, rows: &str, gives: &str) -> String {
     format!(
         "WITH done AS (UPDATE ONLY {table} AS t SET {set} WHERE t.ctid = ANY (ARRAY(\
@@ -308,9 +309,8 @@ fn update_giving(table: &str, set: &str, rows: &str, gives: &str) -> String {
     )
 }
 
-/// The addresses of rows with compressed fields inside composite values that the choice would not
-/// leave so, with the bytes of the chosen columns and the inserting transaction; `None` if the types hold
-/// none.
+/// Finds rows that have compressed fields inside composite values which the choice would not store so: their addresses,
+/// the bytes of the chosen columns, and the inserting transaction. `None` if the types cannot contain any.
 pub fn hidden(
     table: &str,
     toaster: Toaster,
@@ -340,8 +340,8 @@ pub fn hidden(
     ))
 }
 
-/// Those addresses of `$1` where a `jsonb` column holds what `jsonb_toaster` never moves out: a scalar,
-/// or an object without objects and arrays in it.
+/// Those addresses of `$1` where a `jsonb` column has a value that `jsonb_toaster` never moves out of line: a scalar,
+/// or an object that contains no objects or arrays.
 pub fn never_moved(table: &str, target: &Target) -> String {
     format!(
         "SELECT t.ctid::pg_catalog.text FROM ONLY {table} AS t \
@@ -353,13 +353,12 @@ pub fn never_moved(table: &str, target: &Target) -> String {
     )
 }
 
-/// How many rows have a value of one of the columns with more than `bytes` bytes, and the address of the
-/// first.
+/// The number of rows with a value of more than `bytes` bytes in one of the columns, and the address of the first.
 pub(crate) fn longer_than(table: &str, targets: &[Target], bytes: u32) -> String {
     let conditions: Vec<String> = targets
         .iter()
         .map(|target| {
-            // fresh and uncompressed, with a header of 4 bytes
+            // The value is fresh and uncompressed, with a 4-byte header.
             let value = target.shape.force(&target.column());
             format!("pg_catalog.pg_column_size({value}) > {}", u64::from(bytes) + 4)
         })

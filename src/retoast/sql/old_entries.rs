@@ -1,49 +1,51 @@
 //! The statements that find entries of old row versions in btree indexes (pure).
 //!
-//! An index scan that fetches a row version which nobody can see any more marks the entry that led there
-//! (`_bt_killitems` in nbtutils.c), and an insertion into a full leaf removes what is marked before it splits the
-//! leaf (`_bt_delete_or_dedup_one_page` in nbtinsert.c). So the keys of rows that have moved are looked for once
-//! more, in transactions that come after: index by index, each row's key in its newest version.
+//! If an index scan fetches a row version that no session can see any more, it marks the index entry as dead
+//! (`_bt_killitems` in nbtutils.c). An insertion into a full leaf page first removes marked entries, and splits the
+//! page only if that is not enough (`_bt_delete_or_dedup_one_page` in nbtinsert.c). Later transactions therefore look
+//! up the keys of rows that have moved: in each index, the key of each row's newest version.
 //!
-//! Where several indexes begin with the same column the planner takes one of them for the keys of all: of plans that
-//! cost the same the newest index's. So there are several ways to ask for a row's keys ([`Way`]), of which the one is taken
-//! by which the planner takes the index that is meant.
+//! If several indexes begin with the same column, the planner chooses the same one for the keys of all of them; of
+//! plans with equal cost, that of the newest index. There are therefore several ways to write the lookup ([`Way`]), and
+//! the one is used with which the planner chooses the intended index.
 //!
-//! Only btree indexes are looked up. GiST marks entries too (`gistkillitems`, `gistprunepage`): where all of 38,000 rows
-//! moved in batches of 30, an index of points grew by 24 % in place of 97 %; but for its operators the planner does not
-//! know how many rows have a key, and looking where many have it costs more than it gives: without it, one grew by 18 %
-//! where a fifth of 24,000 rows moved. A hash index (`_hash_kill_items`, `_hash_vacuum_one_page`) grew by 98 % in place of
-//! 149 %, since it splits buckets by the number of entries, dead ones too, and by nothing where a fifth of the
-//! rows moved. The others mark nothing: GIN, SP-GiST and BRIN leave it to VACUUM, and grew by 5, 0 and 0 % there.
+//! Only btree indexes are looked up. GiST marks entries too (`gistkillitems`, `gistprunepage`). When all of 38,000 rows
+//! moved in batches of 30, an index of points grew by 24 % with lookups and by 97 % without. But the planner cannot
+//! estimate how many rows match a GiST operator, and looking up keys that many rows share costs more than it gains;
+//! without lookups, an index grew by 18 % when a fifth of 24,000 rows moved. A hash index (`_hash_kill_items`,
+//! `_hash_vacuum_one_page`) grew by 98 % with lookups and by 149 % without, because it splits buckets by the number of
+//! entries, including dead ones; when a fifth of the rows moved, it did not grow. GIN, SP-GiST and BRIN never mark
+//! entries and leave them to VACUUM; they grew by 5, 0 and 0 %.
 
 use std::fmt::Write;
 
-/// The keys of one row that are looked at where more rows may have them.
+/// The maximum number of rows to fetch for one key, if several rows may have it.
 const MOST_OF_A_KEY: u32 = 100;
-/// How often a key is repeated in a list: the server looks for it once, and counts with as many looks, of which a
-/// smaller index has fewer pages to read.
+/// How often a key is repeated in a list. The server looks it up once, but estimates this many lookups, which are
+/// cheaper in a smaller index because fewer of its pages must be read.
 const REPEATED: usize = 64;
 
-/// How a row's keys are looked for in an index.
+/// How a row's key is looked up in an index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Way {
-    /// The rows are not fetched where the index alone tells of them, which it does not where rows were moved: an index
-    /// that has all the columns costs less than one that has some.
+    /// Rows are fetched only if an index-only scan requires it, as it does for rows that were moved. An index that has
+    /// all the columns is cheaper than one that has only some.
     alone: bool,
-    /// The first key is in a list: of several indexes the smallest costs the least.
+    /// The first key is in a list: of several indexes, the smallest is the cheapest.
     list: bool,
-    /// The last key is both ends of a range, which the planner takes for a part of the table: an index that begins with it
-    /// costs more than one that ends with it, and of large ones the smallest costs the least.
+    /// The last key is both ends of a range. The planner estimates that a range matches a fraction of the table, so an
+    /// index that begins with this key costs more than one that ends with it, and of large indexes the smallest is the
+    /// cheapest.
     range: bool,
 }
 
 impl Way {
-    /// All of them for an index with so many keys, the plainest first.
+    /// All ways for an index with this number of keys, the simplest first.
     pub(crate) fn all(keys: usize) -> Vec<Way> {
         let mut all = Vec::new();
         for range in [false, true] {
             for (alone, list) in [(false, false), (true, false), (true, true), (false, true)] {
-                // what is in a list is no range
+                // A key in a list cannot be a range.
                 if keys > 1 || !(list && range) {
                     all.push(Way { alone, list, range });
                 }
@@ -59,16 +61,16 @@ pub(crate) struct Btree {
     pub(crate) oid: u32,
     pub(crate) name: String,
     pub(crate) unique: bool,
-    /// Its key columns or expressions, and the operator by which keys are equal.
+    /// Its key columns or expressions, and the equality operator of each.
     pub(crate) keys: Vec<(String, String)>,
-    /// The operators by which its last key is at most, and at least, another.
+    /// The operators `<=` and `>=` of its last key.
     pub(crate) bounds: Option<(String, String)>,
-    /// Of a partial index.
+    /// The predicate of a partial index.
     pub(crate) predicate: Option<String>,
     pub(crate) way: Way,
 }
 
-/// The btree indexes of the table `$1`: number, name, whether they are unique, keys, their operators, predicate, and the
+/// The btree indexes of table `$1`: OID, name, whether it is unique, keys, their equality operators, predicate, and the
 /// operators `<=` and `>=` of the last key.
 pub(crate) const BTREES: &str = "SELECT i.indexrelid, c.relname::pg_catalog.text, i.indisunique, \
      ARRAY(SELECT pg_catalog.pg_get_indexdef(i.indexrelid, k, false) \
@@ -92,7 +94,7 @@ pub(crate) const BTREES: &str = "SELECT i.indexrelid, c.relname::pg_catalog.text
      JOIN pg_catalog.pg_am AS m ON m.oid = c.relam \
      WHERE i.indrelid = $1 AND m.amname = 'btree' AND i.indisvalid ORDER BY i.indexrelid";
 
-/// Whether an index of the table `$1` is made of one of the columns `$2`: no update of them is HOT.
+/// Whether an index of table `$1` contains one of the columns `$2`, so that no update of them is HOT.
 pub(crate) const ANY_COVERED: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_index AS i \
      WHERE i.indrelid = $1 AND (EXISTS (SELECT FROM pg_catalog.unnest(i.indkey::pg_catalog.int2[]) AS k \
        WHERE k = ANY ($2)) \
@@ -101,17 +103,18 @@ pub(crate) const ANY_COVERED: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_i
        AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refobjid = i.indrelid \
        AND d.refobjsubid = ANY ($2))))";
 
-/// How the addresses of rows are given.
+/// How the addresses of rows are passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Addresses {
-    /// As the parameter `$1`.
+    /// In parameter `$1`.
     Parameter,
-    /// As some address, for a plan to be looked at.
+    /// As arbitrary addresses, to examine the plan.
     Any,
 }
 
-/// Looks for the keys of the rows at some addresses in these indexes. The rows themselves are fetched, their large
-/// values are not. The planner does not see how many addresses there are, so that one plan is made for all. Without all of the indexes it looks for nothing, since it would read the table.
+/// Looks up the keys of the rows at some addresses in these indexes. The rows are fetched, but not their large values.
+/// The planner does not see the number of addresses, so one plan serves for any number. If an index no longer exists,
+/// nothing is looked up, because the server would read the whole table instead.
 pub(crate) fn look(table: &str, indexes: &[Btree], addresses: Addresses) -> String {
     let (mut keys, mut looks) = (Vec::new(), Vec::new());
     for (at, index) in indexes.iter().enumerate() {
@@ -134,16 +137,17 @@ pub(crate) fn look(table: &str, indexes: &[Btree], addresses: Addresses) -> Stri
         if let Some(predicate) = &index.predicate {
             equal.push(format!("({predicate})"));
         }
-        // a system column is in no index, so that the row is fetched
+        // A system column is in no index, so the row must be fetched.
         let (column, count) =
             if index.way.alone { ("1", "f.x") } else { ("xmax", "NULLIF(f.x, '0')") };
         let equal = equal.join(" AND ");
         let mut rows = format!("SELECT {column} AS x FROM ONLY {table} WHERE {equal}");
         if !index.unique {
-            // writing to a string cannot fail
+            // Writing to a string cannot fail.
             let _ = write!(rows, " LIMIT {MOST_OF_A_KEY}");
         }
-        // what may be NULL has to be looked at: PostgreSQL 19 counts the rest in the index alone
+        // An expression that may be NULL must be evaluated for each row; for others, PostgreSQL 19 counts in the index
+        // alone.
         let mut look = format!("(SELECT count({count}) FROM ({rows}) AS f)");
         if let Some(predicate) = &index.predicate {
             keys.push(format!("({predicate}) AS p{at}"));

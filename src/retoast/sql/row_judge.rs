@@ -1,15 +1,15 @@
-//! The temporary table on which the server shows how it stores whole rows (pure).
+//! The temporary table in which the server shows how it stores whole rows (pure).
 
 use super::Target;
 use crate::judge::toaster::Toaster;
 use crate::model::settings::TupleTarget;
 use crate::model::sql::quote_identifier;
 
-/// Empties the judge of rows.
+/// Empties the temporary table.
 pub const CLEAR_ROW_JUDGE: &str = "TRUNCATE pg_temp.toastctl_judge";
 
-/// Makes the temporary table on which the server shows how it stores whole rows, as the choice has it.
-/// It has no column of its own, which would make its rows longer than the table's.
+/// Creates the temporary table in which the server shows how it would store whole rows according to the choice. The
+/// table has no additional column, since that would make its rows longer than those of the original.
 pub fn make_row_judge(
     table: &str,
     toaster: Toaster,
@@ -30,7 +30,7 @@ pub fn make_row_judge(
     )
 }
 
-/// The addresses of those rows of `$1` that are there, in order.
+/// Those addresses of `$1` at which a row exists, in order.
 pub fn there(table: &str) -> String {
     format!(
         "SELECT t.ctid::pg_catalog.text FROM ONLY {table} AS t \
@@ -38,8 +38,8 @@ pub fn there(table: &str) -> String {
     )
 }
 
-/// Gives the rows at the addresses `$1` to the judge, as the sweep would store them, in order: the
-/// columns `fresh` are made anew. Gives the judge's own addresses.
+/// Inserts the rows at addresses `$1` into the temporary table as the sweep would store them, in order. Values of the
+/// columns `fresh` are recomputed. Returns the rows' addresses in the temporary table.
 pub fn judge_rows(table: &str, columns: &[String], fresh: &[&Target]) -> String {
     let (mut names, mut values) = (Vec::new(), Vec::new());
     for column in columns {
@@ -60,20 +60,20 @@ pub fn judge_rows(table: &str, columns: &[String], fresh: &[&Target]) -> String 
     )
 }
 
-/// Before copies that the server may refuse; then one of the next two.
+/// Sent before copies that the server may refuse, and followed by one of the next two statements.
 pub const TRY_COPIES: &str = "SAVEPOINT toastctl_copies";
-/// The copies are there.
+/// Sent if the copies were made.
 pub const COPIES_TRIED: &str = "RELEASE SAVEPOINT toastctl_copies";
-/// The server has refused them.
+/// Sent if the server refused the copies.
 pub const COPIES_REFUSED: &str =
     "ROLLBACK TO SAVEPOINT toastctl_copies; RELEASE SAVEPOINT toastctl_copies";
 
-/// Has the judge of rows move out of line what it can of the rows that it is given next.
+/// Makes the temporary table move as much as possible out of line in the rows inserted next.
 pub const JUDGE_MOVES_OUT: &str =
     "ALTER TABLE pg_temp.toastctl_judge SET (toast_tuple_target = 128)";
 
-/// Undoes [`JUDGE_MOVES_OUT`]; then, a statement of its own, makes the columns `fresh` of all the judge's
-/// rows anew, and gives their addresses before and after.
+/// Two statements. The first undoes [`JUDGE_MOVES_OUT`]; the second recomputes the columns `fresh` in all rows of the
+/// temporary table, and returns the addresses before and after.
 pub fn judge_update(fresh: &[&Target], target: TupleTarget) -> (String, String) {
     let set: Vec<String> = fresh
         .iter()
@@ -91,7 +91,7 @@ pub fn judge_update(fresh: &[&Target], target: TupleTarget) -> (String, String) 
     (before, update)
 }
 
-/// The judge's answer: its own address, and for each chosen column whether it was compressed.
+/// The result for each row of the temporary table: its address, and for each chosen column whether it was compressed.
 pub fn judged_rows(targets: &[Target]) -> String {
     let columns: Vec<String> = targets
         .iter()

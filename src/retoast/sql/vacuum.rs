@@ -1,47 +1,47 @@
-//! The statements that vacuum on the way (pure). None gives space back to the system, which would take an exclusive
-//! lock.
+//! The VACUUM statements of a sweep (pure). None of them truncates files, which would require an exclusive lock.
 //!
-//! By itself VACUUM passes over the indexes where fewer than 2 % of the pages have dead line pointers
-//! (`BYPASS_THRESHOLD_PAGES`, vacuumlazy.c), and does not tell the free space map of the room there: the next rows would
-//! make the file longer. It grows by about as much as one vacuum removes.
+//! By default, VACUUM skips the indexes if fewer than 2 % of the pages have dead line pointers
+//! (`BYPASS_THRESHOLD_PAGES`, vacuumlazy.c). It then does not record the free space on these pages in the free space
+//! map, so new rows would extend the file, by about as much as one vacuum removes.
 //!
-//! With 48,000 rows of 800 bytes, three values of 3.5 kB out of line each, and six indexes, all files together grow by
-//! 4.2 % with a vacuum of the table for each 5 %, and by 1.3 % with one of the TOAST relation for each 1 % besides, which
-//! takes a tenth more time there, a fifth more with the primary key alone, and none on narrow rows with one value each. The
-//! heap itself, 6 % of all, grows by 9 % in any case: redirected line pointers leave no room for an eleventh row on a page.
+//! With 48,000 rows of 800 bytes, each with three values of 3.5 kB out of line, and six indexes, all files together
+//! grow by 4.2 % with a vacuum of the table for each 5 %. They grow by 1.3 % with a vacuum of the TOAST relation for
+//! each 1 % in addition. That takes 10 % more time with these indexes, 20 % more with only a primary key, and no more
+//! for narrow rows with a single value. The heap, 6 % of the total, grows by 9 % in either case, because redirected
+//! line pointers leave no room for an eleventh row on a page.
 
 use crate::server::toasters::TOAST_RELATIONS;
 
-/// Less than this part of a table is vacuumed with its indexes in any case.
+/// If less than this fraction of a table may be dead, VACUUM is forced to clean up indexes.
 const LITTLE: f64 = 0.04;
 
-/// Makes the space of old versions usable again, of the table and its TOAST relation, where this part of both may be
-/// dead in the latter.
+/// Makes the space of old row versions in the table and its TOAST relation reusable; `part` is the fraction of both
+/// that may be dead.
 pub(crate) fn table(table: &str, part: f64) -> String {
     let cleanup = if part < LITTLE { ", INDEX_CLEANUP on" } else { "" };
     format!("VACUUM (TRUNCATE false{cleanup}) {table}")
 }
 
-/// As [`table`], without the TOAST relation.
+/// Like [`table`], but without the TOAST relation.
 pub(crate) fn without_toast(table: &str, part: f64) -> String {
     let cleanup = if part < LITTLE { ", INDEX_CLEANUP on" } else { "" };
     format!("VACUUM (PROCESS_TOAST false, TRUNCATE false{cleanup}) {table}")
 }
 
-/// The first version with which a table's TOAST relation is vacuumed alone by the table's name.
+/// The first server version that can vacuum only a table's TOAST relation by the name of the table.
 pub(crate) const PROCESS_MAIN: i32 = 160_000;
 
-/// As [`table`], of the table's TOAST relation alone, from [`PROCESS_MAIN`] on.
+/// Like [`table`], but only for the TOAST relation of the table; requires [`PROCESS_MAIN`].
 pub(crate) fn toast_of(table: &str) -> String {
     format!("VACUUM (PROCESS_MAIN false, TRUNCATE false, INDEX_CLEANUP on) {table}")
 }
 
-/// As [`table`], of TOAST relations that [`names`] gives.
+/// Like [`table`], but for the TOAST relations returned by [`names`].
 pub(crate) fn toast(names: &str) -> String {
     format!("VACUUM (TRUNCATE false, INDEX_CLEANUP on) {names}")
 }
 
-/// The TOAST relations of the table `$1`, quoted, and whether this user may name them.
+/// The TOAST relations of table `$1`, quoted, and whether this user may name them.
 pub(crate) fn names() -> String {
     format!(
         "SELECT pg_catalog.string_agg(pg_catalog.quote_ident(n.nspname) || '.' \

@@ -1,8 +1,8 @@
 //! The table that a task works on, as it was approved, and the transactions on it.
 //!
-//! A transaction that writes takes the table's lock first. Then a query fails if the definition is not the approved one,
-//! before anything is planned that was sent behind it: planning evaluates constant parts of the expressions of indexes and
-//! statistics. Where that lends somebody rights, transactions that read do the same.
+//! A writing transaction first takes the table's lock. A query then fails if the definition is not the approved one,
+//! before any later statement is planned: planning evaluates constant parts of expressions of indexes and statistics.
+//! If code could run with privileges that the owner does not have, reading transactions do the same.
 
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,51 +32,53 @@ use crate::server::snapshot::Moment;
 use crate::server::sqlstate::ErrorKind;
 use crate::server::{LiveError, snapshot};
 
-/// How often a transaction is tried while others write the table's definition and change nothing.
+/// The maximum number of attempts at a transaction while other sessions update the catalog rows of the table without
+/// changing what the task depends on.
 const MOST_WRITTEN: u32 = 20;
 
-/// Refused rows that a report has by themselves; the rest is counted.
+/// The maximum number of refused rows that a report lists; the others are only counted.
 const MOST_SHOWN: usize = 100;
 
-/// What the table is known to be set to. It outlives the sessions of a task.
+/// The definition and settings that the table is known to have. It outlives the sessions of a task.
 #[derive(Debug, Default)]
 pub(crate) struct KnownDefinition(Mutex<Known>);
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
-    /// As the run found it, or as it was before an earlier run that was killed.
+    /// The settings when the run began, or before an earlier run that was killed.
     pub(super) before: Option<Settings>,
-    /// As the task needs it.
+    /// The definition that the task needs.
     pub(super) now: Option<Definition>,
-    /// Whether the run has set anything.
+    /// Whether the run has changed any setting.
     pub(super) altered: bool,
-    /// Whether more than that is set: by an earlier run that was killed, or for new values at the end of this.
+    /// Whether other settings were changed too: by an earlier run that was killed, or for new values at the end of this
+    /// run.
     pub(super) more_set: bool,
 }
 
 impl KnownDefinition {
     pub(super) fn get(&self) -> MutexGuard<'_, Known> {
-        // whole definitions are put there
+        // Only complete values are assigned, so a poisoned lock is harmless.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a transaction that reads is for.
+/// What a reading transaction is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reads {
     Only,
-    /// It writes temporary tables too.
+    /// It also writes temporary tables.
     WithTemporary,
-    /// It goes on for a whole scan: the lock comes before the snapshot, so that what needs `ACCESS EXCLUSIVE`, as most
-    /// settings and every rewrite do, waits for the end.
+    /// It lasts for a whole scan. The lock is taken before the snapshot, so that commands that need `ACCESS EXCLUSIVE`
+    /// (most changes of settings, and every rewrite) wait for its end.
     WholeScan,
 }
 
-/// How transactions begin that read a table.
+/// How transactions that read a table begin.
 #[derive(Clone, Copy)]
 pub(crate) struct Reading<'a> {
     pub(crate) ready: &'a PreparedTable,
-    /// What the definition is compared with. Without it what reading runs is approved once more.
+    /// The definition to compare with. If `None`, the code that reading runs is approved again.
     pub(crate) known: Option<&'a KnownDefinition>,
 }
 
@@ -84,7 +86,8 @@ impl Reading<'_> {
     /// Begins a transaction with a snapshot.
     ///
     /// # Errors
-    /// [`LiveError::Changed`] where the definition is not the approved one and reading would lend somebody rights.
+    /// [`LiveError::Changed`] if the definition is not the approved one and reading could run code with privileges that
+    /// the owner does not have.
     pub(crate) async fn begin(
         &self,
         connection: &Connection,
@@ -102,7 +105,7 @@ impl Reading<'_> {
             }
         };
         if begun.is_err() {
-            // if that fails too the connection is gone, as the next query will say
+            // If this fails too, the connection is lost, and the next query reports that.
             let _ = snapshot::abandon(client).await;
         }
         begun
@@ -110,7 +113,7 @@ impl Reading<'_> {
 
     async fn begin_approved(&self, client: &Client) -> Result<Moment, LiveError> {
         let PreparedTable { relation, code, .. } = self.ready;
-        // whoever waits for it longer than the server looks for deadlocks cancels autovacuum
+        // A session that waits for this lock longer than `deadlock_timeout` cancels an autovacuum.
         let lock =
             format!("SET LOCAL lock_timeout = '100ms'; {}", sql::lock(&relation.quoted(), true));
         let moment = snapshot::begin_with_lock(client, &lock).await?;
@@ -131,14 +134,14 @@ impl Reading<'_> {
     }
 }
 
-/// The end of a batch: committed, to be tried again, or refused by the server.
+/// How a batch ended: committed, to be retried, or refused by the server.
 pub(crate) enum Done {
     Stored { rows: u64, verified: u64, xid: u32 },
     Busy,
     Refused(Reason),
 }
 
-/// The beginning of a transaction that writes, which is sent together with what comes behind it.
+/// The beginning of a writing transaction, sent together with the statements that follow it.
 pub(crate) struct Opening<'a> {
     session: &'a Session<'a>,
     client: &'a Client,
@@ -154,7 +157,7 @@ impl<'a> Opening<'a> {
         self.client
     }
 
-    /// Begins the transaction, takes the table's lock, and fails if anybody has written the table's definition.
+    /// Begins the transaction, takes the table's lock, and fails if the table's definition has been updated.
     pub(crate) async fn send(&self) -> Result<(), RetoastError> {
         self.is_open.set(true);
         let locked = async {
@@ -171,7 +174,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Ends it, after an error of what was sent before by taking it back.
+    /// Commits; the server rolls back instead if an earlier statement failed.
     pub(crate) async fn commit(&self) -> Result<(), tokio_postgres::Error> {
         self.is_open.set(false);
         self.client.batch_execute("COMMIT").await
@@ -183,7 +186,7 @@ impl<'a> Opening<'a> {
     }
 }
 
-/// A table that is worked on. All transactions on it begin here.
+/// A table on which a task works. All transactions on it begin here.
 #[derive(Clone, Copy)]
 pub(crate) struct Guard<'a> {
     pub(crate) session: &'a Session<'a>,
@@ -196,12 +199,12 @@ impl<'a> Guard<'a> {
         self.ready.relation.display_name()
     }
 
-    /// Tells the listener something about the table.
+    /// Sends the listener a note about the table.
     pub(crate) fn note(&self, text: &str) {
         self.session.listener.note(&format!("{}: {text}", self.name()));
     }
 
-    /// Reports a row that the server has refused, and counts it with others of the same page.
+    /// Reports a row that the server has refused. `rows` counts it together with other rows of its page.
     pub(crate) fn set_aside(&self, rows: u64, row: SkippedRow, report: &mut Common) {
         report.rows.refused += rows;
         self.session.listener.refused(&self.name(), &row);
@@ -210,7 +213,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Waits for others for some time, unless that makes it too long: then the run ends.
+    /// Waits for other sessions. If the waits exceed the limit, the run ends.
     pub(crate) async fn wait(&self, time: Duration, why: &Wait) {
         let (why, session) = (why.to_string(), self.session);
         session.throttle.wait(time, &self.name(), &why, session.listener).await;
@@ -232,13 +235,13 @@ impl<'a> Guard<'a> {
         format!("{}; {lock}", sql::begin(settings))
     }
 
-    /// Those of a plan.
+    /// The statements that begin a transaction, as shown in a plan.
     pub(crate) fn planned_begin(&self) -> String {
         self.begin_sql(&self.settings())
     }
 
-    /// How a transaction begins that writes. Triggers are silenced where there are any: the server forgets the plans of
-    /// prepared statements each time.
+    /// How a writing transaction begins. Triggers are disabled only if the table has any, because the setting makes the
+    /// server discard the plans of prepared statements.
     pub(crate) async fn opening(&self, job: usize) -> Result<Opening<'a>, RetoastError> {
         let (sql, check) = {
             let known = self.known.get();
@@ -247,13 +250,13 @@ impl<'a> Guard<'a> {
             (self.begin_sql(&settings), check(self.ready.relation.oid, known.now.as_ref()))
         };
         let connection = self.session.connection(job);
-        // it looks into the catalogs alone, whose locks nobody holds
+        // The check reads only catalogs, which no session locks for long.
         let check = connection.prepared(&check, &[]).await?;
         let (session, client) = (self.session, connection.client());
         Ok(Opening { session, client, sql, check, is_open: Cell::new(false) })
     }
 
-    /// One transaction that writes, which is rolled back after an error. `attempt` sends the opening.
+    /// Runs one writing transaction, which is rolled back after an error. `attempt` must send the opening.
     pub(crate) async fn batch(
         &self,
         job: usize,
@@ -274,7 +277,7 @@ impl<'a> Guard<'a> {
                 if kind == ErrorKind::Fatal {
                     return Err(error.into());
                 }
-                // a commit that was sent already has rolled it back
+                // A COMMIT that was sent has already ended the transaction.
                 if is_open.get() {
                     self.session.rollback(job).await?;
                 }
@@ -284,7 +287,7 @@ impl<'a> Guard<'a> {
                 })
             }
             Err(error) => {
-                // if that fails too the connection is gone, as the next statement will say
+                // If this fails too, the connection is lost, and the next statement reports that.
                 let _ = self.session.rollback(job).await;
                 Err(error)
             }
@@ -292,7 +295,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Does something in a transaction that is taken back.
+    /// Runs `work` in a transaction that is rolled back.
     pub(crate) async fn in_opening<T>(
         &self,
         job: usize,
@@ -304,15 +307,15 @@ impl<'a> Guard<'a> {
             work(opening.client()).await
         };
         let done = done.await;
-        // of two errors the first says what happened
+        // The first of two errors is the cause.
         let ended = opening.rollback().await;
         let done = done?;
         ended?;
         Ok(done)
     }
 
-    /// The statements of batches, parsed once on each connection: where the table's lock is held, since the server takes
-    /// one to parse them and here waits no longer than it should.
+    /// The prepared statements of batches, parsed once on each connection. They are parsed while the table's lock is
+    /// held: parsing takes a lock too, and this limits how long it may wait.
     pub(crate) async fn statements(
         &self,
         job: usize,
@@ -332,8 +335,8 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Tries something, and again where somebody has written the table's definition and all that the task needs of
-    /// it is as it was: a privilege was granted, say, or statistics were set.
+    /// Retries if the catalog rows of the table were updated but everything that the task needs is unchanged, for
+    /// example because a privilege was granted or statistics were set.
     pub(crate) async fn unless_changed<T>(
         &self,
         job: usize,
@@ -355,7 +358,7 @@ impl<'a> Guard<'a> {
         attempt().await
     }
 
-    /// Reads the definition, and approves in the same snapshot what an UPDATE would run and set off by it.
+    /// Reads the definition, and approves, in the same snapshot, the code that an UPDATE would run.
     pub(super) async fn definition_by(
         &self,
         client: &Client,
@@ -381,7 +384,8 @@ impl<'a> Guard<'a> {
         read
     }
 
-    /// As [`LockTries::tried`](crate::retoast::pace::lock_tries::LockTries::tried). `None` once a stop is asked for.
+    /// Like [`LockTries::tried`](crate::retoast::pace::lock_tries::LockTries::tried). Returns `None` once a stop is
+    /// requested.
     pub(crate) async fn tried<T>(
         &self,
         what: &'static str,
@@ -410,7 +414,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Alters the table; whether that was done before a stop was asked for.
+    /// Alters the table. Returns false if a stop was requested before it was done.
     pub(crate) async fn alter(&self, alter: &str) -> Result<bool, RetoastError> {
         let name = self.name();
         let (tried, wait) = self.session.tries(&name).alter(self.session.writer(), alter).await?;
@@ -422,8 +426,8 @@ impl<'a> Guard<'a> {
         Reading { ready: self.ready, known: Some(self.known) }
     }
 
-    /// The rows of one statement on the reading connection, in a transaction of its own, once the throttle lets it
-    /// begin. `None` once a stop is asked for.
+    /// Runs one statement on the reading connection in a transaction of its own, once the throttle allows it. Returns
+    /// `None` once a stop is requested.
     pub(crate) async fn read(
         &self,
         sql: &str,
@@ -432,7 +436,7 @@ impl<'a> Guard<'a> {
         self.read_by(async |_| Ok(client.query_typed(sql, &[]).await?)).await
     }
 
-    /// As [`Guard::read`], by what is done on the reading connection in its transaction's snapshot.
+    /// Like [`Guard::read`], but runs `work` in the snapshot of the transaction.
     pub(crate) async fn read_by<T>(
         &self,
         work: impl AsyncFn(Moment) -> Result<T, LiveError>,
@@ -445,7 +449,7 @@ impl<'a> Guard<'a> {
         self.unless_changed(0, async || self.tried("reading", &ask).await).await
     }
 
-    /// Does something in a transaction on the reading connection.
+    /// Runs `work` in a transaction on the reading connection.
     pub(crate) async fn in_reading<T>(
         &self,
         work: impl AsyncFnOnce(Moment) -> Result<T, LiveError>,
@@ -458,14 +462,14 @@ impl<'a> Guard<'a> {
                 Ok(found)
             }
             Err(error) => {
-                // if that fails too the connection is gone, as the next query will say
+                // If this fails too, the connection is lost, and the next query reports that.
                 let _ = snapshot::abandon(reader.client()).await;
                 Err(error)
             }
         }
     }
 
-    /// The files that the table has now.
+    /// The table's current files.
     pub(crate) async fn files(&self) -> Result<Files, RetoastError> {
         let writer = &self.session.connections.writer;
         match Files::of(writer, self.ready.relation.oid).await? {
@@ -474,7 +478,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// An error if the table has other files by now.
+    /// Returns an error if the table has different files now.
     pub(crate) async fn still_has(&self, files: &Files) -> Result<(), RetoastError> {
         let writer = &self.session.connections.writer;
         match Files::of(writer, self.ready.relation.oid).await?.as_ref() == Some(files) {
@@ -487,7 +491,7 @@ impl<'a> Guard<'a> {
         metrics::sizes(&self.session.connections.writer, self.ready.relation.oid).await
     }
 
-    /// `None` if the table is locked just now.
+    /// Returns `None` if the table is locked.
     pub(crate) async fn sizes_now(&self) -> Result<Option<Sizes>, RetoastError> {
         match self.sizes().await {
             Err(LiveError::Server(error)) if ErrorKind::of(&error) == ErrorKind::Busy => Ok(None),
@@ -495,7 +499,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Blocks of a relation's main fork. `None` once a stop is asked for.
+    /// The number of blocks in a relation's main fork. Returns `None` once a stop is requested.
     pub(crate) async fn blocks(&self, relation: Oid) -> Result<Option<u32>, RetoastError> {
         let page = self.session.server.page_size.bytes() as i64;
         let ask = async || -> Result<u32, LiveError> {
@@ -517,8 +521,8 @@ impl<'a> Guard<'a> {
         self.ready.relation.oid.0 as i32
     }
 
-    /// Takes the lock that says that this table is being retoasted. The session of a client that was
-    /// killed may hold it for a moment longer.
+    /// Takes the advisory lock that shows that this table is being retoasted. The session of a client that was killed
+    /// may hold it for another moment.
     async fn lock(&self) -> Result<(), RetoastError> {
         let asked = Instant::now();
         let patience =
@@ -546,12 +550,12 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Takes the table's lock; a report of nothing done, and the position in the WAL.
+    /// Takes the advisory lock. Returns an empty report and the position in the WAL.
     pub(crate) async fn begin(&self) -> Result<(Common, u64), RetoastError> {
         self.lock().await?;
         let begun = self.begin_locked().await;
         if begun.is_err() {
-            // if that fails too the connection is gone, and the lock with it
+            // If this fails too, the connection is lost, and the lock with it.
             let _ = self.unlock().await;
         }
         begun
@@ -575,7 +579,7 @@ impl<'a> Guard<'a> {
         Ok((Common::new(before, self.notes()), session.wal().await?))
     }
 
-    /// Measures what was done and lets others have the table.
+    /// Measures what was done, and releases the advisory lock.
     pub(crate) async fn end(&self, report: &mut Common, wal: u64) -> Result<(), RetoastError> {
         let throttle = self.session.throttle;
         let (pauses, wait) = throttle.end().await;
@@ -596,7 +600,7 @@ impl<'a> Guard<'a> {
         Ok(())
     }
 
-    /// Lets others have the table.
+    /// Releases the advisory lock.
     async fn unlock(&self) -> Result<(), RetoastError> {
         self.session
             .writer()
@@ -621,7 +625,7 @@ impl<'a> Guard<'a> {
     }
 }
 
-/// `program_limit_exceeded`: a row does not fit a page.
+/// `program_limit_exceeded`: a row does not fit on a page.
 pub(crate) const LIMIT: &str = "54000";
 
 /// Why the server refused a batch.
@@ -629,7 +633,7 @@ pub(crate) const LIMIT: &str = "54000";
 pub(crate) struct Reason {
     /// The SQLSTATE.
     pub(crate) sqlstate: String,
-    /// The message alone: details and hints may show contents.
+    /// Only the primary message: DETAIL and HINT may contain values.
     pub(crate) text: String,
 }
 
@@ -641,7 +645,7 @@ impl Reason {
         Reason { sqlstate: db.code().code().to_owned(), text: db.message().to_owned() }
     }
 
-    /// Of the row at this address.
+    /// The reason for skipping the row at this address.
     pub(crate) fn row(self, ctid: String) -> SkippedRow {
         SkippedRow {
             ctid,
@@ -651,22 +655,22 @@ impl Reason {
     }
 }
 
-/// First key of the advisory lock that says that a table is being retoasted; the second is its OID.
+/// First key of the advisory lock that shows that a table is being retoasted; the second is the table's OID.
 pub const LOCK_CLASS: i32 = 0x746f_6173;
 
-/// How long another retoast of the table is waited for: a killed one's session ends by itself.
+/// How long to wait for another retoast of the table: the session of one that was killed ends after a moment.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Time between two attempts to take the table's lock.
 const LOCK_AGAIN: Duration = Duration::from_millis(250);
 
-/// How a task ended: what was done until an error is reported too.
+/// How a task ended; what was done before an error is reported too.
 pub(crate) type Ended = (Option<TaskReport>, Result<(), RetoastError>);
 
-/// What was chosen where values stay as they are.
+/// The choice shown when values are left as stored.
 pub(crate) const AS_STORED: &str = "as stored";
 
-/// What a table's report is about.
+/// Describes the table of a report.
 pub(crate) fn subject(
     ready: &PreparedTable,
     pages: Option<&Pageinspect>,

@@ -1,9 +1,9 @@
-//! What all work on a table goes by, whichever task it is: converting values, compacting files, rebuilding indexes.
+//! What conversion, compaction and the rebuilding of indexes share.
 //!
-//! * [`session`]: connections, throttle, stop and listener, and how the user wants the work done.
-//! * [`guard`]: the table as it was approved, and the transactions that write it or read it; [`settings`]: what its
-//!   columns are set to meanwhile; [`proof`]: whether a batch has changed contents.
-//! * [`vacuum`]: VACUUM on the way; [`watched`]: statements that may take long.
+//! * [`session`]: connections, throttle, stop and listener, and the user's options.
+//! * [`guard`]: the table as it was approved, and the transactions that write or read it; [`settings`]: the settings of
+//!   its columns during the work; [`proof`]: whether a batch has changed contents.
+//! * [`vacuum`]: VACUUM during a task; [`watched`]: statements that may take long.
 
 pub(crate) mod guard;
 pub(crate) mod proof;

@@ -1,4 +1,4 @@
-//! Proof that a batch changes no content: hashes of its rows before and after, in one transaction.
+//! Proof that a batch changes no content: the hashes of its rows before and after, computed in one transaction.
 
 use futures_util::future::join3;
 use tokio_postgres::types::{ToSql, Type};
@@ -11,15 +11,15 @@ use crate::retoast::sql::{self, Target};
 use crate::server::LiveError;
 use crate::server::connect::Client;
 
-/// With `--verify sample` one batch in this many is compared.
+/// With `--verify sample`, one batch in this number is compared.
 const SAMPLE: u64 = 32;
 
-/// What an update tells of the rows that it stored.
+/// What an UPDATE returns about the rows that it stored.
 pub(crate) struct Stored {
     pub(crate) rows: u64,
-    /// The low half of the transaction's number, which is what tuple headers hold.
+    /// The low 32 bits of the transaction ID, as in tuple headers.
     pub(crate) xid: u32,
-    /// Where they are now.
+    /// The new addresses of the rows.
     pub(crate) ctids: Vec<String>,
 }
 
@@ -39,8 +39,8 @@ impl Stored {
 }
 
 impl Guard<'_> {
-    /// Whether the next batch's rows are compared, after so many. `computed`: the generated columns that it computes,
-    /// by functions that may have been replaced since their values were stored.
+    /// Whether to compare the rows of the next batch, after this number of batches. `computed`: the generated columns
+    /// that it computes, whose functions may have been replaced since their values were stored.
     pub(crate) fn verifies(&self, batches: u64, computed: &[String]) -> bool {
         !computed.is_empty()
             || match self.session.options.verify {
@@ -50,8 +50,8 @@ impl Guard<'_> {
             }
     }
 
-    /// The columns that are compared, in SQL; whole rows but where a trigger fires, which may change other columns for
-    /// reasons of its own.
+    /// The columns to compare, in SQL; `None` to compare whole rows. If a trigger fires, only these columns are
+    /// compared, because the trigger may change others.
     pub(crate) fn hashed_columns(&self) -> Option<Vec<String>> {
         let ready = self.ready;
         let computed = ready.generated_from(Some(&ready.set_columns()));
@@ -60,7 +60,7 @@ impl Guard<'_> {
         ready.code.triggers_fire().then(columns)
     }
 
-    /// Locks those of the rows that nobody else has locked. Gives their addresses and hashes.
+    /// Locks the rows that no other session has locked. Returns their addresses and hashes.
     pub(crate) async fn lock_and_hash(
         &self,
         client: &Client,
@@ -77,8 +77,8 @@ impl Guard<'_> {
         Ok((ctids, hashes))
     }
 
-    /// Locks those of the rows that nobody else has locked, stores them anew and compares what they hold: all of it is
-    /// sent together, so that a client that stalls keeps no row locked in between.
+    /// Locks the rows that no other session has locked, re-toasts them and compares their contents. All statements are
+    /// sent together, so that a client that stalls does not keep rows locked.
     pub(crate) async fn store_and_compare(
         &self,
         client: &Client,
@@ -105,8 +105,8 @@ impl Guard<'_> {
         Ok(stored)
     }
 
-    /// Whether the rows hold now what they held when they were locked. `computed`: the generated columns that the update
-    /// has computed.
+    /// Checks that the rows hold the same contents as when they were locked. `computed`: the generated columns that the
+    /// update has computed.
     pub(crate) async fn compare(
         &self,
         client: &Client,
@@ -125,7 +125,7 @@ impl Guard<'_> {
     }
 }
 
-/// Whether so many updated rows are those that were locked, and hold the same.
+/// Checks that the updated rows are exactly the locked ones, with the same contents.
 fn same(
     updated: u64,
     locked: &[String],

@@ -1,4 +1,4 @@
-//! The connections, how the user wants the work done, and what else all work has in common.
+//! The connections, the user's options, and what else all tasks share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::server::about::Pageinspect;
 use crate::server::about::Server;
 use crate::server::connect::{Client, Connection};
 
-/// The connections that work on one table at a time.
+/// The connections of one worker, which works on one table at a time.
 #[derive(Clone)]
 pub(crate) struct Connections {
     /// For the transactions of the first job.
     pub(crate) writer: Arc<Connection>,
-    /// For those of the others.
+    /// For the transactions of the other jobs.
     pub(crate) others: Vec<Arc<Connection>>,
-    /// For scans: no snapshot may be held while batches run.
+    /// For scans. Their snapshot must not be held while batches run.
     pub(crate) reader: Arc<Connection>,
 }
 
@@ -46,9 +46,9 @@ pub(crate) struct Session<'a> {
     pub(crate) connections: Connections,
     pub(crate) server: &'a Server,
     pub(crate) options: &'a Options,
-    /// How scans read pages; by SQL functions without.
+    /// How scans read pages; if `None`, they use SQL functions.
     pub(crate) pages: Option<&'a Pageinspect>,
-    /// How long a transaction may wait for this program before the server gives its locks back.
+    /// How long a transaction may wait for this program before the server ends its session and releases its locks.
     pub(crate) idle_limit: Duration,
     pub(crate) throttle: &'a Throttle,
     pub(crate) listener: &'a dyn Listener,
@@ -62,7 +62,7 @@ impl Session<'_> {
         job.checked_sub(1).and_then(|other| others.get(other)).unwrap_or(writer)
     }
 
-    /// The first job's.
+    /// The connection of the first job.
     pub(crate) fn writer(&self) -> &Client {
         self.connections.writer.client()
     }
@@ -71,7 +71,7 @@ impl Session<'_> {
         &self.connections.reader
     }
 
-    /// Transactions under way at a time.
+    /// The number of concurrent transactions.
     pub(crate) fn jobs(&self) -> usize {
         self.connections.others.len() + 1
     }
@@ -80,12 +80,12 @@ impl Session<'_> {
         self.stop.is_cancelled()
     }
 
-    /// Waits for some time, or until a stop is asked for.
+    /// Sleeps until the time is over or a stop is requested.
     pub(crate) async fn sleep(&self, time: Duration) {
         self.stop.run_until_cancelled(tokio::time::sleep(time)).await;
     }
 
-    /// Returns once the throttle lets this work begin, or a stop is asked for.
+    /// Returns once the throttle allows this work to begin, or a stop is requested.
     pub(crate) async fn pass(&self, work: Load, job: usize) -> Result<(), RetoastError> {
         self.throttle.pass(work, self.connection(job), self.listener).await
     }
@@ -94,7 +94,7 @@ impl Session<'_> {
         Ok(self.connection(job).client().batch_execute("ROLLBACK").await?)
     }
 
-    /// Tries for a lock of the table `name`.
+    /// Attempts to get a lock on the table `name`.
     pub(crate) fn tries<'b>(&'b self, name: &'b str) -> LockTries<'b> {
         LockTries {
             name,
@@ -105,7 +105,7 @@ impl Session<'_> {
         }
     }
 
-    /// Bytes of WAL written since the cluster was made.
+    /// Bytes of WAL written since the cluster was created.
     pub(crate) async fn wal(&self) -> Result<u64, RetoastError> {
         Ok(metrics::wal(&self.connections.writer).await?)
     }
@@ -115,13 +115,13 @@ pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Pages of a window of one job.
+/// Pages in a window of one job.
 pub(crate) const WINDOW: u32 = 8;
 /// Passes over a window.
 const PASSES: u32 = 8;
-/// Rows of a batch, if windows have enough of them.
+/// Rows of a batch, if its windows contain enough.
 const BATCH_ROWS: usize = 64;
-/// Bytes of values that a batch stores at the most.
+/// The maximum size of the values that a batch stores.
 const BATCH_BYTES: u64 = 16 << 20;
 
 /// Which rows are compared before and after.
@@ -136,42 +136,42 @@ pub enum Verify {
     Full,
 }
 
-/// The options that all tasks of a run share.
+/// The options shared by all tasks of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub tuning: Tuning,
     /// Which rows are compared before and after they are stored.
     pub verify: Verify,
-    /// The longest wait for a lock.
+    /// The maximum wait for a lock.
     pub lock_timeout: Duration,
-    /// Whether only a plan is made.
+    /// Whether to make only a plan.
     pub dry_run: bool,
-    /// Whether a server newer than the newest tested version is written to.
+    /// Whether to write on a server newer than the newest tested version.
     pub untested_server: bool,
-    /// The replication origin of what is written.
+    /// The replication origin of what the run writes.
     pub origin: Option<String>,
-    /// Whether settings that another session changes during the run are set again.
+    /// Whether to restore settings that another session changes during the run.
     pub enforce: bool,
-    /// Whether a run that is not completed restores the settings that it has changed.
+    /// Whether a run that does not complete restores the settings that it has changed.
     pub restores_settings: bool,
 }
 
 /// The sizes and the pace of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tuning {
-    /// Pages of a window, or with several jobs of as many windows as jobs.
+    /// Pages read at a time: a window, or with several jobs, one window for each job.
     pub window: u32,
     /// Passes over a window.
     pub passes: u32,
-    /// The time that a batch should take.
+    /// The target duration of a batch.
     pub batch: Duration,
-    /// A batch takes a pass over as many windows as have this number of rows in it.
+    /// The number of rows of a batch; it covers as many windows as are needed for it.
     pub batch_rows: usize,
-    /// Bytes of values that a batch stores at the most, unless one row has more.
+    /// The maximum size of the values that a batch stores, unless a single row has more.
     pub batch_bytes: u64,
-    /// Part of a relation's size that may be dead before it is vacuumed.
+    /// The fraction of a relation's size that may be dead before it is vacuumed.
     pub max_bloat: f64,
-    /// Transactions under way at a time, a vacuum counted.
+    /// The number of concurrent transactions, including a VACUUM.
     pub jobs: usize,
 }
 
@@ -181,7 +181,7 @@ impl Tuning {
         Tuning { window, passes, batch, batch_rows, batch_bytes, max_bloat, jobs }
     }
 
-    /// The same with so many jobs.
+    /// The same tuning for another number of jobs.
     pub(crate) fn with_jobs(self, jobs: usize) -> Tuning {
         let windows = u32::try_from(self.jobs.max(1)).unwrap_or(u32::MAX);
         let window =

@@ -1,5 +1,5 @@
-//! The table's settings while it is swept: set, watched, set right when somebody else changes them, and put
-//! back. What they were set to before is remembered where a kill does not erase it.
+//! The table's settings during a sweep: changed, watched, restored if another session changes them, and reset at the
+//! end. Their original values are recorded where a kill does not erase them.
 
 use tokio_util::sync::CancellationToken;
 
@@ -13,7 +13,7 @@ use crate::retoast::result::{Converted, Outcome};
 use crate::retoast::sql;
 use crate::server::LiveError;
 
-/// How often a sweep sets right what somebody else has changed.
+/// How often a sweep restores settings that another session has changed.
 const MOST_SET_RIGHT: u32 = 5;
 
 impl Guard<'_> {
@@ -21,19 +21,19 @@ impl Guard<'_> {
         self.definition_by(self.session.writer()).await
     }
 
-    /// The definition as it is, whatever an UPDATE would run.
+    /// The current definition; the code that an UPDATE would run is not approved.
     async fn definition_now(&self) -> Result<Option<Definition>, RetoastError> {
         let (oid, pluggable) = (self.ready.relation.oid, self.ready.pluggable);
         Ok(Definition::read(self.session.writer(), oid, pluggable).await?)
     }
 
-    /// Looks at the table again: it may have been changed since it was looked at first, for another table
-    /// may have been swept meanwhile.
+    /// Reads the table's definition again: it may have changed since the run first read it, because other tables may
+    /// have been swept in between.
     pub(crate) async fn begin_watching(&self) -> Result<(), RetoastError> {
         let Some(found) = self.definition().await? else {
             return Err(RetoastError::dropped());
         };
-        // an earlier part of the same work, whose session has ended, knows what it has set itself
+        // An earlier session of the same task has recorded what it had set.
         let then = self.known.get().now.clone();
         if let Some(then) = then {
             return match then.differences(Some(&found)) {
@@ -58,7 +58,7 @@ impl Guard<'_> {
         Ok(())
     }
 
-    /// Sets what is to be set before rows are re-toasted, and remembers what the table is set to then.
+    /// Changes the settings that must be changed before rows are re-toasted, and records the resulting definition.
     pub(crate) async fn set_choice(&self, changes: &Changes) -> Result<(), RetoastError> {
         let table = self.ready.relation.quoted();
         let Some(alter) = sql::alter(&table, changes) else { return Ok(()) };
@@ -76,22 +76,22 @@ impl Guard<'_> {
         Ok(())
     }
 
-    /// More is set than the run has found, and than it needs for its work.
+    /// Records that settings were changed beyond what the work needs.
     pub(crate) fn more_is_set(&self) {
         self.known.get().more_set = true;
     }
 
-    /// Whether the table is still what the sweep needs it to be.
+    /// Whether the table's definition is still what the sweep needs.
     pub(crate) async fn is_unchanged(&self) -> Result<bool, RetoastError> {
         let now = self.definition_now().await?;
         let known = self.known.get();
         Ok(known.now.as_ref().is_some_and(|then| then.differences(now.as_ref()).is_none()))
     }
 
-    /// Sets right what somebody else has changed, if that was asked for and can be done; else says what it
-    /// is. What was changed back needs nothing. `times`: how often that was done before.
+    /// Restores the settings that another session has changed, if this was requested and is possible; otherwise returns
+    /// an error that names them. If they were changed back, nothing is done. `times`: how often this was done before.
     pub(crate) async fn set_right(&self, times: u32) -> Result<(), RetoastError> {
-        // the transaction in which that was found may still be open
+        // The transaction that found the change may still be open.
         let _ = self.session.rollback(0).await;
         let now = self.definition().await?;
         let then = self.known.get().now.clone();
@@ -115,7 +115,7 @@ impl Guard<'_> {
         self.alter(&alter).await?;
         let again = self.definition().await?;
         match then.differences(again.as_ref()) {
-            // the next batch finds that out
+            // The next batch will notice that.
             Some(_) => Ok(()),
             None => {
                 self.known.get().now = again;
@@ -124,8 +124,8 @@ impl Guard<'_> {
         }
     }
 
-    /// Puts the settings back as the run found them where they are not to stay, and reports what was done and
-    /// what undoes it. `stored`: rows re-toasted; `is_unfit`: a row does not fit a page as chosen.
+    /// Restores the settings found at the beginning unless they should stay, and reports what was done and what would
+    /// undo it. `stored`: rows re-toasted; `is_unfit`: a row does not fit on a page with the chosen settings.
     pub(crate) async fn put_back(
         &self,
         outcome: Outcome,
@@ -147,13 +147,13 @@ impl Guard<'_> {
         let asked = self.session.options.restores_settings && outcome != Outcome::Complete;
         let nothing_done = outcome == Outcome::Failed && stored == 0;
         if asked || altered && (nothing_done || is_unfit) {
-            // a stop was asked for perhaps, but not of this
+            // A stop that was requested must not prevent this.
             let stop = CancellationToken::new();
             let tries = LockTries { stop: &stop, ..self.session.tries(&name) };
             match tries.alter(self.session.writer(), &undo).await {
                 Ok((Tried::Done(()), _)) => {
                     report.undone = true;
-                    // a new session begins as the first one did
+                    // The next session must begin as the first one did.
                     *self.known.get() = Known::default();
                 }
                 Ok(_) => self.note("no lock to restore the settings"),
@@ -165,12 +165,12 @@ impl Guard<'_> {
         report.undo = Some(undo);
     }
 
-    /// The chosen columns, with what they were set to before an earlier run that was killed.
+    /// The chosen columns, with their settings before an earlier run that was killed.
     async fn marked(&self) -> Result<Vec<settings::Column>, LiveError> {
         settings::ask(self.session.writer(), self.ready).await
     }
 
-    /// Says what a killed run has left.
+    /// Reports the settings that a killed run has left.
     pub(crate) async fn say_marks(&self, notes: &mut Vec<String>) -> Result<(), RetoastError> {
         for column in self.marked().await? {
             let Some(before) = column.before else { continue };
@@ -186,7 +186,7 @@ impl Guard<'_> {
         Ok(())
     }
 
-    /// Remembers what the columns are set to, before that is changed.
+    /// Records the columns' settings before they are changed.
     pub(crate) async fn mark(&self) -> Result<(), RetoastError> {
         let columns = self.marked().await?;
         match settings::mark(&self.ready.relation.quoted(), &columns) {
@@ -195,7 +195,7 @@ impl Guard<'_> {
         }
     }
 
-    /// Forgets it, once the columns are set to what was chosen.
+    /// Removes that record once the columns have the chosen settings.
     pub(crate) async fn unmark(&self) -> Result<(), RetoastError> {
         let columns = self.marked().await?;
         match settings::unmark(&self.ready.relation.quoted(), &columns) {

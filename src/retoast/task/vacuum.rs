@@ -1,4 +1,4 @@
-//! VACUUM on the way.
+//! VACUUM during a task.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::retoast::task::watched::{GaveUp, Patience};
 use crate::server::LiveError;
 use crate::server::sqlstate::ErrorKind;
 
-/// How often it is vacuumed again if most is left after all, and how long before the first time.
+/// How often VACUUM is repeated if it has left most dead rows, and the wait before the first repetition.
 pub(crate) const AGAIN: u32 = 4;
 pub(crate) const PAUSE: Duration = Duration::from_millis(200);
-/// How long snapshots that see what was moved are waited for before a vacuum, and how often it is looked.
+/// How often to look, before a VACUUM, whether snapshots still see the old versions of moved rows, and the interval.
 const SNAPSHOTS: u32 = 40;
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How often the server's statistics are asked for what a vacuum has left: before PostgreSQL 15 they come late.
+/// How often to query the statistics about what a VACUUM has left: before PostgreSQL 15 they are updated late.
 const ASKED: u32 = 12;
 const ASK_EVERY: Duration = Duration::from_millis(100);
-/// So large a part of what was moved is most of it; of all bytes, if nothing was.
+/// The fraction of the moved bytes that counts as most of them; of all bytes, if none were moved.
 const MOST: f64 = 0.25;
 const MOST_OF_ALL: f64 = 0.05;
 
@@ -32,22 +32,22 @@ const MOST_OF_ALL: f64 = 0.05;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Vacuumed {
     Done,
-    /// Something is locked, or a stop was asked for.
+    /// Something is locked, or a stop was requested.
     Not,
-    /// It was cancelled for a replication slot.
+    /// It was cancelled because of a replication slot.
     ForSlot,
 }
 
-/// What the statistics say that a vacuum has left.
+/// What a VACUUM has left, by the statistics.
 pub(crate) struct LeftDead {
-    /// Of how many relations they tell.
+    /// The number of relations that have statistics.
     pub(crate) relations: i64,
-    /// Bytes of row versions that are dead, and all bytes.
+    /// Bytes of dead row versions, and all bytes.
     pub(crate) dead: f64,
     pub(crate) all: f64,
 }
 
-/// The parts of a table, with what the server says of those that it cannot vacuum.
+/// The parts of a table that the server cannot vacuum, with its messages.
 #[derive(Debug, Default)]
 pub struct Unvacuumed(Mutex<Parts>);
 
@@ -55,12 +55,12 @@ pub struct Unvacuumed(Mutex<Parts>);
 pub(crate) struct Parts {
     /// Why the table with its indexes cannot be vacuumed.
     pub(crate) table: Option<String>,
-    /// Why its TOAST relation cannot be.
+    /// Why its TOAST relation cannot be vacuumed.
     pub(crate) toast: Option<String>,
 }
 
 impl Parts {
-    /// Whether nothing is known to be in the way.
+    /// Whether no obstacle is known.
     pub(crate) fn is_whole(&self) -> bool {
         *self == Parts::default()
     }
@@ -68,11 +68,11 @@ impl Parts {
 
 impl Unvacuumed {
     pub(crate) fn parts(&self) -> MutexGuard<'_, Parts> {
-        // what stands there is only ever set whole
+        // Only complete values are assigned, so a poisoned lock is harmless.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is to be said of them.
+    /// The messages for the user.
     pub(crate) fn messages(&self) -> Vec<String> {
         let Parts { table, toast } = &*self.parts();
         let of = |what: &str, why: &Option<String>| {
@@ -83,7 +83,7 @@ impl Unvacuumed {
 }
 
 impl Guard<'_> {
-    /// Vacuums by this statement. It never waits long: what is not done now is done later.
+    /// Runs this VACUUM. It never waits long: what cannot be vacuumed now is vacuumed later.
     pub(crate) async fn vacuum_by(&self, job: usize, sql: &str) -> Result<Vacuumed, RetoastError> {
         let (connection, patience) = (self.session.connection(job), Patience::Vacuum);
         let (ended, why) = match self.run_watched(connection, sql, patience).await {
@@ -109,7 +109,7 @@ impl Guard<'_> {
         Ok(self.session.connection(job).client().value(NOW, &[]).await?.unwrap_or_default())
     }
 
-    /// What a vacuum that began then has left, by the server's statistics.
+    /// What a VACUUM that began at `began` has left, by the statistics.
     pub(crate) async fn left_dead(
         &self,
         job: usize,
@@ -123,8 +123,7 @@ impl Guard<'_> {
         Ok(Some(LeftDead { relations, dead, all }))
     }
 
-    /// Vacuums, unless the table is locked just now; and again where that has left most, as a conversion's vacuum is
-    /// done again.
+    /// Runs VACUUM, unless the table is locked, and repeats it if most dead rows were left, as during a conversion.
     pub(crate) async fn vacuum_now(
         &self,
         vacuum: Vacuum,
@@ -139,10 +138,10 @@ impl Guard<'_> {
             match self.vacuum_by(0, &sql).await? {
                 Vacuumed::Done => report.effort.vacuums += 1,
                 Vacuumed::Not => return Ok(()),
-                // what is done already stays done
+                // What it has done so far is kept.
                 Vacuumed::ForSlot => continue,
             }
-            // who holds it back is known and was waited for
+            // If a VACUUM did not pay, the session that holds back its horizon is known and was waited for.
             if !pays || !self.has_left_most(&began, vacuum).await? {
                 break;
             }
@@ -157,7 +156,7 @@ impl Guard<'_> {
         Ok(())
     }
 
-    /// Whether a vacuum pays now; `None` once a stop is asked for.
+    /// Whether a VACUUM is worthwhile now; `None` once a stop is requested.
     async fn wait_for_snapshots(&self) -> Result<Option<bool>, RetoastError> {
         for number in 0..=SNAPSHOTS {
             self.session.pass(Load::Vacuum, 0).await?;
@@ -175,8 +174,8 @@ impl Guard<'_> {
         Ok(Some(false))
     }
 
-    /// Whether a vacuum that began then has left most of what it was for, by the server's statistics; where they do not
-    /// tell, it has not.
+    /// Whether a VACUUM that began at `began` has left most of its dead rows, by the statistics; false if they are not
+    /// available.
     async fn has_left_most(&self, began: &str, vacuum: Vacuum) -> Result<bool, RetoastError> {
         let of_toast = self.ready.relation.toast.is_some() && vacuum != Vacuum::Rows;
         let moved = self.session.throttle.still_dead() as f64;

@@ -1,5 +1,5 @@
-//! Statements that cannot be part of a transaction and may take long, VACUUM and REINDEX: watched from another session, and
-//! cancelled where they wait too long or keep others waiting.
+//! Statements that cannot be part of a transaction and may take long (VACUUM and REINDEX): another session watches
+//! them, and cancels them if they wait too long or block other sessions.
 
 use std::time::{Duration, Instant};
 
@@ -11,29 +11,30 @@ use crate::retoast::pace::metrics::ServerWait;
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 
-/// How often a VACUUM is looked at, and anything else, or where replication slots may be lost.
+/// How often to look at a VACUUM, and at anything else or if a replication slot could be lost.
 const LOOK_AT_VACUUM: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How often a cancel is repeated that has not ended it.
+/// How often to repeat a cancel that has not ended the statement.
 const CANCEL_EVERY: Duration = Duration::from_secs(1);
-/// A wait so long is said: of a VACUUM, and of anything else.
+/// A wait of this length is reported, for a VACUUM and for anything else.
 const TELL_OF_VACUUM: Duration = Duration::from_secs(10);
 const TELL: Duration = Duration::from_secs(5);
-/// A VACUUM waits no longer, for it can be left out.
+/// The maximum wait of a VACUUM, which can be left out.
 const VACUUM_WAITS: Duration = Duration::from_secs(20);
-/// Looks in a row that find somebody waiting for it.
+/// How many consecutive looks must find a blocked session before the statement is given up.
 const KEPT: u32 = 2;
-/// The server ends a single wait of a rebuild after so long if this program cannot any more.
+/// The server's limit for a single wait of a rebuild, in case this program can no longer cancel it.
 const BACKSTOP: Duration = Duration::from_secs(30);
 
 /// How long a statement may wait, and what else ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// VACUUM: its lock lets others read and write, and waits no longer than the session's `lock_timeout`.
+    /// VACUUM. Its lock allows reads and writes, and the wait for that lock is limited by the session's `lock_timeout`.
     Vacuum,
-    /// A concurrent rebuild, which may wait for one transaction for so long.
+    /// A concurrent rebuild, which may wait this long for a single transaction.
     Rebuild(Duration),
-    /// What removes the rest of a rebuild. No wait may last longer; neither a stop nor a replication slot ends it.
+    /// A statement that removes the remains of a rebuild. No wait may be longer than this; neither a stop nor a
+    /// replication slot ends it.
     Drop(Duration),
 }
 
@@ -42,12 +43,12 @@ impl Patience {
         self == Patience::Vacuum
     }
 
-    /// Whether it ends when a stop is asked for, or when a replication slot would soon be lost.
+    /// Whether it ends when a stop is requested or a replication slot would soon be lost.
     fn may_end(self) -> bool {
         !matches!(self, Patience::Drop(_))
     }
 
-    /// The longest wait for a single lock that the server allows, in place of the session's.
+    /// The maximum wait for a single lock, set instead of the session's `lock_timeout`.
     fn lock_timeout(self) -> Option<Duration> {
         match self {
             Patience::Vacuum => None,
@@ -62,7 +63,7 @@ impl Patience {
                 let most = session.throttle.limits().wait;
                 most.map_or(VACUUM_WAITS, |most| most.min(VACUUM_WAITS))
             }
-            // others queue behind it
+            // Other sessions queue behind a statement that waits for a lock on a relation.
             _ if wait.is_for_relation() => session.options.lock_timeout,
             Patience::Rebuild(limit) | Patience::Drop(limit) => limit,
         }
@@ -72,13 +73,13 @@ impl Patience {
 /// Why a statement was given up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum GaveUp {
-    /// A stop was asked for.
+    /// A stop was requested.
     Stopped,
     /// A replication slot would have been lost.
     Slot(String),
-    /// It waited for this too long.
+    /// It waited too long for this.
     Waited(String),
-    /// This process waited for it.
+    /// It blocked this process.
     Kept(i32),
 }
 
@@ -92,18 +93,18 @@ impl GaveUp {
     }
 }
 
-/// The state that one look at the other sessions leaves for the next.
+/// State kept from one look at the other sessions to the next.
 #[derive(Debug, Default)]
 struct Seen {
     stuck: Stuck,
-    /// Looks in a row that found somebody waiting for it.
+    /// Consecutive looks that found a session waiting for the statement.
     keeps: u32,
-    /// WAL that the most pressed replication slot may still keep, by the last look.
+    /// WAL that the replication slot closest to its limit could still retain at the last look.
     slots: Option<u64>,
 }
 
 impl Guard<'_> {
-    /// Runs a statement that cannot be part of a transaction; why it was given up, if it was.
+    /// Runs a statement that cannot be part of a transaction. The inner error is the reason for giving it up.
     pub(crate) async fn run_watched(
         &self,
         connection: &Connection,
@@ -143,14 +144,14 @@ impl Guard<'_> {
                     if !is_cancelled {
                         match self.look_at(pid, patience, began.elapsed(), &mut seen).await {
                             Ok(why) => gave_up = why,
-                            // unwatched it would go on for as long as it likes
+                            // Without a watcher, the statement could run and block others without limit.
                             Err(error) => failed = Some(error),
                         }
                     }
                 }
             }
             if gave_up.is_some() || failed.is_some() {
-                // it may have ended by itself
+                // The statement may have ended in the meantime.
                 let _ = canceller.cancel().await;
             }
         };
@@ -162,7 +163,7 @@ impl Guard<'_> {
         }
     }
 
-    /// Why the statement of process `pid` is to be given up, if it is.
+    /// The reason for giving up the statement of process `pid`, if there is one.
     async fn look_at(
         &self,
         pid: i32,
@@ -177,7 +178,8 @@ impl Guard<'_> {
             return Ok(Some(GaveUp::Slot(why)));
         }
         let wait = throttle.wait_of(pid).await?;
-        // what is nearly done and waits for nobody keeps others waiting for less if it goes on
+        // A DROP that itself waits for nothing is nearly done, so letting it finish blocks other sessions for the
+        // shortest time.
         let may_keep = patience.is_vacuum() || !patience.may_end() && wait.is_none();
         let kept = if may_keep { None } else { throttle.kept_waiting(pid).await? };
         seen.keeps = if kept.is_some() { seen.keeps + 1 } else { 0 };
@@ -203,12 +205,12 @@ impl Guard<'_> {
     }
 }
 
-/// Whether the server has ended a statement, and not the session.
+/// Whether the error ended only the statement, not the session.
 pub(crate) fn is_of_statement(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_some_and(|error| !error.code().code().starts_with("57P"))
 }
 
-/// Does something with another `lock_timeout` in a session, which then has its own again.
+/// Runs `work` in a session with another `lock_timeout`, which is restored afterwards.
 pub(crate) async fn with_lock_timeout<T>(
     connection: &Connection,
     time: Duration,
@@ -220,33 +222,34 @@ pub(crate) async fn with_lock_timeout<T>(
     client.batch_execute(&format!("SET lock_timeout = {}", millis(time))).await?;
     let done = work().await;
     let set = client.batch_execute(&format!("SET lock_timeout = '{own}'")).await;
-    // of two errors the first says what happened
+    // The first of two errors is the cause.
     let done = done?;
     set.map_err(LiveError::from)?;
     Ok(done)
 }
 
-/// Whether the statement that waits, or keeps others waiting, goes on.
+/// What to do about a statement that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Advice {
-    /// Nothing yet, or it was said.
+    /// Keep waiting; there is nothing new to report.
     Wait,
-    /// Say it.
+    /// Report the wait.
     Tell,
-    /// Leave out what waits: it has for so long.
+    /// Give up the statement, which has waited this long.
     GiveUp(Duration),
 }
 
-/// How long a statement has waited without a pause, as far as was seen (pure).
+/// How long a statement has waited without interruption, as far as was observed (pure).
 #[derive(Debug, Default)]
 struct Stuck {
-    /// When the wait was first seen, by the time since the statement began.
+    /// When the wait was first seen, as the time since the statement began.
     since: Option<Duration>,
     is_reported: bool,
 }
 
 impl Stuck {
-    /// After a look `now` since the statement began. A wait as long as `tell` is said, and none is longer than `limit`.
+    /// Records a look at time `now` since the statement began. A wait of `tell` is reported; a wait of `limit` ends the
+    /// statement.
     fn seen(&mut self, waits: bool, now: Duration, tell: Duration, limit: Duration) -> Advice {
         if !waits {
             *self = Stuck::default();
@@ -274,7 +277,7 @@ mod tests {
         let seconds = Duration::from_secs;
         let mut look = |waits, at| stuck.seen(waits, seconds(at), seconds(10), seconds(20));
         assert_eq!(look(true, 5), Advice::Wait);
-        // it went on meanwhile
+        // It made progress in between.
         assert_eq!(look(false, 9), Advice::Wait);
         assert_eq!(look(true, 10), Advice::Wait);
         assert_eq!(look(true, 19), Advice::Wait);

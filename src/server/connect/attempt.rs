@@ -1,4 +1,4 @@
-//! Tries servers, addresses and encryptions in libpq's order until one lets us in (`PQconnectPoll`).
+//! Tries servers, addresses and encryptions in libpq's order until a connection is accepted (`PQconnectPoll`).
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -17,13 +17,13 @@ use super::session::Connection;
 use super::settings::SessionOptions;
 use super::tls::{self, Noted};
 
-/// Asks somebody for the password of this user; `None` where nobody can be asked.
+/// Prompts for the password of this user; returns `None` if there is no terminal to prompt on.
 pub type Ask<'a> = &'a mut (dyn FnMut(&str) -> Option<Secret> + Send);
 
-/// Connects, and sets the session up. Needs a Tokio runtime.
+/// Connects and sets up the session. Requires a Tokio runtime.
 ///
 /// # Errors
-/// When no server lets us in, with a message for each that was tried, or refuses the session's settings.
+/// No server accepts the connection (with a message for each attempt), or the server refuses the session's settings.
 pub async fn connect(
     resolved: &Resolved,
     session: &SessionOptions,
@@ -49,25 +49,25 @@ pub async fn connect(
         made => made,
     };
     let (raw, target) = made?;
-    // what connects after this one goes to the same server, whatever the others are
+    // Later connections go to the same server, even if others are given.
     resolved.targets = vec![target];
     resolved.target_session = TargetSession::Any;
     Connection::set_up(raw, resolved, session.clone()).await
 }
 
 impl Connection {
-    /// Another connection to the same server, as the same user and with the same settings; asks nobody.
+    /// Opens another connection to the same server, as the same user and with the same settings, without prompting.
     ///
     /// # Errors
-    /// As [`connect`](super::connect).
+    /// Like [`connect`](super::connect).
     pub async fn open_another(&self) -> Result<Connection, ConnectError> {
         self.open_another_with(self.session()).await
     }
 
-    /// As [`open_another`](Self::open_another), with other settings.
+    /// Like [`open_another`](Self::open_another), with other settings.
     ///
     /// # Errors
-    /// As [`connect`](super::connect).
+    /// Like [`connect`](super::connect).
     pub async fn open_another_with(
         &self,
         session: &SessionOptions,
@@ -78,7 +78,7 @@ impl Connection {
 
 async fn try_targets(resolved: &Resolved) -> Result<(Raw, Host), ConnectError> {
     let mut attempts = Vec::new();
-    // a standby is wanted first, then anything
+    // With prefer-standby, standbys are tried first, then all servers.
     let rounds: &[TargetSession] = match resolved.target_session {
         TargetSession::PreferStandby => &[TargetSession::Standby, TargetSession::Any],
         _ => std::slice::from_ref(&resolved.target_session),
@@ -146,7 +146,7 @@ async fn addresses(target: &Host, resolved: &Resolved) -> Result<Vec<Address>, S
     Ok(addresses.into_iter().map(|address| Address::Ip(address, Some(host.clone()))).collect())
 }
 
-/// Waits no longer than the user wants to.
+/// Awaits the future for at most the user's connect timeout.
 async fn within<F: Future>(resolved: &Resolved, future: F) -> Option<F::Output> {
     match resolved.connect_timeout {
         Some(limit) => tokio::time::timeout(limit, future).await.ok(),
@@ -154,7 +154,7 @@ async fn within<F: Future>(resolved: &Resolved, future: F) -> Option<F::Output> 
     }
 }
 
-/// One way to encrypt, or not.
+/// Whether to use encryption.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Encryption {
     Never,
@@ -164,7 +164,7 @@ enum Encryption {
 
 fn encryptions(mode: SslMode, address: &Address) -> &'static [Encryption] {
     match (address, mode) {
-        // whoever can listen on a local socket can read it
+        // A process that can listen on a local socket could read its traffic anyway.
         (Address::Socket(_), _) | (_, SslMode::Disable) => &[Encryption::Never],
         (_, SslMode::Allow) => &[Encryption::Never, Encryption::Always],
         (_, SslMode::Prefer) => &[Encryption::IfOffered, Encryption::Never],
@@ -200,7 +200,7 @@ async fn try_address(
     Err(last)
 }
 
-/// The outcome of one attempt, and whether TLS was begun.
+/// The result of one attempt, and whether a TLS handshake was begun.
 async fn try_once(
     resolved: &Resolved,
     target: &Host,
@@ -222,7 +222,7 @@ async fn try_once(
     }
     let connector = match tls::connector(&resolved.tls) {
         Ok(connector) => connector,
-        // counts as TLS begun: without TLS the files do not matter
+        // This counts as TLS begun, because without TLS these files do not matter.
         Err(message) => return (Err(Refusal { message, kind: Kind::Encryption }), true),
     };
     config.ssl_mode(match encryption {
@@ -256,7 +256,7 @@ fn config(resolved: &Resolved, target: &Host, address: &Address) -> Config {
             config.host_path(dir);
         }
         Address::Ip(ip, host) => {
-            // the name is for the certificate; the address alone is connected to
+            // The name is only for the certificate; the connection uses the address.
             config.host(host.clone().unwrap_or_else(|| ip.to_string())).hostaddr(*ip);
         }
     }
@@ -294,7 +294,7 @@ fn config(resolved: &Resolved, target: &Host, address: &Address) -> Config {
     config
 }
 
-/// Keeps a server only if it is of the wanted kind.
+/// Keeps the connection only if the server is of the requested kind.
 async fn wanted_only(raw: Raw, wanted: TargetSession) -> Result<Raw, Refusal> {
     let question = match wanted {
         TargetSession::Any | TargetSession::PreferStandby => return Ok(raw),

@@ -1,4 +1,4 @@
-//! What stops a statement.
+//! Cancels statements.
 
 use std::io;
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use super::error::{ConnectError, os_message};
 use super::life::io_cause;
 use super::resolved::{Host, HostPlace};
 
-/// How long the server may take to stop a statement when nobody waits for its result any more.
+/// How long the server may take to cancel a statement whose result is no longer needed.
 pub(crate) const CANCEL_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Stops the statement that runs on a connection, over a connection of its own and as well protected.
+/// Cancels the statement that runs on a connection, over a separate connection with the same protection.
 #[derive(Clone)]
 pub struct Canceller {
     token: CancelToken,
@@ -33,7 +33,7 @@ impl std::fmt::Debug for Canceller {
 }
 
 impl Canceller {
-    /// For the connection of this token to `server`.
+    /// For the connection to `server` with this token.
     pub(super) fn new(
         token: CancelToken,
         tls: Option<MakeRustlsConnect>,
@@ -42,12 +42,12 @@ impl Canceller {
         Canceller { token, tls, server }
     }
 
-    /// Asks the server to stop the statement, which may have ended already, and waits until it has seen to that
-    /// (as `PQcancel` does): what is asked on the connection afterwards is not stopped. Takes no longer than
+    /// Asks the server to cancel the statement, which may already have ended, and waits until the server has handled
+    /// the request, like `PQcancel`. Statements sent afterwards are therefore not affected. Takes at most
     /// [`CANCEL_PATIENCE`].
     ///
     /// # Errors
-    /// When the server cannot be reached, or does not answer in time: then it may stop what comes next.
+    /// The server cannot be reached, or does not answer in time. It may then cancel a later statement.
     pub async fn cancel(&self) -> Result<(), ConnectError> {
         let asked = tokio::time::timeout(CANCEL_PATIENCE, self.ask());
         let cause = match asked.await {
@@ -73,7 +73,7 @@ impl Canceller {
             }
             HostPlace::Address { address, host } => {
                 let stream = TcpStream::connect((*address, *port)).await.map_err(unreachable)?;
-                // the name that the certificate was held against
+                // The name with which the certificate was verified.
                 let name = host.clone().unwrap_or_else(|| address.to_string());
                 self.send(stream, &name).await
             }
@@ -102,9 +102,9 @@ impl Canceller {
     }
 }
 
-/// A stream whose end is that of the other side: the server closes it when it has done what it was asked. Until
-/// then nothing is closed here, not even one direction, as with libpq: a pooler that has not yet passed the request
-/// on takes a client that closes for one that is gone, and PgBouncer 1.18 ends with all its clients by that.
+/// A stream that waits for the other side to close it: the server does so once it has handled the request. Until then
+/// nothing is closed on this side, not even one direction, as in libpq. A pooler that has not yet forwarded the
+/// request would regard a client that closes as gone, and PgBouncer 1.18 then terminates with all its clients.
 struct UntilClosed<S>(S);
 
 impl<S: AsyncRead + Unpin> AsyncRead for UntilClosed<S> {
@@ -136,7 +136,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for UntilClosed<S> {
             let mut into = ReadBuf::new(&mut bytes);
             match ready!(Pin::new(&mut self.0).poll_read(context, &mut into)) {
                 Ok(()) if !into.filled().is_empty() => {}
-                // closed, or reset
+                // The other side has closed the connection, or reset it.
                 Ok(()) | Err(_) => return Poll::Ready(Ok(())),
             }
         }
@@ -149,7 +149,7 @@ impl<S: TlsStream + Unpin> TlsStream for UntilClosed<S> {
     }
 }
 
-/// Encrypts, and does not say either that this side has ended.
+/// Encrypts the stream, and does not send a closing alert either.
 struct Encrypted<T>(T);
 
 impl<S, T> TlsConnect<S> for Encrypted<T>

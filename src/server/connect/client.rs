@@ -1,5 +1,5 @@
-//! Statements on their way to the server. All of the program pass here, and are told to `tracing` with the time
-//! that they took: their texts, but neither parameters nor rows.
+//! Sends statements to the server. All statements of the program pass through here and are logged by `tracing` with
+//! their duration: their text, but neither parameters nor rows.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use tokio_postgres::{
 };
 use tracing::Level;
 
-/// What stands in place of a query that the user has given: it may hold what nobody else is to see.
+/// Logged in place of a query given by the user, which may contain confidential data.
 const OF_USER: &str = "(the user's own query)";
 
-/// Stands at the end of every statement of this program that brings rows, so that whoever sees it in
-/// `pg_stat_statements` or a log knows whose it is; `advise-threshold` leaves these out of the workload.
+/// Appended to every statement of this program that returns rows, so that it can be recognized in `pg_stat_statements`
+/// and in logs; `advise-threshold` leaves these statements out of the workload.
 pub(crate) const OWN: &str = "/* toastctl */";
 
 /// Sends statements over one connection.
@@ -34,10 +34,10 @@ impl Client {
         Client(client)
     }
 
-    /// The rows of a statement; each parameter has its type.
+    /// Returns the rows of a statement; each parameter has its type.
     ///
     /// # Errors
-    /// The server's, as of all of these.
+    /// Any error of the server, as in all these functions.
     pub async fn query_typed(
         &self,
         sql: &str,
@@ -46,7 +46,7 @@ impl Client {
         traced(sql, self.0.query_typed(&signed(sql), parameters)).await
     }
 
-    /// The first value of a statement's first row.
+    /// Returns the first value of a statement's first row.
     pub async fn value<T: for<'a> FromSql<'a>>(
         &self,
         sql: &str,
@@ -55,7 +55,7 @@ impl Client {
         self.query_typed(sql, parameters).await?.first().map(|row| row.try_get(0)).transpose()
     }
 
-    /// How many rows a statement has changed.
+    /// Returns the number of rows that a statement has changed.
     pub async fn execute_typed(
         &self,
         sql: &str,
@@ -64,7 +64,7 @@ impl Client {
         traced(sql, self.0.execute_typed(&signed(sql), parameters)).await
     }
 
-    /// The rows of a statement, one by one. The time is that until the server begins to answer.
+    /// Returns the rows of a statement one by one. The logged duration ends when the server begins to answer.
     pub async fn query_stream(&self, sql: &str) -> Result<RowStream, Error> {
         let none: [(&str, Type); 0] = [];
         traced(sql, self.0.query_typed_raw(&signed(sql), none)).await
@@ -76,7 +76,7 @@ impl Client {
         Ok(Statement { parsed, sql: sql.into() })
     }
 
-    /// The rows of a statement that was parsed before.
+    /// Returns the rows of a prepared statement.
     pub async fn query(
         &self,
         statement: &Statement,
@@ -90,13 +90,13 @@ impl Client {
         traced(sql, self.0.batch_execute(sql)).await
     }
 
-    /// What statements without parameters give, as text.
+    /// Returns the results of statements without parameters, as text.
     pub async fn simple_query(&self, sql: &str) -> Result<Vec<SimpleQueryMessage>, Error> {
         traced(sql, self.0.simple_query(sql)).await
     }
 
-    /// The first row of a query that the user has given, and whether it gave more than so many: then the rest is
-    /// not waited for, and the query goes on until it is cancelled.
+    /// Returns the first row of a query given by the user, and whether it returned more than `most` rows. It does not
+    /// wait for further rows, and the query runs until it is cancelled.
     pub async fn query_of_user(
         &self,
         sql: &str,
@@ -119,7 +119,7 @@ impl Client {
         traced(OF_USER, asked).await
     }
 
-    /// The output of `COPY … TO STDOUT`. The time is that until the server begins to answer.
+    /// Returns the output of `COPY … TO STDOUT`. The logged duration ends when the server begins to answer.
     pub async fn copy_out(&self, sql: &str) -> Result<CopyOutStream, Error> {
         traced(sql, self.0.copy_out(sql)).await
     }
@@ -134,7 +134,7 @@ impl Client {
     }
 
     #[cfg(feature = "internals")]
-    /// The driver's own, for what the program does not do.
+    /// The driver's client, for what the program itself does not do.
     pub fn driver(&self) -> &tokio_postgres::Client {
         &self.0
     }
@@ -148,7 +148,7 @@ async fn traced<T>(sql: &str, work: impl Future<Output = Result<T, Error>>) -> R
     told_as("", sql, work).await
 }
 
-/// Does it and tells of it. Of an error the SQLSTATE is told, for the message may show what rows hold.
+/// Runs `work` and logs it. For an error, only the SQLSTATE is logged, because the message may contain values.
 async fn told_as<T>(
     what: &str,
     sql: &str,
@@ -171,7 +171,7 @@ async fn told_as<T>(
     done
 }
 
-/// Without line breaks and further white space around them.
+/// Joins the lines, without line breaks and the white space around them.
 fn one_line(sql: &str) -> String {
     let lines: Vec<&str> = sql.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines.join(" ")

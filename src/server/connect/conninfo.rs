@@ -1,6 +1,6 @@
 //! Connection strings: `key=value` pairs and URIs (`conninfo_parse` and `conninfo_uri_parse` in `fe-connect.c`).
 //!
-//! No message repeats what could be, or hold, a password.
+//! No message repeats text that could be, or contain, a password.
 
 use super::{ConnectError, Params};
 
@@ -11,10 +11,10 @@ pub fn is_connection_string(dbname: &str) -> bool {
     uri_rest(dbname).is_some() || dbname.contains('=')
 }
 
-/// Reads a connection string of either kind.
+/// Parses a connection string of either kind.
 ///
 /// # Errors
-/// When it is malformed or names an unknown parameter.
+/// It is malformed, or names an unknown parameter.
 pub(crate) fn parse(text: &str) -> Result<Params, ConnectError> {
     match uri_rest(text) {
         Some(rest) => parse_uri(rest),
@@ -26,7 +26,7 @@ fn uri_rest(text: &str) -> Option<&str> {
     URI_PREFIXES.iter().find_map(|prefix| text.strip_prefix(prefix))
 }
 
-/// `host=a port = 5432 password='it\'s'`: spaces around `=` may stand, a backslash takes the next character as it is.
+/// `host=a port = 5432 password='it\'s'`: spaces around `=` are allowed, and a backslash escapes the next character.
 fn parse_pairs(text: &str) -> Result<Params, ConnectError> {
     let mut params = Params::default();
     let mut rest = text.trim_start_matches(is_c_space);
@@ -35,7 +35,7 @@ fn parse_pairs(text: &str) -> Result<Params, ConnectError> {
         let name = &rest[..name_end];
         rest = rest[name_end..].trim_start_matches(is_c_space);
         let Some(after) = rest.strip_prefix('=') else {
-            // what stands here may be the tail of an unquoted password
+            // This text may be the rest of an unquoted password.
             let shown = if params.is_given("password") { "…" } else { name };
             return Err(ConnectError::usage(format!(
                 "missing \"=\" after \"{shown}\" in connection info string"
@@ -49,7 +49,7 @@ fn parse_pairs(text: &str) -> Result<Params, ConnectError> {
     Ok(params)
 }
 
-/// The value at the start of `text`, and what follows it.
+/// Returns the value at the start of `text`, and the rest.
 fn take_value(text: &str) -> Result<(String, &str), ConnectError> {
     let quoted = text.starts_with('\'');
     let mut value = String::new();
@@ -73,7 +73,7 @@ fn is_c_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\x0b' | '\x0c' | '\r')
 }
 
-/// What follows the scheme of `postgresql://[user[:password]@][host][:port][,...][/dbname][?name=value[&...]]`.
+/// Parses what follows the scheme in `postgresql://[user[:password]@][host][:port][,...][/dbname][?name=value[&...]]`.
 fn parse_uri(rest: &str) -> Result<Params, ConnectError> {
     let mut params = Params::default();
     let authority_end = rest.find(['@', '/']).filter(|&end| rest[end..].starts_with('@'));
@@ -122,7 +122,7 @@ fn parse_uri(rest: &str) -> Result<Params, ConnectError> {
             let end = after.find(['/', '?', ',']).unwrap_or(after.len());
             port = &after[..end];
             rest = &after[end..];
-            // then this is no port but the head of a password
+            // In this case it is not a port but the beginning of a password.
             if rest.contains('@') && !port.bytes().all(|byte| byte.is_ascii_digit()) {
                 return Err(ConnectError::usage_with_hint(
                     "invalid port in URI",
@@ -172,7 +172,7 @@ fn parse_query(query: &str, params: &mut Params) -> Result<(), ConnectError> {
         let shown = if name.contains("password") { Shown::No } else { Shown::Yes };
         let value = decode(value, shown)?;
         if name == "ssl" && value == "true" {
-            // as JDBC writes it
+            // JDBC uses this spelling.
             params.set("sslmode", "require")?;
         } else if params.set(&name, value).is_err() {
             return Err(ConnectError::usage(format!("invalid URI query parameter: \"{name}\"")));

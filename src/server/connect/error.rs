@@ -1,4 +1,4 @@
-//! Why there is no connection, in psql's and libpq's words.
+//! Why there is no connection, with the messages of psql and libpq.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -11,31 +11,31 @@ use super::resolved::{Host, HostPlace, Resolved};
 /// Why a connection could not be made.
 #[derive(Debug)]
 pub enum ConnectError {
-    /// The parameters make no sense, or ask for what cannot be done.
+    /// The parameters are invalid or unsupported.
     Usage {
         /// What is wrong with them.
         message: String,
         /// What to do about it.
         hint: Option<String>,
     },
-    /// No server could be reached, or none let us in.
+    /// No server could be reached, or none accepted the connection.
     Failed {
-        /// One message for each attempt, as psql prints them.
+        /// One message for each attempt, as printed by psql.
         attempts: Vec<String>,
-        /// Whether a server asked for a password when there was none.
+        /// Whether a server asked for a password and none was given.
         needs_password: bool,
     },
-    /// The connection was made, and its settings were then refused.
+    /// The connection was made, but the server refused its settings.
     Session(String),
 }
 
 impl ConnectError {
-    /// An error of the user's, without a hint.
+    /// An error of the user, without a hint.
     pub fn usage(message: impl Into<String>) -> ConnectError {
         ConnectError::Usage { message: message.into(), hint: None }
     }
 
-    /// An error of the user's, with a hint.
+    /// An error of the user, with a hint.
     pub fn usage_with_hint(message: impl Into<String>, hint: impl Into<String>) -> ConnectError {
         ConnectError::Usage { message: message.into(), hint: Some(hint.into()) }
     }
@@ -60,23 +60,23 @@ impl std::error::Error for ConnectError {}
 /// Why a statement on a connection failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StatementError {
-    /// The server is gone, or ended the session.
+    /// The connection was lost, or the server ended the session.
     #[error("{0}")]
     Lost(String),
     /// The server refused the statement: `ERROR:  …` with DETAIL and HINT.
     #[error("{message}")]
     Refused {
-        /// What the server said.
+        /// The server's message.
         message: String,
         /// The SQLSTATE.
         code: String,
     },
-    /// The client could not make sense of the exchange.
+    /// The client could not interpret the server's answer.
     #[error("{0}")]
     Client(String),
 }
 
-/// An error or notice of the server as psql prints it: `FATAL:  message`, then DETAIL and HINT.
+/// An error or notice of the server, as printed by psql: `FATAL:  message`, then DETAIL and HINT.
 pub fn server_message(error: &DbError) -> String {
     let mut text = format!("{}:  {}", error.severity(), error.message());
     for (label, extra) in [("DETAIL", error.detail()), ("HINT", error.hint())] {
@@ -87,7 +87,7 @@ pub fn server_message(error: &DbError) -> String {
     text
 }
 
-/// An operating system's error without Rust's "(os error 2)".
+/// An operating system error without Rust's suffix "(os error 2)".
 pub(crate) fn os_message(error: &std::io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error ") {
@@ -96,7 +96,7 @@ pub(crate) fn os_message(error: &std::io::Error) -> String {
     }
 }
 
-/// What is said of a server of another kind.
+/// The message about a server that is not PostgreSQL.
 const NOT_POSTGRESQL: &str =
     "the answer is not that of a PostgreSQL server\n\tIs another service listening on that port?";
 
@@ -108,25 +108,25 @@ pub(super) struct Refusal {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Nobody answered, or not in time, or not yet: another address may do better.
+    /// The server did not answer, did not answer in time, or is not ready yet; another address may be tried.
     Unreachable,
-    /// The server answered, and is not of the wanted kind: another address may be.
+    /// The server answered, but is not of the requested kind; another address may be tried.
     Unwanted,
-    /// The server refused us.
+    /// The server refused the connection.
     Refused,
-    /// The server asks for a password, and there is none.
+    /// The server asked for a password, and none is available.
     NeedsPassword,
     /// Encryption could not be agreed on.
     Encryption,
 }
 
-/// Where to connect to, exactly.
+/// The exact address of a connection.
 pub(super) enum Address {
     Socket(PathBuf),
     Ip(IpAddr, Option<String>),
 }
 
-/// libpq's beginning of each message (`emitHostIdentityInfo`).
+/// The beginning of each message, as in libpq (`emitHostIdentityInfo`).
 pub(super) fn prefix(target: &Host, address: &Address) -> String {
     let port = target.port;
     match (address, &target.place) {
@@ -143,7 +143,7 @@ pub(super) fn prefix(target: &Host, address: &Address) -> String {
     }
 }
 
-/// An error of an attempt in libpq's words.
+/// The error of an attempt, with libpq's message.
 pub(super) fn refusal(
     error: &tokio_postgres::Error,
     resolved: &Resolved,
@@ -162,7 +162,7 @@ pub(super) fn refusal(
         let later = *said.code() == SqlState::CANNOT_CONNECT_NOW;
         return Refusal { message, kind: if later { Kind::Unreachable } else { Kind::Refused } };
     }
-    // the cause alone says what happened; the kinds of tokio_postgres's errors are its own
+    // Only the cause is useful; the error kinds of tokio_postgres are internal to it.
     let cause = std::error::Error::source(error);
     if let Some(io) = cause.and_then(|cause| cause.downcast_ref::<io::Error>()) {
         return io_refusal(io, error, address);
@@ -181,7 +181,7 @@ pub(super) fn refusal(
         "server did not use channel binding" => {
             ("channel binding required, but SSL not in use".to_owned(), Kind::Refused)
         }
-        // what the driver makes of an answer that is not PostgreSQL's protocol
+        // The driver reports an answer that is not in PostgreSQL's protocol in one of these ways.
         "bytes remaining on stream"
         | "unexpected message from server"
         | "invalid message length" => (NOT_POSTGRESQL.to_owned(), Kind::Refused),
@@ -197,7 +197,7 @@ fn io_refusal(io: &io::Error, error: &tokio_postgres::Error, address: &Address) 
     if let Some(tls) = io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         return Refusal { message: tls_message(tls), kind: Kind::Encryption };
     }
-    // an answer that ends within what would be a message is an error of the driver's framing
+    // If the answer ends in what would be the middle of a message, the driver reports a framing error.
     let is_cut = io.get_ref().is_some_and(|inner| inner.to_string() == "bytes remaining on stream");
     if is_cut || matches!(io.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) {
         return Refusal { message: NOT_POSTGRESQL.to_owned(), kind: Kind::Refused };
@@ -221,11 +221,11 @@ fn io_refusal(io: &io::Error, error: &tokio_postgres::Error, address: &Address) 
     Refusal { message, kind }
 }
 
-/// A failed handshake in libpq's words.
+/// A failed handshake, with libpq's message.
 fn tls_message(error: &rustls::Error) -> String {
     use rustls::{AlertDescription, CertificateError, Error};
     match error {
-        // of our own verifier, in libpq's words already
+        // This error comes from our own verifier, which already uses libpq's message.
         Error::General(message) => message.clone(),
         Error::InvalidCertificate(why) => {
             let why = match why {

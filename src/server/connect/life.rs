@@ -1,4 +1,4 @@
-//! The life and the end of a connection: the task that drives it, and what it has heard last.
+//! The life and the end of a connection: the task that drives it, and the last messages it received.
 
 use std::future;
 use std::io;
@@ -11,11 +11,11 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{os_message, server_message};
 
-/// How often, and how long apart, a server that takes nothing any more is listened to.
+/// How often, and at what interval, to read from a server that no longer accepts data.
 const LAST_WORDS: u32 = 5;
 const LAST_WORDS_AFTER: Duration = Duration::from_millis(5);
 
-/// libpq's words for a connection that ended without a word.
+/// libpq's message for a connection that ended without a message.
 pub(super) const CLOSED: &str = "server closed the connection unexpectedly\n\
      \tThis probably means the server terminated abnormally\n\
      \tbefore or while processing the request.";
@@ -23,9 +23,9 @@ pub(super) const CLOSED: &str = "server closed the connection unexpectedly\n\
 /// What the task that drives a connection has seen.
 #[derive(Debug, Default)]
 pub(crate) struct Life {
-    /// Why it ended, in psql's words.
+    /// Why the connection ended, in psql's words.
     reason: Mutex<Option<String>>,
-    /// The SQLSTATE of the server's last word.
+    /// The SQLSTATE of the server's last message.
     code: Mutex<Option<String>>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Raw {
     pub(crate) tls: Option<MakeRustlsConnect>,
 }
 
-/// Lets a connection live: its task ends with the client or the server.
+/// Starts the task that drives a connection; it ends with the client or the server.
 pub(crate) fn drive<S, T>(
     client: tokio_postgres::Client,
     mut connection: tokio_postgres::Connection<S, T>,
@@ -57,8 +57,8 @@ where
         let error = loop {
             match future::poll_fn(|context| connection.poll_message(context)).await {
                 Some(Ok(_)) => {}
-                // what the server said before it closed may not have been read yet (`pqSendSome`), nor the
-                // socket be known to have it
+                // What the server sent before it closed the connection may not have been read yet (`pqSendSome`), or
+                // may not even have arrived at the socket.
                 Some(Err(error)) if tries < LAST_WORDS && could_not_send(&error) => {
                     unsent.get_or_insert(error);
                     tries += 1;
@@ -89,7 +89,7 @@ impl Life {
     }
 }
 
-/// Why a connection ended, with libpq's words after the server's own.
+/// Why a connection ended: the server's own message, followed by libpq's.
 pub(super) fn end_reason(error: &tokio_postgres::Error) -> String {
     match (error.as_db_error(), io_cause(error)) {
         (Some(said), _) => format!("{}\n{CLOSED}", server_message(said)),
@@ -100,7 +100,7 @@ pub(super) fn end_reason(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// Whether the other side has closed while this one was writing.
+/// Whether the other side closed the connection while this side was writing.
 fn could_not_send(error: &tokio_postgres::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset};
     io_cause(error).is_some_and(|cause| matches!(cause.kind(), BrokenPipe | ConnectionReset))
@@ -110,7 +110,7 @@ pub(super) fn io_cause(error: &tokio_postgres::Error) -> Option<&io::Error> {
     std::error::Error::source(error).and_then(|cause| cause.downcast_ref())
 }
 
-/// `server_version_num` of `server_version` as `15.20 (Debian …)`, `18beta1` or `9.6.24`
+/// Converts `server_version`, such as `15.20 (Debian …)`, `18beta1` or `9.6.24`, to `server_version_num`
 /// (`pqSaveParameterStatus`).
 fn version_number(text: &str) -> Option<u32> {
     let mut numbers = text.split('.').map(|part| {
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(version_number("4294967295"), None);
     }
 
-    /// A server whose last words come while it no longer takes any.
+    /// A server that sends its last messages when it no longer accepts data.
     struct Closing {
         unread: Vec<u8>,
         last: Vec<u8>,
@@ -206,7 +206,7 @@ mod tests {
         let raw = drive(client, connection, None);
         let asked = raw.client.batch_execute("SELECT 1").await.unwrap_err();
         raw.ended.clone().wait_for(|ended| *ended).await.unwrap();
-        // to who asked, or to who asks why the connection ended
+        // The error is returned either to the caller or as the reason why the connection ended.
         let said = asked.code().map(|code| code.code().to_owned());
         let code = said.or_else(|| raw.life.code());
         assert_eq!(code.as_deref(), Some("57P01"), "{asked:?}");

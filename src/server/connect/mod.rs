@@ -1,7 +1,7 @@
-//! Connections to a server, made as psql makes them.
+//! Connections to a server, made in the same way as by psql.
 //!
-//! [`resolve()`] turns options, environment and files into [`Resolved`], without IO of its own;
-//! [`connect`] makes a [`Connection`] of it, which can open others like itself.
+//! [`resolve()`] turns options, environment and files into [`Resolved`], without IO of its own. [`connect`] turns that
+//! into a [`Connection`], which can open others like itself.
 
 mod attempt;
 mod canceller;

@@ -1,22 +1,22 @@
 //! The connection parameters of libpq: keywords, environment variables, defaults (`PQconninfoOptions` in
-//! `fe-connect.c`), and what each of them does here.
+//! `fe-connect.c`), and how far each is supported here.
 
 use super::ConnectError;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What becomes of a parameter.
+/// How far a parameter is supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Support {
-    /// It does what it does in libpq.
+    /// It has the same effect as in libpq.
     Used,
-    /// It cannot matter here: what it tunes does not exist.
+    /// It is ignored, because what it configures does not exist here.
     NoEffect,
-    /// It would change what is safe, and only these values mean what is done anyway.
+    /// Other values would change security; only these, which mean what is done anyway, are accepted.
     Only(&'static [&'static str]),
 }
 
-/// A parameter.
+/// A connection parameter.
 #[derive(Debug)]
 struct Definition {
     keyword: &'static str,
@@ -75,7 +75,7 @@ const DEFINITIONS: &[Definition] = &[
     used("ssl_max_protocol_version", "PGSSLMAXPROTOCOLVERSION"),
     used("target_session_attrs", "PGTARGETSESSIONATTRS"),
     used("load_balance_hosts", "PGLOADBALANCEHOSTS"),
-    // the session is always UTF-8
+    // The session always uses UTF-8.
     no_effect("client_encoding", Some("PGCLIENTENCODING")),
     no_effect("sslcompression", Some("PGSSLCOMPRESSION")),
     no_effect("sslkeylogfile", None),
@@ -99,25 +99,25 @@ const DEFINITIONS: &[Definition] = &[
     only("oauth_scope", None, &[]),
 ];
 
-/// Parameters that have a value. `Debug` hides the secret ones.
+/// Parameters and their values. `Debug` hides secret ones.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Params(BTreeMap<&'static str, String>);
 
 impl Params {
-    /// The value of a parameter; an empty one counts as none, as in libpq.
+    /// The value of a parameter; an empty value counts as none, as in libpq.
     pub(crate) fn get(&self, keyword: &str) -> Option<&str> {
         self.0.get(keyword).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Whether the parameter was given, if only as an empty value.
+    /// Whether the parameter was given, even with an empty value.
     pub(crate) fn is_given(&self, keyword: &str) -> bool {
         self.0.contains_key(keyword)
     }
 
-    /// Sets a parameter, over an earlier value.
+    /// Sets a parameter, replacing an earlier value.
     ///
     /// # Errors
-    /// When there is no such parameter.
+    /// There is no such parameter.
     pub(crate) fn set(
         &mut self,
         keyword: &str,
@@ -132,19 +132,19 @@ impl Params {
         }
     }
 
-    /// Takes those of `others` that are not given here.
+    /// Adds those of `others` that are not set here.
     pub(crate) fn fill(&mut self, others: Params) {
         for (keyword, value) in others.0 {
             self.0.entry(keyword).or_insert(value);
         }
     }
 
-    /// Takes all of `others`, over the values that are here.
+    /// Adds all of `others`, replacing values that are set here.
     pub(crate) fn override_with(&mut self, others: Params) {
         self.0.extend(others.0);
     }
 
-    /// The parameters that the environment gives.
+    /// The parameters set by environment variables.
     pub(crate) fn from_environment(environment: &BTreeMap<String, String>) -> Params {
         let mut params = Params::default();
         for definition in DEFINITIONS {
@@ -152,14 +152,14 @@ impl Params {
                 params.0.insert(definition.keyword, value.clone());
             }
         }
-        // the name of before 7.4; PGSSLMODE wins over it
+        // This is the variable's name before 7.4; PGSSLMODE takes precedence.
         if environment.get("PGREQUIRESSL").is_some_and(|value| value.starts_with('1')) {
             params.0.entry("sslmode").or_insert_with(|| "require".to_owned());
         }
         params
     }
 
-    /// Refuses what libpq would do and this client cannot.
+    /// Refuses parameters that libpq supports and this client does not.
     pub(crate) fn check_support(&self) -> Result<(), ConnectError> {
         for definition in DEFINITIONS {
             let Support::Only(values) = definition.support else { continue };

@@ -1,7 +1,7 @@
-//! From arguments, environment and files to what to connect to: the precedence of libpq
+//! Determines what to connect to from arguments, environment and files, with libpq's precedence
 //! (`conninfo_array_parse`, `conninfo_add_defaults` and `connectOptions2` in `fe-connect.c`).
 //!
-//! Nothing is read here but through [`Surroundings`], so that every rule can be tested.
+//! Everything is read through [`Surroundings`], so that every rule can be tested.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,19 +14,19 @@ use super::resolved::{
 use super::surroundings::{self, Given, Surroundings};
 use super::{ConnectError, Params, Secret};
 
-/// The directories of the server's socket when no host is given: Debian's and PostgreSQL's own.
+/// The directories of the server's socket if no host is given: Debian's, then PostgreSQL's own.
 pub const DEFAULT_SOCKET_DIRS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 
 /// The default port.
 pub const DEFAULT_PORT: u16 = 5432;
 
-/// Where `pg_service.conf` of the whole machine is, unless `PGSYSCONFDIR` says otherwise.
+/// The directory of the system-wide `pg_service.conf`, unless `PGSYSCONFDIR` is set.
 const SYSTEM_CONFIG_DIR: &str = "/etc/postgresql-common";
 
 /// Resolves what was given.
 ///
 /// # Errors
-/// When something given makes no sense; no message holds a password.
+/// A parameter is invalid; no message contains a password.
 pub fn resolve(given: &Given, around: &impl Surroundings) -> Result<Resolved, ConnectError> {
     let params = gather(given, around)?;
     params.check_support()?;
@@ -115,7 +115,7 @@ pub fn resolve(given: &Given, around: &impl Surroundings) -> Result<Resolved, Co
     })
 }
 
-/// All parameters: a connection string over the command line's options, over the service, over the environment.
+/// All parameters; in descending precedence: connection string, command-line options, service, environment.
 fn gather(given: &Given, around: &impl Surroundings) -> Result<Params, ConnectError> {
     let mut params = Params::default();
     for (keyword, value) in [("host", &given.host), ("port", &given.port), ("user", &given.user)] {
@@ -230,7 +230,7 @@ fn targets(params: &Params) -> Result<Vec<Host>, ConnectError> {
     Ok(targets)
 }
 
-/// A path names a directory of sockets (`is_unixsocket_path`).
+/// Whether the host is a directory of sockets, that is, an absolute path (`is_unixsocket_path`).
 fn is_socket_dir(host: &str) -> bool {
     host.starts_with('/')
 }
@@ -248,7 +248,7 @@ fn port_number(text: &str) -> Result<u16, ConnectError> {
         .ok_or_else(|| ConnectError::usage(format!("invalid port number: \"{text}\"")))
 }
 
-/// The host as the password file names it: `localhost` stands for the default sockets.
+/// The host as the password file has it: `localhost` for the default sockets.
 fn passfile_host(place: &HostPlace) -> String {
     match place {
         HostPlace::Socket(dir)
@@ -262,7 +262,7 @@ fn passfile_host(place: &HostPlace) -> String {
     }
 }
 
-/// The text of the password file, unless others could have read it too.
+/// The text of the password file, unless other users can read the file.
 fn read_passfile(
     path: &Path,
     around: &impl Surroundings,
@@ -285,7 +285,7 @@ fn read_passfile(
 
 fn integer(params: &Params, keyword: &str) -> Result<Option<i64>, ConnectError> {
     let Some(text) = params.get(keyword) else { return Ok(None) };
-    // as wide as C's int
+    // The range is that of C's int.
     match text.trim().parse::<i32>() {
         Ok(number) => Ok(Some(i64::from(number))),
         Err(_) => Err(ConnectError::usage(format!(
@@ -307,10 +307,10 @@ fn choice<T: Copy>(
     }
 }
 
-/// As libpq reads them, and where nothing is said what finds a dead network within half a minute: the kernel's
-/// own two hours are too long for who waits for an answer.
+/// Reads the TCP settings like libpq. The defaults detect a dead network within half a minute, because the kernel's two
+/// hours are too long for a user who waits for an answer.
 fn tcp(params: &Params) -> Result<TcpParams, ConnectError> {
-    // zero: as the kernel has it
+    // Zero means the kernel's default.
     let number = |keyword: &str, default: u64| -> Result<Option<u64>, ConnectError> {
         let given = integer(params, keyword)?.map(|n| u64::try_from(n).unwrap_or(0));
         Ok(Some(given.unwrap_or(default)).filter(|n| *n > 0))

@@ -1,4 +1,4 @@
-//! Everything that a connection needs, as [`resolve`](super::resolve()) found it; text that is never shown.
+//! Everything needed to connect, as found by [`resolve`](super::resolve()), and text that must not be shown.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,110 +10,110 @@ use std::time::Duration;
 pub enum SslMode {
     /// Never.
     Disable,
-    /// If the server will not have it otherwise.
+    /// Only if the server requires it.
     Allow,
-    /// If the server has it.
+    /// If the server supports it.
     Prefer,
     /// Always.
     Require,
-    /// Always, and the certificate comes from a trusted root.
+    /// Always, and the certificate must be issued by a trusted root.
     VerifyCa,
-    /// Always, and the certificate comes from a trusted root and names the host.
+    /// Always, and the certificate must be issued by a trusted root and name the host.
     VerifyFull,
 }
 
 /// Where trusted root certificates come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RootCertificates {
-    /// A file; one that is not there means none unless the mode verifies.
+    /// A file; if it does not exist, there are no roots, which is an error only if the mode verifies.
     File(PathBuf),
-    /// Those of the operating system.
+    /// The operating system's certificates.
     System,
-    /// Nowhere: there is no home directory to look in.
+    /// None, because there is no home directory.
     Nowhere,
 }
 
-/// What TLS needs to know.
+/// The TLS parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsParams {
-    /// Whether and how far TLS is used.
+    /// Whether to use TLS, and how strictly to verify.
     pub mode: SslMode,
-    /// TLS from the first byte on, without asking the server (`sslnegotiation=direct`, 17).
+    /// Whether to begin with TLS at once, without a request to the server (`sslnegotiation=direct`, PostgreSQL 17).
     pub direct: bool,
-    /// The roots.
+    /// The trusted roots.
     pub roots: RootCertificates,
-    /// The client's certificate, used if the file is there.
+    /// The client's certificate, used if the file exists.
     pub certificate: Option<PathBuf>,
-    /// Whether the certificate's file was named by the user.
+    /// Whether the user named the certificate file.
     pub certificate_given: bool,
     /// The client's key.
     pub key: Option<PathBuf>,
-    /// Whether the server is told the host's name (`sslsni`).
+    /// Whether to send the host's name to the server (`sslsni`).
     pub server_name: bool,
-    /// Whether TLS 1.2 may be used.
+    /// Whether TLS 1.2 is allowed.
     pub tls12: bool,
-    /// Whether TLS 1.3 may be used.
+    /// Whether TLS 1.3 is allowed.
     pub tls13: bool,
 }
 
-/// What kind of server to accept.
+/// The kind of server to accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetSession {
-    /// Any.
+    /// Any server.
     Any,
-    /// One that takes writes by default.
+    /// One that accepts writes by default.
     ReadWrite,
-    /// One that does not.
+    /// One that does not accept writes by default.
     ReadOnly,
     /// One that is not a standby.
     Primary,
     /// A standby.
     Standby,
-    /// A standby if any, else any.
+    /// A standby if possible, otherwise any server.
     PreferStandby,
 }
 
-/// Where one server may be.
+/// The location of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostPlace {
     /// A Unix socket in this directory.
     Socket(PathBuf),
-    /// A host by name, to be looked up.
+    /// A host name, to be resolved.
     Host(String),
-    /// An address, with the host's name for certificates where one was given.
+    /// An IP address, with the host's name for certificates if one was given.
     Address {
         /// The address itself.
         address: IpAddr,
-        /// The name.
+        /// The host's name.
         host: Option<String>,
     },
 }
 
-/// One server to try.
+/// A server to try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// Where.
+    /// Its location.
     pub place: HostPlace,
     /// The port.
     pub port: u16,
-    /// The password for it, where one is known.
+    /// The password for it, if known.
     pub password: Option<Secret>,
-    /// Whether the password comes from the password file.
+    /// Whether the password is from the password file.
     pub password_from_file: bool,
 }
 
 /// TCP settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpParams {
-    /// Whether the kernel probes a silent connection.
+    /// Whether the kernel probes an idle connection.
     pub keepalives: bool,
-    /// Silence before the first probe.
+    /// Idle time before the first probe.
     pub idle: Option<Duration>,
     /// Time between probes.
     pub interval: Option<Duration>,
-    /// Probes before the connection is given up.
+    /// Probes before the connection is considered dead.
     pub count: Option<u32>,
-    /// How long sent bytes may stay unacknowledged.
+    /// How long sent data may remain unacknowledged.
     pub user_timeout: Option<Duration>,
 }
 
@@ -122,7 +122,7 @@ pub struct TcpParams {
 pub enum ChannelBinding {
     /// Never.
     Disable,
-    /// If the server has it.
+    /// If the server supports it.
     Prefer,
     /// Always.
     Require,
@@ -139,9 +139,9 @@ pub struct Resolved {
     pub dbname: String,
     /// Command-line options for the backend (`PGOPTIONS`).
     pub options: Option<String>,
-    /// The name for `pg_stat_activity`, where the user gave one.
+    /// The name for `pg_stat_activity`, if the user gave one.
     pub application_name: Option<String>,
-    /// The time one server has to answer; `None`: as long as it takes.
+    /// The time limit for each server; `None` for no limit.
     pub connect_timeout: Option<Duration>,
     /// TCP settings.
     pub tcp: TcpParams,
@@ -149,27 +149,27 @@ pub struct Resolved {
     pub tls: TlsParams,
     /// Channel binding.
     pub channel_binding: ChannelBinding,
-    /// What kind of server to accept.
+    /// The kind of server to accept.
     pub target_session: TargetSession,
     /// Whether the servers are tried in random order.
     pub load_balance: bool,
     /// The password file.
     pub passfile: Option<PathBuf>,
-    /// What the user should know although it goes on, as `password file … has group or world access`.
+    /// Warnings for the user, such as `password file … has group or world access`.
     pub warnings: Vec<String>,
 }
 
-/// A password or the like. Neither `Debug` nor `Display` shows it.
+/// A password or other secret text. Neither `Debug` nor `Display` shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes the text in.
+    /// Wraps a secret text.
     pub fn new(text: impl Into<String>) -> Secret {
         Secret(text.into())
     }
 
-    /// The text itself, for the wire alone.
+    /// The text itself; it must only be sent to the server.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }

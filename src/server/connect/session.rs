@@ -1,4 +1,4 @@
-//! A connection that is made, and whether its session is this client's own or a connection pooler lends it.
+//! An open connection, and the test whether its session belongs to this client or is shared by a connection pooler.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,27 +19,27 @@ use super::resolved::Resolved;
 use super::settings::{Reach, SEARCH_PATH, SessionOptions, set};
 use crate::model::sql::quote_identifier;
 
-/// How long the end of a connection may take to be known after a statement has failed of it.
+/// How long to wait for the reason why a connection ended, after a statement has failed because of it.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How many statements are kept prepared.
+/// The maximum number of statements that are kept prepared.
 const KEPT_STATEMENTS: usize = 32;
 
-/// A connection to a server, which can tell when the server is gone.
+/// A connection to a server, which can report that the connection was lost.
 pub struct Connection {
     client: Client,
     life: Arc<Life>,
     ended: watch::Receiver<bool>,
-    /// How to connect to the same server again: its address, and the password that it took.
+    /// How to connect to the same server again: its address, and the password that it accepted.
     resolved: Resolved,
     session: SessionOptions,
     tls: Option<MakeRustlsConnect>,
     version: u32,
-    /// What each transaction has to be given.
+    /// The settings that each transaction needs.
     settings: Vec<(String, String)>,
-    /// The schemas in which the user's own session finds names, the first ones first.
+    /// The schemas in the search path of the user's own session, in order.
     schemas: Vec<String>,
-    /// Whether the session has the settings itself.
+    /// Whether the settings are set for the whole session.
     is_own: AtomicBool,
     prepared: Mutex<HashMap<String, Statement>>,
     process: OnceCell<i32>,
@@ -73,7 +73,8 @@ impl Connection {
             prepared: Mutex::default(),
             process: OnceCell::new(),
         };
-        // asked before anything is set; neither operators nor names in it that a path could change
+        // This is read before anything is set. The query contains no operators or names that the search path could
+        // affect.
         let sql = "SELECT pg_catalog.current_schemas(true)";
         let asked = connection.client.query_typed(sql, &[]).await;
         match asked.and_then(|rows| rows.first().map_or(Ok(Vec::new()), |row| row.try_get(0))) {
@@ -93,15 +94,15 @@ impl Connection {
         }
     }
 
-    /// The schemas in which the user's own session finds names, the first ones first.
+    /// The schemas in the search path of the user's own session, in order.
     pub fn schemas(&self) -> &[String] {
         &self.schemas
     }
 
-    /// Begins a transaction (`mode`: its isolation level and the like) that has the settings.
+    /// Begins a transaction with the settings (`mode`: its isolation level and other options).
     ///
     /// # Errors
-    /// The server's.
+    /// Any error of the server.
     pub async fn begin(&self, mode: &str) -> Result<(), tokio_postgres::Error> {
         self.begun(&self.begin_sql(mode)).await
     }
@@ -109,22 +110,22 @@ impl Connection {
     async fn begun(&self, begin: &str) -> Result<(), tokio_postgres::Error> {
         let begun = self.client.batch_execute(begin).await;
         if begun.is_err() {
-            // a setting was refused, or the connection is gone, as the error says
+            // Either a setting was refused or the connection was lost; the returned error shows which.
             let _ = self.client.batch_execute("ROLLBACK").await;
         }
         begun
     }
 
-    /// The statements of [`begin`](Self::begin).
+    /// The statements sent by [`begin`](Self::begin).
     pub fn begin_sql(&self, mode: &str) -> String {
         let settings = if self.is_own.load(Ordering::Relaxed) { &[] } else { &self.settings[..] };
         format!("BEGIN {mode};\n{}", set(settings, Reach::Transaction))
     }
 
-    /// Does something in a read-only transaction that has the settings.
+    /// Runs `work` in a read-only transaction with the settings.
     ///
     /// # Errors
-    /// That of the work, or the server's.
+    /// An error of `work`, or of the server.
     pub async fn reading<T, E: From<tokio_postgres::Error>>(
         &self,
         work: impl AsyncFnOnce() -> Result<T, E>,
@@ -133,11 +134,11 @@ impl Connection {
         self.ended(work().await).await
     }
 
-    /// As [`reading`](Self::reading), for statements of the user's, whose names are looked for where the
-    /// user's own session looks for them.
+    /// Like [`reading`](Self::reading), for statements of the user: their names are resolved with the search path of
+    /// the user's own session.
     ///
     /// # Errors
-    /// That of the work, or the server's.
+    /// An error of `work`, or of the server.
     pub async fn reading_for_user<T, E: From<tokio_postgres::Error>>(
         &self,
         work: impl AsyncFnOnce() -> Result<T, E>,
@@ -153,7 +154,7 @@ impl Connection {
         self.ended(work().await).await
     }
 
-    /// Ends a transaction as what was done in it ended.
+    /// Commits the transaction if the work in it succeeded, and rolls it back otherwise.
     async fn ended<T, E: From<tokio_postgres::Error>>(&self, done: Result<T, E>) -> Result<T, E> {
         let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
         let ended = self.client.batch_execute(end).await;
@@ -162,22 +163,22 @@ impl Connection {
         Ok(done)
     }
 
-    /// Gives the settings to the session itself, which must be known to be this client's own
+    /// Sets the settings for the whole session, which must be known to belong to this client
     /// ([`are_lent`](super::are_lent)).
     ///
     /// # Errors
-    /// The server's.
+    /// Any error of the server.
     pub async fn make_own(&self) -> Result<(), tokio_postgres::Error> {
         self.client.batch_execute(&set(&self.settings, Reach::Session)).await?;
         self.is_own.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// The process that serves this connection, asked for once: the session must be known to be this client's own
+    /// The process ID of the session, queried only once. The session must be known to belong to this client
     /// ([`are_lent`](super::are_lent)).
     ///
     /// # Errors
-    /// The server's.
+    /// Any error of the server.
     pub async fn process(&self) -> Result<i32, tokio_postgres::Error> {
         let ask = async || {
             let rows = self.client.query_typed("SELECT pg_catalog.pg_backend_pid()", &[]).await?;
@@ -186,16 +187,16 @@ impl Connection {
         self.process.get_or_try_init(ask).await.copied()
     }
 
-    /// The client, for statements.
+    /// The client that sends statements.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// A statement that the server has parsed, now or at an earlier call with the same text. `types` are
-    /// those of its parameters.
+    /// Returns a prepared statement; it is parsed only at the first call with this text. `types` are the types of its
+    /// parameters.
     ///
     /// # Errors
-    /// The server's.
+    /// Any error of the server.
     pub async fn prepared(
         &self,
         sql: &str,
@@ -213,7 +214,7 @@ impl Connection {
         Ok(statement)
     }
 
-    /// Whether [`prepared`](Self::prepared) would not ask the server.
+    /// Whether [`prepared`](Self::prepared) would return without a query to the server.
     pub fn knows(&self, sql: &str) -> bool {
         self.known(sql).is_some()
     }
@@ -222,10 +223,10 @@ impl Connection {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned()
     }
 
-    /// The rows of a statement that is asked again and again.
+    /// Returns the rows of a statement that is used repeatedly.
     ///
     /// # Errors
-    /// The server's.
+    /// Any error of the server.
     pub async fn query_again(
         &self,
         sql: &str,
@@ -236,7 +237,7 @@ impl Connection {
         self.client.query(&self.prepared(sql, &types).await?, &values).await
     }
 
-    /// The server's version as `server_version_num`; 0 where it does not say.
+    /// The server's version, as `server_version_num`; 0 if unknown.
     pub fn server_version(&self) -> u32 {
         self.version
     }
@@ -247,42 +248,42 @@ impl Connection {
         self.tls.is_some()
     }
 
-    /// What it is connected to.
+    /// The parameters of this connection.
     pub(super) fn resolved(&self) -> &Resolved {
         &self.resolved
     }
 
-    /// How its session was set up.
+    /// The session options of this connection.
     pub(super) fn session(&self) -> &SessionOptions {
         &self.session
     }
 
-    /// What stops the statement that runs on this connection.
+    /// Returns what cancels the statement that runs on this connection.
     pub fn canceller(&self) -> Canceller {
-        // the one that has let us in
+        // The first target is the server that accepted the connection.
         let server = self.resolved.targets.first().cloned();
         Canceller::new(self.client.cancel_token(), self.tls.clone(), server)
     }
 
-    /// Whether the server is known to be gone.
+    /// Whether the connection is known to be lost.
     pub fn is_lost(&self) -> bool {
         self.client.is_closed()
     }
 
-    /// The SQLSTATE with which the server has ended the session while nothing was asked, if it said one.
+    /// The SQLSTATE with which the server ended the session while it was idle, if it sent one.
     pub fn end_code(&self) -> Option<String> {
         self.life.code()
     }
 
-    /// Waits until the server is gone, and says why.
+    /// Waits until the connection is lost, and returns the reason.
     pub async fn lost(&self) -> String {
         let mut ended = self.ended.clone();
-        // an error means that the task is gone, which is an end too
+        // An error means that the task has ended, and with it the connection.
         let _ = ended.wait_for(|ended| *ended).await;
         self.life.reason().unwrap_or_else(|| CLOSED.to_owned())
     }
 
-    /// What an error of a statement on this connection means, in psql's words.
+    /// Interprets an error of a statement on this connection, in psql's words.
     pub async fn explain(&self, error: &tokio_postgres::Error) -> StatementError {
         match error.as_db_error() {
             Some(said)
@@ -295,7 +296,7 @@ impl Connection {
             }
             Some(_) => StatementError::Lost(end_reason(error)),
             None => {
-                // An error of the socket may be told before the connection's end is known.
+                // An error of the socket may be reported before the connection is known to have ended.
                 if error.is_closed() || io_cause(error).is_some() {
                     let known = tokio::time::timeout(END_PATIENCE, self.lost()).await;
                     if known.is_ok() || error.is_closed() || self.is_lost() {
@@ -310,13 +311,13 @@ impl Connection {
     }
 }
 
-/// How often all of it is asked.
+/// How often the whole test is repeated.
 const ROUNDS: usize = 2;
 
-/// A process of a server, by its number and the server's time of start.
+/// A server process, by its ID and the server's start time.
 type Process = (i32, f64);
 
-/// Asks without operators, for none is safe before the search path is set.
+/// Queries the process without using operators, because none is safe before the search path is set.
 async fn process(client: &Client) -> Result<Process, tokio_postgres::Error> {
     let sql = "SELECT pg_catalog.pg_backend_pid(), \
                pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time())";
@@ -324,16 +325,16 @@ async fn process(client: &Client) -> Result<Process, tokio_postgres::Error> {
     rows.first().map_or(Ok((0, 0.0)), |row| Ok((row.try_get(0)?, row.try_get(1)?)))
 }
 
-/// Whether some pooler lends these two connections their sessions by the transaction or statement.
+/// Whether a pooler assigns sessions to these two connections per transaction or statement.
 ///
-/// What a client sets in a lent session stays there for whoever gets it next. Nothing is set here to find
-/// out: two connections tell which process of which server answers them, again and again. A pooler that is
-/// idle answers both by the process that became free last; one that goes round gives one client another
-/// process each time; and while one connection holds a transaction open, the other one takes the next free
-/// process and, when both are free again, the first one's.
+/// What a client sets in a shared session remains for the next client that gets it, so this test sets nothing. It
+/// queries repeatedly which process of which server answers each connection. A pooler that is idle answers both with
+/// the process that became free last. One that rotates assigns a different process each time. And while one connection
+/// holds a transaction open, the other gets the next free process, and after both are free again, the process of the
+/// first.
 ///
 /// # Errors
-/// The server's.
+/// Any error of the server.
 pub async fn are_lent(one: &Connection, other: &Connection) -> Result<bool, tokio_postgres::Error> {
     let clients = [one.client(), other.client()];
     let mut known: [Option<Process>; 2] = [None; 2];
@@ -345,7 +346,7 @@ pub async fn are_lent(one: &Connection, other: &Connection) -> Result<bool, toki
         }
         for (holder, asker) in [(0, 1), (1, 0)] {
             match clients[holder].batch_execute("BEGIN READ ONLY").await {
-                // so pgbouncer says that it lends by the statement
+                // This is how PgBouncer reports that it assigns sessions per statement.
                 Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => {
                     return Ok(true);
                 }
@@ -365,7 +366,7 @@ pub async fn are_lent(one: &Connection, other: &Connection) -> Result<bool, toki
     Ok(false)
 }
 
-/// Whether this process is another than before, or the other connection's.
+/// Whether this process differs from the one before, or is that of the other connection.
 fn is_news(known: &mut [Option<Process>; 2], at: usize, process: Process) -> bool {
     let other = known.get(1 - at).copied().flatten();
     let Some(own) = known.get_mut(at) else { return false };

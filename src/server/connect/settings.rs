@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use crate::model::sql::{quote_identifier, quote_literal};
 
-/// The one setting whose value is a list of identifiers.
+/// The only setting whose value is a list of identifiers.
 pub(super) const SEARCH_PATH: &str = "search_path";
 
-/// How a session is set up: transaction by transaction, for the session may be one that a connection
-/// pooler lends for that long. Only one that is known to be this client's alone is given the settings
-/// for good ([`Connection::make_own`](super::Connection::make_own)).
+/// How a session is set up. The settings are made for each transaction, because a connection pooler may assign the
+/// session only for that long. They are made for the whole session only if it is known to belong to this client
+/// ([`Connection::make_own`](super::Connection::make_own)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionOptions {
-    /// Whether the server is to refuse every write.
+    /// Whether transactions are read-only.
     pub read_only: bool,
-    /// What `pg_stat_activity` shows, unless the user has said otherwise.
+    /// The name in `pg_stat_activity`, unless the user has set one.
     pub application_name: String,
-    /// The longest wait for one lock.
+    /// The maximum wait for one lock.
     pub lock_timeout: Duration,
-    /// The longest a statement may take; zero: as long as it takes.
+    /// The maximum duration of a statement; zero for no limit.
     pub statement_timeout: Duration,
     /// Further settings, by name.
     pub settings: Vec<(String, String)>,
@@ -41,17 +41,17 @@ impl SessionOptions {
         }
     }
 
-    /// The settings by name, on a server of this version (as `server_version_num`).
+    /// The settings, by name, for a server of this version (as `server_version_num`).
     ///
-    /// They are no startup parameters, since connection poolers refuse unknown ones. A timeout that the
-    /// user has set through `PGOPTIONS` stays as it is.
+    /// They are not startup parameters, because connection poolers refuse unknown ones. Timeouts that the user has set
+    /// in `PGOPTIONS` are not changed.
     pub(super) fn settings(
         &self,
         version: u32,
         user_options: Option<&str>,
     ) -> Vec<(String, String)> {
         let milliseconds = |time: Duration| time.as_millis().to_string();
-        // whoever may make objects in another schema must not choose the operators meant here
+        // Users who can create objects in other schemas must not be able to replace the operators used here.
         let mut settings: Vec<(&str, String)> =
             vec![(SEARCH_PATH, "pg_catalog, pg_temp".to_owned())];
         let timeouts = [
@@ -60,7 +60,8 @@ impl SessionOptions {
             ("idle_in_transaction_session_timeout", 90_600, "0".to_owned()),
             ("idle_session_timeout", 140_000, "0".to_owned()),
             ("transaction_timeout", 170_000, "0".to_owned()),
-            // a client that vanished without a word keeps its locks and snapshot no longer than this
+            // With these settings, the server releases the locks and the snapshot of a client that has vanished after
+            // at most this time.
             ("tcp_keepalives_idle", 0, "10".to_owned()),
             ("tcp_keepalives_interval", 0, "5".to_owned()),
             ("tcp_keepalives_count", 0, "3".to_owned()),
@@ -80,7 +81,7 @@ impl SessionOptions {
         ] {
             settings.push((name, value.to_owned()));
         }
-        // compiling takes longer than any of the statements on the catalogs
+        // JIT compilation would take longer than any of the statements on the catalogs.
         if !sets(user_options.unwrap_or_default(), "jit") {
             settings.push(("jit", "off".to_owned()));
         }
@@ -94,7 +95,7 @@ impl SessionOptions {
     }
 }
 
-/// The statements that give these settings to the session, or to the transaction under way.
+/// The statements that make these settings for the session or for the current transaction.
 pub(super) fn set(settings: &[(String, String)], reach: Reach) -> String {
     let set = match reach {
         Reach::Session => "SET",
@@ -107,7 +108,7 @@ pub(super) fn set(settings: &[(String, String)], reach: Reach) -> String {
     settings.iter().map(one).collect()
 }
 
-/// How long settings hold.
+/// How long settings are in effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
     Session,
@@ -123,7 +124,7 @@ fn sets(options: &str, name: &str) -> bool {
     })
 }
 
-/// The name of a setting, each part between dots quoted.
+/// The name of a setting, with each dotted part quoted.
 fn setting_name(name: &str) -> String {
     let parts: Vec<String> = name.split('.').map(quote_identifier).collect();
     parts.join(".")

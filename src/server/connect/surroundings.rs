@@ -1,5 +1,5 @@
-//! What a resolution starts from: the command line's options, the environment, the service file
-//! (`parseServiceFile` in `fe-connect.c`) and the password file (`passwordFromFile`).
+//! The inputs of a resolution: command-line options, environment, service file (`parseServiceFile` in `fe-connect.c`)
+//! and password file (`passwordFromFile`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,10 +7,10 @@ use std::path::Path;
 
 use super::{ConnectError, Params, Secret};
 
-/// Larger service and password files are not read.
+/// The maximum size of service and password files that is read.
 const LARGEST_FILE: u64 = 16 << 20;
 
-/// What the command line gives.
+/// The command-line options.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
     /// `--host`.
@@ -23,27 +23,27 @@ pub struct Given {
     pub dbname: Option<Secret>,
 }
 
-/// A file as it was found.
+/// A file and its properties.
 #[derive(Debug, Clone)]
 pub struct FileSeen {
     /// Its contents.
     pub text: String,
     /// Its permission bits.
     pub mode: u32,
-    /// Whether it is a plain file.
+    /// Whether it is a regular file.
     pub is_file: bool,
 }
 
-/// What is around the process.
+/// The surroundings of the process.
 pub trait Surroundings {
     /// The environment variables.
     fn environment(&self) -> &BTreeMap<String, String>;
-    /// The operating system's name of the user, where it is known.
+    /// The user's name in the operating system, if known.
     fn os_user(&self) -> Option<String>;
     /// Reads a file.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// Any error of the operating system.
     fn read(&self, path: &Path) -> io::Result<FileSeen>;
 }
 
@@ -52,7 +52,7 @@ pub trait Surroundings {
 pub struct ThisProcess(BTreeMap<String, String>);
 
 impl ThisProcess {
-    /// Takes the environment as it is now.
+    /// Takes a copy of the current environment.
     pub fn new() -> ThisProcess {
         let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
         ThisProcess(std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect())
@@ -77,7 +77,7 @@ impl Surroundings for ThisProcess {
     fn read(&self, path: &Path) -> io::Result<FileSeen> {
         use std::io::Read;
         use std::os::unix::fs::PermissionsExt;
-        // asked before it is opened: opening a pipe would wait
+        // The file's type is checked before it is opened, because opening a pipe would wait.
         let metadata = std::fs::metadata(path)?;
         let mut bytes = Vec::new();
         if metadata.is_file() {
@@ -91,7 +91,7 @@ impl Surroundings for ThisProcess {
     }
 }
 
-/// Whom and where a password is for.
+/// The connection for which a password is looked up.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted<'a> {
     /// The host, or the directory of the socket; `localhost` for the default directory.
@@ -101,7 +101,7 @@ pub(super) struct Wanted<'a> {
     pub(super) user: &'a str,
 }
 
-/// The password of the first line `host:port:database:user:password` that fits.
+/// The password of the first matching line `host:port:database:user:password`.
 pub(super) fn password_in(text: &str, wanted: Wanted<'_>) -> Option<Secret> {
     text.split('\n').find_map(|line| {
         let line = line.trim_end_matches('\r');
@@ -116,8 +116,8 @@ pub(super) fn password_in(text: &str, wanted: Wanted<'_>) -> Option<Secret> {
     })
 }
 
-/// What follows the field at the start of `line` if the field fits `token`: `*`, or its characters, of which
-/// any may have a backslash before it.
+/// Matches the first field of `line`, which is `*` or the characters of `token` (each may be escaped by a backslash).
+/// Returns the rest of the line if it matches.
 fn match_field<'a>(line: &'a str, token: &str) -> Option<&'a str> {
     if let Some(rest) = line.strip_prefix("*:") {
         return Some(rest);
@@ -138,7 +138,7 @@ fn match_field<'a>(line: &'a str, token: &str) -> Option<&'a str> {
     }
 }
 
-/// The password: up to a colon without a backslash.
+/// The password: the text up to an unescaped colon.
 fn unescape(text: &str) -> String {
     let mut password = String::new();
     let mut chars = text.chars();
@@ -152,11 +152,11 @@ fn unescape(text: &str) -> String {
     password
 }
 
-/// The parameters of a service in the text of a service file, or `None` where the file does not define it.
-/// `path` is for messages.
+/// The parameters of a service in the text of a service file; `None` if the file does not define it. `path` is used in
+/// messages.
 ///
 /// # Errors
-/// When the section cannot be read, with the line.
+/// The section cannot be parsed; the message contains the line.
 pub(super) fn service_in(
     text: &str,
     service: &str,
@@ -187,7 +187,7 @@ pub(super) fn service_in(
             let what = format!("nested \"{keyword}\" specifications not supported");
             return Err(ConnectError::usage(place(&what)));
         }
-        // the first of two lines counts
+        // The first of several lines with the same keyword is used.
         if !params.is_given(keyword) && params.set(keyword, value).is_err() {
             return Err(ConnectError::usage(place("syntax error")));
         }

@@ -1,4 +1,4 @@
-//! TLS as libpq's `ssl*` parameters want it (`initialize_SSL` in `fe-secure-openssl.c`), by rustls.
+//! TLS as specified by libpq's `ssl*` parameters (`initialize_SSL` in `fe-secure-openssl.c`), with rustls.
 
 use super::error::os_message;
 use super::resolved::{RootCertificates, SslMode, TlsParams};
@@ -17,16 +17,16 @@ use std::task::{Context, Poll};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// The most bytes of a file of certificates that are read.
+/// The maximum size of a file of certificates.
 const LARGEST: u64 = 16 << 20;
 
 const OTHER_WAYS: &str = "Either provide the file, use the system's trusted roots with sslrootcert=system, \
      or change sslmode to disable server certificate verification.";
 
-/// Makes the connector, reading certificates and key.
+/// Builds the connector, reading certificates and key.
 ///
 /// # Errors
-/// In libpq's words, when a file is missing, unreadable or too widely readable.
+/// A file is missing, unreadable or readable by too many users; the message is libpq's.
 pub(crate) fn connector(params: &TlsParams) -> Result<MakeRustlsConnect, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let trust = trust(params)?;
@@ -56,7 +56,7 @@ pub(crate) fn connector(params: &TlsParams) -> Result<MakeRustlsConnect, String>
     Ok(MakeRustlsConnect::new(config))
 }
 
-/// Which certificates of servers to believe: a root file that is there counts in every mode.
+/// Which server certificates to trust. A root file that exists is used in every mode.
 fn trust(params: &TlsParams) -> Result<Trust, String> {
     let verifies = params.mode >= SslMode::VerifyCa;
     let roots = match &params.roots {
@@ -88,7 +88,7 @@ fn trust(params: &TlsParams) -> Result<Trust, String> {
 
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// The client's certificate and key, if there is a certificate.
+/// The client's certificate and key; `None` if there is no certificate.
 fn client_identity(params: &TlsParams) -> Result<Option<Identity>, String> {
     let Some(path) = params.certificate.as_deref() else { return Ok(None) };
     if !path.exists() {
@@ -116,7 +116,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     if !metadata.is_file() {
         return Err(format!("private key file \"{name}\" is not a regular file"));
     }
-    // root's file may be readable by a group, so that services share it
+    // A file of root may be readable by a group, so that services can share it.
     let forbidden = if metadata.uid() == 0 { 0o037 } else { 0o077 };
     if metadata.permissions().mode() & forbidden != 0 {
         return Err(format!(
@@ -132,7 +132,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     })
 }
 
-/// Reads a file of certificates or keys: a device that never ends is none.
+/// Reads a file of certificates or keys; refuses one that is too long, such as a device that never ends.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
@@ -154,8 +154,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-/// A connector that notes whether a handshake was begun: after a refusal, `prefer` tries again without TLS
-/// only if there was TLS.
+/// A connector that records whether a handshake was begun. After a refusal, `prefer` tries again without TLS only if
+/// TLS was used.
 #[derive(Clone)]
 pub(crate) struct Noted<T> {
     inner: T,
@@ -167,7 +167,7 @@ impl<T> Noted<T> {
         Noted { inner, begun: Arc::default() }
     }
 
-    /// A handle to ask after the connector has been used up.
+    /// A handle to query this after the connector was consumed.
     pub(crate) fn begun(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.begun)
     }

@@ -1,9 +1,8 @@
-//! Which certificates of servers are believed, as OpenSSL and libpq believe them
-//! (`fe-secure-openssl.c`, `fe-secure-common.c`).
+//! Which server certificates are trusted, as by OpenSSL and libpq (`fe-secure-openssl.c`, `fe-secure-common.c`).
 //!
-//! rustls follows the web's rules, which know neither host names in the common name, nor certificates of
-//! version 1, nor a self-signed certificate that is its own root. PostgreSQL's documentation makes all of
-//! these, so they are checked here.
+//! rustls follows the rules of the web, which do not allow host names in the common name, certificates of version 1, or
+//! a self-signed certificate as its own root. PostgreSQL's documentation creates all of these, so they are verified
+//! here.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
@@ -21,20 +20,20 @@ use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::ext::pkix::{BasicConstraints, SubjectAltName};
 use x509_cert::{Certificate, Version};
 
-/// Whom to believe.
+/// Which servers to trust.
 pub(crate) enum Trust {
-    /// Everybody: the connection is secret, with nobody knows whom.
+    /// Any server: the connection is encrypted, but the server is not authenticated.
     Anyone,
-    /// Whom one of these roots vouches for.
+    /// Servers whose certificate is issued by one of these roots.
     Roots {
-        /// The roots.
+        /// The trusted roots.
         roots: Vec<CertificateDer<'static>>,
         /// Whether the certificate must name the host.
         names: bool,
     },
 }
 
-/// The verifier that rustls asks.
+/// The verifier used by rustls.
 pub(crate) struct Verifier {
     trust: Trust,
     store: RootCertStore,
@@ -91,7 +90,7 @@ impl Verifier {
         check_validity(&parsed, now)
     }
 
-    /// Whether a root, which must be a certificate authority, signed this certificate itself.
+    /// Whether a root, which must be a certificate authority, signed this certificate directly.
     fn signed_by(&self, certificate: &Certificate, root: &CertificateDer<'_>) -> Option<bool> {
         let root = Certificate::from_der(root).ok()?;
         let (_, constraints) = root.tbs_certificate.get::<BasicConstraints>().ok()??;
@@ -102,7 +101,7 @@ impl Verifier {
         let signature = certificate.signature.as_bytes()?;
         let algorithm = certificate.signature_algorithm.to_der().ok()?;
         let (key_algorithm, key) = public_key(&root)?;
-        // an identifier of an algorithm has a header of two bytes: it is shorter than 128
+        // The encoding of an algorithm identifier is shorter than 128 bytes, so its header has two bytes.
         let algorithm = algorithm.get(2..)?;
         Some(self.algorithms.all.iter().any(|candidate| {
             candidate.signature_alg_id().as_ref() == algorithm
@@ -111,8 +110,8 @@ impl Verifier {
         }))
     }
 
-    /// The handshake's signature under a certificate of version 1 with TLS 1.2, where any algorithm of the
-    /// scheme may fit the key.
+    /// Verifies the handshake's signature under a certificate of version 1 with TLS 1.2, where any algorithm of the
+    /// scheme may match the key.
     fn old_tls12_signature(
         &self,
         message: &[u8],
@@ -191,7 +190,7 @@ fn version_1(certificate: &CertificateDer<'_>) -> Option<Certificate> {
     (parsed.tbs_certificate.version == Version::V1).then_some(parsed)
 }
 
-/// The identifier of a certificate's key, without its header, and the key's bits.
+/// The algorithm identifier of a certificate's key, without its header, and the bits of the key.
 fn public_key(certificate: &Certificate) -> Option<(Vec<u8>, Vec<u8>)> {
     let info = &certificate.tbs_certificate.subject_public_key_info;
     let algorithm = info.algorithm.to_der().ok()?.get(2..)?.to_vec();
@@ -209,7 +208,7 @@ fn check_validity(certificate: &Certificate, now: UnixTime) -> Result<(), Error>
     Ok(())
 }
 
-/// Whether the certificate names the host: in its alternative names or, without any of a host, in its common
+/// Checks that the certificate names the host: in its alternative names or, if these contain no host, in its common
 /// name (`pq_verify_peer_name_matches_certificate`).
 fn check_name(certificate: &CertificateDer<'_>, host: &ServerName<'_>) -> Result<(), Error> {
     if let Ok(parsed) = ParsedCertificate::try_from(certificate)
@@ -241,7 +240,7 @@ fn check_name(certificate: &CertificateDer<'_>, host: &ServerName<'_>) -> Result
     )))
 }
 
-/// The alternative names that are hosts or addresses.
+/// The alternative names that are host names or addresses.
 fn alternative_names(certificate: &Certificate) -> Vec<String> {
     let Ok(Some((_, names))) = certificate.tbs_certificate.get::<SubjectAltName>() else {
         return Vec::new();
@@ -264,7 +263,7 @@ fn alternative_names(certificate: &Certificate) -> Vec<String> {
         .collect()
 }
 
-/// The last common name of the subject, in whichever of the usual string types it is.
+/// The last common name of the subject, in any of the usual string types.
 fn common_name(certificate: &Certificate) -> Option<String> {
     let subject = &certificate.tbs_certificate.subject;
     let value = subject.0.iter().flat_map(|set| set.0.iter()).rfind(|pair| pair.oid == CN)?;
@@ -275,11 +274,11 @@ fn common_name(certificate: &Certificate) -> Option<String> {
         .or_else(|_| any.decode_as::<Ia5StringRef<'_>>().map(|text| text.as_str().to_owned()))
         .or_else(|_| any.decode_as::<TeletexStringRef<'_>>().map(|text| text.as_str().to_owned()))
         .ok()
-        // a name with a NUL inside would be shorter for others
+        // Other programs would see a name that contains a NUL as a shorter name.
         .filter(|name| !name.contains('\0'))
 }
 
-/// Whether a certificate's name fits a host; `*.` stands for one label (`wildcard_certificate_match`).
+/// Whether a certificate's name matches a host; `*.` matches exactly one label (`wildcard_certificate_match`).
 fn name_matches(name: &str, host: &str) -> bool {
     if name.eq_ignore_ascii_case(host) {
         return true;

@@ -1,5 +1,5 @@
-//! Asking on a few rows so that form and raw size of each value are certain, at the price of reading what only
-//! the content tells.
+//! Queries a few rows so that the form and raw size of each value are certain. Where only the content shows this,
+//! values are read.
 
 use super::{AskedColumn, LONGEST_SHORT, Probe, Questions};
 use crate::disk::desc::Length;
@@ -8,26 +8,26 @@ use crate::disk::max_align;
 use crate::model::sql::quote_identifier;
 use crate::model::sql::{fresh, fresh_array};
 
-/// Stored bytes of the longest row whose values are fetched to learn what dropped columns take.
+/// The maximum stored size of a row whose values are fetched to find out the size of its dropped columns.
 const MOST_WHOLE: u32 = 100_000;
 
-/// How much is asked of chosen rows.
+/// How much is queried about chosen rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asked<'a> {
-    /// What is told without reading values.
+    /// What can be determined without reading values.
     Sizes,
-    /// Forms and raw sizes: the latter of these columns in any case, of others where the form hangs on them.
+    /// Forms and raw sizes: raw sizes always for these columns, for others only if the form depends on them.
     Exactly {
         weighed: &'a [usize],
-        /// Whether the bytes of whole rows are asked for too.
+        /// Whether the size of whole rows is queried too.
         whole: bool,
     },
 }
 
 impl Probe<'_> {
-    /// The rows at the addresses `$1`: address; as arrays over all columns ([`Probe::columns`]) sizes, methods,
-    /// lengths of the content, and whether values are out of line; and, if it was asked for and is not much, the
-    /// bytes of the whole row with its values fetched.
+    /// The rows at addresses `$1`: address; arrays over all columns ([`Probe::columns`]) with sizes, methods, lengths
+    /// of the content, and whether values are out of line; and, if it was requested and the row is not too long, the
+    /// size of the whole row with its values fetched.
     pub(crate) fn chosen_rows(&self, asked: Asked<'_>) -> String {
         let whole = matches!(asked, Asked::Exactly { whole: true, .. });
         let questions = |index| match asked {
@@ -53,8 +53,8 @@ impl Probe<'_> {
         )
     }
 
-    /// The addresses of the visible rows in the blocks `$1`, which may hold up to `$2` each. Rows that are asked for
-    /// by address are counted in no statistics of the table, as a scan's are.
+    /// The addresses of the visible rows in the blocks `$1`, each of which contains at most `$2`. The table's
+    /// statistics do not count rows fetched by address, as they would count a scan.
     pub(crate) fn addresses(&self) -> String {
         format!(
             "SELECT t.ctid::pg_catalog.text FROM ONLY {} AS t WHERE t.ctid = ANY (ARRAY(\
@@ -65,7 +65,7 @@ impl Probe<'_> {
         )
     }
 
-    /// The bytes of one column's values at the addresses `$1` as stored, and raw.
+    /// The total size of one column's values at addresses `$1`, as stored and raw.
     pub(crate) fn weight(&self, index: usize) -> Option<String> {
         let column = self.column(index).filter(|column| !column.computed)?;
         let value = format!("t.{}", quote_identifier(&column.attribute.name));
@@ -79,11 +79,11 @@ impl Probe<'_> {
         ))
     }
 
-    /// Address and text of one column's values at the addresses `$1`, as bytes in the encoding of the database.
+    /// The address and text of one column's values at addresses `$1`, as bytes in the database's encoding.
     pub(crate) fn texts(&self, index: usize) -> Option<String> {
         let column = self.column(index).filter(|column| !column.computed)?;
         let value = format!("t.{}", quote_identifier(&column.attribute.name));
-        // of a composite value IS NOT NULL says that no attribute is NULL
+        // For a composite value, IS NOT NULL would mean that no attribute is NULL.
         Some(format!(
             "SELECT t.ctid::pg_catalog.text, pg_catalog.convert_to({value}::pg_catalog.text, \
                  pg_catalog.getdatabaseencoding()) \
@@ -93,7 +93,7 @@ impl Probe<'_> {
         ))
     }
 
-    /// Whether the length of the content of a column's values is told without reading it.
+    /// Whether the raw size of a column's values can be determined without reading them.
     pub(crate) fn tells_raw(&self, index: usize) -> bool {
         self.column(index).is_none_or(|column| {
             column.bytes_like || column.attribute.length != Length::Varlena || column.computed
@@ -112,7 +112,7 @@ impl Probe<'_> {
         let longest = self.longest_in_row();
         if !column.bytes_like {
             let raw = raw_size(&column, &value);
-            // an uncompressed value shows in its size whether it has a header, and which
+            // The size of an uncompressed value shows whether it has a header, and which one.
             let open = if self.has_chunk_id { LONGEST_SHORT } else { longest };
             asked.raw = match weighed {
                 true => raw,
@@ -122,7 +122,7 @@ impl Probe<'_> {
             };
         }
         if !self.has_chunk_id {
-            // a row constructor keeps a compressed datum of its row, but decompresses what it must fetch
+            // A row constructor keeps a compressed datum that is in the row, but decompresses one that it must fetch.
             let header = max_align(TUPLE_HEADER_SIZE);
             asked.external = format!(
                 "CASE WHEN {method} IS NOT NULL AND {size} <= {longest} \
@@ -133,14 +133,14 @@ impl Probe<'_> {
     }
 }
 
-/// The bytes of a whole row, dropped columns included, where its values come to no more than [`MOST_WHOLE`].
+/// The size of a whole row, including dropped columns, if the total size of its values is at most [`MOST_WHOLE`].
 fn whole_size(asked: &[Questions]) -> String {
     let sizes: Vec<String> = asked.iter().map(|q| format!("coalesce({}, 0)", q.size)).collect();
     let sum = if sizes.is_empty() { "0".to_owned() } else { sizes.join(" + ") };
     format!("CASE WHEN {sum} <= {MOST_WHOLE} THEN pg_catalog.pg_column_size(t.*) END")
 }
 
-/// The bytes of a value's content: of a fresh datum, less its header.
+/// The size of a value's content: that of a fresh datum without its header.
 fn raw_size(column: &AskedColumn<'_>, value: &str) -> String {
     if column.bytes_like {
         return format!("pg_catalog.octet_length({value})");

@@ -1,4 +1,4 @@
-//! What answers of SQL functions tell.
+//! Tests of the interpretation of the functions' results.
 
 use super::*;
 use crate::disk::desc::{Align, MissingValue};
@@ -32,12 +32,12 @@ fn probe(attribute: &Attribute, major: u32) -> Probe<'_> {
     }
 }
 
-/// What is stored, as pages show it.
+/// A stored value, as pages show it.
 #[derive(Debug, Clone, Copy)]
 struct Case(u32, Form, Option<Method>, u64, u64);
 
 impl Case {
-    /// What a server of this version answers.
+    /// The results of the functions on a server of this version.
     fn answer(self, major: u32) -> Answer {
         let Case(type_oid, form, method, raw, stored) = self;
         Answer {
@@ -52,7 +52,7 @@ impl Case {
 
 const P: Option<Method> = Some(Method::Pglz);
 
-/// Each stored value, and what is told of it before 17 and from 17 on.
+/// Stored values, and the form reported before PostgreSQL 17 and from 17.
 const CASES: [(Case, Form, Form); 22] = {
     use Form::{
         Compressed as C, External as E, ExternalCompressed as EC, Null, Plain, Short, Unknown as U,
@@ -62,7 +62,7 @@ const CASES: [(Case, Form, Form); 22] = {
         (Case(23, Plain, None, 4, 4), Plain, Plain),
         (Case(TEXT, Short, None, 10, 11), Short, Short),
         (Case(TEXT, Short, None, 126, 127), Short, Short),
-        // of a column that was set to plain, or of one younger than the row
+        // Values of a column that was set to plain, or of one added later than the row.
         (Case(TEXT, Plain, None, 10, 14), Plain, Plain),
         (Case(TEXT, Plain, None, 500, 504), Plain, Plain),
         (Case(TEXT, Plain, None, 8100, 8104), Plain, Plain),
@@ -100,7 +100,7 @@ fn a_form_is_told_only_where_no_other_is_possible() {
             assert!(value.raw_size.is_none_or(|size| size == raw), "{case:?} on {major}");
             assert!(value.stored_size.is_none_or(|size| size == stored), "{case:?}");
             assert_eq!(value.location.is_some(), value.form.is_external(), "{case:?}");
-            // whoever needs a form gets one, with a size of the content where there is any
+            // `likely` always returns a form, with the size of the content if there is any.
             let likely = read.likely(2032);
             assert_ne!(likely.form, Form::Unknown, "{case:?} on {major}");
             assert!(likely.raw_size.is_some() || form == Form::Null || method.is_some());
@@ -109,7 +109,7 @@ fn a_form_is_told_only_where_no_other_is_possible() {
             }
         }
     }
-    // before 17 the likeliest form goes by the size
+    // Before PostgreSQL 17, the likeliest form is determined by the size.
     let jsonb = attribute(JSONB, Storage::Extended);
     let likely = |stored| {
         let answer = Answer { stored: Some(stored), method: P, raw: None, external: None };
@@ -135,7 +135,7 @@ fn a_value_that_may_be_the_columns_default_has_no_form() {
         if type_oid == TEXT {
             assert_eq!(read(2, 1).value.form, Form::Short);
         } else {
-            // kept as what it is: of fixed length
+            // The value stays what it is: of fixed length.
             assert_eq!(
                 (same.likely(2032).form, same.likely(2032).raw_size),
                 (Form::Plain, Some(4))

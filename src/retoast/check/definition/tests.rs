@@ -1,4 +1,4 @@
-//! Definitions that were changed.
+//! Tests of changed definitions.
 
 use super::*;
 
@@ -93,7 +93,7 @@ fn whether_it_was_written_is_asked_for_by_versions() {
         column("b", Storage::Extended, None),
     ]);
     insta::assert_snapshot!(check(Oid(16_400), Some(&was)), @"SELECT (CASE WHEN (SELECT c.xmin FROM pg_catalog.pg_class AS c WHERE c.oid = 16400) = '740'::pg_catalog.xid AND (SELECT pg_catalog.count(*) = 2 AND pg_catalog.bool_and(a.xmin = ANY ('{731,738}'::pg_catalog.xid[])) FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = 16400 AND a.attnum > 0) AND (SELECT pg_catalog.count(*) = 2 AND coalesce(pg_catalog.bool_and(x.v = ANY ('{733}'::pg_catalog.xid[])), true) FROM (SELECT xmin FROM pg_catalog.pg_index WHERE indrelid = 16400::pg_catalog.oid UNION ALL SELECT xmin FROM pg_catalog.pg_constraint WHERE conrelid = 16400::pg_catalog.oid UNION ALL SELECT xmin FROM pg_catalog.pg_trigger WHERE tgrelid = 16400::pg_catalog.oid UNION ALL SELECT xmin FROM pg_catalog.pg_rewrite WHERE ev_class = 16400::pg_catalog.oid UNION ALL SELECT xmin FROM pg_catalog.pg_policy WHERE polrelid = 16400::pg_catalog.oid UNION ALL SELECT xmin FROM pg_catalog.pg_attrdef WHERE adrelid = 16400::pg_catalog.oid UNION ALL SELECT xmin FROM pg_catalog.pg_statistic_ext WHERE stxrelid = 16400::pg_catalog.oid UNION ALL SELECT xmin FROM pg_catalog.pg_inherits WHERE inhrelid = 16400::pg_catalog.oid UNION ALL SELECT p.xmin FROM pg_catalog.pg_partition_ancestors(16400::pg_catalog.oid) AS a JOIN pg_catalog.pg_partitioned_table AS p ON p.partrelid = a.relid UNION ALL SELECT i.xmin FROM pg_catalog.pg_partition_ancestors(16400::pg_catalog.oid) AS a JOIN pg_catalog.pg_inherits AS i ON i.inhrelid = a.relid WHERE i.inhrelid <> 16400::pg_catalog.oid) AS x (v)) AND pg_catalog.current_setting('default_toast_compression') = 'pglz' THEN 'true' ELSE pg_catalog.concat('the definition of relation ', 16400::pg_catalog.oid, ' was changed') END)::pg_catalog.bool");
-    // no value of a plain column is compressed, and none of a dropped one is stored
+    // Values of a plain column are not compressed, and those of a dropped column are not stored.
     was.settings.columns[1].method = None;
     let plain = check(Oid(16_400), Some(&was));
     assert!(!plain.contains("default_toast_compression"), "{plain}");

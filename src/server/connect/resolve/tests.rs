@@ -3,7 +3,7 @@ use crate::server::connect::surroundings::FileSeen;
 use std::collections::BTreeMap;
 use std::io;
 
-/// Surroundings that a test makes up.
+/// Surroundings made up by a test.
 struct Made {
     environment: BTreeMap<String, String>,
     files: BTreeMap<PathBuf, FileSeen>,
@@ -23,7 +23,7 @@ impl Surroundings for Made {
     }
 }
 
-/// A home at `/home`, and these variables.
+/// Surroundings with the home directory `/home` and these variables.
 fn around(variables: &[(&str, &str)]) -> Made {
     let mut environment: BTreeMap<String, String> =
         variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
@@ -65,7 +65,7 @@ fn nothing_given_is_the_users_own_database_on_the_local_sockets() {
     assert_eq!(resolved.tls.mode, SslMode::Prefer);
     assert_eq!(resolved.tls.roots, RootCertificates::File("/home/.postgresql/root.crt".into()));
     assert_eq!(resolved.connect_timeout, None);
-    // a network that is dead is noticed within half a minute, whatever the kernel thinks
+    // A dead network is noticed within half a minute, regardless of the kernel's settings.
     let TcpParams { keepalives, idle, interval, count, user_timeout } = resolved.tcp;
     assert!(keepalives);
     let silence = idle.unwrap() + interval.unwrap() * count.unwrap();
