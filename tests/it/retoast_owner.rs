@@ -305,7 +305,7 @@ const ADDED: &[Added] = &[
     (
         "CREATE POLICY p ON t USING (evil(n) = n); ALTER TABLE t ENABLE ROW LEVEL SECURITY;
          ALTER TABLE t FORCE ROW LEVEL SECURITY",
-        Some("was changed by another session"),
+        Some("another session changed its owner"),
     ),
     (
         "CREATE TABLE p (LIKE t) PARTITION BY LIST (evil(n)); ALTER TABLE t DROP CONSTRAINT t_pkey;

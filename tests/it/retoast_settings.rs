@@ -47,12 +47,12 @@ fn the_run_after_a_kill_knows_what_the_columns_were_set_to() {
         assert!(left.contains("storage main, compression pglz"), "{kill}: {left}");
     }
     let dry = retoast(&database, &[&CHOICE[..], &["--dry-run"]].concat());
-    assert!(dry.stdout.contains("before it was storage main, compression pglz"), "{}", dry.stdout);
+    assert!(dry.stdout.contains("before that run, it was set to storage main, compression pglz"), "{}", dry.stdout);
     let run = retoast(&database, &CHOICE);
     let table = done(&run);
-    let told = "column \"v\" to storage external, compression pglz: before it was storage main";
+    let told = "column \"v\" to storage external, compression pglz; before that run, it was set to storage main";
     assert!(run.stderr.contains(told), "{}", run.stderr);
-    assert!(table.notes().contains("before it was storage main"), "{table}");
+    assert!(table.notes().contains("it was set to storage main"), "{table}");
     assert_eq!(database.psql(SETTINGS), "xl|the user's");
     assert_eq!(contents(&database, "t"), before);
     // of another table or a temporary one nothing is left either

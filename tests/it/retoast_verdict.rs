@@ -49,7 +49,7 @@ fn owner_is_told_what_was_not_verified<'a>(database: &'a Database<'a>) -> Role<'
     let first = text.stdout.lines().next().unwrap();
     assert!(first.contains("not verified: "), "{first}");
     assert!(!text.stdout.contains("complete"), "{}", text.stdout);
-    assert!(text.stdout.contains("\nnote: without pages "), "{}", text.stdout);
+    assert!(text.stdout.contains("\nnote: without pages"), "{}", text.stdout);
     let again = by(database, &role, &[&target[..], &["--format", "json"]].concat());
     assert_eq!(outcome(&again), (Some(1), Outcome::Unverified));
     // back to what everybody has: a choice of compression alone is verified, and nothing else is claimed
