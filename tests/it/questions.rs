@@ -211,12 +211,14 @@ fn what_if_i_mistype() {
 #[test]
 fn what_does_a_narrow_terminal_show() {
     let database = shop();
-    for (columns, command) in [(60, "inspect --limit 3"), (50, "inspect log"), (60, "inspect orders")] {
+    for (columns, command) in
+        [(60, "inspect --limit 2"), (50, "inspect log"), (60, "inspect orders")]
+    {
         let shown = screen(&database, columns, 0, &[command]);
         assert!(shown.lines().all(|line| line.chars().count() <= columns), "{shown}");
         fits(&shown, columns);
     }
-    let shown = screen(&database, 60, 0, &["inspect --limit 3"]);
+    let shown = screen(&database, 60, 0, &["inspect --limit 2"]);
     insta::assert_snapshot!("question_8_narrow", masked(&shown, &database));
 }
 

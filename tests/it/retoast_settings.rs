@@ -47,7 +47,11 @@ fn the_run_after_a_kill_knows_what_the_columns_were_set_to() {
         assert!(left.contains("storage main, compression pglz"), "{kill}: {left}");
     }
     let dry = retoast(&database, &[&CHOICE[..], &["--dry-run"]].concat());
-    assert!(dry.stdout.contains("before that run, it was set to storage main, compression pglz"), "{}", dry.stdout);
+    assert!(
+        dry.stdout.contains("before that run, it was set to storage main, compression pglz"),
+        "{}",
+        dry.stdout
+    );
     let run = retoast(&database, &CHOICE);
     let table = done(&run);
     let told = "column \"v\" to storage external, compression pglz; before that run, it was set to storage main";

@@ -220,7 +220,10 @@ fn a_policy_beside_a_writer_ends_and_leaves_to_the_next_run_what_came_meanwhile(
         assert!(newer > 0 && newer <= most, "{source}: {newer} of {most}: {table}");
     }
     let text = run(toastctl().args(["retoast", "-d", &database.url()]).args(choice)).ok();
-    assert!(text.contains(" written during the run ") && text.contains(" left to the next run"), "{text}");
+    assert!(
+        text.contains(" written during the run ") && text.contains(" left to the next run"),
+        "{text}"
+    );
     database.psql("INSERT INTO stop DEFAULT VALUES");
     assert!(writing.wait().unwrap().success());
     // what was there at first and was not written to is as the policy wants it

@@ -65,7 +65,7 @@ pub const FINDINGS: Topic = Topic {
     about: "what inspect finds, the most important first",
     intro: &[
         "Each finding has a command; findings do not change the exit code. Tables under 1 MB or 1000 rows are left \
-              out. (N %) is the smallest share reported. --format json gives reasons. For files: idle-compression, dead-rows, free-space, dropped-column, short-last-chunk.",
+              out. (N %) is the smallest share reported. For files: idle-compression, dead-rows, free-space, dropped-column, short-last-chunk.",
     ],
     items: &MEANINGS,
 };
