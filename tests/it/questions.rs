@@ -212,7 +212,7 @@ fn what_if_i_mistype() {
 fn what_does_a_narrow_terminal_show() {
     let database = shop();
     for (columns, command) in
-        [(60, "inspect --limit 2"), (50, "inspect log"), (60, "inspect orders")]
+        [(60, "inspect --limit 2"), (50, "inspect log"), (60, "inspect images")]
     {
         let shown = screen(&database, columns, 0, &[command]);
         assert!(shown.lines().all(|line| line.chars().count() <= columns), "{shown}");
