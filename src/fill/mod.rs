@@ -3,8 +3,7 @@
 //! * [`room`]: how full blocks are, and where a file could end; [`packing`]: which tuples fit into the free space.
 //! * [`meter`]: how full a file is, from a scan of all its blocks or of a sample, and what compaction would return.
 //! * [`moves`]: what compaction moves and writes; [`lengths`]: the lengths of rows, as far as functions on their
-//! values
-//!   show them, and how much longer rows become when they are moved.
+//!   values show them, and how much longer rows become when they are moved.
 //! * [`rewritten`]: the size of the files that commands rewriting a table would produce.
 
 pub(crate) mod lengths;
