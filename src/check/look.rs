@@ -320,7 +320,11 @@ impl Looker {
             return Ok((Look { is_complete: true, ..Look::default() }, Vec::new()));
         }
         let pages = reader.read(&there).await?;
+        let mut fates = pages.transactions().clone();
+        let aborted = pages.said_to_be_aborted();
+        snapshot::learn(self.connection.client(), &mut fates, &aborted).await?;
         let subject = self.subject_now(standing, which, &name, true).await?;
+        let subject = Subject { commit_status: Some(&fates), ..subject };
         let customs = self.customs(standing);
         let (mut look, externals) = {
             let mut collector = Collector::new(&subject, Some(&customs));

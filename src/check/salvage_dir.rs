@@ -221,10 +221,7 @@ impl Saving<'_> {
         let columns = desc.attributes.iter().filter(|column| !column.dropped);
         let columns: Vec<String> = columns.map(|column| quote_identifier(&column.name)).collect();
         let columns = columns.join(", ");
-        let copy = match quoted.strip_suffix('"') {
-            Some(quoted) => format!("{quoted}_salvaged\""),
-            None => format!("{quoted}_salvaged"),
-        };
+        let copy = copy_of(quoted);
         let encoding = encoding
             .map_or(String::new(), |encoding| format!("SET client_encoding = '{encoding}';\n"));
         let text = format!(
@@ -392,6 +389,36 @@ fn file_name(relation: &str, wanted: &Wanted) -> String {
     )
 }
 
+/// Bytes of a name at the most (`NAMEDATALEN`).
+const LONGEST_NAME: usize = 63;
+
+/// The name of the table that takes the rows of this one, both quoted, with a schema or without. The server would cut a
+/// longer name, which may then be the table's own.
+fn copy_of(quoted: &str) -> String {
+    const SUFFIX: &str = "_salvaged";
+    let Some(inner) = quoted.strip_suffix('"') else { return format!("{quoted}{SUFFIX}") };
+    // where the last name begins: a quote within a name follows another one
+    let mut begin = 0;
+    let (mut is_inside, mut before) = (false, None);
+    for (at, c) in inner.char_indices() {
+        if c == '"' {
+            is_inside = !is_inside;
+            if is_inside && before != Some('"') {
+                begin = at;
+            }
+        }
+        before = Some(c);
+    }
+    let name = inner.get(begin + 1..).unwrap_or_default().replace("\"\"", "\"");
+    let mut end = name.len().min(LONGEST_NAME - SUFFIX.len());
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    let name = name.get(..end).unwrap_or_default();
+    let schema = inner.get(..begin).unwrap_or_default();
+    format!("{schema}{}", quote_identifier(&format!("{name}{SUFFIX}")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -468,5 +495,22 @@ mod tests {
         let error = full.append(b"{}\n").unwrap_err().to_string();
         assert!(error.starts_with("file \"/dev/full\": No space left"), "{error}");
         assert_eq!(full.length, 0);
+    }
+
+    #[test]
+    fn the_copy_of_a_table_has_a_name_that_the_server_does_not_cut() {
+        let long = "ü".repeat(31);
+        for (schema, name, copy) in [
+            (None, "t", "t_salvaged".to_owned()),
+            (Some("s"), "a.\"b", "a.\"b_salvaged".to_owned()),
+            (Some("x\".\""), "\"", "\"_salvaged".to_owned()),
+            (Some("s"), long.as_str(), format!("{}_salvaged", "ü".repeat(27))),
+        ] {
+            let schema = schema.map_or(String::new(), |name| quote_identifier(name) + ".");
+            let quoted = format!("{schema}{}", quote_identifier(name));
+            assert_eq!(copy_of(&quoted), format!("{schema}{}", quote_identifier(&copy)));
+            assert!(copy.len() <= LONGEST_NAME);
+        }
+        assert_eq!(copy_of("mytable"), "mytable_salvaged");
     }
 }

@@ -14,13 +14,15 @@ use super::snapshot::learn;
 use super::{LiveError, catalog};
 use crate::disk::layout::PageSize;
 use crate::disk::page::{LinePointerState, Page, PageState};
-use crate::disk::tuple::HeapTuple;
+use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::{BlockNumber, ItemPointer, TransactionId};
 use crate::heap::problem::{Place, Problem};
 use crate::heap::scan::{Visible, Visitor};
 use crate::model::sql::quote_literal;
 use crate::model::visibility::{Snapshot, Visibility, visibility};
 
+/// `FrozenTransactionId`, the last of the special transaction IDs.
+const FROZEN: u32 = 2;
 /// The number of pages in one row of the result: fewer and larger messages cost less on both sides.
 const PAGES_PER_ROW: u32 = 16;
 
@@ -96,6 +98,28 @@ impl Pages {
     /// What is known about transactions.
     pub fn transactions(&self) -> &Snapshot {
         &self.snapshot
+    }
+
+    /// Transactions that were over before the snapshot and that hint bits say were aborted.
+    pub fn said_to_be_aborted(&self) -> Vec<TransactionId> {
+        let mut xids = HashSet::new();
+        for (_, bytes) in self.iter() {
+            let Ok(PageState::Used(page)) = Page::parse(bytes) else { continue };
+            for (_, pointer) in page.line_pointers() {
+                if pointer.state != LinePointerState::Normal {
+                    continue;
+                }
+                let Ok(bytes) = page.tuple_bytes(pointer) else { continue };
+                let Ok(tuple) = HeapTuple::parse(bytes, page.byte_order()) else { continue };
+                let is_aborted = tuple.infomask & infomask::XMIN_INVALID != 0
+                    && !tuple.xmin_frozen()
+                    && tuple.xmin.0 > FROZEN;
+                if is_aborted && self.snapshot.is_finished(tuple.xmin) {
+                    xids.insert(tuple.xmin);
+                }
+            }
+        }
+        xids.into_iter().collect()
     }
 
     /// Whether the tuple at `ctid` is visible.

@@ -15,13 +15,13 @@ use toastctl::offline::target::FileTarget;
 
 /// The rows 1 and 2 are updated: their new versions are the items 5 and 6. In `pruned` the line
 /// pointers 1 and 2 lead there.
-fn create(table: &str) -> String {
+pub(crate) fn create(table: &str, is_pruned: bool) -> String {
     format!(
         "CREATE TABLE {table} (id int, k int) WITH (autovacuum_enabled = off);
          INSERT INTO {table} SELECT g, 0 FROM generate_series(1, 4) AS g;
          UPDATE {table} SET k = 1 WHERE id < 3; SELECT count(*) FROM {table};
          {}",
-        if table.starts_with("pruned") { format!("VACUUM {table};") } else { String::new() }
+        if is_pruned { format!("VACUUM {table};") } else { String::new() }
     )
 }
 
@@ -36,9 +36,9 @@ fn lead(page: &mut [u8], number: u16, next: u8) {
     page[at..at + 6].copy_from_slice(&[0, 0, 0, 0, next, 0]);
 }
 
-type Case = (&'static str, fn(&mut [u8]), &'static [&'static str]);
+pub(crate) type Case = (&'static str, fn(&mut [u8]), &'static [&'static str]);
 
-const CASES: [Case; 8] = [
+pub(crate) const CASES: [Case; 8] = [
     ("sound", |_| (), &[]),
     ("pruned_sound", |_| (), &[]),
     (
@@ -107,7 +107,7 @@ fn broken_chains(options: &Options) {
     let server = Server::start(options);
     let database = server.create_database("check_chains");
     let mut sql = "CREATE EXTENSION pageinspect; CREATE EXTENSION amcheck;".to_owned();
-    CASES.iter().for_each(|(table, ..)| sql += &create(table));
+    CASES.iter().for_each(|(table, ..)| sql += &create(table, table.starts_with("pruned")));
     database.psql(&(sql + "CHECKPOINT;"));
     let path = |table: &str| {
         let path = database.psql(&format!("SELECT pg_relation_filepath('{table}')"));

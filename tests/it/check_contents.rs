@@ -8,19 +8,20 @@ use crate::support::server::{Options, Server};
 use crate::support::verbs::inspect;
 
 /// The columns of the tables, as `--columns` takes them.
-const COLUMNS: &str = "id int4, dom_js jsonb, dom_num numeric, ints int4[], texts text[], nums numeric[], \
+pub(crate) const COLUMNS: &str = "id int4, dom_js jsonb, dom_num numeric, ints int4[], texts text[], nums numeric[], \
                  grid int4[], kv hstore, words tsvector, query tsquery, pair pair(-1,d), \
                  r4 int4range, rn numrange, mood mood(4,i), ip inet, net cidr, bits varbit, \
                  ci citext, tree ltree, mr int4multirange, doc json, doc_xml xml, path path, poly polygon, \
                  big int4[]";
 
 /// What the columns' types need.
-const BEFORE: &str = "CREATE EXTENSION hstore; CREATE EXTENSION citext; CREATE EXTENSION ltree;
+pub(crate) const BEFORE: &str =
+    "CREATE EXTENSION hstore; CREATE EXTENSION citext; CREATE EXTENSION ltree;
     CREATE DOMAIN dom_js AS jsonb; CREATE DOMAIN dom_num AS numeric CHECK (VALUE > 0);
     CREATE TYPE pair AS (a int4, b text, c text); CREATE TYPE mood AS ENUM ('sad', 'glad');";
 
 /// Makes a table with three rows.
-fn create(table: &str) -> String {
+pub(crate) fn create(table: &str) -> String {
     format!(
                 "CREATE TABLE {table} (id int4, dom_js dom_js, dom_num dom_num, ints int4[],
                      texts text[], nums numeric[], grid int4[], kv hstore, words tsvector,
@@ -40,14 +41,14 @@ fn create(table: &str) -> String {
 }
 
 /// The column that is damaged, how, and the change of the files.
-type Kind = (&'static str, &'static str, Box<dyn Fn(&mut Files)>);
+pub(crate) type Kind = (&'static str, &'static str, Box<dyn Fn(&mut Files)>);
 
 fn kind(column: &'static str, name: &'static str, change: impl Fn(&mut Files) + 'static) -> Kind {
     (column, name, Box::new(change))
 }
 
 /// The content of a value in the row, from its first byte behind the length word on.
-fn kinds() -> Vec<Kind> {
+pub(crate) fn kinds() -> Vec<Kind> {
     type Change = fn(&mut [u8]);
     let of = |column: &'static str, name: &'static str, change: Change| {
         kind(column, name, move |files: &mut Files| {

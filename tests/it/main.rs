@@ -17,6 +17,7 @@ mod check_live;
 mod check_repair;
 mod check_salvage;
 mod check_soak;
+mod check_zoo;
 mod codec_live;
 mod compact_foretold;
 mod completions;

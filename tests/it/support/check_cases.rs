@@ -239,12 +239,22 @@ pub(crate) fn item(offset: u32, flags: u32, length: u32) -> u32 {
 
 /// Every case. The damaged row is always the second.
 pub(crate) fn cases() -> Vec<Case> {
-    let mut all = page_cases();
-    all.extend(tuple_cases());
-    all.extend(pointer_cases());
-    all.extend(chunk_cases());
-    all.extend(content_cases());
-    all
+    areas().into_iter().flat_map(|(_, cases)| cases).collect()
+}
+
+/// The same by what is damaged.
+pub(crate) fn areas() -> [(&'static str, Vec<Case>); 9] {
+    [
+        ("pages", page_cases()),
+        ("line pointers", line_pointer_cases()),
+        ("pages of the TOAST relation", toast_page_cases()),
+        ("tuple headers", tuple_cases()),
+        ("attributes", attribute_cases()),
+        ("TOAST pointers", pointer_cases()),
+        ("chunks", chunk_cases()),
+        ("compressed data", stream_cases()),
+        ("contents", content_cases()),
+    ]
 }
 
 fn page_cases() -> Vec<Case> {
@@ -270,6 +280,11 @@ fn page_cases() -> Vec<Case> {
             f.heap.truncate(8000);
             vec!["TC004 heap 0/- - -".into()]
         }),
+    ]
+}
+
+fn line_pointer_cases() -> Vec<Case> {
+    vec![
         case("pointer_unaligned", |f| {
             let old = word(&f.heap, Files::pointer(0, 2));
             line_pointer(f, old + 1, "TC010")
@@ -286,6 +301,11 @@ fn page_cases() -> Vec<Case> {
             let first = word(&f.heap, Files::pointer(0, 1));
             line_pointer(f, first, "TC012")
         }),
+    ]
+}
+
+fn toast_page_cases() -> Vec<Case> {
+    vec![
         on(On::Files, "toast_page", |f| {
             let lost = f.chunk(2, "ext", 1).block;
             let mut found = Vec::new();
@@ -418,6 +438,11 @@ fn tuple_cases() -> Vec<Case> {
             f.heap[at] |= 0x80;
             row("TC025", "-", 24)
         }),
+    ]
+}
+
+fn attribute_cases() -> Vec<Case> {
+    vec![
         case("attribute_past_the_end", |f| {
             let offset = f.row(2) as u32;
             set_word(&mut f.heap, Files::pointer(0, 2), item(offset, 1, 34));
@@ -625,7 +650,7 @@ pub(crate) fn apply(case: &Case, files: &Files) -> (Files, Vec<String>) {
     (changed, expected)
 }
 
-fn content_cases() -> Vec<Case> {
+fn stream_cases() -> Vec<Case> {
     vec![
         case("pglz_stream", |f| {
             let chunk = f.chunk(2, "cmp", 1);
@@ -659,6 +684,11 @@ fn content_cases() -> Vec<Case> {
             change_word(&mut f.heap, at.file + 4, |word| word + 1);
             row("TC060", "inl", at.tuple)
         }),
+    ]
+}
+
+fn content_cases() -> Vec<Case> {
+    vec![
         case("text_in_the_row", |f| {
             let at = f.value(2, "sh");
             f.heap[at.file + 2] = 0xFF;

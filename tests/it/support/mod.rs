@@ -21,3 +21,4 @@ pub(crate) mod standin;
 pub(crate) mod table_files;
 pub(crate) mod tables;
 pub(crate) mod verbs;
+pub(crate) mod zoo;

@@ -1,0 +1,380 @@
+//! Every kind of damage alone: what the check finds on a server and in files, and what `pg_amcheck` and SQL
+//! find. `TOASTCTL_UPDATE_MAN=1 cargo test --test it check_zoo` writes the manual's table.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use toastctl::check::files::{FileOptions, relation_file};
+use toastctl::disk::custom::CustomFlavor;
+use toastctl::offline::columns::parse_list;
+use toastctl::offline::target::FileTarget;
+
+use crate::check_contents;
+use crate::support::check_cases::Files;
+use crate::support::checked::DEEP;
+use crate::support::command::{Run, run, toastctl};
+use crate::support::reports::check::Finding;
+use crate::support::server::{Database, Options, Server};
+use crate::support::table_files::PAGE;
+use crate::support::zoo::{All, Kind, LAYOUTS, Layout, kinds};
+
+/// What is asked of the server; each function does not fail whatever the table does.
+const FUNCTIONS: &str = r#"
+    -- a sum for each value that a row has: its id, column and sum, or ERROR
+    CREATE FUNCTION sums(t text, only_column text DEFAULT NULL) RETURNS SETOF text LANGUAGE plpgsql AS $$
+    DECLARE b int; i int; c text; s text; n text; blocks int; BEGIN
+        blocks := pg_relation_size(t::regclass) / 8192;
+        FOR b IN 0..blocks - 1 LOOP FOR i IN 1..12 LOOP
+            BEGIN
+                EXECUTE format('SELECT id FROM %I WHERE ctid = %L', t, format('(%s,%s)', b, i)) INTO n;
+            EXCEPTION WHEN OTHERS THEN n := NULL; END;
+            CONTINUE WHEN n IS NULL;
+            FOR c IN SELECT attname FROM pg_attribute WHERE attrelid = t::regclass AND attnum > 0
+                     AND attname = coalesce(only_column, attname) ORDER BY 1 LOOP
+                BEGIN
+                    EXECUTE format('SELECT coalesce(md5(%I::text), ''NULL'') FROM %I WHERE ctid = %L',
+                        c, t, format('(%s,%s)', b, i)) INTO s;
+                EXCEPTION WHEN OTHERS THEN s := 'ERROR'; END;
+                RETURN NEXT concat_ws(' ', n, c, s);
+            END LOOP;
+        END LOOP; END LOOP; END$$;
+    -- whether the table can be read as a whole
+    CREATE FUNCTION reads(t text) RETURNS text LANGUAGE plpgsql AS $$
+    DECLARE n int; BEGIN
+        EXECUTE format('SELECT count(t::text) FROM %I AS t', t) INTO n; RETURN n;
+    EXCEPTION WHEN OTHERS THEN RETURN 'ERROR'; END$$;
+    -- as pg_amcheck does without options
+    CREATE FUNCTION amcheck(t text) RETURNS boolean LANGUAGE plpgsql AS $$
+    DECLARE toast oid; i oid; n int; BEGIN
+        SELECT reltoastrelid INTO toast FROM pg_class WHERE oid = t::regclass;
+        SELECT count(*) INTO n FROM verify_heapam(t::regclass, check_toast => true);
+        IF n > 0 THEN RETURN true; END IF;
+        IF toast <> 0 THEN
+            SELECT count(*) INTO n FROM verify_heapam(toast::regclass);
+            IF n > 0 THEN RETURN true; END IF;
+            SELECT indexrelid INTO i FROM pg_index WHERE indrelid = toast;
+            PERFORM bt_index_check(i::regclass);
+        END IF;
+        RETURN false;
+    EXCEPTION WHEN OTHERS THEN RETURN true; END$$;"#;
+
+/// Sums of a table's values by `id column`; of values that cannot be read, `ERROR`.
+type Sums = BTreeMap<String, String>;
+
+/// What is found of a kind of damage.
+#[derive(Debug, Default, Clone)]
+struct Outcome {
+    live: BTreeSet<String>,
+    /// Whether it is called damage, and not only noted.
+    is_damage: bool,
+    files: BTreeSet<String>,
+    amcheck: bool,
+    sql: &'static str,
+}
+
+/// Asks the server about every table, at some of which it may crash: these have no answer.
+fn ask(
+    database: &Database<'_>,
+    tables: &[String],
+    question: impl Fn(&str) -> String,
+) -> BTreeMap<String, Vec<String>> {
+    let mut all = BTreeMap::new();
+    let mut left: Vec<&String> = tables.iter().collect();
+    while !left.is_empty() {
+        let each = left
+            .iter()
+            .map(|table| format!("SELECT '> {table}'; SELECT {}; SELECT '<';\n", question(table)));
+        let answer = psql(database, &each.collect::<String>());
+        let mut seen = 0;
+        for part in answer.stdout.split("> ").skip(1) {
+            let mut lines = part.lines();
+            let table = lines.next().unwrap_or_default().to_owned();
+            seen += 1;
+            let lines: Vec<String> = lines.map(str::to_owned).collect();
+            if let Some((last, answers)) = lines.split_last()
+                && last == "<"
+            {
+                all.insert(table, answers.to_vec());
+            }
+        }
+        left.drain(..seen);
+        is_up(database);
+    }
+    all
+}
+
+/// Runs statements whether or not one before fails.
+fn psql(database: &Database<'_>, sql: &str) -> Run {
+    let mut command = database.psql_command();
+    command
+        .args(["-q", "-f", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let output = std::thread::scope(|scope| {
+        scope.spawn(move || drop(input.write_all(sql.as_bytes())));
+        child.wait_with_output().unwrap()
+    });
+    Run {
+        code: output.status.code(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Waits until the server has recovered.
+fn is_up(database: &Database<'_>) {
+    for _ in 0..600 {
+        // the postmaster learns of a crash a moment later than the client
+        std::thread::sleep(Duration::from_millis(100));
+        if psql(database, "SELECT 1").code == Some(0) {
+            return;
+        }
+    }
+    panic!("{}", database.server().log());
+}
+
+fn sums_of(lines: &[String]) -> Sums {
+    let mut sums = Sums::new();
+    for line in lines {
+        let (value, sum) = line.rsplit_once(' ').unwrap();
+        sums.insert(value.to_owned(), sum.to_owned());
+    }
+    sums
+}
+
+/// The files of tables: of the table, of its TOAST relation and of its index, where it has these.
+fn places(database: &Database<'_>, tables: &[String]) -> Vec<Vec<PathBuf>> {
+    let shown = database.psql(
+        "SELECT t.relname, pg_relation_filepath(t.oid), pg_relation_filepath(nullif(t.reltoastrelid, 0)),
+             pg_relation_filepath(i.indexrelid)
+         FROM pg_class AS t LEFT JOIN pg_index AS i ON i.indrelid = t.reltoastrelid
+         WHERE t.relnamespace = 'public'::regnamespace AND t.relkind = 'r'",
+    );
+    let by_name: BTreeMap<&str, Vec<PathBuf>> = shown
+        .lines()
+        .map(|line| {
+            let mut parts = line.split('|');
+            let name = parts.next().unwrap();
+            let paths = parts.filter(|path| !path.is_empty());
+            (name, paths.map(|path| database.server().data_dir().join(path)).collect())
+        })
+        .collect();
+    tables.iter().map(|table| by_name[table.as_str()].clone()).collect()
+}
+
+/// Damages a table's files while the server is stopped.
+fn damage(kind: &Kind, paths: &[PathBuf]) {
+    let read = |at: usize| paths.get(at).map_or_else(Vec::new, |path| std::fs::read(path).unwrap());
+    let before = All { files: Files { heap: read(0), toast: read(1) }, index: read(2) };
+    let mut all = before.clone();
+    (kind.change)(&mut all);
+    assert!(
+        all.files.heap != before.files.heap
+            || all.files.toast != before.files.toast
+            || all.index != before.index,
+        "{}: {}",
+        kind.area,
+        kind.name
+    );
+    for (path, bytes) in paths.iter().zip([&all.files.heap, &all.files.toast, &all.index]) {
+        std::fs::write(path, bytes).unwrap();
+    }
+}
+
+/// The codes of what is found in files.
+fn in_files(kind: &Kind, paths: &[PathBuf]) -> BTreeSet<String> {
+    let desc = parse_list(kind.layout.columns()).unwrap();
+    let target = FileTarget {
+        heap: &paths[0],
+        toast: paths.get(1).map(PathBuf::as_path),
+        desc: &desc,
+        page_size: PAGE,
+        flavor: CustomFlavor::Auto,
+        xact: None,
+        checksums: None,
+        sampling: None,
+    };
+    let mut codes = BTreeSet::new();
+    let tell = &mut |finding: toastctl::check::finding::Finding| {
+        codes.insert(match finding.code.severity().is_damage() {
+            true => finding.code.name().to_owned(),
+            false => format!("({})", finding.code.name()),
+        });
+        Ok(())
+    };
+    relation_file(&target, &FileOptions { depth: DEEP, threads: 1 }, &(), None, tell).unwrap();
+    codes
+}
+
+#[test]
+fn the_manual_says_what_finds_each_kind_of_damage() {
+    let server = Server::start(&Options::default().set("autovacuum", "off").set("fsync", "off"));
+    let database = server.create_database("check_zoo");
+    let kinds = kinds();
+    let tables: Vec<String> = (0..kinds.len()).map(|at| format!("zoo_{at:03}")).collect();
+    let mut sql = format!(
+        "CREATE EXTENSION pageinspect; CREATE EXTENSION amcheck; {} {FUNCTIONS}",
+        check_contents::BEFORE
+    );
+    LAYOUTS.into_iter().for_each(|layout| sql += &layout.create(&sound(layout)));
+    for (at, kind) in kinds.iter().enumerate() {
+        sql += &kind.layout.create(&tables[at]);
+    }
+    database.psql(&(sql + "CHECKPOINT;"));
+    let sounds = LAYOUTS.map(sound);
+    let original = ask(&database, &sounds, |table| format!("sums('{table}')"));
+    let originals: BTreeMap<Layout, Sums> =
+        LAYOUTS.into_iter().map(|layout| (layout, sums_of(&original[&sound(layout)]))).collect();
+    let places = places(&database, &tables);
+    let base = database.name().to_owned();
+    std::mem::forget(database);
+    server.stop();
+    let mut outcomes = vec![Outcome::default(); kinds.len()];
+    for (at, kind) in kinds.iter().enumerate() {
+        damage(kind, &places[at]);
+        outcomes[at].files = in_files(kind, &places[at]);
+    }
+    server.start_again();
+    let database = server.database(&base);
+
+    let checked = check(&database, &["--deep", "--format", "jsonl", "zoo_*"]);
+    assert!(checked.stderr.is_empty(), "{}", checked.stderr);
+    let owners = owners(&database);
+    for line in checked.lines::<Finding>() {
+        let table = &owners[&line.relation];
+        let outcome = &mut outcomes[tables.iter().position(|one| one == table).unwrap()];
+        let is_notice = line.severity == "notice";
+        outcome.is_damage |= !is_notice;
+        outcome.live.insert(match is_notice {
+            true => format!("({})", line.code),
+            false => line.code.clone(),
+        });
+    }
+    let amcheck = ask(&database, &tables, |table| format!("amcheck('{table}')"));
+    let reads = self::reads(&database, &tables);
+    // where it has crashed once it is not asked again
+    let left: Vec<String> = tables
+        .iter()
+        .zip(&reads)
+        .filter(|(_, read)| read.is_some())
+        .map(|(table, _)| table.clone())
+        .collect();
+    let mut sums: BTreeMap<&String, Option<Sums>> =
+        left.iter().zip(sums(&database, &left)).collect();
+    for (at, kind) in kinds.iter().enumerate() {
+        let outcome = &mut outcomes[at];
+        outcome.amcheck = amcheck.get(&tables[at]).is_none_or(|lines| lines.concat() == "t");
+        outcome.sql = match (reads[at].as_deref(), sums.remove(&tables[at]).flatten()) {
+            (None, _) | (_, None) => "crash",
+            (Some("ERROR"), _) => "error",
+            (_, Some(sums)) if sums != originals[&kind.layout] => "wrong",
+            _ => "-",
+        };
+    }
+    let page = page(&kinds, &outcomes);
+    if std::env::var_os("TOASTCTL_UPDATE_MAN").is_some() {
+        std::fs::write(PAGE_FILE, &page).unwrap();
+    }
+    assert!(kinds.len() >= 150, "{}", kinds.len());
+    // those of other versions find more or less
+    if server.major() == 15 {
+        assert!(
+            std::fs::read_to_string(PAGE_FILE).unwrap() == page,
+            "{PAGE_FILE} differs: run TOASTCTL_UPDATE_MAN=1 cargo test --test it check_zoo\n{page}"
+        );
+    }
+}
+
+const PAGE_BEGIN: &str = r#"'\" t
+.TH toastctl-damage-kinds 7 "" "toastctl" "toastctl"
+.SH NAME
+toastctl-damage-kinds \- kinds of damage, and what finds them
+.SH DESCRIPTION
+One of toastctl's tests damages tables of PostgreSQL 15, each in one way, and writes this page from what it sees.
+.TP
+check
+Codes of the findings of \fBtoastctl check \-\-deep\fR on the server. A code in parentheses is a notice, which leaves the exit code at 0.
+.TP
+files
+The same of the table's files (\fB\-\-relation\-file\fR, \fB\-\-toast\-file\fR), without the index.
+.TP
+amcheck
+Whether \fBpg_amcheck\fR without options finds anything (verify_heapam, bt_index_check).
+.TP
+SQL
+What reading the table does: an error, a crash of the server, or wrong values or rows without an error.
+.SH KINDS
+"#;
+const TABLE_BEGIN: &str = ".TS\nl l l l l.\nkind\tcheck\tfiles\tamcheck\tSQL\n";
+const PAGE_END: &str = r#".SH SEE ALSO
+.BR toastctl-damage (7),
+.BR toastctl-check (1),
+.BR pg_amcheck (1)
+"#;
+const PAGE_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/man/toastctl-damage-kinds.7");
+
+/// The manual's table.
+fn page(kinds: &[Kind], outcomes: &[Outcome]) -> String {
+    let mut page = PAGE_BEGIN.to_owned();
+    let mut area = "";
+    for (kind, outcome) in kinds.iter().zip(outcomes) {
+        if kind.area != area {
+            page += if area.is_empty() { "" } else { ".TE\n" };
+            area = kind.area;
+            page += &format!(".SS {area}\n{TABLE_BEGIN}");
+        }
+        let list = |codes: &BTreeSet<String>| match codes.is_empty() {
+            true => "-".to_owned(),
+            false => codes.iter().cloned().collect::<Vec<_>>().join(" "),
+        };
+        let amcheck = if outcome.amcheck { "yes" } else { "-" };
+        let cells = [&kind.name, &list(&outcome.live), &list(&outcome.files), amcheck, outcome.sql];
+        page += &(cells.join("\t").replace('-', "\\-") + "\n");
+    }
+    page += ".TE\n.SH NOT FOUND\nWhat pg_amcheck or SQL notices, and the check on the server does not call damage:\n";
+    let missed = kinds
+        .iter()
+        .zip(outcomes)
+        .filter(|(_, outcome)| !outcome.is_damage && (outcome.amcheck || outcome.sql != "-"));
+    for (Kind { area, name, .. }, outcome) in missed {
+        let seen = if outcome.live.is_empty() { "nothing" } else { "a notice" };
+        page += &format!(".IP \\(bu 2\n{area}: {name} ({seen})\n");
+    }
+    page + PAGE_END
+}
+
+/// The sums of each table's values; `None` where the server crashes.
+fn sums(database: &Database<'_>, tables: &[String]) -> Vec<Option<Sums>> {
+    let read = ask(database, tables, |table| format!("sums('{table}')"));
+    tables.iter().map(|table| read.get(table).map(|lines| sums_of(lines))).collect()
+}
+
+/// What tables are read as, by their places; `None` where the server crashes.
+fn reads(database: &Database<'_>, tables: &[String]) -> Vec<Option<String>> {
+    let mut read = ask(database, tables, |table| format!("reads('{table}')"));
+    tables.iter().map(|table| read.remove(table).map(|lines| lines.concat())).collect()
+}
+
+fn sound(layout: Layout) -> String {
+    format!("sound_{layout:?}").to_lowercase()
+}
+
+fn check(database: &Database<'_>, args: &[&str]) -> Run {
+    run(toastctl().args(["check", "-d", &database.url()]).args(args))
+}
+
+/// The tables by their names and those of their TOAST relations, as findings have them.
+fn owners(database: &Database<'_>) -> BTreeMap<String, String> {
+    let shown = database.psql(
+        "SELECT relname, 'public.' || relname FROM pg_class WHERE relnamespace = 'public'::regnamespace
+         UNION ALL SELECT relname, 'pg_toast.pg_toast_' || oid FROM pg_class WHERE relnamespace = 'public'::regnamespace",
+    );
+    let pairs = shown.lines().filter_map(|line| line.split_once('|'));
+    pairs.map(|(table, relation)| (relation.to_owned(), table.to_owned())).collect()
+}
