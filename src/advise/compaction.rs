@@ -236,10 +236,26 @@ fn moves(file: &FileCompaction) -> Option<String> {
 }
 
 /// What a sweep leaves free, as a part of the file: dead chunks until the next vacuum, and of a heap that grows the pages
-/// that rows have left.
-const SWEPT_TOAST: f64 = 0.2;
-const SWEPT_HEAP: f64 = 0.03;
-const SWEPT_GROWN_HEAP: f64 = 0.1;
+/// that rows have left. Small files are not vacuumed that often: bytes, and the part of what is written that they are at
+/// the most, for pages of the heap are pruned before a vacuum.
+const SWEPT_TOAST: Swept = Swept { part: 0.2, least: 1e6, of_written: 1.0 };
+const SWEPT_HEAP: Swept = Swept { part: 0.03, least: 4e5, of_written: 0.4 };
+const SWEPT_GROWN_HEAP: Swept = Swept { part: 0.1, ..SWEPT_HEAP };
+
+/// How much of a file is free after a sweep at the most.
+struct Swept {
+    part: f64,
+    least: f64,
+    of_written: f64,
+}
+
+impl Swept {
+    /// A file that would have so many bytes, so many of which are written anew.
+    fn leaves(&self, of: f64, written: f64) -> f64 {
+        of + (written * self.of_written).min((of * self.part).max(self.least))
+    }
+}
+
 /// How far above what VACUUM FULL leaves compaction ends, of a TOAST relation and of a heap, and how far that may be off:
 /// it does not fill up all pages, but chunks of different sizes better than VACUUM FULL.
 const COMPACTED_TOAST: (f64, Range<f64>) = (0.015, -0.02..0.06);
@@ -254,6 +270,8 @@ pub(super) struct After {
     pub(super) reindexes: bool,
     /// Heap, TOAST relation and its index in the end.
     pub(super) bytes: Interval<u64>,
+    /// The heap alone.
+    pub(super) heap_bytes: f64,
     /// The same right after the conversion.
     pub(super) before_compaction: u64,
 }
@@ -271,12 +289,11 @@ pub(super) fn after(figures: &Figures, files: &Files, page: PageSize, compacts: 
     let (sizes, written) = (&figures.files, &figures.written);
     let heap = sizes.heap_bytes.value;
     let now = files.heap_bytes as f64;
-    let swept = |part: f64, of: f64, written: f64| of + written.min(of * part);
-    let heap_part = if heap.estimate > now { SWEPT_GROWN_HEAP } else { SWEPT_HEAP };
-    let heap_left = swept(heap_part, now.max(heap.estimate), written.heap_bytes);
+    let swept_heap = if heap.estimate > now { SWEPT_GROWN_HEAP } else { SWEPT_HEAP };
+    let heap_left = swept_heap.leaves(now.max(heap.estimate), written.heap_bytes);
     let toast = sizes.toast_bytes.value;
     let toast_left =
-        swept(SWEPT_TOAST, (files.toast_bytes as f64).max(toast.estimate), written.toast_bytes);
+        SWEPT_TOAST.leaves((files.toast_bytes as f64).max(toast.estimate), written.toast_bytes);
     let pays = |left: f64, fresh: f64| {
         let pages = |bytes: f64| (bytes / page.bytes() as f64).ceil() as u32;
         compacts && pages(left).saturating_sub(pages(fresh)) >= least_gain(pages(left))
@@ -307,8 +324,15 @@ pub(super) fn after(figures: &Figures, files: &Files, page: PageSize, compacts: 
             },
         }
     };
+    let mut heap_ends =
+        ends((heap_pays, &COMPACTED_HEAP), heap, heap_left, files.heap_bytes, written.heap_bytes);
+    if heap_pays && heap.estimate > now && heap_left > heap_ends.estimate {
+        // rows that have become longer leave room that may be too small for any of them
+        heap_ends.estimate = heap_ends.estimate.max((heap.estimate + heap_left) / 2.0);
+        heap_ends.high = heap_ends.high.max(heap_left);
+    }
     let all = [
-        ends((heap_pays, &COMPACTED_HEAP), heap, heap_left, files.heap_bytes, written.heap_bytes),
+        heap_ends,
         ends(
             (toast_pays, &COMPACTED_TOAST),
             toast,
@@ -334,6 +358,7 @@ pub(super) fn after(figures: &Figures, files: &Files, page: PageSize, compacts: 
             (false, false) => None,
         },
         reindexes,
+        heap_bytes: heap_ends.estimate,
         bytes: Interval {
             estimate: sum(|i| i.estimate),
             low: sum(|i| i.low),
@@ -438,6 +463,36 @@ pub(super) mod tests {
         let left = after(&figures, &files, PageSize::DEFAULT, false);
         assert_eq!(left.compaction, None);
         assert!(left.bytes.estimate > 12_000 * 8192, "{:?}", left.bytes);
+    }
+
+    #[test]
+    fn a_small_heap_grows_by_more_than_a_part_before_it_is_vacuumed_and_compaction_ends_that() {
+        let rows = |heap, written| {
+            let mut all = converted(heap, 0.0, 1.0, 0.0);
+            all.written.heap_bytes = blocks(written);
+            all
+        };
+        let left = after(&rows(90.0, 90.0), &now(90, 0, 1), PageSize::DEFAULT, true);
+        assert_eq!(left.options(), ["--compact=heap"]);
+        assert!(left.before_compaction > 120 * 8192, "{left:?}");
+        assert!((left.heap_bytes / 8192.0 - 93.0).abs() < 1.0, "{left:?}");
+        // of a large one it is a small part
+        let left = after(&rows(9000.0, 9000.0), &now(9000, 0, 1), PageSize::DEFAULT, true);
+        assert!(left.before_compaction < 9300 * 8192, "{left:?}");
+        // one that does not become shorter stays as it grew
+        let left = after(&rows(90.0, 90.0), &now(90, 0, 1), PageSize::DEFAULT, false);
+        assert!(left.heap_bytes > 120.0 * 8192.0, "{left:?}");
+    }
+
+    #[test]
+    fn how_much_compaction_returns_of_a_heap_whose_rows_have_grown_is_less_sure() {
+        let mut wanted = converted(620.0, 0.0, 1.0, 0.0);
+        wanted.written.heap_bytes = blocks(620.0);
+        let left = after(&wanted, &now(570, 0, 1), PageSize::DEFAULT, true);
+        assert_eq!(left.options(), ["--compact=heap"]);
+        let [low, estimate, high] =
+            [left.bytes.low, left.bytes.estimate, left.bytes.high].map(|bytes| bytes / 8192 - 1);
+        assert_eq!((low, estimate, high), (620, 651, 682));
     }
 
     #[test]

@@ -54,6 +54,12 @@ impl<'a> Gathered<'a> {
         &self.reading.advisor.server
     }
 
+    /// Blocks of the relation for each that was read.
+    fn scale(&self) -> f64 {
+        let blocks: f64 = self.tally.blocks().iter().sum();
+        if blocks > 0.0 { f64::from(self.plan.sample.total()) / blocks } else { 0.0 }
+    }
+
     /// Sizes of the relation's files.
     fn files(&self) -> Files {
         let heap_bytes =
@@ -63,6 +69,32 @@ impl<'a> Gathered<'a> {
             toast.map_or((0, 0), |toast| (toast.bytes, toast.index_bytes));
         let total_bytes = heap_bytes + toast_bytes + toast_index_bytes;
         Files { heap_bytes, toast_bytes, toast_index_bytes, total_bytes }
+    }
+
+    /// The buffers of a read of the column where the heap has so many bytes, not as many as VACUUM FULL leaves; against
+    /// today's.
+    fn read_buffers(&self, shown: &Shown<'_>, today: &Shown<'_>) -> Figure {
+        let page = self.server().page_size.bytes() as f64;
+        let more = |shown: &Shown<'_>, heap_bytes: f64| {
+            let values = shown.values * page;
+            if values > 0.0 {
+                (heap_bytes - shown.figures.files.heap_bytes.value.estimate) / values
+            } else {
+                0.0
+            }
+        };
+        let moved = |figure: Interval, by: f64| figure.plus(Interval::exact(by)).at_least_zero();
+        let heap_now = self.files().heap_bytes as f64;
+        let heap_then = if std::ptr::eq(shown, today) { heap_now } else { shown.after.heap_bytes };
+        let Figure { value, change } = shown.figures.read_buffers;
+        let (by, fresh) = (more(shown, heap_then), today.figures.read_buffers.value.estimate);
+        let now = fresh + more(today, heap_now);
+        let change = change.filter(|_| now > 0.0).map(|change| {
+            moved(change.plus(Interval::exact(1.0)).scaled(fresh), by)
+                .scaled(1.0 / now)
+                .plus(Interval::exact(-1.0))
+        });
+        Figure { value: moved(value, by), change }
     }
 
     /// What the command for a candidate with these figures leaves.
@@ -77,6 +109,8 @@ struct Shown<'a> {
     name: String,
     tally: &'a VariantTally,
     figures: Figures,
+    /// Values of the column in the whole table.
+    values: f64,
     after: After,
     /// The columns that the command names.
     named: &'a [usize],
@@ -110,8 +144,8 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
     let recommendation = recommend(&entries, options.optimize, &workload);
     let uncompared = custom(gathered);
     let front = pareto(&entries, options.optimize, &workload);
-    let blocks: f64 = tally.blocks().iter().sum();
-    let scale = if blocks > 0.0 { f64::from(sample.total()) / blocks } else { 0.0 };
+    let scale = gathered.scale();
+    let today = shown.first();
     let candidates = shown
         .iter()
         .zip(front)
@@ -140,7 +174,8 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
                 after_vacuum_full: figures.files,
                 scan_buffers: Figure { value: value.scaled(1.0 / page.bytes() as f64), change },
                 chunks: figures.chunks,
-                read_buffers_per_value: figures.read_buffers,
+                read_buffers_per_value: today
+                    .map_or(figures.read_buffers, |today| gathered.read_buffers(s, today)),
                 read_cpu_ns_per_value: figures.read_cpu_ns,
                 update_bytes_per_value: figures.update_bytes,
                 update_wal_bytes_per_value: figures.update_wal_bytes,
@@ -308,6 +343,7 @@ fn shown<'a>(gathered: &'a Gathered<'_>, all: &[Figures]) -> Vec<Shown<'a>> {
         (Some(today), Some(present)) => today.clusters != present.clusters,
         _ => false,
     };
+    let scale = gathered.scale();
     let mut out = Vec::with_capacity(all.len());
     for (index, ((variant, tally), figures)) in
         variants.all.iter().zip(tally.tallies()).zip(all).take(compared).enumerate()
@@ -320,7 +356,9 @@ fn shown<'a>(gathered: &'a Gathered<'_>, all: &[Figures]) -> Vec<Shown<'a>> {
             _ => settings.to_string(),
         };
         let after = gathered.after(figures);
-        out.push(Shown { settings, name, tally, figures: *figures, after, named: &variant.named });
+        let figures = *figures;
+        let values = tally.values() * scale;
+        out.push(Shown { settings, name, tally, figures, values, after, named: &variant.named });
     }
     out
 }

@@ -221,7 +221,7 @@ pub struct CandidateReport {
     pub scan_buffers: Figure,
     /// Chunks in the TOAST relation.
     pub chunks: Figure,
-    /// Buffers that a scan of the column visits for one value.
+    /// Buffers that a scan of the column visits for one value, after the command; of today in the files as they are.
     #[serde(serialize_with = "Figure::three_digits")]
     #[cfg_attr(feature = "internals", schemars(with = "crate::advise::estimate::Changed<f64>"))]
     pub read_buffers_per_value: Figure,

@@ -403,6 +403,11 @@ impl VariantTally {
         &self.toast
     }
 
+    /// The column's values in the blocks that were read.
+    pub(super) fn values(&self) -> f64 {
+        self.clusters.iter().map(|sums| sums.get(Sum::Values)).sum()
+    }
+
     /// The sums of the rows that fill both.
     pub fn put(&self) -> &Sums {
         &self.put

@@ -100,3 +100,17 @@ fn a_target_that_other_columns_need_is_for_all_of_them_and_changes_rows() {
     assert!(now < before * 0.7, "{now}, before {before}");
     assert!((wanted.heap_bytes.estimate / now - 1.0).abs() < 0.1, "{now}: {wanted}");
 }
+
+#[test]
+fn a_read_visits_the_pages_of_the_files_as_they_are() {
+    let database = server::with_pageinspect("advice");
+    // two thirds of every page are free
+    database.psql(
+        "CREATE TABLE t AS SELECT i AS id, repeat(md5(i::text), 10) AS v FROM generate_series(1, 6000) AS i;
+         DELETE FROM t WHERE id % 3 > 0; VACUUM t",
+    );
+    let report = advised(&database, &["t", "-c", "v"]);
+    let pages: f64 = database.psql("SELECT pg_relation_size('t') / 8192").parse().unwrap();
+    let told = report.candidates[0].read_buffers_per_value.estimate * 2000.0;
+    assert!((told / pages - 1.0).abs() < 0.02, "{told}, {pages}");
+}
