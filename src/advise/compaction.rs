@@ -30,7 +30,7 @@ const MOST_BLOCKS: u32 = 8192;
 
 impl Advisor {
     /// By its pages and indexes; where a file's pages cannot be read, by `estimated`, from rows. `None` if there is
-    /// nothing to give back that is worth it. The connection is in no transaction. What fails here costs no advice;
+    /// nothing to return that is worth it. The connection is in no transaction. What fails here costs no advice;
     /// blocks that cannot be read are told to `problems`.
     pub(super) async fn compaction(
         &self,

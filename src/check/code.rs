@@ -146,7 +146,7 @@ const POINTER: &str =
 const RELATION: &str = "The value cannot be read, and UPDATE and DELETE of the row fail or delete another table's \
      chunks. Restore the row from a backup; --salvage prints SQL that removes it and stores it again \
      without the value.";
-const CHUNKS: &str = "Restore the value from a backup; --salvage saves what is left of it.";
+const CHUNKS: &str = "Restore the value from a backup; --salvage saves what can still be read.";
 const STREAM: &str = "Restore the value; --salvage saves the bytes up to the damage.";
 const CONTENT: &str = "The bytes are there, their meaning is not: restore the value from a backup.";
 const INDEX: &str = "REINDEX the TOAST relation's index, for the chunks themselves are there. Change no row before: \

@@ -148,7 +148,7 @@ pub fn relation_file(
         ));
     }
     if target.toast.is_none() && checked.looked.values > 0 {
-        checked.note("values out of line were not looked at: give --toast-file");
+        checked.note("values out of line were not checked: give --toast-file");
         checked.is_incomplete = true;
     }
     Ok(checked)
@@ -275,7 +275,7 @@ fn repairs(scan: &Scan<'_, '_>, worker: &mut Worker<'_, '_, '_>, wanted: &[Wante
     }
     if !ids.is_empty() {
         let all = &mut facts.pointing;
-        facts.rows_unread |= !worker.pointing(&ids, &facts.table, &facts.generated, all);
+        facts.rows_unread |= !worker.pointing(&ids, &facts.table, &facts.columns.generated, all);
     }
     repair::script(&facts, &rows)
 }
@@ -330,7 +330,7 @@ fn learn(
     truncated(&name, &file, out)?;
     index.sort();
     if index.is_full() {
-        out.checked.note(format!("{name} has more chunks than can be looked at without its index"));
+        out.checked.note(format!("{name} has more chunks than can be checked without its index"));
         out.checked.is_incomplete = true;
     }
     Ok(index)
@@ -784,7 +784,7 @@ pub fn saved_pages(
         return Err(error.into());
     }
     if checked.looked.values > 0 {
-        checked.note("values out of line were not looked at: their chunks are not at hand");
+        checked.note("values out of line were not checked: their chunks are not available");
         checked.is_incomplete = true;
     }
     if checked.looked.blocks == 0 && !checked.is_incomplete {

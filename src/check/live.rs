@@ -16,6 +16,7 @@ use super::finding::{CheckError, Checked, Finding, MAX_KNOWN, UNKNOWN, zeros};
 use super::live_orphans::{self, Decided, Marks};
 use super::look::{About, BATCH, Look, Looker, Which};
 use super::look_repair::{self, InRelation, Known};
+use super::repair::ToastIndex;
 use super::salvage_dir::SalvageDir;
 use super::subject::External;
 use super::value::{ChunkSeen, check_chunks};
@@ -95,7 +96,10 @@ impl Table {
             candidates: None,
             marks: Marks::of(start.file),
             salvage,
-            known_of_all: Known { reindex, ..Known::default() },
+            known_of_all: Known {
+                index: ToastIndex { reindex, is_damaged: false },
+                ..Known::default()
+            },
         };
         self.relation_of(Which::Heap, start.blocks, &name, progress, stop, &mut run).await?;
         self.missing(&mut first, &mut run).await?;
@@ -125,7 +129,7 @@ impl Table {
                 self.orphans(&mut first, &start, &mut run).await?;
             } else {
                 run.checked.note(format!(
-                    "the pages of {} were not looked at by themselves (--scan-toast always)",
+                    "the pages of {} were not checked by themselves (--scan-toast always)",
                     first.name(Which::Toast)
                 ));
             }
@@ -317,8 +321,8 @@ struct Run<'t> {
 impl Run<'_> {
     fn tell(&mut self, mut finding: Finding) -> std::io::Result<()> {
         if finding.code.is_of_index() {
-            self.known_of_all.index_is_damaged = true;
-            finding.sql.clone_from(&self.known_of_all.reindex);
+            self.known_of_all.index.is_damaged = true;
+            finding.sql.clone_from(&self.known_of_all.index.reindex);
         }
         self.known_of_all.wrong_checksums |= finding.code == Code::Checksum;
         let claimed = match (finding.place.block, finding.place.item) {
@@ -349,7 +353,7 @@ impl Run<'_> {
             progress.advance(u64::from(blocks.end - blocks.start));
             self.checked.looked.add(&look.looked);
             if look.elsewhere > 0 {
-                self.checked.note("values of other TOAST relations were not looked at");
+                self.checked.note("values of other TOAST relations were not checked");
                 self.checked.is_incomplete = true;
             }
             if look.unknown > 0 {

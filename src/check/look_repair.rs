@@ -11,7 +11,7 @@ use super::content::check_content;
 use super::damaged_row::{RowAt, Written, is_readable, pointing, row_at, shared_values, value_ids};
 use super::finding::{CheckError, Finding};
 use super::look::{About, BATCH, Looker, Which, seen_chunk};
-use super::repair::{self, Facts};
+use super::repair::{self, Facts, ToastIndex};
 use super::salvage::{
     self, Cell, Doubt, Orphans, Piece, Row, Wanted, by_row, can_be_set, refused_pieces,
 };
@@ -33,9 +33,7 @@ pub(super) type ChunksByValue = (HashMap<u32, Vec<Chunk>>, Vec<BlockNumber>);
 /// What findings tell of a table as a whole.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
-    /// The statement that rebuilds the TOAST relation's index, and whether that is damaged.
-    pub(super) reindex: Option<String>,
-    pub(super) index_is_damaged: bool,
+    pub(super) index: ToastIndex,
     /// Whether pages have wrong checksums.
     pub(super) wrong_checksums: bool,
 }
@@ -47,7 +45,7 @@ impl Looker {
         wanted: &[Wanted],
         known: Known,
     ) -> Result<Vec<String>, LiveError> {
-        if wanted.is_empty() && !known.index_is_damaged {
+        if wanted.is_empty() && !known.index.is_damaged {
             return Ok(Vec::new());
         }
         let script = match self.begin().await? {
@@ -71,8 +69,7 @@ impl Looker {
             schema: format!("{}.", quote_identifier(&self.relation.schema)),
             toast: toast.map(|toast| (quote_qualified("pg_toast", &toast.name), toast.oid)),
             has_toasters: self.about.server.has_toasters,
-            reindex: known.reindex,
-            index_is_damaged: known.index_is_damaged,
+            index: known.index,
             header: self.about.server.pageinspect.as_ref().map(|pageinspect| {
                 let items = pageinspect.function("heap_page_items");
                 (items, pageinspect.get_raw_page())
@@ -82,11 +79,11 @@ impl Looker {
             ..Facts::default()
         };
         self.columns(&mut facts).await?;
-        let rows = self.rows(standing, wanted, &facts.generated).await?;
+        let rows = self.rows(standing, wanted, &facts.columns.generated).await?;
         let ids = value_ids(&rows);
-        if !ids.is_empty() && !facts.index_is_damaged && facts.toast.is_some() {
+        if !ids.is_empty() && !facts.index.is_damaged && facts.toast.is_some() {
             (facts.chunks, facts.unreadable) = self.chunks_in_pages(standing, &ids).await?;
-            let written = Written { table: &facts.table, generated: &facts.generated };
+            let written = Written { table: &facts.table, generated: &facts.columns.generated };
             let (all, unread) = (&mut facts.pointing, &mut facts.rows_unread);
             let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
                 *unread |= !pointing(written, subject, pages, block, bytes, &ids, all);
@@ -213,11 +210,11 @@ impl Looker {
         for row in &rows {
             let name: String = row.try_get(0)?;
             if row.try_get(1)? {
-                facts.not_null.insert(name.clone());
+                facts.columns.not_null.insert(name.clone());
             }
             if row.try_get(2)? {
-                facts.generated.insert(name.clone());
-                facts.made_of.insert(name, row.try_get(3)?);
+                facts.columns.generated.insert(name.clone());
+                facts.columns.made_of.insert(name, row.try_get(3)?);
             }
         }
         Ok(())

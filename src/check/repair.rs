@@ -36,9 +36,7 @@ pub(super) struct Facts {
     pub(super) toast: Option<(String, Oid)>,
     /// Whether it is on a server with pluggable TOAST.
     pub(super) has_toasters: bool,
-    /// The statement that rebuilds the TOAST relation's index, and whether that is damaged.
-    pub(super) reindex: Option<String>,
-    pub(super) index_is_damaged: bool,
+    pub(super) index: ToastIndex,
     /// `heap_page_items` and `get_raw_page` with their schema; `None` as of a file.
     pub(super) header: Option<(String, String)>,
     pub(super) page_size: PageSize,
@@ -52,13 +50,28 @@ pub(super) struct Facts {
     pub(super) pointing: Vec<Pointing>,
     /// Whether rows were left out, which may refer to them too.
     pub(super) rows_unread: bool,
-    /// Columns that take no NULL.
-    pub(super) not_null: HashSet<String>,
-    /// Columns that cannot be written, and those that a stored one is made of.
-    pub(super) generated: HashSet<String>,
-    pub(super) made_of: HashMap<String, Vec<String>>,
+    pub(super) columns: ColumnRules,
     /// Whether pages have wrong checksums.
     pub(super) wrong_checksums: bool,
+}
+
+/// The index of the table's TOAST relation.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ToastIndex {
+    /// The statement that rebuilds it.
+    pub(super) reindex: Option<String>,
+    pub(super) is_damaged: bool,
+}
+
+/// What statements may write to the table's columns.
+#[derive(Debug, Default)]
+pub(super) struct ColumnRules {
+    /// Columns that do not accept NULL.
+    pub(super) not_null: HashSet<String>,
+    /// Generated columns, which cannot be written.
+    pub(super) generated: HashSet<String>,
+    /// The columns from which each stored generated column is computed.
+    pub(super) made_of: HashMap<String, Vec<String>>,
 }
 
 /// What can be done for a damaged value.
@@ -112,10 +125,10 @@ struct Script<'f> {
 
 impl<'f> Script<'f> {
     fn begin(&mut self) {
-        let Facts { table, reindex, index_is_damaged, wrong_checksums, .. } = self.facts;
+        let Facts { table, index, wrong_checksums, .. } = self.facts;
         if self.facts.is_file {
             self.comment(
-                "These are of files, of which no index was looked at: UPDATE deletes what the TOAST index leads \
+                "These are of files, whose indexes were not examined: UPDATE deletes what the TOAST index leads \
                  to. If the server starts, check its table instead.",
             );
         }
@@ -126,13 +139,13 @@ impl<'f> Script<'f> {
             self.out.push(format!("{}SET ignore_checksum_failure = on;\n", commented(&why)));
         }
         let is_twice = self.damaged.values().any(|value| value.code == Code::ChunkTwice);
-        if *index_is_damaged && is_twice {
+        if index.is_damaged && is_twice {
             self.comment(&format!(
                 "The index of the TOAST relation of {table} is damaged, and chunks are there twice: REINDEX \
                  fails at them, so that none is printed. Copy the table's files, and find out which of the \
                  chunks is whose."
             ));
-        } else if let (Some(reindex), true) = (reindex, index_is_damaged) {
+        } else if let (Some(reindex), true) = (&index.reindex, index.is_damaged) {
             let why = format!(
                 "The index of the TOAST relation of {table} is damaged. It is rebuilt first, which loses \
                  nothing. Then check the table again: what is wrong with its values out of line is known only \
@@ -154,7 +167,7 @@ impl<'f> Script<'f> {
                 }
             }
         }
-        if let (Some(reindex), true) = (&self.facts.reindex, has_revived) {
+        if let (Some(reindex), true) = (&self.facts.index.reindex, has_revived) {
             let why = "Whoever met the deleted chunks may have marked their index entries dead, so that the \
                        index does not lead to them: it is rebuilt.";
             self.out.push(format!("{}{reindex}\n", commented(why)));
@@ -214,7 +227,7 @@ impl<'f> Script<'f> {
                     .to_owned(),
             );
         }
-        if facts.index_is_damaged {
+        if facts.index.is_damaged {
             return Remedy::AfterReindex;
         }
         let is_own = match &facts.toast {
@@ -223,7 +236,7 @@ impl<'f> Script<'f> {
         };
         if !is_own && facts.has_toasters {
             return Remedy::None(
-                "its pointer leads to a relation that was not looked at.".to_owned(),
+                "its pointer leads to a relation that was not examined.".to_owned(),
             );
         }
         if !is_own {
@@ -337,8 +350,8 @@ impl<'f> Script<'f> {
                 ));
                 continue;
             }
-            let is_generated = facts.generated.contains(&value.column);
-            if facts.not_null.contains(&value.column) && !is_generated {
+            let is_generated = facts.columns.generated.contains(&value.column);
+            if facts.columns.not_null.contains(&value.column) && !is_generated {
                 self.comment(&format!(
                     "{column} in the row at {} of {} is lost, but the column is NOT NULL: no statement is \
                      printed. UPDATE it to what you choose.",
@@ -361,11 +374,13 @@ impl<'f> Script<'f> {
                 let own = facts.chunks.get(&id).map_or(&[][..], Vec::as_slice);
                 chunks.extend(own.iter().filter(|chunk| chunk.is_refused).copied());
             }
-            columns.push(match facts.made_of.get(&value.column).and_then(|bases| bases.first()) {
-                // it is computed anew where one that it is made of is set, not with DEFAULT
-                Some(base) => format!("{0} = {0}", quote_identifier(base)),
-                None => format!("{column} = NULL"),
-            });
+            columns.push(
+                match facts.columns.made_of.get(&value.column).and_then(|bases| bases.first()) {
+                    // it is computed anew where one that it is made of is set, not with DEFAULT
+                    Some(base) => format!("{0} = {0}", quote_identifier(base)),
+                    None => format!("{column} = NULL"),
+                },
+            );
         }
         columns.sort_unstable();
         columns.dedup();
@@ -402,11 +417,11 @@ impl<'f> Script<'f> {
 
     /// Why a damaged column cannot be set: another one is made of it, or it of another.
     fn is_bound(&self, row: &RowAt, column: &str) -> Option<String> {
-        let made_of = &self.facts.made_of;
+        let made_of = &self.facts.columns.made_of;
         let is_of = |bases: &Vec<String>| bases.iter().any(|base| base == column);
         if let Some((other, _)) = made_of.iter().find(|(_, bases)| is_of(bases)) {
             return Some(format!(
-                "the generated column {} is made of it, and would be computed anew, from NULL. Save that \
+                "the generated column {} is made of it, and would be computed again, from NULL. Save that \
                  first; then UPDATE the row.",
                 quote_identifier(other)
             ));
@@ -482,7 +497,8 @@ impl<'f> Script<'f> {
 
     /// Copies the row's other columns, removes it without a look at its pointers, and inserts the copy.
     fn store_row_anew(&mut self, row: &RowAt) {
-        let Facts { table, schema, oid, not_null, generated, .. } = self.facts;
+        let Facts { table, schema, oid, columns: ColumnRules { not_null, generated, .. }, .. } =
+            self.facts;
         if row.is_refused {
             let why = format!(
                 "The server refuses transaction IDs of the row at {}: it becomes visible, also if it was \
@@ -650,9 +666,13 @@ mod tests {
             schema: "\"public\".".into(),
             toast: Some(("\"pg_toast\".\"pg_toast_1\"".into(), Oid(9))),
             header: Some(("heap_page_items".into(), "get_raw_page".into())),
-            reindex: Some("REINDEX INDEX i;".into()),
+            index: index(false),
             ..Facts::default()
         }
+    }
+
+    fn index(is_damaged: bool) -> ToastIndex {
+        ToastIndex { reindex: Some("REINDEX INDEX i;".into()), is_damaged }
     }
 
     /// The lines that are no comments.
@@ -706,14 +726,16 @@ mod tests {
             row
         };
         let made_of = HashMap::from([("g".to_owned(), vec!["doc".to_owned()])]);
-        let facts = Facts { made_of, generated: HashSet::from(["g".to_owned()]), ..facts() };
+        let generated = HashSet::from(["g".to_owned()]);
+        let columns = ColumnRules { made_of, generated, ..ColumnRules::default() };
+        let facts = Facts { columns, ..facts() };
         let base = script(&facts, &[of("doc", Code::NoChunks)]);
         assert_eq!(code(&base), [""; 0], "{base:?}");
         let generated = script(&facts, &[of("g", Code::NoChunks)]).concat();
         assert!(generated.contains("SET \"doc\" = \"doc\"\n"), "{generated}");
         let twice = script(&facts, &[of("x", Code::ChunkTwice)]);
         assert_eq!(code(&twice), [""; 0], "{twice:?}");
-        let facts = Facts { index_is_damaged: true, ..facts };
+        let facts = Facts { index: index(true), ..facts };
         let twice = script(&facts, &[of("x", Code::ChunkTwice)]);
         assert_eq!(code(&twice), [""; 0], "{twice:?}");
         let mut custom = of("x", Code::CustomPointer);
@@ -748,7 +770,7 @@ mod tests {
 
     #[test]
     fn a_damaged_index_keeps_all_other_statements_back() {
-        let facts = Facts { index_is_damaged: true, ..facts() };
+        let facts = Facts { index: index(true), ..facts() };
         let rows = [row(2, Code::NoChunks, pointer(9)), row(3, Code::ToastRelation, pointer(0))];
         assert_eq!(code(&script(&facts, &rows)), ["REINDEX INDEX i;"]);
     }

@@ -218,7 +218,7 @@ fn tone(severity: Severity) -> Option<Tone> {
 fn summary(checked: &Checked, on_terminal: bool) -> String {
     let mut verdict = match (checked.errors, checked.warnings, !checked.is_incomplete) {
         (0, 0, true) => "sound".to_owned(),
-        (0, 0, false) => "nothing found, but not everything was looked at".to_owned(),
+        (0, 0, false) => "nothing found, but not everything was checked".to_owned(),
         (errors, 0, _) => counted(errors, "error"),
         (0, warnings, _) => counted(warnings, "warning"),
         (errors, warnings, _) => {
