@@ -235,22 +235,25 @@ fn moves(file: &FileCompaction) -> Option<String> {
     })
 }
 
-/// What a sweep leaves free, as a part of the file: dead chunks until the next vacuum, and of a heap that grows the pages
-/// that rows have left. Small files are not vacuumed that often: bytes, and the part of what is written that they are at
-/// the most, for pages of the heap are pruned before a vacuum.
+/// Space that a sweep leaves free: dead chunks until the next vacuum, and, in a heap that grows, the pages that rows have
+/// left. A small heap grows by more than this part before its first vacuum, but by less than what is written, because
+/// its pages are pruned in the meantime.
 const SWEPT_TOAST: Swept = Swept { part: 0.2, least: 1e6, of_written: 1.0 };
 const SWEPT_HEAP: Swept = Swept { part: 0.03, least: 4e5, of_written: 0.4 };
 const SWEPT_GROWN_HEAP: Swept = Swept { part: 0.1, ..SWEPT_HEAP };
 
-/// How much of a file is free after a sweep at the most.
+/// The free space in a file after a sweep, at most.
 struct Swept {
+    /// As a part of the file.
     part: f64,
+    /// In bytes, for files of which that part is less.
     least: f64,
+    /// As a part of the bytes that the sweep writes.
     of_written: f64,
 }
 
 impl Swept {
-    /// A file that would have so many bytes, so many of which are written anew.
+    /// The size of a file of `of` bytes after a sweep that has written `written` bytes of it.
     fn leaves(&self, of: f64, written: f64) -> f64 {
         of + (written * self.of_written).min((of * self.part).max(self.least))
     }
@@ -327,7 +330,7 @@ pub(super) fn after(figures: &Figures, files: &Files, page: PageSize, compacts: 
     let mut heap_ends =
         ends((heap_pays, &COMPACTED_HEAP), heap, heap_left, files.heap_bytes, written.heap_bytes);
     if heap_pays && heap.estimate > now && heap_left > heap_ends.estimate {
-        // rows that have become longer leave room that may be too small for any of them
+        // rows that have become longer leave gaps that may be too small for any of them
         heap_ends.estimate = heap_ends.estimate.max((heap.estimate + heap_left) / 2.0);
         heap_ends.high = heap_ends.high.max(heap_left);
     }

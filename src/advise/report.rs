@@ -54,7 +54,7 @@ impl<'a> Gathered<'a> {
         &self.reading.advisor.server
     }
 
-    /// Blocks of the relation for each that was read.
+    /// The number of the relation's blocks divided by the number of those that were read.
     fn scale(&self) -> f64 {
         let blocks: f64 = self.tally.blocks().iter().sum();
         if blocks > 0.0 { f64::from(self.plan.sample.total()) / blocks } else { 0.0 }
@@ -71,8 +71,8 @@ impl<'a> Gathered<'a> {
         Files { heap_bytes, toast_bytes, toast_index_bytes, total_bytes }
     }
 
-    /// The buffers of a read of the column where the heap has so many bytes, not as many as VACUUM FULL leaves; against
-    /// today's.
+    /// The buffers that a read of the column visits, and how they differ from today's. They count the pages of the heap
+    /// after the command (for today, as it is), not those that VACUUM FULL would leave.
     fn read_buffers(&self, shown: &Shown<'_>, today: &Shown<'_>) -> Figure {
         let page = self.server().page_size.bytes() as f64;
         let more = |shown: &Shown<'_>, heap_bytes: f64| {

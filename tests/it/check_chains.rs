@@ -129,7 +129,14 @@ fn broken_chains(options: &Options) {
     let database = server.database(&name);
     for (table, _, expected) in CASES {
         let theirs = database.psql(&format!("SELECT count(*) FROM verify_heapam('{table}')"));
-        assert_eq!(live(&database, table), expected, "{table}");
+        let mut expected = expected.to_vec();
+        // the server knows that the transaction has committed
+        if table == "aborted_and_updated" {
+            expected.push("TC026 heap 0/1 - 20");
+        }
+        let mut found = live(&database, table);
+        found.sort();
+        assert_eq!(found, expected, "{table}");
         let count: usize = theirs.parse().unwrap();
         assert!(count <= expected.len(), "{table}: {count} of verify_heapam");
     }
