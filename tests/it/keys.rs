@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::support::command::{Run, run, toastctl};
+use crate::support::findings::codes;
 use crate::support::holder::Holder;
 use crate::support::measured::{buffers, wal};
 use crate::support::reports::keys::{Key, Keys, Usage};
