@@ -25,7 +25,7 @@ const SLOW: &str = "
 const WAITING: &str = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
     WHERE NOT granted AND datname = current_database()";
 const BUILDING: &str = "SELECT count(*) FROM pg_stat_progress_create_index
-    WHERE datname = current_database() AND phase LIKE 'building%'";
+    WHERE datname = current_database() AND phase LIKE 'building%' AND index_relid::regclass::text LIKE 'slowly%'";
 
 fn session(database: &Database<'_>, sql: &str) -> std::process::Child {
     let mut psql = database.psql_command();

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{join, join3, join4, try_join_all};
+use futures_util::future::{join, join3, join4};
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::disk::ItemPointer;
@@ -22,7 +22,6 @@ use crate::retoast::sweep::machine::Row;
 use crate::retoast::sweep::policy_scan::fill_and_measure;
 use crate::retoast::task::guard::{Done, Guard, Opening};
 use crate::retoast::task::proof::Stored;
-use crate::retoast::task::session::WINDOW;
 use crate::server::LiveError;
 use crate::server::chunks::address;
 use crate::server::connect::{Client, Statement};
@@ -39,19 +38,6 @@ struct Statements {
     update: Statement,
     /// Finds old index entries, if that helps.
     look: Option<Statement>,
-}
-
-/// The ranges of pages that contain these rows, as the addresses of their beginnings and ends. Rows further apart
-/// than a window are in different ranges.
-fn ranges(rows: &[Row]) -> Vec<[String; 2]> {
-    let is_near = |a: &Row, b: &Row| b.ctid.block.0.saturating_sub(a.ctid.block.0) < WINDOW;
-    let start = |block: u32| format!("({block},0)");
-    let range = |rows: &[Row]| {
-        let blocks = rows.iter().map(|row| row.ctid.block.0);
-        let (first, last) = (blocks.clone().min()?, blocks.max()?);
-        Some([start(first), start(last.saturating_add(1))])
-    };
-    rows.chunk_by(is_near).filter_map(range).collect()
 }
 
 /// A row that the batch has locked.
@@ -114,10 +100,14 @@ impl Conversion<'_> {
     ) -> Result<Done, RetoastError> {
         let (client, guard) = (opening.client(), &self.guard);
         let statements = self.statements(job).await?;
+        let blocks = rows.iter().map(|row| row.ctid.block.0);
+        let first = format!("({},0)", blocks.clone().min().unwrap_or(0));
+        let end = format!("({},0)", blocks.max().unwrap_or(0).saturating_add(1));
         let addresses: Vec<String> = rows.iter().map(|row| row.ctid.to_string()).collect();
         // Joined statements are sent together, without waiting for answers. After an error in the transaction, the
         // server skips the rest including the COMMIT, and an UPDATE without its opening finds no row.
-        let prune = self.make_room(client, &statements, rows);
+        let range: [&(dyn ToSql + Sync); 2] = [&first, &end];
+        let prune = self.make_room(client, &statements, &range);
         let all: [&(dyn ToSql + Sync); 1] = [&addresses];
         let (stored, before) = match (&self.choice.judge, &statements.lock) {
             (Judge::Policy(rule), Some(lock)) => {
@@ -168,16 +158,9 @@ impl Conversion<'_> {
         &self,
         client: &Client,
         statements: &Statements,
-        rows: &[Row],
+        range: &[&(dyn ToSql + Sync); 2],
     ) -> Result<(), RetoastError> {
-        let ranges = ranges(rows);
-        let prune = async {
-            // there are few, which are sent at once in this order
-            let prune = ranges
-                .iter()
-                .map(async |[first, end]| client.query(&statements.prune, &[first, end]).await);
-            (try_join_all(prune.collect::<Vec<_>>()).await, Instant::now())
-        };
+        let prune = async { (client.query(&statements.prune, range).await, Instant::now()) };
         let mark = self.dead_entries.mark(client, statements.look.as_ref(), &self.guard);
         let mark = async { (mark.await, Instant::now()) };
         // the answers arrive one after the other

@@ -3,10 +3,9 @@
 //!
 //! A scan reads chunks of blocks. The rows that it finds are re-toasted in windows of a few pages, each in several
 //! passes. With k passes, each takes every k-th row, so that the first one moves a k-th of the rows off their pages,
-//! and pruning then makes room for the others to stay (HOT). Because the checks and the commit of a batch take the
-//! same time for any number of rows, a batch takes one pass over several windows that are not adjacent. The sweep
-//! ends when a whole scan in one snapshot has found nothing; an empty batch proves nothing. Every scan begins in one
-//! snapshot, and releases it when it finds the first row.
+//! and pruning then makes room for the others to stay (HOT). The sweep ends when a whole scan in one snapshot has found
+//! nothing; an empty batch proves nothing. Every scan begins in one snapshot, and releases it when it finds the first
+//! row.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -19,8 +18,6 @@ use crate::retoast::task::session::Tuning;
 
 /// The number of blocks that a scan reads at a time.
 pub const CHUNK: u32 = 256;
-/// The maximum number of windows in a batch, because a separate statement prunes each.
-const MOST_WINDOWS: usize = 16;
 /// The number of scans without any progress after which the sweep gives up.
 const IDLE_SCANS: u32 = 12;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +45,7 @@ struct Scan {
 #[derive(Debug, Clone, Default)]
 struct Batches {
     queue: VecDeque<Batch>,
-    /// The number of batches begun, and the last one of each group of windows.
+    /// The number of batches begun, and the last one of each window of the chunk.
     begun: u64,
     last: HashMap<u32, u64>,
 }
@@ -219,7 +216,7 @@ impl Machine {
         Action::Vacuum(job, extent, part)
     }
 
-    /// Begins the first batch that may begin. A batch of a group may begin once what the previous one of the group
+    /// Begins the first batch that may begin. A batch of a window may begin once what the previous one of the window
     /// left can be pruned, so that the rows find room on their own pages.
     fn batch(&mut self) -> Option<Action> {
         let job = self.work.iter().position(|work| *work == Work::Nothing)?;
@@ -231,17 +228,17 @@ impl Machine {
             }
         }
         let free =
-            |batch: &Batch| self.batches.last.get(&batch.group).is_none_or(|&last| last < pinned);
+            |batch: &Batch| self.batches.last.get(&batch.window).is_none_or(|&last| last < pinned);
         let at = self.batches.queue.iter().position(free)?;
         let mut batch = self.batches.queue.remove(at)?;
         let share = if batch.insists { batch.rows.len() } else { self.share(&batch.rows) };
         let rest = batch.rows.split_off(share);
         if !rest.is_empty() {
-            self.batches.queue.insert(at, Batch::new(batch.group, rest));
+            self.batches.queue.insert(at, Batch::new(batch.window, rest));
         }
         self.batches.begun += 1;
         batch.number = self.batches.begun;
-        self.batches.last.insert(batch.group, batch.number);
+        self.batches.last.insert(batch.window, batch.number);
         let rows = batch.rows.clone();
         let pins = under_way.into_iter().min().unwrap_or(batch.number);
         let insists = batch.insists;
@@ -328,18 +325,18 @@ impl Machine {
                 }
             }
             Event::BatchRefused(job) => {
-                let Batch { group, mut rows, insists, .. } = self.ended(job);
+                let Batch { window, mut rows, insists, .. } = self.ended(job);
                 if insists {
                     // the cause may be another row of the block
-                    self.batches.queue.push_front(Batch::new(group, rows));
+                    self.batches.queue.push_front(Batch::new(window, rows));
                 } else if let [row] = rows.as_slice() {
                     self.refused.insert((row.ctid, row.xmin));
                     self.scan.left.found = self.scan.left.found.saturating_sub(1);
                     self.scan.left.refused += 1;
                 } else {
                     let second = rows.split_off(rows.len() / 2);
-                    self.batches.queue.push_front(Batch::new(group, second));
-                    self.batches.queue.push_front(Batch::new(group, rows));
+                    self.batches.queue.push_front(Batch::new(window, second));
+                    self.batches.queue.push_front(Batch::new(window, rows));
                 }
             }
             Event::Vacuumed { job, done } => {
@@ -420,23 +417,15 @@ impl Machine {
         let windows: Vec<&[Row]> =
             rows.chunk_by(|a, b| a.ctid.block.0 / window == b.ctid.block.0 / window).collect();
         self.batches.last.clear();
-        // Adjacent windows are in different groups, because their rows often have adjacent keys, and a batch with
-        // many of those would split leaf pages of indexes.
-        let rows_of_pass = (rows.len() / (windows.len().max(1) * passes)).max(1);
-        let together = self.tuning.batch_rows.div_ceil(rows_of_pass).clamp(1, MOST_WINDOWS);
-        let groups = windows.len().div_ceil(together);
-        let group = |first: usize| windows.iter().skip(first).step_by(groups);
-        // Groups take turns, pass by pass: what a transaction leaves can be pruned only after all transactions that
-        // were running at its end have ended, and most have by the group's next turn.
+        // Windows take turns, pass by pass: what a transaction leaves can be pruned only after all transactions that
+        // were running at its end have ended, and most have by the window's next turn.
         let turns = if self.work.len() > 1 { self.work.len() + 1 } else { 1 };
-        for from in (0..groups).step_by(turns) {
+        for some in windows.chunks(turns) {
             for pass in 0..passes {
-                for first in from..(from + turns).min(groups) {
-                    let rows: Vec<Row> = group(first)
-                        .flat_map(|rows| rows.iter().copied().skip(pass).step_by(passes))
-                        .collect();
-                    if !rows.is_empty() {
-                        self.batches.queue.push_back(Batch::new(first as u32, rows));
+                for rows in some {
+                    let rows: Vec<Row> = rows.iter().copied().skip(pass).step_by(passes).collect();
+                    if let Some(row) = rows.first() {
+                        self.batches.queue.push_back(Batch::new(row.ctid.block.0 / window, rows));
                     }
                 }
             }
@@ -606,10 +595,10 @@ pub(super) enum Work {
     Vacuum,
 }
 
-/// Rows of a group of windows.
+/// Rows of one window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Batch {
-    pub(super) group: u32,
+    pub(super) window: u32,
     pub(super) rows: Vec<Row>,
     /// Whether it waits for locked rows.
     pub(super) insists: bool,
@@ -618,8 +607,8 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub(super) fn new(group: u32, rows: Vec<Row>) -> Batch {
-        Batch { group, rows, insists: false, number: 0 }
+    pub(super) fn new(window: u32, rows: Vec<Row>) -> Batch {
+        Batch { window, rows, insists: false, number: 0 }
     }
 }
 
@@ -769,7 +758,6 @@ mod vacuum_tests {
             window: 8,
             passes: 4,
             batch: Duration::from_millis(100),
-            batch_rows: 1,
             batch_bytes: MB,
             max_bloat: 0.05,
             jobs: 1,

@@ -116,11 +116,9 @@ pub(crate) fn millis(time: Duration) -> u64 {
 }
 
 /// Pages in a window of one job.
-pub(crate) const WINDOW: u32 = 8;
+const WINDOW: u32 = 8;
 /// Passes over a window.
 const PASSES: u32 = 8;
-/// Rows of a batch, if its windows contain enough.
-const BATCH_ROWS: usize = 64;
 /// The maximum size of the values that a batch stores.
 const BATCH_BYTES: u64 = 16 << 20;
 
@@ -165,8 +163,6 @@ pub struct Tuning {
     pub passes: u32,
     /// The target duration of a batch.
     pub batch: Duration,
-    /// The number of rows of a batch; it covers as many windows as are needed for it.
-    pub batch_rows: usize,
     /// The maximum size of the values that a batch stores, unless a single row has more.
     pub batch_bytes: u64,
     /// The fraction of a relation's size that may be dead before it is vacuumed.
@@ -177,8 +173,8 @@ pub struct Tuning {
 
 impl Tuning {
     pub(crate) fn new(batch: Duration, max_bloat: f64, jobs: usize) -> Tuning {
-        let (window, passes, batch_rows, batch_bytes) = (WINDOW, PASSES, BATCH_ROWS, BATCH_BYTES);
-        Tuning { window, passes, batch, batch_rows, batch_bytes, max_bloat, jobs }
+        let (window, passes, batch_bytes) = (WINDOW, PASSES, BATCH_BYTES);
+        Tuning { window, passes, batch, batch_bytes, max_bloat, jobs }
     }
 
     /// The same tuning for another number of jobs.

@@ -9,7 +9,6 @@ const TUNING: Tuning = Tuning {
     window: 8,
     passes: 4,
     batch: Duration::from_millis(100),
-    batch_rows: 1,
     batch_bytes: 1 << 20,
     max_bloat: 0.05,
     jobs: 1,
@@ -214,26 +213,6 @@ fn a_pass_takes_every_fourth_row_of_a_window() {
     let first_window = [[0, 4], [1, 5], [2, 6], [3, 7]];
     assert_eq!(batches[..4], first_window);
     assert_eq!(batches[4..6], [[8, 12], [9, 13]]);
-}
-
-#[test]
-fn a_batch_takes_few_rows_of_windows_that_lie_apart() {
-    let mut machine = Machine::new(Tuning { batch_rows: 3, ..TUNING });
-    machine.next_action();
-    machine.note(Event::Begun { blocks: 40, bytes: 1 << 17 }, 0.0);
-    machine.next_action();
-    machine.note(Event::Scanned((0..40).map(|block| row(block, 1, 10)).collect()), 0.0);
-    let mut batches = Vec::new();
-    while let Action::Batch(job, rows) = machine.next_action() {
-        batches.push(rows.iter().map(|row| row.ctid.block.0).collect::<Vec<_>>());
-        machine
-            .note(Event::BatchDone { xid: 0, job, rows: 2, took: Duration::from_millis(1) }, 0.0);
-    }
-    // five windows in three groups, the last of which has one window
-    assert_eq!(batches[..2], [[0, 4, 24, 28], [1, 5, 25, 29]]);
-    assert_eq!(batches[4], [8, 12, 32, 36]);
-    assert_eq!(batches[8..10], [[16, 20], [17, 21]]);
-    assert_eq!(batches.concat().len(), 40);
 }
 
 #[test]
