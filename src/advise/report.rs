@@ -71,8 +71,8 @@ impl<'a> Gathered<'a> {
         Files { heap_bytes, toast_bytes, toast_index_bytes, total_bytes }
     }
 
-    /// The buffers that a read of the column visits, and how they differ from today's. They count the pages of the heap
-    /// after the command (for today, as it is), not those that VACUUM FULL would leave.
+    /// The number of buffers that a read of the column visits after the command, and the change from today. The heap
+    /// has more pages then than after a VACUUM FULL, on which the estimate is based.
     fn read_buffers(&self, shown: &Shown<'_>, today: &Shown<'_>) -> Figure {
         let page = self.server().page_size.bytes() as f64;
         let more = |shown: &Shown<'_>, heap_bytes: f64| {

@@ -19,15 +19,16 @@ pub fn check_content(
     Formats { types, order, utf8 }.value(&of, column.type_oid, content).err()
 }
 
-/// What is wrong with a value of fixed length.
+/// What is wrong with a value of fixed length. Only the types that a database adds can be wrong: enums, and domains over
+/// them.
 pub(super) fn check_fixed(
     column: &Attribute,
     bytes: &[u8],
     order: ByteOrder,
     types: &Types,
 ) -> Option<Damage> {
-    let of = types.of_column(column)?;
-    Formats { types, order, utf8: false }.fixed(&of, bytes).err()
+    let of = types.added(column.type_oid)?;
+    Formats { types, order, utf8: false }.fixed(of, bytes).err()
 }
 
 #[cfg(test)]

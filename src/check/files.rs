@@ -47,6 +47,8 @@ use crate::offline::xact::PgXact;
 const RANGE: u32 = 64;
 /// The table's name in statements, which a file does not tell.
 const TABLE: &str = "mytable";
+/// The name of the table that takes saved rows.
+const SAVED_ROWS: &str = "mytable_salvaged";
 
 /// How files are checked.
 #[derive(Debug, Clone, Copy)]
@@ -220,6 +222,7 @@ fn save(scan: &Scan<'_, '_>, known: &[u32], salvage: &mut SalvageDir) -> Result<
     let relation = salvage_dir::Relation {
         name: subject.source,
         quoted: TABLE,
+        copy: SAVED_ROWS,
         desc: subject.desc,
         encoding: subject.depth.utf8.then_some("UTF8"),
     };

@@ -1,5 +1,6 @@
-//! The formats of contents (pure): text, jsonb, numeric, and types that consist of parts, as arrays, composite values, ranges, `hstore`, `tsvector` and others.
-//! What is refused here makes the functions of the type fail, crash the server or give wrong data.
+//! The formats of contents (pure): text, jsonb, numeric, and types that consist of parts, such as arrays, composite
+//! types, ranges, `hstore` and `tsvector`. Contents that are refused here make the functions of the type fail, crash the
+//! server or return wrong data.
 
 use super::code::Code;
 use super::value::{Damage, inline_content};
@@ -20,9 +21,9 @@ const JSONB: u32 = 3802;
 const MAX_DIMENSIONS: u32 = 6;
 /// `ArrayType` without its length word: `ndim`, `dataoffset`, `elemtype`.
 const ARRAY_HEADER: usize = 12;
-/// The length word, which content begins behind, and which offsets inside a value count too.
+/// The length word: content begins after it, but offsets inside a value include it.
 const LENGTH_WORD: usize = VARLENA_HEADER_SIZE as usize;
-/// How deep values may stand in each other.
+/// The maximum nesting of values that are checked.
 const DEPTH: u32 = 32;
 
 type Checked = Result<(), Damage>;
@@ -87,7 +88,7 @@ impl Formats<'_> {
 
     fn base(&self, name: &str, oid: Oid, content: &[u8]) -> Checked {
         match (oid.0, name) {
-            (JSONB, _) => jsonb(content, self.order, self.utf8).map_or(Ok(()), Err),
+            (JSONB, _) => self.jsonb(content),
             (NUMERIC, _) => Numeric::parse(content, self.order)
                 .map(drop)
                 .map_err(|error| Damage::new(Code::Numeric, "a numeric", error.to_string())),
@@ -106,7 +107,40 @@ impl Formats<'_> {
     }
 
     fn text(&self, content: &[u8]) -> Checked {
-        text(content, self.utf8).map_or(Ok(()), Err)
+        let nul = content.iter().position(|&byte| byte == 0);
+        let invalid = if self.utf8 { std::str::from_utf8(content).err() } else { None };
+        let Some(at) = invalid.map(|error| error.valid_up_to()).into_iter().chain(nul).min() else {
+            return Ok(());
+        };
+        let byte = content.get(at).copied().unwrap_or(0);
+        let expected = if self.utf8 { "UTF-8 without NUL" } else { "text without NUL" };
+        Err(Damage::new(Code::Encoding, expected, format!("byte 0x{byte:02x} at {at} of the text")))
+    }
+
+    fn jsonb(&self, content: &[u8]) -> Checked {
+        let mut pieces = Pieces { utf8: self.utf8, invalid: false };
+        JsonbText::new(&mut pieces, &mut InPlace, self.order)
+            .value(content)
+            .map_err(|error| Damage::new(Code::Jsonb, "a jsonb document", error.to_string()))?;
+        if pieces.invalid {
+            return Err(Damage::new(Code::Encoding, "strings in UTF-8", "a string that is not"));
+        }
+        Ok(())
+    }
+
+    /// A value of this type inside another value.
+    fn part(&self, of: &Type, oid: Oid, value: Varlena<'_>, depth: u32) -> Checked {
+        match value {
+            Varlena::Short { content } | Varlena::Plain { content } => {
+                self.inside(of, oid, content, depth + 1)
+            }
+            Varlena::Compressed { tc_info, stream } => {
+                self.inside(of, oid, &inline_content(tc_info, stream)?, depth + 1)
+            }
+            Varlena::External(_) | Varlena::Custom(_) | Varlena::Unknown { .. } => {
+                wrong(format!("a value of {}", of.name), "a TOAST pointer")
+            }
+        }
     }
 
     /// The datum of this type that `bytes` begin with; how many bytes it takes.
@@ -129,16 +163,7 @@ impl Formats<'_> {
                 let (value, length) = Varlena::parse(bytes, self.order).map_err(|error| {
                     Damage::new(Code::Content, format!("a value of {}", of.name), error.to_string())
                 })?;
-                match value {
-                    Varlena::Short { content } | Varlena::Plain { content } => {
-                        self.inside(of, oid, content, depth + 1)?;
-                    }
-                    Varlena::Compressed { tc_info, stream } => {
-                        let content = inline_content(tc_info, stream)?;
-                        self.inside(of, oid, &content, depth + 1)?;
-                    }
-                    _ => return wrong(format!("a value of {}", of.name), "a TOAST pointer"),
-                }
+                self.part(of, oid, value, depth)?;
                 Ok(length)
             }
         }
@@ -247,16 +272,10 @@ impl Formats<'_> {
             let Some(of) = self.types.of_column(column) else { continue };
             match datum {
                 Datum::Fixed(bytes) => self.fixed(&of, bytes)?,
-                Datum::Varlena(Varlena::Short { content } | Varlena::Plain { content }) => {
-                    self.inside(&of, column.type_oid, content, depth + 1)?;
-                }
-                Datum::Varlena(Varlena::Compressed { tc_info, stream }) => {
-                    let content = inline_content(tc_info, stream)?;
-                    self.inside(&of, column.type_oid, &content, depth + 1)?;
-                }
-                Datum::Varlena(_) => {
-                    return wrong("a value", "a TOAST pointer in a composite value");
-                }
+                Datum::Varlena(
+                    Varlena::External(_) | Varlena::Custom(_) | Varlena::Unknown { .. },
+                ) => return wrong("a value", "a TOAST pointer in a composite value"),
+                Datum::Varlena(value) => self.part(&of, column.type_oid, value, depth)?,
                 Datum::Null | Datum::Missing | Datum::CString(_) => {}
             }
         }
@@ -266,7 +285,7 @@ impl Formats<'_> {
     /// The bounds of a range from byte `at` of the value on; where they end (`range_deserialize`).
     fn bounds(
         &self,
-        subtype: &(Oid, Type),
+        (oid, of): (Oid, &Type),
         content: &[u8],
         flags: u8,
         mut at: usize,
@@ -283,7 +302,6 @@ impl Formats<'_> {
         if !is_sound {
             return wrong("flags of a range", format!("0x{flags:02x}"));
         }
-        let (oid, of) = subtype;
         for (infinite, is_upper) in [(LOWER_INF, false), (UPPER_INF, true)] {
             if flags & (EMPTY | infinite) != 0 {
                 continue;
@@ -293,24 +311,20 @@ impl Formats<'_> {
             if is_upper && !is_short {
                 at = of.align.align(at);
             }
-            at += self.datum(of, *oid, rest(at), depth)?;
+            at += self.datum(of, oid, rest(at), depth)?;
         }
         Ok(at)
-    }
-
-    fn subtype(&self, subtype: Oid) -> Option<(Oid, Type)> {
-        self.types.get(subtype).map(|of| (subtype, of.into_owned()))
     }
 
     /// `RangeType`, with its flags in the last byte.
     fn range(&self, subtype: Oid, oid: Oid, content: &[u8], depth: u32) -> Checked {
         self.own_type(oid, content)?;
-        let (Some((&flags, before)), Some(of)) = (content.split_last(), self.subtype(subtype))
+        let (Some((&flags, before)), Some(of)) = (content.split_last(), self.types.get(subtype))
         else {
             return Ok(());
         };
         let end = LENGTH_WORD + before.len();
-        match self.bounds(&of, before, flags, 2 * LENGTH_WORD, depth)? {
+        match self.bounds((subtype, &of), before, flags, 2 * LENGTH_WORD, depth)? {
             at if at == end => Ok(()),
             at => wrong(format!("bounds up to byte {end}"), format!("up to byte {at}")),
         }
@@ -330,18 +344,16 @@ impl Formats<'_> {
     /// `MultirangeType`: how long each range but the first is away from the one before, the flags of each, bounds.
     fn multirange(&self, range: Oid, oid: Oid, content: &[u8], depth: u32) -> Checked {
         self.own_type(oid, content)?;
-        let Some(Made::Range(subtype)) = self.types.get(range).map(|range| range.made.clone())
-        else {
-            return Ok(());
-        };
-        let Some(of) = self.subtype(subtype) else { return Ok(()) };
+        let Some(range) = self.types.get(range) else { return Ok(()) };
+        let Made::Range(subtype) = range.made else { return Ok(()) };
+        let Some(of) = self.types.get(subtype) else { return Ok(()) };
         let count = self.order.u32(content, 4).unwrap_or(0) as usize;
         let items = 2 * LENGTH_WORD;
         let flags_at = items.saturating_add(count.saturating_sub(1).saturating_mul(4));
         let Some(flags) = content.get(flags_at..).and_then(|rest| rest.get(..count)) else {
             return wrong(format!("{count} ranges"), format!("{} bytes", content.len()));
         };
-        let first = of.1.align.align(LENGTH_WORD + flags_at + count);
+        let first = of.align.align(LENGTH_WORD + flags_at + count);
         let mut at = first;
         for (index, &flags) in flags.iter().enumerate() {
             if let Some(before) = index.checked_sub(1) {
@@ -351,7 +363,7 @@ impl Formats<'_> {
                     return wrong(format!("range {} at byte {}", index + 1, at - first), found);
                 }
             }
-            at = of.1.align.align(self.bounds(&of, content, flags, at, depth)?);
+            at = of.align.align(self.bounds((subtype, &of), content, flags, at, depth)?);
         }
         match LENGTH_WORD + content.len() {
             end if count == 0 || at == end => Ok(()),
@@ -376,7 +388,7 @@ impl Formats<'_> {
         }
     }
 
-    /// A number of points and, behind so many bytes in all, the points (`PATH`, `POLYGON`).
+    /// `PATH` and `POLYGON`: the number of points, and the points, which begin at byte `before` of the content.
     fn points(&self, content: &[u8], before: usize) -> Checked {
         let count = self.order.u32(content, 0).unwrap_or(0);
         if content.len() as u64 == before as u64 + 16 * u64::from(count) {
@@ -600,15 +612,6 @@ fn inet(content: &[u8], is_cidr: bool) -> Checked {
     Ok(())
 }
 
-fn text(content: &[u8], utf8: bool) -> Option<Damage> {
-    let nul = content.iter().position(|&byte| byte == 0);
-    let invalid = if utf8 { std::str::from_utf8(content).err() } else { None };
-    let at = invalid.map(|error| error.valid_up_to()).into_iter().chain(nul).min()?;
-    let byte = content.get(at).copied().unwrap_or(0);
-    let expected = if utf8 { "UTF-8 without NUL" } else { "text without NUL" };
-    Some(Damage::new(Code::Encoding, expected, format!("byte 0x{byte:02x} at {at} of the text")))
-}
-
 /// Looks at the pieces of a text and keeps none.
 struct Pieces {
     utf8: bool,
@@ -618,17 +621,6 @@ struct Pieces {
 impl TextSink for Pieces {
     fn put(&mut self, piece: &[u8]) {
         self.invalid |= self.utf8 && std::str::from_utf8(piece).is_err();
-    }
-}
-
-fn jsonb(content: &[u8], order: ByteOrder, utf8: bool) -> Option<Damage> {
-    let mut pieces = Pieces { utf8, invalid: false };
-    match JsonbText::new(&mut pieces, &mut InPlace, order).value(content) {
-        Err(error) => Some(Damage::new(Code::Jsonb, "a jsonb document", error.to_string())),
-        Ok(()) if pieces.invalid => {
-            Some(Damage::new(Code::Encoding, "strings in UTF-8", "a string that is not"))
-        }
-        Ok(()) => None,
     }
 }
 

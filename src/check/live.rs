@@ -110,7 +110,7 @@ impl Table {
         }
         let toast = first.relation().toast.clone();
         if let Some(toast) = toast {
-            if !toast.is_known && !self.about.server.has_toasters {
+            if !toast.layout_is_known(&self.about.server) {
                 let name = first.name(Which::Toast);
                 run.checked
                     .note(format!("the chunks in {name} were not checked: {UNKNOWN_LAYOUT}"));

@@ -187,9 +187,7 @@ impl Looker {
                     self.relation = Arc::new(relation);
                     if is_same {
                         if self.about.depth.content {
-                            let types =
-                                checking::types(client, &self.about.server, &self.relation).await?;
-                            self.types = Arc::new(types);
+                            self.types = Arc::new(checking::types(client, &self.relation).await?);
                         }
                         self.fingerprint = Some(standing.fingerprint.clone());
                         return Ok(Some(standing));
@@ -437,8 +435,8 @@ impl Looker {
         look: &mut Look,
     ) -> Result<(), LiveError> {
         // the check of the TOAST relation reports a layout that is not known
-        let is_known = self.relation.toast.as_ref().is_none_or(|toast| toast.is_known);
-        if !is_known && !self.about.server.has_toasters {
+        let server = &self.about.server;
+        if self.relation.toast.as_ref().is_some_and(|toast| !toast.layout_is_known(server)) {
             return Ok(());
         }
         // rows of unknown fate have chunks that this transaction may not see

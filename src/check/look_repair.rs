@@ -19,6 +19,7 @@ use super::salvage_dir::{self, SalvageDir};
 use super::subject::Subject;
 use super::value::ChunkSeen;
 use crate::disk::pointer::ToastPointer;
+use crate::disk::type_kind::Types;
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::model::sql::{quote_identifier, quote_qualified};
 use crate::model::toaster::chunks::Fate;
@@ -355,9 +356,11 @@ impl Looker {
     ) -> Result<(), CheckError> {
         let (name, quoted) = (self.name(Which::Heap), self.quoted(Which::Heap));
         let encoding = self.about.storage.encoding.as_str();
+        let copy = salvage_dir::copy_of(&self.relation.schema, &self.relation.name);
         let relation = salvage_dir::Relation {
             name: &name,
             quoted: &quoted,
+            copy: &copy,
             desc: &self.relation.desc,
             encoding: Some(encoding),
         };
@@ -365,6 +368,7 @@ impl Looker {
         let rows = self.damaged_rows(standing, wanted).await?;
         let size = self.about.server.page_size;
         let chunks_of = |pointer: &ToastPointer| u64::from(size.chunks(pointer.stored_size()));
+        let types = checking::types(self.connection.client(), &self.relation).await?;
         let mut rest = rows.as_slice();
         while !rest.is_empty() {
             let mut all = 0;
@@ -376,7 +380,7 @@ impl Looker {
             rest = left;
             let chunks = self.chunks_of_rows(standing, some, known).await?;
             for (ctid, damaged, _) in some {
-                if let Some(row) = self.left_of(standing, *ctid, &chunks).await? {
+                if let Some(row) = self.left_of(standing, *ctid, &chunks, &types).await? {
                     saving.row(*ctid, damaged, &row)?;
                 }
             }
@@ -474,6 +478,7 @@ impl Looker {
         standing: &Standing,
         ctid: ItemPointer,
         chunks: &Chunks,
+        types: &Types,
     ) -> Result<Option<Row>, LiveError> {
         let size = self.about.server.page_size;
         let name = self.name(Which::Heap);
@@ -485,8 +490,7 @@ impl Looker {
             let Some(row) = Row::read(bytes, &subject, ctid) else { return Ok(None) };
             (row, is_readable(bytes, &subject, &pages, ctid))
         };
-        let About { server, depth, .. } = &*self.about;
-        let types = checking::types(self.connection.client(), server, &self.relation).await?;
+        let depth = self.about.depth;
         for (index, cell) in &mut row.cells {
             match cell {
                 Cell::External(pointer) => {
@@ -510,7 +514,7 @@ impl Looker {
                     // the server's functions may crash on a damaged one
                     let is_sound = match &*cell {
                         Cell::Inline(saved) => saved.content().is_some_and(|content| {
-                            check_content(column, content, row.order, depth.utf8, &types).is_none()
+                            check_content(column, content, row.order, depth.utf8, types).is_none()
                         }),
                         _ => true,
                     };

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use super::code::Code;
 use super::finding::Finding;
 use super::subject::{Found, Pages, Subject};
+use super::tuple::{INFOMASK_AT, INFOMASK2_AT};
 use crate::disk::layout::TUPLE_HEADER_SIZE;
 use crate::disk::page::{
     ItemError, LinePointer, LinePointerState, Page, PageError, PageState, WrongChecksum,
@@ -313,11 +314,8 @@ impl Subject<'_> {
     }
 }
 
-/// Where `t_ctid` stands, and `t_infomask2`.
+/// Where `t_ctid` stands.
 const CTID_AT: usize = 12;
-const INFOMASK2_AT: usize = 18;
-/// Where `t_infomask` stands.
-const INFOMASK_AT: usize = 20;
 
 /// What may be part of a chain on a page.
 #[derive(Default)]

@@ -376,7 +376,7 @@ impl<'f> Script<'f> {
             }
             columns.push(
                 match facts.columns.made_of.get(&value.column).and_then(|bases| bases.first()) {
-                    // it is computed anew where one that it is made of is set, not with DEFAULT
+                    // it is computed when one of its base columns is set, not when it is set to DEFAULT
                     Some(base) => format!("{0} = {0}", quote_identifier(base)),
                     None => format!("{column} = NULL"),
                 },

@@ -14,7 +14,7 @@ use super::salvage::{Cell, Parts, Row, Saved, Shape, Wanted};
 use crate::disk::ItemPointer;
 use crate::disk::desc::TupleDesc;
 use crate::disk::types::is_text_like;
-use crate::model::sql::quote_identifier;
+use crate::model::sql::{LONGEST_NAME, quote_identifier, quote_qualified, truncated};
 use crate::value::contents::named;
 
 /// Name and version of the manifest's lines.
@@ -74,6 +74,8 @@ pub(super) struct Relation<'a> {
     pub(super) name: &'a str,
     /// The same quoted, as SQL.
     pub(super) quoted: &'a str,
+    /// The table that takes its saved rows, quoted too.
+    pub(super) copy: &'a str,
     pub(super) desc: &'a TupleDesc,
     pub(super) encoding: Option<&'a str>,
 }
@@ -217,11 +219,10 @@ impl Saving<'_> {
     }
 
     fn begin(&mut self) -> io::Result<()> {
-        let Relation { quoted, desc, encoding, .. } = self.relation;
+        let Relation { quoted, copy, desc, encoding, .. } = self.relation;
         let columns = desc.attributes.iter().filter(|column| !column.dropped);
         let columns: Vec<String> = columns.map(|column| quote_identifier(&column.name)).collect();
         let columns = columns.join(", ");
-        let copy = copy_of(quoted);
         let encoding = encoding
             .map_or(String::new(), |encoding| format!("SET client_encoding = '{encoding}';\n"));
         let text = format!(
@@ -389,34 +390,11 @@ fn file_name(relation: &str, wanted: &Wanted) -> String {
     )
 }
 
-/// Bytes of a name at the most (`NAMEDATALEN`).
-const LONGEST_NAME: usize = 63;
-
-/// The name of the table that takes the rows of this one, both quoted, with a schema or without. The server would cut a
-/// longer name, which may then be the table's own.
-fn copy_of(quoted: &str) -> String {
+/// The name of the table that takes the rows of this one.
+pub(super) fn copy_of(schema: &str, name: &str) -> String {
     const SUFFIX: &str = "_salvaged";
-    let Some(inner) = quoted.strip_suffix('"') else { return format!("{quoted}{SUFFIX}") };
-    // where the last name begins: a quote within a name follows another one
-    let mut begin = 0;
-    let (mut is_inside, mut before) = (false, None);
-    for (at, c) in inner.char_indices() {
-        if c == '"' {
-            is_inside = !is_inside;
-            if is_inside && before != Some('"') {
-                begin = at;
-            }
-        }
-        before = Some(c);
-    }
-    let name = inner.get(begin + 1..).unwrap_or_default().replace("\"\"", "\"");
-    let mut end = name.len().min(LONGEST_NAME - SUFFIX.len());
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    let name = name.get(..end).unwrap_or_default();
-    let schema = inner.get(..begin).unwrap_or_default();
-    format!("{schema}{}", quote_identifier(&format!("{name}{SUFFIX}")))
+    let name = truncated(name, LONGEST_NAME - SUFFIX.len());
+    quote_qualified(schema, &format!("{name}{SUFFIX}"))
 }
 
 #[cfg(test)]
@@ -450,8 +428,8 @@ mod tests {
         let dir = temp.path().join("left");
         let mut salvage = SalvageDir::create(&dir).unwrap();
         let desc = parse_list("note text, doc text").unwrap();
-        let (name, quoted) = ("public.t", "\"public\".\"t\"");
-        let relation = Relation { name, quoted, desc: &desc, encoding: Some("UTF8") };
+        let (name, quoted, copy) = ("public.t", "\"public\".\"t\"", "\"public\".\"t_salvaged\"");
+        let relation = Relation { name, quoted, copy, desc: &desc, encoding: Some("UTF8") };
         let empty = Saved { content: vec![(0, Vec::new())], is_whole: true, ..Saved::default() };
         let content = vec![(0, b"a\\b\n".to_vec())];
         let saved = Saved { content, is_whole: true, ..Saved::default() };
@@ -501,16 +479,13 @@ mod tests {
     fn the_copy_of_a_table_has_a_name_that_the_server_does_not_cut() {
         let long = "ü".repeat(31);
         for (schema, name, copy) in [
-            (None, "t", "t_salvaged".to_owned()),
-            (Some("s"), "a.\"b", "a.\"b_salvaged".to_owned()),
-            (Some("x\".\""), "\"", "\"_salvaged".to_owned()),
-            (Some("s"), long.as_str(), format!("{}_salvaged", "ü".repeat(27))),
+            ("s", "t", "t_salvaged".to_owned()),
+            ("s", "a.\"b", "a.\"b_salvaged".to_owned()),
+            ("x\".\"", "\"", "\"_salvaged".to_owned()),
+            ("s", long.as_str(), format!("{}_salvaged", "ü".repeat(27))),
         ] {
-            let schema = schema.map_or(String::new(), |name| quote_identifier(name) + ".");
-            let quoted = format!("{schema}{}", quote_identifier(name));
-            assert_eq!(copy_of(&quoted), format!("{schema}{}", quote_identifier(&copy)));
+            assert_eq!(copy_of(schema, name), quote_qualified(schema, &copy));
             assert!(copy.len() <= LONGEST_NAME);
         }
-        assert_eq!(copy_of("mytable"), "mytable_salvaged");
     }
 }

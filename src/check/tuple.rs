@@ -4,7 +4,7 @@
 use super::code::Code;
 use super::content::{check_content, check_fixed};
 use super::finding::Finding;
-use super::subject::{Depth, External, Found, Subject};
+use super::subject::{External, Found, Subject};
 use super::value::{Damage, check_pointer, inline_content};
 use crate::disk::desc::Attribute;
 use crate::disk::layout::TUPLE_HEADER_SIZE;
@@ -16,9 +16,9 @@ use crate::heap::problem::Place;
 use crate::model::visibility::Visibility;
 
 /// Where `t_infomask` stands, and the null bitmap.
-const INFOMASK_AT: usize = 20;
+pub(super) const INFOMASK_AT: usize = 20;
 /// Where `t_infomask2` stands.
-const INFOMASK2_AT: usize = 18;
+pub(super) const INFOMASK2_AT: usize = 18;
 /// Where `t_hoff` stands.
 const HOFF_AT: usize = 22;
 /// Where `t_xmax` stands.
@@ -276,8 +276,8 @@ impl Subject<'_> {
         if !self.depth.content || column.dropped {
             return;
         }
-        let Depth { utf8, .. } = self.depth;
-        if let Some(damage) = check_content(column, content, order, utf8, self.types) {
+        let damage = check_content(column, content, order, self.depth.utf8, self.types);
+        if let Some(damage) = damage {
             found.finding(at_value(damage, place));
         }
     }

@@ -59,7 +59,7 @@ const BASH: &str = r#"_toastctl() {
 complete -o nosort -F _toastctl toastctl 2>/dev/null || complete -F _toastctl toastctl
 "#;
 
-/// Passes the words before the cursor without their quotes, and the last one as it is.
+/// Passes the words before the cursor without quotes, and the word at the cursor unchanged.
 const ZSH: &str = r#"#compdef toastctl
 _toastctl() {
     local line
@@ -250,7 +250,8 @@ fn split(line: &str) -> (Vec<String>, Option<char>) {
     (words, open)
 }
 
-/// The part of a word that readline replaces, which follows an open quote.
+/// The part of a word that readline replaces, without quotes and escapes. It begins inside the quote that is open, if
+/// one is.
 fn unquoted(replaced: &str, open: Option<char>) -> String {
     let line = format!("{}{replaced}", open.map(String::from).unwrap_or_default());
     split(&line).0.pop().unwrap_or_default()

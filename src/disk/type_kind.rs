@@ -30,7 +30,7 @@ pub enum Made {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Type {
     /// `typname`.
-    pub name: String,
+    pub name: Cow<'static, str>,
     /// `typlen`.
     pub length: Length,
     /// `typalign`.
@@ -59,9 +59,14 @@ impl Types {
         self.0.insert(oid.0, described);
     }
 
+    /// A type that was added.
+    pub fn added(&self, oid: Oid) -> Option<&Type> {
+        self.0.get(&oid.0)
+    }
+
     /// A type; `None` if it is not known.
     pub fn get(&self, oid: Oid) -> Option<Cow<'_, Type>> {
-        if let Some(described) = self.0.get(&oid.0) {
+        if let Some(described) = self.added(oid) {
             return Some(Cow::Borrowed(described));
         }
         let layout = types::by_oid(oid)?;
@@ -73,7 +78,7 @@ impl Types {
                 _ => None,
             })
             .unwrap_or(Made::Base);
-        let (name, length, align) = (layout.name.to_owned(), layout.length, layout.align);
+        let (name, length, align) = (layout.name.into(), layout.length, layout.align);
         Some(Cow::Owned(Type { name, length, align, made }))
     }
 
@@ -87,6 +92,6 @@ impl Types {
             None => Made::Base,
         };
         let (length, align) = (column.length, column.align);
-        Some(Cow::Owned(Type { name: column.type_name.clone(), length, align, made }))
+        Some(Cow::Owned(Type { name: column.type_name.clone().into(), length, align, made }))
     }
 }

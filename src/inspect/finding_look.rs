@@ -139,7 +139,8 @@ impl Inspector {
         let HeapFacts { rows, heap, uncompressed, short_ends } = seen;
         let mut contents = vec![Contents::default(); relation.desc.attributes.len()];
         let mut toast = None;
-        let chunks = relation.toast.as_ref().filter(|toast| toast.is_known && sampling.is_none());
+        let toast_relation = relation.toast.as_ref().filter(|_| sampling.is_none());
+        let chunks = toast_relation.filter(|toast| toast.layout_is_known(&self.server));
         if let Some(chunks) = chunks {
             let quoted = quote_qualified("pg_toast", &chunks.name);
             let related = RelatedFiles {

@@ -233,9 +233,8 @@ impl Inspector {
         if let Some(known) = &known {
             name_toasters(&mut report.columns, known);
         }
-        if let Some(toast) = relation.toast.as_ref().filter(|toast| !toast.is_known)
-            && !self.server.has_toasters
-        {
+        let unknown = |toast: &&ToastRelation| !toast.layout_is_known(&self.server);
+        if let Some(toast) = relation.toast.as_ref().filter(unknown) {
             report.not_available.push(NotAvailable {
                 figure: format!("the chunks in {}", toast.display_name()),
                 reason: UNKNOWN_LAYOUT.into(),
@@ -335,8 +334,9 @@ impl Inspector {
 
     /// Whether the TOAST relation's own rows are read and counted; of a larger one the planner's estimate is shown.
     fn wants(&self, toast: &ToastRelation) -> bool {
-        let is_known = toast.is_known || self.server.has_toasters;
-        self.options.sampling.is_none() && toast.bytes <= TOAST_LIMIT && is_known
+        self.options.sampling.is_none()
+            && toast.bytes <= TOAST_LIMIT
+            && toast.layout_is_known(&self.server)
     }
 
     pub(super) fn report(

@@ -15,6 +15,18 @@ pub fn quote_qualified(schema: &str, name: &str) -> String {
     format!("{}.{}", quote_identifier(schema), quote_identifier(name))
 }
 
+/// The maximum length of a name in bytes (`NAMEDATALEN - 1`). The server truncates longer ones.
+pub(crate) const LONGEST_NAME: usize = 63;
+
+/// The beginning of a name, truncated to at most `room` bytes as the server does, between characters.
+pub(crate) fn truncated(name: &str, room: usize) -> &str {
+    let mut end = name.len().min(room);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.get(..end).unwrap_or_default()
+}
+
 /// A string literal, safe with either setting of `standard_conforming_strings`.
 pub fn quote_literal(text: &str) -> String {
     let escaped = text.replace('\'', "''");

@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::LiveError;
+use super::about::Server;
 use super::connect::Client;
 use super::toasters::TOAST_RELATIONS;
 use crate::codec::Method;
@@ -60,10 +61,15 @@ pub struct ToastRelation {
     /// Planner's estimate of its rows, `None` if never vacuumed or analyzed.
     pub row_estimate: Option<u64>,
     /// Whether it has the expected columns: `chunk_id oid`, `chunk_seq integer` and `chunk_data bytea`.
-    pub is_known: bool,
+    is_known: bool,
 }
 
 impl ToastRelation {
+    /// Whether its chunks can be read: it has the expected columns, or the server has pluggable TOAST.
+    pub(crate) fn layout_is_known(&self, server: &Server) -> bool {
+        self.is_known || server.has_toasters
+    }
+
     /// `schema.name`, unquoted, for people.
     pub fn display_name(&self) -> String {
         format!("pg_toast.{}", self.name)

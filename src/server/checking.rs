@@ -103,19 +103,11 @@ pub async fn begin(
 }
 
 /// The types of a relation's columns, and the types of which they consist, recursively.
-pub async fn types(
-    client: &Client,
-    server: &Server,
-    relation: &Relation,
-) -> Result<Types, LiveError> {
-    let ranges_of = match server.version_num {
-        140_000.. => {
-            "SELECT r.rngtypid FROM pg_catalog.pg_range AS r WHERE r.rngmultitypid = t.oid"
-        }
-        _ => "SELECT NULL::pg_catalog.oid WHERE false",
-    };
+pub async fn types(client: &Client, relation: &Relation) -> Result<Types, LiveError> {
     const IS_ARRAY: &str = "t.typlen = -1 AND t.typelem <> 0 \
         AND t.typinput = 'pg_catalog.array_in'::pg_catalog.regproc";
+    const RANGE_OF: &str =
+        "SELECT r.rngtypid FROM pg_catalog.pg_range AS r WHERE r.rngmultitypid = t.oid";
     const COLUMNS: &str =
         "FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = t.typrelid AND a.attnum > 0";
     let sql = format!(
@@ -130,13 +122,13 @@ pub async fn types(
                  UNION ALL SELECT a.atttypid {COLUMNS} AND t.typtype = 'c' \
                  UNION ALL SELECT r.rngsubtype FROM pg_catalog.pg_range AS r \
                      WHERE r.rngtypid = t.oid \
-                 UNION ALL {ranges_of}) AS p) \
+                 UNION ALL {RANGE_OF}) AS p) \
          SELECT t.oid, t.typname::pg_catalog.text, t.typtype::pg_catalog.text, t.typlen, \
              t.typalign::pg_catalog.text, \
              CASE WHEN t.typtype = 'd' THEN t.typbasetype \
                   WHEN {IS_ARRAY} THEN t.typelem \
                   ELSE coalesce((SELECT r.rngsubtype FROM pg_catalog.pg_range AS r \
-                                 WHERE r.rngtypid = t.oid), ({ranges_of})) END, \
+                                 WHERE r.rngtypid = t.oid), ({RANGE_OF})) END, \
              {IS_ARRAY}, \
              ARRAY(SELECT e.oid FROM pg_catalog.pg_enum AS e WHERE e.enumtypid = t.oid), \
              ARRAY(SELECT pg_catalog.concat_ws(' ', a.atttypid, a.attlen, a.attalign, \
@@ -164,7 +156,8 @@ pub async fn types(
         let align: String = row.try_get(4)?;
         let align = align.chars().next().and_then(Align::from_char);
         let Some((length, align)) = length.zip(align) else { continue };
-        let described = TypeOnDisk { name: row.try_get(1)?, length, align, made };
+        let name = row.try_get::<_, String>(1)?.into();
+        let described = TypeOnDisk { name, length, align, made };
         types.add(Oid(row.try_get(0)?), described);
     }
     Ok(types)

@@ -8,6 +8,7 @@ use super::connect::Connection;
 use crate::disk::Oid;
 use crate::disk::desc::Align;
 use crate::model::btree::{DEFAULT_FILLFACTOR, TOAST_KEYS, entry_bytes};
+use crate::model::sql::LONGEST_NAME;
 
 /// These figures are not worth a long wait.
 pub(crate) const LIMITS: &str =
@@ -193,8 +194,6 @@ fn fixed(lengths: &[i16], alignments: &[impl AsRef<str>]) -> Option<usize> {
     })
 }
 
-/// `NAMEDATALEN` - 1.
-const LONGEST: usize = 63;
 /// The maximum size of a character in server encodings, in bytes.
 const CHARACTER: usize = 4;
 
@@ -209,7 +208,7 @@ fn is_left_behind(name: &str, base: &str) -> bool {
         if !number.bytes().all(|byte| byte.is_ascii_digit()) || number.starts_with('0') {
             return false;
         }
-        let room = LONGEST.saturating_sub(label.len() + number.len());
+        let room = LONGEST_NAME.saturating_sub(label.len() + number.len());
         stem == base
             || base.len() > room
                 && !stem.is_empty()

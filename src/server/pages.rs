@@ -105,11 +105,7 @@ impl Pages {
         let mut xids = HashSet::new();
         for (_, bytes) in self.iter() {
             let Ok(PageState::Used(page)) = Page::parse(bytes) else { continue };
-            for (_, pointer) in page.line_pointers() {
-                if pointer.state != LinePointerState::Normal {
-                    continue;
-                }
-                let Ok(bytes) = page.tuple_bytes(pointer) else { continue };
+            for (_, bytes) in tuples(&page) {
                 let Ok(tuple) = HeapTuple::parse(bytes, page.byte_order()) else { continue };
                 let is_aborted = tuple.infomask & infomask::XMIN_INVALID != 0
                     && !tuple.xmin_frozen()
@@ -174,11 +170,7 @@ impl Pages {
             if self.all_visible(&page) {
                 continue;
             }
-            for (item, pointer) in page.line_pointers() {
-                if pointer.state != LinePointerState::Normal {
-                    continue;
-                }
-                let Ok(bytes) = page.tuple_bytes(pointer) else { continue };
+            for (item, bytes) in tuples(&page) {
                 if self.snapshot.settles(bytes, page.byte_order()) {
                     continue;
                 }
@@ -216,6 +208,13 @@ impl Server {
         let (connection, page_size) = (Arc::clone(connection), self.page_size);
         PageReader::new(connection, pageinspect, page_size, relation, snapshot.clone()).await
     }
+}
+
+/// The tuples of a page: the numbers of their line pointers, and their bytes.
+fn tuples<'p>(page: &Page<'p>) -> impl Iterator<Item = (u16, &'p [u8])> {
+    let normal =
+        page.line_pointers().filter(|(_, pointer)| pointer.state == LinePointerState::Normal);
+    normal.filter_map(|(item, pointer)| Some((item, page.tuple_bytes(pointer).ok()?)))
 }
 
 /// The tuple at `ctid` and its address, which differs from `ctid` if the line pointer is a redirect.

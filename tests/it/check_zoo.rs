@@ -285,7 +285,7 @@ fn the_manual_says_what_finds_each_kind_of_damage() {
     // those of other versions find more or less
     if server.major() == 15 {
         assert!(
-            std::fs::read_to_string(PAGE_FILE).unwrap() == page,
+            without_harm(&std::fs::read_to_string(PAGE_FILE).unwrap()) == without_harm(&page),
             "{PAGE_FILE} differs: run TOASTCTL_UPDATE_MAN=1 cargo test --test it check_zoo\n{page}"
         );
     }
@@ -308,7 +308,7 @@ amcheck
 Whether \fBpg_amcheck\fR without options finds anything (verify_heapam, bt_index_check).
 .TP
 SQL
-What reading the table does: an error, a crash of the server, or wrong values or rows without an error.
+What reading the table did: an error, a crash of the server, or wrong values or rows without an error. Which of them it is may depend on what lies in memory behind a value that ends too late.
 .SH KINDS
 "#;
 const TABLE_BEGIN: &str = ".TS\nl l l l l.\nkind\tcheck\tfiles\tamcheck\tSQL\n";
@@ -318,6 +318,15 @@ const PAGE_END: &str = r#".SH SEE ALSO
 .BR pg_amcheck (1)
 "#;
 const PAGE_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/man/toastctl-damage-kinds.7");
+
+/// The page without what kind of harm reading does: past a value's end that depends on the memory there.
+fn without_harm(page: &str) -> String {
+    let lines = page.lines().map(|line| match line.rsplit_once('\t') {
+        Some((cells, "crash" | "error" | "wrong")) => format!("{cells}\tharm\n"),
+        _ => format!("{line}\n"),
+    });
+    lines.collect()
+}
 
 /// The manual's table.
 fn page(kinds: &[Kind], outcomes: &[Outcome]) -> String {

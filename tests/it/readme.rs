@@ -55,8 +55,11 @@ fn masked(text: &str) -> String {
             out.push(core);
         }
     }
-    // said where a lock was waited for
-    out.join(" ").replace(", longest wait for a lock # unit)", ")")
+    // said where a lock was waited for; a page more or less in the heap is said to be given back or not
+    out.join(" ")
+        .replace(", longest wait for a lock # unit)", ")")
+        .replace("neither VACUUM nor VACUUM FULL would return any space", "the rest")
+        .replace("VACUUM FULL or pg_repack would return # unit, VACUUM nothing", "the rest")
 }
 
 fn session(readme: &str) -> &str {

@@ -5,12 +5,10 @@
 
 use super::rows::KeyType;
 use super::target::{Grant, OWN, Target, TargetKey, dependents};
-use crate::model::sql::{quote_identifier, quote_literal, quote_qualified};
+use crate::model::sql::{LONGEST_NAME, quote_identifier, quote_literal, quote_qualified};
 
 /// Rows that one transaction changes, about.
 const BATCH_ROWS: f64 = 1000.0;
-/// Bytes of the longest name.
-const LONGEST_NAME: usize = 63;
 
 /// What tells the function that moves keys from the one that only copies them.
 const MOVES: &str = "keys leave the document";

@@ -7,13 +7,11 @@ use super::keys::Keys;
 use crate::advise::candidate::AdviseError;
 use crate::disk::Oid;
 use crate::disk::desc::Attribute;
-use crate::model::sql::{quote_literal, quote_qualified};
+use crate::model::sql::{LONGEST_NAME, quote_literal, quote_qualified, truncated};
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
 
-/// Bytes of the longest name (`NAMEDATALEN` less its end).
-const LONGEST_NAME: usize = 63;
 /// Columns that a table can have (`MaxHeapAttributeNumber`), dropped ones included.
 const MOST_COLUMNS: usize = 1600;
 /// Names that no column can have (`heap.c`).
@@ -223,8 +221,8 @@ pub(crate) fn target(
     taken.extend(SYSTEM.map(str::to_owned));
     let mut named = Vec::with_capacity(keys.0.len());
     for (key, bytes) in keys.0.iter().zip(&asked.keys) {
-        let own = cut(key);
-        let other = cut(&format!("{column_name}_{key}"));
+        let own = truncated(key, LONGEST_NAME).to_owned();
+        let other = truncated(&format!("{column_name}_{key}"), LONGEST_NAME).to_owned();
         let free =
             [&own, &other].into_iter().find(|name| !name.is_empty() && !taken.contains(*name));
         let Some(free) = free.cloned() else {
@@ -238,15 +236,6 @@ pub(crate) fn target(
     }
     let (around, table) = (asked.around.clone(), asked.table.clone());
     Ok(Target { column, column_name, keys: named, around, table })
-}
-
-/// A name that is not too long.
-fn cut(name: &str) -> String {
-    let mut end = name.len().min(LONGEST_NAME);
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    name.get(..end).unwrap_or_default().to_owned()
 }
 
 /// The table that a migration is for.

@@ -1,7 +1,7 @@
 //! Lengths that cost: rows near the threshold, and values that begin a chunk and hardly fill it. They are reported
 //! only if a command is certain to help.
 
-use super::values::{LEAST, NEARLY_ALL, finding};
+use super::values::{LEAST, NEARLY_ALL, finding, uncompressed};
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::findings::code::Code;
@@ -125,6 +125,10 @@ fn short_ends_of_file(facts: &Facts, column: &ColumnFacts, counted: &Counted) ->
 
 fn short_ends(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
     let ends = many_short_ends(counted)?;
+    if uncompressed(facts, column, counted).is_some() {
+        // its command changes the number of chunks anyway
+        return None;
+    }
     let (how, command) =
         kept_in_rows(facts, column, counted, ends).or_else(|| compressed(facts, column))?;
     let what = format!("the last chunk is nearly empty; {how}");

@@ -6,7 +6,6 @@ mod space;
 pub(crate) mod usage;
 mod values;
 
-use super::code::Code;
 use super::facts::Facts;
 use super::finding::{Findings, rank};
 
@@ -19,15 +18,6 @@ pub(crate) fn findings(facts: &Facts) -> Findings {
     usage::add(facts, &mut findings);
     usage::add_keys(facts, &mut findings);
     settings::add(facts, &mut findings);
-    let uncompressed: Vec<Option<String>> = findings
-        .iter()
-        .filter(|finding| finding.code == Code::NoCompression)
-        .map(|finding| finding.column.clone())
-        .collect();
-    // compression changes the number of chunks anyway
-    findings.retain(|finding| {
-        finding.code != Code::ShortLastChunk || !uncompressed.contains(&finding.column)
-    });
     rank(&mut findings);
     Findings { findings, looked_at: facts.looked_at }
 }

@@ -113,7 +113,11 @@ fn precompressed(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Opti
 }
 
 /// Values of a column that does not compress. If some are compressed, a policy has chosen which ones.
-fn uncompressed(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
+pub(super) fn uncompressed(
+    facts: &Facts,
+    column: &ColumnFacts,
+    counted: &Counted,
+) -> Option<Finding> {
     let saves = column.contents.savings.filter(|_| column.storage == Storage::External)?;
     let bytes = counted.of(Count::ShortUncompressedBytes).times(saves);
     if saves.low < SAVES || !is_worth(bytes) || counted.of(Count::CompressedRaw).estimate > 0.0 {

@@ -138,9 +138,7 @@ async fn look(
     let Some(relation) = catalog::describe(client, oid).await? else { return Ok(None) };
     let name = relation.display_name();
     kind(&relation)?;
-    if let Some(toast) =
-        relation.toast.as_ref().filter(|toast| !toast.is_known && !server.has_toasters)
-    {
+    if let Some(toast) = relation.toast.as_ref().filter(|toast| !toast.layout_is_known(server)) {
         let toast = toast.display_name();
         return refused(format!("{name}: {toast}: {UNKNOWN_LAYOUT}: nothing was changed"));
     }

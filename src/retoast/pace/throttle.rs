@@ -9,7 +9,7 @@ use futures_util::future::{join3, join4};
 use tokio::sync::Mutex;
 
 use crate::disk::Oid;
-use crate::model::sql::quote_literal;
+use crate::model::sql::{LONGEST_NAME, quote_literal, truncated};
 use crate::retoast::check::ready::PreparedTable;
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::{Control, Figures, Listener, Wait};
@@ -869,15 +869,12 @@ const WORTH_TELLING: Duration = Duration::from_millis(500);
 
 /// How often the session's name is updated.
 const NAME_EVERY: Duration = Duration::from_secs(2);
-/// The maximum length of `application_name` (`NAMEDATALEN - 1`).
-const LONGEST_NAME: usize = 63;
 
 /// A name like `toastctl retoast public.t 42 %`, truncated to the length that the server keeps.
 fn session_name(table: &str, percent: u32, paused: bool) -> String {
     let end = if paused { " paused".to_owned() } else { format!(" {percent} %") };
     let room = LONGEST_NAME.saturating_sub(metrics::APPLICATION.len() + 1 + end.len());
-    let cut = (0..=room.min(table.len())).rev().find(|&at| table.is_char_boundary(at)).unwrap_or(0);
-    format!("{} {}{end}", metrics::APPLICATION, table.get(..cut).unwrap_or_default())
+    format!("{} {}{end}", metrics::APPLICATION, truncated(table, room))
 }
 
 /// Bytes of WAL written if all rows are updated.
