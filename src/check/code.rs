@@ -236,7 +236,7 @@ const TABLE: [Entry; 59] = [
     entry(Code::Orphan, "TC080", Notice, "no row refers to these chunks", ORPHAN),
     entry(Code::IndexEntryMissing, "TC081", Error, "TOAST index has no entry for a chunk", INDEX),
     entry(Code::IndexEntryWrong, "TC082", Error, "TOAST index leads to another chunk", INDEX),
-    entry(Code::IndexUnreadable, "TC083", Error, "TOAST index cannot be read", INDEX),
+    entry(Code::IndexUnreadable, "TC083", Error, "TOAST index is damaged", INDEX),
     entry(Code::CustomPointer, "TC090", Error, "custom pointer is damaged", CUSTOM),
     entry(
         Code::CustomVersion,

@@ -24,6 +24,7 @@ use crate::disk::page::{WrongChecksum, wrong_checksum};
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::heap::problem::Place;
 use crate::heap::progress::Progress;
+use crate::model::sql::quote_qualified;
 use crate::model::visibility::Snapshot;
 use crate::server::catalog::{Relation, UNKNOWN_LAYOUT};
 use crate::server::checking::Standing;
@@ -77,7 +78,9 @@ impl Table {
             snapshot::abandon(leader.client()).await.map_err(CheckError::Live)?;
             return Ok(None);
         };
-        let reindex = first.reindex().await?;
+        let index = first.toast_index().await?;
+        let reindex = |name| format!("REINDEX INDEX {};", quote_qualified("pg_toast", name));
+        let reindex = index.as_deref().map(reindex);
         snapshot::end(leader.client()).await.map_err(CheckError::Live)?;
         let name = self.relation.display_name();
         if start.is_out_of_reach {
@@ -93,6 +96,7 @@ impl Table {
             zeros: Zeros::default(),
             is_complete: true,
             missing: Vec::new(),
+            by_index: true,
             candidates: None,
             marks: Marks::of(start.file),
             salvage,
@@ -101,6 +105,16 @@ impl Table {
                 ..Known::default()
             },
         };
+        let toast = first.relation().toast.as_ref();
+        if toast.is_some_and(|toast| toast.layout_is_known(&self.about.server))
+            && let Some(index) = index
+        {
+            for finding in first.index_pages(&index, stop).await? {
+                run.by_index = false;
+                run.tell(finding)?;
+            }
+            first.by_index = run.by_index;
+        }
         self.relation_of(Which::Heap, start.blocks, &name, progress, stop, &mut run).await?;
         self.missing(&mut first, &mut run).await?;
         run.known.sort_unstable();
@@ -177,8 +191,10 @@ impl Table {
             .connections
             .iter()
             .map(|connection| {
+                let mut looker = self.looker(connection);
+                looker.by_index = run.by_index;
                 let worker = Worker {
-                    looker: self.looker(connection),
+                    looker,
                     which,
                     blocks,
                     batch: self.batch(which, blocks),
@@ -308,6 +324,8 @@ struct Run<'t> {
     zeros: Zeros,
     is_complete: bool,
     missing: Vec<(Finding, External)>,
+    /// Whether chunks may be read by the index of the TOAST relation.
+    by_index: bool,
     /// Values of the TOAST relation that were there when the check began and to which no row is known
     /// to refer.
     candidates: Option<(Snapshot, HashSet<u32>)>,
@@ -401,7 +419,7 @@ impl Run<'_> {
 }
 
 /// How often what looks wrong is looked at again, at the most, until two looks agree.
-const LOOKS: usize = 4;
+pub(super) const LOOKS: usize = 4;
 /// How long a page may be half written.
 const TORN: Duration = Duration::from_millis(100);
 

@@ -34,7 +34,7 @@ use crate::server::{LiveError, snapshot};
 /// Blocks that are looked at together at the most.
 pub(super) const BATCH: u32 = 512;
 /// How often a table that changes meanwhile is described anew before it is given up.
-const TRIES: u32 = 5;
+pub(super) const TRIES: u32 = 5;
 
 /// What a check of a server is about.
 #[derive(Debug, Clone)]
@@ -65,6 +65,8 @@ pub struct Looker {
     pub(super) connection: Arc<Connection>,
     pub(super) about: Arc<About>,
     pub(super) relation: Arc<Relation>,
+    /// Whether chunks may be read by the index of the TOAST relation; otherwise values are passed on as not readable.
+    pub(super) by_index: bool,
     toast_desc: TupleDesc,
     fingerprint: Option<String>,
     types: Arc<Types>,
@@ -105,6 +107,7 @@ impl Looker {
             connection,
             about,
             relation,
+            by_index: true,
             toast_desc: TupleDesc::toast_relation(),
             fingerprint: None,
             types: Arc::default(),
@@ -398,7 +401,7 @@ impl Looker {
 
 /// Whether an error may be gone when the same is tried again: the table was changed or renamed, or a
 /// standby had to go on.
-fn is_passing(error: &LiveError) -> bool {
+pub(super) fn is_passing(error: &LiveError) -> bool {
     let LiveError::Server(error) = error else { return false };
     error.as_db_error().is_some_and(|db| {
         let code = db.code().code();
@@ -471,7 +474,10 @@ impl Looker {
     ) -> Result<(), LiveError> {
         let relation = self.quoted(Which::Toast);
         let ids = ids(values);
-        let ask = || chunk_rows::outlines(self.connection.client(), &relation, &ids);
+        let ask = async || match self.by_index {
+            true => chunk_rows::outlines(self.connection.client(), &relation, &ids).await,
+            false => Ok(None),
+        };
         let rows = match self.attempt(ask).await? {
             Ok(Some(rows)) => rows,
             Ok(None) | Err(_) => Vec::new(),
@@ -521,6 +527,9 @@ impl Looker {
         values: &[External],
         with_data: bool,
     ) -> Result<Result<Vec<ChunkRow>, String>, LiveError> {
+        if !self.by_index {
+            return Ok(Err("not read, because pages of the TOAST index are damaged".into()));
+        }
         let relation = self.quoted(Which::Toast);
         let ids = ids(values);
         let data = with_data.then_some(self.about.server.page_size);

@@ -221,8 +221,8 @@ impl Looker {
         Ok(())
     }
 
-    /// The statement that rebuilds the TOAST relation's index.
-    pub(super) async fn reindex(&self) -> Result<Option<String>, LiveError> {
+    /// The name of the TOAST relation's index, if it has one.
+    pub(super) async fn toast_index(&self) -> Result<Option<String>, LiveError> {
         let Some(toast) = &self.relation.toast else { return Ok(None) };
         let rows = self
             .connection
@@ -234,9 +234,7 @@ impl Looker {
                 &[(&toast.oid.0, Type::OID)],
             )
             .await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        let name: String = row.try_get(0)?;
-        Ok(Some(format!("REINDEX INDEX {};", quote_qualified("pg_toast", &name))))
+        Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
     }
 }
 
@@ -286,7 +284,7 @@ async fn inside(
         }
     };
     let index = async || chunk_rows::chunks(client, &quoted, ids, By::Index, None).await;
-    let by_index = looker.attempt(index).await?.ok();
+    let by_index = if looker.by_index { looker.attempt(index).await?.ok() } else { None };
     let by_index: Option<HashSet<ItemPointer>> =
         by_index.map(|rows| rows.iter().map(|row| row.tid).collect());
     if let Some(by_index) = &by_index {

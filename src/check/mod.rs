@@ -6,6 +6,7 @@
 //!   consist of parts.
 //! * [`collector`]: what the pages of a table gave; [`chunk_index`]: the chunks of a TOAST relation.
 //! * [`files`]: relation files and saved pages.
+//! * `toast_index`: the pages of a TOAST relation's index, before anything is read by it.
 //! * [`look`]: one look at some blocks of a live table; `look_repair`: closer looks at what is damaged;
 //!   [`live`]: all of a table, `live_orphans`: its values without a row; `run`: all tables.
 //! * `salvage`: what is left of a damaged value and its row, [`salvage_dir`]: the files that it is written to;
@@ -29,5 +30,6 @@ pub(crate) mod run;
 mod salvage;
 pub mod salvage_dir;
 pub mod subject;
+mod toast_index;
 pub mod tuple;
 pub mod value;

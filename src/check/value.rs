@@ -2,7 +2,7 @@
 //! `heap_fetch_toast_slice`).
 
 use super::code::Code;
-use crate::codec::{Method, datum};
+use crate::codec::{Method, datum, pglz};
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::{tc_method, tc_raw_size};
@@ -245,11 +245,25 @@ pub fn external_content(
     }
 }
 
+/// Decompresses a value more strictly than the server, which cuts a match of pglz off at the value's end: where that
+/// happens the size is wrong.
 fn decompressed(code: Code, method: Method, raw: u32, stream: &[u8]) -> Result<Vec<u8>, Damage> {
-    datum::decompress(method, raw as usize, stream).map_err(|error| {
+    let raw = raw as usize;
+    let damage = |found: String| {
         let expected = format!("{raw} bytes from {} of {}", stream.len(), method.name());
-        Damage::new(code, expected, error.to_string())
-    })
+        Damage::new(code, expected, found)
+    };
+    let may_be_cut = method == Method::Pglz && raw <= datum::largest_raw_size(method, stream.len());
+    if !may_be_cut {
+        return datum::decompress(method, raw, stream).map_err(|error| damage(error.to_string()));
+    }
+    match datum::decompress_prefix(method, raw + pglz::MAX_MATCH, stream) {
+        Ok(bytes) if bytes.len() == raw => Ok(bytes),
+        longer => Err(damage(match (datum::decompress(method, raw, stream), longer) {
+            (Ok(_), Ok(longer)) => format!("the last match ends at byte {}", longer.len()),
+            (Ok(_), Err(error)) | (Err(error), _) => error.to_string(),
+        })),
+    }
 }
 
 #[cfg(test)]
@@ -336,6 +350,9 @@ mod tests {
         assert_eq!(inline_content(info, &stream).as_deref(), Ok(&raw[..]));
         let code = |info| inline_content(info, &stream).map_err(|damage| damage.code);
         assert_eq!(code(info + 1), Err(Code::InlineCompressed));
+        // the server cuts the last match off
+        assert!(datum::decompress(Method::Pglz, raw.len() - 1, &stream).is_ok());
+        assert_eq!(code(info - 1), Err(Code::InlineCompressed));
         assert_eq!(code(info | 2 << 30), Err(Code::Method));
     }
 }

@@ -1,4 +1,4 @@
-//! Leaf pages of btree indexes (`nbtree.h`, `itup.h`).
+//! Pages of btree indexes (`nbtree.h`, `itup.h`).
 //!
 //! ```text
 //! special space              entry
@@ -11,17 +11,25 @@
 
 use std::collections::HashSet;
 
+use super::BlockNumber;
 use super::page::{LinePointerState, Page};
 
-/// `btpo_flags`: a leaf; deleted or about to be.
+/// `btpo_flags`: a leaf; deleted; the metapage; about to be deleted.
 const LEAF: u16 = 0x0001;
-const DELETED: u16 = 0x0004 | 0x0010;
+const DELETED: u16 = 0x0004;
+const META: u16 = 0x0008;
+const HALF_DEAD: u16 = 0x0010;
+/// `BTREE_MAGIC`.
+const MAGIC: u32 = 0x0005_3162;
+/// Bytes of `BTPageOpaqueData`.
+const SPECIAL: usize = 16;
 /// Bytes before an entry's null bitmap and key.
 const ENTRY_HEADER: usize = 8;
 /// `t_info`: `t_tid` is not the place of a row; the key has nulls.
 const ALTERNATIVE_TID: u16 = 0x2000;
 const HAS_NULLS: u16 = 0x8000;
-/// `t_tid`'s offset number in an entry with a posting list: that it is one; how many rows.
+/// `t_tid`'s offset number in an entry with a posting list: that it is one; how many rows. In an entry that separates
+/// pages, the same bits count its columns.
 const POSTING: u16 = 0x2000;
 const ROWS: u16 = 0x0FFF;
 
@@ -38,7 +46,7 @@ pub struct Leaf {
 pub fn leaf(page: &Page<'_>) -> Option<Leaf> {
     let (order, special) = (page.byte_order(), page.special_space());
     let flags = order.u16(special, 12)?;
-    if flags & LEAF == 0 || flags & DELETED != 0 {
+    if flags & LEAF == 0 || flags & (DELETED | HALF_DEAD) != 0 {
         return Some(Leaf::default());
     }
     // the first of a page that has one to its right is its high key, which is no entry
@@ -65,14 +73,117 @@ pub fn leaf(page: &Page<'_>) -> Option<Leaf> {
     Some(leaf)
 }
 
+/// The part that a page plays in its tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TreePage {
+    /// `BTMetaPageData`: where the tree begins.
+    Meta {
+        /// `btm_root` and `btm_level`, `btm_fastroot` and `btm_fastlevel`: a page, 0 if there is none, and its level.
+        roots: [(BlockNumber, u32); 2],
+    },
+    /// Deleted: nothing leads to it.
+    Deleted,
+    Node(Node),
+}
+
+/// A page between the root and the leaves, both included.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Node {
+    /// `btpo_level`: 0 of leaves.
+    pub(crate) level: u32,
+    /// `btpo_prev` and `btpo_next`: the pages beside it on its level, 0 at the end.
+    pub(crate) prev: BlockNumber,
+    pub(crate) next: BlockNumber,
+    /// The pages below it.
+    pub(crate) children: Vec<BlockNumber>,
+    /// The keys of a TOAST relation's index, in the order of the page: the high key first where there is one. `None` for
+    /// a key that precedes all others.
+    pub(crate) keys: Vec<Option<ChunkKey>>,
+}
+
+impl Node {
+    /// Whether the page has a high key, which all of its keys precede or equal.
+    pub(crate) fn has_high_key(&self) -> bool {
+        self.next.0 != 0
+    }
+}
+
+/// `chunk_id` and `chunk_seq`, which may be missing in entries that separate pages.
+pub(crate) type ChunkKey = (u32, Option<i32>);
+
+/// The part that a page plays in the tree of a TOAST relation's index.
+///
+/// # Errors
+/// What a page of such an index has, and what this one has instead.
+pub(crate) fn tree_page(
+    page: &Page<'_>,
+    is_first: bool,
+) -> Result<TreePage, (&'static str, String)> {
+    let (order, special) = (page.byte_order(), page.special_space());
+    if special.len() != SPECIAL {
+        return Err(("16 bytes at the page's end", special.len().to_string()));
+    }
+    let word = |at| order.u32(special, at).unwrap_or_default();
+    let (prev, next, level) = (BlockNumber(word(0)), BlockNumber(word(4)), word(8));
+    let flags = order.u16(special, 12).unwrap_or_default();
+    if is_first != (flags & META != 0) {
+        return Err(("one metapage, at the beginning", format!("flags 0x{flags:04x}")));
+    }
+    if is_first {
+        let meta = |at: usize| order.u32(page.contents(), at).unwrap_or_default();
+        let magic = meta(0);
+        if magic != MAGIC {
+            return Err(("magic number 0x00053162", format!("0x{magic:08x}")));
+        }
+        let root = |at| (BlockNumber(meta(at)), meta(at + 4));
+        return Ok(TreePage::Meta { roots: [root(8), root(16)] });
+    }
+    if flags & DELETED != 0 {
+        return Ok(TreePage::Deleted);
+    }
+    if (flags & LEAF != 0) != (level == 0) {
+        return Err(("level 0 of leaves alone", format!("level {level}, flags 0x{flags:04x}")));
+    }
+    let mut node = Node { level, prev, next, children: Vec::new(), keys: Vec::new() };
+    for (number, item) in page.line_pointers() {
+        let is_high_key = number == 1 && node.has_high_key();
+        let is_gone = item.state == LinePointerState::Dead && level == 0 && !is_high_key;
+        if item.state != LinePointerState::Normal && !is_gone {
+            return Err(("line pointers in use", format!("{number} is {:?}", item.state)));
+        }
+        let entry = page.tuple_bytes(item).map_err(|e| ("entries on the page", e.to_string()))?;
+        let field = |at| order.u16(entry, at);
+        let (Some(high), Some(low), Some(offset), Some(info)) =
+            (field(0), field(2), field(4), field(6))
+        else {
+            return Err(("entries of 16 bytes or more", format!("{} at {number}", entry.len())));
+        };
+        if level > 0 && !is_high_key {
+            node.children.push(BlockNumber(u32::from(high) << 16 | u32::from(low)));
+        }
+        let is_pivot = info & ALTERNATIVE_TID != 0 && offset & POSTING == 0;
+        let columns = if is_pivot { offset & ROWS } else { 2 };
+        // the first one of a page between precedes all, whatever it holds
+        let is_least = level > 0 && node.children.len() == 1 && !is_high_key;
+        let key = |at| order.u32(entry, ENTRY_HEADER + at);
+        node.keys.push(match columns {
+            _ if is_least => None,
+            0 => None,
+            1 => key(0).map(|id| (id, None)),
+            _ => key(0).zip(key(4)).map(|(id, seq)| (id, Some(seq as i32))),
+        });
+        if info & HAS_NULLS != 0 {
+            return Err(("keys without NULL", format!("a NULL in entry {number}")));
+        }
+    }
+    Ok(TreePage::Node(node))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::disk::page::PageState;
     use proptest::prelude::*;
-
-    /// Bytes of the special space.
-    const SPECIAL: usize = 16;
 
     /// A leaf page with these entries, after a high key if another page is to its right.
     fn page(right: u32, flags: u16, entries: &[Vec<u8>]) -> Vec<u8> {

@@ -220,6 +220,11 @@ impl<'a> Page<'a> {
         Some(self.line_pointers().nth(usize::from(number).checked_sub(1)?)?.1)
     }
 
+    /// What stands behind the header (`PageGetContents`).
+    pub(crate) fn contents(&self) -> &'a [u8] {
+        self.bytes.get(PAGE_HEADER_SIZE..).unwrap_or_default()
+    }
+
     /// What the access method keeps at the page's end.
     pub(crate) fn special_space(&self) -> &'a [u8] {
         self.bytes.get(usize::from(self.header.special)..).unwrap_or_default()

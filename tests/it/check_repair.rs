@@ -160,6 +160,9 @@ fn a_damaged_toast_index_is_rebuilt_and_no_value_given_up() {
                 }),
             ),
             ("metapage", damage(|_, index| index[..8192].fill(0))),
+            // who reads by these never comes to an end
+            ("no_flag", damage(|_, index| index[2 * 8192 - 4] = 0)),
+            ("no_end", damage(|_, index| index[2 * 8192 - 16..2 * 8192].fill(0))),
             (
                 "lost_too",
                 damage(|f, index| {
@@ -170,8 +173,8 @@ fn a_damaged_toast_index_is_rebuilt_and_no_value_given_up() {
         ],
     );
     let database = server.database(&base);
-    let [nowhere, elsewhere, metapage, lost_too] = &tables;
-    for table in [nowhere, elsewhere, metapage] {
+    let [nowhere, elsewhere, metapage, no_flag, no_end, lost_too] = &tables;
+    for table in [nowhere, elsewhere, metapage, no_flag, no_end] {
         let name = table.name;
         let reindex = database.psql(&format!(
             "SELECT format('REINDEX INDEX \"pg_toast\".\"%s\";', i.indexrelid::regclass::name)

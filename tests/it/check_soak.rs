@@ -18,8 +18,19 @@ const WRITERS: [&str; 5] = [
     "BEGIN; SAVEPOINT a; UPDATE t SET v = big({s}) WHERE id % 13 = {s} % 13; ROLLBACK TO a; SAVEPOINT b; UPDATE t SET w = big({s}), k = 0 WHERE id % 13 = {s} % 13; RELEASE b; SELECT count(*) FROM t WHERE id % 7 = 0 FOR UPDATE; COMMIT;",
 ];
 
+/// Statements that write the table anew, or change its description.
+const REWRITES: [&str; 7] = [
+    "VACUUM FULL t",
+    "REINDEX TABLE t",
+    "CLUSTER t USING t_id",
+    "ALTER TABLE t ALTER k TYPE bigint",
+    "ALTER TABLE t ALTER w TYPE varchar USING w || ''; ALTER TABLE t ADD x text DEFAULT big(1)",
+    "ALTER TABLE t ALTER k TYPE int; ALTER TABLE t DROP x",
+    "ALTER TABLE t ALTER w TYPE text USING w || ''",
+];
+
 #[test]
-fn beside_writers_vacuums_and_a_retoast_nothing_is_found() {
+fn beside_writers_vacuums_rewrites_and_a_retoast_nothing_is_found() {
     let seconds = std::env::var(SECONDS).ok().and_then(|text| text.parse().ok()).unwrap_or(20);
     let server =
         Server::start(&Options::default().set("autovacuum_naptime", "1s").set("autovacuum", "on"));
@@ -29,7 +40,7 @@ fn beside_writers_vacuums_and_a_retoast_nothing_is_found() {
          CREATE FUNCTION big(n bigint) RETURNS text LANGUAGE sql AS
              $$SELECT string_agg(md5(n::text || g), '') FROM generate_series(1, 150) AS g$$;
          CREATE TABLE t (id bigint, k int DEFAULT 0, v text COMPRESSION pglz, w text);
-         ALTER TABLE t ALTER w SET STORAGE external;
+         ALTER TABLE t ALTER w SET STORAGE external; CREATE INDEX t_id ON t (id);
          INSERT INTO t (id, v, w) SELECT g, repeat(md5(g::text), 100), big(g) FROM generate_series(1, 300) AS g",
     );
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -57,6 +68,15 @@ fn beside_writers_vacuums_and_a_retoast_nothing_is_found() {
             while !stop.load(Ordering::Relaxed) {
                 database.try_psql("VACUUM t");
                 database.try_psql("VACUUM (FREEZE, INDEX_CLEANUP off) t");
+            }
+        });
+        scope.spawn(move || {
+            for rewrite in REWRITES.iter().cycle() {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                database.try_psql(rewrite);
+                std::thread::sleep(Duration::from_millis(300));
             }
         });
         scope.spawn(move || {

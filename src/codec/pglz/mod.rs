@@ -32,7 +32,7 @@ pub use decompress::{decompress, decompress_prefix};
 /// The farthest back that a match can be coded (12 bits).
 const MAX_OFFSET: usize = 0x0fff;
 /// `PGLZ_MAX_MATCH`, the longest match that can be coded.
-const MAX_MATCH: usize = 273;
+pub(crate) const MAX_MATCH: usize = 273;
 /// `PGLZ_HISTORY_SIZE`. The compressor breaks off at offsets of `0x0fff` and more
 /// (`pglz_find_match`), so no entry that was recycled is ever missed.
 const HISTORY_SIZE: usize = 4096;

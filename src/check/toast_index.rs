@@ -1,0 +1,422 @@
+//! The pages of a TOAST relation's index. A server that reads by a damaged tree may never come to an end, so the pages
+//! are judged before anything is read by it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::code::Code;
+use super::finding::Finding;
+use super::live::LOOKS;
+use super::look::{Looker, TRIES, is_passing};
+use crate::disk::BlockNumber;
+use crate::disk::btree::{ChunkKey, Node, TreePage, tree_page};
+use crate::disk::page::{Page, PageState};
+use crate::heap::problem::Place;
+use crate::model::sql::{quote_literal, quote_qualified};
+use crate::server::{LiveError, snapshot};
+
+/// Pages that are read at a time.
+const PAGES: usize = 128;
+/// Damaged pages that are told one by one.
+const MAX_FINDINGS: usize = 20;
+
+/// What is wrong with a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct WrongPage {
+    pub(super) block: BlockNumber,
+    pub(super) expected: String,
+    pub(super) found: String,
+}
+
+/// The pages of an index that were read.
+#[derive(Debug, Default)]
+pub(super) struct IndexTree {
+    pages: BTreeMap<BlockNumber, TreePage>,
+    /// What is wrong with pages by themselves; these are not in `pages`.
+    wrong: BTreeMap<BlockNumber, WrongPage>,
+}
+
+impl IndexTree {
+    /// Enters a page, also in place of what it was when it was read before.
+    pub(super) fn enter(&mut self, block: BlockNumber, bytes: &[u8]) {
+        self.pages.remove(&block);
+        self.wrong.remove(&block);
+        match judge(block, bytes) {
+            Ok(Some(page)) => drop(self.pages.insert(block, page)),
+            // an extended file has pages of zeros, to which nothing leads
+            Ok(None) => {}
+            Err((expected, found)) => self.refuse(block, expected, found),
+        }
+    }
+
+    /// Enters a page that cannot be read.
+    pub(super) fn refuse(&mut self, block: BlockNumber, expected: &str, found: String) {
+        let expected = expected.to_owned();
+        self.pages.remove(&block);
+        self.wrong.insert(block, WrongPage { block, expected, found });
+    }
+
+    /// What is wrong with the pages by themselves and with how they lead to each other. The blocks that each of these
+    /// is about must be read again at one time before it is believed, since others change the tree.
+    pub(super) fn wrong(&self) -> Vec<(WrongPage, Vec<BlockNumber>)> {
+        let alone = self.wrong.values().map(|wrong| (wrong.clone(), vec![wrong.block]));
+        let mut all: Vec<_> = alone.collect();
+        if !self.pages.contains_key(&BlockNumber(0)) && !self.wrong.contains_key(&BlockNumber(0)) {
+            let (block, expected) = (BlockNumber(0), "a metapage".to_owned());
+            let wrong = WrongPage { block, expected, found: "none".into() };
+            all.push((wrong, vec![block]));
+        }
+        for (&block, page) in &self.pages {
+            match page {
+                TreePage::Meta { roots } => {
+                    let is_same = roots[0] == roots[1];
+                    let roots = if is_same { &roots[..1] } else { &roots[..] };
+                    for &(root, level) in roots.iter().filter(|(root, _)| root.0 != 0) {
+                        all.extend(self.leads_to(block, root, level));
+                    }
+                }
+                TreePage::Node(node) => {
+                    for &child in &node.children {
+                        all.extend(self.leads_to(block, child, node.level.saturating_sub(1)));
+                    }
+                    if node.has_high_key() {
+                        all.extend(self.is_beside(block, node));
+                    }
+                }
+                TreePage::Deleted => {}
+            }
+        }
+        all
+    }
+
+    /// Whether a page leads to one of this level.
+    fn leads_to(
+        &self,
+        block: BlockNumber,
+        to: BlockNumber,
+        level: u32,
+    ) -> Option<(WrongPage, Vec<BlockNumber>)> {
+        let found = match self.pages.get(&to) {
+            Some(TreePage::Node(node)) if node.level == level => return None,
+            Some(TreePage::Node(node)) => format!("block {to}, of level {}", node.level),
+            Some(TreePage::Meta { .. }) => "the metapage".to_owned(),
+            Some(TreePage::Deleted) => format!("block {to}, which is deleted"),
+            None if self.wrong.contains_key(&to) => return None,
+            None => format!("block {to}, which is not in use"),
+        };
+        let expected = format!("a page of level {level}");
+        Some((WrongPage { block, expected, found }, vec![block, to]))
+    }
+
+    /// Whether the page to the right has this one to its left.
+    fn is_beside(&self, block: BlockNumber, node: &Node) -> Option<(WrongPage, Vec<BlockNumber>)> {
+        let to = node.next;
+        let found = match self.pages.get(&to) {
+            Some(TreePage::Node(next)) if next.prev == block && next.level == node.level => {
+                return None;
+            }
+            Some(TreePage::Node(next)) => {
+                format!("block {to}, of level {} and with {} to its left", next.level, next.prev)
+            }
+            Some(TreePage::Meta { .. }) => "the metapage".to_owned(),
+            Some(TreePage::Deleted) => format!("block {to}, which is deleted"),
+            None if self.wrong.contains_key(&to) => return None,
+            None => format!("block {to}, which is not in use"),
+        };
+        let expected = format!("a page of level {} to the right", node.level);
+        Some((WrongPage { block, expected, found }, vec![block, to]))
+    }
+}
+
+/// A page by itself; `None` of one of zeros.
+fn judge(block: BlockNumber, bytes: &[u8]) -> Result<Option<TreePage>, (&'static str, String)> {
+    let page = match Page::parse(bytes) {
+        Ok(PageState::New) => return Ok(None),
+        Ok(PageState::Used(page)) => page,
+        Err(error) => return Err(("a page header", error.to_string())),
+    };
+    let mut page = tree_page(&page, block.0 == 0)?;
+    if let TreePage::Node(node) = &mut page {
+        let keys = std::mem::take(&mut node.keys);
+        in_order(&keys, node.has_high_key())?;
+    }
+    Ok(Some(page))
+}
+
+/// Whether keys ascend, up to the high key, if they begin with one.
+fn in_order(keys: &[Option<ChunkKey>], has_high_key: bool) -> Result<(), (&'static str, String)> {
+    let (high, keys) = match keys.split_first() {
+        Some((high, keys)) if has_high_key => (*high, keys),
+        _ => (None, keys),
+    };
+    let last = |key: Option<ChunkKey>| key.map(|(id, seq)| (id, seq.unwrap_or(i32::MIN)));
+    let mut before = None;
+    for key in keys.iter().map(|&key| last(key)).chain(last(high).map(Some)) {
+        if key < before {
+            let told = |key: Option<(u32, i32)>| {
+                key.map_or("none".into(), |(id, seq)| format!("chunk {seq} of value {id}"))
+            };
+            return Err(("entries in order", format!("{} behind {}", told(key), told(before))));
+        }
+        before = key;
+    }
+    Ok(())
+}
+
+impl Looker {
+    /// What is wrong with the pages of the TOAST relation's index, which has this name.
+    pub(super) async fn index_pages(
+        &mut self,
+        index: &str,
+        stop: &AtomicBool,
+    ) -> Result<Vec<Finding>, LiveError> {
+        for _ in 0..TRIES {
+            let read = match self.begin().await? {
+                Some(_) => self.read_index(index, stop).await,
+                None => Ok(Some(Vec::new())),
+            };
+            snapshot::abandon(self.connection.client()).await?;
+            match read {
+                Ok(Some(wrong)) => return Ok(findings(&format!("pg_toast.{index}"), wrong)),
+                // rebuilt while it was read
+                Ok(None) => {}
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(LiveError::Unexpected("the TOAST index is rebuilt again and again".into()))
+    }
+
+    /// What is wrong with pages, in the current transaction; `None` if the index was rebuilt meanwhile.
+    async fn read_index(
+        &self,
+        index: &str,
+        stop: &AtomicBool,
+    ) -> Result<Option<Vec<WrongPage>>, LiveError> {
+        let index = quote_qualified("pg_toast", index);
+        let mut tree = IndexTree::default();
+        let (file, end) = self.index_file(&index).await?;
+        let all: Vec<BlockNumber> = (0..end).map(BlockNumber).collect();
+        for blocks in all.chunks(PAGES) {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(Some(Vec::new()));
+            }
+            self.read_pages(&index, blocks, &mut tree).await?;
+        }
+        // others change the tree while it is read: what is wrong must be so when its pages are read together
+        let mut wrong = tree.wrong();
+        for _ in 0..LOOKS {
+            let about = wrong.iter().take(MAX_FINDINGS).flat_map(|(_, blocks)| blocks);
+            let mut blocks: Vec<BlockNumber> = about.copied().collect();
+            blocks.sort_unstable();
+            blocks.dedup();
+            let (_, end) = self.index_file(&index).await?;
+            blocks.retain(|block| block.0 < end);
+            self.read_pages(&index, &blocks, &mut tree).await?;
+            let before = std::mem::replace(&mut wrong, tree.wrong());
+            if wrong == before {
+                break;
+            }
+        }
+        let is_same = self.index_file(&index).await?.0 == file;
+        Ok(is_same.then(|| wrong.into_iter().map(|(wrong, _)| wrong).collect()))
+    }
+
+    /// The file of an index, and how many blocks it has.
+    async fn index_file(&self, index: &str) -> Result<(Option<u32>, u32), LiveError> {
+        let name = quote_literal(index);
+        let sql = format!(
+            "SELECT pg_catalog.pg_relation_filenode({name}::pg_catalog.regclass), \
+                    coalesce(pg_catalog.pg_relation_size({name}::pg_catalog.regclass), 0)"
+        );
+        let rows = self.connection.client().query_typed(&sql, &[]).await?;
+        let row =
+            rows.first().ok_or_else(|| LiveError::Unexpected("no size of an index".into()))?;
+        let bytes = u64::try_from(row.try_get::<_, i64>(1)?).unwrap_or(0);
+        let blocks = bytes / self.about.server.page_size.bytes() as u64;
+        Ok((row.try_get(0)?, u32::try_from(blocks).unwrap_or(u32::MAX)))
+    }
+
+    async fn read_pages(
+        &self,
+        index: &str,
+        blocks: &[BlockNumber],
+        tree: &mut IndexTree,
+    ) -> Result<(), LiveError> {
+        let client = self.connection.client();
+        let Some(pageinspect) = &self.about.server.pageinspect else { return Ok(()) };
+        let (raw_page, name) = (pageinspect.get_raw_page(), quote_literal(index));
+        let pages = async |blocks: &[BlockNumber]| {
+            let list: Vec<String> = blocks.iter().map(|block| block.0.to_string()).collect();
+            let block_type = if pageinspect.takes_bigint() { "int8" } else { "int4" };
+            let sql = format!(
+                "SELECT {raw_page}({name}, 'main', b) \
+                 FROM pg_catalog.unnest('{{{}}}'::pg_catalog.{block_type}[]) AS b",
+                list.join(",")
+            );
+            Ok(client.query_typed(&sql, &[]).await?)
+        };
+        let mut left = vec![blocks];
+        while let Some(blocks) = left.pop() {
+            match self.attempt(async || pages(blocks).await).await? {
+                Ok(rows) => {
+                    for (&block, row) in blocks.iter().zip(&rows) {
+                        tree.enter(block, row.try_get(0)?);
+                    }
+                }
+                Err(_) if blocks.len() > 1 => {
+                    let (first, second) = blocks.split_at(blocks.len() / 2);
+                    left.extend([second, first]);
+                }
+                Err(message) => {
+                    let expected = "a page that the server can read";
+                    blocks.iter().for_each(|&block| tree.refuse(block, expected, message.clone()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn findings(index: &str, mut wrong: Vec<WrongPage>) -> Vec<Finding> {
+    let more = wrong.len().saturating_sub(MAX_FINDINGS);
+    wrong.truncate(MAX_FINDINGS);
+    if let Some(last) = wrong.last_mut().filter(|_| more > 0) {
+        last.found += &format!("; {more} more findings of this index are not listed");
+    }
+    let finding = |wrong: WrongPage| {
+        let place = Place { block: Some(wrong.block), ..Place::of(index) };
+        Finding::new(Code::IndexUnreadable, place, wrong.expected, wrong.found)
+    };
+    wrong.into_iter().map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A page of an index, with entries of 16 bytes: the block or item that each leads to, and its key.
+    fn page(prev: u32, next: u32, level: u32, entries: &[(u32, u32, i32)]) -> Vec<u8> {
+        let mut page = vec![0; 8192];
+        let special = 8192 - 16;
+        for (at, word) in [(0, prev), (4, next), (8, level), (12, u32::from(level == 0))] {
+            page[special + at..special + at + 4].copy_from_slice(&word.to_le_bytes());
+        }
+        let (mut lower, mut upper) = (24, special);
+        for &(to, id, seq) in entries {
+            upper -= 16;
+            page[upper + 2..upper + 4].copy_from_slice(&(to as u16).to_le_bytes());
+            page[upper + 4..upper + 8].copy_from_slice(&[1, 0, 16, 0]);
+            page[upper + 8..upper + 12].copy_from_slice(&id.to_le_bytes());
+            page[upper + 12..upper + 16].copy_from_slice(&seq.to_le_bytes());
+            let word = upper as u32 | 1 << 15 | 16 << 17;
+            page[lower..lower + 4].copy_from_slice(&word.to_le_bytes());
+            lower += 4;
+        }
+        let header = [(12, lower as u16), (14, upper as u16), (16, special as u16), (18, 8192 | 4)];
+        for (at, word) in header {
+            page[at..at + 2].copy_from_slice(&word.to_le_bytes());
+        }
+        page
+    }
+
+    fn meta(root: u32, level: u32) -> Vec<u8> {
+        let mut page = page(0, 0, 0, &[]);
+        page[8192 - 4..8192 - 2].copy_from_slice(&8u16.to_le_bytes());
+        for (at, word) in [(24, 0x53162), (28, 4), (32, root), (36, level), (40, root), (44, level)]
+        {
+            page[at..at + 4].copy_from_slice(&u32::to_le_bytes(word));
+        }
+        page
+    }
+
+    /// Two leaves below a root.
+    fn pages() -> Vec<Vec<u8>> {
+        vec![
+            meta(3, 1),
+            page(0, 2, 0, &[(9, 20, 0), (5, 10, 0), (6, 10, 1)]),
+            page(1, 0, 0, &[(7, 20, 0), (8, 20, 1)]),
+            page(0, 0, 1, &[(1, 0, 0), (2, 20, 0)]),
+        ]
+    }
+
+    fn wrong(pages: &[Vec<u8>]) -> Vec<String> {
+        let mut tree = IndexTree::default();
+        for (number, bytes) in pages.iter().enumerate() {
+            tree.enter(BlockNumber(number as u32), bytes);
+        }
+        let told = tree.wrong().into_iter();
+        told.map(|(one, _)| format!("{}: {}, not {}", one.block, one.expected, one.found)).collect()
+    }
+
+    #[test]
+    fn a_sound_tree_has_nothing_wrong() {
+        assert_eq!(wrong(&pages()), Vec::<String>::new());
+        // an index without entries; blocks of zeros behind the others
+        assert_eq!(wrong(&[meta(0, 0), vec![0; 8192]]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn pages_that_would_be_read_without_end_are_found() {
+        let mut all = Vec::new();
+        let mut with = |change: &dyn Fn(&mut Vec<Vec<u8>>)| {
+            let mut pages = pages();
+            change(&mut pages);
+            all.push(wrong(&pages).join("; "));
+        };
+        // a leaf without its flag, and without its last bytes
+        with(&|pages| pages[1][8192 - 4] = 0);
+        with(&|pages| pages[2][8192 - 16..].fill(0));
+        // a root that leads to itself, to nowhere, to the metapage
+        with(&|pages| pages[3] = page(0, 0, 1, &[(3, 0, 0), (2, 20, 0)]));
+        with(&|pages| pages[0] = meta(9, 1));
+        with(&|pages| pages[3] = page(0, 0, 1, &[(0, 0, 0), (2, 20, 0)]));
+        // leaves in a circle
+        with(&|pages| pages[2] = page(1, 1, 0, &[(9, 30, 0), (7, 20, 0)]));
+        // keys out of order, and behind the high key
+        with(&|pages| pages[2] = page(1, 0, 0, &[(7, 20, 3), (8, 20, 1)]));
+        with(&|pages| pages[1] = page(0, 2, 0, &[(9, 20, 0), (5, 10, 0), (6, 21, 1)]));
+        // no metapage at all, and another page in its place
+        with(&|pages| pages[0].fill(0));
+        with(&|pages| pages[0] = pages[1].clone());
+        insta::assert_snapshot!(all.join("\n"), @r"
+        1: level 0 of leaves alone, not level 0, flags 0x0000
+        2: level 0 of leaves alone, not level 0, flags 0x0000
+        3: a page of level 0, not block 3, of level 1
+        0: a page of level 1, not block 9, which is not in use
+        3: a page of level 0, not the metapage
+        2: a page of level 0 to the right, not block 1, of level 0 and with 0 to its left
+        2: entries in order, not chunk 1 of value 20 behind chunk 3 of value 20
+        1: entries in order, not chunk 0 of value 20 behind chunk 1 of value 21
+        0: a metapage, not none
+        0: one metapage, at the beginning, not flags 0x0001
+        ");
+    }
+
+    #[test]
+    fn a_page_that_is_read_again_replaces_what_it_was() {
+        let mut tree = IndexTree::default();
+        for (number, bytes) in pages().iter().enumerate() {
+            tree.enter(BlockNumber(number as u32), bytes);
+        }
+        tree.enter(BlockNumber(1), &page(0, 7, 0, &[(9, 20, 0)]));
+        assert_eq!(tree.wrong()[0].1, [BlockNumber(1), BlockNumber(7)]);
+        tree.refuse(BlockNumber(1), "a page", "none".into());
+        assert_eq!(tree.wrong().len(), 1);
+        tree.enter(BlockNumber(1), &pages()[1]);
+        assert_eq!(tree.wrong(), []);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(
+            changes in proptest::collection::vec((0usize..3 * 8192, proptest::prelude::any::<u8>()), 0..40),
+        ) {
+            let mut pages = pages();
+            for (at, byte) in changes {
+                pages[1 + at / 8192][at % 8192] = byte;
+            }
+            let _ = wrong(&pages);
+        }
+    }
+}
