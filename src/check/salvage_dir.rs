@@ -376,11 +376,7 @@ fn file_name(relation: &str, wanted: &Wanted) -> String {
     };
     let shown = Path::new(relation).file_name().map(|name| tame(&name.to_string_lossy()));
     let shown = shown.unwrap_or_default();
-    // FNV-1a
-    let mut hash: u64 = 0xCBF2_9CE4_8422_2325;
-    for byte in relation.bytes().chain([0]).chain(column.bytes()) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
-    }
+    let hash = fnv(relation.bytes().chain([0]).chain(column.bytes()));
     format!(
         "{}.{}.{}.{}.{hash:016x}",
         shown.trim_start_matches('.'),
@@ -390,11 +386,22 @@ fn file_name(relation: &str, wanted: &Wanted) -> String {
     )
 }
 
-/// The name of the table that takes the rows of this one.
+/// FNV-1a.
+fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
+    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+    bytes.fold(0xCBF2_9CE4_8422_2325, step)
+}
+
+/// The name of the table that takes the rows of this one. Where that would be too long, a hash keeps names apart that
+/// begin alike.
 pub(super) fn copy_of(schema: &str, name: &str) -> String {
     const SUFFIX: &str = "_salvaged";
-    let name = truncated(name, LONGEST_NAME - SUFFIX.len());
-    quote_qualified(schema, &format!("{name}{SUFFIX}"))
+    let mut copy = format!("{name}{SUFFIX}");
+    if copy.len() > LONGEST_NAME {
+        let end = format!("_{:08x}{SUFFIX}", fnv(name.bytes()) as u32);
+        copy = format!("{}{end}", truncated(name, LONGEST_NAME - end.len()));
+    }
+    quote_qualified(schema, &copy)
 }
 
 #[cfg(test)]
@@ -482,10 +489,16 @@ mod tests {
             ("s", "t", "t_salvaged".to_owned()),
             ("s", "a.\"b", "a.\"b_salvaged".to_owned()),
             ("x\".\"", "\"", "\"_salvaged".to_owned()),
-            ("s", long.as_str(), format!("{}_salvaged", "ü".repeat(27))),
+            ("s", &"t".repeat(54), format!("{}_salvaged", "t".repeat(54))),
         ] {
             assert_eq!(copy_of(schema, name), quote_qualified(schema, &copy));
-            assert!(copy.len() <= LONGEST_NAME);
+        }
+        let [one, other] = ["ü", "a"].map(|end| copy_of("s", &format!("{long}{end}")));
+        assert_ne!(one, other);
+        for copy in [one, other] {
+            let copy = copy.strip_prefix("\"s\".\"").unwrap();
+            assert!(copy.starts_with(&"ü".repeat(22)) && copy.ends_with("_salvaged\""), "{copy}");
+            assert!(copy.len() - 1 <= LONGEST_NAME, "{copy}");
         }
     }
 }
