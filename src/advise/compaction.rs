@@ -24,6 +24,8 @@ use crate::server::catalog::Relation;
 use crate::server::index_scan::{Bloat, IndexFill, IndexScan};
 use crate::server::snapshot;
 
+/// Blocks in memory at a time.
+const AT_ONCE: usize = 256;
 /// Blocks of each file that are looked at without `--sample`, and with it at the most: 16 and 64 MB of 8 kB pages.
 const BLOCKS: u32 = 2048;
 const MOST_BLOCKS: u32 = 8192;
@@ -110,7 +112,7 @@ impl Advisor {
         let mut meter = FileMeter::sample(file.kind, page, file.fillfactor);
         meter = meter.growing(file.growth.clone());
         let blocks: Vec<_> = Sample::new(total, blocks, self.options.seed).collect();
-        for few in blocks.chunks(BLOCKS as usize) {
+        for few in blocks.chunks(AT_ONCE) {
             let pages = reader.read(few).await?;
             problems.extend(pages.problems(&file.name));
             for (block, bytes) in pages.iter() {

@@ -318,7 +318,7 @@ impl ChunkStore for LiveChunks {
 /// Values fetched at a time.
 const VALUES: usize = 2000;
 /// Stored bytes fetched at a time; a single value may be longer.
-pub(crate) const BYTES: u64 = 8 << 20;
+pub(crate) const BYTES: u64 = 2 << 20;
 
 /// Splits these values into parts that are fetched together, each of at most `most` bytes but of at least one value.
 pub(crate) fn in_parts<T>(

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use futures_util::TryStreamExt;
-use tokio_postgres::binary_copy::{BinaryCopyOutRow, BinaryCopyOutStream};
+use tokio_postgres::binary_copy::BinaryCopyOutStream;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
@@ -25,6 +25,8 @@ use crate::model::visibility::{Snapshot, Visibility, visibility};
 const FROZEN: u32 = 2;
 /// The number of pages in one row of the result: fewer and larger messages cost less on both sides.
 const PAGES_PER_ROW: u32 = 16;
+/// The number of blocks that are asked for at a time: their pages may all be kept in memory.
+const AT_ONCE: usize = 256;
 
 /// Reads pages of one relation on one connection, in a transaction of [`super::snapshot`].
 #[derive(Debug)]
@@ -49,8 +51,9 @@ pub(crate) enum Order {
 
 /// Pages of a relation, and the visibility of their tuples.
 pub struct Pages {
-    /// Consecutive pages in the row of the result that contains them, with the first block number; nothing is copied.
-    rows: Vec<(BlockNumber, BinaryCopyOutRow)>,
+    /// Consecutive pages of each row of the result, with the first block number. They are copied, since a row keeps the
+    /// buffer that it was received in, which is often much larger.
+    rows: Vec<(BlockNumber, Vec<u8>)>,
     page_size: PageSize,
     snapshot: Arc<Snapshot>,
     /// The visibility of tuples for which the snapshot alone was not sufficient.
@@ -64,8 +67,7 @@ impl Pages {
     pub fn iter(&self) -> impl Iterator<Item = (BlockNumber, &[u8])> {
         self.rows.iter().flat_map(|(first, row)| {
             // Each row was checked to contain whole pages when it arrived.
-            let bytes: &[u8] = row.try_get(0).unwrap_or_default();
-            (first.0..).map(BlockNumber).zip(bytes.chunks_exact(self.page_size.bytes()))
+            (first.0..).map(BlockNumber).zip(row.chunks_exact(self.page_size.bytes()))
         })
     }
 
@@ -322,6 +324,17 @@ impl PageReader {
         blocks: &[BlockNumber],
         mut take: impl FnMut(Pages),
     ) -> Result<(), LiveError> {
+        for some in blocks.chunks(AT_ONCE) {
+            self.read_some(some, &mut take).await?;
+        }
+        Ok(())
+    }
+
+    async fn read_some(
+        &mut self,
+        blocks: &[BlockNumber],
+        take: &mut impl FnMut(Pages),
+    ) -> Result<(), LiveError> {
         let mut undecided = self.no_pages();
         let mut pages_of = |pages: Pages| {
             if pages.undecided().is_empty() { take(pages) } else { undecided.append(pages) }
@@ -410,7 +423,7 @@ impl PageReader {
                 )));
             };
             *read = end;
-            take(Pages { rows: vec![(first, row)], ..self.no_pages() });
+            take(Pages { rows: vec![(first, bytes.to_vec())], ..self.no_pages() });
             // Rows that have already arrived would keep the task from yielding.
             tokio::task::yield_now().await;
         }
