@@ -34,7 +34,7 @@ fn sizes(database: &Database<'_>, table: &str) -> [f64; 3] {
 }
 
 /// Samples of each table. Intervals of one sample miss together: few samples tell little.
-const SEEDS: u32 = 6;
+const SEEDS: u32 = 4;
 
 #[test]
 fn predicted_sizes_are_those_of_rewritten_tables() {

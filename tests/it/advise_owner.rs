@@ -181,8 +181,12 @@ fn compare(owned: &Owned<'_>, major: u32, words: &[&str]) {
 fn an_owner_without_pages_gets_the_sizes_that_pages_give() {
     each_server(|server, major| {
         let owned = Owned::new(server, SHAPES);
-        for table in TABLES {
-            compare(&owned, major, &[table, "--sample", "100%"]);
+        // all of them on the main version, and each on one or two of the others
+        let is_main = major == server::shared().major();
+        for (number, table) in (0..).zip(TABLES) {
+            if is_main || (number + major) % 3 == 0 {
+                compare(&owned, major, &[table, "--sample", "100%"]);
+            }
         }
         if major >= 18 {
             owned.database.psql(&format!("SET ROLE {}; {COMPUTED}", owned.role));

@@ -44,7 +44,8 @@ pub(crate) const LARGE: &str = "
 
 pub(crate) const NOISE: &str =
     "CREATE FUNCTION noise(seed int, n int) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
-    $$SELECT string_agg(md5(seed || '/' || i), '') FROM generate_series(1, n) AS i$$;";
+    $$SELECT left(string_agg(encode(sha512((seed || '/' || i)::bytea), 'hex'), ''), n * 32)
+      FROM generate_series(1, (n + 3) / 4) AS i$$;";
 
 /// A table of which half is out of line, by the expression for its value.
 pub(crate) fn table(rows: u32, value: &str) -> String {
