@@ -22,10 +22,9 @@ use crate::model::visibility::Snapshot;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::index_scan::{Bloat, IndexFill, IndexScan};
+use crate::server::pages::AT_ONCE;
 use crate::server::snapshot;
 
-/// Blocks in memory at a time.
-const AT_ONCE: usize = 256;
 /// Blocks of each file that are looked at without `--sample`, and with it at the most: 16 and 64 MB of 8 kB pages.
 const BLOCKS: u32 = 2048;
 const MOST_BLOCKS: u32 = 8192;

@@ -39,6 +39,8 @@ pub(super) struct ValueAt {
     pub(super) pointer: Option<ToastPointer>,
     /// Whether it is a pluggable toaster's.
     pub(super) is_custom: bool,
+    /// An SQL expression for a fresh datum of it.
+    pub(super) fresh: String,
 }
 
 /// A row with damaged values.
@@ -59,6 +61,11 @@ pub(super) struct RowAt {
     pub(super) values: Vec<ValueAt>,
     /// Its sound columns.
     pub(super) others: Vec<String>,
+}
+
+fn fresh_of(column: &Attribute) -> String {
+    let name = quote_identifier(&column.name);
+    if column.type_name.ends_with("[]") { fresh_array(&name) } else { fresh(&name) }
 }
 
 /// The IDs of the values out of line that rows have lost, in order.
@@ -173,7 +180,8 @@ pub(super) fn row_at(
             _ => None,
         };
         let is_custom = matches!(value, Varlena::Custom(_));
-        row.values.push(ValueAt { column: column.clone(), code: *code, pointer, is_custom });
+        let fresh = fresh_of(attribute);
+        row.values.push(ValueAt { column: column.clone(), code: *code, pointer, is_custom, fresh });
     }
     row.guard = guard(&tuple, subject.desc, &left_out, generated);
     (!row.values.is_empty()).then_some(row)
@@ -229,10 +237,7 @@ pub(super) fn pointing(
                 Datum::Varlena(Varlena::External(pointer)) if is_asked(pointer.value_id) => {
                     let anew = (is_live && !attribute.dropped).then(|| {
                         let name = quote_identifier(&attribute.name);
-                        let value = match attribute.type_name.ends_with("[]") {
-                            true => fresh_array(&name),
-                            false => fresh(&name),
-                        };
+                        let value = fresh_of(attribute);
                         let own = [walk.index() - 1];
                         let guard = guard(&tuple, subject.desc, &own, generated);
                         let row = where_row(ctid, tuple.xmin.0, &guard);

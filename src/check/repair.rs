@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use super::chunk_index::Chunk;
 use super::code::Code;
 use super::damaged_row::{Pointing, RowAt, ValueAt, where_row};
-use super::value::{ChunkSeen, check_chunks};
+use super::value::{ChunkForm, ChunkSeen, check_chunks};
 use crate::disk::layout::PageSize;
 use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::model::sql::{quote_identifier, quote_literal};
@@ -336,7 +336,7 @@ impl<'f> Script<'f> {
     fn set_null(&mut self, row: &'f RowAt, remedies: &[(&'f ValueAt, Remedy<'f>)]) {
         let facts = self.facts;
         let (mut columns, mut conditions) = (Vec::new(), Vec::new());
-        let mut chunks = Vec::new();
+        let (mut refused, mut tried) = (Vec::new(), Vec::new());
         let mut vacuums = false;
         for (value, remedy) in remedies {
             let column = quote_identifier(&value.column);
@@ -359,6 +359,7 @@ impl<'f> Script<'f> {
                 ));
                 continue;
             }
+            let mut chunks = &[][..];
             if let Some(pointer) = value.pointer {
                 let id = pointer.value_id.0;
                 if let Remedy::SetNullAfter(other) = remedy {
@@ -371,13 +372,18 @@ impl<'f> Script<'f> {
                 } else if !self.deleted.insert(id) {
                     vacuums = true;
                 }
-                let own = facts.chunks.get(&id).map_or(&[][..], Vec::as_slice);
-                chunks.extend(own.iter().filter(|chunk| chunk.is_refused).copied());
+                chunks = facts.chunks.get(&id).map_or(&[][..], Vec::as_slice);
+                refused.extend(chunks.iter().filter(|chunk| chunk.is_refused).copied());
             }
             columns.push(
                 match facts.columns.made_of.get(&value.column).and_then(|bases| bases.first()) {
                     // it is computed when one of its base columns is set, not when it is set to DEFAULT
                     Some(base) => format!("{0} = {0}", quote_identifier(base)),
+                    None if matches!(remedy, Remedy::SetNull) && may_be_read(value, chunks) => {
+                        tried.push(*value);
+                        let (number, fresh) = (tried.len(), &value.fresh);
+                        format!("{column} = CASE WHEN {READ}{number} THEN {fresh} END")
+                    }
                     None => format!("{column} = NULL"),
                 },
             );
@@ -391,10 +397,10 @@ impl<'f> Script<'f> {
             let why = "The statements above have deleted chunks that the next one meets: they must be gone.";
             self.out.push(format!("{}VACUUM {};\n", commented(why), facts.table));
         }
-        if let (Some((toast, _)), false) = (&facts.toast, chunks.is_empty()) {
+        if let (Some((toast, _)), false) = (&facts.toast, refused.is_empty()) {
             let why =
                 format!("The server refuses transaction IDs of chunks of the row at {}.", row.ctid);
-            self.freeze(&why, toast, &headers(&chunks));
+            self.freeze(&why, toast, &headers(&refused));
         }
         let mut xmin = row.xmin;
         if row.is_refused {
@@ -407,12 +413,29 @@ impl<'f> Script<'f> {
             xmin = FROZEN;
         }
         conditions.splice(0..0, row.guard.iter().cloned());
-        self.out.push(format!(
-            "UPDATE ONLY {} SET {}\n{};\n",
-            facts.table,
-            columns.join(", "),
-            where_row(row.ctid, xmin, &conditions)
-        ));
+        let place = where_row(row.ctid, xmin, &conditions);
+        let update = format!("UPDATE ONLY {} SET {}\n{place};\n", facts.table, columns.join(", "));
+        self.out.push(match tried.as_slice() {
+            [] => update,
+            values => self.after_reading(&update, &place, values),
+        });
+    }
+
+    /// A block that stores values anew if the server can read them, and otherwise gives them up.
+    fn after_reading(&self, update: &str, place: &str, values: &[&ValueAt]) -> String {
+        let (mut variables, mut reads) = (String::new(), String::new());
+        for (number, value) in (1..).zip(values) {
+            variables += &format!(" {READ}{number} boolean := false;");
+            reads += &format!(
+                "BEGIN\n  PERFORM pg_catalog.pg_column_size({}) FROM ONLY {}\n  {};\n  \
+                 {READ}{number} := true;\n\
+                 EXCEPTION WHEN internal_error OR data_exception THEN NULL;\nEND;\n",
+                value.fresh,
+                self.facts.table,
+                place.trim_start()
+            );
+        }
+        quoted_block(&format!("DECLARE{variables}\nBEGIN\n{reads}{update}END"))
     }
 
     /// Why a damaged column cannot be set: another one is made of it, or it of another.
@@ -566,17 +589,14 @@ impl<'f> Script<'f> {
              END IF;\nEND",
             surgery_arguments(table, row.ctid),
         );
-        let mut tag = "$toastctl$".to_owned();
-        while body.contains(&tag) {
-            tag.insert(tag.len() - 1, '_');
-        }
         let surgery = self.surgery();
         self.out.push(format!(
             "{}{surgery}CREATE TABLE {copy} AS SELECT {kept} FROM ONLY {table}\n{place};\n\
              BEGIN ISOLATION LEVEL READ COMMITTED;\n\
              LOCK TABLE ONLY {table} IN SHARE ROW EXCLUSIVE MODE;\n\
-             DO {tag}{body}{tag};\nCOMMIT;\n{}",
+             {}COMMIT;\n{}",
             commented(&why),
+            quoted_block(&body),
             commented(&format!("Once the row is there again: DROP TABLE {copy};")),
         ));
     }
@@ -586,12 +606,40 @@ impl<'f> Script<'f> {
     }
 }
 
+/// The statement that runs a block of PL/pgSQL.
+fn quoted_block(block: &str) -> String {
+    let mut tag = "$toastctl$".to_owned();
+    while block.contains(&tag) {
+        tag.insert(tag.len() - 1, '_');
+    }
+    format!("DO {tag}{block}{tag};\n")
+}
+
 fn surgery_arguments(relation: &str, tid: ItemPointer) -> String {
     format!("({}::pg_catalog.regclass, ARRAY['{tid}']::pg_catalog.tid[])", quote_literal(relation))
 }
 
 fn headers(chunks: &[Chunk]) -> Vec<(ItemPointer, [u32; 2])> {
     chunks.iter().map(|chunk| (chunk.seen.tid, chunk.xids)).collect()
+}
+
+/// The beginning of variables that say whether a value could be read.
+const READ: &str = "toastctl_read_";
+
+/// Whether the server may be able to read a value all the same, which has these chunks if it is out of line, and does
+/// not crash when it tries.
+fn may_be_read(value: &ValueAt, chunks: &[Chunk]) -> bool {
+    let is_of_form = matches!(
+        value.code,
+        Code::Method
+            | Code::RawSize
+            | Code::StoredSize
+            | Code::InlineCompressed
+            | Code::ExternalCompressed
+            | Code::CompressionHeader
+    );
+    let is_plain = |chunk: &Chunk| chunk.seen.form == ChunkForm::Plain && is_sound(chunk);
+    is_of_form && !value.is_custom && (value.pointer.is_none() || chunks.iter().all(is_plain))
 }
 
 /// Whether something is wrong with a value's chunks, so that nothing is known of what they hold.
@@ -618,8 +666,8 @@ fn commented(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::value::ChunkForm;
     use crate::disk::pointer::ToastPointer;
+    use crate::model::sql::fresh;
 
     const EVIL: &str = "a\n; DROP TABLE x; --\n$toastctl$";
 
@@ -650,6 +698,7 @@ mod tests {
                 code,
                 pointer: Some(pointer),
                 is_custom: false,
+                fresh: fresh(&quote_identifier(EVIL)),
             }],
             others: vec!["id".into()],
         }
@@ -698,6 +747,31 @@ mod tests {
         with.others = vec!["$toastctl$".into()];
         let tagged = script(&facts(), &[with]).concat();
         assert!(tagged.contains("DO $toastctl_$BEGIN") && tagged.contains("END$toastctl_$;"));
+    }
+
+    #[test]
+    fn what_the_server_may_still_read_is_tried_first() {
+        let of = |code, form| {
+            let mut facts = facts();
+            let mut chunk = chunk(0, 1996, Fate::Committed);
+            chunk.seen.form = form;
+            facts.chunks.insert(7, vec![chunk]);
+            script(&facts, &[row(2, code, pointer(9))]).concat()
+        };
+        let tried = of(Code::StoredSize, ChunkForm::Plain);
+        let begin =
+            "DO $toastctl_$DECLARE toastctl_read_1 boolean := false;\nBEGIN\nBEGIN\n  PERFORM ";
+        assert!(tried.starts_with(begin) && !tried.contains("= NULL"), "{tried}");
+        assert!(tried.contains("= CASE WHEN toastctl_read_1 THEN (ARRAY["), "{tried}");
+        // the server crashes at a chunk that is NULL
+        for (code, form) in [
+            (Code::StoredSize, ChunkForm::Null),
+            (Code::ChunksEnd, ChunkForm::Plain),
+            (Code::Jsonb, ChunkForm::Plain),
+        ] {
+            let given_up = of(code, form);
+            assert!(given_up.contains("= NULL") && !given_up.contains("DO "), "{given_up}");
+        }
     }
 
     #[test]

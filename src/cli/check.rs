@@ -62,10 +62,10 @@ pub struct CheckArgs {
     ///
     /// Writes what can still be read of damaged values to files in this directory, which must be new or empty, with a
     /// manifest (manifest.jsonl), SQL that loads their rows into new tables (rows.sql) and SQL that repairs (repair.sql).
-    /// The latter rebuilds a damaged TOAST index, restores deleted chunks where they are complete, and
-    /// otherwise sets values to NULL, provided that their rows have not changed and no other row has the same chunks;
-    /// to know that, the table and its TOAST relation are read a second time. The SQL is printed too. toastctl never
-    /// runs it.
+    /// The latter rebuilds a damaged TOAST index, restores deleted chunks where they are complete, and otherwise sets
+    /// values to NULL that the server cannot read, provided that their rows have not changed and no other row has the
+    /// same chunks; to know that, the table and its TOAST relation are read a second time. The SQL is printed too.
+    /// toastctl never runs it.
     #[arg(long, value_name = "DIR", conflicts_with = "pageinspect")]
     salvage: Option<PathBuf>,
 

@@ -26,7 +26,7 @@ const FROZEN: u32 = 2;
 /// The number of pages in one row of the result: fewer and larger messages cost less on both sides.
 const PAGES_PER_ROW: u32 = 16;
 /// The number of blocks that are asked for at a time: their pages may all be kept in memory.
-const AT_ONCE: usize = 256;
+pub(crate) const AT_ONCE: usize = 256;
 
 /// Reads pages of one relation on one connection, in a transaction of [`super::snapshot`].
 #[derive(Debug)]
