@@ -105,10 +105,9 @@ impl Table {
                 ..Known::default()
             },
         };
-        let toast = first.relation().toast.as_ref();
-        if toast.is_some_and(|toast| toast.layout_is_known(&self.about.server))
-            && let Some(index) = index
-        {
+        let (server, toast) = (&self.about.server, first.relation().toast.as_ref());
+        let is_stock = !server.has_toasters && toast.is_some_and(|one| one.layout_is_known(server));
+        if let Some(index) = index.filter(|_| is_stock) {
             for finding in first.index_pages(&index, stop).await? {
                 run.by_index = false;
                 run.tell(finding)?;
