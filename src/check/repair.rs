@@ -423,19 +423,20 @@ impl<'f> Script<'f> {
 
     /// A block that stores values anew if the server can read them, and otherwise gives them up.
     fn after_reading(&self, update: &str, place: &str, values: &[&ValueAt]) -> String {
+        let table = &self.facts.table;
         let (mut variables, mut reads) = (String::new(), String::new());
         for (number, value) in (1..).zip(values) {
-            variables += &format!(" {READ}{number} boolean := false;");
+            variables += &format!("  {READ}{number} boolean := false;\n");
             reads += &format!(
-                "BEGIN\n  PERFORM pg_catalog.pg_column_size({}) FROM ONLY {}\n  {};\n  \
+                "BEGIN\n  PERFORM pg_catalog.pg_column_size({}) FROM ONLY {table}\n{place};\n  \
                  {READ}{number} := true;\n\
                  EXCEPTION WHEN internal_error OR data_exception THEN NULL;\nEND;\n",
                 value.fresh,
-                self.facts.table,
-                place.trim_start()
             );
         }
-        quoted_block(&format!("DECLARE{variables}\nBEGIN\n{reads}{update}END"))
+        let why = "What the server can still read is stored anew; what it cannot becomes NULL.";
+        let block = format!("\nDECLARE\n{variables}BEGIN\n{reads}{update}END");
+        format!("{}{}", commented(why), quoted_block(&block))
     }
 
     /// Why a damaged column cannot be set: another one is made of it, or it of another.
@@ -759,9 +760,8 @@ mod tests {
             script(&facts, &[row(2, code, pointer(9))]).concat()
         };
         let tried = of(Code::StoredSize, ChunkForm::Plain);
-        let begin =
-            "DO $toastctl_$DECLARE toastctl_read_1 boolean := false;\nBEGIN\nBEGIN\n  PERFORM ";
-        assert!(tried.starts_with(begin) && !tried.contains("= NULL"), "{tried}");
+        let begin = "\nDO $toastctl_$\nDECLARE\n  toastctl_read_1 boolean := false;\nBEGIN\n";
+        assert!(tried.contains(begin) && !tried.contains("= NULL"), "{tried}");
         assert!(tried.contains("= CASE WHEN toastctl_read_1 THEN (ARRAY["), "{tried}");
         // the server crashes at a chunk that is NULL
         for (code, form) in [
