@@ -96,7 +96,6 @@ impl Table {
             zeros: Zeros::default(),
             is_complete: true,
             missing: Vec::new(),
-            by_index: true,
             candidates: None,
             marks: Marks::of(start.file),
             salvage,
@@ -109,10 +108,9 @@ impl Table {
         let is_stock = !server.has_toasters && toast.is_some_and(|one| one.layout_is_known(server));
         if let Some(index) = index.filter(|_| is_stock) {
             for finding in first.index_pages(&index, stop).await? {
-                run.by_index = false;
                 run.tell(finding)?;
             }
-            first.by_index = run.by_index;
+            first.by_index = !run.known_of_all.index.is_damaged;
         }
         self.relation_of(Which::Heap, start.blocks, &name, progress, stop, &mut run).await?;
         self.missing(&mut first, &mut run).await?;
@@ -191,7 +189,8 @@ impl Table {
             .iter()
             .map(|connection| {
                 let mut looker = self.looker(connection);
-                looker.by_index = run.by_index;
+                // while rows are read only damage to its pages is known
+                looker.by_index = !run.known_of_all.index.is_damaged;
                 let worker = Worker {
                     looker,
                     which,
@@ -323,8 +322,6 @@ struct Run<'t> {
     zeros: Zeros,
     is_complete: bool,
     missing: Vec<(Finding, External)>,
-    /// Whether chunks may be read by the index of the TOAST relation.
-    by_index: bool,
     /// Values of the TOAST relation that were there when the check began and to which no row is known
     /// to refer.
     candidates: Option<(Snapshot, HashSet<u32>)>,

@@ -421,7 +421,7 @@ impl<'f> Script<'f> {
         });
     }
 
-    /// A block that stores values anew if the server can read them, and otherwise gives them up.
+    /// A block that rewrites the values that the server can read, and sets the others to NULL.
     fn after_reading(&self, update: &str, place: &str, values: &[&ValueAt]) -> String {
         let table = &self.facts.table;
         let (mut variables, mut reads) = (String::new(), String::new());
@@ -434,7 +434,7 @@ impl<'f> Script<'f> {
                 value.fresh,
             );
         }
-        let why = "What the server can still read is stored anew; what it cannot becomes NULL.";
+        let why = "Values that the server can still read are rewritten; the others become NULL.";
         let block = format!("\nDECLARE\n{variables}BEGIN\n{reads}{update}END");
         format!("{}{}", commented(why), quoted_block(&block))
     }

@@ -1,7 +1,8 @@
 //! The pages of a TOAST relation's index. A server that reads by a damaged tree may never come to an end, so the pages
 //! are judged before anything is read by it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::code::Code;
@@ -13,11 +14,11 @@ use crate::disk::btree::{ChunkKey, Node, TreePage, tree_page};
 use crate::disk::page::{Page, PageState};
 use crate::heap::problem::Place;
 use crate::model::sql::{quote_literal, quote_qualified};
+use crate::server::checking::Standing;
+use crate::server::pages::{AT_ONCE, PageReader, Pages};
 use crate::server::{LiveError, snapshot};
 
-/// Pages that are read at a time.
-const PAGES: usize = 128;
-/// Damaged pages that are told one by one.
+/// The maximum number of damaged pages that are reported.
 const MAX_FINDINGS: usize = 20;
 
 /// What is wrong with a page.
@@ -54,6 +55,17 @@ impl IndexTree {
         let expected = expected.to_owned();
         self.pages.remove(&block);
         self.wrong.insert(block, WrongPage { block, expected, found });
+    }
+
+    /// Reads pages and enters them.
+    async fn read(&mut self, reader: &PageReader, blocks: &[BlockNumber]) -> Result<(), LiveError> {
+        let take = |pages: Pages| {
+            pages.iter().for_each(|(block, bytes)| self.enter(block, bytes));
+        };
+        for (block, message) in reader.read_raw(blocks, take).await? {
+            self.refuse(block, "a page that the server can read", message);
+        }
+        Ok(())
     }
 
     /// What is wrong with the pages by themselves and with how they lead to each other. The blocks that each of these
@@ -153,10 +165,10 @@ fn in_order(keys: &[Option<ChunkKey>], has_high_key: bool) -> Result<(), (&'stat
     let mut before = None;
     for key in keys.iter().map(|&key| last(key)).chain(last(high).map(Some)) {
         if key < before {
-            let told = |key: Option<(u32, i32)>| {
+            let shown = |key: Option<(u32, i32)>| {
                 key.map_or("none".into(), |(id, seq)| format!("chunk {seq} of value {id}"))
             };
-            return Err(("entries in order", format!("{} behind {}", told(key), told(before))));
+            return Err(("entries in order", format!("{} after {}", shown(key), shown(before))));
         }
         before = key;
     }
@@ -172,7 +184,7 @@ impl Looker {
     ) -> Result<Vec<Finding>, LiveError> {
         for _ in 0..TRIES {
             let read = match self.begin().await? {
-                Some(_) => self.read_index(index, stop).await,
+                Some(standing) => self.read_index(&standing, index, stop).await,
                 None => Ok(Some(Vec::new())),
             };
             snapshot::abandon(self.connection.client()).await?;
@@ -190,91 +202,48 @@ impl Looker {
     /// What is wrong with pages, in the current transaction; `None` if the index was rebuilt meanwhile.
     async fn read_index(
         &self,
+        standing: &Standing,
         index: &str,
         stop: &AtomicBool,
     ) -> Result<Option<Vec<WrongPage>>, LiveError> {
-        let index = quote_qualified("pg_toast", index);
+        let server = &self.about.server;
+        let Some(pageinspect) = &server.pageinspect else { return Ok(Some(Vec::new())) };
+        let (quoted, snapshot) = (quote_qualified("pg_toast", index), standing.snapshot.clone());
+        let (connection, page) = (Arc::clone(&self.connection), server.page_size);
+        let file = self.index_file(&quoted).await?;
+        let reader = PageReader::unlocked(connection, pageinspect, page, quoted.clone(), snapshot);
         let mut tree = IndexTree::default();
-        let (file, end) = self.index_file(&index).await?;
-        let all: Vec<BlockNumber> = (0..end).map(BlockNumber).collect();
-        for blocks in all.chunks(PAGES) {
+        let all: Vec<BlockNumber> = (0..reader.block_count().await?).map(BlockNumber).collect();
+        for blocks in all.chunks(AT_ONCE) {
             if stop.load(Ordering::Relaxed) {
                 return Ok(Some(Vec::new()));
             }
-            self.read_pages(&index, blocks, &mut tree).await?;
+            tree.read(&reader, blocks).await?;
         }
         // others change the tree while it is read: what is wrong must be so when its pages are read together
         let mut wrong = tree.wrong();
         for _ in 0..LOOKS {
             let about = wrong.iter().take(MAX_FINDINGS).flat_map(|(_, blocks)| blocks);
-            let mut blocks: Vec<BlockNumber> = about.copied().collect();
-            blocks.sort_unstable();
-            blocks.dedup();
-            let (_, end) = self.index_file(&index).await?;
-            blocks.retain(|block| block.0 < end);
-            self.read_pages(&index, &blocks, &mut tree).await?;
+            let end = reader.block_count().await?;
+            let blocks: BTreeSet<BlockNumber> =
+                about.copied().filter(|block| block.0 < end).collect();
+            let blocks: Vec<BlockNumber> = blocks.into_iter().collect();
+            tree.read(&reader, &blocks).await?;
             let before = std::mem::replace(&mut wrong, tree.wrong());
             if wrong == before {
                 break;
             }
         }
-        let is_same = self.index_file(&index).await?.0 == file;
+        let is_same = self.index_file(&quoted).await? == file;
         Ok(is_same.then(|| wrong.into_iter().map(|(wrong, _)| wrong).collect()))
     }
 
-    /// The file of an index, and how many blocks it has.
-    async fn index_file(&self, index: &str) -> Result<(Option<u32>, u32), LiveError> {
+    /// The file of an index, which changes when it is rebuilt.
+    async fn index_file(&self, index: &str) -> Result<Option<u32>, LiveError> {
         let name = quote_literal(index);
-        let sql = format!(
-            "SELECT pg_catalog.pg_relation_filenode({name}::pg_catalog.regclass), \
-                    coalesce(pg_catalog.pg_relation_size({name}::pg_catalog.regclass), 0)"
-        );
+        let sql = format!("SELECT pg_catalog.pg_relation_filenode({name}::pg_catalog.regclass)");
         let rows = self.connection.client().query_typed(&sql, &[]).await?;
-        let row =
-            rows.first().ok_or_else(|| LiveError::Unexpected("no size of an index".into()))?;
-        let bytes = u64::try_from(row.try_get::<_, i64>(1)?).unwrap_or(0);
-        let blocks = bytes / self.about.server.page_size.bytes() as u64;
-        Ok((row.try_get(0)?, u32::try_from(blocks).unwrap_or(u32::MAX)))
-    }
-
-    async fn read_pages(
-        &self,
-        index: &str,
-        blocks: &[BlockNumber],
-        tree: &mut IndexTree,
-    ) -> Result<(), LiveError> {
-        let client = self.connection.client();
-        let Some(pageinspect) = &self.about.server.pageinspect else { return Ok(()) };
-        let (raw_page, name) = (pageinspect.get_raw_page(), quote_literal(index));
-        let pages = async |blocks: &[BlockNumber]| {
-            let list: Vec<String> = blocks.iter().map(|block| block.0.to_string()).collect();
-            let block_type = if pageinspect.takes_bigint() { "int8" } else { "int4" };
-            let sql = format!(
-                "SELECT {raw_page}({name}, 'main', b) \
-                 FROM pg_catalog.unnest('{{{}}}'::pg_catalog.{block_type}[]) AS b",
-                list.join(",")
-            );
-            Ok(client.query_typed(&sql, &[]).await?)
-        };
-        let mut left = vec![blocks];
-        while let Some(blocks) = left.pop() {
-            match self.attempt(async || pages(blocks).await).await? {
-                Ok(rows) => {
-                    for (&block, row) in blocks.iter().zip(&rows) {
-                        tree.enter(block, row.try_get(0)?);
-                    }
-                }
-                Err(_) if blocks.len() > 1 => {
-                    let (first, second) = blocks.split_at(blocks.len() / 2);
-                    left.extend([second, first]);
-                }
-                Err(message) => {
-                    let expected = "a page that the server can read";
-                    blocks.iter().for_each(|&block| tree.refuse(block, expected, message.clone()));
-                }
-            }
-        }
-        Ok(())
+        Ok(rows.first().map(|row| row.try_get(0)).transpose()?.flatten())
     }
 }
 
@@ -345,8 +314,10 @@ mod tests {
         for (number, bytes) in pages.iter().enumerate() {
             tree.enter(BlockNumber(number as u32), bytes);
         }
-        let told = tree.wrong().into_iter();
-        told.map(|(one, _)| format!("{}: {}, not {}", one.block, one.expected, one.found)).collect()
+        let wrong = tree.wrong().into_iter();
+        wrong
+            .map(|(one, _)| format!("{}: {}, not {}", one.block, one.expected, one.found))
+            .collect()
     }
 
     #[test]
@@ -386,8 +357,8 @@ mod tests {
         0: a page of level 1, not block 9, which is not in use
         3: a page of level 0, not the metapage
         2: a page of level 0 to the right, not block 1, of level 0 and with 0 to its left
-        2: entries in order, not chunk 1 of value 20 behind chunk 3 of value 20
-        1: entries in order, not chunk 0 of value 20 behind chunk 1 of value 21
+        2: entries in order, not chunk 1 of value 20 after chunk 3 of value 20
+        1: entries in order, not chunk 0 of value 20 after chunk 1 of value 21
         0: a metapage, not none
         0: one metapage, at the beginning, not flags 0x0001
         ");

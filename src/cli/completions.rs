@@ -250,8 +250,7 @@ fn split(line: &str) -> (Vec<String>, Option<char>) {
     (words, open)
 }
 
-/// The part of a word that readline replaces, without quotes and escapes. It begins inside the quote that is open, if
-/// one is.
+/// The part of a word that readline replaces, without quotes and backslashes. `open` is the quote in which it begins.
 fn unquoted(replaced: &str, open: Option<char>) -> String {
     let line = format!("{}{replaced}", open.map(String::from).unwrap_or_default());
     split(&line).0.pop().unwrap_or_default()

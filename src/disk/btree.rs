@@ -11,8 +11,8 @@
 
 use std::collections::HashSet;
 
-use super::BlockNumber;
 use super::page::{LinePointerState, Page};
+use super::{BlockNumber, ByteOrder};
 
 /// `btpo_flags`: a leaf; deleted; the metapage; about to be deleted.
 const LEAF: u16 = 0x0001;
@@ -32,6 +32,38 @@ const HAS_NULLS: u16 = 0x8000;
 /// pages, the same bits count its columns.
 const POSTING: u16 = 0x2000;
 const ROWS: u16 = 0x0FFF;
+
+/// The header of an entry (`IndexTupleData`).
+#[derive(Clone, Copy)]
+struct Entry {
+    /// The block of `t_tid`: where a posting list starts, or the page below.
+    block: u32,
+    /// The offset number of `t_tid`.
+    offset: u16,
+    info: u16,
+}
+
+impl Entry {
+    fn read(order: ByteOrder, bytes: &[u8]) -> Option<Entry> {
+        let (high, low) = (order.u16(bytes, 0)?, order.u16(bytes, 2)?);
+        let block = u32::from(high) << 16 | u32::from(low);
+        Some(Entry { block, offset: order.u16(bytes, 4)?, info: order.u16(bytes, 6)? })
+    }
+
+    fn is_posting_list(self) -> bool {
+        self.info & ALTERNATIVE_TID != 0 && self.offset & POSTING != 0
+    }
+
+    fn has_nulls(self) -> bool {
+        self.info & HAS_NULLS != 0
+    }
+
+    /// The number of its columns if it separates pages; `None` of another one, which has them all.
+    fn columns(self) -> Option<u16> {
+        let separates = self.info & ALTERNATIVE_TID != 0 && !self.is_posting_list();
+        separates.then_some(self.offset & ROWS)
+    }
+}
 
 /// What a leaf page has entries for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -57,17 +89,14 @@ pub fn leaf(page: &Page<'_>) -> Option<Leaf> {
         if number <= high_keys || item.state != LinePointerState::Normal {
             continue;
         }
-        let entry = page.tuple_bytes(item).ok()?;
-        let info = order.u16(entry, 6)?;
-        let offset = order.u16(entry, 4)?;
-        let (end, rows) = if info & ALTERNATIVE_TID != 0 && offset & POSTING != 0 {
-            let at = usize::from(order.u16(entry, 0)?) << 16 | usize::from(order.u16(entry, 2)?);
-            (at, u64::from(offset & ROWS))
-        } else {
-            (entry.len(), 1)
+        let bytes = page.tuple_bytes(item).ok()?;
+        let entry = Entry::read(order, bytes)?;
+        let (end, rows) = match entry.is_posting_list() {
+            true => (entry.block as usize, u64::from(entry.offset & ROWS)),
+            false => (bytes.len(), 1),
         };
         leaf.rows += rows;
-        keys.insert((info & HAS_NULLS, entry.get(ENTRY_HEADER..end)?));
+        keys.insert((entry.has_nulls(), bytes.get(ENTRY_HEADER..end)?));
     }
     leaf.keys = keys.len() as u64;
     Some(leaf)
@@ -151,30 +180,26 @@ pub(crate) fn tree_page(
         if item.state != LinePointerState::Normal && !is_gone {
             return Err(("line pointers in use", format!("{number} is {:?}", item.state)));
         }
-        let entry = page.tuple_bytes(item).map_err(|e| ("entries on the page", e.to_string()))?;
-        let field = |at| order.u16(entry, at);
-        let (Some(high), Some(low), Some(offset), Some(info)) =
-            (field(0), field(2), field(4), field(6))
-        else {
-            return Err(("entries of 16 bytes or more", format!("{} at {number}", entry.len())));
+        let bytes = page.tuple_bytes(item).map_err(|e| ("entries on the page", e.to_string()))?;
+        let Some(entry) = Entry::read(order, bytes) else {
+            return Err(("entries of 16 bytes or more", format!("{} at {number}", bytes.len())));
         };
-        if level > 0 && !is_high_key {
-            node.children.push(BlockNumber(u32::from(high) << 16 | u32::from(low)));
-        }
-        let is_pivot = info & ALTERNATIVE_TID != 0 && offset & POSTING == 0;
-        let columns = if is_pivot { offset & ROWS } else { 2 };
-        // the first one of a page between precedes all, whatever it holds
-        let is_least = level > 0 && node.children.len() == 1 && !is_high_key;
-        let key = |at| order.u32(entry, ENTRY_HEADER + at);
-        node.keys.push(match columns {
-            _ if is_least => None,
-            0 => None,
-            1 => key(0).map(|id| (id, None)),
-            _ => key(0).zip(key(4)).map(|(id, seq)| (id, Some(seq as i32))),
-        });
-        if info & HAS_NULLS != 0 {
+        if entry.has_nulls() {
             return Err(("keys without NULL", format!("a NULL in entry {number}")));
         }
+        let is_child = level > 0 && !is_high_key;
+        // the first of the entries that lead to pages precedes all others, whatever it contains
+        let is_least = is_child && node.children.is_empty();
+        if is_child {
+            node.children.push(BlockNumber(entry.block));
+        }
+        let key = |at| order.u32(bytes, ENTRY_HEADER + at);
+        node.keys.push(match entry.columns() {
+            _ if is_least => None,
+            Some(0) => None,
+            Some(1) => key(0).map(|id| (id, None)),
+            _ => key(0).zip(key(4)).map(|(id, seq)| (id, Some(seq as i32))),
+        });
     }
     Ok(TreePage::Node(node))
 }

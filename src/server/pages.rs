@@ -263,14 +263,25 @@ impl PageReader {
             }
             Err(error) => return Err(error.into()),
         }
-        Ok(PageReader {
+        Ok(PageReader::unlocked(connection, pageinspect, page_size, relation, snapshot))
+    }
+
+    /// Like [`PageReader::new`], but without a lock, as for an index, which cannot be locked by itself.
+    pub(crate) fn unlocked(
+        connection: Arc<Connection>,
+        pageinspect: &Pageinspect,
+        page_size: PageSize,
+        relation: String,
+        snapshot: Snapshot,
+    ) -> PageReader {
+        PageReader {
             connection,
             get_raw_page: pageinspect.get_raw_page(),
             block_type: if pageinspect.takes_bigint() { "int8" } else { "int4" },
             relation,
             page_size,
             snapshot: Arc::new(snapshot),
-        })
+        }
     }
 
     /// The current number of blocks in the relation's main fork.
@@ -336,26 +347,12 @@ impl PageReader {
         take: &mut impl FnMut(Pages),
     ) -> Result<(), LiveError> {
         let mut undecided = self.no_pages();
-        let mut pages_of = |pages: Pages| {
-            if pages.undecided().is_empty() { take(pages) } else { undecided.append(pages) }
-        };
-        let mut unreadable = Vec::new();
-        let mut left = blocks;
-        while !left.is_empty() {
-            let (read, refused) = self.try_copy(left, &mut pages_of).await?;
-            left = left.get(read..).unwrap_or_default();
-            if refused.is_none() {
-                break;
-            }
-            // The unreadable page is one of those in the next row.
-            let (row, rest) = left.split_at(left.len().min(PAGES_PER_ROW as usize));
-            for &block in row {
-                if let (_, Some(message)) = self.try_copy(&[block], &mut pages_of).await? {
-                    unreadable.push((block, message));
-                }
-            }
-            left = rest;
-        }
+        let unreadable = self
+            .read_raw(blocks, |pages| match pages.undecided().is_empty() {
+                true => take(pages),
+                false => undecided.append(pages),
+            })
+            .await?;
         self.resolve(&mut undecided).await?;
         undecided.unreadable = unreadable;
         for part in undecided.parts() {
@@ -363,6 +360,33 @@ impl PageReader {
             tokio::task::yield_now().await;
         }
         Ok(())
+    }
+
+    /// Passes on pages as they arrive, whatever they contain. Returns the blocks that the server could not read, with
+    /// its messages.
+    pub(crate) async fn read_raw(
+        &self,
+        blocks: &[BlockNumber],
+        mut take: impl FnMut(Pages),
+    ) -> Result<Vec<(BlockNumber, String)>, LiveError> {
+        let mut unreadable = Vec::new();
+        let mut left = blocks;
+        while !left.is_empty() {
+            let (read, refused) = self.try_copy(left, &mut take).await?;
+            left = left.get(read..).unwrap_or_default();
+            if refused.is_none() {
+                break;
+            }
+            // The unreadable page is one of those in the next row.
+            let (row, rest) = left.split_at(left.len().min(PAGES_PER_ROW as usize));
+            for &block in row {
+                if let (_, Some(message)) = self.try_copy(&[block], &mut take).await? {
+                    unreadable.push((block, message));
+                }
+            }
+            left = rest;
+        }
+        Ok(unreadable)
     }
 
     fn no_pages(&self) -> Pages {
