@@ -113,10 +113,10 @@ impl ToastIndex {
         if chunks == 0 {
             return ToastIndex { pages: 1, levels: 0 };
         }
-        let mut on_level = chunks.div_ceil(entries_per_leaf(page));
+        let mut on_level = split_pages(page, chunks, entries_per_leaf(page));
         let (mut pages, mut levels) = (1 + on_level, 1);
         while on_level > 1 {
-            on_level = on_level.div_ceil(entries_per_inner_page(page));
+            on_level = split_pages(page, on_level, entries_per_inner_page(page));
             pages += on_level;
             levels += 1;
         }
@@ -155,6 +155,13 @@ fn entries(page: PageSize, fillfactor: u8) -> u64 {
     ((usable - free) / entry_bytes(TOAST_KEYS)).max(2) as u64
 }
 
+/// The number of pages of a level with these entries in ascending order. Each page was split when it was full, and kept
+/// this many; the last one, which may be the only one, has not been split yet.
+fn split_pages(page: PageSize, entries: u64, kept: u64) -> u64 {
+    let full = ((room(page) + LINE_POINTER_SIZE) / entry_bytes(TOAST_KEYS)) as u64;
+    1 + entries.saturating_sub(full).div_ceil(kept)
+}
+
 fn entries_per_leaf(page: PageSize) -> u64 {
     entries(page, DEFAULT_FILLFACTOR)
 }
@@ -174,6 +181,9 @@ mod tests {
         // Measured: 112 pages for 40,000 chunks, 84 pages for 30,000 chunks.
         assert_eq!(ToastIndex::of(PAGE, 40_000), ToastIndex { pages: 112, levels: 2 });
         assert_eq!(ToastIndex::of(PAGE, 30_000), ToastIndex { pages: 84, levels: 2 });
+        // A root keeps 407 leaves; the pages below it that have been split keep 285.
+        assert_eq!(ToastIndex::of(PAGE, 120_000).levels, 2);
+        assert_eq!(ToastIndex::of(PAGE, 155_000).levels, 3);
         assert_eq!(ToastIndex::of(PAGE, 0), ToastIndex { pages: 1, levels: 0 });
         assert_eq!(ToastIndex::of(PAGE, 1), ToastIndex { pages: 2, levels: 1 });
     }
