@@ -175,10 +175,11 @@ fn rows_that_the_server_refuses_to_move_are_the_reason_told() {
 
 #[test]
 fn where_vacuum_never_truncates_nothing_is_moved() {
-    let server = Server::start(&Options::default().set("old_snapshot_threshold", "1h"));
-    if server.major() >= 17 {
+    // the setting was removed in 17, whose servers refuse to start with it
+    let Some(major) = [15, 16, 14].into_iter().find(|major| server::has_major(*major)) else {
         return;
-    }
+    };
+    let server = Server::start(&Options::major(major).set("old_snapshot_threshold", "1h"));
     let database = server.with_pageinspect("never");
     database.psql(NOISE);
     database.psql(&table(4000, "noise(i, 100)"));
