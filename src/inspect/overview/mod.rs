@@ -23,7 +23,7 @@ use crate::model::interval::Interval;
 
 /// The overhead of a chunk: the tuple's header (24), `chunk_id` and `chunk_seq` (8), the data's header (4), the line
 /// pointer (4), and what aligns it, half of 8.
-const CHUNK_OVERHEAD: u64 = 44;
+pub(super) const CHUNK_OVERHEAD: u64 = 44;
 /// A page's header.
 const PAGE_HEADER: u64 = 24;
 
