@@ -71,6 +71,7 @@ mod retoast_horizon;
 mod retoast_isolation;
 mod retoast_kill;
 mod retoast_lost;
+mod retoast_log;
 mod retoast_manners;
 mod retoast_net;
 mod retoast_old_entries;

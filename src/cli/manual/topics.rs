@@ -119,7 +119,10 @@ pub const DAMAGE: Topic = Topic {
 pub const SETTINGS: Topic = Topic {
     name: "settings",
     about: "what --set NAME=VALUE changes, with the defaults",
-    intro: &["For retoast, compact and reindex. --set can be repeated."],
+    intro: &[
+        "For retoast, compact and reindex. --set can be repeated. on-end is run at the end of a run that has begun, but \
+         not after --dry-run; if it fails, exit codes 0 and 6 become 1.",
+    ],
     items: &settings::SETTINGS,
 };
 
@@ -237,7 +240,8 @@ pub const JSON: Topic = Topic {
         ),
         (
             "toastctl help json VERB",
-            "The JSON Schema of advise-threshold, check, keys or retoast (also of compact and reindex).",
+            "The JSON Schema of advise-threshold, check, keys or retoast (also of compact and reindex); \
+             retoast-progress has that of --set progress=json and log=FILE.",
         ),
         ("toastctl inspect --format json | jq .columns", "All columns, the largest first."),
     ],
