@@ -65,18 +65,16 @@ fn a_sample_of_a_file() {
     let sampled = |format: &str, sample: &str| {
         let heap = "fixtures/captures/pg15/states/heap.bin";
         let columns = "@fixtures/captures/pg15/states/meta.json";
-        let args =
-            ["inspect", "--relation-file", heap, "--columns", columns, "--seed", "2", "--sample"];
+        let args = ["inspect", "--relation-file", heap, "--columns", columns, "--sample"];
         toastctl(80, &[&args[..], &[sample, "--format", format]].concat())
     };
-    let text = sampled("table", "3 blocks");
+    let text = sampled("table", "3 blocks,seed=2");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     insta::assert_snapshot!("sample_80", text);
-    insta::assert_snapshot!("sample_markdown", sampled("markdown", "3 blocks"));
+    insta::assert_snapshot!("sample_markdown", sampled("markdown", "3 blocks,seed=2"));
     let args =
         ["inspect", "--relation-file", "fixtures/captures/pg15/states/heap.bin", "--columns"];
-    let columns =
-        ["@fixtures/captures/pg15/states/meta.json", "--seed", "2", "--sample", "3 blocks"];
+    let columns = ["@fixtures/captures/pg15/states/meta.json", "--sample", "3 blocks,seed=2"];
     let plain = toastctl_in("C", 80, &[args.as_slice(), &columns].concat());
     assert!(plain.is_ascii() && plain.lines().count() == text.lines().count(), "{plain}");
     insta::assert_snapshot!("sample_ascii", plain);

@@ -11,7 +11,8 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use toastctl::cli::Cli;
 use toastctl::cli::manual::topics::{
-    DAMAGE, EXIT_CODES, FINDINGS, FORMS, JSON, MANAGED, PERMISSIONS, POLICIES, SETTINGS, THROTTLE,
+    ALARMS, DAMAGE, EXIT_CODES, FINDINGS, FORMS, JSON, MANAGED, PERMISSIONS, POLICIES, SETTINGS,
+    THROTTLE,
 };
 use toastctl::cli::manual::verbs::{MANUALS, manual};
 use toastctl::cli::manual::{Item, Manual, Topic};
@@ -150,6 +151,7 @@ fn pages() -> BTreeMap<String, Vec<u8>> {
         topic("POLICIES", &POLICIES),
         topic("FORMS AND TERMS", &FORMS),
         topic("FINDINGS", &FINDINGS),
+        topic("ALARMS", &ALARMS),
         topic("DAMAGE", &DAMAGE),
         topic("SETTINGS", &SETTINGS),
         topic("THROTTLE QUERIES", &THROTTLE),

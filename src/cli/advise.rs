@@ -155,7 +155,7 @@ fn options(args: &AdviseArgs) -> Options {
             policies,
         },
         extract: None,
-        sample: args.sample.sample,
+        sample: args.sample.size(),
         seed: args.sample.seed(),
         exact: args.exact.exact,
         optimize: args.optimize,

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum};
 
 use crate::cli::exit::Failure;
-use crate::heap::sample::{SampleSize, Sampling};
+use crate::heap::sample::{SEED, SampleSize, Sampling};
 use crate::model::policy::{MethodChoice, Policy};
 use crate::report::document::Format;
 use crate::retoast::pace::rules::Lag;
@@ -88,31 +89,26 @@ pub struct SampleArgs {
     ///
     /// inspect then reads at least 20 blocks of each table and not its TOAST relation, and requires pageinspect; its
     /// figures are estimates with 95 % confidence intervals. Without this option, advise-threshold and keys read 1 % of
-    /// the table (at least 200 and at most 3000 blocks), and stop after about 3 seconds or 100 MB.
+    /// the table (at least 200 and at most 3000 blocks), and stop after about 3 seconds or 100 MB. The same blocks are
+    /// chosen each time; 1%,seed=7 chooses others.
     #[arg(long, value_name = "PART")]
-    pub(super) sample: Option<SampleSize>,
-
-    /// Seed for choosing random blocks [default: 1]
-    #[arg(long, value_name = "NUMBER")]
-    seed: Option<u64>,
+    sample: Option<Sampling>,
 }
 
 impl SampleArgs {
+    /// The seed by which blocks are chosen.
     pub(super) fn seed(&self) -> u64 {
-        self.seed.unwrap_or(1)
+        self.sample.map_or(SEED, |sampling| sampling.seed)
+    }
+
+    /// How much is read, if it was chosen.
+    pub(super) fn size(&self) -> Option<SampleSize> {
+        self.sample.map(|sampling| sampling.size)
     }
 
     /// The sample, if not everything is read.
     pub(super) fn sampling(&self) -> Option<Sampling> {
-        self.sample.map(|size| Sampling { size, seed: self.seed() })
-    }
-
-    /// Refuses a seed that nothing is chosen by.
-    pub(super) fn check(&self) -> Result<(), Failure> {
-        match (self.seed, self.sample) {
-            (Some(_), None) => Err(Failure::usage("--seed requires --sample")),
-            _ => Ok(()),
-        }
+        self.sample
     }
 }
 
@@ -175,6 +171,44 @@ pub struct FormatArg {
         help_heading = "Output"
     )]
     pub(super) format: Format,
+}
+
+/// `--format` of `inspect`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InspectFormat {
+    /// For people, or all of it for programs.
+    Report(Format),
+    /// Metrics for Prometheus's textfile collector.
+    Openmetrics,
+    /// One line for Nagios and its relatives.
+    Nagios,
+}
+
+impl ValueEnum for InspectFormat {
+    fn value_variants<'a>() -> &'a [InspectFormat] {
+        &[
+            InspectFormat::Report(Format::Table),
+            InspectFormat::Report(Format::Json),
+            InspectFormat::Report(Format::Jsonl),
+            InspectFormat::Report(Format::Csv),
+            InspectFormat::Report(Format::Markdown),
+            InspectFormat::Openmetrics,
+            InspectFormat::Nagios,
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            InspectFormat::Report(format) => format.to_possible_value(),
+            InspectFormat::Openmetrics => Some(
+                PossibleValue::new("openmetrics")
+                    .help("Metrics for Prometheus's textfile collector"),
+            ),
+            InspectFormat::Nagios => {
+                Some(PossibleValue::new("nagios").help("One line, with the exit codes of a plugin"))
+            }
+        }
+    }
 }
 
 /// Whether all is printed.

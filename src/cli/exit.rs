@@ -1,5 +1,6 @@
 //! Exit codes: a contract with scripts, so a number never changes its meaning.
 
+use crate::report::nagios::State;
 use crate::retoast::verdict::RunEnd;
 use crate::server::connect::ConnectError;
 use crate::server::sink::{Failed, Kind};
@@ -27,11 +28,13 @@ pub enum Exit {
     /// All rows are done, but other sessions keep space from being returned: by locks, by snapshots, or by rows that they
     /// have written in the meantime.
     Held = 6,
+    /// `inspect --fail-on`: a condition is met.
+    Alarm = 7,
 }
 
 impl Exit {
     /// All of them, for documentation.
-    pub const ALL: [Exit; 7] = [
+    pub const ALL: [Exit; 8] = [
         Exit::Ok,
         Exit::Incomplete,
         Exit::Usage,
@@ -39,6 +42,7 @@ impl Exit {
         Exit::Stopped,
         Exit::Damaged,
         Exit::Held,
+        Exit::Alarm,
     ];
 
     /// The number that the shell sees.
@@ -58,6 +62,7 @@ impl Exit {
             Exit::Stopped => "stopped on request; run the same command again to continue",
             Exit::Damaged => "check has found damage",
             Exit::Held => "all rows are done, but other sessions keep space from being returned",
+            Exit::Alarm => "a condition of --fail-on is met",
         }
     }
 
@@ -67,10 +72,11 @@ impl Exit {
             Exit::Ok => 0,
             Exit::Held => 1,
             Exit::Incomplete => 2,
-            Exit::Usage => 3,
-            Exit::Connection => 4,
-            Exit::Stopped => 5,
-            Exit::Damaged => 6,
+            Exit::Alarm => 3,
+            Exit::Usage => 4,
+            Exit::Connection => 5,
+            Exit::Stopped => 6,
+            Exit::Damaged => 7,
         }
     }
 }
@@ -142,6 +148,12 @@ impl From<Failed> for Failure {
     }
 }
 
+impl From<State> for ExitCode {
+    fn from(state: State) -> ExitCode {
+        ExitCode::from(state as u8)
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
         ExitCode::from(exit.code())
@@ -158,7 +170,16 @@ mod tests {
             Exit::ALL.iter().map(|exit| format!("{} {:?}", exit.code(), exit)).collect();
         assert_eq!(
             documented,
-            ["0 Ok", "1 Incomplete", "2 Usage", "3 Connection", "4 Stopped", "5 Damaged", "6 Held"]
+            [
+                "0 Ok",
+                "1 Incomplete",
+                "2 Usage",
+                "3 Connection",
+                "4 Stopped",
+                "5 Damaged",
+                "6 Held",
+                "7 Alarm"
+            ]
         );
     }
 
@@ -166,7 +187,7 @@ mod tests {
     fn of_several_tables_what_is_held_is_worse_than_done_and_better_than_all_else() {
         let mut all = Exit::ALL;
         all.sort();
-        assert_eq!(all.map(Exit::code), [0, 6, 1, 2, 3, 4, 5]);
+        assert_eq!(all.map(Exit::code), [0, 6, 1, 7, 2, 3, 4, 5]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::report::table::wrapped;
 pub struct HelpArgs {
     /// A verb, or a topic
     ///
-    /// Topics are policies, forms, advice, findings, settings, throttle, exit-codes, permissions and json. json followed
+    /// Topics are policies, forms, findings, alarms, damage, settings, throttle, exit-codes, permissions and json. json followed
     /// by a verb prints the JSON Schema of that verb.
     #[arg(value_name = "VERB|TOPIC", num_args = 0..=2)]
     about: Vec<String>,

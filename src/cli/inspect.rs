@@ -1,15 +1,18 @@
 //! `toastctl inspect`: its arguments, and the runs on servers, relation files and saved output.
 
+use std::io::Write;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 
 use super::arguments::{
-    DetailsArg, FormatArg, JobsArg, PolicyArgs, SampleArgs, SourceArg, TablesArg, max_time,
+    DetailsArg, InspectFormat, JobsArg, PolicyArgs, SampleArgs, SourceArg, TablesArg, max_time,
 };
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
+use super::fail_on;
 use super::files::{File, FileArgs, OrderArg, SavedArgs, SavedText, unreadable};
 use super::inspect_output::{InspectOutput, OverviewOutput};
 use super::reports::ReportOutput;
@@ -21,11 +24,13 @@ use crate::heap::sample::Sampling;
 use crate::inspect::inspector::{InspectError, Inspector, Options};
 use crate::inspect::offline;
 use crate::inspect::overview;
+use crate::inspect::overview::figures::Condition;
 use crate::inspect::overview::rank::SortBy;
 use crate::inspect::overview::run::Terms;
 use crate::inspect::run::{self, Compare, Output, Request};
 use crate::inspect::saved::saved_text;
 use crate::report::document::Format;
+use crate::report::nagios::{self, State};
 use crate::report::overview::View;
 use crate::retoast::compliance::PolicyRequest;
 use crate::server::about::{Access, ServerReport};
@@ -52,7 +57,8 @@ struct OverviewArgs {
 
     /// Show this many columns [default: 15]
     ///
-    /// The remaining columns are added up in one line. json, jsonl and csv list all by default.
+    /// The remaining columns are added up in one line. json, jsonl and csv list all by default. openmetrics has series of
+    /// this many tables, columns and findings.
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = NOT_OVERVIEW)]
     limit: Option<u32>,
@@ -70,11 +76,25 @@ struct OverviewArgs {
     #[arg(long, value_name = "TIME", value_parser = max_time,
           conflicts_with_all = NOT_OVERVIEW)]
     max_time: Option<Duration>,
+
+    /// Exit with 7 if true: medium, or free_space>100MB
+    ///
+    /// medium means a finding of this severity or a higher one; free_space is a figure of all selected tables, and
+    /// `toastctl help alarms` lists the others. Can be repeated: one condition that is met is sufficient. If it is not
+    /// known whether a condition is met, because tables could not be read, the exit code is 1. With --format nagios, the
+    /// exit codes are those of a plugin. Estimates are compared with the limit as they are.
+    #[arg(long, value_name = "CONDITION", value_parser = fail_on::condition,
+          conflicts_with_all = NOT_OVERVIEW)]
+    fail_on: Vec<Condition>,
 }
 
 impl OverviewArgs {
     fn is_given(&self) -> bool {
-        self.parts || self.sort.is_some() || self.limit.is_some() || self.max_time.is_some()
+        self.parts
+            || self.sort.is_some()
+            || self.limit.is_some()
+            || self.max_time.is_some()
+            || !self.fail_on.is_empty()
     }
 
     fn view(&self) -> View {
@@ -91,8 +111,20 @@ pub struct InspectArgs {
     #[command(flatten)]
     tables: TablesArg,
 
-    #[command(flatten)]
-    pub(super) format: FormatArg,
+    /// table, json(l), csv, markdown, openmetrics or nagios
+    ///
+    /// openmetrics prints metrics for the textfile collector of Prometheus's node exporter, and nagios one line with the
+    /// exit codes of a plugin: 0 OK, 1 warning, 2 critical, 3 unknown, which includes a failed connection. Both are about
+    /// tables of a server and have the limits of an overview: see `toastctl help alarms`.
+    #[arg(
+        long,
+        value_enum,
+        default_value = "table",
+        hide_default_value = true,
+        hide_possible_values = true,
+        help_heading = "Output"
+    )]
+    format: InspectFormat,
 
     #[command(flatten)]
     details: DetailsArg,
@@ -140,30 +172,61 @@ pub struct InspectArgs {
 ///
 /// # Errors
 /// Where they contradict each other, or name what cannot be used.
-pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
-    args.sample.check()?;
+pub(super) fn run(args: &InspectArgs) -> Result<ExitCode, Failure> {
+    match (args.format, of_any(args)) {
+        (InspectFormat::Nagios, Err(failure)) => {
+            tell(&format!("error: {}", failure.message));
+            Ok(unknown(&failure.message).into())
+        }
+        (_, ended) => ended,
+    }
+}
+
+/// Whether the words of a command line that makes no sense ask for a plugin's exit codes.
+pub(super) fn asks_for_nagios(words: &[String]) -> bool {
+    words.iter().any(|word| word == "--format=nagios")
+        || words.windows(2).any(|pair| pair[0] == "--format" && pair[1] == "nagios")
+}
+
+/// Prints a plugin's line about a failure.
+pub(super) fn unknown(message: &str) -> State {
+    // nobody to tell is no reason for another state
+    let _ = std::io::stdout().write_all(nagios::failed(message).as_bytes());
+    State::Unknown
+}
+
+fn of_any(args: &InspectArgs) -> Result<ExitCode, Failure> {
     let tables = &args.tables.tables;
     if let Some(file) = args.file.file(tables)? {
         args.check_offline()?;
-        args.check_sample()?;
-        return relation_file(args, &file);
+        let format = args.full_format("--relation-file")?;
+        args.check_sample(format)?;
+        return Ok(relation_file(args, &file, format)?.into());
     }
     if let Some(text) = args.saved.text(&args.file, tables)? {
         args.check_offline()?;
-        if args.sample.sample.is_some() {
+        if args.sample.sampling().is_some() {
             return Err(Failure::usage("--sample cannot be used with --pageinspect"));
         }
-        return saved(args, text);
+        return Ok(saved(args, text)?.into());
     }
     for name in tables {
         NamePattern::parse(name).map_err(|error| Failure::usage(error.to_string()))?;
     }
     if args.explain {
-        args.check_explain()?;
-        return terminal::runtime(1)?.block_on(explain(args));
+        let format = args.full_format("--explain")?;
+        args.check_explain(format)?;
+        return Ok(terminal::runtime(1)?.block_on(explain(args, format))?.into());
+    }
+    for (option, given) in
+        [("--details", args.details.details), ("--policy", args.policy.is_given())]
+    {
+        if given {
+            args.full_format(option)?;
+        }
     }
     let request = Request {
-        needs_pages: args.sample.sample.is_some().then_some("--sample"),
+        needs_pages: args.sample.sampling().is_some().then_some("--sample"),
         explains_functions: args.source.source == Access::Auto,
         policy: args.policy.one()?.map(|(policy, method)| -> Box<dyn Compare> {
             Box::new(PolicyRequest { policy, method })
@@ -179,10 +242,22 @@ impl InspectArgs {
         self.sample.sampling()
     }
 
+    /// The format of a report that is no overview, as this option requires.
+    fn full_format(&self, option: &str) -> Result<Format, Failure> {
+        match self.format {
+            InspectFormat::Report(format) => Ok(format),
+            InspectFormat::Openmetrics | InspectFormat::Nagios => Err(Failure::usage(format!(
+                "{option} cannot be used with --format openmetrics or nagios, which are about all selected tables"
+            ))),
+        }
+    }
+
     /// Whether these relations of a server are shown in an overview: several are, and all of a database.
     fn wants_overview(&self, found: &[Selected]) -> bool {
         let in_full = self.details.details || self.policy.is_given();
-        !in_full && (self.overview.is_given() || self.tables.tables.is_empty() || found.len() != 1)
+        let is_monitored = !matches!(self.format, InspectFormat::Report(_));
+        let given = is_monitored || self.overview.is_given();
+        !in_full && (given || self.tables.tables.is_empty() || found.len() != 1)
     }
 
     /// How much is read for the overview.
@@ -190,7 +265,11 @@ impl InspectArgs {
         Terms {
             sampling: self.sampling(),
             precision: PRECISION,
-            max_time: self.overview.max_time.or(self.sample.sample.is_none().then_some(MAX_TIME)),
+            max_time: self.overview.max_time.or(self
+                .sample
+                .sampling()
+                .is_none()
+                .then_some(MAX_TIME)),
             parts: self.overview.parts,
             explains_functions,
         }
@@ -208,8 +287,8 @@ impl InspectArgs {
     }
 
     /// What `--sample` cannot be combined with in a full report, beyond what clap knows.
-    fn check_sample(&self) -> Result<(), Failure> {
-        if self.sample.sample.is_none() {
+    fn check_sample(&self, format: Format) -> Result<(), Failure> {
+        if self.sample.sampling().is_none() {
             return Ok(());
         }
         if self.source.source == Access::Functions {
@@ -217,7 +296,7 @@ impl InspectArgs {
                 "--sample needs pages: it cannot be used with --source functions",
             ));
         }
-        if self.format.format == Format::Csv {
+        if format == Format::Csv {
             return Err(Failure::usage(
                 "--sample cannot be printed as csv, which has no place for confidence intervals\n\
                  HINT:  Use --format json.",
@@ -226,13 +305,13 @@ impl InspectArgs {
         Ok(())
     }
 
-    fn check_explain(&self) -> Result<(), Failure> {
+    fn check_explain(&self, format: Format) -> Result<(), Failure> {
         if self.source.source == Access::Functions {
             return Err(Failure::usage(
                 "--explain needs pages: it cannot be used with --source functions",
             ));
         }
-        if self.format.format == Format::Csv {
+        if format == Format::Csv {
             return Err(Failure::usage("--explain is printed as a table, markdown, json or jsonl"));
         }
         Ok(())
@@ -251,7 +330,7 @@ pub(super) async fn inspector(
     opened.map_err(Failure::from)
 }
 
-async fn relations(args: &InspectArgs, request: &Request) -> Result<Exit, Failure> {
+async fn relations(args: &InspectArgs, request: &Request) -> Result<ExitCode, Failure> {
     let options = Options {
         access: args.source.source,
         flavor: args.file.flavor,
@@ -263,44 +342,47 @@ async fn relations(args: &InspectArgs, request: &Request) -> Result<Exit, Failur
     let found = run::find(&inspector, &args.tables.tables, tell, interrupt.as_mut()).await;
     let found = match found {
         Ok(found) => found,
-        Err(error) => return InspectOutput::new(args.format.format, None).end(Err(error)),
+        Err(error) => return Ok(terminal::end(Err(error), Exit::Ok, |_| Ok(()))?.into()),
     };
-    let server = Some(inspector.server_report());
-    if args.wants_overview(&found) {
-        let mut output = OverviewOutput::new(args.format.format, server, args.overview.view());
-        let terms = args.terms(request.explains_functions);
-        let all = args.tables.tables.is_empty();
-        let ended =
-            overview::run::run(&inspector, &found, all, terms, &mut output, interrupt).await;
-        return output.end(ended);
-    }
-    args.check_sample()?;
-    let mut output = InspectOutput::new(args.format.format, server);
+    let server = inspector.server_report();
+    let format = match args.format {
+        InspectFormat::Report(format) if !args.wants_overview(&found) => format,
+        format => {
+            let alarms = args.overview.fail_on.clone();
+            let mut output = OverviewOutput::new(format, server, args.overview.view(), alarms);
+            let terms = args.terms(request.explains_functions);
+            let all = args.tables.tables.is_empty();
+            let ended =
+                overview::run::run(&inspector, &found, all, terms, &mut output, interrupt).await;
+            return output.end(ended);
+        }
+    };
+    args.check_sample(format)?;
+    let mut output = InspectOutput::new(format, Some(server));
     let ended = run::relations(&inspector, request, &found, &mut output, interrupt).await;
-    output.end(ended)
+    Ok(output.end(ended)?.into())
 }
 
 /// What the storage of these tables' columns costs.
-async fn explain(args: &InspectArgs) -> Result<Exit, Failure> {
+async fn explain(args: &InspectArgs, format: Format) -> Result<Exit, Failure> {
     let session = SessionOptions::read_only("inspect");
     let connection = terminal::connected(&args.connection, &session).await?;
     let options = AdviseOptions {
-        sample: args.sample.sample,
+        sample: args.sample.size(),
         seed: args.sample.seed(),
         ..AdviseOptions::default()
     };
     let advisor = Advisor::open(connection, options, Arc::new(ReadingProgress::default())).await?;
     let server = Some(ServerReport::from(&advisor.server));
-    let mut output =
-        ReportOutput::new::<Explanation>(args.format.format, server, args.details.details);
+    let mut output = ReportOutput::new::<Explanation>(format, server, args.details.details);
     let interrupt = terminal::interrupted();
     let ended = explained(&advisor, &args.tables.tables, &mut output, interrupt).await;
     output.end(ended)
 }
 
-fn relation_file(args: &InspectArgs, file: &File<'_>) -> Result<Exit, Failure> {
+fn relation_file(args: &InspectArgs, file: &File<'_>, format: Format) -> Result<Exit, Failure> {
     let target = file.target(args.sampling());
-    let mut output = InspectOutput::new(args.format.format, None);
+    let mut output = InspectOutput::new(format, None);
     let progress = ReadingProgress::default();
     let ended = match offline::relation_file(&target, None, output.rows(), &progress) {
         Ok(report) => output.found(report).map_err(RunError::Output),
@@ -312,7 +394,7 @@ fn relation_file(args: &InspectArgs, file: &File<'_>) -> Result<Exit, Failure> {
 
 fn saved(args: &InspectArgs, text: SavedText) -> Result<Exit, Failure> {
     let SavedText { name, desc, source } = text;
-    let mut output = InspectOutput::new(args.format.format, None);
+    let mut output = InspectOutput::new(args.full_format("--pageinspect")?, None);
     let (report, _) = saved_text(&name, source, &desc, args.order.order(), None)
         .map_err(|error| unreadable(&name, &error))?;
     let found = output.found(report).map_err(RunError::Output);

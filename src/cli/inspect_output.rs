@@ -1,16 +1,24 @@
 //! Where `inspect` and `value` print: values as they come, relations as they are finished, or an overview of them;
 //! problems on standard error.
 
-use std::io::{BufWriter, Stdout};
+use std::io::{BufWriter, Stdout, Write};
+use std::process::ExitCode;
 
+use super::arguments::InspectFormat;
 use super::exit::{Exit, Failure};
+use super::fail_on;
 use super::terminal::{self, Plain, stdout_for_people, tell};
+use crate::findings::finding::rank;
+use crate::inspect::overview::figures::{Condition, Figures};
+use crate::inspect::overview::rank::Ranking;
 use crate::inspect::overview::run::Output as OverviewSink;
 use crate::inspect::overview::{Extent, LeftOut, RelationLine};
 use crate::inspect::result::RelationReport;
 use crate::inspect::run::Output;
 use crate::report::document::Format;
 use crate::report::inspect::Writer;
+use crate::report::nagios;
+use crate::report::openmetrics;
 use crate::report::overview::{self, View};
 use crate::report::table::printable;
 use crate::report::values::ValueWriter;
@@ -116,9 +124,12 @@ impl Output for InspectOutput {
     }
 }
 
-/// Prints the overview.
+/// Prints the overview, or what monitoring systems read of it.
 pub(super) struct OverviewOutput {
-    writer: overview::Writer<Plain<BufWriter<Stdout>>>,
+    lines: OverviewLines,
+    ranking: Ranking,
+    /// What raises an alarm.
+    alarms: Vec<Condition>,
     /// Whether something could not be read.
     incomplete: bool,
     /// Whether a relation was read.
@@ -126,11 +137,35 @@ pub(super) struct OverviewOutput {
     errors: u64,
 }
 
+enum OverviewLines {
+    Report(overview::Writer<Plain<BufWriter<Stdout>>>),
+    /// Metrics of this database.
+    Openmetrics(String, View),
+    Nagios,
+}
+
 impl OverviewOutput {
-    pub(super) fn new(format: Format, server: Option<ServerReport>, view: View) -> OverviewOutput {
-        let (out, width) = (stdout_for_people(format), terminal::output_width());
-        let writer = overview::Writer::new(out, format, width, server, view);
-        OverviewOutput { writer, incomplete: false, found: false, errors: 0 }
+    pub(super) fn new(
+        format: InspectFormat,
+        server: ServerReport,
+        view: View,
+        alarms: Vec<Condition>,
+    ) -> OverviewOutput {
+        let lines = match format {
+            InspectFormat::Report(format) => {
+                let (out, width) = (stdout_for_people(format), terminal::output_width());
+                let server = Some(server);
+                OverviewLines::Report(overview::Writer::new(out, format, width, server, view))
+            }
+            InspectFormat::Openmetrics => OverviewLines::Openmetrics(server.database, view),
+            InspectFormat::Nagios => OverviewLines::Nagios,
+        };
+        let alarms = match lines {
+            OverviewLines::Nagios if alarms.is_empty() => nagios::usual(),
+            _ => alarms,
+        };
+        let ranking = Ranking::new(Extent::default());
+        OverviewOutput { lines, ranking, alarms, incomplete: false, found: false, errors: 0 }
     }
 
     fn error(&mut self, message: &str) {
@@ -141,17 +176,39 @@ impl OverviewOutput {
         }
     }
 
-    /// Ends the document, and says how the run ended. Where nothing could be read nothing is printed.
-    pub(super) fn end(self, ended: Result<(), RunError>) -> Result<Exit, Failure> {
-        let exit = if self.incomplete { Exit::Incomplete } else { Exit::Ok };
-        terminal::end(ended, exit, |failed| {
-            let more = self.errors.saturating_sub(ERRORS_SHOWN);
-            if more > 0 {
-                tell(&format!("error: and {more} more; --format json names every table left out"));
+    /// Ends the document, and says how the run ended. Where nothing could be read nothing is printed, except to
+    /// monitoring systems.
+    pub(super) fn end(self, ended: Result<(), RunError>) -> Result<ExitCode, Failure> {
+        let OverviewOutput { lines, mut ranking, alarms, incomplete, found, errors } = self;
+        let figures = Figures::of(&ranking);
+        let exit = if incomplete { Exit::Incomplete } else { Exit::Ok };
+        let more = errors.saturating_sub(ERRORS_SHOWN);
+        if more > 0 && !matches!(ended, Err(RunError::Output(_))) {
+            tell(&format!("error: and {more} more; --format json names every table left out"));
+        }
+        let exit = match lines {
+            OverviewLines::Report(writer) => terminal::end(ended, exit, |failed| {
+                let nothing = !found && (failed || incomplete);
+                if nothing { Ok(()) } else { writer.finish(ranking) }
+            }),
+            OverviewLines::Openmetrics(database, view) => terminal::end(ended, exit, |failed| {
+                let is_complete = !(failed || incomplete) && figures.are_complete();
+                if failed && !found {
+                    return Ok(());
+                }
+                openmetrics::write(terminal::stdout(), &database, ranking, view, is_complete)
+            }),
+            OverviewLines::Nagios => {
+                rank(&mut ranking.findings);
+                let findings = &ranking.findings;
+                let (state, line) = nagios::report(&figures, findings, &alarms, incomplete);
+                terminal::end(ended, exit, |failed| {
+                    if failed { Ok(()) } else { terminal::stdout().write_all(line.as_bytes()) }
+                })?;
+                return Ok(state.into());
             }
-            let nothing = !self.found && (failed || self.incomplete);
-            if nothing { Ok(()) } else { self.writer.finish() }
-        })
+        }?;
+        Ok(exit.max(fail_on::judged(&alarms, &figures)).into())
     }
 }
 
@@ -162,7 +219,11 @@ impl Sink<RelationLine> for OverviewOutput {
             self.error(&printable(&problem.text));
         }
         self.incomplete |= relation.problem_count > 0;
-        self.writer.relation(&relation)
+        self.ranking.add(&relation);
+        match &mut self.lines {
+            OverviewLines::Report(writer) => writer.relation(&relation),
+            OverviewLines::Openmetrics(..) | OverviewLines::Nagios => Ok(()),
+        }
     }
 
     fn failed(&mut self, failed: Failed) {
@@ -176,10 +237,10 @@ impl Sink<RelationLine> for OverviewOutput {
 
 impl OverviewSink for OverviewOutput {
     fn begin(&mut self, extent: Extent) {
-        self.writer.begin(extent);
+        self.ranking = Ranking::new(extent);
     }
 
     fn left_out(&mut self, relation: LeftOut) {
-        self.writer.left_out(relation);
+        self.ranking.left_out.push(relation);
     }
 }

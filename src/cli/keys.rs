@@ -109,7 +109,6 @@ pub struct KeysArgs {
 /// # Errors
 /// Where they contradict each other, or name what cannot be used.
 pub(super) fn run(args: &KeysArgs) -> Result<Exit, Failure> {
-    args.sample.check()?;
     if args.exact.exact && args.extract.is_none() {
         return Err(Failure::usage("--exact requires --extract"));
     }
@@ -140,7 +139,7 @@ async fn advisor(args: &KeysArgs, extract: Option<&Extract>) -> Result<Advisor, 
     let connection = terminal::connected(&args.connection, &session).await?;
     let options = Options {
         columns: args.columns.columns.clone(),
-        sample: args.sample.sample,
+        sample: args.sample.size(),
         seed: args.sample.seed(),
         extract: extract.cloned(),
         exact: args.exact.exact,
@@ -177,7 +176,7 @@ async fn extraction(args: &KeysArgs, extract: &Extract) -> Result<Exit, Failure>
 /// What the keys of the documents in a relation file cost.
 fn keys_of_file(args: &KeysArgs, file: &File<'_>) -> Result<Exit, Failure> {
     let progress = ReadingProgress::default();
-    let sample = (args.sample.sample, args.sample.seed());
+    let sample = (args.sample.size(), args.sample.seed());
     let (target, columns) = (file.target(None), &args.columns.columns);
     let reports = files::relation_file(&target, columns, request(args), sample, &progress)
         .map_err(|error| Failure::usage(error.to_string()))?;

@@ -9,6 +9,7 @@ pub mod compact;
 pub mod completions;
 pub mod connect;
 pub mod exit;
+mod fail_on;
 pub mod files;
 pub mod help;
 pub mod inspect;
@@ -88,13 +89,17 @@ fn parse() -> Cli {
             error.exit();
         }
         let words: Vec<String> = std::env::args().skip(1).collect();
-        terminal::tell(&mistake(&error, &words));
-        std::process::exit(Exit::Usage.code().into());
+        let mistake = mistake(&error, &words);
+        terminal::tell(&mistake);
+        std::process::exit(match inspect::asks_for_nagios(&words) {
+            true => inspect::unknown(&mistake) as i32,
+            false => Exit::Usage.code().into(),
+        });
     })
 }
 
-/// What stood elsewhere before: verb, option, and the command of today.
-const MOVED: [(&str, &str, &str); 32] = [
+/// What stands elsewhere: verb, option, and what to use.
+const MOVED: [(&str, &str, &str); 37] = [
     ("inspect", "--check", "toastctl check [TABLE]"),
     ("inspect", "--deep", "toastctl check [TABLE] --deep"),
     ("inspect", "--no-decompress", "toastctl check [TABLE] --no-decompress"),
@@ -109,6 +114,9 @@ const MOVED: [(&str, &str, &str); 32] = [
     ("inspect", "--jsonb-keys", "toastctl keys TABLE [-c COLUMN]"),
     ("inspect", "--depth", "toastctl keys TABLE --depth N"),
     ("inspect", "--block-size", "toastctl inspect --relation-file FILE, which finds the page size"),
+    ("inspect", "--seed", "--sample PART,seed=NUMBER"),
+    ("keys", "--seed", "--sample PART,seed=NUMBER"),
+    ("advise-threshold", "--seed", "--sample PART,seed=NUMBER"),
     ("advise-threshold", "--extract", "toastctl keys TABLE -c COLUMN --extract KEYS"),
     ("retoast", "--batch-ms", "--set batch-ms=MS"),
     ("retoast", "--max-bloat", "--set max-bloat=PERCENT"),
@@ -118,6 +126,8 @@ const MOVED: [(&str, &str, &str); 32] = [
     ("retoast", "--no-alter", "--set alter=off"),
     ("retoast", "--enforce", "--set enforce=on"),
     ("retoast", "--progress", "--set progress=WHICH"),
+    ("retoast", "--log", "--set log=FILE"),
+    ("retoast", "--on-end", "--set on-end=COMMAND"),
     ("retoast", "--new-values", "--set new-values=STORAGE"),
     ("retoast", "--source", "--set source=WHICH"),
     ("retoast", "--nice", "--set nice=RATIO"),
@@ -174,9 +184,9 @@ fn capitalized(text: &str) -> String {
 }
 
 /// Does what the command line says. Results are on standard output when it returns.
-pub fn run(cli: &Cli) -> Result<exit::Exit, exit::Failure> {
-    match &cli.verb {
-        Verb::Inspect(args) => inspect::run(args),
+pub fn run(cli: &Cli) -> Result<ExitCode, exit::Failure> {
+    let exit = match &cli.verb {
+        Verb::Inspect(args) => return inspect::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Value(args) => value::run(args),
         Verb::Keys(args) => keys::run(args),
@@ -186,7 +196,8 @@ pub fn run(cli: &Cli) -> Result<exit::Exit, exit::Failure> {
         Verb::Reindex(args) => compact::reindex(args),
         Verb::Help(args) => help::run(args),
         Verb::Completions(args) => completions::run(args),
-    }
+    }?;
+    Ok(exit.into())
 }
 
 /// Bytes from which on an allocation is mapped by itself; twice as many may stay free in each arena.
@@ -205,7 +216,7 @@ pub fn main() -> ExitCode {
     let cli = parse();
     cli.verbose.begin();
     match run(&cli) {
-        Ok(exit) => exit.into(),
+        Ok(code) => code,
         Err(failure) => {
             terminal::tell(&format!("error: {}", failure.message));
             failure.exit.into()

@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::arguments::{ColumnsArg, JobsArg, PolicyArgs, TablesArg};
 use super::exit::{Exit, Failure};
-use super::retoast_output::{Progress, RefusedFile, RetoastOutput, listen};
+use super::retoast_output::{Progress, RetoastOutput, listen};
 use super::settings::{NewValues, ReindexArg, RowArgs, RunArgs, Settings, Verb};
 use super::terminal;
 use crate::judge::goal::{Goal, Pluggable, PolicyGoal};
@@ -128,11 +128,11 @@ pub(super) fn write(
     settings: &Settings,
     request: &Request,
 ) -> Result<Exit, Failure> {
-    let refused = settings.list_refused.as_deref().map(RefusedFile::create).transpose()?;
+    let reporting = &settings.reporting;
+    let watch = Progress::new(reporting)?;
     terminal::runtime(2)?.block_on(async {
         let session = SessionOptions::read_write(verb.name());
         let connection = terminal::connected(&args.connection, &session).await?;
-        let watch = Progress::new(settings.progress, refused);
         let mut output = RetoastOutput::new(args.format.format, args.dry_run);
         let control = Arc::new(Control::default());
         let run = tables::run(connection, request, Arc::clone(&control), &watch, &mut output);
@@ -141,7 +141,7 @@ pub(super) fn write(
             never = listen(&control, args.max_runtime) => match never {},
         };
         watch.end();
-        output.end(ended, control.stopped())
+        output.end(ended, control.stopped(), &watch, reporting.on_end.as_deref())
     })
 }
 

@@ -1,24 +1,26 @@
-//! What `retoast` says and hears while it runs: progress, the report at the end, the rows that the server refused;
-//! signals and limits of time.
+//! What `retoast` says and hears while it runs: progress, the log, the report at the end and the command that receives
+//! it, the rows that the server refused; signals and limits of time.
 
 use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use x509_cert::der::DateTime;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::terminal;
 use crate::cli::terminal::{is_utf8, tell};
 use crate::judge::command::shell_quoted;
 use crate::report::document::Format;
-use crate::report::retoast_progress::{Moment, note};
+use crate::report::retoast_progress::{Line, Moment, end, note, rebuilds};
 use crate::retoast::listener::{Control, Figures, Listener};
 use crate::retoast::pace::rules::Pause;
 use crate::retoast::result::{DepartureReport, Report, SCHEMA, SkippedRow};
@@ -39,11 +41,14 @@ impl RetoastOutput {
         RetoastOutput { format, dry_run, tables: Vec::new(), failed: Vec::new() }
     }
 
-    /// Prints the report, and says how the run ended. Where nothing was done nothing is printed.
+    /// Prints the report, passes it to the command `on_end`, and says how the run ended. Where nothing was done nothing
+    /// is printed.
     pub(super) fn end(
         mut self,
         ended: Result<Option<DepartureReport>, RunError>,
         stopped: bool,
+        watch: &Progress,
+        on_end: Option<&str>,
     ) -> Result<Exit, Failure> {
         let departure = match ended {
             Ok(departure) => departure,
@@ -55,11 +60,27 @@ impl RetoastOutput {
         };
         self.tables.sort_by_key(|swept| swept.position);
         let tables = self.tables.into_iter().map(|swept| swept.report).collect();
-        let report = Report { schema: SCHEMA, dry_run: self.dry_run, tables, departure };
+        let worst = self.failed.iter().map(|failed| Exit::from(failed.kind)).max();
+        let mut report = Report {
+            schema: SCHEMA,
+            dry_run: self.dry_run,
+            exit_code: 0,
+            errors: self.failed.iter().map(|failed| failed.message.clone()).collect(),
+            tables,
+            departure,
+        };
         let exit = Exit::from(of_run(&report, stopped));
-        if !report.tables.is_empty() || report.departure.is_some() {
-            print(&report, self.format)?;
-        }
+        report.exit_code = worst.map_or(exit, |worst| worst.max(exit)).code();
+        let printed = match report.tables.is_empty() && report.departure.is_none() {
+            true => Ok(()),
+            false => print(&report, self.format),
+        };
+        watch.log(&end(&utc(), &report));
+        let received = match on_end {
+            Some(command) if !self.dry_run => receives(command, &report),
+            _ => Exit::Ok,
+        };
+        printed?;
         // what has begun can go on
         let begun = !report.tables.is_empty();
         for lost in self.failed.iter_mut().filter(|failed| begun && failed.kind == Kind::Lost) {
@@ -67,7 +88,6 @@ impl RetoastOutput {
                 format!("\nHINT:  What was committed stays; to continue: {}", command_line());
             lost.message.push_str(&hint);
         }
-        let worst = self.failed.iter().map(|failed| Exit::from(failed.kind)).max();
         // the same command goes on with the others
         let goes_on = exit == Exit::Stopped && worst == Some(Exit::Incomplete);
         let last = if goes_on { None } else { self.failed.pop() };
@@ -80,7 +100,30 @@ impl RetoastOutput {
         if exit == Exit::Stopped {
             tell(&format!("stopped; to continue: {}", command_line()));
         }
-        Ok(exit)
+        Ok(exit.max(received))
+    }
+}
+
+/// Runs the command of a shell that receives the report. Its failure is reported, and changes nothing else.
+fn receives(command: &str, report: &Report) -> Exit {
+    let run = || -> io::Result<()> {
+        let json = serde_json::to_vec(report)?;
+        let mut child = Command::new("sh").args(["-c", command]).stdin(Stdio::piped()).spawn()?;
+        // a command need not read everything
+        let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(&json));
+        let status = child.wait()?;
+        match written {
+            Err(error) if !terminal::is_closed_pipe(&error) => Err(error),
+            _ if !status.success() => Err(io::Error::other(status.to_string())),
+            _ => Ok(()),
+        }
+    };
+    match run() {
+        Ok(()) => Exit::Ok,
+        Err(error) => {
+            tell(&format!("error: the command of --set on-end failed: {error}"));
+            Exit::Incomplete
+        }
     }
 }
 
@@ -143,6 +186,17 @@ pub enum ProgressArg {
     None,
 }
 
+/// How a run reports.
+#[derive(Default)]
+pub(super) struct Reporting {
+    pub(super) progress: ProgressArg,
+    pub(super) list_refused: Option<PathBuf>,
+    /// The file to which events are added.
+    pub(super) log: Option<PathBuf>,
+    /// The command that receives the result.
+    pub(super) on_end: Option<String>,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Bar,
@@ -151,12 +205,13 @@ enum Mode {
     None,
 }
 
-/// Follows the sweep.
+/// Follows the run.
 pub(super) struct Progress {
     mode: Mode,
     bar: ProgressBar,
     state: Mutex<State>,
     refused: Option<RefusedFile>,
+    log: Option<LogFile>,
 }
 
 struct State {
@@ -165,11 +220,17 @@ struct State {
     scan_began: Instant,
     /// When a line was printed last; for JSON never at first.
     last: Option<Instant>,
+    /// When a moment was last added to the log.
+    logged: Option<Instant>,
 }
 
 impl Progress {
-    pub(super) fn new(arg: ProgressArg, refused: Option<RefusedFile>) -> Progress {
-        let mode = match arg {
+    /// # Errors
+    /// Where a file cannot be opened.
+    pub(super) fn new(reporting: &Reporting) -> Result<Progress, Failure> {
+        let refused = reporting.list_refused.as_deref().map(RefusedFile::create).transpose()?;
+        let log = reporting.log.as_deref().map(LogFile::open).transpose()?;
+        let mode = match reporting.progress {
             ProgressArg::Auto if io::stderr().is_terminal() => Mode::Bar,
             ProgressArg::Auto | ProgressArg::Plain => Mode::Plain,
             ProgressArg::Json => Mode::Json,
@@ -187,13 +248,31 @@ impl Progress {
         let now = Instant::now();
         let last = (mode != Mode::Json).then_some(now);
         let moment = Moment::default();
-        let state = Mutex::new(State { moment, began: now, scan_began: now, last });
-        Progress { mode, bar, state, refused }
+        let state = State { moment, began: now, scan_began: now, last, logged: None };
+        Ok(Progress { mode, bar, state: Mutex::new(state), refused, log })
     }
 
     /// Takes the bar away, before anything else is printed.
     pub(super) fn end(&self) {
         self.bar.finish_and_clear();
+    }
+
+    /// Adds an event to the log, if there is one. That it cannot be written is reported once.
+    fn log(&self, event: &Line<'_>) {
+        if let Some(error) = self.log.as_ref().and_then(|log| log.add(event)) {
+            tell(&format!("warning: --set log: {error}"));
+        }
+    }
+
+    /// Prints an event, or its text, and adds it to the log.
+    fn show(&self, event: &Line<'_>, text: &str) {
+        self.log(event);
+        match self.mode {
+            Mode::Bar => self.bar.suspend(|| tell(text)),
+            Mode::Plain => tell(text),
+            Mode::Json => print_event(event),
+            Mode::None => {}
+        }
     }
 
     /// Changes what is known, and shows it if it is time.
@@ -206,6 +285,10 @@ impl Progress {
         let now = Instant::now();
         state.moment.elapsed = now - state.began;
         state.moment.scanning = now - state.scan_began;
+        if self.log.is_some() && state.logged.is_none_or(|last| now - last >= LINE_EVERY) {
+            state.logged = Some(now);
+            self.log(&state.moment.json(&utc()));
+        }
         let due = |every| state.last.is_none_or(|last| now - last >= every);
         match self.mode {
             Mode::Bar => self.draw(&state.moment),
@@ -215,7 +298,7 @@ impl Progress {
             }
             Mode::Json if due(JSON_EVERY) => {
                 state.last = Some(now);
-                let _ = writeln!(io::stderr(), "{}", state.moment.json());
+                print_event(&state.moment.json(&utc()));
             }
             _ => {}
         }
@@ -256,15 +339,13 @@ impl Listener for Progress {
         }
     }
 
+    fn rebuilds(&self, relation: &str, index: &str, number: usize, indexes: usize) {
+        let text = format!("{relation}: rebuilding index {index} ({number} of {indexes})");
+        self.show(&rebuilds(&utc(), (relation, index), (number, indexes)), &text);
+    }
+
     fn note(&self, text: &str) {
-        match self.mode {
-            Mode::Bar => self.bar.suspend(|| tell(text)),
-            Mode::Plain => tell(text),
-            Mode::Json => {
-                let _ = writeln!(io::stderr(), "{}", note(text));
-            }
-            Mode::None => {}
-        }
+        self.show(&note(&utc(), text), text);
     }
 
     fn figures(&self, figures: &Figures) {
@@ -273,6 +354,47 @@ impl Listener for Progress {
 
     fn paused(&self, pause: Option<&Pause>) {
         self.update(|state| state.moment.pause = pause.cloned());
+    }
+}
+
+/// The time, in UTC and to the second.
+fn utc() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    DateTime::from_unix_duration(since).map_or_else(|_| String::new(), |time| time.to_string())
+}
+
+fn print_event(event: &Line<'_>) {
+    if let Ok(text) = serde_json::to_string(event) {
+        // nobody to tell is no reason to stop
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+}
+
+/// The log: a file to which events are added, each a line of JSON.
+struct LogFile {
+    /// `None` once a line could not be written.
+    file: Mutex<Option<File>>,
+    path: String,
+}
+
+impl LogFile {
+    /// Opens it before the work, so that one that cannot be written is refused.
+    fn open(path: &Path) -> Result<LogFile, Failure> {
+        let name = path.display().to_string();
+        match File::options().create(true).append(true).open(path) {
+            Ok(file) => Ok(LogFile { file: Mutex::new(Some(file)), path: name }),
+            Err(error) => Err(Failure::usage(format!("--set log: \"{name}\": {error}"))),
+        }
+    }
+
+    /// Adds an event; the error if it is the first that could not be written.
+    fn add(&self, event: &Line<'_>) -> Option<String> {
+        let mut file = self.file.lock().ok()?;
+        let mut line = serde_json::to_vec(event).ok()?;
+        line.push(b'\n');
+        let error = file.as_mut()?.write_all(&line).err()?;
+        *file = None;
+        Some(format!("\"{}\": {error}; no more events are added", self.path))
     }
 }
 

@@ -9,7 +9,7 @@ use super::arguments::{FormatArg, LagArg, TablesArg, lag, percent, ratio, size, 
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::Failure;
 use super::manual::Item;
-use super::retoast_output::ProgressArg;
+use super::retoast_output::Reporting;
 use crate::retoast::check::owner::Approval;
 use crate::retoast::pace::rules::Limits;
 use crate::retoast::pace::throttle::{REPLICA_LAG, ThrottleOptions};
@@ -165,19 +165,21 @@ impl Verb {
 }
 
 /// The settings, each with its default, and what it means.
-pub const SETTINGS: [Item; 16] = [
+pub const SETTINGS: [Item; 18] = [
     ("alter=on", "retoast: set the table's storage and compression."),
     ("batch-ms=100", "Target time of a transaction in ms; less under load."),
     ("disk-limit=SIZE", "Stop if all files together have grown by more."),
     ("enforce=off", "retoast: on reverts changes by other sessions."),
     ("list-refused=FILE", "CSV file for the rows that the server refused."),
     ("lock-timeout=100", "Longest wait for a lock in ms, before a retry."),
+    ("log=FILE", "Append JSON lines about progress and result to FILE."),
     ("max-bloat=5%", "Vacuum when old row versions exceed this share."),
     ("max-replica-lag=10s", "Wait while a replica lags more (10s, 64MB or off)."),
     ("max-wait=TIME", "Stop (exit code 4) after one wait of this time (10s)."),
     ("min-free-space=1GB", "Wait while a local server has less free disk space."),
     ("new-values=external", "retoast --policy: storage of the column afterwards."),
     ("nice=0", "Sleep this many times as long after each transaction."),
+    ("on-end=COMMAND", "Shell command that gets the result as JSON on stdin."),
     ("parallel-tables=1", "Tables processed at the same time, at most 16."),
     ("progress=auto", "auto, plain, json or none."),
     ("replication-origin=NAME", "Hide changes from subscriptions with origin = none."),
@@ -195,9 +197,8 @@ pub(super) struct Settings {
     pub(super) alter: bool,
     pub(super) enforce: bool,
     pub(super) new_values: NewValues,
-    pub(super) list_refused: Option<PathBuf>,
+    pub(super) reporting: Reporting,
     pub(super) parallel_tables: u16,
-    pub(super) progress: ProgressArg,
     pub(super) replication_origin: Option<String>,
     pub(super) source: Access,
     batch: Duration,
@@ -216,9 +217,8 @@ impl Default for Settings {
             alter: true,
             enforce: false,
             new_values: NewValues::default(),
-            list_refused: None,
+            reporting: Reporting::default(),
             parallel_tables: 1,
-            progress: ProgressArg::default(),
             replication_origin: None,
             source: Access::default(),
             batch: Duration::from_millis(100),
@@ -240,11 +240,13 @@ impl Settings {
             "alter" => self.alter = one_of(value, &[("on", true), ("off", false)])?,
             "enforce" => self.enforce = one_of(value, &[("on", true), ("off", false)])?,
             "new-values" => self.new_values = choice(value)?,
-            "list-refused" => self.list_refused = Some(value.into()),
+            "list-refused" => self.reporting.list_refused = Some(value.into()),
+            "log" => self.reporting.log = Some(value.into()),
+            "on-end" => self.reporting.on_end = Some(value.to_owned()),
             "parallel-tables" => {
                 self.parallel_tables = u16::try_from(whole(value, 16)?).unwrap_or(1);
             }
-            "progress" => self.progress = choice(value)?,
+            "progress" => self.reporting.progress = choice(value)?,
             "replication-origin" => self.replication_origin = Some(value.to_owned()),
             "source" => self.source = choice(value)?,
             "batch-ms" => self.batch = Duration::from_millis(whole(value, 60_000)?),

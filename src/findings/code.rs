@@ -90,8 +90,9 @@ const TABLE: [Entry; KINDS] = [
         "value-ids",
         High,
         "Over 1/4 of the 2^32 possible out-of-line values are used.",
-        "Each out-of-line value has a 32-bit ID. The more IDs are in use, the longer INSERT searches for a free one, \
-         and in the end it finds none.",
+        "Each out-of-line value has a 32-bit ID from the server's OID counter, which starts again after 2^32. An INSERT \
+         that meets IDs in use tests one after the other, which takes seconds for a million of them, and in the end \
+         there is no free one.",
     ),
     entry(
         Code::OlderSetting,

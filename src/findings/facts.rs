@@ -22,6 +22,29 @@ pub(crate) struct ServerFacts {
     pub(crate) has_toasters: bool,
 }
 
+/// The IDs that a TOAST relation has for values (OIDs).
+pub(crate) const VALUE_IDS: f64 = 4_294_967_296.0;
+
+/// What is known about a TOAST relation without its pages.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct ToastFacts {
+    pub(crate) bytes: u64,
+    /// Those of its bytes that the values of the table's rows do not need, if the sizes of all values are known.
+    pub(crate) spare: Option<Interval>,
+    /// The IDs that it has for values; `None` if these are not OIDs.
+    pub(crate) ids: Option<f64>,
+    /// How fast they are used, if that was determined.
+    pub(crate) use_of_ids: Option<IdUse>,
+}
+
+/// Value IDs per day, on average since the statistics began, or since a time before that.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct IdUse {
+    pub(crate) assigned: f64,
+    /// Without those that became free.
+    pub(crate) net: f64,
+}
+
 /// All facts that rules use.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Facts {
@@ -42,6 +65,8 @@ pub(crate) struct Facts {
     pub(crate) look: Option<RowFacts>,
     pub(crate) heap: Option<FileFill>,
     pub(crate) toast: Option<FileFill>,
+    /// The TOAST relation apart from its pages.
+    pub(crate) toast_facts: ToastFacts,
     /// Bloated indexes of both.
     pub(crate) bloated: Vec<BloatedIndex>,
     pub(crate) server: ServerFacts,

@@ -81,6 +81,14 @@ impl Counts {
 pub(crate) struct Counted([Interval; COUNTS]);
 
 impl Counted {
+    /// With only this figure.
+    #[cfg(test)]
+    pub(crate) fn of_one(count: Count, figure: Interval) -> Counted {
+        let mut figures = [Interval::default(); COUNTS];
+        figures[count as usize] = figure;
+        Counted(figures)
+    }
+
     pub(crate) fn of(&self, count: Count) -> Interval {
         self.0.get(count as usize).copied().unwrap_or_default()
     }

@@ -85,6 +85,8 @@ pub(crate) struct TargetFacts {
     pub(crate) more: Interval,
     /// Values out of line with a last chunk that is nearly empty, by column.
     pub(crate) short_ends: Vec<Interval>,
+    /// All values out of line, by column.
+    pub(crate) out_of_line: Vec<Interval>,
 }
 
 struct Other {
@@ -92,6 +94,7 @@ struct Other {
     near: Tally,
     more: Tally,
     short_ends: Vec<Tally>,
+    out_of_line: Vec<Tally>,
 }
 
 /// The longer targets, while rows are examined.
@@ -107,6 +110,7 @@ impl Targets {
                 near: Tally::default(),
                 more: Tally::default(),
                 short_ends: vec![Tally::default(); model.columns.len()],
+                out_of_line: vec![Tally::default(); model.columns.len()],
             })
         });
         Targets(others.collect())
@@ -144,6 +148,10 @@ impl Targets {
                 if let (true, Some(tally)) = (short, other.short_ends.get_mut(index)) {
                     tally.add(1);
                 }
+                let outside = other.out_of_line.get_mut(index);
+                if let Some(tally) = outside.filter(|_| then.form.is_external()) {
+                    tally.add(1);
+                }
             }
             other.more.add(u64::try_from(more).unwrap_or(0));
             if near(&other.table, chosen, &stored, then.tuple_length as usize).is_some() {
@@ -156,17 +164,20 @@ impl Targets {
         for other in &mut self.0 {
             other.near.end_block();
             other.more.end_block();
-            other.short_ends.iter_mut().for_each(Tally::end_block);
+            let by_column = other.short_ends.iter_mut().chain(&mut other.out_of_line);
+            by_column.for_each(Tally::end_block);
         }
     }
 
     pub(super) fn facts(&self, drawn: BlocksRead) -> Vec<TargetFacts> {
+        let total = |tallies: &[Tally]| tallies.iter().map(|tally| tally.total(drawn)).collect();
         let one = |other: &Other| TargetFacts {
             bytes: other.table.target.bytes(),
             fills_pages: other.table.target.bytes() == other.table.page.max_bytes_per_tuple(1),
             near: other.near.total(drawn),
             more: other.more.total(drawn),
-            short_ends: other.short_ends.iter().map(|tally| tally.total(drawn)).collect(),
+            short_ends: total(&other.short_ends),
+            out_of_line: total(&other.out_of_line),
         };
         self.0.iter().map(one).collect()
     }

@@ -25,11 +25,11 @@ pub enum SampleSize {
     Blocks(u32),
 }
 
-/// A text that is not a valid [`SampleSize`].
+/// A text that is not a valid [`SampleSize`] or [`Sampling`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid sample \"{0}\": expected a part over 0 and up to 100 % (as in 1%), \
-     or a number of blocks from 1 (as in \"5000 blocks\")"
+     or a number of blocks from 1 (as in \"5000 blocks\"); a seed can follow (as in 1%,seed=7)"
 )]
 pub struct SampleSizeError(pub String);
 
@@ -88,6 +88,23 @@ pub struct Sampling {
     pub size: SampleSize,
     /// The same seed gives the same blocks.
     pub seed: u64,
+}
+
+/// The seed of samples for which none was chosen.
+pub(crate) const SEED: u64 = 1;
+
+impl FromStr for Sampling {
+    type Err = SampleSizeError;
+
+    fn from_str(text: &str) -> Result<Sampling, SampleSizeError> {
+        let error = || SampleSizeError(text.into());
+        let Some((size, seed)) = text.split_once(',') else {
+            return Ok(Sampling { size: text.parse()?, seed: SEED });
+        };
+        let seed = seed.trim().strip_prefix("seed=").and_then(|seed| seed.parse().ok());
+        let size = size.parse().map_err(|_| error())?;
+        Ok(Sampling { size, seed: seed.ok_or_else(error)? })
+    }
 }
 
 impl Sampling {

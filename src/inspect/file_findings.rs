@@ -12,7 +12,7 @@ use crate::disk::desc::{Attribute, Length, TupleDesc};
 use crate::disk::layout::PageSize;
 use crate::disk::tuple::HeapTuple;
 use crate::fill::meter::FileFill;
-use crate::findings::facts::{ColumnFacts, Contents, Facts, ServerFacts};
+use crate::findings::facts::{ColumnFacts, Contents, Facts, ServerFacts, ToastFacts};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::look::{Count, HeapFacts, HeapLook, RowFacts};
 use crate::findings::rules;
@@ -112,6 +112,7 @@ impl<'a> HeapPages<'a> {
             look: Some(rows),
             heap: Some(heap),
             toast,
+            toast_facts: ToastFacts::default(),
             bloated: Vec::new(),
             server: ServerFacts {
                 truncates: true,

@@ -5,13 +5,17 @@ use tokio_postgres::error::SqlState;
 
 use super::finding_look::{PageFacts, is_wanted, noted};
 use super::inspector::{Inspector, no_client};
+use super::overview::CHUNK_OVERHEAD;
 use super::result::{ColumnReport, RelationReport, Source};
 use crate::codec::Method;
-use crate::disk::desc::Storage;
+use crate::disk::desc::{Attribute, Length, Storage};
 use crate::disk::layout::PageSize;
-use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts, ServerFacts};
+use crate::findings::facts::{
+    BloatedIndex, ColumnFacts, Contents, Facts, IdUse, ServerFacts, ToastFacts, VALUE_IDS,
+};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::rules;
+use crate::findings::rules::settings::are_many_ids;
 use crate::findings::rules::usage::{has_documents, is_worth};
 use crate::judge::command::TableName;
 use crate::model::interval::Interval;
@@ -22,7 +26,7 @@ use crate::server::index_scan::{Bloat, IndexFill, IndexScan};
 use crate::usage::hot;
 use crate::usage::keys::KnownUses;
 use crate::usage::statements::{ColumnUse, Statements};
-use crate::usage::workload::{Counters, StatementCounts};
+use crate::usage::workload::{Counters, StatementCounts, cluster_age};
 
 impl Inspector {
     /// An examination of a relation's indexes that will begin; none if it is not a table.
@@ -109,6 +113,21 @@ impl Inspector {
                 noted(self.used_keys(relation, &mut documents).await, failed)?;
             }
         }
+        let out_of_line = report.toast.as_ref().map_or(Interval::default(), |toast| {
+            whole(toast.values, toast.values_estimate.as_ref())
+        });
+        let ids = relation.toast.as_ref().filter(|toast| toast.layout_is_known(&self.server));
+        let ids = ids.map(|_| value_ids());
+        let use_of_ids = match ids.filter(|&ids| are_many_ids(out_of_line, ids)) {
+            Some(_) => noted(self.use_of_ids(relation, report).await, failed)?.flatten(),
+            None => None,
+        };
+        let toast_facts = ToastFacts {
+            bytes: relation.toast.as_ref().map_or(0, |toast| toast.bytes),
+            spare: toast_spare(relation, report, page),
+            ids,
+            use_of_ids,
+        };
         let facts = Facts {
             table: TableName::Known {
                 schema: relation.schema.clone(),
@@ -118,14 +137,13 @@ impl Inspector {
             target: relation.tuple_target(page).map(|target| target.bytes() as u32),
             rows: whole(report.tuples.live, report.tuples.live_estimate.as_ref()),
             toasted: toasted(report),
-            out_of_line: report.toast.as_ref().map_or(Interval::default(), |toast| {
-                whole(toast.values, toast.values_estimate.as_ref())
-            }),
+            out_of_line,
             bytes: relation.bytes + relation.toast.as_ref().map_or(0, |toast| toast.bytes),
             columns,
             look,
             heap,
             toast,
+            toast_facts,
             bloated: indexes.iter().filter_map(|index| bloated(index, page)).collect(),
             server: ServerFacts {
                 truncates: self.server.vacuum_truncates,
@@ -168,6 +186,48 @@ fn whole(plain: u64, estimate: Option<&Interval<u64>>) -> Interval {
         Some(e) => Interval { estimate: e.estimate as f64, low: e.low as f64, high: e.high as f64 },
         None => Interval::exact(plain as f64),
     }
+}
+
+/// The IDs that a TOAST relation has for values.
+fn value_ids() -> f64 {
+    // tests have no room for a quarter of them
+    #[cfg(feature = "internals")]
+    if let Some(ids) = std::env::var("TOASTCTL_TEST_VALUE_IDS").ok().and_then(|n| n.parse().ok()) {
+        return ids;
+    }
+    VALUE_IDS
+}
+
+/// The bytes of the TOAST relation that the values of the rows do not need, if the sizes of all of them are known. A
+/// value that may be there or in its row counts as if it were there.
+fn toast_spare(relation: &Relation, report: &RelationReport, page: PageSize) -> Option<Interval> {
+    let toast = report.toast.as_ref()?;
+    let is_hidden =
+        |attribute: &Attribute| attribute.dropped && attribute.length == Length::Varlena;
+    let all_seen = report.problem_count == 0 && !relation.row_security;
+    if !all_seen || relation.desc.attributes.iter().any(is_hidden) {
+        return None;
+    }
+    let mut needed: Interval = Interval::default();
+    for form in report.columns.iter().flat_map(|column| &column.forms) {
+        if !matches!(form.form, "external" | "external_compressed" | "custom" | "unknown") {
+            continue;
+        }
+        let estimates = form.estimates.as_ref();
+        let stored = whole(form.stored_bytes?, estimates.and_then(|e| e.stored_bytes.as_ref()));
+        let values = whole(form.values, estimates.and_then(|e| e.values.as_ref()));
+        // each value has chunks that are full, and one that may not be
+        let full = stored.scaled(1.0 / f64::from(page.toast_max_chunk_size()));
+        let chunks = full.plus(values);
+        needed = needed.plus(stored).plus(chunks.scaled(CHUNK_OVERHEAD as f64));
+    }
+    let bytes = toast.bytes? as f64;
+    let free = |needed: f64| (bytes - needed).max(0.0);
+    Some(Interval {
+        estimate: free(needed.estimate),
+        low: free(needed.high),
+        high: free(needed.low),
+    })
 }
 
 /// Values that are compressed or out of line, where all rows were read.
@@ -250,6 +310,35 @@ impl Inspector {
             }
         }
         Ok(counters)
+    }
+
+    /// How fast IDs of a TOAST relation are used; `None` if the statistics do not show it.
+    ///
+    /// # Errors
+    /// The server's.
+    async fn use_of_ids(
+        &self,
+        relation: &Relation,
+        report: &RelationReport,
+    ) -> Result<Option<IdUse>, LiveError> {
+        let leader = self.connections.first().ok_or_else(no_client)?;
+        let ask = async || {
+            let counters = Counters::ask(leader.client(), relation).await?;
+            let age = match counters.age {
+                Some(age) => age,
+                None => cluster_age(leader.client()).await?,
+            };
+            Ok::<_, LiveError>((counters.chunks, age))
+        };
+        let (chunks, age) = leader.reading(ask).await?;
+        let Some((chunks, toast)) = chunks.zip(report.toast.as_ref()) else { return Ok(None) };
+        let values = whole(toast.values, toast.values_estimate.as_ref()).estimate;
+        let all = whole(toast.chunks, toast.chunks_estimate.as_ref()).estimate;
+        // per chunk and second, and per value and day
+        let days = age / 86_400.0;
+        let assigned = chunks.inserted * values / all / days;
+        let net = (chunks.inserted - chunks.deleted) * values / all / days;
+        Ok((assigned.is_finite() && assigned > 0.0).then_some(IdUse { assigned, net }))
     }
 
     /// Which keys of these columns' documents are used is stored in them.

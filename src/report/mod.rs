@@ -6,6 +6,7 @@
 //! * [`inspect`]: the report of `inspect`; [`inspect_sample`]: what a sample changes in it; `findings`: avoidable
 //!   costs; [`values`]: lines of values; `overview`: columns of many tables in one ranking; [`anatomy`]: every detail of
 //!   one value; [`check`], [`explain`], [`keys`]: the reports of these verbs and options.
+//! * [`openmetrics`], [`nagios`]: the same columns and tables for monitoring.
 //! * [`advise`]: the report of `advise-threshold`; [`advise_plot`]: its chart.
 //! * [`retoast`]: the report of `retoast`;
 //!   `retoast_compact`, `retoast_indexes`, [`departure`]: its parts about files, indexes and a toaster;
@@ -22,6 +23,8 @@ mod findings;
 pub mod inspect;
 pub mod inspect_sample;
 pub mod keys;
+pub(crate) mod nagios;
+pub(crate) mod openmetrics;
 pub(crate) mod overview;
 pub mod retoast;
 mod retoast_compact;

@@ -11,7 +11,7 @@ use super::units::{counted, percent, ratio, size};
 use crate::findings::finding::rank;
 use crate::inspect::document::{self as inspect, Summary};
 use crate::inspect::overview::rank::{Ranked, Ranking, SortBy, Totals};
-use crate::inspect::overview::{ColumnLine, Extent, LeftOut, RelationLine};
+use crate::inspect::overview::{ColumnLine, LeftOut, RelationLine};
 use crate::inspect::result::SCHEMA;
 use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
@@ -33,7 +33,6 @@ pub(crate) struct View {
 pub(crate) struct Writer<W: Write> {
     output: Output<W>,
     view: View,
-    ranking: Ranking,
 }
 
 impl<W: Write> Writer<W> {
@@ -47,28 +46,17 @@ impl<W: Write> Writer<W> {
     ) -> Writer<W> {
         let document = json!(inspect::Document::new(server));
         let output = Output::new(out, (format, width), SCHEMA, &csv_fields(), &document);
-        Writer { output, view, ranking: Ranking::new(Extent::default()) }
+        Writer { output, view }
     }
 
-    /// Records what will be read.
-    pub(crate) fn begin(&mut self, extent: Extent) {
-        self.ranking = Ranking::new(extent);
-    }
-
-    /// Records a relation that was not read.
-    pub(crate) fn left_out(&mut self, relation: LeftOut) {
-        self.ranking.left_out.push(relation);
-    }
-
-    /// Adds one relation, and writes it if the format has a place for it.
+    /// Writes one relation, if the format has a place for it.
     pub(crate) fn relation(&mut self, relation: &RelationLine) -> io::Result<()> {
-        self.ranking.add(relation);
         self.output.entry(|| inspect::Table::from(relation), |_| {}, Vec::new)
     }
 
     /// Ends the document with the ranking; must be called once.
-    pub(crate) fn finish(self) -> io::Result<()> {
-        let Writer { output, view, mut ranking } = self;
+    pub(crate) fn finish(self, mut ranking: Ranking) -> io::Result<()> {
+        let Writer { output, view } = self;
         let totals = ranking.totals();
         let left_out = std::mem::take(&mut ranking.left_out);
         let mut findings = std::mem::take(&mut ranking.findings);

@@ -3,15 +3,109 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::report::table::printable;
 use crate::report::units::{counted, percent, size};
 use crate::retoast::listener::Figures;
 use crate::retoast::pace::rules::Pause;
+use crate::retoast::plan::Sizes;
+use crate::retoast::result::{Outcome, Report, TableReport};
 
 /// The name and version of the JSON lines.
 pub const SCHEMA: &str = "toastctl.retoast-progress/1";
+
+/// One line of --set progress=json (on standard error) and of --set log=FILE, for retoast, compact and reindex.
+/// Sizes are bytes. Fields and events are only ever added.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub enum Line<'a> {
+    /// How far a scan or compaction is: every second, in the log every ten seconds.
+    Progress {
+        #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
+        schema: &'static str,
+        #[cfg_attr(feature = "internals", schemars(extend("const" = "progress")))]
+        event: &'static str,
+        /// When it was written, in UTC, as in 2026-01-31T12:00:00Z.
+        time: &'a str,
+        /// `schema.name` of the table.
+        relation: &'a str,
+        /// The scan under way, from 1; the round of a compaction.
+        scan: u32,
+        /// Blocks that it has read, or that are compact.
+        blocks_read: u32,
+        blocks: u32,
+        /// Rows re-toasted so far, or moved.
+        rows_stored: u64,
+        /// Bytes of values re-toasted.
+        bytes_stored: u64,
+        rows_per_second: f64,
+        /// Until the end of this scan, at the rate so far; null at its beginning.
+        seconds_left: Option<u64>,
+        /// By how much table, TOAST relation and indexes have grown, as a part of their size before.
+        growth: f64,
+        sizes: Sizes,
+        /// WAL written by all sessions since the table was begun.
+        wal_bytes: u64,
+        /// Why work waits; null if it does not.
+        waiting: Option<Waiting<'a>>,
+    },
+    /// The rebuild of an index begins.
+    Index {
+        #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
+        schema: &'static str,
+        #[cfg_attr(feature = "internals", schemars(extend("const" = "index")))]
+        event: &'static str,
+        time: &'a str,
+        /// `schema.name` of the table.
+        relation: &'a str,
+        /// The index with its schema, quoted.
+        index: &'a str,
+        /// Its place among the indexes of the table and its TOAST relation, from 1.
+        number: u64,
+        /// How many there are.
+        indexes: u64,
+    },
+    /// A note for people, which other output formats print too.
+    Note {
+        #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
+        schema: &'static str,
+        #[cfg_attr(feature = "internals", schemars(extend("const" = "note")))]
+        event: &'static str,
+        time: &'a str,
+        text: &'a str,
+    },
+    /// The run has ended.
+    End {
+        #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
+        schema: &'static str,
+        #[cfg_attr(feature = "internals", schemars(extend("const" = "end")))]
+        event: &'static str,
+        time: &'a str,
+        exit_code: u8,
+        errors: &'a [String],
+        /// How the work on each table ended.
+        tables: Vec<Ended<'a>>,
+    },
+}
+
+/// The reason for a wait.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Waiting<'a> {
+    /// The name under which the report adds up such waits.
+    reason: &'static str,
+    text: &'a str,
+}
+
+/// A table at the end of a run.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Ended<'a> {
+    /// `schema.name`.
+    relation: &'a str,
+    outcome: Outcome,
+}
 
 /// One moment of a sweep.
 #[derive(Debug, Clone, Default)]
@@ -89,43 +183,68 @@ impl Moment {
     }
 
     /// The same for machines.
-    pub fn json(&self) -> Value {
-        #[derive(Serialize)]
-        struct Waiting<'a> {
-            reason: &'static str,
-            text: &'a str,
-        }
+    pub fn json<'a>(&'a self, time: &'a str) -> Line<'a> {
         let waiting =
             self.pause.as_ref().map(|p| Waiting { reason: p.cause.name(), text: &p.text });
-        json!({
-            "schema": SCHEMA,
-            "event": "progress",
-            "relation": self.relation,
-            "scan": self.scan,
-            "blocks_read": self.read,
-            "blocks": self.blocks,
-            "rows_stored": self.rows,
-            "bytes_stored": self.figures.bytes,
-            "rows_per_second": self.rate().round(),
-            "seconds_left": self.left().map(|left| left.as_secs()),
-            "growth": self.growth(),
-            "sizes": self.figures.now,
-            "wal_bytes": self.figures.wal,
-            "waiting": waiting,
-        })
+        Line::Progress {
+            schema: SCHEMA,
+            event: "progress",
+            time,
+            relation: &self.relation,
+            scan: self.scan,
+            blocks_read: self.read,
+            blocks: self.blocks,
+            rows_stored: self.rows,
+            bytes_stored: self.figures.bytes,
+            rows_per_second: self.rate().round(),
+            seconds_left: self.left().map(|left| left.as_secs()),
+            growth: self.growth(),
+            sizes: self.figures.now,
+            wal_bytes: self.figures.wal,
+            waiting,
+        }
     }
 }
 
 /// A line for people as JSON.
-pub fn note(text: &str) -> Value {
-    json!({ "schema": SCHEMA, "event": "note", "text": text })
+pub fn note<'a>(time: &'a str, text: &'a str) -> Line<'a> {
+    Line::Note { schema: SCHEMA, event: "note", time, text }
+}
+
+/// The beginning of an index's rebuild.
+pub fn rebuilds<'a>(
+    time: &'a str,
+    (relation, index): (&'a str, &'a str),
+    (number, indexes): (usize, usize),
+) -> Line<'a> {
+    let (number, indexes) = (number as u64, indexes as u64);
+    Line::Index { schema: SCHEMA, event: "index", time, relation, index, number, indexes }
+}
+
+/// The end of a run.
+pub fn end<'a>(time: &'a str, report: &'a Report) -> Line<'a> {
+    let ended = |table: &'a TableReport| Ended {
+        relation: &table.subject.relation,
+        outcome: table.outcome,
+    };
+    Line::End {
+        schema: SCHEMA,
+        event: "end",
+        time,
+        exit_code: report.exit_code,
+        errors: &report.errors,
+        tables: report.tables.iter().map(ended).collect(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::retoast::pace::rules::Cause;
-    use crate::retoast::plan::Sizes;
+
+    fn json(moment: &Moment) -> serde_json::Value {
+        serde_json::to_value(moment.json("2026-01-31T12:00:00Z")).unwrap()
+    }
 
     fn moment() -> Moment {
         Moment {
@@ -152,14 +271,14 @@ mod tests {
         let pause = Pause { cause: Cause::Xmin, text: "session 1\n".into(), wait: Duration::ZERO };
         let waiting = Moment { pause: Some(pause), ..moment() };
         assert!(waiting.line().ends_with(r"of WAL, waiting: session 1\n"), "{}", waiting.line());
-        assert_eq!(waiting.json()["waiting"]["reason"], "xmin");
+        assert_eq!(json(&waiting)["waiting"]["reason"], "xmin");
     }
 
     #[test]
     fn nothing_is_foretold_at_the_very_start() {
         let start = Moment { read: 0, ..moment() };
         assert!(!start.line().contains("left"));
-        assert_eq!(start.json()["seconds_left"], Value::Null);
-        assert_eq!(moment().json()["seconds_left"], 24);
+        assert_eq!(json(&start)["seconds_left"], serde_json::Value::Null);
+        assert_eq!(json(&moment())["seconds_left"], 24);
     }
 }

@@ -2,12 +2,13 @@
 //! from the types of the results and compares.
 
 /// Each schema by the name under which `toastctl help json` prints it.
-pub const SCHEMAS: [(&str, &str); 5] = [
+pub const SCHEMAS: [(&str, &str); 6] = [
     ("inspect", include_str!("../../man/json/inspect.schema.json")),
     ("advise-threshold", include_str!("../../man/json/advise-threshold.schema.json")),
     ("check", include_str!("../../man/json/check.schema.json")),
     ("keys", include_str!("../../man/json/keys.schema.json")),
     ("retoast", include_str!("../../man/json/retoast.schema.json")),
+    ("retoast-progress", include_str!("../../man/json/retoast-progress.schema.json")),
 ];
 
 /// The schema of this name.
@@ -26,17 +27,19 @@ mod derived {
     use serde_json::Value;
 
     use crate::check::finding::{Checked, FindingReport};
+    use crate::report::retoast_progress::Line;
     use crate::server::about::ServerReport;
     use crate::{advise, check, inspect, keys, retoast};
 
     /// The schemas as the types have them, by name.
-    pub fn derived() -> [(&'static str, Schema); 5] {
+    pub fn derived() -> [(&'static str, Schema); 6] {
         [
             ("inspect", of::<inspect::document::Document>("toastctl.inspect/1")),
             ("advise-threshold", of::<advise::result::Document>("toastctl.advise/1")),
             ("check", of::<CheckOutput>("toastctl.check/1")),
             ("keys", of::<keys::result::KeysDocument>("toastctl.keys/1")),
             ("retoast", of::<retoast::result::Report>("toastctl.retoast/1")),
+            ("retoast-progress", of::<Line<'static>>("toastctl.retoast-progress/1")),
         ]
     }
 

@@ -30,6 +30,10 @@ pub trait Listener: Send + Sync {
     fn refused(&self, relation: &str, row: &SkippedRow) {
         let _ = (relation, row);
     }
+    /// An index is being rebuilt: the `number`th of all `indexes`.
+    fn rebuilds(&self, relation: &str, index: &str, number: usize, indexes: usize) {
+        let _ = (relation, index, number, indexes);
+    }
     /// A note for the user.
     fn note(&self, text: &str);
     /// The latest figures, about once a second.

@@ -20,6 +20,10 @@ pub struct Report {
     pub schema: &'static str,
     /// Whether nothing was changed because only a plan was asked for.
     pub dry_run: bool,
+    /// The exit code of toastctl. If a command of --set on-end fails, 0 and 6 become 1 afterwards.
+    pub exit_code: u8,
+    /// The errors that ended the run, or the work on a table.
+    pub errors: Vec<String>,
     /// One per table.
     pub tables: Vec<TableReport>,
     /// What is left of the toaster to be removed, if one was named.

@@ -194,6 +194,8 @@ mod tests {
         let report = |outcomes: &[Outcome]| Report {
             schema: SCHEMA,
             dry_run: false,
+            exit_code: 0,
+            errors: Vec::new(),
             tables: outcomes.iter().map(|&outcome| table(outcome)).collect(),
             departure: None,
         };
@@ -222,7 +224,14 @@ mod tests {
             (true, true, vec![unfit], RunEnd::Incomplete),
         ] {
             let departure = Some(DepartureReport { gone, unfit, ..DepartureReport::default() });
-            let report = Report { schema: SCHEMA, dry_run, tables: Vec::new(), departure };
+            let report = Report {
+                schema: SCHEMA,
+                dry_run,
+                exit_code: 0,
+                errors: Vec::new(),
+                tables: Vec::new(),
+                departure,
+            };
             assert_eq!(of_run(&report, false), ended);
         }
     }

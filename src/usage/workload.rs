@@ -74,6 +74,18 @@ pub(crate) struct Chunks {
     pub(crate) live: f64,
 }
 
+/// Seconds since the cluster was created: its system identifier begins with that time (`BootStrapXLOG`, xlog.c).
+///
+/// # Errors
+/// The server's.
+pub(crate) async fn cluster_age(client: &Client) -> Result<f64, LiveError> {
+    let sql = "SELECT extract(epoch FROM pg_catalog.now())::pg_catalog.float8 \
+                      - (system_identifier >> 32)::pg_catalog.float8 FROM pg_catalog.pg_control_system()";
+    let row = client.query_typed(sql, &[]).await?.pop();
+    let row = row.ok_or_else(|| LiveError::Unexpected("no row about the cluster".into()))?;
+    Ok(row.try_get(0)?)
+}
+
 /// Values of one column that statements of `pg_stat_statements` have read and written, without toastctl's own.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct StatementCounts {

@@ -68,8 +68,7 @@ fn predicted_sizes_are_those_of_rewritten_tables() {
         let whole = advised(&database, &[table, "-c", "v", "--sample", "100%"]);
         check_whole(table, &whole, &measured);
         for seed in 1..=SEEDS {
-            let seed = &seed.to_string();
-            let arguments = [table, "-c", "v", "--sample", "2%", "--seed", seed];
+            let arguments = [table, "-c", "v", "--sample", &format!("2%,seed={seed}")];
             let sampled = advised(&database, &arguments);
             for (figure, missed) in intervals_of(&sampled, &measured) {
                 intervals += 1;
@@ -280,7 +279,7 @@ fn bad_input_is_told_what_is_allowed() {
         2: toastctl: error: invalid value '100' for '--target <BYTES>': invalid toast_tuple_target "100": expected bytes from 128 to 8160
         2: toastctl: error: invalid value 'zstd' for '--method <METHOD>': unknown compression method "zstd": expected pglz, lz4 or either
         2: toastctl: error: invalid value 'toast' for '--storage <STORAGE>': unknown storage "toast": expected plain, main, external or extended
-        2: toastctl: error: invalid value '0%' for '--sample <PART>': invalid sample "0%": expected a part over 0 and up to 100 % (as in 1%), or a number of blocks from 1 (as in "5000 blocks")
+        2: toastctl: error: invalid value '0%' for '--sample <PART>': invalid sample "0%": expected a part over 0 and up to 100 % (as in 1%), or a number of blocks from 1 (as in "5000 blocks"); a seed can follow (as in 1%,seed=7)
         2: toastctl: error: invalid value '-1' for '--reads-per-write <N>': expected a number of at least 0, got "-1"
         2: toastctl: error: column "id" of relation "public.t" has type integer, whose values have a fixed length and are never toasted
         HINT:  Columns that can be toasted are "v".

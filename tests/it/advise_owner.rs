@@ -193,7 +193,7 @@ fn an_owner_without_pages_gets_the_sizes_that_pages_give() {
             compare(&owned, major, &["computed", "--sample", "100%"]);
         }
         for table in ["docs", "lines", "dropped"] {
-            compare(&owned, major, &[table, "--sample", "30 blocks", "--seed", "5"]);
+            compare(&owned, major, &[table, "--sample", "30 blocks,seed=5"]);
         }
     });
 }

@@ -131,7 +131,7 @@ fn chunks_are_counted_where_they_stand_now() {
 
     let mut held = 0;
     for seed in 1..=10 {
-        let document = explain(&database, &["t", "--sample", "30%", "--seed", &seed.to_string()]);
+        let document = explain(&database, &["t", "--sample", &format!("30%,seed={seed}")]);
         assert!(!document.sample.complete, "{document}");
         for (figure, truth) in [(document.columns[0].scan_buffers, scan), (document.rows, 7500.0)] {
             held += u32::from(figure.contains(truth));

@@ -319,6 +319,105 @@ fn free_space_that_vacuum_would_make_so() {
     clean(&database, "t");
 }
 
+/// Without pages of a TOAST relation, the sizes of its values show what it holds.
+#[test]
+fn free_space_of_a_toast_relation_is_probable_without_its_pages() {
+    let database = prepared("probable");
+    database.psql(
+        "CREATE TABLE t (id int, v text); ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, noise(i, 5500) FROM generate_series(1, 1500) i",
+    );
+    let without = [["t", "--source", "functions"], ["t", "--sample", "30 blocks"]];
+    let found = |more: [&str; 3]| relation_at_rest(&database, &more).findings().to_vec();
+    for more in without {
+        assert_eq!(codes(&found(more)), [""; 0], "{more:?}");
+    }
+    database.psql("DELETE FROM t WHERE id % 10 <> 0");
+    database.psql("VACUUM t");
+    let before = size(&database, "t", "toast");
+    let told: Vec<Printed<Finding>> = without
+        .into_iter()
+        .map(|more| {
+            let mut found = found(more);
+            assert_eq!(codes(&found), ["free-space"], "{more:?}");
+            found.remove(0)
+        })
+        .collect();
+    for free in &told {
+        assert_eq!(
+            free.what,
+            "probably free in the TOAST relation's file, because the values of the table's rows do not need more of it"
+        );
+        assert_eq!(free.object.as_deref(), Some("toast"));
+    }
+    let more = ["--source", "functions", "--format", "json"];
+    let overview: Printed<Overview> = inspect_at_rest(&database, &more).exits(0).report();
+    assert_eq!(codes(&overview.findings), ["free-space"], "{overview:#}");
+    // pages show it for certain
+    let certain = findings(&database, "t");
+    assert_eq!(codes(&certain), ["free-space"]);
+    assert_eq!(certain[0].what, "free in the TOAST relation's file");
+    act(&database, &told[0].command);
+    for more in without {
+        assert_eq!(codes(&found(more)), [""; 0], "{more:?}");
+    }
+    let given_back = before - size(&database, "t", "toast");
+    for free in told {
+        let (low, high) = (free.low as f64, free.high as f64);
+        assert!(given_back >= low * 0.9 && given_back <= high * 1.1, "{given_back} {free}");
+    }
+    // what dropped columns or hidden rows hold is there too
+    database.psql(
+        "ALTER TABLE t ADD w text; UPDATE t SET w = noise(id, 7000), v = noise(-id, 7000);
+         ALTER TABLE t ALTER w SET STORAGE external; ALTER TABLE t DROP w",
+    );
+    database.psql("VACUUM t");
+    assert_eq!(codes(&found(["t", "--source", "functions"])), [""; 0]);
+}
+
+/// No test has room for a quarter of 2^32 values: toastctl counts with fewer IDs.
+#[test]
+fn value_ids_that_run_out() {
+    let database = prepared("ids");
+    database.psql(
+        "CREATE TABLE t (id int, v text);
+         INSERT INTO t SELECT i, noise(i, 2500) FROM generate_series(1, 1500) i;
+         CREATE TABLE few (id int, v text);
+         INSERT INTO few SELECT i, noise(i, 2500) FROM generate_series(1, 900) i",
+    );
+    let found = |table: &str| {
+        let mut command = toastctl();
+        command.args(["inspect", "-d", &database.url(), table, "--format", "json"]);
+        let run = run(command.env("TOASTCTL_TEST_VALUE_IDS", "4000")).exits(0);
+        database.rests();
+        run.relation().findings().to_vec()
+    };
+    assert_eq!(codes(&found("few")), [""; 0]);
+    clean(&database, "t");
+    let many = found("t");
+    assert_eq!(codes(&many), ["value-ids"], "{many:#?}");
+    assert_eq!((many[0].value, many[0].low, many[0].high), (1500, 1500, 1500));
+    let what = &many[0].what;
+    assert!(
+        what.starts_with("in the TOAST relation, 38 % of those that it has IDs for; "),
+        "{what}"
+    );
+    assert!(what.contains(" are assigned a day"), "{what}");
+    assert!(what.contains("most of these values would stay in their rows"), "{what}");
+    act(&database, &many[0].command);
+    assert_eq!(codes(&found("t")), [""; 0]);
+    assert_eq!(size(&database, "t", "toast"), 0.0);
+    // values that no row has room for
+    database.psql(
+        "CREATE TABLE long (id int, v text);
+         INSERT INTO long SELECT i, noise(i, 9000) FROM generate_series(1, 1500) i",
+    );
+    let long = found("long");
+    assert_eq!(codes(&long), ["value-ids"], "{long:#?}");
+    assert!(long[0].what.contains("; no setting keeps them in their rows, so only partitions"));
+    assert_eq!(long[0].command, "toastctl advise-threshold public.long");
+}
+
 fn size(database: &Database<'_>, table: &str, file: &str) -> f64 {
     let of = if file == "heap" { "oid" } else { "reltoastrelid" };
     let sql = format!("SELECT pg_relation_size({of}) FROM pg_class WHERE relname = '{table}'");

@@ -91,7 +91,7 @@ fn intervals_hold_what_the_whole_table_has() {
     let mut misses = std::collections::BTreeMap::<String, u32>::new();
     let mut wide = 0;
     for seed in 1..=60 {
-        let sampled = relation(&database, &["t", "--sample", "10%", "--seed", &seed.to_string()]);
+        let sampled = relation(&database, &["t", "--sample", &format!("10%,seed={seed}")]);
         for (name, estimate, truth) in
             intervals(&sampled.json()["details"], &whole.json()["details"])
         {
@@ -123,9 +123,9 @@ fn the_same_seed_gives_the_same_result_and_everything_is_no_estimate() {
     let database = table("sample");
     let report =
         |more: &[&str]| inspect(&database, &[&["t", "--format", "json"], more].concat()).ok();
-    let one = report(&["--sample", "40 blocks", "--seed", "7", "--jobs", "1"]);
-    assert_eq!(one, report(&["--sample", "40 blocks", "--seed", "7", "--jobs", "5"]));
-    assert_ne!(one, report(&["--sample", "40 blocks", "--seed", "8"]));
+    let one = report(&["--sample", "40 blocks,seed=7", "--jobs", "1"]);
+    assert_eq!(one, report(&["--sample", "40 blocks,seed=7", "--jobs", "5"]));
+    assert_ne!(one, report(&["--sample", "40 blocks,seed=8"]));
     let one = Printed::<Report>::read(&one);
     assert_eq!(one.relations[0].sample.unwrap().blocks_read, 40);
     let whole = relation(&database, &["t"]);
@@ -205,8 +205,9 @@ fn a_sample_needs_pages_and_a_place_for_intervals() {
         refused(&["--source", "functions"]),
         refused(&["--format", "csv"]),
     ];
-    let seed_alone = inspect(&database, &["t", "--seed", "3"]);
-    assert_eq!(seed_alone.code, Some(2), "{}", seed_alone.stderr);
+    let seed = inspect(&database, &["t", "--sample", "40 blocks", "--seed", "3"]);
+    assert_eq!(seed.code, Some(2), "{}", seed.stderr);
+    assert!(seed.stderr.contains("HINT:  Use --sample PART,seed=NUMBER."), "{}", seed.stderr);
     insta::assert_snapshot!(refusals.join("\n"), @r"
     1: toastctl: error: public.t: --sample needs pages: the extension pageinspect is not installed in this database
     1: toastctl: error: public.t: --sample needs pages: pageinspect needs a superuser

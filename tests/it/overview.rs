@@ -254,7 +254,7 @@ fn everything_is_no_estimate_and_a_part_is_as_large_as_asked() {
     let all = overview(&database, &["--sample", "100%"]);
     is_exactly(column(&all, "public.t", "v").stored_bytes, truth as u64);
     assert_eq!(all.totals.sampled, 0);
-    let part = overview(&database, &["--sample", "50 blocks", "--seed", "7"]);
+    let part = overview(&database, &["--sample", "50 blocks,seed=7"]);
     assert_eq!(read(&part), 100);
     assert_eq!(part.relations[0].sample.unwrap().seed, 7);
 }

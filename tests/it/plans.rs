@@ -26,8 +26,8 @@ const SETTINGS: [&str; 8] = [
 ];
 
 /// Advice from one block.
-const ONE_BLOCK: [&str; 10] =
-    ["advise-threshold", "t", "-c", "v", "--sample", "1 block", "--seed", "2", "--format", "json"];
+const ONE_BLOCK: [&str; 8] =
+    ["advise-threshold", "t", "-c", "v", "--sample", "1 block,seed=2", "--format", "json"];
 
 fn make(prefix: &str) -> Database<'static> {
     made(server::shared().create_database(prefix))

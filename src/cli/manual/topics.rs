@@ -3,11 +3,12 @@
 use crate::cli::manual::{Item, Topic};
 use crate::cli::settings;
 use crate::findings::code::MEANINGS;
+use crate::inspect::overview::figures::MEANINGS as MEANINGS_OF_FIGURES;
 use crate::retoast::pace::metrics::THROTTLE_QUERIES;
 
 /// All topics.
-pub const TOPICS: [Topic; 9] =
-    [POLICIES, FORMS, FINDINGS, DAMAGE, SETTINGS, THROTTLE, EXIT_CODES, PERMISSIONS, JSON];
+pub const TOPICS: [Topic; 10] =
+    [POLICIES, FORMS, FINDINGS, ALARMS, DAMAGE, SETTINGS, THROTTLE, EXIT_CODES, PERMISSIONS, JSON];
 
 /// `toastctl help policies`.
 pub const POLICIES: Topic = Topic {
@@ -64,10 +65,25 @@ pub const FINDINGS: Topic = Topic {
     name: "findings",
     about: "what inspect finds, the most important first",
     intro: &[
-        "Each finding has a command; findings do not change the exit code. Tables under 1 MB or 1000 rows are left \
+        "Each has a command, and only --fail-on has exit codes for them. Tables under 1 MB or 1000 rows are left \
               out. (N %) is the smallest share reported. For files: idle-compression, dead-rows, free-space, dropped-column, short-last-chunk.",
     ],
     items: &MEANINGS,
+};
+
+/// `toastctl help alarms`.
+pub const ALARMS: Topic = Topic {
+    name: "alarms",
+    about: "figures and conditions of inspect --fail-on and monitoring",
+    intro: &[
+        "A condition is high, medium or low (a finding of at least this severity), or compares a figure of all selected \
+         tables: >, >=, < or <=. With --fail-on, the exit code is 7 if one is met, and 1 if that is not known because \
+         something could not be read. --format openmetrics has these figures, and those of --limit tables, columns and \
+         findings; a figure that is not known is left out. --format nagios has the exit codes 0 OK, 1 warning, 2 \
+         critical and 3 unknown. There, of two conditions about a figure, the one met first is a warning; the default \
+         is medium (warning) and high (critical).",
+    ],
+    items: &MEANINGS_OF_FIGURES,
 };
 
 /// `toastctl help damage`.
@@ -119,7 +135,10 @@ pub const DAMAGE: Topic = Topic {
 pub const SETTINGS: Topic = Topic {
     name: "settings",
     about: "what --set NAME=VALUE changes, with the defaults",
-    intro: &["For retoast, compact and reindex. --set can be repeated."],
+    intro: &[
+        "For retoast, compact and reindex. --set can be repeated. on-end is run at the end of a run that has begun, but \
+         not after --dry-run; if it fails, exit codes 0 and 6 become 1.",
+    ],
     items: &settings::SETTINGS,
 };
 
@@ -170,6 +189,7 @@ pub const EXIT_CODES: Topic = Topic {
              a lock or snapshot, or wrote rows at the end of a file. The report says which. With several \
              tables, the exit code is the worst, in the order 0, 6, 1, 4.",
         ),
+        ("7", "A condition of inspect --fail-on is met: toastctl help alarms."),
     ],
 };
 
@@ -237,7 +257,8 @@ pub const JSON: Topic = Topic {
         ),
         (
             "toastctl help json VERB",
-            "The JSON Schema of advise-threshold, check, keys or retoast (also of compact and reindex).",
+            "The JSON Schema of advise-threshold, check, keys or retoast (also of compact and reindex); \
+             retoast-progress has that of --set progress=json and log=FILE.",
         ),
         ("toastctl inspect --format json | jq .columns", "All columns, the largest first."),
     ],

@@ -43,6 +43,18 @@ const INSPECT: Manual = Manual {
         ),
         ("without superuser privileges", "toastctl inspect orders --source functions"),
         (
+            "exit code 7 if more than 10 GB are free, or a table is nearly out of value IDs",
+            "toastctl inspect -d shop --fail-on 'free_space>10GB' --fail-on 'value_id_ratio>50%'",
+        ),
+        (
+            "metrics for Prometheus's textfile collector, with series of the 20 largest tables",
+            "toastctl inspect -d shop --format openmetrics --limit 20",
+        ),
+        (
+            "a Nagios service: warning from 10 GB of free space, critical from 50 GB",
+            "toastctl inspect -d shop --format nagios --fail-on 'free_space>10GB' --fail-on 'free_space>50GB'",
+        ),
+        (
             "how many values comply with a policy",
             "toastctl inspect orders --policy chunk-saving --method lz4",
         ),
@@ -225,6 +237,10 @@ const RETOAST: Manual = Manual {
         (
             "hidden from logical subscribers with origin = none",
             "toastctl retoast orders -c doc --toaster lz4 --set replication-origin=toastctl",
+        ),
+        (
+            "with a log of its progress, and a command that receives the result as JSON",
+            "toastctl retoast orders -c doc --toaster lz4 --set log=toastctl.jsonl --set on-end='cat >result.json'",
         ),
         (
             "convert everything back from a pluggable toaster",

@@ -58,7 +58,7 @@ fn buffers_more(facts: &Facts, below: Interval) -> u32 {
 
 /// The longer targets that few rows are near to. Those that keep several rows on a page come first, then the one for
 /// which values take the fewest bytes more: it has some of them stored without compression that fit it so.
-fn targets(facts: &Facts) -> impl Iterator<Item = &TargetFacts> {
+pub(super) fn targets(facts: &Facts) -> impl Iterator<Item = &TargetFacts> {
     let is_far = |target: &&TargetFacts| {
         target.near.high < LEAST || target.near.high < facts.rows.low * NEAR
     };

@@ -1,7 +1,7 @@
 //! What follows from facts (pure): a file for each family.
 
 pub(crate) mod lengths;
-mod settings;
+pub(crate) mod settings;
 mod space;
 pub(crate) mod usage;
 mod values;

@@ -1,29 +1,26 @@
 //! Settings without effect, and limits that are close.
 
+use super::lengths;
 use crate::disk::desc::Storage;
 use crate::findings::code::Code;
-use crate::findings::facts::Facts;
+use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
+use crate::findings::look::Count;
+use crate::findings::targets::TargetFacts;
 use crate::model::interval::Interval;
 
+/// What is farther away is not foretold: a hundred years.
+const MOST_DAYS: f64 = 36_500.0;
 /// The number of rows among which the absence of a long one is significant.
 const LEAST_ROWS: f64 = 1000.0;
-/// The numbers that a TOAST relation has for values (OIDs).
-const VALUE_IDS: f64 = 4_294_967_296.0;
-/// The fraction of them from which they are reported.
-const TAKEN: f64 = 0.25;
+/// The fraction of the value IDs from which they are reported.
+pub(crate) const TAKEN: f64 = 0.25;
+/// The fraction that is called many.
+const HALF: f64 = 0.5;
 
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     let table = facts.table.shown();
-    // no setting frees the IDs of values that stay out of line: settings that keep more of them in their rows are
-    // advised, and beyond that the table has to be partitioned
-    if facts.out_of_line.low >= VALUE_IDS * TAKEN {
-        out.push(Finding {
-            what: "in the TOAST relation, which can hold at most 2^32".to_owned(),
-            command: facts.table.advise(None),
-            ..Finding::new(Code::ValueIds, &table, facts.out_of_line, Unit::Values)
-        });
-    }
+    out.extend(value_ids(facts));
     let unused = |what: String, command| Finding {
         what,
         command,
@@ -45,6 +42,54 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     if let Some(why) = facts.target.and_then(|target| idle_target(facts, target)) {
         out.push(unused(why, facts.table.alter("RESET (toast_tuple_target)")));
     }
+}
+
+/// Whether so many of a TOAST relation's IDs are in use that it is reported.
+pub(crate) fn are_many_ids(values: Interval, ids: f64) -> bool {
+    values.low >= ids * TAKEN
+}
+
+/// Values that use up the IDs of their TOAST relation. Only values that stay in their rows do without one.
+fn value_ids(facts: &Facts) -> Option<Finding> {
+    let values = facts.out_of_line;
+    let ids = facts.toast_facts.ids.filter(|&ids| are_many_ids(values, ids))?;
+    let rate = facts.toast_facts.use_of_ids.map_or(String::new(), |used| {
+        let days = (ids * HALF - values.estimate) / used.net;
+        let end = match days > 0.0 && days < MOST_DAYS {
+            true => format!(", and half of all are in use within {days:.0} days"),
+            false => String::new(),
+        };
+        format!("; at least {:.0} are assigned a day{end}", used.assigned)
+    });
+    let (how, command) = kept_in_rows(facts).unwrap_or_else(|| {
+        let how = "no setting keeps them in their rows, so only partitions, each with a TOAST relation of its own, would \
+                   have more";
+        (how.to_owned(), facts.table.advise(None))
+    });
+    let percent = values.estimate / ids * 100.0;
+    Some(Finding {
+        what: format!(
+            "in the TOAST relation, {percent:.0} % of those that it has IDs for{rate}; {how}"
+        ),
+        command,
+        ..Finding::new(Code::ValueIds, &facts.table.shown(), values, Unit::Values)
+    })
+}
+
+/// A target with which most values of the column that has most of them stay in their rows.
+fn kept_in_rows(facts: &Facts) -> Option<(String, String)> {
+    let count = |column: &ColumnFacts| {
+        facts.counted(column).map_or(0.0, |counted| counted.of(Count::OutOfLineValues).estimate)
+    };
+    let column = facts.columns.iter().max_by(|a, b| count(a).total_cmp(&count(b)))?;
+    let keeps = |target: &&TargetFacts| {
+        let left = target.out_of_line.get(column.index);
+        left.is_some_and(|left| left.high <= count(column) * (1.0 - HALF))
+    };
+    let target = lengths::targets(facts).find(keeps)?;
+    let how =
+        format!("with a target of {} most of these values would stay in their rows", target.bytes);
+    Some((how, facts.retoast_with_target(column, target.bytes)))
 }
 
 /// Why a `toast_tuple_target` of this many bytes has no effect (`heap_toast_insert_or_update`, heaptoast.c: the

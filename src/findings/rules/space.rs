@@ -11,6 +11,9 @@ use crate::server::about::NEVER_TRUNCATES;
 
 /// The part of a file that must be free before it is reported.
 const SPARE: f64 = 0.3;
+/// The part of a TOAST relation that must be free for a report, if its pages do not show it for certain. Values that are
+/// stored as densely as they can be leave up to a fourth of it empty, since a page has room for four chunks.
+const PROBABLY: f64 = 0.5;
 /// The fraction of a file's tuples that must be dead.
 const DEAD: f64 = 0.25;
 /// The fraction of table and TOAST relation that values of dropped columns must take.
@@ -25,6 +28,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
             out.extend(spare(facts, &file, name));
         }
     }
+    out.extend(probable(facts));
     for index in &facts.bloated {
         let spare = index.bytes.saturating_sub(index.fresh);
         if spare < WORTH {
@@ -68,6 +72,40 @@ fn dead(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
         what: what.to_owned(),
         command: facts.table.vacuum(),
         ..Finding::new(Code::DeadRows, &facts.table.shown(), file.dead_bytes, Unit::Bytes)
+    })
+}
+
+/// What is probably free in the TOAST relation: its values do not need it, or a sample of its pages shows it. Files tell
+/// nothing of values that rows of other pages have.
+fn probable(facts: &Facts) -> Option<Finding> {
+    if facts.server.has_toasters {
+        return None;
+    }
+    let (bytes, spare, how) = match facts.toast {
+        Some(file)
+            if spare(facts, &file, "toast").or_else(|| dead(facts, &file, "toast")).is_some() =>
+        {
+            return None;
+        }
+        Some(file) => (file.bytes, file.spare_vacuumed, "as a sample shows"),
+        None => (
+            facts.toast_facts.bytes,
+            facts.toast_facts.spare?,
+            "because the values of the table's rows do not need more of it",
+        ),
+    };
+    if spare.low < WORTH as f64 || spare.estimate < bytes as f64 * PROBABLY {
+        return None;
+    }
+    let command = match facts.server.truncates {
+        true => facts.table.compact("toast"),
+        false => facts.table.vacuum_full(),
+    };
+    Some(Finding {
+        object: Some("toast".to_owned()),
+        what: format!("probably free in the TOAST relation's file, {how}"),
+        command,
+        ..Finding::new(Code::FreeSpace, &facts.table.shown(), spare, Unit::Bytes)
     })
 }
 

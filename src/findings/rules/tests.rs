@@ -3,9 +3,12 @@ use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::fill::meter::FileFill;
-use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts, ServerFacts};
+use crate::findings::facts::{
+    BloatedIndex, ColumnFacts, Contents, Facts, IdUse, ServerFacts, ToastFacts, VALUE_IDS,
+};
 use crate::findings::finding::{Finding, LookedAt};
-use crate::findings::look::RowFacts;
+use crate::findings::look::{Count, Counted, RowFacts};
+use crate::findings::targets::TargetFacts;
 use crate::judge::command::TableName;
 use crate::model::estimate::BlocksRead;
 use crate::model::interval::Interval;
@@ -35,6 +38,7 @@ fn facts() -> Facts {
         look: None,
         heap: None,
         toast: None,
+        toast_facts: ToastFacts { ids: Some(VALUE_IDS), ..ToastFacts::default() },
         bloated: Vec::new(),
         server: SERVER,
         counters: None,
@@ -62,6 +66,108 @@ fn value_ids_are_told_from_a_fourth_on() {
     let given = found(&of(1.1e9));
     assert_eq!((given[0].code.name(), given[0].severity), ("value-ids", "high"));
     assert_eq!(given[0].command, "toastctl advise-threshold public.t");
+    assert_eq!(
+        given[0].what,
+        "in the TOAST relation, 32 % of those that it has IDs for; no setting keeps them in their rows, so only \
+         partitions, each with a TOAST relation of its own, would have more"
+    );
+    let wider = Facts { toast_facts: ToastFacts::default(), ..of(1.1e9) };
+    assert_eq!(codes(&wider), [""; 0]);
+}
+
+#[test]
+fn value_ids_say_how_fast_they_are_used_and_what_would_free_them() {
+    let use_of_ids = |net| Some(IdUse { assigned: 5e6, net });
+    let toast_facts = |net| ToastFacts {
+        ids: Some(VALUE_IDS),
+        use_of_ids: use_of_ids(net),
+        ..ToastFacts::default()
+    };
+    let target = |bytes, left: f64| TargetFacts {
+        bytes,
+        fills_pages: false,
+        near: Interval::default(),
+        more: Interval::default(),
+        short_ends: Vec::new(),
+        out_of_line: vec![Interval::exact(left)],
+    };
+    let look = |left| RowFacts {
+        rows: Interval::exact(1e9),
+        dropped: Interval::default(),
+        columns: vec![Counted::of_one(Count::OutOfLineValues, Interval::exact(1.2e9))],
+        targets: vec![target(4080, left)],
+    };
+    let of = |net, left| {
+        let facts = Facts {
+            out_of_line: Interval::exact(1.2e9),
+            toast_facts: toast_facts(net),
+            look: Some(look(left)),
+            ..facts()
+        };
+        found(&facts).remove(0)
+    };
+    let growing = of(1e6, 1e8);
+    assert_eq!(
+        growing.what,
+        "in the TOAST relation, 28 % of those that it has IDs for; at least 5000000 are assigned a day, and half of \
+         all are in use within 947 days; with a target of 4080 most of these values would stay in their rows"
+    );
+    assert_eq!(
+        growing.command,
+        "toastctl retoast public.t --column v --toaster extended --target 4080 --compact"
+    );
+    let few = of(-5.0, 1e9);
+    assert!(few.what.contains("at least 5000000 are assigned a day; no setting"), "{}", few.what);
+    assert_eq!(few.command, "toastctl advise-threshold public.t");
+}
+
+#[test]
+fn free_space_of_a_toast_relation_follows_from_the_sizes_of_its_values() {
+    let of = |low: u32, high: u32| Facts {
+        toast_facts: ToastFacts {
+            bytes: 100 << 20,
+            spare: Some(between(f64::from(low << 20), f64::from(high << 20))),
+            ..ToastFacts::default()
+        },
+        ..facts()
+    };
+    // values that are stored as densely as they can be leave up to a fourth of the pages empty
+    assert_eq!(codes(&of(30, 60)), [""; 0]);
+    let given = found(&of(40, 80));
+    assert_eq!((given[0].code.name(), given[0].object.as_deref()), ("free-space", Some("toast")));
+    assert_eq!(
+        given[0].what,
+        "probably free in the TOAST relation's file, because the values of the table's rows do not need more of it"
+    );
+    assert_eq!(given[0].command, "toastctl compact public.t --files toast");
+    // what pages show for certain is reported alone
+    let file = FileFill {
+        bytes: 100 << 20,
+        drawn: BlocksRead { read: 256, total: 12_800 },
+        dead: Interval::default(),
+        dead_bytes: Interval::default(),
+        tuples: Interval::exact(1e6),
+        spare: Interval::exact(4e7),
+        spare_vacuumed: Interval::exact(4e7),
+        compaction: None,
+    };
+    let certain = found(&Facts { toast: Some(file), ..of(40, 80) });
+    assert_eq!(certain.len(), 1);
+    assert_eq!(certain[0].what, "free in the TOAST relation's file");
+    // a sample of them may leave it in doubt whether it is worth a report
+    let in_doubt = |estimate| Facts {
+        toast: Some(FileFill { spare: estimate, spare_vacuumed: estimate, ..file }),
+        ..facts()
+    };
+    let likely = found(&in_doubt(Interval { estimate: 6e7, low: 2e7, high: 9e7 }));
+    assert_eq!(likely[0].what, "probably free in the TOAST relation's file, as a sample shows");
+    assert_eq!(codes(&in_doubt(Interval { estimate: 4e7, low: 2e7, high: 9e7 })), [""; 0]);
+    // pages that show otherwise are right
+    let full =
+        FileFill { spare: Interval::exact(1e6), spare_vacuumed: Interval::exact(1e6), ..file };
+    assert_eq!(codes(&Facts { toast: Some(full), ..of(60, 80) }), [""; 0]);
+    let toasters = ServerFacts { has_toasters: true, ..SERVER };
+    assert_eq!(codes(&Facts { server: toasters, ..of(60, 80) }), [""; 0]);
 }
 
 #[test]

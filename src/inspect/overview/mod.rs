@@ -2,12 +2,14 @@
 //!
 //! * this file: what is reported about a relation and a column, derived from a relation's report (pure);
 //! * [`rank`]: lines added up over partitions and children, ranked (pure);
+//! * [`figures`]: named figures of all of them, and conditions about these (pure);
 //! * [`read`]: one relation, and which of its blocks are read; `queue`: how the time is divided; [`run`]: all of
 //!   them, concurrently.
 //!
 //! The JSON shape is that of [`super::document`]. Sizes are bytes. Each figure that may come from a sample has its
 //! 95 % confidence interval; both ends are the figure itself if it was counted.
 
+pub(crate) mod figures;
 mod queue;
 pub(crate) mod rank;
 mod read;
@@ -23,7 +25,7 @@ use crate::model::interval::Interval;
 
 /// The overhead of a chunk: the tuple's header (24), `chunk_id` and `chunk_seq` (8), the data's header (4), the line
 /// pointer (4), and what aligns it, half of 8.
-const CHUNK_OVERHEAD: u64 = 44;
+pub(super) const CHUNK_OVERHEAD: u64 = 44;
 /// A page's header.
 const PAGE_HEADER: u64 = 24;
 
@@ -50,6 +52,9 @@ pub(crate) struct RelationLine {
     pub(crate) toast_bytes: Option<u64>,
     /// Index of the TOAST relation.
     pub(crate) toast_index_bytes: Option<u64>,
+    /// Values in the TOAST relation, each with an ID of its own; null without one, or if it is not known where every
+    /// value is.
+    pub(crate) toast_values: Option<Interval<u64>>,
     /// All indexes of the relation.
     pub(crate) index_bytes: Option<u64>,
     /// Rows that a SELECT returns.
@@ -156,6 +161,11 @@ impl RelationLine {
             heap_bytes: report.heap.bytes,
             index_bytes: report.heap.index_bytes,
             toast_bytes,
+            toast_values: report.toast.as_ref().and_then(|toast| match report.sample {
+                _ if toast.unplaced_values.is_some_and(|values| values > 0) => None,
+                Some(_) => toast.values_estimate,
+                None => Some(Interval::exact(toast.values)),
+            }),
             toast_index_bytes: report.toast.as_ref().and_then(|toast| toast.index_bytes),
             rows_read: None,
             dead_rows: None,

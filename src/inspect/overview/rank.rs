@@ -86,29 +86,92 @@ pub(crate) struct Ranking {
     pub(crate) left_out: Vec<LeftOut>,
     /// Of all relations, as they come.
     pub(crate) findings: Vec<Finding>,
-    counts: Counts,
+    pub(super) counts: Counts,
     columns_bytes: IndependentSum,
     unused_bytes: Option<IndependentSum>,
+}
+
+/// A table, or all parts of one.
+#[derive(Debug, Clone)]
+pub(crate) struct TableLine {
+    pub(crate) relation: String,
+    pub(crate) heap_bytes: u64,
+    pub(crate) toast_bytes: u64,
+    pub(crate) toast_index_bytes: u64,
+    pub(crate) index_bytes: u64,
+    pub(crate) unused: Option<Interval<u64>>,
+    pub(crate) rows: Option<Interval<u64>>,
+    pub(crate) dead_rows: Option<Interval<u64>>,
+    pub(crate) toast_values: Option<Interval<u64>>,
 }
 
 /// Figures of relations and of all their parts, not of single columns.
 #[derive(Debug)]
 struct Whole {
+    heap_bytes: u64,
+    toast_bytes: u64,
+    toast_index_bytes: u64,
+    index_bytes: u64,
     unused: Option<IndependentSum>,
+    rows: Option<IndependentSum>,
     rows_read: Option<IndependentSum>,
     dead_rows: Option<IndependentSum>,
+    toast_values: Option<IndependentSum>,
 }
 
 impl Whole {
     fn new() -> Whole {
         let known = || Some(IndependentSum::default());
-        Whole { unused: known(), rows_read: known(), dead_rows: known() }
+        Whole {
+            heap_bytes: 0,
+            toast_bytes: 0,
+            toast_index_bytes: 0,
+            index_bytes: 0,
+            unused: known(),
+            rows: known(),
+            rows_read: known(),
+            dead_rows: known(),
+            toast_values: known(),
+        }
     }
 
     fn add(&mut self, part: &RelationLine) {
+        let sizes = [
+            (&mut self.heap_bytes, part.heap_bytes),
+            (&mut self.toast_bytes, part.toast_bytes),
+            (&mut self.toast_index_bytes, part.toast_index_bytes),
+            (&mut self.index_bytes, part.index_bytes),
+        ];
+        for (sum, bytes) in sizes {
+            *sum = sum.saturating_add(bytes.unwrap_or(0));
+        }
+        add(&mut self.rows, part.rows.as_ref());
+        let without = part.toast_bytes.is_none().then(|| Interval::exact(0));
+        add(&mut self.toast_values, part.toast_values.or(without).as_ref());
         add(&mut self.unused, part.unused_bytes.as_ref());
         add(&mut self.rows_read, part.rows_read.map(Interval::exact).as_ref());
         add(&mut self.dead_rows, part.dead_rows.map(Interval::exact).as_ref());
+    }
+
+    fn line(&self, relation: &str) -> TableLine {
+        let total = |sum: Option<IndependentSum>| sum.map(|sum| sum.total());
+        TableLine {
+            relation: relation.to_owned(),
+            heap_bytes: self.heap_bytes,
+            toast_bytes: self.toast_bytes,
+            toast_index_bytes: self.toast_index_bytes,
+            index_bytes: self.index_bytes,
+            unused: total(self.unused),
+            rows: total(self.rows),
+            dead_rows: total(self.dead_rows),
+            toast_values: total(self.toast_values),
+        }
+    }
+
+    /// Heap, TOAST relation and its index.
+    fn bytes(&self) -> u64 {
+        let toast = self.toast_bytes.saturating_add(self.toast_index_bytes);
+        self.heap_bytes.saturating_add(toast)
     }
 
     /// What columns are ranked by.
@@ -124,15 +187,45 @@ impl Whole {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
-    read: u64,
+pub(super) struct Counts {
+    pub(super) read: u64,
     sampled: u64,
-    by_functions: u64,
+    pub(super) by_functions: u64,
     blocks: u64,
     blocks_read: u64,
     bytes: u64,
+    pub(super) heap_bytes: u64,
+    pub(super) toast_bytes: u64,
     index_bytes: u64,
     looked_at: u64,
+    /// The size of the largest relation.
+    pub(super) largest: u64,
+    pub(super) dead_rows: u64,
+    /// Relations whose dead rows are not known.
+    pub(super) without_dead_rows: u64,
+    /// The largest number of values in a TOAST relation.
+    pub(super) most_ids: Interval<u64>,
+    /// Relations of which it is not known how many values are in their TOAST relation.
+    pub(super) without_ids: u64,
+    pub(super) problems: u64,
+}
+
+impl Counts {
+    /// Adds what named figures are made of.
+    fn add_figures(&mut self, relation: &RelationLine) {
+        let plus = |sum: u64, more: Option<u64>| sum.saturating_add(more.unwrap_or(0));
+        self.heap_bytes = plus(self.heap_bytes, relation.heap_bytes);
+        self.toast_bytes = plus(self.toast_bytes, relation.toast_bytes);
+        self.largest = self.largest.max(relation.bytes());
+        self.dead_rows = plus(self.dead_rows, relation.dead_rows);
+        self.without_dead_rows += u64::from(relation.dead_rows.is_none());
+        self.problems = plus(self.problems, Some(relation.problem_count));
+        match (relation.toast_values, relation.toast_bytes) {
+            (Some(values), _) if values.estimate > self.most_ids.estimate => self.most_ids = values,
+            (None, Some(_)) => self.without_ids += 1,
+            _ => {}
+        }
+    }
 }
 
 /// One column of all parts.
@@ -218,6 +311,7 @@ impl Ranking {
         counts.by_functions += u64::from(relation.source == Source::Functions);
         counts.bytes = counts.bytes.saturating_add(relation.bytes());
         counts.index_bytes = counts.index_bytes.saturating_add(relation.index_bytes.unwrap_or(0));
+        counts.add_figures(relation);
         if let Some(sample) = &relation.sample {
             counts.sampled += u64::from(sample.blocks_read < sample.blocks);
             counts.blocks += sample.blocks;
@@ -263,6 +357,22 @@ impl Ranking {
             unused_bytes: self.unused_bytes.filter(|_| read > 0).map(|sum| sum.total()),
             database_bytes: self.extent.database_bytes,
         }
+    }
+
+    /// The first `limit` tables: the largest ones, unless the order is one of tables.
+    pub(crate) fn tables(&self, by: SortBy, limit: usize) -> Vec<TableLine> {
+        let mut tables: Vec<(&String, &Whole)> = self.whole.iter().collect();
+        // ordered by name until here; equal ones keep that order
+        match by {
+            SortBy::Stored | SortBy::Raw => {
+                tables.sort_by_key(|(_, whole)| Reverse(whole.bytes()));
+            }
+            SortBy::Unused | SortBy::Read | SortBy::Dead => {
+                tables.sort_by_key(|(_, whole)| Reverse(whole.of(by).map(|figure| figure.estimate)))
+            }
+            SortBy::Name => {}
+        }
+        tables.into_iter().take(limit).map(|(name, whole)| whole.line(name)).collect()
     }
 
     /// The first `limit` columns, the rest added up.
@@ -336,6 +446,7 @@ mod tests {
             heap_bytes: Some(10_000),
             toast_bytes: None,
             toast_index_bytes: None,
+            toast_values: None,
             index_bytes: Some(5),
             rows: None,
             unused_bytes: unused.map(Interval::exact),
@@ -418,5 +529,16 @@ mod tests {
         assert_eq!((totals.read, totals.bytes, totals.index_bytes), (4, 40_000, 20));
         assert_eq!(totals.columns_bytes.estimate, 1840);
         assert!(totals.unused_bytes.is_none());
+        let tables = |by, limit| -> Vec<(String, u64, Option<u64>)> {
+            let tables = ranking().tables(by, limit).into_iter();
+            let figures = |table: TableLine| {
+                (table.relation, table.heap_bytes, table.unused.map(|unused| unused.estimate))
+            };
+            tables.map(figures).collect()
+        };
+        let p = ("p".to_owned(), 20_000, Some(9));
+        assert_eq!(tables(SortBy::Stored, 1), [p.clone()]);
+        let by_unused = [p, ("a".to_owned(), 10_000, Some(7)), ("z".to_owned(), 10_000, None)];
+        assert_eq!(tables(SortBy::Unused, 9), by_unused);
     }
 }

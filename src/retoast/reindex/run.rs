@@ -128,7 +128,7 @@ impl Reindexing<'_> {
         indexes: &mut Vec<IndexReport>,
     ) -> Result<(), RetoastError> {
         let session = self.guard.session;
-        for index in valid {
+        for (at, index) in valid.iter().enumerate() {
             if self.guard.session.stopped() {
                 return Ok(());
             }
@@ -152,6 +152,8 @@ impl Reindexing<'_> {
             let mut done = Ok(());
             if index_report.ended == IndexEnd::Planned && !self.guard.session.options.dry_run {
                 let bytes = index_report.expected.unwrap_or(index.bytes);
+                let (listener, number) = (session.listener, at + 1);
+                listener.rebuilds(&self.guard.name(), &index.quoted(), number, valid.len());
                 done = self.rebuild(index, bytes, &mut index_report).await;
             }
             indexes.push(index_report);

@@ -1,0 +1,410 @@
+//! Named figures of an overview, and conditions about them that raise an alarm (pure).
+
+use super::rank::{Counts, Ranking};
+use crate::findings::code::Severity;
+use crate::findings::facts::VALUE_IDS;
+use crate::model::interval::Interval;
+
+/// What a figure is measured in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Bytes,
+    /// A part of a whole, from 0 to 1.
+    Ratio,
+    Count,
+}
+
+/// A figure of all selected tables. Its name never changes its meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the table below says what each means")]
+pub(crate) enum Figure {
+    Size,
+    ToastSize,
+    IndexSize,
+    LargestTable,
+    FreeSpace,
+    FreeRatio,
+    DeadRows,
+    ValueIdRatio,
+    Findings,
+    Tables,
+    TablesNotRead,
+    Problems,
+}
+
+/// How many figures there are.
+const FIGURES: usize = 12;
+
+/// Each figure with its name, its unit, and what it means.
+const TABLE: [(Figure, &str, Unit, &str); FIGURES] = [
+    (
+        Figure::Size,
+        "size",
+        Unit::Bytes,
+        "Size of the tables with TOAST relations and their indexes.",
+    ),
+    (Figure::ToastSize, "toast_size", Unit::Bytes, "Size of the TOAST relations."),
+    (Figure::IndexSize, "index_size", Unit::Bytes, "Size of the other indexes."),
+    (Figure::LargestTable, "largest_table", Unit::Bytes, "Size of the largest table or partition."),
+    (Figure::FreeSpace, "free_space", Unit::Bytes, "Free space and dead rows (needs pageinspect)."),
+    (
+        Figure::FreeRatio,
+        "free_ratio",
+        Unit::Ratio,
+        "The same as a part of tables and TOAST: 30% or 0.3.",
+    ),
+    (
+        Figure::DeadRows,
+        "dead_rows",
+        Unit::Count,
+        "Dead rows and chunks, by the server's statistics.",
+    ),
+    (
+        Figure::ValueIdRatio,
+        "value_id_ratio",
+        Unit::Ratio,
+        "Largest part of the value IDs of a TOAST relation in use.",
+    ),
+    (Figure::Findings, "findings", Unit::Count, "Findings of any severity (needs pageinspect)."),
+    (Figure::Tables, "tables", Unit::Count, "Selected tables."),
+    (
+        Figure::TablesNotRead,
+        "tables_not_read",
+        Unit::Count,
+        "Tables that were locked, not permitted or not reached.",
+    ),
+    (Figure::Problems, "problems", Unit::Count, "Errors while reading the other tables."),
+];
+
+/// Each figure's name with what it means.
+pub(crate) const MEANINGS: [(&str, &str); FIGURES] = {
+    let mut meanings = [("", ""); FIGURES];
+    let mut at = 0;
+    while at < FIGURES {
+        meanings[at] = (TABLE[at].1, TABLE[at].3);
+        at += 1;
+    }
+    meanings
+};
+
+impl Figure {
+    pub(crate) fn all() -> impl Iterator<Item = Figure> {
+        TABLE.iter().map(|(figure, ..)| *figure)
+    }
+
+    fn entry(self) -> &'static (Figure, &'static str, Unit, &'static str) {
+        // every figure has one, as a test verifies
+        TABLE.get(self as usize).unwrap_or(&TABLE[0])
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        self.entry().1
+    }
+
+    pub(crate) fn unit(self) -> Unit {
+        self.entry().2
+    }
+
+    pub(crate) fn meaning(self) -> &'static str {
+        self.entry().3
+    }
+
+    /// Whether it is the same if tables are left out.
+    fn is_of_all(self) -> bool {
+        matches!(self, Figure::Size | Figure::Tables | Figure::TablesNotRead | Figure::Problems)
+    }
+
+    /// Whether tables that are left out can only make it larger.
+    fn only_grows(self) -> bool {
+        self != Figure::FreeRatio
+    }
+}
+
+/// The figures of one run.
+#[derive(Debug, Clone)]
+pub(crate) struct Figures {
+    values: [Option<Interval>; FIGURES],
+    /// Findings by severity, the worst first.
+    by_severity: [u64; 3],
+    /// Why the tables that were not read are missing in all figures but a few.
+    left_out: Option<String>,
+    /// Why there may be more findings.
+    unsearched: Option<String>,
+}
+
+/// What is known about a condition.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Judged {
+    /// The figure, or the number of findings, is on the wrong side of the limit.
+    Met(Interval),
+    NotMet(Interval),
+    /// The reason why it is not known.
+    Unknown(String),
+}
+
+/// The relation of a figure to its limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operator {
+    Over,
+    AtLeast,
+    Under,
+    AtMost,
+}
+
+impl Operator {
+    pub(crate) fn is_upward(self) -> bool {
+        matches!(self, Operator::Over | Operator::AtLeast)
+    }
+
+    fn holds(self, value: f64, limit: f64) -> bool {
+        match self {
+            Operator::Over => value > limit,
+            Operator::AtLeast => value >= limit,
+            Operator::Under => value < limit,
+            Operator::AtMost => value <= limit,
+        }
+    }
+}
+
+/// What raises an alarm.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Condition {
+    /// As the user wrote it.
+    pub(crate) text: String,
+    pub(crate) test: Test,
+}
+
+/// The test of a condition.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Test {
+    /// There is a finding of this severity, or of a higher one.
+    Severity(Severity),
+    /// The figure is on this side of the limit.
+    Figure(Figure, Operator, f64),
+}
+
+impl Test {
+    /// Whether both are about the same figure in the same direction, or about findings.
+    fn is_like(&self, other: &Test) -> bool {
+        match (self, other) {
+            (Test::Severity(_), Test::Severity(_)) => true,
+            (Test::Figure(one, a, _), Test::Figure(other, b, _)) => {
+                one == other && a.is_upward() == b.is_upward()
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether this one is met before `other`, which is like it.
+    fn is_before(&self, other: &Test) -> bool {
+        match (self, other) {
+            (Test::Severity(one), Test::Severity(other)) => one > other,
+            (Test::Figure(_, operator, one), Test::Figure(_, _, other)) => {
+                if operator.is_upward() {
+                    one < other
+                } else {
+                    one > other
+                }
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether a condition is only a warning: a later one about the same figure is the alarm, and none comes earlier.
+pub(crate) fn is_warning(condition: &Condition, all: &[Condition]) -> bool {
+    let mut alike = all.iter().filter(|other| other.test.is_like(&condition.test));
+    let is_first = !alike.clone().any(|other| other.test.is_before(&condition.test));
+    is_first && alike.any(|other| condition.test.is_before(&other.test))
+}
+
+impl Figures {
+    /// Those of all relations that were read or left out.
+    pub(crate) fn of(ranking: &Ranking) -> Figures {
+        let totals = ranking.totals();
+        let counts = &ranking.counts;
+        let Counts { by_functions, problems, without_dead_rows, without_ids, .. } = *counts;
+        let count = |number: u64| Some(Interval::exact(number as f64));
+        let real = |whole: Interval<u64>| Interval {
+            estimate: whole.estimate as f64,
+            low: whole.low as f64,
+            high: whole.high as f64,
+        };
+        let free = match totals.relations {
+            0 => Some(Interval::exact(0)),
+            _ => totals.unused_bytes,
+        };
+        let files = counts.heap_bytes.saturating_add(counts.toast_bytes);
+        let mut by_severity = [0u64; 3];
+        for finding in &ranking.findings {
+            if let Some(number) = by_severity.get_mut(finding.code.severity() as usize) {
+                *number += 1;
+            }
+        }
+        let value = |figure: Figure| match figure {
+            Figure::Size => count(totals.bytes),
+            Figure::ToastSize => count(counts.toast_bytes),
+            Figure::IndexSize => count(totals.index_bytes),
+            Figure::LargestTable => count(counts.largest),
+            Figure::FreeSpace => free.map(real),
+            Figure::FreeRatio if files == 0 => count(0),
+            Figure::FreeRatio => free.map(|free| real(free).scaled(1.0 / files as f64)),
+            Figure::DeadRows => count(counts.dead_rows).filter(|_| without_dead_rows == 0),
+            Figure::ValueIdRatio => {
+                let most = real(counts.most_ids).scaled(1.0 / VALUE_IDS);
+                Some(most).filter(|_| without_ids == 0)
+            }
+            Figure::Findings => count(by_severity.iter().sum()),
+            Figure::Tables => count(totals.relations),
+            Figure::TablesNotRead => count(ranking.left_out.len() as u64),
+            Figure::Problems => count(problems),
+        };
+        let mut values = [None; FIGURES];
+        for (slot, figure) in values.iter_mut().zip(Figure::all()) {
+            *slot = value(figure);
+        }
+        let missing = ranking.left_out.len() as u64;
+        let all = totals.relations;
+        let left_out = (missing > 0).then(|| format!("tables not read: {missing} of {all}"));
+        let unsearched = match (&left_out, by_functions, problems) {
+            (Some(why), _, _) => Some(why.clone()),
+            (None, 1.., _) => {
+                Some(format!("tables whose pages were not read: {by_functions} of {all}"))
+            }
+            (None, 0, 1..) => Some("part of what was looked at could not be read".to_owned()),
+            (None, 0, 0) => None,
+        };
+        Figures { values, by_severity, left_out, unsearched }
+    }
+
+    /// The figure; `None` if it is not known.
+    pub(crate) fn of_all(&self, figure: Figure) -> Option<Interval> {
+        self.values.get(figure as usize).copied().flatten()
+    }
+
+    /// The number of findings of exactly this severity.
+    pub(crate) fn findings(&self, severity: Severity) -> u64 {
+        self.by_severity.get(severity as usize).copied().unwrap_or_default()
+    }
+
+    /// Whether everything that was selected was read.
+    pub(crate) fn are_complete(&self) -> bool {
+        self.left_out.is_none() && self.of_all(Figure::Problems) == Some(Interval::exact(0.0))
+    }
+
+    /// Whether a condition is met, as far as this is known.
+    pub(crate) fn judge(&self, test: &Test) -> Judged {
+        let (figure, operator, limit, value) = match *test {
+            Test::Severity(least) => {
+                let number = self.by_severity.iter().take(least as usize + 1).sum::<u64>();
+                let value = Some(Interval::exact(number as f64));
+                (Figure::Findings, Operator::AtLeast, 1.0, value)
+            }
+            Test::Figure(figure, operator, limit) => (figure, operator, limit, self.of_all(figure)),
+        };
+        let why_more = match figure {
+            Figure::Findings => self.unsearched.as_ref(),
+            figure if figure.is_of_all() => None,
+            _ => self.left_out.as_ref(),
+        };
+        let Some(value) = value else {
+            let why = self.left_out.as_ref().or(self.unsearched.as_ref());
+            return Judged::Unknown(
+                why.map_or_else(|| "no table was read".to_owned(), Clone::clone),
+            );
+        };
+        let is_met = operator.holds(value.estimate, limit);
+        // what is missing can only move it in one direction
+        let stays = figure.only_grows() && operator.is_upward() == is_met;
+        match why_more {
+            Some(why) if !stays => Judged::Unknown(why.clone()),
+            _ if is_met => Judged::Met(value),
+            _ => Judged::NotMet(value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inspect::overview::{Extent, LeftOut};
+
+    fn condition(test: Test) -> Condition {
+        Condition { text: String::new(), test }
+    }
+
+    #[test]
+    fn every_figure_has_its_line() {
+        for (at, (figure, name, unit, meaning)) in TABLE.iter().enumerate() {
+            assert_eq!(*figure as usize, at, "{name}");
+            assert_eq!(figure.name(), *name);
+            assert_eq!(name.ends_with("_ratio"), *unit == Unit::Ratio, "{name}");
+            assert!(meaning.ends_with('.'), "{name}");
+        }
+        assert_eq!(TABLE.len(), Figure::Problems as usize + 1);
+    }
+
+    #[test]
+    fn of_two_conditions_about_a_figure_the_first_to_be_met_is_the_warning() {
+        let over = |limit| condition(Test::Figure(Figure::FreeSpace, Operator::Over, limit));
+        let under = |limit| condition(Test::Figure(Figure::FreeSpace, Operator::Under, limit));
+        let levels = |all: &[Condition]| -> Vec<bool> {
+            all.iter().map(|one| is_warning(one, all)).collect()
+        };
+        assert_eq!(levels(&[over(5.0)]), [false]);
+        assert_eq!(levels(&[over(5.0), over(3.0)]), [false, true]);
+        assert_eq!(levels(&[over(5.0), over(3.0), over(4.0)]), [false, true, false]);
+        assert_eq!(levels(&[over(5.0), under(3.0)]), [false, false]);
+        assert_eq!(levels(&[under(5.0), under(3.0)]), [true, false]);
+        assert_eq!(levels(&[over(5.0), over(5.0)]), [false, false]);
+        let severity = |severity| condition(Test::Severity(severity));
+        let all = [severity(Severity::High), severity(Severity::Medium)];
+        assert_eq!(levels(&all), [false, true]);
+    }
+
+    #[test]
+    fn what_was_not_read_is_never_fine() {
+        let mut ranking = Ranking::new(Extent { relations: 2, bytes: 0, database_bytes: None });
+        let judged = |ranking: &Ranking, figure, operator, limit| {
+            Figures::of(ranking).judge(&Test::Figure(figure, operator, limit))
+        };
+        let unknown = |judged| matches!(judged, Judged::Unknown(_));
+        let left_out = LeftOut { relation: "t".into(), bytes: 100, reason: "locked".into() };
+        ranking.left_out.push(left_out);
+        ranking.counts.read = 1;
+        ranking.counts.dead_rows = 10;
+        // there may be more of them in the table that was left out, but not fewer
+        let dead = |operator, limit| judged(&ranking, Figure::DeadRows, operator, limit);
+        assert_eq!(dead(Operator::Over, 5.0), Judged::Met(Interval::exact(10.0)));
+        assert_eq!(dead(Operator::Under, 5.0), Judged::NotMet(Interval::exact(10.0)));
+        assert!(unknown(dead(Operator::Over, 15.0)) && unknown(dead(Operator::Under, 15.0)));
+        // what is known of all of them is judged
+        let not_read = judged(&ranking, Figure::TablesNotRead, Operator::AtLeast, 1.0);
+        assert_eq!(not_read, Judged::Met(Interval::exact(1.0)));
+        let size = judged(&ranking, Figure::Size, Operator::AtMost, 100.0);
+        assert_eq!(size, Judged::Met(Interval::exact(100.0)));
+        // a ratio can move in either direction
+        assert!(unknown(judged(&ranking, Figure::FreeRatio, Operator::AtLeast, 0.0)));
+        let no_findings = Figures::of(&ranking).judge(&Test::Severity(Severity::Low));
+        assert_eq!(no_findings, Judged::Unknown("tables not read: 1 of 2".into()));
+        assert!(!Figures::of(&ranking).are_complete());
+    }
+
+    #[test]
+    fn no_tables_are_fine_and_tables_without_pages_are_not() {
+        let none = Figures::of(&Ranking::new(Extent::default()));
+        let free = Test::Figure(Figure::FreeSpace, Operator::Over, 0.0);
+        assert_eq!(none.judge(&free), Judged::NotMet(Interval::exact(0.0)));
+        assert_eq!(
+            none.judge(&Test::Severity(Severity::Low)),
+            Judged::NotMet(Interval::exact(0.0))
+        );
+        let mut ranking = Ranking::new(Extent { relations: 1, ..Extent::default() });
+        ranking.counts.read = 1;
+        ranking.counts.by_functions = 1;
+        let figures = Figures::of(&ranking);
+        let pages = "tables whose pages were not read: 1 of 1";
+        assert_eq!(figures.judge(&Test::Severity(Severity::High)), Judged::Unknown(pages.into()));
+        assert!(figures.are_complete());
+    }
+}
