@@ -19,6 +19,7 @@ use crate::cli::terminal::{is_utf8, tell};
 use crate::judge::command::shell_quoted;
 use crate::report::document::Format;
 use crate::report::retoast_progress::{Moment, note};
+use crate::report::table::printable_json;
 use crate::retoast::listener::{Control, Figures, Listener};
 use crate::retoast::pace::rules::Pause;
 use crate::retoast::result::{DepartureReport, Report, SCHEMA, SkippedRow};
@@ -215,7 +216,8 @@ impl Progress {
             }
             Mode::Json if due(JSON_EVERY) => {
                 state.last = Some(now);
-                let _ = writeln!(io::stderr(), "{}", state.moment.json());
+                let json = printable_json(state.moment.json().to_string());
+                let _ = writeln!(io::stderr(), "{json}");
             }
             _ => {}
         }
