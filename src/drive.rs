@@ -82,6 +82,15 @@ pub(crate) async fn each_relation<R, O: Sink<R> + ?Sized>(
     Ok(missed)
 }
 
+/// Reports that a relation was dropped: for one that was named that is a failure.
+pub(crate) fn tell_dropped<R, O: Sink<R> + ?Sized>(name: &str, how: How, output: &mut O) {
+    let message = format!("{name} was dropped during the run");
+    match how {
+        How::Named => output.failed(Failed::new(Kind::Incomplete, message)),
+        How::Matched | How::Inherited => output.notice(&format!("notice: {message}")),
+    }
+}
+
 /// Returns `None` if the relation was dropped since it was found, or cannot be described, which is reported to
 /// `output`.
 async fn described<R, O: Sink<R> + ?Sized>(
@@ -95,13 +104,7 @@ async fn described<R, O: Sink<R> + ?Sized>(
     let described: Result<_, LiveError> = leader.reading(describe).await;
     match described {
         Ok(Some(relation)) => return Ok(Some(relation)),
-        Ok(None) if schedule.tells_dropped => {
-            let message = format!("{} was dropped during the run", schedule.names.of(oid));
-            match how {
-                How::Named => output.failed(Failed::new(Kind::Incomplete, message)),
-                How::Matched | How::Inherited => output.notice(&format!("notice: {message}")),
-            }
-        }
+        Ok(None) if schedule.tells_dropped => tell_dropped(&schedule.names.of(oid), how, output),
         Ok(None) => {}
         Err(error) => {
             let name = schedule.names.of(oid);

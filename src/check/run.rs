@@ -9,7 +9,7 @@ use super::live::{LiveOptions, Table};
 use super::look::About;
 use super::salvage_dir::SalvageDir;
 use super::subject::Depth;
-use crate::drive::{Order, Schedule, each_relation};
+use crate::drive::{Order, Schedule, each_relation, tell_dropped};
 use crate::inspect::inspector::Inspector;
 use crate::server::catalog::Relation;
 use crate::server::checking::Storage;
@@ -89,9 +89,9 @@ async fn all<O: CheckSink + ?Sized>(
         found: &found.found,
         names: &names,
         order: Order::AsFound,
-        tells_dropped: false,
+        tells_dropped: true,
     };
-    let visit = async |relation: Relation, _, output: &mut O| {
+    let visit = async |relation: Relation, how, output: &mut O| {
         let (name, oid) = (relation.display_name(), relation.oid);
         if let Some(why) = inspector.why_no_pages(&relation) {
             let message = format!("{name}: check needs pages: {why}");
@@ -103,7 +103,7 @@ async fn all<O: CheckSink + ?Sized>(
         }
         let salvage = salvage.as_deref_mut();
         match one(inspector, request, &about, relation, salvage, output).await {
-            Ok(None) => {}
+            Ok(None) => tell_dropped(&names.of(oid), how, output),
             Ok(Some(checked)) => {
                 output.found(checked).map_err(RunError::Output)?;
             }

@@ -21,6 +21,7 @@ use crate::cli::terminal::{is_utf8, tell};
 use crate::judge::command::shell_quoted;
 use crate::report::document::Format;
 use crate::report::retoast_progress::{Line, Moment, end, note, rebuilds};
+use crate::report::table::printable_json;
 use crate::retoast::listener::{Control, Figures, Listener};
 use crate::retoast::pace::rules::Pause;
 use crate::retoast::result::{DepartureReport, Report, SCHEMA, SkippedRow};
@@ -366,7 +367,7 @@ fn utc() -> String {
 fn print_event(event: &Line<'_>) {
     if let Ok(text) = serde_json::to_string(event) {
         // nobody to tell is no reason to stop
-        let _ = writeln!(io::stderr(), "{text}");
+        let _ = writeln!(io::stderr(), "{}", printable_json(text));
     }
 }
 

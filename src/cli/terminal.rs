@@ -175,6 +175,21 @@ pub(super) fn tell(text: &str) {
     let _ = writeln!(anstream::stderr(), "toastctl: {text}");
 }
 
+/// Standard error, for whole lines of text: printed in printable characters.
+pub(super) struct PrintableStderr;
+
+impl Write for PrintableStderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = printable_lines(&String::from_utf8_lossy(bytes));
+        io::stderr().write_all(text.as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
 /// A message with its severity in the style of a terminal, which `anstream` takes away elsewhere.
 fn severity(kind: &str, rest: &str) -> String {
     let style = match kind {

@@ -38,7 +38,7 @@ impl VerboseArg {
         let ours = Targets::new().with_target("toastctl", level);
         let lines = layer()
             .compact()
-            .with_writer(std::io::stderr)
+            .with_writer(|| terminal::PrintableStderr)
             .with_ansi(false)
             .with_target(false)
             .with_timer(time::uptime());

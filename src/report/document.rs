@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::findings;
-use super::table::{Grid, Style, Tone, printable, wrapped};
+use super::table::{Grid, Style, Tone, printable, printable_json, wrapped};
 use super::units::counted;
 use crate::heap::problem::Problems;
 use crate::server::about::ServerReport;
@@ -160,8 +160,7 @@ impl Document {
 
 /// One JSON document, indented, with a line end.
 pub(crate) fn json(document: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, document)?;
-    writeln!(out)
+    writeln!(out, "{}", printable_json(serde_json::to_string_pretty(document)?))
 }
 
 /// One JSON document in a line: an object that is given the field `schema`.
@@ -174,13 +173,24 @@ pub(super) fn json_line(
     if let Some(object) = line.as_object_mut() {
         object.insert("schema".into(), schema.into());
     }
-    serde_json::to_writer(&mut *out, &line)?;
-    writeln!(out)
+    writeln!(out, "{}", printable_json(line.to_string()))
+}
+
+/// Records of CSV, in printable characters.
+pub(super) fn csv_records<F: AsRef<str>>(
+    records: impl IntoIterator<Item = impl IntoIterator<Item = F>>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let mut writer = csv::Writer::from_writer(out);
+    for record in records {
+        writer.write_record(record.into_iter().map(|field| printable(field.as_ref())))?;
+    }
+    writer.flush()
 }
 
 /// The text before the entries of a JSON document, up to the list, which is its last field and still empty.
 fn head_of(document: &Value) -> String {
-    let whole = format!("{document:#}");
+    let whole = printable_json(format!("{document:#}"));
     whole.strip_suffix("]\n}").unwrap_or(&whole).to_owned()
 }
 
@@ -233,7 +243,7 @@ impl<W: Write> Output<W> {
         match self.format {
             Format::Table | Format::Markdown => self.text(text)?,
             Format::Json => {
-                let entry = serde_json::to_string_pretty(&entry())?;
+                let entry = printable_json(serde_json::to_string_pretty(&entry())?);
                 let comma = if self.written > 0 { "," } else { "" };
                 write!(self.out, "{comma}\n    {}", entry.replace('\n', "\n    "))?;
             }
@@ -283,7 +293,7 @@ impl<W: Write> Output<W> {
             Format::Table | Format::Markdown => self.text(text)?,
             Format::Json => {
                 let end = if self.written > 0 { "\n  ]" } else { "]" };
-                let rest = rest.map(serde_json::to_string_pretty).transpose()?;
+                let rest = rest.map(serde_json::to_string_pretty).transpose()?.map(printable_json);
                 match rest.as_ref().and_then(|rest| rest.strip_prefix('{')) {
                     Some(rest) => writeln!(self.out, "{end},{rest}")?,
                     None => writeln!(self.out, "{end}\n}}")?,
@@ -315,9 +325,7 @@ impl<W: Write> Output<W> {
     }
 
     fn records(&mut self, records: &[Vec<String>]) -> io::Result<()> {
-        let mut writer = csv::Writer::from_writer(&mut self.out);
-        records.iter().try_for_each(|record| writer.write_record(record))?;
-        writer.flush()
+        csv_records(records, &mut self.out)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::document::{Format, json, json_line};
+use super::document::{Format, csv_records, json, json_line};
 use super::table::{Grid, Head, Style, Tone, printable, wrapped, wrapped_statement};
 use super::units::{counted, size};
 use super::{retoast_compact, retoast_indexes};
@@ -462,24 +462,24 @@ fn form_cells(scan: &str, form: &FormReport) -> Vec<String> {
 }
 
 fn csv(report: &Report, out: &mut impl Write) -> io::Result<()> {
-    let mut writer = csv::Writer::from_writer(out);
-    writer.write_record(["relation", "scan", "column", "form", "method", "values", "bytes"])?;
+    let head = ["relation", "scan", "column", "form", "method", "values", "bytes"];
+    let mut records = vec![head.map(str::to_owned)];
     for table in &report.tables {
         for (scan, list) in scans(table) {
-            for form in list {
-                writer.write_record([
-                    &table.subject.relation,
-                    scan,
-                    &form.column,
-                    form.form,
-                    form.method.unwrap_or_default(),
-                    &form.values.to_string(),
-                    &form.bytes.to_string(),
-                ])?;
-            }
+            records.extend(list.iter().map(|form| {
+                [
+                    table.subject.relation.clone(),
+                    scan.to_owned(),
+                    form.column.clone(),
+                    form.form.to_owned(),
+                    form.method.unwrap_or_default().to_owned(),
+                    form.values.to_string(),
+                    form.bytes.to_string(),
+                ]
+            }));
         }
     }
-    writer.flush()
+    csv_records(records, out)
 }
 
 /// Writes the plan. Its statements are in the JSON form.

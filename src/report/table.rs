@@ -219,6 +219,25 @@ pub fn printable_lines(text: &str) -> String {
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
+/// The same JSON in printable characters: strings with other characters are written with escapes.
+pub fn printable_json(json: String) -> String {
+    // a line end can only be between strings
+    let is_odd = |c: char| c != '\n' && is_odd(c);
+    if !json.contains(is_odd) {
+        return json;
+    }
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match is_odd(c) {
+            true => {
+                out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")))
+            }
+            false => out.push(c),
+        }
+    }
+    out
+}
+
 /// Whether a character controls the terminal, has no width, ends a line, or changes the direction of writing.
 fn is_odd(c: char) -> bool {
     let is_unseen = matches!(c, '\u{AD}' | '\u{61C}' | '\u{180E}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}'
@@ -274,12 +293,12 @@ const KEPT_SPACE: char = '\u{FDD0}';
 /// (`U&"…"` and `E'…'`).
 pub fn statement(sql: &str) -> String {
     let (mut out, mut rest) = (String::with_capacity(sql.len()), sql);
-    while let Some(start) = rest.find(['"', '\'']) {
-        let (before, quoted) = rest.split_at(start);
-        let end = end_of_quoted(quoted, before.ends_with('E'));
-        let (quoted, behind) = quoted.split_at(end);
+    while let Some((before, quoted, behind)) = first_part(rest) {
         let is_odd = |c: char| is_odd(c) || c == KEPT_SPACE;
-        if !quoted.contains(is_odd) {
+        if !quoted.starts_with(['"', '\'']) {
+            out.push_str(&printable(before));
+            out.push_str(&printable(quoted));
+        } else if !quoted.contains(is_odd) {
             out.push_str(&printable(before));
             out.push_str(quoted);
         } else if quoted.starts_with('"') {
@@ -319,6 +338,22 @@ pub fn statement(sql: &str) -> String {
     out
 }
 
+/// The first name, literal, comment or line end of a text, with what is before it and behind it.
+fn first_part(sql: &str) -> Option<(&str, &str, &str)> {
+    let is_comment = |at| sql.get(at..).is_some_and(|rest| rest.starts_with("--"));
+    let begins =
+        |&(at, c): &(usize, char)| matches!(c, '"' | '\'' | '\n') || c == '-' && is_comment(at);
+    let (start, first) = sql.char_indices().find(begins)?;
+    let (before, rest) = sql.split_at(start);
+    let end = match first {
+        '\n' => 1,
+        '-' => rest.find('\n').unwrap_or(rest.len()),
+        _ => end_of_quoted(rest, before.ends_with('E')),
+    };
+    let (part, behind) = rest.split_at(end);
+    Some((before, part, behind))
+}
+
 /// The end of the name or literal at the start of a text: after the first quote that is not doubled. In an escaped
 /// literal, a backslash escapes the next character.
 fn end_of_quoted(text: &str, is_escaped: bool) -> usize {
@@ -341,13 +376,7 @@ fn end_of_quoted(text: &str, is_escaped: bool) -> usize {
 /// The lines of a statement that has several, each as [`statement`] gives it.
 pub fn statement_lines(sql: &str) -> Vec<String> {
     let (mut lines, mut rest) = (vec![String::new()], sql);
-    while let Some(start) = rest.find(['"', '\'', '\n']) {
-        let (before, at) = rest.split_at(start);
-        let end = match at.starts_with('\n') {
-            true => 1,
-            false => end_of_quoted(at, before.ends_with('E')),
-        };
-        let (part, behind) = at.split_at(end);
+    while let Some((before, part, behind)) = first_part(rest) {
         if let Some(line) = lines.last_mut() {
             line.push_str(before);
             line.push_str(if part == "\n" { "" } else { part });
@@ -448,6 +477,10 @@ mod tests {
         let unseen = "\u{200B}\u{FEFF}\u{2028}\u{AD}\u{E0041}";
         assert_eq!(printable(unseen), unseen.escape_default().to_string());
         assert_eq!(printable_lines("a\u{1b}\nb"), "a\\u{1b}\nb");
+        let value = serde_json::json!({ "a": format!("\u{1b}\u{9b}\u{7f}\n{unseen}é") });
+        let json = printable_json(format!("{value:#}"));
+        assert!(json.starts_with("{\n") && !printable_lines(&json).contains("\\u{"), "{json}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap(), value);
         assert_eq!(printable("a\u{202E}b\n\u{1b}c\u{2066}é"), "a\\u{202e}b\\n\\u{1b}c\\u{2066}é");
     }
 
@@ -512,6 +545,11 @@ mod tests {
             r"IS E'a\\\u0009''b'; IS E'a\\\u000A\'b'"
         );
         assert_eq!(statement("open \"a\nb"), r#"open U&"a\000Ab"#);
+        // an apostrophe in a comment begins no literal
+        assert_eq!(
+            statement_lines("-- the row's \"a\u{1b}b\nSELECT \"a\nb\"; -- it's\n-- that's"),
+            [r#"-- the row's "a\u{1b}b"#, r#"SELECT U&"a\000Ab"; -- it's"#, "-- that's"]
+        );
     }
 
     #[test]

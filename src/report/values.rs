@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::document::{Format, json_line};
-use super::table::{Tone, printable};
+use super::document::{Format, csv_records, json_line};
+use super::table::{Tone, printable, printable_json};
 use crate::value::anatomy::Anatomy;
 use crate::value::rows::{RowWriter, ValueRow};
 
@@ -18,8 +18,7 @@ pub fn one(anatomy: &Anatomy, format: Format, out: &mut impl Write) -> io::Resul
         return json_line(SCHEMA, anatomy, out);
     }
     writeln!(out, "{JSON}")?;
-    serde_json::to_writer(&mut *out, anatomy)?;
-    writeln!(out, "\n]}}")
+    writeln!(out, "{}\n]}}", printable_json(serde_json::to_string(anatomy)?))
 }
 
 /// A column of the table.
@@ -121,9 +120,7 @@ impl<W: Write> ValueWriter<W> {
     }
 
     fn csv(&mut self, fields: &[String]) -> io::Result<()> {
-        let mut writer = csv::WriterBuilder::new().from_writer(&mut self.out);
-        writer.write_record(fields)?;
-        writer.flush()
+        csv_records([fields], &mut self.out)
     }
 
     fn table(&mut self, row: &ValueRow) -> io::Result<()> {
@@ -202,8 +199,8 @@ impl<W: Write> RowWriter for ValueWriter<W> {
             }
             Format::Json => {
                 let before = if self.rows == 0 { JSON } else { "," };
-                writeln!(self.out, "{before}")?;
-                serde_json::to_writer(&mut self.out, row)?;
+                let row = printable_json(serde_json::to_string(row)?);
+                write!(self.out, "{before}\n{row}")?;
             }
             Format::Jsonl => json_line(SCHEMA, row, &mut self.out)?,
         }

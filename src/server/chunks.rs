@@ -61,6 +61,8 @@ pub struct LiveChunks {
     names: HashMap<Oid, String>,
     pages: Option<ChunkPages>,
     ahead: Ahead,
+    /// Whether the transaction has the savepoint to which it returns when chunks cannot be read.
+    has_savepoint: bool,
 }
 
 /// Values that were read together with a requested one. Rows written one after another have consecutive value IDs.
@@ -109,7 +111,13 @@ pub struct ChunkPages {
 impl LiveChunks {
     /// A reader that uses only SQL.
     pub fn new(connection: Arc<Connection>) -> LiveChunks {
-        LiveChunks { connection, names: HashMap::new(), pages: None, ahead: Ahead::default() }
+        LiveChunks {
+            connection,
+            names: HashMap::new(),
+            pages: None,
+            ahead: Ahead::default(),
+            has_savepoint: false,
+        }
     }
 
     /// A reader that uses pages for what SQL does not return.
@@ -214,8 +222,20 @@ impl LiveChunks {
             "SELECT ctid::pg_catalog.text, chunk_id, chunk_seq, chunk_data \
              FROM {name} WHERE {condition}"
         );
-        let rows = self.connection.query_again(&sql, parameters).await.map_err(failed)?;
-        rows.iter().map(chunk).collect()
+        let client = self.connection.client();
+        if !self.has_savepoint {
+            client.batch_execute("SAVEPOINT toastctl_value").await.map_err(failed)?;
+            self.has_savepoint = true;
+        }
+        match self.connection.query_again(&sql, parameters).await {
+            Ok(rows) => rows.iter().map(chunk).collect(),
+            Err(error) => {
+                // what is read after this chunk needs the transaction; if that is lost too, its own error says so
+                let undone = client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_value").await;
+                self.has_savepoint = undone.is_ok();
+                Err(failed(error))
+            }
+        }
     }
 
     /// The chunks of a value, in order; following values may be read with it.
@@ -230,17 +250,19 @@ impl LiveChunks {
                 "chunk_id >= $1 AND chunk_id <= $2 ORDER BY chunk_id, chunk_seq LIMIT {MOST_CHUNKS}"
             );
             let ids = [(&value_id.0 as &(dyn ToSql + Sync), Type::OID), (&end, Type::OID)];
-            let chunks = self.select(relation, &condition, &ids).await?;
-            // The last value may be incomplete.
-            let cut =
-                chunks.last().filter(|_| chunks.len() >= MOST_CHUNKS).map(|last| last.value_id);
-            for chunk in chunks {
-                if Some(chunk.value_id) != cut {
-                    self.ahead.values.entry(chunk.value_id.0).or_default().push(chunk);
+            // where one of the values cannot be read, each is read by itself
+            if let Ok(chunks) = self.select(relation, &condition, &ids).await {
+                // The last value may be incomplete.
+                let cut =
+                    chunks.last().filter(|_| chunks.len() >= MOST_CHUNKS).map(|last| last.value_id);
+                for chunk in chunks {
+                    if Some(chunk.value_id) != cut {
+                        self.ahead.values.entry(chunk.value_id.0).or_default().push(chunk);
+                    }
                 }
-            }
-            if cut != Some(value_id) {
-                return Ok(self.ahead.take(relation, value_id).unwrap_or_default());
+                if cut != Some(value_id) {
+                    return Ok(self.ahead.take(relation, value_id).unwrap_or_default());
+                }
             }
             self.ahead.span = 0;
         }

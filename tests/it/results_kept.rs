@@ -209,6 +209,20 @@ fn a_table_that_is_dropped_meanwhile_is_told_and_the_others_are_advised_on() {
 }
 
 #[test]
+fn a_table_that_is_dropped_during_a_check_is_told() {
+    let database = tables("kept_checked");
+    for (names, code, word) in [(&["a", "c"][..], 1, "error"), (&["public.?"], 0, "notice")] {
+        database.psql("CREATE TABLE IF NOT EXISTS a (v text)");
+        let dropper = Holder::of(&database, "DROP TABLE a");
+        let found = in_the_middle(&database, &[&["check"], names].concat(), |_| dropper.commit());
+        assert_eq!(found.code, Some(code), "{}{}", found.stdout, found.stderr);
+        let told = format!("toastctl: {word}: public.a was dropped during the run\n");
+        assert_eq!(found.stderr, told);
+        assert!(found.stdout.contains("sound"), "{}", found.stdout);
+    }
+}
+
+#[test]
 fn an_advised_table_is_printed_as_soon_as_it_is_done() {
     let database = tables("kept_advised");
     let locker = Holder::of(&database, "LOCK TABLE b");
