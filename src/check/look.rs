@@ -23,7 +23,7 @@ use crate::model::toaster::chunks::Fate;
 use crate::model::toaster::error::ToastError;
 use crate::model::visibility::HintBits;
 use crate::server::about::Server;
-use crate::server::catalog::{self, Relation};
+use crate::server::catalog::{self, Relation, RelationKind};
 use crate::server::checking::{self, Standing, Storage};
 use crate::server::chunk_rows::{self, By, ChunkOutline, ChunkRow};
 use crate::server::chunks::{ChunkPages, LiveChunks};
@@ -70,6 +70,8 @@ pub struct Looker {
     toast_desc: TupleDesc,
     fingerprint: Option<String>,
     types: Arc<Types>,
+    /// Whether a query takes the lock, because LOCK TABLE is refused for this relation.
+    locks_by_query: bool,
 }
 
 /// What one look gave.
@@ -106,6 +108,7 @@ impl Looker {
         Looker {
             connection,
             about,
+            locks_by_query: relation.kind != RelationKind::Table,
             relation,
             by_index: true,
             toast_desc: TupleDesc::toast_relation(),
@@ -176,7 +179,9 @@ impl Looker {
     pub async fn begin(&mut self) -> Result<Option<Standing>, LiveError> {
         let page = self.about.server.page_size;
         for _ in 0..TRIES {
-            let begun = checking::begin(&self.connection, &self.relation, page).await;
+            let begun =
+                checking::begin(&self.connection, &self.relation, page, &mut self.locks_by_query)
+                    .await;
             match begun {
                 Ok(Some(standing)) if self.fingerprint.as_ref() == Some(&standing.fingerprint) => {
                     return Ok(Some(standing));
@@ -198,7 +203,11 @@ impl Looker {
                 }
                 Ok(None) => {}
                 Err(error) if is_passing(&error) => {}
-                Err(error) => return Err(error),
+                Err(error) => {
+                    // If this fails too, the connection is lost, and the next query reports that.
+                    let _ = snapshot::abandon(self.connection.client()).await;
+                    return Err(error);
+                }
             }
             // renamed or dropped: described anew, outside of the transaction
             snapshot::abandon(self.connection.client()).await?;

@@ -40,6 +40,7 @@ pub(super) struct PageFacts {
 /// view is rewritten by REFRESH.
 pub(super) fn is_wanted(relation: &Relation) -> bool {
     relation.kind == RelationKind::Table
+        && relation.is_heap
         && !matches!(relation.schema.as_str(), "pg_catalog" | "information_schema")
 }
 

@@ -346,13 +346,16 @@ impl Inspector {
         source: Source,
     ) -> RelationReport {
         let toast_bytes = relation.toast.as_ref().map_or(0, |t| t.bytes + t.index_bytes);
-        let report = RelationReport::of(scan, source, Some(relation.bytes + toast_bytes));
+        // The columns' part of other files is not known.
+        let bytes = relation.is_heap.then_some(relation.bytes + toast_bytes);
+        let report = RelationReport::of(scan, source, bytes);
         let (values, chunks) = out_of_line(&report.columns);
         RelationReport {
             schema_name: Some(relation.schema.clone()),
             name: Some(relation.name.clone()),
             oid: Some(relation.oid.0),
             kind: Some(relation.kind.name()),
+            access_method: (!relation.is_heap).then(|| relation.access_method.clone()),
             options: relation.options.clone(),
             heap: HeapReport {
                 bytes: Some(relation.bytes),

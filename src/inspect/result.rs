@@ -48,6 +48,9 @@ pub struct RelationReport {
     /// `table`, `materialized view`, `TOAST relation`; null for files.
     #[serde(skip)]
     pub kind: Option<&'static str>,
+    /// The access method, if it is not heap.
+    #[serde(skip)]
+    pub access_method: Option<String>,
     /// How it was read.
     #[serde(skip)]
     pub source: Source,

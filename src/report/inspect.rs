@@ -73,7 +73,11 @@ fn one_relation(
     costs_told: &mut Vec<&'static str>,
     document: &mut Document,
 ) {
-    let kind = relation.kind.map(|kind| format!(" ({kind})")).unwrap_or_default();
+    let kind = match (relation.kind, &relation.access_method) {
+        (Some(kind), Some(method)) => format!(" ({kind}, access method {})", printable(method)),
+        (Some(kind), None) => format!(" ({kind})"),
+        (None, _) => String::new(),
+    };
     document.heading(&format!("{}{kind}", printable(&relation.relation)), 2);
     if let Some(found) = &relation.findings {
         document.lines(&findings::text(found, document.style));
@@ -83,7 +87,11 @@ fn one_relation(
         document.item(&inspect_sample::sample_line(sample));
     }
     if relation.heap.bytes.is_some() || relation.heap.blocks_read > 0 {
-        document.item(&heap_line(&relation.heap));
+        let line = heap_line(&relation.heap);
+        document.item(&match relation.access_method {
+            Some(_) => line.replacen("heap: ", "file: ", 1),
+            None => line,
+        });
     }
     document.item(&match relation.sample {
         Some(_) => inspect_sample::tuples_line(&relation.tuples),
@@ -421,6 +429,9 @@ struct Largest {
 impl Largest {
     /// Adds a relation.
     fn add(&mut self, relation: &RelationReport) {
+        if relation.access_method.is_some() {
+            return;
+        }
         self.relations += 1;
         let toast = relation.toast.as_ref();
         for bytes in [

@@ -3,8 +3,9 @@
 use tokio_postgres::types::Type;
 
 use super::about::Server;
-use super::catalog::{Relation, RelationKind};
+use super::catalog::Relation;
 use super::connect::{Client, Connection};
+use super::sqlstate::refuses_lock;
 use super::toasters::TOAST_RELATIONS;
 use super::{LiveError, snapshot};
 use crate::disk::desc::{Align, Attribute, Length, Storage as AttributeStorage, TupleDesc};
@@ -37,23 +38,31 @@ pub struct Standing {
     pub is_out_of_reach: bool,
 }
 
-/// Begins a transaction that reads `relation`. The lock that protects its definition is taken before the snapshot.
-/// Returns `None` if the name now belongs to another relation, or to none.
+/// Begins a transaction that reads `relation`. The lock that protects its definition is taken before the snapshot, or
+/// `by_query` if LOCK TABLE is refused for this relation, which is remembered there. Returns `None` if the name now belongs to another relation, or to none.
 pub async fn begin(
     connection: &Connection,
     relation: &Relation,
     page: PageSize,
+    by_query: &mut bool,
 ) -> Result<Option<Standing>, LiveError> {
     const MODE: &str = "TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY";
     let quoted = relation.quoted();
-    // LOCK TABLE accepts only tables.
-    let lock = match relation.kind {
-        RelationKind::Table => format!("LOCK TABLE ONLY {quoted} IN ACCESS SHARE MODE"),
-        _ => format!("SELECT FROM ONLY {quoted} LIMIT 0"),
-    };
-    let begin = connection.begin_sql(MODE);
+    let begin = format!("{}{}", connection.begin_sql(MODE), snapshot::BY_KEY);
     let client = connection.client();
-    client.batch_execute(&format!("{begin}{}; {lock}", snapshot::BY_KEY)).await?;
+    if !*by_query {
+        let lock = format!("{begin}; LOCK TABLE ONLY {quoted} IN ACCESS SHARE MODE");
+        match client.batch_execute(&lock).await {
+            Err(error) if refuses_lock(&error) => {
+                snapshot::abandon(client).await?;
+                *by_query = true;
+            }
+            locked => locked?,
+        }
+    }
+    if *by_query {
+        client.batch_execute(&format!("{begin}; SELECT FROM ONLY {quoted} LIMIT 0")).await?;
+    }
     let rows = client
         .query_typed(
             &format!("SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, \

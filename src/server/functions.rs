@@ -164,6 +164,15 @@ pub fn not_available(server: &Server, relation: &Relation) -> Vec<(&'static str,
         ("dead and unknown tuples, free space, HOT updates", "pages were not read".to_owned()),
         ("rows added before a column (form missing)", "no SQL function shows them".to_owned()),
     ];
+    if !relation.is_heap {
+        list.push((
+            "form and stored size of values",
+            format!(
+                "pg_column_size measures what the access method {} returns",
+                relation.access_method
+            ),
+        ));
+    }
     let varlena = |column: &&Attribute| !column.dropped && column.length == Length::Varlena;
     if relation.desc.attributes.iter().any(|column| varlena(&column)) {
         if !server.has_toast_chunk_id() {

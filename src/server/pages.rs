@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use futures_util::TryStreamExt;
 use tokio_postgres::binary_copy::BinaryCopyOutStream;
-use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::about::{Pageinspect, Server};
 use super::connect::Connection;
 use super::snapshot::learn;
+use super::sqlstate::refuses_lock;
 use super::{LiveError, catalog};
 use crate::disk::layout::PageSize;
 use crate::disk::page::{LinePointerState, Page, PageState};
@@ -248,8 +248,7 @@ impl PageReader {
         // statistics.
         let by_lock = lock(format!("LOCK TABLE ONLY {relation} IN ACCESS SHARE MODE"));
         let locked = match client.batch_execute(&by_lock).await {
-            // LOCK TABLE accepts only tables.
-            Err(error) if error.code() == Some(&SqlState::WRONG_OBJECT_TYPE) => {
+            Err(error) if refuses_lock(&error) => {
                 client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_lock").await?;
                 client.batch_execute(&lock(format!("SELECT FROM ONLY {relation} LIMIT 0"))).await
             }

@@ -6,7 +6,9 @@
 //! * before PostgreSQL 17, whether a compressed value is out of line; also whether an uncompressed one is, for types
 //!   that `octet_length` does not accept, unless its size shows it;
 //! * for these types, whether a value of at most 127 bytes has a header of 1 or 4 bytes;
-//! * whether a row is older than a column that has a default, so that the value is not in the row.
+//! * whether a row is older than a column that has a default, so that the value is not in the row;
+//! * everything but the raw size, if the table's access method is not heap: the functions then see values as the access
+//!   method returns them, which may have stored them in another way (Citus's columnar compresses them in groups).
 //!
 //! For chosen rows, `exact` uses queries that leave only the last of these unknown; they read values.
 
@@ -68,6 +70,8 @@ pub(crate) struct Probe<'a> {
     toast_relation: Option<Oid>,
     /// Whether `pg_column_toast_chunk_id` exists.
     has_chunk_id: bool,
+    /// Whether the table's access method is heap.
+    is_heap: bool,
 }
 
 /// The four expressions that are queried for a value.
@@ -96,6 +100,7 @@ impl<'a> Probe<'a> {
             page: server.page_size,
             toast_relation: relation.toast.as_ref().map(|toast| toast.oid),
             has_chunk_id: server.has_toast_chunk_id(),
+            is_heap: relation.is_heap,
         }
     }
 
@@ -195,6 +200,14 @@ impl<'a> Probe<'a> {
             return FunctionAnswer::NULL;
         };
         let attribute = column.attribute;
+        if !self.is_heap {
+            let (raw_size, placement) = match attribute.length {
+                Length::Fixed(_) => (Some(stored), Placement::InRow),
+                _ => (answer.raw, Placement::Unknown),
+            };
+            let value = StoredValue { form: Form::Unknown, raw_size, ..StoredValue::NULL };
+            return FunctionAnswer { value, placement };
+        }
         let placement = self.placement(&column, &answer, stored);
         let form = match (placement, answer.method) {
             (Placement::Unknown, _) => Form::Unknown,

@@ -1,5 +1,7 @@
 //! The meaning of the server's errors, by SQLSTATE.
 
+use tokio_postgres::error::SqlState;
+
 /// What an error of the server means for the attempted work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -40,6 +42,12 @@ impl ErrorKind {
 /// Whether the error shows that a page or index cannot be read because it is damaged.
 pub fn is_damage(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_some_and(|db| db.code().code().starts_with("XX"))
+}
+
+/// Whether LOCK TABLE may have been refused for what the relation is: it accepts only tables, and Citus refuses it for
+/// shards, without a code of its own (`ErrorIfIllegallyChangingKnownShard`).
+pub(super) fn refuses_lock(error: &tokio_postgres::Error) -> bool {
+    matches!(error.code(), Some(&SqlState::WRONG_OBJECT_TYPE | &SqlState::INTERNAL_ERROR))
 }
 
 /// Whether the error concerns the whole server, so that all other tables are affected: it is full, shutting down, or

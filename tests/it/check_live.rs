@@ -405,3 +405,25 @@ fn checksums_on_disk_are_verified_though_the_pages_are_in_memory() {
         "{seen:?}"
     );
 }
+
+/// A table that cannot be locked costs only itself: its transaction is over before the next table is checked.
+#[test]
+fn tables_that_are_locked_do_not_affect_the_others() {
+    let database = server::with_pageinspect("check_locked");
+    for table in ["a", "b", "c", "d"] {
+        database.psql(&format!("CREATE TABLE {table} AS SELECT repeat('x', 100) AS v"));
+    }
+    let _holder = Holder::of(&database, "LOCK TABLE a, b, c");
+    let run = run(toastctl()
+        .args(["check", "-d", &database.url(), "a", "b", "c", "d"])
+        .env("PGOPTIONS", "-c lock_timeout=100ms"));
+    assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
+    assert_eq!(
+        run.stderr.matches("canceling statement due to lock timeout").count(),
+        3,
+        "{}",
+        run.stderr
+    );
+    assert!(!run.stderr.contains("current transaction is aborted"), "{}", run.stderr);
+    assert!(run.stdout.contains("public.d: sound"), "{}", run.stdout);
+}

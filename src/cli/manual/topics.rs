@@ -48,7 +48,7 @@ pub const FORMS: Topic = Topic {
         ("external_compressed", "In the TOAST relation, compressed."),
         ("missing", "Not in the row: the column was added with a default."),
         ("custom", "Stored by a pluggable toaster; the row has its pointer."),
-        ("unknown", "Compressed; before 17, only pageinspect shows where."),
+        ("unknown", "Compressed (before 17, only pageinspect shows where), or in no heap table."),
         ("Raw, Stored, Ratio", "Uncompressed size, stored size, and their quotient."),
         ("Chunks", "Pieces of up to 1996 bytes in the TOAST relation."),
         ("Share", "Percentage of the table (in overviews, of the database)."),

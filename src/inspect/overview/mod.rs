@@ -40,6 +40,9 @@ pub(crate) struct RelationLine {
     pub(crate) oid: Option<u32>,
     #[cfg_attr(feature = "internals", schemars(extend("enum" = ["table", "materialized view", "TOAST relation", null])))]
     pub(crate) kind: Option<&'static str>,
+    /// The access method, if it is not heap: sizes of files are then known, those of values are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) access_method: Option<String>,
     /// The topmost of the tables that it is a partition or an inheritance child of, if it is reported as a part of
     /// that.
     pub(crate) part_of: Option<String>,
@@ -65,7 +68,7 @@ pub(crate) struct RelationLine {
     pub(crate) rows_read: Option<u64>,
     /// Dead rows of heap and TOAST relation, according to the statistics. Null for files.
     pub(crate) dead_rows: Option<u64>,
-    /// In the order of the table.
+    /// In the order of the table; empty if the access method is not heap.
     pub(crate) columns: Vec<ColumnLine>,
     /// Figures that this source cannot give.
     pub(crate) not_available: Vec<NotAvailable>,
@@ -145,6 +148,7 @@ impl RelationLine {
         let columns: Vec<ColumnLine> = report
             .columns
             .iter()
+            .filter(|_| report.access_method.is_none())
             .map(|column| ColumnLine::of(&report.relation, column, database_bytes))
             .collect();
         let toast_bytes = report.toast.as_ref().and_then(|toast| toast.bytes);
@@ -175,6 +179,7 @@ impl RelationLine {
             name: report.name.clone(),
             oid: report.oid,
             kind: report.kind,
+            access_method: report.access_method.clone(),
             source: report.source,
             sample: report.sample,
             not_available: report.not_available.clone(),

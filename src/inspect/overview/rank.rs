@@ -440,6 +440,7 @@ mod tests {
             name: None,
             oid: None,
             kind: None,
+            access_method: None,
             part_of: part_of.map(str::to_owned),
             source: Source::Pageinspect,
             sample: None,

@@ -26,9 +26,6 @@ use crate::server::sampled::RowSource;
 use crate::server::scan::BATCH;
 use crate::server::{LiveError, snapshot};
 
-/// Relations of other access methods than heap have no blocks to choose from: SQL functions read them whole, up to
-/// this size.
-const WHOLE_BYTES: u64 = 64 << 20;
 /// The seed of samples that were not requested, to which each relation adds its OID.
 const SEED: u64 = 1;
 
@@ -66,18 +63,14 @@ impl Inspector {
         let name = relation.display_name();
         let live = |error| InspectError::Live { relation: name.clone(), error };
         let no_pages = |why| InspectError::NoPages { relation: name.clone(), why };
+        if let Some(why) = relation.why_no_heap() {
+            return Err(no_pages(format!(
+                "{why}\n\
+                 HINT:  --details shows the size of its files, and counts its rows."
+            )));
+        }
         let why =
             self.options.access.by_functions(self.why_no_pages(relation)).map_err(no_pages)?;
-        if !relation.is_heap {
-            if relation.bytes > WHOLE_BYTES {
-                return Err(live(LiveError::Unexpected(format!(
-                    "the access method {} has no blocks to sample: --details reads the whole table",
-                    relation.access_method
-                ))));
-            }
-            let why = why.unwrap_or_default();
-            return self.by_functions(relation, why).await.map_err(live);
-        }
         let connection = self.connections.first().ok_or_else(no_client).map_err(live)?;
         let (mut looked, mut failed) = (None, None);
         let read =

@@ -283,7 +283,8 @@ impl Worker {
                 return sorted(Failed::at(&listed.name, listed.oid, &error, connections).await);
             }
         };
-        if let Some(why) = inspector.why_no_pages(&relation)
+        if relation.is_heap
+            && let Some(why) = inspector.why_no_pages(&relation)
             && !self.explained.swap(true, Ordering::Relaxed)
         {
             for notice in functions_notices(inspector, &why) {

@@ -29,6 +29,7 @@ fn probe(attribute: &Attribute, major: u32) -> Probe<'_> {
         page: PageSize::DEFAULT,
         toast_relation: Some(Oid(1)),
         has_chunk_id: major >= 17,
+        is_heap: true,
     }
 }
 
@@ -158,6 +159,19 @@ fn without_a_toast_relation_everything_is_in_the_row() {
     let probe = Probe { toast_relation: None, ..probe(&text, 14) };
     let answer = Answer { stored: Some(500), method: P, raw: Some(5000), external: None };
     assert_eq!(probe.interpret(1, answer).value.form, Form::Compressed);
+}
+
+#[test]
+fn of_another_access_method_only_what_it_returns_is_known() {
+    let text = attribute(TEXT, Storage::Extended);
+    let probe = Probe { is_heap: false, ..probe(&text, 17) };
+    let answer =
+        Answer { stored: Some(9604), method: None, raw: Some(9600), external: Some(false) };
+    let FunctionAnswer { value, placement } = probe.interpret(1, answer);
+    assert_eq!((value.form, value.raw_size, value.stored_size), (Form::Unknown, Some(9600), None));
+    assert_eq!((value.pointer_size, placement), (0, Placement::Unknown));
+    let null = Answer { stored: None, ..answer };
+    assert_eq!(probe.interpret(1, null).value.form, Form::Null);
 }
 
 #[test]
