@@ -261,22 +261,24 @@ async fn relations(args: &InspectArgs, request: &Request) -> Result<Exit, Failur
     let inspector = inspector(&args.connection, ("inspect", args.jobs.readers()), options).await?;
     let mut interrupt = std::pin::pin!(terminal::interrupted());
     let found = run::find(&inspector, &args.tables.tables, tell, interrupt.as_mut()).await;
-    let found = match found {
-        Ok(found) => found,
+    let selection = match found {
+        Ok(selection) => selection,
         Err(error) => return InspectOutput::new(args.format.format, None).end(Err(error)),
     };
+    let found = &selection.found;
     let server = Some(inspector.server_report());
-    if args.wants_overview(&found) {
+    if args.wants_overview(found) {
         let mut output = OverviewOutput::new(args.format.format, server, args.overview.view());
+        selection.report_to(&mut output);
         let terms = args.terms(request.explains_functions);
         let all = args.tables.tables.is_empty();
-        let ended =
-            overview::run::run(&inspector, &found, all, terms, &mut output, interrupt).await;
+        let ended = overview::run::run(&inspector, found, all, terms, &mut output, interrupt).await;
         return output.end(ended);
     }
     args.check_sample()?;
     let mut output = InspectOutput::new(args.format.format, server);
-    let ended = run::relations(&inspector, request, &found, &mut output, interrupt).await;
+    selection.report_to(&mut output);
+    let ended = run::relations(&inspector, request, found, &mut output, interrupt).await;
     output.end(ended)
 }
 
