@@ -131,9 +131,7 @@ pub(crate) async fn all<R, O: Sink<R> + ?Sized>(
     };
     let found = connection.reading(find).await;
     let (found, names) = found.map_err(|error| Failed::new((&error).into(), error.to_string()))?;
-    for left_out in found.notices() {
-        output.notice(&format!("notice: {left_out}"));
-    }
+    found.report_to(output);
     let mut fitting = 0;
     let mut waiting = Vec::new();
     let schedule = Schedule {

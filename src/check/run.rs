@@ -69,9 +69,7 @@ async fn all<O: CheckSink + ?Sized>(
         Ok::<_, LiveError>((found, names, storage, toasters))
     };
     let (found, names, storage, toasters) = leader.reading(ask).await.map_err(incomplete)?;
-    for left_out in found.notices() {
-        output.notice(&format!("notice: {left_out}"));
-    }
+    found.report_to(output);
     let depth = Depth {
         decompress: request.decompress,
         content: request.content,

@@ -237,6 +237,7 @@ impl Sink<Checked> for CheckOutput {
 
     fn failed(&mut self, failed: Failed) {
         self.incomplete = true;
+        self.writer.unchecked();
         tell(&format!("error: {}", failed.message));
     }
 

@@ -340,26 +340,29 @@ async fn relations(args: &InspectArgs, request: &Request) -> Result<ExitCode, Fa
     let inspector = inspector(&args.connection, ("inspect", args.jobs.readers()), options).await?;
     let mut interrupt = std::pin::pin!(terminal::interrupted());
     let found = run::find(&inspector, &args.tables.tables, tell, interrupt.as_mut()).await;
-    let found = match found {
-        Ok(found) => found,
+    let selection = match found {
+        Ok(selection) => selection,
         Err(error) => return Ok(terminal::end(Err(error), Exit::Ok, |_| Ok(()))?.into()),
     };
+    let found = &selection.found;
     let server = inspector.server_report();
     let format = match args.format {
-        InspectFormat::Report(format) if !args.wants_overview(&found) => format,
+        InspectFormat::Report(format) if !args.wants_overview(found) => format,
         format => {
             let alarms = args.overview.fail_on.clone();
             let mut output = OverviewOutput::new(format, server, args.overview.view(), alarms);
+            selection.report_to(&mut output);
             let terms = args.terms(request.explains_functions);
             let all = args.tables.tables.is_empty();
             let ended =
-                overview::run::run(&inspector, &found, all, terms, &mut output, interrupt).await;
+                overview::run::run(&inspector, found, all, terms, &mut output, interrupt).await;
             return output.end(ended);
         }
     };
     args.check_sample(format)?;
     let mut output = InspectOutput::new(format, Some(server));
-    let ended = run::relations(&inspector, request, &found, &mut output, interrupt).await;
+    selection.report_to(&mut output);
+    let ended = run::relations(&inspector, request, found, &mut output, interrupt).await;
     Ok(output.end(ended)?.into())
 }
 

@@ -191,16 +191,18 @@ async fn values(args: &ValueArgs) -> Result<Exit, Failure> {
     let inspector = inspector(&args.connection, ("value", 1), args.options()).await?;
     let mut interrupt = std::pin::pin!(terminal::interrupted());
     let mut output = args.rows();
-    let found = match run::find(&inspector, &args.of, tell, interrupt.as_mut()).await {
-        Ok(found) => found,
+    let selection = match run::find(&inspector, &args.of, tell, interrupt.as_mut()).await {
+        Ok(selection) => selection,
         Err(error) => return output.end(Err(error)),
     };
+    selection.report_to(&mut output);
     let request = Request {
         needs_pages: Some("value"),
         explains_functions: args.source.source == Access::Auto,
         policy: None,
     };
-    let ended = run::relations(&inspector, &request, &found, &mut output, interrupt).await;
+    let found = &selection.found;
+    let ended = run::relations(&inspector, &request, found, &mut output, interrupt).await;
     output.end(ended)
 }
 

@@ -17,7 +17,7 @@ use crate::heap::progress::Progress;
 use crate::server::about::Server;
 use crate::server::catalog::{self, Relation};
 use crate::server::connect::Connection;
-use crate::server::select::{How, Selected, select};
+use crate::server::select::{How, Selected, Selection, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, locks};
 use crate::value::anatomy::Anatomy;
@@ -84,7 +84,7 @@ pub(crate) async fn open(
     Ok(Inspector { connections, server, options, progress, stop: Arc::default() })
 }
 
-/// Finds the requested relations, unless `interrupt` arrives; those that are left out are reported to `notice`.
+/// Finds the requested relations, unless `interrupt` arrives. A database without tables is reported to `notice`.
 ///
 /// # Errors
 /// If a named relation does not exist, or the server cannot be queried.
@@ -93,7 +93,7 @@ pub(crate) async fn find(
     tables: &[String],
     mut notice: impl FnMut(&str),
     interrupt: impl Future<Output = ()>,
-) -> Result<Vec<Selected>, RunError> {
+) -> Result<Selection, RunError> {
     let database = &inspector.server.database;
     let work = async {
         let leader = inspector.leader()?;
@@ -102,12 +102,10 @@ pub(crate) async fn find(
         Ok(found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?)
     };
     let selection = until(interrupt, &inspector.connections, work).await?;
-    let left_out = selection.notices();
-    left_out.iter().for_each(|left_out| notice(&format!("notice: {left_out}")));
-    if selection.found.is_empty() && tables.is_empty() && left_out.is_empty() {
+    if selection.found.is_empty() && tables.is_empty() {
         notice(&format!("notice: database \"{database}\" has no tables"));
     }
-    Ok(selection.found)
+    Ok(selection)
 }
 
 /// Reads the relations that were found until all are read, or `interrupt` arrives.
@@ -266,7 +264,9 @@ impl Run<'_> {
 
     /// Reports why figures will be missing, and how to get them.
     fn explain_functions<O: Output + ?Sized>(&self, relation: &Relation, output: &mut O) -> bool {
-        let Some(why) = self.inspector.why_no_pages(relation) else { return false };
+        // The report of a table with another access method says so itself.
+        let why = self.inspector.why_no_pages(relation).filter(|_| relation.is_heap);
+        let Some(why) = why else { return false };
         functions_notices(self.inspector, &why).iter().for_each(|notice| output.notice(notice));
         true
     }

@@ -28,7 +28,7 @@ pub struct CheckWriter<W: Write> {
     /// Statements that repair findings and lose nothing, likewise.
     repairs: BTreeSet<String>,
     relations: Vec<Checked>,
-    /// On a terminal: whether a relation has a line of its own.
+    /// On a terminal: whether a relation has a line of its own, or an error.
     any_line: bool,
     /// On a terminal: the first sound relation with the sums of all, and their number.
     sound: Option<(Checked, u64)>,
@@ -128,6 +128,11 @@ impl<W: Write> CheckWriter<W> {
                 document.line(&format!("  note: {}", printable(note)), 4);
             }
         })
+    }
+
+    /// Takes note of a relation that could not be checked: the sound ones are then not all.
+    pub fn unchecked(&mut self) {
+        self.any_line = true;
     }
 
     /// Writes SQL for people, as it is.

@@ -49,6 +49,11 @@ async fn add(
     relation: &Relation,
     report: &mut RelationReport,
 ) -> Result<(), Failed> {
+    if let Some(why) = relation.why_no_heap() {
+        let message =
+            format!("{}: --policy needs the stored sizes of values: {why}", report.relation);
+        return Err(Failed::new(Kind::Incomplete, message));
+    }
     let PolicyRequest { policy, method } = *request;
     let goal = PolicyGoal { policy, method, new_extended: false };
     let server = &inspector.server;

@@ -4,6 +4,7 @@
 //! * [`about`]: the server, and the privileges of this user there.
 //! * [`select`]: the relations that a command line selects, and suggestions for misspelt names.
 //! * `names`: names of tables and columns for shell completion.
+//! * `citus`: tables whose rows are in shards, and shards that the session does not see.
 //! * [`catalog`]: relations and their columns; `listing`: the files of many relations, and the tables to which they
 //!   belong.
 //! * `indexes`: the indexes of a table; `index_scan`: the sizes of fresh ones.
@@ -21,6 +22,8 @@
 //! * `probe`: what SQL functions show about stored values; [`functions`], `sampled`: their use where pages cannot be
 //!   read.
 
+use std::borrow::Cow;
+
 use connect::{Connection, StatementError, server_message};
 
 pub mod about;
@@ -28,6 +31,7 @@ pub mod catalog;
 pub mod checking;
 pub mod chunk_rows;
 pub mod chunks;
+pub(crate) mod citus;
 pub mod connect;
 pub mod functions;
 pub(crate) mod index_scan;
@@ -86,7 +90,7 @@ pub enum LiveError {
         other: String,
     },
     /// None of the selected relations has rows on this server.
-    #[error("no table remains: {}", .0.strip_prefix("left out: ").unwrap_or(.0))]
+    #[error("no table remains: {0}")]
     AllElsewhere(String),
     /// A relation without tuples of its own.
     #[error("{name} is {kind}; {hint}")]
@@ -95,8 +99,8 @@ pub enum LiveError {
         name: String,
         /// The kind, such as `a view` or `an index`.
         kind: &'static str,
-        /// What to do instead.
-        hint: &'static str,
+        /// What to do instead, or where the rows are; a hint may follow on a separate line.
+        hint: Cow<'static, str>,
     },
 }
 

@@ -1,14 +1,16 @@
 //! Which relations the names and patterns of a command line select, which of them are left out because their rows are
 //! stored elsewhere, and suggestions for misspelt names.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use tokio_postgres::Row;
 use tokio_postgres::types::{Oid as PgOid, ToSql, Type};
 
 use super::LiveError;
+use super::citus::{self, CitusKind, SHOWN_BY};
 use super::connect::{Client, Connection};
 use super::pattern::NamePattern;
+use super::sink::{Failed, Kind, Sink};
 use crate::disk::Oid;
 use crate::model::sql::quote_literal;
 
@@ -39,27 +41,7 @@ pub struct Selected {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Elsewhere {
     Foreign,
-    Distributed,
-}
-
-impl Elsewhere {
-    /// The text of a notice about one relation or many.
-    fn text(self, many: bool) -> &'static str {
-        match (self, many) {
-            (Elsewhere::Foreign, false) => {
-                "is a foreign table, whose rows are stored on another server"
-            }
-            (Elsewhere::Foreign, true) => {
-                "are foreign tables, whose rows are stored on other servers"
-            }
-            (Elsewhere::Distributed, false) => {
-                "is a table of Citus, whose rows are stored in its shards"
-            }
-            (Elsewhere::Distributed, true) => {
-                "are tables of Citus, whose rows are stored in their shards"
-            }
-        }
-    }
+    Citus(CitusKind),
 }
 
 /// The relations selected by a command line.
@@ -67,7 +49,16 @@ impl Elsewhere {
 pub struct Selection {
     /// The relations, each once.
     pub found: Vec<Selected>,
-    left_out: Vec<(Elsewhere, String)>,
+    /// Named partitioned tables that have no partitions, and so no rows.
+    empty: Vec<String>,
+    /// Tables whose rows are stored on other servers.
+    foreign: Vec<String>,
+    /// Tables of Citus.
+    citus: Vec<(Oid, String)>,
+    /// Where their rows are, as after "whose rows are stored in".
+    shards: String,
+    /// What this node stores of them, and the session does not see.
+    failures: Vec<String>,
 }
 
 impl Selection {
@@ -76,37 +67,67 @@ impl Selection {
         self.found.iter().map(|found| found.oid).collect()
     }
 
-    /// The relations that are left out: a line for each reason.
+    /// Partitioned tables without partitions, and the relations that are left out: a line for each reason.
     pub fn notices(&self) -> Vec<String> {
-        let mut notices = Vec::new();
-        for why in [Elsewhere::Foreign, Elsewhere::Distributed] {
-            let mut names: Vec<&str> = self
-                .left_out
-                .iter()
-                .filter(|(reason, _)| *reason == why)
-                .map(|(_, name)| name.as_str())
-                .collect();
-            names.sort_unstable();
-            names.dedup();
-            let more = names.len().saturating_sub(LISTED);
-            let text = match names.as_slice() {
-                [] => continue,
-                [one] => format!("left out: {one} {}", why.text(false)),
-                all if more == 0 => format!("left out: {} {}", all.join(", "), why.text(true)),
-                all => format!(
-                    "left out: {} and {more} more {}",
-                    all.get(..LISTED).unwrap_or(all).join(", "),
-                    why.text(true)
-                ),
-            };
-            notices.push(text);
+        let empty = self.empty.iter().map(|name| format!("{name} has no partitions"));
+        empty.chain(self.left_out()).collect()
+    }
+
+    fn left_out(&self) -> impl Iterator<Item = String> {
+        let foreign: Vec<&str> = self.foreign.iter().map(String::as_str).collect();
+        let citus: Vec<&str> = self.citus.iter().map(|(_, name)| name.as_str()).collect();
+        let foreign = left_out(foreign, |many| match many {
+            false => "is a foreign table, whose rows are stored outside of this database".into(),
+            true => "are foreign tables, whose rows are stored outside of this database".into(),
+        });
+        let citus = left_out(citus, |many| match many {
+            false => format!("is a table of Citus, whose rows are stored in {}", self.shards),
+            true => format!("are tables of Citus, whose rows are stored in {}", self.shards),
+        });
+        foreign.into_iter().chain(citus)
+    }
+
+    /// What should have been read and cannot be seen.
+    pub(crate) fn failures(&self) -> &[String] {
+        &self.failures
+    }
+
+    /// Reports what is left out, and as failures what should have been read.
+    pub(crate) fn report_to<R>(&self, output: &mut (impl Sink<R> + ?Sized)) {
+        for notice in self.notices() {
+            output.notice(&format!("notice: {notice}"));
         }
-        notices
+        for failure in &self.failures {
+            output.failed(Failed::new(Kind::Incomplete, failure.clone()));
+        }
     }
 
     fn add(&mut self, oid: Oid, how: How) {
         if self.found.iter().all(|found| found.oid != oid) {
             self.found.push(Selected { oid, how });
+        }
+    }
+
+    fn leave_out(&mut self, why: Elsewhere, class: Class) {
+        match why {
+            Elsewhere::Foreign => self.foreign.push(class.name),
+            Elsewhere::Citus(_) => self.citus.push((class.oid, class.name)),
+        }
+    }
+}
+
+/// The notice about relations that are left out for one reason, which `why` gives for one or many.
+fn left_out(mut names: Vec<&str>, why: impl Fn(bool) -> String) -> Option<String> {
+    names.sort_unstable();
+    names.dedup();
+    let more = names.len().saturating_sub(LISTED);
+    match names.as_slice() {
+        [] => None,
+        [one] => Some(format!("left out: {one} {}", why(false))),
+        all if more == 0 => Some(format!("left out: {} {}", all.join(", "), why(true))),
+        all => {
+            let named = all.get(..LISTED).unwrap_or(all).join(", ");
+            Some(format!("left out: {named} and {more} more {}", why(true)))
         }
     }
 }
@@ -132,15 +153,15 @@ impl Class {
 /// The relations that `wanted` selects, or all user tables if it is empty.
 ///
 /// A partitioned table selects its partitions, and a table with inheritance children selects itself and the children.
-/// It is an error if a name without wildcards is not found or its relation has no tuples here, and if a pattern matches
-/// nothing. `database` is the current database, the only one that can be named.
+/// It is an error if a name without wildcards is not found or its relation has no tuples here, if a pattern matches
+/// nothing, and if the rows of all selected relations are stored elsewhere. `database` is the current database, the only one that can be named.
 pub async fn select(
     connection: &Connection,
     database: &str,
     wanted: &[String],
 ) -> Result<Selection, LiveError> {
     let client = connection.client();
-    let distributed = distributed(client).await?;
+    let citus = citus::tables(client).await?;
     let mut selection = Selection::default();
     if wanted.is_empty() {
         let sql = format!(
@@ -152,22 +173,31 @@ pub async fn select(
         );
         for row in client.query_typed(&sql, &[]).await? {
             let class = Class::read(&row)?;
-            match elsewhere(&class, &distributed) {
-                Some(why) => selection.left_out.push((why, class.name)),
+            match elsewhere(&class, &citus) {
+                Some(why) => selection.leave_out(why, class),
                 None => selection.add(class.oid, How::Matched),
             }
         }
-        return Ok(selection);
     }
     for want in wanted {
         let before = selection.found.len();
-        select_one(connection, database, want, &distributed, &mut selection).await?;
+        select_one(connection, database, want, &citus, &mut selection).await?;
         tracing::debug!("{want}: {:?}", selection.found.get(before..).unwrap_or_default());
     }
+    let oids: Vec<Oid> = selection.citus.iter().map(|(oid, _)| *oid).collect();
+    if !oids.is_empty() {
+        selection.shards = citus::shards(client, &oids).await?.text();
+        selection.failures = not_shown(client, &oids).await?;
+    }
     if selection.found.is_empty()
-        && let Some(notice) = selection.notices().first()
+        && let Some(notice) = selection.left_out().next()
     {
-        return Err(LiveError::AllElsewhere(notice.clone()));
+        let mut text = notice.strip_prefix("left out: ").unwrap_or(&notice).to_owned();
+        for failure in &selection.failures {
+            text.push_str("; ");
+            text.push_str(failure);
+        }
+        return Err(LiveError::AllElsewhere(text));
     }
     Ok(selection)
 }
@@ -179,7 +209,7 @@ pub async fn partitioned(
     wanted: &[String],
 ) -> Result<Vec<Oid>, LiveError> {
     let client = connection.client();
-    let distributed = distributed(client).await?;
+    let citus = citus::tables(client).await?;
     let mut found = Vec::new();
     for want in wanted {
         for named in matching(connection, database, want).await?.1 {
@@ -192,28 +222,14 @@ pub async fn partitioned(
         }
     }
     let mut seen = HashSet::new();
-    found.retain(|oid| seen.insert(*oid) && !distributed.contains(oid));
+    found.retain(|oid| seen.insert(*oid) && !citus.contains_key(oid));
     Ok(found)
 }
 
-/// The tables that Citus distributes, if it is installed in this database; they have no rows here.
-async fn distributed(client: &Client) -> Result<HashSet<Oid>, LiveError> {
-    let there = "SELECT FROM pg_catalog.pg_class AS c \
-                 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
-                 WHERE n.nspname = 'pg_catalog' AND c.relname = 'pg_dist_partition'";
-    if client.query_typed(there, &[]).await?.is_empty() {
-        return Ok(HashSet::new());
-    }
-    let sql = "SELECT logicalrelid::pg_catalog.oid FROM pg_catalog.pg_dist_partition";
-    let rows = client.query_typed(sql, &[]).await?;
-    rows.iter().map(|row| Ok(Oid(row.try_get::<_, PgOid>(0)?))).collect()
-}
-
-fn elsewhere(class: &Class, distributed: &HashSet<Oid>) -> Option<Elsewhere> {
+fn elsewhere(class: &Class, citus: &HashMap<Oid, CitusKind>) -> Option<Elsewhere> {
     match class.kind.as_str() {
         "f" => Some(Elsewhere::Foreign),
-        _ if distributed.contains(&class.oid) => Some(Elsewhere::Distributed),
-        _ => None,
+        _ => citus.get(&class.oid).copied().map(Elsewhere::Citus),
     }
 }
 
@@ -221,18 +237,18 @@ async fn select_one(
     connection: &Connection,
     database: &str,
     given: &str,
-    distributed: &HashSet<Oid>,
+    citus: &HashMap<Oid, CitusKind>,
     selection: &mut Selection,
 ) -> Result<(), LiveError> {
     let (literal, matches) = matching(connection, database, given).await?;
     let how = if literal { How::Named } else { How::Matched };
     let mut any = false;
     for class in matches {
-        if let Some(why) = elsewhere(&class, distributed) {
+        if let Some(why) = elsewhere(&class, citus) {
             if literal {
-                return Err(stored_elsewhere(why, &class.name));
+                return Err(stored_elsewhere(connection.client(), why, &class).await?);
             }
-            selection.left_out.push((why, class.name));
+            selection.leave_out(why, class);
             any = true;
             continue;
         }
@@ -241,9 +257,13 @@ async fn select_one(
                 if class.kind == "r" {
                     selection.add(class.oid, how);
                 }
-                for child in below(connection.client(), class.oid).await? {
-                    match elsewhere(&child, distributed) {
-                        Some(why) => selection.left_out.push((why, child.name)),
+                let children = below(connection.client(), class.oid).await?;
+                if literal && class.kind == "p" && children.iter().all(|child| child.kind == "p") {
+                    selection.empty.push(class.name);
+                }
+                for child in children {
+                    match elsewhere(&child, citus) {
+                        Some(why) => selection.leave_out(why, child),
                         None if child.kind == "r" => selection.add(child.oid, How::Inherited),
                         None => {}
                     }
@@ -260,10 +280,29 @@ async fn select_one(
     if any {
         Ok(())
     } else if literal {
-        let hint = tables(connection, given).await?;
+        let hint = match citus::may_be_shard(connection.client(), given).await? {
+            true => format!(
+                "\nHINT:  If it is a shard of Citus, it is hidden from this session; {SHOWN_BY} shows shards."
+            ),
+            false => tables(connection, given).await?,
+        };
         Err(LiveError::NoSuchRelation { name: quoted(given), hint })
     } else {
-        Err(LiveError::NoMatch(quoted(given)))
+        let oids: Vec<Oid> = citus.keys().copied().collect();
+        let mut text = quoted(given);
+        for failure in not_shown(connection.client(), &oids).await? {
+            text.push_str("; ");
+            text.push_str(&failure);
+        }
+        Err(LiveError::NoMatch(text))
+    }
+}
+
+/// What this node stores of these tables of Citus, and the session does not see.
+async fn not_shown(client: &Client, citus: &[Oid]) -> Result<Vec<String>, LiveError> {
+    match citus {
+        [] => Ok(Vec::new()),
+        _ => Ok(citus::not_shown(client, citus).await?.failures()),
     }
 }
 
@@ -313,17 +352,40 @@ async fn matching(
     Ok((literal, classes?))
 }
 
-fn stored_elsewhere(why: Elsewhere, name: &str) -> LiveError {
+/// The error for a relation that was named and has its rows elsewhere.
+async fn stored_elsewhere(
+    client: &Client,
+    why: Elsewhere,
+    class: &Class,
+) -> Result<LiveError, LiveError> {
     let (kind, hint) = match why {
-        Elsewhere::Foreign => {
-            ("a foreign table", "its rows are stored on another server: connect to that one")
+        Elsewhere::Foreign => ("a foreign table", foreign(client, class.oid).await?),
+        Elsewhere::Citus(kind) => {
+            let shards = citus::shards(client, &[class.oid]).await?.text();
+            let hint = format!(
+                "its rows are stored in {shards}\n\
+                 HINT:  Connect to each node with {SHOWN_BY} and name the shards, which the view citus_shards lists."
+            );
+            (kind.text(), hint)
         }
-        Elsewhere::Distributed => (
-            "a table of Citus",
-            "its rows are stored in shards, which its view citus_shards lists: nothing is stored here",
-        ),
     };
-    LiveError::WrongKind { name: format!("\"{name}\""), kind, hint }
+    Ok(LiveError::WrongKind { name: format!("\"{}\"", class.name), kind, hint: hint.into() })
+}
+
+/// Where the rows of a foreign table are, and what to do.
+async fn foreign(client: &Client, oid: Oid) -> Result<String, LiveError> {
+    let sql = "SELECT pg_catalog.format('%I (%I)', s.srvname, w.fdwname) \
+               FROM pg_catalog.pg_foreign_table AS f \
+               JOIN pg_catalog.pg_foreign_server AS s ON s.oid = f.ftserver \
+               JOIN pg_catalog.pg_foreign_data_wrapper AS w ON w.oid = s.srvfdw WHERE f.ftrelid = $1";
+    let server: Option<String> = client.value(sql, &[(&oid.0, Type::OID)]).await?;
+    Ok(match server {
+        Some(server) => format!(
+            "its rows are stored outside of this database, on the foreign server {server}\n\
+             HINT:  If that is a PostgreSQL server, connect to it."
+        ),
+        None => "its rows are stored outside of this database".to_owned(),
+    })
 }
 
 fn wrong_kind(relkind: &str, name: &str) -> LiveError {
@@ -334,7 +396,7 @@ fn wrong_kind(relkind: &str, name: &str) -> LiveError {
         "c" => ("a composite type", "name a table"),
         _ => ("no table", "name a table, a materialized view or a TOAST relation"),
     };
-    LiveError::WrongKind { name: name.to_owned(), kind, hint }
+    LiveError::WrongKind { name: name.to_owned(), kind, hint: hint.into() }
 }
 
 /// The maximum number of suggestions.
@@ -439,19 +501,19 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_said_once_for_each_reason() {
-        let foreign = |name: &str| (Elsewhere::Foreign, name.to_owned());
         let mut selection = Selection::default();
         assert!(selection.notices().is_empty());
-        selection.left_out = vec![foreign("s.b"), foreign("s.a"), foreign("s.b")];
-        selection.left_out.push((Elsewhere::Distributed, "s.d".into()));
+        selection.foreign = ["s.b", "s.a", "s.b"].map(str::to_owned).into();
+        selection.citus = vec![(Oid(7), "s.d".into())];
+        selection.shards = "32 shards on w1:5432".into();
         assert_eq!(
             selection.notices(),
             [
-                "left out: s.a, s.b are foreign tables, whose rows are stored on other servers",
-                "left out: s.d is a table of Citus, whose rows are stored in its shards",
+                "left out: s.a, s.b are foreign tables, whose rows are stored outside of this database",
+                "left out: s.d is a table of Citus, whose rows are stored in 32 shards on w1:5432",
             ]
         );
-        selection.left_out = (0..13).map(|n| foreign(&format!("s.f{n:02}"))).collect();
+        selection.foreign = (0..13).map(|n| format!("s.f{n:02}")).collect();
         let notices = selection.notices();
         assert!(notices[0].contains("s.f09 and 3 more are foreign tables"), "{notices:?}");
     }

@@ -19,6 +19,7 @@ mod check_repair;
 mod check_salvage;
 mod check_soak;
 mod check_zoo;
+mod citus;
 mod codec_live;
 mod compact_foretold;
 mod completions;

@@ -3,7 +3,7 @@
 
 use crate::support::command::{Run, run, toastctl};
 use crate::support::retoast::{refused, retoast, spawn};
-use crate::support::server::{Database, with_pageinspect};
+use crate::support::server::{Database, number, with_pageinspect};
 use serde_json::Value;
 
 const LZ4: [&str; 4] = ["-c", "v", "--toaster", "lz4"];
@@ -96,33 +96,25 @@ fn foreign_and_distributed_tables_are_never_a_silent_zero() {
     let database = with_pageinspect("elsewhere");
     database.psql(&format!(
         "CREATE FOREIGN DATA WRAPPER nowhere; CREATE SERVER away FOREIGN DATA WRAPPER nowhere;
-         CREATE FOREIGN TABLE far (id int, v text) SERVER away;
+         CREATE FOREIGN TABLE far (id int, v text) SERVER away; CREATE VIEW a_view AS SELECT * FROM far;
          CREATE TABLE near (id int, v text COMPRESSION pglz); INSERT INTO near {ROWS};
          CREATE TABLE whole (id int, v text COMPRESSION pglz) PARTITION BY RANGE (id);
          CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (1000);
          CREATE FOREIGN TABLE cold PARTITION OF whole FOR VALUES FROM (1000) TO (2000) SERVER away;
-         INSERT INTO whole {ROWS};
-         CREATE TABLE shell (id int, v text COMPRESSION pglz);
-         CREATE TABLE split (id int, v text COMPRESSION pglz) PARTITION BY RANGE (id);
-         CREATE TABLE shard PARTITION OF split FOR VALUES FROM (0) TO (1000);
-         SET allow_system_table_mods = on;
-         CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass NOT NULL, partmethod \"char\");
-         INSERT INTO pg_catalog.pg_dist_partition VALUES ('shell', 'h'), ('split', 'h'), ('shard', 'h');"
+         INSERT INTO whole {ROWS};"
     ));
-    let far = "\"public.far\" is a foreign table; its rows are stored on another server";
-    let citus = "is a table of Citus; its rows are stored in shards";
-    for name in ["inspect", "advise-threshold"] {
+    let far = "\"public.far\" is a foreign table; its rows are stored outside of this database, \
+               on the foreign server away (nowhere)\nHINT:  ";
+    for name in ["inspect", "advise-threshold", "check"] {
         refused(&verb(&database, name, "far"), 1, far);
-        for table in ["shell", "split", "shard"] {
-            refused(&verb(&database, name, table), 1, citus);
-        }
+        let view = verb(&database, name, "a_view");
+        refused(&view, 1, "\"public.a_view\" is a view; name the tables that it reads");
     }
     refused(&sweep(&database, "far"), 1, far);
-    for table in ["shell", "split"] {
-        refused(&sweep(&database, table), 1, citus);
-    }
-    refused(&sweep(&database, "sh*"), 1, "public.shard, public.shell are tables of Citus");
+    refused(&sweep(&database, "fa*"), 1, "no table remains: public.far is a foreign table");
     assert_eq!(altered(&database), "");
+    let both = retoast(&database, &[&["near", "fa*"][..], &LZ4[..]].concat());
+    assert_eq!(tables(&both), ["public.near"]);
     // a partition elsewhere is said, the others are done
     let whole = sweep(&database, "whole");
     assert_eq!(tables(&whole), ["public.part"]);
@@ -132,11 +124,33 @@ fn foreign_and_distributed_tables_are_never_a_silent_zero() {
     assert!(seen.stderr.contains("left out: public.cold"), "{}", seen.stderr);
     let all = run(toastctl().args(["inspect", "-d", &database.url(), "--format", "json"]));
     assert_eq!(tables(&all).len(), 2, "{}", all.stdout);
-    assert!(
-        all.stderr.contains("public.shard, public.shell are tables of Citus"),
-        "{}",
-        all.stderr
-    );
+    assert!(all.stderr.contains("public.cold, public.far are foreign tables"), "{}", all.stderr);
+    // where there is nothing else, nothing is reported as done
+    database.psql("DROP TABLE near; DROP TABLE part");
+    for name in ["inspect", "check"] {
+        let all = run(toastctl().args([name, "-d", &database.url()]));
+        refused(&all, 1, "no table remains: public.cold, public.far are foreign tables");
+        assert_eq!(all.stdout, "");
+    }
+}
+
+#[test]
+fn a_materialized_view_is_read_like_a_table_and_an_empty_parent_says_that_it_is_empty() {
+    let database = with_pageinspect("matview");
+    database.psql(&format!(
+        "CREATE TABLE parent (id int, v text) PARTITION BY RANGE (id);
+         CREATE MATERIALIZED VIEW seen AS {ROWS}"
+    ));
+    assert_eq!(verb(&database, "inspect", "seen").relation().tuples.live, 40);
+    let checked = run(toastctl().args(["check", "-d", &database.url(), "seen"]));
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    assert!(checked.stdout.contains("public.seen: sound"), "{}", checked.stdout);
+    refused(&sweep(&database, "seen"), 1, "is a materialized view");
+    for name in ["inspect", "check", "advise-threshold"] {
+        let parent = verb(&database, name, "parent");
+        let text = "notice: public.parent has no partitions";
+        assert!(parent.stderr.contains(text), "{name}: {}{}", parent.stdout, parent.stderr);
+    }
 }
 
 #[test]
@@ -144,7 +158,8 @@ fn another_access_method_is_read_by_functions_and_otherwise_refused_and_costs_on
     let database = with_pageinspect("method");
     database.psql(&format!(
         "CREATE ACCESS METHOD other TYPE TABLE HANDLER heap_tableam_handler;
-         CREATE TABLE odd (id int, v text COMPRESSION pglz) USING other; INSERT INTO odd {ROWS};
+         CREATE TABLE odd (id int, v text COMPRESSION pglz, j jsonb) USING other;
+         INSERT INTO odd (id, v) {ROWS};
          CREATE TABLE t (id int, v text COMPRESSION pglz); INSERT INTO t {ROWS};"
     ));
     refused(&sweep(&database, "odd"), 1, "its access method is other, not heap");
@@ -153,8 +168,50 @@ fn another_access_method_is_read_by_functions_and_otherwise_refused_and_costs_on
     refused(&verb(&database, "advise-threshold", "odd"), 1, "access method is other");
     // the other one is done
     assert_eq!(altered(&database), "t");
+    for name in ["check", "compact", "reindex", "keys"] {
+        refused(&verb(&database, name, "odd"), 1, "access method is other, not heap");
+    }
+    let by_policy = ["inspect", "--policy", "ratio", "odd", "-d"];
+    refused(
+        &run(toastctl().args(by_policy).arg(database.url())),
+        1,
+        "access method is other, not heap",
+    );
+    // What the method returns need not be what it stores.
     let seen = verb(&database, "inspect", "odd");
-    assert_eq!(seen.relation().tuples.live, 40, "{}", seen.stdout);
+    assert_eq!(seen.code, Some(0), "{}", seen.stderr);
+    let relation = seen.relation();
+    assert_eq!(relation.tuples.live, 40, "{}", seen.stdout);
+    let column = relation.column("v");
+    assert_eq!((column.values, column.raw_bytes), (40, Some(40 * 9600)));
+    assert_eq!((column.stored_bytes, column.forms.len()), (None, 1));
+    assert_eq!(column.forms[0].form, "unknown");
+    assert!(column.json()["share"].is_null() && relation.findings.is_none(), "{}", seen.stdout);
+    let document: Value = serde_json::from_str(&seen.stdout).unwrap();
+    let table = &document["tables"][0];
+    let bytes = number(&database.psql("SELECT pg_relation_size('odd')"));
+    assert_eq!((&table["access_method"], &table["heap_bytes"]), (&"other".into(), &bytes.into()));
+    assert_eq!(table["columns"], Value::Array(Vec::new()));
+    let text = run(toastctl().args(["inspect", "-d", &database.url(), "odd"])).ok();
+    assert!(text.contains("public.odd (table, access method other)\n"), "{text}");
+    assert!(text.contains("file: 8192 bytes in 1 block"), "{text}");
+    // In the overview, it counts with its files, and no column of it is ranked.
+    let all = run(toastctl().args(["inspect", "-d", &database.url(), "--format", "json"]));
+    refused(
+        &all,
+        1,
+        "public.odd: pages cannot be read: the table's access method is other, not heap\nHINT:  ",
+    );
+    let document: Value = serde_json::from_str(&all.stdout).unwrap();
+    let files = "SELECT pg_relation_size(c.oid) + pg_relation_size(indrelid) + pg_relation_size(indexrelid)
+                 FROM pg_class AS c JOIN pg_index ON indrelid = reltoastrelid WHERE c.oid = 'odd'::regclass";
+    let left_out = &document["left_out"][0];
+    assert_eq!(left_out["relation"], "public.odd");
+    assert_eq!(left_out["bytes"], number(&database.psql(files)));
+    assert_eq!(document["columns"].as_array().unwrap().len(), 2, "{document}");
+    // as the hint says
+    database.psql("ALTER TABLE odd SET ACCESS METHOD heap");
+    tables(&sweep(&database, "odd"));
 }
 
 #[test]

@@ -25,7 +25,7 @@ use crate::server::about::{Compression, NEVER_TRUNCATES, Server};
 use crate::server::catalog::{Relation, RelationKind, UNKNOWN_LAYOUT};
 use crate::server::connect::{Client, Connection, are_lent};
 use crate::server::toasters::TOAST_RELATIONS;
-use crate::server::{LiveError, catalog, toasters};
+use crate::server::{LiveError, catalog, citus, toasters};
 
 /// Refuses a standby, a server or role that is set to read-only (some providers do this when the disk is full), and,
 /// unless `untested`, a server newer than the newest tested version.
@@ -138,6 +138,14 @@ async fn look(
     let Some(relation) = catalog::describe(client, oid).await? else { return Ok(None) };
     let name = relation.display_name();
     kind(&relation)?;
+    let shard_of = citus::shard(client, oid).await?;
+    if let Some(shard) = shard_of.as_ref().filter(|shard| !shard.may_change) {
+        return refused(format!(
+            "{name} is a shard of {}, and Citus does not let this session change shards\n\
+             HINT:  PGOPTIONS='-c citus.override_table_visibility=off -c citus.enable_manual_changes_to_shards=on' lets it.",
+            shard.table
+        ));
+    }
     if let Some(toast) = relation.toast.as_ref().filter(|toast| !toast.layout_is_known(server)) {
         let toast = toast.display_name();
         return refused(format!("{name}: {toast}: {UNKNOWN_LAYOUT}: nothing was changed"));
@@ -176,6 +184,12 @@ async fn look(
     }
     let follow = follow(client, &relation, &targets, &generated, method).await?;
     let mut notes = notes(&follow);
+    if let (Some(shard), Task::Convert(_)) = (&shard_of, task) {
+        notes.push(format!(
+            "a shard of {}: what is set here is lost when Citus moves or splits the shard, unless it is also set there",
+            shard.table
+        ));
+    }
     let pluggable = plan.is_some();
     let choice = match task {
         Task::Convert(request) => {
@@ -456,9 +470,11 @@ pub(crate) fn kind(relation: &Relation) -> Result<(), RetoastError> {
     }
     match relation.kind {
         RelationKind::Table if relation.is_heap => Ok(()),
-        RelationKind::Table => {
-            refused(format!("{name}: its access method is {}, not heap", relation.access_method))
-        }
+        RelationKind::Table => refused(format!(
+            "{name}: its access method is {}, not heap\n\
+             HINT:  toastctl changes heap tables alone. From PostgreSQL 15, ALTER TABLE with SET ACCESS METHOD heap makes this one a heap table.",
+            relation.access_method
+        )),
         RelationKind::MaterializedView => refused(format!(
             "{name} is a materialized view, whose rows cannot be updated\n\
              HINT:  Set the columns with ALTER MATERIALIZED VIEW and REFRESH it."

@@ -182,8 +182,12 @@ impl Run<'_, '_> {
             let database = &self.sessions.server.database;
             let now = match select(&connection, database, slice::from_ref(named)).await {
                 Ok(now) => now,
-                // Tables that no longer exist have already been reported.
-                Err(LiveError::NoSuchRelation { .. } | LiveError::NoMatch(_)) => continue,
+                // Tables that no longer exist, or are stored elsewhere, have already been reported.
+                Err(
+                    LiveError::NoSuchRelation { .. }
+                    | LiveError::NoMatch(_)
+                    | LiveError::AllElsewhere(_),
+                ) => continue,
                 Err(error) => return not_known(Failed::of(&error, &[connection]).await),
             };
             for found in now.found {
@@ -252,7 +256,7 @@ impl Run<'_, '_> {
         for text in selection.notices() {
             self.results.notice(&format!("notice: {text}"));
         }
-        let (mut tables, mut refused) = (Vec::new(), Vec::new());
+        let (mut tables, mut refused) = (Vec::new(), selection.failures().to_vec());
         for found in &selection.found {
             if !self.request.options.dry_run
                 && let Some(text) = throttle.wait_for_rewrite(found.oid, self.listener).await?

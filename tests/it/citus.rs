@@ -1,0 +1,368 @@
+//! Tables of Citus: what is said of tables whose rows are in shards, and of shards that a session does not see.
+//!
+//! CI has no Citus. A stock server gets the tables of its catalog, in which a session sees all shards that exist. What
+//! only Citus can hide is tested on a real cluster, if `TOASTCTL_TEST_CITUS` is the connection string of a coordinator
+//! with a worker, of a superuser.
+
+use std::env;
+use std::process::Command;
+
+use crate::support::command::{Run, run, scrub, toastctl};
+use crate::support::install;
+use crate::support::retoast::refused;
+use crate::support::server::{Database, number, with_pageinspect};
+use serde_json::Value;
+
+/// The catalog of Citus, with the columns that are read here, and its function `shard_name`.
+const CATALOG: &str = r#"SET allow_system_table_mods = on;
+    CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass NOT NULL, partmethod "char" NOT NULL,
+        colocationid int NOT NULL, repmodel "char" NOT NULL);
+    CREATE TABLE pg_catalog.pg_dist_shard (logicalrelid regclass NOT NULL, shardid bigint NOT NULL);
+    CREATE TABLE pg_catalog.pg_dist_placement (shardid bigint NOT NULL, shardstate int NOT NULL, groupid int NOT NULL);
+    CREATE TABLE pg_catalog.pg_dist_node (groupid int NOT NULL, nodename text NOT NULL, nodeport int NOT NULL,
+        noderole text NOT NULL);
+    CREATE TABLE pg_catalog.pg_dist_local_group (groupid int NOT NULL);
+    CREATE FUNCTION pg_catalog.shard_name(object_name regclass, shard_id bigint) RETURNS text LANGUAGE sql AS $$
+        SELECT CASE nspname WHEN 'public' THEN quote_ident(relname || '_' || shard_id)
+                    ELSE format('%I.%I', nspname, relname || '_' || shard_id) END
+        FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace WHERE c.oid = object_name $$;
+    GRANT SELECT ON pg_dist_partition, pg_dist_shard, pg_dist_placement, pg_dist_node, pg_dist_local_group TO PUBLIC;
+    INSERT INTO pg_dist_node VALUES (0, 'c', 5432, 'primary'), (1, 'w1', 5432, 'primary'),
+        (1, 'w1-standby', 5432, 'secondary'), (2, 'w2', 5433, 'primary');
+    INSERT INTO pg_dist_local_group VALUES (1);"#;
+
+/// Two columns, the second of which holds 40 values of 3 kB, compressed by pglz.
+const ROWS: &str = "SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 40) i";
+
+/// A worker with two tables that are its shards, and one of each kind of table of Citus.
+fn worker(prefix: &str) -> Database<'static> {
+    let database = with_pageinspect(prefix);
+    let columns = "(id int, v text COMPRESSION pglz)";
+    database.psql(&format!(
+        r#"CREATE TABLE dist {columns}; CREATE TABLE dist_102008 {columns}; INSERT INTO dist_102008 {ROWS};
+         CREATE TABLE "Ref" {columns}; CREATE TABLE "Ref_102010" {columns}; INSERT INTO "Ref_102010" {ROWS};
+         CREATE TABLE own {columns};
+         CREATE SCHEMA app; CREATE TABLE app.tenant {columns};
+         CREATE TABLE whole {columns} PARTITION BY RANGE (id);
+         CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (1000);
+         {CATALOG}
+         INSERT INTO pg_dist_partition VALUES ('dist', 'h', 1, 's'), ('"Ref"', 'n', 2, 't'), ('own', 'n', 0, 's'),
+             ('app.tenant', 'n', 5, 's'), ('whole', 'h', 1, 's'), ('part', 'h', 1, 's');
+         INSERT INTO pg_dist_shard VALUES ('dist', 102008), ('dist', 102009), ('"Ref"', 102010), ('own', 102011),
+             ('app.tenant', 102012), ('whole', 102013), ('part', 102014);
+         INSERT INTO pg_dist_placement VALUES (102008, 1, 1), (102009, 1, 2), (102010, 1, 0), (102010, 1, 1),
+             (102010, 1, 2), (102011, 1, 0), (102012, 1, 2), (102013, 1, 1), (102014, 1, 2);"#
+    ));
+    database
+}
+
+/// A verb with the conversion that it needs.
+fn verb(conninfo: &str, arguments: &[&str]) -> Command {
+    let mut command = toastctl();
+    command.args(arguments).args(["-d", conninfo]);
+    if arguments.contains(&"retoast") {
+        command.args(["-c", "v", "--toaster", "lz4"]);
+    }
+    command
+}
+
+#[test]
+fn a_table_of_citus_is_refused_by_its_kind_and_with_its_nodes() {
+    let database = worker("citus_named");
+    let url = database.url();
+    let hint = "HINT:  Connect to each node with PGOPTIONS='-c citus.override_table_visibility=off' and name the shards";
+    for (table, text) in [
+        (
+            "dist",
+            "\"public.dist\" is a distributed table of Citus; its rows are stored in 2 shards on w1:5432, w2:5433\n",
+        ),
+        (
+            "\"Ref\"",
+            "is a reference table of Citus; its rows are stored in 1 shard on c:5432, w1:5432, w2:5433\n",
+        ),
+        (
+            "own",
+            "\"public.own\" is a local table managed by Citus; its rows are stored in 1 shard on c:5432\n",
+        ),
+        (
+            "app.tenant",
+            "is a distributed table of Citus with one shard; its rows are stored in 1 shard on w2:5433\n",
+        ),
+        (
+            "whole",
+            "\"public.whole\" is a distributed table of Citus; its rows are stored in 1 shard on w1:5432\n",
+        ),
+    ] {
+        for name in ["inspect", "check", "advise-threshold", "retoast", "compact", "reindex"] {
+            let run = run(&mut verb(&url, &[name, table]));
+            refused(&run, 1, text);
+            assert!(run.stderr.contains(hint), "{}", run.stderr);
+        }
+    }
+    let value = run(toastctl().args(["value", "dist.v@(0,1)", "-d", &url]));
+    refused(&value, 1, "is a distributed table of Citus");
+}
+
+#[test]
+fn a_node_is_not_sound_as_long_as_a_shard_of_it_is_not_seen() {
+    let database = worker("citus_unseen");
+    let url = database.url();
+    // All shards that this node has are there and are read.
+    let left_out = "left out: app.tenant, public.Ref, public.dist, public.own, public.part are tables of Citus, \
+                    whose rows are stored in 6 shards on c:5432, w1:5432, w2:5433";
+    for name in ["inspect", "check"] {
+        let all = run(&mut verb(&url, &[name]));
+        assert_eq!(all.code, Some(0), "{}{}", all.stdout, all.stderr);
+        assert!(all.stderr.contains(left_out), "{}", all.stderr);
+    }
+    database.psql("UPDATE pg_dist_placement SET groupid = 1 WHERE shardid = 102012");
+    let unseen =
+        "error: 1 shard that the metadata of Citus places on this node was not found\nHINT:  ";
+    for arguments in [&["inspect"][..], &["inspect", "--details"], &["check"], &["check", "*.*t*"]]
+    {
+        refused(&run(&mut verb(&url, arguments)), 1, unseen);
+    }
+    refused(&run(&mut verb(&url, &["advise-threshold"])), 1, unseen);
+    refused(
+        &run(&mut verb(&url, &["retoast", "--dry-run", "*.*t*"])),
+        1,
+        &unseen["error: ".len()..],
+    );
+    // Its name is known, though nothing has it.
+    let named = run(&mut verb(&url, &["inspect", "app.tenant_102012"]));
+    refused(
+        &named,
+        1,
+        "relation \"app.tenant_102012\" does not exist\nHINT:  If it is a shard of Citus, it is hidden",
+    );
+    refused(
+        &run(&mut verb(&url, &["inspect", "app.t*_*"])),
+        1,
+        "no table matches \"app.t*_*\"; 1 shard that",
+    );
+    // A table of another schema with the same number is no shard.
+    database.psql("CREATE TABLE public.tenant_102012 (id int)");
+    refused(&run(&mut verb(&url, &["check"])), 1, unseen);
+    database.psql("CREATE TABLE app.tenant_102012 (id int)");
+    assert_eq!(run(&mut verb(&url, &["check"])).code, Some(0));
+}
+
+#[test]
+fn where_everything_is_elsewhere_nothing_is_reported_as_done() {
+    let database = with_pageinspect("citus_coordinator");
+    database.psql(&format!(
+        "CREATE TABLE dist (id int, v text); {CATALOG}
+         INSERT INTO pg_dist_partition VALUES ('dist', 'h', 1, 's'); INSERT INTO pg_dist_shard VALUES ('dist', 102008);
+         INSERT INTO pg_dist_placement VALUES (102008, 1, 2);"
+    ));
+    let text = "no table remains: public.dist is a table of Citus, whose rows are stored in 1 shard on w2:5433";
+    for arguments in [&["inspect"][..], &["check"], &["advise-threshold"], &["inspect", "d*"]] {
+        let run = run(&mut verb(&database.url(), arguments));
+        refused(&run, 1, text);
+        assert_eq!(run.stdout, "");
+    }
+}
+
+#[test]
+fn a_shard_is_changed_only_by_a_session_that_may_and_a_plan_says_so_too() {
+    let database = worker("citus_shard");
+    let url = database.url();
+    let text = "public.dist_102008 is a shard of public.dist, and Citus does not let this session change shards\nHINT:  PGOPTIONS=";
+    for arguments in [
+        &["retoast", "dist_102008", "--dry-run"][..],
+        &["retoast", "dist_102008"],
+        &["compact", "dist_102008", "--dry-run"],
+        &["compact", "dist_102008"],
+        &["reindex", "dist_102008", "--dry-run"],
+    ] {
+        refused(&run(&mut verb(&url, arguments)), 1, text);
+    }
+    assert_eq!(database.psql("SELECT count(*) FROM pg_attribute WHERE attcompression = 'l'"), "0");
+    let options =
+        "-c citus.override_table_visibility=off -c citus.enable_manual_changes_to_shards=on";
+    let note =
+        "a shard of public.\"Ref\": what is set here is lost when Citus moves or splits the shard";
+    for arguments in
+        [&["retoast", "\"Ref_102010\"", "--dry-run"][..], &["retoast", "\"Ref_102010\""]]
+    {
+        let run = run(verb(&url, arguments).env("PGOPTIONS", options));
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        assert!((run.stdout + &run.stderr).contains(note), "{}", run.stderr);
+    }
+}
+
+/// A node of a real cluster.
+struct Node(String);
+
+impl Node {
+    fn psql(&self, sql: &str) -> String {
+        let mut psql = Command::new(install::main().program("psql"));
+        scrub(&mut psql);
+        let run =
+            run(psql.args(["-X", "-At", "-q", "-v", "ON_ERROR_STOP=1", "-d", &self.0, "-c", sql]));
+        assert_eq!(run.code, Some(0), "{sql}: {}", run.stderr);
+        run.stdout.trim_end().to_owned()
+    }
+
+    fn run(&self, options: &str, arguments: &[&str]) -> Run {
+        run(verb(&self.0, arguments).env("PGOPTIONS", options))
+    }
+}
+
+/// A real coordinator and one worker of it, if there is one.
+fn cluster() -> Option<(Node, Node)> {
+    let Ok(conninfo) = env::var("TOASTCTL_TEST_CITUS") else {
+        eprintln!("skipped: TOASTCTL_TEST_CITUS names no coordinator of Citus");
+        return None;
+    };
+    let coordinator = Node(conninfo);
+    let worker = coordinator.psql(
+        "SELECT format('host=%s port=%s', nodename, nodeport) FROM pg_dist_node
+         WHERE groupid <> 0 AND noderole = 'primary' ORDER BY nodeid LIMIT 1",
+    );
+    let worker = Node(format!("{} {worker}", coordinator.0));
+    Some((coordinator, worker))
+}
+
+#[test]
+fn shards_that_citus_hides_are_counted_and_read_when_they_are_shown() {
+    let Some((coordinator, worker)) = cluster() else { return };
+    let columns = "(id int, v text COMPRESSION pglz)";
+    let rows = "SELECT i, repeat(md5(i::text), 300) || string_agg(md5((i * j)::text), '') \
+                FROM generate_series(1, 400) i, generate_series(1, 200) j GROUP BY i";
+    coordinator.psql("DROP SCHEMA IF EXISTS toastctl_shown CASCADE");
+    coordinator.psql("DROP SCHEMA IF EXISTS toastctl_tenant CASCADE");
+    for sql in [
+        "CREATE EXTENSION IF NOT EXISTS pageinspect".to_owned(),
+        format!(
+            "CREATE SCHEMA toastctl_shown; CREATE TABLE toastctl_shown.dist {columns}; CREATE TABLE toastctl_shown.ref {columns}; CREATE TABLE toastctl_shown.own {columns}"
+        ),
+        "SELECT create_distributed_table('toastctl_shown.dist', 'id', shard_count => 8)".to_owned(),
+        "SELECT create_reference_table('toastctl_shown.ref')".to_owned(),
+        "SELECT citus_add_local_table_to_metadata('toastctl_shown.own')".to_owned(),
+        format!(
+            "SET citus.enable_schema_based_sharding = on; CREATE SCHEMA toastctl_tenant; CREATE TABLE toastctl_tenant.t {columns}"
+        ),
+        format!(
+            "INSERT INTO toastctl_shown.dist {rows}; INSERT INTO toastctl_shown.ref {rows}; INSERT INTO toastctl_shown.own {rows}; INSERT INTO toastctl_tenant.t {rows}"
+        ),
+    ] {
+        coordinator.psql(&sql);
+    }
+    for (node, name) in [(&coordinator, "coordinator"), (&worker, "worker")] {
+        for arguments in [
+            &["inspect"][..],
+            &["inspect", "--details"],
+            &["check"],
+            &["check", "toastctl_shown.*"],
+        ] {
+            let run = node.run("", arguments);
+            assert_eq!(run.code, Some(1), "{name}: {}{}", run.stdout, run.stderr);
+            assert!(run.stderr.contains("hidden from this session"), "{name}: {}", run.stderr);
+            assert!(!run.stderr.contains("(0 bytes)"), "{name}: {}", run.stderr);
+        }
+    }
+    for (table, kind) in [
+        (
+            "toastctl_shown.dist",
+            "a distributed table of Citus; its rows are stored in 8 shards on ",
+        ),
+        ("toastctl_shown.ref", "a reference table of Citus; its rows are stored in 1 shard on "),
+        (
+            "toastctl_shown.own",
+            "a local table managed by Citus; its rows are stored in 1 shard on ",
+        ),
+        (
+            "toastctl_tenant.t",
+            "a distributed table of Citus with one shard; its rows are stored in 1 shard on ",
+        ),
+    ] {
+        refused(&worker.run("", &["inspect", table]), 1, kind);
+        refused(&coordinator.run("", &["retoast", table]), 1, kind);
+    }
+    let of_worker = "SELECT shardid FROM pg_dist_placement JOIN pg_dist_shard USING (shardid), pg_dist_local_group AS l
+                     WHERE logicalrelid = 'toastctl_shown.dist'::regclass AND pg_dist_placement.groupid = l.groupid";
+    let shards = worker.psql(of_worker);
+    let first = format!("toastctl_shown.dist_{}", shards.lines().next().unwrap());
+    refused(
+        &worker.run("", &["inspect", &first]),
+        1,
+        "If it is a shard of Citus, it is hidden from this session",
+    );
+    let pattern = worker.run("", &["inspect", "toastctl_shown.dist_*"]);
+    refused(&pattern, 1, "no table matches \"toastctl_shown.dist_*\"; ");
+    assert!(pattern.stderr.contains("hidden from this session"), "{}", pattern.stderr);
+    // As the hint says.
+    let shown = "-c citus.override_table_visibility=off";
+    for arguments in [&["inspect", "--sample", "100%"][..], &["check"]] {
+        let run = worker.run(shown, arguments);
+        assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+        assert!(!run.stderr.contains("hidden"), "{}", run.stderr);
+    }
+    let inspected =
+        worker.run(shown, &["inspect", "toastctl_shown.dist_*", "--details", "--format", "json"]);
+    assert_eq!(inspected.code, Some(0), "{}", inspected.stderr);
+    let report: Value = serde_json::from_str(&inspected.stdout).unwrap();
+    let tables = report["tables"].as_array().unwrap();
+    assert_eq!(tables.len(), shards.lines().count());
+    let stored = |table: &Value| table["details"]["columns"][1]["stored_bytes"].as_u64().unwrap();
+    let sums: u64 =
+        shards
+            .lines()
+            .map(|shard| {
+                number(&worker.psql(&format!(
+                    "SELECT sum(pg_column_size(v)) FROM toastctl_shown.dist_{shard}"
+                )))
+            })
+            .sum();
+    assert_eq!(tables.iter().map(stored).sum::<u64>(), sums);
+    // A plan refuses what the run would be refused after its ALTER.
+    let text =
+        "is a shard of toastctl_shown.dist, and Citus does not let this session change shards";
+    refused(&worker.run(shown, &["retoast", &first, "--dry-run"]), 1, text);
+    refused(&worker.run(shown, &["retoast", &first]), 1, text);
+    let may = "-c citus.override_table_visibility=off -c citus.enable_manual_changes_to_shards=on";
+    for arguments in
+        [&["retoast", &first, "--dry-run"][..], &["retoast", &first], &["compact", &first]]
+    {
+        let run = worker.run(may, arguments);
+        assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+    }
+    coordinator.psql("DROP SCHEMA toastctl_shown CASCADE");
+    coordinator.psql("DROP SCHEMA toastctl_tenant CASCADE");
+}
+
+#[test]
+fn a_columnar_table_takes_what_its_file_takes() {
+    let Some((coordinator, _)) = cluster() else { return };
+    coordinator.psql("CREATE EXTENSION IF NOT EXISTS pageinspect");
+    coordinator.psql("CREATE EXTENSION IF NOT EXISTS citus_columnar");
+    coordinator.psql("DROP TABLE IF EXISTS public.toastctl_cold");
+    coordinator.psql(&format!(
+        "CREATE TABLE public.toastctl_cold (id int, v text) USING columnar; INSERT INTO public.toastctl_cold {ROWS}"
+    ));
+    let run = coordinator.run("", &["inspect", "public.toastctl_cold", "--format", "json"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    let cold = &report["tables"][0];
+    assert_eq!(cold["access_method"], "columnar");
+    let bytes = number(&coordinator.psql("SELECT pg_relation_size('public.toastctl_cold')"));
+    assert_eq!(cold["heap_bytes"], bytes);
+    let value = &cold["details"]["columns"][1];
+    assert_eq!(
+        (&value["raw_bytes"], &value["values"]),
+        (&Value::from(40 * 9600), &Value::from(40))
+    );
+    assert!(value["stored_bytes"].is_null() && value["share"].is_null(), "{value}");
+    refused(
+        &coordinator.run("", &["check", "public.toastctl_cold"]),
+        1,
+        "access method is columnar, not heap",
+    );
+    refused(
+        &coordinator.run("", &["retoast", "public.toastctl_cold", "--dry-run"]),
+        1,
+        "access method is columnar, not heap",
+    );
+    coordinator.psql("DROP TABLE public.toastctl_cold");
+}
