@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::code::Code;
 use super::finding::Finding;
 use super::subject::{Found, Subject};
-use super::value::{ChunkForm, ChunkSeen};
+use super::value::{ChunkForm, ChunkSeen, inline_content};
 use crate::disk::page::{Page, PageState};
 use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::varlena::Varlena;
@@ -230,7 +230,7 @@ fn read_chunk(tuple: &HeapTuple<'_>) -> (Option<Oid>, i32, ChunkForm, usize) {
     }
 }
 
-/// Appends the data of the chunk at `tid`, whose page is `bytes`; `false` if there is none.
+/// Appends the data of the chunk at `tid`, whose page is `bytes`, decompressed as SQL reads it; `false` if there is none.
 pub fn append_chunk(bytes: &[u8], tid: ItemPointer, joined: &mut Vec<u8>) -> bool {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return false };
     let Some(pointer) = page.line_pointer(tid.item) else { return false };
@@ -241,6 +241,15 @@ pub fn append_chunk(bytes: &[u8], tid: ItemPointer, joined: &mut Vec<u8>) -> boo
         Some(Ok((Varlena::Short { content } | Varlena::Plain { content }, _))) => {
             joined.extend_from_slice(content);
             true
+        }
+        Some(Ok((Varlena::Compressed { tc_info, stream }, _))) => {
+            match inline_content(tc_info, stream) {
+                Ok(content) => {
+                    joined.extend_from_slice(&content);
+                    true
+                }
+                Err(_) => false,
+            }
         }
         _ => false,
     }

@@ -40,6 +40,7 @@ pub enum Code {
     Misplaced,
     ZeroPage,
     LostRows,
+    Emptied,
     LinePointer,
     Redirect,
     Overlap,
@@ -126,6 +127,9 @@ const ZEROS: &str = "No damage by itself: a crash leaves such blocks when a tabl
      from a backup.";
 const LOST: &str = "The rows of these blocks are probably lost. Restore the blocks from a backup. Without one, \
      copy the files before you change anything: the chunks of the lost rows are still there.";
+const EMPTIED: &str = "The table's file was lost, emptied or cut off. Restore it from a backup. Without one, copy the files before \
+     you change anything: the chunks of the lost rows may still be there. If a VACUUM was cancelled after it \
+     had emptied the table, nothing is lost, and ANALYZE corrects the catalog.";
 const CTID: &str = "Chunks were exchanged. REINDEX the TOAST relation's index, and check again; heap_force_freeze of the \
      extension pg_surgery then gives the chunk its address.";
 const SHARED: &str = "One of the rows has lost its value. UPDATE and DELETE of one delete the other's chunks: change \
@@ -158,7 +162,7 @@ const ORPHAN: &str = "Usually no damage: a VACUUM FULL or CLUSTER that copied re
 const ORPHAN_PLUGGABLE: &str = "No damage: they take space and nothing else. On this server do not have the table \
      rewritten, which damages values; dump it and load it again to be rid of them.";
 
-const TABLE: [Entry; 59] = [
+const TABLE: [Entry; 60] = [
     entry(Code::PageHeader, "TC001", Error, "page header is invalid", PAGE),
     entry(Code::Checksum, "TC002", Error, "page checksum does not match", CHECKSUM),
     entry(Code::NewPage, "TC003", Error, "page says that it is new, but is not empty", PAGE),
@@ -166,6 +170,13 @@ const TABLE: [Entry; 59] = [
     entry(Code::Misplaced, "TC005", Error, "page belongs to another block", MISPLACED),
     entry(Code::ZeroPage, "TC006", Notice, "block of zeros stands before used ones", ZEROS),
     entry(Code::LostRows, "TC007", Error, "blocks of zeros, and values without rows", LOST),
+    entry(
+        Code::Emptied,
+        "TC008",
+        Error,
+        "no block is in use, but the catalog counts rows",
+        EMPTIED,
+    ),
     entry(Code::LinePointer, "TC010", Error, "line pointer leads to no tuple", TUPLE),
     entry(Code::Redirect, "TC011", Error, "redirected line pointer leads to no tuple", REDIRECT),
     entry(Code::Overlap, "TC012", Error, "two line pointers lead to the same bytes", TUPLE),

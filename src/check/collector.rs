@@ -2,7 +2,7 @@
 
 use super::code::Code;
 use super::content::check_content;
-use super::finding::{Finding, Looked};
+use super::finding::{Finding, Looked, Remarks};
 use super::subject::{External, Found, Subject};
 use super::tuple::at_value;
 use super::value::Damage;
@@ -11,11 +11,11 @@ use crate::disk::desc::Attribute;
 use crate::disk::jsonb_text::TextSink;
 use crate::disk::layout::PageSize;
 use crate::disk::varlena::Varlena;
-use crate::disk::{BlockNumber, ByteOrder, Oid};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
 use crate::heap::problem::Place;
 use crate::model::toaster::catalog::{Handler, Toasters};
-use crate::model::toaster::chunks::ChunkStore;
-use crate::model::toaster::describe::describe;
+use crate::model::toaster::chunks::{Chunk, ChunkStore, StoreError};
+use crate::model::toaster::describe::{Description, Part, describe};
 use crate::model::toaster::error::ToastError;
 use crate::model::toaster::reassemble::{Logical, Reassembler};
 
@@ -24,17 +24,17 @@ const JSONB: Oid = Oid(3802);
 
 /// Puts values of pluggable toasters together.
 pub trait Customs {
-    /// Whether the value can be read, with its text if `with_text`; `None` where that is out of
-    /// reach.
+    /// Whether the value can be read, with its text if `with_text`, and from how many chunks; `None` where that
+    /// is out of reach.
     fn look(
         &self,
         value: &Varlena<'_>,
         order: ByteOrder,
         with_text: bool,
-    ) -> Option<Result<(), ToastError>>;
+    ) -> Option<Result<u64, ToastError>>;
 }
 
-/// Puts a value together from `store`.
+/// Puts a value together from `store`, and counts the chunks.
 pub fn look<S: ChunkStore>(
     store: &mut S,
     toasters: &Toasters,
@@ -42,14 +42,35 @@ pub fn look<S: ChunkStore>(
     value: &Varlena<'_>,
     order: ByteOrder,
     with_text: bool,
-) -> Result<(), ToastError> {
-    let mut reassembler = Reassembler { store, toasters, page, order };
+) -> Result<u64, ToastError> {
+    let mut store = Counting { store, chunks: 0 };
+    let mut reassembler = Reassembler { store: &mut store, toasters, page, order };
     let logical = reassembler.value(value)?;
     // only the text reads the containers that were moved out
     if with_text || matches!(logical, Logical::Jsonb(_)) {
         reassembler.jsonb_text(&logical, &mut Nowhere)?;
     }
-    Ok(())
+    Ok(store.chunks)
+}
+
+/// Counts the chunks that a store gives.
+struct Counting<'s, S> {
+    store: &'s mut S,
+    chunks: u64,
+}
+
+impl<S: ChunkStore> ChunkStore for Counting<'_, S> {
+    fn chunks(&mut self, relation: Oid, value_id: Oid) -> Result<Vec<Chunk>, StoreError> {
+        let chunks = self.store.chunks(relation, value_id)?;
+        self.chunks += chunks.len() as u64;
+        Ok(chunks)
+    }
+
+    fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
+        let chunk = self.store.chunk_at(relation, tid)?;
+        self.chunks += u64::from(chunk.is_some());
+        Ok(chunk)
+    }
 }
 
 /// A text that nobody reads.
@@ -89,6 +110,11 @@ impl Zeros {
         &self.blocks
     }
 
+    /// Whether a block is in use.
+    pub(super) fn has_used(&self) -> bool {
+        self.last_used.is_some()
+    }
+
     /// The blocks in front of the last used one, in order.
     pub(super) fn in_front(&self) -> Vec<BlockNumber> {
         let is_in_front = |block: &BlockNumber| Some(*block) < self.last_used;
@@ -114,10 +140,10 @@ pub struct Collector<'a> {
     pub live: Vec<u32>,
     /// New blocks, and the last one in use.
     pub zeros: Zeros,
-    /// Whether `known` is all that rows refer to.
+    /// Whether `known` is all that rows refer to, but for chunks that are known by their addresses.
     pub is_complete: bool,
-    /// Values of toasters, pointers and methods that are not known here, which were not looked at.
-    pub unknown: u64,
+    /// What is to be said of values that are not damaged.
+    pub remarks: Remarks,
 }
 
 impl<'a> Collector<'a> {
@@ -136,7 +162,7 @@ impl<'a> Collector<'a> {
             live: Vec::new(),
             zeros: Zeros::default(),
             is_complete: true,
-            unknown: 0,
+            remarks: Remarks::default(),
         }
     }
 
@@ -181,9 +207,8 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Notes what a custom pointer refers to.
-    fn refer(&mut self, pointer: &CustomPointer<'_>) {
-        let described = describe(pointer, &Toasters::by_bytes(), self.subject.page_size);
+    /// Notes what a custom pointer at `place` refers to.
+    fn refer(&mut self, place: &Place, described: Result<&Description, &ToastError>) {
         let Ok(description) = described else {
             self.is_complete = false;
             return;
@@ -191,11 +216,11 @@ impl<'a> Collector<'a> {
         if description.toaster.handler == Handler::Unknown {
             self.is_complete = false;
         }
-        for part in description.parts {
+        for part in &description.parts {
             match part.value {
                 Some(value) => self.known.push(value.value_id.0),
-                // chunks that are known by their addresses alone
-                None => self.is_complete &= part.relation.is_none(),
+                None if part.relation.is_some() => self.remarks.by_address.note(place),
+                None => {}
             }
         }
     }
@@ -204,7 +229,7 @@ impl<'a> Collector<'a> {
 impl Found for Collector<'_> {
     fn finding(&mut self, finding: Finding) {
         if self.subject.is_newer && matches!(finding.code, Code::Tag | Code::Method) {
-            self.unknown += 1;
+            self.remarks.unknown.note(&finding.place);
         } else {
             self.findings.push(finding);
         }
@@ -236,16 +261,21 @@ impl Found for Collector<'_> {
         pointer: &CustomPointer<'_>,
         is_live: bool,
     ) {
-        self.refer(pointer);
         let described = describe(pointer, &Toasters::by_bytes(), self.subject.page_size);
+        self.refer(&place, described.as_ref());
+        if described.as_ref().is_ok_and(Description::may_be_read_stale) {
+            self.remarks.stale.note(&place);
+        }
+        let is_elsewhere = |part: &Part| part.value.is_some() || part.relation.is_some();
+        let in_row = matches!(&described, Ok(found) if !found.parts.iter().any(is_elsewhere));
         let described = match described {
             Ok(description) if description.toaster.handler == Handler::Unknown => {
                 Err(ToastError::UnknownToaster { toaster: pointer.toaster })
             }
-            other => other.map(drop),
+            other => other.map(|_| 0),
         };
         let looked = match (described, self.customs) {
-            (Ok(()) | Err(ToastError::UnknownToaster { .. }), Some(customs)) if is_live => {
+            (Ok(_) | Err(ToastError::UnknownToaster { .. }), Some(customs)) if is_live => {
                 let with_text = self.subject.depth.content && column.type_oid == JSONB;
                 customs.look(&Varlena::Custom(*pointer), pointer.order, with_text)
             }
@@ -254,15 +284,24 @@ impl Found for Collector<'_> {
         if let Some(result) = looked {
             let damage = result.map_err(|error| custom_damage(pointer, &error));
             match damage {
-                Ok(()) => self.looked.values += 1,
+                Ok(_) if in_row => {}
+                Ok(chunks) => {
+                    self.looked.values += 1;
+                    self.looked.chunks += chunks;
+                }
                 Err(Some(damage)) => self.findings.push(at_value(damage, place)),
-                Err(None) => self.unknown += 1,
+                Err(None) => self.remarks.unknown.note(&place),
             }
         }
     }
 
     fn refers_to(&mut self, value_id: Oid) {
         self.known.push(value_id.0);
+    }
+
+    fn refers_by(&mut self, place: &Place, pointer: &CustomPointer<'_>) {
+        let described = describe(pointer, &Toasters::by_bytes(), self.subject.page_size);
+        self.refer(place, described.as_ref());
     }
 
     fn is_incomplete(&mut self) {

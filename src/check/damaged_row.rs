@@ -6,7 +6,7 @@ use super::code::Code;
 use super::finding::{self, Finding};
 use super::subject::{Depth, Found, Subject};
 use crate::disk::desc::{Attribute, Length, TupleDesc};
-use crate::disk::page::{Page, PageState};
+use crate::disk::page::{LinePointer, LinePointerState, Page, PageState};
 use crate::disk::pointer::ToastPointer;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::types::is_text_like;
@@ -27,6 +27,21 @@ pub(super) fn tuple_at(bytes: &[u8], ctid: ItemPointer) -> Option<HeapTuple<'_>>
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return None };
     let pointer = page.line_pointer(ctid.item)?;
     HeapTuple::parse(page.tuple_bytes(pointer).ok()?, page.byte_order()).ok()
+}
+
+/// The tuple at `ctid` with all bytes up to the next tuple, and their number, if that is more than its line pointer says.
+pub(super) fn longer_tuple_at(bytes: &[u8], ctid: ItemPointer) -> Option<(HeapTuple<'_>, usize)> {
+    let Ok(PageState::Used(page)) = Page::parse(bytes) else { return None };
+    let pointer = page.line_pointer(ctid.item)?;
+    let behind = page.line_pointers().filter(|(_, other)| {
+        other.state == LinePointerState::Normal && other.offset > pointer.offset
+    });
+    let page_end = u16::try_from(bytes.len()).ok()?;
+    let end = behind.map(|(_, other)| other.offset).min().unwrap_or(page_end);
+    let length = end.checked_sub(pointer.offset).filter(|length| *length > pointer.length)?;
+    let longer = page.tuple_bytes(LinePointer { length, ..pointer }).ok()?;
+    let tuple = HeapTuple::parse(longer, page.byte_order()).ok()?;
+    Some((tuple, usize::from(length)))
 }
 
 /// A damaged value of a row.
@@ -302,6 +317,37 @@ fn guard(
         }
     }
     conditions
+}
+
+/// A key that is longer is not shown.
+const LONGEST_KEY: usize = 500;
+
+/// The condition that names the row at `ctid`, whose page is `bytes`, by its primary key, as SQL. `key`: the indexes of
+/// its columns. `None` where one of them cannot be read.
+pub(super) fn by_key(
+    bytes: &[u8],
+    subject: &Subject<'_>,
+    ctid: ItemPointer,
+    key: &[usize],
+) -> Option<String> {
+    let tuple = tuple_at(bytes, ctid)?;
+    let mut conditions = vec![None; key.len()];
+    let mut walk = Walk::with_flavor(&tuple, subject.desc, subject.flavor);
+    while let Some(Ok((column, datum))) = walk.next() {
+        let index = walk.index() - 1;
+        let Some(at) = key.iter().position(|own| *own == index) else { continue };
+        let content = match datum {
+            Datum::Fixed(content) | Datum::CString(content) => content,
+            Datum::Varlena(ref value) => value.inline_content()?,
+            Datum::Null | Datum::Missing => return None,
+        };
+        let text = String::from_utf8(value_text::text(column.type_oid, content, tuple.order)?);
+        let text = text.ok().filter(|text| !text.contains('\0'))?;
+        let condition = format!("{} = {}", quote_identifier(&column.name), quote_literal(&text));
+        *conditions.get_mut(at)? = Some(condition);
+    }
+    let all = conditions.into_iter().collect::<Option<Vec<String>>>()?.join(" AND ");
+    (1..=LONGEST_KEY).contains(&all.len()).then_some(all)
 }
 
 /// `bpchar`, whose cast to text drops blanks.

@@ -5,17 +5,18 @@ use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 
-use super::chunk_index::{Chunk, ChunkIndex, append_chunk};
+use super::chunk_index::{Chunk, ChunkIndex, Orphan, append_chunk};
 use super::code::Code;
 use super::collector::{self, Collector, Customs, Zeros};
 use super::damaged_row::{Pointing, Written, pointing, row_at, shared_values, twice, value_ids};
 use super::finding::{
-    CheckError, Checked, Finding, Looked, MAX_KNOWN, UNKNOWN, chunks_without_row, zeros,
+    CheckError, Checked, Finding, Looked, MAX_KNOWN, Remarks, chunks_without_row, zeros,
 };
 use super::repair::{self, Facts};
 use super::salvage::{
     self, Cell, Doubt, Orphans, Piece, Row, Wanted, by_row, can_be_set, refused_pieces,
 };
+use super::salvage_custom::Elsewhere;
 use super::salvage_dir::{self, SalvageDir};
 use super::subject::{Depth, External, Pages, Subject, XidLimits};
 use super::value::{ChunkSeen, Damage, Toast, check_chunks, external_content};
@@ -47,6 +48,8 @@ use crate::offline::xact::PgXact;
 const RANGE: u32 = 64;
 /// The table's name in statements, which a file does not tell.
 const TABLE: &str = "mytable";
+/// Values without a row that are saved.
+const MAX_WITHOUT: usize = 100_000;
 /// The name of the table that takes saved rows.
 const SAVED_ROWS: &str = "mytable_salvaged";
 
@@ -102,6 +105,13 @@ pub fn relation_file(
         checked.note(format!("{unverified}; give --checksums or --ignore-checksums"));
         checked.is_incomplete = true;
     }
+    if target.needs_recovery() {
+        checked.note(
+            "the server runs, or was not shut down (pg_control): changes that are only in its memory or WAL are not in \
+             the files",
+        );
+        checked.is_incomplete = true;
+    }
     let mut out = Out { tell, checked: &mut checked, salvage };
     let chunks = learn(target, &subject, progress, &mut out)?;
     let scan = Scan {
@@ -112,6 +122,7 @@ pub fn relation_file(
         stop: AtomicBool::new(false),
     };
     let mut heap = scan.run(options.threads, progress, &mut out)?;
+    out.checked.remark(&heap.remarks);
     heap.known.sort_unstable();
     let twice = twice(std::mem::take(&mut heap.live));
     if !twice.is_empty() {
@@ -122,7 +133,9 @@ pub fn relation_file(
         }
     }
     if let Some(salvage) = out.salvage.as_deref_mut() {
-        save(&scan, &heap.known, salvage)?;
+        let Remarks { unknown, by_address, .. } = &heap.remarks;
+        let is_known = unknown.count + by_address.count == 0;
+        save(&scan, (&heap.known, is_known), salvage)?;
     }
     let mut has_orphans = false;
     if let Some(path) = target.toast {
@@ -201,8 +214,13 @@ fn give_xact(target: &FileTarget<'_>) -> &'static str {
 }
 
 /// Writes what is left of the values that findings name, and their rows, and SQL for these. `known`, in order, are
-/// the values that rows refer to.
-fn save(scan: &Scan<'_, '_>, known: &[u32], salvage: &mut SalvageDir) -> Result<(), CheckError> {
+/// the values that rows refer to; `is_known`: by their IDs. Values without a row are saved too: those of lost rows may be
+/// among them.
+fn save(
+    scan: &Scan<'_, '_>,
+    (known, is_known): (&[u32], bool),
+    salvage: &mut SalvageDir,
+) -> Result<(), CheckError> {
     let all = salvage.take_wanted();
     let mut worker = Worker::open(scan)?;
     let rows = by_row(&all);
@@ -210,7 +228,7 @@ fn save(scan: &Scan<'_, '_>, known: &[u32], salvage: &mut SalvageDir) -> Result<
     let mut ids: Vec<u32> = Vec::new();
     for (ctid, _) in &rows {
         let row = worker.row(*ctid);
-        ids.extend(row.iter().flat_map(Row::pointers).map(|pointer| pointer.value_id.0));
+        ids.extend(row.iter().flat_map(Row::value_ids));
     }
     ids.sort_unstable();
     ids.dedup();
@@ -224,15 +242,29 @@ fn save(scan: &Scan<'_, '_>, known: &[u32], salvage: &mut SalvageDir) -> Result<
         quoted: TABLE,
         copy: SAVED_ROWS,
         desc: subject.desc,
+        types: subject.types,
         encoding: subject.depth.utf8.then_some("UTF8"),
     };
     let mut saving = salvage.rows_of(relation);
     for (ctid, damaged) in &rows {
         let Some(mut row) = worker.row(*ctid) else { continue };
         for (_, cell) in &mut row.cells {
+            let all = |worker: &mut Worker<'_, '_, '_>, id: u32| {
+                let mut pieces = worker.pieces(Oid(id));
+                pieces.extend(refused.get(&id).into_iter().flatten().cloned());
+                pieces
+            };
+            if let Cell::Custom(value) = cell {
+                let parts = value.elsewhere.iter().map(|part| match part {
+                    Elsewhere::Value(id) => all(&mut worker, *id),
+                    Elsewhere::At(tids) => worker.pieces_at(tids),
+                });
+                let saved = salvage::custom(value, parts.collect(), page_size, row.order);
+                *cell = Cell::inline(saved);
+                continue;
+            }
             let Cell::External(pointer) = cell else { continue };
-            let mut pieces = worker.pieces(pointer.value_id);
-            pieces.extend(refused.get(&pointer.value_id.0).into_iter().flatten().cloned());
+            let mut pieces = all(&mut worker, pointer.value_id.0);
             let instead = orphans.instead_of(pointer, page_size).filter(|_| pieces.is_empty());
             if let Some(id) = instead {
                 pieces = worker.pieces(Oid(id));
@@ -244,6 +276,17 @@ fn save(scan: &Scan<'_, '_>, known: &[u32], salvage: &mut SalvageDir) -> Result<
         saving.row(*ctid, damaged, &row)?;
     }
     saving.end()?;
+    let without: Vec<Orphan> =
+        scan.index.into_iter().flat_map(|index| index.orphans(known)).take(MAX_WITHOUT).collect();
+    if let (Some(path), true) = (scan.target.toast, is_known) {
+        let toast = path.display().to_string();
+        for Orphan { value_id, first, .. } in without {
+            let pieces = worker.pieces(value_id);
+            // in the other order compressed data stays as it is
+            let saved = salvage::without_row(value_id.0, pieces, page_size, ByteOrder::Little);
+            salvage.without_row(&toast, first, &saved)?;
+        }
+    }
     Ok(salvage.repair(repairs(scan, &mut worker, &all))?)
 }
 
@@ -356,6 +399,8 @@ struct Heap {
     live: Vec<u32>,
     /// Blocks of zeros.
     zeros: Zeros,
+    /// What is to be said of values that are not damaged.
+    remarks: Remarks,
 }
 
 /// Tells chunks that nobody refers to, if it is known that nobody does; whether there are any.
@@ -369,6 +414,10 @@ fn orphans(
     if !heap.is_complete || out.checked.errors > 0 || chunks.is_full() {
         let is_full = chunks.is_full() || heap.known.len() >= MAX_KNOWN;
         out.checked.orphans_unseen(name, is_full);
+        return Ok(false);
+    }
+    if heap.remarks.by_address.count > 0 {
+        out.checked.orphans_by_address(name);
         return Ok(false);
     }
     let mut has_orphans = false;
@@ -415,6 +464,7 @@ impl Scan<'_, '_> {
             is_complete: true,
             live: Vec::new(),
             zeros: Zeros::default(),
+            remarks: Remarks::default(),
         };
         let done = std::thread::scope(|scope| {
             let (sender, receiver) = mpsc::sync_channel(4 * threads.max(1));
@@ -463,10 +513,7 @@ impl Scan<'_, '_> {
                 }
                 heap.is_complete &= range.is_complete;
                 out.checked.looked.add(&range.looked);
-                if range.unknown > 0 {
-                    out.checked.note(UNKNOWN);
-                    out.checked.is_incomplete = true;
-                }
+                heap.remarks.add(range.remarks);
                 for finding in range.findings {
                     if ended.is_ok() {
                         ended = out.tell(finding);
@@ -525,7 +572,7 @@ pub(super) struct Range {
     pub(super) live: Vec<u32>,
     pub(super) zeros: Zeros,
     pub(super) is_complete: bool,
-    pub(super) unknown: u64,
+    pub(super) remarks: Remarks,
 }
 
 pub(super) fn unreadable(name: &str, block: BlockNumber, error: &str) -> Finding {
@@ -579,9 +626,9 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
             }
         }
         collector.findings.sort_by_key(|finding| (finding.place.block, finding.place.item));
-        let Collector { findings, looked, known, live, zeros, is_complete, unknown, .. } =
+        let Collector { findings, looked, known, live, zeros, is_complete, remarks, .. } =
             collector;
-        Range { number, blocks: count, findings, looked, known, live, zeros, is_complete, unknown }
+        Range { number, blocks: count, findings, looked, known, live, zeros, is_complete, remarks }
     }
 
     /// Adds the pointers of the table to these values, as [`pointing`]; `false` if rows could not be read.
@@ -629,6 +676,16 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
             }
         }
         pieces
+    }
+
+    /// The chunks at these addresses that can be read, numbered in this order.
+    fn pieces_at(&mut self, tids: &[ItemPointer]) -> Vec<Piece> {
+        let Some(toast) = &mut self.toast else { return Vec::new() };
+        let pieces = (0..).zip(tids).filter_map(|(seq, tid)| {
+            let mut data = Vec::new();
+            toast.append(*tid, &mut data).then_some(Piece { tid: *tid, seq, data, doubt: None })
+        });
+        pieces.collect()
     }
 
     /// The chunks of these values, whose IDs are in order, on pages that the check refused, as for a wrong checksum.
@@ -719,7 +776,7 @@ impl Customs for CustomFile<'_, '_, '_> {
         value: &Varlena<'_>,
         order: ByteOrder,
         with_text: bool,
-    ) -> Option<Result<(), ToastError>> {
+    ) -> Option<Result<u64, ToastError>> {
         let target = self.scan.target;
         let index = self.scan.index.filter(|index| !index.is_full())?;
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
@@ -780,9 +837,11 @@ pub fn saved_pages(
     tell: &mut Tell<'_>,
 ) -> Result<Checked, CheckError> {
     let checked = Checked::of(name);
-    let mut pages = Text { name, desc, depth, tell, checked, untold: None };
+    let remarks = Remarks::default();
+    let mut pages = Text { name, desc, depth, tell, checked, remarks, untold: None };
     saved::read(text, &mut pages).map_err(CheckError::Text)?;
-    let Text { mut checked, untold, .. } = pages;
+    let Text { mut checked, remarks, untold, .. } = pages;
+    checked.remark(&remarks);
     if let Some(error) = untold {
         return Err(error.into());
     }
@@ -804,6 +863,7 @@ struct Text<'a, 't> {
     depth: Depth,
     tell: &'a mut Tell<'t>,
     checked: Checked,
+    remarks: Remarks,
     /// Why a finding could not be told.
     untold: Option<io::Error>,
 }
@@ -847,10 +907,7 @@ impl SavedSink for Text<'_, '_> {
         checked.looked.blocks += 1;
         checked.looked.add(&collector.looked);
         checked.looked.values += collector.externals.len() as u64;
-        if collector.unknown > 0 {
-            checked.note(UNKNOWN);
-            checked.is_incomplete = true;
-        }
+        self.remarks.add(collector.remarks);
         for finding in collector.findings {
             checked.count(&finding);
             if let Err(error) = (self.tell)(finding) {

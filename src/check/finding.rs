@@ -25,6 +25,8 @@ pub struct Finding {
     pub found: String,
     /// The chunk that is damaged, where the place is that of the value.
     pub chunk: Option<ItemPointer>,
+    /// The condition that names the row by its primary key, as SQL, where that can be read.
+    pub row: Option<String>,
     /// The statement that repairs it, where there is one that loses nothing.
     pub sql: Option<String>,
 }
@@ -43,6 +45,7 @@ impl Finding {
             expected: expected.into(),
             found: found.into(),
             chunk: None,
+            row: None,
             sql: None,
         }
     }
@@ -97,6 +100,44 @@ impl Looked {
     }
 }
 
+/// How many values there are of a kind, and where the first is.
+#[derive(Debug, Clone, Default)]
+pub struct Noted {
+    pub(super) count: u64,
+    pub(super) first: Option<Place>,
+}
+
+impl Noted {
+    pub(super) fn note(&mut self, place: &Place) {
+        self.count += 1;
+        self.first.get_or_insert_with(|| place.clone());
+    }
+
+    fn add(&mut self, other: Noted) {
+        self.count += other.count;
+        self.first = self.first.take().or(other.first);
+    }
+}
+
+/// What is to be said of values that are not damaged.
+#[derive(Debug, Clone, Default)]
+pub struct Remarks {
+    /// Values of toasters, pointers and methods that are not known here, which were not looked at.
+    pub(super) unknown: Noted,
+    /// Values that were changed in place, so that the server reads them in two ways.
+    pub(super) stale: Noted,
+    /// Values whose chunks the row knows by their addresses alone.
+    pub(super) by_address: Noted,
+}
+
+impl Remarks {
+    pub(super) fn add(&mut self, other: Remarks) {
+        self.unknown.add(other.unknown);
+        self.stale.add(other.stale);
+        self.by_address.add(other.by_address);
+    }
+}
+
 /// What was looked at in a relation, and how much of it is damaged.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
@@ -143,9 +184,6 @@ pub enum CheckError {
     Output(#[from] std::io::Error),
 }
 
-/// What is said of values that are stored in a way that is not known.
-pub(super) const UNKNOWN: &str =
-    "values of unknown toasters, pointers or compression methods were not checked";
 /// Notes that are kept.
 const MAX_NOTES: usize = 100;
 /// Values that rows refer to and that are kept to find those without a row: 4 bytes each.
@@ -173,6 +211,37 @@ impl Checked {
         if self.notes.len() < MAX_NOTES && !self.notes.contains(&note) {
             self.notes.push(note);
         }
+    }
+
+    /// Notes what is to be said of values that are not damaged.
+    pub(super) fn remark(&mut self, remarks: &Remarks) {
+        let told = |noted: &Noted| {
+            let first = noted.first.as_ref().filter(|_| noted.count > 0)?;
+            let (values, were) =
+                if noted.count == 1 { ("value", "was") } else { ("values", "were") };
+            Some((noted.count, values, were, first.clone()))
+        };
+        if let Some((count, values, were, first)) = told(&remarks.unknown) {
+            self.note(format!(
+                "{count} {values} of unknown toasters, pointers or compression methods {were} not checked; the \
+                 first is at {first}"
+            ));
+            self.is_incomplete = true;
+        }
+        if let Some((count, values, were, first)) = told(&remarks.stale) {
+            self.note(format!(
+                "{count} {values} {were} changed in place, and the server may read them in two ways, each key as it \
+                 is now and the whole value as it was before; the first is at {first}"
+            ));
+        }
+    }
+
+    /// Notes that values of `toast` to which no row refers were not looked for.
+    pub(super) fn orphans_by_address(&mut self, toast: &str) {
+        self.note(format!(
+            "values of {toast} to which no row refers were not looked for: rows have the addresses of chunks instead \
+             of their value IDs"
+        ));
     }
 
     /// Notes that it is not known of the values of `toast` whether a row refers to them. `is_full`:
@@ -222,6 +291,8 @@ pub struct FindingReport {
     pub expected: String,
     /// What is there.
     pub found: String,
+    /// The condition that names the row by its primary key, as SQL, where that can be read.
+    pub row: Option<String>,
     /// What to do.
     pub hint: &'static str,
     /// The statement that repairs it, where there is one that loses nothing.
@@ -231,7 +302,7 @@ pub struct FindingReport {
 impl FindingReport {
     /// Of a finding; `has_toasters`: on a server with pluggable TOAST.
     pub fn of(finding: &Finding, has_toasters: bool) -> FindingReport {
-        let Finding { code, place, expected, found, sql, .. } = finding;
+        let Finding { code, place, expected, found, row, sql, .. } = finding;
         let Place { source, block, item, column, byte, .. } = place;
         FindingReport {
             code: code.name(),
@@ -244,6 +315,7 @@ impl FindingReport {
             byte: byte.map(|byte| byte as u64),
             expected: expected.clone(),
             found: found.clone(),
+            row: row.clone(),
             hint: code.hint(has_toasters),
             sql: sql.clone(),
         }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::code::Code;
 use super::collector::Zeros;
 use super::damaged_row::twice;
-use super::finding::{CheckError, Checked, Finding, MAX_KNOWN, UNKNOWN, zeros};
+use super::finding::{CheckError, Checked, Finding, MAX_KNOWN, Remarks, zeros};
 use super::live_orphans::{self, Decided, Marks};
 use super::look::{About, BATCH, Look, Looker, Which};
 use super::look_repair::{self, InRelation, Known};
@@ -27,7 +27,7 @@ use crate::heap::progress::Progress;
 use crate::model::sql::quote_qualified;
 use crate::model::visibility::Snapshot;
 use crate::server::catalog::{Relation, UNKNOWN_LAYOUT};
-use crate::server::checking::Standing;
+use crate::server::checking::{self, Standing};
 use crate::server::connect::Connection;
 use crate::server::{LiveError, snapshot};
 
@@ -94,6 +94,7 @@ impl Table {
             known: Vec::new(),
             live: Vec::new(),
             zeros: Zeros::default(),
+            remarks: Remarks::default(),
             is_complete: true,
             missing: Vec::new(),
             candidates: None,
@@ -112,8 +113,16 @@ impl Table {
             }
             first.by_index = !run.known_of_all.index.is_damaged;
         }
-        self.relation_of(Which::Heap, start.blocks, &name, progress, stop, &mut run).await?;
+        let heap = (Which::Heap, start.blocks, name.as_str());
+        if !self.relation_of(heap, progress, stop, &mut run).await? {
+            return Ok(None);
+        }
+        // a damaged block was in use
+        if !run.zeros.has_used() && run.checked.errors == 0 {
+            self.emptied(&mut first, &mut run).await?;
+        }
         self.missing(&mut first, &mut run).await?;
+        run.checked.remark(&run.remarks);
         run.known.sort_unstable();
         let twice = twice(std::mem::take(&mut run.live));
         for finding in first.shared_values(&twice).await? {
@@ -130,13 +139,19 @@ impl Table {
                 let blocks = toast.bytes / self.about.server.page_size.bytes() as u64;
                 let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
                 let name = first.name(Which::Toast);
-                if run.is_complete && run.checked.errors == 0 {
+                let is_known = run.is_complete && run.checked.errors == 0;
+                if is_known && run.remarks.by_address.count > 0 {
+                    run.checked.orphans_by_address(&name);
+                } else if is_known {
                     run.candidates = Some((start.snapshot.clone(), HashSet::new()));
                 } else {
                     let is_full = run.known.len() >= MAX_KNOWN;
                     run.checked.orphans_unseen(&name, is_full);
                 }
-                self.relation_of(Which::Toast, blocks, &name, progress, stop, &mut run).await?;
+                let toast = (Which::Toast, blocks, name.as_str());
+                if !self.relation_of(toast, progress, stop, &mut run).await? {
+                    return Ok(None);
+                }
                 self.orphans(&mut first, &start, &mut run).await?;
             } else {
                 run.checked.note(format!(
@@ -148,7 +163,16 @@ impl Table {
         if let Some(salvage) = run.salvage.as_deref_mut() {
             let all = salvage.take_wanted();
             first.save(&all, &run.known, salvage).await?;
-            salvage.repair(first.repairs(&all, run.known_of_all.clone()).await?)?;
+            let Checked { errors, warnings, notices, .. } = run.checked;
+            let Remarks { unknown, by_address, .. } = &run.remarks;
+            let is_known = unknown.count + by_address.count == 0 && run.known.len() < MAX_KNOWN;
+            let toast = first.relation().toast.as_ref();
+            let is_stock = toast.is_some_and(|one| one.layout_is_known(&self.about.server));
+            if errors + warnings + notices > 0 && is_known && is_stock {
+                first.save_without_row(&start.snapshot, &run.known, salvage).await?;
+            }
+            let script = first.repairs(&all, &run.known, run.known_of_all.clone()).await?;
+            salvage.repair(script)?;
         }
         Ok(Some(run.checked))
     }
@@ -170,16 +194,15 @@ impl Table {
         u32::try_from(batch).unwrap_or(BATCH).clamp(1, BATCH)
     }
 
-    /// Looks at all blocks of the table, or of its TOAST relation, on all connections.
+    /// Looks at all blocks of the table, or of its TOAST relation, on all connections; `false` if the table was dropped
+    /// meanwhile.
     async fn relation_of(
         &self,
-        which: Which,
-        blocks: u32,
-        name: &str,
+        (which, blocks, name): (Which, u32, &str),
         progress: &dyn Progress,
         stop: &Arc<AtomicBool>,
         run: &mut Run<'_>,
-    ) -> Result<(), CheckError> {
+    ) -> Result<bool, CheckError> {
         progress.begin(name, u64::from(blocks));
         let next = Arc::new(AtomicU32::new(0));
         let done = Arc::new(AtomicBool::new(false));
@@ -205,10 +228,10 @@ impl Table {
             .collect();
         drop(sender);
         let told = run.collect(receiver, which, progress, &done).await;
-        let mut ended = Ok(());
+        let mut ended: Result<bool, LiveError> = Ok(true);
         for task in tasks {
             let joined = task.await.map_err(std::io::Error::other)?;
-            ended = ended.and(joined);
+            ended = ended.and_then(|is_there| Ok(joined? && is_there));
         }
         progress.end();
         told?;
@@ -255,8 +278,43 @@ impl Table {
         Ok(())
     }
 
-    /// Tells of blocks of zeros in front of used ones, if values without a row say that rows stood there: a server that
-    /// extends a table leaves such blocks too.
+    /// Tells of a table without a block in use where the catalog counts rows. VACUUM empties a table before it corrects the
+    /// catalog, and holds a lock until it has: the second look is after that.
+    async fn emptied(&self, looker: &mut Looker, run: &mut Run<'_>) -> Result<(), CheckError> {
+        let mut found = None;
+        for _ in 0..2 {
+            let standing = looker.begin().await?;
+            snapshot::abandon(looker.connection.client()).await.map_err(CheckError::Live)?;
+            let Some(standing) = standing else { return Ok(()) };
+            let counted = standing.counted.filter(|(rows, blocks)| *rows > 0.0 && *blocks > 0);
+            let Some((rows, blocks)) = counted else { return Ok(()) };
+            let all: Vec<BlockNumber> = (0..standing.blocks).map(BlockNumber).collect();
+            for some in all.chunks(BATCH as usize) {
+                let look = looker.look(Which::Heap, some, true).await?;
+                if look.is_none_or(|look| look.zeros.has_used()) {
+                    return Ok(());
+                }
+            }
+            let (client, oid) = (looker.connection.client(), looker.relation.oid);
+            // a standby does not know that lock
+            let in_recovery = standing.snapshot.taken_during_recovery;
+            if in_recovery || checking::is_being_vacuumed(client, oid).await? {
+                return Ok(());
+            }
+            let expected = format!("{rows} rows in {blocks} blocks, as pg_class has it");
+            let zeros = format!("none in use of {}", standing.blocks);
+            let place = Place::of(looker.name(Which::Heap));
+            found = Some(Finding::new(Code::Emptied, place, expected, zeros));
+        }
+        match found {
+            Some(finding) => Ok(run.tell(finding)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells of blocks of zeros in front of used ones, if there are values without a row: a server that extends a table by
+    /// many blocks leaves such blocks too. That rows stood there is sure only in a table that was never rewritten, for
+    /// what rewrites it (VACUUM FULL) leaves such values.
     async fn lost_rows(
         &self,
         looker: &mut Looker,
@@ -266,6 +324,10 @@ impl Table {
         if !has_orphans {
             return Ok(());
         }
+        let standing = looker.begin().await?;
+        snapshot::abandon(looker.connection.client()).await.map_err(CheckError::Live)?;
+        // a new table's file has the number of its OID
+        let is_first = standing.is_some_and(|now| now.file == looker.relation.oid.0);
         let mut still = Vec::new();
         for blocks in run.zeros.in_front().chunks(BATCH as usize) {
             let Some(look) = looker.look(Which::Heap, blocks, true).await? else {
@@ -273,7 +335,7 @@ impl Table {
             };
             still.extend_from_slice(look.zeros.blocks());
         }
-        if let Some(finding) = zeros(&looker.name(Which::Heap), &still, true) {
+        if let Some(finding) = zeros(&looker.name(Which::Heap), &still, is_first) {
             run.tell(finding)?;
         }
         Ok(())
@@ -320,6 +382,7 @@ struct Run<'t> {
     /// Values that live rows refer to.
     live: Vec<u32>,
     zeros: Zeros,
+    remarks: Remarks,
     is_complete: bool,
     missing: Vec<(Finding, External)>,
     /// Values of the TOAST relation that were there when the check began and to which no row is known
@@ -370,10 +433,7 @@ impl Run<'_> {
                 self.checked.note("values of other TOAST relations were not checked");
                 self.checked.is_incomplete = true;
             }
-            if look.unknown > 0 {
-                self.checked.note(UNKNOWN);
-                self.checked.is_incomplete = true;
-            }
+            self.remarks.add(look.remarks);
             if which == Which::Heap {
                 self.marks.note(&blocks, look.lsn.unwrap_or(0));
                 self.is_complete &= look.is_complete && look.elsewhere == 0;
@@ -440,24 +500,25 @@ struct Worker {
 }
 
 impl Worker {
-    async fn run(mut self, sender: UnboundedSender<Part>) -> Result<(), LiveError> {
+    /// `false` if the table was dropped meanwhile.
+    async fn run(mut self, sender: UnboundedSender<Part>) -> Result<bool, LiveError> {
         loop {
             let first = self.next.fetch_add(self.batch, Ordering::Relaxed);
             let ended = self.done.load(Ordering::Relaxed) || self.stop.load(Ordering::Relaxed);
             if first >= self.blocks || ended {
-                return Ok(());
+                return Ok(true);
             }
             let range = first..first.saturating_add(self.batch).min(self.blocks);
             let blocks: Vec<BlockNumber> = range.clone().map(BlockNumber).collect();
             let Some(mut look) = self.looker.look(self.which, &blocks, false).await? else {
-                return Ok(());
+                return Ok(false);
             };
             self.confirm(&mut look).await?;
             if self.looker.about.storage.checksums {
                 self.checksums(range.clone(), &mut look).await?;
             }
             if sender.send(Part { blocks: range, look }).is_err() {
-                return Ok(());
+                return Ok(true);
             }
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::chunk_index::live_chunks;
 use super::code::Code;
 use super::collector::{self, Collector, Customs, Zeros};
-use super::finding::{Finding, Looked};
+use super::finding::{Finding, Looked, Remarks};
 use super::subject::{Depth, External, Pages, Subject, XidLimits};
 use super::value::{ChunkForm, ChunkSeen, Damage, Toast, check_chunks, external_content};
 use crate::disk::custom::CustomFlavor;
@@ -94,8 +94,8 @@ pub struct Look {
     pub missing: Vec<(Finding, External)>,
     /// Values in another TOAST relation than the table's, which were not looked at.
     pub elsewhere: u64,
-    /// Values of toasters that are not known, likewise.
-    pub unknown: u64,
+    /// What is to be said of values that are not damaged.
+    pub remarks: Remarks,
     /// The end of the write-ahead log when the look began, if the table's changes are in it.
     pub lsn: Option<u64>,
     /// Chunks seen live in blocks of the TOAST relation: whose, and inserted by whom.
@@ -239,6 +239,10 @@ impl Looker {
             let subject = self.subject(standing, which, &name);
             self.values(&subject, externals, &mut look).await?;
         }
+        if which == Which::Heap {
+            let missing = look.missing.iter_mut().map(|(finding, _)| finding);
+            self.name_rows(standing, look.findings.iter_mut().chain(missing).collect()).await?;
+        }
         look.findings.sort_by_key(|finding| (finding.place.block, finding.place.item));
         Ok(look)
     }
@@ -371,7 +375,7 @@ impl Looker {
         let about = Arc::new(About { depth, ..(*self.about).clone() });
         let quick = Looker::new(Arc::clone(&self.connection), about, Arc::clone(&self.relation));
         let look = quick.pages(standing, Which::Heap, blocks).await?.0;
-        Ok((look.known, look.is_complete))
+        Ok((look.known, look.is_complete && look.remarks.by_address.count == 0))
     }
 
     /// What is wrong with a block that the server refuses to read, by its bytes on disk.
@@ -426,7 +430,7 @@ fn take(collector: &mut Collector<'_>) -> Look {
         live: std::mem::take(&mut collector.live),
         zeros: std::mem::take(&mut collector.zeros),
         is_complete: collector.is_complete,
-        unknown: collector.unknown,
+        remarks: std::mem::take(&mut collector.remarks),
         ..Look::default()
     }
 }
@@ -746,7 +750,7 @@ impl Customs for LiveCustoms<'_> {
         value: &Varlena<'_>,
         order: ByteOrder,
         with_text: bool,
-    ) -> Option<Result<(), ToastError>> {
+    ) -> Option<Result<u64, ToastError>> {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let About { toasters, server, .. } = self.about;
         Some(collector::look(&mut *store, toasters, server.page_size, value, order, with_text))

@@ -1,30 +1,35 @@
 //! Closer looks at what is damaged in a live table: chunks without the TOAST index, what is left of values, and what must
 //! be known before SQL is printed that repairs them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use tokio_postgres::types::Type;
 
 use super::chunk_index::{Chunk, append_chunk, chunks_of};
 use super::code::Code;
 use super::content::check_content;
-use super::damaged_row::{RowAt, Written, is_readable, pointing, row_at, shared_values, value_ids};
+use super::damaged_row::{
+    RowAt, ValueAt, Written, by_key, is_readable, pointing, row_at, shared_values, value_ids,
+};
 use super::finding::{CheckError, Finding};
 use super::look::{About, BATCH, Looker, Which, seen_chunk};
 use super::repair::{self, Facts, ToastIndex};
 use super::salvage::{
     self, Cell, Doubt, Orphans, Piece, Row, Wanted, by_row, can_be_set, refused_pieces,
 };
+use super::salvage_custom::Elsewhere;
 use super::salvage_dir::{self, SalvageDir};
 use super::subject::Subject;
-use super::value::ChunkSeen;
+use super::value::{ChunkForm, ChunkSeen, check_chunks};
+use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::type_kind::Types;
-use crate::disk::{BlockNumber, ItemPointer};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId};
 use crate::model::sql::{quote_identifier, quote_qualified};
 use crate::model::toaster::chunks::Fate;
+use crate::model::visibility::Snapshot;
 use crate::server::checking::{self, Standing};
-use crate::server::chunk_rows::{self, By};
+use crate::server::chunk_rows::{self, By, ChunkRow};
 use crate::server::pages::Pages;
 use crate::server::{LiveError, snapshot};
 
@@ -40,17 +45,19 @@ pub(super) struct Known {
 }
 
 impl Looker {
-    /// The SQL for damaged values, after looks at what else it would touch.
+    /// The SQL for damaged values, after looks at what else it would touch. `referred`, in order, are the values that
+    /// rows refer to.
     pub(super) async fn repairs(
         &mut self,
         wanted: &[Wanted],
+        referred: &[u32],
         known: Known,
     ) -> Result<Vec<String>, LiveError> {
         if wanted.is_empty() && !known.index.is_damaged {
             return Ok(Vec::new());
         }
         let script = match self.begin().await? {
-            Some(standing) => self.script(&standing, wanted, known).await,
+            Some(standing) => self.script(&standing, wanted, referred, known).await,
             None => Ok(Vec::new()),
         };
         snapshot::abandon(self.connection.client()).await?;
@@ -61,6 +68,7 @@ impl Looker {
         &self,
         standing: &Standing,
         wanted: &[Wanted],
+        referred: &[u32],
         known: Known,
     ) -> Result<Vec<String>, LiveError> {
         let toast = self.relation.toast.as_ref();
@@ -81,6 +89,13 @@ impl Looker {
         };
         self.columns(&mut facts).await?;
         let rows = self.rows(standing, wanted, &facts.columns.generated).await?;
+        for row in rows.iter().filter(|row| row.is_live && row.is_readable) {
+            for value in &row.values {
+                if self.is_misnamed(value, referred).await? {
+                    facts.misnamed.insert((row.ctid, value.column.clone()));
+                }
+            }
+        }
         let ids = value_ids(&rows);
         if !ids.is_empty() && !facts.index.is_damaged && facts.toast.is_some() {
             (facts.chunks, facts.unreadable) = self.chunks_in_pages(standing, &ids).await?;
@@ -93,6 +108,82 @@ impl Looker {
             facts.rows_unread |= !lost.is_empty();
         }
         Ok(repair::script(&facts, &rows))
+    }
+
+    /// The chunks that the index leads to for a value; `None` if the server cannot read them. `data`: with their data.
+    async fn by_index(
+        &self,
+        value_id: u32,
+        data: Option<PageSize>,
+    ) -> Result<Option<Vec<ChunkRow>>, LiveError> {
+        let (client, quoted) = (self.connection.client(), self.quoted(Which::Toast));
+        let ids = [value_id];
+        let ask = async || chunk_rows::chunks(client, &quoted, &ids, By::Index, data).await;
+        Ok(self.attempt(ask).await?.ok())
+    }
+
+    /// The chunks that the index leads to, if they are all of the value's and those that have its ID are not.
+    async fn pieces_by_index(
+        &self,
+        pointer: &ToastPointer,
+        own: Option<&Vec<Chunk>>,
+    ) -> Result<Option<Vec<Piece>>, LiveError> {
+        let size = self.about.server.page_size;
+        let toast = self.relation.toast.as_ref().map(|toast| toast.oid);
+        let own: Vec<ChunkSeen> =
+            own.into_iter().flatten().filter(|c| !c.is_refused).map(|c| c.seen).collect();
+        let is_needed = self.by_index
+            && Some(pointer.toast_relation) == toast
+            && check_chunks(pointer, &own, size).is_err();
+        if !is_needed {
+            return Ok(None);
+        }
+        let Some(rows) = self.by_index(pointer.value_id.0, Some(size)).await? else {
+            return Ok(None);
+        };
+        let seen: Vec<ChunkSeen> = rows.iter().map(seen_chunk).collect();
+        if check_chunks(pointer, &seen, size).is_err() {
+            return Ok(None);
+        }
+        let piece = |row: ChunkRow| {
+            Some(Piece { tid: row.tid, seq: row.seq?, data: row.data?, doubt: None })
+        };
+        Ok(rows.into_iter().map(piece).collect())
+    }
+
+    /// Whether the index leads to all chunks of a value, although some of them have another `chunk_id`, and are nobody
+    /// else's: the index does not lead to them by that.
+    async fn is_misnamed(&self, value: &ValueAt, referred: &[u32]) -> Result<bool, LiveError> {
+        let is_missing =
+            matches!(value.code, Code::NoChunks | Code::ChunkMissing | Code::ChunksEnd);
+        let own = self.relation.toast.as_ref().map(|toast| toast.oid);
+        let pointer = value.pointer.filter(|pointer| Some(pointer.toast_relation) == own);
+        let Some(pointer) = pointer.filter(|_| is_missing && self.by_index) else {
+            return Ok(false);
+        };
+        let Some(led_to) = self.by_index(pointer.value_id.0, None).await? else {
+            return Ok(false);
+        };
+        let seen: Vec<ChunkSeen> = led_to.iter().map(seen_chunk).collect();
+        if check_chunks(&pointer, &seen, self.about.server.page_size).is_err() {
+            return Ok(false);
+        }
+        let mut others =
+            led_to.iter().filter(|chunk| chunk.value_id != pointer.value_id).peekable();
+        if others.peek().is_none() {
+            return Ok(false);
+        }
+        for chunk in others {
+            let id = chunk.value_id.0;
+            let Some(theirs) = self.by_index(id, None).await? else { return Ok(false) };
+            let has_another = theirs.iter().any(|other| other.seq == chunk.seq);
+            if theirs.iter().any(|other| other.tid == chunk.tid)
+                || referred.binary_search(&id).is_ok() && !has_another
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     async fn rows(
@@ -124,21 +215,29 @@ impl Looker {
         if value_ids.is_empty() {
             return Ok(Vec::new());
         }
-        let mut all = Vec::new();
-        let read = match self.begin().await? {
-            Some(standing) => {
-                let generated = HashSet::new();
-                let written = Written { table: "", generated: &generated };
-                let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
-                    pointing(written, subject, pages, block, bytes, value_ids, &mut all);
-                };
-                self.each_page(&standing, Which::Heap, None, take).await.map(drop)
-            }
-            None => Ok(()),
+        let found = match self.begin().await? {
+            Some(standing) => self.sharing(&standing, value_ids).await,
+            None => Ok(Vec::new()),
         };
         snapshot::abandon(self.connection.client()).await?;
-        read?;
-        Ok(shared_values(&self.name(Which::Heap), all))
+        found
+    }
+
+    async fn sharing(
+        &self,
+        standing: &Standing,
+        value_ids: &[u32],
+    ) -> Result<Vec<Finding>, LiveError> {
+        let mut all = Vec::new();
+        let generated = HashSet::new();
+        let written = Written { table: "", generated: &generated };
+        let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
+            pointing(written, subject, pages, block, bytes, value_ids, &mut all);
+        };
+        self.each_page(standing, Which::Heap, None, take).await?;
+        let mut findings = shared_values(&self.name(Which::Heap), all);
+        self.name_rows(standing, findings.iter_mut().collect()).await?;
+        Ok(findings)
     }
 
     /// The chunks of values, whose IDs are in order, deleted ones too, as they stand in the TOAST relation: no
@@ -157,6 +256,43 @@ impl Looker {
         };
         let lost = self.each_page(standing, Which::Toast, None, take).await?;
         Ok((chunks, lost))
+    }
+
+    /// Names the rows of findings in the table by their primary key.
+    pub(super) async fn name_rows(
+        &self,
+        standing: &Standing,
+        mut findings: Vec<&mut Finding>,
+    ) -> Result<(), LiveError> {
+        let name = self.name(Which::Heap);
+        // where the tuple begins is not known of these, or what is in it
+        let is_lost = |code| {
+            matches!(code, Code::LinePointer | Code::Redirect | Code::Overlap | Code::HeaderLength)
+        };
+        findings.retain(|one| {
+            one.place.source == name && one.place.item.is_some() && !is_lost(one.code)
+        });
+        let mut blocks: Vec<BlockNumber> =
+            findings.iter().filter_map(|finding| finding.place.block).collect();
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let key = checking::primary_key(self.connection.client(), self.relation.oid).await?;
+        if key.is_empty() {
+            return Ok(());
+        }
+        blocks.sort_unstable();
+        blocks.dedup();
+        findings.sort_by_key(|finding| finding.place.block);
+        let take = |subject: &Subject<'_>, block, bytes: &[u8], _: &Pages| {
+            let start = findings.partition_point(|finding| finding.place.block < Some(block));
+            let own = findings.iter_mut().skip(start);
+            for finding in own.take_while(|finding| finding.place.block == Some(block)) {
+                let Some(item) = finding.place.item else { continue };
+                finding.row = by_key(bytes, subject, ItemPointer { block, item }, &key);
+            }
+        };
+        self.each_page(standing, Which::Heap, Some(blocks), take).await.map(drop)
     }
 
     /// Gives the pages of these blocks, or of all, to `take`; those that cannot be read are what it returns.
@@ -313,8 +449,15 @@ const MAX_ORPHANS: usize = 1_000_000;
 /// Refused pages that are read from their file.
 const MAX_REFUSED: usize = 10_000;
 
-/// A damaged row, its damaged columns and its pointers.
-type DamagedRow = (ItemPointer, Vec<(String, Code)>, Vec<ToastPointer>);
+/// A damaged row.
+struct DamagedRow {
+    ctid: ItemPointer,
+    /// Its damaged columns.
+    damaged: Vec<(String, Code)>,
+    pointers: Vec<ToastPointer>,
+    /// All of its values in the TOAST relation.
+    value_ids: Vec<u32>,
+}
 
 /// The chunks of some values, however they were found.
 #[derive(Default)]
@@ -353,6 +496,7 @@ impl Looker {
         dir: &mut SalvageDir,
     ) -> Result<(), CheckError> {
         let (name, quoted) = (self.name(Which::Heap), self.quoted(Which::Heap));
+        let types = checking::types(self.connection.client(), &self.relation).await?;
         let encoding = self.about.storage.encoding.as_str();
         let copy = salvage_dir::copy_of(&self.relation.schema, &self.relation.name);
         let relation = salvage_dir::Relation {
@@ -360,30 +504,77 @@ impl Looker {
             quoted: &quoted,
             copy: &copy,
             desc: &self.relation.desc,
+            types: &types,
             encoding: Some(encoding),
         };
         let mut saving = dir.rows_of(relation);
         let rows = self.damaged_rows(standing, wanted).await?;
         let size = self.about.server.page_size;
         let chunks_of = |pointer: &ToastPointer| u64::from(size.chunks(pointer.stored_size()));
-        let types = checking::types(self.connection.client(), &self.relation).await?;
         let mut rest = rows.as_slice();
         while !rest.is_empty() {
             let mut all = 0;
-            let fits = rest.iter().take_while(|(.., pointers)| {
-                all += pointers.iter().map(chunks_of).sum::<u64>();
+            let fits = rest.iter().take_while(|row| {
+                all += row.pointers.iter().map(chunks_of).sum::<u64>();
                 all <= CHUNKS_AT_A_TIME
             });
             let (some, left) = rest.split_at(fits.count().max(1));
             rest = left;
             let chunks = self.chunks_of_rows(standing, some, known).await?;
-            for (ctid, damaged, _) in some {
-                if let Some(row) = self.left_of(standing, *ctid, &chunks, &types).await? {
+            for DamagedRow { ctid, damaged, .. } in some {
+                if let Some(row) = self.left_of(standing, *ctid, damaged, (&chunks, &types)).await?
+                {
                     saving.row(*ctid, damaged, &row)?;
                 }
             }
         }
         Ok(saving.end()?)
+    }
+
+    /// Saves values that no row was met to refer to: those of lost rows may be among them. `known`, in order, are the
+    /// others; `start` is from before the rows were read.
+    pub(super) async fn save_without_row(
+        &mut self,
+        start: &Snapshot,
+        known: &[u32],
+        dir: &mut SalvageDir,
+    ) -> Result<(), CheckError> {
+        let saved = match self.begin().await? {
+            Some(standing) => self.without_row(&standing, (start, known), dir).await,
+            None => Ok(()),
+        };
+        snapshot::abandon(self.connection.client()).await?;
+        saved
+    }
+
+    async fn without_row(
+        &self,
+        standing: &Standing,
+        (start, known): (&Snapshot, &[u32]),
+        dir: &mut SalvageDir,
+    ) -> Result<(), CheckError> {
+        let (mut all, mut count): (BTreeMap<u32, Vec<Chunk>>, u64) = (BTreeMap::new(), 0);
+        let is_old = |xmin: u32| xmin <= 2 || start.was_over(TransactionId(xmin));
+        let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
+            let is_asked = |id: u32| known.binary_search(&id).is_err();
+            chunks_of(toast, block, bytes, pages, is_asked, |id, chunk| {
+                let is_live = chunk.seen.fate == Fate::Committed && !chunk.is_refused;
+                if is_live && is_old(chunk.xids[0]) && count < CHUNKS_AT_A_TIME {
+                    count += 1;
+                    all.entry(id).or_default().push(chunk);
+                }
+            });
+        };
+        self.each_page(standing, Which::Toast, None, take).await?;
+        let (toast, size) = (self.name(Which::Toast), self.about.server.page_size);
+        for (id, chunks) in all {
+            let Some(first) = chunks.iter().min_by_key(|chunk| chunk.seen.seq) else { continue };
+            let pieces = self.pieces(standing, Some(&chunks)).await?;
+            // in the other order compressed data stays as it is
+            let saved = salvage::without_row(id, pieces, size, ByteOrder::Little);
+            dir.without_row(&toast, first.seen.tid, &saved)?;
+        }
+        Ok(())
     }
 
     async fn damaged_rows(
@@ -400,7 +591,9 @@ impl Looker {
             while asked.next_if(|(ctid, _)| ctid.block < block).is_some() {}
             while let Some((ctid, damaged)) = asked.next_if(|(ctid, _)| ctid.block == block) {
                 if let Some(row) = Row::read(bytes, subject, ctid) {
-                    rows.push((ctid, damaged, row.pointers().copied().collect()));
+                    let (pointers, value_ids) =
+                        (row.pointers().copied().collect(), row.value_ids());
+                    rows.push(DamagedRow { ctid, damaged, pointers, value_ids });
                 }
             }
         };
@@ -415,8 +608,7 @@ impl Looker {
         known: &[u32],
     ) -> Result<Chunks, LiveError> {
         let mut chunks = Chunks::default();
-        let mut ids: Vec<u32> =
-            rows.iter().flat_map(|(.., pointers)| pointers).map(|p| p.value_id.0).collect();
+        let mut ids: Vec<u32> = rows.iter().flat_map(|row| &row.value_ids).copied().collect();
         if self.relation.toast.is_none() || ids.is_empty() {
             return Ok(chunks);
         }
@@ -443,7 +635,7 @@ impl Looker {
         for (id, (count, bytes)) in orphans {
             chunks.orphans.add(id, count, bytes);
         }
-        let of_rows = rows.iter().flat_map(|(.., pointers)| pointers);
+        let of_rows = rows.iter().flat_map(|row| &row.pointers);
         let nowhere = of_rows.filter(|p| !chunks.by_value.contains_key(&p.value_id.0));
         let mut instead: Vec<u32> =
             nowhere.filter_map(|pointer| chunks.orphans.instead_of(pointer, size)).collect();
@@ -475,8 +667,8 @@ impl Looker {
         &self,
         standing: &Standing,
         ctid: ItemPointer,
-        chunks: &Chunks,
-        types: &Types,
+        damaged: &[(String, Code)],
+        (chunks, types): (&Chunks, &Types),
     ) -> Result<Option<Row>, LiveError> {
         let size = self.about.server.page_size;
         let name = self.name(Which::Heap);
@@ -491,11 +683,40 @@ impl Looker {
         let depth = self.about.depth;
         for (index, cell) in &mut row.cells {
             match cell {
+                Cell::Custom(value) => {
+                    let column = self.relation.desc.attributes.get(*index);
+                    let sound =
+                        column.filter(|of| damaged.iter().all(|(name, _)| *name != of.name));
+                    if let Some(column) = sound.filter(|_| is_readable)
+                        && let Some(text) = self.text_of(&column.name, ctid).await?
+                    {
+                        *cell = Cell::Text(text);
+                        continue;
+                    }
+                    let mut parts = Vec::new();
+                    for part in &value.elsewhere {
+                        parts.push(match part {
+                            Elsewhere::Value(id) => self.all_pieces(standing, chunks, *id).await?,
+                            Elsewhere::At(tids) => {
+                                self.pieces(standing, Some(&chunks_at(tids))).await?
+                            }
+                        });
+                    }
+                    *cell = Cell::inline(salvage::custom(value, parts, size, row.order));
+                }
                 Cell::External(pointer) => {
                     let pointer = *pointer;
                     let id = pointer.value_id.0;
-                    let mut pieces = self.pieces(standing, chunks.by_value.get(&id)).await?;
-                    pieces.extend(chunks.refused.get(&id).into_iter().flatten().cloned());
+                    let own = chunks.by_value.get(&id);
+                    if let Some(pieces) = self.pieces_by_index(&pointer, own).await? {
+                        let mut saved = salvage::external(&pointer, pieces, size, row.order);
+                        saved
+                            .guesses
+                            .push("its chunks are those that the index leads to".to_owned());
+                        *cell = Cell::inline(saved);
+                        continue;
+                    }
+                    let mut pieces = self.all_pieces(standing, chunks, id).await?;
                     let instead = chunks.orphans.instead_of(&pointer, size);
                     let instead = instead.filter(|_| pieces.is_empty());
                     if let Some(id) = instead {
@@ -527,6 +748,18 @@ impl Looker {
             }
         }
         Ok(Some(row))
+    }
+
+    /// The chunks with this ID, also those on pages that the server refuses.
+    async fn all_pieces(
+        &self,
+        standing: &Standing,
+        chunks: &Chunks,
+        id: u32,
+    ) -> Result<Vec<Piece>, LiveError> {
+        let mut pieces = self.pieces(standing, chunks.by_value.get(&id)).await?;
+        pieces.extend(chunks.refused.get(&id).into_iter().flatten().cloned());
+        Ok(pieces)
     }
 
     /// The text of a value, as the server has it.
@@ -596,4 +829,16 @@ impl Looker {
         }
         Ok(pieces)
     }
+}
+
+/// Chunks at these addresses, numbered in this order, as they are to be looked for.
+fn chunks_at(tids: &[ItemPointer]) -> Vec<Chunk> {
+    let chunk = |(seq, tid): (i32, &ItemPointer)| {
+        let (form, fate) = (ChunkForm::Plain, Fate::Committed);
+        let seen = ChunkSeen { tid: *tid, seq, form, size: 0, fate };
+        Chunk { seen, xids: [0, 0], is_refused: false }
+    };
+    let mut chunks: Vec<Chunk> = (0..).zip(tids).map(chunk).collect();
+    chunks.sort_by_key(|chunk| chunk.seen.tid);
+    chunks
 }

@@ -9,7 +9,7 @@
 //! * `toast_index`: the pages of a TOAST relation's index, before anything is read by it.
 //! * [`look`]: one look at some blocks of a live table; `look_repair`: closer looks at what is damaged;
 //!   [`live`]: all of a table, `live_orphans`: its values without a row; `run`: all tables.
-//! * `salvage`: what is left of a damaged value and its row, [`salvage_dir`]: the files that it is written to;
+//! * `salvage`: what is left of a damaged value and its row, `salvage_custom`: of values of pluggable toasters, [`salvage_dir`]: the files that it is written to;
 //!   `damaged_row`: how the row is found again; `repair`: the SQL that makes it readable again.
 
 pub mod chunk_index;
@@ -28,6 +28,7 @@ pub mod page;
 mod repair;
 pub(crate) mod run;
 mod salvage;
+mod salvage_custom;
 pub mod salvage_dir;
 pub mod subject;
 mod toast_index;

@@ -75,7 +75,7 @@ impl Subject<'_> {
             chains.tuple(ctid, &tuple, seen);
             self.check_all_visible(&page, ctid, &tuple, found);
             if seen == Visibility::Dead {
-                self.note_references(&tuple, found);
+                self.note_references(ctid, &tuple, found);
             } else {
                 found.row(seen == Visibility::Live);
                 self.check_attributes(ctid, &tuple, seen, found);

@@ -46,6 +46,8 @@ pub(super) struct Facts {
     pub(super) chunks_unread: bool,
     /// Blocks of the TOAST relation that cannot be read.
     pub(super) unreadable: Vec<BlockNumber>,
+    /// Rows and columns of values that the index leads to all chunks of, although one has another `chunk_id`.
+    pub(super) misnamed: HashSet<(ItemPointer, String)>,
     /// Who refers to these values.
     pub(super) pointing: Vec<Pointing>,
     /// Whether rows were left out, which may refer to them too.
@@ -85,6 +87,8 @@ enum Remedy<'f> {
     Freeze(Vec<Chunk>),
     /// Its pointer leads to another relation, where an UPDATE would delete.
     StoreRowAnew,
+    /// SQL reads it by the index as it is, and would not once that is rebuilt.
+    StoreAnew,
     /// Nothing can be said before the index is rebuilt.
     AfterReindex,
     /// There is no statement, and why.
@@ -139,7 +143,13 @@ impl<'f> Script<'f> {
             self.out.push(format!("{}SET ignore_checksum_failure = on;\n", commented(&why)));
         }
         let is_twice = self.damaged.values().any(|value| value.code == Code::ChunkTwice);
-        if index.is_damaged && is_twice {
+        if index.is_damaged && !self.facts.misnamed.is_empty() {
+            self.comment(&format!(
+                "The index of the TOAST relation of {table} leads to chunks that have another value's ID. Where that is \
+                 the chunk's fault, REINDEX would lose the value: these are stored anew first. Then check the table \
+                 again."
+            ));
+        } else if index.is_damaged && is_twice {
             self.comment(&format!(
                 "The index of the TOAST relation of {table} is damaged, and chunks are there twice: REINDEX \
                  fails at them, so that none is printed. Copy the table's files, and find out which of the \
@@ -196,9 +206,12 @@ impl<'f> Script<'f> {
                     is_open = true;
                     self.comment(&format!("No statement for {column} in {place}: {why}"));
                 }
-                Remedy::Freeze(_) | Remedy::AfterReindex => is_open = true,
+                Remedy::Freeze(_) | Remedy::AfterReindex | Remedy::StoreAnew => is_open = true,
                 Remedy::SetNull | Remedy::SetNullAfter(_) | Remedy::StoreRowAnew => {}
             }
+        }
+        if remedies.iter().any(|(_, remedy)| matches!(remedy, Remedy::StoreAnew)) {
+            return self.store_values_anew(row, &remedies);
         }
         if remedies.iter().any(|(_, remedy)| matches!(remedy, Remedy::StoreRowAnew)) {
             match is_open {
@@ -219,6 +232,9 @@ impl<'f> Script<'f> {
             return Remedy::None("its toaster would follow the damaged pointer.".to_owned());
         }
         let Some(pointer) = value.pointer else { return Remedy::SetNull };
+        if !row.is_refused && facts.misnamed.contains(&(row.ctid, value.column.clone())) {
+            return Remedy::StoreAnew;
+        }
         if value.code == Code::ChunkTwice {
             return Remedy::None(
                 "two of its chunks have the same number, as where a block of the TOAST relation was copied \
@@ -517,6 +533,31 @@ impl<'f> Script<'f> {
             true => "",
             false => "CREATE EXTENSION IF NOT EXISTS pg_surgery;\n",
         }
+    }
+
+    /// Stores values anew, in one statement: its address changes with it.
+    fn store_values_anew(&mut self, row: &RowAt, remedies: &[(&ValueAt, Remedy<'f>)]) {
+        let facts = self.facts;
+        let is_written = |column: &String| !facts.columns.generated.contains(column);
+        let own = remedies.iter().filter(|(_, remedy)| matches!(remedy, Remedy::StoreAnew));
+        let set: Vec<String> = own
+            .filter(|(value, _)| is_written(&value.column))
+            .map(|(value, _)| format!("{} = {}", quote_identifier(&value.column), value.fresh))
+            .collect();
+        if set.is_empty() {
+            return self.comment(&format!(
+                "No statement for the row at {} of {}: the value that would be stored anew is generated.",
+                row.ctid, facts.table
+            ));
+        }
+        let why = format!(
+            "A chunk of a value in the row at {} of {} has another value's ID, but the index still leads to it, so that \
+             SQL reads the value: it is stored anew.",
+            row.ctid, facts.table
+        );
+        let place = where_row(row.ctid, row.xmin, &row.guard);
+        let (why, set) = (commented(&why), set.join(", "));
+        self.out.push(format!("{why}UPDATE ONLY {} SET {set}\n{place};\n", facts.table));
     }
 
     /// Copies the row's other columns, removes it without a look at its pointers, and inserts the copy.
@@ -840,6 +881,24 @@ mod tests {
         let at = |text: &str| lines.iter().position(|line| line.contains(text));
         assert!(at("heap_force_freeze").is_some() && at("REINDEX INDEX i;").is_some());
         assert_eq!((at("VACUUM"), at("= NULL")), (None, None), "{lines:?}");
+    }
+
+    #[test]
+    fn what_a_rebuilt_index_would_lose_is_stored_anew_before() {
+        let misnamed = HashSet::from([(tid(2), EVIL.to_owned())]);
+        let rows = [row(2, Code::ChunkMissing, pointer(9)), row(3, Code::ChunkMissing, pointer(9))];
+        for is_damaged in [true, false] {
+            let facts = Facts { misnamed: misnamed.clone(), index: index(is_damaged), ..facts() };
+            let text = script(&facts, &rows[..1]).concat();
+            let set =
+                format!("SET {0} = {1}", quote_identifier(EVIL), fresh(&quote_identifier(EVIL)));
+            assert!(text.contains(&set) && !text.contains("REINDEX INDEX"), "{text}");
+            assert!(!text.contains("= NULL"), "{text}");
+        }
+        // another value is judged once the index is rebuilt
+        let facts = Facts { misnamed, index: index(true), ..facts() };
+        let text = script(&facts, &rows).concat();
+        assert!(text.contains("ctid = '(0,2)'") && !text.contains("ctid = '(0,3)'"), "{text}");
     }
 
     #[test]

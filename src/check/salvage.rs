@@ -6,16 +6,18 @@ use serde::Serialize;
 
 use super::chunk_index::{Chunk, append_chunk, chunks_of};
 use super::code::Code;
-use super::damaged_row::tuple_at;
+use super::damaged_row::{longer_tuple_at, tuple_at};
 use super::finding::Finding;
+use super::salvage_custom::CustomValue;
 use super::subject::Subject;
 use crate::codec::{Method, datum};
 use crate::disk::desc::Attribute;
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
+use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
-use crate::disk::walk::{Datum, Walk};
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, value_text};
+use crate::disk::walk::{Datum, Walk, WalkErrorKind};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, max_align, value_text};
 use crate::model::visibility::HintBits;
 use crate::offline::missing;
 
@@ -27,6 +29,11 @@ pub(super) enum Doubt {
     /// The server, or the check, refuses its page.
     PageRefused,
 }
+
+/// Bytes that a value can have at the most (`VARATT_EXTSIZE`).
+const MOST: u32 = 0x3FFF_FFFF;
+/// Chunks that a value without a row may miss besides as many as it has.
+const MAY_MISS: usize = 100;
 
 /// A chunk that could be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,7 +110,7 @@ impl Saved {
 
 /// Whether a value with such a finding can be set to NULL: the values behind it are known.
 pub(super) fn can_be_set(code: Code) -> bool {
-    !matches!(code, Code::PastEnd | Code::Varlena | Code::Tag)
+    !matches!(code, Code::PastEnd | Code::Varlena | Code::Tag) && !hides_row(code)
 }
 
 impl Cell {
@@ -116,7 +123,7 @@ impl Cell {
         match self {
             Cell::Text(text) => Some(text.clone()),
             Cell::Inline(saved) => saved.text(column, order, utf8),
-            Cell::Null | Cell::External(_) | Cell::Unknown => None,
+            Cell::Null | Cell::External(_) | Cell::Custom(_) | Cell::Unknown => None,
         }
     }
 }
@@ -138,9 +145,6 @@ fn inline(value: &Varlena<'_>) -> Saved {
             };
             saved.decompress(stream, &[(method, raw)]);
             saved
-        }
-        Varlena::Custom(_) => {
-            Saved { note: Some("values of pluggable toasters are not saved"), ..Saved::default() }
         }
         // what follows a value of unknown length cannot be told from it
         Varlena::Unknown { bytes, .. } => Saved { rest: bytes.to_vec(), ..Saved::default() },
@@ -212,7 +216,93 @@ pub(super) fn external(
     for chunks in doubted.chunk_by(|a, b| a.0 == b.0) {
         saved.guesses.push(doubt(chunks));
     }
+    saved.fill_gap(expected, limit, |seq| size_of(seq, stored_size) as usize);
     saved.put_together(pointer, stored_size, order);
+    saved
+}
+
+/// A value that no row was met to refer to, by its chunks: its size is theirs, and it is compressed if it is what the header
+/// of compressed data says.
+pub(super) fn without_row(
+    value_id: u32,
+    pieces: Vec<Piece>,
+    page: PageSize,
+    order: ByteOrder,
+) -> Saved {
+    let limit = page.toast_max_chunk_size();
+    // a wild number does not make it long
+    let most = pieces.len().saturating_mul(2).saturating_add(MAY_MISS);
+    let end = |piece: &Piece| {
+        let seq = u32::try_from(piece.seq).ok().filter(|seq| (*seq as usize) < most)?;
+        let end = seq.checked_mul(limit)?.checked_add(u32::try_from(piece.data.len()).ok()?)?;
+        (end <= MOST).then_some(end)
+    };
+    let size = pieces.iter().filter_map(end).max().unwrap_or(0);
+    let pointer = ToastPointer {
+        raw_size_with_header: i32::try_from(size + 4).unwrap_or(i32::MAX),
+        ext_info: size,
+        value_id: Oid(value_id),
+        toast_relation: Oid(0),
+    };
+    let mut saved = external(&pointer, pieces, page, order);
+    saved.note = Some("no row was met that refers to it: a row that is lost may have had it");
+    let joined = saved.content().unwrap_or_default();
+    let stream = joined.get(4..).unwrap_or_default();
+    let info = order.u32(joined, 0).unwrap_or(0);
+    let method = tc_method(info).filter(|_| tc_raw_size(info) as usize > joined.len());
+    let content = method.and_then(|method| {
+        datum::decompress(method, tc_raw_size(info) as usize, stream)
+            .ok()
+            .map(|content| (method, content))
+    });
+    if let Some((method, content)) = content {
+        saved.guesses.push(format!("{} bytes are compressed by {}", content.len(), method.name()));
+        saved.shape.method = Some(method.name());
+        saved.shape.raw_size = Some(content.len() as u64);
+        saved.content = vec![(0, content)];
+    }
+    saved
+}
+
+/// What is left of a value of a pluggable toaster, by the chunks of each of its parts that could be read.
+pub(super) fn custom(
+    value: &CustomValue,
+    mut parts: Vec<Vec<Piece>>,
+    page: PageSize,
+    order: ByteOrder,
+) -> Saved {
+    for pieces in &mut parts {
+        pieces.sort_by_key(|piece| (piece.seq, piece.doubt, piece.tid));
+    }
+    let all = || parts.iter().flatten();
+    let mut saved = Saved {
+        shape: Shape {
+            value_id: value.value_ids().next(),
+            raw_size: value.raw_size,
+            chunks_expected: value.chunks_expected,
+            chunks_found: all().map(|piece| piece.seq).collect(),
+            ..Shape::default()
+        },
+        rest: value.datum.clone(),
+        note: Some(
+            "of a pluggable toaster: the file of stray chunks has all that were found, the rest is the pointer",
+        ),
+        ..Saved::default()
+    };
+    if let (Some(appendable), Some(own)) = (&value.appendable, parts.first()) {
+        let chunks: Vec<_> =
+            own.iter().map(|piece| (piece.seq, piece.doubt.is_none(), &piece.data[..])).collect();
+        saved.content = appendable.content(&chunks, page, order);
+        saved.is_whole = match saved.content.as_slice() {
+            [(0, content)] => Some(content.len() as u64) == value.raw_size,
+            _ => false,
+        };
+    }
+    let mut doubted: Vec<(Doubt, i32)> =
+        all().filter_map(|piece| Some((piece.doubt?, piece.seq))).collect();
+    doubted.sort_unstable();
+    saved.guesses.extend(doubted.chunk_by(|a, b| a.0 == b.0).map(doubt));
+    saved.stray = parts.into_iter().flatten().collect();
     saved
 }
 
@@ -250,6 +340,23 @@ fn doubt(chunks: &[(Doubt, i32)]) -> String {
 }
 
 impl Saved {
+    /// Where one chunk is missing, and one has no place of which the size is right: its number may be wrong.
+    fn fill_gap(&mut self, expected: u32, limit: u32, size_of: impl Fn(u32) -> usize) {
+        if self.stored.len() + 1 != expected as usize {
+            return;
+        }
+        let starts = (0..expected).zip(self.stored.iter().map(|(at, _)| Some(*at)).chain([None]));
+        let is_missing =
+            |(seq, at): &(u32, Option<u64>)| *at != Some(u64::from(*seq) * u64::from(limit));
+        let Some((seq, _)) = starts.into_iter().find(is_missing) else { return };
+        let fits = |piece: &Piece| piece.doubt.is_none() && piece.data.len() == size_of(seq);
+        let mut fitting = (0..).zip(&self.stray).filter(|(_, piece)| fits(piece));
+        let (Some((at, _)), None) = (fitting.next(), fitting.next()) else { return };
+        let piece = self.stray.remove(at);
+        self.guesses.push(format!("chunk {seq} is the one that has the number {}", piece.seq));
+        self.stored.insert(seq as usize, (u64::from(seq) * u64::from(limit), piece.data));
+    }
+
     /// Makes the content of the stored bytes.
     fn put_together(&mut self, pointer: &ToastPointer, stored_size: u32, order: ByteOrder) {
         // of compressed bytes, what stands behind the first gap cannot be told
@@ -262,7 +369,7 @@ impl Saved {
         }
         let has_all = joined.len() as u64 == u64::from(stored_size) && stored_size > 0;
         let is_plain = pointer.raw_size() == stored_size;
-        if !pointer.is_compressed() && (is_plain || !has_all) {
+        if is_plain || !pointer.is_compressed() && !has_all {
             self.is_whole = has_all;
             self.content = if has_all { vec![(0, joined)] } else { self.stored.clone() };
             return;
@@ -323,25 +430,41 @@ fn up_to_damage(method: Option<Method>, raw_size: u32, stream: &[u8]) -> Vec<u8>
 pub(super) struct Wanted {
     /// Its row.
     pub(super) ctid: ItemPointer,
-    /// Its column.
-    pub(super) column: String,
+    /// Its column; `None` for the row as a whole.
+    pub(super) column: Option<String>,
     /// What was found.
     pub(super) code: Code,
 }
 
 impl Wanted {
-    /// The value of `relation` that a finding names, if it names one.
+    /// The value or row of `relation` that a finding names, if what is left of it is to be saved.
     pub(super) fn of(relation: &str, finding: &Finding) -> Option<Wanted> {
-        let place = &finding.place;
+        let (place, code) = (&finding.place, finding.code);
         let ctid = ItemPointer { block: place.block?, item: place.item? };
-        let column = place.column.clone()?;
-        let is_sound = matches!(finding.code, Code::HasExternal | Code::SharedValue);
-        let has_value = place.source == relation && !is_sound;
-        has_value.then_some(Wanted { ctid, column, code: finding.code })
+        let column = place.column.clone();
+        let is_sound = matches!(code, Code::HasExternal | Code::SharedValue);
+        let is_lost = column.is_some() || hides_row(code);
+        let has_value = place.source == relation && !is_sound && is_lost;
+        has_value.then_some(Wanted { ctid, column, code })
     }
 }
 
-/// The rows of damaged values, in order, each with its columns and what was found there first.
+/// Whether SQL may not see a row with such a finding, although its columns can be read.
+fn hides_row(code: Code) -> bool {
+    matches!(
+        code,
+        Code::AttributeCount
+            | Code::Infomask
+            | Code::XminRange
+            | Code::XmaxRange
+            | Code::CommitStatus
+            | Code::MultiRange
+            | Code::Xvac
+            | Code::AllVisible
+    )
+}
+
+/// Damaged rows, in order, each with its damaged columns and what was found there first.
 pub(super) fn by_row<'w>(
     wanted: impl IntoIterator<Item = &'w Wanted>,
 ) -> Vec<(ItemPointer, Vec<(String, Code)>)> {
@@ -350,7 +473,7 @@ pub(super) fn by_row<'w>(
         if rows.last().is_none_or(|(last, _)| last != ctid) {
             rows.push((*ctid, Vec::new()));
         }
-        if let Some((_, columns)) = rows.last_mut()
+        if let (Some((_, columns)), Some(column)) = (rows.last_mut(), column)
             && columns.iter().all(|(known, _)| known != column)
         {
             columns.push((column.clone(), *code));
@@ -369,6 +492,8 @@ pub(super) enum Cell {
     Inline(Box<Saved>),
     /// A value out of line.
     External(ToastPointer),
+    /// A value of a pluggable toaster.
+    Custom(Box<CustomValue>),
     /// Nothing is known of it here.
     Unknown,
 }
@@ -381,16 +506,39 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Of the tuple at `ctid`, whose page is `bytes`.
+    /// Of the tuple at `ctid`, whose page is `bytes`. Where its columns end behind its line pointer, the bytes up to the
+    /// next tuple are tried.
     pub(super) fn read(bytes: &[u8], subject: &Subject<'_>, ctid: ItemPointer) -> Option<Row> {
         let tuple = tuple_at(bytes, ctid)?;
+        let (row, broken) = Row::of(&tuple, subject);
+        let Some(broken) = broken else { return Some(row) };
+        let Some((longer, length)) = longer_tuple_at(bytes, ctid) else { return Some(row) };
+        let Some(end) = end_of(&longer, subject).filter(|end| max_align(*end) == length) else {
+            return Some(row);
+        };
+        let data = longer.data.get(..end.saturating_sub(longer.data_offset)).unwrap_or_default();
+        let (mut row, _) = Row::of(&HeapTuple { data, ..longer }, subject);
+        for (index, cell) in &mut row.cells {
+            if let (Cell::Inline(saved), true) = (cell, *index >= broken) {
+                saved
+                    .guesses
+                    .push("it ends behind the tuple, as the line pointer has it".to_owned());
+            }
+        }
+        Some(row)
+    }
+
+    /// With the column at which the tuple is broken.
+    fn of(tuple: &HeapTuple<'_>, subject: &Subject<'_>) -> (Row, Option<usize>) {
+        let mut broken = None;
         let order = tuple.order;
         let mut cells = Vec::new();
-        let mut walk = Walk::with_flavor(&tuple, subject.desc, subject.flavor);
+        let mut walk = Walk::with_flavor(tuple, subject.desc, subject.flavor);
         while let Some(walked) = walk.next() {
             let (column, datum) = match walked {
                 Ok(walked) => walked,
                 Err(error) => {
+                    broken = Some(error.index);
                     let start = error.byte.saturating_sub(tuple.data_offset);
                     let rest = tuple.data.get(start..).unwrap_or_default().to_vec();
                     let saved = Saved { rest, ..Saved::default() };
@@ -401,6 +549,9 @@ impl Row {
             let cell = match datum {
                 Datum::Null => Cell::Null,
                 Datum::Varlena(Varlena::External(pointer)) => Cell::External(pointer),
+                Datum::Varlena(Varlena::Custom(pointer)) => {
+                    Cell::Custom(Box::new(CustomValue::of(&pointer, subject.page_size)))
+                }
                 Datum::Varlena(value) => Cell::inline(inline(&value)),
                 Datum::Fixed(content) | Datum::CString(content) => {
                     Cell::inline(inline(&Varlena::Plain { content }))
@@ -417,7 +568,17 @@ impl Row {
                 cells.push((walk.index() - 1, cell));
             }
         }
-        Some(Row { order, cells })
+        (Row { order, cells }, broken)
+    }
+
+    /// The IDs of its values in the TOAST relation.
+    pub(super) fn value_ids(&self) -> Vec<u32> {
+        let of = |(_, cell): &(usize, Cell)| match cell {
+            Cell::External(pointer) => vec![pointer.value_id.0],
+            Cell::Custom(value) => value.value_ids().collect(),
+            _ => Vec::new(),
+        };
+        self.cells.iter().flat_map(of).collect()
     }
 
     /// The pointers of its values out of line.
@@ -427,6 +588,20 @@ impl Row {
             _ => None,
         })
     }
+}
+
+/// Where the columns of a tuple end, if all can be read; padding may follow.
+fn end_of(tuple: &HeapTuple<'_>, subject: &Subject<'_>) -> Option<usize> {
+    let mut walk = Walk::with_flavor(tuple, subject.desc, subject.flavor);
+    let mut end = None;
+    while let Some(walked) = walk.next() {
+        match walked {
+            Ok(_) => end = Some(walk.end()),
+            Err(error) if matches!(error.kind, WalkErrorKind::LeftOver { .. }) => break,
+            Err(_) => return None,
+        }
+    }
+    end
 }
 
 /// Values of a TOAST relation that no row refers to, by what a pointer to them says: if one alone is as long as a value
@@ -477,7 +652,6 @@ pub(super) fn instead(value_id: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::Oid;
 
     #[test]
     fn a_compressed_value_is_left_up_to_its_damage() {
@@ -529,6 +703,20 @@ mod tests {
             assert!(whole(&saved), "{wild}");
             assert_eq!(saved.stray, [piece(wild, b'x', length)]);
         }
+        // one whose number is wrong
+        for seq in [900_000_000, -1, 0] {
+            let wrong = Piece { seq, ..sound[1].clone() };
+            let saved = of(vec![sound[0].clone(), wrong, sound[2].clone()]);
+            assert!(whole(&saved) && saved.stray.is_empty(), "{seq}");
+            assert_eq!(saved.guesses, [format!("chunk 1 is the one that has the number {seq}")]);
+        }
+        // which of two it is, or whether it is, is not known
+        let odd = |length| piece(7, b'x', length);
+        for stray in [vec![odd(1996), odd(1996)], vec![odd(1995)]] {
+            let count = stray.len();
+            let saved = of([vec![sound[0].clone(), sound[2].clone()], stray].concat());
+            assert_eq!((saved.is_whole, saved.stray.len()), (false, count));
+        }
         // a deleted chunk stands in where no other is there
         let doubted = |of: &Piece| Piece { doubt: Some(Doubt::Deleted), ..of.clone() };
         let saved = of(vec![sound[0].clone(), doubted(&sound[1]), sound[2].clone()]);
@@ -575,6 +763,29 @@ mod tests {
             flipped[3] ^= 0x40;
             let saved = of(pointer(raw.len(), stored.len(), wrong), &flipped);
             assert!(saved.is_whole && !saved.guesses.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_value_without_a_row_is_what_its_chunks_say() {
+        let of = |pieces| without_row(7, pieces, PageSize::DEFAULT, ByteOrder::Little);
+        let plain = of(vec![piece(1, b'b', 10), piece(0, b'a', 1996)]);
+        assert!(plain.is_whole && plain.content_bytes() == 2006 && plain.guesses.is_empty());
+        // the last chunks are gone, or the first, or a number is wild
+        assert!(of(vec![piece(0, b'a', 1996), piece(1, b'b', 1996)]).is_whole);
+        let gap = of(vec![piece(1, b'b', 10), piece(i32::MAX, b'x', 10), piece(-1, b'x', 10)]);
+        assert_eq!(
+            (gap.is_whole, gap.content, gap.stray.len()),
+            (false, vec![(1996, vec![b'b'; 10])], 2)
+        );
+        assert_eq!(of(Vec::new()).content_bytes(), 0);
+        let raw = b"one value and another, ".repeat(400);
+        for method in [Method::Pglz, Method::Lz4] {
+            let stream = datum::Compressor::new().compress(method, &raw).unwrap().to_vec();
+            let info = raw.len() as u32 | u32::from(method.id()) << 30;
+            let data = [&info.to_le_bytes()[..], &stream].concat();
+            let saved = of(vec![Piece { data, ..piece(0, 0, 0) }]);
+            assert_eq!((saved.content, saved.guesses.len()), (vec![(0, raw.clone())], 1));
         }
     }
 

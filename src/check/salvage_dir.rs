@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::code::Code;
+use super::content::check_content;
 use super::finding::Finding;
 use super::salvage::{Cell, Parts, Row, Saved, Shape, Wanted};
 use crate::disk::ItemPointer;
-use crate::disk::desc::TupleDesc;
+use crate::disk::desc::{Attribute, TupleDesc};
+use crate::disk::type_kind::Types;
 use crate::disk::types::is_text_like;
 use crate::model::sql::{LONGEST_NAME, quote_identifier, quote_qualified, truncated};
 use crate::value::contents::named;
@@ -77,6 +79,8 @@ pub(super) struct Relation<'a> {
     /// The table that takes its saved rows, quoted too.
     pub(super) copy: &'a str,
     pub(super) desc: &'a TupleDesc,
+    /// What its columns' types are made of.
+    pub(super) types: &'a Types,
     pub(super) encoding: Option<&'a str>,
 }
 
@@ -91,6 +95,8 @@ pub struct SalvageDir {
     /// Values that something is left of, and all.
     saved: u64,
     all: u64,
+    /// Values that no row was met to refer to.
+    without_row: u64,
     shown: Vec<String>,
 }
 
@@ -101,8 +107,8 @@ const REPAIR: &str = "-- Written by toastctl check --salvage, and never run by i
      -- One that names a row finds it only as it was found. Then check the table again.\n\
      -- \"tuple concurrently deleted\" (or updated) says that chunks of the value were deleted and are still\n\
      -- to be vacuumed: VACUUM the table once older transactions have ended, then run it again.\n\n";
-const ROWS: &str = "-- Written by toastctl check --salvage, and never run by it: psql -f rows.sql loads the rows with\n\
-     -- damaged values into new tables. A value that could not be read whole is NULL in them. Values\n\
+const ROWS: &str = "-- Written by toastctl check --salvage, and never run by it: psql -f rows.sql loads the damaged\n\
+     -- rows into new tables. A value that could not be read whole is NULL in them. Values\n\
      -- of which the manifest says guesses may be wrong.\n";
 
 impl SalvageDir {
@@ -128,6 +134,7 @@ impl SalvageDir {
             wanted: Vec::new(),
             saved: 0,
             all: 0,
+            without_row: 0,
             shown: Vec::new(),
         })
     }
@@ -145,102 +152,30 @@ impl SalvageDir {
         std::mem::take(&mut self.wanted)
     }
 
-    /// Takes the damaged rows of a relation.
-    pub(super) fn rows_of<'s>(&'s mut self, relation: Relation<'s>) -> Saving<'s> {
-        Saving { dir: self, relation, has_begun: false }
-    }
-
-    /// Writes the SQL that repairs a relation.
-    pub(super) fn repair(&mut self, statements: Vec<String>) -> io::Result<()> {
-        for statement in statements {
-            self.sql.append(format!("{statement}\n").as_bytes())?;
-            if self.shown.len() < MAX_SHOWN {
-                self.shown.push(statement);
-            }
-        }
+    /// Writes a value of the TOAST relation that no row was met to refer to; its first chunk is at `first`.
+    pub(super) fn without_row(
+        &mut self,
+        toast: &str,
+        first: ItemPointer,
+        saved: &Saved,
+    ) -> io::Result<()> {
+        let wanted =
+            Wanted { ctid: first, column: Some("chunk_data".to_owned()), code: Code::Orphan };
+        self.value(toast, &wanted, saved, None)?;
+        self.without_row += 1;
         Ok(())
     }
 
-    /// Says what is in the files, and the first statements.
-    pub fn finish(self) -> (String, Vec<String>) {
-        let SalvageDir { dir, saved, all, shown, .. } = self;
-        let s = if all == 1 { "" } else { "s" };
-        let text = format!(
-            "saved something of {saved} of {all} damaged value{s}: see {}, and {} for the SQL",
-            dir.join("manifest.jsonl").display(),
-            dir.join("repair.sql").display()
-        );
-        (text, shown)
-    }
-}
-
-/// Takes the damaged rows of a relation: what is left of their damaged values goes to files, and the text of all to a
-/// COPY.
-pub(super) struct Saving<'s> {
-    dir: &'s mut SalvageDir,
-    relation: Relation<'s>,
-    has_begun: bool,
-}
-
-impl Saving<'_> {
-    /// Writes a row; its damaged columns are those with these names.
-    pub(super) fn row(
+    /// Writes what is left of a value of `relation`, and whether that is anything; `text` is that of its content.
+    fn value(
         &mut self,
-        ctid: ItemPointer,
-        damaged: &[(String, Code)],
-        row: &Row,
-    ) -> io::Result<()> {
-        let Relation { desc, encoding, .. } = self.relation;
-        let utf8 = encoding == Some("UTF8");
-        let mut line = Vec::new();
-        let columns = desc.attributes.iter().enumerate().filter(|(_, c)| !c.dropped);
-        for (number, (index, column)) in columns.enumerate() {
-            let cell = row.cells.iter().find(|(own, _)| *own == index).map(|(_, cell)| cell);
-            let text = cell.and_then(|cell| cell.text(column, row.order, utf8));
-            let code = damaged.iter().find(|(name, _)| *name == column.name).map(|(_, code)| *code);
-            if let (Some(code), Some(Cell::Inline(saved))) = (code, cell) {
-                let wanted = Wanted { ctid, column: column.name.clone(), code };
-                let own = text.as_deref().filter(|_| !is_text_like(column.type_oid));
-                self.value(&wanted, saved, own)?;
-            }
-            if number > 0 {
-                line.push(b'\t');
-            }
-            match text {
-                Some(text) => copied(&text, &mut line),
-                None => line.extend_from_slice(b"\\N"),
-            }
-        }
-        line.push(b'\n');
-        if !std::mem::replace(&mut self.has_begun, true) {
-            self.begin()?;
-        }
-        self.dir.rows.append(&line)
-    }
-
-    fn begin(&mut self) -> io::Result<()> {
-        let Relation { quoted, copy, desc, encoding, .. } = self.relation;
-        let columns = desc.attributes.iter().filter(|column| !column.dropped);
-        let columns: Vec<String> = columns.map(|column| quote_identifier(&column.name)).collect();
-        let columns = columns.join(", ");
-        let encoding = encoding
-            .map_or(String::new(), |encoding| format!("SET client_encoding = '{encoding}';\n"));
-        let text = format!(
-            "\n{encoding}CREATE TABLE {copy} AS SELECT {columns} FROM ONLY {quoted} WITH NO DATA;\n\
-             COPY {copy} ({columns}) FROM stdin;\n"
-        );
-        self.dir.rows.append(text.as_bytes())
-    }
-
-    /// Ends the relation's rows.
-    pub(super) fn end(self) -> io::Result<()> {
-        if self.has_begun { self.dir.rows.append(b"\\.\n") } else { Ok(()) }
-    }
-
-    /// Writes what is left of a value; `text` is that of its content.
-    fn value(&mut self, wanted: &Wanted, saved: &Saved, text: Option<&[u8]>) -> io::Result<()> {
-        let Saving { dir: SalvageDir { dir, .. }, relation, .. } = self;
-        let name = file_name(relation.name, wanted);
+        relation: &str,
+        wanted: &Wanted,
+        saved: &Saved,
+        text: Option<&[u8]>,
+    ) -> io::Result<bool> {
+        let dir = &self.dir;
+        let name = file_name(relation, wanted);
         let mut files = Vec::new();
         let mut write = |kind, extension: &str, parts: &[(u64, &[u8])]| {
             let parts: Vec<_> = parts.iter().filter(|(_, bytes)| !bytes.is_empty()).collect();
@@ -276,10 +211,10 @@ impl Saving<'_> {
         write(Kind::Rest, "rest", &[(0, saved.rest.as_slice())])?;
         let line = Line {
             schema: SCHEMA,
-            relation: relation.name,
+            relation,
             block: wanted.ctid.block.0,
             item: wanted.ctid.item,
-            column: &wanted.column,
+            column: wanted.column.as_deref().unwrap_or_default(),
             code: wanted.code.name(),
             shape: &saved.shape,
             whole: saved.is_whole,
@@ -289,10 +224,115 @@ impl Saving<'_> {
         };
         let mut line = serde_json::to_vec(&line)?;
         line.push(b'\n');
-        self.dir.manifest.append(&line)?;
-        self.dir.all += 1;
-        self.dir.saved += u64::from(saved.content_bytes() > 0 || !saved.rest.is_empty());
+        self.manifest.append(&line)?;
+        Ok(saved.content_bytes() > 0 || !saved.rest.is_empty())
+    }
+
+    /// Takes the damaged rows of a relation.
+    pub(super) fn rows_of<'s>(&'s mut self, relation: Relation<'s>) -> Saving<'s> {
+        Saving { dir: self, relation, has_begun: false }
+    }
+
+    /// Writes the SQL that repairs a relation.
+    pub(super) fn repair(&mut self, statements: Vec<String>) -> io::Result<()> {
+        for statement in statements {
+            self.sql.append(format!("{statement}\n").as_bytes())?;
+            if self.shown.len() < MAX_SHOWN {
+                self.shown.push(statement);
+            }
+        }
         Ok(())
+    }
+
+    /// Says what is in the files, and the first statements.
+    pub fn finish(self) -> (String, Vec<String>) {
+        let SalvageDir { dir, saved, all, without_row, shown, .. } = self;
+        let s = if all == 1 { "" } else { "s" };
+        let more = match without_row {
+            0 => String::new(),
+            1 => ", and 1 value without a row".to_owned(),
+            more => format!(", and {more} values without a row"),
+        };
+        let text = format!(
+            "saved something of {saved} of {all} damaged value{s}{more}: see {}, and {} for the SQL",
+            dir.join("manifest.jsonl").display(),
+            dir.join("repair.sql").display()
+        );
+        (text, shown)
+    }
+}
+
+/// Takes the damaged rows of a relation: what is left of their damaged values goes to files, and the text of all to a
+/// COPY.
+pub(super) struct Saving<'s> {
+    dir: &'s mut SalvageDir,
+    relation: Relation<'s>,
+    has_begun: bool,
+}
+
+impl Saving<'_> {
+    /// Writes a row; its damaged columns are those with these names.
+    pub(super) fn row(
+        &mut self,
+        ctid: ItemPointer,
+        damaged: &[(String, Code)],
+        row: &Row,
+    ) -> io::Result<()> {
+        let Relation { desc, types, encoding, .. } = self.relation;
+        let utf8 = encoding == Some("UTF8");
+        // COPY refuses others, and all rows with them
+        let is_loaded = |column: &Attribute, cell: &Cell| match cell {
+            Cell::Inline(saved) => saved.content().is_some_and(|content| {
+                check_content(column, content, row.order, utf8, types).is_none()
+            }),
+            _ => true,
+        };
+        let mut line = Vec::new();
+        let columns = desc.attributes.iter().enumerate().filter(|(_, c)| !c.dropped);
+        for (number, (index, column)) in columns.enumerate() {
+            let cell = row.cells.iter().find(|(own, _)| *own == index).map(|(_, cell)| cell);
+            let loaded = cell.filter(|cell| is_loaded(column, cell));
+            let text = loaded.and_then(|cell| cell.text(column, row.order, utf8));
+            let code = damaged.iter().find(|(name, _)| *name == column.name).map(|(_, code)| *code);
+            if let (Some(code), Some(Cell::Inline(saved))) = (code, cell) {
+                let wanted = Wanted { ctid, column: Some(column.name.clone()), code };
+                let own = text.as_deref().filter(|_| !is_text_like(column.type_oid));
+                let written = self.dir.value(self.relation.name, &wanted, saved, own)?;
+                self.dir.all += 1;
+                self.dir.saved += u64::from(written);
+            }
+            if number > 0 {
+                line.push(b'\t');
+            }
+            match text {
+                Some(text) => copied(&text, &mut line),
+                None => line.extend_from_slice(b"\\N"),
+            }
+        }
+        line.push(b'\n');
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.begin()?;
+        }
+        self.dir.rows.append(&line)
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        let Relation { quoted, copy, desc, encoding, .. } = self.relation;
+        let columns = desc.attributes.iter().filter(|column| !column.dropped);
+        let columns: Vec<String> = columns.map(|column| quote_identifier(&column.name)).collect();
+        let columns = columns.join(", ");
+        let encoding = encoding
+            .map_or(String::new(), |encoding| format!("SET client_encoding = '{encoding}';\n"));
+        let text = format!(
+            "\n{encoding}CREATE TABLE {copy} AS SELECT {columns} FROM ONLY {quoted} WITH NO DATA;\n\
+             COPY {copy} ({columns}) FROM stdin;\n"
+        );
+        self.dir.rows.append(text.as_bytes())
+    }
+
+    /// Ends the relation's rows.
+    pub(super) fn end(self) -> io::Result<()> {
+        if self.has_begun { self.dir.rows.append(b"\\.\n") } else { Ok(()) }
     }
 }
 
@@ -370,6 +410,7 @@ fn file_name(relation: &str, wanted: &Wanted) -> String {
     /// Characters of a name that are shown: all take less than the 255 bytes that a file's name has.
     const SHOWN: usize = 63;
     let Wanted { ctid, column, .. } = wanted;
+    let column = column.as_deref().unwrap_or_default();
     let tame = |name: &str| -> String {
         let is_tame = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         name.chars().map(|c| if is_tame(c) { c } else { '_' }).take(SHOWN).collect()
@@ -413,7 +454,7 @@ mod tests {
 
     fn wanted(item: u16, column: &str) -> Wanted {
         let ctid = ItemPointer { block: BlockNumber(3), item };
-        Wanted { ctid, column: column.into(), code: Code::NoChunks }
+        Wanted { ctid, column: Some(column.into()), code: Code::NoChunks }
     }
 
     #[test]
@@ -436,7 +477,9 @@ mod tests {
         let mut salvage = SalvageDir::create(&dir).unwrap();
         let desc = parse_list("note text, doc text").unwrap();
         let (name, quoted, copy) = ("public.t", "\"public\".\"t\"", "\"public\".\"t_salvaged\"");
-        let relation = Relation { name, quoted, copy, desc: &desc, encoding: Some("UTF8") };
+        let types = Types::default();
+        let (desc, types) = (&desc, &types);
+        let relation = Relation { name, quoted, copy, desc, types, encoding: Some("UTF8") };
         let empty = Saved { content: vec![(0, Vec::new())], is_whole: true, ..Saved::default() };
         let content = vec![(0, b"a\\b\n".to_vec())];
         let saved = Saved { content, is_whole: true, ..Saved::default() };

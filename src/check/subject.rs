@@ -156,6 +156,8 @@ pub trait Found {
     fn custom(&mut self, _: Place, _: &Attribute, _: &CustomPointer<'_>, _is_live: bool) {}
     /// A row, dead ones included, refers to this value of the TOAST relation.
     fn refers_to(&mut self, _value_id: Oid) {}
+    /// A dead row at this place refers to values by a pluggable toaster's pointer.
+    fn refers_by(&mut self, _: &Place, _: &CustomPointer<'_>) {}
     /// Not everything that rows refer to could be learned.
     fn is_incomplete(&mut self) {}
     /// A page is in use, or (`false`) new: zeros.

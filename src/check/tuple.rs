@@ -251,15 +251,21 @@ impl Subject<'_> {
     }
 
     /// What the values of a dead tuple refer to; nothing is judged.
-    pub(super) fn note_references(&self, tuple: &HeapTuple<'_>, found: &mut impl Found) {
+    pub(super) fn note_references(
+        &self,
+        ctid: ItemPointer,
+        tuple: &HeapTuple<'_>,
+        found: &mut impl Found,
+    ) {
         for walked in Walk::with_flavor(tuple, self.desc, self.flavor) {
             match walked {
                 Ok((_, Datum::Varlena(Varlena::External(pointer)))) => {
                     found.refers_to(pointer.value_id);
                 }
-                Ok((_, Datum::Varlena(Varlena::Custom(_) | Varlena::Unknown { .. }))) | Err(_) => {
-                    found.is_incomplete();
+                Ok((_, Datum::Varlena(Varlena::Custom(pointer)))) => {
+                    found.refers_by(&self.tuple_place(ctid), &pointer);
                 }
+                Ok((_, Datum::Varlena(Varlena::Unknown { .. }))) | Err(_) => found.is_incomplete(),
                 Ok(_) => {}
             }
         }

@@ -5,7 +5,7 @@
 //! ```text
 //! 1300..1800  1905
 //!   8           8  pg_control_version 4
-//!  16          16  state 4         1: shut down
+//!  16          16  state 4         1: shut down, 2: shut down in recovery
 //!  64          72  nextXid 8       of the last checkpoint
 //! 208         216  floatFormat 8   1234567.0
 //! 216         224  blcksz 4
@@ -28,6 +28,8 @@ const VERSION_AT: usize = 8;
 const STATE_AT: usize = 16;
 /// `DB_SHUTDOWNED`.
 const SHUT_DOWN: u32 = 1;
+/// `DB_SHUTDOWNED_IN_RECOVERY`.
+const SHUT_DOWN_IN_RECOVERY: u32 = 2;
 /// The newest version with a known layout.
 const NEWEST: u32 = 1905;
 /// The number of bytes to read.
@@ -74,6 +76,8 @@ pub struct Control {
     pub checksums: Checksums,
     /// The next transaction ID, if the server was shut down cleanly.
     pub next_xid: Option<TransactionId>,
+    /// Whether the server runs, or ended without a shutdown: the files are then behind the WAL.
+    pub needs_recovery: bool,
     /// Whether its version is newer than the known ones.
     pub is_newer: bool,
 }
@@ -130,8 +134,10 @@ impl Control {
                 "{path}: data_checksum_version is {state}, so not every page has a checksum"
             )),
         };
-        let next_xid = (word(STATE_AT) == SHUT_DOWN).then(|| TransactionId(word(xid_at)));
-        Control { checksums, next_xid, is_newer: false }
+        let state = word(STATE_AT);
+        let next_xid = (state == SHUT_DOWN).then(|| TransactionId(word(xid_at)));
+        let needs_recovery = ![SHUT_DOWN, SHUT_DOWN_IN_RECOVERY].contains(&state);
+        Control { checksums, next_xid, needs_recovery, is_newer: false }
     }
 }
 
@@ -176,6 +182,7 @@ mod tests {
             let mut running = bytes.to_vec();
             running[STATE_AT] = 6;
             assert_eq!(parse(&running).next_xid, None);
+            assert!(parse(&running).needs_recovery && !control.needs_recovery);
         }
     }
 
@@ -191,6 +198,7 @@ mod tests {
         let expected = Control {
             checksums: Checksums::On,
             next_xid: Some(TransactionId(900)),
+            needs_recovery: false,
             is_newer: false,
         };
         assert_eq!(parse(&bytes), expected);

@@ -61,6 +61,11 @@ impl FileTarget<'_> {
         Control::above(self.heap, self.page_size).is_newer
     }
 
+    /// Whether the control file says that the server runs, or ended without a shutdown.
+    pub(crate) fn needs_recovery(&self) -> bool {
+        Control::above(self.heap, self.page_size).needs_recovery
+    }
+
     /// The next transaction ID, if the control file of a server that was shut down contains it.
     pub(crate) fn next_xid(&self) -> Option<TransactionId> {
         Control::above(self.heap, self.page_size).next_xid

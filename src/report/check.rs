@@ -6,15 +6,16 @@ use std::io::{self, Write};
 use serde_json::json;
 
 use super::document::{Document, Format, Output};
-use super::table::{Style, Tone, printable};
+use super::table::{Style, Tone, printable, statement, statement_lines};
 use super::units::{counted, size};
 use crate::check::code::{Code, Severity};
 use crate::check::finding::{Checked, Finding, FindingReport, Rest, SCHEMA};
 use crate::server::about::ServerReport;
 
 /// Fields of `csv`, and columns of the Markdown table.
-const CSV_HEAD: [&str; 10] = [
-    "code", "severity", "title", "relation", "block", "item", "column", "byte", "expected", "found",
+const CSV_HEAD: [&str; 11] = [
+    "code", "severity", "title", "relation", "block", "item", "column", "byte", "expected",
+    "found", "row",
 ];
 
 /// Writes findings, then what was looked at.
@@ -60,14 +61,15 @@ impl<W: Write> CheckWriter<W> {
     /// Writes a finding, so that whoever reads has it at once.
     pub fn finding(&mut self, finding: &Finding) -> io::Result<()> {
         let report = FindingReport::of(finding, self.has_toasters);
-        let FindingReport { code, title, expected, found, .. } = &report;
+        let FindingReport { code, title, expected, found, row, .. } = &report;
+        let row = row.as_deref().map(|row| format!(" ({})", statement(row))).unwrap_or_default();
         let is_first = self.output.written == 0;
         let text = |document: &mut Document| {
             if !document.is_markdown() {
                 let code = tone(finding.code.severity())
                     .map_or_else(|| (*code).to_owned(), |tone| document.toned(tone, code));
-                let place = printable(&format!("{}: {title}", finding.place));
-                document.line(&format!("{code}  {place}"), 7);
+                let place = printable(&finding.place.to_string());
+                document.line(&format!("{code}  {place}{row}: {title}"), 7);
                 let told = format!("       expected {expected}; found {found}");
                 document.line(&printable(&told), 7);
                 return;
@@ -79,7 +81,9 @@ impl<W: Write> CheckWriter<W> {
             let cell = |text: &str| printable(text).replace('|', "\\|");
             let (place, expected, found) =
                 (cell(&finding.place.to_string()), cell(expected), cell(found));
-            document.lines(&format!("| {code} | {place} | {title} | {expected} | {found} |\n"));
+            let row = row.replace('|', "\\|");
+            document
+                .lines(&format!("| {code} | {place}{row} | {title} | {expected} | {found} |\n"));
         };
         let records = || {
             let number = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
@@ -94,6 +98,7 @@ impl<W: Write> CheckWriter<W> {
                 number(report.byte),
                 report.expected.clone(),
                 report.found.clone(),
+                report.row.clone().unwrap_or_default(),
             ]]
         };
         self.output.entry(|| &report, text, records)?;
@@ -135,11 +140,10 @@ impl<W: Write> CheckWriter<W> {
         self.any_line = true;
     }
 
-    /// Writes SQL for people, as it is.
+    /// Writes SQL for people, so that it can be pasted.
     pub fn statements(&mut self, statements: &[String]) -> io::Result<()> {
-        // line ends are our own
-        let lines = statements.iter().flat_map(|statement| statement.lines());
-        let lines: String = lines.map(|line| format!("{}\n", printable(line))).collect();
+        let lines = statements.iter().flat_map(|text| statement_lines(text.trim_end_matches('\n')));
+        let lines: String = lines.map(|line| format!("{line}\n")).collect();
         self.output.text(|document| match document.is_markdown() {
             _ if lines.is_empty() => {}
             true => document.lines(&format!("\n```sql\n{lines}```\n")),
@@ -186,7 +190,7 @@ impl<W: Write> CheckWriter<W> {
                     document.line(&format!("HINT ({}):  {hint}", code.name()), 2);
                 }
                 for sql in &repairs {
-                    document.lines(&format!("  {}\n", printable(sql)));
+                    document.lines(&format!("  {}\n", statement(sql)));
                 }
                 return;
             }
@@ -194,7 +198,7 @@ impl<W: Write> CheckWriter<W> {
                 document.gap();
             }
             if !repairs.is_empty() {
-                let repairs = repairs.iter().map(|sql| format!("{}\n", printable(sql)));
+                let repairs = repairs.iter().map(|sql| format!("{}\n", statement(sql)));
                 document.lines(&format!("```sql\n{}```\n\n", repairs.collect::<String>()));
             }
             for checked in &rest.relations {

@@ -228,11 +228,12 @@ pub fn printable_json(json: String) -> String {
     }
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
-        match is_odd(c) {
-            true => {
-                out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")))
+        if is_odd(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                out.push_str(&format!("\\u{unit:04x}"));
             }
-            false => out.push(c),
+        } else {
+            out.push(c);
         }
     }
     out

@@ -34,6 +34,8 @@ pub struct Standing {
     pub lsn: Option<u64>,
     /// Blocks of the main fork.
     pub blocks: u32,
+    /// Rows and blocks that the catalog counts (`reltuples`, `relpages`), if the table survives a crash.
+    pub counted: Option<(f32, i32)>,
     /// Whether the table cannot be read because it is unlogged and the server is a standby.
     pub is_out_of_reach: bool,
 }
@@ -82,7 +84,8 @@ pub async fn begin(
                              THEN pg_catalog.pg_last_wal_replay_lsn() \
                              ELSE pg_catalog.pg_current_wal_insert_lsn() END, \
                         '0/0')::pg_catalog.int8 END, \
-                    c.relfilenode \
+                    c.relfilenode, \
+                    CASE WHEN c.relpersistence = 'p' THEN c.reltuples END, c.relpages \
              FROM pg_catalog.pg_class AS c \
              LEFT JOIN pg_catalog.pg_class AS t ON t.oid = c.reltoastrelid \
              WHERE c.oid = $1 AND c.oid = pg_catalog.to_regclass($2)"),
@@ -107,8 +110,34 @@ pub async fn begin(
         lsn: row.try_get::<_, Option<i64>>(9)?.and_then(|lsn| u64::try_from(lsn).ok()),
         blocks: u32::try_from(bytes / page.bytes() as u64).unwrap_or(u32::MAX),
         fingerprint: row.try_get(5)?,
+        counted: row.try_get::<_, Option<f32>>(11)?.zip(row.try_get(12)?),
         is_out_of_reach: row.try_get(6)?,
     }))
+}
+
+/// Whether a VACUUM or the like is at work on a relation.
+pub async fn is_being_vacuumed(client: &Client, relation: Oid) -> Result<bool, LiveError> {
+    let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks \
+                   WHERE locktype = 'relation' AND relation = $1 AND mode = 'ShareUpdateExclusiveLock' \
+                     AND database = (SELECT oid FROM pg_catalog.pg_database \
+                                     WHERE datname = pg_catalog.current_database()))";
+    Ok(client.value(sql, &[(&relation.0, Type::OID)]).await?.unwrap_or(true))
+}
+
+/// The columns of a relation's primary key, by their indexes from 0; none if it has no such key.
+pub async fn primary_key(client: &Client, relation: Oid) -> Result<Vec<usize>, LiveError> {
+    let rows = client
+        .query_typed(
+            "SELECT k.attnum FROM pg_catalog.pg_index AS i \
+             CROSS JOIN LATERAL pg_catalog.unnest(i.indkey::pg_catalog.int2[]) WITH ORDINALITY AS k (attnum, at) \
+             WHERE i.indrelid = $1 AND i.indisprimary AND k.at <= i.indnkeyatts ORDER BY k.at",
+            &[(&relation.0, Type::OID)],
+        )
+        .await?;
+    let column = |row: &tokio_postgres::Row| -> Result<usize, LiveError> {
+        Ok(usize::try_from(row.try_get::<_, i16>(0)?).unwrap_or(0).saturating_sub(1))
+    };
+    rows.iter().map(column).collect()
 }
 
 /// The types of a relation's columns, and the types of which they consist, recursively.

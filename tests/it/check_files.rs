@@ -4,7 +4,7 @@ use std::path::Path;
 
 use toastctl::check::finding::Finding;
 
-use crate::support::check_cases::{COLUMNS, Files, On, apply, cases, create, paths};
+use crate::support::check_cases::{COLUMNS, Files, On, apply, cases, create, paths, set_word};
 use crate::support::checked::{check, told, with_checksums, write};
 use crate::support::command::{run, toastctl};
 use crate::support::reports::Printed;
@@ -140,7 +140,7 @@ fn checksums_are_verified_where_the_cluster_has_them() {
     ]));
     assert_eq!(found.code, Some(5), "{}", found.stderr);
     assert!(found.stdout.contains("\nTC002,error,"), "{}", found.stdout);
-    // the control file of the server says that it has none
+    // the control file of the server says that it has none, and that the server was not shut down
     let [heap, toast] = paths(&database, "t");
     let found = run(toastctl().args(["check", "--columns", COLUMNS]).args([
         "--relation-file".as_ref(),
@@ -148,7 +148,10 @@ fn checksums_are_verified_where_the_cluster_has_them() {
         "--toast-file".as_ref(),
         toast.as_os_str(),
     ]));
-    assert_eq!(found.code, Some(0), "{}{}", found.stdout, found.stderr);
+    assert_eq!(found.code, Some(1), "{}{}", found.stdout, found.stderr);
+    let text = &found.stdout;
+    assert!(text.contains("nothing found, but") && text.contains("was not shut down"), "{text}");
+    assert!(!text.contains("checksums were not verified"), "{text}");
 }
 
 #[test]
@@ -222,13 +225,14 @@ fn hint_bits_are_held_against_pg_xact() {
 }
 
 /// Tests in which the codes occur that no case of [`cases`] has.
-const ELSEWHERE: [&str; 6] = [
+const ELSEWHERE: [&str; 7] = [
     include_str!("check_contents.rs"),
     include_str!("check_files.rs"),
     include_str!("check_live.rs"),
     include_str!("check_custom.rs"),
     include_str!("check_chains.rs"),
     include_str!("check_repair.rs"),
+    include_str!("check_reports.rs"),
 ];
 
 #[test]
@@ -308,7 +312,7 @@ fn what_is_unknown_in_files_of_a_newer_server_is_no_damage() {
         assert!(checked.is_incomplete, "{}", case.name);
         for said in [
             "control file version 2001 is not known",
-            "values of unknown toasters, pointers or compression methods were not checked",
+            "of unknown toasters, pointers or compression methods",
         ] {
             let notes = &checked.notes;
             assert!(notes.iter().any(|note| note.contains(said)), "{}: {notes:?}", case.name);
@@ -316,4 +320,61 @@ fn what_is_unknown_in_files_of_a_newer_server_is_no_damage() {
         shown += 1;
     }
     assert!(shown >= 2, "{shown}");
+}
+
+#[test]
+fn values_that_claim_1_gb_take_little_memory_and_time() {
+    const GIGABYTE: u32 = 0x3FFF_FFFF;
+    let (_database, sound) = Files::fresh("check_claims");
+    let dir = tempfile::tempdir().unwrap();
+    type Change = fn(&mut Files);
+    let changes: [Change; 4] = [
+        // in the row, out of line with and without compression, and in the first chunk of compressed data
+        |f| {
+            let at = f.value(2, "inl").file;
+            set_word(&mut f.heap, at + 4, GIGABYTE);
+        },
+        |f| {
+            let at = f.value(2, "cmp").file;
+            set_word(&mut f.heap, at + 2, GIGABYTE);
+            set_word(&mut f.heap, at + 6, GIGABYTE - 100);
+        },
+        |f| {
+            let at = f.value(2, "ext").file;
+            set_word(&mut f.heap, at + 2, GIGABYTE);
+            set_word(&mut f.heap, at + 6, GIGABYTE - 4);
+        },
+        |f| {
+            let (at, chunk) = (f.value(2, "lz").file, f.chunk(2, "lz", 0).tuple);
+            set_word(&mut f.heap, at + 2, GIGABYTE);
+            set_word(&mut f.toast, chunk + 36, (GIGABYTE - 4) | (1 << 30));
+        },
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let mut files = sound.clone();
+        change(&mut files);
+        write(dir.path(), &files);
+        let left = format!("left{number}");
+        for (verb, more) in [
+            ("check", &["--deep", "--salvage", &left][..]),
+            ("inspect", &[]),
+            ("value", &["--reassemble"]),
+        ] {
+            // 900 MB and 20 s of CPU
+            let mut limited = std::process::Command::new("sh");
+            limited
+                .current_dir(dir.path())
+                .args(["-c", "ulimit -v 900000 && ulimit -t 20 && exec \"$0\" \"$@\""])
+                .arg(env!("CARGO_BIN_EXE_toastctl"))
+                .args([verb, "--relation-file", "heap", "--toast-file", "toast"])
+                .args(["--columns", COLUMNS])
+                .args(more);
+            let done = run(&mut limited);
+            let is_ended = matches!(done.code, Some(0 | 1 | 5));
+            assert!(is_ended, "{number} {verb}: {:?} {}", done.code, done.stderr);
+        }
+        let files = std::fs::read_dir(dir.path().join(left)).unwrap();
+        let longest = files.map(|file| file.unwrap().metadata().unwrap().len()).max().unwrap();
+        assert!(longest < 1 << 20, "{number}: {longest}");
+    }
 }

@@ -16,6 +16,7 @@ mod check_files;
 mod check_flips;
 mod check_live;
 mod check_repair;
+mod check_reports;
 mod check_salvage;
 mod check_soak;
 mod check_zoo;

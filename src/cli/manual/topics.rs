@@ -96,8 +96,9 @@ pub const DAMAGE: Topic = Topic {
     ],
     items: &[
         (
-            "TC001 to TC007",
-            "Page: header, checksum, new but not empty, unreadable, of another block, of zeros.",
+            "TC001 to TC008",
+            "Page: header, checksum, new but not empty, unreadable, of another block, of zeros; no block in use although the \
+             catalog counts rows.",
         ),
         (
             "TC010 to TC014",

@@ -98,7 +98,7 @@ const CHECK: Manual = Manual {
     files: &[
         (
             "DIR of --salvage",
-            "The bytes of damaged values, manifest.jsonl with one line per value, and repair.sql.",
+            "The bytes of damaged values, and of values without a row; manifest.jsonl with one line per value; rows.sql and repair.sql.",
         ),
         COLUMNS_FILE,
     ],

@@ -24,7 +24,7 @@ use crate::disk::pointer::ToastPointer;
 /// The size of the payload before the tail.
 const TAIL_AT: usize = 32;
 /// The size of the version before a chunk's slice.
-const VERSION_SIZE: u32 = 8;
+pub(crate) const VERSION_SIZE: u32 = 8;
 
 /// The contents of a pointer of `bytea_toaster`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

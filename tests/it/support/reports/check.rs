@@ -14,9 +14,12 @@ impl Document for Report {
     const SCHEMA: &'static str = "check";
 }
 
-#[derive(Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Checked {
+    pub(crate) values: u64,
+    pub(crate) chunks: u64,
     pub(crate) notices: usize,
+    pub(crate) notes: Vec<String>,
 }
 
 #[derive(Clone, Deserialize)]
@@ -29,6 +32,7 @@ pub(crate) struct Finding {
     pub(crate) column: Option<String>,
     pub(crate) byte: Option<u64>,
     pub(crate) found: String,
+    pub(crate) row: Option<String>,
     pub(crate) sql: Option<String>,
 }
 
@@ -39,7 +43,7 @@ pub(crate) struct Salvaged {
     pub(crate) column: String,
     pub(crate) code: String,
     pub(crate) note: Option<String>,
-    pub(crate) raw_size: Option<u64>,
+    pub(crate) value_id: Option<u32>,
     pub(crate) stored_size: Option<u64>,
     pub(crate) chunks_found: Vec<i64>,
     pub(crate) whole: bool,

@@ -1,0 +1,183 @@
+//! What `check` and `value` say of damage: the row that it is in, names that would command a terminal, and what follows a
+//! chunk that the server cannot read.
+
+use crate::check_repair::{damage, damaged};
+use crate::support::check_cases::{Files, create, set_word};
+use crate::support::command::{Run, run, toastctl};
+use crate::support::reports::check::Finding;
+use crate::support::server::{self, Database, Options};
+
+fn check(database: &Database<'_>, args: &[&str]) -> Run {
+    run(toastctl().args(["check", "-d", &database.url()]).args(args))
+}
+
+/// Makes the page of a chunk of row 2's `ext` one that the server refuses.
+fn refuse(files: &mut Files) {
+    let block = files.chunk(2, "ext", 1).block;
+    files.toast[block * 8192 + 10] |= 0x80;
+}
+
+#[test]
+fn what_follows_a_chunk_that_cannot_be_read_is_read() {
+    let (server, base, _) =
+        damaged(&Options::default(), create, &[("t", damage(|f, _| refuse(f)))]);
+    let database = server.database(&base);
+    let value = |of: &[&str]| run(toastctl().args(["value", "-d", &database.url()]).args(of));
+    let one = value(&["t.ext@(0,2)"]);
+    assert_eq!(one.code, Some(1), "{}{}", one.stdout, one.stderr);
+    assert!(one.stdout.contains("invalid page in block"), "{}", one.stdout);
+    assert!(!(one.stdout + &one.stderr).contains("transaction is aborted"));
+    // which values have a chunk on that page is not known here
+    let whole = "SELECT count(*) FROM t WHERE id = 4 AND length(ext) = 5120";
+    assert_eq!(database.psql(whole), "1");
+    let all = value(&["t", "--reassemble", "--format", "jsonl"]);
+    assert_eq!(all.code, Some(1), "{}", all.stderr);
+    assert!(!all.stderr.contains("transaction is aborted"), "{}", all.stderr);
+    let md5 = database.psql("SELECT md5(ext) FROM t WHERE id = 4");
+    assert!(all.stdout.contains(&md5), "{md5}: {}", all.stdout);
+}
+
+#[test]
+fn findings_name_the_row_by_its_primary_key() {
+    let with = |key: &'static str| {
+        move |table: &str| {
+            let own = create(table).replace("'short'", "concat('it''s ', i)");
+            format!("{own} ALTER TABLE {table} ADD PRIMARY KEY ({key}); VACUUM (FREEZE) {table};")
+        }
+    };
+    let lose = |f: &mut Files| {
+        let chunk = f.chunk(2, "ext", 1);
+        set_word(&mut f.toast, Files::pointer(chunk.block, chunk.item), 0);
+        // and a value in the row
+        let at = f.value(3, "inl").file;
+        f.heap[at + 8..at + 24].fill(0);
+        // where this tuple's columns begin is not known
+        let at = f.row(4) + 22;
+        f.heap[at] += 8;
+    };
+    let rows = |database: &Database<'_>, table: &str| {
+        let found = check(database, &["--format", "jsonl", table]);
+        let lines = found.lines::<Finding>();
+        let of = |item| lines.iter().find(|line| line.item == Some(item)).unwrap().row.clone();
+        [2, 3, 4].map(of)
+    };
+    let options = Options::default();
+    let (server, base, _) =
+        damaged(&options, with("sh, id"), &[("t", damage(move |f, _| lose(f)))]);
+    let database = server.database(&base);
+    // the server crashes at row 4
+    database.psql(&format!("ALTER DATABASE {base} SET enable_seqscan = off"));
+    let [two, three, four] = rows(&database, "t");
+    assert_eq!(two.as_deref(), Some(r#""sh" = 'it''s 2' AND "id" = '2'"#));
+    assert_eq!(four, None);
+    for (id, row) in [("2", two), ("3", three)] {
+        let row = row.unwrap();
+        assert_eq!(database.psql(&format!("SELECT id FROM t WHERE {row}")), id);
+        let shown = check(&database, &["t"]);
+        assert!(shown.stdout.contains(&format!("({row}): ")), "{}", shown.stdout);
+        let csv = check(&database, &["t", "--format", "csv"]);
+        assert!(csv.stdout.contains(&row.replace('"', "\"\"")), "{}", csv.stdout);
+    }
+    database.psql("ALTER TABLE t DROP CONSTRAINT t_pkey");
+    assert_eq!(rows(&database, "t"), [None, None, None]);
+}
+
+#[test]
+fn names_command_no_terminal_in_any_format_and_printed_sql_finds_them() {
+    let database = server::shared().create_database("check_names");
+    let odd = "\u{1b}[31m\u{200b}\u{feff}\u{2028}\n\u{9b}\u{7f}'\"\"";
+    database.psql(&format!(
+        "CREATE EXTENSION pageinspect;
+         CREATE TABLE \"t{odd}\" (\"k{odd}\" text PRIMARY KEY, \"v{odd}\" text, c int);
+         ALTER TABLE \"t{odd}\" ALTER \"v{odd}\" SET STORAGE external;
+         INSERT INTO \"t{odd}\" SELECT E'a\\u200b''' || i, repeat('x', 9000), i FROM generate_series(1, 3) AS i;
+         SET allow_system_table_mods = on;
+         DO $$DECLARE c regclass; BEGIN
+             SELECT reltoastrelid INTO c FROM pg_class WHERE relname LIKE 't%' AND relkind = 'r'
+                 AND relnamespace = 'public'::regnamespace;
+             UPDATE pg_class SET relkind = 'r' WHERE oid = c;
+             EXECUTE format('DELETE FROM %s WHERE chunk_seq = 1 AND chunk_id =
+                             (SELECT max(chunk_id) FROM %s)', c, c);
+             UPDATE pg_class SET relkind = 't' WHERE oid = c; END$$;"
+    ));
+    database.psql(&format!("VACUUM \"t{odd}\""));
+    let temp = tempfile::tempdir().unwrap();
+    let is_odd = |c: char| c != '\n' && c != '\t' && odd.contains(c) && !"[31m'\"".contains(c);
+    let name = odd.replace("\"\"", "\"");
+    let mut printed = String::new();
+    for format in ["table", "markdown", "csv", "json", "jsonl"] {
+        let dir = temp.path().join(format);
+        let dir = dir.to_str().unwrap();
+        let found = check(&database, &["public.*", "-vv", "--format", format, "--salvage", dir]);
+        assert_eq!(found.code, Some(5), "{format}: {}", found.stderr);
+        assert!(!found.stdout.contains(is_odd), "{format}: {}", found.stdout.escape_debug());
+        assert!(!found.stderr.contains(is_odd), "{format}: {}", found.stderr.escape_debug());
+        match format {
+            "jsonl" => {
+                let lines = found.lines::<Finding>();
+                assert_eq!(lines[0].column.as_deref(), Some(&*format!("v{name}")));
+                let row = lines[0].row.as_deref().unwrap();
+                let read = format!("SELECT c FROM \"t{odd}\" WHERE {row}");
+                assert_eq!(database.psql(&read), "3");
+            }
+            "table" => printed = found.stdout,
+            _ => {}
+        }
+    }
+    // as somebody pastes it from the terminal
+    let sql = &printed[printed.find("UPDATE ONLY").unwrap()..];
+    let sql = &sql[..sql.find(";\n").unwrap()];
+    assert_eq!(database.psql(&format!("{sql} RETURNING c")), "3", "{sql}");
+    assert_eq!(check(&database, &["public.*"]).code, Some(0));
+}
+
+#[test]
+fn a_table_without_a_block_in_use_is_damaged_where_the_catalog_counts_rows() {
+    let (server, base, tables) = damaged(
+        &Options::default(),
+        create,
+        &[
+            ("empty", damage(|f, _| f.heap.clear())),
+            ("zeros", damage(|f, _| f.heap.fill(0))),
+            ("cut", damage(|f, _| f.heap.truncate(100))),
+        ],
+    );
+    let database = server.database(&base);
+    for table in &tables {
+        let found = check(&database, &["--format", "jsonl", table.name]);
+        let errors = found.lines::<Finding>();
+        let errors = errors.iter().filter(|line| line.severity == "error");
+        let codes: Vec<&str> = errors.map(|line| line.code.as_str()).collect();
+        assert_eq!((found.code, codes), (Some(5), vec!["TC008"]), "{}", table.name);
+        // as where a VACUUM had emptied it
+        database.psql(&format!("ANALYZE {}", table.name));
+        assert_eq!(check(&database, &[table.name]).code, Some(0));
+    }
+    database.psql("CREATE TABLE t AS SELECT FROM generate_series(1, 9); DELETE FROM t; VACUUM t");
+    database.psql("CREATE TABLE u AS SELECT FROM generate_series(1, 9); ANALYZE u; TRUNCATE u");
+    assert_eq!(check(&database, &["t", "u"]).code, Some(0));
+}
+
+#[test]
+fn zeros_in_front_of_rows_are_lost_rows_unless_a_rewrite_may_have_left_the_values() {
+    let create = |table: &str| {
+        let rewrite = if table == "rewritten" { "VACUUM FULL rewritten;" } else { "" };
+        format!(
+            "CREATE TABLE {table} (id int, ext text); ALTER TABLE {table} ALTER ext SET STORAGE external;
+             INSERT INTO {table} SELECT i, repeat('x', 6000) FROM generate_series(1, 3) AS i;
+             INSERT INTO {table} (id) SELECT 0 FROM generate_series(1, 300);
+             {rewrite} VACUUM (FREEZE) {table};"
+        )
+    };
+    let zeros = || damage(|f, _| f.heap[..8192].fill(0));
+    let all = [("first", zeros()), ("rewritten", zeros())];
+    let (server, base, _) = damaged(&Options::default(), create, &all);
+    let database = server.database(&base);
+    for (table, code, told) in [("first", 5, "TC007"), ("rewritten", 0, "TC006")] {
+        let found = check(&database, &["--format", "jsonl", table]);
+        let lines = found.lines::<Finding>();
+        let codes: Vec<&str> = lines.iter().map(|line| line.code.as_str()).collect();
+        assert_eq!(found.code, Some(code), "{table}: {codes:?}");
+        assert_eq!(codes.iter().filter(|code| **code == told).count(), 1, "{table}: {codes:?}");
+    }
+}
