@@ -210,6 +210,21 @@ mod tests {
     }
 
     #[test]
+    fn a_seed_follows_the_part() {
+        let read = |text: &str| text.parse::<Sampling>();
+        let percent = |seed| Ok(Sampling { size: SampleSize::Percent(1.0), seed });
+        assert_eq!(
+            [read("1%"), read("1%,seed=7"), read(" 1 % , seed=7 ")],
+            [percent(SEED), percent(7), percent(7)]
+        );
+        let blocks = Ok(Sampling { size: SampleSize::Blocks(5000), seed: 0 });
+        assert_eq!(read("5000 blocks,seed=0"), blocks);
+        for bad in ["1%,7", "1%,seed=", "1%,seed=-1", ",seed=7", "1%,seed=7,seed=8", "0%,seed=7"] {
+            assert_eq!(read(bad), Err(SampleSizeError(bad.into())));
+        }
+    }
+
+    #[test]
     fn every_block_is_as_likely_as_any_other() {
         for (total, count) in [(50, 10), (21, 20), (30, 7), (1000, 999)] {
             let seeds = 20_000;

@@ -368,7 +368,8 @@ impl Ranking {
                 tables.sort_by_key(|(_, whole)| Reverse(whole.bytes()));
             }
             SortBy::Unused | SortBy::Read | SortBy::Dead => {
-                tables.sort_by_key(|(_, whole)| Reverse(whole.of(by).map(|figure| figure.estimate)))
+                tables
+                    .sort_by_key(|(_, whole)| Reverse(whole.of(by).map(|figure| figure.estimate)));
             }
             SortBy::Name => {}
         }
@@ -538,7 +539,7 @@ mod tests {
             tables.map(figures).collect()
         };
         let p = ("p".to_owned(), 20_000, Some(9));
-        assert_eq!(tables(SortBy::Stored, 1), [p.clone()]);
+        assert_eq!(tables(SortBy::Stored, 1), std::slice::from_ref(&p));
         let by_unused = [p, ("a".to_owned(), 10_000, Some(7)), ("z".to_owned(), 10_000, None)];
         assert_eq!(tables(SortBy::Unused, 9), by_unused);
     }
