@@ -97,8 +97,7 @@ pub const DAMAGE: Topic = Topic {
     items: &[
         (
             "TC001 to TC008",
-            "Page: header, checksum, new but not empty, unreadable, of another block, of zeros; no block in use although the \
-             catalog counts rows.",
+            "Page: header, checksum, new but not empty, unreadable, of another block, of zeros; none in use.",
         ),
         (
             "TC010 to TC014",
