@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::calibration::{Calibrate, Calibrations};
 use super::candidate::{AdviseError, Narrowing};
 use super::extract::keys::Extract;
 use super::recommend::Optimize;
@@ -31,6 +32,10 @@ pub struct Options {
     pub seed: u64,
     /// Whether the server shall compress the sample in a temporary table.
     pub exact: bool,
+    /// Whether CPU prices are fitted to what the server takes.
+    pub calibrate: Calibrate,
+    /// Whether a file is to keep these prices, so that one column's are used for all.
+    pub keeps_calibration: bool,
     pub optimize: Optimize,
     pub reads_per_write: Option<f64>,
 }
@@ -42,7 +47,13 @@ pub(crate) struct TableFacts {
     pub(crate) compression: Compression,
     /// The statements on the table.
     pub(crate) statements: Statements,
+    /// Whether WAL has what logical decoding needs (`wal_level`).
+    pub(crate) logical: bool,
 }
+
+/// Since PostgreSQL 19, a slot may raise the level.
+const LOGICAL: &str = "SELECT coalesce(pg_catalog.current_setting('effective_wal_level', true), \
+     pg_catalog.current_setting('wal_level')) = 'logical'";
 
 impl TableFacts {
     /// Asks the server, in a transaction of its own, for its last statement may fail.
@@ -50,6 +61,7 @@ impl TableFacts {
         Ok(TableFacts {
             counters: Counters::ask(client, relation).await?,
             compression: Compression::ask(client).await?,
+            logical: client.value(LOGICAL, &[]).await? == Some(true),
             statements: Statements::ask(client, relation, &[]).await?,
         })
     }
@@ -61,6 +73,7 @@ pub struct Advisor {
     pub server: Server,
     pub options: Options,
     pub progress: Arc<dyn Progress>,
+    pub(super) calibrations: Calibrations,
 }
 
 impl Advisor {
@@ -76,7 +89,8 @@ impl Advisor {
         let ask = async || Server::ask(connection.client()).await;
         let server = connection.reading(ask).await;
         let server = server.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
-        Ok(Advisor { connection: Arc::new(connection), server, options, progress })
+        let calibrations = Calibrations::default();
+        Ok(Advisor { connection: Arc::new(connection), server, options, progress, calibrations })
     }
 
     pub(crate) fn client(&self) -> &Client {

@@ -36,6 +36,12 @@ pub(crate) enum AdviseError {
          HINT:  Leave --exact away, or connect to the primary."
     )]
     ExactOnStandby,
+    /// `--calibrate=always` where that is not possible.
+    #[error(
+        "{relation}: CPU times cannot be calibrated: {why}\n\
+         HINT:  Leave --calibrate=always away."
+    )]
+    NotCalibrated { relation: String, why: String },
 }
 
 impl AdviseError {

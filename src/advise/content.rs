@@ -2,6 +2,7 @@
 //! (pure).
 
 use super::tally::SampleRow;
+use crate::codec::items::Items;
 use crate::codec::{Method, datum, lz4_size};
 use crate::disk::desc::{Length, Storage, TupleDesc};
 use crate::disk::layout::PageSize;
@@ -14,7 +15,7 @@ use crate::heap::problem::{Place, Problem, Problems};
 use crate::heap::scan::{Visible, live_tuples};
 use crate::model::policy::{COMPRESSED_HEADER_SIZE, CompressedSizes, VARLENA_HEADER_SIZE};
 use crate::model::stored::StoredValue;
-use crate::model::toast::{Incoming, Table};
+use crate::model::toast::{Compressor, Incoming, Table};
 use crate::server::sampled::AskedRow;
 
 /// Where a value's content is to be had: on the page, if at all.
@@ -30,12 +31,20 @@ enum Content<'p> {
     },
 }
 
-/// Sizes that are known of one value.
+/// What is known of one value, compressed.
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
     sizes: CompressedSizes,
-    pglz: bool,
-    lz4: bool,
+    pglz: Compressed,
+    lz4: Compressed,
+}
+
+/// What is known of it with one method.
+#[derive(Debug, Clone, Copy, Default)]
+struct Compressed {
+    /// Whether its size is known, or that the server leaves the value as it is.
+    sized: bool,
+    items: Option<Items>,
 }
 
 impl Known {
@@ -54,19 +63,30 @@ impl Known {
         known
     }
 
+    fn with(&mut self, method: Method) -> &mut Compressed {
+        match method {
+            Method::Pglz => &mut self.pglz,
+            Method::Lz4 => &mut self.lz4,
+        }
+    }
+
     fn has(&self, method: Method) -> bool {
         match method {
-            Method::Pglz => self.pglz,
-            Method::Lz4 => self.lz4,
+            Method::Pglz => self.pglz.sized,
+            Method::Lz4 => self.lz4.sized,
         }
     }
 
     fn learn(&mut self, method: Method, size: Option<u32>) {
-        match method {
-            Method::Pglz => self.pglz = true,
-            Method::Lz4 => self.lz4 = true,
-        }
+        self.with(method).sized = true;
         self.sizes.set(method, size);
+    }
+
+    /// Learns what the server makes of this content.
+    fn compress(&mut self, method: Method, raw: &[u8], compressor: &mut datum::Compressor) {
+        let made = compressed(compressor, method, raw);
+        self.learn(method, made.map(|(size, _)| size));
+        self.with(method).items = made.map(|(_, items)| items);
     }
 }
 
@@ -211,6 +231,7 @@ impl<'p> SampledRow<'p> {
                 .ok_or("compressed value without its header")?;
             let method = tc_method(tc_info).ok_or("unknown compression method")?;
             let stream = stored.get(4..).unwrap_or(&[]);
+            known.with(method).items = Some(datum::items(method, stream));
             decompressed = datum::decompress(method, pointer.raw_size() as usize, stream)
                 .map_err(|e| e.to_string())?;
             &decompressed[..]
@@ -219,7 +240,7 @@ impl<'p> SampledRow<'p> {
         };
         for &method in methods {
             if !known.has(method) {
-                known.learn(method, compressed_size(compressor, method, raw));
+                known.compress(method, raw, compressor);
             }
         }
         look(&self.facts, raw)
@@ -232,14 +253,46 @@ impl<'p> SampledRow<'p> {
         }
     }
 
-    /// What the tally reads of the row, beside what compresses its values: the datum's size, its 8 bytes of
-    /// headers included; `None` where the server refuses, or where the content is not at hand.
+    /// What the tally reads of the row, and what compresses its values.
     pub(super) fn parts<'r>(
         &'r mut self,
         compressor: &'r mut datum::Compressor,
-    ) -> (&'r SampleRow, impl FnMut(usize, Method) -> Option<u32> + use<'r, 'p>) {
+    ) -> (&'r SampleRow, RowCompressor<'r, 'p>) {
         let SampledRow { facts, values, .. } = self;
-        (facts, move |column, method| values.get_mut(column)?.compressed_size(method, compressor))
+        (facts, RowCompressor { values, compressor })
+    }
+
+    /// The value of a column as it may be timed; `None` for NULL, and where its size with one of `methods` is not known.
+    pub(super) fn specimen(
+        &mut self,
+        column: usize,
+        methods: &[Method],
+        compressor: &mut datum::Compressor,
+    ) -> Option<Specimen> {
+        let raw = match *self.facts.values.get(column)? {
+            Incoming::Short { raw }
+            | Incoming::Plain { raw }
+            | Incoming::Compressed { raw, .. }
+            | Incoming::Foreign { raw, .. }
+            | Incoming::Kept { raw, .. } => raw,
+            Incoming::Null | Incoming::Fixed { .. } | Incoming::Opaque { .. } => return None,
+        };
+        let mut specimen = Specimen { ctid: self.ctid, raw, pglz: None, lz4: None };
+        let value = self.values.get_mut(column)?;
+        for &method in methods {
+            let size = value.compressed_size(method, compressor);
+            if !value.known.has(method) {
+                return None;
+            }
+            let stream = size.unwrap_or_default().saturating_sub(COMPRESSED_HEADER_SIZE);
+            let items = value.items(method).unwrap_or_else(|| Items::typical(method, raw, stream));
+            let made = size.map(|size| (size, items));
+            match method {
+                Method::Pglz => specimen.pglz = made,
+                Method::Lz4 => specimen.lz4 = made,
+            }
+        }
+        Some(specimen)
     }
 
     /// Shows the content of a value that stands in the row, decompressed.
@@ -257,6 +310,14 @@ impl<'p> SampledRow<'p> {
                 look(&datum::decompress(method, raw_size, stream).map_err(|e| e.to_string())?)
             }
             Some(Content::None) | None => Ok(()),
+        }
+    }
+
+    /// What a compressed value that stands in the row consists of.
+    pub(super) fn stored_items(&self, column: usize) -> Option<Items> {
+        match self.values.get(column)?.content {
+            Content::Stream { method, stream, .. } => Some(datum::items(method, stream)),
+            Content::None | Content::Raw(_) => None,
         }
     }
 
@@ -287,6 +348,45 @@ impl<'p> SampledRow<'p> {
     }
 }
 
+/// A value of the sample, to be copied and timed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Specimen {
+    /// Its row.
+    pub(super) ctid: ItemPointer,
+    /// Bytes of its content.
+    pub(super) raw: u32,
+    /// The size of the datum, 8 bytes of headers included, and what it consists of; `None` where the server leaves the
+    /// value as it is, or where that is not known.
+    pub(super) pglz: Option<(u32, Items)>,
+    pub(super) lz4: Option<(u32, Items)>,
+}
+
+impl Specimen {
+    pub(super) fn compressed(&self, method: Method) -> Option<(u32, Items)> {
+        match method {
+            Method::Pglz => self.pglz,
+            Method::Lz4 => self.lz4,
+        }
+    }
+}
+
+/// Compresses the values of a row. There is no size where the server leaves a value as it is, or where the content is not
+/// at hand.
+pub(super) struct RowCompressor<'r, 'p> {
+    values: &'r mut [Value<'p>],
+    compressor: &'r mut datum::Compressor,
+}
+
+impl Compressor for RowCompressor<'_, '_> {
+    fn compressed_size(&mut self, column: usize, method: Method) -> Option<u32> {
+        self.values.get_mut(column)?.compressed_size(method, self.compressor)
+    }
+
+    fn items(&mut self, column: usize, method: Method) -> Option<Items> {
+        self.values.get_mut(column)?.items(method)
+    }
+}
+
 impl Value<'_> {
     fn compressed_size(
         &mut self,
@@ -295,33 +395,47 @@ impl Value<'_> {
     ) -> Option<u32> {
         let Value { content, known, .. } = self;
         if !known.has(method) {
-            let size = match content {
-                Content::None => None,
-                Content::Raw(raw) => compressed_size(compressor, method, raw),
+            match content {
+                Content::None => known.learn(method, None),
+                Content::Raw(raw) => known.compress(method, raw, compressor),
                 Content::Stream { method: stored, raw_size, stream } => {
                     let raw = datum::decompress(*stored, *raw_size, stream).ok()?;
-                    compressed_size(compressor, method, &raw)
+                    known.compress(method, &raw, compressor);
                 }
-            };
-            known.learn(method, size);
+            }
         }
         known.sizes.get(method)
     }
+
+    /// What the compressed value consists of.
+    fn items(&mut self, method: Method) -> Option<Items> {
+        let Value { content, known, .. } = self;
+        let known = known.with(method);
+        if let (None, Content::Stream { method: stored, stream, .. }) = (known.items, content)
+            && *stored == method
+        {
+            known.items = Some(datum::items(method, stream));
+        }
+        known.items
+    }
 }
 
-/// Bytes of the datum into which the server compresses a value, its 8 bytes of headers included; `None` where it
-/// keeps it as it is.
-pub(super) fn compressed_size(
+/// The datum into which the server compresses a value: its size, 8 bytes of headers included, and what it consists of;
+/// `None` where the server leaves the value as it is.
+pub(super) fn compressed(
     compressor: &mut datum::Compressor,
     method: Method,
     raw: &[u8],
-) -> Option<u32> {
-    let length = match method {
-        Method::Pglz => compressor.compress(method, raw)?.len(),
-        Method::Lz4 => Some(lz4_size::compressed_size(raw))
-            .filter(|&length| datum::is_worthwhile(raw.len(), length))?,
+) -> Option<(u32, Items)> {
+    let (length, items) = match method {
+        Method::Pglz => {
+            let stream = compressor.compress(method, raw)?;
+            (stream.len(), datum::items(method, stream))
+        }
+        Method::Lz4 => Some(lz4_size::compressed(raw))
+            .filter(|&(length, _)| datum::is_worthwhile(raw.len(), length))?,
     };
-    u32::try_from(length).ok()?.checked_add(COMPRESSED_HEADER_SIZE)
+    Some((u32::try_from(length).ok()?.checked_add(COMPRESSED_HEADER_SIZE)?, items))
 }
 
 /// What dropped columns add to a row of `length` bytes without them, which has `whole` bytes once its values out of

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use super::tally::{IndexShape, Sum, Sums, Tally, VariantTally};
 use crate::disk::layout::PageSize;
 use crate::model::btree::ToastIndex;
-use crate::model::cost::{Prices, ReadWork};
+use crate::model::cost::{Pricing, ReadWork};
 use crate::model::estimate::ratio;
 use crate::model::interval::{Interval, Reported};
 use crate::model::pages::Filler;
@@ -48,12 +48,55 @@ impl From<Figure> for Changed<u64> {
 }
 
 impl Figure {
+    /// The figure if it may be wrong by this fraction in addition, and today's too.
+    fn less_certain(self, error: f64) -> Figure {
+        let value = self.value.widened(error, 0.0).at_least_zero();
+        let widened = |change: Interval| {
+            let part = change.plus(Interval::exact(1.0)).widened(error, 0.0).at_least_zero();
+            part.plus(Interval::exact(-1.0))
+        };
+        Figure { value, change: self.change.map(widened) }
+    }
+
     /// In JSON with three digits.
     pub(super) fn three_digits<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let round = |number: f64| (number * 1e3).round() / 1e3 + 0.0;
         let Interval { estimate, low, high } = self.value;
         let value = Interval { estimate: round(estimate), low: round(low), high: round(high) };
         Changed { value, change: self.change }.serialize(serializer)
+    }
+}
+
+/// A CPU time; without calibration its error is not known, so that it has no interval.
+//
+// In JSON a whole number.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[serde(into = "WithoutEnds")]
+pub struct CpuTime {
+    pub figure: Figure,
+    pub calibrated: bool,
+}
+
+/// An estimate with its change from today, and 95 % confidence intervals of both if prices were calibrated.
+#[derive(Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub(super) struct WithoutEnds {
+    #[serde(flatten)]
+    value: Interval<u64, Option<u64>>,
+    /// Change from today's figure, as a fraction: -0.25 is a quarter less. Null for today's own figures, and where
+    /// today's figure is 0.
+    change: Option<Interval<f64, Option<f64>>>,
+}
+
+impl From<CpuTime> for WithoutEnds {
+    fn from(CpuTime { figure, calibrated }: CpuTime) -> WithoutEnds {
+        let Figure { value, change } = figure;
+        let value = value.whole();
+        WithoutEnds {
+            value: value.with_ends(calibrated),
+            change: change.map(|change| change.with_ends(calibrated)),
+        }
     }
 }
 
@@ -85,7 +128,27 @@ pub struct Figures {
     pub update_bytes: Figure,
     /// Bytes of WAL when one value is replaced, without full-page images.
     pub update_wal_bytes: Figure,
+    pub further: Further,
     pub written: Written,
+}
+
+/// Costs of single reads and writes besides those of a scan and of replacing the value.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Further {
+    /// Nanoseconds of CPU for compressing one value and storing its chunks.
+    pub write_cpu_ns: Figure,
+    /// Bytes of WAL when another column of a row is changed, and the new row version goes to another page.
+    pub other_wal_bytes: Figure,
+    /// The same if it stays on its page.
+    pub hot_wal_bytes: Figure,
+    /// Bytes of full-page images when one value is replaced, and none of its pages was changed since the last checkpoint.
+    pub full_page_bytes: Figure,
+    /// Buffers visited to read a prefix of one value.
+    pub prefix_buffers: Figure,
+    /// Nanoseconds of CPU that storage adds to that.
+    pub prefix_cpu_ns: Figure,
+    /// Pages that one value is read from.
+    pub cold_pages: Figure,
 }
 
 /// What a conversion writes anew of the whole table.
@@ -108,6 +171,8 @@ pub struct Scope {
     pub complete: bool,
     /// The page size.
     pub page: PageSize,
+    /// Whether WAL has what logical decoding needs.
+    pub logical: bool,
 }
 
 /// What turns the sums of one variant into figures.
@@ -117,14 +182,15 @@ struct Formulas {
     toast_pack: f64,
     index: IndexShape,
     page: f64,
-    prices: Prices,
+    pricing: Pricing,
+    logical: bool,
 }
 
 /// One of them.
 type Formula = fn(&Formulas, &Sums) -> f64;
 
 impl Formulas {
-    fn of(tally: &VariantTally, scope: &Scope, scale: f64, prices: &Prices) -> Formulas {
+    fn of(tally: &VariantTally, scope: &Scope, scale: f64, pricing: &Pricing) -> Formulas {
         let page = scope.page.bytes() as f64;
         let sums = total(tally);
         // of a block some rows may stand for all: the sums count them as often, the pages hold them once
@@ -139,7 +205,8 @@ impl Formulas {
             toast_pack: pack(tally.toast().heap().filled_pages(), Sum::ToastBytes),
             index: IndexShape::of(ToastIndex::of(scope.page, chunks as u64).levels, scope.page),
             page,
-            prices: *prices,
+            pricing: *pricing,
+            logical: scope.logical,
         }
     }
 
@@ -183,7 +250,44 @@ impl Formulas {
     }
 
     fn read_ns(&self, sums: &Sums) -> f64 {
-        self.prices.read_ns(&self.read(sums))
+        self.pricing.read.read_ns(&self.read(sums))
+    }
+
+    fn prefix(&self, sums: &Sums) -> ReadWork {
+        let heap_pages = sums.get(Sum::HeapBytes) * self.heap_pages;
+        ReadWork { heap_pages, ..sums.prefix_read(self.index) }
+    }
+
+    fn prefix_buffers(&self, sums: &Sums) -> f64 {
+        self.prefix(sums).buffers()
+    }
+
+    fn prefix_ns(&self, sums: &Sums) -> f64 {
+        self.pricing.read.read_ns(&self.prefix(sums))
+    }
+
+    /// The row's page, a leaf of the TOAST index and what follows it, and the pages with the chunks.
+    fn cold_pages(&self, sums: &Sums) -> f64 {
+        let leaves =
+            sums.get(Sum::Lookups) + sums.get(Sum::ColumnChunks) * self.index.pages_per_chunk;
+        sums.get(Sum::Values) + leaves + sums.get(Sum::Visits)
+    }
+
+    fn write_ns(&self, sums: &Sums) -> f64 {
+        self.pricing.write.write_ns(&sums.write())
+    }
+
+    /// The page of the old row version, and those of the old chunks.
+    fn full_pages(&self, sums: &Sums) -> f64 {
+        (sums.get(Sum::Values) + sums.get(Sum::Visits)) * self.page
+    }
+
+    fn other_wal(&self, sums: &Sums) -> f64 {
+        sums.update_other().wal_bytes()
+    }
+
+    fn hot_wal(&self, sums: &Sums) -> f64 {
+        sums.update_other().hot_wal_bytes(sums.get(Sum::ToasterRows), self.logical)
     }
 
     fn update(&self, sums: &Sums) -> f64 {
@@ -204,7 +308,7 @@ fn total(tally: &VariantTally) -> Sums {
 }
 
 /// The figures of every variant, in order; the first one is today's.
-pub fn figures(tally: &Tally, scope: &Scope, prices: &Prices) -> Vec<Figures> {
+pub fn figures(tally: &Tally, scope: &Scope, pricing: &Pricing) -> Vec<Figures> {
     let blocks = tally.blocks();
     let read: f64 = blocks.iter().sum();
     let all = f64::from(scope.total_blocks);
@@ -214,9 +318,9 @@ pub fn figures(tally: &Tally, scope: &Scope, prices: &Prices) -> Vec<Figures> {
     let series = |formula: Formula, formulas: &Formulas, of: &VariantTally| -> Vec<f64> {
         of.clusters.iter().map(|sums| formula(formulas, sums)).collect()
     };
-    let today = tally.tallies().first().map(|t| (t, Formulas::of(t, scope, scale, prices)));
+    let today = tally.tallies().first().map(|t| (t, Formulas::of(t, scope, scale, pricing)));
     let of_variant = |variant: &VariantTally| {
-        let formulas = Formulas::of(variant, scope, scale, prices);
+        let formulas = Formulas::of(variant, scope, scale, pricing);
         let series_of = |formula: Formula| series(formula, &formulas, variant);
         let per_block = |formula: Formula| {
             let value = ratio(&series_of(formula), blocks, part, scope.complete);
@@ -242,11 +346,17 @@ pub fn figures(tally: &Tally, scope: &Scope, prices: &Prices) -> Vec<Figures> {
             Figure { value: value.at_least_zero(), change: change(formula) }
         };
         let values = series_of(|_, sums| sums.get(Sum::Values));
-        let each = |formula: Formula| {
-            let value = ratio(&series_of(formula), &values, part, scope.complete);
+        let rows = series_of(|_, sums| sums.get(Sum::Rows));
+        let each_of = |count: &[f64], formula: Formula| {
+            let value = ratio(&series_of(formula), count, part, scope.complete);
             let value = value.unwrap_or_default().widened(ALLOWANCE, 0.0).at_least_zero();
             Figure { value, change: change(formula) }
         };
+        let each = |formula: Formula| each_of(&values, formula);
+        let timed = |formula: Formula, error: Option<f64>| {
+            each(formula).less_certain(error.unwrap_or_default())
+        };
+        let (read_error, write_error) = (pricing.read_error, pricing.write_error);
         let sums = total(variant);
         let pages = |filler: &Filler, formula: Formula| match scope.complete {
             true => filler.pages() as f64 * page,
@@ -268,9 +378,18 @@ pub fn figures(tally: &Tally, scope: &Scope, prices: &Prices) -> Vec<Figures> {
                 change: change(Formulas::chunks),
             },
             read_buffers: each(Formulas::buffers),
-            read_cpu_ns: each(Formulas::read_ns),
+            read_cpu_ns: timed(Formulas::read_ns, read_error),
             update_bytes: each(Formulas::update),
             update_wal_bytes: each(Formulas::wal),
+            further: Further {
+                write_cpu_ns: timed(Formulas::write_ns, write_error),
+                other_wal_bytes: each_of(&rows, Formulas::other_wal),
+                hot_wal_bytes: each_of(&rows, Formulas::hot_wal),
+                full_page_bytes: each(Formulas::full_pages),
+                prefix_buffers: each(Formulas::prefix_buffers),
+                prefix_cpu_ns: timed(Formulas::prefix_ns, read_error),
+                cold_pages: each(Formulas::cold_pages),
+            },
             written: formulas.written(&sums, scale),
         }
     };

@@ -7,12 +7,15 @@
 //!   values; [`pluggable`]: what the toasters of other servers would.
 //! * [`tally`]: what the rows add up to under each candidate; [`estimate`]: the whole table's figures from that, with
 //!   confidence intervals; [`recommend`]: the Pareto front, the choice and its reasons.
+//! * [`calibration`]: CPU prices fitted to what this server takes; `calibrating`: values timed for that.
 //! * `compaction`: what compaction would give back.
 //! * [`report`]: the report made of all that; [`result`]: its type.
 //! * [`extract`]: the table with keys of a document in columns of their own, and the way there.
 //! * [`explain`]: what today's storage costs.
 
 pub(crate) mod advisor;
+mod calibrating;
+pub(crate) mod calibration;
 pub(crate) mod candidate;
 mod compaction;
 pub mod content;

@@ -7,8 +7,9 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::advisor::{Access, Advisor};
+use super::calibration::Calibrate;
 use super::candidate::{self, AdviseError, TODAY, Variants};
-use super::content::{SampledRow, asked_row, compressed_besides, rows_of_page};
+use super::content::{SampledRow, Specimen, asked_row, compressed_besides, rows_of_page};
 use super::extract::keys::Scout;
 use super::extract::rows::Extraction;
 use super::plan::{Done, SamplePlan};
@@ -35,6 +36,10 @@ use crate::server::{LiveError, chunks};
 const ROWS: usize = 2000;
 /// Bytes of documents, raw, that are asked for as text at a time; a single one may be longer.
 const TEXT_BYTES: u64 = 2 << 20;
+
+/// Values of a column that may be timed, and those of one block.
+const SPECIMENS: usize = 400;
+const SPECIMENS_PER_BLOCK: usize = 10;
 
 /// Blocks read beforehand to learn what the columns hold.
 const PROBE_BLOCKS: u32 = 16;
@@ -93,6 +98,8 @@ pub(super) struct Reading<'a> {
     pub(super) rows_examined: u64,
     pub(super) pluggable: Vec<Pluggable>,
     pub(super) documents: Documents,
+    /// Of each column that is advised on, values that may be timed.
+    pub(super) specimens: Vec<Vec<Specimen>>,
 }
 
 impl<'a> Reading<'a> {
@@ -120,6 +127,7 @@ impl<'a> Reading<'a> {
             rows_examined: 0,
             pluggable: Vec::new(),
             documents: Documents::default(),
+            specimens: Vec::new(),
         })
     }
 }
@@ -216,6 +224,7 @@ impl Reading<'_> {
         self.problems = Problems::default();
         self.done = Done::default();
         (self.fetched_bytes, self.rows_examined) = (0, 0);
+        self.specimens.clear();
     }
 
     /// Reads the sample and adds it up, for each column.
@@ -272,6 +281,7 @@ impl Reading<'_> {
                     let values = rows.iter().filter_map(|row| row.facts.values.get(v.column));
                     self.done.raw += values.map(|value| sizes(*value).1 as u64).sum::<u64>();
                 }
+                self.pick(rows, variants);
                 for tally in &mut tallies {
                     for row in rows.iter_mut() {
                         let (facts, mut compressed) = row.parts(&mut self.compressor);
@@ -282,8 +292,8 @@ impl Reading<'_> {
                 for extraction in &mut self.documents.extractions {
                     for row in rows.iter_mut() {
                         let ctid = row.ctid;
-                        let (facts, compressed) = row.parts(&mut self.compressor);
-                        extraction.row(ctid, facts, compressed);
+                        let (facts, mut compressed) = row.parts(&mut self.compressor);
+                        extraction.row(ctid, facts, &mut compressed);
                     }
                     extraction.end_block(rows.len(), live);
                 }
@@ -298,6 +308,21 @@ impl Reading<'_> {
         }
         batches.end();
         Ok(tallies)
+    }
+
+    /// Picks values to be timed, from the first rows of each block, until there are enough.
+    fn pick(&mut self, rows: &mut [SampledRow<'_>], variants: &[Variants]) {
+        if self.advisor.options.calibrate == Calibrate::Never {
+            return;
+        }
+        self.specimens.resize_with(variants.len(), Vec::new);
+        for (picked, v) in self.specimens.iter_mut().zip(variants) {
+            let room = SPECIMENS.saturating_sub(picked.len()).min(SPECIMENS_PER_BLOCK);
+            let found = rows
+                .iter_mut()
+                .filter_map(|row| row.specimen(v.column, &v.methods, &mut self.compressor));
+            picked.extend(found.take(room));
+        }
     }
 
     /// Fetches the column's values out of line, as far as their sizes are not known, and

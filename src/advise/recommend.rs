@@ -13,6 +13,14 @@ const TIE: f64 = 0.01;
 /// Nobody rewrites a table so that a read takes less than this less, in nanoseconds.
 const LEAST_CPU_NS: f64 = 1000.0;
 
+/// The weights of pages read from disk and of prefixes in the cost of reads; the rest is that of whole values in memory.
+const COLD: f64 = 0.1;
+const PREFIX: f64 = 0.1;
+/// The weights of WAL of updates of other columns, and of compression, in the cost of writes; the rest is bytes and WAL of
+/// updates of the value.
+const OTHER: f64 = 0.25;
+const COMPRESSION: f64 = 0.15;
+
 /// `--optimize`: what counts most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Optimize {
@@ -23,7 +31,7 @@ pub enum Optimize {
     Size,
     /// The time of reads, as long as the table does not grow by more than 10 %
     Read,
-    /// Bytes and WAL per UPDATE, as long as the table does not grow by more than 10 %
+    /// Bytes, WAL and CPU time per UPDATE, as long as the table does not grow by more than 10 %
     Write,
 }
 
@@ -63,14 +71,23 @@ impl Score {
         let wal = part(figures.update_wal_bytes.change, end);
         let (heap, total) = (&figures.files.heap_bytes, &figures.files.total_bytes);
         let (size, scan) = (part(total.change, end), part(heap.change, end));
-        let cpu = &figures.read_cpu_ns;
-        let is_felt = growth(cpu, part(cpu.change, ESTIMATE)).abs() >= LEAST_CPU_NS;
+        let felt = |cpu: &Figure| {
+            let is_felt = growth(cpu, part(cpu.change, ESTIMATE)).abs() >= LEAST_CPU_NS;
+            if is_felt { part(cpu.change, end) } else { 1.0 }
+        };
+        let further = &figures.further;
+        let (cold, other) =
+            (part(further.cold_pages.change, end), part(further.other_wal_bytes.change, end));
         Score {
             size,
             scan,
             pays_for_its_heap: scan <= 2.0 || growth(heap, scan) <= -growth(total, size),
-            read: if is_felt { part(cpu.change, end) } else { 1.0 },
-            write: (bytes * wal).sqrt(),
+            read: felt(&figures.read_cpu_ns).powf(1.0 - COLD - PREFIX)
+                * cold.powf(COLD)
+                * felt(&further.prefix_cpu_ns).powf(PREFIX),
+            write: (bytes * wal).powf((1.0 - OTHER - COMPRESSION) / 2.0)
+                * other.powf(OTHER)
+                * felt(&further.write_cpu_ns).powf(COMPRESSION),
         }
     }
 
@@ -287,12 +304,13 @@ pub(super) fn weighting(optimize: Optimize, workload: &Workload) -> String {
             "Size counts most, as requested; where sizes are about equal, the time of reads decides.".into()
         }
         Optimize::Read => {
-            "The time of reads counts most, as requested; size and scans that do not need the column have a tenth of its weight, and \
+            "The time of reads counts most, as requested, cold reads and reads of prefixes a tenth each; size and scans that do not need the column have a tenth of its weight, and \
              the table may grow by at most 10 %."
                 .into()
         }
         Optimize::Write => {
-            "Bytes and WAL per UPDATE count most, as requested; scans that do not need the column have a tenth of their weight, reads \
+            "Bytes and WAL per UPDATE count most, as requested; WAL of updates of other columns has a quarter of the weight of \
+             writes, and CPU time for compression a seventh; scans that do not need the column have a tenth of their weight, reads \
              a twentieth, and the table may grow by at most 10 %."
                 .into()
         }
@@ -312,11 +330,19 @@ pub(super) fn reasons(
             let space = words(Some(Interval::exact(entry.disk)), "space on disk");
             let read = words(f.read_cpu_ns.change, "CPU time");
             let write = words(f.update_wal_bytes.change, "WAL");
+            let other = f.further.other_wal_bytes.change;
+            let write = match other.filter(|change| change.estimate.abs() >= LEAST_GAIN) {
+                Some(_) => format!(
+                    "{write} per UPDATE, {} per UPDATE of other columns",
+                    words(other, "WAL")
+                ),
+                None => format!("{write} per UPDATE"),
+            };
             if f.files.heap_bytes.change.is_none_or(|change| change.estimate.abs() < 0.005) {
-                return format!("{space}, {read} per read, {write} per UPDATE");
+                return format!("{space}, {read} per read, {write}");
             }
             format!(
-                "{space}, {read} per read, {write} per UPDATE, {} in scans that do not need the column",
+                "{space}, {read} per read, {write}, {} in scans that do not need the column",
                 words(f.files.heap_bytes.change, "buffers")
             )
         })
@@ -348,7 +374,7 @@ fn statement_source(statements: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::advise::estimate::FileSizes;
+    use crate::advise::estimate::{FileSizes, Further};
     use proptest::prelude::*;
 
     fn entry(size: f64, read: f64, write: f64, rank: u8) -> Entry {
@@ -362,6 +388,13 @@ mod tests {
                 read_cpu_ns: figure(read),
                 update_bytes: figure(write),
                 update_wal_bytes: figure(write),
+                further: Further {
+                    write_cpu_ns: figure(write),
+                    other_wal_bytes: figure(write),
+                    prefix_cpu_ns: figure(read),
+                    cold_pages: figure(read),
+                    ..Further::default()
+                },
                 ..Figures::default()
             },
             refused: false,
@@ -419,6 +452,7 @@ mod tests {
         let cheaper = |ns: f64| {
             let mut entry = entry(1.01, 0.85, 1.0, 1);
             entry.figures.read_cpu_ns.value = Interval::exact(ns);
+            entry.figures.further = Further::default();
             entry
         };
         for optimize in [Optimize::Balanced, Optimize::Read] {
@@ -496,12 +530,12 @@ mod tests {
             scanned: Some(0.5),
         };
         let chosen = Recommendation { choice: 1, best: Some(1), tied: None };
-        insta::assert_snapshot!(reasons(&entries, &names, chosen), @"Use extended lz4. Compared with today: 20 % less space on disk, 30 % less CPU time per read, 2.5 times the WAL per UPDATE.");
+        insta::assert_snapshot!(reasons(&entries, &names, chosen), @"Use extended lz4. Compared with today: 20 % less space on disk, 30 % less CPU time per read, 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns.");
         let kept = Recommendation { choice: 0, best: Some(1), tied: None };
-        insta::assert_snapshot!(reasons(&entries, &names, kept), @"Keep the current settings. The best alternative, extended lz4, is not worth rewriting the table: 20 % less space on disk, 30 % less CPU time per read, 2.5 times the WAL per UPDATE.");
+        insta::assert_snapshot!(reasons(&entries, &names, kept), @"Keep the current settings. The best alternative, extended lz4, is not worth rewriting the table: 20 % less space on disk, 30 % less CPU time per read, 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns.");
         let none = Recommendation { choice: 0, best: None, tied: None };
         insta::assert_snapshot!(reasons(&entries[..1], &names[..1], none), @"Keep the current settings. No candidate is better.");
-        insta::assert_snapshot!(weighting(Optimize::Read, &workload), @"The time of reads counts most, as requested; size and scans that do not need the column have a tenth of its weight, and the table may grow by at most 10 %.");
+        insta::assert_snapshot!(weighting(Optimize::Read, &workload), @"The time of reads counts most, as requested, cold reads and reads of prefixes a tenth each; size and scans that do not need the column have a tenth of its weight, and the table may grow by at most 10 %.");
         insta::assert_snapshot!(weighting(Optimize::Balanced, &workload), @"Size and time have the same weight, and scans that do not need the column 20 % of it (at most, from the rows that sequential scans read). Time is weighted for 100 reads per write (at least, from the rows read through indexes in pg_stat_user_tables).");
         let texts = Workload { source: WorkloadSource::Statements(3), ..workload };
         insta::assert_snapshot!(weighting(Optimize::Balanced, &texts), @"Size and time have the same weight, and scans that do not need the column 20 % of it (at most, from the rows that sequential scans read). Time is weighted for 100 reads per write (estimated from 3 statements in pg_stat_statements that name table and column, by the rows returned and changed; rows that aggregates read are not included).");

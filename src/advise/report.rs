@@ -1,24 +1,24 @@
 //! From a tally to the report on a column (pure).
 
 use super::advisor::{Access, Options, TableFacts};
+use super::calibration::Calibrated;
 use super::candidate::{PRESENT, TODAY, Variants};
 use super::compaction::{After, after, estimated, size};
-use super::estimate::{Figure, Figures, Scope, figures};
+use super::estimate::{CpuTime, Figure, Figures, Scope, figures};
 use super::extract;
 use super::plan::{Limit, SamplePlan};
 use super::pluggable::Pluggable;
 use super::reading::Reading;
 use super::recommend::{Entry, Optimize, pareto, reasons, recommend, weighting};
 use super::result::{
-    CandidateReport, CompactionReport, Files, FormCounts, Marks, RecommendationReport, Report,
-    SampleReport, WorkloadReport,
+    CandidateReport, CompactionReport, CostsReport, Files, FormCounts, Marks, PrefixReport,
+    RecommendationReport, Report, SampleReport, WorkloadReport,
 };
 use super::tally::{Tally, VariantTally};
 use crate::codec::Method;
 use crate::disk::desc::{Length, Storage};
 use crate::disk::layout::PageSize;
 use crate::judge::command::{self, CommandTarget};
-use crate::model::cost::Prices;
 use crate::model::interval::Interval;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::Settings;
@@ -39,6 +39,8 @@ pub(super) struct Gathered<'a> {
     pub(super) variants: &'a Variants,
     /// What the sample adds up to.
     pub(super) tally: &'a Tally,
+    /// What CPU times rest on.
+    pub(super) calibrated: &'a Calibrated,
 }
 
 impl<'a> Gathered<'a> {
@@ -118,13 +120,17 @@ struct Shown<'a> {
 
 /// The report on one column.
 pub(super) fn report(gathered: &Gathered<'_>) -> Report {
-    let Gathered { reading, access, facts, plan, variants, tally } = *gathered;
+    let Gathered { reading, access, facts, plan, variants, tally, calibrated } = *gathered;
     let (relation, options, server) = (gathered.relation(), gathered.options(), gathered.server());
     let (sample, page, done) = (&plan.sample, server.page_size, &reading.done);
     let (files, has_toasters) = (gathered.files(), server.has_toasters);
     let complete = plan.is_complete(done);
-    let scope = Scope { total_blocks: sample.total(), complete, page };
-    let all = figures(tally, &scope, &Prices::default());
+    let logical = facts.logical;
+    let scope = Scope { total_blocks: sample.total(), complete, page, logical };
+    let pricing = &calibrated.pricing;
+    let all = figures(tally, &scope, pricing);
+    let timed = |figure: Figure| CpuTime { figure, calibrated: pricing.read_error.is_some() };
+    let sliced = is_sliced(&variants.type_name);
     let shown = shown(gathered, &all);
     let column_use = facts.statements.column_use(relation, &variants.name, facts.counters.live);
     let workload = workload(gathered, &column_use);
@@ -176,9 +182,10 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
                 chunks: figures.chunks,
                 read_buffers_per_value: today
                     .map_or(figures.read_buffers, |today| gathered.read_buffers(s, today)),
-                read_cpu_ns_per_value: figures.read_cpu_ns,
+                read_cpu_ns_per_value: timed(figures.read_cpu_ns),
                 update_bytes_per_value: figures.update_bytes,
                 update_wal_bytes_per_value: figures.update_wal_bytes,
+                costs: costs(figures, sliced, &timed),
                 forms,
                 decompressed_values: forms.compressed + forms.external_compressed,
                 refused_rows: (s.tally.refused * scale).round() as u64,
@@ -224,6 +231,7 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
             source: workload.source.to_string(),
             scan_weight: workload.scan_weight(),
         },
+        calibration: calibrated.report.clone(),
         candidates,
         // of documents that pluggable toasters store no key was seen
         extraction: reading
@@ -269,9 +277,33 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
         notes: notes(gathered, &shown, scale)
             .into_iter()
             .chain(silence(gathered, column_use))
+            .chain([calibrated.report.note()])
             .collect(),
         problems: reading.problems.clone(),
     }
+}
+
+/// The further costs of a candidate; `sliced`: whether the beginning of a value can be read without the rest.
+fn costs(figures: &Figures, sliced: bool, timed: &dyn Fn(Figure) -> CpuTime) -> CostsReport {
+    let further = &figures.further;
+    CostsReport {
+        write_cpu_ns_per_value: timed(further.write_cpu_ns),
+        other_update_wal_bytes_per_row: further.other_wal_bytes,
+        hot_update_wal_bytes_per_row: further.hot_wal_bytes,
+        full_page_bytes_per_value: further.full_page_bytes,
+        prefix_read: sliced.then(|| PrefixReport {
+            buffers_per_value: further.prefix_buffers,
+            cpu_ns_per_value: timed(further.prefix_cpu_ns),
+        }),
+        cold_read_pages_per_value: further.cold_pages,
+    }
+}
+
+/// Whether `substr` of a value of this type reads only what it needs.
+fn is_sliced(type_name: &str) -> bool {
+    let name = type_name.split('(').next().unwrap_or_default();
+    !type_name.ends_with("[]")
+        && matches!(name, "text" | "bytea" | "character varying" | "character")
 }
 
 /// The columns that the command for a candidate names besides the one that is advised on.

@@ -5,12 +5,13 @@
 
 use serde::Serialize;
 
-use super::estimate::{Figure, FileSizes};
+use super::estimate::{CpuTime, Figure, FileSizes};
 use super::extract::result::ExtractionReport;
 use super::tally::Forms;
 use crate::fill::moves::Expected;
 use crate::heap::problem::Problems;
 use crate::judge::command::shell_line;
+use crate::model::cost::Pricing;
 use crate::model::interval::Interval;
 use crate::model::settings::Settings;
 use crate::model::stored::Form;
@@ -57,6 +58,8 @@ pub struct Report {
     pub optimize: &'static str,
     /// How the table is used.
     pub workload: WorkloadReport,
+    /// What CPU times rest on.
+    pub calibration: CalibrationReport,
     /// Today's settings first, as the values are stored now, then the others.
     pub candidates: Vec<CandidateReport>,
     /// The table with keys of its documents in columns of their own, which `keys --extract` reports.
@@ -160,6 +163,47 @@ pub struct IndexCompaction {
     pub wal_bytes: u64,
 }
 
+/// The prices that CPU times are computed from.
+#[derive(Debug, Clone, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct CalibrationReport {
+    /// `measured` on this server, from the `file` of --calibration, or `none`: those of a common server. With `none`, CPU
+    /// times have no interval.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["none", "measured", "file"])))]
+    pub source: &'static str,
+    /// Why they were not measured; null if they were.
+    pub why: Option<String>,
+    /// Values that were timed.
+    pub values: u64,
+    /// By which fraction times of reads may be wrong; included in their intervals.
+    pub read_error: Option<f64>,
+    /// By which fraction times of writes may be wrong.
+    pub write_error: Option<f64>,
+    /// Nanoseconds for each part of a read and of a write.
+    pub prices: Pricing,
+}
+
+impl CalibrationReport {
+    /// In a sentence.
+    pub(super) fn note(&self) -> String {
+        let errors = |read: Option<f64>, write: Option<f64>| {
+            let percent = |error: Option<f64>| error.unwrap_or_default() * 100.0;
+            format!("reads \u{b1}{:.0} %, writes \u{b1}{:.0} %", percent(read), percent(write))
+        };
+        let errors = errors(self.read_error, self.write_error);
+        match (&self.why, self.source) {
+            (Some(why), _) => {
+                format!("CPU times are those of a common server, not calibrated: {why}.")
+            }
+            (None, "file") => format!("CPU times follow from the calibration file ({errors})."),
+            (None, _) => format!(
+                "CPU times are calibrated: {} values were timed in temporary tables ({errors}).",
+                self.values
+            ),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct WorkloadReport {
@@ -226,11 +270,12 @@ pub struct CandidateReport {
     #[cfg_attr(feature = "internals", schemars(with = "crate::advise::estimate::Changed<f64>"))]
     pub read_buffers_per_value: Figure,
     /// CPU time that storage adds to the read of one value, warm cache.
-    pub read_cpu_ns_per_value: Figure,
+    pub read_cpu_ns_per_value: CpuTime,
     /// Bytes written when one value is replaced.
     pub update_bytes_per_value: Figure,
     /// WAL when one value is replaced, without full-page images.
     pub update_wal_bytes_per_value: Figure,
+    pub costs: CostsReport,
     /// The column's values by form, for the whole table.
     pub forms: FormCounts,
     /// Values that a read must decompress.
@@ -241,6 +286,41 @@ pub struct CandidateReport {
     pub refusal: Option<String>,
     /// Its other consequences.
     pub caveats: Vec<String>,
+}
+
+/// Further costs of one read or write.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct CostsReport {
+    /// CPU time for compressing one value, values that do not get smaller included, and for storing its chunks.
+    pub write_cpu_ns_per_value: CpuTime,
+    /// WAL when a number in another column of a row is changed and the new row version goes to another page, without
+    /// full-page images and the table's own indexes.
+    pub other_update_wal_bytes_per_row: Figure,
+    /// WAL of a HOT update: the same if the new row version stays on its page and no index changes; without pruning.
+    pub hot_update_wal_bytes_per_row: Figure,
+    /// Full-page images when one value is replaced and none of its pages was changed since the last checkpoint: the pages
+    /// of the old row version and of the old chunks, as far as they are full.
+    pub full_page_bytes_per_value: Figure,
+    /// The first 100 characters of one value, as substr(v, 1, 100) reads them from text or bytea; null for other types,
+    /// of which whole values are read.
+    pub prefix_read: Option<PrefixReport>,
+    /// Pages that are read from disk for one value if nothing but the inner pages of the index is cached.
+    #[serde(serialize_with = "Figure::three_digits")]
+    #[cfg_attr(feature = "internals", schemars(with = "crate::advise::estimate::Changed<f64>"))]
+    pub cold_read_pages_per_value: Figure,
+}
+
+/// What reading the beginning of a value takes.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct PrefixReport {
+    /// Buffers that a scan of the column visits for one value, in files as VACUUM FULL leaves them.
+    #[serde(serialize_with = "Figure::three_digits")]
+    #[cfg_attr(feature = "internals", schemars(with = "crate::advise::estimate::Changed<f64>"))]
+    pub buffers_per_value: Figure,
+    /// CPU time that storage adds.
+    pub cpu_ns_per_value: CpuTime,
 }
 
 /// How a candidate compares with the others.

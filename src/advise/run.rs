@@ -258,6 +258,9 @@ async fn refused<R, O: Sink<R> + ?Sized>(
         AdviseError::NoLz4(_) | AdviseError::Settings(_) | AdviseError::File(_) => {
             Err(Failed::new(Kind::Usage, message).into())
         }
+        AdviseError::NotCalibrated { .. } => {
+            Failed::new(Kind::Incomplete, message).report_to(output)
+        }
         AdviseError::NoRows { .. } | AdviseError::ExactOnStandby => {
             Err(Failed::new(Kind::Incomplete, message).into())
         }

@@ -131,14 +131,17 @@ impl Advisor {
         if let (Some(extraction), None) = (run.documents.extractions.first(), &wanted.parent) {
             extraction.check(plan.is_complete(&run.done))?;
         }
-        let gathered = |tally, variants| Gathered {
+        let calibrated = self.calibrated(relation, &variants, &run.specimens).await?;
+        let gathered = |tally, variants, calibrated| Gathered {
             reading: &run,
             access,
             facts: &facts,
             plan: &plan,
             variants,
             tally,
+            calibrated,
         };
-        Ok(variants.iter().zip(&tallies).map(|(v, tally)| report(&gathered(tally, v))).collect())
+        let all = variants.iter().zip(&tallies).zip(&calibrated);
+        Ok(all.map(|((v, tally), calibrated)| report(&gathered(tally, v, calibrated))).collect())
     }
 }

@@ -2,15 +2,18 @@
 
 use std::cell::RefCell;
 
-use crate::codec::Method;
+use crate::codec::items::Items;
+use crate::codec::{Method, pglz};
+use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::judge::stock::{Compliance, by_model, same_form};
 use crate::model::btree::ToastIndex;
-use crate::model::cost::{ReadWork, UpdateWork};
+use crate::model::cost::{PGLZ_GIVES_UP, ReadWork, UpdateWork, WriteWork};
 use crate::model::pages::{Fill, Filler, ToastFiller, chunk_bytes, tuple_bytes};
+use crate::model::policy::Policy;
 use crate::model::settings::Settings;
 use crate::model::stored::{Form, StoredValue};
-use crate::model::toast::{Compressor, Incoming, Operation, Placed, Table, ToastError};
+use crate::model::toast::{Column, Compressor, Incoming, Operation, Placed, Table, ToastError};
 
 /// Sample blocks are gathered in at most this many clusters, so that memory stays bounded.
 pub const MAX_CLUSTERS: usize = 1024;
@@ -38,10 +41,16 @@ pub enum Sum {
     ColumnExternalBytes,
     /// The column's compressed values.
     Decompressions,
-    /// Their raw bytes, of those in pglz.
-    PglzBytes,
-    /// Their raw bytes, of those in lz4.
-    Lz4Bytes,
+    /// What those in pglz consist of: see [`Items`].
+    PglzLiterals,
+    PglzMatches,
+    PglzCopied,
+    PglzOverlapping,
+    /// The same of those in lz4.
+    Lz4Literals,
+    Lz4Matches,
+    Lz4Copied,
+    Lz4Overlapping,
     /// Bytes of heap tuples that have a value in the column.
     ValueHeapBytes,
     /// The column's values of pluggable toasters.
@@ -52,14 +61,70 @@ pub enum Sum {
     NewChunks,
     /// Their bytes on pages.
     NewToastBytes,
+    /// Rows.
+    Rows,
+    /// Rows for which an UPDATE that changes no value out of line calls the toaster nevertheless.
+    ToasterRows,
+    /// Bytes of the column's values that the server tries to compress, and leaves as they are.
+    PglzRefused,
+    Lz4Refused,
+    /// What the first [`PREFIX_BYTES`] of the column's values take: chunks, pages of the TOAST relation, bytes of chunks,
+    /// and what is decompressed of them.
+    PrefixChunks,
+    PrefixVisits,
+    PrefixExternalBytes,
+    PrefixPglzLiterals,
+    PrefixPglzMatches,
+    PrefixPglzCopied,
+    PrefixPglzOverlapping,
+    PrefixLz4Literals,
+    PrefixLz4Matches,
+    PrefixLz4Copied,
+    PrefixLz4Overlapping,
 }
 
 /// Number of [`Sum`]s.
-pub const SUMS: usize = 17;
+pub const SUMS: usize = 38;
+
+/// What a read of a prefix asks for: `substr(v, 1, 100)` in a UTF-8 database.
+pub(super) const PREFIX_BYTES: u32 = 400;
+
+/// The sums of [`Items`], in the order of [`Items::each`].
+fn items_of(method: Method) -> [Sum; 4] {
+    use Sum as S;
+    match method {
+        Method::Pglz => [S::PglzLiterals, S::PglzMatches, S::PglzCopied, S::PglzOverlapping],
+        Method::Lz4 => [S::Lz4Literals, S::Lz4Matches, S::Lz4Copied, S::Lz4Overlapping],
+    }
+}
+
+/// The same for prefixes.
+fn prefix_items_of(method: Method) -> [Sum; 4] {
+    match method {
+        Method::Pglz => [
+            Sum::PrefixPglzLiterals,
+            Sum::PrefixPglzMatches,
+            Sum::PrefixPglzCopied,
+            Sum::PrefixPglzOverlapping,
+        ],
+        Method::Lz4 => [
+            Sum::PrefixLz4Literals,
+            Sum::PrefixLz4Matches,
+            Sum::PrefixLz4Copied,
+            Sum::PrefixLz4Overlapping,
+        ],
+    }
+}
 
 /// One number for each [`Sum`].
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sums([f64; SUMS]);
+
+impl Default for Sums {
+    fn default() -> Sums {
+        Sums([0.0; SUMS])
+    }
+}
 
 impl Sums {
     /// One of them.
@@ -93,8 +158,14 @@ impl Sums {
     }
 
     /// Adds a value that is read with the column: `visits` pages of the TOAST relation for `chunks` chunks, if it is out
-    /// of line.
-    pub(super) fn add_read(&mut self, value: &Placed, page: PageSize, chunks: f64, visits: f64) {
+    /// of line. `items`: what it consists of if it is compressed and that is known.
+    pub(super) fn add_read(
+        &mut self,
+        (value, items): (&Placed, Option<Items>),
+        page: PageSize,
+        chunks: f64,
+        visits: f64,
+    ) {
         if value.is_outside() {
             self.add(Sum::Lookups, 1.0);
             self.add(Sum::Visits, visits);
@@ -102,11 +173,56 @@ impl Sums {
             self.add(Sum::ColumnToastBytes, chunk_bytes(page, value.stored_size) as f64);
             self.add(Sum::ColumnExternalBytes, f64::from(value.stored_size));
         }
-        if matches!(value.form, Form::Compressed | Form::ExternalCompressed) {
+        if let Some(method) = value.compressed_by() {
             self.add(Sum::Decompressions, 1.0);
-            let lz4 = value.method == Some(Method::Lz4);
-            self.add(if lz4 { Sum::Lz4Bytes } else { Sum::PglzBytes }, f64::from(value.raw_size));
+            let stream = value.stored_size.saturating_sub(value.compressed_header());
+            let items = items.unwrap_or_else(|| Items::typical(method, value.raw_size, stream));
+            let part = f64::from(PREFIX_BYTES) / f64::from(value.raw_size.max(PREFIX_BYTES));
+            let sums = items_of(method).into_iter().zip(prefix_items_of(method));
+            for ((sum, prefix), amount) in sums.zip(items.each()) {
+                self.add(sum, amount);
+                self.add(prefix, amount * part);
+            }
         }
+        if value.form.is_external() {
+            self.add_prefix(value, page, chunks, visits);
+        }
+    }
+
+    /// Adds what a read of the first bytes of a value out of line takes (`detoast_attr_slice`): of lz4 all chunks.
+    fn add_prefix(&mut self, value: &Placed, page: PageSize, chunks: f64, visits: f64) {
+        let stored = value.stored_size;
+        let wanted = match value.compressed_by() {
+            None => PREFIX_BYTES.min(stored),
+            Some(Method::Lz4) => stored,
+            Some(Method::Pglz) => {
+                let header = value.compressed_header();
+                let stream = stored.saturating_sub(header) as usize;
+                let most = pglz::maximum_compressed_size(PREFIX_BYTES as usize, stream);
+                header.saturating_add(u32::try_from(most).unwrap_or(u32::MAX))
+            }
+        };
+        let part = f64::from(page.chunks(wanted)) / f64::from(page.chunks(stored).max(1));
+        self.add(Sum::PrefixChunks, chunks * part);
+        self.add(Sum::PrefixVisits, (visits * part).max(visits.min(1.0)));
+        self.add(Sum::PrefixExternalBytes, f64::from(wanted));
+    }
+
+    /// Adds a value of the column that the server tries to compress whenever it is written, in vain.
+    fn add_refused(&mut self, value: &Placed, column: &Column) {
+        let tried = matches!(column.storage, Storage::Extended | Storage::Main)
+            && column.policy != Policy::Never;
+        for method in column.method.methods().iter().filter(|_| tried) {
+            let raw = value.raw_size;
+            match method {
+                Method::Pglz => self.add(Sum::PglzRefused, f64::from(raw.min(PGLZ_GIVES_UP))),
+                Method::Lz4 => self.add(Sum::Lz4Refused, f64::from(raw)),
+            }
+        }
+    }
+
+    fn items(&self, sums: [Sum; 4]) -> Items {
+        Items::from(sums.map(|sum| self.get(sum)))
     }
 
     /// What reading the column's values takes, the heap's pages left out.
@@ -120,9 +236,43 @@ impl Sums {
             chunks,
             copied_bytes: self.get(Sum::ColumnExternalBytes),
             decompressions: self.get(Sum::Decompressions),
-            pglz_bytes: self.get(Sum::PglzBytes),
-            lz4_bytes: self.get(Sum::Lz4Bytes),
+            pglz: self.items(items_of(Method::Pglz)),
+            lz4: self.items(items_of(Method::Lz4)),
         }
+    }
+
+    /// What reading the first [`PREFIX_BYTES`] of the column's values takes, the heap's pages left out.
+    pub(super) fn prefix_read(&self, index: IndexShape) -> ReadWork {
+        let (lookups, chunks) = (self.get(Sum::Lookups), self.get(Sum::PrefixChunks));
+        ReadWork {
+            heap_pages: 0.0,
+            lookups,
+            index_pages: lookups * index.levels + chunks * index.pages_per_chunk,
+            toast_pages: self.get(Sum::PrefixVisits),
+            chunks,
+            copied_bytes: self.get(Sum::PrefixExternalBytes),
+            decompressions: self.get(Sum::Decompressions),
+            pglz: self.items(prefix_items_of(Method::Pglz)),
+            lz4: self.items(prefix_items_of(Method::Lz4)),
+        }
+    }
+
+    /// What compressing the column's values and storing their chunks takes.
+    pub(super) fn write(&self) -> WriteWork {
+        WriteWork {
+            chunks: self.get(Sum::ColumnChunks),
+            compressions: self.get(Sum::Decompressions),
+            pglz: self.items(items_of(Method::Pglz)),
+            lz4: self.items(items_of(Method::Lz4)),
+            pglz_refused: self.get(Sum::PglzRefused),
+            lz4_refused: self.get(Sum::Lz4Refused),
+        }
+    }
+
+    /// What an UPDATE of all rows writes that changes no value out of line.
+    pub(super) fn update_other(&self) -> UpdateWork {
+        let (rows, heap_bytes) = (self.get(Sum::Rows), self.get(Sum::HeapBytes));
+        UpdateWork { rows, heap_bytes, ..UpdateWork::default() }
     }
 
     /// What replacing each of them writes.
@@ -452,6 +602,12 @@ impl VariantTally {
         self.heap.put(length as usize);
         let heap_bytes = tuple_bytes(length) as f64;
         self.block.add(Sum::HeapBytes, heap_bytes);
+        self.block.add(Sum::Rows, 1.0);
+        let has_outside = placed.iter().any(Placed::is_outside);
+        let calls_toaster = has_outside || length as usize > page.toast_tuple_threshold();
+        if calls_toaster {
+            self.block.add(Sum::ToasterRows, 1.0);
+        }
         if is_new {
             self.block.add(Sum::NewHeapBytes, heap_bytes);
         }
@@ -470,7 +626,13 @@ impl VariantTally {
                 self.block.add_value(value, heap_bytes);
             }
             if variant.reads.contains(&index) {
-                self.block.add_read(value, page, f64::from(value.chunks), f64::from(visits));
+                let items = value.compressed_by().and_then(|m| compressor.items(index, m));
+                let (chunks, visits) = (f64::from(value.chunks), f64::from(visits));
+                self.block.add_read((value, items), page, chunks, visits);
+                let tried = matches!(value.form, Form::External | Form::Plain) && calls_toaster;
+                if let Some(column) = variant.table.columns.get(index).filter(|_| tried) {
+                    self.block.add_refused(value, column);
+                }
             }
         }
     }

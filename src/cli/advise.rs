@@ -1,6 +1,7 @@
 //! `toastctl advise-threshold`: its arguments, the run, and where its reports are printed.
 
 use std::io::{self, BufWriter, Stdout, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
@@ -12,6 +13,7 @@ use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::terminal::{self, Plain, ReadingProgress, tell};
 use crate::advise::advisor::{Advisor, Options};
+use crate::advise::calibration::{Calibrate, Kept};
 use crate::advise::candidate::Narrowing;
 use crate::advise::extract::keys::Extract;
 use crate::advise::recommend::Optimize;
@@ -22,6 +24,7 @@ use crate::model::settings::TupleTarget;
 use crate::report::advise::{Shown, Writer};
 use crate::report::document::Format;
 use crate::report::table::printable;
+use crate::retoast::memory;
 use crate::server::about::ServerReport;
 use crate::server::connect::SessionOptions;
 use crate::server::sink::{Failed, RunError, Sink};
@@ -55,6 +58,29 @@ pub struct AdviseArgs {
 
     #[command(flatten)]
     exact: ExactArg,
+
+    /// Time values on this server: auto, always, never
+    ///
+    /// CPU times are then fitted to this server and have confidence intervals. About 200 values are copied to temporary
+    /// tables of this session, which are timed and rolled back; this takes less than 5 seconds in all. With auto, the
+    /// default, it is left out on a standby, where transactions are read-only by default, and without the TEMPORARY
+    /// privilege; with always, that is an error.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_default_value = true,
+        help_heading = "Sample"
+    )]
+    calibrate: Calibrate,
+
+    /// Keep this server's CPU times in a file
+    ///
+    /// If the file exists, its times are used instead of new ones; if not, those of the first column that is calibrated
+    /// are used for all columns, and kept. A file of another server is refused.
+    #[arg(long, value_name = "FILE", help_heading = "Sample")]
+    calibration: Option<PathBuf>,
 
     /// What counts most: balanced, size, read, write
     #[arg(
@@ -136,12 +162,36 @@ async fn tables(args: &AdviseArgs) -> Result<Exit, Failure> {
     let connection = terminal::connected(&args.connection, &session).await?;
     let progress = Arc::new(ReadingProgress::default());
     let advisor = Advisor::open(connection, options(args), progress).await?;
+    let kept = use_calibration(args, &advisor).await?;
     let shown = Shown { extraction: false, plot: args.plot, details: args.details.details };
     let server = ServerReport::from(&advisor.server);
     let mut output = AdviseOutput::new(args.emit, args.format.format, shown, server, None);
     let interrupt = terminal::interrupted();
     let ended = run::tables(&advisor, &args.tables.tables, &mut output, interrupt).await;
+    if let (Some(path), false, Some(calibration)) = (&args.calibration, kept, advisor.calibration())
+    {
+        memory::replace(path, calibration.text().as_bytes())
+            .map_err(|error| cannot(path, "written", &error.to_string()))?;
+    }
     output.end(ended)
+}
+
+/// Uses the file of `--calibration`; whether it exists.
+async fn use_calibration(args: &AdviseArgs, advisor: &Advisor) -> Result<bool, Failure> {
+    let Some(path) = &args.calibration else { return Ok(false) };
+    let bytes = match memory::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(cannot(path, "read", &error.to_string())),
+    };
+    let kept =
+        Kept::parse(&String::from_utf8_lossy(&bytes)).map_err(|why| cannot(path, "read", &why))?;
+    advisor.use_calibration(kept, &path.display().to_string()).await?;
+    Ok(true)
+}
+
+fn cannot(path: &Path, done: &str, why: &str) -> Failure {
+    Failure::usage(format!("calibration file \"{}\" cannot be {done}: {why}", path.display()))
 }
 
 fn options(args: &AdviseArgs) -> Options {
@@ -158,9 +208,21 @@ fn options(args: &AdviseArgs) -> Options {
         sample: args.sample.size(),
         seed: args.sample.seed(),
         exact: args.exact.exact,
+        calibrate: calibrate(args),
+        keeps_calibration: args.calibration.is_some(),
         optimize: args.optimize,
         reads_per_write: args.reads_per_write,
     }
+}
+
+/// The tests that do not ask for calibration do without: it takes time, and what follows from it differs from run to run.
+fn calibrate(args: &AdviseArgs) -> Calibrate {
+    #[cfg(feature = "internals")]
+    if args.calibrate == Calibrate::Auto && std::env::var_os("TOASTCTL_TEST_UNCALIBRATED").is_some()
+    {
+        return Calibrate::Never;
+    }
+    args.calibrate
 }
 
 /// Problems that are printed on standard error in one run; all of them are in the reports.

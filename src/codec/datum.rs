@@ -2,6 +2,7 @@
 //! `access/common/toast_compression.c`). A value is its bytes without any header; its compressed
 //! form is the stream that stands behind `va_tcinfo`, without it.
 
+use super::items::Items;
 use super::{DecompressError, Method, lz4, pglz};
 
 /// `VARHDRSZ_COMPRESSED`: the length word and `va_tcinfo`, in bytes.
@@ -46,6 +47,14 @@ pub fn largest_raw_size(method: Method, len: usize) -> usize {
         Method::Lz4 => lz4::MAX_EXPANSION,
     };
     len.saturating_mul(expansion)
+}
+
+/// What a stream consists of, up to where it is damaged; counted without decompressing it.
+pub fn items(method: Method, stream: &[u8]) -> Items {
+    match method {
+        Method::Pglz => pglz::plain::items(stream),
+        Method::Lz4 => lz4::items(stream),
+    }
 }
 
 /// The value of `raw_size` bytes that `stream` holds. Allocates nothing if `raw_size` is more than

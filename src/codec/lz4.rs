@@ -11,6 +11,7 @@
 //! Whole blocks are left to `lz4_flex`; its compressor finds other matches than liblz4's, so that
 //! sizes differ by up to about one percent either way.
 
+use super::items::Items;
 use super::pglz::plain::copy_match;
 use super::{DecompressError, KEEP};
 
@@ -74,6 +75,28 @@ pub fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), DecompressError> {
 /// Where the block is damaged, or ends inside a sequence.
 pub fn decompress_prefix(src: &[u8], dst: &mut [u8]) -> Result<usize, DecompressError> {
     walk(src, dst).map(|end| end.raw)
+}
+
+/// What a block consists of, up to an incomplete sequence.
+pub(super) fn items(src: &[u8]) -> Items {
+    let mut items = Items::default();
+    let mut at = 0;
+    while let Some(&token) = src.get(at) {
+        at += 1;
+        let run = length(src, &mut at, token >> 4).filter(|&run| run <= src.len() - at);
+        let Some(run) = run else { break };
+        items.literals += run as f64;
+        at += run;
+        // the last sequence has no match
+        let Some(&[low, high]) = src.get(at..).and_then(|rest| rest.first_chunk::<2>()) else {
+            break;
+        };
+        at += 2;
+        let Some(len) = length(src, &mut at, token & 0x0f) else { break };
+        let offset = usize::from(u16::from_le_bytes([low, high]));
+        items.add_match(offset, len.saturating_add(4));
+    }
+    items
 }
 
 /// How far a decompression has come.

@@ -4,6 +4,8 @@
 //! Every position is hashed to a table of the latest position with that hash; the first candidate
 //! whose four bytes match is taken, extended both ways, and encoded. Misses lengthen the steps.
 
+use super::items::Items;
+
 /// No match begins behind this distance from the end (`MFLIMIT`).
 const MATCH_LIMIT: usize = 12;
 /// These last bytes are literals (`LASTLITERALS`).
@@ -81,11 +83,13 @@ fn common(src: &[u8], mut a: usize, mut b: usize, end: usize) -> usize {
     b - start
 }
 
-/// The length of the compressed block.
-pub fn compressed_size(src: &[u8]) -> usize {
+/// The length of the compressed block, and what it consists of.
+pub fn compressed(src: &[u8]) -> (usize, Items) {
     let length = src.len();
+    let mut items = Items::default();
     if length <= MATCH_LIMIT {
-        return literals(length);
+        items.literals = length as f64;
+        return (literals(length), items);
     }
     let last_start = length - MATCH_LIMIT + 1;
     let match_end = length - LAST_LITERALS;
@@ -120,9 +124,11 @@ pub fn compressed_size(src: &[u8]) -> usize {
             candidate -= 1;
         }
         size += literals(at - anchor);
+        items.literals += (at - anchor) as f64;
         loop {
             let more = common(src, candidate + MIN_MATCH, at + MIN_MATCH, match_end);
             size += 2 + if more >= 15 { 1 + (more - 15) / 255 } else { 0 };
+            items.add_match(at - candidate, MIN_MATCH + more);
             at += MIN_MATCH + more;
             anchor = at;
             if at >= last_start {
@@ -138,7 +144,8 @@ pub fn compressed_size(src: &[u8]) -> usize {
         at += 1;
         hash = table.hash(src, at);
     }
-    size + literals(length - anchor)
+    items.literals += (length - anchor) as f64;
+    (size + literals(length - anchor), items)
 }
 
 #[cfg(test)]
@@ -148,10 +155,10 @@ mod tests {
 
     #[test]
     fn short_and_regular_values() {
-        assert_eq!(compressed_size(b""), 1);
-        assert_eq!(compressed_size(b"abc"), 4);
+        assert_eq!(compressed(b"").0, 1);
+        assert_eq!(compressed(b"abc").0, 4);
         // token and one literal, match of 94, token and 5 literals
-        assert_eq!(compressed_size(&[7; 100]), 2 + 2 + 1 + 6);
+        assert_eq!(compressed(&[7; 100]).0, 2 + 2 + 1 + 6);
     }
 
     proptest! {
@@ -161,7 +168,7 @@ mod tests {
             noise in proptest::collection::vec(any::<u8>(), 0..500),
         ) {
             let bytes = [bytes, noise].concat();
-            let size = compressed_size(&bytes);
+            let (size, _) = compressed(&bytes);
             prop_assert!(size > 0 && size <= bytes.len() + bytes.len() / 255 + 16);
         }
     }

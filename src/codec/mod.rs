@@ -4,6 +4,7 @@
 //! * [`lz4`]: the LZ4 block format; what is compressed here may differ in size from liblz4's.
 //! * [`lz4_size`]: the length that liblz4 itself comes to.
 //! * [`datum`]: what the server makes of either for a whole value.
+//! * [`items`]: what a compressed stream consists of.
 //!
 //! All work on slices, know no varlena header, and trust no size: it is checked against what the
 //! compressed bytes can give before anything is allocated.
@@ -11,6 +12,7 @@
 #![deny(missing_docs)]
 
 pub mod datum;
+pub mod items;
 pub mod lz4;
 pub mod lz4_size;
 pub mod pglz;

@@ -3,15 +3,20 @@
 //! Times are measured with a warm cache on one core of a common server. They serve to compare settings with each other,
 //! so costs that are the same for all settings (parsing, sending the value) are not included.
 
+use serde::{Deserialize, Serialize};
+
 use crate::codec::Method;
+use crate::codec::items::Items;
 use crate::disk::layout::PageSize;
-use crate::disk::varlena::VARLENA_HEADER_SIZE;
+use crate::disk::varlena::{COMPRESSED_HEADER_SIZE, VARLENA_HEADER_SIZE};
 
 /// The number of chunks on a page of a TOAST relation (`EXTERN_TUPLES_PER_PAGE`).
 pub(crate) const CHUNKS_PER_PAGE: u32 = 4;
 
 /// The time in nanoseconds for each part of a read, and the equivalent price of a stored byte.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
 pub struct Prices {
     /// Visiting one heap page in a scan.
     pub heap_page_ns: f64,
@@ -25,13 +30,56 @@ pub struct Prices {
     pub copy_byte_ns: f64,
     /// Starting a decompression.
     pub decompress_ns: f64,
-    /// Decompressing one raw byte with pglz.
-    pub pglz_byte_ns: f64,
-    /// Decompressing one raw byte with lz4.
-    pub lz4_byte_ns: f64,
+    /// Decompressing the items of pglz.
+    pub pglz: ItemPrices,
+    /// Decompressing the items of lz4.
+    pub lz4: ItemPrices,
     /// The price of storing one byte, for each read of its value.
     pub stored_byte_ns: f64,
 }
+
+/// The time in nanoseconds for each part of a compressed stream.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ItemPrices {
+    /// A byte that stands in the stream.
+    pub literal_ns: f64,
+    /// A match.
+    pub match_ns: f64,
+    /// A byte that a match copies from before its own output.
+    pub copied_ns: f64,
+    /// A byte that a match repeats of its own output.
+    pub overlapping_ns: f64,
+}
+
+impl ItemPrices {
+    fn ns(&self, items: &Items) -> f64 {
+        self.parts(items).iter().sum()
+    }
+
+    fn parts(&self, items: &Items) -> [f64; 4] {
+        [
+            items.literals * self.literal_ns,
+            items.matches * self.match_ns,
+            items.copied * self.copied_ns,
+            items.overlapping * self.overlapping_ns,
+        ]
+    }
+
+    fn times(&self, [literal, matched, copied, overlapping]: [f64; 4]) -> ItemPrices {
+        ItemPrices {
+            literal_ns: self.literal_ns * literal,
+            match_ns: self.match_ns * matched,
+            copied_ns: self.copied_ns * copied,
+            overlapping_ns: self.overlapping_ns * overlapping,
+        }
+    }
+}
+
+/// The number of parts of a read, and of a write.
+pub(crate) const READ_PARTS: usize = 14;
+pub(crate) const WRITE_PARTS: usize = 12;
 
 impl Default for Prices {
     fn default() -> Prices {
@@ -43,8 +91,18 @@ impl Default for Prices {
             chunk_ns: 420.0,
             copy_byte_ns: 0.05,
             decompress_ns: 200.0,
-            pglz_byte_ns: 1.0,
-            lz4_byte_ns: 0.3,
+            pglz: ItemPrices {
+                literal_ns: 1.0,
+                match_ns: 9.0,
+                copied_ns: 0.06,
+                overlapping_ns: 0.06,
+            },
+            lz4: ItemPrices {
+                literal_ns: 0.1,
+                match_ns: 1.6,
+                copied_ns: 0.05,
+                overlapping_ns: 0.28,
+            },
             stored_byte_ns: 2.5,
         }
     }
@@ -67,10 +125,10 @@ pub struct ReadWork {
     pub copied_bytes: f64,
     /// Values decompressed.
     pub decompressions: f64,
-    /// Raw bytes decompressed by pglz.
-    pub pglz_bytes: f64,
-    /// Raw bytes decompressed by lz4.
-    pub lz4_bytes: f64,
+    /// What pglz decompresses.
+    pub pglz: Items,
+    /// What lz4 decompresses.
+    pub lz4: Items,
 }
 
 impl ReadWork {
@@ -78,19 +136,70 @@ impl ReadWork {
     pub fn buffers(&self) -> f64 {
         self.heap_pages + self.index_pages + self.toast_pages
     }
+
+    /// The work of both.
+    pub(crate) fn plus(self, more: ReadWork) -> ReadWork {
+        ReadWork {
+            heap_pages: self.heap_pages + more.heap_pages,
+            lookups: self.lookups + more.lookups,
+            index_pages: self.index_pages + more.index_pages,
+            toast_pages: self.toast_pages + more.toast_pages,
+            chunks: self.chunks + more.chunks,
+            copied_bytes: self.copied_bytes + more.copied_bytes,
+            decompressions: self.decompressions + more.decompressions,
+            pglz: self.pglz.plus(more.pglz),
+            lz4: self.lz4.plus(more.lz4),
+        }
+    }
+
+    /// The number of bytes that decompression gives.
+    pub(crate) fn decompressed_bytes(&self) -> f64 {
+        self.pglz.bytes() + self.lz4.bytes()
+    }
 }
 
 impl Prices {
     /// The duration of `work` in nanoseconds.
     pub fn read_ns(&self, work: &ReadWork) -> f64 {
-        work.heap_pages * self.heap_page_ns
-            + work.lookups * self.lookup_ns
-            + (work.index_pages + work.toast_pages) * self.page_ns
-            + work.chunks * self.chunk_ns
-            + work.copied_bytes * self.copy_byte_ns
-            + work.decompressions * self.decompress_ns
-            + work.pglz_bytes * self.pglz_byte_ns
-            + work.lz4_bytes * self.lz4_byte_ns
+        self.parts(work).iter().sum()
+    }
+
+    /// The duration of each part of `work`.
+    pub(crate) fn parts(&self, work: &ReadWork) -> [f64; READ_PARTS] {
+        let [pglz_literal, pglz_match, pglz_copied, pglz_overlap] = self.pglz.parts(&work.pglz);
+        let [lz4_literal, lz4_match, lz4_copied, lz4_overlap] = self.lz4.parts(&work.lz4);
+        [
+            work.heap_pages * self.heap_page_ns,
+            work.lookups * self.lookup_ns,
+            (work.index_pages + work.toast_pages) * self.page_ns,
+            work.chunks * self.chunk_ns,
+            work.copied_bytes * self.copy_byte_ns,
+            work.decompressions * self.decompress_ns,
+            pglz_literal,
+            pglz_match,
+            pglz_copied,
+            pglz_overlap,
+            lz4_literal,
+            lz4_match,
+            lz4_copied,
+            lz4_overlap,
+        ]
+    }
+
+    /// Prices of a server on which each part takes so many times as long.
+    pub(crate) fn times(&self, factors: [f64; READ_PARTS]) -> Prices {
+        let [heap_page, lookup, page, chunk, copy, decompress, pglz @ .., a, b, c, d] = factors;
+        Prices {
+            heap_page_ns: self.heap_page_ns * heap_page,
+            lookup_ns: self.lookup_ns * lookup,
+            page_ns: self.page_ns * page,
+            chunk_ns: self.chunk_ns * chunk,
+            copy_byte_ns: self.copy_byte_ns * copy,
+            decompress_ns: self.decompress_ns * decompress,
+            pglz: self.pglz.times(pglz),
+            lz4: self.lz4.times([a, b, c, d]),
+            stored_byte_ns: self.stored_byte_ns,
+        }
     }
 
     /// The price of storing a value of `raw` bytes out of line, uncompressed, and of one read.
@@ -108,22 +217,174 @@ impl Prices {
         method: Method,
         inline: bool,
     ) -> f64 {
-        let byte = match method {
-            Method::Pglz => self.pglz_byte_ns,
-            Method::Lz4 => self.lz4_byte_ns,
+        let stream = size.saturating_sub(COMPRESSED_HEADER_SIZE);
+        let items = Items::typical(method, raw, stream);
+        let decompressed = match method {
+            Method::Pglz => self.pglz.ns(&items),
+            Method::Lz4 => self.lz4.ns(&items),
         };
         let stored = if inline {
             f64::from(size) * self.stored_byte_ns
         } else {
             self.external(page, size.saturating_sub(VARLENA_HEADER_SIZE))
         };
-        stored + self.decompress_ns + f64::from(raw) * byte
+        stored + self.decompress_ns + decompressed
     }
 
     fn external(&self, page: PageSize, stored: u32) -> f64 {
         self.lookup_ns
             + f64::from(page.chunks(stored)) * self.chunk_ns
             + f64::from(stored) * (self.stored_byte_ns + self.copy_byte_ns)
+    }
+}
+
+/// The work of compressing values and storing their chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct WriteWork {
+    /// Chunks written.
+    pub chunks: f64,
+    /// Values that are stored compressed.
+    pub compressions: f64,
+    /// What those in pglz consist of.
+    pub pglz: Items,
+    /// What those in lz4 consist of.
+    pub lz4: Items,
+    /// Raw bytes of values that pglz leaves as they are, of each value as many as pglz looks at before it gives up.
+    pub pglz_refused: f64,
+    /// Raw bytes of values that lz4 leaves as they are.
+    pub lz4_refused: f64,
+}
+
+/// The number of bytes of a value that pglz looks at if it finds no match in them (`first_success_by` of
+/// `PGLZ_strategy_default`).
+pub(crate) const PGLZ_GIVES_UP: u32 = 1024;
+
+/// The time in nanoseconds for each part of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct WritePrices {
+    /// Storing a chunk, with its index entry and WAL.
+    pub chunk_ns: f64,
+    /// Starting a compression.
+    pub compress_ns: f64,
+    /// Compressing with pglz.
+    pub pglz: ItemPrices,
+    /// Compressing with lz4.
+    pub lz4: ItemPrices,
+    /// A byte of a value that pglz looks at and leaves as it is.
+    pub pglz_refused_ns: f64,
+    /// A raw byte of a value that lz4 leaves as it is.
+    pub lz4_refused_ns: f64,
+}
+
+impl Default for WritePrices {
+    fn default() -> WritePrices {
+        WritePrices {
+            chunk_ns: 4000.0,
+            compress_ns: 1000.0,
+            pglz: ItemPrices {
+                literal_ns: 60.0,
+                match_ns: 60.0,
+                copied_ns: 4.0,
+                overlapping_ns: 5.0,
+            },
+            lz4: ItemPrices {
+                literal_ns: 1.0,
+                match_ns: 20.0,
+                copied_ns: 0.5,
+                overlapping_ns: 0.05,
+            },
+            pglz_refused_ns: 25.0,
+            lz4_refused_ns: 0.3,
+        }
+    }
+}
+
+impl WritePrices {
+    /// The duration of `work` in nanoseconds.
+    pub fn write_ns(&self, work: &WriteWork) -> f64 {
+        self.parts(work).iter().sum()
+    }
+
+    /// The duration of each part of `work`.
+    pub(crate) fn parts(&self, work: &WriteWork) -> [f64; WRITE_PARTS] {
+        let [pglz_literal, pglz_match, pglz_copied, pglz_overlap] = self.pglz.parts(&work.pglz);
+        let [lz4_literal, lz4_match, lz4_copied, lz4_overlap] = self.lz4.parts(&work.lz4);
+        [
+            work.chunks * self.chunk_ns,
+            work.compressions * self.compress_ns,
+            pglz_literal,
+            pglz_match,
+            pglz_copied,
+            pglz_overlap,
+            lz4_literal,
+            lz4_match,
+            lz4_copied,
+            lz4_overlap,
+            work.pglz_refused * self.pglz_refused_ns,
+            work.lz4_refused * self.lz4_refused_ns,
+        ]
+    }
+
+    /// Prices of a server on which each part but the first takes so many times as long. Chunks of temporary tables are
+    /// stored without WAL, and tell nothing of others.
+    pub(crate) fn times(&self, factors: [f64; WRITE_PARTS]) -> WritePrices {
+        let [_, compress, a, b, c, d, lz4 @ .., pglz_refused, lz4_refused] = factors;
+        WritePrices {
+            chunk_ns: self.chunk_ns,
+            compress_ns: self.compress_ns * compress,
+            pglz: self.pglz.times([a, b, c, d]),
+            lz4: self.lz4.times(lz4),
+            pglz_refused_ns: self.pglz_refused_ns * pglz_refused,
+            lz4_refused_ns: self.lz4_refused_ns * lz4_refused,
+        }
+    }
+}
+
+/// The prices of reads and writes, and by which fraction the times that follow from them may be wrong; `None` if that is
+/// not known.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Pricing {
+    /// Of reads.
+    pub read: Prices,
+    /// Of writes.
+    pub write: WritePrices,
+    /// The error of the time of a read.
+    pub read_error: Option<f64>,
+    /// The error of the time of a write.
+    pub write_error: Option<f64>,
+}
+
+impl Pricing {
+    /// Whether all prices are positive and finite.
+    pub(crate) fn is_sound(&self) -> bool {
+        let items = Items::from([1.0; 4]);
+        let read = ReadWork {
+            heap_pages: 1.0,
+            lookups: 1.0,
+            index_pages: 1.0,
+            toast_pages: 0.0,
+            chunks: 1.0,
+            copied_bytes: 1.0,
+            decompressions: 1.0,
+            pglz: items,
+            lz4: items,
+        };
+        let write = WriteWork {
+            chunks: 1.0,
+            compressions: 1.0,
+            pglz: items,
+            lz4: items,
+            pglz_refused: 1.0,
+            lz4_refused: 1.0,
+        };
+        let (read, write) = (self.read.parts(&read), self.write.parts(&write));
+        let mut prices = read.iter().chain(&write).chain([&self.read.stored_byte_ns]);
+        let mut errors = self.read_error.iter().chain(&self.write_error);
+        prices.all(|&ns| ns.is_finite() && ns > 0.0) && errors.all(|&e| e.is_finite() && e >= 0.0)
     }
 }
 
@@ -157,6 +418,12 @@ const WAL_INSERT: f64 = 28.0;
 const WAL_INDEX: f64 = 66.0;
 /// WAL of one chunk's DELETE: record, block reference, `xl_heap_delete`.
 const WAL_DELETE: f64 = 56.0;
+/// WAL of a heap UPDATE that leaves the new row version on its page, and of which only the change is logged
+/// (`log_heap_update`): record, block reference, `xl_heap_update`, the lengths of what is the same before and behind the
+/// change, `xl_heap_header`, and one to ten bytes that are changed.
+const WAL_HOT_CHANGE: f64 = 76.0;
+/// The reference to a second block, which such a record does not have.
+const WAL_SECOND_BLOCK: f64 = 8.0;
 /// WAL pages have 8 kB (unless the server was built with another size) and headers of 24 bytes.
 const WAL_PAGES: f64 = 8192.0 / (8192.0 - 24.0);
 
@@ -164,6 +431,17 @@ impl UpdateWork {
     /// Bytes written to the relations.
     pub fn bytes(&self) -> f64 {
         self.heap_bytes + self.toast_bytes + self.chunks * INDEX_ENTRY
+    }
+
+    /// Bytes of WAL of an UPDATE of these rows that changes a number and leaves each new row version on its page. For
+    /// `toaster_rows` of them, the toaster is called, and a lock is logged. `logical`: whether whole rows are logged, for
+    /// logical decoding. Pruning is not included.
+    pub(crate) fn hot_wal_bytes(&self, toaster_rows: f64, logical: bool) -> f64 {
+        let records = match logical {
+            true => self.rows * (WAL_UPDATE - WAL_SECOND_BLOCK) + self.heap_bytes,
+            false => self.rows * WAL_HOT_CHANGE,
+        };
+        (records + toaster_rows * WAL_LOCK) * WAL_PAGES
     }
 
     /// Bytes of WAL without full-page images, the commit record, and the changes of the table's own indexes. The new

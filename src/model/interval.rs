@@ -17,6 +17,12 @@ pub struct Interval<T = f64, End = T> {
 }
 
 impl<T: Copy> Interval<T> {
+    /// The figure with the ends of its interval if they are known.
+    pub(crate) fn with_ends(self, known: bool) -> Interval<T, Option<T>> {
+        let end = |end| known.then_some(end);
+        Interval { estimate: self.estimate, low: end(self.low), high: end(self.high) }
+    }
+
     /// An exactly known figure.
     pub fn exact(estimate: T) -> Interval<T> {
         Interval { estimate, low: estimate, high: estimate }
@@ -151,6 +157,12 @@ impl Reported for f64 {
 impl Reported for u64 {
     fn reported(self) -> impl Serialize {
         self
+    }
+}
+
+impl Reported for Option<f64> {
+    fn reported(self) -> impl Serialize {
+        self.map(four_digits)
     }
 }
 

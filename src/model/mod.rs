@@ -8,6 +8,7 @@
 //! * [`pages`]: how tuples and chunks fill relations.
 //! * [`btree`]: the size of a fresh index.
 //! * [`cost`]: the cost of storing and reading a value; [`pluggable`]: the same for other toasters.
+//! * [`fit`]: prices fitted to measurements.
 //! * [`estimate`]: from a sample of blocks to the relation; [`interval`]: estimates as shown in reports.
 //! * [`sql`]: quoted identifiers and literals, and expressions that make a fresh datum.
 
@@ -16,6 +17,7 @@
 pub(crate) mod btree;
 pub mod cost;
 pub mod estimate;
+pub mod fit;
 pub mod interval;
 pub mod pages;
 pub mod pluggable;

@@ -7,9 +7,9 @@ use serde_json::json;
 
 use super::advise_plot;
 use super::document::{Document, Format, Output};
-use super::table::{Grid, Head, Tone, number, printable, statement, text};
+use super::table::{Column, Grid, Head, Tone, number, printable, statement, text};
 use super::units::{counted, nanoseconds, size};
-use crate::advise::estimate::Figure;
+use crate::advise::estimate::{CpuTime, Figure};
 use crate::advise::extract::keys::KnownUse;
 use crate::advise::extract::result::{ExtractionReport, KeyReport};
 use crate::advise::result::{self as advise, CandidateReport, PluggableReport, Report, SCHEMA};
@@ -93,7 +93,7 @@ const MARKS: &str = "Marks: > recommended, * on the Pareto front: no other is as
     interval.";
 
 /// What the titles of the table mean, where they do not say it.
-const TERMS: [(&str, &str); 8] = [
+const TERMS: [(&str, &str); 12] = [
     ("On disk", "On disk: heap, TOAST and its index after the command."),
     ("VACUUM FULL", "VACUUM FULL: what it would leave of them, without dead rows and free space."),
     ("Before compaction", "Before compaction: right after the conversion, which shortens no file."),
@@ -102,7 +102,17 @@ const TERMS: [(&str, &str); 8] = [
     ("CPU/read", "CPU/read: time that storage adds to the read of one value."),
     ("Buffers/scan", "Buffers/scan: pages visited by a scan that does not need the column."),
     ("WAL/update", "WAL/update: WAL written when one value is replaced."),
+    ("CPU/write", "CPU/write: time that compressing one value and storing its chunks takes."),
+    (
+        "WAL/other",
+        "WAL/other: WAL written when another column is changed and the row moves to another page.",
+    ),
+    ("CPU/prefix", "CPU/prefix: CPU/read of the first 100 characters (substr)."),
+    ("Cold pages", "Cold pages: pages read from disk for one value if nothing is cached."),
 ];
+
+/// The titles that only --details shows.
+const DETAILED: [&str; 4] = ["CPU/write", "WAL/other", "CPU/prefix", "Cold pages"];
 
 /// What stands below the table where nothing more is explained.
 const BRIEFLY: &str = "> recommended; * Pareto front; --details explains.";
@@ -160,14 +170,14 @@ fn one(
     document.item(&on_disk(report));
     document.item(&sample(report));
     document.gap();
-    let left_out = document.grid(&grid(report));
+    let left_out = document.grid(&grid(report, details));
     if document.is_markdown() {
         document.gap();
     }
     if details {
         explained(report, &left_out, told, document);
     } else {
-        let terms = terms(&left_out, told);
+        let terms = terms(&[&left_out[..], &DETAILED].concat(), told);
         document.paragraph(&[&[BRIEFLY], &terms[..]].concat().join(" "));
     }
     if plot {
@@ -343,7 +353,7 @@ fn ranking(reports: &[&Report]) -> Grid {
                 })
             }),
             number("CPU/read", 2, |(_, c)| {
-                c.map_or_else(String::new, |c| change(&c.read_cpu_ns_per_value, false))
+                c.map_or_else(String::new, |c| cpu_change(&c.read_cpu_ns_per_value, false))
             }),
         ],
     )
@@ -360,52 +370,63 @@ fn disk_change(after: &Interval<u64>, today: u64) -> String {
     with_half_width(change)
 }
 
-fn grid(report: &Report) -> Grid {
+fn grid(report: &Report, details: bool) -> Grid {
     let shown: Vec<(&CandidateReport, u64)> = report
         .candidates
         .iter()
         .filter(|c| !is_folded(c))
         .map(|c| (c, report.files.total_bytes))
         .collect();
-    Grid::of(
-        &shown,
-        &[
-            text("", 0, |(c, _)| mark(c).to_owned()),
-            text("Settings", 0, |(c, _)| c.name.clone()),
-            number("On disk", 0, |(c, _)| size(c.after_command_bytes.estimate)),
-            number("Change", 0, |(c, today)| match c.marks.today {
-                true => String::new(),
-                false => disk_change(&c.after_command_bytes, *today),
+    let mut columns: Vec<Column<(&CandidateReport, u64)>> = vec![
+        text("", 0, |(c, _)| mark(c).to_owned()),
+        text("Settings", 0, |(c, _)| c.name.clone()),
+        number("On disk", 0, |(c, _)| size(c.after_command_bytes.estimate)),
+        number("Change", 0, |(c, today)| match c.marks.today {
+            true => String::new(),
+            false => disk_change(&c.after_command_bytes, *today),
+        }),
+        number("VACUUM FULL", 2, |(c, _)| bytes(&c.after_vacuum_full.total_bytes)),
+        number("Before compaction", 4, |(c, _)| {
+            if c.marks.today { String::new() } else { size(c.before_compaction_bytes) }
+        }),
+        number("Heap", 3, |(c, _)| bytes(&c.after_vacuum_full.heap_bytes)),
+        number("TOAST", 3, |(c, _)| bytes(&c.after_vacuum_full.toast_bytes)),
+        number("Index", 7, |(c, _)| bytes(&c.after_vacuum_full.toast_index_bytes)),
+        number("In row", 6, |(c, _)| {
+            (c.forms.short + c.forms.plain + c.forms.compressed).to_string()
+        }),
+        number("Out of line", 6, |(c, _)| {
+            (c.forms.external + c.forms.external_compressed + c.forms.custom).to_string()
+        }),
+        number("Chunks", 8, |(c, _)| format!("{:.0}", c.chunks.value.estimate)),
+        number("Decompress", 5, |(c, _)| c.decompressed_values.to_string()),
+        number("Buffers/read", 1, |(c, _)| {
+            format!("{:.1}", c.read_buffers_per_value.value.estimate)
+        }),
+        number("CPU/read", 1, |(c, _)| cpu(&c.read_cpu_ns_per_value)),
+        number("CPU change", 1, |(c, _)| cpu_change(&c.read_cpu_ns_per_value, c.marks.today)),
+        number("Buffers/scan", 2, |(c, _)| format!("{:.0}", c.scan_buffers.value.estimate)),
+        number("Bytes/update", 4, |(c, _)| bytes(&c.update_bytes_per_value)),
+        number("WAL/update", 2, |(c, _)| bytes(&c.update_wal_bytes_per_value)),
+        number("WAL change", 2, |(c, _)| change(&c.update_wal_bytes_per_value, c.marks.today)),
+        text("Refused", 1, |(c, _)| {
+            c.refusal.as_ref().map(|_| counted(c.refused_rows, "row")).unwrap_or_default()
+        }),
+    ];
+    if details {
+        let further: [Column<(&CandidateReport, u64)>; 4] = [
+            number("CPU/write", 5, |(c, _)| cpu(&c.costs.write_cpu_ns_per_value)),
+            number("WAL/other", 5, |(c, _)| bytes(&c.costs.other_update_wal_bytes_per_row)),
+            number("CPU/prefix", 9, |(c, _)| {
+                c.costs.prefix_read.as_ref().map_or_else(String::new, |p| cpu(&p.cpu_ns_per_value))
             }),
-            number("VACUUM FULL", 2, |(c, _)| bytes(&c.after_vacuum_full.total_bytes)),
-            number("Before compaction", 4, |(c, _)| {
-                if c.marks.today { String::new() } else { size(c.before_compaction_bytes) }
+            number("Cold pages", 9, |(c, _)| {
+                format!("{:.1}", c.costs.cold_read_pages_per_value.value.estimate)
             }),
-            number("Heap", 3, |(c, _)| bytes(&c.after_vacuum_full.heap_bytes)),
-            number("TOAST", 3, |(c, _)| bytes(&c.after_vacuum_full.toast_bytes)),
-            number("Index", 7, |(c, _)| bytes(&c.after_vacuum_full.toast_index_bytes)),
-            number("In row", 6, |(c, _)| {
-                (c.forms.short + c.forms.plain + c.forms.compressed).to_string()
-            }),
-            number("Out of line", 6, |(c, _)| {
-                (c.forms.external + c.forms.external_compressed + c.forms.custom).to_string()
-            }),
-            number("Chunks", 8, |(c, _)| format!("{:.0}", c.chunks.value.estimate)),
-            number("Decompress", 5, |(c, _)| c.decompressed_values.to_string()),
-            number("Buffers/read", 1, |(c, _)| {
-                format!("{:.1}", c.read_buffers_per_value.value.estimate)
-            }),
-            number("CPU/read", 1, |(c, _)| nanoseconds(c.read_cpu_ns_per_value.value.estimate)),
-            number("CPU change", 1, |(c, _)| change(&c.read_cpu_ns_per_value, c.marks.today)),
-            number("Buffers/scan", 2, |(c, _)| format!("{:.0}", c.scan_buffers.value.estimate)),
-            number("Bytes/update", 4, |(c, _)| bytes(&c.update_bytes_per_value)),
-            number("WAL/update", 2, |(c, _)| bytes(&c.update_wal_bytes_per_value)),
-            number("WAL change", 2, |(c, _)| change(&c.update_wal_bytes_per_value, c.marks.today)),
-            text("Refused", 1, |(c, _)| {
-                c.refusal.as_ref().map(|_| counted(c.refused_rows, "row")).unwrap_or_default()
-            }),
-        ],
-    )
+        ];
+        columns.extend(further);
+    }
+    Grid::of(&shown, &columns)
 }
 
 /// Whether a candidate is named in a line below the table instead of a row of its own.
@@ -612,8 +633,8 @@ fn accesses(extraction: &ExtractionReport) -> Grid {
             number("Buffers/read", 1, |(_, access, _)| {
                 format!("{:.2}", access.read_buffers.value.estimate)
             }),
-            number("CPU/read", 0, |(_, access, _)| nanoseconds(access.read_cpu_ns.value.estimate)),
-            number("CPU change", 1, |(_, access, today)| change(&access.read_cpu_ns, *today)),
+            number("CPU/read", 0, |(_, access, _)| cpu(&access.read_cpu_ns)),
+            number("CPU change", 1, |(_, access, today)| cpu_change(&access.read_cpu_ns, *today)),
             number("WAL/update", 0, |(_, access, _)| bytes(&access.update_wal_bytes)),
             number("WAL change", 1, |(_, access, today)| change(&access.update_wal_bytes, *today)),
         ],
@@ -679,6 +700,20 @@ fn change(figure: &Figure, today: bool) -> String {
     figure.change.filter(|_| !today).map_or_else(String::new, with_half_width)
 }
 
+fn cpu(time: &CpuTime) -> String {
+    nanoseconds(time.figure.value.estimate)
+}
+
+/// As [`change`]; without calibration the error is not known.
+fn cpu_change(time: &CpuTime, today: bool) -> String {
+    let change = time.figure.change.filter(|_| !today);
+    change.map_or_else(String::new, |change| match time.calibrated {
+        true => with_half_width(change),
+        false if change == Interval::default() => "same".into(),
+        false => format!("{:+.1} %", change.estimate * 100.0),
+    })
+}
+
 fn with_half_width(Interval { estimate, low, high }: Interval) -> String {
     let half = (high - low) / 2.0 * 100.0;
     if estimate == 0.0 && half == 0.0 {
@@ -728,6 +763,11 @@ fn csv_rows(report: &Report) -> Vec<Vec<String>> {
         let Interval { estimate, low, high } = w.value;
         [estimate.round(), low.floor(), high.ceil()].map(|n| format!("{n:.0}"))
     };
+    let cpu = |time: &CpuTime| {
+        let [estimate, low, high] = whole(&time.figure);
+        let end = |end: String| if time.calibrated { end } else { String::new() };
+        [estimate, end(low), end(high)]
+    };
     let fraction = |f: &Figure| {
         let Interval { estimate, low, high } = f.value;
         [estimate, low, high].map(|n| format!("{n:.3}"))
@@ -753,7 +793,7 @@ fn csv_rows(report: &Report) -> Vec<Vec<String>> {
         row.extend(whole(&fresh.total_bytes));
         row.extend(whole(&c.chunks));
         row.extend(fraction(&c.read_buffers_per_value));
-        row.extend(whole(&c.read_cpu_ns_per_value));
+        row.extend(cpu(&c.read_cpu_ns_per_value));
         row.extend(whole(&c.update_bytes_per_value));
         row.extend(whole(&c.update_wal_bytes_per_value));
         let f = &c.forms;

@@ -40,7 +40,7 @@ fn x_of(c: &CandidateReport) -> f64 {
 }
 
 fn y_of(c: &CandidateReport) -> f64 {
-    c.read_cpu_ns_per_value.value.estimate
+    c.read_cpu_ns_per_value.figure.value.estimate
 }
 
 fn axes(report: &Report) -> (Axis, Axis) {

@@ -16,6 +16,7 @@
 //! * [`checking`]: what a check reads; [`chunk_rows`]: the chunks of many values at a time.
 //! * [`toasters`]: the toasters of servers with pluggable TOAST, and their columns.
 //! * [`trial`]: the temporary table in which the server compresses copies of values.
+//! * `calibrate`: how long this server takes to read and compress values.
 //! * [`locks`]: which sessions block readers of a relation.
 //! * `sqlstate`: the meaning of the server's errors.
 //! * [`sink`]: receives the results of a run over relations; the meaning of errors for the run.
@@ -27,6 +28,7 @@ use std::borrow::Cow;
 use connect::{Connection, StatementError, server_message};
 
 pub mod about;
+pub(crate) mod calibrate;
 pub mod catalog;
 pub mod checking;
 pub mod chunk_rows;

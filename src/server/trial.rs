@@ -44,7 +44,7 @@ const PADDING: &str = "p";
 /// Converts a value to the innermost base type of its domain, because a row without a copy has NULL, which a domain may
 /// not allow. CASE with an arm of unknown type has this effect for a domain, and removes its type modifier. For a type
 /// that is not a domain, it keeps the type modifier only before PostgreSQL 19.
-fn base_of(value: &str) -> String {
+pub(crate) fn base_of(value: &str) -> String {
     format!("CASE WHEN true THEN {value} ELSE NULL END")
 }
 

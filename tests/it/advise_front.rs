@@ -3,7 +3,7 @@
 
 use crate::support::command::{run, toastctl};
 use crate::support::reports::Printed;
-use crate::support::reports::advise::{Candidate, Report};
+use crate::support::reports::advise::{Candidate, Change, Report};
 use crate::support::server::{self, Database};
 use crate::support::verbs::advised;
 
@@ -40,13 +40,14 @@ fn the_recommended_candidate_is_on_the_front() {
                 assert!(chosen.pareto, "{arguments:?}: {chosen:#}");
                 // and so is none that another beats in everything
                 let parts = |c: &Candidate| {
+                    let part = |figure: Change| figure.change.map(|change| change.estimate);
                     [
-                        c.total_bytes,
-                        c.read_cpu_ns_per_value,
-                        c.update_wal_bytes_per_value,
-                        c.scan_buffers,
+                        part(c.total_bytes),
+                        c.read_cpu_ns_per_value.change.map(|change| change.estimate),
+                        part(c.update_wal_bytes_per_value),
+                        part(c.scan_buffers),
                     ]
-                    .map(|figure| figure.change.map_or(0.0, |change| change.estimate))
+                    .map(|change| change.unwrap_or(0.0))
                 };
                 let beats = |c: &&Printed<Candidate>| {
                     parts(c).iter().zip(parts(chosen)).all(|(this, that)| *this < that - 0.01)

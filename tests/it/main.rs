@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests, not only tests
 
 mod advise;
+mod advise_costs;
 mod advise_front;
 mod advise_owner;
 mod advise_statements;

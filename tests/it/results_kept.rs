@@ -1,7 +1,7 @@
 //! What a run has finished is printed, whatever becomes of the rest: a table that is locked or has nothing to
 //! advise on, a Ctrl-C, a connection that is lost.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -44,13 +44,19 @@ fn in_the_middle(database: &Database<'_>, arguments: &[&str], then: impl FnOnce(
     let mut command: Command = toastctl();
     let [verb, rest @ ..] = arguments else { panic!("no verb") };
     command.args([*verb, "-d", &database.url()]).args(rest).env("PGOPTIONS", "-c lock_timeout=0");
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // a report is longer than a pipe has room for
+    let mut stdout = child.stdout.take().unwrap();
+    let printed = std::thread::spawn(move || {
+        let mut text = String::new();
+        stdout.read_to_string(&mut text).map(|_| text)
+    });
     wait_until("it never waited for the lock", || waits_for_a_lock(database));
     then(child.id());
     let output = child.wait_with_output().unwrap();
     Run {
         code: output.status.code(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
+        stdout: printed.join().unwrap().unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
     }
 }

@@ -279,7 +279,7 @@ impl Reading<'_> {
                     visits: f64::from(value.chunks.div_ceil(CHUNKS_PER_PAGE)),
                 });
                 sums.add_value(value, tuple_bytes(facts.tuple_length) as f64);
-                sums.add_read(value, page, chunks, visits);
+                sums.add_read((value, row.stored_items(column)), page, chunks, visits);
             }
         }
         cluster

@@ -102,7 +102,7 @@ pub struct ColumnExplanation {
     /// Raw bytes that an average compressed value is decompressed to; null without such values.
     pub decompressed_bytes: Option<Interval>,
     /// CPU time that storage adds to the read of an average value, in nanoseconds, with a warm cache.
-    pub read_cpu_ns: Interval,
+    pub read_cpu_ns: Interval<f64, Option<f64>>,
     /// Buffers of a scan of the whole table that reads the column.
     pub scan_buffers: Interval,
     /// What an UPDATE of the column's value in one row writes.

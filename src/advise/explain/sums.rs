@@ -240,8 +240,8 @@ impl Clusters {
                 chunks,
                 bytes: of_external(|work| work.copied_bytes),
             }),
-            decompressed_bytes: ratio(&read(|work| work.pglz_bytes + work.lz4_bytes), &compressed),
-            read_cpu_ns: each(&read_ns, &values).plus(Interval::exact(heap_ns)),
+            decompressed_bytes: ratio(&read(ReadWork::decompressed_bytes), &compressed),
+            read_cpu_ns: each(&read_ns, &values).plus(Interval::exact(heap_ns)).with_ends(false),
             scan_buffers: self.total(scope, &read(ReadWork::buffers)).plus(Interval::exact(blocks)),
             update: Written {
                 heap_bytes: update(|work| work.heap_bytes),

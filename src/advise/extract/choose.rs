@@ -13,12 +13,12 @@ use super::rows::{Extraction, KEYS, KeyType, REST, Stored, TODAY as STORED, no_s
 use super::target::{self, Asked, Migrated};
 use crate::advise::advisor::{Advisor, TableFacts};
 use crate::advise::candidate::{AdviseError, TODAY, Variants};
-use crate::advise::estimate::{Figure, Figures, Scope, figures};
+use crate::advise::estimate::{Figure, Figures, Further, Scope, figures};
 use crate::advise::plan::SamplePlan;
 use crate::advise::reading::Reading;
 use crate::advise::recommend::{Entry, Optimize, recommend};
 use crate::advise::result::Report;
-use crate::model::cost::Prices;
+use crate::model::cost::Pricing;
 use crate::model::interval::Interval;
 use crate::server::catalog::Relation;
 use crate::usage::keys::KnownUses;
@@ -132,8 +132,12 @@ impl Reading<'_> {
         self.forget();
         self.all(&plan, slice::from_ref(&bare), stored.fillfactor).await?;
         self.forget();
-        let scope =
-            Scope { total_blocks: total, complete: false, page: self.advisor.server.page_size };
+        let scope = Scope {
+            total_blocks: total,
+            complete: false,
+            page: self.advisor.server.page_size,
+            logical: beforehand.facts.logical,
+        };
         let counted = facts.counters.reads_per_write();
         let workload = Workload {
             reads_per_write: options.reads_per_write.or(counted.map(|(ratio, _)| ratio)),
@@ -183,7 +187,7 @@ fn choose(
 ) -> Option<usize> {
     let mut entries = Vec::with_capacity(sets.len() + 1);
     for (rank, set) in sets.iter().enumerate() {
-        let all = figures(&set.tally, scope, &Prices::default());
+        let all = figures(&set.tally, scope, &Pricing::default());
         let (today, rest) = (all.get(STORED)?, all.get(REST)?);
         if entries.is_empty() {
             entries.push(Entry { figures: *today, refused: false, rank: 0, disk: 0.0 });
@@ -214,6 +218,7 @@ fn used(rest: &Figures, keys: &[(f64, &Figures)], today: &Figures) -> Figures {
         read_cpu_ns: mean(|f| &f.read_cpu_ns),
         update_bytes: mean(|f| &f.update_bytes),
         update_wal_bytes: mean(|f| &f.update_wal_bytes),
+        further: Further::default(),
         ..*rest
     }
 }

@@ -5,9 +5,9 @@ use serde::Serialize;
 use super::keys::KnownUse;
 use super::rows::{Extraction, KEYS, KeyType, REST, TODAY, WHOLE};
 use super::script::Migration;
-use crate::advise::estimate::{Figure, Figures, FileSizes, Scope, figures};
+use crate::advise::estimate::{CpuTime, Figure, Figures, FileSizes, Scope, figures};
 use crate::advise::tally::VariantTally;
-use crate::model::cost::Prices;
+use crate::model::cost::Pricing;
 use crate::model::stored::Form;
 
 /// The table with some keys of its documents in columns of their own.
@@ -89,7 +89,7 @@ pub struct AccessReport {
     #[cfg_attr(feature = "internals", schemars(with = "crate::advise::estimate::Changed<f64>"))]
     pub read_buffers: Figure,
     /// Nanoseconds of CPU that storage adds to one read, warm cache.
-    pub read_cpu_ns: Figure,
+    pub read_cpu_ns: CpuTime,
     /// Bytes written by one change.
     pub update_bytes: Figure,
     /// Bytes of WAL of one change, without full-page images.
@@ -103,7 +103,7 @@ pub(crate) fn report(
     command: &str,
     has_toasters: bool,
 ) -> Option<ExtractionReport> {
-    let all = figures(&extraction.tally, scope, &Prices::default());
+    let all = figures(&extraction.tally, scope, &Pricing::default());
     let (tallies, types) = (extraction.tally.tallies(), extraction.types.as_ref()?);
     let blocks: f64 = extraction.tally.blocks().iter().sum();
     let scale = if blocks > 0.0 { f64::from(scope.total_blocks) / blocks } else { 0.0 };
@@ -159,7 +159,7 @@ fn access(figures: &Figures, documents: f64) -> AccessReport {
     AccessReport {
         scan_buffers: Figure { value: value.scaled(documents), change },
         read_buffers: figures.read_buffers,
-        read_cpu_ns: figures.read_cpu_ns,
+        read_cpu_ns: CpuTime { figure: figures.read_cpu_ns, calibrated: false },
         update_bytes: figures.update_bytes,
         update_wal_bytes: figures.update_wal_bytes,
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::keys::{KnownUse, ORDER};
 use super::target::{Migrated, Target};
 use crate::advise::candidate::AdviseError;
-use crate::advise::content::compressed_size;
+use crate::advise::content::compressed;
 use crate::advise::tally::{SampleRow, Tally, Variant};
 use crate::codec::{Method, datum};
 use crate::disk::desc::{Align, Length, Storage};
@@ -20,7 +20,7 @@ use crate::model::pages::Fill;
 use crate::model::policy::{CompressedSizes, MethodChoice, Policy};
 use crate::model::settings::Settings;
 use crate::model::stored::Form;
-use crate::model::toast::{Column, Incoming, Operation, Placed, Table};
+use crate::model::toast::{Column, Compressor, Incoming, Operation, Placed, Table};
 
 /// Digits that every `integer`, and every `bigint`, has room for.
 const INTEGER_DIGITS: usize = 9;
@@ -391,7 +391,7 @@ impl Extraction {
             apart.tried = true;
             let column = self.stored.table.columns.get(self.target.column);
             if let Some(MethodChoice::One(method)) = column.map(|column| column.method) {
-                apart.rest_compressed = compressed_size(&mut self.compressor, method, &split.rest);
+                apart.rest_compressed = self.compressed_size(method, &split.rest);
             }
             for (kept, value) in apart.values.iter_mut().zip(&split.values) {
                 if let (Some(kept), Some(value)) = (kept, value) {
@@ -403,10 +403,14 @@ impl Extraction {
         Ok(())
     }
 
+    fn compressed_size(&mut self, method: Method, raw: &[u8]) -> Option<u32> {
+        compressed(&mut self.compressor, method, raw).map(|(size, _)| size)
+    }
+
     fn compress(&mut self, kept: &mut KeyValue, value: &Value<'_>) {
         let method = self.stored.default_method;
-        kept.own_compressed = compressed_size(&mut self.compressor, method, own(value));
-        kept.jsonb_compressed = compressed_size(&mut self.compressor, method, &value.jsonb());
+        kept.own_compressed = self.compressed_size(method, own(value));
+        kept.jsonb_compressed = self.compressed_size(method, &value.jsonb());
     }
 
     /// Whether the row with this document, or with the whole one and columns filled from it, may be so wide that
@@ -483,12 +487,12 @@ impl Extraction {
         }
     }
 
-    /// Adds a row; sizes of other columns' values, compressed, come from `compressed`.
+    /// Adds a row; sizes of other columns' values, compressed, come from `compressor`.
     pub(crate) fn row(
         &mut self,
         ctid: ItemPointer,
         row: &SampleRow,
-        mut compressed: impl FnMut(usize, Method) -> Option<u32>,
+        compressor: &mut impl Compressor,
     ) {
         let Some(types) = &self.types else { return };
         let apart = self.apart.get(&ctid);
@@ -506,14 +510,14 @@ impl Extraction {
         };
         if apart.is_some() {
             let mut sizes = |index: usize, method: Method| match index.checked_sub(first) {
-                None => compressed(index, method),
+                None => compressor.compressed_size(index, method),
                 Some(key) => of_key(key),
             };
             fill(&self.wide_table, column, &row.values, &mut made.values, &mut sizes);
         }
         let mut sizes = |index: usize, method: Method| match (apart, index.checked_sub(first)) {
             (Some(apart), None) if index == column => apart.rest_compressed,
-            (_, None) => compressed(index, method),
+            (_, None) => compressor.compressed_size(index, method),
             (_, Some(key)) => of_key(key),
         };
         self.tally.row_made_of(row, &made, &mut sizes);

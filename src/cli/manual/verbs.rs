@@ -183,8 +183,19 @@ const ADVISE: Manual = Manual {
         ("the statements alone, for a migration", "toastctl advise-threshold orders --emit sql"),
         ("the command alone, for a script", "toastctl advise-threshold orders --emit command"),
         ("size against cost as a picture", "toastctl advise-threshold orders --plot"),
+        (
+            "CPU times of this server, measured once and kept",
+            "toastctl advise-threshold orders --calibration prices.json",
+        ),
+        (
+            "without temporary tables, where pages can be read",
+            "toastctl advise-threshold orders --calibrate never",
+        ),
     ],
-    files: &[],
+    files: &[(
+        "FILE of --calibration",
+        "CPU prices in nanoseconds, with the system identifier and the major version of their server, in JSON.",
+    )],
     permissions: &[
         (
             "SQL functions",
@@ -194,8 +205,14 @@ const ADVISE: Manual = Manual {
         ),
         (
             "pages",
-            "A superuser, and CREATE EXTENSION pageinspect in the database. With pageinspect, no temporary table is \
-             needed, standbys work too, damaged values are skipped, and pluggable toasters are estimated.",
+            "A superuser, and CREATE EXTENSION pageinspect in the database. With pageinspect, a temporary table is needed only \
+             for calibration, standbys work too, damaged values are skipped, and pluggable toasters are estimated.",
+        ),
+        (
+            "--calibrate",
+            "TEMPORARY on the database. Copies of values are written to temporary tables, which no other session sees, and \
+             are rolled back; nothing else is written. A standby, and a database whose transactions are read-only by \
+             default, go without, and so does --calibrate never.",
         ),
     ],
 };

@@ -2,6 +2,7 @@
 
 use super::{HISTORY_SIZE, Limits, MAX_MATCH, MAX_OFFSET, Strategy, list_of};
 use crate::codec::DecompressError;
+use crate::codec::items::Items;
 
 /// Decompresses from the start of a stream until it or `dst` is at its end; see
 /// [`decompress_prefix`](super::decompress_prefix).
@@ -69,6 +70,27 @@ pub(super) fn resume(
         }
     }
     Ok(Position { stream: at, raw: out })
+}
+
+/// What a stream consists of, up to an incomplete match.
+pub(in crate::codec) fn items(src: &[u8]) -> Items {
+    let mut items = Items::default();
+    let mut at = 0;
+    while let Some(&control) = src.get(at) {
+        at += 1;
+        for bit in 0..8 {
+            let Some(rest) = src.get(at..).filter(|rest| !rest.is_empty()) else { break };
+            if control >> bit & 1 == 0 {
+                items.literals += 1.0;
+                at += 1;
+                continue;
+            }
+            let Some(item) = Match::read(rest) else { return items };
+            items.add_match(item.offset, item.len);
+            at += item.size;
+        }
+    }
+    items
 }
 
 /// A match as coded.

@@ -1,11 +1,12 @@
 //! The input and the result of the toaster.
 
 use crate::codec::Method;
+use crate::codec::items::Items;
 use crate::disk::desc::{Align, Attribute, Length, Storage};
 use crate::disk::layout::PageSize;
 use crate::disk::types;
 use crate::model::cost::Prices;
-use crate::model::policy::{MethodChoice, Policy, VARLENA_HEADER_SIZE};
+use crate::model::policy::{COMPRESSED_HEADER_SIZE, MethodChoice, Policy, VARLENA_HEADER_SIZE};
 use crate::model::settings::{Settings, TupleTarget};
 use crate::model::stored::{Form, StoredValue};
 
@@ -309,6 +310,11 @@ pub trait Compressor {
     /// The size of the datum, including its 8 bytes of headers, to which the server would compress the value of column
     /// `index` with `method`; `None` if it would not compress the value (`toast_compress_datum`).
     fn compressed_size(&mut self, index: usize, method: Method) -> Option<u32>;
+
+    /// What the stream of that datum consists of; `None` if that is not known.
+    fn items(&mut self, _index: usize, _method: Method) -> Option<Items> {
+        None
+    }
 }
 
 impl<F: FnMut(usize, Method) -> Option<u32>> Compressor for F {
@@ -346,6 +352,20 @@ impl Placed {
             stored_size: if chunks > 0 { stored } else { size },
             chunks,
             kept: false,
+        }
+    }
+
+    /// The method of a compressed value; pglz if that is not known.
+    pub(crate) fn compressed_by(&self) -> Option<Method> {
+        let compressed = matches!(self.form, Form::Compressed | Form::ExternalCompressed);
+        compressed.then_some(self.method.unwrap_or(Method::Pglz))
+    }
+
+    /// Bytes of `stored_size` that precede the stream of a compressed value.
+    pub(crate) fn compressed_header(&self) -> u32 {
+        match self.form {
+            Form::Compressed => COMPRESSED_HEADER_SIZE,
+            _ => COMPRESSED_HEADER_SIZE - VARLENA_HEADER_SIZE,
         }
     }
 

@@ -55,6 +55,7 @@ pub(crate) fn scrub(command: &mut Command) {
         .env("COLUMNS", "0")
         .env("HOME", "/nonexistent")
         .env("LC_ALL", "C.UTF-8")
+        .env("TOASTCTL_TEST_UNCALIBRATED", "1")
         .env("TZ", "UTC");
     command.stdin(Stdio::null());
 }

@@ -13,6 +13,7 @@ pub(crate) struct Report {
     pub(crate) files: Files,
     pub(crate) compaction: Option<Printed<Compaction>>,
     pub(crate) workload: Printed<Workload>,
+    pub(crate) calibration: Printed<Calibration>,
     pub(crate) candidates: Vec<Printed<Candidate>>,
     pub(crate) pluggable: Vec<Printed<Pluggable>>,
     pub(crate) recommendation: Printed<Recommendation>,
@@ -99,6 +100,15 @@ pub(crate) struct Workload {
     pub(crate) scan_weight: f64,
 }
 
+/// What CPU times rest on.
+#[derive(Clone, Deserialize)]
+pub(crate) struct Calibration {
+    pub(crate) source: String,
+    pub(crate) why: Option<String>,
+    pub(crate) values: u64,
+    pub(crate) prices: serde_json::Value,
+}
+
 #[derive(Clone, Deserialize)]
 pub(crate) struct Candidate {
     pub(crate) settings: Settings,
@@ -111,11 +121,43 @@ pub(crate) struct Candidate {
     after_vacuum_full: Sizes,
     pub(crate) scan_buffers: Change,
     pub(crate) read_buffers_per_value: Change,
-    pub(crate) read_cpu_ns_per_value: Change,
+    pub(crate) read_cpu_ns_per_value: CpuTime,
     pub(crate) update_bytes_per_value: Change,
     pub(crate) update_wal_bytes_per_value: Change,
+    pub(crate) costs: Costs,
     pub(crate) forms: Printed<Forms>,
     pub(crate) caveats: Vec<String>,
+}
+
+/// A CPU time, whose interval only calibration tells.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+pub(crate) struct CpuTime {
+    pub(crate) estimate: f64,
+    pub(crate) low: Option<f64>,
+    pub(crate) high: Option<f64>,
+    pub(crate) change: Option<CpuChange>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+pub(crate) struct CpuChange {
+    pub(crate) estimate: f64,
+}
+
+/// Further costs of a candidate.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Costs {
+    pub(crate) write_cpu_ns_per_value: CpuTime,
+    pub(crate) other_update_wal_bytes_per_row: Change,
+    pub(crate) hot_update_wal_bytes_per_row: Change,
+    pub(crate) full_page_bytes_per_value: Change,
+    pub(crate) prefix_read: Option<Prefix>,
+    pub(crate) cold_read_pages_per_value: Change,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Prefix {
+    pub(crate) buffers_per_value: Change,
+    pub(crate) cpu_ns_per_value: CpuTime,
 }
 
 /// What VACUUM FULL leaves.

@@ -1,0 +1,352 @@
+//! CPU prices fitted to what a server takes to read and compress values of the sample (`--calibrate`), and the file
+//! that keeps them (`--calibration`); pure.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::content::Specimen;
+use super::result::CalibrationReport;
+use crate::codec::Method;
+use crate::disk::layout::PageSize;
+use crate::model::btree::ToastIndex;
+use crate::model::cost::{PGLZ_GIVES_UP, Prices, Pricing, ReadWork, WritePrices, WriteWork};
+use crate::model::fit::{Measured, fit};
+use crate::model::policy::VARLENA_HEADER_SIZE;
+use crate::server::calibrate::{Group, Stored, Timed};
+
+/// `--calibrate`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Calibrate {
+    /// Where temporary tables are allowed
+    Auto,
+    /// Fail where they are not
+    Always,
+    /// Assume the times of a common server
+    #[default]
+    Never,
+}
+
+/// A run calibrates no longer than this.
+pub(super) const LIMIT: Duration = Duration::from_secs(5);
+/// This number of values of a column is copied at most,
+const MOST_VALUES: usize = 200;
+/// which have at most this number of bytes, so that all copies fit in temp_buffers.
+const MOST_BYTES: u64 = 1_500_000;
+/// Shorter values may stay in the row, and a read of them takes nearly no time.
+const SHORTEST: u32 = 200;
+/// Values are timed in groups of about the same size.
+const GROUPS: usize = 6;
+/// Fewer values tell nothing.
+pub(super) const LEAST_VALUES: usize = 6;
+
+/// The name and version of the file's shape.
+const SCHEMA: &str = "toastctl.calibration/1";
+
+/// Prices of a server, as the file of `--calibration` keeps them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Kept {
+    schema: String,
+    /// The server that was measured: its system identifier.
+    system: String,
+    /// Its major version.
+    major: i32,
+    pub(super) pricing: Pricing,
+}
+
+impl Kept {
+    /// The prices of a server.
+    pub(super) fn of(system: String, major: i32, pricing: Pricing) -> Kept {
+        Kept { schema: SCHEMA.to_owned(), system, major, pricing }
+    }
+
+    /// Why they cannot be used on this server, if so.
+    pub(super) fn refusal(&self, system: &str, major: i32) -> Option<String> {
+        if self.system != system {
+            Some(format!("it is of server {}, and this is {system}", self.system))
+        } else {
+            (self.major != major)
+                .then(|| format!("it is of PostgreSQL {}, and this is {major}", self.major))
+        }
+    }
+
+    /// From the contents of a file.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(crate) fn parse(text: &str) -> Result<Kept, String> {
+        let kept: Kept = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        match kept.schema == SCHEMA && kept.pricing.is_sound() {
+            true => Ok(kept),
+            false => Err(format!("not a calibration ({SCHEMA}) with positive prices")),
+        }
+    }
+
+    /// The contents of a file.
+    pub(crate) fn text(&self) -> String {
+        // Numbers and strings can always be written.
+        serde_json::to_string_pretty(self).map_or_else(|_| String::new(), |text| text + "\n")
+    }
+}
+
+/// The calibration of one run.
+#[derive(Debug, Default)]
+pub(crate) struct Calibrations {
+    /// Prices for the whole run, if a file keeps them.
+    kept: Mutex<Option<Kept>>,
+    /// The time that was spent.
+    spent: Mutex<Duration>,
+}
+
+impl Calibrations {
+    /// The prices for the whole run.
+    pub(super) fn kept(&self) -> Option<Kept> {
+        lock(&self.kept).clone()
+    }
+
+    pub(super) fn keep(&self, kept: Kept) {
+        *lock(&self.kept) = Some(kept);
+    }
+
+    /// The time that is left.
+    pub(super) fn left(&self) -> Duration {
+        LIMIT.saturating_sub(*lock(&self.spent))
+    }
+
+    pub(super) fn spend(&self, time: Duration) {
+        *lock(&self.spent) += time;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the times in a report on a column rest on.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Calibrated {
+    pub(super) pricing: Pricing,
+    pub(super) report: CalibrationReport,
+}
+
+impl Calibrated {
+    /// The prices of a common server.
+    pub(super) fn none(why: impl Into<String>) -> Calibrated {
+        let why = Some(why.into());
+        let report = CalibrationReport { source: "none", why, ..CalibrationReport::default() };
+        Calibrated::default().reported(report)
+    }
+
+    pub(super) fn reported(self, report: CalibrationReport) -> Calibrated {
+        let Pricing { read_error, write_error, .. } = self.pricing;
+        let report = CalibrationReport { read_error, write_error, prices: self.pricing, ..report };
+        Calibrated { report, ..self }
+    }
+
+    pub(super) fn kept(pricing: Pricing) -> Calibrated {
+        let report = CalibrationReport { source: "file", ..CalibrationReport::default() };
+        Calibrated { pricing, ..Calibrated::default() }.reported(report)
+    }
+}
+
+/// The values that are copied, shortest first.
+pub(super) fn chosen(specimens: &[Specimen]) -> Vec<Specimen> {
+    let mut bytes = 0;
+    let long = specimens.iter().filter(|specimen| specimen.raw >= SHORTEST);
+    let mut chosen: Vec<Specimen> = long
+        .take_while(|specimen| {
+            bytes += u64::from(specimen.raw);
+            bytes <= MOST_BYTES
+        })
+        .take(MOST_VALUES)
+        .copied()
+        .collect();
+    chosen.sort_by_key(|specimen| specimen.raw);
+    chosen
+}
+
+/// Values of about the same size together.
+pub(super) fn grouped(specimens: &[Specimen]) -> Vec<&[Specimen]> {
+    specimens.chunks(specimens.len().div_ceil(GROUPS).max(1)).collect()
+}
+
+pub(super) fn asked(group: &[Specimen], page: PageSize) -> Group {
+    let work = added(group, |specimen| read(specimen, Stored::Raw, page, 1));
+    Group {
+        rows: group.iter().map(|specimen| specimen.ctid).collect(),
+        expected_ns: Prices::default().read_ns(&work),
+    }
+}
+
+/// The prices that times of these groups lead to.
+pub(super) fn fitted(timed: &[Timed], groups: &[&[Specimen]], page: PageSize) -> Option<Pricing> {
+    let (read_prices, write_prices) = (Prices::default(), WritePrices::default());
+    let (mut reads, mut writes) = (Vec::new(), Vec::new());
+    for one in timed {
+        let group = *groups.get(one.group)?;
+        let all = groups.iter().flat_map(|group| group.iter());
+        let chunks: u64 = all.map(|specimen| u64::from(chunks(specimen, one.stored, page))).sum();
+        let levels = ToastIndex::of(page, chunks).levels;
+        let work = added(group, |specimen| read(specimen, one.stored, page, levels));
+        reads.push(Measured { parts: read_prices.parts(&work), ns: one.read_ns });
+        let work = written(group, one.stored, page);
+        writes.push(Measured { parts: write_prices.parts(&work), ns: one.write_ns });
+    }
+    // a difference of two times may be less than nothing on a busy machine
+    reads.retain(|one| one.ns > 0.0);
+    writes.retain(|one| one.ns > 0.0);
+    let (reads, writes) = (fit(&reads)?, fit(&writes)?);
+    let pricing = Pricing {
+        read: read_prices.times(reads.factors),
+        write: write_prices.times(writes.factors),
+        read_error: Some(reads.error),
+        write_error: Some(writes.error),
+    };
+    pricing.is_sound().then_some(pricing)
+}
+
+/// The size of a value out of line in this form.
+fn stored_size(specimen: &Specimen, stored: Stored) -> u32 {
+    match stored {
+        Stored::Raw => specimen.raw,
+        Stored::Compressed(method) => specimen
+            .compressed(method)
+            .map_or(specimen.raw, |(size, _)| size.saturating_sub(VARLENA_HEADER_SIZE)),
+    }
+}
+
+fn chunks(specimen: &Specimen, stored: Stored, page: PageSize) -> u32 {
+    page.chunks(stored_size(specimen, stored))
+}
+
+fn read(specimen: &Specimen, stored: Stored, page: PageSize, levels: u32) -> ReadWork {
+    let mut work = ToastIndex::read(page, levels, stored_size(specimen, stored), None);
+    if let Stored::Compressed(method) = stored
+        && let Some((_, items)) = specimen.compressed(method)
+    {
+        work.decompressions = 1.0;
+        match method {
+            Method::Pglz => work.pglz = items,
+            Method::Lz4 => work.lz4 = items,
+        }
+    }
+    work
+}
+
+/// The work of reading all values of a group.
+fn added(group: &[Specimen], work: impl Fn(&Specimen) -> ReadWork) -> ReadWork {
+    group.iter().map(work).fold(ReadWork::default(), ReadWork::plus)
+}
+
+/// The work of writing all values of a group.
+fn written(group: &[Specimen], stored: Stored, page: PageSize) -> WriteWork {
+    let mut work = WriteWork::default();
+    for specimen in group {
+        work.chunks += f64::from(chunks(specimen, stored, page));
+        let Stored::Compressed(method) = stored else { continue };
+        let (items, refused, most) = match method {
+            Method::Pglz => (&mut work.pglz, &mut work.pglz_refused, PGLZ_GIVES_UP),
+            Method::Lz4 => (&mut work.lz4, &mut work.lz4_refused, u32::MAX),
+        };
+        match specimen.compressed(method) {
+            Some((_, more)) => {
+                *items = items.plus(more);
+                work.compressions += 1.0;
+            }
+            None => *refused += f64::from(specimen.raw.min(most)),
+        }
+    }
+    work
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::items::Items;
+    use crate::disk::{BlockNumber, ItemPointer};
+
+    fn specimen(number: u16, raw: u32) -> Specimen {
+        let ctid = ItemPointer { block: BlockNumber(0), item: number };
+        let items = |part: f64| Items {
+            literals: f64::from(raw) * part,
+            matches: f64::from(raw) * part / 4.0,
+            copied: f64::from(raw) * (1.0 - part),
+            overlapping: 0.0,
+        };
+        let part = f64::from(number % 7) / 10.0;
+        Specimen {
+            ctid,
+            raw,
+            pglz: Some((raw / 2, items(part))),
+            lz4: (!number.is_multiple_of(5)).then(|| (raw / 3, items(part / 2.0))),
+        }
+    }
+
+    fn specimens() -> Vec<Specimen> {
+        (1..150).map(|number| specimen(number, 300 + u32::from(number) * 60)).collect()
+    }
+
+    #[test]
+    fn values_are_chosen_within_limits() {
+        let many: Vec<Specimen> = (1..1000).map(|number| specimen(number, 10_000)).collect();
+        assert_eq!(chosen(&many).len(), 150);
+        let short: Vec<Specimen> = (1..1000).map(|number| specimen(number, 100)).collect();
+        assert!(chosen(&short).is_empty());
+        let all = specimens();
+        assert_eq!(grouped(&all).len(), 6);
+        assert_eq!(grouped(&all).concat(), all);
+    }
+
+    #[test]
+    fn prices_are_found_from_the_times_they_cause() {
+        let all = specimens();
+        let (groups, page) = (grouped(&all), PageSize::DEFAULT);
+        // reads are twice as slow as assumed, and decompression of pglz four times
+        let mut factors = [2.0; crate::model::cost::READ_PARTS];
+        factors[6..10].fill(4.0);
+        let real = Prices::default().times(factors);
+        let forms =
+            [Stored::Raw, Stored::Compressed(Method::Pglz), Stored::Compressed(Method::Lz4)];
+        let mut timed = Vec::new();
+        for stored in forms {
+            for (group, members) in groups.iter().enumerate() {
+                let chunks = all.iter().map(|one| u64::from(chunks(one, stored, page))).sum();
+                let levels = ToastIndex::of(page, chunks).levels;
+                let work = added(members, |specimen| read(specimen, stored, page, levels));
+                let read_ns = real.read_ns(&work);
+                let write_ns = WritePrices::default().write_ns(&written(members, stored, page));
+                timed.push(Timed { stored, group, read_ns, write_ns });
+            }
+        }
+        let pricing = fitted(&timed, &groups, page).unwrap();
+        let longest = all.last().unwrap();
+        for stored in forms {
+            let work = read(longest, stored, page, 1);
+            let ratio = pricing.read.read_ns(&work) / real.read_ns(&work);
+            assert!((0.9..1.1).contains(&ratio), "{stored:?} {ratio} {pricing:?}");
+        }
+        assert!(pricing.read_error.unwrap() < 0.1, "{pricing:?}");
+        assert_eq!(pricing.write.chunk_ns, WritePrices::default().chunk_ns);
+        // a machine so busy that nothing can be told
+        for one in &mut timed {
+            one.read_ns = -1.0;
+        }
+        assert_eq!(fitted(&timed, &groups, page), None);
+    }
+
+    #[test]
+    fn a_file_is_read_as_it_was_written_and_checked() {
+        let pricing = Pricing { read_error: Some(0.1), ..Pricing::default() };
+        let kept = Kept::of("123".into(), 15, pricing);
+        assert_eq!(kept.refusal("123", 15), None);
+        assert!(kept.refusal("124", 15).is_some() && kept.refusal("123", 16).is_some());
+        assert_eq!(Kept::parse(&kept.text()), Ok(kept.clone()));
+        for (from, to) in [("lookup_ns\": 1", "lookup_ns\": -1"), ("ion/1", "ion/2"), ("{", "")] {
+            let text = kept.text().replacen(from, to, 1);
+            assert_ne!(text, kept.text());
+            assert!(Kept::parse(&text).is_err(), "{text}");
+        }
+    }
+}
