@@ -22,7 +22,7 @@ use crate::judge::command::shell_quoted;
 use crate::report::document::Format;
 use crate::report::retoast_progress::{Line, Moment, end, note, rebuilds};
 use crate::report::table::printable_json;
-use crate::retoast::listener::{Control, Figures, Listener};
+use crate::retoast::listener::{Advance, Control, Figures, Listener};
 use crate::retoast::pace::rules::Pause;
 use crate::retoast::result::{DepartureReport, Report, SCHEMA, SkippedRow};
 use crate::retoast::run::results::Swept;
@@ -168,6 +168,8 @@ fn shell_word(word: &str) -> String {
     }
 }
 
+/// The length of the bar in steps.
+const BAR: u64 = 1000;
 /// How often a plain line is printed.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// How often a JSON line is printed.
@@ -306,15 +308,15 @@ impl Progress {
     }
 
     fn draw(&self, moment: &Moment) {
-        self.bar.set_length(u64::from(moment.blocks));
-        self.bar.set_position(u64::from(moment.read));
-        self.bar.set_prefix(format!("{} scan {}", moment.relation, moment.scan));
+        self.bar.set_length(BAR);
+        self.bar.set_position((moment.share() * BAR as f64) as u64);
+        self.bar.set_prefix(format!("{} scan {}", moment.relation, moment.at.scan));
         self.bar.set_message(moment.details());
     }
 }
 
 impl Listener for Progress {
-    fn progress(&self, relation: &str, scan: u32, read: u32, blocks: u32, rows: u64) {
+    fn progress(&self, relation: &str, advance: &Advance) {
         self.update(|state| {
             let now = Instant::now();
             if state.moment.relation != relation {
@@ -322,12 +324,13 @@ impl Listener for Progress {
                 state.moment = Moment { relation, ..Moment::default() };
                 state.began = now;
             }
-            if state.moment.scan != scan {
+            if state.moment.at.scan != advance.scan {
                 state.scan_began = now;
-                self.bar.reset();
+                if advance.done.is_none() {
+                    self.bar.reset();
+                }
             }
-            let moment = &mut state.moment;
-            (moment.scan, moment.read, moment.blocks, moment.rows) = (scan, read, blocks, rows);
+            state.moment.at = *advance;
         });
     }
 

@@ -182,6 +182,50 @@ impl Iterator for Sample {
     }
 }
 
+/// Blocks, spread evenly over those that were added, but fewer than twice as many as are wanted.
+#[derive(Debug, Clone)]
+pub(crate) struct SpreadBlocks {
+    /// Half of the maximum number.
+    wanted: usize,
+    blocks: Vec<u32>,
+    /// One of 2^thinned blocks is kept.
+    thinned: u32,
+    seen: u64,
+    last: Option<u32>,
+}
+
+impl SpreadBlocks {
+    /// For at least this many blocks, if as many are added.
+    pub(crate) fn new(wanted: usize) -> SpreadBlocks {
+        SpreadBlocks { wanted: wanted.max(1), blocks: Vec::new(), thinned: 0, seen: 0, last: None }
+    }
+
+    /// Adds a block, if it is not the last one.
+    pub(crate) fn add(&mut self, block: u32) {
+        if self.last.replace(block) == Some(block) {
+            return;
+        }
+        let is_due = self.seen % (1 << self.thinned) == 0;
+        self.seen += 1;
+        if is_due {
+            self.blocks.push(block);
+        }
+        if self.blocks.len() >= 2 * self.wanted {
+            let mut number = 0;
+            self.blocks.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+            self.thinned += 1;
+        }
+    }
+
+    /// The blocks, in order.
+    pub(crate) fn blocks(&self) -> &[u32] {
+        &self.blocks
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,5 +302,18 @@ mod tests {
             prop_assert!(blocks.iter().all(|b| b.0 < total));
             prop_assert!(sample.eq(Sample::new(total, count, seed)));
         }
+    }
+
+    #[test]
+    fn blocks_are_spread_and_each_is_there_once() {
+        let mut few = SpreadBlocks::new(64);
+        [3, 3, 3, 8, 8].into_iter().for_each(|block| few.add(block));
+        assert_eq!(few.blocks(), [3, 8]);
+        let mut many = SpreadBlocks::new(64);
+        (0..100_000).for_each(|block| many.add(block));
+        let blocks = many.blocks();
+        assert!((64..128).contains(&blocks.len()), "{}", blocks.len());
+        let step = blocks[1] - blocks[0];
+        assert!(blocks.windows(2).all(|pair| pair[1] - pair[0] == step), "{blocks:?}");
     }
 }

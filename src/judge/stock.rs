@@ -214,6 +214,31 @@ pub(crate) fn fits(
     table.toast(&incoming, Operation::Update, &mut compress).is_ok()
 }
 
+/// The row as an UPDATE that makes fresh values of the chosen columns would store it. A value whose compressed size is
+/// not known counts as one that cannot be compressed.
+///
+/// # Errors
+/// The row does not fit on a page.
+pub(crate) fn stored_anew(
+    table: &Table,
+    targets: &[usize],
+    follow: &[usize],
+    values: &[StoredValue],
+    known: &dyn Fn(usize) -> Option<Compressed>,
+) -> Result<Toasted, ToastError> {
+    let operation = match values.iter().any(|value| value.form.is_external()) {
+        true => Operation::UpdateOfExternal,
+        false => Operation::Update,
+    };
+    let mut compress = |index: usize, method: Method| {
+        let value = values.get(index)?;
+        // of values that are compressed in another way, only an estimate shows the size
+        let same = Some(value).filter(|value| value.method == Some(method));
+        same.and_then(already).or_else(|| known(index).flatten())
+    };
+    table.toast(&incoming(table, targets, follow, values), operation, &mut compress)
+}
+
 /// The values of a row as handed over by an UPDATE that makes fresh values of the chosen columns.
 fn incoming(
     table: &Table,

@@ -7,9 +7,9 @@ use super::table::{Grid, Head, Style, Tone, printable, wrapped, wrapped_statemen
 use super::units::{counted, size};
 use super::{retoast_compact, retoast_indexes};
 use crate::model::sql::quote_identifier;
-use crate::retoast::plan::Plan;
+use crate::retoast::plan::{Forecast, Plan};
 use crate::retoast::result::{
-    FileEnd, FormReport, Gives, Headed, IndexEnd, Outcome, Report, TableReport,
+    FileEnd, FormReport, Gives, Headed, IndexEnd, Outcome, Predicted, Report, TableReport,
 };
 use crate::retoast::verdict::{Left, left};
 
@@ -417,7 +417,13 @@ fn work_lines(table: &TableReport, width: Option<usize>, out: &mut impl Write) -
         size(table.common.effort.wal_bytes),
         table.common.effort.elapsed_ms as f64 / 1000.0
     );
-    writeln!(out, "{}", wrapped(&work, width, 6))
+    writeln!(out, "{}", wrapped(&work, width, 6))?;
+    match &table.converted.predicted {
+        Some(predicted) if table.common.rows.stored > 0 => {
+            writeln!(out, "{}", wrapped(&compared(predicted), width, 6))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Values by form and scan.
@@ -482,17 +488,57 @@ fn csv(report: &Report, out: &mut impl Write) -> io::Result<()> {
     csv_records(records, out)
 }
 
+/// A forecast of WAL with its interval and its parts; those of later tasks only if they are not zero.
+fn forecast(forecast: &Forecast) -> String {
+    const ALWAYS: usize = 3;
+    let Forecast { all, sweep, indexes, full_page_images, compaction, rebuild } = *forecast;
+    if all.high == 0 {
+        return size(0);
+    }
+    let parts = [
+        ("rows", sweep),
+        ("indexes", indexes),
+        ("full-page images", full_page_images),
+        ("compaction", compaction),
+        ("rebuilt indexes", rebuild),
+    ];
+    let shown = parts.iter().enumerate().filter(|(at, (_, bytes))| *at < ALWAYS || *bytes > 0);
+    let shown: Vec<String> =
+        shown.map(|(_, (what, bytes))| format!("{what} {}", size(*bytes))).collect();
+    format!(
+        "{} ({} to {}): {}",
+        size(all.estimate),
+        size(all.low),
+        size(all.high),
+        shown.join(", ")
+    )
+}
+
+/// What was expected, next to what the run came to.
+fn compared(predicted: &Predicted) -> String {
+    format!(
+        "expected: {} of WAL ({} actual), growth {} ({} actual)",
+        size(predicted.wal_bytes.all.estimate),
+        size(predicted.wal_bytes_actual),
+        size(predicted.growth_bytes.all.estimate),
+        size(predicted.growth_bytes_actual)
+    )
+}
+
 /// Writes the plan. Its statements are in the JSON form.
 fn plan_lines(plan: &Plan, width: Option<usize>, out: &mut impl Write) -> io::Result<()> {
+    let growth = plan.growth_bytes.all;
     let expected = format!(
-        "expected: {} to {} s, {} to {} of WAL, growth of at most {}",
+        "expected: {} to {} s, depending on the server; growth {} (at most {})",
         plan.seconds.low,
         plan.seconds.high,
-        size(plan.wal_bytes.low),
-        size(plan.wal_bytes.high),
-        size(plan.growth_bytes.high)
+        size(growth.estimate),
+        size(growth.high)
     );
-    writeln!(out, "{}", wrapped(&expected, width, 5))?;
+    let wal = format!("expected WAL: {}", forecast(&plan.wal_bytes));
+    for line in [expected, wal] {
+        writeln!(out, "{}", wrapped(&line, width, 5))?;
+    }
     let parts = [
         ("lock", &plan.locks),
         ("trigger that will fire", &plan.triggers_fire),

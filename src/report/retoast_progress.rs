@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::report::table::printable;
 use crate::report::units::{counted, percent, size};
-use crate::retoast::listener::Figures;
+use crate::retoast::listener::{Advance, Figures};
 use crate::retoast::pace::rules::Pause;
 use crate::retoast::plan::Sizes;
 use crate::retoast::result::{Outcome, Report, TableReport};
@@ -35,6 +35,8 @@ pub enum Line<'a> {
         /// Blocks that it has read, or that are compact.
         blocks_read: u32,
         blocks: u32,
+        /// The part of the work that is done, from 0 to 1.
+        done: f64,
         /// Rows re-toasted so far, or moved.
         rows_stored: u64,
         /// Bytes of values re-toasted.
@@ -111,13 +113,8 @@ pub struct Ended<'a> {
 #[derive(Debug, Clone, Default)]
 pub struct Moment {
     pub relation: String,
-    /// The scan under way, from 1.
-    pub scan: u32,
-    /// Blocks of it that have been read.
-    pub read: u32,
-    pub blocks: u32,
-    /// Rows re-toasted so far.
-    pub rows: u64,
+    /// How far it has come.
+    pub at: Advance,
     /// Time since the table was begun.
     pub elapsed: Duration,
     /// Time since this scan was begun.
@@ -129,18 +126,21 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Fraction of the blocks that have been read.
-    fn share(&self) -> f64 {
-        f64::from(self.read) / f64::from(self.blocks.max(1))
+    /// The fraction that is done.
+    pub fn share(&self) -> f64 {
+        self.at.part()
     }
 
     /// Rows per second.
     fn rate(&self) -> f64 {
-        self.rows as f64 / self.elapsed.as_secs_f64().max(0.001)
+        self.at.rows as f64 / self.elapsed.as_secs_f64().max(0.001)
     }
 
-    /// Time until this scan's end at the pace so far.
+    /// Time until the end; if it is not known, that of this scan at the pace so far.
     fn left(&self) -> Option<Duration> {
+        if self.at.done.is_some() {
+            return self.at.left;
+        }
         let share = self.share();
         (share > 0.01).then(|| self.scanning.mul_f64((1.0 - share).max(0.0) / share))
     }
@@ -157,9 +157,9 @@ impl Moment {
         format!(
             "{}: scan {}: {} of {} blocks ({}){left}, {}",
             printable(&self.relation),
-            self.scan,
-            self.read,
-            self.blocks,
+            self.at.scan,
+            self.at.read,
+            self.at.blocks,
             percent(self.share()),
             self.details()
         )
@@ -169,7 +169,7 @@ impl Moment {
     pub fn details(&self) -> String {
         let mut text = format!(
             "{} ({:.0}/s), {} re-toasted, grown {}, {} of WAL",
-            counted(self.rows, "row"),
+            counted(self.at.rows, "row"),
             self.rate(),
             size(self.figures.bytes),
             percent(self.growth()),
@@ -191,10 +191,11 @@ impl Moment {
             event: "progress",
             time,
             relation: &self.relation,
-            scan: self.scan,
-            blocks_read: self.read,
-            blocks: self.blocks,
-            rows_stored: self.rows,
+            scan: self.at.scan,
+            blocks_read: self.at.read,
+            blocks: self.at.blocks,
+            done: self.share(),
+            rows_stored: self.at.rows,
             bytes_stored: self.figures.bytes,
             rows_per_second: self.rate().round(),
             seconds_left: self.left().map(|left| left.as_secs()),
@@ -249,10 +250,7 @@ mod tests {
     fn moment() -> Moment {
         Moment {
             relation: "public.t".into(),
-            scan: 1,
-            read: 250,
-            blocks: 1000,
-            rows: 5000,
+            at: Advance { scan: 1, read: 250, blocks: 1000, rows: 5000, ..Advance::default() },
             elapsed: Duration::from_secs(10),
             scanning: Duration::from_secs(8),
             figures: Figures {
@@ -276,7 +274,7 @@ mod tests {
 
     #[test]
     fn nothing_is_foretold_at_the_very_start() {
-        let start = Moment { read: 0, ..moment() };
+        let start = Moment { at: Advance { read: 0, ..moment().at }, ..moment() };
         assert!(!start.line().contains("left"));
         assert_eq!(json(&start)["seconds_left"], serde_json::Value::Null);
         assert_eq!(json(&moment())["seconds_left"], 24);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -22,10 +23,36 @@ pub struct Figures {
     pub wal: u64,
 }
 
+/// How far the work on a table has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Advance {
+    /// The scan or round under way, from 1.
+    pub scan: u32,
+    /// Blocks of it whose rows are done, and all blocks.
+    pub read: u32,
+    pub blocks: u32,
+    /// Rows re-toasted so far.
+    pub rows: u64,
+    /// The fraction of the whole task that is done; `None` if only that of the scan is known.
+    pub done: Option<f64>,
+    /// The time until the end of the task, if it is known.
+    pub left: Option<Duration>,
+}
+
+impl Advance {
+    /// The fraction that is done: of the task, or else of the scan or round, which a VACUUM and another look at the file
+    /// follow.
+    pub fn part(&self) -> f64 {
+        const MOST: f64 = 0.99;
+        self.done
+            .unwrap_or_else(|| (f64::from(self.read) / f64::from(self.blocks.max(1))).min(MOST))
+    }
+}
+
 /// Receives progress and waits; the command line shows them as a bar, lines or JSON.
 pub trait Listener: Send + Sync {
-    /// How far a scan has come, and how many rows were re-toasted.
-    fn progress(&self, relation: &str, scan: u32, read: u32, blocks: u32, rows: u64);
+    /// How far the work on a table has come.
+    fn progress(&self, relation: &str, advance: &Advance);
     /// The server has refused a row of this table.
     fn refused(&self, relation: &str, row: &SkippedRow) {
         let _ = (relation, row);

@@ -7,7 +7,8 @@
 //! * [`sweep`]: the conversion of values: scans, batches and vacuums, controlled by a state machine without IO.
 //! * [`compact`]: returns free space inside files to the operating system.
 //! * [`reindex`]: rebuilds indexes that are much larger than fresh ones.
-//! * [`plan`]: predicts a sweep (pure); [`compliance`]: how much of a table complies with a policy.
+//! * [`plan`]: what a run will do (pure); [`forecast`]: what it will write, and by how much files will grow (pure).
+//! * [`compliance`]: how much of a table complies with a policy.
 //! * [`departure`]: converts everything that a pluggable toaster stores, and proves it.
 //! * [`run`]: a run over the tables of a server: request, sessions, workers.
 //! * [`task`]: session, guard, and what else all tasks share.
@@ -19,6 +20,7 @@ pub mod compact;
 pub mod compliance;
 pub mod departure;
 pub(crate) mod error;
+pub mod forecast;
 pub mod listener;
 pub mod memory;
 pub mod pace;

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::model::interval::Range;
 use crate::retoast::check::definition::Files;
 use crate::retoast::memory::since::ProvenState;
-use crate::retoast::plan::{Plan, Sizes};
+use crate::retoast::plan::{Forecast, Plan, Sizes};
 
 /// The name and version of the JSON format.
 pub const SCHEMA: &str = "toastctl.retoast/1";
@@ -306,6 +306,26 @@ pub struct Converted {
     pub forms_planned: Vec<FormReport>,
     /// What is expected, if only a plan was requested.
     pub plan: Option<Plan>,
+    /// What was expected before the first row was changed, and what the run came to; null with --dry-run.
+    pub predicted: Option<Predicted>,
+}
+
+/// What a run was expected to do, from a sample of pages, and what it did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Predicted {
+    /// The expected duration in seconds, without waits for other sessions. How fast the server writes was not known.
+    pub seconds: Range,
+    /// The duration of all tasks.
+    pub seconds_actual: u64,
+    /// The expected WAL, in bytes.
+    pub wal_bytes: Forecast,
+    /// WAL written by all sessions during the run.
+    pub wal_bytes_actual: u64,
+    /// The largest expected growth of table, TOAST relation and indexes, in bytes.
+    pub growth_bytes: Forecast,
+    /// By how much they were larger at their largest.
+    pub growth_bytes_actual: u64,
 }
 
 /// What a task also reports.
@@ -341,6 +361,7 @@ impl TaskReport {
         match (&mut self.work, earlier.work) {
             (Work::Convert(now), Work::Convert(earlier)) => {
                 now.forms_before = earlier.forms_before;
+                now.predicted = earlier.predicted;
             }
             (Work::Compact(now), Work::Compact(earlier)) => {
                 go_on_from(now, earlier, &mut self.common);
@@ -548,6 +569,12 @@ impl TableReport {
             Work::Convert(converted) => self.converted = *converted,
             Work::Compact(files) => self.compaction = files,
             Work::Reindex(indexes) => self.indexes = indexes,
+        }
+        if let Some(predicted) = &mut self.converted.predicted {
+            let Common { effort, before, peak, .. } = &self.common;
+            predicted.seconds_actual = effort.elapsed_ms.div_ceil(1000);
+            predicted.wal_bytes_actual = effort.wal_bytes;
+            predicted.growth_bytes_actual = peak.sum().saturating_sub(before.sum());
         }
     }
 }

@@ -70,6 +70,7 @@ mod retoast_compact_ends;
 mod retoast_compact_sizes;
 mod retoast_complete;
 mod retoast_domains;
+mod retoast_forecast;
 mod retoast_growth;
 mod retoast_horizon;
 mod retoast_isolation;

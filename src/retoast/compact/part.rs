@@ -12,6 +12,7 @@ use crate::model::pages::{CHUNK_OVERHEAD, truncated_for, tuple_bytes};
 use crate::retoast::check::definition::Files;
 use crate::retoast::compact::rounds::{Action, End, Event, Pace, Piece, Rounds, Tuning};
 use crate::retoast::error::RetoastError;
+use crate::retoast::listener::Advance;
 use crate::retoast::pace::rules::Load;
 use crate::retoast::result::{Common, FileEnd, FileReport};
 use crate::retoast::sql::compact::Vacuum;
@@ -282,14 +283,15 @@ async fn file_steps<F: File>(
         rounds.note(event, rand::rng().random());
         rounds.beside_others(session.throttle.beside_others());
         let (done, all) = rounds.position();
-        session.throttle.at(done, all);
-        session.listener.progress(
-            &guard.name(),
-            rounds.counts.rounds,
-            done,
-            all,
-            report.rows.stored,
-        );
+        let advance = Advance {
+            scan: rounds.counts.rounds,
+            read: done,
+            blocks: all,
+            rows: report.rows.stored,
+            ..Advance::default()
+        };
+        session.throttle.at(advance.part());
+        session.listener.progress(&guard.name(), &advance);
     }
 }
 

@@ -17,6 +17,7 @@ use crate::retoast::check::ready::{ConvertRequest, Task};
 use crate::retoast::departure::census::{Census, Counter};
 use crate::retoast::departure::steps::{columns, prove};
 use crate::retoast::error::RetoastError;
+use crate::retoast::forecast::Afterwards;
 use crate::retoast::listener::{Listener, Wait};
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, LockTries, Tried};
 use crate::retoast::pace::throttle::Throttle;
@@ -235,6 +236,7 @@ impl DepartureRun<'_, '_> {
             doubt: None,
             dead_entries: DeadIndexEntries::default(),
             unvacuumed: Unvacuumed::default(),
+            afterwards: Afterwards::default(),
         };
         let (report, ended) = conversion.run().await;
         let skipped = report.as_ref().and_then(|TaskReport { common, .. }| {

@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 
 use crate::disk::Oid;
 use crate::model::sql::quote_identifier;
+use crate::retoast::forecast::Images;
 use crate::retoast::pace::rules::{Holder, Replica};
 use crate::retoast::pace::slots::{Slot, Slots};
 use crate::retoast::pace::space::Place;
@@ -290,6 +291,25 @@ pub async fn max_wal_size(client: &Client) -> Result<u64, LiveError> {
     unsigned(&one(client, sql).await?, 0)
 }
 
+/// Which pages are written to the WAL as a whole, and the position in the WAL at which the last checkpoint began.
+pub(crate) async fn images(client: &Client) -> Result<(Images, u64), LiveError> {
+    let sql = "SELECT pg_catalog.current_setting('full_page_writes')::pg_catalog.bool, \
+                      (pg_catalog.pg_size_bytes(pg_catalog.current_setting('max_wal_size')) \
+                       / (1 + pg_catalog.current_setting('checkpoint_completion_target')::pg_catalog.float8))\
+                      ::pg_catalog.int8, \
+                      pg_catalog.pg_wal_lsn_diff(c.redo_lsn, '0/0')::pg_catalog.int8 \
+               FROM pg_catalog.pg_control_checkpoint() AS c";
+    // a user who may not call the function sees no certain images
+    let row = match one(client, sql).await {
+        Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
+            return Ok((Images { are_written: true, distance: None }, 0));
+        }
+        row => row?,
+    };
+    let images = Images { are_written: row.try_get(0)?, distance: Some(unsigned(&row, 1)?) };
+    Ok((images, unsigned(&row, 2)?))
+}
+
 /// The directories in which a table, its TOAST relation, their indexes and the WAL grow, the data directory first.
 /// Returns none unless this process sees the server's file system, which is assumed if the connection is through a
 /// Unix socket and the local data directory has the same modification time as the server reports.
@@ -346,6 +366,12 @@ pub async fn idle_limit(client: &Client, round_trip: Duration) -> Result<Duratio
     Ok(if servers.is_zero() { wanted } else { wanted.min(servers) })
 }
 
+/// Whether the replica identity of a table is full.
+pub(crate) async fn logs_old_rows(client: &Client, oid: Oid) -> Result<bool, LiveError> {
+    let sql = "SELECT relreplident = 'f' FROM pg_catalog.pg_class WHERE oid = $1";
+    Ok(client.value(sql, &[(&oid.0, Type::OID)]).await?.unwrap_or(false))
+}
+
 /// The facts about a table's surroundings on which a plan depends. `replica_role` means that ordinary triggers will
 /// not fire.
 pub async fn surroundings(
@@ -368,9 +394,7 @@ pub async fn surroundings(
         };
         around.triggers.push((row.try_get(0)?, fires));
     }
-    let sql = "SELECT relreplident = 'f' FROM pg_catalog.pg_class WHERE oid = $1";
-    around.identity_full =
-        client.value(sql, &[(&relation.oid.0, Type::OID)]).await?.unwrap_or(false);
+    around.identity_full = logs_old_rows(client, relation.oid).await?;
     let sql = "SELECT p.pubname::pg_catalog.text FROM pg_catalog.pg_publication AS p \
                JOIN pg_catalog.pg_publication_tables AS t USING (pubname) \
                WHERE p.pubupdate AND t.schemaname = $1 AND t.tablename = $2 ORDER BY 1";

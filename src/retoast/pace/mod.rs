@@ -2,10 +2,12 @@
 //!
 //! * [`rules`]: when it waits (pure); [`garbage`]: the old row versions left for vacuum (pure);
 //!   [`slots`]: replication slots that the server may invalidate (pure).
+//! * `course`: how much of a conversion is done, and how long the rest will take (pure).
 //! * [`metrics`]: the queries; [`measuring`]: the connection that runs them; [`space`]: where a table and the WAL
 //!   grow, and the free space there; [`throttle`]: measures and waits.
 //! * [`lock_tries`]: attempts to obtain locks, with short timeouts.
 
+pub(crate) mod course;
 pub mod garbage;
 pub mod lock_tries;
 pub mod measuring;

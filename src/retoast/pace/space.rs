@@ -28,10 +28,10 @@ pub struct Need {
 }
 
 impl Need {
-    /// Bytes that may be written there: old row versions of up to twice the bloat limit, and `wal` bytes of WAL.
-    pub fn growth(&self, max_bloat: f64, wal: u64) -> u64 {
-        let dead = (self.parts as f64 * max_bloat * 2.0) as u64;
-        dead.saturating_add(if self.wal { wal } else { 0 })
+    /// Bytes that may be written there: files grow by the fraction `part` of their sizes, and WAL by `wal` bytes.
+    pub fn growth(&self, part: f64, wal: u64) -> u64 {
+        let files = (self.parts as f64 * part) as u64;
+        files.saturating_add(if self.wal { wal } else { 0 })
     }
 
     /// Names what grows there.
@@ -113,7 +113,7 @@ mod tests {
             (Some((3, 90)), place("/fast", 1000, false)),
             (Some((1, 700)), place("/also", 200, false)),
         ]);
-        let growth: Vec<u64> = needs.iter().map(|need| need.growth(0.05, 400)).collect();
+        let growth: Vec<u64> = needs.iter().map(|need| need.growth(0.1, 400)).collect();
         assert_eq!(growth, [20, 400, 100]);
         let what: Vec<&str> = needs.iter().map(Need::what).collect();
         assert_eq!(what, ["the table", "WAL", "the table"]);
@@ -125,7 +125,7 @@ mod tests {
         let data = place("/data", 1000, false);
         let needs = together(vec![(Some((1, 9)), data), (None, place("/data/pg_wal", 0, true))]);
         assert_eq!(needs.len(), 1);
-        assert_eq!((needs[0].growth(0.05, 400), needs[0].what()), (500, "the table and WAL"));
+        assert_eq!((needs[0].growth(0.1, 400), needs[0].what()), (500, "the table and WAL"));
         assert!(together(vec![(None, place("/data", 1, true))]).is_empty());
     }
 }

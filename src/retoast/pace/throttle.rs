@@ -230,10 +230,9 @@ impl Throttle {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the progress of the current scan.
-    pub fn at(&self, read: u32, blocks: u32) {
-        let percent = u64::from(read) * 100 / u64::from(blocks.max(1));
-        self.noted().percent = u32::try_from(percent).unwrap_or(100);
+    /// Records which fraction of the work is done.
+    pub fn at(&self, part: f64) {
+        self.noted().percent = (part * 100.0) as u32;
     }
 
     /// Records the duration of a wait for a lock.
@@ -617,12 +616,17 @@ impl Throttle {
         Ok(())
     }
 
-    /// Checks the free space for a table before anything is changed. Returns what was compared, or why nothing was;
-    /// `None` without a limit.
+    /// Checks the free space for a table before anything is changed. `expected` is the growth of its files and the WAL,
+    /// in bytes; if they are not predicted, they are estimated from the table's size. Returns what was compared, or why
+    /// nothing was; `None` without a limit.
     ///
     /// # Errors
     /// There is too little space, or it cannot be determined although the user has set a limit.
-    pub async fn check_space(&self, ready: &PreparedTable) -> Result<Option<String>, RetoastError> {
+    pub async fn check_space(
+        &self,
+        ready: &PreparedTable,
+        expected: Option<(u64, u64)>,
+    ) -> Result<Option<String>, RetoastError> {
         let Some(limit) = self.options.limits.free_space else { return Ok(None) };
         let name = ready.relation.display_name();
         let (sizes, max_wal_size) = self
@@ -644,12 +648,16 @@ impl Throttle {
                 "not watching free space: the server's file system is not local".to_owned(),
             ));
         }
-        let wal = expected_wal(sizes, max_wal_size);
+        let parts = needs.iter().map(|need| need.parts).fold(0, u64::saturating_add);
+        let (dead, wal) = match expected {
+            Some((growth, wal)) => (growth as f64 / parts.max(1) as f64, wal.min(max_wal_size)),
+            None => (self.options.max_bloat * 2.0, expected_wal(sizes, max_wal_size)),
+        };
         let mut all = Vec::new();
         for need in needs {
             // replaced chunks of pluggable toasters remain in addition to the new ones
             let leaked = if ready.pluggable { need.parts } else { 0 };
-            let growth = need.growth(self.options.max_bloat, wal).saturating_add(leaked);
+            let growth = need.growth(dead, wal).saturating_add(leaked);
             let shortage = format!(
                 "{} MB are free {}, {} may grow by {} MB, and {} MB must stay free",
                 need.free.bytes >> 20,

@@ -6,6 +6,7 @@ use crate::retoast::check::owner::Approval;
 use crate::retoast::check::ready::{ConvertRequest, Task};
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::error::RetoastError;
+use crate::retoast::forecast::Afterwards;
 use crate::retoast::pace::throttle::ThrottleOptions;
 use crate::retoast::reindex::Reindex;
 use crate::retoast::result::Outcome;
@@ -91,6 +92,11 @@ impl Tasks {
             (None, Some(request)) => Task::Compact(request),
             (None, None) => Task::Reindex(self.reindex),
         }
+    }
+
+    /// What follows a conversion.
+    pub(crate) fn afterwards(&self) -> Afterwards {
+        Afterwards { compacts: self.compact.is_some(), rebuilds: self.reindex != Reindex::Never }
     }
 
     /// The columns named by the user.

@@ -227,8 +227,9 @@ impl Run<'_, '_> {
             pluggable::named(toasters.as_ref(), name)?;
         }
         let (tables, refused) = self.look_at(&selection, throttle).await?;
-        for ready in &tables {
-            if let Some(note) = throttle.check_space(ready).await? {
+        // a conversion compares the free space with its forecast
+        for ready in tables.iter().filter(|_| self.tasks.convert.is_none()) {
+            if let Some(note) = throttle.check_space(ready, None).await? {
                 self.listener.note(&format!("{}: {note}", ready.relation.display_name()));
             }
         }

@@ -299,6 +299,7 @@ impl Tables<'_, '_> {
                         doubt,
                         dead_entries: DeadIndexEntries::default(),
                         unvacuumed: Unvacuumed::default(),
+                        afterwards: self.tasks.afterwards(),
                     }
                     .run()
                     .await

@@ -2,6 +2,7 @@
 
 pub mod by_policy;
 pub(crate) mod compact;
+pub(crate) mod gin;
 pub(crate) mod old_entries;
 pub mod row_judge;
 pub(crate) mod vacuum;

@@ -7,11 +7,15 @@ use futures_util::stream::FuturesUnordered;
 use rand::RngExt;
 
 use crate::disk::desc::Storage;
+use crate::heap::sample::SpreadBlocks;
 use crate::retoast::check::ready::{Choice, PreparedTable};
 use crate::retoast::error::RetoastError;
+use crate::retoast::forecast::Afterwards;
+use crate::retoast::listener::Advance;
 use crate::retoast::memory::checkpoint::{Checkpoint, Place};
 use crate::retoast::memory::remembered::proven_now;
 use crate::retoast::memory::since::{CutOff, Doubt, Since};
+use crate::retoast::pace::course::{Course, Position};
 use crate::retoast::pace::metrics;
 use crate::retoast::pace::rules::Load;
 use crate::retoast::plan::{FirstScan, Plan, Sizes};
@@ -20,11 +24,14 @@ use crate::retoast::sql;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::keys::{Condition, Keys};
 use crate::retoast::sweep::machine::{Action, EARLY, End, Event, Extent, Machine, Row};
-use crate::retoast::sweep::scanner::{RuleScan, Scanned, Scanner, SeenRows, Tally};
+use crate::retoast::sweep::scanner::{RuleScan, Scanned, Scanner, SeenRows};
 use crate::retoast::task::guard::{Done, Ended, Guard, LIMIT, Reason};
 use crate::retoast::task::session::{Session, millis};
 use crate::retoast::task::vacuum::Unvacuumed;
+use crate::server::LiveError;
 
+/// The number of pages in the sample on which a forecast is based.
+pub(super) const PAGES: usize = 64;
 /// How often the table is scanned again because another session has rewritten it.
 const MOST_REWRITTEN: u32 = 5;
 /// A pause of this length ends a scan's snapshot, because it holds back vacuum.
@@ -47,6 +54,7 @@ pub(crate) struct Conversion<'a> {
     pub(crate) doubt: Option<Doubt>,
     pub(crate) dead_entries: DeadIndexEntries,
     pub(crate) unvacuumed: Unvacuumed,
+    pub(crate) afterwards: Afterwards,
 }
 
 /// The results of the conversion so far.
@@ -58,6 +66,8 @@ struct Progress {
     converted: Converted,
     /// Whether the server refused a row because it would not fit on a page in the chosen form.
     is_unfit: bool,
+    /// In a dry run, blocks with rows to re-toast.
+    found_blocks: SpreadBlocks,
 }
 
 impl Progress {
@@ -74,6 +84,7 @@ impl Progress {
             common,
             converted,
             is_unfit: false,
+            found_blocks: SpreadBlocks::new(PAGES),
         }
     }
 }
@@ -155,6 +166,13 @@ impl Conversion<'_> {
         if options.dry_run {
             return self.sweep(&mut scanner, report).await;
         }
+        match self.predict(&mut scanner, report.common.before).await {
+            // the run needs no forecast
+            Err(RetoastError::Live(LiveError::Server(error))) if error.as_db_error().is_some() => {
+                tracing::debug!("{}: no forecast: {error}", self.guard.name());
+            }
+            predicted => report.converted.predicted = Some(predicted?),
+        }
         if self.choice.final_settings.is_none() {
             self.guard.set_choice(&self.choice.changes).await?;
         }
@@ -234,11 +252,11 @@ impl Conversion<'_> {
             report.common.skipped.push(SkippedRow { ctid: String::new(), reason, sqlstate: None });
         }
         if options.dry_run {
-            let plan = self.plan(report, &scanner.seen.tally, began.elapsed()).await?;
+            let plan = self.plan(report, scanner, began.elapsed()).await?;
             report
                 .common
                 .notes
-                .extend(self.guard.session.throttle.slot_warnings(plan.wal_bytes.high).await?);
+                .extend(self.guard.session.throttle.slot_warnings(plan.wal_bytes.all.high).await?);
             report.converted.plan = Some(plan);
         } else if let Some((checkpoint, place)) = saved {
             checkpoint.end(place, end == End::Complete)?;
@@ -281,6 +299,8 @@ impl Conversion<'_> {
         let mut failed: Option<RetoastError> = None;
         let mut prepared = false;
         let mut keys = Keys::default();
+        let (mut course, started) = (Course::default(), Instant::now());
+        let mut scanning = (0, started);
         let computed = self.guard.ready.computed();
         let (guard, session) = (&self.guard, self.guard.session);
         loop {
@@ -354,7 +374,9 @@ impl Conversion<'_> {
                     }
                     let held = scanner.held.is_some();
                     let read = blocks.clone();
+                    let reading = Instant::now();
                     let rows = scanner.read(guard, blocks).await?;
+                    course.has_read(read.len() as u32, reading.elapsed());
                     tracing::debug!(
                         "{}: blocks {read:?}: {} rows differ",
                         self.guard.name(),
@@ -366,6 +388,9 @@ impl Conversion<'_> {
                     if report.common.effort.scans == 0 && machine.is_first_scan() {
                         report.common.rows.found += rows.len() as u64;
                         report.common.rows.bytes += rows.iter().map(|row| row.bytes).sum::<u64>();
+                    }
+                    if session.options.dry_run {
+                        rows.iter().for_each(|row| report.found_blocks.add(row.ctid.block.0));
                     }
                     if machine.insists() {
                         keys.note(guard, scanner, &rows).await?;
@@ -399,6 +424,9 @@ impl Conversion<'_> {
                     if let Ok(Finished::Vacuum(..)) = &finished {
                         machine.still_dead(session.throttle.still_dead());
                     }
+                    if let Ok(Finished::Vacuum(_, Some((Extent::Table, took)), _)) = &finished {
+                        course.has_vacuumed(*took);
+                    }
                     let event = finished.map(|finished| self.account(job, finished, report));
                     if let Ok(Event::BatchDone { xid, .. }) = &event {
                         scanner.ours.insert(*xid);
@@ -415,15 +443,22 @@ impl Conversion<'_> {
                 scanner.release().await?;
             }
             machine.beside_others(session.throttle.beside_others());
-            let (read, blocks) = machine.position();
-            session.throttle.at(read, blocks);
-            session.listener.progress(
-                &report.relation,
-                machine.counts.scans,
-                read,
+            let (scan, (read, blocks)) = (machine.counts.scans, machine.position());
+            if scanning.0 != scan {
+                scanning = (scan, Instant::now());
+            }
+            let rows = report.common.rows.stored;
+            let (done, left) = course.at(Position {
+                scan,
+                part: f64::from(read) / f64::from(blocks.max(1)),
                 blocks,
-                report.common.rows.stored,
-            );
+                rows,
+                elapsed: started.elapsed(),
+                scanning: scanning.1.elapsed(),
+            });
+            session.throttle.at(done);
+            let advance = Advance { scan, read, blocks, rows, done: Some(done), left };
+            session.listener.progress(&report.relation, &advance);
         }
     }
 
@@ -473,18 +508,17 @@ impl Conversion<'_> {
         Ok(Some((checkpoint, Place { oid: oid.0, filenode })))
     }
 
-    /// The plan of the conversion, based on a scan that took this long and saw these values.
+    /// The plan of the conversion, based on a scan that took this long.
     async fn plan(
         &self,
         report: &Progress,
-        seen: &Tally,
+        scanner: &mut Scanner<'_>,
         scan: Duration,
     ) -> Result<Plan, RetoastError> {
         let Guard { session, ready, .. } = self.guard;
         let options = session.options;
         let around =
             metrics::surroundings(session.writer(), &ready.relation, ready.replica_role).await?;
-        let limits = session.throttle.limits();
         let bloat = options.tuning.max_bloat;
         let mut statements = vec![
             self.guard.planned_begin(),
@@ -495,22 +529,17 @@ impl Conversion<'_> {
             let vacuum = self.vacuum_of(0, extent, EARLY * bloat).await?;
             statements.extend(vacuum.map(|(_, sql)| sql).filter(|sql| !statements.contains(sql)));
         }
+        let (rows, blocks) = (report.common.rows.found, report.found_blocks.blocks());
+        let (_, wal, growth) =
+            self.forecast(scanner, report.common.before, blocks, Some(rows)).await?;
+        self.check_space(growth, wal).await?;
         let found = FirstScan {
-            toaster: self.choice.toaster,
-            rows: report.common.rows.found,
-            bytes: report.common.rows.bytes,
-            stored: seen.bytes(),
-            // the chunks of values of pluggable toasters remain, so there may be no room for new ones
-            external: if seen.has_custom() { 0 } else { seen.external_bytes() },
-            columns: ready.targets.len() as u64,
-            sizes: report.common.before,
+            rows,
+            forecast: (wal, growth),
             scan,
-            max_bloat: bloat,
-            nice: limits.nice,
-            lock_timeout: options.lock_timeout,
             alter: report.converted.alter.clone(),
             statements,
-            origin: options.origin.clone(),
+            ..self.first_scan()
         };
         Ok(Plan::of(&found, &around))
     }

@@ -84,7 +84,7 @@ impl Scanner<'_> {
     }
 
     /// Makes the server compress the values in question.
-    async fn answer(
+    pub(super) async fn answer(
         &mut self,
         judge: &FormJudge,
         open: &[Candidate],

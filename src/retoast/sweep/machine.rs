@@ -45,6 +45,8 @@ struct Scan {
 #[derive(Debug, Clone, Default)]
 struct Batches {
     queue: VecDeque<Batch>,
+    /// The number of rows of the chunk.
+    rows: usize,
     /// The number of batches begun, and the last one of each window of the chunk.
     begun: u64,
     last: HashMap<u32, u64>,
@@ -152,9 +154,18 @@ impl Machine {
         self.scan.left
     }
 
-    /// The progress of the current scan: blocks read, and blocks in all.
+    /// The progress of the current scan: blocks whose rows are done, and blocks in all.
     pub fn position(&self) -> (u32, u32) {
-        (self.scan.next_block.min(self.scan.blocks), self.scan.blocks)
+        let under_way = self.work.iter().map(|work| match work {
+            Work::Batch { batch, .. } => batch.rows.len(),
+            _ => 0,
+        });
+        let queued = self.batches.queue.iter().map(|batch| batch.rows.len());
+        let left: usize = under_way.chain(queued).sum();
+        let part = left as f64 / self.batches.rows.max(left).max(1) as f64;
+        let read = self.scan.next_block.min(self.scan.blocks);
+        let chunk = f64::from(CHUNK.min(self.scan.blocks)) * part;
+        (read.saturating_sub(chunk.ceil() as u32), self.scan.blocks)
     }
 
     /// Whether the current scan may still prove that nothing is left, in which case it must continue in the snapshot
@@ -404,6 +415,7 @@ impl Machine {
             !refused && !disagrees
         });
         rows.sort_unstable();
+        self.batches.rows = rows.len();
         self.scan.left.found += rows.len() as u64;
         // the snapshot is released, whatever happens to the rows
         self.scan.one_snapshot &= rows.is_empty();

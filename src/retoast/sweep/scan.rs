@@ -244,10 +244,17 @@ impl Scanner<'_> {
                     continue;
                 }
             };
+            if let Some(sampled) = &mut self.sampled {
+                let free = u32::try_from(page.free_space()).unwrap_or(0);
+                sampled.pages.insert(block.0, (free, page.header().lsn));
+            }
             for (ctid, item) in scan::items(block, &page) {
                 match item {
                     Item::Unused | Item::Redirect | Item::Dead => {}
-                    Item::Tuple(tuple, _) => {
+                    Item::Tuple(tuple, length) => {
+                        if let Some(sampled) = &mut self.sampled {
+                            sampled.lengths.insert(ctid, u32::from(length));
+                        }
                         if pages.visibility(ctid, &tuple) != Visibility::Dead {
                             self.decide(ctid, &tuple, rows, open);
                         }
@@ -306,6 +313,9 @@ impl Scanner<'_> {
             }
         }
         let found = Row::new(ctid, xmin, bytes, all_stored);
+        if let Some(sampled) = &mut self.sampled {
+            sampled.values.insert(ctid, values.clone());
+        }
         let judge = match &self.choice.judge {
             Judge::Policy(rule) => {
                 let placed = vec![true; indexes.len()];

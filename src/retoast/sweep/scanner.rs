@@ -44,6 +44,8 @@ pub struct Scanner<'a> {
     pub(super) row_judge: bool,
     /// What the current scan has seen.
     pub seen: Scanned,
+    /// What is kept of the pages read; only while they are read for a forecast.
+    pub(super) sampled: Option<Sampled>,
     /// The sweep's own transactions since the scan began, whose rows were seen before.
     pub(super) own: HashSet<u32>,
     /// The transactions of this run. Their rows do not count as written since, and were stored under the run's
@@ -119,6 +121,7 @@ impl<'a> Scanner<'a> {
             judges: HashSet::new(),
             row_judge: false,
             seen: Scanned::default(),
+            sampled: None,
             own: HashSet::new(),
             ours: HashSet::new(),
             damage: Damage::default(),
@@ -175,6 +178,16 @@ impl Unfit {
         self.rows += 1;
         self.first.get_or_insert(ctid);
     }
+}
+
+/// What a scanner keeps of the pages that it reads for a sample.
+#[derive(Debug, Default)]
+pub(super) struct Sampled {
+    /// Free space and LSN, by block.
+    pub(super) pages: BTreeMap<u32, (u32, u64)>,
+    /// The length of tuples, and their values.
+    pub(super) lengths: HashMap<ItemPointer, u32>,
+    pub(super) values: HashMap<ItemPointer, Vec<StoredValue>>,
 }
 
 /// What cannot be read, with the server's messages.
@@ -330,23 +343,6 @@ impl Tally {
         let count = self.counts.entry((column, form, method.map(Method::name))).or_default();
         count.0 += 1;
         count.1 = count.1.saturating_add(bytes);
-    }
-
-    /// The stored size of all values, in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.counts.values().map(|&(_, bytes)| bytes).sum()
-    }
-
-    /// The stored size of the values that are known to be external, in bytes.
-    pub fn external_bytes(&self) -> u64 {
-        let external = [Form::External.name(), Form::ExternalCompressed.name()];
-        let counts = self.counts.iter().filter(|((_, form, _), _)| external.contains(form));
-        counts.map(|(_, &(_, bytes))| bytes).sum()
-    }
-
-    /// Whether a pluggable toaster stores any of the values.
-    pub fn has_custom(&self) -> bool {
-        self.counts.keys().any(|(_, form, _)| *form == Form::Custom.name())
     }
 
     /// The counts in the form of the report.

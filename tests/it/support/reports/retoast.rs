@@ -83,6 +83,7 @@ pub(crate) struct Table {
     pub(crate) forms_after: Vec<Form>,
     pub(crate) forms_planned: Vec<Form>,
     pub(crate) plan: Option<Printed<Plan>>,
+    pub(crate) predicted: Option<Predicted>,
     pub(crate) compaction: Vec<Printed<File>>,
     pub(crate) indexes: Vec<Printed<Index>>,
     pub(crate) rewrite_gives_bytes: Option<u64>,
@@ -167,13 +168,33 @@ pub(crate) struct Form {
 pub(crate) struct Plan {
     pub(crate) statements: Vec<String>,
     pub(crate) seconds: Range,
-    pub(crate) wal_bytes: Range,
-    pub(crate) growth_bytes: Range,
+    pub(crate) wal_bytes: Foreseen,
+    pub(crate) growth_bytes: Foreseen,
     pub(crate) locks: Vec<String>,
     pub(crate) triggers_fire: Vec<String>,
     pub(crate) triggers_silent: Vec<String>,
     pub(crate) replication: Vec<String>,
     pub(crate) serialization: Vec<String>,
+}
+
+/// A forecast in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub(crate) struct Foreseen {
+    pub(crate) estimate: u64,
+    pub(crate) low: u64,
+    pub(crate) high: u64,
+    pub(crate) indexes: u64,
+    pub(crate) compaction: u64,
+    pub(crate) rebuild: u64,
+}
+
+/// What was expected before a run, next to what it came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub(crate) struct Predicted {
+    pub(crate) wal_bytes: Foreseen,
+    pub(crate) wal_bytes_actual: u64,
+    pub(crate) growth_bytes: Foreseen,
+    pub(crate) growth_bytes_actual: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

@@ -1,0 +1,437 @@
+//! The sample on which a forecast is based: pages with rows to re-toast, how the server would store these rows, and the
+//! indexes that get new entries.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use tokio_postgres::types::Type;
+
+use crate::disk::ItemPointer;
+use crate::heap::sample::Sample as BlockSample;
+use crate::judge::stock::{Compressed, stored_anew};
+use crate::judge::{FormJudge, Judge};
+use crate::model::estimate::{BlocksRead, PowerSums};
+use crate::model::interval::Interval;
+use crate::model::stored::Form;
+use crate::model::toast::Placed;
+use crate::retoast::error::RetoastError;
+use crate::retoast::forecast::{Found, Gin, IndexFacts, Keys, Method, RowChange, SampledPage};
+use crate::retoast::pace::metrics;
+use crate::retoast::plan::{FirstScan, Forecast, Sizes, seconds};
+use crate::retoast::result::Predicted;
+use crate::retoast::sql::gin;
+use crate::retoast::sql::old_entries::ANY_COVERED;
+use crate::retoast::sweep::conversion::{Conversion, PAGES};
+use crate::retoast::sweep::machine::{EARLY, Row};
+use crate::retoast::sweep::scanner::{Candidate, Sampled, Scanner};
+use crate::retoast::task::guard::{Guard, Reads};
+use crate::retoast::task::session::Session;
+use crate::server::connect::Connection;
+use crate::server::indexes::{self, Index};
+use crate::server::{LiveError, snapshot};
+
+/// Bytes of a table that a scan reads per second, as long as none has been timed.
+const READ_SPEED: f64 = 300e6;
+/// The maximum number of rows of which the server compresses copies, and of their bytes.
+const ROWS: usize = 256;
+const BYTES: u64 = 16 << 20;
+/// The number of these rows whose keys in GIN indexes are counted.
+const KEYED: usize = 40;
+/// The size of an entry of a GIN index for a row, and of a key, if it is not known how it takes keys from values.
+const UNKNOWN_ENTRY: f64 = 8.0;
+const UNKNOWN_KEY: f64 = 8.0;
+/// The size of a row that is read without pages, in addition to its values; such a row is assumed to have its values
+/// out of line if they are longer than this.
+const NARROW: u32 = 60;
+const INLINE: u64 = 2000;
+
+/// To what sizes the server compresses values, by row and column, and typical ratios by column.
+type CopySizes = HashMap<(ItemPointer, usize), Compressed>;
+type Ratios = HashMap<usize, Option<f64>>;
+
+/// The sample of a table.
+struct Sample {
+    pages: Vec<SampledPage>,
+    /// Rows to re-toast.
+    rows: Vec<Row>,
+}
+
+impl Conversion<'_> {
+    /// What the run will write, from the pages in these blocks. If the number of rows to re-toast is not given, it is
+    /// estimated from them.
+    pub(super) async fn forecast(
+        &self,
+        scanner: &mut Scanner<'_>,
+        sizes: Sizes,
+        blocks: &[u32],
+        rows: Option<u64>,
+    ) -> Result<(u64, Forecast, Forecast), RetoastError> {
+        let Guard { session, ready, .. } = self.guard;
+        let (images, redo) = metrics::images(session.reader().client()).await?;
+        let sample = self.sample(scanner, blocks, redo).await?;
+        let page = session.server.page_size;
+        let rows = match rows {
+            Some(rows) => Interval::exact(rows as f64),
+            None => {
+                let mut sums = PowerSums::default();
+                sample.pages.iter().for_each(|page| sums.add(page.rows.len() as u64));
+                let total = sizes.heap / page.bytes() as u64;
+                let read = BlocksRead { read: blocks.len() as u64, total };
+                sums.total(read).unwrap_or_default().at_least_zero()
+            }
+        };
+        let (indexes, toast_index, is_covered) = self.indexes(&sample, rows.estimate).await?;
+        let tuning = session.options.tuning;
+        let found = Found {
+            page,
+            passes: tuning.passes,
+            batch_bytes: tuning.batch_bytes,
+            pages: &sample.pages,
+            rows,
+            is_rough: session.pages.is_none()
+                || !matches!(self.choice.judge, Judge::Forms(FormJudge::Stock(_))),
+            sizes,
+            toast_index,
+            indexes: &indexes,
+            is_covered,
+            max_bloat: (tuning.max_bloat, tuning.max_bloat * EARLY),
+            images,
+            identity_full: metrics::logs_old_rows(session.reader().client(), ready.relation.oid)
+                .await?,
+            afterwards: self.afterwards,
+        };
+        let (wal, growth) = found.forecast();
+        tracing::debug!("{}: forecast: {wal:?}, {growth:?}", self.guard.name());
+        Ok((rows.whole().estimate, wal, growth))
+    }
+
+    /// Predicts a run from a sample of pages, and fails if there is too little space for it.
+    pub(super) async fn predict(
+        &self,
+        scanner: &mut Scanner<'_>,
+        sizes: Sizes,
+    ) -> Result<Predicted, RetoastError> {
+        let session = self.guard.session;
+        let total = u32::try_from(sizes.heap / session.server.page_size.bytes() as u64);
+        let total = total.unwrap_or(u32::MAX);
+        let blocks: Vec<u32> =
+            BlockSample::new(total, PAGES as u32, 1).map(|block| block.0).collect();
+        let (rows, wal, growth) = self.forecast(scanner, sizes, &blocks, None).await?;
+        let scan = Duration::from_secs_f64(sizes.heap as f64 / READ_SPEED);
+        let found = FirstScan { rows, forecast: (wal, growth), scan, ..self.first_scan() };
+        self.check_space(growth, wal).await?;
+        Ok(Predicted {
+            seconds: seconds(&found),
+            wal_bytes: wal,
+            growth_bytes: growth,
+            ..Predicted::default()
+        })
+    }
+
+    /// Fails if there is too little space for this growth and this WAL, unless nothing is changed.
+    pub(super) async fn check_space(
+        &self,
+        growth: Forecast,
+        wal: Forecast,
+    ) -> Result<(), RetoastError> {
+        let Guard { session, ready, .. } = self.guard;
+        let expected = (growth.all.high, wal.all.high);
+        if let Some(note) = session.throttle.check_space(ready, Some(expected)).await? {
+            self.guard.note(&note);
+        }
+        Ok(())
+    }
+
+    /// The parameters of the sweep, before anything was read.
+    pub(super) fn first_scan(&self) -> FirstScan {
+        let Session { options, throttle, .. } = self.guard.session;
+        FirstScan {
+            rows: 0,
+            forecast: Default::default(),
+            scan: Duration::ZERO,
+            nice: throttle.limits().nice,
+            lock_timeout: options.lock_timeout,
+            alter: None,
+            statements: Vec::new(),
+            origin: options.origin.clone(),
+        }
+    }
+
+    /// Reads these blocks, and determines how the server would store the rows to re-toast.
+    async fn sample(
+        &self,
+        scanner: &mut Scanner<'_>,
+        blocks: &[u32],
+        redo: u64,
+    ) -> Result<Sample, RetoastError> {
+        let seen = scanner.seen.clone();
+        scanner.sampled = Some(Sampled::default());
+        let mut rows = Vec::new();
+        let mut read = Ok(());
+        for &block in blocks {
+            match scanner.read(&self.guard, block..block.saturating_add(1)).await {
+                Ok(found) => rows.extend(found),
+                Err(error) => {
+                    read = Err(error);
+                    break;
+                }
+            }
+        }
+        let sampled = scanner.sampled.take().unwrap_or_default();
+        scanner.seen = seen;
+        read?;
+        let sizes = self.compressed(scanner, &rows, &sampled).await?;
+        let ratios = typical(&sizes, &sampled);
+        let mut pages: BTreeMap<u32, SampledPage> = sampled
+            .pages
+            .iter()
+            .map(|(&block, &(free, lsn))| {
+                (block, SampledPage { free, is_unchanged: lsn < redo, rows: Vec::new() })
+            })
+            .collect();
+        for row in &rows {
+            let change = self.change(scanner, row, &sampled, (&sizes, &ratios));
+            pages.entry(row.ctid.block.0).or_default().rows.push(change);
+        }
+        Ok(Sample { pages: pages.into_values().collect(), rows })
+    }
+
+    /// To what sizes the server compresses some of the rows' values.
+    async fn compressed(
+        &self,
+        scanner: &mut Scanner<'_>,
+        rows: &[Row],
+        sampled: &Sampled,
+    ) -> Result<CopySizes, RetoastError> {
+        let mut sizes = HashMap::new();
+        let Judge::Forms(judge @ FormJudge::Stock(toaster)) = &self.choice.judge else {
+            return Ok(sizes);
+        };
+        if !toaster.compresses() {
+            return Ok(sizes);
+        }
+        let mut bytes = 0;
+        let every = rows.len().div_ceil(ROWS).max(1);
+        let some: Vec<Candidate> = rows
+            .iter()
+            .step_by(every)
+            .filter_map(|&row| {
+                let values = sampled.values.get(&row.ctid)?.clone();
+                bytes += row.bytes;
+                let open = self.guard.ready.targets.iter().map(|target| target.index).collect();
+                (bytes <= BYTES).then_some(Candidate { row, values, open })
+            })
+            .collect();
+        let tried = self.guard.tried("reading", async || {
+            let held = scanner.begin(Reads::WithTemporary).await?;
+            let mut answers = HashMap::new();
+            let answered = scanner.answer(judge, &some, &mut answers).await;
+            if answered.is_ok() {
+                scanner.held = Some(held);
+                scanner.release().await?;
+            } else {
+                (scanner.judges, scanner.row_judge) = (held.judges, held.row_judge);
+                let _ = snapshot::abandon(scanner.connection.client()).await;
+            }
+            answered.map(|()| answers)
+        });
+        match tried.await {
+            Ok(answers) => sizes.extend(answers.unwrap_or_default()),
+            // no temporary tables, or a damaged value: sizes remain as they are
+            Err(RetoastError::Live(LiveError::Server(error))) if error.as_db_error().is_some() => {
+                tracing::debug!("{}: no copies for the forecast: {error}", self.guard.name());
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(sizes)
+    }
+
+    /// How a row changes.
+    fn change(
+        &self,
+        scanner: &Scanner<'_>,
+        row: &Row,
+        sampled: &Sampled,
+        (sizes, ratios): (&CopySizes, &Ratios),
+    ) -> RowChange {
+        let page = self.choice.model.page;
+        let as_now = || {
+            let stored = u32::try_from(row.stored).unwrap_or(u32::MAX);
+            let is_outside = row.stored > INLINE;
+            let tuple = if is_outside { NARROW } else { stored.saturating_add(NARROW) };
+            let chunks = if is_outside { page.chunks(stored) } else { 0 };
+            let external = if is_outside { row.stored } else { 0 };
+            RowChange {
+                tuple: (tuple, tuple),
+                changed: tuple,
+                chunks: (chunks, chunks),
+                external: (external, external),
+            }
+        };
+        let (Some(values), Some(&length)) =
+            (sampled.values.get(&row.ctid), sampled.lengths.get(&row.ctid))
+        else {
+            return as_now();
+        };
+        let (targets, follow) = scanner.indexes();
+        let changing = || targets.iter().chain(&follow);
+        let known = |index: usize| {
+            let own = sizes.get(&(row.ctid, index)).copied();
+            own.or_else(|| {
+                let raw = values.get(index)?.raw_size? as f64;
+                Some(ratios.get(&index).and_then(|ratio| ratio.map(|ratio| (raw * ratio) as u32)))
+            })
+        };
+        let Ok(anew) = stored_anew(&self.choice.model, &targets, &follow, values, &known) else {
+            return as_now();
+        };
+        let mut change = RowChange { tuple: (length, anew.tuple_length), ..RowChange::default() };
+        let is_moved = |placed: &Placed| placed.form.is_external() && !placed.kept;
+        for &index in changing() {
+            let Some(value) = values.get(index) else { continue };
+            let bytes = value.stored_size.unwrap_or(0).max(match value.form {
+                Form::Custom => value.raw_size.unwrap_or(0),
+                _ => 0,
+            });
+            let chunks = page.chunks(u32::try_from(bytes).unwrap_or(u32::MAX));
+            if value.form.is_external() {
+                change.external.0 += bytes;
+                change.chunks.0 += chunks;
+            } else if value.form == Form::Custom {
+                // replaced chunks of pluggable toasters remain
+                change.external.1 += bytes;
+                change.chunks.1 += chunks;
+            }
+        }
+        for (index, placed) in anew.values.iter().enumerate() {
+            if is_moved(placed) {
+                change.external.1 += u64::from(placed.stored_size);
+                change.chunks.1 += placed.chunks;
+                change.changed += NARROW;
+            } else if changing().any(|&one| one == index) && placed.form != Form::Null {
+                change.changed += placed.stored_size;
+            }
+        }
+        change
+    }
+
+    /// What the forecast needs to know of the table's indexes, and the size of the TOAST relation's.
+    async fn indexes(
+        &self,
+        sample: &Sample,
+        rows: f64,
+    ) -> Result<(Vec<IndexFacts>, u64, bool), RetoastError> {
+        let Guard { session, ready, .. } = self.guard;
+        let connection: &Connection = session.reader();
+        let all = indexes::all(connection, ready.relation.oid).await?;
+        let of_toast = all.iter().filter(|index| index.of_toast).map(|index| index.bytes).sum();
+        let gins = self.gins(sample, &all, rows).await?;
+        let facts = all.iter().filter(|index| !index.of_toast).map(|index| IndexFacts {
+            method: match gins.get(&index.oid.0) {
+                Some(gin) => Method::Gin(gin.clone()),
+                None if index.method == "btree" => Method::Btree(entry_bytes(index)),
+                None => Method::Other,
+            },
+            bytes: index.bytes,
+        });
+        let columns: Vec<i16> = ready
+            .targets
+            .iter()
+            .filter_map(|target| i16::try_from(target.index + 1).ok())
+            .collect();
+        let parameters =
+            [(&ready.relation.oid.0 as _, Type::OID), (&columns as _, Type::INT2_ARRAY)];
+        let covered = connection.client().query_typed(ANY_COVERED, &parameters).await?;
+        let covered = covered.first().is_some_and(|row| row.try_get(0).unwrap_or(false));
+        Ok((facts.collect(), of_toast, covered))
+    }
+
+    /// The GIN indexes, by OID.
+    async fn gins(
+        &self,
+        sample: &Sample,
+        all: &[Index],
+        rows: f64,
+    ) -> Result<HashMap<u32, Gin>, RetoastError> {
+        let Guard { session, ready, .. } = self.guard;
+        let client = session.reader().client();
+        let mut gins = HashMap::new();
+        if !all.iter().any(|index| index.method == "gin") {
+            return Ok(gins);
+        }
+        let page = session.server.page_size.bytes() as f64;
+        let every = sample.rows.len().div_ceil(KEYED).max(1);
+        let some = sample.rows.iter().step_by(every).map(|row| row.ctid.to_string());
+        let some: Vec<String> = some.collect();
+        let (table, oid) = (ready.relation.quoted(), ready.relation.oid.0);
+        for row in client.query_typed(gin::GINS, &[(&oid, Type::OID)]).await? {
+            let (index, name): (u32, String) = (row.try_get(0)?, row.try_get(1)?);
+            let (classes, columns): (Vec<String>, Vec<String>) = (row.try_get(3)?, row.try_get(4)?);
+            let known = all.iter().find(|one| one.oid.0 == index);
+            let bytes = known.map_or(0, |one| one.bytes);
+            let counted = known.and_then(|one| one.entries.count).unwrap_or(0.0).max(rows);
+            let mut gin = Gin {
+                has_list: row.try_get(2)?,
+                keys: Vec::new(),
+                sampled: some.len() as f64,
+                entries: bytes as f64 / 64.0,
+                entry_pages: bytes as f64 / page,
+                data_pages: 0.0,
+                rows: counted,
+            };
+            for (class, column) in classes.iter().zip(&columns) {
+                let Some(sql) = gin::keys(&table, class, column) else {
+                    // a guess by the size of the index
+                    let keys = bytes as f64 / counted.max(1.0) / UNKNOWN_ENTRY * gin.sampled;
+                    gin.keys.push(Keys { rows: 1.0, keys, bytes: UNKNOWN_KEY });
+                    continue;
+                };
+                let ask =
+                    async |_| Ok(client.query_typed(&sql, &[(&some, Type::TEXT_ARRAY)]).await?);
+                for row in self.guard.in_reading(ask).await? {
+                    let (rows, keys, bytes) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+                    gin.keys.push(Keys { rows, keys, bytes });
+                }
+            }
+            if let Some(pageinspect) = session.pages {
+                let counted = client.query_typed(&gin::pages(pageinspect, &name), &[]).await?;
+                if let Some(row) = counted.first() {
+                    (gin.entry_pages, gin.data_pages, gin.entries) =
+                        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+                }
+            }
+            gins.insert(index, gin);
+        }
+        Ok(gins)
+    }
+}
+
+/// The compressed size of each column's values, as a fraction of their content; no fraction if most of them cannot be
+/// compressed.
+fn typical(sizes: &CopySizes, sampled: &Sampled) -> Ratios {
+    let mut sums: HashMap<usize, (f64, f64, u32, u32)> = HashMap::new();
+    for (&(ctid, index), size) in sizes {
+        let raw = sampled.values.get(&ctid).and_then(|values| values.get(index)?.raw_size);
+        let (raw, sum) = (raw.unwrap_or(0) as f64, sums.entry(index).or_default());
+        sum.2 += 1;
+        if let Some(size) = size {
+            (sum.0, sum.1, sum.3) = (sum.0 + f64::from(*size), sum.1 + raw, sum.3 + 1);
+        }
+    }
+    let ratio = |(small, raw, all, compressed): (f64, f64, u32, u32)| {
+        (compressed * 2 >= all && raw > 0.0).then_some(small / raw)
+    };
+    sums.into_iter().map(|(index, sum)| (index, ratio(sum))).collect()
+}
+
+/// The average size of a btree's entries, with their line pointers.
+fn entry_bytes(index: &Index) -> f64 {
+    const FULL: f64 = 0.85;
+    const LEAST: f64 = 20.0;
+    let counted = index.entries.count.filter(|&count| count >= 1.0);
+    match (index.entries.bytes, counted) {
+        (Some(bytes), _) => bytes as f64,
+        (None, Some(count)) => (index.bytes as f64 * FULL / count).max(LEAST),
+        (None, None) => LEAST * 2.0,
+    }
+}

@@ -1,0 +1,130 @@
+//! What a dry run says a run will write and by how much files will grow, compared with what the run then does.
+
+use serde_json::Value;
+
+use crate::support::command::Run;
+use crate::support::reports::retoast::Foreseen;
+use crate::support::retoast::{done, retoast};
+use crate::support::server::{Database, Options, Server};
+
+/// Text of hexadecimal digits and words, of which compression leaves about half, and documents.
+const CONTENT: &str = "CREATE EXTENSION pageinspect;
+    CREATE FUNCTION words(seed int, bytes int) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+        SELECT left(string_agg(md5((seed * 7919 + k)::text) || ' and what other rows have', ''), bytes)
+        FROM generate_series(1, bytes / 57 + 1) AS k $$;
+    CREATE FUNCTION document(seed int, bytes int) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+        SELECT jsonb_object_agg('attribute_' || k, CASE k % 3
+            WHEN 0 THEN to_jsonb(md5((seed * 7919 + k)::text)) WHEN 1 THEN to_jsonb(seed * k % 1000)
+            ELSE to_jsonb('value ' || (seed + k) % 50) END)
+        FROM generate_series(1, bytes / 37 + 1) AS k $$;";
+
+/// A server on which no other session writes, and no checkpoint comes by itself.
+fn quiet_server() -> Server {
+    let quiet = [("autovacuum", "off"), ("checkpoint_timeout", "1h"), ("max_wal_size", "8GB")];
+    let options = quiet.iter().fold(Options::default(), |all, (name, value)| all.set(name, value));
+    Server::start(&options)
+}
+
+fn wal(database: &Database<'_>) -> u64 {
+    let sql = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::int8";
+    database.psql(sql).trim().parse().unwrap()
+}
+
+/// Whether WAL is within 25 % of what was predicted, or within half a megabyte.
+fn is_near(predicted: u64, actual: u64) -> bool {
+    predicted.abs_diff(actual) <= (actual / 4).max(512 << 10)
+}
+
+/// The same of growth: batches leave up to a megabyte of old values, and more if they are fast, before anything is
+/// vacuumed.
+fn grows_near(predicted: u64, actual: u64) -> bool {
+    predicted.abs_diff(actual) <= (actual / 4).max(3 << 19)
+}
+
+/// Makes table t, plans, runs, and compares. Returns the forecast of WAL.
+#[track_caller]
+fn comes_true(database: &Database<'_>, make: &str, arguments: &[&str]) -> Foreseen {
+    database.psql(&format!("DROP TABLE IF EXISTS t; {make}; VACUUM (ANALYZE) t"));
+    let arguments = [&["t", "-c", "v"], arguments].concat();
+    let planned = retoast(database, &[&arguments[..], &["--dry-run"]].concat()).exits(0).table();
+    let plan = planned.plan();
+    let before = wal(database);
+    let run = retoast(database, &[&arguments[..], &["--set", "progress=json"]].concat());
+    let written = wal(database) - before;
+    let table = done(&run);
+    is_done_at_its_end(&run);
+    let grown = table.peak.sum() - table.before.sum();
+    assert!(is_near(plan.wal_bytes.estimate, written), "WAL: {written} written: {plan} {table}");
+    assert!(
+        grows_near(plan.growth_bytes.estimate, grown),
+        "growth: {grown} actual: {plan} {table}"
+    );
+    // before a run, only a sample of pages is read
+    let predicted = table.predicted.unwrap();
+    assert!(is_near(predicted.wal_bytes.estimate, written), "WAL: {written} written: {table}");
+    assert!(grows_near(predicted.growth_bytes.estimate, grown), "growth: {grown} actual: {table}");
+    assert_eq!(predicted.wal_bytes_actual, table.wal_bytes);
+    assert_eq!(predicted.growth_bytes_actual, grown);
+    let Foreseen { low, estimate, high, .. } = plan.wal_bytes;
+    assert!(low <= estimate && estimate <= high, "{plan}");
+    plan.wal_bytes
+}
+
+/// Progress is not at its end before the scan that proves that nothing is left.
+#[track_caller]
+fn is_done_at_its_end(run: &Run) {
+    let lines = run.stderr.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    for line in lines.filter(|line| line["event"] == "progress" && !line["done"].is_null()) {
+        let done = line["done"].as_f64().unwrap();
+        assert!(done < 1.0 || line["scan"].as_u64() > Some(1), "{line}");
+    }
+}
+
+#[test]
+fn indexes_of_documents_are_foreseen() {
+    let server = quiet_server();
+    let database = server.create_database("forecast_gin");
+    database.psql(CONTENT);
+    for option in ["on", "off"] {
+        let wal = comes_true(
+            &database,
+            &format!(
+                "CREATE TABLE t (k int PRIMARY KEY, v jsonb COMPRESSION pglz);
+                 INSERT INTO t SELECT i, document(i, 3500) FROM generate_series(1, 2000) AS i;
+                 CREATE INDEX gin ON t USING gin (v) WITH (fastupdate = {option})"
+            ),
+            &["--toaster", "lz4"],
+        );
+        assert!(wal.indexes > wal.estimate / 2, "{wal:?}");
+    }
+}
+
+#[test]
+fn several_indexes_are_foreseen() {
+    let server = quiet_server();
+    let database = server.create_database("forecast_btree");
+    database.psql(CONTENT);
+    comes_true(
+        &database,
+        "CREATE TABLE t (id int PRIMARY KEY, k int, n int, name text, v text COMPRESSION pglz);
+         INSERT INTO t SELECT i, i * 7919 % 1000003, i % 1000, 'Name ' || md5(i::text), words(i, 3000)
+            FROM generate_series(1, 8000) AS i;
+         CREATE INDEX ON t (k); CREATE INDEX ON t (n, id); CREATE INDEX ON t (name); CREATE INDEX ON t (left(v, 8))",
+        &["--toaster", "lz4"],
+    );
+}
+
+#[test]
+fn compaction_and_rebuilding_are_foreseen() {
+    let server = quiet_server();
+    let database = server.create_database("forecast_compact");
+    database.psql(CONTENT);
+    let wal = comes_true(
+        &database,
+        "CREATE TABLE t (id int PRIMARY KEY, v text);
+         ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, words(i, 12000) FROM generate_series(1, 3000) AS i",
+        &["--toaster", "lz4", "--compact", "--reindex"],
+    );
+    assert!(wal.compaction > 0 && wal.rebuild > 0, "{wal:?}");
+}
