@@ -205,7 +205,7 @@ impl SpreadBlocks {
         if self.last.replace(block) == Some(block) {
             return;
         }
-        let is_due = self.seen % (1 << self.thinned) == 0;
+        let is_due = self.seen.is_multiple_of(1 << self.thinned);
         self.seen += 1;
         if is_due {
             self.blocks.push(block);
