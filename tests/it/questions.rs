@@ -244,7 +244,12 @@ fn questions_that_change_nothing() {
     ] {
         let shown = screen(database, COLUMNS, 0, &[command]);
         fits(&shown, COLUMNS);
-        insta::assert_snapshot!(format!("question_{question}"), masked(&shown, database));
+        let mut masked = masked(&shown, database);
+        if question == "14_keys" {
+            // a busy machine does not get through all blocks in the time that a sample may take
+            masked = masked.replace(" ±N kB", "").replace(" ±N", "");
+        }
+        insta::assert_snapshot!(format!("question_{question}"), masked);
     }
 }
 
