@@ -12,7 +12,7 @@ use super::damaged_row::{Pointing, Written, pointing, row_at, shared_values, twi
 use super::finding::{
     CheckError, Checked, Finding, Looked, MAX_KNOWN, Remarks, chunks_without_row, zeros,
 };
-use super::repair::{self, Facts};
+use super::repair::{self, Facts, Unread};
 use super::salvage::{
     self, Cell, Doubt, Orphans, Piece, Row, Wanted, by_row, can_be_set, refused_pieces,
 };
@@ -298,8 +298,11 @@ fn repairs(scan: &Scan<'_, '_>, worker: &mut Worker<'_, '_, '_>, wanted: &[Wante
         table: TABLE.to_owned(),
         is_file: true,
         page_size: target.page_size,
-        chunks_unread: index.is_none(),
-        unreadable: index.map(|index| index.lost().to_vec()).unwrap_or_default(),
+        unread: Unread {
+            chunks: index.is_none(),
+            toast_blocks: index.map(|index| index.lost().to_vec()).unwrap_or_default(),
+            rows: false,
+        },
         ..Facts::default()
     };
     let mut rows = Vec::new();
@@ -321,7 +324,7 @@ fn repairs(scan: &Scan<'_, '_>, worker: &mut Worker<'_, '_, '_>, wanted: &[Wante
     }
     if !ids.is_empty() {
         let all = &mut facts.pointing;
-        facts.rows_unread |= !worker.pointing(&ids, &facts.table, &facts.columns.generated, all);
+        facts.unread.rows |= !worker.pointing(&ids, &facts.table, &facts.columns.generated, all);
     }
     repair::script(&facts, &rows)
 }

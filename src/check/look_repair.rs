@@ -98,14 +98,15 @@ impl Looker {
         }
         let ids = value_ids(&rows);
         if !ids.is_empty() && !facts.index.is_damaged && facts.toast.is_some() {
-            (facts.chunks, facts.unreadable) = self.chunks_in_pages(standing, &ids).await?;
+            (facts.chunks, facts.unread.toast_blocks) =
+                self.chunks_in_pages(standing, &ids).await?;
             let written = Written { table: &facts.table, generated: &facts.columns.generated };
-            let (all, unread) = (&mut facts.pointing, &mut facts.rows_unread);
+            let (all, unread) = (&mut facts.pointing, &mut facts.unread.rows);
             let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
                 *unread |= !pointing(written, subject, pages, block, bytes, &ids, all);
             };
             let lost = self.each_page(standing, Which::Heap, None, take).await?;
-            facts.rows_unread |= !lost.is_empty();
+            facts.unread.rows |= !lost.is_empty();
         }
         Ok(repair::script(&facts, &rows))
     }

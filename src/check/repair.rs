@@ -42,19 +42,25 @@ pub(super) struct Facts {
     pub(super) page_size: PageSize,
     /// The chunks of damaged values, by their IDs.
     pub(super) chunks: HashMap<u32, Vec<Chunk>>,
-    /// Whether it is not known which chunks there are.
-    pub(super) chunks_unread: bool,
-    /// Blocks of the TOAST relation that cannot be read.
-    pub(super) unreadable: Vec<BlockNumber>,
     /// Rows and columns of values that the index leads to all chunks of, although one has another `chunk_id`.
     pub(super) misnamed: HashSet<(ItemPointer, String)>,
     /// Who refers to these values.
     pub(super) pointing: Vec<Pointing>,
-    /// Whether rows were left out, which may refer to them too.
-    pub(super) rows_unread: bool,
+    pub(super) unread: Unread,
     pub(super) columns: ColumnRules,
     /// Whether pages have wrong checksums.
     pub(super) wrong_checksums: bool,
+}
+
+/// What could not be read.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Unread {
+    /// Whether it is not known which chunks there are.
+    pub(super) chunks: bool,
+    /// Blocks of the TOAST relation.
+    pub(super) toast_blocks: Vec<BlockNumber>,
+    /// Whether rows were left out, which may refer to the damaged values too.
+    pub(super) rows: bool,
 }
 
 /// The index of the table's TOAST relation.
@@ -269,10 +275,10 @@ impl<'f> Script<'f> {
                 return Remedy::Freeze(chunks.iter().filter(|c| !is_sound(c)).copied().collect());
             }
         }
-        if !is_whole && !facts.unreadable.is_empty() {
+        if !is_whole && !facts.unread.toast_blocks.is_empty() {
             return Remedy::None(self.unreadable());
         }
-        if chunks.is_empty() && !facts.chunks_unread {
+        if chunks.is_empty() && !facts.unread.chunks {
             return Remedy::SetNull;
         }
         let others = facts.pointing.iter().filter(|other| {
@@ -289,7 +295,7 @@ impl<'f> Script<'f> {
                 quote_identifier(&own.column)
             ));
         }
-        if facts.rows_unread {
+        if facts.unread.rows {
             return Remedy::None(format!(
                 "not all rows of the table could be read, and another one may have its chunks (value ID \
                  {id}), which UPDATE deletes. Repair what cannot be read first, then check again."
@@ -335,7 +341,7 @@ impl<'f> Script<'f> {
     }
 
     fn unreadable(&self) -> String {
-        let blocks = &self.facts.unreadable;
+        let blocks = &self.facts.unread.toast_blocks;
         let named: Vec<String> = blocks.iter().take(NAMED).map(ToString::to_string).collect();
         let more = if blocks.len() > NAMED { ", …" } else { "" };
         format!(
@@ -780,7 +786,7 @@ mod tests {
         let text = kill.concat().replace(&quote_identifier(EVIL), "");
         assert!(!text.contains("; DROP"), "{kill:?}");
         let mut unread = facts();
-        unread.rows_unread = true;
+        unread.unread.rows = true;
         unread.chunks.insert(7, vec![chunk(0, 1996, Fate::Committed)]);
         let none = script(&unread, &[row(2, Code::ChunksEnd, pointer(9))]);
         assert_eq!(code(&none), [""; 0], "{none:?}");

@@ -59,28 +59,8 @@ pub struct AdviseArgs {
     #[command(flatten)]
     exact: ExactArg,
 
-    /// Time values on this server: auto, always, never
-    ///
-    /// CPU times are then fitted to this server and have confidence intervals. About 200 values are copied to temporary
-    /// tables of this session, which are timed and rolled back; this takes less than 5 seconds in all. With auto, the
-    /// default, it is left out on a standby, where transactions are read-only by default, and without the TEMPORARY
-    /// privilege; with always, that is an error.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WHEN",
-        default_value = "auto",
-        hide_default_value = true,
-        help_heading = "Sample"
-    )]
-    calibrate: Calibrate,
-
-    /// Keep this server's CPU times in a file
-    ///
-    /// If the file exists, its times are used instead of new ones; if not, those of the first column that is calibrated
-    /// are used for all columns, and kept. A file of another server is refused.
-    #[arg(long, value_name = "FILE", help_heading = "Sample")]
-    calibration: Option<PathBuf>,
+    #[command(flatten)]
+    calibration: CalibrationArgs,
 
     /// What counts most: balanced, size, read, write
     #[arg(
@@ -119,6 +99,33 @@ pub struct AdviseArgs {
 
     #[command(flatten)]
     help: HelpFlag,
+}
+
+/// Where the prices of CPU time come from.
+#[derive(Debug, Args)]
+struct CalibrationArgs {
+    /// Time values on this server: auto, always, never
+    ///
+    /// CPU times are then fitted to this server and have confidence intervals. About 200 values are copied to temporary
+    /// tables of this session, which are timed and rolled back; this takes less than 5 seconds in all. With auto, the
+    /// default, it is left out on a standby, where transactions are read-only by default, and without the TEMPORARY
+    /// privilege; with always, that is an error.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_default_value = true,
+        help_heading = "Sample"
+    )]
+    calibrate: Calibrate,
+
+    /// Keep this server's CPU times in a file
+    ///
+    /// If the file exists, its times are used instead of new ones; if not, those of the first column that is calibrated
+    /// are used for all columns, and kept. A file of another server is refused.
+    #[arg(long = "calibration", value_name = "FILE", help_heading = "Sample")]
+    file: Option<PathBuf>,
 }
 
 /// `--emit`.
@@ -168,7 +175,8 @@ async fn tables(args: &AdviseArgs) -> Result<Exit, Failure> {
     let mut output = AdviseOutput::new(args.emit, args.format.format, shown, server, None);
     let interrupt = terminal::interrupted();
     let ended = run::tables(&advisor, &args.tables.tables, &mut output, interrupt).await;
-    if let (Some(path), false, Some(calibration)) = (&args.calibration, kept, advisor.calibration())
+    if let (Some(path), false, Some(calibration)) =
+        (&args.calibration.file, kept, advisor.calibration())
     {
         memory::replace(path, calibration.text().as_bytes())
             .map_err(|error| cannot(path, "written", &error.to_string()))?;
@@ -178,7 +186,7 @@ async fn tables(args: &AdviseArgs) -> Result<Exit, Failure> {
 
 /// Uses the file of `--calibration`; whether it exists.
 async fn use_calibration(args: &AdviseArgs, advisor: &Advisor) -> Result<bool, Failure> {
-    let Some(path) = &args.calibration else { return Ok(false) };
+    let Some(path) = &args.calibration.file else { return Ok(false) };
     let bytes = match memory::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -209,7 +217,7 @@ fn options(args: &AdviseArgs) -> Options {
         seed: args.sample.seed(),
         exact: args.exact.exact,
         calibrate: calibrate(args),
-        keeps_calibration: args.calibration.is_some(),
+        keeps_calibration: args.calibration.file.is_some(),
         optimize: args.optimize,
         reads_per_write: args.reads_per_write,
     }
@@ -218,11 +226,12 @@ fn options(args: &AdviseArgs) -> Options {
 /// The tests that do not ask for calibration do without: it takes time, and what follows from it differs from run to run.
 fn calibrate(args: &AdviseArgs) -> Calibrate {
     #[cfg(feature = "internals")]
-    if args.calibrate == Calibrate::Auto && std::env::var_os("TOASTCTL_TEST_UNCALIBRATED").is_some()
+    if args.calibration.calibrate == Calibrate::Auto
+        && std::env::var_os("TOASTCTL_TEST_UNCALIBRATED").is_some()
     {
         return Calibrate::Never;
     }
-    args.calibrate
+    args.calibration.calibrate
 }
 
 /// Problems that are printed on standard error in one run; all of them are in the reports.

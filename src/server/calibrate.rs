@@ -54,23 +54,6 @@ pub(crate) struct Timed {
     pub(crate) write_ns: f64,
 }
 
-/// Why there are no times.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CalibrateError {
-    #[error(transparent)]
-    Live(#[from] LiveError),
-    #[error("it took more than {} s", .0.as_secs())]
-    TooLong(Duration),
-    #[error("no function reads values of type {0} and does nothing else")]
-    Type(String),
-}
-
-impl From<tokio_postgres::Error> for CalibrateError {
-    fn from(error: tokio_postgres::Error) -> CalibrateError {
-        LiveError::from(error).into()
-    }
-}
-
 /// A column to time, and how.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject<'a> {
@@ -214,10 +197,12 @@ struct Clock<'a> {
 }
 
 impl Clock<'_> {
-    fn check(&self) -> Result<(), CalibrateError> {
+    fn check(&self) -> Result<(), LiveError> {
         match self.started.elapsed() + STATEMENT_LIMIT < self.limit {
             true => Ok(()),
-            false => Err(CalibrateError::TooLong(self.limit)),
+            false => {
+                Err(LiveError::NotTimed(format!("it took more than {} s", self.limit.as_secs())))
+            }
         }
     }
 
@@ -226,13 +211,13 @@ impl Clock<'_> {
         before == 0 || (before < RUNS && self.started.elapsed() < self.limit / 2)
     }
 
-    async fn execute(&self, sql: &str) -> Result<(), CalibrateError> {
+    async fn execute(&self, sql: &str) -> Result<(), LiveError> {
         self.check()?;
         Ok(self.client.batch_execute(sql).await?)
     }
 
     /// The time of a statement in nanoseconds.
-    async fn time(&self, sql: &str) -> Result<f64, CalibrateError> {
+    async fn time(&self, sql: &str) -> Result<f64, LiveError> {
         self.check()?;
         let explain = format!("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, SUMMARY ON) {sql}");
         for row in self.client.query_typed(&explain, &[]).await? {
@@ -250,7 +235,7 @@ pub(crate) async fn time(
     subject: &Subject<'_>,
     groups: &[Group],
     limit: Duration,
-) -> Result<Vec<Timed>, CalibrateError> {
+) -> Result<Vec<Timed>, LiveError> {
     let clock = Clock { client, started: Instant::now(), limit };
     let timeout = STATEMENT_LIMIT.as_millis();
     clock.execute(&format!("{SETTINGS}; SET LOCAL statement_timeout = {timeout}")).await?;
@@ -277,7 +262,7 @@ async fn fill(
     clock: &Clock<'_>,
     subject: &Subject<'_>,
     groups: &[Group],
-) -> Result<&'static str, CalibrateError> {
+) -> Result<&'static str, LiveError> {
     let client = clock.client;
     clock.execute(&subject.make_raw()).await?;
     let rows = client
@@ -290,8 +275,11 @@ async fn fill(
         .await?;
     let of = rows.first().ok_or_else(|| LiveError::Unexpected("no column of copies".into()))?;
     let (category, type_name): (String, String) = (of.try_get(0)?, of.try_get(1)?);
-    let expression =
-        reader(&category, &type_name).ok_or_else(|| CalibrateError::Type(type_name.clone()))?;
+    let expression = reader(&category, &type_name).ok_or_else(|| {
+        LiveError::NotTimed(format!(
+            "no function reads values of type {type_name} and does nothing else"
+        ))
+    })?;
     clock.execute("SET LOCAL enable_seqscan = off").await?;
     for (number, group) in groups.iter().enumerate() {
         clock.check()?;
@@ -318,7 +306,7 @@ async fn reads(
     forms: &[Stored],
     (number, group): (usize, &Group),
     expression: &str,
-) -> Result<Vec<Timed>, CalibrateError> {
+) -> Result<Vec<Timed>, LiveError> {
     let repeats = repeats(group.expected_ns);
     let mut timed = Vec::with_capacity(forms.len());
     for &stored in forms {
@@ -342,7 +330,7 @@ async fn writes(
     subject: &Subject<'_>,
     forms: &[Stored],
     number: usize,
-) -> Result<Vec<f64>, CalibrateError> {
+) -> Result<Vec<f64>, LiveError> {
     let all: Vec<String> = [None]
         .into_iter()
         .chain(forms.iter().map(|&form| Some(form)))

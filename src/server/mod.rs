@@ -63,6 +63,9 @@ pub enum LiveError {
     /// A result with an unexpected shape.
     #[error("unexpected answer of the server: {0}")]
     Unexpected(String),
+    /// Why values could not be timed.
+    #[error("{0}")]
+    NotTimed(String),
     /// A relation's definition is not the one that was read before.
     #[error("the relation was changed by another session")]
     Changed,
