@@ -134,7 +134,7 @@ pub fn relation_file(
     }
     if let Some(salvage) = out.salvage.as_deref_mut() {
         let Remarks { unknown, by_address, .. } = &heap.remarks;
-        let is_known = unknown.count + by_address.count == 0;
+        let is_known = unknown.count + by_address.count == 0 && heap.known.len() < MAX_KNOWN;
         save(&scan, (&heap.known, is_known), salvage)?;
     }
     let mut has_orphans = false;

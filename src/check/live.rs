@@ -69,9 +69,13 @@ impl Table {
         &self,
         progress: &dyn Progress,
         stop: &Arc<AtomicBool>,
-        salvage: Option<&mut SalvageDir>,
+        mut salvage: Option<&mut SalvageDir>,
         tell: &mut (dyn FnMut(Finding) -> std::io::Result<()> + Send),
     ) -> Result<Option<Checked>, CheckError> {
+        if let Some(salvage) = salvage.as_deref_mut() {
+            // what a table that failed or was dropped has left is not this one's
+            salvage.take_wanted();
+        }
         let leader = self.connections.first().ok_or_else(no_connection)?;
         let mut first = self.looker(leader);
         let Some(start) = first.begin().await? else {
@@ -298,11 +302,16 @@ impl Table {
             let (client, oid) = (looker.connection.client(), looker.relation.oid);
             // a standby does not know that lock
             let in_recovery = standing.snapshot.taken_during_recovery;
+            let expected = format!("reltuples {rows} and relpages {blocks} in pg_class");
             if in_recovery || checking::is_being_vacuumed(client, oid).await? {
+                run.checked.note(format!(
+                    "no block is in use, but there are {expected}; on a standby, and while the table is being vacuumed or \
+                     analyzed, this cannot be judged"
+                ));
+                run.checked.is_incomplete = true;
                 return Ok(());
             }
-            let expected = format!("{rows} rows in {blocks} blocks, as pg_class has it");
-            let zeros = format!("none in use of {}", standing.blocks);
+            let zeros = format!("blocks in use: 0 of {}", standing.blocks);
             let place = Place::of(looker.name(Which::Heap));
             found = Some(Finding::new(Code::Emptied, place, expected, zeros));
         }

@@ -532,7 +532,7 @@ impl Looker {
         Ok(saving.end()?)
     }
 
-    /// Saves values that no row was met to refer to: those of lost rows may be among them. `known`, in order, are the
+    /// Saves values to which no row that could be read refers: those of lost rows may be among them. `known`, in order, are the
     /// others; `start` is from before the rows were read.
     pub(super) async fn save_without_row(
         &mut self,

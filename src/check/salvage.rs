@@ -221,7 +221,7 @@ pub(super) fn external(
     saved
 }
 
-/// A value that no row was met to refer to, by its chunks: its size is theirs, and it is compressed if it is what the header
+/// A value to which no row that could be read refers, by its chunks: its size is theirs, and it is compressed if it is what the header
 /// of compressed data says.
 pub(super) fn without_row(
     value_id: u32,
@@ -238,6 +238,8 @@ pub(super) fn without_row(
         (end <= MOST).then_some(end)
     };
     let size = pieces.iter().filter_map(end).max().unwrap_or(0);
+    // more chunks may have followed a full one
+    let is_ended = !size.is_multiple_of(limit);
     let pointer = ToastPointer {
         raw_size_with_header: i32::try_from(size + 4).unwrap_or(i32::MAX),
         ext_info: size,
@@ -245,7 +247,7 @@ pub(super) fn without_row(
         toast_relation: Oid(0),
     };
     let mut saved = external(&pointer, pieces, page, order);
-    saved.note = Some("no row was met that refers to it: a row that is lost may have had it");
+    saved.note = Some("no row that could be read refers to it: a row that is lost may have had it");
     let joined = saved.content().unwrap_or_default();
     let stream = joined.get(4..).unwrap_or_default();
     let info = order.u32(joined, 0).unwrap_or(0);
@@ -260,6 +262,8 @@ pub(super) fn without_row(
         saved.shape.method = Some(method.name());
         saved.shape.raw_size = Some(content.len() as u64);
         saved.content = vec![(0, content)];
+    } else if !is_ended {
+        saved.is_whole = false;
     }
     saved
 }
@@ -771,8 +775,8 @@ mod tests {
         let of = |pieces| without_row(7, pieces, PageSize::DEFAULT, ByteOrder::Little);
         let plain = of(vec![piece(1, b'b', 10), piece(0, b'a', 1996)]);
         assert!(plain.is_whole && plain.content_bytes() == 2006 && plain.guesses.is_empty());
-        // the last chunks are gone, or the first, or a number is wild
-        assert!(of(vec![piece(0, b'a', 1996), piece(1, b'b', 1996)]).is_whole);
+        // the last chunks may be gone, or the first, or a number is wild
+        assert!(!of(vec![piece(0, b'a', 1996), piece(1, b'b', 1996)]).is_whole);
         let gap = of(vec![piece(1, b'b', 10), piece(i32::MAX, b'x', 10), piece(-1, b'x', 10)]);
         assert_eq!(
             (gap.is_whole, gap.content, gap.stray.len()),

@@ -95,7 +95,7 @@ pub struct SalvageDir {
     /// Values that something is left of, and all.
     saved: u64,
     all: u64,
-    /// Values that no row was met to refer to.
+    /// Values to which no row that could be read refers.
     without_row: u64,
     shown: Vec<String>,
 }
@@ -152,7 +152,7 @@ impl SalvageDir {
         std::mem::take(&mut self.wanted)
     }
 
-    /// Writes a value of the TOAST relation that no row was met to refer to; its first chunk is at `first`.
+    /// Writes a value of the TOAST relation to which no row that could be read refers; its first chunk is at `first`.
     pub(super) fn without_row(
         &mut self,
         toast: &str,

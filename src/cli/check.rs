@@ -62,12 +62,11 @@ pub struct CheckArgs {
     ///
     /// Writes what can still be read of damaged values to files in this directory, which must be new or empty, with a
     /// manifest (manifest.jsonl), SQL that loads their rows into new tables (rows.sql) and SQL that repairs (repair.sql).
-    /// Where damage is found, values in the TOAST relation that no row was met to refer to are saved too: a row that cannot
-    /// be read may have had them.
     /// The latter rebuilds a damaged TOAST index, restores deleted chunks where they are complete, and otherwise sets
     /// values to NULL that the server cannot read, provided that their rows have not changed and no other row has the
     /// same chunks; to know that, the table and its TOAST relation are read a second time. The SQL is printed too.
-    /// toastctl never runs it.
+    /// toastctl never runs it. Where damage is found, values of the TOAST relation to which no row that could be read
+    /// refers are saved too: a row that is lost may have had them.
     #[arg(long, value_name = "DIR", conflicts_with = "pageinspect")]
     salvage: Option<PathBuf>,
 

@@ -54,10 +54,11 @@ const RATIO: &str = "a ratio, as in 30% or 0.3";
 fn number(text: &str, unit: Unit) -> Result<f64, String> {
     let (number, sign) = split(text);
     let plain = || number.parse::<f64>().ok().filter(|number| number.is_finite());
+    let ratio = |number: f64| (0.0..=1.0).contains(&number).then_some(number);
     let (number, expected) = match (unit, sign) {
         (Unit::Bytes, _) => return size(text).map(|bytes| bytes as f64),
-        (Unit::Ratio, "%") => (plain().map(|percent| percent / 100.0), RATIO),
-        (Unit::Ratio, "") => (plain(), RATIO),
+        (Unit::Ratio, "%") => (plain().and_then(|percent| ratio(percent / 100.0)), RATIO),
+        (Unit::Ratio, "") => (plain().and_then(ratio), RATIO),
         (Unit::Ratio, _) => (None, RATIO),
         (Unit::Count, "") => (plain(), "a number"),
         (Unit::Count, _) => (None, "a number"),
@@ -116,6 +117,7 @@ mod tests {
         );
         assert!(wrong("free_space>30%").contains("is not a size"));
         assert!(wrong("free_ratio>30MB").contains("is not a ratio"));
+        assert!(wrong("free_ratio>30").contains("is not a ratio"));
         assert!(wrong("tables>5%").contains("is not a number"));
         assert!(wrong("free_space>").contains("is not a size"), "{}", wrong("free_space>"));
         assert!(condition("tables>").is_err() && condition("tables>-1").is_err());

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::fs::File;
 use std::io;
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -71,16 +71,19 @@ impl RetoastOutput {
             departure,
         };
         let exit = Exit::from(of_run(&report, stopped));
-        report.exit_code = worst.map_or(exit, |worst| worst.max(exit)).code();
+        let ended = worst.map_or(exit, |worst| worst.max(exit));
+        report.exit_code = ended.code();
         let printed = match report.tables.is_empty() && report.departure.is_none() {
             true => Ok(()),
             false => print(&report, self.format),
         };
-        watch.log(&end(&utc(), &report));
         let received = match on_end {
             Some(command) if !self.dry_run => receives(command, &report),
             _ => Exit::Ok,
         };
+        let unprinted = printed.as_ref().err().map_or(Exit::Ok, |failure| failure.exit);
+        report.exit_code = ended.max(received).max(unprinted).code();
+        watch.log(&end(&utc(), &report));
         printed?;
         // what has begun can go on
         let begun = !report.tables.is_empty();
@@ -385,7 +388,7 @@ impl LogFile {
     /// Opens it before the work, so that one that cannot be written is refused.
     fn open(path: &Path) -> Result<LogFile, Failure> {
         let name = path.display().to_string();
-        match File::options().create(true).append(true).open(path) {
+        match open_for_lines(path) {
             Ok(file) => Ok(LogFile { file: Mutex::new(Some(file)), path: name }),
             Err(error) => Err(Failure::usage(format!("--set log: \"{name}\": {error}"))),
         }
@@ -394,12 +397,25 @@ impl LogFile {
     /// Adds an event; the error if it is the first that could not be written.
     fn add(&self, event: &Line<'_>) -> Option<String> {
         let mut file = self.file.lock().ok()?;
-        let mut line = serde_json::to_vec(event).ok()?;
-        line.push(b'\n');
-        let error = file.as_mut()?.write_all(&line).err()?;
+        let line = printable_json(serde_json::to_string(event).ok()?) + "\n";
+        let error = file.as_mut()?.write_all(line.as_bytes()).err()?;
         *file = None;
         Some(format!("\"{}\": {error}; no more events are added", self.path))
     }
+}
+
+/// Opens a file to which lines are added. A line that a run could not write to its end is ended.
+fn open_for_lines(path: &Path) -> io::Result<File> {
+    let mut file = File::options().create(true).read(true).append(true).open(path)?;
+    if file.metadata()?.is_file() && file.seek(SeekFrom::End(0))? > 0 {
+        let mut last = [0];
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+        if last != *b"\n" {
+            file.write_all(b"\n")?;
+        }
+    }
+    Ok(file)
 }
 
 /// The file, open from the beginning: one that cannot be written is refused before the work.

@@ -123,7 +123,7 @@ fn met(condition: &Condition, value: &Interval) -> Option<String> {
 /// `2 findings (1 high, 1 low): no-compression public.orders.doc, unused-setting public.orders`
 fn found(figures: &Figures, findings: &[Finding]) -> Option<String> {
     let numbers = [Severity::High, Severity::Medium, Severity::Low].map(|severity| {
-        let number = figures.findings(severity);
+        let number = figures.findings(severity).unwrap_or_default();
         (number > 0).then(|| format!("{number} {}", severity.name()))
     });
     let numbers: Vec<String> = numbers.into_iter().flatten().collect();

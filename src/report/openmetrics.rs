@@ -110,8 +110,10 @@ fn of_figures<W: Write>(families: &mut Families<W>, figures: &Figures) -> io::Re
         let known = figures.of_all(figure).map(|value| (Vec::new(), number(value)));
         families.family(name, unit, figure.meaning(), known)?;
     }
-    let severities = [Severity::High, Severity::Medium, Severity::Low].map(|severity| {
-        (vec![("severity", severity.name())], figures.findings(severity).to_string())
+    let severities = [Severity::High, Severity::Medium, Severity::Low].into_iter();
+    let severities = severities.filter_map(|severity| {
+        let found = figures.findings(severity)?;
+        Some((vec![("severity", severity.name())], found.to_string()))
     });
     families.family("findings", None, Figure::Findings.meaning(), severities)
 }

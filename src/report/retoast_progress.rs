@@ -84,6 +84,8 @@ pub enum Line<'a> {
         #[cfg_attr(feature = "internals", schemars(extend("const" = "end")))]
         event: &'static str,
         time: &'a str,
+        /// Whether it was a dry run, which changes nothing.
+        dry_run: bool,
         exit_code: u8,
         errors: &'a [String],
         /// How the work on each table ended.
@@ -232,6 +234,7 @@ pub fn end<'a>(time: &'a str, report: &'a Report) -> Line<'a> {
         schema: SCHEMA,
         event: "end",
         time,
+        dry_run: report.dry_run,
         exit_code: report.exit_code,
         errors: &report.errors,
         tables: report.tables.iter().map(ended).collect(),

@@ -40,8 +40,9 @@ pub struct Standing {
     pub is_out_of_reach: bool,
 }
 
-/// Begins a transaction that reads `relation`. The lock that protects its definition is taken before the snapshot, or
-/// `by_query` if LOCK TABLE is refused for this relation, which is remembered there. Returns `None` if the name now belongs to another relation, or to none.
+/// Begins a transaction that reads `relation`. The lock that protects its definition is taken before the snapshot. If LOCK
+/// TABLE is refused for this relation, which is remembered in `by_query`, a query takes the lock, and the snapshot may be a
+/// moment older. Returns `None` if the name now belongs to another relation, or to none.
 pub async fn begin(
     connection: &Connection,
     relation: &Relation,

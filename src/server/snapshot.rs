@@ -26,15 +26,20 @@ pub async fn begin(connection: &Connection) -> Result<Moment, LiveError> {
     take(connection.client()).await
 }
 
+/// The mode of a transaction that writes only to temporary tables: its commit need wait neither for the disk nor for a
+/// standby.
+const TEMPORARY: &str =
+    "TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE; SET LOCAL synchronous_commit = off";
+
 /// Like [`begin`], for a run that writes to temporary tables.
 pub async fn begin_writable(connection: &Connection) -> Result<Moment, LiveError> {
-    connection.begin("TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE").await?;
+    connection.begin(TEMPORARY).await?;
     take(connection.client()).await
 }
 
 /// Like [`begin_writable`], but first takes a lock with the statement `lock`.
 pub async fn begin_with_lock(client: &Client, lock: &str) -> Result<Moment, LiveError> {
-    let begin = format!("BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE; {lock}");
+    let begin = format!("BEGIN {TEMPORARY}; {lock}");
     client.batch_execute(&begin).await?;
     take(client).await
 }

@@ -241,6 +241,18 @@ impl Figures {
                 *number += 1;
             }
         }
+        let missing = ranking.left_out.len() as u64;
+        let all = totals.relations;
+        let left_out = (missing > 0).then(|| format!("tables not read: {missing} of {all}"));
+        let unsearched = match (&left_out, by_functions, problems) {
+            (Some(why), _, _) => Some(why.clone()),
+            (None, 1.., _) => {
+                Some(format!("tables whose pages were not read: {by_functions} of {all}"))
+            }
+            (None, 0, 1..) => Some("part of what was looked at could not be read".to_owned()),
+            (None, 0, 0) => None,
+        };
+        let found: u64 = by_severity.iter().sum();
         let value = |figure: Figure| match figure {
             Figure::Size => count(totals.bytes),
             Figure::ToastSize => count(counts.toast_bytes),
@@ -254,7 +266,7 @@ impl Figures {
                 let most = real(counts.most_ids).scaled(1.0 / VALUE_IDS);
                 Some(most).filter(|_| without_ids == 0)
             }
-            Figure::Findings => count(by_severity.iter().sum()),
+            Figure::Findings => count(found).filter(|_| found > 0 || unsearched.is_none()),
             Figure::Tables => count(totals.relations),
             Figure::TablesNotRead => count(ranking.left_out.len() as u64),
             Figure::Problems => count(problems),
@@ -263,17 +275,6 @@ impl Figures {
         for (slot, figure) in values.iter_mut().zip(Figure::all()) {
             *slot = value(figure);
         }
-        let missing = ranking.left_out.len() as u64;
-        let all = totals.relations;
-        let left_out = (missing > 0).then(|| format!("tables not read: {missing} of {all}"));
-        let unsearched = match (&left_out, by_functions, problems) {
-            (Some(why), _, _) => Some(why.clone()),
-            (None, 1.., _) => {
-                Some(format!("tables whose pages were not read: {by_functions} of {all}"))
-            }
-            (None, 0, 1..) => Some("part of what was looked at could not be read".to_owned()),
-            (None, 0, 0) => None,
-        };
         Figures { values, by_severity, left_out, unsearched }
     }
 
@@ -282,9 +283,10 @@ impl Figures {
         self.values.get(figure as usize).copied().flatten()
     }
 
-    /// The number of findings of exactly this severity.
-    pub(crate) fn findings(&self, severity: Severity) -> u64 {
-        self.by_severity.get(severity as usize).copied().unwrap_or_default()
+    /// The number of findings of exactly this severity; `None` if there are none, but not everything was searched.
+    pub(crate) fn findings(&self, severity: Severity) -> Option<u64> {
+        let found = self.by_severity.get(severity as usize).copied().unwrap_or_default();
+        (found > 0 || self.unsearched.is_none()).then_some(found)
     }
 
     /// Whether everything that was selected was read.
@@ -406,5 +408,9 @@ mod tests {
         let pages = "tables whose pages were not read: 1 of 1";
         assert_eq!(figures.judge(&Test::Severity(Severity::High)), Judged::Unknown(pages.into()));
         assert!(figures.are_complete());
+        assert_eq!(
+            (figures.of_all(Figure::Findings), figures.findings(Severity::High)),
+            (None, None)
+        );
     }
 }
