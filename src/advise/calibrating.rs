@@ -4,14 +4,16 @@ use std::time::{Duration, Instant};
 
 use super::advisor::Advisor;
 use super::calibration::{
-    Calibrate, Calibrated, Kept, LEAST_VALUES, LIMIT, asked, chosen, fitted, grouped,
+    Calibrate, Calibrated, Kept, LEAST_VALUES, asked, chosen, fitted, grouped,
 };
 use super::candidate::{AdviseError, Variants};
 use super::content::Specimen;
 use super::result::CalibrationReport;
 use crate::model::cost::Pricing;
 use crate::server::LiveError;
-use crate::server::calibrate::{Group, Subject, identity, refusal, time};
+use crate::server::calibrate::{
+    Group, STATEMENT_LIMIT, Subject, identity, refusal, time, too_long,
+};
 use crate::server::catalog::Relation;
 use crate::server::sink::{Failed, Kind};
 use crate::server::snapshot;
@@ -79,8 +81,8 @@ impl Advisor {
             return Calibrated::kept(kept.pricing);
         }
         let limit = self.calibrations.left();
-        if limit.is_zero() {
-            return Calibrated::none(format!("{} s were spent on other columns", LIMIT.as_secs()));
+        if limit <= STATEMENT_LIMIT {
+            return Calibrated::none(too_long());
         }
         let specimens = chosen(specimens);
         if specimens.len() < LEAST_VALUES {

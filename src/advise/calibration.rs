@@ -14,28 +14,26 @@ use crate::model::btree::ToastIndex;
 use crate::model::cost::{PGLZ_GIVES_UP, Prices, Pricing, ReadWork, WritePrices, WriteWork};
 use crate::model::fit::{Measured, fit};
 use crate::model::policy::VARLENA_HEADER_SIZE;
-use crate::server::calibrate::{Group, Stored, Timed};
+use crate::server::calibrate::{Group, LIMIT, Stored, Timed};
 
 /// `--calibrate`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Calibrate {
-    /// Where temporary tables are allowed
+    /// Where times can be measured
     Auto,
-    /// Fail where they are not
+    /// Fail where they cannot
     Always,
     /// Assume the times of a common server
     #[default]
     Never,
 }
 
-/// A run calibrates no longer than this.
-pub(super) const LIMIT: Duration = Duration::from_secs(5);
 /// This number of values of a column is copied at most,
 const MOST_VALUES: usize = 200;
 /// which have at most this number of bytes, so that all copies fit in temp_buffers.
 const MOST_BYTES: u64 = 1_500_000;
 /// Shorter values may stay in the row, and a read of them takes nearly no time.
-const SHORTEST: u32 = 200;
+pub(super) const SHORTEST: u32 = 200;
 /// Values are timed in groups of about the same size.
 const GROUPS: usize = 6;
 /// Fewer values tell nothing.
@@ -151,14 +149,15 @@ impl Calibrated {
     }
 }
 
-/// The values that are copied, shortest first.
+/// The values that are copied, shortest first. Those that no longer fit are left out.
 pub(super) fn chosen(specimens: &[Specimen]) -> Vec<Specimen> {
     let mut bytes = 0;
     let long = specimens.iter().filter(|specimen| specimen.raw >= SHORTEST);
     let mut chosen: Vec<Specimen> = long
-        .take_while(|specimen| {
-            bytes += u64::from(specimen.raw);
-            bytes <= MOST_BYTES
+        .filter(|specimen| {
+            let fits = bytes + u64::from(specimen.raw) <= MOST_BYTES;
+            bytes += if fits { u64::from(specimen.raw) } else { 0 };
+            fits
         })
         .take(MOST_VALUES)
         .copied()
@@ -294,6 +293,9 @@ mod tests {
         assert_eq!(chosen(&many).len(), 150);
         let short: Vec<Specimen> = (1..1000).map(|number| specimen(number, 100)).collect();
         assert!(chosen(&short).is_empty());
+        let (mut one, few) = (vec![specimen(1, 2_000_000)], &many[..20]);
+        one.extend(few);
+        assert_eq!(chosen(&one), few);
         let all = specimens();
         assert_eq!(grouped(&all).len(), 6);
         assert_eq!(grouped(&all).concat(), all);

@@ -7,7 +7,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::advisor::{Access, Advisor};
-use super::calibration::Calibrate;
+use super::calibration::{Calibrate, SHORTEST};
 use super::candidate::{self, AdviseError, TODAY, Variants};
 use super::content::{SampledRow, Specimen, asked_row, compressed_besides, rows_of_page};
 use super::extract::keys::Scout;
@@ -321,7 +321,7 @@ impl Reading<'_> {
             let found = rows
                 .iter_mut()
                 .filter_map(|row| row.specimen(v.column, &v.methods, &mut self.compressor));
-            picked.extend(found.take(room));
+            picked.extend(found.filter(|one| one.raw >= SHORTEST).take(room));
         }
     }
 

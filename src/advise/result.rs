@@ -292,7 +292,8 @@ pub struct CandidateReport {
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct CostsReport {
-    /// CPU time for compressing one value, values that do not get smaller included, and for storing its chunks.
+    /// CPU time for compressing one value, values that do not get smaller included, and for storing its chunks. The
+    /// latter is never timed: there is no interval if values have chunks, or have them today.
     pub write_cpu_ns_per_value: CpuTime,
     /// WAL when a number in another column of a row is changed and the new row version goes to another page, without
     /// full-page images and the table's own indexes.

@@ -108,8 +108,9 @@ struct CalibrationArgs {
     ///
     /// CPU times are then fitted to this server and have confidence intervals. About 200 values are copied to temporary
     /// tables of this session, which are timed and rolled back; this takes less than 5 seconds in all. With auto, the
-    /// default, it is left out on a standby, where transactions are read-only by default, and without the TEMPORARY
-    /// privilege; with always, that is an error.
+    /// default, it is left out wherever that is not possible: on a standby, where transactions are read-only by
+    /// default, without the TEMPORARY privilege, for some types, if the sample has too few long values, and if time
+    /// runs out. With always, each of these is an error.
     #[arg(
         long,
         value_enum,
@@ -175,13 +176,16 @@ async fn tables(args: &AdviseArgs) -> Result<Exit, Failure> {
     let mut output = AdviseOutput::new(args.emit, args.format.format, shown, server, None);
     let interrupt = terminal::interrupted();
     let ended = run::tables(&advisor, &args.tables.tables, &mut output, interrupt).await;
-    if let (Some(path), false, Some(calibration)) =
-        (&args.calibration.file, kept, advisor.calibration())
-    {
-        memory::replace(path, calibration.text().as_bytes())
-            .map_err(|error| cannot(path, "written", &error.to_string()))?;
-    }
-    output.end(ended)
+    let kept = match (&args.calibration.file, kept, advisor.calibration()) {
+        (Some(path), false, Some(calibration)) => {
+            memory::replace(path, calibration.text().as_bytes())
+                .map_err(|error| cannot(path, "written", &error.to_string()))
+        }
+        _ => Ok(()),
+    };
+    let exit = output.end(ended)?;
+    kept?;
+    Ok(exit)
 }
 
 /// Uses the file of `--calibration`; whether it exists.

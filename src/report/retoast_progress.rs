@@ -42,7 +42,7 @@ pub enum Line<'a> {
         /// Bytes of values re-toasted.
         bytes_stored: u64,
         rows_per_second: f64,
-        /// Until the end of this scan, at the rate so far; null at its beginning.
+        /// Until the end of the task if known, otherwise of this scan or round; null at its beginning.
         seconds_left: Option<u64>,
         /// By how much table, TOAST relation and indexes have grown, as a part of their size before.
         growth: f64,
@@ -156,13 +156,16 @@ impl Moment {
     /// The text of a plain line.
     pub fn line(&self) -> String {
         let left = self.left().map_or(String::new(), |left| format!(", {} s left", left.as_secs()));
+        let done = match self.at.done {
+            Some(done) => format!(", {} done in all", percent(done)),
+            None => format!(" ({})", percent(self.share())),
+        };
         format!(
-            "{}: scan {}: {} of {} blocks ({}){left}, {}",
+            "{}: scan {}: {} of {} blocks{done}{left}, {}",
             printable(&self.relation),
             self.at.scan,
             self.at.read,
             self.at.blocks,
-            percent(self.share()),
             self.details()
         )
     }
@@ -273,6 +276,12 @@ mod tests {
         let waiting = Moment { pause: Some(pause), ..moment() };
         assert!(waiting.line().ends_with(r"of WAL, waiting: session 1\n"), "{}", waiting.line());
         assert_eq!(json(&waiting)["waiting"]["reason"], "xmin");
+        let at = Advance { done: Some(0.12), ..moment().at };
+        let line = Moment { at, ..moment() }.line();
+        assert!(
+            line.starts_with("public.t: scan 1: 250 of 1000 blocks, 12.0 % done in all, "),
+            "{line}"
+        );
     }
 
     #[test]

@@ -19,8 +19,10 @@ use crate::model::sql::{fresh, fresh_array, quote_identifier};
 
 /// Each time is the least of this number of runs, or of one where runs take long.
 const RUNS: usize = 4;
+/// A run calibrates no longer than this, for all columns.
+pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 /// No statement takes longer.
-const STATEMENT_LIMIT: Duration = Duration::from_secs(1);
+pub(crate) const STATEMENT_LIMIT: Duration = Duration::from_secs(1);
 /// Nanoseconds that a timed statement should take at least for the values it reads.
 const LEAST_NS: f64 = 1e6;
 /// No values are read more often than this by one statement.
@@ -129,10 +131,7 @@ impl Subject<'_> {
     /// Writes the values of a group; without a form their rows alone, although the values are read.
     fn write(&self, group: usize, stored: Option<Stored>) -> String {
         let value = self.fresh("c.v");
-        let table = match stored {
-            None | Some(Stored::Raw) => WRITTEN.to_owned(),
-            Some(Stored::Compressed(method)) => format!("{WRITTEN}_{}", method.name()),
-        };
+        let table = written_to(stored);
         let (value, only) = match stored {
             None => ("NULL".to_owned(), format!(" AND {value} IS NOT NULL")),
             Some(_) => (value, String::new()),
@@ -150,6 +149,14 @@ fn table_of(stored: Stored) -> &'static str {
         Stored::Raw => RAW,
         Stored::Compressed(Method::Pglz) => "toastctl_pglz",
         Stored::Compressed(Method::Lz4) => "toastctl_lz4",
+    }
+}
+
+/// The table to which values are written in this form.
+fn written_to(stored: Option<Stored>) -> String {
+    match stored {
+        None | Some(Stored::Raw) => WRITTEN.to_owned(),
+        Some(Stored::Compressed(method)) => format!("{WRITTEN}_{}", method.name()),
     }
 }
 
@@ -189,6 +196,11 @@ fn execution_ns(line: &str) -> Option<f64> {
     time.parse::<f64>().ok().map(|ms| ms * 1e6)
 }
 
+/// Why not all is timed.
+pub(crate) fn too_long() -> String {
+    format!("not done within {} s for all columns", LIMIT.as_secs())
+}
+
 /// Times statements until a deadline.
 struct Clock<'a> {
     client: &'a Client,
@@ -200,9 +212,7 @@ impl Clock<'_> {
     fn check(&self) -> Result<(), LiveError> {
         match self.started.elapsed() + STATEMENT_LIMIT < self.limit {
             true => Ok(()),
-            false => {
-                Err(LiveError::NotTimed(format!("it took more than {} s", self.limit.as_secs())))
-            }
+            false => Err(LiveError::NotTimed(too_long())),
         }
     }
 
@@ -225,7 +235,7 @@ impl Clock<'_> {
                 return Ok(ns);
             }
         }
-        Err(LiveError::Unexpected("no execution time".into()).into())
+        Err(LiveError::Unexpected("no execution time".into()))
     }
 }
 
@@ -267,7 +277,8 @@ async fn fill(
     clock.execute(&subject.make_raw()).await?;
     let rows = client
         .query_typed(
-            "SELECT t.typcategory::pg_catalog.text, t.typname::pg_catalog.text \
+            "SELECT t.typcategory::pg_catalog.text, t.typname::pg_catalog.text, \
+                    t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace \
              FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid \
              WHERE a.attrelid = 'pg_temp.toastctl_raw'::pg_catalog.regclass AND a.attname = 'v'",
             &[],
@@ -275,7 +286,11 @@ async fn fill(
         .await?;
     let of = rows.first().ok_or_else(|| LiveError::Unexpected("no column of copies".into()))?;
     let (category, type_name): (String, String) = (of.try_get(0)?, of.try_get(1)?);
-    let expression = reader(&category, &type_name).ok_or_else(|| {
+    // a type of that name in another schema may have casts, which are functions of other users; an array type is in the
+    // schema of its elements' type
+    let is_built_in: bool = of.try_get(2)?;
+    let known = if is_built_in { reader(&category, &type_name) } else { None };
+    let expression = known.ok_or_else(|| {
         LiveError::NotTimed(format!(
             "no function reads values of type {type_name} and does nothing else"
         ))
@@ -331,15 +346,20 @@ async fn writes(
     forms: &[Stored],
     number: usize,
 ) -> Result<Vec<f64>, LiveError> {
-    let all: Vec<String> = [None]
+    // emptied again, so that temp_buffers suffice
+    let all: Vec<(String, String)> = [None]
         .into_iter()
         .chain(forms.iter().map(|&form| Some(form)))
-        .map(|form| subject.write(number, form))
+        .map(|form| {
+            let empty = format!("TRUNCATE pg_temp.{}", written_to(form));
+            (subject.write(number, form), empty)
+        })
         .collect();
     let mut least = vec![f64::INFINITY; all.len()];
     for _ in (0..RUNS).take_while(|&run| clock.runs_again(run)) {
-        for (least, sql) in least.iter_mut().zip(&all) {
+        for (least, (sql, empty)) in least.iter_mut().zip(&all) {
             *least = least.min(clock.time(sql).await?);
+            clock.execute(empty).await?;
         }
     }
     let without = least.first().copied().unwrap_or_default();

@@ -331,7 +331,8 @@ pub async fn directories(client: &Client, oid: Oid) -> Result<Vec<Place>, LiveEr
     let spaces = format!(
         "SELECT pg_catalog.pg_tablespace_location(coalesce(nullif(\
          s.reltablespace, 0), d.dattablespace)), \
-         sum(coalesce(pg_catalog.pg_relation_size(s.oid), 0))::pg_catalog.int8 \
+         sum(coalesce(pg_catalog.pg_relation_size(s.oid), 0))::pg_catalog.int8, \
+         pg_catalog.bool_or(s.oid = t.oid) \
          FROM pg_catalog.pg_class AS c, pg_catalog.pg_database AS d, \
          LATERAL pg_catalog.unnest(c.oid || {TOAST_RELATIONS}) AS t (oid), \
          LATERAL (SELECT t.oid UNION ALL SELECT i.indexrelid FROM pg_catalog.pg_index AS i \
@@ -340,14 +341,15 @@ pub async fn directories(client: &Client, oid: Oid) -> Result<Vec<Place>, LiveEr
          GROUP BY 1"
     );
     let mut places = vec![
-        Place { path: data.clone(), parts: 0, wal: false },
-        Place { path: data.join("pg_wal"), parts: 0, wal: true },
+        Place { path: data.clone(), parts: 0, values: false, wal: false },
+        Place { path: data.join("pg_wal"), parts: 0, values: false, wal: true },
     ];
     for row in client.query_typed(&spaces, &[(&oid.0, Type::OID)]).await? {
         let (path, parts): (String, u64) = (row.try_get(0)?, unsigned(&row, 1)?);
+        let values = row.try_get(2)?;
         match places.first_mut().filter(|_| path.is_empty()) {
-            Some(data) => data.parts = parts,
-            None => places.push(Place { path: PathBuf::from(path), parts, wal: false }),
+            Some(data) => (data.parts, data.values) = (parts, values),
+            None => places.push(Place { path: PathBuf::from(path), parts, values, wal: false }),
         }
     }
     Ok(places)

@@ -12,6 +12,8 @@ pub struct Place {
     pub path: PathBuf,
     /// Bytes of the table's relations and indexes stored there.
     pub parts: u64,
+    /// Whether the heap or the TOAST relation is among them.
+    pub values: bool,
     /// Whether the WAL is written there.
     pub wal: bool,
 }
@@ -23,11 +25,20 @@ pub struct Need {
     pub free: Free,
     /// Bytes of the table's relations and indexes stored there.
     pub parts: u64,
+    /// Whether the heap or the TOAST relation is among them.
+    pub values: bool,
     /// Whether the WAL is written there.
     pub wal: bool,
 }
 
 impl Need {
+    /// The fraction by which files may grow there if all `parts` bytes of the table grow by `growth`: most of that is of
+    /// values, whatever their files have now.
+    pub fn part(&self, growth: u64, parts: u64) -> f64 {
+        let grows = if self.values { self.parts } else { parts };
+        growth as f64 / grows.max(1) as f64
+    }
+
     /// Bytes that may be written there: files grow by the fraction `part` of their sizes, and WAL by `wal` bytes.
     pub fn growth(&self, part: f64, wal: u64) -> u64 {
         let files = (self.parts as f64 * part) as u64;
@@ -67,12 +78,14 @@ fn together(places: Vec<(Option<(u64, u64)>, Place)>) -> Vec<Need> {
         match needs.iter_mut().find(|(other, _)| *other == device) {
             Some((_, need)) => {
                 need.parts = need.parts.saturating_add(place.parts);
+                need.values |= place.values;
                 need.wal |= place.wal;
             }
             None => {
                 let bytes = seen.map_or(0, |(_, free)| free);
                 let free = Free { bytes, place: format!("in \"{}\"", place.path.display()) };
-                needs.push((device, Need { free, parts: place.parts, wal: place.wal }));
+                let Place { parts, values, wal, .. } = place;
+                needs.push((device, Need { free, parts, values, wal }));
             }
         }
     }
@@ -102,7 +115,7 @@ mod tests {
     use super::*;
 
     fn place(path: &str, parts: u64, wal: bool) -> Place {
-        Place { path: path.into(), parts, wal }
+        Place { path: path.into(), parts, values: path == "/fast", wal }
     }
 
     #[test]
@@ -115,6 +128,10 @@ mod tests {
         ]);
         let growth: Vec<u64> = needs.iter().map(|need| need.growth(0.1, 400)).collect();
         assert_eq!(growth, [20, 400, 100]);
+        // where the values are, files may grow by all that is expected
+        let growth: Vec<u64> =
+            needs.iter().map(|need| need.growth(need.part(3000, 1200), 400)).collect();
+        assert_eq!(growth, [500, 400, 3000]);
         let what: Vec<&str> = needs.iter().map(Need::what).collect();
         assert_eq!(what, ["the table", "WAL", "the table"]);
         assert_eq!(needs[2].free, Free { bytes: 90, place: "in \"/fast\"".into() });

@@ -649,15 +649,17 @@ impl Throttle {
             ));
         }
         let parts = needs.iter().map(|need| need.parts).fold(0, u64::saturating_add);
-        let (dead, wal) = match expected {
-            Some((growth, wal)) => (growth as f64 / parts.max(1) as f64, wal.min(max_wal_size)),
-            None => (self.options.max_bloat * 2.0, expected_wal(sizes, max_wal_size)),
+        let wal = match expected {
+            Some((_, wal)) => wal.min(max_wal_size),
+            None => expected_wal(sizes, max_wal_size),
         };
         let mut all = Vec::new();
         for need in needs {
             // replaced chunks of pluggable toasters remain in addition to the new ones
             let leaked = if ready.pluggable { need.parts } else { 0 };
-            let growth = need.growth(dead, wal).saturating_add(leaked);
+            let usual = self.options.max_bloat * 2.0;
+            let part = expected.map_or(usual, |(growth, _)| need.part(growth, parts));
+            let growth = need.growth(part, wal).saturating_add(leaked);
             let shortage = format!(
                 "{} MB are free {}, {} may grow by {} MB, and {} MB must stay free",
                 need.free.bytes >> 20,

@@ -8,6 +8,7 @@ use rand::RngExt;
 
 use crate::disk::desc::Storage;
 use crate::heap::sample::SpreadBlocks;
+use crate::model::interval::Interval;
 use crate::retoast::check::ready::{Choice, PreparedTable};
 use crate::retoast::error::RetoastError;
 use crate::retoast::forecast::Afterwards;
@@ -18,7 +19,7 @@ use crate::retoast::memory::since::{CutOff, Doubt, Since};
 use crate::retoast::pace::course::{Course, Position};
 use crate::retoast::pace::metrics;
 use crate::retoast::pace::rules::Load;
-use crate::retoast::plan::{FirstScan, Plan, Sizes};
+use crate::retoast::plan::{FirstScan, Forecast, Plan, Sizes};
 use crate::retoast::result::{Common, Converted, Outcome, REWRITTEN, SkippedRow, TaskReport, Work};
 use crate::retoast::sql;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
@@ -28,7 +29,6 @@ use crate::retoast::sweep::scanner::{RuleScan, Scanned, Scanner, SeenRows};
 use crate::retoast::task::guard::{Done, Ended, Guard, LIMIT, Reason};
 use crate::retoast::task::session::{Session, millis};
 use crate::retoast::task::vacuum::Unvacuumed;
-use crate::server::LiveError;
 
 /// The number of pages in the sample on which a forecast is based.
 pub(super) const PAGES: usize = 64;
@@ -55,6 +55,15 @@ pub(crate) struct Conversion<'a> {
     pub(crate) dead_entries: DeadIndexEntries,
     pub(crate) unvacuumed: Unvacuumed,
     pub(crate) afterwards: Afterwards,
+}
+
+/// What a plan says without a forecast.
+const NO_FORECAST: &str = "WAL and growth could not be foretold; the plan has upper estimates";
+
+/// A forecast of which only the upper end is known.
+fn at_most(bytes: u64) -> Forecast {
+    let all = Interval { low: 0, estimate: bytes, high: bytes };
+    Forecast { all, ..Forecast::default() }
 }
 
 /// The results of the conversion so far.
@@ -166,13 +175,7 @@ impl Conversion<'_> {
         if options.dry_run {
             return self.sweep(&mut scanner, report).await;
         }
-        match self.predict(&mut scanner, report.common.before).await {
-            // the run needs no forecast
-            Err(RetoastError::Live(LiveError::Server(error))) if error.as_db_error().is_some() => {
-                tracing::debug!("{}: no forecast: {error}", self.guard.name());
-            }
-            predicted => report.converted.predicted = Some(predicted?),
-        }
+        report.converted.predicted = self.predict(&mut scanner, report.common.before).await?;
         if self.choice.final_settings.is_none() {
             self.guard.set_choice(&self.choice.changes).await?;
         }
@@ -530,9 +533,18 @@ impl Conversion<'_> {
             statements.extend(vacuum.map(|(_, sql)| sql).filter(|sql| !statements.contains(sql)));
         }
         let (rows, blocks) = (report.common.rows.found, report.found_blocks.blocks());
-        let (_, wal, growth) =
-            self.forecast(scanner, report.common.before, blocks, Some(rows)).await?;
-        self.check_space(growth, wal).await?;
+        let found = self.forecast(scanner, report.common.before, blocks, Some(rows)).await?;
+        let known = found.map(|(_, wal, growth)| (growth, wal));
+        self.check_space(known).await?;
+        let (growth, wal) = match known {
+            Some(known) => known,
+            None => {
+                self.guard.note(NO_FORECAST);
+                let wal = session.throttle.expected_wal(ready, rows > 0).await?;
+                let growth = (report.common.before.sum() as f64 * bloat * 2.0) as u64;
+                (at_most(growth), at_most(wal))
+            }
+        };
         let found = FirstScan {
             rows,
             forecast: (wal, growth),

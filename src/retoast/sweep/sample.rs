@@ -35,8 +35,11 @@ const READ_SPEED: f64 = 300e6;
 /// The maximum number of rows of which the server compresses copies, and of their bytes.
 const ROWS: usize = 256;
 const BYTES: u64 = 16 << 20;
-/// The number of these rows whose keys in GIN indexes are counted.
+/// The number of these rows whose keys in GIN indexes are counted, and of their bytes.
 const KEYED: usize = 40;
+const KEYED_BYTES: u64 = 4 << 20;
+/// Counting them takes no longer.
+const KEYED_LIMIT: &str = "SET LOCAL statement_timeout = '5s'";
 /// The size of an entry of a GIN index for a row, and of a key, if it is not known how it takes keys from values.
 const UNKNOWN_ENTRY: f64 = 8.0;
 const UNKNOWN_KEY: f64 = 8.0;
@@ -57,9 +60,35 @@ struct Sample {
 }
 
 impl Conversion<'_> {
-    /// What the run will write, from the pages in these blocks. If the number of rows to re-toast is not given, it is
-    /// estimated from them.
+    /// What the run will write, from the pages in these blocks; `None` if a lock, another session or an error of the
+    /// server prevents that, because neither a run nor its plan needs it.
     pub(super) async fn forecast(
+        &self,
+        scanner: &mut Scanner<'_>,
+        sizes: Sizes,
+        blocks: &[u32],
+        rows: Option<u64>,
+    ) -> Result<Option<(u64, Forecast, Forecast)>, RetoastError> {
+        let error = match self.foretell(scanner, sizes, blocks, rows).await {
+            Ok(found) => return Ok(Some(found)),
+            Err(error) => error,
+        };
+        let passes = match &error {
+            RetoastError::Live(LiveError::Server(error)) => error.as_db_error().is_some(),
+            // no lock, or the table was changed: the scan meets that too, if it lasts
+            RetoastError::Refused(_) | RetoastError::Changing | RetoastError::Rewritten => true,
+            _ => false,
+        };
+        if !passes {
+            return Err(error);
+        }
+        tracing::debug!("{}: no forecast: {error}", self.guard.name());
+        Ok(None)
+    }
+
+    /// The forecast from the pages in these blocks. If the number of rows to re-toast is not given, it is estimated from
+    /// them.
+    async fn foretell(
         &self,
         scanner: &mut Scanner<'_>,
         sizes: Sizes,
@@ -105,38 +134,42 @@ impl Conversion<'_> {
         Ok((rows.whole().estimate, wal, growth))
     }
 
-    /// Predicts a run from a sample of pages, and fails if there is too little space for it.
+    /// Predicts a run from a sample of pages, and fails if there is too little space for it. There is no prediction
+    /// without a row to re-toast among pages that are not all.
     pub(super) async fn predict(
         &self,
         scanner: &mut Scanner<'_>,
         sizes: Sizes,
-    ) -> Result<Predicted, RetoastError> {
+    ) -> Result<Option<Predicted>, RetoastError> {
         let session = self.guard.session;
         let total = u32::try_from(sizes.heap / session.server.page_size.bytes() as u64);
         let total = total.unwrap_or(u32::MAX);
         let blocks: Vec<u32> =
             BlockSample::new(total, PAGES as u32, 1).map(|block| block.0).collect();
-        let (rows, wal, growth) = self.forecast(scanner, sizes, &blocks, None).await?;
+        let found = self.forecast(scanner, sizes, &blocks, None).await?;
+        let is_all = blocks.len() == total as usize;
+        let found = found.filter(|&(rows, ..)| rows > 0 || is_all);
+        self.check_space(found.map(|(_, wal, growth)| (growth, wal))).await?;
+        let Some((rows, wal, growth)) = found else { return Ok(None) };
         let scan = Duration::from_secs_f64(sizes.heap as f64 / READ_SPEED);
         let found = FirstScan { rows, forecast: (wal, growth), scan, ..self.first_scan() };
-        self.check_space(growth, wal).await?;
-        Ok(Predicted {
+        Ok(Some(Predicted {
             seconds: seconds(&found),
             wal_bytes: wal,
             growth_bytes: growth,
             ..Predicted::default()
-        })
+        }))
     }
 
-    /// Fails if there is too little space for this growth and this WAL, unless nothing is changed.
+    /// Fails if there is too little space for this growth and this WAL, or for what is usual if they are not known,
+    /// unless nothing is changed.
     pub(super) async fn check_space(
         &self,
-        growth: Forecast,
-        wal: Forecast,
+        expected: Option<(Forecast, Forecast)>,
     ) -> Result<(), RetoastError> {
         let Guard { session, ready, .. } = self.guard;
-        let expected = (growth.all.high, wal.all.high);
-        if let Some(note) = session.throttle.check_space(ready, Some(expected)).await? {
+        let expected = expected.map(|(growth, wal)| (growth.all.high, wal.all.high));
+        if let Some(note) = session.throttle.check_space(ready, expected).await? {
             self.guard.note(&note);
         }
         Ok(())
@@ -361,8 +394,12 @@ impl Conversion<'_> {
         }
         let page = session.server.page_size.bytes() as f64;
         let every = sample.rows.len().div_ceil(KEYED).max(1);
-        let some = sample.rows.iter().step_by(every).map(|row| row.ctid.to_string());
-        let some: Vec<String> = some.collect();
+        let mut bytes = 0;
+        let some = sample.rows.iter().step_by(every).take_while(|row| {
+            bytes += row.bytes;
+            bytes <= KEYED_BYTES
+        });
+        let some: Vec<String> = some.map(|row| row.ctid.to_string()).collect();
         let (table, oid) = (ready.relation.quoted(), ready.relation.oid.0);
         for row in client.query_typed(gin::GINS, &[(&oid, Type::OID)]).await? {
             let (index, name): (u32, String) = (row.try_get(0)?, row.try_get(1)?);
@@ -373,25 +410,23 @@ impl Conversion<'_> {
             let mut gin = Gin {
                 has_list: row.try_get(2)?,
                 keys: Vec::new(),
-                sampled: some.len() as f64,
+                sampled: some.len().max(1) as f64,
                 entries: bytes as f64 / 64.0,
                 entry_pages: bytes as f64 / page,
                 data_pages: 0.0,
                 rows: counted,
             };
             for (class, column) in classes.iter().zip(&columns) {
-                let Some(sql) = gin::keys(&table, class, column) else {
+                let sql = gin::keys(&table, class, column).filter(|_| !some.is_empty());
+                let known = match sql {
+                    Some(sql) => self.keys(&sql, &some).await?,
+                    None => None,
+                };
+                gin.keys.extend(known.unwrap_or_else(|| {
                     // a guess by the size of the index
                     let keys = bytes as f64 / counted.max(1.0) / UNKNOWN_ENTRY * gin.sampled;
-                    gin.keys.push(Keys { rows: 1.0, keys, bytes: UNKNOWN_KEY });
-                    continue;
-                };
-                let ask =
-                    async |_| Ok(client.query_typed(&sql, &[(&some, Type::TEXT_ARRAY)]).await?);
-                for row in self.guard.in_reading(ask).await? {
-                    let (rows, keys, bytes) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-                    gin.keys.push(Keys { rows, keys, bytes });
-                }
+                    vec![Keys { rows: 1.0, keys, bytes: UNKNOWN_KEY }]
+                }));
             }
             if let Some(pageinspect) = session.pages {
                 let counted = client.query_typed(&gin::pages(pageinspect, &name), &[]).await?;
@@ -403,6 +438,26 @@ impl Conversion<'_> {
             gins.insert(index, gin);
         }
         Ok(gins)
+    }
+
+    /// The keys of these rows; `None` if counting them takes too long, or the server has another error.
+    async fn keys(&self, sql: &str, rows: &Vec<String>) -> Result<Option<Vec<Keys>>, LiveError> {
+        let client = self.guard.session.reader().client();
+        let ask = async |_| {
+            client.batch_execute(KEYED_LIMIT).await?;
+            Ok(client.query_typed(sql, &[(rows, Type::TEXT_ARRAY)]).await?)
+        };
+        let found = match self.guard.in_reading(ask).await {
+            Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
+                tracing::debug!("{}: keys are guessed: {error}", self.guard.name());
+                return Ok(None);
+            }
+            found => found?,
+        };
+        let keys = |row: &tokio_postgres::Row| {
+            Ok(Keys { rows: row.try_get(0)?, keys: row.try_get(1)?, bytes: row.try_get(2)? })
+        };
+        found.iter().map(keys).collect::<Result<_, LiveError>>().map(Some)
     }
 }
 

@@ -120,6 +120,7 @@ pub(crate) struct Candidate {
     pub(crate) before_compaction_bytes: u64,
     after_vacuum_full: Sizes,
     pub(crate) scan_buffers: Change,
+    pub(crate) chunks: Change,
     pub(crate) read_buffers_per_value: Change,
     pub(crate) read_cpu_ns_per_value: CpuTime,
     pub(crate) update_bytes_per_value: Change,
