@@ -488,9 +488,9 @@ fn csv(report: &Report, out: &mut impl Write) -> io::Result<()> {
     csv_records(records, out)
 }
 
-/// A forecast of WAL with its interval and its parts; those of later tasks only if they are not zero.
+/// A forecast of WAL with its interval, and the parts that matter.
 fn forecast(forecast: &Forecast) -> String {
-    const ALWAYS: usize = 3;
+    const MATTERS: u64 = 50;
     let Forecast { all, sweep, indexes, full_page_images, compaction, rebuild } = *forecast;
     if all.high == 0 {
         return size(0);
@@ -502,16 +502,11 @@ fn forecast(forecast: &Forecast) -> String {
         ("compaction", compaction),
         ("rebuilt indexes", rebuild),
     ];
-    let shown = parts.iter().enumerate().filter(|(at, (_, bytes))| *at < ALWAYS || *bytes > 0);
+    let shown = parts.iter().filter(|(_, bytes)| *bytes > all.estimate / MATTERS);
     let shown: Vec<String> =
-        shown.map(|(_, (what, bytes))| format!("{what} {}", size(*bytes))).collect();
-    format!(
-        "{} ({} to {}): {}",
-        size(all.estimate),
-        size(all.low),
-        size(all.high),
-        shown.join(", ")
-    )
+        shown.map(|(what, bytes)| format!("{what} {}", size(*bytes))).collect();
+    let range = format!("{} ({} to {})", size(all.estimate), size(all.low), size(all.high));
+    if shown.is_empty() { range } else { format!("{range}: {}", shown.join(", ")) }
 }
 
 /// What was expected, next to what the run came to.

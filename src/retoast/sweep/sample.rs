@@ -259,13 +259,10 @@ impl Conversion<'_> {
             let held = scanner.begin(Reads::WithTemporary).await?;
             let mut answers = HashMap::new();
             let answered = scanner.answer(judge, &some, &mut answers).await;
-            if answered.is_ok() {
-                scanner.held = Some(held);
-                scanner.release().await?;
-            } else {
-                (scanner.judges, scanner.row_judge) = (held.judges, held.row_judge);
-                let _ = snapshot::abandon(scanner.connection.client()).await;
-            }
+            // Temporary tables that were kept would be dropped at the end of the session, which then waits for a
+            // synchronous standby.
+            (scanner.judges, scanner.row_judge) = (held.judges, held.row_judge);
+            snapshot::abandon(scanner.connection.client()).await?;
             answered.map(|()| answers)
         });
         match tried.await {
