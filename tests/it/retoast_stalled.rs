@@ -13,9 +13,10 @@ const TABLE: &str = "CREATE EXTENSION IF NOT EXISTS pageinspect;
     CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL DEFAULT 0, v text COMPRESSION pglz);
     INSERT INTO t SELECT i, 0, repeat(md5(i::text), 300) FROM generate_series(1, 3000) i;";
 
-/// Sessions of ours that keep rows locked while the server waits for the client.
-const KEEPS_ROWS: &str = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'
-    AND application_name LIKE 'toastctl%' AND backend_xid IS NOT NULL";
+/// Sessions of ours that keep rows locked while the server waits for the client. Others have an xid for temporary tables.
+const KEEPS_ROWS: &str = "SELECT count(*) FROM pg_stat_activity AS a WHERE state = 'idle in transaction'
+    AND application_name LIKE 'toastctl%' AND backend_xid IS NOT NULL AND EXISTS (SELECT FROM pg_locks AS l
+        WHERE l.pid = a.pid AND l.relation = 't'::regclass AND l.mode = 'RowExclusiveLock')";
 
 /// Stalls something until that is in the middle of a batch.
 fn stall_in_a_batch(database: &Database<'_>, stall: impl Fn(bool)) {
