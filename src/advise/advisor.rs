@@ -34,7 +34,7 @@ pub struct Options {
     pub exact: bool,
     /// Whether CPU prices are fitted to what the server takes.
     pub calibrate: Calibrate,
-    /// Whether a file is to keep these prices, so that one column's are used for all.
+    /// Whether these prices are kept in a file, so that those of one column are used for all.
     pub keeps_calibration: bool,
     pub optimize: Optimize,
     pub reads_per_write: Option<f64>,

@@ -35,12 +35,12 @@ impl Advisor {
             Kind::Usage,
             format!(
                 "calibration file \"{file}\" cannot be used: {why}\n\
-                 HINT:  Name another file, or remove this one to calibrate anew."
+                 HINT:  Name another file, or remove this one to have toastctl calibrate again."
             ),
         ))
     }
 
-    /// What a file should keep, once a column was calibrated.
+    /// The prices to write to the file, once a column has been calibrated.
     pub(crate) fn calibration(&self) -> Option<Kept> {
         self.calibrations.kept()
     }
@@ -105,7 +105,7 @@ impl Advisor {
         }
     }
 
-    /// Keeps prices for the rest of the run if a file is to have them.
+    /// Keeps prices for the rest of the run if they will be written to a file.
     async fn keep(&self, pricing: Pricing) {
         if !self.options.keeps_calibration {
             return;
@@ -139,10 +139,10 @@ impl Advisor {
         if self.server.in_recovery {
             return Err("a standby has no temporary tables".to_owned());
         }
-        let told = |error: tokio_postgres::Error| LiveError::from(error).to_string();
+        let message = |error: tokio_postgres::Error| LiveError::from(error).to_string();
         // Its locks and settings end with it; if that fails the connection is gone, as the next statement will say.
         let _ = snapshot::abandon(client).await;
-        self.connection.begin("READ WRITE").await.map_err(told)?;
+        self.connection.begin("READ WRITE").await.map_err(message)?;
         if let Some(why) = refusal(client).await.map_err(|error| error.to_string())? {
             return Err(why);
         }

@@ -60,7 +60,7 @@ impl Kept {
         Kept { schema: SCHEMA.to_owned(), system, major, pricing }
     }
 
-    /// Why they cannot be used on this server, if so.
+    /// Why they cannot be used on this server, if they cannot.
     pub(super) fn refusal(&self, system: &str, major: i32) -> Option<String> {
         if self.system != system {
             Some(format!("it is of server {}, and this is {system}", self.system))
@@ -179,7 +179,7 @@ pub(super) fn asked(group: &[Specimen], page: PageSize) -> Group {
     }
 }
 
-/// The prices that times of these groups lead to.
+/// The prices fitted to the times of these groups.
 pub(super) fn fitted(timed: &[Timed], groups: &[&[Specimen]], page: PageSize) -> Option<Pricing> {
     let (read_prices, write_prices) = (Prices::default(), WritePrices::default());
     let (mut reads, mut writes) = (Vec::new(), Vec::new());
@@ -193,7 +193,7 @@ pub(super) fn fitted(timed: &[Timed], groups: &[&[Specimen]], page: PageSize) ->
         let work = written(group, one.stored, page);
         writes.push(Measured { parts: write_prices.parts(&work), ns: one.write_ns });
     }
-    // a difference of two times may be less than nothing on a busy machine
+    // a difference of two times may be negative on a busy machine
     reads.retain(|one| one.ns > 0.0);
     writes.retain(|one| one.ns > 0.0);
     let (reads, writes) = (fit(&reads)?, fit(&writes)?);
@@ -331,7 +331,7 @@ mod tests {
         }
         assert!(pricing.read_error.unwrap() < 0.1, "{pricing:?}");
         assert_eq!(pricing.write.chunk_ns, WritePrices::default().chunk_ns);
-        // a machine so busy that nothing can be told
+        // times of a machine that was too busy to measure anything
         for one in &mut timed {
             one.read_ns = -1.0;
         }

@@ -42,7 +42,7 @@ struct Known {
 /// What is known of it with one method.
 #[derive(Debug, Clone, Copy, Default)]
 struct Compressed {
-    /// Whether its size is known, or that the server leaves the value as it is.
+    /// Whether it is known what the server does: the size after compression, or that it does not compress the value.
     sized: bool,
     items: Option<Items>,
 }
@@ -355,8 +355,8 @@ pub(super) struct Specimen {
     pub(super) ctid: ItemPointer,
     /// Bytes of its content.
     pub(super) raw: u32,
-    /// The size of the datum, 8 bytes of headers included, and what it consists of; `None` where the server leaves the
-    /// value as it is, or where that is not known.
+    /// The size of the datum, 8 bytes of headers included, and what it consists of; `None` if the server does not
+    /// compress the value, or if this is unknown.
     pub(super) pglz: Option<(u32, Items)>,
     pub(super) lz4: Option<(u32, Items)>,
 }
@@ -370,8 +370,8 @@ impl Specimen {
     }
 }
 
-/// Compresses the values of a row. There is no size where the server leaves a value as it is, or where the content is not
-/// at hand.
+/// Compresses the values of a row. A value has no size if the server does not compress it, or if its content is not at
+/// hand.
 pub(super) struct RowCompressor<'r, 'p> {
     values: &'r mut [Value<'p>],
     compressor: &'r mut datum::Compressor,
@@ -421,7 +421,7 @@ impl Value<'_> {
 }
 
 /// The datum into which the server compresses a value: its size, 8 bytes of headers included, and what it consists of;
-/// `None` where the server leaves the value as it is.
+/// `None` if the server does not compress the value.
 pub(super) fn compressed(
     compressor: &mut datum::Compressor,
     method: Method,

@@ -48,7 +48,7 @@ impl From<Figure> for Changed<u64> {
 }
 
 impl Figure {
-    /// The figure if it may be wrong by this fraction in addition, and today's too.
+    /// The figure if this relative error is added to it, and to today's.
     fn less_certain(self, error: f64) -> Figure {
         let value = self.value.widened(error, 0.0).at_least_zero();
         let widened = |change: Interval| {

@@ -175,9 +175,9 @@ pub struct CalibrationReport {
     pub why: Option<String>,
     /// Values that were timed.
     pub values: u64,
-    /// By which fraction times of reads may be wrong; included in their intervals.
+    /// The relative error of the times of reads; their intervals include it.
     pub read_error: Option<f64>,
-    /// By which fraction times of writes may be wrong.
+    /// The relative error of the times of writes.
     pub write_error: Option<f64>,
     /// Nanoseconds for each part of a read and of a write.
     pub prices: Pricing,

@@ -65,7 +65,7 @@ pub enum Sum {
     Rows,
     /// Rows for which an UPDATE that changes no value out of line calls the toaster nevertheless.
     ToasterRows,
-    /// Bytes of the column's values that the server tries to compress, and leaves as they are.
+    /// Bytes of the column's values that the server tries to compress without success.
     PglzRefused,
     Lz4Refused,
     /// What the first [`PREFIX_BYTES`] of the column's values take: chunks, pages of the TOAST relation, bytes of chunks,
@@ -208,7 +208,7 @@ impl Sums {
         self.add(Sum::PrefixExternalBytes, f64::from(wanted));
     }
 
-    /// Adds a value of the column that the server tries to compress whenever it is written, in vain.
+    /// Adds a value of the column that the server tries, without success, to compress whenever it is written.
     fn add_refused(&mut self, value: &Placed, column: &Column) {
         let tried = matches!(column.storage, Storage::Extended | Storage::Main)
             && column.policy != Policy::Never;
@@ -227,33 +227,33 @@ impl Sums {
 
     /// What reading the column's values takes, the heap's pages left out.
     pub(super) fn read(&self, index: IndexShape) -> ReadWork {
-        let (lookups, chunks) = (self.get(Sum::Lookups), self.get(Sum::ColumnChunks));
-        ReadWork {
-            heap_pages: 0.0,
-            lookups,
-            index_pages: lookups * index.levels + chunks * index.pages_per_chunk,
-            toast_pages: self.get(Sum::Visits),
-            chunks,
-            copied_bytes: self.get(Sum::ColumnExternalBytes),
-            decompressions: self.get(Sum::Decompressions),
-            pglz: self.items(items_of(Method::Pglz)),
-            lz4: self.items(items_of(Method::Lz4)),
-        }
+        self.read_of([Sum::ColumnChunks, Sum::Visits, Sum::ColumnExternalBytes], items_of, index)
     }
 
     /// What reading the first [`PREFIX_BYTES`] of the column's values takes, the heap's pages left out.
     pub(super) fn prefix_read(&self, index: IndexShape) -> ReadWork {
-        let (lookups, chunks) = (self.get(Sum::Lookups), self.get(Sum::PrefixChunks));
+        let sums = [Sum::PrefixChunks, Sum::PrefixVisits, Sum::PrefixExternalBytes];
+        self.read_of(sums, prefix_items_of, index)
+    }
+
+    /// The work of a read of these chunks, pages and bytes of the TOAST relation.
+    fn read_of(
+        &self,
+        [chunks, visits, bytes]: [Sum; 3],
+        items: impl Fn(Method) -> [Sum; 4],
+        index: IndexShape,
+    ) -> ReadWork {
+        let (lookups, chunks) = (self.get(Sum::Lookups), self.get(chunks));
         ReadWork {
             heap_pages: 0.0,
             lookups,
             index_pages: lookups * index.levels + chunks * index.pages_per_chunk,
-            toast_pages: self.get(Sum::PrefixVisits),
+            toast_pages: self.get(visits),
             chunks,
-            copied_bytes: self.get(Sum::PrefixExternalBytes),
+            copied_bytes: self.get(bytes),
             decompressions: self.get(Sum::Decompressions),
-            pglz: self.items(prefix_items_of(Method::Pglz)),
-            lz4: self.items(prefix_items_of(Method::Lz4)),
+            pglz: self.items(items(Method::Pglz)),
+            lz4: self.items(items(Method::Lz4)),
         }
     }
 

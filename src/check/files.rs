@@ -17,7 +17,7 @@ use super::salvage::{
     self, Cell, Doubt, Orphans, Piece, Row, Wanted, by_row, can_be_set, refused_pieces,
 };
 use super::salvage_custom::Elsewhere;
-use super::salvage_dir::{self, SalvageDir};
+use super::salvage_dir::{self, SalvageDir, TableSalvage};
 use super::subject::{Depth, External, Pages, Subject, XidLimits};
 use super::value::{ChunkSeen, Damage, Toast, check_chunks, external_content};
 use crate::disk::custom::CustomFlavor;
@@ -112,7 +112,7 @@ pub fn relation_file(
         );
         checked.is_incomplete = true;
     }
-    let mut out = Out { tell, checked: &mut checked, salvage };
+    let mut out = Out { tell, checked: &mut checked, salvage: salvage.map(TableSalvage::new) };
     let chunks = learn(target, &subject, progress, &mut out)?;
     let scan = Scan {
         target,
@@ -132,7 +132,7 @@ pub fn relation_file(
             out.tell(finding)?;
         }
     }
-    if let Some(salvage) = out.salvage.as_deref_mut() {
+    if let Some(salvage) = &mut out.salvage {
         let Remarks { unknown, by_address, .. } = &heap.remarks;
         let is_known = unknown.count + by_address.count == 0 && heap.known.len() < MAX_KNOWN;
         save(&scan, (&heap.known, is_known), salvage)?;
@@ -219,9 +219,10 @@ fn give_xact(target: &FileTarget<'_>) -> &'static str {
 fn save(
     scan: &Scan<'_, '_>,
     (known, is_known): (&[u32], bool),
-    salvage: &mut SalvageDir,
+    salvage: &mut TableSalvage<'_>,
 ) -> Result<(), CheckError> {
     let all = salvage.take_wanted();
+    let salvage = &mut *salvage.dir;
     let mut worker = Worker::open(scan)?;
     let rows = by_row(&all);
     let (subject, page_size) = (scan.subject, scan.target.page_size);
@@ -333,7 +334,7 @@ fn repairs(scan: &Scan<'_, '_>, worker: &mut Worker<'_, '_, '_>, wanted: &[Wante
 struct Out<'a, 't> {
     tell: &'a mut Tell<'t>,
     checked: &'a mut Checked,
-    salvage: Option<&'a mut SalvageDir>,
+    salvage: Option<TableSalvage<'a>>,
 }
 
 impl Out<'_, '_> {

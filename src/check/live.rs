@@ -17,7 +17,7 @@ use super::live_orphans::{self, Decided, Marks};
 use super::look::{About, BATCH, Look, Looker, Which};
 use super::look_repair::{self, InRelation, Known};
 use super::repair::ToastIndex;
-use super::salvage_dir::SalvageDir;
+use super::salvage_dir::{SalvageDir, TableSalvage};
 use super::subject::External;
 use super::value::{ChunkSeen, check_chunks};
 use crate::disk::page::{WrongChecksum, wrong_checksum};
@@ -69,13 +69,9 @@ impl Table {
         &self,
         progress: &dyn Progress,
         stop: &Arc<AtomicBool>,
-        mut salvage: Option<&mut SalvageDir>,
+        salvage: Option<&mut SalvageDir>,
         tell: &mut (dyn FnMut(Finding) -> std::io::Result<()> + Send),
     ) -> Result<Option<Checked>, CheckError> {
-        if let Some(salvage) = salvage.as_deref_mut() {
-            // what a table that failed or was dropped has left is not this one's
-            salvage.take_wanted();
-        }
         let leader = self.connections.first().ok_or_else(no_connection)?;
         let mut first = self.looker(leader);
         let Some(start) = first.begin().await? else {
@@ -103,7 +99,7 @@ impl Table {
             missing: Vec::new(),
             candidates: None,
             marks: Marks::of(start.file),
-            salvage,
+            salvage: salvage.map(TableSalvage::new),
             known_of_all: Known {
                 index: ToastIndex { reindex, is_damaged: false },
                 ..Known::default()
@@ -164,8 +160,9 @@ impl Table {
                 ));
             }
         }
-        if let Some(salvage) = run.salvage.as_deref_mut() {
+        if let Some(salvage) = &mut run.salvage {
             let all = salvage.take_wanted();
+            let salvage = &mut *salvage.dir;
             first.save(&all, &run.known, salvage).await?;
             let Checked { errors, warnings, notices, .. } = run.checked;
             let Remarks { unknown, by_address, .. } = &run.remarks;
@@ -282,7 +279,7 @@ impl Table {
         Ok(())
     }
 
-    /// Tells of a table without a block in use where the catalog counts rows. VACUUM empties a table before it corrects the
+    /// Reports a table in which no block is in use, although the catalog counts rows. VACUUM empties a table before it corrects the
     /// catalog, and holds a lock until it has: the second look is after that.
     async fn emptied(&self, looker: &mut Looker, run: &mut Run<'_>) -> Result<(), CheckError> {
         let mut found = None;
@@ -321,9 +318,9 @@ impl Table {
         }
     }
 
-    /// Tells of blocks of zeros in front of used ones, if there are values without a row: a server that extends a table by
-    /// many blocks leaves such blocks too. That rows stood there is sure only in a table that was never rewritten, for
-    /// what rewrites it (VACUUM FULL) leaves such values.
+    /// Reports blocks of zeros in front of used ones if there are values without a row. A server that extends a table by
+    /// many blocks leaves such blocks too. It is certain that rows stood there only if the table was never rewritten,
+    /// because VACUUM FULL and the like leave values without a row.
     async fn lost_rows(
         &self,
         looker: &mut Looker,
@@ -399,7 +396,7 @@ struct Run<'t> {
     candidates: Option<(Snapshot, HashSet<u32>)>,
     /// How far its blocks were looked at.
     marks: Marks,
-    salvage: Option<&'t mut SalvageDir>,
+    salvage: Option<TableSalvage<'t>>,
     /// What findings tell of the table as a whole.
     known_of_all: Known,
 }

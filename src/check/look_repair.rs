@@ -152,8 +152,8 @@ impl Looker {
         Ok(rows.into_iter().map(piece).collect())
     }
 
-    /// Whether the index leads to all chunks of a value, although some of them have another `chunk_id`, and are nobody
-    /// else's: the index does not lead to them by that.
+    /// Whether the index leads to all chunks of a value, although some of them have another `chunk_id`, under which the
+    /// index does not lead to them.
     async fn is_misnamed(&self, value: &ValueAt, referred: &[u32]) -> Result<bool, LiveError> {
         let is_missing =
             matches!(value.code, Code::NoChunks | Code::ChunkMissing | Code::ChunksEnd);
@@ -266,7 +266,7 @@ impl Looker {
         mut findings: Vec<&mut Finding>,
     ) -> Result<(), LiveError> {
         let name = self.name(Which::Heap);
-        // where the tuple begins is not known of these, or what is in it
+        // it is not known where these tuples begin, or what is in them
         let is_lost = |code| {
             matches!(code, Code::LinePointer | Code::Redirect | Code::Overlap | Code::HeaderLength)
         };

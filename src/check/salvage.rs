@@ -714,7 +714,7 @@ mod tests {
             assert!(whole(&saved) && saved.stray.is_empty(), "{seq}");
             assert_eq!(saved.guesses, [format!("chunk 1 is the one that has the number {seq}")]);
         }
-        // which of two it is, or whether it is, is not known
+        // it is not known which of the two it is, or whether it is either
         let odd = |length| piece(7, b'x', length);
         for stray in [vec![odd(1996), odd(1996)], vec![odd(1995)]] {
             let count = stray.len();

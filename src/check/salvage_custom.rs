@@ -153,7 +153,7 @@ mod tests {
             (i32::MAX, true, &a),
         ];
         assert_eq!(of(&some), [(0, 2 * slice, b'a'), (3 * slice, 14, b'd')]);
-        // one that is deleted stands in where no other is there
+        // a deleted chunk is used if there is no other
         assert_eq!(of(&[(0, false, &b), (0, true, &a)])[0], (0, slice, b'a'));
         assert_eq!(of(&[(0, false, &b)])[0], (0, slice, b'b'));
     }

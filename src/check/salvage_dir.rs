@@ -84,6 +84,33 @@ pub(super) struct Relation<'a> {
     pub(super) encoding: Option<&'a str>,
 }
 
+/// What is to be saved of one table. A check that ends early takes its values with it: the next table has others at their
+/// places.
+pub(super) struct TableSalvage<'d> {
+    pub(super) dir: &'d mut SalvageDir,
+    wanted: Vec<Wanted>,
+}
+
+impl<'d> TableSalvage<'d> {
+    /// Nothing yet, and where it is to go.
+    pub(super) fn new(dir: &'d mut SalvageDir) -> TableSalvage<'d> {
+        TableSalvage { dir, wanted: Vec::new() }
+    }
+
+    /// Notes a finding in `relation`, if it is of a value.
+    pub(super) fn note(&mut self, relation: &str, finding: &Finding) {
+        if self.wanted.len() < MAX_WANTED {
+            self.wanted.extend(Wanted::of(relation, finding));
+        }
+    }
+
+    /// The values noted, in the order of their rows.
+    pub(super) fn take_wanted(&mut self) -> Vec<Wanted> {
+        self.wanted.sort_by_key(|wanted| wanted.ctid);
+        std::mem::take(&mut self.wanted)
+    }
+}
+
 /// A directory that takes what is left of values.
 #[derive(Debug)]
 pub struct SalvageDir {
@@ -91,7 +118,6 @@ pub struct SalvageDir {
     manifest: Appended,
     rows: Appended,
     sql: Appended,
-    wanted: Vec<Wanted>,
     /// Values that something is left of, and all.
     saved: u64,
     all: u64,
@@ -131,25 +157,11 @@ impl SalvageDir {
             manifest,
             rows,
             sql,
-            wanted: Vec::new(),
             saved: 0,
             all: 0,
             without_row: 0,
             shown: Vec::new(),
         })
-    }
-
-    /// Notes a finding in `relation`, if it is of a value.
-    pub(super) fn note(&mut self, relation: &str, finding: &Finding) {
-        if self.wanted.len() < MAX_WANTED {
-            self.wanted.extend(Wanted::of(relation, finding));
-        }
-    }
-
-    /// The values noted since it was asked last, in the order of their rows.
-    pub(super) fn take_wanted(&mut self) -> Vec<Wanted> {
-        self.wanted.sort_by_key(|wanted| wanted.ctid);
-        std::mem::take(&mut self.wanted)
     }
 
     /// Writes a value of the TOAST relation to which no row that could be read refers; its first chunk is at `first`.

@@ -227,7 +227,7 @@ fn options(args: &AdviseArgs) -> Options {
     }
 }
 
-/// The tests that do not ask for calibration do without: it takes time, and what follows from it differs from run to run.
+/// Tests run without calibration unless they ask for it, because it takes time and its results vary.
 fn calibrate(args: &AdviseArgs) -> Calibrate {
     #[cfg(feature = "internals")]
     if args.calibration.calibrate == Calibrate::Auto

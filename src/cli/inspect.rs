@@ -182,7 +182,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Whether the words of a command line that makes no sense ask for a plugin's exit codes.
+/// Whether an invalid command line asks for the exit codes of a plugin.
 pub(super) fn asks_for_nagios(words: &[String]) -> bool {
     words.iter().any(|word| word == "--format=nagios")
         || words.windows(2).any(|pair| pair[0] == "--format" && pair[1] == "nagios")
@@ -190,7 +190,7 @@ pub(super) fn asks_for_nagios(words: &[String]) -> bool {
 
 /// Prints a plugin's line about a failure.
 pub(super) fn unknown(message: &str) -> State {
-    // nobody to tell is no reason for another state
+    // the state is the same if nobody reads the line
     let _ = std::io::stdout().write_all(nagios::failed(message).as_bytes());
     State::Unknown
 }

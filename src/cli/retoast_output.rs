@@ -372,7 +372,7 @@ fn utc() -> String {
 
 fn print_event(event: &Line<'_>) {
     if let Ok(text) = serde_json::to_string(event) {
-        // nobody to tell is no reason to stop
+        // the work goes on if nobody reads standard error
         let _ = writeln!(io::stderr(), "{}", printable_json(text));
     }
 }

@@ -81,6 +81,12 @@ impl ItemPrices {
 pub(crate) const READ_PARTS: usize = 14;
 pub(crate) const WRITE_PARTS: usize = 12;
 
+/// Groups of parts, one after the other.
+fn joined<const GROUPS: usize, const PARTS: usize>(groups: [&[f64]; GROUPS]) -> [f64; PARTS] {
+    let mut parts = groups.into_iter().flatten().copied();
+    std::array::from_fn(|_| parts.next().unwrap_or_default())
+}
+
 impl Default for Prices {
     fn default() -> Prices {
         // CPU time measured on PostgreSQL 15 (`scripts/bench readcost`).
@@ -166,27 +172,18 @@ impl Prices {
 
     /// The duration of each part of `work`.
     pub(crate) fn parts(&self, work: &ReadWork) -> [f64; READ_PARTS] {
-        let [pglz_literal, pglz_match, pglz_copied, pglz_overlap] = self.pglz.parts(&work.pglz);
-        let [lz4_literal, lz4_match, lz4_copied, lz4_overlap] = self.lz4.parts(&work.lz4);
-        [
+        let own = [
             work.heap_pages * self.heap_page_ns,
             work.lookups * self.lookup_ns,
             (work.index_pages + work.toast_pages) * self.page_ns,
             work.chunks * self.chunk_ns,
             work.copied_bytes * self.copy_byte_ns,
             work.decompressions * self.decompress_ns,
-            pglz_literal,
-            pglz_match,
-            pglz_copied,
-            pglz_overlap,
-            lz4_literal,
-            lz4_match,
-            lz4_copied,
-            lz4_overlap,
-        ]
+        ];
+        joined([&own, &self.pglz.parts(&work.pglz), &self.lz4.parts(&work.lz4)])
     }
 
-    /// Prices of a server on which each part takes so many times as long.
+    /// These prices, multiplied by a factor for each part.
     pub(crate) fn times(&self, factors: [f64; READ_PARTS]) -> Prices {
         let [heap_page, lookup, page, chunk, copy, decompress, pglz @ .., a, b, c, d] = factors;
         Prices {
@@ -249,9 +246,9 @@ pub struct WriteWork {
     pub pglz: Items,
     /// What those in lz4 consist of.
     pub lz4: Items,
-    /// Raw bytes of values that pglz leaves as they are, of each value as many as pglz looks at before it gives up.
+    /// Bytes that pglz reads of values that it does not compress, before it gives up.
     pub pglz_refused: f64,
-    /// Raw bytes of values that lz4 leaves as they are.
+    /// Bytes of values that lz4 does not compress.
     pub lz4_refused: f64,
 }
 
@@ -272,9 +269,9 @@ pub struct WritePrices {
     pub pglz: ItemPrices,
     /// Compressing with lz4.
     pub lz4: ItemPrices,
-    /// A byte of a value that pglz looks at and leaves as it is.
+    /// A byte that pglz reads of a value that it then does not compress.
     pub pglz_refused_ns: f64,
-    /// A raw byte of a value that lz4 leaves as it is.
+    /// A byte of a value that lz4 does not compress.
     pub lz4_refused_ns: f64,
 }
 
@@ -309,26 +306,14 @@ impl WritePrices {
 
     /// The duration of each part of `work`.
     pub(crate) fn parts(&self, work: &WriteWork) -> [f64; WRITE_PARTS] {
-        let [pglz_literal, pglz_match, pglz_copied, pglz_overlap] = self.pglz.parts(&work.pglz);
-        let [lz4_literal, lz4_match, lz4_copied, lz4_overlap] = self.lz4.parts(&work.lz4);
-        [
-            work.chunks * self.chunk_ns,
-            work.compressions * self.compress_ns,
-            pglz_literal,
-            pglz_match,
-            pglz_copied,
-            pglz_overlap,
-            lz4_literal,
-            lz4_match,
-            lz4_copied,
-            lz4_overlap,
-            work.pglz_refused * self.pglz_refused_ns,
-            work.lz4_refused * self.lz4_refused_ns,
-        ]
+        let own = [work.chunks * self.chunk_ns, work.compressions * self.compress_ns];
+        let refused =
+            [work.pglz_refused * self.pglz_refused_ns, work.lz4_refused * self.lz4_refused_ns];
+        joined([&own, &self.pglz.parts(&work.pglz), &self.lz4.parts(&work.lz4), &refused])
     }
 
-    /// Prices of a server on which each part but the first takes so many times as long. Chunks of temporary tables are
-    /// stored without WAL, and tell nothing of others.
+    /// These prices, multiplied by a factor for each part but the first: chunks of temporary tables are stored without
+    /// WAL, so that their times do not apply to other tables.
     pub(crate) fn times(&self, factors: [f64; WRITE_PARTS]) -> WritePrices {
         let [_, compress, a, b, c, d, lz4 @ .., pglz_refused, lz4_refused] = factors;
         WritePrices {
@@ -342,8 +327,7 @@ impl WritePrices {
     }
 }
 
-/// The prices of reads and writes, and by which fraction the times that follow from them may be wrong; `None` if that is
-/// not known.
+/// The prices of reads and writes, and the relative error of the times that follow from them; `None` if it is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]

@@ -24,7 +24,7 @@ pub struct Fit<const N: usize> {
 
 /// How much the overall factor counts, in measurements.
 const PRIOR: f64 = 0.02;
-/// No part is so many times cheaper or dearer than the server as a whole.
+/// The largest factor by which a part may be cheaper or dearer than the server as a whole.
 const LIMIT: f64 = 20.0;
 /// Measurements differ from each other by this fraction, whatever the prices.
 const LEAST_ERROR: f64 = 0.02;

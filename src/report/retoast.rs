@@ -509,7 +509,7 @@ fn forecast(forecast: &Forecast) -> String {
     if shown.is_empty() { range } else { format!("{range}: {}", shown.join(", ")) }
 }
 
-/// What was expected, next to what the run came to.
+/// The expected figures next to the actual ones.
 fn compared(predicted: &Predicted) -> String {
     format!(
         "expected: {} of WAL ({} actual), growth {} ({} actual)",

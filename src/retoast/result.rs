@@ -306,7 +306,7 @@ pub struct Converted {
     pub forms_planned: Vec<FormReport>,
     /// What is expected, if only a plan was requested.
     pub plan: Option<Plan>,
-    /// What was expected before the first row was changed, and what the run came to; null with --dry-run.
+    /// What was expected before the first row was changed, and the actual figures; null with --dry-run.
     pub predicted: Option<Predicted>,
 }
 

@@ -9,7 +9,7 @@ use crate::findings::look::Count;
 use crate::findings::targets::TargetFacts;
 use crate::model::interval::Interval;
 
-/// What is farther away is not foretold: a hundred years.
+/// No date is predicted that is more than a hundred years away.
 const MOST_DAYS: f64 = 36_500.0;
 /// The number of rows among which the absence of a long one is significant.
 const LEAST_ROWS: f64 = 1000.0;

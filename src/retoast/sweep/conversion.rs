@@ -58,7 +58,7 @@ pub(crate) struct Conversion<'a> {
 }
 
 /// What a plan says without a forecast.
-const NO_FORECAST: &str = "WAL and growth could not be foretold; the plan has upper estimates";
+const NO_FORECAST: &str = "WAL and growth could not be predicted; the plan has upper estimates";
 
 /// A forecast of which only the upper end is known.
 fn at_most(bytes: u64) -> Forecast {

@@ -175,7 +175,7 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// The parameters of the sweep, before anything was read.
+    /// The parameters of the sweep, before anything has been read.
     pub(super) fn first_scan(&self) -> FirstScan {
         let Session { options, throttle, .. } = self.guard.session;
         FirstScan {
