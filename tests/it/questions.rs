@@ -105,6 +105,12 @@ fn masked(shown: &str, database: &Database<'_>) -> String {
             _ => out.push(line),
         }
     }
+    for line in &mut out {
+        // which parts of it matter depends on when the server's last checkpoint was
+        if let Some(end) = line.find("): ").filter(|_| line.starts_with("expected WAL: ")) {
+            line.truncate(end + 1);
+        }
+    }
     out.join("\n")
 }
 
@@ -160,6 +166,7 @@ fn convert_while_the_application_runs() {
     let commands = ["retoast orders -c doc --toaster lz4 --dry-run"];
     let planned = screen(&database, COLUMNS, 0, &commands);
     fits(&planned, COLUMNS);
+    assert!(planned.contains("\nexpected WAL: ") && planned.contains("): rows "), "{planned}");
     insta::assert_snapshot!("question_5_plan", masked(&planned, &database));
     let done = screen(&database, COLUMNS, 0, &["retoast orders -c doc --toaster lz4"]);
     assert!(done.contains(": complete: all values are stored as requested"), "{done}");
