@@ -11,7 +11,7 @@ use crate::retoast::plan::{Forecast, Plan};
 use crate::retoast::result::{
     FileEnd, FormReport, Gives, Headed, IndexEnd, Outcome, Predicted, Report, TableReport,
 };
-use crate::retoast::verdict::{Left, left};
+use crate::retoast::verdict::{Remaining, remaining};
 
 /// Skipped rows shown in a table; the rest is counted.
 const SKIPPED_SHOWN: usize = 10;
@@ -46,7 +46,7 @@ pub fn write(
 /// The first line: the table, the task, and how it ended.
 fn first_line(table: &TableReport, style: Style) -> String {
     let relation = printable(&table.subject.relation);
-    let ended = match (table.outcome, table.headed, left(table)) {
+    let ended = match (table.outcome, table.headed, remaining(table)) {
         (Outcome::Stopped, ..) => "stopped on request".to_owned(),
         (Outcome::Planned, Headed::Reindex, _)
             if table.indexes.iter().all(|index| index.ended == IndexEnd::Kept) =>
@@ -55,38 +55,38 @@ fn first_line(table: &TableReport, style: Style) -> String {
         }
         (Outcome::Planned, ..) => "dry run: nothing was changed".to_owned(),
         (Outcome::Failed, ..) => "failed: stopped by an error".to_owned(),
-        (_, _, Left::Indexes(number)) => {
+        (_, _, Remaining::Indexes(number)) => {
             format!("incomplete: {} could not be rebuilt or dropped", counted(number as u64, "index"))
         }
-        (_, _, Left::Rows(number)) => format!(
+        (_, _, Remaining::Rows(number)) => format!(
             "incomplete: {} {} not stored as requested",
             counted(number, "row"),
             if number == 1 { "is" } else { "are" }
         ),
-        (_, _, Left::Unread) => "incomplete: part of the table could not be read".to_owned(),
-        (Outcome::Held, Headed::Convert, Left::Space(bytes)) => format!(
+        (_, _, Remaining::Unread) => "incomplete: part of the table could not be read".to_owned(),
+        (Outcome::Held, Headed::Convert, Remaining::Space(bytes)) => format!(
             "all values are stored as requested; other sessions keep {} from being returned (toastctl compact can \
              return it later)",
             size(bytes)
         ),
-        (Outcome::Held, _, Left::Space(bytes)) => {
+        (Outcome::Held, _, Remaining::Space(bytes)) => {
             format!("done, but other sessions keep {} from being returned to the operating system", size(bytes))
         }
-        (_, Headed::Convert, Left::Space(bytes)) => format!(
+        (_, Headed::Convert, Remaining::Space(bytes)) => format!(
             "all values are stored as requested; compaction incomplete: {} could still be returned to the operating \
              system",
             size(bytes)
         ),
-        (_, _, Left::Space(bytes)) => {
+        (_, _, Remaining::Space(bytes)) => {
             format!("incomplete: {} could still be returned to the operating system", size(bytes))
         }
-        (_, Headed::Compact, Left::Nothing) => {
+        (_, Headed::Compact, Remaining::Nothing) => {
             match table.compaction.iter().any(|file| file.ended == FileEnd::NoRoom) {
                 true => "complete: no earlier page has room for the last rows".to_owned(),
                 false => "complete: too little free space is left for another round".to_owned(),
             }
         }
-        (_, Headed::Reindex, Left::Nothing) => {
+        (_, Headed::Reindex, Remaining::Nothing) => {
             let number =
                 |end| table.indexes.iter().filter(|index| index.ended == end).count() as u64;
             format!(
@@ -118,11 +118,11 @@ fn first_line(table: &TableReport, style: Style) -> String {
             table.subject.toaster
         ),
     };
-    let tone = match (table.outcome, left(table)) {
+    let tone = match (table.outcome, remaining(table)) {
         (Outcome::Failed, _) => Tone::Bad,
         (Outcome::Planned, _) => Tone::Heading,
         (Outcome::Stopped | Outcome::Held | Outcome::Unverified, _) => Tone::Warning,
-        (_, Left::Nothing) => Tone::Good,
+        (_, Remaining::Nothing) => Tone::Good,
         _ => Tone::Warning,
     };
     match style {

@@ -11,10 +11,10 @@ use crate::inspect::run::Compare;
 use crate::judge::goal::{Goal, PolicyGoal};
 use crate::judge::{Judge, pluggable};
 use crate::model::policy::{MethodChoice, Policy};
-use crate::retoast::check::policy_preflight;
-use crate::retoast::check::preflight::own_sessions;
 use crate::retoast::error::RetoastError;
 use crate::retoast::pace::metrics;
+use crate::retoast::preflight::own_sessions;
+use crate::retoast::preflight::policy;
 use crate::retoast::sweep::machine::CHUNK;
 use crate::retoast::sweep::scanner::{RuleScan, Scanner, SeenRows, Share};
 use crate::server::about::Pageinspect;
@@ -139,7 +139,7 @@ async fn shares(
                         .into(),
                 ));
             }
-            let ready = policy_preflight::to_look_at(client, server, relation, goal).await?;
+            let ready = policy::to_look_at(client, server, relation, goal).await?;
             let bytes = metrics::heap(client, ready.relation.oid).await?;
             Ok::<_, RetoastError>((ready, bytes))
         })

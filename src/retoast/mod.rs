@@ -15,7 +15,6 @@
 //! * [`verdict`]: how work ended (pure); [`error`]: why it cannot continue.
 //! * [`result`]: the report; [`listener`]: receives progress, and passes on requests to stop or pause.
 
-pub mod check;
 pub mod compact;
 pub mod compliance;
 pub mod departure;
@@ -25,6 +24,7 @@ pub mod listener;
 pub mod memory;
 pub mod pace;
 pub mod plan;
+pub mod preflight;
 pub mod reindex;
 pub mod result;
 pub mod run;

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use crate::model::interval::Range;
-use crate::retoast::check::definition::Files;
 use crate::retoast::memory::since::ProvenState;
 use crate::retoast::plan::{Forecast, Plan, Sizes};
+use crate::retoast::preflight::definition::Files;
 
 /// The name and version of the JSON format.
 pub const SCHEMA: &str = "toastctl.retoast/1";

@@ -4,6 +4,17 @@
 use crate::retoast::result::{
     FileEnd, FileReport, Headed, IndexReport, Outcome, Report, TableReport,
 };
+use crate::retoast::sweep::machine::SweepEnd;
+
+/// How a conversion ended, whose last scan read the whole table if `is_whole`.
+pub(crate) fn of_conversion(end: SweepEnd, is_whole: bool, dry_run: bool) -> Outcome {
+    match end {
+        SweepEnd::Stopped => Outcome::Stopped,
+        _ if dry_run => Outcome::Planned,
+        SweepEnd::Complete if is_whole => Outcome::Complete,
+        SweepEnd::Complete | SweepEnd::Incomplete => Outcome::Incomplete,
+    }
+}
 
 /// How the compaction of all files ended.
 pub(crate) fn of_files(files: &[FileReport]) -> Outcome {
@@ -56,7 +67,7 @@ pub(crate) fn concluded(table: &TableReport) -> Outcome {
 
 /// What is left to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Left {
+pub enum Remaining {
     Nothing,
     /// Rows that are not stored as requested.
     Rows(u64),
@@ -69,7 +80,7 @@ pub enum Left {
 }
 
 /// What is left to do in a table.
-pub fn left(table: &TableReport) -> Left {
+pub fn remaining(table: &TableReport) -> Remaining {
     let indexes = table.indexes.iter().filter(|index| index.ended.is_left()).count();
     let space = |is_left: fn(FileEnd) -> bool| {
         let files = table.compaction.iter().filter(|file| is_left(file.ended));
@@ -77,22 +88,22 @@ pub fn left(table: &TableReport) -> Left {
     };
     let held = space(|end| !end.is_done());
     match (table.outcome, table.headed) {
-        (Outcome::Held, _) => Left::Space(held),
-        (Outcome::Incomplete, Headed::Reindex) => Left::Indexes(indexes),
+        (Outcome::Held, _) => Remaining::Space(held),
+        (Outcome::Incomplete, Headed::Reindex) => Remaining::Indexes(indexes),
         (Outcome::Incomplete, Headed::Compact) => {
             let is_compact = table.compaction.iter().all(|file| file.ended.is_done());
             match is_compact && indexes > 0 {
-                true => Left::Indexes(indexes),
-                false => Left::Space(space(|_| true)),
+                true => Remaining::Indexes(indexes),
+                false => Remaining::Space(space(|_| true)),
             }
         }
         (Outcome::Incomplete, Headed::Convert) => match table.common.rows.left {
-            0 if indexes > 0 => Left::Indexes(indexes),
-            0 if held > 0 => Left::Space(held),
-            0 => Left::Unread,
-            rows => Left::Rows(rows),
+            0 if indexes > 0 => Remaining::Indexes(indexes),
+            0 if held > 0 => Remaining::Space(held),
+            0 => Remaining::Unread,
+            rows => Remaining::Rows(rows),
         },
-        _ => Left::Nothing,
+        _ => Remaining::Nothing,
     }
 }
 
@@ -153,6 +164,16 @@ mod tests {
             command: None,
         };
         ends.iter().map(index).collect()
+    }
+
+    #[test]
+    fn a_conversion_is_complete_if_its_last_scan_read_everything() {
+        use SweepEnd::{Complete, Incomplete, Stopped};
+        assert_eq!(of_conversion(Complete, true, false), Outcome::Complete);
+        assert_eq!(of_conversion(Complete, false, false), Outcome::Incomplete);
+        assert_eq!(of_conversion(Incomplete, true, false), Outcome::Incomplete);
+        assert_eq!(of_conversion(Complete, true, true), Outcome::Planned);
+        assert_eq!(of_conversion(Stopped, true, true), Outcome::Stopped);
     }
 
     #[test]

@@ -12,12 +12,12 @@ use crate::server::listing::Listed;
 const PART_BY_BYTES: f64 = 0.5;
 /// The relations that were not assigned yet.
 pub(super) struct Queue {
-    left: Mutex<Left>,
+    left: Mutex<Unassigned>,
     workers: usize,
     deadline: Option<Instant>,
 }
 
-struct Left {
+struct Unassigned {
     relations: VecDeque<Listed>,
     bytes: u64,
 }
@@ -25,7 +25,11 @@ struct Left {
 impl Queue {
     pub(super) fn new(relations: Vec<Listed>, workers: usize, deadline: Option<Instant>) -> Queue {
         let bytes = relations.iter().fold(0u64, |sum, one| sum.saturating_add(one.bytes));
-        Queue { left: Mutex::new(Left { relations: relations.into(), bytes }), workers, deadline }
+        Queue {
+            left: Mutex::new(Unassigned { relations: relations.into(), bytes }),
+            workers,
+            deadline,
+        }
     }
 
     /// When time is up.

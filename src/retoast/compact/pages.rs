@@ -12,13 +12,13 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::disk::Oid;
 use crate::fill::room::Room;
-use crate::retoast::check::definition::Files;
 use crate::retoast::compact::look::{TableRows, first_look, ranges};
 use crate::retoast::compact::part::{File, PiecesBehind};
 use crate::retoast::compact::rounds::Piece;
 use crate::retoast::error::RetoastError;
+use crate::retoast::preflight::definition::Files;
 use crate::retoast::sql::compact;
-use crate::retoast::task::guard::{Done, Guard, Opening};
+use crate::retoast::task::guard::{BatchEnd, Guard, Opening};
 use crate::retoast::task::proof::Stored;
 use crate::server::LiveError;
 use crate::server::chunks::{address, transaction};
@@ -145,12 +145,16 @@ impl File for HeapFile<'_> {
         Ok(Some(found))
     }
 
-    async fn move_pieces(&self, pieces: &[FullPage], verify: bool) -> Result<Done, RetoastError> {
+    async fn move_pieces(
+        &self,
+        pieces: &[FullPage],
+        verify: bool,
+    ) -> Result<BatchEnd, RetoastError> {
         self.stayed.set(0);
         self.gave_up.set(false);
         let batch = async |opening: &Opening<'_>| self.try_batch(opening, pieces, verify).await;
         let done = self.guard.batch(0, batch).await?;
-        if let Done::Stored { xid, .. } = done {
+        if let BatchEnd::Stored { xid, .. } = done {
             self.own.borrow_mut().insert(xid);
         }
         Ok(done)
@@ -175,7 +179,7 @@ impl HeapFile<'_> {
         opening: &Opening<'_>,
         pieces: &[FullPage],
         verify: bool,
-    ) -> Result<Done, RetoastError> {
+    ) -> Result<BatchEnd, RetoastError> {
         let (guard, client) = (&self.guard, opening.client());
         let table = guard.ready.relation.quoted();
         let blocks = || pieces.iter().map(|piece| piece.block);
@@ -236,7 +240,7 @@ impl HeapFile<'_> {
                 opening.rollback().await?;
                 self.gave_up.set(true);
                 self.stayed.set((gone.len() + staying.len()) as u64);
-                return Ok(Done::Stored { rows: 0, verified: 0, xid });
+                return Ok(BatchEnd::Stored { rows: 0, verified: 0, xid });
             }
         }
         let (moved, stayed) = (gone.len() as u64, staying.len() as u64);
@@ -246,7 +250,7 @@ impl HeapFile<'_> {
             if all.len() > ctids.len() {
                 // since the hashes were taken, other sessions have written rows in this range, or unlocked some
                 opening.rollback().await?;
-                return Ok(Done::Busy);
+                return Ok(BatchEnd::Busy);
             }
             let stored = Stored { rows: all.len() as u64, xid, ctids: all };
             guard.compare(client, &stored, &ctids, hashes, &self.computed()).await?;
@@ -254,7 +258,7 @@ impl HeapFile<'_> {
         }
         opening.commit().await?;
         self.stayed.set(stayed);
-        Ok(Done::Stored { rows: moved, verified, xid })
+        Ok(BatchEnd::Stored { rows: moved, verified, xid })
     }
 }
 

@@ -9,14 +9,14 @@ use crate::fill::moves::{Moved, RelatedFiles, wal};
 use crate::fill::room::{Layout, Room};
 use crate::model::interval::Range;
 use crate::model::pages::{CHUNK_OVERHEAD, truncated_for, tuple_bytes};
-use crate::retoast::check::definition::Files;
-use crate::retoast::compact::rounds::{Action, End, Event, Pace, Piece, Rounds, Tuning};
+use crate::retoast::compact::rounds::{Action, CompactionEnd, Event, Pace, Piece, Rounds, Tuning};
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Advance;
-use crate::retoast::pace::rules::Load;
+use crate::retoast::pace::rules::WorkKind;
+use crate::retoast::preflight::definition::Files;
 use crate::retoast::result::{Common, FileEnd, FileReport};
 use crate::retoast::sql::compact::Vacuum;
-use crate::retoast::task::guard::{Done, Guard};
+use crate::retoast::task::guard::{BatchEnd, Guard};
 use crate::retoast::task::session::millis;
 
 /// While a round moves what is at its end, a file may grow by one in `GROWTH` of its blocks, but at least by
@@ -65,8 +65,11 @@ pub(super) trait File {
     /// Finds what is stored in this block and behind it.
     async fn find(&self, end: u32) -> Result<Option<PiecesBehind<Self::Piece>>, RetoastError>;
     /// Moves these pieces in one transaction.
-    async fn move_pieces(&self, pieces: &[Self::Piece], verify: bool)
-    -> Result<Done, RetoastError>;
+    async fn move_pieces(
+        &self,
+        pieces: &[Self::Piece],
+        verify: bool,
+    ) -> Result<BatchEnd, RetoastError>;
     /// The number of rows that the last transaction has updated but that found no room elsewhere.
     fn stayed(&self) -> u64 {
         0
@@ -216,10 +219,10 @@ async fn file_steps<F: File>(
         let event = match rounds.next_action() {
             Action::Finish(end) => {
                 return Ok(match end {
-                    End::Compact => FileEnd::Compact,
-                    End::NoRoom => FileEnd::NoRoom,
-                    End::GainedTooLittle => FileEnd::GainedTooLittle,
-                    End::Stopped => FileEnd::Stopped,
+                    CompactionEnd::Compact => FileEnd::Compact,
+                    CompactionEnd::NoRoom => FileEnd::NoRoom,
+                    CompactionEnd::GainedTooLittle => FileEnd::GainedTooLittle,
+                    CompactionEnd::Stopped => FileEnd::Stopped,
                 });
             }
             Action::Sleep(time, why) => {
@@ -249,7 +252,7 @@ async fn file_steps<F: File>(
                 None => continue,
             },
             Action::Move(pieces) => {
-                session.pass(Load::Batch, 0).await?;
+                session.pass(WorkKind::Batch, 0).await?;
                 if session.stopped() {
                     continue;
                 }
@@ -318,7 +321,7 @@ async fn move_one<F: File>(
     let verify = guard.verifies(report.effort.batches, &file.computed());
     let started = Instant::now();
     Ok(match file.move_pieces(pieces, verify).await? {
-        Done::Stored { rows, verified, xid } => {
+        BatchEnd::Stored { rows, verified, xid } => {
             let took = started.elapsed();
             let bytes = pieces.iter().map(Piece::bytes).sum();
             guard.session.throttle.batch_done(took, bytes, xid);
@@ -331,8 +334,8 @@ async fn move_one<F: File>(
             file_report.rows_moved += rows;
             Event::Moved { rows, took }
         }
-        Done::Busy => Event::Busy,
-        Done::Refused(reason) => {
+        BatchEnd::Busy => Event::Busy,
+        BatchEnd::Refused(reason) => {
             if let [piece] = pieces {
                 file_report.rows_refused += piece.rows();
                 let (block, item) = piece.key();

@@ -84,12 +84,12 @@ pub(crate) enum Action<P> {
     /// Wait with no transaction open, for locks of rows or for the lock to truncate the file.
     Sleep(Duration, Wait),
     /// Stop, because the compaction has ended.
-    Finish(End),
+    Finish(CompactionEnd),
 }
 
 /// How the compaction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum CompactionEnd {
     /// The free space left is less than a round must return.
     Compact,
     /// There seems to be more to return, but what is at the end of the file finds no room in front, although no other
@@ -109,7 +109,7 @@ enum Phase {
     Finding,
     Moving,
     Shrinking,
-    Ended(End),
+    Ended(CompactionEnd),
 }
 
 /// One round.
@@ -347,7 +347,7 @@ impl<P: Piece + Clone> Rounds<P> {
             return;
         }
         match event {
-            Event::Stop => self.phase = Phase::Ended(End::Stopped),
+            Event::Stop => self.phase = Phase::Ended(CompactionEnd::Stopped),
             Event::Looked(layout) => self.looked(layout),
             Event::Found { pieces, last, all } => self.found(pieces, last, all),
             Event::Moved { rows, took } => {
@@ -411,7 +411,7 @@ impl<P: Piece + Clone> Rounds<P> {
         let before = self.round.take();
         self.layout = layout;
         if !layout.may_pay() {
-            self.phase = Phase::Ended(End::Compact);
+            self.phase = Phase::Ended(CompactionEnd::Compact);
             return;
         }
         if !self.tidied {
@@ -495,8 +495,11 @@ impl<P: Piece + Clone> Rounds<P> {
                     self.trend.found = None;
                 } else {
                     let room = self.trend.lacks_room && !self.hindered();
-                    self.phase =
-                        Phase::Ended(if room { End::NoRoom } else { End::GainedTooLittle });
+                    self.phase = Phase::Ended(if room {
+                        CompactionEnd::NoRoom
+                    } else {
+                        CompactionEnd::GainedTooLittle
+                    });
                 }
                 return;
             }

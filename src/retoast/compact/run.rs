@@ -7,17 +7,17 @@ use tokio_postgres::types::Type;
 
 use crate::disk::Oid;
 use crate::model::sql::quote_qualified;
-use crate::retoast::check::columns::touched;
-use crate::retoast::check::definition::Files;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::compact::pages::HeapFile;
 use crate::retoast::compact::part::compact_file;
 use crate::retoast::compact::values::ToastFile;
 use crate::retoast::error::RetoastError;
+use crate::retoast::preflight::columns::touched;
+use crate::retoast::preflight::definition::Files;
 use crate::retoast::result::{
     Common, FileEnd, FileReport, Outcome, REWRITTEN, TaskReport, Work, go_on_from,
 };
-use crate::retoast::task::guard::{Ended, Guard};
+use crate::retoast::task::guard::{Guard, TaskEnd};
 use crate::retoast::task::session::millis;
 use crate::retoast::{sql, verdict};
 use crate::server::LiveError;
@@ -37,7 +37,7 @@ pub(crate) struct Compaction<'a> {
 
 impl Compaction<'_> {
     /// Compacts the table. If an error occurs, what was done before it is reported too.
-    pub(crate) async fn run(&self) -> Ended {
+    pub(crate) async fn run(&self) -> TaskEnd {
         let began = Instant::now();
         let (mut report, wal) = match self.guard.begin().await {
             Ok(begun) => begun,

@@ -8,16 +8,16 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::disk::Oid;
 use crate::fill::room::Room;
-use crate::retoast::check::definition::Files;
 use crate::retoast::compact::look::{
     Own, RowToMove, TableRows, first_look, toast_room, values_behind,
 };
 use crate::retoast::compact::part::{File, PiecesBehind};
 use crate::retoast::compact::rounds::Piece;
 use crate::retoast::error::RetoastError;
+use crate::retoast::preflight::definition::Files;
 use crate::retoast::sql;
 use crate::retoast::sql::{Target, compact};
-use crate::retoast::task::guard::{Done, Guard, Opening};
+use crate::retoast::task::guard::{BatchEnd, Guard, Opening};
 use crate::retoast::task::proof::Stored;
 use crate::server::LiveError;
 use crate::server::connect::Client;
@@ -119,7 +119,11 @@ impl File for ToastFile<'_> {
         }))
     }
 
-    async fn move_pieces(&self, pieces: &[RowToMove], verify: bool) -> Result<Done, RetoastError> {
+    async fn move_pieces(
+        &self,
+        pieces: &[RowToMove],
+        verify: bool,
+    ) -> Result<BatchEnd, RetoastError> {
         let (copied, forced): (Vec<&RowToMove>, Vec<&RowToMove>) =
             pieces.iter().partition(|piece| piece.by_copy);
         let mut sum: Option<(u64, u64, u32)> = None;
@@ -128,7 +132,7 @@ impl File for ToastFile<'_> {
                 continue;
             }
             match self.batch(&rows, by_copy, verify).await? {
-                Done::Stored { rows, verified, xid } => {
+                BatchEnd::Stored { rows, verified, xid } => {
                     let (r, v, _) = sum.unwrap_or_default();
                     sum = Some((r + rows, v + verified, xid));
                     self.own.borrow_mut().insert(xid);
@@ -139,7 +143,7 @@ impl File for ToastFile<'_> {
             }
         }
         let (rows, verified, xid) = sum.unwrap_or_default();
-        Ok(Done::Stored { rows, verified, xid })
+        Ok(BatchEnd::Stored { rows, verified, xid })
     }
 }
 
@@ -166,14 +170,14 @@ impl ToastFile<'_> {
         rows: &[&RowToMove],
         by_copy: bool,
         verify: bool,
-    ) -> Result<Done, RetoastError> {
+    ) -> Result<BatchEnd, RetoastError> {
         let places = rows.iter().flat_map(|row| row.columns.iter().map(|&at| usize::from(at)));
         self.used.borrow_mut().extend(places);
         let targets = self.targets();
         if by_copy && self.copied.get() < targets.len() {
             if !self.make_copies(&targets).await? {
                 // a stop was requested
-                return Ok(Done::Busy);
+                return Ok(BatchEnd::Busy);
             }
             self.copied.set(targets.len());
         }
@@ -196,7 +200,7 @@ impl ToastFile<'_> {
         targets: &[Target],
         by_copy: bool,
         verify: bool,
-    ) -> Result<Done, RetoastError> {
+    ) -> Result<BatchEnd, RetoastError> {
         let (guard, client) = (&self.guard, opening.client());
         let table = guard.ready.relation.quoted();
         let sql = match by_copy {
@@ -239,7 +243,7 @@ impl ToastFile<'_> {
             verified = stored.rows;
         }
         opening.commit().await?;
-        Ok(Done::Stored { rows: stored.rows, verified, xid: stored.xid })
+        Ok(BatchEnd::Stored { rows: stored.rows, verified, xid: stored.xid })
     }
 
     /// Prunes the rows' pages to make room for new versions, unless the rows are too far apart.

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use tokio_postgres::types::Type;
 
 use crate::model::sql::quote_identifier;
-use crate::retoast::check::ready::PreparedTable;
 use crate::retoast::error::RetoastError;
 use crate::retoast::memory;
 use crate::retoast::memory::since::{Doubt, Identity, Memory, ProvenState, Since};
+use crate::retoast::preflight::ready::PreparedTable;
 use crate::retoast::result::{Outcome, TableReport};
 use crate::server::LiveError;
 use crate::server::connect::Client;

@@ -10,7 +10,7 @@ use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::judge::toaster::Current;
 use crate::model::sql::{quote_identifier, quote_literal};
-use crate::retoast::check::ready::PreparedTable;
+use crate::retoast::preflight::ready::PreparedTable;
 use crate::server::LiveError;
 use crate::server::connect::Client;
 

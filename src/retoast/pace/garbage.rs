@@ -7,7 +7,7 @@ const REMEMBERED: usize = 4096;
 
 /// What consecutive transactions of the sweep have left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Left {
+struct DeadVersions {
     /// The latest of the transactions: the entry counts as held until what this one has replaced may be removed.
     xid: u32,
     bytes: u64,
@@ -15,9 +15,9 @@ struct Left {
     transactions: u32,
 }
 
-impl Left {
-    fn with(self, other: Left) -> Left {
-        Left {
+impl DeadVersions {
+    fn with(self, other: DeadVersions) -> DeadVersions {
+        DeadVersions {
             xid: if before(self.xid, other.xid) { other.xid } else { self.xid },
             bytes: self.bytes.saturating_add(other.bytes),
             transactions: self.transactions.saturating_add(other.transactions),
@@ -29,7 +29,7 @@ impl Left {
 /// they are compared as `TransactionIdPrecedes` does (transam.c).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Garbage {
-    left: VecDeque<Left>,
+    left: VecDeque<DeadVersions>,
     /// How many times the number of transactions per entry was doubled.
     doublings: u32,
 }
@@ -42,7 +42,7 @@ fn before(a: u32, b: u32) -> bool {
 impl Garbage {
     /// Adds a transaction that has replaced values of this size.
     pub fn add(&mut self, xid: u32, bytes: u64) {
-        self.put(Left { xid, bytes, transactions: 1 });
+        self.put(DeadVersions { xid, bytes, transactions: 1 });
         if self.left.len() > REMEMBERED {
             self.doublings += 1;
             for left in std::mem::take(&mut self.left) {
@@ -52,7 +52,7 @@ impl Garbage {
     }
 
     /// Adds to the last entry if that has room for these transactions, or appends an entry.
-    fn put(&mut self, left: Left) {
+    fn put(&mut self, left: DeadVersions) {
         let most = 1u32.checked_shl(self.doublings).unwrap_or(u32::MAX);
         match self.left.back_mut() {
             Some(last) if last.transactions.saturating_add(left.transactions) <= most => {

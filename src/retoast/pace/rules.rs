@@ -38,7 +38,7 @@ pub struct Limits {
 
 /// What the sweep is about to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Load {
+pub enum WorkKind {
     /// Read the table.
     Scan,
     /// Rewrite rows.
@@ -49,10 +49,10 @@ pub enum Load {
     Rebuild(u64),
 }
 
-impl Load {
+impl WorkKind {
     /// Whether it extends files.
     pub fn stores(self) -> bool {
-        matches!(self, Load::Batch | Load::Rebuild(_))
+        matches!(self, WorkKind::Batch | WorkKind::Rebuild(_))
     }
 }
 
@@ -229,7 +229,7 @@ impl ThrottleRules {
 
     /// Records the position of the WAL before a piece of work, and returns whether the slots must be queried again
     /// for it.
-    pub fn slots_at(&mut self, lsn: u64, readings: &Readings, work: Load) -> bool {
+    pub fn slots_at(&mut self, lsn: u64, readings: &Readings, work: WorkKind) -> bool {
         self.steps.note(lsn);
         let written = lsn.saturating_sub(readings.lsn);
         let margin = self.slot_margin(readings, work);
@@ -237,26 +237,26 @@ impl ThrottleRules {
     }
 
     /// Bytes of WAL that slots must tolerate before this work.
-    fn slot_margin(&self, readings: &Readings, work: Load) -> u64 {
+    fn slot_margin(&self, readings: &Readings, work: WorkKind) -> u64 {
         let known = match work {
-            Load::Rebuild(bytes) => bytes,
+            WorkKind::Rebuild(bytes) => bytes,
             // vacuum may write a full image of each page that contains dead tuples
-            Load::Vacuum => readings.dead,
-            Load::Scan | Load::Batch => 0,
+            WorkKind::Vacuum => readings.dead,
+            WorkKind::Scan | WorkKind::Batch => 0,
         };
         readings.slots.margin(self.steps.most, known)
     }
 
     /// The reason to wait before this work, if there is one.
-    pub fn judge(&mut self, now: Duration, readings: &Readings, work: Load) -> Option<Pause> {
+    pub fn judge(&mut self, now: Duration, readings: &Readings, work: WorkKind) -> Option<Pause> {
         self.history.note(now, readings.lsn);
         let rewrite = || readings.rewrite.clone().map(|text| (Cause::Rewrite, text));
         let found = rewrite()
             .or_else(|| self.query(readings))
-            .or_else(|| self.lag(now, readings).filter(|_| work != Load::Scan))
-            .or_else(|| self.slots(readings, work).filter(|_| work != Load::Scan))
+            .or_else(|| self.lag(now, readings).filter(|_| work != WorkKind::Scan))
+            .or_else(|| self.slots(readings, work).filter(|_| work != WorkKind::Scan))
             .or_else(|| self.space(readings).filter(|_| work.stores()))
-            .or_else(|| self.xmin(readings).filter(|_| work == Load::Vacuum));
+            .or_else(|| self.xmin(readings).filter(|_| work == WorkKind::Vacuum));
         found.map(|(cause, text)| Pause { cause, text, wait: POLL })
     }
 
@@ -289,7 +289,7 @@ impl ThrottleRules {
         })
     }
 
-    fn slots(&self, readings: &Readings, work: Load) -> Option<(Cause, String)> {
+    fn slots(&self, readings: &Readings, work: WorkKind) -> Option<(Cause, String)> {
         let text = readings.slots.against(self.slot_margin(readings, work))?;
         Some((Cause::Slot, text))
     }

@@ -10,19 +10,19 @@ use tokio::sync::Mutex;
 
 use crate::disk::Oid;
 use crate::model::sql::{LONGEST_NAME, quote_literal, truncated};
-use crate::retoast::check::ready::PreparedTable;
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::{Control, Figures, Listener, Wait};
 use crate::retoast::pace::garbage::Garbage;
 use crate::retoast::pace::measuring::{Measuring, OwnProcesses};
 use crate::retoast::pace::metrics::ServerWait;
 use crate::retoast::pace::rules::{
-    Cause, Held, Holder, Lag, Limits, Load, POLL, Pause, Readings, ThrottleRules,
+    Cause, Held, Holder, Lag, Limits, POLL, Pause, Readings, ThrottleRules, WorkKind,
 };
 use crate::retoast::pace::slots::{Losses, Slots};
 use crate::retoast::pace::space::Place;
 use crate::retoast::pace::{metrics, space};
 use crate::retoast::plan::Sizes;
+use crate::retoast::preflight::ready::PreparedTable;
 use crate::retoast::result::PauseReport;
 use crate::server::LiveError;
 use crate::server::connect::Connection;
@@ -334,7 +334,7 @@ impl Throttle {
     /// A measurement failed, or the table has grown beyond the limit.
     pub async fn pass(
         &self,
-        work: Load,
+        work: WorkKind,
         worker: &Connection,
         listener: &dyn Listener,
     ) -> Result<(), RetoastError> {
@@ -342,7 +342,7 @@ impl Throttle {
         let mut pausing: Option<(Cause, Instant, bool)> = None;
         let mut for_others: Option<Instant> = None;
         while !self.control.stopped() {
-            let Some(mut pause) = self.stands_against(&mut state, work, worker, listener).await?
+            let Some(mut pause) = self.reason_to_wait(&mut state, work, worker, listener).await?
             else {
                 break;
             };
@@ -443,10 +443,10 @@ impl Throttle {
         began.elapsed()
     }
 
-    async fn stands_against(
+    async fn reason_to_wait(
         &self,
         state: &mut State,
-        work: Load,
+        work: WorkKind,
         worker: &Connection,
         listener: &dyn Listener,
     ) -> Result<Option<Pause>, RetoastError> {
@@ -461,14 +461,14 @@ impl Throttle {
             }
         }
         let mut slots_are_short = false;
-        if work != Load::Scan && state.readings.slots.are_limited() {
+        if work != WorkKind::Scan && state.readings.slots.are_limited() {
             let lsn = self.measuring.read(metrics::wal).await?;
             let State { rules, readings, .. } = &mut *state;
             slots_are_short = rules.slots_at(lsn, readings, work);
         }
         let old = slots_are_short || state.measured.is_none_or(|then| then.elapsed() >= POLL);
         // always before a vacuum, which could be useless if rows are held back
-        if old || work == Load::Vacuum {
+        if old || work == WorkKind::Vacuum {
             self.measure(state, listener).await?;
             self.name_session(state, worker, false).await?;
         }

@@ -12,7 +12,7 @@ use crate::disk::Oid;
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::Tried;
-use crate::retoast::pace::rules::Load;
+use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::reindex::run::Reindexing;
 use crate::retoast::result::{IndexEnd, IndexReport};
 use crate::retoast::task::guard::Guard;
@@ -60,7 +60,7 @@ impl Reindexing<'_> {
         index_report.command = Some(index.rebuild());
         for number in 1..=TRIES {
             let wal = index_report.wal_expected.unwrap_or(bytes);
-            session.pass(Load::Rebuild(wal), 0).await?;
+            session.pass(WorkKind::Rebuild(wal), 0).await?;
             let mut reason = self.guard.session.throttle.no_room_for(bytes).await?;
             if reason.is_none() && !index.of_toast {
                 reason = quiet(&self.guard, index.table, self.patience()).await?;

@@ -16,7 +16,7 @@ use crate::retoast::result::{
     Common, IndexEnd, IndexReport, LEFT_OF_IT, Outcome, REWRITTEN, TaskReport, Work,
 };
 use crate::retoast::sql::compact::Vacuum;
-use crate::retoast::task::guard::{Ended, Guard};
+use crate::retoast::task::guard::{Guard, TaskEnd};
 use crate::retoast::task::session::millis;
 use crate::retoast::verdict;
 use crate::server::about::Pageinspect;
@@ -45,7 +45,7 @@ pub(crate) struct Reindexing<'a> {
 
 impl Reindexing<'_> {
     /// Rebuilds the table's indexes. If an error occurs, what was done before it is reported too.
-    pub(crate) async fn run(&self) -> Ended {
+    pub(crate) async fn run(&self) -> TaskEnd {
         let began = Instant::now();
         let (mut report, wal) = match self.guard.begin().await {
             Ok(begun) => begun,

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use crate::retoast::check::owner::Approval;
-use crate::retoast::check::ready::{ConvertRequest, Task};
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::error::RetoastError;
 use crate::retoast::forecast::Afterwards;
 use crate::retoast::pace::throttle::ThrottleOptions;
+use crate::retoast::preflight::owner::Approval;
+use crate::retoast::preflight::ready::{ConvertRequest, Task};
 use crate::retoast::reindex::Reindex;
 use crate::retoast::result::Outcome;
 use crate::retoast::run::results::Results;

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::retoast::check::preflight;
-use crate::retoast::check::preflight::set_up_origin;
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::{Control, Listener};
 use crate::retoast::pace::measuring::OwnProcesses;
 use crate::retoast::pace::metrics;
 use crate::retoast::pace::throttle::{Throttle, ThrottleOptions};
+use crate::retoast::preflight;
+use crate::retoast::preflight::set_up_origin;
 use crate::retoast::task::session::{Connections, Options, Session};
 use crate::server::LiveError;
 use crate::server::about::{Pageinspect, Server};
@@ -44,7 +44,7 @@ pub(crate) struct WorkerSessions {
 }
 
 /// How a session has ended.
-pub(crate) struct End {
+pub(crate) struct SessionEnd {
     /// The last message received.
     pub(crate) reason: String,
     /// Whether an administrator ended the session or the server is shutting down, which the server does not
@@ -243,7 +243,7 @@ impl Sessions {
 
 impl WorkerSessions {
     /// How the session that returned this error has ended, if it has.
-    pub(crate) async fn end(&self, error: &LiveError) -> Option<End> {
+    pub(crate) async fn end(&self, error: &LiveError) -> Option<SessionEnd> {
         let LiveError::Server(statement) = error else { return None };
         for connection in self.connections.iter() {
             if !connection.is_lost() && statement.as_db_error().is_some() {
@@ -255,7 +255,7 @@ impl WorkerSessions {
                 .or_else(|| connection.end_code())
                 .is_some_and(|code| !matches!(code.as_str(), "25P03" | "25P04" | "57P05"));
             let reason = reason.lines().next().unwrap_or_default().to_owned();
-            return Some(End { reason, by_administrator });
+            return Some(SessionEnd { reason, by_administrator });
         }
         None
     }

@@ -6,15 +6,15 @@ use std::cell::Cell;
 use futures_util::future::join;
 
 use crate::judge::{FormJudge, Judge};
-use crate::retoast::check::owner::Approval;
-use crate::retoast::check::preflight;
-use crate::retoast::check::ready::{PreparedTable, Task};
 use crate::retoast::compact::run::Compaction;
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Listener;
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::memory::since::{Doubt, Since};
+use crate::retoast::preflight;
+use crate::retoast::preflight::owner::Approval;
+use crate::retoast::preflight::ready::{PreparedTable, Task};
 use crate::retoast::reindex::Reindex;
 use crate::retoast::reindex::run::{Rebuilds, Reindexing};
 use crate::retoast::result::{Gives, Outcome, TableReport, TaskReport};
@@ -25,7 +25,7 @@ use crate::retoast::run::sessions::{Sessions, WorkerSessions};
 use crate::retoast::sweep::conversion::Conversion;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::scanner::SeenRows;
-use crate::retoast::task::guard::{Ended, Guard, KnownDefinition, Reading, subject};
+use crate::retoast::task::guard::{Guard, KnownDefinition, Reading, TaskEnd, subject};
 use crate::retoast::task::session::Options;
 use crate::retoast::task::vacuum::Unvacuumed;
 use crate::retoast::{reindex, verdict};
@@ -274,7 +274,7 @@ impl Tables<'_, '_> {
         task: Task<'_>,
         since: Option<Since>,
         doubt: Option<Doubt>,
-    ) -> Ended {
+    ) -> TaskEnd {
         let name = ready.relation.display_name();
         let (seen_rows, rebuilds) = (SeenRows::default(), Rebuilds::default());
         let (mut earlier, mut ends): (Option<TaskReport>, u32) = (None, 0);

@@ -20,7 +20,7 @@ use crate::retoast::sweep::conversion::Conversion;
 use crate::retoast::sweep::keys::Condition;
 use crate::retoast::sweep::machine::Row;
 use crate::retoast::sweep::policy_scan::fill_and_measure;
-use crate::retoast::task::guard::{Done, Guard, Opening};
+use crate::retoast::task::guard::{BatchEnd, Guard, Opening};
 use crate::retoast::task::proof::Stored;
 use crate::server::LiveError;
 use crate::server::chunks::address;
@@ -65,7 +65,7 @@ impl Conversion<'_> {
         rows: &[Row],
         verify: bool,
         insist_on: Option<&Condition>,
-    ) -> Result<Done, RetoastError> {
+    ) -> Result<BatchEnd, RetoastError> {
         let batch = async |opening: &Opening<'_>| match insist_on {
             Some(condition) => self.insist(opening, rows, verify, condition).await,
             None => self.try_marking(opening, job, rows, verify).await,
@@ -80,7 +80,7 @@ impl Conversion<'_> {
         job: usize,
         rows: &[Row],
         verify: bool,
-    ) -> Result<Done, RetoastError> {
+    ) -> Result<BatchEnd, RetoastError> {
         let began = Instant::now();
         let tried = self.try_batch(opening, job, rows, verify).await;
         if tried.is_err() && self.dead_entries.has_failed() {
@@ -97,7 +97,7 @@ impl Conversion<'_> {
         job: usize,
         rows: &[Row],
         verify: bool,
-    ) -> Result<Done, RetoastError> {
+    ) -> Result<BatchEnd, RetoastError> {
         let (client, guard) = (opening.client(), &self.guard);
         let statements = self.statements(job).await?;
         let blocks = rows.iter().map(|row| row.ctid.block.0);
@@ -173,14 +173,14 @@ impl Conversion<'_> {
     }
 
     /// Like [`Conversion::done`], but also records that the rows' old index entries must be marked later.
-    fn moved(&self, rows: &[Row], stored: &Stored, verified: u64) -> Done {
+    fn moved(&self, rows: &[Row], stored: &Stored, verified: u64) -> BatchEnd {
         self.dead_entries.note(rows.iter().map(|row| row.ctid.block.0), &stored.ctids);
         self.done(rows, stored, verified)
     }
 
-    fn done(&self, rows: &[Row], stored: &Stored, verified: u64) -> Done {
+    fn done(&self, rows: &[Row], stored: &Stored, verified: u64) -> BatchEnd {
         self.seen_rows.forget(rows);
-        Done::Stored { rows: stored.rows, verified, xid: stored.xid }
+        BatchEnd::Stored { rows: stored.rows, verified, xid: stored.xid }
     }
 
     async fn statements(&self, job: usize) -> Result<Statements, RetoastError> {
@@ -221,7 +221,7 @@ impl Conversion<'_> {
         rows: &[Row],
         verify: bool,
         condition: &Condition,
-    ) -> Result<Done, RetoastError> {
+    ) -> Result<BatchEnd, RetoastError> {
         let (client, Guard { session, ready, .. }) = (opening.client(), self.guard);
         let table = ready.relation.quoted();
         let hashed = self.guard.hashed_columns();
@@ -248,7 +248,7 @@ impl Conversion<'_> {
             }
             Err(error) if began.elapsed() >= limit && is_canceled(&error) => {
                 opening.rollback().await?;
-                return Ok(Done::Busy);
+                return Ok(BatchEnd::Busy);
             }
             Err(error) => return Err(error.into()),
         }

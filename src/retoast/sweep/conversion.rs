@@ -9,7 +9,6 @@ use rand::RngExt;
 use crate::disk::desc::Storage;
 use crate::heap::sample::SpreadBlocks;
 use crate::model::interval::Interval;
-use crate::retoast::check::ready::{Choice, PreparedTable};
 use crate::retoast::error::RetoastError;
 use crate::retoast::forecast::Afterwards;
 use crate::retoast::listener::Advance;
@@ -18,17 +17,19 @@ use crate::retoast::memory::remembered::proven_now;
 use crate::retoast::memory::since::{CutOff, Doubt, Since};
 use crate::retoast::pace::course::{Course, Position};
 use crate::retoast::pace::metrics;
-use crate::retoast::pace::rules::Load;
+use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::plan::{FirstScan, Forecast, Plan, Sizes};
+use crate::retoast::preflight::ready::{Choice, PreparedTable};
 use crate::retoast::result::{Common, Converted, Outcome, REWRITTEN, SkippedRow, TaskReport, Work};
 use crate::retoast::sql;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::keys::{Condition, Keys};
-use crate::retoast::sweep::machine::{Action, EARLY, End, Event, Extent, Machine, Row};
+use crate::retoast::sweep::machine::{Action, EARLY, Event, Extent, Machine, Row, SweepEnd};
 use crate::retoast::sweep::scanner::{RuleScan, Scanned, Scanner, SeenRows};
-use crate::retoast::task::guard::{Done, Ended, Guard, LIMIT, Reason};
+use crate::retoast::task::guard::{BatchEnd, Guard, LIMIT, Reason, TaskEnd};
 use crate::retoast::task::session::{Session, millis};
 use crate::retoast::task::vacuum::Unvacuumed;
+use crate::retoast::verdict;
 
 /// The number of pages in the sample on which a forecast is based.
 pub(super) const PAGES: usize = 64;
@@ -107,10 +108,10 @@ enum Task {
 }
 
 /// The result of a job's task.
-enum Finished {
+enum TaskResult {
     Batch {
         rows: Vec<Row>,
-        done: Done,
+        done: BatchEnd,
         took: Duration,
         insists: bool,
     },
@@ -123,7 +124,7 @@ enum Finished {
 
 impl Conversion<'_> {
     /// Converts the table. If an error occurs, what was done before it is reported too.
-    pub(crate) async fn run(&self) -> Ended {
+    pub(crate) async fn run(&self) -> TaskEnd {
         let began = Instant::now();
         let (common, wal) = match self.guard.begin().await {
             Ok(begun) => begun,
@@ -235,7 +236,7 @@ impl Conversion<'_> {
         report.common.effort.longest_batch_ms =
             report.common.effort.longest_batch_ms.max(millis(machine.counts.longest_batch));
         let released = scanner.release().await;
-        if !options.dry_run && matches!(end, Ok(End::Complete | End::Left)) {
+        if !options.dry_run && matches!(end, Ok(SweepEnd::Complete | SweepEnd::Incomplete)) {
             // settings that were changed during the last scan are not those that were chosen
             match self.guard.is_unchanged().await {
                 Ok(true) => {}
@@ -262,7 +263,7 @@ impl Conversion<'_> {
                 .extend(self.guard.session.throttle.slot_warnings(plan.wal_bytes.all.high).await?);
             report.converted.plan = Some(plan);
         } else if let Some((checkpoint, place)) = saved {
-            checkpoint.end(place, end == End::Complete)?;
+            checkpoint.end(place, end == SweepEnd::Complete)?;
         }
         let forms = scanner.seen.tally.report(&report.columns);
         if report.common.effort.scans <= 1 {
@@ -281,12 +282,8 @@ impl Conversion<'_> {
             // what is reported as done must survive a crash of the server
             self.guard.session.writer().batch_execute(sql::FLUSH).await?;
         }
-        report.outcome = match end {
-            End::Stopped => Outcome::Stopped,
-            _ if options.dry_run => Outcome::Planned,
-            End::Complete if report.common.skipped.is_empty() => Outcome::Complete,
-            End::Complete | End::Left => Outcome::Incomplete,
-        };
+        let is_whole = report.common.skipped.is_empty();
+        report.outcome = verdict::of_conversion(end, is_whole, options.dry_run);
         Ok(())
     }
 
@@ -297,7 +294,7 @@ impl Conversion<'_> {
         scanner: &mut Scanner<'_>,
         report: &mut Progress,
         saved: Option<(&Checkpoint, Place)>,
-    ) -> Result<End, RetoastError> {
+    ) -> Result<SweepEnd, RetoastError> {
         let mut under_way = FuturesUnordered::new();
         let mut failed: Option<RetoastError> = None;
         let mut prepared = false;
@@ -353,7 +350,7 @@ impl Conversion<'_> {
                     }
                 }
                 Action::Scan(blocks) => {
-                    let pass = session.pass(Load::Scan, 0);
+                    let pass = session.pass(WorkKind::Scan, 0);
                     let mut pass = std::pin::pin!(pass);
                     let asked = Instant::now();
                     loop {
@@ -424,10 +421,10 @@ impl Conversion<'_> {
                 }
                 Action::Wait => {
                     let Some((job, finished)) = under_way.next().await else { continue };
-                    if let Ok(Finished::Vacuum(..)) = &finished {
+                    if let Ok(TaskResult::Vacuum(..)) = &finished {
                         machine.still_dead(session.throttle.still_dead());
                     }
-                    if let Ok(Finished::Vacuum(_, Some((Extent::Table, took)), _)) = &finished {
+                    if let Ok(TaskResult::Vacuum(_, Some((Extent::Table, took)), _)) = &finished {
                         course.has_vacuumed(*took);
                     }
                     let event = finished.map(|finished| self.account(job, finished, report));
@@ -557,67 +554,67 @@ impl Conversion<'_> {
     }
 
     /// Runs a job's task as soon as there is no reason to wait.
-    async fn run_job(&self, job: usize, task: Task) -> (usize, Result<Finished, RetoastError>) {
+    async fn run_job(&self, job: usize, task: Task) -> (usize, Result<TaskResult, RetoastError>) {
         (job, self.work_on(job, task).await)
     }
 
-    async fn work_on(&self, job: usize, task: Task) -> Result<Finished, RetoastError> {
+    async fn work_on(&self, job: usize, task: Task) -> Result<TaskResult, RetoastError> {
         let work = match task {
-            Task::Batch { .. } => Load::Batch,
-            Task::Vacuum(..) => Load::Vacuum,
+            Task::Batch { .. } => WorkKind::Batch,
+            Task::Vacuum(..) => WorkKind::Vacuum,
         };
         self.guard.session.pass(work, job).await?;
         if self.guard.session.stopped() {
-            return Ok(Finished::Nothing);
+            return Ok(TaskResult::Nothing);
         }
         match task {
             Task::Batch { rows, verify, insist_on } => {
                 let started = Instant::now();
                 let done = self.batch(job, &rows, verify, insist_on.as_ref()).await?;
                 let took = started.elapsed();
-                if let Done::Stored { xid, rows: stored, .. } = done {
+                if let BatchEnd::Stored { xid, rows: stored, .. } = done {
                     let bytes = rows.iter().map(|row| row.stored).sum();
                     self.guard.session.throttle.batch_done(took, bytes, xid);
                     if stored > 0 {
                         self.guard.session.throttle.goes_on();
                     }
                 }
-                Ok(Finished::Batch { rows, done, took, insists: insist_on.is_some() })
+                Ok(TaskResult::Batch { rows, done, took, insists: insist_on.is_some() })
             }
             Task::Vacuum(extent, part) => {
                 let sizes = self.guard.session.throttle.sizes();
                 if !self.vacuum_pays_soon(job).await? {
                     tracing::debug!("{}: no VACUUM: it would remove too little", self.guard.name());
-                    return Ok(Finished::Vacuum(sizes, None, 0));
+                    return Ok(TaskResult::Vacuum(sizes, None, 0));
                 }
                 let (done, times) = self.vacuum(job, extent, part).await?;
-                Ok(Finished::Vacuum(sizes, done, times))
+                Ok(TaskResult::Vacuum(sizes, done, times))
             }
         }
     }
 
     /// Records what a job has done.
-    fn account(&self, job: usize, finished: Finished, report: &mut Progress) -> Event {
+    fn account(&self, job: usize, finished: TaskResult, report: &mut Progress) -> Event {
         match finished {
-            Finished::Batch { done: Done::Stored { rows, verified, xid }, took, .. } => {
+            TaskResult::Batch { done: BatchEnd::Stored { rows, verified, xid }, took, .. } => {
                 report.common.rows.stored += rows;
                 report.common.rows.verified += verified;
                 report.common.effort.batches += u64::from(rows > 0);
                 Event::BatchDone { job, rows, xid, took }
             }
-            Finished::Batch { done: Done::Busy, .. } => Event::BatchBusy(job),
-            Finished::Batch { done: Done::Refused(reason), rows, insists, .. } => {
+            TaskResult::Batch { done: BatchEnd::Busy, .. } => Event::BatchBusy(job),
+            TaskResult::Batch { done: BatchEnd::Refused(reason), rows, insists, .. } => {
                 if let ([row], false) = (rows.as_slice(), insists) {
                     self.set_aside(*row, reason, report);
                 }
                 Event::BatchRefused(job)
             }
-            Finished::Vacuum(sizes, done, times) => {
+            TaskResult::Vacuum(sizes, done, times) => {
                 report.common.is_larger(sizes);
                 report.common.effort.vacuums += times;
                 Event::Vacuumed { job, done }
             }
-            Finished::Nothing => Event::Failed(job),
+            TaskResult::Nothing => Event::Failed(job),
         }
     }
 

@@ -24,7 +24,7 @@ const IDLE_SCANS: u32 = 12;
 enum Phase {
     Begin,
     Scanning,
-    Ended(End),
+    Ended(SweepEnd),
 }
 
 /// The current scan.
@@ -35,7 +35,7 @@ struct Scan {
     /// Whether it skips a part of the table, so that it proves nothing.
     partial: bool,
     /// What it has found, and how many rows have been re-toasted since it began.
-    left: Left,
+    left: Noncompliant,
     stored: u64,
     /// Whether all of it so far was read in one snapshot.
     one_snapshot: bool,
@@ -101,7 +101,7 @@ impl Machine {
                 blocks: 0,
                 next_block: 0,
                 partial: false,
-                left: Left::default(),
+                left: Noncompliant::default(),
                 stored: 0,
                 one_snapshot: true,
             },
@@ -150,7 +150,7 @@ impl Machine {
     }
 
     /// The rows that the current scan, or the last one, has found not to comply.
-    pub fn left(&self) -> Left {
+    pub fn left(&self) -> Noncompliant {
         self.scan.left
     }
 
@@ -275,8 +275,11 @@ impl Machine {
         let proved = self.may_prove();
         let partial = std::mem::take(&mut self.scan.partial);
         if proved {
-            self.phase =
-                Phase::Ended(if self.scan.left.sum() == 0 { End::Complete } else { End::Left });
+            self.phase = Phase::Ended(if self.scan.left.sum() == 0 {
+                SweepEnd::Complete
+            } else {
+                SweepEnd::Incomplete
+            });
             return;
         }
         self.phase = Phase::Begin;
@@ -287,7 +290,7 @@ impl Machine {
         }
         self.idle_scans += 1;
         if self.idle_scans >= IDLE_SCANS {
-            self.phase = Phase::Ended(End::Left);
+            self.phase = Phase::Ended(SweepEnd::Incomplete);
             return;
         }
         let wait = Duration::from_millis(100u64 << self.idle_scans.min(6));
@@ -309,14 +312,14 @@ impl Machine {
             return;
         }
         match event {
-            Event::Stop => self.phase = Phase::Ended(End::Stopped),
+            Event::Stop => self.phase = Phase::Ended(SweepEnd::Stopped),
             Event::Begun { blocks, bytes } => {
                 self.scan.blocks = blocks;
                 self.vacuums.scan_begins(bytes);
                 self.scan.next_block = std::mem::take(&mut self.start).min(blocks);
                 self.scan.partial = self.scan.next_block > 0;
                 (self.scan.left, self.scan.stored, self.scan.one_snapshot) =
-                    (Left::default(), 0, true);
+                    (Noncompliant::default(), 0, true);
                 self.phase = Phase::Scanning;
             }
             Event::Scanned(rows) => {
@@ -358,7 +361,7 @@ impl Machine {
             }
             Event::Failed(job) => {
                 drop(self.ended(job));
-                self.phase = Phase::Ended(End::Stopped);
+                self.phase = Phase::Ended(SweepEnd::Stopped);
             }
             Event::SnapshotLost => self.scan.one_snapshot = false,
         }
@@ -541,18 +544,18 @@ pub enum Event {
 
 /// How the sweep ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum SweepEnd {
     /// A whole scan in one snapshot has found that every row is stored as requested.
     Complete,
     /// Some rows are not stored as requested.
-    Left,
+    Incomplete,
     /// Stopped on request.
     Stopped,
 }
 
 /// Rows that the current scan has found not to comply, by what happens to them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct Noncompliant {
     /// Rows to re-toast.
     pub found: u64,
     /// Rows that the server has refused to store.
@@ -564,7 +567,7 @@ pub struct Left {
     pub spared: u64,
 }
 
-impl Left {
+impl Noncompliant {
     /// The number of rows that are not stored as requested.
     pub fn sum(self) -> u64 {
         self.found + self.refused + self.disagreeing
@@ -591,7 +594,7 @@ pub enum Action {
     /// Wait, with no transaction open.
     Sleep(Duration, Wait),
     /// Stop, because the sweep has ended.
-    Finish(End),
+    Finish(SweepEnd),
 }
 
 /// The current work of a job.

@@ -19,7 +19,7 @@ use crate::model::sql::quote_identifier;
 use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
 use crate::retoast::error::{RetoastError, refused};
-use crate::retoast::pace::rules::Load;
+use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::sql;
 use crate::retoast::sweep::machine::{CHUNK, Row};
 use crate::retoast::sweep::scanner::{Asks, Candidate, Scanner, Unfit};
@@ -417,7 +417,7 @@ impl Scanner<'_> {
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
         let mut from = 0;
         while from < blocks && !guard.session.stopped() {
-            guard.session.pass(Load::Scan, 0).await?;
+            guard.session.pass(WorkKind::Scan, 0).await?;
             let end = from.saturating_add(CHUNK).min(blocks);
             self.read(guard, from..end).await?;
             from = end;

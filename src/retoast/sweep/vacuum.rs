@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::types::Type;
 
 use crate::retoast::error::RetoastError;
-use crate::retoast::pace::rules::Load;
+use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::sql;
 use crate::retoast::sweep::conversion::Conversion;
 use crate::retoast::sweep::machine::Extent;
@@ -77,7 +77,7 @@ impl Conversion<'_> {
                 break;
             }
             self.guard.session.sleep(PAUSE * 2u32.pow(number)).await;
-            self.guard.session.pass(Load::Vacuum, job).await?;
+            self.guard.session.pass(WorkKind::Vacuum, job).await?;
             if self.guard.session.stopped() || !self.guard.session.throttle.vacuum_pays() {
                 break;
             }
@@ -96,7 +96,7 @@ impl Conversion<'_> {
                 return Ok(false);
             }
             self.guard.session.sleep(SHORT_QUERY).await;
-            self.guard.session.pass(Load::Vacuum, job).await?;
+            self.guard.session.pass(WorkKind::Vacuum, job).await?;
         }
         let pays = self.guard.session.throttle.vacuum_pays();
         if !pays {

@@ -12,15 +12,15 @@ use futures_util::future::join;
 use tokio_postgres::types::Type;
 
 use crate::disk::Oid;
-use crate::retoast::check::definition::{Definition, Files, Settings, check, has_changed};
-use crate::retoast::check::ready::{PLACES_NOT_SEEN, PreparedTable};
-use crate::retoast::check::shapes::computes_all;
 use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, Tried};
 use crate::retoast::pace::metrics;
-use crate::retoast::pace::rules::Load;
+use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::plan::Sizes;
+use crate::retoast::preflight::definition::{Definition, Files, Settings, check, has_changed};
+use crate::retoast::preflight::ready::{PLACES_NOT_SEEN, PreparedTable};
+use crate::retoast::preflight::shapes::computes_all;
 use crate::retoast::result::{Common, SkippedRow, Subject, TaskReport};
 use crate::retoast::sql;
 use crate::retoast::sql::BatchSettings;
@@ -135,7 +135,7 @@ impl Reading<'_> {
 }
 
 /// How a batch ended: committed, to be retried, or refused by the server.
-pub(crate) enum Done {
+pub(crate) enum BatchEnd {
     Stored { rows: u64, verified: u64, xid: u32 },
     Busy,
     Refused(Reason),
@@ -260,8 +260,8 @@ impl<'a> Guard<'a> {
     pub(crate) async fn batch(
         &self,
         job: usize,
-        attempt: impl AsyncFn(&Opening<'a>) -> Result<Done, RetoastError>,
-    ) -> Result<Done, RetoastError> {
+        attempt: impl AsyncFn(&Opening<'a>) -> Result<BatchEnd, RetoastError>,
+    ) -> Result<BatchEnd, RetoastError> {
         let is_open = Cell::new(true);
         let tried = self
             .unless_changed(job, async || {
@@ -282,8 +282,8 @@ impl<'a> Guard<'a> {
                     self.session.rollback(job).await?;
                 }
                 Ok(match kind {
-                    ErrorKind::Busy => Done::Busy,
-                    _ => Done::Refused(Reason::of(&error)),
+                    ErrorKind::Busy => BatchEnd::Busy,
+                    _ => BatchEnd::Refused(Reason::of(&error)),
                 })
             }
             Err(error) => {
@@ -441,7 +441,7 @@ impl<'a> Guard<'a> {
         &self,
         work: impl AsyncFn(Moment) -> Result<T, LiveError>,
     ) -> Result<Option<T>, RetoastError> {
-        self.session.pass(Load::Scan, 0).await?;
+        self.session.pass(WorkKind::Scan, 0).await?;
         if self.session.stopped() {
             return Ok(None);
         }
@@ -665,7 +665,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 const LOCK_AGAIN: Duration = Duration::from_millis(250);
 
 /// How a task ended; what was done before an error is reported too.
-pub(crate) type Ended = (Option<TaskReport>, Result<(), RetoastError>);
+pub(crate) type TaskEnd = (Option<TaskReport>, Result<(), RetoastError>);
 
 /// The choice shown when values are left as stored.
 pub(crate) const AS_STORED: &str = "as stored";

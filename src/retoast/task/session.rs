@@ -9,7 +9,7 @@ use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Listener;
 use crate::retoast::pace::lock_tries::LockTries;
 use crate::retoast::pace::metrics;
-use crate::retoast::pace::rules::Load;
+use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::pace::throttle::Throttle;
 use crate::server::about::Pageinspect;
 use crate::server::about::Server;
@@ -86,7 +86,7 @@ impl Session<'_> {
     }
 
     /// Returns once the throttle allows this work to begin, or a stop is requested.
-    pub(crate) async fn pass(&self, work: Load, job: usize) -> Result<(), RetoastError> {
+    pub(crate) async fn pass(&self, work: WorkKind, job: usize) -> Result<(), RetoastError> {
         self.throttle.pass(work, self.connection(job), self.listener).await
     }
 

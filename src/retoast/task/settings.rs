@@ -5,10 +5,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::guard::{Guard, Known};
 use crate::judge::toaster::Changes;
-use crate::retoast::check::definition::Definition;
 use crate::retoast::error::RetoastError;
 use crate::retoast::memory::settings;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
+use crate::retoast::preflight::definition::Definition;
 use crate::retoast::result::{Converted, Outcome};
 use crate::retoast::sql;
 use crate::server::LiveError;

@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Wait;
-use crate::retoast::pace::rules::Load;
+use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::result::Common;
 use crate::retoast::sql::compact::{NOW, Vacuum, left_dead};
 use crate::retoast::task::guard::Guard;
@@ -159,7 +159,7 @@ impl Guard<'_> {
     /// Whether a VACUUM is worthwhile now; `None` once a stop is requested.
     async fn wait_for_snapshots(&self) -> Result<Option<bool>, RetoastError> {
         for number in 0..=SNAPSHOTS {
-            self.session.pass(Load::Vacuum, 0).await?;
+            self.session.pass(WorkKind::Vacuum, 0).await?;
             if self.session.stopped() {
                 return Ok(None);
             }

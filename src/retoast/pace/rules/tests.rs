@@ -31,7 +31,7 @@ fn without_limits_nothing_is_waited_for() {
         slots: Slots::default(),
         dead: 1 << 40,
     };
-    for work in [Load::Scan, Load::Batch, Load::Vacuum] {
+    for work in [WorkKind::Scan, WorkKind::Batch, WorkKind::Vacuum] {
         assert_eq!(rules.judge(at(1.0), &readings, work), None);
     }
     assert_eq!(rules.nice(at(1.0)), None);
@@ -42,7 +42,7 @@ fn who_writes_the_table_anew_is_waited_for_without_any_limit() {
     let mut rules = rules(Limits::default());
     let text = "REPACK of this table is under way (PID 7, user u)";
     let readings = Readings { rewrite: Some(text.into()), ..Readings::default() };
-    for work in [Load::Scan, Load::Batch, Load::Vacuum] {
+    for work in [WorkKind::Scan, WorkKind::Batch, WorkKind::Vacuum] {
         let pause = rules.judge(at(1.0), &readings, work).unwrap();
         assert_eq!((pause.cause, pause.text.as_str()), (Cause::Rewrite, text));
         assert!(pause.cause.is_others());
@@ -56,7 +56,7 @@ fn a_replica_that_replays_nothing_is_late_by_the_time_since_it_stopped() {
     let mut judge = |now: f64, lsn, replayed, reported| {
         let replicas = vec![replica(replayed, reported)];
         let readings = Readings { lsn, replicas, ..Readings::default() };
-        rules.judge(at(now), &readings, Load::Batch)
+        rules.judge(at(now), &readings, WorkKind::Batch)
     };
     assert_eq!(judge(0.0, 100, 100, None), None);
     assert_eq!(judge(5.0, 200, 100, None), None);
@@ -78,10 +78,10 @@ fn lag_in_bytes_holds_up_what_writes_and_not_what_reads() {
     let mut rules = rules(limits);
     let replicas = vec![replica(4 * MB, None), replica(2 * MB, None)];
     let mut readings = Readings { lsn: 5 * MB, replicas, ..Readings::default() };
-    assert!(rules.judge(at(0.0), &readings, Load::Vacuum).is_some());
-    assert_eq!(rules.judge(at(0.0), &readings, Load::Scan), None);
+    assert!(rules.judge(at(0.0), &readings, WorkKind::Vacuum).is_some());
+    assert_eq!(rules.judge(at(0.0), &readings, WorkKind::Scan), None);
     readings.replicas.truncate(1);
-    assert_eq!(rules.judge(at(0.0), &readings, Load::Batch), None);
+    assert_eq!(rules.judge(at(0.0), &readings, WorkKind::Batch), None);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn an_old_snapshot_holds_up_vacuum_alone_and_little_space_batches_alone() {
     let free = Free { bytes: 99 * MB, place: "in \"/x\"".into() };
     let readings = Readings { holder: Some(holder), held, free: Some(free), ..Readings::default() };
     let mut cause = |work| rules.judge(at(0.0), &readings, work).map(|pause| pause.cause);
-    let causes = [Load::Scan, Load::Batch, Load::Vacuum].map(&mut cause);
+    let causes = [WorkKind::Scan, WorkKind::Batch, WorkKind::Vacuum].map(&mut cause);
     assert_eq!(causes, [None, Some(Cause::FreeSpace), Some(Cause::Xmin)]);
 }
 
@@ -103,7 +103,7 @@ fn however_young_a_snapshot_is_growth_is_the_limit() {
         let holder = Holder { horizon: 3, who: "session 42".into() };
         let held = Held { bytes, limit: 4 * MB };
         let readings = Readings { holder: Some(holder), held, ..Readings::default() };
-        rules.judge(at(0.0), &readings, Load::Vacuum)
+        rules.judge(at(0.0), &readings, WorkKind::Vacuum)
     };
     assert_eq!(judge(4 * MB), None);
     let pause = judge(5 * MB).unwrap();
@@ -139,20 +139,20 @@ fn a_slot_that_bears_little_holds_up_what_writes_by_how_much_that_is() {
     let mut readings = Readings { lsn: 100 * MB, slots: slot(30 * MB), ..Readings::default() };
     let mut cause =
         |readings: &Readings, work| rules.judge(at(0.0), readings, work).map(|pause| pause.cause);
-    assert_eq!(cause(&readings, Load::Batch), None);
-    assert_eq!(cause(&readings, Load::Rebuild(15 * MB)), Some(Cause::Slot));
+    assert_eq!(cause(&readings, WorkKind::Batch), None);
+    assert_eq!(cause(&readings, WorkKind::Rebuild(15 * MB)), Some(Cause::Slot));
     readings.dead = 15 * MB;
-    assert_eq!(cause(&readings, Load::Vacuum), Some(Cause::Slot));
+    assert_eq!(cause(&readings, WorkKind::Vacuum), Some(Cause::Slot));
     // batches of 2 MB: 24 MB must remain of 30 MB, so up to 6 MB may be written after the measurement
     for step in 0..3 {
-        assert!(!rules.slots_at(100 * MB + step * 2 * MB, &readings, Load::Batch), "{step}");
+        assert!(!rules.slots_at(100 * MB + step * 2 * MB, &readings, WorkKind::Batch), "{step}");
     }
-    assert!(rules.slots_at(107 * MB, &readings, Load::Batch));
+    assert!(rules.slots_at(107 * MB, &readings, WorkKind::Batch));
     readings.slots = slot(23 * MB);
-    let pause = rules.judge(at(0.0), &readings, Load::Batch).unwrap();
+    let pause = rules.judge(at(0.0), &readings, WorkKind::Batch).unwrap();
     assert!(
         pause.cause.is_others() && pause.text.contains("can tolerate only 23552 kB more"),
         "{pause:?}"
     );
-    assert_eq!(rules.judge(at(0.0), &readings, Load::Scan), None);
+    assert_eq!(rules.judge(at(0.0), &readings, WorkKind::Scan), None);
 }

@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    fn run(&mut self, machine: &mut Machine) -> End {
+    fn run(&mut self, machine: &mut Machine) -> SweepEnd {
         for _ in 0..100_000 {
             let event = match machine.next_action() {
                 Action::Finish(end) => return end,
@@ -156,7 +156,7 @@ impl World {
 fn all_is_done_and_a_scan_proves_it() {
     let mut world = World::new(600, 20, 300);
     let mut machine = Machine::new(TUNING);
-    assert_eq!(world.run(&mut machine), End::Complete);
+    assert_eq!(world.run(&mut machine), SweepEnd::Complete);
     assert!(world.left.is_empty());
     assert_eq!(machine.counts.scans, 2);
     // 600 * 20 * 364 bytes, vacuumed at each 5 % of 600 pages, but at least 1 MB
@@ -170,7 +170,7 @@ fn vacuums_come_early_where_they_are_cheap_and_no_later_than_asked() {
             let mut world = World::new(600, 20, 20_000);
             world.vacuum_takes = Duration::from_millis(ms);
             let mut machine = Machine::new(Tuning { jobs, window: 8 * jobs as u32, ..TUNING });
-            assert_eq!(world.run(&mut machine), End::Complete);
+            assert_eq!(world.run(&mut machine), SweepEnd::Complete);
             let (early, batches) = world.spent;
             let what =
                 format!("{jobs} jobs, {ms} ms: {} of {} vacuums", world.early, world.vacuums);
@@ -192,7 +192,7 @@ fn vacuums_come_early_where_they_are_cheap_and_no_later_than_asked() {
 fn an_empty_table_takes_one_scan_and_no_batch() {
     let mut world = World::new(600, 0, 0);
     let mut machine = Machine::new(TUNING);
-    assert_eq!(world.run(&mut machine), End::Complete);
+    assert_eq!(world.run(&mut machine), SweepEnd::Complete);
     assert_eq!((machine.counts.scans, world.batches.len(), world.vacuums), (1, 0, 0));
 }
 
@@ -287,7 +287,7 @@ fn a_pass_waits_until_nobody_pins_what_the_one_before_has_left() {
 fn with_jobs_all_is_done_once_and_two_are_under_way() {
     let mut world = World::new(600, 20, 300);
     let mut machine = Machine::new(Tuning { jobs: 2, window: 16, ..TUNING });
-    assert_eq!(world.run(&mut machine), End::Complete);
+    assert_eq!(world.run(&mut machine), SweepEnd::Complete);
     assert!(world.left.is_empty() && world.under_way.is_empty());
     assert_eq!(world.most_under_way, 2);
     assert_eq!(machine.counts.scans, 2);
@@ -305,18 +305,18 @@ fn an_error_of_one_job_lets_the_others_end() {
     machine.note(Event::Failed(0), 0.0);
     assert_eq!(machine.next_action(), Action::Wait);
     machine.note(Event::BatchDone { xid: 0, job: 1, rows: 1, took: Duration::ZERO }, 0.0);
-    assert_eq!(machine.next_action(), Action::Finish(End::Stopped));
+    assert_eq!(machine.next_action(), Action::Finish(SweepEnd::Stopped));
 }
 
 #[test]
 fn batches_follow_time_and_bytes() {
     let mut world = World::new(300, 200, 10);
     let tuning = Tuning { batch: Duration::from_millis(20), ..TUNING };
-    assert_eq!(world.run(&mut Machine::new(tuning)), End::Complete);
+    assert_eq!(world.run(&mut Machine::new(tuning)), SweepEnd::Complete);
     assert_eq!(world.batches.first(), Some(&50));
     assert!(world.batches.iter().rev().take(200).all(|&rows| rows <= 20));
     let mut world = World::new(8, 40, 100_000);
-    assert_eq!(world.run(&mut Machine::new(TUNING)), End::Complete);
+    assert_eq!(world.run(&mut Machine::new(TUNING)), SweepEnd::Complete);
     assert!(world.batches.iter().all(|&rows| rows <= 10), "{:?}", world.batches);
 }
 
@@ -325,24 +325,24 @@ fn beside_others_batches_are_short() {
     let mut world = World::new(300, 200, 10);
     let mut machine = Machine::new(TUNING);
     machine.beside_others(true);
-    assert_eq!(world.run(&mut machine), End::Complete);
+    assert_eq!(world.run(&mut machine), SweepEnd::Complete);
     assert!(world.left.is_empty());
     assert!(world.batches.iter().all(|&rows| rows <= 16), "{:?}", world.batches);
     let mut world = World::new(300, 200, 10);
     let mut machine = Machine::new(Tuning { batch: Duration::from_millis(1000), ..TUNING });
     machine.beside_others(true);
-    assert_eq!(world.run(&mut machine), End::Complete);
+    assert_eq!(world.run(&mut machine), SweepEnd::Complete);
     assert!(world.batches.contains(&100) && world.batches.iter().all(|&rows| rows <= 100));
 }
 
 #[test]
 fn locked_rows_are_met_again_and_after_long_given_up() {
     let mut world = World { locked: (5, 90), ..World::new(10, 20, 10) };
-    assert_eq!(world.run(&mut Machine::new(TUNING)), End::Complete);
+    assert_eq!(world.run(&mut Machine::new(TUNING)), SweepEnd::Complete);
     assert!(world.left.is_empty() && world.now > Duration::from_millis(500));
     assert!(world.insisted > 0);
     let mut world = World { locked: (5, u32::MAX), ..World::new(10, 20, 10) };
-    assert_eq!(world.run(&mut Machine::new(TUNING)), End::Left);
+    assert_eq!(world.run(&mut Machine::new(TUNING)), SweepEnd::Incomplete);
     assert_eq!(world.left.len(), 20);
 }
 
@@ -351,10 +351,13 @@ fn a_row_that_the_server_refuses_is_found_out_and_the_others_done() {
     let bad = row(3, 7, 10);
     let mut world = World { poisoned: Some(bad), ..World::new(10, 20, 10) };
     let mut machine = Machine::new(TUNING);
-    assert_eq!(world.run(&mut machine), End::Left);
+    assert_eq!(world.run(&mut machine), SweepEnd::Incomplete);
     assert_eq!(world.left.iter().copied().collect::<Vec<_>>(), [bad]);
     // the scan during which a row was refused had released its snapshot; another one proves what is left
-    assert_eq!((machine.left(), machine.counts.scans), (Left { refused: 1, ..Left::default() }, 2));
+    assert_eq!(
+        (machine.left(), machine.counts.scans),
+        (Noncompliant { refused: 1, ..Noncompliant::default() }, 2)
+    );
 }
 
 #[test]
@@ -379,8 +382,8 @@ fn a_row_that_the_judge_wants_otherwise_again_and_again_is_counted_and_left() {
         };
         machine.note(event, 0.0);
     };
-    assert_eq!((end, batches), (End::Left, MOST_TRIES));
-    assert_eq!(machine.left(), Left { disagreeing: 1, ..Left::default() });
+    assert_eq!((end, batches), (SweepEnd::Incomplete, MOST_TRIES));
+    assert_eq!(machine.left(), Noncompliant { disagreeing: 1, ..Noncompliant::default() });
     assert_eq!(machine.left().sum(), 1);
 }
 
@@ -413,14 +416,14 @@ fn a_scan_that_begins_in_the_middle_proves_nothing() {
     machine.note(Event::Begun { blocks: 1000, bytes: 1 << 23 }, 0.0);
     assert_eq!(machine.next_action(), Action::Scan(512..768));
     machine.note(Event::Scanned(Vec::new()), 0.0);
-    assert_eq!(world.run(&mut machine), End::Complete);
+    assert_eq!(world.run(&mut machine), SweepEnd::Complete);
     assert!(world.left.is_empty());
     assert_eq!((machine.counts.scans, world.now < Duration::from_secs(1)), (3, true));
     // a table that has become shorter
     let mut world = World::new(10, 2, 10);
     let mut machine = Machine::new(TUNING);
     machine.start_at(512);
-    assert_eq!(world.run(&mut machine), End::Complete);
+    assert_eq!(world.run(&mut machine), SweepEnd::Complete);
     assert!(world.left.is_empty());
 }
 
@@ -440,7 +443,7 @@ fn only_a_scan_in_one_snapshot_proves_anything() {
     assert!(matches!(machine.next_action(), Action::Sleep(..)));
     begin(&mut machine);
     machine.note(Event::Scanned(Vec::new()), 0.0);
-    assert_eq!(machine.next_action(), Action::Finish(End::Complete));
+    assert_eq!(machine.next_action(), Action::Finish(SweepEnd::Complete));
 }
 
 #[test]
@@ -450,7 +453,7 @@ fn stop_ends_it_at_once_and_for_good() {
     machine.note(Event::Stop, 0.0);
     machine.note(Event::Begun { blocks: 1, bytes: 8192 }, 0.0);
     machine.note(Event::Stop, 0.0);
-    assert_eq!(machine.next_action(), Action::Finish(End::Stopped));
+    assert_eq!(machine.next_action(), Action::Finish(SweepEnd::Stopped));
 }
 
 #[test]
@@ -470,8 +473,8 @@ fn what_only_a_copy_says_is_settled_by_the_rows_own_update() {
     machine.note(Event::Begun { blocks: 1, bytes: 8192 }, 0.0);
     machine.next_action();
     machine.note(Event::Scanned(vec![Row { xmin: 77, ..found }]), 0.0);
-    assert_eq!(machine.next_action(), Action::Finish(End::Complete));
-    assert_eq!(machine.left(), Left::default());
+    assert_eq!(machine.next_action(), Action::Finish(SweepEnd::Complete));
+    assert_eq!(machine.left(), Noncompliant::default());
 }
 
 /// `jsonb_toaster` stores some values with ordinary pointers; a row is tried once, and does not count as left after
@@ -493,8 +496,8 @@ fn what_a_toaster_itself_leaves_is_tried_once() {
     machine.note(Event::Begun { blocks: 1, bytes: 8192 }, 0.0);
     machine.next_action();
     machine.note(Event::Scanned(vec![Row { xmin: 77, ..found }]), 0.0);
-    assert_eq!(machine.next_action(), Action::Finish(End::Complete));
-    assert_eq!(machine.left(), Left { spared: 1, ..Left::default() });
+    assert_eq!(machine.next_action(), Action::Finish(SweepEnd::Complete));
+    assert_eq!(machine.left(), Noncompliant { spared: 1, ..Noncompliant::default() });
 }
 
 #[test]

@@ -1,4 +1,21 @@
-//! The checks of server and table before the first row is changed, and the reasons for refusing a table.
+//! The checks before the first row is changed, and the reasons for refusing a table.
+//!
+//! Those of the server, of a table, of the user's privileges, and of files and indexes to make smaller are here.
+//!
+//! * [`policy`]: what a policy requires in addition; [`parents`]: partitioned tables.
+//! * `columns`: the columns of a task; [`shapes`]: facts about their types, and about generated columns, from the
+//!   catalog.
+//! * [`definition`]: settings, definition and files, read again while a task runs.
+//! * [`owner`]: whose code an UPDATE runs, as which role, and which triggers and rules it fires.
+//! * [`ready`]: the request for a table, and the table prepared for it.
+
+pub(crate) mod columns;
+pub mod definition;
+pub mod owner;
+pub mod parents;
+pub mod policy;
+pub mod ready;
+pub mod shapes;
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -12,13 +29,12 @@ use crate::judge::toaster::{Changes, Current};
 use crate::judge::{FormJudge, Judge, pluggable};
 use crate::model::settings::TupleTarget;
 use crate::model::sql::{quote_identifier, quote_literal};
-use crate::retoast::check::columns::{follow, kept, model, stored_columns, targets};
-use crate::retoast::check::owner::{Approval, Code, can_be_replica, coerced};
-use crate::retoast::check::policy_preflight;
-use crate::retoast::check::ready::{Choice, ConvertRequest, PreparedTable, Task};
-use crate::retoast::check::shapes::{computes_all, generated};
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::error::{RetoastError, refused};
+use crate::retoast::preflight::columns::{follow, kept, model, stored_columns, targets};
+use crate::retoast::preflight::owner::{Approval, Code, can_be_replica, coerced};
+use crate::retoast::preflight::ready::{Choice, ConvertRequest, PreparedTable, Task};
+use crate::retoast::preflight::shapes::{computes_all, generated};
 use crate::retoast::sql;
 use crate::retoast::sql::Target;
 use crate::server::about::{Compression, NEVER_TRUNCATES, Server};
@@ -198,7 +214,7 @@ async fn look(
                 notes.push(note.to_owned());
             }
             if let Goal::Policy(goal) = request.goal {
-                policy_preflight::check(client, goal, &targets).await?;
+                policy::check(client, goal, &targets).await?;
             }
             let stored = stored_columns(&relation, &generated);
             let mut choice = choose(server, &relation, request, &targets, plan, method)?;
@@ -284,12 +300,12 @@ fn choose(
         }
     }
     let final_settings = match request.goal {
-        Goal::Policy(goal) => policy_preflight::final_settings(goal, relation, &current),
+        Goal::Policy(goal) => policy::final_settings(goal, relation, &current),
         Goal::Stock(_) | Goal::Pluggable(_) => None,
     };
     let toaster_notes = plan.as_ref().map_or_else(Vec::new, |plan| plan.notes.clone());
     let judge = match (&request.goal, plan) {
-        (Goal::Policy(goal), _) => Judge::Policy(policy_preflight::rule_of(*goal, &model, targets)),
+        (Goal::Policy(goal), _) => Judge::Policy(policy::rule_of(*goal, &model, targets)),
         (_, Some(plan)) => Judge::Forms(FormJudge::Pluggable(plan)),
         (_, None) => Judge::Forms(FormJudge::Stock(toaster)),
     };
