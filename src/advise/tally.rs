@@ -8,7 +8,7 @@ use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::judge::stock::{Compliance, by_model, same_form};
 use crate::model::btree::ToastIndex;
-use crate::model::cost::{PGLZ_GIVES_UP, ReadWork, UpdateWork, WriteWork};
+use crate::model::cost::{CHUNKS_PER_PAGE, PGLZ_GIVES_UP, ReadWork, UpdateWork, WriteWork};
 use crate::model::pages::{Fill, Filler, ToastFiller, chunk_bytes, tuple_bytes};
 use crate::model::policy::Policy;
 use crate::model::settings::Settings;
@@ -31,7 +31,7 @@ pub enum Sum {
     Chunks,
     /// The column's values out of line.
     Lookups,
-    /// Pages of the TOAST relation that reading the column's values visits.
+    /// Pages of the TOAST relation that reading the column's values visits, after an update in place.
     Visits,
     /// The column's chunks.
     ColumnChunks,
@@ -415,6 +415,8 @@ pub struct VariantTally {
     pub(super) unknown: f64,
     heap: Filler,
     toast: ToastFiller,
+    /// The TOAST relation as filled by the values as they are stored.
+    toast_now: ToastFiller,
     /// The sums of the rows that were put on pages, of whatever part of their blocks these were.
     put: Sums,
     /// What a block adds, until it is known how many of its rows were looked at.
@@ -457,6 +459,7 @@ impl Tally {
             unknown: 0.0,
             heap: Filler::new(page, fillfactor, fill),
             toast: ToastFiller::new(page, fill),
+            toast_now: ToastFiller::new(page, fill),
             put: Sums::default(),
             block: Sums::default(),
             block_forms: Forms::default(),
@@ -613,11 +616,21 @@ impl VariantTally {
         }
         for (index, value) in placed.iter().enumerate() {
             let external = value.is_outside();
-            let visits = if external { self.toast.put(value.stored_size) } else { 0 };
+            let is_written = is_new && !value.kept;
+            let now = row.values.get(index).map(|value| value.as_stored(page));
+            let now = now.filter(Placed::is_outside);
+            let visits_now = now.map_or(0, |now| self.toast_now.put(now.stored_size));
+            let fresh = if external { self.toast.put(value.stored_size) } else { 0 };
+            let visits = match now {
+                _ if !external => 0.0,
+                Some(now) if !is_written || now.chunks == value.chunks => f64::from(visits_now),
+                Some(_) => pages_in_room(value.chunks).max(f64::from(fresh)),
+                None => f64::from(fresh),
+            };
             let bytes = if external { chunk_bytes(page, value.stored_size) as f64 } else { 0.0 };
             self.block.add(Sum::ToastBytes, bytes);
             self.block.add(Sum::Chunks, f64::from(value.chunks));
-            if is_new && !value.kept {
+            if is_written {
                 self.block.add(Sum::NewChunks, f64::from(value.chunks));
                 self.block.add(Sum::NewToastBytes, bytes);
             }
@@ -627,8 +640,7 @@ impl VariantTally {
             }
             if variant.reads.contains(&index) {
                 let items = value.compressed_by().and_then(|m| compressor.items(index, m));
-                let (chunks, visits) = (f64::from(value.chunks), f64::from(visits));
-                self.block.add_read((value, items), page, chunks, visits);
+                self.block.add_read((value, items), page, f64::from(value.chunks), visits);
                 let tried = matches!(value.form, Form::External | Form::Plain) && calls_toaster;
                 if let Some(column) = variant.table.columns.get(index).filter(|_| tried) {
                     self.block.add_refused(value, column);
@@ -647,6 +659,12 @@ pub(super) fn cluster_of(number: usize, clusters: usize) -> usize {
     // Fibonacci hashing
     let hash = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (hash >> 32) as usize % clusters
+}
+
+/// The average number of pages with this many chunks of a value that is stored in the room left by others: they begin
+/// anywhere on a page, whereas in a new file values of the same number of chunks may fill whole pages.
+fn pages_in_room(chunks: u32) -> f64 {
+    1.0 + f64::from(chunks.saturating_sub(1)) / f64::from(CHUNKS_PER_PAGE)
 }
 
 /// The values where they are: as they are stored now.

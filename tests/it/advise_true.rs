@@ -114,3 +114,31 @@ fn a_read_visits_the_pages_of_the_files_as_they_are() {
     let told = report.candidates[0].read_buffers_per_value.estimate * 2000.0;
     assert!((told / pages - 1.0).abs() < 0.02, "{told}, {pages}");
 }
+
+#[test]
+fn after_the_command_a_read_visits_as_many_pages_as_foretold() {
+    let database = server::with_pageinspect("advice");
+    // in a new file each value of four chunks fills a page; in the room that six chunks have left it is on two
+    database.psql(&format!("\\set kb 10000\n{TABLES}\nVACUUM;"));
+    for table in ["external", "documents_50k"] {
+        let report = advised(&database, &[table, "-c", "v"]);
+        let chosen = &report.candidates[report.recommendation.candidate];
+        let per_value = chosen.read_buffers_per_value.estimate;
+        carry_out(&database, &report);
+        let visited: f64 = database
+            .psql(&format!(
+                "CREATE FUNCTION pages_of_{table}() RETURNS bigint LANGUAGE plpgsql AS $$
+                 DECLARE plan json;
+                 BEGIN
+                     EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT sum(length(v::text)) FROM {table}' INTO plan;
+                     RETURN (plan #>> '{{0,Plan,Shared Hit Blocks}}')::bigint + (plan #>> '{{0,Plan,Shared Read Blocks}}')::bigint;
+                 END $$;
+                 SELECT pages_of_{table}()"
+            ))
+            .parse()
+            .unwrap();
+        let values: f64 = database.psql(&format!("SELECT count(v) FROM {table}")).parse().unwrap();
+        let told = per_value * values;
+        assert!((told / visited - 1.0).abs() < 0.07, "{table}: {told}, {visited}: {report}");
+    }
+}

@@ -96,7 +96,7 @@ impl Tasks {
 
     /// What follows a conversion.
     pub(crate) fn afterwards(&self) -> Afterwards {
-        Afterwards { compacts: self.compact.is_some(), rebuilds: self.reindex != Reindex::Never }
+        Afterwards { compact: self.compact, rebuilds: self.reindex != Reindex::Never }
     }
 
     /// The columns named by the user.

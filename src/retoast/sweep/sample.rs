@@ -113,6 +113,7 @@ impl Conversion<'_> {
         let tuning = session.options.tuning;
         let found = Found {
             page,
+            fillfactor: ready.relation.fillfactor(),
             passes: tuning.passes,
             batch_bytes: tuning.batch_bytes,
             pages: &sample.pages,
@@ -296,6 +297,7 @@ impl Conversion<'_> {
                 changed: tuple,
                 chunks: (chunks, chunks),
                 external: (external, external),
+                kept: 0,
             }
         };
         let (Some(values), Some(&length)) =
@@ -338,8 +340,10 @@ impl Conversion<'_> {
                 change.external.1 += u64::from(placed.stored_size);
                 change.chunks.1 += placed.chunks;
                 change.changed += NARROW;
-            } else if changing().any(|&one| one == index) && placed.form != Form::Null {
-                change.changed += placed.stored_size;
+            } else if changing().any(|&one| one == index) {
+                change.changed += if placed.form == Form::Null { 0 } else { placed.stored_size };
+            } else if placed.form.is_external() {
+                change.kept += u64::from(placed.stored_size);
             }
         }
         change
