@@ -10,10 +10,10 @@ use super::room::Front;
 use crate::disk::layout::{PAGE_HEADER_SIZE, PageSize};
 use crate::model::interval::Range;
 
-/// Bytes of WAL records in addition to the tuple itself: for locking a row, for updating a row on its page, for
-/// moving a row off its page, and for storing a chunk with its index entry and removing the old one.
+/// Bytes of WAL records in addition to the tuple itself: for locking a row, for locking a row and updating it on its
+/// page, for moving a row off its page, and for storing a chunk with its index entry and removing the old one.
 const LOCKED: f64 = 60.0;
-const SAME_PAGE: f64 = 82.0;
+const SAME_PAGE: f64 = 130.0;
 const LEAVES: f64 = 80.0;
 const CHUNK: f64 = 26.0 + 72.0 + 56.0;
 /// For updating a row whose values are stored again.

@@ -9,6 +9,8 @@
 
 use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
 use crate::disk::max_align;
+use crate::fill::moves::{self, Moved, RelatedFiles};
+use crate::fill::room::Front;
 use crate::model::btree::{DEFAULT_FILLFACTOR, ToastIndex, build_wal, is_bloated};
 use crate::model::cost::CHUNKS_PER_PAGE;
 use crate::model::interval::Interval;
@@ -54,6 +56,8 @@ const GIN_LEAF_VACUUMED: f64 = 700.0;
 const GIN_GROWTH: f64 = 0.4;
 /// The largest list of new entries before a session empties it, in pages (`gin_pending_list_limit`).
 const LIST_PAGES: f64 = 512.0;
+/// The stored bytes of a full chunk.
+const CHUNK_BYTES: f64 = 2000.0;
 /// The number of vacuums after which pages of the TOAST relation's index are reused.
 const RECYCLED_AFTER: f64 = 6.0;
 /// The fraction of rows that leave their pages, and find no room that others have left.
@@ -293,7 +297,7 @@ impl Found<'_> {
         let (images, all_images) = self.images(&sums, sweep + indexes);
         let after = self.after(&sums);
         let compact = self.afterwards.compact;
-        let of_toast = compact.filter(|files| files.toast()).map(|_| after.compaction());
+        let of_toast = compact.filter(|files| files.toast()).map(|_| after.compaction(self.page));
         let of_heap = compact.filter(|files| files.heap()).map(|_| self.heap_compaction(&sums));
         let compaction = of_toast.unwrap_or(0.0) + of_heap.unwrap_or(0.0);
         let rebuild = if self.afterwards.rebuilds { after.rebuild(self.page) } else { 0.0 };
@@ -451,8 +455,7 @@ impl Found<'_> {
         filler.heap().filled_pages().max(0.0) / f64::max(rows, 1.0)
     }
 
-    /// WAL of compacting the heap: rows behind its future end get new versions in front, and none leaves its page before
-    /// the page is full of new versions. Pages that the sweep has added are full; rows are evenly spread over the others.
+    /// WAL of compacting the heap. Pages that the sweep has added are full; rows are evenly spread over the others.
     fn heap_compaction(&self, sums: &Sums) -> f64 {
         let page = self.page.bytes() as f64;
         let room = page - PAGE_HEADER_SIZE as f64;
@@ -466,16 +469,13 @@ impl Found<'_> {
         if spare < MIN_GAIN * (self.sizes.heap as f64 + growth) {
             return 0.0;
         }
-        let on_full_page = (room / after).floor().max(1.0);
         let (added, emptied) = (spare.min(growth) / page, (spare - growth).max(0.0) / page);
         let on_page = (sums.rows - sums.moved) / sums.pages;
-        let rows = (added * on_full_page + emptied * on_page).min(sums.rows);
-        let versions = emptied * (on_full_page - on_page).max(0.0);
-        let entries = self.indexes.iter().map(|index| self.entries_wal(index, rows, 1.0));
-        rows * (LOCKED + OTHER_PAGE + after)
-            + versions * (LOCKED + SAME_PAGE)
-            + (added + emptied) * VACUUMED
-            + entries.sum::<f64>()
+        let rows = added * (room / after).floor().max(1.0) + emptied * on_page;
+        let index_bytes = self.indexes.iter().map(|index| index.bytes).sum();
+        let moved = moved(rows.min(sums.rows), 1.0, after, added + emptied);
+        let related = RelatedFiles::of_table(index_bytes);
+        moves::wal(self.page, &moved, sums.rows as u64, &related).low as f64
     }
 
     /// The growth of the heap: rows that are longer than before, and rows that leave their pages.
@@ -493,6 +493,20 @@ impl Found<'_> {
         };
         let moved = sums.moved * whole(after) / room * page * NO_ROOM;
         longer.max(moved)
+    }
+}
+
+/// What compaction moves: rows or values of so many tuples of this size, from these pages.
+fn moved(number: f64, tuples: f64, size: f64, pages: f64) -> Moved {
+    let taken = (number * tuples * size) as u64;
+    Moved {
+        end: 0,
+        moved: number as u64,
+        tuples: (number * tuples) as u64,
+        bytes: taken,
+        taken,
+        blocks: pages as u64,
+        front: Front::default(),
     }
 }
 
@@ -519,20 +533,18 @@ struct After {
 impl After {
     /// WAL of compacting the TOAST relation. Behind the future end are, of the new values, those that were stored first,
     /// and the others as everywhere.
-    fn compaction(&self) -> f64 {
+    fn compaction(&self, page: PageSize) -> f64 {
         let spare = self.toast - self.toast_live;
         if spare < MIN_GAIN * self.toast.max(1.0) {
             return 0.0;
         }
         let new = self.ahead.min(self.toast_live);
         let kept = (spare - new).max(0.0) * (self.kept / self.toast.max(1.0)).min(1.0);
-        let chunks = self.chunks * new / self.toast_live.max(1.0);
-        let rows = chunks / self.chunks_per_row.max(1.0);
-        // as many chunks as fill pages
-        let of_kept = kept / 2000.0;
-        new + kept
-            + (chunks + of_kept) * (CHUNK + REMOVED_CHUNK)
-            + (rows + of_kept) * (LOCKED + OTHER_PAGE + self.tuple)
+        let per_row = self.chunks_per_row.max(1.0);
+        let rows = self.chunks * new / self.toast_live.max(1.0) / per_row + kept / CHUNK_BYTES;
+        let moved = moved(rows, per_row, (new + kept) / (rows * per_row).max(1.0), 0.0);
+        let related = RelatedFiles { index_bytes: 0, table: Some((0, 0)) };
+        moves::wal(page, &moved, self.chunks as u64, &related).low as f64 + rows * self.tuple
     }
 
     /// WAL of rebuilding the index of the TOAST relation, if it is bloated then.
