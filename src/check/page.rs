@@ -7,12 +7,12 @@ use super::code::Code;
 use super::finding::Finding;
 use super::subject::{Found, Pages, Subject};
 use super::tuple::{INFOMASK_AT, INFOMASK2_AT};
-use crate::disk::layout::TUPLE_HEADER_SIZE;
+use crate::disk::layout::{PageSize, TUPLE_HEADER_SIZE};
 use crate::disk::page::{
     ItemError, LinePointer, LinePointerState, Page, PageError, PageState, WrongChecksum,
 };
 use crate::disk::tuple::{HeapTuple, infomask};
-use crate::disk::{BlockNumber, ItemPointer, max_align};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, max_align};
 use crate::heap::problem::Place;
 use crate::heap::scan::Visible;
 use crate::model::visibility::Visibility;
@@ -312,6 +312,50 @@ impl Subject<'_> {
         }
         overlapping
     }
+}
+
+/// A copy of a page with a header that fits its line pointers, where its own is damaged; `None` where it is not, or no
+/// line pointer leads to a tuple.
+pub(super) fn with_fitting_header(bytes: &[u8]) -> Option<Vec<u8>> {
+    if Page::parse(bytes).is_ok() {
+        return None;
+    }
+    let version = PageSize::new(bytes.len())?.version_word();
+    let is_big = ByteOrder::Big.u16(bytes, SIZE_AT) == Some(version);
+    let order = if is_big { ByteOrder::Big } else { ByteOrder::Little };
+    let (mut lower, mut upper, mut at) = (0, bytes.len(), LINE_POINTERS_AT);
+    while let Some(word) = order.u32(bytes, at).filter(|_| at + LINE_POINTER <= upper) {
+        at += LINE_POINTER;
+        let LinePointer { offset, state, length } = LinePointer::from_word(word);
+        let (start, end) = (usize::from(offset), usize::from(offset) + usize::from(length));
+        let is_there = match state {
+            LinePointerState::Normal => {
+                let own = bytes.get(start..end).filter(|_| start >= at && start % 8 == 0);
+                own.is_some_and(|own| HeapTuple::parse(own, order).is_ok())
+            }
+            _ => length == 0,
+        };
+        if !is_there {
+            break;
+        }
+        if state == LinePointerState::Normal {
+            (lower, upper) = (at, upper.min(start));
+        }
+    }
+    let mut page = bytes.to_vec();
+    // its header is that of a page whose end has no special space
+    for (at, half) in [
+        (FLAGS_AT, 0),
+        (LOWER_AT, lower),
+        (LOWER_AT + 2, upper),
+        (LOWER_AT + 4, bytes.len()),
+        (SIZE_AT, usize::from(version)),
+    ] {
+        let half = u16::try_from(half).ok()?;
+        let half = if is_big { half.to_be_bytes() } else { half.to_le_bytes() };
+        page.get_mut(at..at + 2)?.copy_from_slice(&half);
+    }
+    (lower > 0 && Page::parse(&page).is_ok()).then_some(page)
 }
 
 /// Where `t_ctid` stands.
