@@ -114,8 +114,8 @@ const fn entry(
     Entry { code, name, severity, title, hint }
 }
 
-const PAGE: &str = "Restore the block from a backup. Without one copy the table's files first; \
-     zero_damaged_pages = on comes last, for it gives up all rows of the page.";
+const PAGE: &str = "Restore the block from a backup. Without one copy the table's files first; --salvage then saves \
+     the rows that can be told; zero_damaged_pages = on comes last, for it gives up all rows of the page.";
 const CHECKSUM: &str = "Restore the block from a backup. Without one its rows can mostly be read. In this order: \
      copy the table's files; read the copy with --ignore-checksums; save what is damaged there with \
      --salvage; SET ignore_checksum_failure = on reads the page on the server, and with \

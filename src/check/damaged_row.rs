@@ -134,6 +134,8 @@ pub(super) struct RowAt {
     pub(super) broken: Option<Broken>,
     /// Its line pointer.
     pub(super) pointer: LinePointer,
+    /// Whether another line pointer of the page leads to it.
+    pub(super) is_heap_only: bool,
 }
 
 /// A row that SQL cannot read to its end.
@@ -143,7 +145,7 @@ pub(super) struct Broken {
     pub(super) columns: Vec<String>,
     /// Whether nothing is left that could be stored again.
     pub(super) is_lost: bool,
-    /// Whether all rows of its page, of which there are several, are broken.
+    /// Whether all rows of its page, of which there are several, are broken, and none has the table's columns.
     pub(super) is_page: bool,
 }
 
@@ -190,11 +192,17 @@ impl Unreadable {
         self.page || self.items.contains(&ctid.item)
     }
 
-    /// Whether a page has several tuples, and these are all of them.
-    fn is_all_of(&self, page: &Page<'_>) -> bool {
+    /// Whether these are all tuples of a page that has several, and none has as many attributes as there are `columns`.
+    fn is_all_of(&self, page: &Page<'_>, columns: usize) -> bool {
         let is_normal = |pointer: &LinePointer| pointer.state == LinePointerState::Normal;
         let mut normal = page.line_pointers().filter(|(_, pointer)| is_normal(pointer));
-        self.items.len() > 1 && normal.all(|(item, _)| self.items.contains(&item))
+        let is_foreign = |pointer| {
+            let own = page.tuple_bytes(pointer).ok();
+            let header = own.and_then(|own| HeapTuple::parse_header(own, page.byte_order()).ok());
+            header.is_none_or(|header| header.attribute_count() != columns)
+        };
+        self.items.len() > 1
+            && normal.all(|(item, pointer)| self.items.contains(&item) && is_foreign(pointer))
     }
 }
 
@@ -266,6 +274,7 @@ pub(super) fn row_at(
         others: Vec::new(),
         broken: None,
         pointer,
+        is_heap_only: tuple.heap_only(),
     };
     let code_of = |name: &str| damaged.iter().find(|(own, _)| own == name).map(|(_, code)| *code);
     let columns = &subject.desc.attributes;
@@ -312,7 +321,7 @@ pub(super) fn row_at(
     row.broken = broken.map(|_| Broken {
         columns: behind.iter().filter(|of| !of.dropped).map(|of| of.name.clone()).collect(),
         is_lost: !has_content,
-        is_page: unreadable.is_all_of(&page),
+        is_page: unreadable.is_all_of(&page, columns.len()),
     });
     left_out.extend(end..columns.len());
     row.guard = guard(&tuple, subject.desc, &left_out, generated);
@@ -382,6 +391,7 @@ fn headless_row(
         others: Vec::new(),
         broken: Some(Broken { columns: Vec::new(), is_lost: true, is_page: false }),
         pointer,
+        is_heap_only: header.is_some_and(|tuple| tuple.heap_only()),
     })
 }
 

@@ -481,3 +481,61 @@ impl Subject<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A page with two tuples of 24 bytes behind a free line pointer.
+    fn page() -> Vec<u8> {
+        let mut page = vec![0; 8192];
+        let mut put = |at: usize, half: u16| page[at..at + 2].copy_from_slice(&half.to_le_bytes());
+        for (at, half) in [(LOWER_AT, 36), (14, 8144), (16, 8192), (SIZE_AT, 8192 | 4)] {
+            put(at, half);
+        }
+        for (at, offset) in [(28, 8168_u16), (32, 8144)] {
+            put(at, offset | 0x8000);
+            put(at + 2, 24 << 1);
+            put(usize::from(offset) + 22, 24);
+        }
+        page
+    }
+
+    #[test]
+    fn a_damaged_header_is_made_to_fit_the_line_pointers() {
+        let sound = page();
+        assert_eq!(with_fitting_header(&sound), None);
+        for (at, half) in
+            [(FLAGS_AT, 0x80_u16), (LOWER_AT, 8190), (14, 0), (16, 4096), (SIZE_AT, 0x3004)]
+        {
+            let mut damaged = sound.clone();
+            damaged[at..at + 2].copy_from_slice(&half.to_le_bytes());
+            assert_eq!(with_fitting_header(&damaged).as_ref(), Some(&sound), "{at}");
+        }
+        // where no line pointer leads to a tuple there is none
+        for bytes in [[0xFF; 8192], [b'x'; 8192]] {
+            assert_eq!(with_fitting_header(&bytes), None);
+        }
+        let mut first = sound;
+        first[..512].fill(0);
+        assert_eq!(with_fitting_header(&first), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_made_to_fit_is_a_page(
+            changes in prop::collection::vec((0usize..8192, any::<u8>()), 1..40),
+            header in prop::collection::vec(any::<u8>(), 24..64),
+        ) {
+            let mut bytes = page();
+            for (at, byte) in changes {
+                bytes[at] = byte;
+            }
+            bytes[..header.len()].copy_from_slice(&header);
+            if let Some(page) = with_fitting_header(&bytes) {
+                prop_assert!(matches!(Page::parse(&page), Ok(PageState::Used(_))));
+            }
+        }
+    }
+}

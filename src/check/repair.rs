@@ -609,13 +609,22 @@ impl<'f> Script<'f> {
         let surgery = self.surgery();
         self.out.push(format!(
             "{}{surgery}SELECT heap_force_kill{}\n  FROM {items}({page}({}, 'main', {block}))\n \
-             WHERE lp = {item} AND lp_flags = 1 AND lp_off = {} AND lp_len = {};\n",
+             WHERE lp = {item} AND lp_flags = 1 AND lp_off = {} AND lp_len = {};\n{}",
             commented(&why),
             surgery_arguments(table, row.ctid),
             quote_literal(table),
             pointer.offset,
             pointer.length,
+            self.unchained(row),
         ));
+    }
+
+    /// What clears the line pointer that leads to a row which was removed.
+    fn unchained(&self, row: &RowAt) -> String {
+        match row.is_heap_only {
+            true => format!("VACUUM {};\n", self.facts.table),
+            false => String::new(),
+        }
     }
 
     /// What gives up pages that the server refuses, which psql skips unless it is asked for by a variable.
@@ -719,9 +728,10 @@ impl<'f> Script<'f> {
             "{}{surgery}CREATE TABLE {copy} AS SELECT {kept} FROM ONLY {table}\n{place};\n\
              BEGIN ISOLATION LEVEL READ COMMITTED;\n\
              LOCK TABLE ONLY {table} IN SHARE ROW EXCLUSIVE MODE;\n\
-             {}COMMIT;\n{}",
+             {}COMMIT;\n{}{}",
             commented(&why),
             quoted_block(&body),
+            self.unchained(row),
             commented(&format!("Once the row is there again: DROP TABLE {copy};")),
         ));
     }
@@ -835,6 +845,7 @@ mod tests {
             others: vec!["id".into()],
             broken: None,
             pointer: LinePointer { offset: 8000, state: LinePointerState::Normal, length: 100 },
+            is_heap_only: false,
         }
     }
 

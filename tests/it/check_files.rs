@@ -3,13 +3,15 @@
 use std::path::Path;
 
 use toastctl::check::finding::Finding;
+use toastctl::offline::control::Control;
 
 use crate::support::check_cases::{COLUMNS, Files, On, apply, cases, create, paths, set_word};
 use crate::support::checked::{check, told, with_checksums, write};
 use crate::support::command::{run, toastctl};
 use crate::support::reports::Printed;
-use crate::support::server;
+use crate::support::server::{self, Options, Server};
 use crate::support::standin;
+use crate::support::table_files::PAGE;
 
 #[test]
 fn every_damage_of_a_file_has_its_finding_and_no_other() {
@@ -213,6 +215,30 @@ fn findings_in_every_format() {
     for line in lines.lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         assert!(validator.is_valid(&line), "{line:#}");
+    }
+}
+
+#[test]
+fn the_ids_of_the_control_file_are_those_that_each_server_shows() {
+    for major in server::available_majors() {
+        let server = Server::start(&Options::major(major).set("autovacuum", "off"));
+        let database = server.create_database("check_ids");
+        // a lock of the transaction and an update of its subtransaction make a MultiXact
+        database.psql(
+            "CREATE TABLE t AS SELECT 1 AS id; BEGIN; SELECT FROM t FOR SHARE; SAVEPOINT a; UPDATE t SET id = 2; COMMIT;
+             VACUUM t; CHECKPOINT",
+        );
+        let shown = database.psql(
+            "SELECT concat_ws(' ', split_part(next_xid, ':', 2), oldest_xid, next_multixact_id, oldest_multi_xid)
+             FROM pg_control_checkpoint()",
+        );
+        let path = server.data_dir().join(database.psql("SELECT pg_relation_filepath('t')"));
+        std::mem::forget(database);
+        server.shut_down();
+        let ids = Control::above(&path, PAGE).ids.unwrap();
+        let all = [ids.next_xid, ids.oldest_xid, ids.next_multi, ids.oldest_multi];
+        assert_eq!(all.map(|id| id.0.to_string()).join(" "), shown, "{major}");
+        assert_eq!(ids.next_multi.0, 2, "{major}");
     }
 }
 

@@ -288,7 +288,13 @@ fn what_stands_before_a_broken_column_is_kept() {
     };
     let with = |table: &str| {
         let refused = "ALTER TABLE not_null ALTER js SET NOT NULL;";
-        create(table) + if table == "not_null" { refused } else { "" }
+        let chain = "UPDATE chained SET sh = 'other' WHERE id = 2; VACUUM (FREEZE) chained;";
+        create(table)
+            + match table {
+                "not_null" => refused,
+                "chained" => chain,
+                _ => "",
+            }
     };
     let zeros = move || damage(move |f, _| header(f, |f, at| set_word(&mut f.heap, at, 0)));
     let (server, base, tables) = damaged(
@@ -313,10 +319,22 @@ fn what_stands_before_a_broken_column_is_kept() {
                     set_word(&mut f.heap, at, pointer - (16 << 17));
                 }),
             ),
+            (
+                // a redirected line pointer leads to it
+                "chained",
+                damage(|f, _| {
+                    let at = f.value(5, "inl").file;
+                    set_word(&mut f.heap, at, 0);
+                }),
+            ),
         ],
     );
     let database = server.database(&base);
-    let [broken, not_null, hoff, short] = &tables;
+    let [broken, not_null, hoff, short, chained] = &tables;
+    let (_, sql) = printed(&database, chained.name, "");
+    database.psql(&sql);
+    let again = run(toastctl().args(["check", "-d", &database.url(), chained.name]));
+    assert_eq!(again.code, Some(0), "{}\n{sql}", again.stdout);
     let behind = ["2 inl", "2 sh", "2 num", "2 js", "2 arr"];
     let sql = repaired(&database, broken, &behind);
     assert!(sql.contains("fails, or crashes, at \"inl\""), "{sql}");
