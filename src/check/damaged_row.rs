@@ -276,36 +276,62 @@ pub(super) fn row_at(
         pointer,
         is_heap_only: tuple.heap_only(),
     };
-    let code_of = |name: &str| damaged.iter().find(|(own, _)| own == name).map(|(_, code)| *code);
     let columns = &subject.desc.attributes;
-    let has_finding = |at: &usize| columns.get(*at).is_some_and(|of| code_of(&of.name).is_some());
+    let has_finding =
+        |at: &usize| columns.get(*at).is_some_and(|of| code_of(damaged, of).is_some());
     let broken = broken_at(bytes, subject, ctid, &tuple).filter(has_finding);
     let mut left_out = Vec::new();
+    let (end, has_content) =
+        enter_columns(&mut row, subject, (&tuple, broken), damaged, &mut left_out);
+    let behind = columns.get(end..).unwrap_or_default();
+    row.broken = broken.map(|_| Broken {
+        columns: behind.iter().filter(|of| !of.dropped).map(|of| of.name.clone()).collect(),
+        is_lost: !has_content,
+        is_page: unreadable.is_all_of(&page, columns.len()),
+    });
+    left_out.extend(end..columns.len());
+    row.guard = guard(&tuple, subject.desc, &left_out, generated);
+    (!row.values.is_empty() || row.broken.is_some()).then_some(row)
+}
+
+/// What was found first in a column.
+fn code_of(damaged: &[(String, Code)], column: &Attribute) -> Option<Code> {
+    damaged.iter().find(|(name, _)| *name == column.name).map(|(_, code)| *code)
+}
+
+/// Enters the columns of a tuple into its row, up to the one at which the server fails; into `left_out` the indexes of
+/// damaged ones. Gives how many columns were read, and whether a sound one has a value.
+fn enter_columns(
+    row: &mut RowAt,
+    subject: &Subject<'_>,
+    (tuple, broken): (&HeapTuple<'_>, Option<usize>),
+    damaged: &[(String, Code)],
+    left_out: &mut Vec<usize>,
+) -> (usize, bool) {
+    let columns = &subject.desc.attributes;
     let mut has_content = false;
-    let mut walk = Walk::with_flavor(&tuple, subject.desc, subject.flavor);
-    let mut end = columns.len();
+    let mut walk = Walk::with_flavor(tuple, subject.desc, subject.flavor);
     for (index, attribute) in columns.iter().enumerate() {
         let Some(Ok((_, datum))) = walk.next() else {
             row.is_readable = false;
-            end = index;
-            break;
+            return (index, has_content);
         };
-        let code = code_of(&attribute.name);
+        let code = code_of(damaged, attribute);
         // a damaged value in a row that is broken behind it may have another length than it says
         let is_external = matches!(datum, Datum::Varlena(Varlena::External(_)));
         if broken.is_some() && (broken == Some(index) || code.is_some() && !is_external) {
-            end = index;
-            break;
+            return (index, has_content);
         }
         if attribute.dropped {
             continue;
         }
+        let is_null = matches!(datum, Datum::Null | Datum::Missing);
         let Some(code) = code else {
-            has_content |= !matches!(datum, Datum::Null | Datum::Missing);
+            has_content |= !is_null;
             row.others.push(attribute.name.clone());
             continue;
         };
-        if matches!(datum, Datum::Null | Datum::Missing) {
+        if is_null {
             continue;
         }
         left_out.push(index);
@@ -317,15 +343,7 @@ pub(super) fn row_at(
         let is_custom = matches!(datum, Datum::Varlena(Varlena::Custom(_)));
         row.values.push(ValueAt { column, code, pointer, is_custom, fresh });
     }
-    let behind = columns.get(end..).unwrap_or_default();
-    row.broken = broken.map(|_| Broken {
-        columns: behind.iter().filter(|of| !of.dropped).map(|of| of.name.clone()).collect(),
-        is_lost: !has_content,
-        is_page: unreadable.is_all_of(&page, columns.len()),
-    });
-    left_out.extend(end..columns.len());
-    row.guard = guard(&tuple, subject.desc, &left_out, generated);
-    (!row.values.is_empty() || row.broken.is_some()).then_some(row)
+    (columns.len(), has_content)
 }
 
 /// Whether the server reads nothing right of a row whose line pointer or `t_hoff` is wrong. It reads it all the same

@@ -219,6 +219,32 @@ fn findings_in_every_format() {
 }
 
 #[test]
+fn rows_of_refused_pages_are_saved_from_files() {
+    let (_database, files) = Files::fresh("check_refused");
+    let temp = tempfile::tempdir().unwrap();
+    let saved = |name: &str, files: &Files| {
+        write(temp.path(), files);
+        let found = run(toastctl()
+            .current_dir(temp.path())
+            .args(["check", "--checksums", "--relation-file", "heap", "--toast-file", "toast"])
+            .args(["--columns", COLUMNS, "--salvage", name]));
+        assert_eq!(found.code, Some(5), "{}{}", found.stdout, found.stderr);
+        let read = |file: &str| std::fs::read_to_string(temp.path().join(name).join(file)).unwrap();
+        let rows = read("rows.sql");
+        let rows = rows.split("FROM stdin;\n").nth(1).unwrap_or_default();
+        let rows = rows.lines().take_while(|line| *line != "\\.").count();
+        (rows, read("manifest.jsonl").contains("the header of its page is damaged"))
+    };
+    let mut sums = files.clone();
+    with_checksums(&mut sums.toast);
+    sums.heap[8] ^= 1;
+    assert_eq!(saved("sums", &sums), (4, false));
+    let mut header = sums;
+    header.heap[10] |= 0x80;
+    assert_eq!(saved("header", &header), (4, true));
+}
+
+#[test]
 fn the_ids_of_the_control_file_are_those_that_each_server_shows() {
     for major in server::available_majors() {
         let server = Server::start(&Options::major(major).set("autovacuum", "off"));
