@@ -189,12 +189,12 @@ impl ChunkIndex {
 
     /// What is damaged in the TOAST relation but for chunks that are `claimed` by findings of their
     /// values, and how many findings are not told.
-    pub fn findings(self, claimed: &HashSet<ItemPointer>) -> (Vec<Finding>, u64) {
+    pub fn findings(&self, claimed: &HashSet<ItemPointer>) -> (Vec<Finding>, u64) {
         let is_claimed = |finding: &Finding| match (finding.place.block, finding.place.item) {
             (Some(block), Some(item)) => claimed.contains(&ItemPointer { block, item }),
             _ => false,
         };
-        let told = self.findings.into_iter().filter(|finding| !is_claimed(finding)).collect();
+        let told = self.findings.iter().filter(|finding| !is_claimed(finding)).cloned().collect();
         (told, self.more)
     }
 

@@ -114,8 +114,8 @@ const fn entry(
     Entry { code, name, severity, title, hint }
 }
 
-const PAGE: &str = "Restore the block from a backup. Without one copy the table's files first; \
-     zero_damaged_pages = on comes last, for it gives up all rows of the page.";
+const PAGE: &str = "Restore the block from a backup. Without one copy the table's files first; --salvage then saves \
+     the rows that can be told; zero_damaged_pages = on comes last, for it gives up all rows of the page.";
 const CHECKSUM: &str = "Restore the block from a backup. Without one its rows can mostly be read. In this order: \
      copy the table's files; read the copy with --ignore-checksums; save what is damaged there with \
      --salvage; SET ignore_checksum_failure = on reads the page on the server, and with \
@@ -125,7 +125,7 @@ const MISPLACED: &str = "Blocks were exchanged, or one was copied over another. 
      block from a backup. Without one, REINDEX the table and its TOAST relation: whatever is still there can then be read.";
 const ZEROS: &str = "No damage by itself: a crash leaves such blocks when a table grows. If rows are missing, restore the block \
      from a backup.";
-const LOST: &str = "The rows of these blocks are probably lost. Restore the blocks from a backup. Without one, \
+const LOST: &str = "The rows of these blocks are lost. Restore the blocks from a backup. Without one, \
      copy the files before you change anything: the chunks of the lost rows are still there.";
 const EMPTIED: &str = "The table's file was lost, emptied or cut off. Restore it from a backup. Without one, copy the files before \
      you change anything: the chunks of the lost rows may still be there. If a VACUUM was cancelled after it \
@@ -169,7 +169,7 @@ const TABLE: [Entry; 60] = [
     entry(Code::Unreadable, "TC004", Error, "block cannot be read", PAGE),
     entry(Code::Misplaced, "TC005", Error, "page belongs to another block", MISPLACED),
     entry(Code::ZeroPage, "TC006", Notice, "block of zeros stands before used ones", ZEROS),
-    entry(Code::LostRows, "TC007", Error, "blocks of zeros, and values without rows", LOST),
+    entry(Code::LostRows, "TC007", Error, "block was in use, and is zeros or gone", LOST),
     entry(
         Code::Emptied,
         "TC008",

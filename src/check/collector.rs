@@ -105,9 +105,17 @@ impl Zeros {
         self.blocks.extend(other.blocks.into_iter().take(room));
     }
 
-    /// All of them.
-    pub(super) fn blocks(&self) -> &[BlockNumber] {
-        &self.blocks
+    /// All of them that are kept, in order.
+    pub(super) fn blocks(&self) -> Vec<BlockNumber> {
+        let mut blocks = self.blocks.clone();
+        blocks.sort_unstable();
+        blocks
+    }
+
+    /// What is not looked at where there are more than are kept.
+    pub(super) fn left_out(&self) -> Option<String> {
+        let is_full = self.blocks.len() >= Zeros::MOST;
+        is_full.then(|| format!("of blocks of zeros only {} were looked at", Zeros::MOST))
     }
 
     /// Whether a block is in use.
@@ -117,10 +125,8 @@ impl Zeros {
 
     /// The blocks in front of the last used one, in order.
     pub(super) fn in_front(&self) -> Vec<BlockNumber> {
-        let is_in_front = |block: &BlockNumber| Some(*block) < self.last_used;
-        let mut blocks: Vec<BlockNumber> =
-            self.blocks.iter().copied().filter(is_in_front).collect();
-        blocks.sort_unstable();
+        let mut blocks = self.blocks();
+        blocks.retain(|block| Some(*block) < self.last_used);
         blocks
     }
 }

@@ -3,16 +3,18 @@
 use std::collections::HashSet;
 
 use super::code::Code;
+use super::content::check_content;
 use super::finding::{self, Finding};
 use super::subject::{Depth, Found, Subject};
+use super::value::{check_pointer, inline_content};
 use crate::disk::desc::{Attribute, Length, TupleDesc};
 use crate::disk::page::{LinePointer, LinePointerState, Page, PageState};
 use crate::disk::pointer::ToastPointer;
-use crate::disk::tuple::HeapTuple;
+use crate::disk::tuple::{HeapTuple, infomask2};
 use crate::disk::types::is_text_like;
 use crate::disk::varlena::Varlena;
-use crate::disk::walk::{Datum, Walk};
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, value_text};
+use crate::disk::walk::{Datum, Walk, WalkErrorKind};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, max_align, value_text};
 use crate::heap::scan::{self, Item, Visible};
 use crate::model::sql::{fresh, fresh_array, quote_identifier, quote_literal};
 use crate::model::toaster::catalog::{Handler, Toasters};
@@ -42,6 +44,58 @@ pub(super) fn longer_tuple_at(bytes: &[u8], ctid: ItemPointer) -> Option<(HeapTu
     let longer = page.tuple_bytes(LinePointer { length, ..pointer }).ok()?;
     let tuple = HeapTuple::parse(longer, page.byte_order()).ok()?;
     Some((tuple, usize::from(length)))
+}
+
+/// Where the columns of a tuple end, if all can be read; padding may follow.
+pub(super) fn end_of(tuple: &HeapTuple<'_>, subject: &Subject<'_>) -> Option<usize> {
+    let mut walk = Walk::with_flavor(tuple, subject.desc, subject.flavor);
+    let mut end = None;
+    while let Some(walked) = walk.next() {
+        match walked {
+            Ok(_) => end = Some(walk.end()),
+            Err(error) if matches!(error.kind, WalkErrorKind::LeftOver { .. }) => break,
+            Err(_) => return None,
+        }
+    }
+    end
+}
+
+/// The tuple at `ctid`, whose `t_hoff` is wrong, with one that fits its null bitmap, if its columns then end where it does.
+pub(super) fn fitting_tuple_at<'b>(
+    bytes: &'b [u8],
+    subject: &Subject<'_>,
+    ctid: ItemPointer,
+) -> Option<HeapTuple<'b>> {
+    let Ok(PageState::Used(page)) = Page::parse(bytes) else { return None };
+    let own = page.tuple_bytes(page.line_pointer(ctid.item)?).ok()?;
+    let header = HeapTuple::parse_header(own, page.byte_order()).ok()?;
+    let tuple = header.with_data(own, header.fitting_offset())?;
+    let is_whole = Walk::with_flavor(&tuple, subject.desc, subject.flavor).all(|one| one.is_ok());
+    (tuple.attribute_count() > 0 && is_whole).then_some(tuple)
+}
+
+/// The column at which the server fails when it reads the tuple at `ctid`. It does not ask where the tuple ends: a
+/// line pointer that is too short keeps it from nothing.
+fn broken_at(
+    bytes: &[u8],
+    subject: &Subject<'_>,
+    ctid: ItemPointer,
+    tuple: &HeapTuple<'_>,
+) -> Option<usize> {
+    let mut walk = Walk::with_flavor(tuple, subject.desc, subject.flavor);
+    let mut number = 0;
+    let broken = loop {
+        match walk.next()? {
+            Ok((_, Datum::Varlena(Varlena::Unknown { .. }))) => break number,
+            Ok(_) => number += 1,
+            Err(error) if matches!(error.kind, WalkErrorKind::LeftOver { .. }) => return None,
+            Err(error) => break error.index,
+        }
+    };
+    let is_whole = longer_tuple_at(bytes, ctid).is_some_and(|(longer, length)| {
+        end_of(&longer, subject).is_some_and(|end| max_align(end) == length)
+    });
+    (!is_whole).then_some(broken)
 }
 
 /// A damaged value of a row.
@@ -74,8 +128,25 @@ pub(super) struct RowAt {
     /// Conditions that its sound columns meet, as SQL.
     pub(super) guard: Vec<String>,
     pub(super) values: Vec<ValueAt>,
-    /// Its sound columns.
+    /// Its sound columns, as far as SQL can read them.
     pub(super) others: Vec<String>,
+    /// Where the server fails, or crashes, at one of its columns: this one and those behind it.
+    pub(super) broken: Option<Broken>,
+    /// Its line pointer.
+    pub(super) pointer: LinePointer,
+    /// Whether another line pointer of the page leads to it.
+    pub(super) is_heap_only: bool,
+}
+
+/// A row that SQL cannot read to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Broken {
+    /// Columns that SQL does not reach.
+    pub(super) columns: Vec<String>,
+    /// Whether nothing is left that could be stored again.
+    pub(super) is_lost: bool,
+    /// Whether all rows of its page, of which there are several, are broken, and none has the table's columns.
+    pub(super) is_page: bool,
 }
 
 fn fresh_of(column: &Attribute) -> String {
@@ -98,6 +169,8 @@ struct Unreadable {
     /// Whether that is so of all.
     page: bool,
     items: HashSet<u16>,
+    /// Those of them that do not begin where they should, or their columns.
+    headless: HashSet<u16>,
 }
 
 impl Unreadable {
@@ -117,6 +190,19 @@ impl Unreadable {
 
     fn has(&self, ctid: ItemPointer) -> bool {
         self.page || self.items.contains(&ctid.item)
+    }
+
+    /// Whether these are all tuples of a page that has several, and none has as many attributes as there are `columns`.
+    fn is_all_of(&self, page: &Page<'_>, columns: usize) -> bool {
+        let is_normal = |pointer: &LinePointer| pointer.state == LinePointerState::Normal;
+        let mut normal = page.line_pointers().filter(|(_, pointer)| is_normal(pointer));
+        let is_foreign = |pointer| {
+            let own = page.tuple_bytes(pointer).ok();
+            let header = own.and_then(|own| HeapTuple::parse_header(own, page.byte_order()).ok());
+            header.is_none_or(|header| header.attribute_count() != columns)
+        };
+        self.items.len() > 1
+            && normal.all(|(item, pointer)| self.items.contains(&item) && is_foreign(pointer))
     }
 }
 
@@ -150,10 +236,14 @@ impl Found for Unreadable {
         if is_lost {
             self.items.insert(item);
         }
+        if matches!(finding.code, Code::LinePointer | Code::HeaderLength) {
+            self.headless.insert(item);
+        }
     }
 }
 
-/// The row at `ctid`, whose page is `bytes`, with its damaged columns; `None` if none of them is there.
+/// The row at `ctid`, whose page is `bytes`, with its damaged columns; `None` if none of them is there and SQL can read
+/// the row.
 pub(super) fn row_at(
     bytes: &[u8],
     subject: &Subject<'_>,
@@ -162,6 +252,15 @@ pub(super) fn row_at(
     damaged: &[(String, Code)],
     generated: &HashSet<String>,
 ) -> Option<RowAt> {
+    let Ok(PageState::Used(page)) = Page::parse(bytes) else { return None };
+    let pointer = page.line_pointer(ctid.item)?;
+    let unreadable = Unreadable::of(subject, visible, ctid.block, bytes);
+    if pointer.state == LinePointerState::Normal
+        && unreadable.headless.contains(&ctid.item)
+        && is_headless(&page, bytes, subject, pointer)
+    {
+        return headless_row(&page, visible, ctid, pointer);
+    }
     let tuple = tuple_at(bytes, ctid)?;
     let mut row = RowAt {
         ctid,
@@ -169,37 +268,149 @@ pub(super) fn row_at(
         xmax: tuple.xmax.0,
         is_live: visible.visibility(ctid, &tuple) != Visibility::Dead,
         is_refused: subject.has_refused_xid(&tuple),
-        is_readable: is_readable(bytes, subject, visible, ctid),
+        is_readable: !unreadable.has(ctid),
         guard: Vec::new(),
         values: Vec::new(),
         others: Vec::new(),
+        broken: None,
+        pointer,
+        is_heap_only: tuple.heap_only(),
     };
+    let columns = &subject.desc.attributes;
+    let has_finding =
+        |at: &usize| columns.get(*at).is_some_and(|of| code_of(damaged, of).is_some());
+    let broken = broken_at(bytes, subject, ctid, &tuple).filter(has_finding);
     let mut left_out = Vec::new();
-    let mut walk = Walk::with_flavor(&tuple, subject.desc, subject.flavor);
-    while let Some(walked) = walk.next() {
-        let Ok((attribute, datum)) = walked else {
+    let (end, has_content) =
+        enter_columns(&mut row, subject, (&tuple, broken), damaged, &mut left_out);
+    let behind = columns.get(end..).unwrap_or_default();
+    row.broken = broken.map(|_| Broken {
+        columns: behind.iter().filter(|of| !of.dropped).map(|of| of.name.clone()).collect(),
+        is_lost: !has_content,
+        is_page: unreadable.is_all_of(&page, columns.len()),
+    });
+    left_out.extend(end..columns.len());
+    row.guard = guard(&tuple, subject.desc, &left_out, generated);
+    (!row.values.is_empty() || row.broken.is_some()).then_some(row)
+}
+
+/// What was found first in a column.
+fn code_of(damaged: &[(String, Code)], column: &Attribute) -> Option<Code> {
+    damaged.iter().find(|(name, _)| *name == column.name).map(|(_, code)| *code)
+}
+
+/// Enters the columns of a tuple into its row, up to the one at which the server fails; into `left_out` the indexes of
+/// damaged ones. Gives how many columns were read, and whether a sound one has a value.
+fn enter_columns(
+    row: &mut RowAt,
+    subject: &Subject<'_>,
+    (tuple, broken): (&HeapTuple<'_>, Option<usize>),
+    damaged: &[(String, Code)],
+    left_out: &mut Vec<usize>,
+) -> (usize, bool) {
+    let columns = &subject.desc.attributes;
+    let mut has_content = false;
+    let mut walk = Walk::with_flavor(tuple, subject.desc, subject.flavor);
+    for (index, attribute) in columns.iter().enumerate() {
+        let Some(Ok((_, datum))) = walk.next() else {
             row.is_readable = false;
-            break;
+            return (index, has_content);
         };
+        let code = code_of(damaged, attribute);
+        // a damaged value in a row that is broken behind it may have another length than it says
+        let is_external = matches!(datum, Datum::Varlena(Varlena::External(_)));
+        if broken.is_some() && (broken == Some(index) || code.is_some() && !is_external) {
+            return (index, has_content);
+        }
         if attribute.dropped {
             continue;
         }
-        let Some((column, code)) = damaged.iter().find(|(name, _)| *name == attribute.name) else {
+        let is_null = matches!(datum, Datum::Null | Datum::Missing);
+        let Some(code) = code else {
+            has_content |= !is_null;
             row.others.push(attribute.name.clone());
             continue;
         };
-        let Datum::Varlena(value) = datum else { continue };
-        left_out.push(walk.index() - 1);
-        let pointer = match value {
-            Varlena::External(pointer) => Some(pointer),
+        if is_null {
+            continue;
+        }
+        left_out.push(index);
+        let pointer = match datum {
+            Datum::Varlena(Varlena::External(pointer)) => Some(pointer),
             _ => None,
         };
-        let is_custom = matches!(value, Varlena::Custom(_));
-        let fresh = fresh_of(attribute);
-        row.values.push(ValueAt { column: column.clone(), code: *code, pointer, is_custom, fresh });
+        let (column, fresh) = (attribute.name.clone(), fresh_of(attribute));
+        let is_custom = matches!(datum, Datum::Varlena(Varlena::Custom(_)));
+        row.values.push(ValueAt { column, code, pointer, is_custom, fresh });
     }
-    row.guard = guard(&tuple, subject.desc, &left_out, generated);
-    (!row.values.is_empty()).then_some(row)
+    (columns.len(), has_content)
+}
+
+/// Whether the server reads nothing right of a row whose line pointer or `t_hoff` is wrong. It reads it all the same
+/// where only the length is wrong, or `pd_upper`, or the number of attributes.
+fn is_headless(page: &Page<'_>, bytes: &[u8], subject: &Subject<'_>, pointer: LinePointer) -> bool {
+    let start = usize::from(pointer.offset);
+    let least = usize::from(page.header().lower);
+    let from = bytes.get(start..).unwrap_or_default();
+    if start % 8 != 0 || start < least {
+        return true;
+    }
+    let Ok(header) = HeapTuple::parse_header(from, page.byte_order()) else { return true };
+    // it asks for no more attributes than there are columns
+    let asked = header.attribute_count().min(subject.desc.attributes.len()) as u16;
+    let infomask2 = header.infomask2 & !infomask2::NATTS_MASK | asked;
+    let header = HeapTuple { infomask2, ..header };
+    let offset = usize::from(from.get(HOFF_AT).copied().unwrap_or_default());
+    let Some(tuple) = header.with_data(from, offset) else { return true };
+    let utf8 = subject.depth.utf8;
+    let is_wrong = |(column, datum): (&Attribute, Datum<'_>)| match datum {
+        Datum::Varlena(Varlena::External(pointer)) => {
+            check_pointer(&pointer, subject.toast).is_some()
+        }
+        Datum::Varlena(Varlena::Compressed { tc_info, stream }) => {
+            inline_content(tc_info, stream).is_err()
+        }
+        Datum::Varlena(Varlena::Short { content } | Varlena::Plain { content }) => {
+            check_content(column, content, tuple.order, utf8, subject.types).is_some()
+        }
+        Datum::Varlena(Varlena::Unknown { .. }) => true,
+        _ => false,
+    };
+    Walk::with_flavor(&tuple, subject.desc, subject.flavor).any(|walked| match walked {
+        Ok(walked) => is_wrong(walked),
+        Err(error) => !matches!(error.kind, WalkErrorKind::LeftOver { .. }),
+    })
+}
+
+/// Where `t_hoff` stands.
+const HOFF_AT: usize = 22;
+
+/// A row of which nothing is read right.
+fn headless_row(
+    page: &Page<'_>,
+    visible: &impl Visible,
+    ctid: ItemPointer,
+    pointer: LinePointer,
+) -> Option<RowAt> {
+    let own = page.tuple_bytes(pointer).ok();
+    let header = own.and_then(|own| HeapTuple::parse_header(own, page.byte_order()).ok());
+    let is_seen = |tuple: &HeapTuple<'_>| {
+        visible.sees_all_of(page) || visible.visibility(ctid, tuple) != Visibility::Dead
+    };
+    Some(RowAt {
+        ctid,
+        xmin: header.map_or(0, |tuple| tuple.xmin.0),
+        xmax: header.map_or(0, |tuple| tuple.xmax.0),
+        is_live: header.is_none_or(|tuple| is_seen(&tuple)),
+        is_refused: false,
+        is_readable: false,
+        guard: Vec::new(),
+        values: Vec::new(),
+        others: Vec::new(),
+        broken: Some(Broken { columns: Vec::new(), is_lost: true, is_page: false }),
+        pointer,
+        is_heap_only: header.is_some_and(|tuple| tuple.heap_only()),
+    })
 }
 
 /// A table, quoted, and its generated columns.

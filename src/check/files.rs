@@ -14,12 +14,14 @@ use super::finding::{
 };
 use super::repair::{self, Facts, Unread};
 use super::salvage::{
-    self, Cell, Doubt, Orphans, Piece, Row, Wanted, by_row, can_be_set, refused_pieces,
+    self, Cell, Damaged, Doubt, MAX_WITHOUT, Orphans, Piece, Row, Wanted, by_row, on_page,
+    refused_pieces,
 };
 use super::salvage_custom::Elsewhere;
 use super::salvage_dir::{self, SalvageDir, TableSalvage};
 use super::subject::{Depth, External, Pages, Subject, XidLimits};
 use super::value::{ChunkSeen, Damage, Toast, check_chunks, external_content};
+use super::visibility_map::{Lost, lost_in_file};
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
@@ -27,7 +29,7 @@ use crate::disk::page::{Page, PageState};
 use crate::disk::type_kind::Types;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
 use crate::heap::problem::Place;
 use crate::heap::progress::Progress;
 use crate::heap::scan::{self, Item};
@@ -48,8 +50,6 @@ use crate::offline::xact::PgXact;
 const RANGE: u32 = 64;
 /// The table's name in statements, which a file does not tell.
 const TABLE: &str = "mytable";
-/// Values without a row that are saved.
-const MAX_WITHOUT: usize = 100_000;
 /// The name of the table that takes saved rows.
 const SAVED_ROWS: &str = "mytable_salvaged";
 
@@ -87,12 +87,13 @@ pub fn relation_file(
         page_size: target.page_size,
         flavor: target.flavor,
         toast: toast_relation(target)?,
-        xids: target.next_xid().map(|next| XidLimits {
-            frozen: TransactionId(0),
-            multi: TransactionId(0),
-            next,
+        xids: target.ids().map(|ids| XidLimits {
+            frozen: ids.oldest_xid,
+            multi: ids.oldest_multi,
+            oldest: ["oldestXID", "oldestMultiXid"],
+            next: ids.next_xid,
             is_exact: true,
-            next_multi: None,
+            next_multi: Some(ids.next_multi),
         }),
         commit_status: target.xact.map(|xact| xact as &(dyn Transactions + Sync)),
         is_newer: target.is_of_newer_server(),
@@ -124,6 +125,7 @@ pub fn relation_file(
     let mut heap = scan.run(options.threads, progress, &mut out)?;
     out.checked.remark(&heap.remarks);
     heap.known.sort_unstable();
+    let lost = lost_blocks(target, &name, &heap, &mut out)?;
     let twice = twice(std::mem::take(&mut heap.live));
     if !twice.is_empty() {
         let mut all = Vec::new();
@@ -132,28 +134,28 @@ pub fn relation_file(
             out.tell(finding)?;
         }
     }
-    if let Some(salvage) = &mut out.salvage {
-        let Remarks { unknown, by_address, .. } = &heap.remarks;
-        let is_known = unknown.count + by_address.count == 0 && heap.known.len() < MAX_KNOWN;
-        save(&scan, (&heap.known, is_known), salvage)?;
-    }
     let mut has_orphans = false;
     if let Some(path) = target.toast {
+        has_orphans = orphans(target, &path.display().to_string(), &heap, &chunks, &mut out)?;
+    }
+    let mut front = heap.zeros.in_front();
+    front.retain(|block| lost.zeros.binary_search(block).is_err());
+    let is_lost = has_orphans && is_first_toast(target, subject.toast);
+    if let Some(finding) = zeros(&name, &front, is_lost) {
+        out.tell(finding)?;
+    }
+    if let Some(path) = target.toast {
         let toast_name = path.display().to_string();
-        has_orphans = orphans(target, &toast_name, &heap, &chunks, &mut out)?;
         let claimed = std::mem::take(&mut out.checked.claimed);
         let (findings, more) = chunks.findings(&claimed);
         for finding in findings {
             out.tell(finding)?;
         }
         if more > 0 {
-            out.checked.note(format!("{more} more findings in {toast_name} are not told"));
-            out.checked.is_incomplete = true;
+            out.checked.leave_out(format!("{more} more findings in {toast_name} are not told"));
         }
     }
-    if let Some(finding) = zeros(&name, &heap.zeros.in_front(), has_orphans) {
-        out.tell(finding)?;
-    }
+    save(&scan, &heap, &mut out)?;
     if checked.looked.undecided > 0 {
         let rows = checked.looked.undecided;
         checked.note(format!(
@@ -167,6 +169,34 @@ pub fn relation_file(
         checked.is_incomplete = true;
     }
     Ok(checked)
+}
+
+/// Tells blocks that had rows, as the visibility map has it. The map of a server that was not shut down may be ahead of
+/// the table.
+fn lost_blocks(
+    target: &FileTarget<'_>,
+    name: &str,
+    heap: &Heap,
+    out: &mut Out<'_, '_>,
+) -> Result<Lost, CheckError> {
+    if let Some(left_out) = heap.zeros.left_out() {
+        out.checked.leave_out(left_out);
+    }
+    if target.needs_recovery() {
+        return Ok(Lost::default());
+    }
+    let lost = lost_in_file(target, &heap.zeros.blocks())?;
+    for finding in lost.findings(name) {
+        out.tell(finding)?;
+    }
+    Ok(lost)
+}
+
+/// Whether the TOAST relation's file has the number of its OID, as that of a new one has. VACUUM FULL and CLUSTER, which
+/// leave values without a row, give it another; that of a file with another name is not known.
+fn is_first_toast(target: &FileTarget<'_>, toast: Toast) -> bool {
+    let name = target.toast.and_then(|path| path.file_name()?.to_str());
+    matches!((name, toast), (Some(name), Toast::Relation(oid)) if name == oid.to_string())
 }
 
 /// Blocks that the TOAST relation's OID is taken from.
@@ -213,18 +243,43 @@ fn give_xact(target: &FileTarget<'_>) -> &'static str {
     if target.xact.is_none() { " (give --xact)" } else { "" }
 }
 
-/// Writes what is left of the values that findings name, and their rows, and SQL for these. `known`, in order, are
-/// the values that rows refer to; `is_known`: by their IDs. Values without a row are saved too: those of lost rows may be
-/// among them.
-fn save(
-    scan: &Scan<'_, '_>,
-    (known, is_known): (&[u32], bool),
-    salvage: &mut TableSalvage<'_>,
-) -> Result<(), CheckError> {
-    let all = salvage.take_wanted();
+/// Writes what is left of the values that findings name, and their rows, and SQL for these. Where anything was found, values
+/// without a row are saved too: those of lost rows may be among them.
+fn save(scan: &Scan<'_, '_>, heap: &Heap, out: &mut Out<'_, '_>) -> Result<(), CheckError> {
+    let Some(salvage) = &mut out.salvage else { return Ok(()) };
+    let all = salvage.take_wanted(out.checked);
     let salvage = &mut *salvage.dir;
     let mut worker = Worker::open(scan)?;
-    let rows = by_row(&all);
+    save_rows(scan, &mut worker, (&all, &heap.known), salvage)?;
+    let toast = scan
+        .target
+        .toast
+        .filter(|_| heap.remarks.tells_all(heap.known.len()) && out.checked.has_findings());
+    if let (Some(path), Some(index)) = (toast, scan.index) {
+        let toast = path.display().to_string();
+        let mut orphans = index.orphans(&heap.known);
+        for Orphan { value_id, first, .. } in orphans.by_ref().take(MAX_WITHOUT) {
+            let pieces = worker.pieces(value_id);
+            // in the other order compressed data stays as it is
+            let saved =
+                salvage::without_row(value_id.0, pieces, scan.target.page_size, ByteOrder::Little);
+            salvage.without_row(&toast, first, &saved)?;
+        }
+        if let Some(left_out) = salvage::not_saved(&toast, orphans.count() as u64) {
+            out.checked.leave_out(left_out);
+        }
+    }
+    Ok(salvage.repair(repairs(scan, &mut worker, &all))?)
+}
+
+/// Writes what is left of rows and their values. `known`, in order, are the values that rows refer to.
+fn save_rows(
+    scan: &Scan<'_, '_>,
+    worker: &mut Worker<'_, '_, '_>,
+    (wanted, known): (&[Wanted], &[u32]),
+    salvage: &mut SalvageDir,
+) -> Result<(), CheckError> {
+    let rows = worker.rows_of(&by_row(wanted));
     let (subject, page_size) = (scan.subject, scan.target.page_size);
     let mut ids: Vec<u32> = Vec::new();
     for (ctid, _) in &rows {
@@ -257,7 +312,7 @@ fn save(
             };
             if let Cell::Custom(value) = cell {
                 let parts = value.elsewhere.iter().map(|part| match part {
-                    Elsewhere::Value(id) => all(&mut worker, *id),
+                    Elsewhere::Value(id) => all(worker, *id),
                     Elsewhere::At(tids) => worker.pieces_at(tids),
                 });
                 let saved = salvage::custom(value, parts.collect(), page_size, row.order);
@@ -265,7 +320,7 @@ fn save(
                 continue;
             }
             let Cell::External(pointer) = cell else { continue };
-            let mut pieces = all(&mut worker, pointer.value_id.0);
+            let mut pieces = all(worker, pointer.value_id.0);
             let instead = orphans.instead_of(pointer, page_size).filter(|_| pieces.is_empty());
             if let Some(id) = instead {
                 pieces = worker.pieces(Oid(id));
@@ -276,19 +331,7 @@ fn save(
         }
         saving.row(*ctid, damaged, &row)?;
     }
-    saving.end()?;
-    let without: Vec<Orphan> =
-        scan.index.into_iter().flat_map(|index| index.orphans(known)).take(MAX_WITHOUT).collect();
-    if let (Some(path), true) = (scan.target.toast, is_known) {
-        let toast = path.display().to_string();
-        for Orphan { value_id, first, .. } in without {
-            let pieces = worker.pieces(value_id);
-            // in the other order compressed data stays as it is
-            let saved = salvage::without_row(value_id.0, pieces, page_size, ByteOrder::Little);
-            salvage.without_row(&toast, first, &saved)?;
-        }
-    }
-    Ok(salvage.repair(repairs(scan, &mut worker, &all))?)
+    Ok(saving.end()?)
 }
 
 /// The SQL for damaged values, after looks at what else it would touch.
@@ -302,12 +345,12 @@ fn repairs(scan: &Scan<'_, '_>, worker: &mut Worker<'_, '_, '_>, wanted: &[Wante
         unread: Unread {
             chunks: index.is_none(),
             toast_blocks: index.map(|index| index.lost().to_vec()).unwrap_or_default(),
-            rows: false,
+            ..Unread::default()
         },
         ..Facts::default()
     };
     let mut rows = Vec::new();
-    for (ctid, damaged) in by_row(wanted.iter().filter(|wanted| can_be_set(wanted.code))) {
+    for (ctid, damaged) in by_row(wanted) {
         if matches!(worker.heap.read(ctid.block, &mut worker.page), Ok(true)) {
             let no_generated = HashSet::new();
             let row = row_at(&worker.page, subject, &target.xact, ctid, &damaged, &no_generated);
@@ -663,6 +706,18 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
     fn row(&mut self, ctid: ItemPointer) -> Option<Row> {
         let is_there = matches!(self.heap.read(ctid.block, &mut self.page), Ok(true));
         is_there.then(|| Row::read(&self.page, self.scan.subject, ctid)).flatten()
+    }
+
+    /// The rows that these are, and those of pages that are asked for as a whole.
+    fn rows_of(&mut self, asked: &[Damaged]) -> Vec<Damaged> {
+        let mut rows = Vec::new();
+        for own in asked.chunk_by(|(a, _), (b, _)| a.block == b.block) {
+            let Some((ctid, _)) = own.first() else { continue };
+            if matches!(self.heap.read(ctid.block, &mut self.page), Ok(true)) {
+                rows.extend(on_page(&self.page, own));
+            }
+        }
+        rows
     }
 
     /// The chunks of a value that can be read, deleted ones too.

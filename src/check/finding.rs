@@ -136,6 +136,11 @@ impl Remarks {
         self.stale.add(other.stale);
         self.by_address.add(other.by_address);
     }
+
+    /// Whether all that rows refer to is known by value IDs, of which so many are kept.
+    pub(super) fn tells_all(&self, known: usize) -> bool {
+        self.unknown.count + self.by_address.count == 0 && known < MAX_KNOWN
+    }
 }
 
 /// What was looked at in a relation, and how much of it is damaged.
@@ -211,6 +216,17 @@ impl Checked {
         if self.notes.len() < MAX_NOTES && !self.notes.contains(&note) {
             self.notes.push(note);
         }
+    }
+
+    /// Notes what was not looked at.
+    pub(super) fn leave_out(&mut self, what: impl Into<String>) {
+        self.note(what);
+        self.is_incomplete = true;
+    }
+
+    /// Whether anything was found, damage or not.
+    pub(super) fn has_findings(&self) -> bool {
+        self.errors + self.warnings + self.notices > 0
     }
 
     /// Notes what is to be said of values that are not damaged.

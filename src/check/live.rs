@@ -15,8 +15,9 @@ use super::damaged_row::twice;
 use super::finding::{CheckError, Checked, Finding, MAX_KNOWN, Remarks, zeros};
 use super::live_orphans::{self, Decided, Marks};
 use super::look::{About, BATCH, Look, Looker, Which};
-use super::look_repair::{self, InRelation, Known};
+use super::look_repair::{self, InRelation, Known, MAX_REFUSED};
 use super::repair::ToastIndex;
+use super::salvage::refuses_page;
 use super::salvage_dir::{SalvageDir, TableSalvage};
 use super::subject::External;
 use super::value::{ChunkSeen, check_chunks};
@@ -79,8 +80,6 @@ impl Table {
             return Ok(None);
         };
         let index = first.toast_index().await?;
-        let reindex = |name| format!("REINDEX INDEX {};", quote_qualified("pg_toast", name));
-        let reindex = index.as_deref().map(reindex);
         snapshot::end(leader.client()).await.map_err(CheckError::Live)?;
         let name = self.relation.display_name();
         if start.is_out_of_reach {
@@ -88,26 +87,8 @@ impl Table {
             checked.note("the table is unlogged, and has no rows on a standby");
             return Ok(Some(checked));
         }
-        let mut run = Run {
-            checked: Checked::of(&name),
-            tell,
-            known: Vec::new(),
-            live: Vec::new(),
-            zeros: Zeros::default(),
-            remarks: Remarks::default(),
-            is_complete: true,
-            missing: Vec::new(),
-            candidates: None,
-            marks: Marks::of(start.file),
-            salvage: salvage.map(TableSalvage::new),
-            known_of_all: Known {
-                index: ToastIndex { reindex, is_damaged: false },
-                ..Known::default()
-            },
-        };
-        let (server, toast) = (&self.about.server, first.relation().toast.as_ref());
-        let is_stock = !server.has_toasters && toast.is_some_and(|one| one.layout_is_known(server));
-        if let Some(index) = index.filter(|_| is_stock) {
+        let mut run = Run::of(&name, &start, index.as_deref(), salvage, tell);
+        if let Some(index) = index.filter(|_| self.is_stock(&first)) {
             for finding in first.index_pages(&index, stop).await? {
                 run.tell(finding)?;
             }
@@ -117,65 +98,105 @@ impl Table {
         if !self.relation_of(heap, progress, stop, &mut run).await? {
             return Ok(None);
         }
+        self.values(&mut first, &mut run).await?;
+        if !self.chunks((&mut first, &start), progress, stop, &mut run).await? {
+            return Ok(None);
+        }
+        self.save(&mut first, &start, &mut run).await?;
+        Ok(Some(run.checked))
+    }
+
+    /// Whether the server's own toaster alone is at work, and its layout known.
+    fn is_stock(&self, looker: &Looker) -> bool {
+        let server = &self.about.server;
+        let toast = looker.relation().toast.as_ref();
+        !server.has_toasters && toast.is_some_and(|toast| toast.layout_is_known(server))
+    }
+
+    /// Tells what is known once all rows were read.
+    async fn values(&self, first: &mut Looker, run: &mut Run<'_>) -> Result<(), CheckError> {
+        if let Some(left_out) = run.zeros.left_out() {
+            run.checked.leave_out(left_out);
+        }
+        let lost = first.lost_blocks(&run.zeros.blocks()).await?;
+        for finding in lost.findings(&first.name(Which::Heap)) {
+            run.tell(finding)?;
+        }
         // a damaged block was in use
         if !run.zeros.has_used() && run.checked.errors == 0 {
-            self.emptied(&mut first, &mut run).await?;
+            self.emptied(first, run).await?;
         }
-        self.missing(&mut first, &mut run).await?;
+        self.missing(first, run).await?;
         run.checked.remark(&run.remarks);
         run.known.sort_unstable();
         let twice = twice(std::mem::take(&mut run.live));
         for finding in first.shared_values(&twice).await? {
             run.tell(finding)?;
         }
-        let toast = first.relation().toast.clone();
-        if let Some(toast) = toast {
-            if !toast.layout_is_known(&self.about.server) {
-                let name = first.name(Which::Toast);
-                run.checked
-                    .note(format!("the chunks in {name} were not checked: {UNKNOWN_LAYOUT}"));
-                run.checked.is_incomplete = true;
-            } else if self.options.toast_pages {
-                let blocks = toast.bytes / self.about.server.page_size.bytes() as u64;
-                let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
-                let name = first.name(Which::Toast);
-                let is_known = run.is_complete && run.checked.errors == 0;
-                if is_known && run.remarks.by_address.count > 0 {
-                    run.checked.orphans_by_address(&name);
-                } else if is_known {
-                    run.candidates = Some((start.snapshot.clone(), HashSet::new()));
-                } else {
-                    let is_full = run.known.len() >= MAX_KNOWN;
-                    run.checked.orphans_unseen(&name, is_full);
-                }
-                let toast = (Which::Toast, blocks, name.as_str());
-                if !self.relation_of(toast, progress, stop, &mut run).await? {
-                    return Ok(None);
-                }
-                self.orphans(&mut first, &start, &mut run).await?;
-            } else {
-                run.checked.note(format!(
-                    "the pages of {} were not checked by themselves (--scan-toast always)",
-                    first.name(Which::Toast)
-                ));
-            }
+        Ok(())
+    }
+
+    /// Checks the pages of the TOAST relation; `false` if the table was dropped meanwhile.
+    async fn chunks(
+        &self,
+        (first, start): (&mut Looker, &Standing),
+        progress: &dyn Progress,
+        stop: &Arc<AtomicBool>,
+        run: &mut Run<'_>,
+    ) -> Result<bool, CheckError> {
+        let Some(toast) = first.relation().toast.clone() else { return Ok(true) };
+        let name = first.name(Which::Toast);
+        if !toast.layout_is_known(&self.about.server) {
+            run.checked
+                .leave_out(format!("the chunks in {name} were not checked: {UNKNOWN_LAYOUT}"));
+            return Ok(true);
         }
-        if let Some(salvage) = &mut run.salvage {
-            let all = salvage.take_wanted();
-            let salvage = &mut *salvage.dir;
-            first.save(&all, &run.known, salvage).await?;
-            let Checked { errors, warnings, notices, .. } = run.checked;
-            let Remarks { unknown, by_address, .. } = &run.remarks;
-            let is_known = unknown.count + by_address.count == 0 && run.known.len() < MAX_KNOWN;
-            let toast = first.relation().toast.as_ref();
-            let is_stock = toast.is_some_and(|one| one.layout_is_known(&self.about.server));
-            if errors + warnings + notices > 0 && is_known && is_stock {
-                first.save_without_row(&start.snapshot, &run.known, salvage).await?;
-            }
-            let script = first.repairs(&all, &run.known, run.known_of_all.clone()).await?;
-            salvage.repair(script)?;
+        if !self.options.toast_pages {
+            run.checked.note(format!(
+                "the pages of {name} were not checked by themselves (--scan-toast always)"
+            ));
+            return Ok(true);
         }
-        Ok(Some(run.checked))
+        let blocks = toast.bytes / self.about.server.page_size.bytes() as u64;
+        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+        let is_known = run.is_complete && run.checked.errors == 0;
+        if is_known && run.remarks.by_address.count > 0 {
+            run.checked.orphans_by_address(&name);
+        } else if is_known {
+            run.candidates = Some((start.snapshot.clone(), HashSet::new()));
+        } else {
+            run.checked.orphans_unseen(&name, run.known.len() >= MAX_KNOWN);
+        }
+        if !self.relation_of((Which::Toast, blocks, &name), progress, stop, run).await? {
+            return Ok(false);
+        }
+        self.orphans(first, start, run).await?;
+        Ok(true)
+    }
+
+    /// Saves what is left of damaged values, and values without a row where anything was found.
+    async fn save(
+        &self,
+        first: &mut Looker,
+        start: &Standing,
+        run: &mut Run<'_>,
+    ) -> Result<(), CheckError> {
+        let Some(salvage) = &mut run.salvage else { return Ok(()) };
+        let all = salvage.take_wanted(&mut run.checked);
+        if run.known_of_all.refused.iter().any(|refused| refused.len() > MAX_REFUSED) {
+            run.checked.leave_out(format!(
+                "of pages that the server refuses only {MAX_REFUSED} of a relation were saved"
+            ));
+        }
+        first.save(&all, &run.known, salvage.dir).await?;
+        let toast = first.relation().toast.as_ref();
+        let is_stock = toast.is_some_and(|toast| toast.layout_is_known(&self.about.server));
+        if is_stock && run.remarks.tells_all(run.known.len()) && run.checked.has_findings() {
+            let left_out = first.save_without_row(&start.snapshot, &run.known, salvage.dir).await?;
+            left_out.into_iter().for_each(|left_out| run.checked.leave_out(left_out));
+        }
+        let script = first.repairs(&all, &run.known, run.known_of_all.clone()).await?;
+        Ok(salvage.dir.repair(script)?)
     }
 
     fn looker(&self, connection: &Arc<Connection>) -> Looker {
@@ -319,8 +340,8 @@ impl Table {
     }
 
     /// Reports blocks of zeros in front of used ones if there are values without a row. A server that extends a table by
-    /// many blocks leaves such blocks too. It is certain that rows stood there only if the table was never rewritten,
-    /// because VACUUM FULL and the like leave values without a row.
+    /// many blocks leaves such blocks too. It is certain that rows stood there only if the TOAST relation was never
+    /// rewritten, because VACUUM FULL and the like leave values without a row.
     async fn lost_rows(
         &self,
         looker: &mut Looker,
@@ -332,14 +353,15 @@ impl Table {
         }
         let standing = looker.begin().await?;
         snapshot::abandon(looker.connection.client()).await.map_err(CheckError::Live)?;
-        // a new table's file has the number of its OID
-        let is_first = standing.is_some_and(|now| now.file == looker.relation.oid.0);
+        // the file of a new relation has the number of its OID
+        let toast = looker.relation.toast.as_ref().map(|toast| toast.oid.0);
+        let is_first = standing.is_some_and(|now| toast.is_some() && now.toast_file == toast);
         let mut still = Vec::new();
         for blocks in run.zeros.in_front().chunks(BATCH as usize) {
             let Some(look) = looker.look(Which::Heap, blocks, true).await? else {
                 return Ok(());
             };
-            still.extend_from_slice(look.zeros.blocks());
+            still.extend(look.zeros.blocks());
         }
         if let Some(finding) = zeros(&looker.name(Which::Heap), &still, is_first) {
             run.tell(finding)?;
@@ -401,6 +423,36 @@ struct Run<'t> {
     known_of_all: Known,
 }
 
+impl<'t> Run<'t> {
+    /// Of a table that was seen like this when the check began.
+    fn of(
+        name: &str,
+        start: &Standing,
+        index: Option<&str>,
+        salvage: Option<&'t mut SalvageDir>,
+        tell: &'t mut (dyn FnMut(Finding) -> std::io::Result<()> + Send),
+    ) -> Run<'t> {
+        let reindex = |name| format!("REINDEX INDEX {};", quote_qualified("pg_toast", name));
+        Run {
+            checked: Checked::of(name),
+            tell,
+            known: Vec::new(),
+            live: Vec::new(),
+            zeros: Zeros::default(),
+            remarks: Remarks::default(),
+            is_complete: true,
+            missing: Vec::new(),
+            candidates: None,
+            marks: Marks::of(start.file),
+            salvage: salvage.map(TableSalvage::new),
+            known_of_all: Known {
+                index: ToastIndex { reindex: index.map(reindex), is_damaged: false },
+                ..Known::default()
+            },
+        }
+    }
+}
+
 impl Run<'_> {
     fn tell(&mut self, mut finding: Finding) -> std::io::Result<()> {
         if finding.code.is_of_index() {
@@ -408,6 +460,13 @@ impl Run<'_> {
             finding.sql.clone_from(&self.known_of_all.index.reindex);
         }
         self.known_of_all.wrong_checksums |= finding.code == Code::Checksum;
+        if let (Some(block), None, true) =
+            (finding.place.block, finding.place.item, refuses_page(finding.code))
+        {
+            let [heap, toast] = &mut self.known_of_all.refused;
+            let is_heap = finding.place.source == self.checked.relation;
+            if is_heap { heap } else { toast }.push(block);
+        }
         let claimed = match (finding.place.block, finding.place.item) {
             (Some(block), Some(item)) => Some(ItemPointer { block, item }),
             _ => None,

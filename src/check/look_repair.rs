@@ -1,7 +1,7 @@
 //! Closer looks at what is damaged in a live table: chunks without the TOAST index, what is left of values, and what must
 //! be known before SQL is printed that repairs them.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use tokio_postgres::types::Type;
 
@@ -15,7 +15,8 @@ use super::finding::{CheckError, Finding};
 use super::look::{About, BATCH, Looker, Which, seen_chunk};
 use super::repair::{self, Facts, ToastIndex};
 use super::salvage::{
-    self, Cell, Doubt, Orphans, Piece, Row, Wanted, by_row, can_be_set, refused_pieces,
+    self, Cell, Damaged, Doubt, MAX_WITHOUT, Orphans, Piece, Row, Wanted, by_row, on_page,
+    refused_pieces,
 };
 use super::salvage_custom::Elsewhere;
 use super::salvage_dir::{self, SalvageDir};
@@ -42,6 +43,8 @@ pub(super) struct Known {
     pub(super) index: ToastIndex,
     /// Whether pages have wrong checksums.
     pub(super) wrong_checksums: bool,
+    /// Pages of the table and of its TOAST relation that the check could not judge; the server may read them.
+    pub(super) refused: [Vec<BlockNumber>; 2],
 }
 
 impl Looker {
@@ -53,7 +56,8 @@ impl Looker {
         referred: &[u32],
         known: Known,
     ) -> Result<Vec<String>, LiveError> {
-        if wanted.is_empty() && !known.index.is_damaged {
+        let is_sound = known.refused.iter().all(Vec::is_empty) && !known.index.is_damaged;
+        if wanted.is_empty() && is_sound {
             return Ok(Vec::new());
         }
         let script = match self.begin().await? {
@@ -88,11 +92,21 @@ impl Looker {
             ..Facts::default()
         };
         self.columns(&mut facts).await?;
+        let [heap, toast] = known.refused;
+        facts.unread.heap_blocks =
+            self.each_page(standing, Which::Heap, Some(heap), |_, _, _, _| ()).await?;
+        if facts.toast.is_some() {
+            facts.unread.toast_blocks =
+                self.each_page(standing, Which::Toast, Some(toast), |_, _, _, _| ()).await?;
+        }
         let rows = self.rows(standing, wanted, &facts.columns.generated).await?;
         for row in rows.iter().filter(|row| row.is_live && row.is_readable) {
             for value in &row.values {
                 if self.is_misnamed(value, referred).await? {
                     facts.misnamed.insert((row.ctid, value.column.clone()));
+                }
+                if self.is_twice(value).await? {
+                    facts.twice.insert((row.ctid, value.column.clone()));
                 }
             }
         }
@@ -187,13 +201,28 @@ impl Looker {
         Ok(true)
     }
 
+    /// Whether two chunks of a value have the same number, and the index leads to both, and to no other value's.
+    async fn is_twice(&self, value: &ValueAt) -> Result<bool, LiveError> {
+        let own = self.relation.toast.as_ref().map(|toast| toast.oid);
+        let pointer = value.pointer.filter(|pointer| Some(pointer.toast_relation) == own);
+        let is_asked = value.code == Code::ChunkTwice && self.by_index;
+        let Some(pointer) = pointer.filter(|_| is_asked) else { return Ok(false) };
+        let Some(led_to) = self.by_index(pointer.value_id.0, None).await? else {
+            return Ok(false);
+        };
+        let seen: Vec<ChunkSeen> = led_to.iter().map(seen_chunk).collect();
+        let damage = check_chunks(&pointer, &seen, self.about.server.page_size).err();
+        let is_own = led_to.iter().all(|chunk| chunk.value_id == pointer.value_id);
+        Ok(is_own && damage.is_some_and(|damage| damage.code == Code::ChunkTwice))
+    }
+
     async fn rows(
         &self,
         standing: &Standing,
         wanted: &[Wanted],
         generated: &HashSet<String>,
     ) -> Result<Vec<RowAt>, LiveError> {
-        let asked = by_row(wanted.iter().filter(|wanted| can_be_set(wanted.code)));
+        let asked = by_row(wanted);
         let mut blocks: Vec<BlockNumber> = asked.iter().map(|(ctid, _)| ctid.block).collect();
         blocks.dedup();
         let mut rows = Vec::new();
@@ -297,7 +326,7 @@ impl Looker {
     }
 
     /// Gives the pages of these blocks, or of all, to `take`; those that cannot be read are what it returns.
-    async fn each_page(
+    pub(super) async fn each_page(
         &self,
         standing: &Standing,
         which: Which,
@@ -447,14 +476,12 @@ async fn inside(
 const CHUNKS_AT_A_TIME: u64 = 2_000_000;
 /// Values without a row that are kept as candidates for one whose chunks are nowhere.
 const MAX_ORPHANS: usize = 1_000_000;
-/// Refused pages that are read from their file.
-const MAX_REFUSED: usize = 10_000;
+/// Refused pages of a relation that are read from their file.
+pub(super) const MAX_REFUSED: usize = 10_000;
 
 /// A damaged row.
 struct DamagedRow {
-    ctid: ItemPointer,
-    /// Its damaged columns.
-    damaged: Vec<(String, Code)>,
+    row: Damaged,
     pointers: Vec<ToastPointer>,
     /// All of its values in the TOAST relation.
     value_ids: Vec<u32>,
@@ -522,7 +549,7 @@ impl Looker {
             let (some, left) = rest.split_at(fits.count().max(1));
             rest = left;
             let chunks = self.chunks_of_rows(standing, some, known).await?;
-            for DamagedRow { ctid, damaged, .. } in some {
+            for DamagedRow { row: (ctid, damaged), .. } in some {
                 if let Some(row) = self.left_of(standing, *ctid, damaged, (&chunks, &types)).await?
                 {
                     saving.row(*ctid, damaged, &row)?;
@@ -533,16 +560,16 @@ impl Looker {
     }
 
     /// Saves values to which no row that could be read refers: those of lost rows may be among them. `known`, in order, are the
-    /// others; `start` is from before the rows were read.
+    /// others; `start` is from before the rows were read. Gives what is left out because it is too much.
     pub(super) async fn save_without_row(
         &mut self,
         start: &Snapshot,
         known: &[u32],
         dir: &mut SalvageDir,
-    ) -> Result<(), CheckError> {
+    ) -> Result<Option<String>, CheckError> {
         let saved = match self.begin().await? {
             Some(standing) => self.without_row(&standing, (start, known), dir).await,
-            None => Ok(()),
+            None => Ok(None),
         };
         snapshot::abandon(self.connection.client()).await?;
         saved
@@ -553,16 +580,23 @@ impl Looker {
         standing: &Standing,
         (start, known): (&Snapshot, &[u32]),
         dir: &mut SalvageDir,
-    ) -> Result<(), CheckError> {
+    ) -> Result<Option<String>, CheckError> {
         let (mut all, mut count): (BTreeMap<u32, Vec<Chunk>>, u64) = (BTreeMap::new(), 0);
+        let mut left_out: BTreeSet<u32> = BTreeSet::new();
         let is_old = |xmin: u32| xmin <= 2 || start.was_over(TransactionId(xmin));
         let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
             let is_asked = |id: u32| known.binary_search(&id).is_err();
             chunks_of(toast, block, bytes, pages, is_asked, |id, chunk| {
                 let is_live = chunk.seen.fate == Fate::Committed && !chunk.is_refused;
-                if is_live && is_old(chunk.xids[0]) && count < CHUNKS_AT_A_TIME {
+                if !is_live || !is_old(chunk.xids[0]) {
+                    return;
+                }
+                let has_room = count < CHUNKS_AT_A_TIME && all.len() < MAX_WITHOUT;
+                if has_room || all.contains_key(&id) && count < CHUNKS_AT_A_TIME {
                     count += 1;
                     all.entry(id).or_default().push(chunk);
+                } else if left_out.len() < MAX_ORPHANS {
+                    left_out.insert(id);
                 }
             });
         };
@@ -575,7 +609,7 @@ impl Looker {
             let saved = salvage::without_row(id, pieces, size, ByteOrder::Little);
             dir.without_row(&toast, first.seen.tid, &saved)?;
         }
-        Ok(())
+        Ok(salvage::not_saved(&toast, left_out.len() as u64))
     }
 
     async fn damaged_rows(
@@ -586,19 +620,27 @@ impl Looker {
         let asked = by_row(wanted);
         let mut blocks: Vec<BlockNumber> = asked.iter().map(|(ctid, _)| ctid.block).collect();
         blocks.dedup();
-        let mut asked = asked.into_iter().peekable();
         let mut rows = Vec::new();
-        let take = |subject: &Subject<'_>, block, bytes: &[u8], _: &Pages| {
-            while asked.next_if(|(ctid, _)| ctid.block < block).is_some() {}
-            while let Some((ctid, damaged)) = asked.next_if(|(ctid, _)| ctid.block == block) {
-                if let Some(row) = Row::read(bytes, subject, ctid) {
+        let mut take = |subject: &Subject<'_>, block: BlockNumber, bytes: &[u8]| {
+            let start = asked.partition_point(|(ctid, _)| ctid.block < block);
+            let own = asked.get(start..).unwrap_or_default();
+            let end = own.partition_point(|(ctid, _)| ctid.block == block);
+            for row in on_page(bytes, own.get(..end).unwrap_or_default()) {
+                if let Some(read) = Row::read(bytes, subject, row.0) {
                     let (pointers, value_ids) =
-                        (row.pointers().copied().collect(), row.value_ids());
-                    rows.push(DamagedRow { ctid, damaged, pointers, value_ids });
+                        (read.pointers().copied().collect(), read.value_ids());
+                    rows.push(DamagedRow { row, pointers, value_ids });
                 }
             }
         };
-        self.each_page(standing, Which::Heap, Some(blocks), take).await?;
+        let each =
+            |subject: &Subject<'_>, block, bytes: &[u8], _: &Pages| take(subject, block, bytes);
+        let refused = self.each_page(standing, Which::Heap, Some(blocks), each).await?;
+        let name = self.name(Which::Heap);
+        let subject = self.subject(standing, Which::Heap, &name);
+        for block in refused.into_iter().take(MAX_REFUSED) {
+            take(&subject, block, &self.on_disk(Which::Heap, block).await?);
+        }
         Ok(rows)
     }
 
@@ -648,18 +690,18 @@ impl Looker {
         let toast = self.name(Which::Toast);
         let subject = self.subject(standing, Which::Toast, &toast);
         for block in refused.into_iter().take(MAX_REFUSED) {
-            let page = self.on_disk(block).await?;
+            let page = self.on_disk(Which::Toast, block).await?;
             refused_pieces(&subject, block, &page, &ids, &mut chunks.refused);
         }
         Ok(chunks)
     }
 
-    /// A page of the TOAST relation as its file has it; empty where the role may not read that.
-    async fn on_disk(&self, block: BlockNumber) -> Result<Vec<u8>, LiveError> {
+    /// A page as its file has it; empty where the role may not read that.
+    async fn on_disk(&self, which: Which, block: BlockNumber) -> Result<Vec<u8>, LiveError> {
         let About { server, storage, .. } = &*self.about;
-        let (client, toast) = (self.connection.client(), self.quoted(Which::Toast));
+        let (client, relation) = (self.connection.client(), self.quoted(which));
         let blocks = block.0..block.0.saturating_add(1);
-        let read = async || storage.on_disk(client, server, &toast, blocks).await;
+        let read = async || storage.on_disk(client, server, &relation, blocks).await;
         Ok(self.attempt_any(read).await?.unwrap_or_default())
     }
 
@@ -675,11 +717,15 @@ impl Looker {
         let name = self.name(Which::Heap);
         let mut reader = self.reader(standing, Which::Heap).await?;
         let pages = reader.read(&[ctid.block]).await?;
+        let refused = match pages.iter().next() {
+            Some(_) => Vec::new(),
+            None => self.on_disk(Which::Heap, ctid.block).await?,
+        };
         let (mut row, is_readable) = {
             let subject = self.subject(standing, Which::Heap, &name);
-            let Some((_, bytes)) = pages.iter().next() else { return Ok(None) };
+            let bytes = pages.iter().next().map_or(refused.as_slice(), |(_, bytes)| bytes);
             let Some(row) = Row::read(bytes, &subject, ctid) else { return Ok(None) };
-            (row, is_readable(bytes, &subject, &pages, ctid))
+            (row, refused.is_empty() && is_readable(bytes, &subject, &pages, ctid))
         };
         let depth = self.about.depth;
         for (index, cell) in &mut row.cells {

@@ -7,6 +7,7 @@
 //! * [`collector`]: what the pages of a table gave; [`chunk_index`]: the chunks of a TOAST relation.
 //! * [`files`]: relation files and saved pages.
 //! * `toast_index`: the pages of a TOAST relation's index, before anything is read by it.
+//! * `visibility_map`: blocks of a table that were lost.
 //! * [`look`]: one look at some blocks of a live table; `look_repair`: closer looks at what is damaged;
 //!   [`live`]: all of a table, `live_orphans`: its values without a row; `run`: all tables.
 //! * `salvage`: what is left of a damaged value and its row, `salvage_custom`: of values of pluggable toasters, [`salvage_dir`]: the files that it is written to;
@@ -34,3 +35,4 @@ pub mod subject;
 mod toast_index;
 pub mod tuple;
 pub mod value;
+mod visibility_map;

@@ -7,12 +7,12 @@ use super::code::Code;
 use super::finding::Finding;
 use super::subject::{Found, Pages, Subject};
 use super::tuple::{INFOMASK_AT, INFOMASK2_AT};
-use crate::disk::layout::TUPLE_HEADER_SIZE;
+use crate::disk::layout::{PageSize, TUPLE_HEADER_SIZE};
 use crate::disk::page::{
     ItemError, LinePointer, LinePointerState, Page, PageError, PageState, WrongChecksum,
 };
 use crate::disk::tuple::{HeapTuple, infomask};
-use crate::disk::{BlockNumber, ItemPointer, max_align};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, max_align};
 use crate::heap::problem::Place;
 use crate::heap::scan::Visible;
 use crate::model::visibility::Visibility;
@@ -314,6 +314,50 @@ impl Subject<'_> {
     }
 }
 
+/// A copy of a page with a header that fits its line pointers, where its own is damaged; `None` where it is not, or no
+/// line pointer leads to a tuple.
+pub(super) fn with_fitting_header(bytes: &[u8]) -> Option<Vec<u8>> {
+    if Page::parse(bytes).is_ok() {
+        return None;
+    }
+    let version = PageSize::new(bytes.len())?.version_word();
+    let is_big = ByteOrder::Big.u16(bytes, SIZE_AT) == Some(version);
+    let order = if is_big { ByteOrder::Big } else { ByteOrder::Little };
+    let (mut lower, mut upper, mut at) = (0, bytes.len(), LINE_POINTERS_AT);
+    while let Some(word) = order.u32(bytes, at).filter(|_| at + LINE_POINTER <= upper) {
+        at += LINE_POINTER;
+        let LinePointer { offset, state, length } = LinePointer::from_word(word);
+        let (start, end) = (usize::from(offset), usize::from(offset) + usize::from(length));
+        let is_there = match state {
+            LinePointerState::Normal => {
+                let own = bytes.get(start..end).filter(|_| start >= at && start % 8 == 0);
+                own.is_some_and(|own| HeapTuple::parse(own, order).is_ok())
+            }
+            _ => length == 0,
+        };
+        if !is_there {
+            break;
+        }
+        if state == LinePointerState::Normal {
+            (lower, upper) = (at, upper.min(start));
+        }
+    }
+    let mut page = bytes.to_vec();
+    // its header is that of a page whose end has no special space
+    for (at, half) in [
+        (FLAGS_AT, 0),
+        (LOWER_AT, lower),
+        (LOWER_AT + 2, upper),
+        (LOWER_AT + 4, bytes.len()),
+        (SIZE_AT, usize::from(version)),
+    ] {
+        let half = u16::try_from(half).ok()?;
+        let half = if is_big { half.to_be_bytes() } else { half.to_le_bytes() };
+        page.get_mut(at..at + 2)?.copy_from_slice(&half);
+    }
+    (lower > 0 && Page::parse(&page).is_ok()).then_some(page)
+}
+
 /// Where `t_ctid` stands.
 const CTID_AT: usize = 12;
 
@@ -433,6 +477,64 @@ impl Subject<'_> {
             if is_root && is_updated && *seen == Visibility::Live {
                 let expected = "an item of the page that leads here, for the tuple is heap-only";
                 told(at(*item, INFOMASK2_AT), expected.to_owned(), "none".to_owned());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A page with two tuples of 24 bytes behind a free line pointer.
+    fn page() -> Vec<u8> {
+        let mut page = vec![0; 8192];
+        let mut put = |at: usize, half: u16| page[at..at + 2].copy_from_slice(&half.to_le_bytes());
+        for (at, half) in [(LOWER_AT, 36), (14, 8144), (16, 8192), (SIZE_AT, 8192 | 4)] {
+            put(at, half);
+        }
+        for (at, offset) in [(28, 8168_u16), (32, 8144)] {
+            put(at, offset | 0x8000);
+            put(at + 2, 24 << 1);
+            put(usize::from(offset) + 22, 24);
+        }
+        page
+    }
+
+    #[test]
+    fn a_damaged_header_is_made_to_fit_the_line_pointers() {
+        let sound = page();
+        assert_eq!(with_fitting_header(&sound), None);
+        for (at, half) in
+            [(FLAGS_AT, 0x80_u16), (LOWER_AT, 8190), (14, 0), (16, 4096), (SIZE_AT, 0x3004)]
+        {
+            let mut damaged = sound.clone();
+            damaged[at..at + 2].copy_from_slice(&half.to_le_bytes());
+            assert_eq!(with_fitting_header(&damaged).as_ref(), Some(&sound), "{at}");
+        }
+        // where no line pointer leads to a tuple there is none
+        for bytes in [[0xFF; 8192], [b'x'; 8192]] {
+            assert_eq!(with_fitting_header(&bytes), None);
+        }
+        let mut first = sound;
+        first[..512].fill(0);
+        assert_eq!(with_fitting_header(&first), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_made_to_fit_is_a_page(
+            changes in prop::collection::vec((0usize..8192, any::<u8>()), 1..40),
+            header in prop::collection::vec(any::<u8>(), 24..64),
+        ) {
+            let mut bytes = page();
+            for (at, byte) in changes {
+                bytes[at] = byte;
+            }
+            bytes[..header.len()].copy_from_slice(&header);
+            if let Some(page) = with_fitting_header(&bytes) {
+                prop_assert!(matches!(Page::parse(&page), Ok(PageState::Used(_))));
             }
         }
     }

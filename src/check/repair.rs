@@ -6,9 +6,10 @@ use std::collections::{HashMap, HashSet};
 
 use super::chunk_index::Chunk;
 use super::code::Code;
-use super::damaged_row::{Pointing, RowAt, ValueAt, where_row};
+use super::damaged_row::{Broken, Pointing, RowAt, ValueAt, where_row};
 use super::value::{ChunkForm, ChunkSeen, check_chunks};
 use crate::disk::layout::PageSize;
+use crate::disk::pointer::ToastPointer;
 use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::model::sql::{quote_identifier, quote_literal};
 use crate::model::toaster::chunks::Fate;
@@ -44,6 +45,9 @@ pub(super) struct Facts {
     pub(super) chunks: HashMap<u32, Vec<Chunk>>,
     /// Rows and columns of values that the index leads to all chunks of, although one has another `chunk_id`.
     pub(super) misnamed: HashSet<(ItemPointer, String)>,
+    /// Rows and columns of values that have two chunks of the same number, where the index leads to all of them, so that
+    /// SQL cannot read the value.
+    pub(super) twice: HashSet<(ItemPointer, String)>,
     /// Who refers to these values.
     pub(super) pointing: Vec<Pointing>,
     pub(super) unread: Unread,
@@ -57,7 +61,8 @@ pub(super) struct Facts {
 pub(super) struct Unread {
     /// Whether it is not known which chunks there are.
     pub(super) chunks: bool,
-    /// Blocks of the TOAST relation.
+    /// Blocks of the table, and of the TOAST relation.
+    pub(super) heap_blocks: Vec<BlockNumber>,
     pub(super) toast_blocks: Vec<BlockNumber>,
     /// Whether rows were left out, which may refer to the damaged values too.
     pub(super) rows: bool,
@@ -91,7 +96,7 @@ enum Remedy<'f> {
     SetNullAfter(&'f Pointing),
     /// All of its chunks are there, but these are deleted, or the server refuses them.
     Freeze(Vec<Chunk>),
-    /// Its pointer leads to another relation, where an UPDATE would delete.
+    /// An UPDATE would delete chunks of another relation, or of another value.
     StoreRowAnew,
     /// SQL reads it by the index as it is, and would not once that is rebuilt.
     StoreAnew,
@@ -113,11 +118,12 @@ pub(super) fn script(facts: &Facts, rows: &[RowAt]) -> Vec<String> {
         deleted: HashSet::new(),
         out: Vec::new(),
     };
-    script.begin();
+    script.begin(!rows.is_empty());
     script.revive(rows);
     // VACUUM may fail at rows that the server refuses
     let (refused, others): (Vec<&RowAt>, Vec<&RowAt>) = rows.iter().partition(|row| row.is_refused);
     refused.into_iter().chain(others).for_each(|row| script.row(row));
+    script.zero_pages();
     script.out
 }
 
@@ -134,7 +140,8 @@ struct Script<'f> {
 }
 
 impl<'f> Script<'f> {
-    fn begin(&mut self) {
+    /// `has_rows`: whether rows follow that are damaged by themselves.
+    fn begin(&mut self, has_rows: bool) {
         let Facts { table, index, wrong_checksums, .. } = self.facts;
         if self.facts.is_file {
             self.comment(
@@ -142,7 +149,7 @@ impl<'f> Script<'f> {
                  to. If the server starts, check its table instead.",
             );
         }
-        if *wrong_checksums {
+        if *wrong_checksums && (has_rows || index.is_damaged) {
             let why = format!(
                 "Pages of {table} have wrong checksums: this session reads them as they are."
             );
@@ -193,7 +200,7 @@ impl<'f> Script<'f> {
     fn row(&mut self, row: &'f RowAt) {
         let facts = self.facts;
         let place = format!("the row at {} of {}", row.ctid, facts.table);
-        if !row.is_readable {
+        if !row.is_readable && row.broken.is_none() {
             return self.comment(&format!(
                 "No statement for {place}: it is damaged beyond this value, and UPDATE may crash the \
                  server. See its other findings."
@@ -201,6 +208,11 @@ impl<'f> Script<'f> {
         }
         if !row.is_live && !row.is_refused {
             return self.comment(&format!("No statement for {place}: SQL does not see it."));
+        }
+        match &row.broken {
+            Some(broken) if broken.is_lost || broken.is_page => return self.remove(row, broken),
+            Some(_) => return self.store_row_anew(row),
+            None => {}
         }
         let remedies: Vec<(&ValueAt, Remedy<'f>)> =
             row.values.iter().map(|value| (value, self.remedy(row, value))).collect();
@@ -222,8 +234,8 @@ impl<'f> Script<'f> {
         if remedies.iter().any(|(_, remedy)| matches!(remedy, Remedy::StoreRowAnew)) {
             match is_open {
                 true => self.comment(&format!(
-                    "Pointers in {place} lead to another relation. Follow what is said of its other \
-                     values, then check again."
+                    "{} Follow what is said of its other values, then check again.",
+                    self.why_anew(row)
                 )),
                 false => self.store_row_anew(row),
             }
@@ -241,7 +253,9 @@ impl<'f> Script<'f> {
         if !row.is_refused && facts.misnamed.contains(&(row.ctid, value.column.clone())) {
             return Remedy::StoreAnew;
         }
-        if value.code == Code::ChunkTwice {
+        let is_twice = value.code == Code::ChunkTwice;
+        let is_led_to = facts.twice.contains(&(row.ctid, value.column.clone()));
+        if is_twice && (facts.index.is_damaged || !is_led_to) {
             return Remedy::None(
                 "two of its chunks have the same number, as where a block of the TOAST relation was copied \
                  over another. The index may still lead to the right ones, and SQL then reads the value: look \
@@ -252,10 +266,7 @@ impl<'f> Script<'f> {
         if facts.index.is_damaged {
             return Remedy::AfterReindex;
         }
-        let is_own = match &facts.toast {
-            Some((_, oid)) => pointer.toast_relation == *oid,
-            None => facts.is_file && pointer.toast_relation.0 != 0,
-        };
+        let is_own = self.is_own(&pointer);
         if !is_own && facts.has_toasters {
             return Remedy::None(
                 "its pointer leads to a relation that was not examined.".to_owned(),
@@ -288,12 +299,8 @@ impl<'f> Script<'f> {
         let (own, others): (Vec<&Pointing>, Vec<&Pointing>) =
             others.partition(|other| other.ctid == row.ctid);
         let id = pointer.value_id;
-        if let Some(own) = own.first() {
-            return Remedy::None(format!(
-                "{} in the same row has the same value ID, {id}, and no statement sets one without \
-                 deleting the other's chunks.",
-                quote_identifier(&own.column)
-            ));
+        if !own.is_empty() {
+            return Remedy::StoreRowAnew;
         }
         if facts.unread.rows {
             return Remedy::None(format!(
@@ -316,18 +323,15 @@ impl<'f> Script<'f> {
             {
                 Remedy::SetNullAfter(other)
             }
-            [other, ..] => Remedy::None(format!(
-                "its value ID, {id}, is also that of {} in the row at {}{}, whose chunks UPDATE and DELETE \
-                 would delete, and no statement is known that keeps them. Save the row at {} elsewhere, \
-                 and check again.",
-                quote_identifier(&other.column),
-                other.ctid,
-                match sound.len() {
-                    1 => String::new(),
-                    more => format!(" and of {} more", more - 1),
-                },
-                other.ctid,
-            )),
+            _ => Remedy::StoreRowAnew,
+        }
+    }
+
+    /// Whether a pointer leads to the table's own TOAST relation.
+    fn is_own(&self, pointer: &ToastPointer) -> bool {
+        match &self.facts.toast {
+            Some((_, oid)) => pointer.toast_relation == *oid,
+            None => self.facts.is_file && pointer.toast_relation.0 != 0,
         }
     }
 
@@ -341,16 +345,13 @@ impl<'f> Script<'f> {
     }
 
     fn unreadable(&self) -> String {
-        let blocks = &self.facts.unread.toast_blocks;
-        let named: Vec<String> = blocks.iter().take(NAMED).map(ToString::to_string).collect();
-        let more = if blocks.len() > NAMED { ", …" } else { "" };
         format!(
-            "blocks of {} cannot be read ({}{more}), and UPDATE and DELETE fail there. Copy the files. Where \
+            "blocks of {} cannot be read ({}), and UPDATE and DELETE fail there. Copy the files. Where \
              a wrong checksum is all that is wrong with them, check again with \
              PGOPTIONS='-c ignore_checksum_failure=on'. SET zero_damaged_pages = on gives up all chunks in \
              these blocks, and comes last.",
             self.facts.toast.as_ref().map_or("the TOAST relation", |(name, _)| name),
-            named.join(", ")
+            listed(&self.facts.unread.toast_blocks),
         )
     }
 
@@ -566,10 +567,96 @@ impl<'f> Script<'f> {
         self.out.push(format!("{why}UPDATE ONLY {} SET {set}\n{place};\n", facts.table));
     }
 
+    /// Why neither UPDATE nor DELETE will do for a row.
+    fn why_anew(&self, row: &RowAt) -> String {
+        let place = format!("the row at {} of {}", row.ctid, self.facts.table);
+        if let Some(first) = row.broken.as_ref().and_then(|broken| broken.columns.first()) {
+            let column = quote_identifier(first);
+            return format!(
+                "The server fails, or crashes, at {column} in {place}: SQL reads the columns before it."
+            );
+        }
+        let pointers = row.values.iter().filter_map(|value| value.pointer.as_ref());
+        match pointers.into_iter().all(|pointer| self.is_own(pointer)) {
+            true => {
+                format!("In {place}, UPDATE and DELETE would delete the chunks of another value.")
+            }
+            false => format!(
+                "A pointer of {place} leads to another relation, where UPDATE and DELETE fail or delete another \
+                 table's chunks."
+            ),
+        }
+    }
+
+    /// Removes a row of which nothing can be kept.
+    fn remove(&mut self, row: &RowAt, broken: &Broken) {
+        let Facts { table, header, .. } = self.facts;
+        let place = format!("the row at {} of {table}", row.ctid);
+        let why = match broken.is_page {
+            true => {
+                "no row of its page can be read, as where a page of another relation was written over it"
+            }
+            false => "nothing right can be read of it",
+        };
+        let Some((items, page)) = header else {
+            return self.comment(&format!("No statement for {place}: {why}."));
+        };
+        let why = format!(
+            "SQL fails at {place}, or reads it wrong: {why}. It is removed, which is not undone: what could be \
+             saved of it is in rows.sql, and its bytes are in the copy of the table's files."
+        );
+        let (ItemPointer { block, item }, pointer) = (row.ctid, row.pointer);
+        let surgery = self.surgery();
+        self.out.push(format!(
+            "{}{surgery}SELECT heap_force_kill{}\n  FROM {items}({page}({}, 'main', {block}))\n \
+             WHERE lp = {item} AND lp_flags = 1 AND lp_off = {} AND lp_len = {};\n{}",
+            commented(&why),
+            surgery_arguments(table, row.ctid),
+            quote_literal(table),
+            pointer.offset,
+            pointer.length,
+            self.unchained(row),
+        ));
+    }
+
+    /// What clears the line pointer that leads to a row which was removed.
+    fn unchained(&self, row: &RowAt) -> String {
+        match row.is_heap_only {
+            true => format!("VACUUM {};\n", self.facts.table),
+            false => String::new(),
+        }
+    }
+
+    /// What gives up pages that the server refuses, which psql skips unless it is asked for by a variable.
+    fn zero_pages(&mut self) {
+        let Facts { table, toast, unread, .. } = self.facts;
+        if self.facts.is_file || self.facts.has_toasters || self.facts.wrong_checksums {
+            return;
+        }
+        let toast = toast.iter().map(|(toast, _)| (toast, &unread.toast_blocks, "chunks"));
+        for (relation, blocks, what) in toast.chain([(table, &unread.heap_blocks, "rows")]) {
+            if blocks.is_empty() {
+                continue;
+            }
+            let why = format!(
+                "The server refuses blocks of {relation} ({}). Restore them from a backup. What comes last gives up \
+                 all {what} in them: psql runs it only with -v zero_pages=1. First run the statements above and \
+                 load rows.sql, which has what could be saved. The table is locked and rewritten, which takes the \
+                 space of a copy. Then check again.",
+                listed(blocks)
+            );
+            self.out.push(format!(
+                "{}\\if :{{?zero_pages}}\nSET zero_damaged_pages = on;\nVACUUM FULL {relation};\n\
+                 RESET zero_damaged_pages;\n\\endif\n",
+                commented(&why)
+            ));
+        }
+    }
+
     /// Copies the row's other columns, removes it without a look at its pointers, and inserts the copy.
     fn store_row_anew(&mut self, row: &RowAt) {
-        let Facts { table, schema, oid, columns: ColumnRules { not_null, generated, .. }, .. } =
-            self.facts;
+        let Facts { table, schema, oid, columns, .. } = self.facts;
+        let ColumnRules { not_null, generated, made_of } = columns;
         if row.is_refused {
             let why = format!(
                 "The server refuses transaction IDs of the row at {}: it becomes visible, also if it was \
@@ -578,26 +665,27 @@ impl<'f> Script<'f> {
             );
             return self.freeze(&why, table, &[(row.ctid, [row.xmin, row.xmax])]);
         }
-        let bound = row.values.iter().find_map(|value| {
-            let why = self.is_bound(row, &value.column)?;
-            Some(format!("{}: {why}", quote_identifier(&value.column)))
-        });
-        if let Some(bound) = bound {
+        let place = format!("the row at {} of {table}", row.ctid);
+        let why = self.why_anew(row);
+        let damaged = row.values.iter().map(|value| &value.column);
+        let lost: Vec<&String> =
+            damaged.chain(row.broken.iter().flat_map(|broken| &broken.columns)).collect();
+        let is_bound = |(other, bases): &(&String, &Vec<String>)| {
+            !lost.contains(other) && bases.iter().any(|base| lost.contains(&base))
+        };
+        if let Some((other, _)) = made_of.iter().find(is_bound) {
             return self.comment(&format!(
-                "No statement for the row at {} of {table}, of which a pointer leads to another relation, nor \
-                 for {bound}",
-                row.ctid
+                "No statement for {place}. {why} And the generated column {} is made of one that is lost, and \
+                 would be computed again, from NULL.",
+                quote_identifier(other)
             ));
         }
-        let is_written = |value: &&ValueAt| !generated.contains(&value.column);
-        let written = || row.values.iter().filter(is_written);
-        if let Some(value) = written().find(|value| not_null.contains(&value.column)) {
+        let written = || lost.iter().filter(|column| !generated.contains(**column));
+        if let Some(column) = written().find(|column| not_null.contains(**column)) {
             return self.comment(&format!(
-                "No statement for the row at {} of {table}: {} leads to another relation, where UPDATE and \
-                 DELETE fail or delete another table's chunks, and it is NOT NULL. Copy the row's other \
+                "No statement for {place}. {why} And {}, which is lost, is NOT NULL. Copy the row's other \
                  columns; heap_force_kill of pg_surgery removes it; insert it again.",
-                row.ctid,
-                quote_identifier(&value.column)
+                quote_identifier(column)
             ));
         }
         let kept: Vec<String> = row
@@ -607,8 +695,8 @@ impl<'f> Script<'f> {
             .map(|column| quote_identifier(column))
             .collect();
         // else they would have their defaults
-        let lost = written().map(|value| quote_identifier(&value.column));
-        let into = kept.iter().cloned().chain(lost).collect::<Vec<_>>().join(", ");
+        let names = written().map(|column| quote_identifier(column));
+        let into = kept.iter().cloned().chain(names).collect::<Vec<_>>().join(", ");
         let nulls = written().map(|_| "NULL".to_owned());
         let from = kept.iter().cloned().chain(nulls).collect::<Vec<_>>().join(", ");
         let kept = kept.join(", ");
@@ -616,11 +704,9 @@ impl<'f> Script<'f> {
         let copy = format!("toastctl_{}_{block}_{item}_{xmin}", oid.0);
         let copy = format!("{schema}{}", quote_identifier(&copy));
         let why = format!(
-            "A pointer of the row at {} of {table} leads to another relation, where UPDATE and DELETE fail or \
-             delete another table's chunks. The row's other columns are copied, the row is removed, and the \
-             copy is inserted without triggers. Removing a row is not undone: the copy is first inserted into a \
-             temporary table that has the same constraints, and nobody else writes meanwhile.",
-            row.ctid
+            "{why} The row's other columns are copied, the row is removed, and the copy is inserted without \
+             triggers; what is lost will be NULL. Removing a row is not undone: the copy is first inserted into a \
+             temporary table that has the same constraints, and nobody else writes meanwhile."
         );
         let place = where_row(row.ctid, row.xmin, &row.guard);
         let body = format!(
@@ -642,9 +728,10 @@ impl<'f> Script<'f> {
             "{}{surgery}CREATE TABLE {copy} AS SELECT {kept} FROM ONLY {table}\n{place};\n\
              BEGIN ISOLATION LEVEL READ COMMITTED;\n\
              LOCK TABLE ONLY {table} IN SHARE ROW EXCLUSIVE MODE;\n\
-             {}COMMIT;\n{}",
+             {}COMMIT;\n{}{}",
             commented(&why),
             quoted_block(&body),
+            self.unchained(row),
             commented(&format!("Once the row is there again: DROP TABLE {copy};")),
         ));
     }
@@ -652,6 +739,13 @@ impl<'f> Script<'f> {
     fn comment(&mut self, text: &str) {
         self.out.push(commented(text));
     }
+}
+
+/// The first of these blocks.
+fn listed(blocks: &[BlockNumber]) -> String {
+    let named: Vec<String> = blocks.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = if blocks.len() > NAMED { ", …" } else { "" };
+    format!("{}{more}", named.join(", "))
 }
 
 /// The statement that runs a block of PL/pgSQL.
@@ -714,7 +808,7 @@ fn commented(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::pointer::ToastPointer;
+    use crate::disk::page::{LinePointer, LinePointerState};
     use crate::model::sql::fresh;
 
     const EVIL: &str = "a\n; DROP TABLE x; --\n$toastctl$";
@@ -749,6 +843,9 @@ mod tests {
                 fresh: fresh(&quote_identifier(EVIL)),
             }],
             others: vec!["id".into()],
+            broken: None,
+            pointer: LinePointer { offset: 8000, state: LinePointerState::Normal, length: 100 },
+            is_heap_only: false,
         }
     }
 

@@ -6,19 +6,22 @@ use serde::Serialize;
 
 use super::chunk_index::{Chunk, append_chunk, chunks_of};
 use super::code::Code;
-use super::damaged_row::{longer_tuple_at, tuple_at};
+use super::damaged_row::{end_of, fitting_tuple_at, longer_tuple_at, tuple_at};
 use super::finding::Finding;
+use super::page::with_fitting_header;
 use super::salvage_custom::CustomValue;
 use super::subject::Subject;
 use crate::codec::{Method, datum};
 use crate::disk::desc::Attribute;
 use crate::disk::layout::PageSize;
+use crate::disk::page::{Page, PageState};
 use crate::disk::pointer::ToastPointer;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
-use crate::disk::walk::{Datum, Walk, WalkErrorKind};
+use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, max_align, value_text};
-use crate::model::visibility::HintBits;
+use crate::heap::scan::{self, Item, Visible as _};
+use crate::model::visibility::{HintBits, Visibility};
 use crate::offline::missing;
 
 /// Why a chunk is not known to be the value's; better ones come first.
@@ -32,6 +35,8 @@ pub(super) enum Doubt {
 
 /// Bytes that a value can have at the most (`VARATT_EXTSIZE`).
 const MOST: u32 = 0x3FFF_FFFF;
+/// Values of a table without a row that are saved at the most.
+pub(super) const MAX_WITHOUT: usize = 100_000;
 /// Chunks that a value without a row may miss besides as many as it has.
 const MAY_MISS: usize = 100;
 
@@ -106,11 +111,6 @@ impl Saved {
         let is_text = !text.contains(&0) && (!utf8 || std::str::from_utf8(&text).is_ok());
         is_text.then_some(text)
     }
-}
-
-/// Whether a value with such a finding can be set to NULL: the values behind it are known.
-pub(super) fn can_be_set(code: Code) -> bool {
-    !matches!(code, Code::PastEnd | Code::Varlena | Code::Tag) && !hides_row(code)
 }
 
 impl Cell {
@@ -429,10 +429,13 @@ fn up_to_damage(method: Option<Method>, raw_size: u32, stream: &[u8]) -> Vec<u8>
     prefix(good).unwrap_or_default()
 }
 
+/// In place of an item: all rows of the page.
+pub(super) const ALL: u16 = 0;
+
 /// A damaged value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// Its row.
+    /// Its row; item [`ALL`] for a page that the server, or the check, refuses.
     pub(super) ctid: ItemPointer,
     /// Its column; `None` for the row as a whole.
     pub(super) column: Option<String>,
@@ -444,20 +447,23 @@ impl Wanted {
     /// The value or row of `relation` that a finding names, if what is left of it is to be saved.
     pub(super) fn of(relation: &str, finding: &Finding) -> Option<Wanted> {
         let (place, code) = (&finding.place, finding.code);
-        let ctid = ItemPointer { block: place.block?, item: place.item? };
+        let item = place.item.or(refuses_page(code).then_some(ALL));
+        let ctid = ItemPointer { block: place.block?, item: item? };
         let column = place.column.clone();
         let is_sound = matches!(code, Code::HasExternal | Code::SharedValue);
-        let is_lost = column.is_some() || hides_row(code);
+        let is_lost = column.is_some() || ctid.item == ALL || hides_row(code);
         let has_value = place.source == relation && !is_sound && is_lost;
         has_value.then_some(Wanted { ctid, column, code })
     }
 }
 
-/// Whether SQL may not see a row with such a finding, although its columns can be read.
+/// Whether SQL may not see a row with such a finding, or reads it wrong, although its columns can be read.
 fn hides_row(code: Code) -> bool {
     matches!(
         code,
-        Code::AttributeCount
+        Code::LinePointer
+            | Code::HeaderLength
+            | Code::AttributeCount
             | Code::Infomask
             | Code::XminRange
             | Code::XmaxRange
@@ -468,11 +474,34 @@ fn hides_row(code: Code) -> bool {
     )
 }
 
-/// Damaged rows, in order, each with its damaged columns and what was found there first.
-pub(super) fn by_row<'w>(
-    wanted: impl IntoIterator<Item = &'w Wanted>,
-) -> Vec<(ItemPointer, Vec<(String, Code)>)> {
-    let mut rows: Vec<(ItemPointer, Vec<(String, Code)>)> = Vec::new();
+/// Whether a finding of a page says that it is refused.
+pub(super) fn refuses_page(code: Code) -> bool {
+    matches!(code, Code::PageHeader | Code::Checksum | Code::NewPage | Code::Unreadable)
+}
+
+/// A damaged row: its damaged columns, and what was found there first.
+pub(super) type Damaged = (ItemPointer, Vec<(String, Code)>);
+
+/// The rows of a page that are asked for; all that are not known to be deleted, where the page is.
+pub(super) fn on_page(bytes: &[u8], asked: &[Damaged]) -> Vec<Damaged> {
+    let Some((ItemPointer { block, item: ALL }, _)) = asked.first() else { return asked.to_vec() };
+    let fitting = with_fitting_header(bytes);
+    let page = match Page::parse(fitting.as_deref().unwrap_or(bytes)) {
+        Ok(PageState::Used(page)) => page,
+        _ => return Vec::new(),
+    };
+    let is_deleted = |(ctid, item): &(ItemPointer, Item<'_>)| match item {
+        Item::Tuple(tuple, _) => HintBits.visibility(*ctid, tuple) == Visibility::Dead,
+        _ => false,
+    };
+    let rows = scan::items(*block, &page).filter(|row| !is_deleted(row));
+    let columns = |ctid| asked.iter().find(|(own, _)| *own == ctid).map(|(_, of)| of.clone());
+    rows.map(|(ctid, _)| (ctid, columns(ctid).unwrap_or_default())).collect()
+}
+
+/// Damaged rows, in order.
+pub(super) fn by_row<'w>(wanted: impl IntoIterator<Item = &'w Wanted>) -> Vec<Damaged> {
+    let mut rows: Vec<Damaged> = Vec::new();
     for Wanted { ctid, column, code } in wanted {
         if rows.last().is_none_or(|(last, _)| last != ctid) {
             rows.push((*ctid, Vec::new()));
@@ -507,14 +536,30 @@ pub(super) enum Cell {
 pub(super) struct Row {
     pub(super) order: ByteOrder,
     pub(super) cells: Vec<(usize, Cell)>,
+    /// Why all of its columns may be wrong, and what was found.
+    pub(super) guess: Option<(Code, &'static str)>,
 }
 
 impl Row {
     /// Of the tuple at `ctid`, whose page is `bytes`. Where its columns end behind its line pointer, the bytes up to the
-    /// next tuple are tried.
+    /// next tuple are tried; where they do not begin at `t_hoff`, those behind the null bitmap.
     pub(super) fn read(bytes: &[u8], subject: &Subject<'_>, ctid: ItemPointer) -> Option<Row> {
-        let tuple = tuple_at(bytes, ctid)?;
-        let (row, broken) = Row::of(&tuple, subject);
+        let fitting = with_fitting_header(bytes);
+        let mut row = Row::of_page(fitting.as_deref().unwrap_or(bytes), subject, ctid)?;
+        let guess = "the header of its page is damaged: the rows are those of its line pointers";
+        row.guess = row.guess.or(fitting.map(|_| (Code::PageHeader, guess)));
+        Some(row)
+    }
+
+    fn of_page(bytes: &[u8], subject: &Subject<'_>, ctid: ItemPointer) -> Option<Row> {
+        let tuple = tuple_at(bytes, ctid);
+        let begins = tuple.is_some_and(|tuple| tuple.data_offset == tuple.fitting_offset());
+        if !begins && let Some(tuple) = fitting_tuple_at(bytes, subject, ctid) {
+            let guess = "t_hoff is wrong: its columns are those behind the null bitmap";
+            let guess = Some((Code::HeaderLength, guess));
+            return Some(Row { guess, ..Row::of(&tuple, subject).0 });
+        }
+        let (row, broken) = Row::of(&tuple?, subject);
         let Some(broken) = broken else { return Some(row) };
         let Some((longer, length)) = longer_tuple_at(bytes, ctid) else { return Some(row) };
         let Some(end) = end_of(&longer, subject).filter(|end| max_align(*end) == length) else {
@@ -572,7 +617,7 @@ impl Row {
                 cells.push((walk.index() - 1, cell));
             }
         }
-        (Row { order, cells }, broken)
+        (Row { order, cells, guess: None }, broken)
     }
 
     /// The IDs of its values in the TOAST relation.
@@ -592,20 +637,6 @@ impl Row {
             _ => None,
         })
     }
-}
-
-/// Where the columns of a tuple end, if all can be read; padding may follow.
-fn end_of(tuple: &HeapTuple<'_>, subject: &Subject<'_>) -> Option<usize> {
-    let mut walk = Walk::with_flavor(tuple, subject.desc, subject.flavor);
-    let mut end = None;
-    while let Some(walked) = walk.next() {
-        match walked {
-            Ok(_) => end = Some(walk.end()),
-            Err(error) if matches!(error.kind, WalkErrorKind::LeftOver { .. }) => break,
-            Err(_) => return None,
-        }
-    }
-    end
 }
 
 /// Values of a TOAST relation that no row refers to, by what a pointer to them says: if one alone is as long as a value
@@ -646,6 +677,13 @@ pub(super) fn refused_pieces(
             pieces.entry(id).or_default().push(Piece { tid, seq, data, doubt });
         }
     });
+}
+
+/// What is said of values without a row that were too many to be saved.
+pub(super) fn not_saved(toast: &str, values: u64) -> Option<String> {
+    (values > 0).then(|| {
+        format!("{values} values of {toast} to which no row refers were not saved, or not whole: there are too many")
+    })
 }
 
 /// What is said where its chunks are taken for those of a value.

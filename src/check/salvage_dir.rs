@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::code::Code;
 use super::content::check_content;
-use super::finding::Finding;
+use super::finding::{Checked, Finding};
 use super::salvage::{Cell, Parts, Row, Saved, Shape, Wanted};
 use crate::disk::ItemPointer;
 use crate::disk::desc::{Attribute, TupleDesc};
@@ -21,7 +21,7 @@ use crate::value::contents::named;
 
 /// Name and version of the manifest's lines.
 const SCHEMA: &str = "toastctl.salvage/1";
-/// Values of one relation that are saved at the most.
+/// Findings of values of one relation that are saved at the most.
 const MAX_WANTED: usize = 100_000;
 /// Statements that are shown; all are in the file.
 const MAX_SHOWN: usize = 20;
@@ -89,23 +89,34 @@ pub(super) struct Relation<'a> {
 pub(super) struct TableSalvage<'d> {
     pub(super) dir: &'d mut SalvageDir,
     wanted: Vec<Wanted>,
+    /// Damaged values beyond those that are saved.
+    more: u64,
 }
 
 impl<'d> TableSalvage<'d> {
     /// Nothing yet, and where it is to go.
     pub(super) fn new(dir: &'d mut SalvageDir) -> TableSalvage<'d> {
-        TableSalvage { dir, wanted: Vec::new() }
+        TableSalvage { dir, wanted: Vec::new(), more: 0 }
     }
 
     /// Notes a finding in `relation`, if it is of a value.
     pub(super) fn note(&mut self, relation: &str, finding: &Finding) {
-        if self.wanted.len() < MAX_WANTED {
-            self.wanted.extend(Wanted::of(relation, finding));
+        match Wanted::of(relation, finding) {
+            Some(wanted) if self.wanted.len() < MAX_WANTED => self.wanted.push(wanted),
+            Some(_) => self.more += 1,
+            None => {}
         }
     }
 
-    /// The values noted, in the order of their rows.
-    pub(super) fn take_wanted(&mut self) -> Vec<Wanted> {
+    /// The values noted, in the order of their rows; that there are more is noted in `checked`.
+    pub(super) fn take_wanted(&mut self, checked: &mut Checked) -> Vec<Wanted> {
+        if self.more > 0 {
+            checked.leave_out(format!(
+                "damaged values of {} beyond the first {MAX_WANTED} were neither saved nor repaired ({} more findings): \
+                 repair those, then check again",
+                checked.relation, self.more
+            ));
+        }
         self.wanted.sort_by_key(|wanted| wanted.ctid);
         std::mem::take(&mut self.wanted)
     }
@@ -306,10 +317,14 @@ impl Saving<'_> {
             let loaded = cell.filter(|cell| is_loaded(column, cell));
             let text = loaded.and_then(|cell| cell.text(column, row.order, utf8));
             let code = damaged.iter().find(|(name, _)| *name == column.name).map(|(_, code)| *code);
+            // what is taken for granted of a row is told of each of its values
+            let code = code.or(row.guess.map(|(code, _)| code));
             if let (Some(code), Some(Cell::Inline(saved))) = (code, cell) {
                 let wanted = Wanted { ctid, column: Some(column.name.clone()), code };
                 let own = text.as_deref().filter(|_| !is_text_like(column.type_oid));
-                let written = self.dir.value(self.relation.name, &wanted, saved, own)?;
+                let mut saved = saved.clone();
+                saved.guesses.extend(row.guess.map(|(_, guess)| guess.to_owned()));
+                let written = self.dir.value(self.relation.name, &wanted, &saved, own)?;
                 self.dir.all += 1;
                 self.dir.saved += u64::from(written);
             }
@@ -461,6 +476,7 @@ pub(super) fn copy_of(schema: &str, name: &str) -> String {
 mod tests {
     use super::*;
     use crate::disk::{BlockNumber, ByteOrder};
+    use crate::heap::problem::Place;
     use crate::offline::columns::parse_list;
     use std::os::unix::fs::PermissionsExt;
 
@@ -498,6 +514,7 @@ mod tests {
         let row = Row {
             order: ByteOrder::Little,
             cells: vec![(0, Cell::inline(empty)), (1, Cell::inline(saved))],
+            guess: None,
         };
         let damaged = [("doc".to_owned(), Code::NoChunks)];
         let mut save = || {
@@ -523,6 +540,22 @@ mod tests {
         for entry in std::fs::read_dir(&dir).unwrap() {
             assert_eq!(mode(&entry.unwrap().path()), 0o600);
         }
+    }
+
+    #[test]
+    fn what_is_too_much_to_be_saved_is_not_taken_for_sound() {
+        let temp = tempfile::tempdir().unwrap();
+        let mut dir = SalvageDir::create(&temp.path().join("left")).unwrap();
+        let mut salvage = TableSalvage::new(&mut dir);
+        let place = Place { block: Some(BlockNumber(3)), item: Some(1), ..Place::of("t") };
+        let finding = Finding::new(Code::HeaderLength, place, "24", "0");
+        (0..MAX_WANTED).for_each(|_| salvage.note("t", &finding));
+        let mut checked = Checked::of("t");
+        assert_eq!(salvage.take_wanted(&mut checked).len(), MAX_WANTED);
+        assert!(!checked.is_incomplete && checked.notes.is_empty());
+        (0..=MAX_WANTED).for_each(|_| salvage.note("t", &finding));
+        assert_eq!(salvage.take_wanted(&mut checked).len(), MAX_WANTED);
+        assert!(checked.is_incomplete && checked.notes[0].contains("(1 more findings)"));
     }
 
     #[test]

@@ -25,10 +25,12 @@ pub struct Depth {
 /// Which transaction IDs a relation can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XidLimits {
-    /// `relfrozenxid`, read before the page.
+    /// The oldest transaction ID that is not frozen, read before the page.
     pub frozen: TransactionId,
-    /// `relminmxid`, likewise.
+    /// The oldest MultiXact ID, likewise.
     pub multi: TransactionId,
+    /// What the server calls the two: they are the relation's, or those of the cluster.
+    pub oldest: [&'static str; 2],
     /// The next transaction ID.
     pub next: TransactionId,
     /// Whether that was read after the page; else transactions that follow may have written to it.
@@ -51,10 +53,8 @@ impl XidLimits {
         if xid.0 < FIRST_NORMAL || !(is_old || distance(self.next) > most) {
             return None;
         }
-        if self.frozen.0 == 0 {
-            return Some(format!("an ID below the next one, {}", self.next.0));
-        }
-        Some(format!("an ID from relfrozenxid {} to the next, {}", self.frozen.0, self.next.0))
+        let [oldest, _] = self.oldest;
+        Some(format!("an ID from {oldest} {} to the next, {}", self.frozen.0, self.next.0))
     }
 
     /// The range of MultiXact IDs, where `multi` is not in it (`check_mxid_in_range`).
@@ -69,7 +69,8 @@ impl XidLimits {
             return Some("a MultiXact ID, which is never 0".to_owned());
         }
         let next = self.next_multi.map_or(String::new(), |next| format!(" to before {}", next.0));
-        Some(format!("an ID from relminmxid {} on{next}", self.multi.0))
+        let [_, oldest] = self.oldest;
+        Some(format!("an ID from {oldest} {} on{next}", self.multi.0))
     }
 }
 

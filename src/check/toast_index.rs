@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::code::Code;
 use super::finding::Finding;
 use super::live::LOOKS;
-use super::look::{Looker, TRIES, is_passing};
+use super::look::{Looker, TRIES, Which, is_passing};
 use crate::disk::BlockNumber;
 use crate::disk::btree::{ChunkKey, Node, TreePage, tree_page};
 use crate::disk::page::{Page, PageState};
@@ -16,7 +16,7 @@ use crate::heap::problem::Place;
 use crate::model::sql::{quote_literal, quote_qualified};
 use crate::server::checking::Standing;
 use crate::server::pages::{AT_ONCE, PageReader, Pages};
-use crate::server::{LiveError, snapshot};
+use crate::server::{LiveError, catalog, snapshot};
 
 /// The maximum number of damaged pages that are reported.
 const MAX_FINDINGS: usize = 20;
@@ -35,6 +35,8 @@ pub(super) struct IndexTree {
     pages: BTreeMap<BlockNumber, TreePage>,
     /// What is wrong with pages by themselves; these are not in `pages`.
     wrong: BTreeMap<BlockNumber, WrongPage>,
+    /// Blocks of the TOAST relation, if these were counted.
+    rows_end: Option<u32>,
 }
 
 impl IndexTree {
@@ -94,6 +96,7 @@ impl IndexTree {
                     if node.has_high_key() {
                         all.extend(self.is_beside(block, node));
                     }
+                    all.extend(self.leads_behind(block, node).map(|wrong| (wrong, vec![block])));
                 }
                 TreePage::Deleted => {}
             }
@@ -118,6 +121,14 @@ impl IndexTree {
         };
         let expected = format!("a page of level {level}");
         Some((WrongPage { block, expected, found }, vec![block, to]))
+    }
+
+    /// Whether an entry leads behind the end of the TOAST relation.
+    fn leads_behind(&self, block: BlockNumber, node: &Node) -> Option<WrongPage> {
+        let (last, end) = (node.last_row?, self.rows_end?);
+        let expected = format!("entries that lead to the {end} blocks of the TOAST relation");
+        let found = format!("one that leads to block {last}");
+        (last.0 >= end).then_some(WrongPage { block, expected, found })
     }
 
     /// Whether the page to the right has this one to its left.
@@ -220,6 +231,10 @@ impl Looker {
             }
             tree.read(&reader, blocks).await?;
         }
+        // counted after the entries were read: VACUUM removes these before it cuts off blocks
+        let (client, toast) = (self.connection.client(), self.quoted(Which::Toast));
+        let count = async || catalog::blocks(client, &toast, page).await;
+        tree.rows_end = Some(count().await?);
         // others change the tree while it is read: what is wrong must be so when its pages are read together
         let mut wrong = tree.wrong();
         for _ in 0..LOOKS {
@@ -229,6 +244,7 @@ impl Looker {
                 about.copied().filter(|block| block.0 < end).collect();
             let blocks: Vec<BlockNumber> = blocks.into_iter().collect();
             tree.read(&reader, &blocks).await?;
+            tree.rows_end = Some(count().await?);
             let before = std::mem::replace(&mut wrong, tree.wrong());
             if wrong == before {
                 break;

@@ -128,6 +128,8 @@ pub(crate) struct Node {
     /// The keys of a TOAST relation's index, in the order of the page: the high key first where there is one. `None` for
     /// a key that precedes all others.
     pub(crate) keys: Vec<Option<ChunkKey>>,
+    /// The last block of the table to which an entry of a leaf leads that is not known to be dead.
+    pub(crate) last_row: Option<BlockNumber>,
 }
 
 impl Node {
@@ -173,7 +175,8 @@ pub(crate) fn tree_page(
     if (flags & LEAF != 0) != (level == 0) {
         return Err(("level 0 of leaves alone", format!("level {level}, flags 0x{flags:04x}")));
     }
-    let mut node = Node { level, prev, next, children: Vec::new(), keys: Vec::new() };
+    let (children, keys) = (Vec::new(), Vec::new());
+    let mut node = Node { level, prev, next, children, keys, last_row: None };
     for (number, item) in page.line_pointers() {
         let is_high_key = number == 1 && node.has_high_key();
         let is_gone = item.state == LinePointerState::Dead && level == 0 && !is_high_key;
@@ -192,6 +195,9 @@ pub(crate) fn tree_page(
         let is_least = is_child && node.children.is_empty();
         if is_child {
             node.children.push(BlockNumber(entry.block));
+        }
+        if level == 0 && !is_high_key && !is_gone && !entry.is_posting_list() {
+            node.last_row = node.last_row.max(Some(BlockNumber(entry.block)));
         }
         let key = |at| order.u32(bytes, ENTRY_HEADER + at);
         node.keys.push(match entry.columns() {

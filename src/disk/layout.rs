@@ -36,6 +36,11 @@ impl PageSize {
         usize::from(self.0)
     }
 
+    /// The size and the only layout version since PostgreSQL 8.3 (`PG_PAGE_LAYOUT_VERSION`), as page headers have them.
+    pub(crate) fn version_word(self) -> u16 {
+        self.0 | 4
+    }
+
     /// The longest tuple of which `n` fit a page (`MaximumBytesPerTuple`).
     pub fn max_bytes_per_tuple(self, n: usize) -> usize {
         let n = n.max(1);

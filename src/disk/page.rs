@@ -17,8 +17,6 @@ use super::{BlockNumber, ByteOrder, TransactionId, checksum};
 
 const PD_ALL_VISIBLE: u16 = 0x0004;
 const PD_FLAGS_VALID: u16 = 0x0007;
-/// The only layout version since PostgreSQL 8.3 (`PG_PAGE_LAYOUT_VERSION`).
-const LAYOUT_VERSION: u16 = 4;
 
 /// A page header's fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,7 +133,7 @@ impl<'a> Page<'a> {
                 Some(byte) => Err(PageError::DirtyNew { byte }),
             };
         }
-        let expected = size.bytes() as u16 | LAYOUT_VERSION;
+        let expected = size.version_word();
         let order = [ByteOrder::Little, ByteOrder::Big]
             .into_iter()
             .find(|&order| at(order, 18) == expected)
@@ -283,7 +281,7 @@ pub struct LinePointer {
 }
 
 impl LinePointer {
-    fn from_word(word: u32) -> LinePointer {
+    pub(crate) fn from_word(word: u32) -> LinePointer {
         let state = match (word >> 15) & 3 {
             0 => LinePointerState::Unused,
             1 => LinePointerState::Normal,

@@ -55,6 +55,9 @@ pub mod infomask2 {
     pub const ONLY_TUPLE: u16 = 0x8000;
 }
 
+/// Where `t_hoff` stands.
+const HOFF_AT: usize = 22;
+
 /// A tuple's header with the bytes behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeapTuple<'a> {
@@ -118,40 +121,62 @@ impl<'a> HeapTuple<'a> {
 
     /// Reads the header of the tuple that `bytes` holds whole.
     pub fn parse(bytes: &'a [u8], order: ByteOrder) -> Result<HeapTuple<'a>, TupleError> {
+        let tuple = HeapTuple::parse_header(bytes, order)?;
+        let &hoff = bytes.get(HOFF_AT).ok_or(TupleError::HeaderCut { got: bytes.len() })?;
+        let min = tuple.fitting_offset();
+        let bad = TupleError::HeaderOffset { got: hoff, min, max: bytes.len() };
+        let data_offset = usize::from(hoff);
+        let has_room = data_offset >= TUPLE_HEADER_SIZE + tuple.bitmap_bytes();
+        if !has_room || data_offset % 8 != 0 {
+            return Err(bad);
+        }
+        tuple.with_data(bytes, data_offset).ok_or(bad)
+    }
+
+    /// The same without a look at `t_hoff`, and without the attributes.
+    pub(crate) fn parse_header(
+        bytes: &'a [u8],
+        order: ByteOrder,
+    ) -> Result<HeapTuple<'a>, TupleError> {
         let cut = TupleError::HeaderCut { got: bytes.len() };
+        let u16 = |at| order.u16(bytes, at).ok_or(cut);
+        let u32 = |at| order.u32(bytes, at).ok_or(cut);
         if bytes.len() < TUPLE_HEADER_SIZE {
             return Err(cut);
         }
-        let u16 = |at| order.u16(bytes, at).ok_or(cut);
-        let u32 = |at| order.u32(bytes, at).ok_or(cut);
-        let (infomask2, infomask) = (u16(18)?, u16(20)?);
         let block = u32::from(u16(12)?) << 16 | u32::from(u16(14)?);
-        let &hoff = bytes.get(22).ok_or(cut)?;
-        let bitmap_bytes = if infomask & infomask::HASNULL != 0 {
-            usize::from(infomask2 & infomask2::NATTS_MASK).div_ceil(8)
-        } else {
-            0
-        };
-        let min = TUPLE_HEADER_SIZE + bitmap_bytes;
-        let data_offset = usize::from(hoff);
-        let bad =
-            TupleError::HeaderOffset { got: hoff, min: super::max_align(min), max: bytes.len() };
-        if data_offset < min || data_offset % 8 != 0 {
-            return Err(bad);
-        }
-        let data = bytes.get(data_offset..).ok_or(bad)?;
-        let null_bitmap = if bitmap_bytes > 0 { bytes.get(TUPLE_HEADER_SIZE..min) } else { None };
         Ok(HeapTuple {
             xmin: TransactionId(u32(0)?),
             xmax: TransactionId(u32(4)?),
             ctid: ItemPointer { block: BlockNumber(block), item: u16(16)? },
-            infomask,
-            infomask2,
-            null_bitmap,
-            data,
-            data_offset,
+            infomask: u16(20)?,
+            infomask2: u16(18)?,
+            null_bitmap: None,
+            data: &[],
+            data_offset: 0,
             order,
         })
+    }
+
+    /// The tuple whose attributes begin at `data_offset` of its `bytes`; `None` if these end before.
+    pub(crate) fn with_data(self, bytes: &'a [u8], data_offset: usize) -> Option<HeapTuple<'a>> {
+        let end = TUPLE_HEADER_SIZE + self.bitmap_bytes();
+        let null_bitmap =
+            if end > TUPLE_HEADER_SIZE { bytes.get(TUPLE_HEADER_SIZE..end) } else { None };
+        let data = bytes.get(data_offset..)?;
+        Some(HeapTuple { null_bitmap, data, data_offset, ..self })
+    }
+
+    /// The `t_hoff` that fits the null bitmap.
+    pub(crate) fn fitting_offset(&self) -> usize {
+        super::max_align(TUPLE_HEADER_SIZE + self.bitmap_bytes())
+    }
+
+    fn bitmap_bytes(&self) -> usize {
+        match self.infomask & infomask::HASNULL {
+            0 => 0,
+            _ => self.attribute_count().div_ceil(8),
+        }
     }
 
     /// How many attributes the tuple was written with (`HeapTupleHeaderGetNatts`).

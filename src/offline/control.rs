@@ -1,4 +1,4 @@
-//! The control file of a cluster (`pg_control.h`): whether its pages have checksums, and the next transaction ID.
+//! The control file of a cluster (`pg_control.h`): whether its pages have checksums, and the range of its transaction IDs.
 //!
 //! The layout depends on `pg_control_version`:
 //!
@@ -7,6 +7,9 @@
 //!   8           8  pg_control_version 4
 //!  16          16  state 4         1: shut down, 2: shut down in recovery
 //!  64          72  nextXid 8       of the last checkpoint
+//!  76          84  nextMulti 4
+//!  84          96  oldestXid 4
+//!  92         104  oldestMulti 4
 //! 208         216  floatFormat 8   1234567.0
 //! 216         224  blcksz 4
 //! 252         268  data_checksum_version 4
@@ -35,9 +38,14 @@ const NEWEST: u32 = 1905;
 /// The number of bytes to read.
 const LENGTH: usize = 272;
 
+/// `nextMulti` behind `nextXid`, and `oldestMulti` behind `oldestXid`.
+const NEXT_MULTI: usize = 12;
+const OLDEST_MULTI: usize = 8;
+
 /// The offsets of the fields that differ between versions.
 struct Layout {
     next_xid: usize,
+    oldest_xid: usize,
     float_format: usize,
     block_size: usize,
     checksums: usize,
@@ -46,12 +54,20 @@ struct Layout {
 impl Layout {
     fn of(version: u32) -> Option<Layout> {
         match version {
-            1300 | 1700 | 1800 => {
-                Some(Layout { next_xid: 64, float_format: 208, block_size: 216, checksums: 252 })
-            }
-            NEWEST => {
-                Some(Layout { next_xid: 72, float_format: 216, block_size: 224, checksums: 268 })
-            }
+            1300 | 1700 | 1800 => Some(Layout {
+                next_xid: 64,
+                oldest_xid: 84,
+                float_format: 208,
+                block_size: 216,
+                checksums: 252,
+            }),
+            NEWEST => Some(Layout {
+                next_xid: 72,
+                oldest_xid: 96,
+                float_format: 216,
+                block_size: 224,
+                checksums: 268,
+            }),
             _ => None,
         }
     }
@@ -69,13 +85,25 @@ pub enum Checksums {
     Unknown(String),
 }
 
+/// The transaction IDs and MultiXact IDs that tuples of a cluster can have, unless they are frozen: from the oldest to
+/// before the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ids {
+    /// `nextXid` and `oldestXid`.
+    pub next_xid: TransactionId,
+    pub oldest_xid: TransactionId,
+    /// `nextMulti` and `oldestMulti`.
+    pub next_multi: TransactionId,
+    pub oldest_multi: TransactionId,
+}
+
 /// Facts about a cluster from its control file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Control {
     /// Whether pages have checksums.
     pub checksums: Checksums,
-    /// The next transaction ID, if the server was shut down cleanly.
-    pub next_xid: Option<TransactionId>,
+    /// Its transaction IDs, if the server was shut down cleanly.
+    pub ids: Option<Ids>,
     /// Whether the server runs, or ended without a shutdown: the files are then behind the WAL.
     pub needs_recovery: bool,
     /// Whether its version is newer than the known ones.
@@ -135,9 +163,15 @@ impl Control {
             )),
         };
         let state = word(STATE_AT);
-        let next_xid = (state == SHUT_DOWN).then(|| TransactionId(word(xid_at)));
+        let id = |at| TransactionId(word(at));
+        let ids = (state == SHUT_DOWN).then(|| Ids {
+            next_xid: id(xid_at),
+            oldest_xid: id(layout.oldest_xid),
+            next_multi: id(layout.next_xid + NEXT_MULTI),
+            oldest_multi: id(layout.oldest_xid + OLDEST_MULTI),
+        });
         let needs_recovery = ![SHUT_DOWN, SHUT_DOWN_IN_RECOVERY].contains(&state);
-        Control { checksums, next_xid, needs_recovery, is_newer: false }
+        Control { checksums, ids, needs_recovery, is_newer: false }
     }
 }
 
@@ -153,11 +187,21 @@ mod tests {
     use super::*;
 
     /// The first bytes of the control files of PostgreSQL 15 and 19, shut down, with checksums; the offset of the
-    /// checksum version, and the next transaction ID.
-    const CAPTURED: [(&[u8], usize, u32); 2] = [
-        (include_bytes!("../../fixtures/pg_control/15.bin"), 252, 724),
-        (include_bytes!("../../fixtures/pg_control/19.bin"), 268, 662),
+    /// checksum version, and the next and the oldest transaction ID.
+    const CAPTURED: [(&[u8], usize, [u32; 2]); 2] = [
+        (include_bytes!("../../fixtures/pg_control/15.bin"), 252, [724, 716]),
+        (include_bytes!("../../fixtures/pg_control/19.bin"), 268, [662, 654]),
     ];
+
+    fn ids([next_xid, oldest_xid, next_multi, oldest_multi]: [u32; 4]) -> Ids {
+        let id = TransactionId;
+        Ids {
+            next_xid: id(next_xid),
+            oldest_xid: id(oldest_xid),
+            next_multi: id(next_multi),
+            oldest_multi: id(oldest_multi),
+        }
+    }
 
     fn parse(bytes: &[u8]) -> Control {
         Control::parse(bytes.first_chunk().unwrap(), PageSize::DEFAULT, "pg_control")
@@ -165,10 +209,10 @@ mod tests {
 
     #[test]
     fn what_servers_wrote_is_understood() {
-        for (bytes, at, next_xid) in CAPTURED {
+        for (bytes, at, [next, oldest]) in CAPTURED {
             let control = parse(bytes);
             assert_eq!(control.checksums, Checksums::On);
-            assert_eq!(control.next_xid, Some(TransactionId(next_xid)));
+            assert_eq!(control.ids, Some(ids([next, oldest, 1, 1])));
             for (state, expected) in [(0, Some(Checksums::Off)), (2, None), (3, None)] {
                 let mut bytes = bytes.to_vec();
                 bytes[at] = state;
@@ -181,7 +225,7 @@ mod tests {
             // While a server runs, the next transaction ID in the file is outdated.
             let mut running = bytes.to_vec();
             running[STATE_AT] = 6;
-            assert_eq!(parse(&running).next_xid, None);
+            assert_eq!(parse(&running).ids, None);
             assert!(parse(&running).needs_recovery && !control.needs_recovery);
         }
     }
@@ -192,12 +236,15 @@ mod tests {
         bytes[VERSION_AT..][..4].copy_from_slice(&1905_u32.to_be_bytes());
         bytes[STATE_AT..][..4].copy_from_slice(&SHUT_DOWN.to_be_bytes());
         bytes[72..][..8].copy_from_slice(&(7_u64 << 32 | 900).to_be_bytes());
+        for (at, id) in [(96, 700_u32), (84, 40), (104, 30)] {
+            bytes[at..][..4].copy_from_slice(&id.to_be_bytes());
+        }
         bytes[216..][..8].copy_from_slice(&FLOAT_FORMAT.to_be_bytes());
         bytes[224..][..4].copy_from_slice(&8192_u32.to_be_bytes());
         bytes[268..][..4].copy_from_slice(&1_u32.to_be_bytes());
         let expected = Control {
             checksums: Checksums::On,
-            next_xid: Some(TransactionId(900)),
+            ids: Some(ids([900, 700, 40, 30])),
             needs_recovery: false,
             is_newer: false,
         };
@@ -211,7 +258,7 @@ mod tests {
             let mut bytes = captured.to_vec();
             change(&mut bytes);
             match parse(&bytes) {
-                Control { checksums: Checksums::Unknown(why), next_xid: None, .. } => why,
+                Control { checksums: Checksums::Unknown(why), ids: None, .. } => why,
                 other => panic!("{other:?}"),
             }
         };

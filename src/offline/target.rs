@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use super::control::{Checksums, Control};
+use super::control::{Checksums, Control, Ids};
 use super::file::{FileError, RelationFile};
 use super::xact::PgXact;
+use crate::disk::ByteOrder;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
 use crate::disk::page::wrong_checksum;
-use crate::disk::{ByteOrder, TransactionId};
 use crate::heap::problem::{Place, Problem};
 use crate::heap::progress::Progress;
 use crate::heap::sample::{Sample, Sampling};
@@ -66,9 +66,9 @@ impl FileTarget<'_> {
         Control::above(self.heap, self.page_size).needs_recovery
     }
 
-    /// The next transaction ID, if the control file of a server that was shut down contains it.
-    pub(crate) fn next_xid(&self) -> Option<TransactionId> {
-        Control::above(self.heap, self.page_size).next_xid
+    /// The transaction IDs that its tuples can have, if it is below the control file of a server that was shut down.
+    pub(crate) fn ids(&self) -> Option<Ids> {
+        Control::above(self.heap, self.page_size).ids
     }
 
     /// Passes the pages of these blocks of one of its files to a visitor, together with the problems of the pages and

@@ -300,7 +300,7 @@ pub async fn describe(client: &Client, oid: Oid) -> Result<Option<Relation>, Liv
 }
 
 /// The current number of blocks in the main fork of the relation with this quoted name.
-pub(super) async fn blocks(
+pub(crate) async fn blocks(
     client: &Client,
     relation: &str,
     page: PageSize,

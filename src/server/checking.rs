@@ -28,8 +28,9 @@ pub struct Standing {
     pub multi: TransactionId,
     /// The same two IDs of its TOAST relation; 0 if it has none.
     pub toast: [TransactionId; 2],
-    /// `relfilenode`.
+    /// `relfilenode`, and that of its TOAST relation.
     pub file: u32,
+    pub toast_file: Option<u32>,
     /// The end of the WAL, if changes of the table are logged.
     pub lsn: Option<u64>,
     /// Blocks of the main fork.
@@ -86,7 +87,8 @@ pub async fn begin(
                              ELSE pg_catalog.pg_current_wal_insert_lsn() END, \
                         '0/0')::pg_catalog.int8 END, \
                     c.relfilenode, \
-                    CASE WHEN c.relpersistence = 'p' THEN c.reltuples END, c.relpages \
+                    CASE WHEN c.relpersistence = 'p' THEN c.reltuples END, c.relpages, \
+                    t.relfilenode \
              FROM pg_catalog.pg_class AS c \
              LEFT JOIN pg_catalog.pg_class AS t ON t.oid = c.reltoastrelid \
              WHERE c.oid = $1 AND c.oid = pg_catalog.to_regclass($2)"),
@@ -108,6 +110,7 @@ pub async fn begin(
         multi: xid(3)?,
         toast: [xid(7)?, xid(8)?],
         file: row.try_get(10)?,
+        toast_file: row.try_get(13)?,
         lsn: row.try_get::<_, Option<i64>>(9)?.and_then(|lsn| u64::try_from(lsn).ok()),
         blocks: u32::try_from(bytes / page.bytes() as u64).unwrap_or(u32::MAX),
         fingerprint: row.try_get(5)?,

@@ -263,16 +263,133 @@ fn a_pointer_to_another_rows_value_is_given_up_and_the_value_kept() {
     let now = sums(&database, touched.name);
     assert_eq!((ext(&now, 2), ext(&now, 3)), (ext(&touched.before, 2), Some("3 ext NULL".into())));
 
-    for (table, kept) in [(by_three, "2 ext "), (same_row, "2 ext ")] {
-        let before = sums(&database, table.name);
-        let (_, sql) = printed(&database, table.name, "");
-        assert!(sql.contains("-- No statement for") && !sql.contains("UPDATE ONLY"), "{sql}");
-        database.psql(&sql);
-        assert_eq!(sums(&database, table.name), before);
-        let line = table.before.iter().find(|line| line.starts_with(kept)).unwrap();
-        assert!(before.contains(line));
-    }
+    // row 1 has row 2's value as before, which is told, and no statement says which of them lost its own
+    let before = sums(&database, by_three.name);
+    let (_, sql) = printed(&database, by_three.name, "");
+    assert!(sql.contains("heap_force_kill") && !sql.contains("UPDATE ONLY"), "{sql}");
+    database.psql(&sql);
+    let lost = before.iter().map(|line| match line.starts_with("3 ext ") {
+        true => "3 ext NULL".to_owned(),
+        false => line.clone(),
+    });
+    let mut lost: Vec<String> = lost.collect();
+    lost.sort();
+    assert_eq!(sums(&database, by_three.name), lost);
+    let sql = repaired(&database, same_row, &["2 cmp"]);
+    assert!(sql.contains("delete the chunks of another"), "{sql}");
     repaired(&database, both_broken, &["2 ext", "3 ext"]);
+}
+
+#[test]
+fn what_stands_before_a_broken_column_is_kept() {
+    let header = |f: &mut Files, change: fn(&mut Files, usize)| {
+        let at = f.value(2, "inl").file;
+        change(f, at);
+    };
+    let with = |table: &str| {
+        let refused = "ALTER TABLE not_null ALTER js SET NOT NULL;";
+        let chain = "UPDATE chained SET sh = 'other' WHERE id = 2; VACUUM (FREEZE) chained;";
+        create(table)
+            + match table {
+                "not_null" => refused,
+                "chained" => chain,
+                _ => "",
+            }
+    };
+    let zeros = move || damage(move |f, _| header(f, |f, at| set_word(&mut f.heap, at, 0)));
+    let (server, base, tables) = damaged(
+        &Options::default(),
+        with,
+        &[
+            ("broken", zeros()),
+            ("not_null", zeros()),
+            (
+                "hoff",
+                damage(|f, _| {
+                    let at = f.row(2) + 22;
+                    f.heap[at] = 40;
+                }),
+            ),
+            (
+                // the server does not ask how long a row is
+                "short",
+                damage(|f, _| {
+                    let at = Files::pointer(0, 2);
+                    let pointer = word(&f.heap, at);
+                    set_word(&mut f.heap, at, pointer - (16 << 17));
+                }),
+            ),
+            (
+                // a redirected line pointer leads to it
+                "chained",
+                damage(|f, _| {
+                    let at = f.value(5, "inl").file;
+                    set_word(&mut f.heap, at, 0);
+                }),
+            ),
+        ],
+    );
+    let database = server.database(&base);
+    let [broken, not_null, hoff, short, chained] = &tables;
+    let (_, sql) = printed(&database, chained.name, "");
+    database.psql(&sql);
+    let again = run(toastctl().args(["check", "-d", &database.url(), chained.name]));
+    assert_eq!(again.code, Some(0), "{}\n{sql}", again.stdout);
+    let behind = ["2 inl", "2 sh", "2 num", "2 js", "2 arr"];
+    let sql = repaired(&database, broken, &behind);
+    assert!(sql.contains("fails, or crashes, at \"inl\""), "{sql}");
+    let (_, sql) = printed(&database, not_null.name, "");
+    assert!(sql.contains("-- No statement for") && !sql.contains("SELECT heap_force"), "{sql}");
+
+    // the whole row is in the file that loads rows
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("left");
+    let args = ["check", "-d", &database.url(), hoff.name, "--salvage", dir.to_str().unwrap()];
+    assert_eq!(run(toastctl().args(args)).code, Some(5));
+    let read = |file: &str| std::fs::read_to_string(dir.join(file)).unwrap();
+    assert!(read("manifest.jsonl").contains("t_hoff is wrong"), "{}", read("manifest.jsonl"));
+    database.psql(&read("rows.sql"));
+    database.psql(&read("repair.sql"));
+    assert_eq!(database.psql("SELECT count(*) FROM hoff"), "3");
+    database.psql("INSERT INTO hoff SELECT * FROM hoff_salvaged");
+    is_sound(&database, hoff, &[], "");
+
+    let (_, sql) = printed(&database, short.name, "");
+    assert!(!sql.contains("heap_force_kill") && !sql.contains("UPDATE ONLY"), "{sql}");
+    assert_eq!(sums(&database, short.name), short.before);
+}
+
+#[test]
+fn rows_of_a_refused_page_are_saved_before_it_is_given_up() {
+    let (server, base, tables) = damaged(
+        &Options::default(),
+        create,
+        &[
+            ("flags", damage(|f, _| f.heap[10] |= 0x80)),
+            ("bounds", damage(|f, _| f.heap[12..14].copy_from_slice(&8190_u16.to_le_bytes()))),
+            ("upper", damage(|f, _| f.heap[14..16].fill(0))),
+            ("special", damage(|f, _| f.heap[16..18].copy_from_slice(&4096_u16.to_le_bytes()))),
+        ],
+    );
+    let database = server.database(&base);
+    let temp = tempfile::tempdir().unwrap();
+    for table in &tables {
+        let name = table.name;
+        let dir = temp.path().join(name);
+        let args = ["check", "-d", &database.url(), name, "--salvage", dir.to_str().unwrap()];
+        assert_eq!(run(toastctl().args(args)).code, Some(5));
+        let [rows, repair] =
+            ["rows.sql", "repair.sql"].map(|file| std::fs::read_to_string(dir.join(file)).unwrap());
+        database.psql(&rows);
+        assert_eq!(sums(&database, &format!("{name}_salvaged")), table.before, "{name}");
+        // nothing is given up unless it is asked for
+        database.psql(&repair);
+        assert!(database.try_psql(&format!("SELECT count(*) FROM {name}")).code != Some(0));
+        database.psql(&repair.replace("\\if :{?zero_pages}", "\\if true"));
+        assert_eq!(database.psql(&format!("SELECT count(*) FROM {name}")), "0");
+        database.psql(&format!("INSERT INTO {name} SELECT * FROM {name}_salvaged"));
+        is_sound(&database, table, &[], &repair);
+    }
 }
 
 #[test]

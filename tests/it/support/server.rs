@@ -296,6 +296,11 @@ impl Server {
         self.stop_by("immediate");
     }
 
+    /// Shuts the server down, so that its files are complete.
+    pub(crate) fn shut_down(&self) {
+        self.stop_by("fast");
+    }
+
     fn stop_by(&self, mode: &str) {
         if let Some(mut child) = self.postmaster.lock().expect("no test panicked here").take() {
             let mut pg_ctl = self.server_program("pg_ctl");
