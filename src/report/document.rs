@@ -328,7 +328,8 @@ pub(super) struct Output<W: Write> {
     /// Whether texts for people show everything.
     pub(super) details: bool,
     pub(super) written: u64,
-    pub(super) page: Page,
+    /// What a page has so far.
+    pub(super) page: Box<Page>,
 }
 
 impl<W: Write> Output<W> {
@@ -343,7 +344,7 @@ impl<W: Write> Output<W> {
     ) -> Output<W> {
         let fields = fields.iter().map(ToString::to_string).collect();
         let (head, has_begun, details, written) = (head_of(document), false, false, 0);
-        let page = Page::new(schema, document.get("server"));
+        let page = Box::new(Page::new(schema, document.get("server")));
         Output { out, format, width, schema, fields, head, has_begun, details, written, page }
     }
 

@@ -73,6 +73,9 @@ impl Style {
     }
 }
 
+/// A table of more columns has small print on paper.
+const MANY: usize = 12;
+
 /// Rows under heads.
 #[derive(Debug, Clone, Default)]
 pub struct Grid {
@@ -130,8 +133,9 @@ impl Grid {
         let names = shown.iter().find(|(_, head)| !head.title.is_empty()).map(|(at, _)| *at);
         let cell = |row: &Vec<String>, at: usize| row.get(at).cloned().unwrap_or_default();
         let number = |head: &Head| head.right.then_some("number");
+        let many = (shown.len() > MANY).then_some("many");
         let table = html! {
-            table {
+            table class=[many] {
                 caption { (caption) }
                 thead {
                     tr {

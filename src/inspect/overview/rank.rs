@@ -551,6 +551,26 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_tables_have_their_columns_and_forms() {
+        let mut ranking = ranking();
+        let large = RelationLine {
+            heap_bytes: Some(50_000),
+            ..relation("o", None, None, vec![column("o", "v", Interval::exact(9), None)])
+        };
+        ranking.add(&large);
+        assert_eq!(ranking.number_of_tables(), 4);
+        let largest = ranking.largest(2);
+        let names: Vec<(&str, u64, usize)> = largest
+            .iter()
+            .map(|(table, columns)| (table.relation.as_str(), table.bytes(), columns.len()))
+            .collect();
+        assert_eq!(names, [("o", 50_000, 1), ("p", 20_000, 1)]);
+        let forms = &largest[1].1[0].forms;
+        let stored_bytes = Interval { estimate: 700, low: 650, high: 750 };
+        assert_eq!(*forms, [FormLine { form: "plain", method: None, stored_bytes }]);
+    }
+
+    #[test]
     fn parts_are_one_line_and_what_is_beyond_the_limit_is_added_up() {
         let ranked = ranking().ranked(SortBy::Stored, 2);
         let p = &ranked.columns[0];
