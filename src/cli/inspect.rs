@@ -111,7 +111,7 @@ pub struct InspectArgs {
     #[command(flatten)]
     tables: TablesArg,
 
-    /// table, json(l), csv, markdown, html, openmetrics, nagios
+    /// table, json(l), csv, markdown, html, or for alarms
     ///
     /// html is one page for a browser, which loads nothing from elsewhere: a treemap of tables, columns and forms, the
     /// distribution of sizes of a table's values, findings with their commands, and all figures in tables.

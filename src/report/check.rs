@@ -268,14 +268,18 @@ impl<W: Write> CheckWriter<W> {
                 checked.notes.iter().for_each(|note| document.item(&format!("note: {note}")));
             });
             if let Some(more) = more(relations.len()) {
-                document.line(&format!("{more} more tables are in --format json."), 0);
+                document.line(
+                    &format!("{}: see --format json.", counted(more as u64, "more table")),
+                    0,
+                );
             }
             if !shown.is_empty() {
                 document.heading("Findings", 2);
                 document.grid("Findings", &grid(&shown));
             }
             if let Some(more) = found.checked_sub(ON_PAGE as u64).filter(|&more| more > 0) {
-                document.line(&format!("{more} more findings are in --format jsonl."), 0);
+                document
+                    .line(&format!("{}: see --format jsonl.", counted(more, "more finding")), 0);
             }
             if !codes.is_empty() {
                 document.heading("What to do", 2);
@@ -285,7 +289,10 @@ impl<W: Write> CheckWriter<W> {
             }
             repairs.iter().chain(&statements).take(ON_PAGE).for_each(|sql| document.sql(sql));
             if let Some(more) = more(repairs.len() + statements.len()) {
-                document.line(&format!("{more} more statements are in --format table."), 0);
+                document.line(
+                    &format!("{}: see --format table.", counted(more as u64, "more statement")),
+                    0,
+                );
             }
         };
         output.finish(None::<&()>, text, Vec::new)

@@ -81,7 +81,7 @@ pub(super) fn ranked(
     let shown = limit.unwrap_or(RANKED_ON_PAGE).min(findings.len());
     let more = match findings.len() - shown {
         0 => String::new(),
-        more => format!(" {more} more are not shown here: --limit {} shows all.", findings.len()),
+        more => format!(" {more} more: --limit {} shows all.", findings.len()),
     };
     let found = counted(findings.len() as u64, "finding");
     document.verdict(Tone::Warning, &format!("{found} in {of}.{more}"));

@@ -104,7 +104,7 @@ impl Page {
                         (PreEscaped(sections))
                         @if *more > 0 {
                             p.note {
-                                (counted(*more, "table")) " left out, because a page has room for 1 MB. The other "
+                                (counted(*more, "section")) " left out, because a page has room for 1 MB. The other "
                                 "formats contain everything."
                             }
                         }

@@ -184,7 +184,7 @@ fn distributions(relation: &RelationReport, columns: &[&ColumnReport], document:
         distribution(column, &relation.relation, &marks, document);
     }
     if let Some(more) = shown.len().checked_sub(DISTRIBUTIONS).filter(|&more| more > 0) {
-        document.line(&format!("{more} more columns are in the table of columns."), 0);
+        document.line(&format!("Not drawn: {}.", counted(more as u64, "more column")), 0);
     }
 }
 

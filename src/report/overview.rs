@@ -145,7 +145,7 @@ fn on_map(
     let drawn = tiles.iter().fold(0u64, |sum, tile| sum.saturating_add(tile.bytes));
     let read = totals.bytes.saturating_sub(totals.left_out_bytes);
     if more > 0 && read > drawn {
-        let name = format!("{more} more tables");
+        let name = counted(more as u64, "more table");
         tiles.push(Tile { name, bytes: read - drawn, class: "rest", parts: Vec::new() });
     }
     map("Tables, columns and forms by size", &tiles, document);
@@ -193,7 +193,7 @@ pub(super) fn tile(relation: &str, bytes: u64, columns: &[ColumnLine]) -> Tile {
     let others = parts.split_off(parts.len().min(COLUMNS));
     let rest = |name: String, bytes| Tile { name, bytes, class: "rest", parts: Vec::new() };
     if !others.is_empty() {
-        parts.push(rest(format!("{} more columns", others.len()), sum(&others)));
+        parts.push(rest(counted(others.len() as u64, "more column"), sum(&others)));
     }
     parts.push(rest("rest".to_owned(), bytes.saturating_sub(of_columns)));
     let name = relation.trim_start_matches("public.").to_owned();
