@@ -293,7 +293,12 @@ impl AdviseOutput {
             None => Exit::Ok,
         };
         terminal::end(ended, exit, |failed| match self.lines {
-            Lines::Reports(writer) if found || !(failed || incomplete) => writer.finish(),
+            Lines::Reports(mut writer) if found || !(failed || incomplete) => {
+                if failed || incomplete {
+                    writer.incomplete();
+                }
+                writer.finish()
+            }
             Lines::Reports(_) | Lines::Emitted(..) => Ok(()),
         })
     }

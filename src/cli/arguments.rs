@@ -161,7 +161,10 @@ impl JobsArg {
 /// How results are printed.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct FormatArg {
-    /// table, json, jsonl, csv or markdown
+    /// table, json, jsonl, csv, markdown or html
+    ///
+    /// html is one page for a browser, which loads nothing from elsewhere and has at most about 1 MB of tables: charts,
+    /// their figures in tables, and commands to copy. It is not available for values.
     #[arg(
         long,
         value_enum,
@@ -192,6 +195,7 @@ impl ValueEnum for InspectFormat {
             InspectFormat::Report(Format::Jsonl),
             InspectFormat::Report(Format::Csv),
             InspectFormat::Report(Format::Markdown),
+            InspectFormat::Report(Format::Html),
             InspectFormat::Openmetrics,
             InspectFormat::Nagios,
         ]

@@ -225,6 +225,7 @@ async fn relations(args: &CheckArgs) -> Result<Exit, Failure> {
         Ok(()) => written(output.salvaged(salvage), output),
         Err(RunError::Output(error)) => terminal::unwritable(&error),
         Err(RunError::Failed(failed)) => {
+            output.writer.unchecked();
             output.end()?;
             Err(failed.into())
         }

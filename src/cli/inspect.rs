@@ -111,7 +111,10 @@ pub struct InspectArgs {
     #[command(flatten)]
     tables: TablesArg,
 
-    /// table, json(l), csv, markdown, openmetrics or nagios
+    /// table, json(l), csv, markdown, html, or for alarms
+    ///
+    /// html is one page for a browser, which loads nothing from elsewhere: a treemap of tables, columns and forms, the
+    /// distribution of sizes of a table's values, findings with their commands, and all figures in tables.
     ///
     /// openmetrics prints metrics for the textfile collector of Prometheus's node exporter, and nagios one line with the
     /// exit codes of a plugin: 0 OK, 1 warning, 2 critical, 3 unknown, which includes a failed connection. Both are about

@@ -76,7 +76,12 @@ impl InspectOutput {
         terminal::end(ended, exit, |failed| match self.lines {
             Lines::Values(writer) => writer.finish().map(drop),
             Lines::Relations(_) if !self.found && (failed || self.incomplete) => Ok(()),
-            Lines::Relations(writer) => writer.finish(),
+            Lines::Relations(mut writer) => {
+                if failed || self.incomplete {
+                    writer.incomplete();
+                }
+                writer.finish()
+            }
         })
     }
 }
@@ -187,7 +192,10 @@ impl OverviewOutput {
             tell(&format!("error: and {more} more; --format json names every table left out"));
         }
         let exit = match lines {
-            OverviewLines::Report(writer) => terminal::end(ended, exit, |failed| {
+            OverviewLines::Report(mut writer) => terminal::end(ended, exit, |failed| {
+                if failed || incomplete {
+                    writer.incomplete();
+                }
                 let nothing = !found && (failed || incomplete);
                 if nothing { Ok(()) } else { writer.finish(ranking) }
             }),

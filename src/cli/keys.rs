@@ -188,7 +188,7 @@ fn keys_of_file(args: &KeysArgs, file: &File<'_>) -> Result<Exit, Failure> {
 
 fn request(args: &KeysArgs) -> KeyRequest {
     let given = args.limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    let for_people =
-        matches!(args.format.format, Format::Table | Format::Markdown).then_some(KEYS_SHOWN);
+    let for_people = matches!(args.format.format, Format::Table | Format::Markdown | Format::Html)
+        .then_some(KEYS_SHOWN);
     KeyRequest { depth: args.depth, limit: given.or(for_people), flavor: args.file.flavor }
 }

@@ -39,7 +39,13 @@ impl ReportOutput {
             Some(exit) => exit,
             None => Exit::Ok,
         };
-        terminal::end(ended, exit, |_| if self.found { self.writer.finish() } else { Ok(()) })
+        let ReportOutput { mut writer, found, .. } = self;
+        terminal::end(ended, exit, |failed| {
+            if failed || exit != Exit::Ok {
+                writer.incomplete();
+            }
+            if found { writer.finish() } else { Ok(()) }
+        })
     }
 }
 

@@ -8,12 +8,11 @@ use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use x509_cert::der::DateTime;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::terminal;
@@ -22,6 +21,7 @@ use crate::judge::command::shell_quoted;
 use crate::report::document::Format;
 use crate::report::retoast_progress::{Line, Moment, end, note, rebuilds};
 use crate::report::table::printable_json;
+use crate::report::units::utc;
 use crate::retoast::listener::{Advance, Control, Figures, Listener};
 use crate::retoast::pace::rules::Pause;
 use crate::retoast::result::{DepartureReport, Report, SCHEMA, SkippedRow};
@@ -362,12 +362,6 @@ impl Listener for Progress {
     fn paused(&self, pause: Option<&Pause>) {
         self.update(|state| state.moment.pause = pause.cloned());
     }
-}
-
-/// The time, in UTC and to the second.
-fn utc() -> String {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    DateTime::from_unix_duration(since).map_or_else(|_| String::new(), |time| time.to_string())
 }
 
 fn print_event(event: &Line<'_>) {

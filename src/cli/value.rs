@@ -93,7 +93,7 @@ impl ValueArgs {
         }
         let spec = ValueSpec::parse(text)
             .map_err(|error| Failure::usage(format!("invalid value \"{text}\": {error}")))?;
-        if matches!(self.format.format, Format::Csv | Format::Markdown) {
+        if matches!(self.format.format, Format::Csv | Format::Markdown | Format::Html) {
             return Err(Failure::usage("one value is printed as a table, json or jsonl"));
         }
         if self.reassemble.is_some() {
@@ -114,6 +114,9 @@ impl ValueArgs {
 /// # Errors
 /// Where they contradict each other, or name what cannot be used.
 pub(super) fn run(args: &ValueArgs) -> Result<Exit, Failure> {
+    if args.format.format == Format::Html {
+        return Err(Failure::usage("values cannot be printed as html"));
+    }
     if let Some(hex) = &args.datum {
         return datum(args, hex);
     }
@@ -241,7 +244,7 @@ fn print_anatomy(args: &ValueArgs, anatomy: &Anatomy) -> Result<Exit, Failure> {
             crate::report::values::one(anatomy, args.format.format, &mut out)
         }
         // the others are refused beforehand
-        Format::Table | Format::Csv | Format::Markdown => {
+        Format::Table | Format::Csv | Format::Markdown | Format::Html => {
             crate::report::anatomy::text(anatomy, &mut out)
         }
     };

@@ -466,6 +466,32 @@ impl Sizes {
         (self.count > 0).then_some(self.max)
     }
 
+    /// How many sizes are in each range from one power of two to below the next, without empty ranges: the first and the
+    /// last size of the range, and the number.
+    pub fn ranges(&self) -> Vec<(u64, u64, u64)> {
+        let mut counts = [0u64; 65];
+        let mut add = |size: u64, n: u64| {
+            if let Some(count) = counts.get_mut((u64::BITS - size.leading_zeros()) as usize) {
+                *count = count.saturating_add(n);
+            }
+        };
+        match &self.spread {
+            None => add(self.min, self.count),
+            Some(spread) => {
+                spread.small.iter().enumerate().for_each(|(size, &n)| add(size as u64, n));
+                for step in spread.large.iter().flat_map(Histogram::iter_recorded) {
+                    add(step.value_iterated_to(), step.count_since_last_iteration());
+                }
+            }
+        }
+        let range = |bits: u32| match bits.checked_sub(1) {
+            None => (0, 0),
+            Some(first) => (1 << first, u64::MAX >> (u64::BITS - bits)),
+        };
+        let filled = (0..).zip(counts).filter(|(_, count)| *count > 0);
+        filled.map(|(bits, count)| (range(bits).0, range(bits).1, count)).collect()
+    }
+
     /// The smallest size such that at least the fraction `quantile` of all sizes are not larger (`percentile_disc`).
     pub fn quantile(&self, quantile: f64) -> Option<u64> {
         if self.count == 0 {
@@ -567,6 +593,28 @@ mod tests {
         assert_eq!(sizes.quantile(0.99), Some(990));
         assert_eq!((sizes.min(), sizes.max(), sizes.sum()), (Some(1), Some(1000), 500_500));
         assert_eq!(Sizes::default().quantile(0.5), None);
+    }
+
+    #[test]
+    fn ranges_end_below_powers_of_two() {
+        assert_eq!(Sizes::default().ranges(), []);
+        let mut sizes = Sizes::default();
+        sizes.add(1, 4);
+        assert_eq!(sizes.ranges(), [(1, 1, 4)]);
+        for size in [0, 2, 3, 2047, 2048, 4095, 4096, 1 << 20, (1 << 21) - 1, 1 << 62] {
+            sizes.add(size, 1);
+        }
+        let expected = [
+            (0, 0, 1),
+            (1, 1, 4),
+            (2, 3, 2),
+            (1024, 2047, 1),
+            (2048, 4095, 2),
+            (4096, 8191, 1),
+            (1 << 20, (1 << 21) - 1, 2),
+            (1 << 62, (1 << 63) - 1, 1),
+        ];
+        assert_eq!(sizes.ranges(), expected);
     }
 
     #[test]

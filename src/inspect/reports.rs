@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::result::{
-    ColumnReport, FormReport, HeapReport, ProblemReport, RelationReport, SizeReport, Source,
-    ToasterReport, TuplesReport,
+    ColumnReport, FormReport, HeapReport, ProblemReport, RelationReport, SizeRange, SizeReport,
+    Source, ToasterReport, TuplesReport,
 };
 use crate::codec::Method;
 use crate::disk::desc::{Attribute, TupleDesc};
@@ -23,6 +23,11 @@ impl From<&Sizes> for SizeReport {
             p95: sizes.quantile(0.95),
             p99: sizes.quantile(0.99),
             max: sizes.max(),
+            ranges: sizes
+                .ranges()
+                .into_iter()
+                .map(|(from, to, values)| SizeRange { from, to, values })
+                .collect(),
             estimates: None,
         }
     }

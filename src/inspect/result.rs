@@ -307,7 +307,7 @@ pub struct FormReport {
 }
 
 /// Distribution of sizes.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct SizeReport {
     pub min: Option<u64>,
@@ -318,9 +318,22 @@ pub struct SizeReport {
     /// 99 % of the values are at most this long.
     pub p99: Option<u64>,
     pub max: Option<u64>,
+    /// How many values are in each range, those of the blocks read; ranges without values are left out.
+    pub ranges: Vec<SizeRange>,
     /// Percentiles of the relation; the smallest and the largest value cannot be estimated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimates: Option<SizeEstimates>,
+}
+
+/// Values with sizes from one power of two to below the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct SizeRange {
+    /// The smallest size of the range, in bytes.
+    pub from: u64,
+    /// The largest size of the range.
+    pub to: u64,
+    pub values: u64,
 }
 
 /// A figure that is not available, and why.

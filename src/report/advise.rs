@@ -6,8 +6,9 @@ use std::io::{self, Write};
 use serde_json::json;
 
 use super::advise_plot;
+use super::charts;
 use super::document::{Document, Format, Output};
-use super::table::{Column, Grid, Head, Tone, number, printable, statement, text};
+use super::table::{Column, Grid, Head, Tone, number, printable, text};
 use super::units::{counted, nanoseconds, size};
 use crate::advise::estimate::{CpuTime, Figure};
 use crate::advise::extract::keys::KnownUse;
@@ -34,7 +35,7 @@ pub struct Writer<W: Write> {
     shown: Shown,
     /// Notes and legends that are printed already.
     told: HashSet<String>,
-    /// What a terminal is shown at the end.
+    /// What a terminal is shown at the end, and a page begins with.
     held: Vec<Report>,
     /// Whether the server has pluggable TOAST.
     has_toasters: bool,
@@ -62,9 +63,16 @@ impl<W: Write> Writer<W> {
     /// Writes one report, so that whoever reads has it at once.
     pub fn report(&mut self, report: &Report) -> io::Result<()> {
         let (shown, has_toasters) = (self.shown, self.has_toasters);
-        if self.output.format == Format::Table && !shown.details && !shown.extraction {
+        let is_ranked = match self.output.format {
+            Format::Table => !shown.details && !shown.extraction,
+            Format::Html => !shown.extraction,
+            _ => false,
+        };
+        if is_ranked {
             self.held.push(report.clone());
-            return Ok(());
+            if self.output.format == Format::Table {
+                return Ok(());
+            }
         }
         if shown.extraction {
             let text = |document: &mut Document| extracted(report, has_toasters, document);
@@ -75,11 +83,17 @@ impl<W: Write> Writer<W> {
         self.output.section(|| report, text, || csv_rows(report))
     }
 
+    /// States on a page that something could not be read.
+    pub(crate) fn incomplete(&mut self) {
+        self.output.page.incomplete = true;
+    }
+
     /// Ends the document; must be called once.
     pub fn finish(self) -> io::Result<()> {
         let Writer { output, shown, mut told, held, has_toasters } = self;
         let text = |document: &mut Document| match &held[..] {
             [] => {}
+            [_] if document.is_html() => {}
             [report] => one(report, shown.plot, has_toasters, &mut told, document),
             several => ranked(several, document),
         };
@@ -170,7 +184,11 @@ fn one(
     document.item(&on_disk(report));
     document.item(&sample(report));
     document.gap();
-    let left_out = document.grid(&grid(report, details));
+    if document.is_html() {
+        front(report, document);
+    }
+    let name = format!("Settings: {}.{}", report.table.relation, report.column);
+    let left_out = document.grid(&name, &grid(report, details));
     if document.is_markdown() {
         document.gap();
     }
@@ -180,9 +198,10 @@ fn one(
         let terms = terms(&[&left_out[..], &DETAILED].concat(), told);
         document.paragraph(&[&[BRIEFLY], &terms[..]].concat().join(" "));
     }
-    if plot {
+    if plot && !document.is_html() {
         document.gap();
-        document.figure(&advise_plot::chart(report, document.style.width().unwrap_or(80)));
+        let chart = advise_plot::chart(report, document.style.width().unwrap_or(80));
+        document.figure("Size against read cost", &chart);
     }
     if details {
         notes(report, told, document);
@@ -194,6 +213,39 @@ fn one(
         }
     }
     document.problems(&report.problems, item);
+}
+
+/// The Pareto front as a chart, with its points in a table.
+fn front(report: &Report, document: &mut Document) {
+    let shown: Vec<(usize, &CandidateReport)> =
+        (1..).zip(report.candidates.iter().filter(|c| !is_folded(c))).collect();
+    if shown.len() < 2 {
+        return;
+    }
+    let spots: Vec<charts::Spot> = shown
+        .iter()
+        .map(|(_, c)| {
+            let (x, y) = (advise_plot::x_of(c), advise_plot::y_of(c));
+            (x, y, c.marks.pareto, c.marks.recommended)
+        })
+        .collect();
+    let of = format!("{}.{}", report.table.relation, report.column);
+    document.block(&charts::front(&printable(&format!("Pareto front: {of}")), &spots));
+    fn yes(is: bool) -> String {
+        if is { "yes".to_owned() } else { String::new() }
+    }
+    let points = Grid::of(
+        &shown,
+        &[
+            number("No.", 0, |(number, _)| number.to_string()),
+            text("Settings", 0, |(_, c)| c.name.clone()),
+            number("VACUUM FULL", 0, |(_, c)| bytes(&c.after_vacuum_full.total_bytes)),
+            number("CPU/read", 0, |(_, c)| cpu(&c.read_cpu_ns_per_value)),
+            text("On the front", 0, |(_, c)| yes(c.marks.pareto)),
+            text("Recommended", 0, |(_, c)| yes(c.marks.recommended)),
+        ],
+    );
+    document.grid(&format!("Points of the chart: {of}"), &points);
 }
 
 /// The files as they are.
@@ -246,9 +298,7 @@ fn verdict(report: &Report, details: bool, document: &mut Document) {
     };
     document.gap();
     if details {
-        for sql in &recommendation.sql {
-            document.lines(&format!("    {}\n", statement(sql)));
-        }
+        recommendation.sql.iter().for_each(|sql| document.sql(sql));
     }
     document.command(command);
     let recommended = report.candidates.iter().find(|c| c.marks.recommended);
@@ -276,6 +326,8 @@ fn notes(report: &Report, told: &mut HashSet<String>, document: &mut Document) {
 /// Columns that a ranking names, and commands below it; the rest is counted.
 const RANKED: usize = 10;
 const COMMANDS: usize = 4;
+/// Both on a page, where each column has a section of its own.
+const ON_PAGE: usize = 100;
 
 /// The columns of several reports, those that the advice saves most for first.
 fn ranked(reports: &[Report], document: &mut Document) {
@@ -294,24 +346,30 @@ fn ranked(reports: &[Report], document: &mut Document) {
         2,
     );
     document.gap();
-    let shown = reports.get(..RANKED).unwrap_or(&reports);
-    document.grid(&ranking(shown));
+    let (most, commands) = match document.is_html() {
+        true => (ON_PAGE, ON_PAGE),
+        false => (RANKED, COMMANDS),
+    };
+    let shown = reports.get(..most).unwrap_or(&reports);
+    document.grid("Columns with their recommended settings", &ranking(shown));
     if reports.len() > shown.len() {
-        document.paragraph(&format!("{} more with --details.", reports.len() - shown.len()));
+        let with = if document.is_html() { "below" } else { "with --details" };
+        document.paragraph(&format!("{} more {with}.", reports.len() - shown.len()));
     }
-    let text = TERMS.iter().find(|(title, _)| *title == "On disk").map(|(_, text)| *text);
-    document.paragraph(&format!(
-        "{} Name one table, or add --details, to compare all settings.",
-        text.unwrap_or_default()
-    ));
+    let on_disk = TERMS.iter().find(|(title, _)| *title == "On disk").map(|(_, text)| *text);
+    let all = match document.is_html() {
+        true => "",
+        false => " Name one table, or add --details, to compare all settings.",
+    };
+    document.paragraph(&format!("{}{all}", on_disk.unwrap_or_default()));
     if changed.is_empty() {
         return;
     }
     document.gap();
-    for command in changed.iter().take(COMMANDS) {
+    for command in changed.iter().take(commands) {
         document.command(command);
     }
-    if let Some(more) = changed.len().checked_sub(COMMANDS).filter(|&more| more > 0) {
+    if let Some(more) = changed.len().checked_sub(commands).filter(|&more| more > 0) {
         document
             .paragraph(&format!("{} more with --emit command.", counted(more as u64, "command")));
     }
@@ -519,12 +577,12 @@ fn with_columns(report: &Report, extraction: &ExtractionReport, document: &mut D
     document.item(&on_disk(report));
     document.item(&sample(report));
     document.gap();
-    document.grid(&sizes(extraction));
+    document.grid("Sizes", &sizes(extraction));
     document.gap();
-    document.grid(&accesses(extraction));
+    document.grid("Reads and updates", &accesses(extraction));
     if document.details {
         document.gap();
-        document.grid(&columns_of(&extraction.keys));
+        document.grid("Columns", &columns_of(&extraction.keys));
         document.gap();
     }
     if extraction.auto {

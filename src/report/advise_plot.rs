@@ -35,11 +35,11 @@ impl Axis {
     }
 }
 
-fn x_of(c: &CandidateReport) -> f64 {
+pub(super) fn x_of(c: &CandidateReport) -> f64 {
     c.after_vacuum_full.total_bytes.value.estimate
 }
 
-fn y_of(c: &CandidateReport) -> f64 {
+pub(super) fn y_of(c: &CandidateReport) -> f64 {
     c.read_cpu_ns_per_value.figure.value.estimate
 }
 

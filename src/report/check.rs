@@ -6,7 +6,9 @@ use std::io::{self, Write};
 use serde_json::json;
 
 use super::document::{Document, Format, Output};
-use super::table::{Style, Tone, printable, statement, statement_lines};
+use super::table::{
+    Grid, Style, Tone, number, printable, statement, statement_lines, text as column,
+};
 use super::units::{counted, size};
 use crate::check::code::{Code, Severity};
 use crate::check::finding::{Checked, Finding, FindingReport, Rest, SCHEMA};
@@ -17,6 +19,9 @@ const CSV_HEAD: [&str; 11] = [
     "code", "severity", "title", "relation", "block", "item", "column", "byte", "expected",
     "found", "row",
 ];
+
+/// Findings, tables and statements that a page has; the rest is counted.
+const ON_PAGE: usize = 1000;
 
 /// Writes findings, then what was looked at.
 pub struct CheckWriter<W: Write> {
@@ -33,6 +38,9 @@ pub struct CheckWriter<W: Write> {
     any_line: bool,
     /// On a terminal: the first sound relation with the sums of all, and their number.
     sound: Option<(Checked, u64)>,
+    /// For a page: the first findings, and what is to be run.
+    on_page: Vec<FindingReport>,
+    statements: Vec<String>,
 }
 
 impl<W: Write> CheckWriter<W> {
@@ -45,7 +53,8 @@ impl<W: Write> CheckWriter<W> {
     ) -> CheckWriter<W> {
         let has_toasters = server.as_ref().is_some_and(|server| server.has_toasters);
         let document = json!({ "schema": SCHEMA, "findings": [] });
-        let output = Output::new(out, (format, width), SCHEMA, &CSV_HEAD, &document);
+        let mut output = Output::new(out, (format, width), SCHEMA, &CSV_HEAD, &document);
+        output.page.about(server.as_ref().map(|server| json!(server)).as_ref());
         CheckWriter {
             output,
             server,
@@ -55,12 +64,23 @@ impl<W: Write> CheckWriter<W> {
             relations: Vec::new(),
             any_line: false,
             sound: None,
+            on_page: Vec::new(),
+            statements: Vec::new(),
         }
     }
 
     /// Writes a finding, so that whoever reads has it at once.
     pub fn finding(&mut self, finding: &Finding) -> io::Result<()> {
         let report = FindingReport::of(finding, self.has_toasters);
+        self.codes.insert(finding.code);
+        self.repairs.extend(finding.sql.clone());
+        if self.output.format == Format::Html {
+            self.output.written += 1;
+            if self.on_page.len() < ON_PAGE {
+                self.on_page.push(report);
+            }
+            return Ok(());
+        }
         let FindingReport { code, title, expected, found, row, .. } = &report;
         let row = row.as_deref().map(|row| format!(" ({})", statement(row))).unwrap_or_default();
         let is_first = self.output.written == 0;
@@ -86,25 +106,21 @@ impl<W: Write> CheckWriter<W> {
                 .lines(&format!("| {code} | {place}{row} | {title} | {expected} | {found} |\n"));
         };
         let records = || {
-            let number = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
             vec![vec![
                 report.code.to_owned(),
                 report.severity.to_owned(),
                 report.title.to_owned(),
                 report.relation.clone(),
-                number(report.block.map(u64::from)),
-                number(report.item.map(u64::from)),
+                number_of(report.block.map(u64::from)),
+                number_of(report.item.map(u64::from)),
                 report.column.clone().unwrap_or_default(),
-                number(report.byte),
+                number_of(report.byte),
                 report.expected.clone(),
                 report.found.clone(),
                 report.row.clone().unwrap_or_default(),
             ]]
         };
-        self.output.entry(|| &report, text, records)?;
-        self.codes.insert(finding.code);
-        self.repairs.extend(finding.sql.clone());
-        Ok(())
+        self.output.entry(|| &report, text, records)
     }
 
     /// Writes what was looked at in a relation.
@@ -137,11 +153,16 @@ impl<W: Write> CheckWriter<W> {
 
     /// Takes note of a relation that could not be checked: the sound ones are then not all.
     pub fn unchecked(&mut self) {
+        self.output.page.incomplete = true;
         self.any_line = true;
     }
 
     /// Writes SQL for people, so that it can be pasted.
     pub fn statements(&mut self, statements: &[String]) -> io::Result<()> {
+        if self.output.format == Format::Html {
+            self.statements.extend_from_slice(statements);
+            return Ok(());
+        }
         let lines = statements.iter().flat_map(|text| statement_lines(text.trim_end_matches('\n')));
         let lines: String = lines.map(|line| format!("{line}\n")).collect();
         self.output.text(|document| match document.is_markdown() {
@@ -153,6 +174,9 @@ impl<W: Write> CheckWriter<W> {
 
     /// Ends the document; must be called once.
     pub fn finish(self) -> io::Result<()> {
+        if self.output.format == Format::Html {
+            return self.finish_page();
+        }
         let CheckWriter {
             output,
             server,
@@ -162,6 +186,7 @@ impl<W: Write> CheckWriter<W> {
             relations,
             any_line,
             sound,
+            ..
         } = self;
         let sound = sound.map(|(sound, number)| match (number, any_line) {
             (1, _) => summary(&sound, true),
@@ -212,6 +237,90 @@ impl<W: Write> CheckWriter<W> {
         let rest = (output.format != Format::Jsonl).then_some(&rest);
         output.finish(rest, text, Vec::new)
     }
+
+    /// Writes the page: the verdict, the findings, what to do, and what was looked at.
+    fn finish_page(self) -> io::Result<()> {
+        let CheckWriter { output, has_toasters, codes, repairs, mut relations, any_line, .. } =
+            self;
+        let (found, shown, statements) = (output.written, self.on_page, self.statements);
+        relations.sort_by_key(|checked| {
+            checked.errors + checked.warnings + checked.notices == 0 && !checked.is_incomplete
+        });
+        let more = |all: usize| all.checked_sub(ON_PAGE).filter(|&more| more > 0);
+        let text = |document: &mut Document| {
+            let is_complete = !any_line && relations.iter().all(|checked| !checked.is_incomplete);
+            let tables = counted(relations.len() as u64, "table");
+            let (tone, verdict) = match (found, is_complete) {
+                (0, true) => (Tone::Good, format!("No damage found in {tables}.")),
+                (0, false) => (
+                    Tone::Warning,
+                    format!("No damage found in {tables}, but not everything was checked."),
+                ),
+                _ if codes.iter().any(|code| code.severity() == Severity::Error) => {
+                    (Tone::Bad, format!("{} in {tables}.", counted(found, "finding")))
+                }
+                _ => (Tone::Warning, format!("{} in {tables}.", counted(found, "finding"))),
+            };
+            document.heading("Verdict", 2);
+            document.verdict(tone, &verdict);
+            relations.iter().take(ON_PAGE).for_each(|checked| {
+                document.item(&summary(checked, false));
+                checked.notes.iter().for_each(|note| document.item(&format!("note: {note}")));
+            });
+            if let Some(more) = more(relations.len()) {
+                document.line(
+                    &format!("{}: see --format json.", counted(more as u64, "more table")),
+                    0,
+                );
+            }
+            if !shown.is_empty() {
+                document.heading("Findings", 2);
+                document.grid("Findings", &grid(&shown));
+            }
+            if let Some(more) = found.checked_sub(ON_PAGE as u64).filter(|&more| more > 0) {
+                document
+                    .line(&format!("{}: see --format jsonl.", counted(more, "more finding")), 0);
+            }
+            if !codes.is_empty() {
+                document.heading("What to do", 2);
+            }
+            for code in &codes {
+                document.item(&format!("{}: {}", code.name(), code.hint(has_toasters)));
+            }
+            repairs.iter().chain(&statements).take(ON_PAGE).for_each(|sql| document.sql(sql));
+            if let Some(more) = more(repairs.len() + statements.len()) {
+                document.line(
+                    &format!("{}: see --format table.", counted(more as u64, "more statement")),
+                    0,
+                );
+            }
+        };
+        output.finish(None::<&()>, text, Vec::new)
+    }
+}
+
+/// Findings as rows.
+fn grid(findings: &[FindingReport]) -> Grid {
+    Grid::of(
+        findings,
+        &[
+            column("Code", 0, |finding| finding.code.to_owned()),
+            column("Severity", 0, |finding| finding.severity.to_owned()),
+            column("Damage", 0, |finding| finding.title.to_owned()),
+            column("Relation", 0, |finding| finding.relation.clone()),
+            number("Block", 0, |finding| number_of(finding.block.map(u64::from))),
+            number("Item", 0, |finding| number_of(finding.item.map(u64::from))),
+            column("Column", 0, |finding| finding.column.clone().unwrap_or_default()),
+            number("Byte", 0, |finding| number_of(finding.byte)),
+            column("Expected", 0, |finding| finding.expected.clone()),
+            column("Found", 0, |finding| finding.found.clone()),
+            column("Row", 0, |finding| finding.row.as_deref().map(statement).unwrap_or_default()),
+        ],
+    )
+}
+
+fn number_of(number: Option<u64>) -> String {
+    number.map(|number| number.to_string()).unwrap_or_default()
 }
 
 /// How a terminal shows a severity.

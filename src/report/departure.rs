@@ -1,85 +1,79 @@
 //! The end of the report of `retoast --from-toaster`.
 
-use std::io::{self, Write};
-
-use super::table::{printable, statement, statement_lines};
+use super::document::Document;
+use super::table::{printable, statement};
 use super::units::counted;
 use crate::retoast::result::DepartureReport;
 
 /// Writes it as text. `dry_run`: nothing was done.
-pub fn text(report: &DepartureReport, dry_run: bool, out: &mut impl Write) -> io::Result<()> {
-    writeln!(
-        out,
+pub(super) fn text(report: &DepartureReport, dry_run: bool, document: &mut Document) {
+    document.unbroken(&format!(
         "toaster {} (OID {}): {} found, {} read ({})",
         printable(&report.toaster),
         report.toaster_oid,
         counted(report.values_before, "value"),
         counted(report.tables_read, "table"),
         if report.whole_database { "the whole database" } else { "only the named tables" }
-    )?;
+    ));
     for alter in &report.alter {
-        writeln!(out, "set: {}", statement(alter))?;
+        document.unbroken(&format!("set: {}", statement(alter)));
     }
     for table in &report.unfit {
-        writeln!(
-            out,
+        document.unbroken(&format!(
             "not converted: {}: {}",
             printable(&table.relation),
             printable(&table.reason)
-        )?;
+        ));
     }
     for who in &report.older_transactions {
-        writeln!(
-            out,
+        document.unbroken(&format!(
             "stopped waiting (max-wait) for {}: tables that it may have created were not read",
             printable(who)
-        )?;
+        ));
     }
     if dry_run {
-        return writeln!(out, "dry run: nothing was changed");
+        return document.unbroken("dry run: nothing was changed");
     }
     for column in report.columns_left.iter().chain(&report.dropped_columns_left) {
-        writeln!(out, "column still set to the toaster: {}", printable(column))?;
+        document.unbroken(&format!("column still set to the toaster: {}", printable(column)));
     }
     let tables = if report.whole_database { "all tables" } else { "the named tables" };
     if report.gone {
-        writeln!(out, "complete: a scan of {tables} found nothing that refers to the toaster")?;
+        document.unbroken(&format!(
+            "complete: a scan of {tables} found nothing that refers to the toaster"
+        ));
     } else if report.unfit.is_empty()
         && report.older_transactions.is_empty()
         && report.values_left == 0
         && report.columns_left.is_empty()
     {
-        writeln!(
-            out,
+        document.unbroken(&format!(
             "complete: a scan of {tables} found no value that refers to the toaster, but dropped columns are set to \
              it, and without it no long value could be written to their tables"
-        )?;
+        ));
     } else {
         let left = counted(report.values_left, "value");
-        writeln!(out, "incomplete: the toaster may still be in use ({left} left)")?;
+        document.unbroken(&format!("incomplete: the toaster may still be in use ({left} left)"));
     }
     if !report.steps.is_empty() {
-        writeln!(
-            out,
+        document.unbroken(
             "HINT:  The server has no DROP TOASTER. A superuser can remove the toaster with this transaction, which \
-             checks again and fails if a table was created, altered or dropped in the meantime:"
-        )?;
-        for line in report.steps.iter().flat_map(|step| statement_lines(step)) {
-            writeln!(out, "    {line}")?;
-        }
+             checks again and fails if a table was created, altered or dropped in the meantime:",
+        );
+        document.sql(&report.steps.join("\n"));
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::table::Style;
     use crate::retoast::result::UnfitTable;
 
     fn shown(report: &DepartureReport, dry_run: bool) -> String {
-        let mut out = Vec::new();
-        text(report, dry_run, &mut out).unwrap();
-        String::from_utf8(out).unwrap()
+        let mut document = Document::new(Style::Terminal(None), false);
+        text(report, dry_run, &mut document);
+        document.into_text()
     }
 
     #[test]

@@ -1,14 +1,19 @@
-//! One output document: lines, grids and figures, drawn for a terminal or as Markdown; and the output that writes the
-//! results of a run as they arrive, in any format.
+//! One output document: lines, grids and figures, drawn for a terminal, as Markdown or as part of a page; and the output
+//! that writes the results of a run as they arrive, in any format.
 
 use std::io::{self, Write};
 
+use anstream::adapter::strip_str;
 use clap::ValueEnum;
+use maud::{Markup, html};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::findings;
-use super::table::{Grid, Style, Tone, printable, printable_json, wrapped};
+use super::html::{self, Page};
+use super::table::{
+    Grid, Style, Tone, continued, printable, printable_json, printable_lines, scrolled,
+    statement_lines, wrapped, wrapped_statement,
+};
 use super::units::counted;
 use crate::heap::problem::Problems;
 use crate::server::about::ServerReport;
@@ -27,6 +32,8 @@ pub enum Format {
     Csv,
     /// Markdown tables.
     Markdown,
+    /// One page for a browser.
+    Html,
 }
 
 impl Format {
@@ -35,6 +42,7 @@ impl Format {
         match self {
             Format::Table => Some(Style::Terminal(width)),
             Format::Markdown => Some(Style::Markdown),
+            Format::Html => Some(Style::Html),
             Format::Json | Format::Jsonl | Format::Csv => None,
         }
     }
@@ -50,31 +58,80 @@ pub struct Document {
     /// Whether everything is printed, or only what fits on a screen.
     pub(super) details: bool,
     text: String,
+    /// Whether the text of a page ends in a list that the next item continues.
+    in_list: bool,
 }
 
 impl Document {
     /// An empty document.
     pub fn new(style: Style, details: bool) -> Document {
-        Document { style, details: details || style == Style::Markdown, text: String::new() }
+        let details = details || !matches!(style, Style::Terminal(_));
+        Document { style, details, text: String::new(), in_list: false }
     }
 
     pub fn is_markdown(&self) -> bool {
         self.style == Style::Markdown
     }
 
+    pub(super) fn is_html(&self) -> bool {
+        self.style == Style::Html
+    }
+
+    /// The whole text.
+    pub(super) fn into_text(mut self) -> String {
+        self.end_list();
+        self.text
+    }
+
+    fn end_list(&mut self) {
+        if std::mem::take(&mut self.in_list) {
+            self.text.push_str("</ul>\n");
+        }
+    }
+
+    /// Adds a part of a page.
+    pub(super) fn block(&mut self, block: &Markup) {
+        self.end_list();
+        self.text.push_str(&block.0);
+        self.text.push('\n');
+    }
+
     /// Adds text, wrapped to the width; lines after the first are indented.
     pub fn line(&mut self, words: &str, indent: usize) {
+        if self.is_html() {
+            return self.block(&html! { p { (for_page(words)) } });
+        }
         self.text.push_str(&wrapped(words, self.style.width(), indent));
+        self.text.push('\n');
+    }
+
+    /// Adds a short text, which is not wrapped.
+    pub(super) fn unbroken(&mut self, words: &str) {
+        match self.is_html() {
+            true => self.line(words, 0),
+            false => self.lines(&format!("{words}\n")),
+        }
+    }
+
+    /// Adds words followed by a statement, whose names and literals are not broken.
+    pub(super) fn line_of_sql(&mut self, words: &str, sql: &str, indent: usize) {
+        if self.is_html() {
+            self.line(words, 0);
+            return self.sql(sql);
+        }
+        self.text.push_str(&wrapped_statement(words, sql, self.style.width(), indent));
         self.text.push('\n');
     }
 
     /// An empty line.
     pub fn gap(&mut self) {
-        self.text.push('\n');
+        if !self.is_html() {
+            self.text.push('\n');
+        }
     }
 
-    /// Adds lines unchanged, each with its line end.
-    pub fn lines(&mut self, text: &str) {
+    /// Adds lines unchanged, each with its line end; not for pages.
+    pub(super) fn lines(&mut self, text: &str) {
         self.text.push_str(text);
     }
 
@@ -83,28 +140,52 @@ impl Document {
         match self.style {
             Style::Markdown => self.lines(&format!("{} {words}\n\n", "#".repeat(level))),
             Style::Terminal(_) => self.line(&Tone::Heading.of(words), 4),
+            Style::Html if level > 2 => self.block(&html! { h3 { (for_page(words)) } }),
+            Style::Html => self.block(&html! { h2 { (for_page(words)) } }),
         }
     }
 
     /// The start of a list item.
     pub fn bullet(&self) -> &'static str {
-        if self.is_markdown() { "* " } else { "  " }
+        match self.style {
+            Style::Markdown => "* ",
+            Style::Terminal(_) => "  ",
+            Style::Html => "",
+        }
     }
 
     /// An item of a list.
     pub fn item(&mut self, words: &str) {
-        self.line(&format!("{}{words}", self.bullet()), 4);
+        if !self.is_html() {
+            return self.line(&format!("{}{words}", self.bullet()), 4);
+        }
+        if !std::mem::replace(&mut self.in_list, true) {
+            self.text.push_str("<ul>\n");
+        }
+        let item = html! { li { (for_page(words)) } };
+        self.text.push_str(&item.0);
+        self.text.push('\n');
     }
 
-    /// Draws a grid. Returns the titles of the columns that did not fit.
-    pub fn grid(&mut self, grid: &Grid) -> Vec<&'static str> {
+    /// Draws a grid, in a page with a caption. Returns the titles of the columns that did not fit.
+    pub fn grid(&mut self, caption: &str, grid: &Grid) -> Vec<&'static str> {
+        if self.is_html() {
+            if !grid.is_empty() {
+                self.block(&grid.html(&for_page(caption)));
+            }
+            return Vec::new();
+        }
         let drawn = grid.draw(self.style);
         self.text.push_str(&drawn.text);
         drawn.left_out
     }
 
     /// A figure drawn with characters.
-    pub fn figure(&mut self, drawn: &str) {
+    pub fn figure(&mut self, caption: &str, drawn: &str) {
+        if self.is_html() {
+            let drawn = html! { pre { (printable_lines(drawn)) } };
+            return self.block(&scrolled(caption, &drawn));
+        }
         let fence = if self.is_markdown() { "```\n" } else { "" };
         self.text.push_str(&format!("{fence}{drawn}{fence}"));
     }
@@ -112,9 +193,15 @@ impl Document {
     /// Lists the first problems, below their number.
     pub fn problems(&mut self, problems: &Problems, bullet: &str) {
         if problems.count() > 0 {
-            let number = self.toned(Tone::Bad, &counted(problems.count(), "problem"));
+            let number = counted(problems.count(), "problem");
+            let kept = problems.kept().iter().take(PROBLEMS_SHOWN);
+            if self.is_html() {
+                self.heading(&number, 3);
+                return kept.for_each(|problem| self.item(&problem.to_string()));
+            }
+            let number = self.toned(Tone::Bad, &number);
             self.text.push_str(&format!("\n{number}:\n"));
-            for problem in problems.kept().iter().take(PROBLEMS_SHOWN) {
+            for problem in kept {
                 self.text.push_str(&format!("{bullet}{}\n", printable(&problem.to_string())));
             }
         }
@@ -122,7 +209,10 @@ impl Document {
 
     /// Text, in this tone on a terminal.
     pub(super) fn toned(&self, tone: Tone, words: &str) -> String {
-        if self.is_markdown() { words.to_owned() } else { tone.of(words) }
+        match self.style {
+            Style::Terminal(_) => tone.of(words),
+            Style::Markdown | Style::Html => words.to_owned(),
+        }
     }
 
     /// Text in lines of readable length, the first sentence styled as a verdict.
@@ -130,21 +220,44 @@ impl Document {
         let words = printable(words);
         let first = words.find(". ").map_or(words.len(), |at| at + 1);
         let (first, rest) = words.split_at(first);
+        if self.is_html() {
+            let class = tone.name();
+            return self.block(&html! { p.verdict { strong class=(class) { (first) } (rest) } });
+        }
         let words = format!("{}{rest}", self.toned(tone, first));
         self.broken(&words, 0);
     }
 
     /// Text in lines of readable length.
     pub fn paragraph(&mut self, words: &str) {
-        let indent = if words.starts_with("- ") { 2 } else { 0 };
-        self.broken(&printable(words), indent);
+        match words.strip_prefix("- ").or_else(|| words.strip_prefix("* ")) {
+            Some(words) if self.is_html() => self.item(words),
+            _ => {
+                let indent = if words.starts_with("- ") { 2 } else { 0 };
+                self.broken(&printable(words), indent);
+            }
+        }
     }
 
     /// A shell command, on a line of its own.
     pub(super) fn command(&mut self, command: &str) {
+        if self.is_html() {
+            return self.block(&html::command(&printable(command)));
+        }
         let width = self.style.width().map(|width| width.saturating_sub(4));
-        let command = findings::continued(&printable(command), width);
+        let command = continued(&printable(command), width);
         self.lines(&format!("    {command}\n"));
+    }
+
+    /// An SQL statement, on lines of its own.
+    pub(super) fn sql(&mut self, sql: &str) {
+        let lines = statement_lines(sql);
+        if self.is_html() {
+            return self.block(&html::command(&lines.join("\n")));
+        }
+        for line in lines {
+            self.lines(&format!("    {line}\n"));
+        }
     }
 
     /// Printable text in lines of readable length.
@@ -152,10 +265,16 @@ impl Document {
         let width = match self.style {
             Style::Terminal(width) => Some(width.unwrap_or(80).clamp(40, 100)),
             Style::Markdown => None,
+            Style::Html => return self.line(words, 0),
         };
         self.text.push_str(&wrapped(words, width, indent));
         self.text.push('\n');
     }
+}
+
+/// Words without the style and the indentation of a terminal, in printable characters.
+fn for_page(words: &str) -> String {
+    printable(strip_str(words).to_string().trim_start())
 }
 
 /// One JSON document, indented, with a line end.
@@ -209,6 +328,8 @@ pub(super) struct Output<W: Write> {
     /// Whether texts for people show everything.
     pub(super) details: bool,
     pub(super) written: u64,
+    /// What a page has so far.
+    pub(super) page: Box<Page>,
 }
 
 impl<W: Write> Output<W> {
@@ -223,7 +344,8 @@ impl<W: Write> Output<W> {
     ) -> Output<W> {
         let fields = fields.iter().map(ToString::to_string).collect();
         let (head, has_begun, details, written) = (head_of(document), false, false, 0);
-        Output { out, format, width, schema, fields, head, has_begun, details, written }
+        let page = Box::new(Page::new(schema, document.get("server")));
+        Output { out, format, width, schema, fields, head, has_begun, details, written, page }
     }
 
     /// The style for people; `None` for formats that programs read.
@@ -241,7 +363,7 @@ impl<W: Write> Output<W> {
     ) -> io::Result<()> {
         self.begin()?;
         match self.format {
-            Format::Table | Format::Markdown => self.text(text)?,
+            Format::Table | Format::Markdown | Format::Html => self.text(text)?,
             Format::Json => {
                 let entry = printable_json(serde_json::to_string_pretty(&entry())?);
                 let comma = if self.written > 0 { "," } else { "" };
@@ -271,17 +393,22 @@ impl<W: Write> Output<W> {
         self.entry(entry, text, records)
     }
 
-    /// Writes something for people.
+    /// Writes something for people; a page is kept until the end.
     pub(super) fn text(&mut self, text: impl FnOnce(&mut Document)) -> io::Result<()> {
         let Some(style) = self.style() else { return Ok(()) };
         let mut document = Document::new(style, self.details);
         text(&mut document);
-        self.out.write_all(document.text.as_bytes())?;
+        let text = document.into_text();
+        if self.format == Format::Html {
+            self.page.add(&text);
+            return Ok(());
+        }
+        self.out.write_all(text.as_bytes())?;
         self.out.flush()
     }
 
     /// Ends the document; must be called once. `rest`: the fields after the list, which `jsonl` prints as its last
-    /// line.
+    /// line. A page begins with `text`.
     pub(super) fn finish(
         mut self,
         rest: Option<&impl Serialize>,
@@ -291,6 +418,11 @@ impl<W: Write> Output<W> {
         self.begin()?;
         match self.format {
             Format::Table | Format::Markdown => self.text(text)?,
+            Format::Html => {
+                let mut summary = Document::new(Style::Html, true);
+                text(&mut summary);
+                self.out.write_all(self.page.text(&summary.into_text()).as_bytes())?;
+            }
             Format::Json => {
                 let end = if self.written > 0 { "\n  ]" } else { "]" };
                 let rest = rest.map(serde_json::to_string_pretty).transpose()?.map(printable_json);
@@ -364,6 +496,11 @@ impl<W: Write> Writer<W> {
     /// Writes one report immediately.
     pub(crate) fn report<R: Printed>(&mut self, report: &R) -> io::Result<()> {
         self.0.section(|| report.entry(), |document| report.print(document), Vec::new)
+    }
+
+    /// States on a page that something could not be read.
+    pub(crate) fn incomplete(&mut self) {
+        self.0.page.incomplete = true;
     }
 
     /// Ends the document; must be called once.

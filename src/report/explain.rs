@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::document::{Document, Printed};
-use super::table::printable;
+use super::table::{Style, printable};
 use super::units::{counted, nanoseconds, percent, plain, size_within};
 use crate::advise::explain::result::{ColumnExplanation, Explanation, ValueRead, WidthRange};
 use crate::heap::problem::Problems;
@@ -60,7 +60,8 @@ fn one(explanation: &Explanation, document: &mut Document) {
     }
     if sample.rows > 0 {
         if explanation.columns.is_empty() {
-            document.lines("\nNo column that can be toasted has a value.\n");
+            document.gap();
+            document.line("No column that can be toasted has a value.", 0);
         }
         document.gap();
         let other = &explanation.update_other;
@@ -95,7 +96,7 @@ fn widths(explanation: &Explanation, document: &mut Document) {
     document.gap();
     document.line("Rows by width before compression, in bytes:", 0);
     document.gap();
-    document.figure(&histogram(widths));
+    document.figure("Rows by width", &histogram(widths));
     document.gap();
     document.line(COSTS, 0);
 }
@@ -111,12 +112,10 @@ fn paragraphs(explanation: &Explanation, column: &ColumnExplanation, document: &
     let ColumnExplanation { column: name, type_name, storage, .. } = column;
     let head = format!("column {name} ({type_name}, {storage}): {}", values(column));
     document.heading(&printable(&head), 3);
-    let mut say = |name: &str, text: String| {
-        let name = match document.is_markdown() {
-            true => format!("* {name}: "),
-            false => format!("  {name:<8}"),
-        };
-        document.line(&format!("{name}{text}"), 10);
+    let mut say = |name: &str, text: String| match document.style {
+        Style::Html => document.item(&format!("{name}: {text}")),
+        Style::Markdown => document.line(&format!("* {name}: {text}"), 10),
+        Style::Terminal(_) => document.line(&format!("  {name:<8}{text}"), 10),
     };
     say("read", read(column));
     let scan = several(&column.scan_buffers, "buffer");

@@ -1,23 +1,54 @@
 //! Findings for people: a line or two each, with the command below.
 
+use super::document::Document;
 use super::inspect_sample;
-use super::table::{Style, Tone, printable, wrapped};
+use super::table::{Style, Tone, continued, printable, wrapped};
 use super::units::{counted, size};
 use crate::fill::moves::Expected;
 use crate::findings::finding::{Finding, Findings, LookedAt, Unit};
 use crate::model::interval::Interval;
 
-/// How many findings about many tables are shown without --limit.
+/// How many findings about many tables are shown without --limit, and how many on a page.
 const RANKED: usize = 3;
+const RANKED_ON_PAGE: usize = 30;
 
 /// Narrower terminals have no room for intervals.
 const NARROW: usize = 60;
 
 /// All findings about a table, or a line that there are none, with what was examined.
-pub(super) fn text(findings: &Findings, style: Style) -> String {
+pub(super) fn of_table(findings: &Findings, document: &mut Document) {
+    let Findings { findings: found, looked_at: looked } = findings;
+    match (document.is_html(), found.len()) {
+        (false, _) => document.lines(&format!("{}\n", text(findings, document.style))),
+        (true, 0) => {
+            document.verdict(
+                Tone::Good,
+                &format!("No findings. This table was {}.", looked_at(looked)),
+            );
+        }
+        (true, number) => {
+            document.verdict(Tone::Warning, &format!("{}.", counted(number as u64, "finding")));
+            found.iter().for_each(|finding| on_page(finding, None, document));
+        }
+    }
+}
+
+/// A finding with a heading of its own, why it matters, and the command.
+fn on_page(finding: &Finding, relation: Option<&str>, document: &mut Document) {
+    let (place, text) = described(finding, relation, document.style);
+    document.heading(&format!("{}{place}", finding.code.name()), 3);
+    document.line(&format!("Severity {}: {text}.", finding.severity), 0);
+    document.line(finding.why, 0);
+    match finding.command.starts_with("toastctl ") {
+        true => document.command(&finding.command),
+        false => document.sql(&finding.command),
+    }
+}
+
+fn text(findings: &Findings, style: Style) -> String {
     let (item, deeper) = match style {
-        Style::Markdown => ("* ", "  "),
         Style::Terminal(_) => ("  ", "    "),
+        Style::Markdown | Style::Html => ("* ", "  "),
     };
     if findings.findings.is_empty() {
         let none = toned(Tone::Good, "none", style);
@@ -36,8 +67,30 @@ pub(super) fn ranked(
     findings: &[Finding],
     tables: u64,
     limit: Option<usize>,
-    style: Style,
-) -> String {
+    document: &mut Document,
+) {
+    if !document.is_html() {
+        let told = ranked_text(findings, tables, limit, document.style);
+        return document.lines(&format!("{told}\n"));
+    }
+    document.heading("Findings", 2);
+    let of = format!("{} of 1 MB or more", counted(tables, "table"));
+    if findings.is_empty() {
+        return document.verdict(Tone::Good, &format!("No findings in {of}."));
+    }
+    let shown = limit.unwrap_or(RANKED_ON_PAGE).min(findings.len());
+    let more = match findings.len() - shown {
+        0 => String::new(),
+        more => format!(" {more} more: --limit {} shows all.", findings.len()),
+    };
+    let found = counted(findings.len() as u64, "finding");
+    document.verdict(Tone::Warning, &format!("{found} in {of}.{more}"));
+    for finding in findings.iter().take(shown) {
+        on_page(finding, Some(&finding.relation), document);
+    }
+}
+
+fn ranked_text(findings: &[Finding], tables: u64, limit: Option<usize>, style: Style) -> String {
     let mut lines = Vec::new();
     if style == Style::Markdown {
         lines.push(String::new());
@@ -69,9 +122,8 @@ fn toned(tone: Tone, words: &str, style: Style) -> String {
     if style == Style::Markdown { words.to_owned() } else { tone.of(words) }
 }
 
-/// A finding and the command that acts on it.
-fn of_one(finding: &Finding, relation: Option<&str>, style: Style) -> [String; 2] {
-    let markdown = style == Style::Markdown;
+/// Where something was found, and what.
+fn described(finding: &Finding, relation: Option<&str>, style: Style) -> (String, String) {
     // narrow terminals have no room for cells without information
     let relation = relation.map(|relation| relation.trim_start_matches("public."));
     let place = match (relation, &finding.column) {
@@ -80,41 +132,28 @@ fn of_one(finding: &Finding, relation: Option<&str>, style: Style) -> [String; 2
         (None, Some(only)) => format!(" {only}"),
         (None, None) => String::new(),
     };
-    let place = printable(&place);
     // on a narrow terminal, the effect takes too many lines
     let compaction =
         finding.compaction.filter(|expected| !(expected.estimated && is_narrow(style)));
     let text = format!(
-        "{}{place}: {}{}{}",
-        toned(Tone::Warning, finding.code.name(), style),
+        "{}{}{}",
         amount(finding, style),
         printable(&finding.what),
         compaction.map(|expected| moves(&expected, finding.value)).unwrap_or_default()
     );
-    // the caller indents
-    let width = style.width().map(|width| width.saturating_sub(4));
-    let (tick, bullet) = if markdown { ("`", "* ") } else { ("", "") };
-    let command = continued(&printable(&finding.command), width);
-    [format!("{bullet}{}", wrapped(&text, width, 8)), format!("  {tick}{command}{tick}")]
+    (printable(&place), text)
 }
 
-/// A shell command, wrapped before options; quoted text is not broken.
-pub(super) fn continued(command: &str, width: Option<usize>) -> String {
-    let plain = command.starts_with("toastctl ") && !command.contains(['\'', '"']);
-    let Some(width) = width.filter(|&width| plain && command.chars().count() + 2 > width) else {
-        return command.to_owned();
-    };
-    let mut lines: Vec<String> = Vec::new();
-    for part in command.split(" --") {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + part.chars().count() + 13 <= width => {
-                line.push_str(&format!(" --{part}"));
-            }
-            Some(_) => lines.push(format!("--{part}")),
-            None => lines.push(part.to_owned()),
-        }
-    }
-    lines.join(" \\\n        ")
+/// A finding and the command that acts on it.
+fn of_one(finding: &Finding, relation: Option<&str>, style: Style) -> [String; 2] {
+    let (place, text) = described(finding, relation, style);
+    let name = toned(Tone::Warning, finding.code.name(), style);
+    let text = format!("{name}{place}: {text}");
+    // the caller indents
+    let width = style.width().map(|width| width.saturating_sub(4));
+    let (tick, bullet) = if style == Style::Markdown { ("`", "* ") } else { ("", "") };
+    let command = continued(&printable(&finding.command), width);
+    [format!("{bullet}{}", wrapped(&text, width, 8)), format!("  {tick}{command}{tick}")]
 }
 
 /// What compaction would move, with `free` bytes free, and what it would return if that is more.
@@ -227,19 +266,6 @@ mod tests {
             settings: true,
         };
         Findings { findings, looked_at }
-    }
-
-    #[test]
-    fn only_plain_words_of_a_shell_are_broken() {
-        let plain = "toastctl retoast public.orders --column doc --compact=heap";
-        assert_eq!(continued(plain, Some(80)), plain);
-        let broken = "toastctl retoast public.orders \\\n        --column doc --compact=heap";
-        assert_eq!(continued(plain, Some(40)), broken);
-        for other in
-            ["toastctl compact 'public.\"a --b\"' --files heap", "VACUUM FULL \"a\".\"b\";"]
-        {
-            assert_eq!(continued(other, Some(20)), other);
-        }
     }
 
     #[test]

@@ -1,15 +1,21 @@
 //! The report of `inspect` in every format.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde_json::json;
 
+use super::charts;
 use super::document::{Document, Format, Output};
 use super::findings;
+use super::html;
 use super::inspect_sample::{self, shown_forms};
+use super::overview;
 use super::table::{Grid, Head, number, printable, text};
 use super::units::{counted, optional_size, percent, ratio, size};
+use crate::disk::layout::PageSize;
 use crate::inspect::document as inspect;
+use crate::inspect::overview::RelationLine;
 use crate::inspect::result::{
     ColumnReport, FormReport, HeapReport, RelationReport, SCHEMA, ToastReport,
 };
@@ -17,6 +23,9 @@ use crate::server::about::ServerReport;
 
 /// Problems shown in full in a table; the rest is counted.
 const PROBLEMS_SHOWN: usize = 10;
+
+/// Columns whose sizes a page draws; the rest is counted.
+const DISTRIBUTIONS: usize = 4;
 
 /// Columns that did not fit and are named; the rest is counted.
 const NO_ROOM: usize = 4;
@@ -50,6 +59,11 @@ impl<W: Write> Writer<W> {
         self.output.section(|| inspect::Table::from(relation), text, || csv_rows(relation))
     }
 
+    /// States on a page that something could not be read.
+    pub(crate) fn incomplete(&mut self) {
+        self.output.page.incomplete = true;
+    }
+
     /// Ends the document; must be called once.
     pub fn finish(self) -> io::Result<()> {
         let largest = self.largest;
@@ -58,7 +72,7 @@ impl<W: Write> Writer<W> {
                 document.gap();
                 document.line(&largest.title(), 0);
                 document.gap();
-                document.grid(&largest.grid());
+                document.grid("Largest columns", &largest.grid());
                 if let Some(rest) = largest.rest() {
                     document.line(&rest, 0);
                 }
@@ -80,8 +94,7 @@ fn one_relation(
     };
     document.heading(&format!("{}{kind}", printable(&relation.relation)), 2);
     if let Some(found) = &relation.findings {
-        document.lines(&findings::text(found, document.style));
-        document.gap();
+        findings::of_table(found, document);
     }
     if let Some(sample) = &relation.sample {
         document.item(&inspect_sample::sample_line(sample));
@@ -109,12 +122,27 @@ fn one_relation(
         Some(_) => (inspect_sample::column_grid(&columns), inspect_sample::form_grid(&columns)),
         None => (column_grid(&columns), form_grid(&columns)),
     };
-    for grid in [column_grid, form_grid, toaster_grid(&columns), policy_grid(&columns)] {
+    let name = &relation.relation;
+    if document.is_html() {
+        let line = RelationLine::of(relation, None, None);
+        let tile = overview::tile(name, line.bytes(), &line.columns);
+        let title = format!("Columns and forms by size: {}", printable(name));
+        overview::map(&title, &[tile], document);
+    }
+    for (what, grid) in [
+        ("Columns", column_grid),
+        ("Forms of stored values", form_grid),
+        ("Values of pluggable toasters", toaster_grid(&columns)),
+        ("Compliance with the policy", policy_grid(&columns)),
+    ] {
         if !grid.is_empty() {
             document.gap();
-            let left_out = document.grid(&grid);
+            let left_out = document.grid(&format!("{what}: {name}"), &grid);
             no_room(&left_out, document);
         }
+    }
+    if document.is_html() {
+        distributions(relation, &columns, document);
     }
     pointer_costs(relation, costs_told, document);
     if let Some((first, others)) = relation.not_available.split_first() {
@@ -132,9 +160,63 @@ fn one_relation(
         }
         let more = relation.problem_count.saturating_sub(PROBLEMS_SHOWN as u64);
         if more > 0 {
-            document.lines(&format!("{}and {more} more\n", document.bullet()));
+            document.item(&format!("and {more} more"));
         }
     }
+}
+
+/// The sizes of the largest columns that can be toasted, on a page.
+fn distributions(relation: &RelationReport, columns: &[&ColumnReport], document: &mut Document) {
+    let differ =
+        |c: &&&ColumnReport| c.storage != "plain" && c.stored_size.min != c.stored_size.max;
+    let shown: Vec<&&ColumnReport> = columns.iter().filter(differ).collect();
+    let target = relation.options.iter().find_map(|option| {
+        option.strip_prefix("toast_tuple_target=").and_then(|bytes| bytes.parse().ok())
+    });
+    let page = usize::try_from(relation.page_size).ok().and_then(PageSize::new);
+    let threshold = page.map(|page| (page.toast_tuple_threshold() as u64, "the threshold of rows"));
+    let marks: Vec<(u64, &str)> =
+        threshold.into_iter().chain(target.map(|bytes| (bytes, "toast_tuple_target"))).collect();
+    if !shown.is_empty() {
+        document.heading("Sizes of values", 3);
+    }
+    for column in shown.iter().take(DISTRIBUTIONS) {
+        distribution(column, &relation.relation, &marks, document);
+    }
+    if let Some(more) = shown.len().checked_sub(DISTRIBUTIONS).filter(|&more| more > 0) {
+        document.line(&format!("Not drawn: {}.", counted(more as u64, "more column")), 0);
+    }
+}
+
+/// A chart of a column's sizes, and their table.
+fn distribution(
+    column: &ColumnReport,
+    relation: &str,
+    marks: &[(u64, &str)],
+    document: &mut Document,
+) {
+    let mut ranges: BTreeMap<u64, (u64, u64, u64)> = BTreeMap::new();
+    for range in &column.raw_size.ranges {
+        ranges.entry(range.from).or_insert((range.to, 0, 0)).1 = range.values;
+    }
+    for range in &column.stored_size.ranges {
+        ranges.entry(range.from).or_insert((range.to, 0, 0)).2 = range.values;
+    }
+    let bars: Vec<charts::Bar> =
+        ranges.iter().map(|(from, (_, raw, stored))| (*from, *raw, *stored)).collect();
+    let title = printable(&format!("Sizes of {}: {relation}", column.column));
+    document.block(&charts::distribution(&title, &bars, marks));
+    document.block(&html::legend(&[("raw", "raw"), ("series", "as stored")]));
+    let rows: Vec<(u64, (u64, u64, u64))> = ranges.into_iter().collect();
+    let grid = Grid::of(
+        &rows,
+        &[
+            text("Bytes", 0, |(from, (to, ..))| format!("{from}–{to}")),
+            number("Raw", 0, |(_, (_, raw, _))| raw.to_string()),
+            number("As stored", 0, |(_, (_, _, stored))| stored.to_string()),
+        ],
+    );
+    document.grid(&format!("Number of values by size: {title}"), &grid);
 }
 
 /// Names the first columns that did not fit into a grid.
@@ -252,7 +334,6 @@ fn values_there(toast: &ToastReport) -> String {
 
 /// Prints what each kind of custom pointer costs, once per kind.
 fn pointer_costs(relation: &RelationReport, told: &mut Vec<&'static str>, document: &mut Document) {
-    let item = document.bullet();
     let mut is_first = true;
     for report in relation.columns.iter().flat_map(|column| &column.toasters) {
         if told.contains(&report.pointer_kind) {
@@ -262,10 +343,9 @@ fn pointer_costs(relation: &RelationReport, told: &mut Vec<&'static str>, docume
             document.gap();
         }
         told.push(report.pointer_kind);
-        document.lines(&format!(
-            "{item}pointer \"{}\":\n{item}  to read a key: {}\n{item}  to append: {}\n",
-            report.pointer_kind, report.cost_to_read, report.cost_to_append
-        ));
+        document.item(&format!("pointer \"{}\":", report.pointer_kind));
+        document.item(&format!("  to read a key: {}", report.cost_to_read));
+        document.item(&format!("  to append: {}", report.cost_to_append));
     }
 }
 

@@ -48,7 +48,7 @@ impl Printed for KeysReport {
             if document.details {
                 in_detail(self, document);
             } else {
-                document.grid(&costs(self));
+                document.grid("Cost of each key", &costs(self));
                 document.gap();
             }
             if let Some(usage) = &self.usage {
@@ -73,11 +73,11 @@ const NOTE: &str = "Bytes are counted in the raw documents: a key's name, value 
                     table's own indexes. Own: the same for a column of its own, of the same type.";
 
 fn in_detail(report: &KeysReport, document: &mut Document) {
-    document.grid(&contents(report));
+    document.grid("Sizes of keys", &contents(report));
     document.gap();
-    document.figure(&bars(report));
+    document.figure("Shares of keys", &bars(report));
     document.gap();
-    document.grid(&costs(report));
+    document.grid("Cost of each key", &costs(report));
     document.gap();
 }
 

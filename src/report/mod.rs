@@ -8,18 +8,21 @@
 //!   one value; [`check`], [`explain`], [`keys`]: the reports of these verbs and options.
 //! * [`openmetrics`], [`nagios`]: the same columns and tables for monitoring.
 //! * [`advise`]: the report of `advise-threshold`; [`advise_plot`]: its chart.
-//! * [`retoast`]: the report of `retoast`;
-//!   `retoast_compact`, `retoast_indexes`, [`departure`]: its parts about files, indexes and a toaster;
+//! * `html`: a page for a browser; `charts`: its charts.
+//! * [`retoast`]: the report of `retoast`; `retoast_course`: the course of a run;
+//!   `retoast_compact`, `retoast_indexes`, `departure`: its parts about files, indexes and a toaster;
 //!   [`retoast_progress`]: its progress.
 
 pub mod advise;
 pub mod advise_plot;
 pub mod anatomy;
+mod charts;
 pub mod check;
-pub mod departure;
+mod departure;
 pub mod document;
 pub mod explain;
 mod findings;
+mod html;
 pub mod inspect;
 pub mod inspect_sample;
 pub mod keys;
@@ -28,6 +31,7 @@ pub(crate) mod openmetrics;
 pub(crate) mod overview;
 pub mod retoast;
 mod retoast_compact;
+mod retoast_course;
 mod retoast_indexes;
 pub mod retoast_progress;
 pub mod schema;

@@ -4,20 +4,26 @@ use std::io::{self, Write};
 
 use serde_json::json;
 
+use super::charts::{self, Tile};
 use super::document::{Document, Format, Output};
 use super::findings;
-use super::table::{Grid, Head, Tone, printable};
+use super::html;
+use super::table::{Grid, Head, Style, Tone, number, printable, text as text_column};
 use super::units::{counted, percent, ratio, size};
 use crate::findings::finding::rank;
 use crate::inspect::document::{self as inspect, Summary};
-use crate::inspect::overview::rank::{Ranked, Ranking, SortBy, Totals};
-use crate::inspect::overview::{ColumnLine, LeftOut, RelationLine};
+use crate::inspect::overview::rank::{Ranked, Ranking, SortBy, TableLine, Totals};
+use crate::inspect::overview::{ColumnLine, FormLine, LeftOut, RelationLine};
 use crate::inspect::result::SCHEMA;
 use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
 
-/// How many columns are shown without --limit.
+/// How many columns are shown without --limit, and how many on a page.
 const SHOWN: usize = 15;
+const SHOWN_ON_PAGE: usize = 60;
+/// Tables of the treemap without --limit, and columns of each; the rest is one tile.
+const TABLES: usize = 1000;
+const COLUMNS: usize = 12;
 /// Relations left out that are named; the rest is counted.
 const NAMED: usize = 3;
 
@@ -54,6 +60,11 @@ impl<W: Write> Writer<W> {
         self.output.entry(|| inspect::Table::from(relation), |_| {}, Vec::new)
     }
 
+    /// States on a page that something could not be read.
+    pub(crate) fn incomplete(&mut self) {
+        self.output.page.incomplete = true;
+    }
+
     /// Ends the document with the ranking; must be called once.
     pub(crate) fn finish(self, mut ranking: Ranking) -> io::Result<()> {
         let Writer { output, view } = self;
@@ -61,8 +72,16 @@ impl<W: Write> Writer<W> {
         let left_out = std::mem::take(&mut ranking.left_out);
         let mut findings = std::mem::take(&mut ranking.findings);
         rank(&mut findings);
-        let for_people = output.style().is_some();
-        let limit = view.limit.unwrap_or(if for_people { SHOWN } else { usize::MAX });
+        let limit = view.limit.unwrap_or(match output.style() {
+            Some(Style::Html) => SHOWN_ON_PAGE,
+            Some(_) => SHOWN,
+            None => usize::MAX,
+        });
+        let largest = match output.format {
+            Format::Html => ranking.largest(view.limit.unwrap_or(TABLES)),
+            _ => Vec::new(),
+        };
+        let more_tables = ranking.number_of_tables() - largest.len();
         let mut ranked = ranking.ranked(view.sort, limit);
         let columns = std::mem::take(&mut ranked.columns);
         let summary = Summary { columns, findings, left_out, totals };
@@ -70,25 +89,37 @@ impl<W: Write> Writer<W> {
         let text = |document: &mut Document| {
             if !is_empty {
                 let Summary { findings, totals, .. } = &summary;
-                let told = findings::ranked(findings, totals.looked_at, view.limit, document.style);
-                document.lines(&format!("{told}\n"));
+                findings::ranked(findings, totals.looked_at, view.limit, document);
                 if !findings::is_narrow(document.style) {
                     document.gap();
                 }
-                text(&ranked, &summary, view.sort, document);
+                text(&ranked, &summary, view.sort, (&largest, more_tables), document);
             }
         };
         output.finish(Some(&summary), text, || csv_rows(&summary.columns))
     }
 }
 
-fn text(ranked: &Ranked, summary: &Summary, sort: SortBy, document: &mut Document) {
+fn text(
+    ranked: &Ranked,
+    summary: &Summary,
+    sort: SortBy,
+    mapped: (&[(TableLine, Vec<ColumnLine>)], usize),
+    document: &mut Document,
+) {
     let Summary { columns, left_out, totals, .. } = summary;
-    document.line(&document.toned(Tone::Heading, &title(totals, sort)), 0);
-    document.gap();
+    let title = title(totals, sort);
+    if document.is_html() {
+        document.heading("Where the space is", 2);
+        document.line(&format!("{}.", title.trim_end_matches(':')), 0);
+        on_map(mapped, totals, document);
+    } else {
+        document.line(&document.toned(Tone::Heading, &title), 0);
+        document.gap();
+    }
     let grid = grid(columns, ranked, sort);
     if !grid.is_empty() {
-        document.grid(&grid);
+        document.grid("Columns", &grid);
         if document.is_markdown() {
             document.gap();
         }
@@ -96,6 +127,103 @@ fn text(ranked: &Ranked, summary: &Summary, sort: SortBy, document: &mut Documen
     for note in notes(totals, left_out) {
         document.line(&note, 0);
     }
+    if document.is_html() {
+        document.grid("Columns by form", &forms(columns));
+    }
+}
+
+/// Tables, their columns, and the forms of their values, on a map. `more`: tables that are not named.
+fn on_map(
+    (largest, more): (&[(TableLine, Vec<ColumnLine>)], usize),
+    totals: &Totals,
+    document: &mut Document,
+) {
+    let mut tiles: Vec<Tile> = largest
+        .iter()
+        .map(|(table, columns)| tile(&table.relation, table.bytes(), columns))
+        .collect();
+    let drawn = tiles.iter().fold(0u64, |sum, tile| sum.saturating_add(tile.bytes));
+    let read = totals.bytes.saturating_sub(totals.left_out_bytes);
+    if more > 0 && read > drawn {
+        let name = counted(more as u64, "more table");
+        tiles.push(Tile { name, bytes: read - drawn, class: "rest", parts: Vec::new() });
+    }
+    map("Tables, columns and forms by size", &tiles, document);
+}
+
+/// Draws tiles, with what they mean.
+pub(super) fn map(title: &str, tiles: &[Tile], document: &mut Document) {
+    const SHOWS: &str = "Each table takes an area in proportion to its heap, TOAST relation and TOAST index; in it are \
+                         its columns, and in these the forms of their values. The tables below have the figures.";
+    document.block(&charts::treemap(title, SHOWS, tiles));
+    document.block(&html::legend(&[
+        ("plain", "in the row, uncompressed"),
+        ("compressed", "in the row, compressed"),
+        ("external", "out of line, uncompressed"),
+        ("external_compressed", "out of line, compressed"),
+        ("custom", "pluggable toaster, or unknown"),
+        ("rest", "other tables, headers, free space and dead rows"),
+    ]));
+}
+
+/// A table of this size, with its columns and the forms of their values.
+pub(super) fn tile(relation: &str, bytes: u64, columns: &[ColumnLine]) -> Tile {
+    let of_form = |form: &FormLine| Tile {
+        name: form_name(form),
+        bytes: form.stored_bytes.estimate,
+        class: match form.form {
+            "short" | "plain" => "plain",
+            "compressed" => "compressed",
+            "external" => "external",
+            "external_compressed" => "external_compressed",
+            _ => "custom",
+        },
+        parts: Vec::new(),
+    };
+    let of_column = |column: &ColumnLine| Tile {
+        name: column.column.clone(),
+        bytes: column.stored_bytes.estimate,
+        class: "custom",
+        parts: column.forms.iter().map(of_form).collect(),
+    };
+    let sum = |tiles: &[Tile]| tiles.iter().fold(0u64, |sum, tile| sum.saturating_add(tile.bytes));
+    let mut parts: Vec<Tile> = columns.iter().map(of_column).collect();
+    parts.sort_by_key(|tile| std::cmp::Reverse(tile.bytes));
+    let of_columns = sum(&parts);
+    let others = parts.split_off(parts.len().min(COLUMNS));
+    let rest = |name: String, bytes| Tile { name, bytes, class: "rest", parts: Vec::new() };
+    if !others.is_empty() {
+        parts.push(rest(counted(others.len() as u64, "more column"), sum(&others)));
+    }
+    parts.push(rest("rest".to_owned(), bytes.saturating_sub(of_columns)));
+    let name = relation.trim_start_matches("public.").to_owned();
+    Tile { name, bytes: bytes.max(of_columns), class: "rest", parts }
+}
+
+/// `external_compressed lz4`
+fn form_name(form: &FormLine) -> String {
+    match form.method {
+        Some(method) => format!("{} {method}", form.form),
+        None => form.form.to_owned(),
+    }
+}
+
+/// The forms of these columns.
+fn forms(columns: &[ColumnLine]) -> Grid {
+    let rows =
+        columns.iter().flat_map(|column| column.forms.iter().map(move |form| (column, form)));
+    Grid::of(
+        &rows.collect::<Vec<_>>(),
+        &[
+            text_column("Table", 0, |(column, _)| {
+                column.relation.trim_start_matches("public.").to_owned()
+            }),
+            text_column("Column", 0, |(column, _)| column.column.clone()),
+            text_column("Form", 0, |(_, form)| form_name(form)),
+            number("Stored", 0, |(_, form)| about_size(&form.stored_bytes)),
+            number("±", 0, |(_, form)| error_of(&form.stored_bytes)),
+        ],
+    )
 }
 
 fn tables(number: u64) -> String {

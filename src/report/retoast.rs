@@ -2,8 +2,10 @@
 
 use std::io::{self, Write};
 
-use super::document::{Format, csv_records, json, json_line};
-use super::table::{Grid, Head, Style, Tone, printable, wrapped, wrapped_statement};
+use super::document::{Document, Format, csv_records, json, json_line};
+use super::html::Page;
+use super::retoast_course::course;
+use super::table::{Grid, Head, Style, Tone, number, printable, text};
 use super::units::{counted, size};
 use super::{retoast_compact, retoast_indexes};
 use crate::model::sql::quote_identifier;
@@ -27,8 +29,12 @@ pub fn write(
     out: &mut impl Write,
 ) -> io::Result<()> {
     match format {
-        Format::Table => tables(report, Style::Terminal(width), out)?,
-        Format::Markdown => tables(report, Style::Markdown, out)?,
+        Format::Table | Format::Markdown => {
+            let mut document = Document::new(format.style(width).unwrap_or(Style::Markdown), false);
+            tables(report, &mut document);
+            out.write_all(document.into_text().as_bytes())?;
+        }
+        Format::Html => page(report, out)?,
         Format::Json => json(report, out)?,
         Format::Jsonl => {
             for table in &report.tables {
@@ -43,8 +49,66 @@ pub fn write(
     out.flush()
 }
 
-/// The first line: the table, the task, and how it ended.
-fn first_line(table: &TableReport, style: Style) -> String {
+/// Tables that are listed above their sections; the rest is counted.
+const LISTED: usize = 200;
+
+/// Writes the page.
+fn page(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let mut page = Page::of(match report.tables.first().map(|table| table.headed) {
+        Some(Headed::Compact) => "compact",
+        Some(Headed::Reindex) => "reindex",
+        Some(Headed::Convert) | None => "retoast",
+    });
+    for table in &report.tables {
+        let mut document = Document::new(Style::Html, true);
+        section(table, &mut document);
+        page.add(&document.into_text());
+    }
+    let mut summary = Document::new(Style::Html, true);
+    of_run(report, &mut summary);
+    out.write_all(page.text(&summary.into_text()).as_bytes())
+}
+
+/// What concerns the whole run.
+fn of_run(report: &Report, document: &mut Document) {
+    if !report.errors.is_empty() {
+        document.heading("Errors", 2);
+        report.errors.iter().for_each(|error| document.verdict(Tone::Bad, error));
+    }
+    if report.tables.len() > 1 {
+        document.heading("Result", 2);
+        net_of_all(report).iter().for_each(|net| document.line(net, 0));
+        let rows = report.tables.get(..LISTED).unwrap_or(&report.tables);
+        let grid = Grid::of(
+            rows,
+            &[
+                text("Table", 0, |table| table.subject.relation.clone()),
+                text("Result", 0, |table| first_line(table).0[1].clone()),
+                number("Before", 0, |table| size(table.common.before.sum())),
+                number("After", 0, |table| size(table.common.after.sum())),
+            ],
+        );
+        document.grid("Tables", &grid);
+        if let Some(more) = report.tables.len().checked_sub(LISTED).filter(|&more| more > 0) {
+            document.line(&format!("{more} more are not listed here."), 0);
+        }
+    }
+    if let Some(departure) = &report.departure {
+        document.heading("Toaster", 2);
+        super::departure::text(departure, report.dry_run, document);
+    }
+}
+
+fn section(table: &TableReport, document: &mut Document) {
+    let ([what, ended, newer], tone) = first_line(table);
+    document.heading(what.trim_end_matches(':'), 2);
+    document.verdict(tone, &format!("{ended}{newer}"));
+    one(table, document);
+    course(&table.common.effort.course, &table.subject.relation, document);
+}
+
+/// The first line: the table and the task, how it ended, what is left to the next run, and how good that is.
+fn first_line(table: &TableReport) -> ([String; 3], Tone) {
     let relation = printable(&table.subject.relation);
     let ended = match (table.outcome, table.headed, remaining(table)) {
         (Outcome::Stopped, ..) => "stopped on request".to_owned(),
@@ -125,87 +189,81 @@ fn first_line(table: &TableReport, style: Style) -> String {
         (_, Remaining::Nothing) => Tone::Good,
         _ => Tone::Warning,
     };
-    match style {
-        Style::Markdown => format!("{what} {ended}{newer}"),
-        Style::Terminal(_) => {
-            format!("{} {}{newer}", Tone::Heading.of(&what), tone.of(&ended))
-        }
-    }
+    ([what, ended, newer], tone)
 }
 
-fn tables(report: &Report, style: Style, out: &mut impl Write) -> io::Result<()> {
+fn tables(report: &Report, document: &mut Document) {
     for (at, table) in report.tables.iter().enumerate() {
         if at > 0 {
-            writeln!(out)?;
+            document.gap();
         }
-        one(table, style, out)?;
+        let ([what, ended, newer], tone) = first_line(table);
+        let (what, ended) = (document.toned(Tone::Heading, &what), document.toned(tone, &ended));
+        document.line(&format!("{what} {ended}{newer}"), 4);
+        one(table, document);
     }
-    let swept: Vec<&TableReport> = report.tables.iter().filter(|table| was_swept(table)).collect();
-    if swept.len() > 1 {
-        let net = net(&format!("all {} tables", swept.len()), &swept);
-        writeln!(out, "\n{}", wrapped(&net, style.width(), 0))?;
+    if let Some(net) = net_of_all(report) {
+        document.gap();
+        document.line(&net, 0);
     }
-    match &report.departure {
-        Some(departure) => {
-            if !report.tables.is_empty() {
-                writeln!(out)?;
-            }
-            super::departure::text(departure, report.dry_run, out)
+    if let Some(departure) = &report.departure {
+        if !report.tables.is_empty() {
+            document.gap();
         }
-        None => Ok(()),
+        super::departure::text(departure, report.dry_run, document);
     }
 }
 
-fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()> {
-    let width = style.width();
-    writeln!(out, "{}", wrapped(&first_line(table, style), width, 4))?;
-    let mut line = |what: &str, sql: &str| {
-        writeln!(out, "{}", wrapped_statement(&format!("{what}: "), sql, width, 5))
-    };
+/// The result for several tables together.
+fn net_of_all(report: &Report) -> Option<String> {
+    let swept: Vec<&TableReport> = report.tables.iter().filter(|table| was_swept(table)).collect();
+    (swept.len() > 1).then(|| net(&format!("all {} tables", swept.len()), &swept))
+}
+
+/// All about a table but the first line.
+fn one(table: &TableReport, document: &mut Document) {
+    let mut line = |what: &str, sql: &str| document.line_of_sql(&format!("{what}: "), sql, 5);
     match &table.converted.alter {
-        Some(alter) if table.converted.altered => line("set", alter)?,
-        Some(alter) if table.outcome == Outcome::Planned => line("would set", alter)?,
+        Some(alter) if table.converted.altered => line("set", alter),
+        Some(alter) if table.outcome == Outcome::Planned => line("would set", alter),
         _ => {}
     }
     match &table.converted.undo {
-        Some(undo) if table.converted.undone => line("restored", undo)?,
-        Some(undo) => line("to restore", undo)?,
+        Some(undo) if table.converted.undone => line("restored", undo),
+        Some(undo) => line("to restore", undo),
         None => {}
     }
     if let Some(alter) = &table.converted.alter_after {
-        line("set at the end", alter)?;
+        line("set at the end", alter);
     }
     if table.headed == Headed::Reindex {
         if was_swept(table) {
-            writeln!(out, "{}", wrapped(&retoast_indexes::work(table), width, 6))?;
+            document.line(&retoast_indexes::work(table), 6);
         }
     } else if was_swept(table) {
-        work_lines(table, width, out)?;
+        work_lines(table, document);
     } else {
         let what = if table.headed != Headed::Convert { "move" } else { "re-toast" };
-        writeln!(
-            out,
-            "rows to {what}: {} ({})",
-            table.common.rows.found,
-            size(table.common.rows.bytes)
-        )?;
+        let (found, bytes) = (table.common.rows.found, size(table.common.rows.bytes));
+        document.unbroken(&format!("rows to {what}: {found} ({bytes})"));
     }
     for pause in &table.common.effort.pauses {
-        writeln!(
-            out,
+        document.unbroken(&format!(
             "waited: {} for {}, {:.1} s",
             counted(pause.times, "time"),
             pause.reason.replace('_', " "),
             pause.ms as f64 / 1000.0
-        )?;
+        ));
     }
-    retoast_compact::lines(table, width, out)?;
-    retoast_indexes::lines(table, width, out)?;
+    retoast_compact::lines(table, document);
+    retoast_indexes::lines(table, document);
     if let Some(plan) = &table.converted.plan {
-        plan_lines(plan, width, out)?;
+        plan_lines(plan, document);
     }
+    let name = &table.subject.relation;
     if was_swept(table) {
-        write!(out, "\n{}", size_grid(table).draw(style).text)?;
+        document.gap();
+        document.grid(&format!("Sizes of files: {name}"), &size_grid(table));
     } else {
         let now = table.common.before;
         let files = format!(
@@ -215,32 +273,32 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
             size(now.toast),
             size(now.indexes)
         );
-        writeln!(out, "{}", wrapped(&files, width, 5))?;
+        document.line(&files, 5);
     }
     if table.headed == Headed::Convert {
-        write!(out, "\n{}", forms_grid(table).draw(style).text)?;
+        document.gap();
+        document.grid(&format!("Values by form and scan: {name}"), &forms_grid(table));
     }
     for row in table.common.skipped.iter().take(SKIPPED_SHOWN) {
         let place = if row.ctid.is_empty() { "" } else { " " };
-        writeln!(out, "skipped{place}{}: {}", row.ctid, printable(&row.reason))?;
+        let line = format!("skipped{place}{}: {}", row.ctid, printable(&row.reason));
+        document.unbroken(&line);
     }
     let all = table.common.rows.refused.max(table.common.skipped.len() as u64);
     if let Some(more) = all.checked_sub(SKIPPED_SHOWN as u64).filter(|&more| more > 0) {
-        writeln!(out, "skipped: {more} more")?;
+        document.unbroken(&format!("skipped: {more} more"));
     }
     if table.common.rows.disagreeing > 0 {
-        writeln!(
-            out,
+        document.unbroken(&format!(
             "left: {} re-toasted repeatedly, but stored differently than predicted each time",
             counted(table.common.rows.disagreeing, "row")
-        )?;
+        ));
     }
     if table.common.rows.spared > 0 {
-        writeln!(
-            out,
+        document.unbroken(&format!(
             "kept: {} with values that the toaster itself stores with ordinary pointers",
             counted(table.common.rows.spared, "row")
-        )?;
+        ));
     }
     for slot in &table.common.effort.slots_lost {
         let lost = format!(
@@ -248,16 +306,15 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
              consumer must be set up again",
             printable(&quote_identifier(slot))
         );
-        writeln!(out, "{}", wrapped(&lost, width, 6))?;
+        document.line(&lost, 6);
     }
     for note in &table.common.notes {
-        writeln!(out, "{}", wrapped(&format!("note: {}", printable(note)), width, 6))?;
+        document.line(&format!("note: {}", printable(note)), 6);
     }
     if was_swept(table) {
         let net = net(&printable(&table.subject.relation), &[table]);
-        writeln!(out, "{}", wrapped(&net, width, 0))?;
+        document.line(&net, 0);
     }
-    Ok(())
 }
 
 fn was_swept(table: &TableReport) -> bool {
@@ -388,16 +445,15 @@ fn size_grid(table: &TableReport) -> Grid {
 }
 
 /// What was done.
-fn work_lines(table: &TableReport, width: Option<usize>, out: &mut impl Write) -> io::Result<()> {
-    writeln!(
-        out,
+fn work_lines(table: &TableReport, document: &mut Document) {
+    document.unbroken(&format!(
         "rows: {} found ({}), {} {}, {} verified",
         table.common.rows.found,
         size(table.common.rows.bytes),
         table.common.rows.stored,
         done_to(&[table]),
         table.common.rows.verified
-    )?;
+    ));
     let retries = match table.common.effort.retries {
         0 => String::new(),
         retries => format!(", {}", counted(retries, "retry")),
@@ -417,12 +473,11 @@ fn work_lines(table: &TableReport, width: Option<usize>, out: &mut impl Write) -
         size(table.common.effort.wal_bytes),
         table.common.effort.elapsed_ms as f64 / 1000.0
     );
-    writeln!(out, "{}", wrapped(&work, width, 6))?;
-    match &table.converted.predicted {
-        Some(predicted) if table.common.rows.stored > 0 => {
-            writeln!(out, "{}", wrapped(&compared(predicted), width, 6))
-        }
-        _ => Ok(()),
+    document.line(&work, 6);
+    if let Some(predicted) = &table.converted.predicted
+        && table.common.rows.stored > 0
+    {
+        document.line(&compared(predicted), 6);
     }
 }
 
@@ -521,7 +576,7 @@ fn compared(predicted: &Predicted) -> String {
 }
 
 /// Writes the plan. Its statements are in the JSON form.
-fn plan_lines(plan: &Plan, width: Option<usize>, out: &mut impl Write) -> io::Result<()> {
+fn plan_lines(plan: &Plan, document: &mut Document) {
     let growth = plan.growth_bytes.all;
     let expected = format!(
         "expected: {} to {} s, depending on the server; growth {} (at most {})",
@@ -532,7 +587,7 @@ fn plan_lines(plan: &Plan, width: Option<usize>, out: &mut impl Write) -> io::Re
     );
     let wal = format!("expected WAL: {}", forecast(&plan.wal_bytes));
     for line in [expected, wal] {
-        writeln!(out, "{}", wrapped(&line, width, 5))?;
+        document.line(&line, 5);
     }
     let parts = [
         ("lock", &plan.locks),
@@ -543,10 +598,9 @@ fn plan_lines(plan: &Plan, width: Option<usize>, out: &mut impl Write) -> io::Re
     ];
     for (head, list) in parts {
         for item in list {
-            writeln!(out, "{}", wrapped(&format!("{head}: {}", printable(item)), width, 5))?;
+            document.line(&format!("{head}: {}", printable(item)), 5);
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,28 +1,19 @@
 //! What `retoast` reports of `--compact`.
 
-use std::io::{self, Write};
-
-use super::table::wrapped;
+use super::document::Document;
 use super::units::{counted, size};
 use crate::retoast::result::{FileEnd, FileReport, TableReport};
 
 /// The result for each file, and what is left and why.
-pub(super) fn lines(
-    table: &TableReport,
-    width: Option<usize>,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    for file in &table.compaction {
-        one(file, width, out)?;
-    }
-    Ok(())
+pub(super) fn lines(table: &TableReport, document: &mut Document) {
+    table.compaction.iter().for_each(|file| one(file, document));
 }
 
-fn one(file: &FileReport, width: Option<usize>, out: &mut impl Write) -> io::Result<()> {
-    let mut line = |text: String| writeln!(out, "{}", wrapped(&text, width, 9));
+fn one(file: &FileReport, document: &mut Document) {
+    let mut line = |text: String| document.line(&text, 9);
     let name = if file.file == "toast" { "TOAST" } else { file.file };
     if file.ended == FileEnd::Planned && file.expected >= file.before {
-        line(format!("compact: {name}: {}, nothing to return", size(file.before)))?;
+        line(format!("compact: {name}: {}, nothing to return", size(file.before)));
     } else if file.ended == FileEnd::Planned {
         let wal = match file.wal_expected {
             Some(wal) if wal.high > 0 => {
@@ -43,7 +34,7 @@ fn one(file: &FileReport, width: Option<usize>, out: &mut impl Write) -> io::Res
             size(file.expected),
             counted(file.rows_found, "row"),
             size(file.bytes_found)
-        ))?;
+        ));
     } else {
         line(format!(
             "compact: {name}: {} became {} ({} expected), {} moved in {}",
@@ -52,28 +43,27 @@ fn one(file: &FileReport, width: Option<usize>, out: &mut impl Write) -> io::Res
             size(file.expected),
             counted(file.rows_moved, "row"),
             counted(file.rounds, "round")
-        ))?;
+        ));
     }
     if file.ended == FileEnd::NoRoom {
         line(format!(
             "left: {name}: up to {} free, but no earlier page has room for a row from the end of the file",
             size(file.spare_at_most)
-        ))?;
+        ));
     }
     if matches!(
         file.ended,
         FileEnd::GainedTooLittle | FileEnd::Held | FileEnd::Stopped | FileEnd::Failed
     ) {
-        line(format!("left: {name}: {} free{}", size(file.spare), why(file)))?;
+        line(format!("left: {name}: {} free{}", size(file.spare), why(file)));
     }
     if file.values_by_setting > 0 {
         line(format!(
             "compact: {name}: {} {} compressed where possible, as the column is set",
             counted(file.values_by_setting, "uncompressed value"),
             if file.ended == FileEnd::Planned { "would be" } else { "moved and" }
-        ))?;
+        ));
     }
-    Ok(())
 }
 
 /// What prevents more, as far as it is known.
@@ -132,6 +122,7 @@ fn why(file: &FileReport) -> String {
 mod tests {
     use super::*;
     use crate::model::interval::Range;
+    use crate::report::table::Style;
 
     fn file(ended: FileEnd) -> FileReport {
         FileReport {
@@ -150,9 +141,9 @@ mod tests {
     }
 
     fn text(file: &FileReport) -> String {
-        let mut out = Vec::new();
-        one(file, None, &mut out).unwrap();
-        String::from_utf8(out).unwrap()
+        let mut document = Document::new(Style::Terminal(None), false);
+        one(file, &mut document);
+        document.into_text()
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! What `retoast` reports of indexes.
 
-use std::io::{self, Write};
-
-use super::table::{printable, wrapped};
+use super::document::Document;
+use super::table::printable;
 use super::units::{counted, size};
 use crate::retoast::result::{IndexEnd, IndexReport, TableReport};
 
@@ -15,15 +14,10 @@ pub(super) fn spare(table: &TableReport) -> u64 {
 }
 
 /// The result for each index; indexes that are not bloated have none.
-pub(super) fn lines(
-    table: &TableReport,
-    width: Option<usize>,
-    out: &mut impl Write,
-) -> io::Result<()> {
+pub(super) fn lines(table: &TableReport, document: &mut Document) {
     for text in table.indexes.iter().filter_map(line) {
-        writeln!(out, "{}", wrapped(&printable(&text), width, 7))?;
+        document.line(&printable(&text), 7);
     }
-    Ok(())
 }
 
 fn line(index: &IndexReport) -> Option<String> {

@@ -4,6 +4,7 @@ use anstyle::{Ansi256Color, AnsiColor};
 use comfy_table::{
     CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle,
 };
+use maud::{Markup, html};
 use unicode_width::UnicodeWidthStr;
 
 /// psql's `border 1`: columns parted by bars, a rule below the header, no frame.
@@ -58,6 +59,8 @@ pub enum Style {
     Terminal(Option<usize>),
     /// Markdown, never shortened.
     Markdown,
+    /// Part of a page for a browser.
+    Html,
 }
 
 impl Style {
@@ -65,10 +68,13 @@ impl Style {
     pub fn width(self) -> Option<usize> {
         match self {
             Style::Terminal(width) => width,
-            Style::Markdown => None,
+            Style::Markdown | Style::Html => None,
         }
     }
 }
+
+/// A table of more columns has small print on paper.
+const MANY: usize = 12;
 
 /// Rows under heads.
 #[derive(Debug, Clone, Default)]
@@ -112,13 +118,51 @@ impl Grid {
         self.rows.is_empty()
     }
 
+    /// The columns that have a cell that is not empty.
+    fn filled(&self) -> Vec<usize> {
+        let is_filled =
+            |row: &Vec<String>, at: usize| row.get(at).is_some_and(|cell| !cell.is_empty());
+        let columns = 0..self.heads.len();
+        columns.filter(|&at| self.rows.iter().any(|row| is_filled(row, at))).collect()
+    }
+
+    /// A table of a page. The first column with a title names the rows.
+    pub(super) fn html(&self, caption: &str) -> Markup {
+        let shown: Vec<(usize, &Head)> =
+            self.filled().into_iter().filter_map(|at| Some((at, self.heads.get(at)?))).collect();
+        let names = shown.iter().find(|(_, head)| !head.title.is_empty()).map(|(at, _)| *at);
+        let cell = |row: &Vec<String>, at: usize| row.get(at).cloned().unwrap_or_default();
+        let number = |head: &Head| head.right.then_some("number");
+        let many = (shown.len() > MANY).then_some("many");
+        let table = html! {
+            table class=[many] {
+                caption { (caption) }
+                thead {
+                    tr {
+                        @for (_, head) in &shown {
+                            @if head.title.is_empty() { td {} }
+                            @else { th scope="col" class=[number(head)] { (head.title) } }
+                        }
+                    }
+                }
+                tbody {
+                    @for row in &self.rows {
+                        tr {
+                            @for &(at, head) in &shown {
+                                @if Some(at) == names { th scope="row" { (cell(row, at)) } }
+                                @else { td class=[number(head)] { (cell(row, at)) } }
+                            }
+                        }
+                    }
+                }
+            }
+        };
+        scrolled(caption, &table)
+    }
+
     /// Draws the grid. Columns whose cells are all empty are not drawn.
     pub fn draw(&self, style: Style) -> Drawn {
-        let mut shown: Vec<usize> = (0..self.heads.len())
-            .filter(|&at| {
-                self.rows.iter().any(|row| row.get(at).is_some_and(|cell| !cell.is_empty()))
-            })
-            .collect();
+        let mut shown = self.filled();
         let mut left_out = Vec::new();
         let mut shorten = None;
         if let Style::Terminal(Some(width)) = style {
@@ -199,6 +243,11 @@ impl Grid {
     }
 }
 
+/// Something wide, which is scrolled rather than the page, also with the keyboard.
+pub(super) fn scrolled(name: &str, content: &Markup) -> Markup {
+    html! { div.scroll role="group" tabindex="0" aria-label=(name) { (content) } }
+}
+
 /// The text with control characters escaped, as well as invisible characters and those that change the direction of
 /// writing: names come from servers and files, and must not control the terminal.
 pub fn printable(text: &str) -> String {
@@ -263,6 +312,16 @@ pub(super) enum Tone {
 pub(crate) const DARK_YELLOW: Ansi256Color = Ansi256Color(136);
 
 impl Tone {
+    /// The class of an element of a page.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Tone::Heading => "heading",
+            Tone::Good => "good",
+            Tone::Warning => "warning",
+            Tone::Bad => "bad",
+        }
+    }
+
     /// The text in this style, word by word, because lines are broken between words.
     pub(super) fn of(self, words: &str) -> String {
         let style = match self {
@@ -425,6 +484,25 @@ pub fn wrapped(text: &str, width: Option<usize>, indent: usize) -> String {
     lines.join("\n")
 }
 
+/// A shell command, wrapped before options; quoted text is not broken.
+pub(super) fn continued(command: &str, width: Option<usize>) -> String {
+    let plain = command.starts_with("toastctl ") && !command.contains(['\'', '"']);
+    let Some(width) = width.filter(|&width| plain && command.chars().count() + 2 > width) else {
+        return command.to_owned();
+    };
+    let mut lines: Vec<String> = Vec::new();
+    for part in command.split(" --") {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + part.chars().count() + 13 <= width => {
+                line.push_str(&format!(" --{part}"));
+            }
+            Some(_) => lines.push(format!("--{part}")),
+            None => lines.push(part.to_owned()),
+        }
+    }
+    lines.join(" \\\n        ")
+}
+
 /// At most `width` columns of `text`, the last an ellipsis if the text is cut.
 fn shortened(text: &str, width: usize) -> String {
     if text.width() <= width {
@@ -551,6 +629,19 @@ mod tests {
             statement_lines("-- the row's \"a\u{1b}b\nSELECT \"a\nb\"; -- it's\n-- that's"),
             [r#"-- the row's "a\u{1b}b"#, r#"SELECT U&"a\000Ab"; -- it's"#, "-- that's"]
         );
+    }
+
+    #[test]
+    fn only_plain_words_of_a_shell_are_broken() {
+        let plain = "toastctl retoast public.orders --column doc --compact=heap";
+        assert_eq!(continued(plain, Some(80)), plain);
+        let broken = "toastctl retoast public.orders \\\n        --column doc --compact=heap";
+        assert_eq!(continued(plain, Some(40)), broken);
+        for other in
+            ["toastctl compact 'public.\"a --b\"' --files heap", "VACUUM FULL \"a\".\"b\";"]
+        {
+            assert_eq!(continued(other, Some(20)), other);
+        }
     }
 
     #[test]

@@ -1,4 +1,8 @@
-//! Sizes and shares for people.
+//! Sizes, shares and times for people.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use x509_cert::der::DateTime;
 
 /// As `pg_size_pretty`: `512 bytes`, `40 kB`, `1536 MB`; a unit is used up to 10239 of it.
 pub fn size(bytes: u64) -> String {
@@ -78,6 +82,12 @@ pub(super) fn plain(value: f64) -> String {
     } else {
         format!("{value:.1}")
     }
+}
+
+/// The time, in UTC and to the second, as in 2026-01-31T12:00:00Z.
+pub(crate) fn utc() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    DateTime::from_unix_duration(since).map_or_else(|_| String::new(), |time| time.to_string())
 }
 
 #[cfg(test)]

@@ -189,7 +189,8 @@ fn fields(row: &ValueRow) -> [String; 17] {
 impl<W: Write> RowWriter for ValueWriter<W> {
     fn write(&mut self, row: &ValueRow) -> io::Result<()> {
         match self.format {
-            Format::Table => self.table(row)?,
+            // values have no page, which the command line refuses
+            Format::Table | Format::Html => self.table(row)?,
             Format::Markdown => self.markdown(row)?,
             Format::Csv => {
                 if self.rows == 0 {

@@ -176,6 +176,8 @@ pub struct Effort {
     pub longest_lock_wait_ms: u64,
     /// Waits, by reason.
     pub pauses: Vec<PauseReport>,
+    /// The course of the run: figures at its beginning, about every second, and less often in a long run.
+    pub course: Vec<CoursePoint>,
     /// Replication slots lost during the run because the server removed WAL that they needed.
     pub slots_lost: Vec<String>,
     /// WAL written by all sessions during the run, in bytes.
@@ -202,10 +204,35 @@ impl Effort {
                 None => self.pauses.push(pause),
             }
         }
+        let (ms, bytes, wal) =
+            (self.elapsed_ms, self.course.last().map_or(0, |point| point.bytes), self.wal_bytes);
+        self.course.extend(later.course.into_iter().map(|point| CoursePoint {
+            ms: point.ms + ms,
+            bytes: point.bytes + bytes,
+            wal_bytes: point.wal_bytes + wal,
+            ..point
+        }));
         self.slots_lost.extend(later.slots_lost);
         self.wal_bytes += later.wal_bytes;
         self.elapsed_ms += later.elapsed_ms;
     }
+}
+
+/// The work on a table at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct CoursePoint {
+    /// Milliseconds since the work on the table began.
+    pub ms: u64,
+    /// Bytes of values re-toasted or moved since then.
+    pub bytes: u64,
+    /// Size of heap, TOAST relation and indexes, as last measured.
+    pub size: u64,
+    /// WAL written by all sessions since then.
+    pub wal_bytes: u64,
+    /// The reason of the last wait since the point before.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["signal", "replica_lag", "replication_slot", "throttle_query", "free_space", "xmin", "rewrite", "nice", null])))]
+    pub waited_for: Option<&'static str>,
 }
 
 /// What all work on a table has in common.

@@ -47,6 +47,10 @@ const INSPECT: Manual = Manual {
             "toastctl inspect -d shop --fail-on 'free_space>10GB' --fail-on 'value_id_ratio>50%'",
         ),
         (
+            "a page for a browser, to show to others",
+            "toastctl inspect -d shop --format html > shop.html",
+        ),
+        (
             "metrics for Prometheus's textfile collector, with series of the 20 largest tables",
             "toastctl inspect -d shop --format openmetrics --limit 20",
         ),

@@ -18,7 +18,9 @@ pub(crate) mod run;
 use serde::Serialize;
 
 use super::result::SampleReport;
-use super::result::{ColumnReport, NotAvailable, ProblemReport, RelationReport, Source};
+use super::result::{
+    ColumnReport, FormReport, NotAvailable, ProblemReport, RelationReport, Source,
+};
 use crate::findings::code::WORTH;
 use crate::findings::finding::Finding;
 use crate::model::interval::Interval;
@@ -111,9 +113,37 @@ pub(crate) struct ColumnLine {
     pub(crate) out_of_line_bytes: Option<Interval<u64>>,
     /// `stored_bytes` as a fraction of the database's files; null if their size is not known.
     pub(crate) share: Option<Interval>,
+    /// `stored_bytes` by form and compression method, as far as they are known; forms without bytes are left out.
+    pub(crate) forms: Vec<FormLine>,
     /// As `pg_column_size` counts.
     #[serde(skip)]
     measured: Option<Interval<u64>>,
+}
+
+/// The values of a column in one form.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub(crate) struct FormLine {
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["short", "plain", "compressed", "external", "external_compressed", "custom", "unknown"])))]
+    pub(crate) form: &'static str,
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pglz", "lz4", null])))]
+    pub(crate) method: Option<&'static str>,
+    /// Values as they are stored, and TOAST pointers.
+    pub(crate) stored_bytes: Interval<u64>,
+}
+
+impl FormLine {
+    /// Of a form that takes space in the relation.
+    fn of(report: &FormReport) -> Option<FormLine> {
+        let (stored, pointers) = match &report.estimates {
+            Some(estimates) => (estimates.stored_bytes?, estimates.pointer_bytes?),
+            None => (Interval::exact(report.stored_bytes?), Interval::exact(report.pointer_bytes)),
+        };
+        // that a sample has no pointers would widen the interval
+        let stored_bytes = if pointers.estimate > 0 { stored.plus(pointers) } else { stored };
+        let takes_space = report.form != "missing" && stored_bytes.estimate > 0;
+        takes_space.then_some(FormLine { form: report.form, method: report.method, stored_bytes })
+    }
 }
 
 /// A relation that was not read.
@@ -228,6 +258,7 @@ impl ColumnLine {
             raw_bytes,
             ratio,
             out_of_line_bytes,
+            forms: report.forms.iter().filter_map(FormLine::of).collect(),
             share: database_bytes.and_then(|whole| stored_bytes.ratio_to(Interval::exact(whole))),
             measured,
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{ColumnLine, Extent, LeftOut, RelationLine};
+use super::{ColumnLine, Extent, FormLine, LeftOut, RelationLine};
 use crate::findings::finding::Finding;
 use crate::inspect::result::Source;
 use crate::model::interval::{IndependentSum, Interval};
@@ -103,6 +103,14 @@ pub(crate) struct TableLine {
     pub(crate) rows: Option<Interval<u64>>,
     pub(crate) dead_rows: Option<Interval<u64>>,
     pub(crate) toast_values: Option<Interval<u64>>,
+}
+
+impl TableLine {
+    /// Heap, TOAST relation and its index.
+    pub(crate) fn bytes(&self) -> u64 {
+        let toast = self.toast_bytes.saturating_add(self.toast_index_bytes);
+        self.heap_bytes.saturating_add(toast)
+    }
 }
 
 /// Figures of relations and of all their parts, not of single columns.
@@ -229,7 +237,7 @@ impl Counts {
 }
 
 /// One column of all parts.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct ColumnSum {
     /// The first part's column, with what the other parts have in common with it.
     line: ColumnLine,
@@ -238,6 +246,8 @@ struct ColumnSum {
     raw: Option<IndependentSum>,
     measured: Option<IndependentSum>,
     out_of_line: Option<IndependentSum>,
+    /// By form and method.
+    forms: BTreeMap<(&'static str, Option<&'static str>), IndependentSum>,
 }
 
 /// Adds a figure, if all are known.
@@ -258,6 +268,7 @@ impl ColumnSum {
             raw: known(),
             measured: known(),
             out_of_line: known(),
+            forms: BTreeMap::new(),
         }
     }
 
@@ -277,6 +288,9 @@ impl ColumnSum {
         add(&mut self.raw, part.raw_bytes.as_ref());
         add(&mut self.measured, part.measured.as_ref());
         add(&mut self.out_of_line, part.out_of_line_bytes.as_ref());
+        for FormLine { form, method, stored_bytes } in &part.forms {
+            self.forms.entry((form, *method)).or_default().add(stored_bytes);
+        }
     }
 
     fn line(self, database_bytes: Option<u64>) -> ColumnLine {
@@ -285,7 +299,13 @@ impl ColumnSum {
         }
         let total = |sum: Option<IndependentSum>| sum.map(|sum| sum.total());
         let (stored, raw, measured) = (self.stored.total(), total(self.raw), total(self.measured));
+        let forms = self.forms.into_iter().map(|((form, method), sum)| FormLine {
+            form,
+            method,
+            stored_bytes: sum.total(),
+        });
         ColumnLine {
+            forms: forms.collect(),
             values: total(self.values),
             stored_bytes: stored,
             raw_bytes: raw,
@@ -376,6 +396,25 @@ impl Ranking {
         tables.into_iter().take(limit).map(|(name, whole)| whole.line(name)).collect()
     }
 
+    /// How many tables there are; the parts of one are one.
+    pub(crate) fn number_of_tables(&self) -> usize {
+        self.whole.len()
+    }
+
+    /// The largest `limit` tables, each with its columns.
+    pub(crate) fn largest(&self, limit: usize) -> Vec<(TableLine, Vec<ColumnLine>)> {
+        let database_bytes = self.extent.database_bytes;
+        let tables = self.tables(SortBy::Stored, limit);
+        let with_columns = tables.into_iter().map(|table| {
+            let first = (table.relation.clone(), String::new());
+            let columns = self.columns.range(first..);
+            let columns = columns.take_while(|((relation, _), _)| *relation == table.relation);
+            let columns = columns.map(|(_, column)| column.clone().line(database_bytes)).collect();
+            (table, columns)
+        });
+        with_columns.collect()
+    }
+
     /// The first `limit` columns, the rest added up.
     pub(crate) fn ranked(self, by: SortBy, limit: usize) -> Ranked {
         let database_bytes = self.extent.database_bytes;
@@ -424,6 +463,7 @@ mod tests {
             raw_bytes: raw.map(Interval::exact),
             ratio: None,
             out_of_line_bytes: Some(Interval::exact(0)),
+            forms: vec![FormLine { form: "plain", method: None, stored_bytes: stored }],
             share: None,
             measured: Some(stored),
         }
@@ -508,6 +548,26 @@ mod tests {
         assert_eq!(names(SortBy::Read), ["p.v", "a.x", "a.y", "z.v"]);
         assert_eq!(names(SortBy::Dead), ["p.v", "a.x", "a.y", "z.v"]);
         assert_eq!(names(SortBy::Name), ["a.x", "a.y", "p.v", "z.v"]);
+    }
+
+    #[test]
+    fn the_largest_tables_have_their_columns_and_forms() {
+        let mut ranking = ranking();
+        let large = RelationLine {
+            heap_bytes: Some(50_000),
+            ..relation("o", None, None, vec![column("o", "v", Interval::exact(9), None)])
+        };
+        ranking.add(&large);
+        assert_eq!(ranking.number_of_tables(), 4);
+        let largest = ranking.largest(2);
+        let names: Vec<(&str, u64, usize)> = largest
+            .iter()
+            .map(|(table, columns)| (table.relation.as_str(), table.bytes(), columns.len()))
+            .collect();
+        assert_eq!(names, [("o", 50_000, 1), ("p", 20_000, 1)]);
+        let forms = &largest[1].1[0].forms;
+        let stored_bytes = Interval { estimate: 700, low: 650, high: 750 };
+        assert_eq!(*forms, [FormLine { form: "plain", method: None, stored_bytes }]);
     }
 
     #[test]

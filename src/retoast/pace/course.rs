@@ -1,10 +1,16 @@
-//! How much of a conversion is done, and how long the rest will take (pure).
+//! How much of a conversion is done, how long the rest will take, and a record of its course (pure).
 //!
 //! After the scan that re-toasts rows, the table is vacuumed, and another scan proves that nothing is left. What these
 //! will take is known from what reading and vacuuming have taken so far, so that a conversion is at 100 % only at its
 //! end.
 
 use std::time::Duration;
+
+use crate::retoast::pace::rules::Cause;
+use crate::retoast::result::CoursePoint;
+
+/// Points that a record keeps; when there are more, every second one is discarded.
+const RECORDED: usize = 240;
 
 /// Below this part of a scan, nothing is said about the rest.
 const TOO_EARLY: f64 = 0.01;
@@ -75,6 +81,61 @@ impl Course {
     }
 }
 
+/// Points of the course, few enough for a report.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    points: Vec<CoursePoint>,
+    /// The least time between two points, in milliseconds.
+    every: u64,
+    /// The reason of the last wait since the last point.
+    waited_for: Option<&'static str>,
+}
+
+impl Record {
+    /// Records a wait; a sleep after a batch only if there was no other.
+    pub(crate) fn has_waited(&mut self, cause: Cause) {
+        if cause != Cause::Nice || self.waited_for.is_none() {
+            self.waited_for = Some(cause.name());
+        }
+    }
+
+    /// Records a point, unless the last one is too near.
+    pub(crate) fn add(&mut self, point: CoursePoint) {
+        let last = self.points.last().map(|last| last.ms);
+        if last.is_some_and(|last| point.ms < last.saturating_add(self.every)) {
+            return;
+        }
+        self.points.push(CoursePoint { waited_for: self.waited_for.take(), ..point });
+        if self.points.len() > RECORDED {
+            self.thin_out();
+        }
+    }
+
+    /// Discards every second point; what it waited for is kept.
+    fn thin_out(&mut self) {
+        let mut kept = Vec::with_capacity(RECORDED);
+        let mut discarded = None;
+        for (number, mut point) in self.points.drain(..).enumerate() {
+            if number % 2 == 1 {
+                discarded = point.waited_for;
+                continue;
+            }
+            point.waited_for = point.waited_for.or(discarded.take());
+            kept.push(point);
+        }
+        let length = |points: &[CoursePoint]| points.last().map_or(0, |point| point.ms);
+        self.every = (length(&kept) / RECORDED as u64).saturating_mul(2).max(1);
+        self.points = kept;
+    }
+
+    /// All points, with a last one.
+    pub(crate) fn take(&mut self, last: CoursePoint) -> Vec<CoursePoint> {
+        let Record { mut points, waited_for, .. } = std::mem::take(self);
+        points.push(CoursePoint { waited_for, ..last });
+        points
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,5 +166,27 @@ mod tests {
         let nothing_to_do = Position { rows: 0, ..at(1, 1.0, 3) };
         assert_eq!(course.at(nothing_to_do), (1.0, Some(Duration::ZERO)));
         assert_eq!(course.at(at(2, 0.0, 4)), (1.0, None));
+    }
+
+    #[test]
+    fn a_long_course_has_few_points_from_beginning_to_end() {
+        let mut record = Record::default();
+        for second in 0..100_000u64 {
+            if second == 5001 {
+                record.has_waited(Cause::Xmin);
+                record.has_waited(Cause::Nice);
+            }
+            record.add(CoursePoint { ms: second * 1000, bytes: second, ..CoursePoint::default() });
+        }
+        let last = CoursePoint { ms: 100_000_000, ..CoursePoint::default() };
+        let points = record.take(last);
+        assert_eq!(points.last(), Some(&last));
+        assert!((RECORDED / 2..=RECORDED + 1).contains(&points.len()), "{}", points.len());
+        assert_eq!(points[0], CoursePoint::default());
+        assert!(points.is_sorted_by_key(|point| point.ms));
+        let waits: Vec<&CoursePoint> =
+            points.iter().filter(|point| point.waited_for.is_some()).collect();
+        let is_at = |point: &CoursePoint| (5_001_000..7_000_000).contains(&point.ms);
+        assert!(matches!(waits[..], [wait] if is_at(wait) && wait.waited_for == Some("xmin")));
     }
 }

@@ -12,6 +12,7 @@ use crate::disk::Oid;
 use crate::model::sql::{LONGEST_NAME, quote_literal, truncated};
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::{Control, Figures, Listener, Wait};
+use crate::retoast::pace::course::Record;
 use crate::retoast::pace::garbage::Garbage;
 use crate::retoast::pace::measuring::{Measuring, OwnProcesses};
 use crate::retoast::pace::metrics::ServerWait;
@@ -23,7 +24,7 @@ use crate::retoast::pace::space::Place;
 use crate::retoast::pace::{metrics, space};
 use crate::retoast::plan::Sizes;
 use crate::retoast::preflight::ready::PreparedTable;
-use crate::retoast::result::PauseReport;
+use crate::retoast::result::{CoursePoint, PauseReport};
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 use crate::server::sqlstate::ErrorKind;
@@ -63,6 +64,7 @@ struct State {
     places: Vec<Place>,
     table: Option<Table>,
     pauses: BTreeMap<Cause, (u64, Duration)>,
+    record: Record,
     reported: Option<(Cause, Instant)>,
     named: Option<Instant>,
 }
@@ -72,9 +74,24 @@ struct Table {
     name: String,
     oid: Oid,
     wal: u64,
+    began: Instant,
     figures: Figures,
     /// The maximum size of old row versions that are held back, in bytes.
     growth_limit: u64,
+}
+
+impl Table {
+    /// The figures as they are now.
+    fn point(&self) -> CoursePoint {
+        let Figures { bytes, now, wal, .. } = self.figures;
+        CoursePoint {
+            ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            bytes,
+            size: now.sum(),
+            wal_bytes: wal,
+            waited_for: None,
+        }
+    }
 }
 
 /// The throttle shared by all tables of a run.
@@ -167,6 +184,7 @@ impl Throttle {
                 places: Vec::new(),
                 table: None,
                 pauses: BTreeMap::new(),
+                record: Record::default(),
                 reported: None,
                 named: None,
             }),
@@ -194,6 +212,7 @@ impl Throttle {
             name: ready.relation.display_name(),
             oid: ready.relation.oid,
             wal: self.measuring.read(metrics::wal).await?,
+            began: Instant::now(),
             figures: Figures { before, now: before, ..Figures::default() },
             growth_limit: growth_limit(before, self.options.max_bloat),
         });
@@ -206,6 +225,9 @@ impl Throttle {
             }
             false => None,
         };
+        let State { table, record, .. } = &mut *state;
+        *record = Record::default();
+        table.iter().for_each(|table| record.add(table.point()));
         *self.noted() = Noted { sizes: before, rewrite, ..Noted::default() };
         Ok(())
     }
@@ -215,15 +237,25 @@ impl Throttle {
         self.noted().sizes
     }
 
-    /// Returns the pauses since the last call, and the longest wait for a lock.
-    pub async fn end(&self) -> (Vec<PauseReport>, Duration) {
-        let pauses = std::mem::take(&mut self.state.lock().await.pauses);
+    /// Returns the course and the pauses since the last call, and the longest wait for a lock.
+    pub async fn end(&self) -> (Vec<CoursePoint>, Vec<PauseReport>, Duration) {
+        let mut state = self.state.lock().await;
+        let pauses = std::mem::take(&mut state.pauses);
+        let State { table, record, .. } = &mut *state;
+        let course = match table {
+            Some(table) if !self.options.dry_run => {
+                table.figures.bytes = self.noted().bytes;
+                record.take(table.point())
+            }
+            _ => Vec::new(),
+        };
+        drop(state);
         let report = |(cause, (times, time)): (Cause, (u64, Duration))| PauseReport {
             reason: cause.name(),
             times,
             ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
         };
-        (pauses.into_iter().map(report).collect(), self.noted().lock_wait)
+        (course, pauses.into_iter().map(report).collect(), self.noted().lock_wait)
     }
 
     fn noted(&self) -> MutexGuard<'_, Noted> {
@@ -366,6 +398,7 @@ impl Throttle {
             };
             let reported = reported || state.tell(&pause, listener);
             listener.paused(Some(&pause));
+            state.record.has_waited(pause.cause);
             pausing = Some((pause.cause, since, reported));
             let slept = self.sleep(pause.wait.min(POLL)).await;
             state.pauses.entry(pause.cause).or_default().1 += slept;
@@ -578,6 +611,7 @@ impl Throttle {
             readings.held = Held { bytes, limit: table.growth_limit };
             drop(noted);
             listener.figures(&table.figures);
+            state.record.add(table.point());
             self.check_growth(table)?;
         }
         state.readings = readings;

@@ -582,8 +582,9 @@ impl<'a> Guard<'a> {
     /// Measures what was done, and releases the advisory lock.
     pub(crate) async fn end(&self, report: &mut Common, wal: u64) -> Result<(), RetoastError> {
         let throttle = self.session.throttle;
-        let (pauses, wait) = throttle.end().await;
+        let (course, pauses, wait) = throttle.end().await;
         (report.effort.pauses, report.effort.longest_lock_wait_ms) = (pauses, millis(wait));
+        report.effort.course = course;
         let measured = self.measure(report, wal).await;
         report.notes.extend(throttle.notes());
         let unlocked = self.unlock().await;
@@ -596,6 +597,9 @@ impl<'a> Guard<'a> {
         if let Some(sizes) = self.sizes_now().await? {
             report.after = sizes;
             report.is_larger(sizes);
+        }
+        if let Some(last) = report.effort.course.last_mut() {
+            (last.size, last.wal_bytes) = (report.after.sum(), report.effort.wal_bytes);
         }
         Ok(())
     }

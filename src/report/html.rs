@@ -1,0 +1,140 @@
+//! A page for a browser: one file that refers to no other. It is readable without its script, which only adds buttons
+//! that copy commands. The page forbids its reader's browser to load anything or to run other scripts.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde_json::Value;
+
+use super::table::printable;
+use super::units::{counted, utc};
+
+const STYLE: &str = include_str!("html.css");
+
+/// Adds a button to each command.
+const SCRIPT: &str = "\
+if (navigator.clipboard) for (const command of document.querySelectorAll('.command')) {
+  const text = command.querySelector('code').textContent, button = document.createElement('button');
+  const say = word => { button.textContent = word; button.setAttribute('aria-label', word + ': ' + text); };
+  button.type = 'button';
+  button.onclick = () => navigator.clipboard.writeText(text).then(() => say('Copied'), () => say('Failed'));
+  say('Copy');
+  command.append(button);
+}
+";
+
+/// What a browser may do: use the style, and run the script, which is named by its SHA-256.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
+    script-src 'sha256-2jmtYYUWM5VALTXyJQt4PhBduMWj1iYsa60mHHryryw='; base-uri 'none'; form-action 'none'";
+
+/// Bytes of sections that a page may have; later ones are counted.
+const MOST: usize = 1 << 20;
+
+/// What the page consists of.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    /// `toastctl inspect`
+    title: String,
+    /// What the report is about.
+    subject: String,
+    sections: String,
+    /// Sections for which there was no room.
+    more: u64,
+    /// Whether something could not be read, as messages on standard error say.
+    pub(super) incomplete: bool,
+}
+
+impl Page {
+    /// Without sections yet.
+    pub(super) fn of(verb: &str) -> Page {
+        Page { title: format!("toastctl {verb}"), ..Page::default() }
+    }
+
+    /// The same for a report whose schema names the verb; `server` is the report's field.
+    pub(super) fn new(schema: &str, server: Option<&Value>) -> Page {
+        let verb = schema.trim_start_matches("toastctl.").split('/').next().unwrap_or_default();
+        let mut page = Page::of(if verb == "advise" { "advise-threshold" } else { verb });
+        page.about(server);
+        page
+    }
+
+    /// States which server the report is about.
+    pub(super) fn about(&mut self, server: Option<&Value>) {
+        let part = |name: &str| server?.get(name)?.as_str().map(printable);
+        if let (Some(database), Some(version)) = (part("database"), part("version")) {
+            self.subject = format!("Database {database}, PostgreSQL {version}");
+        }
+    }
+
+    /// Adds a section. The first one is always shown.
+    pub(super) fn add(&mut self, section: &str) {
+        if self.sections.is_empty() || self.sections.len() + section.len() <= MOST {
+            self.sections.push_str(section);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// The whole page, beginning with what is said of all sections.
+    pub(super) fn text(&self, summary: &str) -> String {
+        let Page { title, subject, sections, more, incomplete } = self;
+        let page = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta http-equiv="Content-Security-Policy" content=(POLICY);
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { (title) @if !subject.is_empty() { ": " (subject) } }
+                    style { (PreEscaped(STYLE)) }
+                }
+                body {
+                    a.skip href="#main" { "Skip to the report" }
+                    header {
+                        h1 { (title) }
+                        @if !subject.is_empty() { p { (subject) } }
+                    }
+                    main id="main" {
+                        @if *incomplete {
+                            p.verdict {
+                                strong.warning { "Incomplete: not everything could be read." }
+                                " The messages of toastctl say what and why."
+                            }
+                        }
+                        (PreEscaped(summary))
+                        (PreEscaped(sections))
+                        @if *more > 0 {
+                            p.note {
+                                (counted(*more, "section")) " left out, because a page has room for 1 MB. The other "
+                                "formats contain everything."
+                            }
+                        }
+                    }
+                    footer {
+                        p { "Written by toastctl " (env!("CARGO_PKG_VERSION")) " on " (utc()) "." }
+                    }
+                    script { (PreEscaped(SCRIPT)) }
+                }
+            }
+        };
+        page.into_string()
+    }
+}
+
+/// A command, to be copied as a whole.
+pub(super) fn command(text: &str) -> Markup {
+    html! { div.command { pre { code { (text) } } } }
+}
+
+/// What the colours of a figure mean: classes and words.
+pub(super) fn legend(colours: &[(&str, &str)]) -> Markup {
+    html! {
+        ul.legend {
+            @for (class, words) in colours { li { span class=(class) {} (words) } }
+        }
+    }
+}
+
+/// A figure with its name and what it shows, in words.
+pub(super) fn figure(title: &str, shows: &str, drawn: &Markup) -> Markup {
+    html! { figure { (drawn) figcaption { strong { (title) } ". " (shows) } } }
+}
