@@ -202,19 +202,23 @@ pub(super) fn fitted(timed: &[Timed], groups: &[&[Specimen]], page: PageSize) ->
     reads.retain(|one| one.ns > 0.0);
     writes.retain(|one| one.ns > 0.0);
     let (reads, writes) = (fit(&reads)?, fit(&writes)?);
-    let read = read_prices.times(reads.factors);
     let pricing = Pricing {
-        read: Prices {
-            lookup_ns: read.lookup_ns * FROM_TABLE,
-            page_ns: read.page_ns * FROM_TABLE,
-            chunk_ns: read.chunk_ns * FROM_TABLE,
-            ..read
-        },
+        read: of_table(read_prices.times(reads.factors)),
         write: write_prices.times(writes.factors),
         read_error: Some(reads.error),
         write_error: Some(writes.error),
     };
     pricing.is_sound().then_some(pricing)
+}
+
+/// The prices of reads from a table, from those of temporary tables.
+fn of_table(prices: Prices) -> Prices {
+    Prices {
+        lookup_ns: prices.lookup_ns * FROM_TABLE,
+        page_ns: prices.page_ns * FROM_TABLE,
+        chunk_ns: prices.chunk_ns * FROM_TABLE,
+        ..prices
+    }
 }
 
 /// The size of a value out of line in this form.
@@ -334,10 +338,10 @@ mod tests {
             }
         }
         let pricing = fitted(&timed, &groups, page).unwrap();
-        let longest = all.last().unwrap();
+        let (longest, of_table) = (all.last().unwrap(), of_table(real));
         for stored in forms {
             let work = read(longest, stored, page, 1);
-            let ratio = pricing.read.read_ns(&work) / real.read_ns(&work);
+            let ratio = pricing.read.read_ns(&work) / of_table.read_ns(&work);
             assert!((0.9..1.1).contains(&ratio), "{stored:?} {ratio} {pricing:?}");
         }
         assert!(pricing.read_error.unwrap() < 0.1, "{pricing:?}");
