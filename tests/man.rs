@@ -218,7 +218,10 @@ const CRON: &str = "17 3 * * * PGDATABASE=shop /usr/local/bin/";
 /// The words that a POSIX shell makes of a command line.
 fn words(line: &str) -> Vec<String> {
     let script = format!("set -- {line}\nprintf '%s\\0' \"$@\"");
-    let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+    // a line may write a file
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new("sh");
+    let output = command.args(["-c", &script]).current_dir(&folder).output().unwrap();
     assert!(output.status.success(), "{line}");
     let text = String::from_utf8(output.stdout).unwrap();
     text.split_terminator('\0').map(str::to_owned).collect()
