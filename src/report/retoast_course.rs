@@ -72,7 +72,7 @@ pub(super) fn course(points: &[CoursePoint], relation: &str, document: &mut Docu
     let grid = Grid::of(
         &rows,
         &[
-            number("Second", 0, |row| format!("{:.1}", seconds(row.now))),
+            number("Second", 0, |row| format!("{:.2}", seconds(row.now))),
             number("Written", 0, |row| size(row.now.bytes)),
             number("Per second", 0, |row| {
                 row.before.map_or_else(String::new, |before| size(rate(before, row.now) as u64))
