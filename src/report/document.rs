@@ -58,6 +58,10 @@ impl Document {
         Document { style, details: details || style == Style::Markdown, text: String::new() }
     }
 
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     pub fn is_markdown(&self) -> bool {
         self.style == Style::Markdown
     }

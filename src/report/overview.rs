@@ -8,9 +8,8 @@ use super::document::{Document, Format, Output};
 use super::findings;
 use super::table::{Grid, Head, Tone, printable};
 use super::units::{counted, percent, ratio, size};
-use crate::findings::finding::rank;
 use crate::inspect::document::{self as inspect, Summary};
-use crate::inspect::overview::rank::{Ranked, Ranking, SortBy, Totals};
+use crate::inspect::overview::rank::{Overview, Ranked, RankedColumn, Ranking, SortBy, Totals};
 use crate::inspect::overview::{ColumnLine, LeftOut, RelationLine};
 use crate::inspect::result::SCHEMA;
 use crate::model::interval::Interval;
@@ -55,45 +54,45 @@ impl<W: Write> Writer<W> {
     }
 
     /// Ends the document with the ranking; must be called once.
-    pub(crate) fn finish(self, mut ranking: Ranking) -> io::Result<()> {
+    pub(crate) fn finish(self, ranking: Ranking) -> io::Result<()> {
         let Writer { output, view } = self;
-        let totals = ranking.totals();
-        let left_out = std::mem::take(&mut ranking.left_out);
-        let mut findings = std::mem::take(&mut ranking.findings);
-        rank(&mut findings);
-        let for_people = output.style().is_some();
-        let limit = view.limit.unwrap_or(if for_people { SHOWN } else { usize::MAX });
-        let mut ranked = ranking.ranked(view.sort, limit);
-        let columns = std::mem::take(&mut ranked.columns);
-        let summary = Summary { columns, findings, left_out, totals };
-        let is_empty = output.written == 0 && summary.left_out.is_empty();
+        let overview = ranking.overview(view.sort, view.shown(output.style().is_some()));
+        let is_empty = output.written == 0 && overview.left_out.is_empty();
+        let summary = Summary::of(&overview);
         let text = |document: &mut Document| {
             if !is_empty {
-                let Summary { findings, totals, .. } = &summary;
-                let told = findings::ranked(findings, totals.looked_at, view.limit, document.style);
-                document.lines(&format!("{told}\n"));
-                if !findings::is_narrow(document.style) {
-                    document.gap();
-                }
-                text(&ranked, &summary, view.sort, document);
+                text(&overview, view.limit, document);
             }
         };
         output.finish(Some(&summary), text, || csv_rows(&summary.columns))
     }
 }
 
-fn text(ranked: &Ranked, summary: &Summary, sort: SortBy, document: &mut Document) {
-    let Summary { columns, left_out, totals, .. } = summary;
-    document.line(&document.toned(Tone::Heading, &title(totals, sort)), 0);
+impl View {
+    /// How many columns are named.
+    pub(crate) fn shown(&self, for_people: bool) -> usize {
+        self.limit.unwrap_or(if for_people { SHOWN } else { usize::MAX })
+    }
+}
+
+/// The overview for people. `limit`: findings that are shown.
+pub(super) fn text(overview: &Overview, limit: Option<usize>, document: &mut Document) {
+    let Overview { ranked, findings, left_out, totals, databases } = overview;
+    let told = findings::ranked(findings, totals.looked_at, limit, document.style);
+    document.lines(&format!("{told}\n"));
+    if !findings::is_narrow(document.style) {
+        document.gap();
+    }
+    document.line(&document.toned(Tone::Heading, &title(totals, *databases, ranked.by)), 0);
     document.gap();
-    let grid = grid(columns, ranked, sort);
+    let grid = grid(ranked);
     if !grid.is_empty() {
         document.grid(&grid);
         if document.is_markdown() {
             document.gap();
         }
     }
-    for note in notes(totals, left_out) {
+    for note in notes(totals, left_out, *databases) {
         document.line(&note, 0);
     }
 }
@@ -102,7 +101,7 @@ fn tables(number: u64) -> String {
     counted(number, "table")
 }
 
-fn title(totals: &Totals, sort: SortBy) -> String {
+fn title(totals: &Totals, databases: u64, sort: SortBy) -> String {
     let by = match sort {
         SortBy::Stored => "stored size",
         SortBy::Raw => "raw size",
@@ -116,16 +115,22 @@ fn title(totals: &Totals, sort: SortBy) -> String {
         0 => String::new(),
         bytes => format!(", other indexes {}", size(*bytes)),
     };
-    format!("{}, {} with TOAST{indexes}; columns by {by}:", tables(*relations), size(*bytes))
+    let of = match databases {
+        0 => tables(*relations),
+        _ => format!("{}, {}", counted(databases, "database"), tables(*relations)),
+    };
+    format!("{of}, {} with TOAST{indexes}; columns by {by}:", size(*bytes))
 }
 
-fn grid(columns: &[ColumnLine], ranked: &Ranked, sort: SortBy) -> Grid {
+fn grid(ranked: &Ranked) -> Grid {
+    let sort = ranked.by;
     let whole = match sort {
         SortBy::Read => "Read",
         SortBy::Dead => "Dead",
         SortBy::Unused | SortBy::Stored | SortBy::Raw | SortBy::Name => "Unused",
     };
-    let mut grid = Grid::new(&[
+    let several = ranked.columns.iter().any(|one| one.target.is_some());
+    let mut heads = vec![
         Head::text("Table", 0),
         Head::text("Column", 0),
         Head::text("Type", 5),
@@ -136,9 +141,13 @@ fn grid(columns: &[ColumnLine], ranked: &Ranked, sort: SortBy) -> Grid {
         Head::number("In TOAST", 3),
         Head::number("Share", 0),
         Head::number(whole, 0),
-    ]);
+    ];
+    if several {
+        heads.insert(0, Head::text("Database", 0));
+    }
+    let mut grid = Grid::new(&heads);
     let mut last = None;
-    for (line, figure) in columns.iter().zip(&ranked.by_relation) {
+    for RankedColumn { target, line, by_relation: figure } in &ranked.columns {
         if line.stored_bytes.high == 0 {
             continue;
         }
@@ -148,14 +157,14 @@ fn grid(columns: &[ColumnLine], ranked: &Ranked, sort: SortBy) -> Grid {
             table.push_str(&format!(" ({} parts)", line.parts));
         }
         // the same for all columns of a table, so printed once
-        let again = last == Some(&line.relation);
-        last = Some(&line.relation);
+        let again = last == Some((target, &line.relation));
+        last = Some((target, &line.relation));
         let figure = figure.as_ref().filter(|_| !again);
         let shown = |e: &Interval<u64>| match sort {
             SortBy::Unused => about_size(e),
             _ => e.estimate.to_string(),
         };
-        grid.row(vec![
+        let mut row = vec![
             table,
             line.column.clone(),
             line.type_name.clone().unwrap_or_else(|| "(differs)".into()),
@@ -166,20 +175,27 @@ fn grid(columns: &[ColumnLine], ranked: &Ranked, sort: SortBy) -> Grid {
             cell(line.out_of_line_bytes.as_ref().filter(|bytes| bytes.high > 0), about_size),
             cell(line.share.as_ref(), |share| percent(share.estimate)),
             cell(figure, shown),
-        ]);
+        ];
+        if several {
+            row.insert(0, target.as_deref().unwrap_or_default().to_owned());
+        }
+        grid.row(row);
     }
     if ranked.more > 0 && ranked.more_bytes.high > 0 {
         let bytes = &ranked.more_bytes;
         let none = String::new;
         let mut row = vec![format!("({} more)", ranked.more), none(), none(), about_size(bytes)];
         row.push(error_of(bytes));
-        row.resize(10, none());
+        if several {
+            row.insert(1, none());
+        }
+        row.resize(heads.len(), none());
         grid.row(row);
     }
     grid
 }
 
-fn notes(totals: &Totals, left_out: &[LeftOut]) -> Vec<String> {
+fn notes(totals: &Totals, left_out: &[LeftOut], databases: u64) -> Vec<String> {
     let mut notes = Vec::new();
     let read = totals.bytes.saturating_sub(totals.left_out_bytes);
     let held = totals.columns_bytes.estimate.min(read);
@@ -195,7 +211,8 @@ fn notes(totals: &Totals, left_out: &[LeftOut]) -> Vec<String> {
         notes.push(format!("Columns take {} of {}; {rest}.", about_size(&held), size(read)));
     }
     if let Some(bytes) = totals.database_bytes {
-        notes.push(format!("Share: of the database of {}.", size(bytes)));
+        let of = if databases > 0 { "all these databases, " } else { "the database of " };
+        notes.push(format!("Share: of {of}{}.", size(bytes)));
     }
     if totals.sampled > 0 {
         notes.push(format!(
@@ -271,7 +288,7 @@ fn csv_fields() -> Vec<String> {
 }
 
 /// One row for each column; sizes are bytes, each with the ends of its interval.
-fn csv_rows(columns: &[ColumnLine]) -> Vec<Vec<String>> {
+fn csv_rows(columns: &[&ColumnLine]) -> Vec<Vec<String>> {
     let whole = |e: Option<Interval<u64>>| match e {
         Some(e) => [e.estimate, e.low, e.high].map(|n| n.to_string()),
         None => Default::default(),
@@ -280,7 +297,7 @@ fn csv_rows(columns: &[ColumnLine]) -> Vec<Vec<String>> {
         Some(e) => [e.estimate, e.low, e.high].map(|n| n.to_string()),
         None => Default::default(),
     };
-    let row = |line: &ColumnLine| {
+    let row = |line: &&ColumnLine| {
         let mut row = vec![
             line.relation.clone(),
             line.column.clone(),
