@@ -156,7 +156,12 @@ fn problems(problems: &[(String, u8, String)]) -> Grid {
     let mut grid = Grid::new(&heads);
     for (target, code, error) in problems.iter().take(LISTED) {
         let first = error.lines().next().unwrap_or_default();
-        grid.row(vec![target.clone(), code.to_string(), printable(first).clone()]);
+        // the place is in the first column
+        let why = first
+            .strip_prefix("connection to server ")
+            .and_then(|rest| rest.split_once(" failed: "))
+            .map_or(first, |(_, why)| why);
+        grid.row(vec![target.clone(), code.to_string(), printable(why)]);
     }
     grid
 }

@@ -52,6 +52,7 @@ mod model;
 #[path = "../../benches/codec/oracle.rs"]
 mod oracle;
 mod overview;
+mod partitions;
 mod pattern;
 mod plans;
 mod pluggable;
