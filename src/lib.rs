@@ -11,7 +11,7 @@
 //! * [`offline`]: relation files and saved text as sources of pages and values.
 //! * [`server`]: a live server: connections, catalogs, snapshots, pages.
 //! * [`value`]: one value: a summary line, its content, every detail.
-//! * `drive`: a run over relations of a server; a failure of one does not affect the others.
+//! * `drive`: a run over relations of a server, or over databases; a failure of one does not affect the others.
 //! * [`usage`]: how tables, columns and keys are used, from a server's statistics and catalog.
 //! * [`advise`]: what other settings would store and cost.
 //! * [`keys`]: what the keys of documents cost.

@@ -1,6 +1,6 @@
 //! `toastctl advise-threshold`: its arguments, the run, and where its reports are printed.
 
-use std::io::{self, BufWriter, Stdout, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use super::arguments::{
 };
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
-use super::terminal::{self, Plain, ReadingProgress, tell};
+use super::fleet::{self, Fleet, FleetArgs, OfOne};
+use super::terminal::{self, Out, Plain, ReadingProgress, tell};
 use crate::advise::advisor::{Advisor, Options};
 use crate::advise::calibration::{Calibrate, Kept};
 use crate::advise::candidate::Narrowing;
@@ -30,7 +31,7 @@ use crate::server::connect::SessionOptions;
 use crate::server::sink::{Failed, RunError, Sink};
 
 /// Arguments of `advise-threshold`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct AdviseArgs {
     #[command(flatten)]
     tables: TablesArg,
@@ -98,11 +99,14 @@ pub struct AdviseArgs {
     connection: ConnectionArgs,
 
     #[command(flatten)]
+    fleet: FleetArgs,
+
+    #[command(flatten)]
     help: HelpFlag,
 }
 
 /// Where the prices of CPU time come from.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 struct CalibrationArgs {
     /// Time values on this server: auto, always, never
     ///
@@ -146,7 +150,21 @@ pub(super) fn run(args: &AdviseArgs) -> Result<Exit, Failure> {
                 .to_owned(),
         ));
     }
+    if args.fleet.is_given(false)? {
+        return run_each(args);
+    }
     terminal::runtime(1)?.block_on(tables(args))
+}
+
+fn run_each(args: &AdviseArgs) -> Result<Exit, Failure> {
+    let (emit, calibration) = (args.emit.is_some(), args.calibration.file.is_some());
+    fleet::refuse(&[("--emit", emit), ("--calibration", calibration)])?;
+    let (several, format) = ((&args.fleet, &args.connection), args.format.format);
+    let fleet = Fleet::of_reader("advise-threshold", several, format, 1);
+    fleet::run(&fleet, |OfOne { connection, format, .. }| {
+        let (format, fleet) = (FormatArg { format }, FleetArgs::default());
+        run(&AdviseArgs { connection, format, fleet, ..args.clone() })
+    })
 }
 
 /// Whether keys can be priced so.
@@ -255,8 +273,8 @@ pub(super) struct AdviseOutput {
 }
 
 enum Lines {
-    Reports(Writer<Plain<BufWriter<Stdout>>>),
-    Emitted(Emit, BufWriter<Stdout>),
+    Reports(Writer<Plain<Out>>),
+    Emitted(Emit, Out),
 }
 
 impl AdviseOutput {

@@ -1,6 +1,5 @@
 //! `toastctl check`: its arguments, the runs, and where findings are printed.
 
-use std::io::{BufWriter, Stdout};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -9,8 +8,9 @@ use super::arguments::{FormatArg, JobsArg, TablesArg};
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::files::{File, FileArgs, SavedArgs, SavedText, unreadable};
+use super::fleet::{self, Fleet, FleetArgs, OfOne};
 use super::inspect::inspector;
-use super::terminal::{self, Plain, ReadingProgress, tell};
+use super::terminal::{self, Out, Plain, ReadingProgress, tell};
 use crate::check::files::{self, FileOptions};
 use crate::check::finding::{CheckError, Checked, Finding};
 use crate::check::run::{self, CheckRequest, CheckSink};
@@ -39,7 +39,7 @@ pub enum ScanToast {
 }
 
 /// Arguments of `check`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct CheckArgs {
     #[command(flatten)]
     tables: TablesArg,
@@ -116,6 +116,9 @@ pub struct CheckArgs {
     connection: ConnectionArgs,
 
     #[command(flatten)]
+    fleet: FleetArgs,
+
+    #[command(flatten)]
     help: HelpFlag,
 }
 
@@ -146,6 +149,9 @@ impl CheckArgs {
 /// Where they contradict each other, or name what cannot be used.
 pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
     let tables = &args.tables.tables;
+    if args.fleet.is_given(args.file.is_given() || args.saved.is_given())? {
+        return run_each(args);
+    }
     if let Some(file) = args.file.file(tables)? {
         return relation_file(args, &file);
     }
@@ -159,9 +165,19 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
     terminal::runtime(threads)?.block_on(relations(args))
 }
 
+fn run_each(args: &CheckArgs) -> Result<Exit, Failure> {
+    fleet::refuse(&[("--salvage", args.salvage.is_some())])?;
+    let (several, format) = ((&args.fleet, &args.connection), args.format.format);
+    let fleet = Fleet::of_reader("check", several, format, args.jobs.readers());
+    fleet::run(&fleet, |OfOne { connection, format, .. }| {
+        let (format, fleet) = (FormatArg { format }, FleetArgs::default());
+        run(&CheckArgs { connection, format, fleet, ..args.clone() })
+    })
+}
+
 /// Where findings are printed, and how the run ends by them.
 struct CheckOutput {
-    writer: CheckWriter<Plain<BufWriter<Stdout>>>,
+    writer: CheckWriter<Plain<Out>>,
     damaged: bool,
     incomplete: bool,
 }

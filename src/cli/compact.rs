@@ -1,6 +1,6 @@
 //! `toastctl compact` and `toastctl reindex`: their arguments, and what they ask for.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::arguments::TablesArg;
 use super::exit::{Exit, Failure};
@@ -45,15 +45,29 @@ pub struct ReindexArgs {
     #[command(flatten)]
     tables: TablesArg,
 
-    /// Rebuild all indexes, not only bloated ones
+    /// bloated or all [default: bloated]
     ///
     /// An index is bloated if it is more than 1.3 times as large as it would be after a rebuild. For access methods other
-    /// than btree, and for deduplicated keys, this is not known, and only --all rebuilds the index.
-    #[arg(long)]
-    all: bool,
+    /// than btree, and for deduplicated keys, this is not known, and only all rebuilds the index.
+    #[arg(
+        long,
+        value_name = "WHICH",
+        value_enum,
+        default_value = "bloated",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    indexes: Indexes,
 
     #[command(flatten)]
     run: RunArgs,
+}
+
+/// `--indexes`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Indexes {
+    Bloated,
+    All,
 }
 
 /// Does what the arguments of `compact` say.
@@ -62,7 +76,8 @@ pub struct ReindexArgs {
 /// Where they contradict each other, or the run could not begin.
 pub(super) fn compact(args: &CompactArgs) -> Result<Exit, Failure> {
     let CompactArgs { tables, files, reindex: ReindexArg { reindex }, rows, run } = args;
-    if run.checkpoint.is_some() && *reindex == Reindex::Never {
+    let of_one = !run.fleet.is_given(false)?;
+    if of_one && run.checkpoint.is_some() && *reindex == Reindex::Never {
         return Err(Failure::usage(
             "with compact, --checkpoint requires --reindex: it only records index rebuilds",
         ));
@@ -76,7 +91,10 @@ pub(super) fn compact(args: &CompactArgs) -> Result<Exit, Failure> {
 /// # Errors
 /// Where they contradict each other, or the run could not begin.
 pub(super) fn reindex(args: &ReindexArgs) -> Result<Exit, Failure> {
-    let reindex = if args.all { Reindex::All } else { Reindex::Bloated };
+    let reindex = match args.indexes {
+        Indexes::Bloated => Reindex::Bloated,
+        Indexes::All => Reindex::All,
+    };
     let tasks = Tasks { convert: None, compact: None, reindex };
     work(Verb::Reindex, &args.tables, tasks, None, &args.run)
 }

@@ -31,6 +31,19 @@ pub struct ConnectionArgs {
     /// Force a password prompt before connecting
     #[arg(short = 'W', long, overrides_with = "no_password")]
     pub password: bool,
+
+    /// What the connection to one database of several has in addition.
+    #[arg(skip)]
+    pub of_fleet: OfFleet,
+}
+
+/// What a connection to one database of several has in addition.
+#[derive(Clone, Default)]
+pub struct OfFleet {
+    /// The database, whatever else says.
+    pub database: Option<String>,
+    /// Parameters that have these values unless something else gives them.
+    pub defaults: Vec<(&'static str, &'static str)>,
 }
 
 /// `-h`, `-?` and `--help` of verbs that do not connect.
@@ -71,6 +84,8 @@ impl ConnectionArgs {
             port: self.port.clone(),
             user: self.username.clone(),
             dbname: self.dbname.as_ref().map(Secret::new),
+            database: self.of_fleet.database.clone(),
+            defaults: self.of_fleet.defaults.clone(),
         };
         resolve(&given, around)
     }

@@ -52,6 +52,10 @@ pub struct FileArgs {
 }
 
 impl FileArgs {
+    pub(super) fn is_given(&self) -> bool {
+        self.relation_file.is_some()
+    }
+
     /// The relation file, if one is given, and no tables.
     ///
     /// # Errors
@@ -126,6 +130,10 @@ pub struct SavedArgs {
 }
 
 impl SavedArgs {
+    pub(super) fn is_given(&self) -> bool {
+        self.pageinspect.is_some()
+    }
+
     /// The saved output, if it is given, and no tables: opened, with its columns.
     ///
     /// # Errors

@@ -110,6 +110,9 @@ fn short(verb: &Command) -> String {
     if verb.get_arguments().any(|option| option.get_help_heading() == Some(CONNECTION)) {
         text.push_str("Connection: -h HOST, -p PORT, -U USER, -d DBNAME, -w, -W, as for psql\n");
     }
+    if verb.get_arguments().any(|option| option.get_id() == "targets") {
+        text.push_str("Several databases: --all, --targets FILE, --max-connections N[,N]\n");
+    }
     let _ = write!(text, "Messages: -q fewer, -v more. Manual page: toastctl help {name}");
     text
 }

@@ -14,9 +14,10 @@ use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::fail_on;
 use super::files::{File, FileArgs, OrderArg, SavedArgs, SavedText, unreadable};
-use super::inspect_output::{InspectOutput, OverviewOutput};
+use super::fleet::{self, Fleet, FleetArgs, OfOne};
+use super::inspect_output::{Ended, InspectOutput, OverviewOutput};
 use super::reports::ReportOutput;
-use super::terminal::{self, ReadingProgress, tell};
+use super::terminal::{self, Console, ReadingProgress, tell};
 use crate::advise::advisor::{Advisor, Options as AdviseOptions};
 use crate::advise::explain::result::Explanation;
 use crate::advise::run::explained;
@@ -48,7 +49,7 @@ const PRECISION: f64 = 0.05;
 const NOT_OVERVIEW: [&str; 5] = ["details", "policy", "explain", "relation_file", "pageinspect"];
 
 /// Options of the overview of several tables.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Overview of several tables")]
 struct OverviewArgs {
     /// stored, raw, unused, read, dead or name
@@ -106,7 +107,7 @@ impl OverviewArgs {
 }
 
 /// Arguments of `inspect`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct InspectArgs {
     #[command(flatten)]
     tables: TablesArg,
@@ -168,6 +169,9 @@ pub struct InspectArgs {
     connection: ConnectionArgs,
 
     #[command(flatten)]
+    fleet: FleetArgs,
+
+    #[command(flatten)]
     help: HelpFlag,
 }
 
@@ -181,7 +185,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<ExitCode, Failure> {
             tell(&format!("error: {}", failure.message));
             Ok(unknown(&failure.message).into())
         }
-        (_, ended) => ended,
+        (_, ended) => Ok(ended?.into()),
     }
 }
 
@@ -198,8 +202,11 @@ pub(super) fn unknown(message: &str) -> State {
     State::Unknown
 }
 
-fn of_any(args: &InspectArgs) -> Result<ExitCode, Failure> {
+fn of_any(args: &InspectArgs) -> Result<Ended, Failure> {
     let tables = &args.tables.tables;
+    if args.fleet.is_given(args.file.is_given() || args.saved.is_given())? {
+        return run_each(args);
+    }
     if let Some(file) = args.file.file(tables)? {
         args.check_offline()?;
         let format = args.full_format("--relation-file")?;
@@ -239,6 +246,24 @@ fn of_any(args: &InspectArgs) -> Result<ExitCode, Failure> {
     terminal::runtime(threads)?.block_on(relations(args, &request))
 }
 
+fn run_each(args: &InspectArgs) -> Result<Ended, Failure> {
+    let InspectFormat::Report(format) = args.format else {
+        return Err(Failure::usage(
+            "--all and --targets cannot be used with --format openmetrics or nagios\n\
+             HINT:  Run toastctl once for each database.",
+        ));
+    };
+    let several = (&args.fleet, &args.connection);
+    let reader = Fleet::of_reader("inspect", several, format, args.jobs.readers());
+    let fleet = Fleet { view: args.overview.view(), ..reader };
+    let exit = fleet::run(&fleet, |OfOne { connection, format, .. }| {
+        let (format, fleet) = (InspectFormat::Report(format), FleetArgs::default());
+        let ended = of_any(&InspectArgs { connection, format, fleet, ..args.clone() })?;
+        Ok(ended.exit)
+    })?;
+    Ok(exit.into())
+}
+
 impl InspectArgs {
     /// Which sample is read, if not everything.
     fn sampling(&self) -> Option<Sampling> {
@@ -259,7 +284,8 @@ impl InspectArgs {
     fn wants_overview(&self, found: &[Selected]) -> bool {
         let in_full = self.details.details || self.policy.is_given();
         let is_monitored = !matches!(self.format, InspectFormat::Report(_));
-        let given = is_monitored || self.overview.is_given();
+        let is_one_of_several = Console::here().is_some();
+        let given = is_monitored || is_one_of_several || self.overview.is_given();
         !in_full && (given || self.tables.tables.is_empty() || found.len() != 1)
     }
 
@@ -333,7 +359,7 @@ pub(super) async fn inspector(
     opened.map_err(Failure::from)
 }
 
-async fn relations(args: &InspectArgs, request: &Request) -> Result<ExitCode, Failure> {
+async fn relations(args: &InspectArgs, request: &Request) -> Result<Ended, Failure> {
     let options = Options {
         access: args.source.source,
         flavor: args.file.flavor,

@@ -1,13 +1,14 @@
 //! Where `inspect` and `value` print: values as they come, relations as they are finished, or an overview of them;
 //! problems on standard error.
 
-use std::io::{BufWriter, Stdout, Write};
+use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use super::arguments::InspectFormat;
 use super::exit::{Exit, Failure};
 use super::fail_on;
-use super::terminal::{self, Plain, stdout_for_people, tell};
+use super::terminal::{self, Console, Out, Plain, stdout_for_people, tell};
 use crate::findings::finding::rank;
 use crate::inspect::overview::figures::{Condition, Figures};
 use crate::inspect::overview::rank::Ranking;
@@ -17,10 +18,10 @@ use crate::inspect::result::RelationReport;
 use crate::inspect::run::Output;
 use crate::report::document::Format;
 use crate::report::inspect::Writer;
-use crate::report::nagios;
+use crate::report::nagios::{self, State};
 use crate::report::openmetrics;
 use crate::report::overview::{self, View};
-use crate::report::table::printable;
+use crate::report::table::{Style, printable};
 use crate::report::values::ValueWriter;
 use crate::server::about::ServerReport;
 use crate::server::sink::{Failed, RunError, Sink};
@@ -32,6 +33,25 @@ const ERRORS_SHOWN: u64 = 10;
 /// Problems of a relation that are printed on standard error; all of them are in the report.
 const PROBLEMS_SHOWN: u64 = 10;
 
+/// How a run of `inspect` ended.
+pub(super) struct Ended {
+    pub(super) exit: Exit,
+    /// What a plugin says in place of the exit code.
+    state: Option<State>,
+}
+
+impl From<Exit> for Ended {
+    fn from(exit: Exit) -> Ended {
+        Ended { exit, state: None }
+    }
+}
+
+impl From<Ended> for ExitCode {
+    fn from(ended: Ended) -> ExitCode {
+        ended.state.map_or(ended.exit.into(), ExitCode::from)
+    }
+}
+
 /// The output of one run.
 pub(super) struct InspectOutput {
     lines: Lines,
@@ -42,8 +62,8 @@ pub(super) struct InspectOutput {
 }
 
 enum Lines {
-    Values(ValueWriter<Plain<BufWriter<Stdout>>>),
-    Relations(Writer<Plain<BufWriter<Stdout>>>),
+    Values(ValueWriter<Plain<Out>>),
+    Relations(Writer<Plain<Out>>),
 }
 
 impl InspectOutput {
@@ -143,10 +163,12 @@ pub(super) struct OverviewOutput {
 }
 
 enum OverviewLines {
-    Report(overview::Writer<Plain<BufWriter<Stdout>>>),
+    Report(overview::Writer<Plain<Out>>),
     /// Metrics of this database.
     Openmetrics(String, View),
     Nagios,
+    /// Printed with those of other databases.
+    Joined(Arc<Console>, View),
 }
 
 impl OverviewOutput {
@@ -157,11 +179,16 @@ impl OverviewOutput {
         alarms: Vec<Condition>,
     ) -> OverviewOutput {
         let lines = match format {
-            InspectFormat::Report(format) => {
-                let (out, width) = (stdout_for_people(format), terminal::output_width());
-                let server = Some(server);
-                OverviewLines::Report(overview::Writer::new(out, format, width, server, view))
-            }
+            InspectFormat::Report(format) => match Console::here() {
+                Some(console) if matches!(format, Format::Table | Format::Markdown) => {
+                    OverviewLines::Joined(console, view)
+                }
+                _ => {
+                    let (out, width) = (stdout_for_people(format), terminal::output_width());
+                    let server = Some(server);
+                    OverviewLines::Report(overview::Writer::new(out, format, width, server, view))
+                }
+            },
             InspectFormat::Openmetrics => OverviewLines::Openmetrics(server.database, view),
             InspectFormat::Nagios => OverviewLines::Nagios,
         };
@@ -183,7 +210,7 @@ impl OverviewOutput {
 
     /// Ends the document, and says how the run ended. Where nothing could be read nothing is printed, except to
     /// monitoring systems.
-    pub(super) fn end(self, ended: Result<(), RunError>) -> Result<ExitCode, Failure> {
+    pub(super) fn end(self, ended: Result<(), RunError>) -> Result<Ended, Failure> {
         let OverviewOutput { lines, mut ranking, alarms, incomplete, found, errors } = self;
         let figures = Figures::of(&ranking);
         let exit = if incomplete { Exit::Incomplete } else { Exit::Ok };
@@ -210,11 +237,19 @@ impl OverviewOutput {
                 rank(&mut ranking.findings);
                 let findings = &ranking.findings;
                 let (state, line) = nagios::report(&figures, findings, &alarms, incomplete);
-                terminal::end(ended, exit, |failed| {
+                let exit = terminal::end(ended, exit, |failed| {
                     if failed { Ok(()) } else { terminal::stdout().write_all(line.as_bytes()) }
                 })?;
-                return Ok(state.into());
+                return Ok(Ended { exit, state: Some(state) });
             }
+            OverviewLines::Joined(console, view) => terminal::end(ended, exit, |failed| {
+                if found || !failed {
+                    let limit = view.shown(Some(Style::Terminal(None)));
+                    let overview = ranking.overview(view.sort, limit);
+                    console.kept().overview = Some(overview);
+                }
+                Ok(())
+            }),
         }?;
         Ok(exit.max(fail_on::judged(&alarms, &figures)).into())
     }
@@ -230,7 +265,9 @@ impl Sink<RelationLine> for OverviewOutput {
         self.ranking.add(&relation);
         match &mut self.lines {
             OverviewLines::Report(writer) => writer.relation(&relation),
-            OverviewLines::Openmetrics(..) | OverviewLines::Nagios => Ok(()),
+            OverviewLines::Openmetrics(..) | OverviewLines::Nagios | OverviewLines::Joined(..) => {
+                Ok(())
+            }
         }
     }
 

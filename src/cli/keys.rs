@@ -12,6 +12,7 @@ use super::arguments::{
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::files::{File, FileArgs};
+use super::fleet::{self, Fleet, FleetArgs, OfOne};
 use super::reports::ReportOutput;
 use super::terminal::{self, ReadingProgress};
 use crate::advise::advisor::{Advisor, Options};
@@ -30,7 +31,7 @@ use crate::server::sink::{RunError, Sink};
 const KEYS_SHOWN: usize = 12;
 
 /// Arguments of `keys`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct KeysArgs {
     #[command(flatten)]
     tables: TablesArg,
@@ -101,6 +102,9 @@ pub struct KeysArgs {
     connection: ConnectionArgs,
 
     #[command(flatten)]
+    fleet: FleetArgs,
+
+    #[command(flatten)]
     help: HelpFlag,
 }
 
@@ -118,6 +122,9 @@ pub(super) fn run(args: &KeysArgs) -> Result<Exit, Failure> {
              HINT:  --format json lists all of them.",
         ));
     }
+    if args.fleet.is_given(args.file.is_given())? {
+        return run_each(args);
+    }
     if let Some(file) = args.file.file(&args.tables.tables)? {
         return keys_of_file(args, &file);
     }
@@ -132,6 +139,18 @@ pub(super) fn run(args: &KeysArgs) -> Result<Exit, Failure> {
         return terminal::runtime(1)?.block_on(extraction(args, extract));
     }
     terminal::runtime(1)?.block_on(keys(args))
+}
+
+fn run_each(args: &KeysArgs) -> Result<Exit, Failure> {
+    fleet::refuse(&[("--emit", args.emit.is_some())])?;
+    let (several, format) = ((&args.fleet, &args.connection), args.format.format);
+    fleet::run(
+        &Fleet::of_reader("keys", several, format, 1),
+        |OfOne { connection, format, .. }| {
+            let (format, fleet) = (FormatArg { format }, FleetArgs::default());
+            run(&KeysArgs { connection, format, fleet, ..args.clone() })
+        },
+    )
 }
 
 async fn advisor(args: &KeysArgs, extract: Option<&Extract>) -> Result<Advisor, Failure> {

@@ -11,6 +11,7 @@ pub mod connect;
 pub mod exit;
 mod fail_on;
 pub mod files;
+pub mod fleet;
 pub mod help;
 pub mod inspect;
 mod inspect_output;
@@ -99,7 +100,7 @@ fn parse() -> Cli {
 }
 
 /// What stands elsewhere: verb, option, and what to use.
-const MOVED: [(&str, &str, &str); 37] = [
+const MOVED: [(&str, &str, &str); 39] = [
     ("inspect", "--check", "toastctl check [TABLE]"),
     ("inspect", "--deep", "toastctl check [TABLE] --deep"),
     ("inspect", "--no-decompress", "toastctl check [TABLE] --no-decompress"),
@@ -115,6 +116,8 @@ const MOVED: [(&str, &str, &str); 37] = [
     ("inspect", "--depth", "toastctl keys TABLE --depth N"),
     ("inspect", "--block-size", "toastctl inspect --relation-file FILE, which finds the page size"),
     ("inspect", "--seed", "--sample PART,seed=NUMBER"),
+    ("value", "--all", "toastctl value -d DATABASE: a value is in one database"),
+    ("value", "--targets", "toastctl value -d DATABASE: a value is in one database"),
     ("keys", "--seed", "--sample PART,seed=NUMBER"),
     ("advise-threshold", "--seed", "--sample PART,seed=NUMBER"),
     ("advise-threshold", "--extract", "toastctl keys TABLE -c COLUMN --extract KEYS"),

@@ -1,9 +1,9 @@
 //! Where `inspect --explain` and `keys` print their reports; problems on standard error.
 
-use std::io::{self, BufWriter, Stdout};
+use std::io;
 
 use super::exit::{Exit, Failure};
-use super::terminal::{self, Plain, tell};
+use super::terminal::{self, Out, Plain, tell};
 use crate::report::document::{Format, Printed, Writer};
 use crate::report::table::printable;
 use crate::server::about::ServerReport;
@@ -14,7 +14,7 @@ const PROBLEMS_SHOWN: usize = 10;
 
 /// The output of one run.
 pub(super) struct ReportOutput {
-    writer: Writer<Plain<BufWriter<Stdout>>>,
+    writer: Writer<Plain<Out>>,
     found: bool,
     /// The exit code if nothing is found, once something could not be done.
     failed: Option<Exit>,

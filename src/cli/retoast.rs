@@ -9,12 +9,14 @@ use clap::Args;
 
 use super::arguments::{ColumnsArg, JobsArg, PolicyArgs, TablesArg};
 use super::exit::{Exit, Failure};
+use super::fleet::{self, Fleet, OfOne, Writes};
 use super::retoast_output::{Progress, RetoastOutput, listen};
 use super::settings::{NewValues, ReindexArg, RowArgs, RunArgs, Settings, Verb};
 use super::terminal;
 use crate::judge::goal::{Goal, Pluggable, PolicyGoal};
 use crate::judge::toaster::Toaster;
 use crate::model::policy::{MethodChoice, Policy};
+use crate::report::overview::View;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::listener::Control;
 use crate::retoast::preflight::ready::ConvertRequest;
@@ -129,6 +131,9 @@ pub(super) fn write(
     request: &Request,
 ) -> Result<Exit, Failure> {
     let reporting = &settings.reporting;
+    if args.fleet.is_given(false)? {
+        return write_each(verb, args, settings, request);
+    }
     let watch = Progress::new(reporting)?;
     terminal::runtime(2)?.block_on(async {
         let session = SessionOptions::read_write(verb.name());
@@ -142,6 +147,38 @@ pub(super) fn write(
         };
         watch.end();
         output.end(ended, control.stopped(), &watch, reporting.on_end.as_deref())
+    })
+}
+
+/// Runs a verb that writes on several databases.
+fn write_each(
+    verb: Verb,
+    args: &RunArgs,
+    settings: &Settings,
+    request: &Request,
+) -> Result<Exit, Failure> {
+    fleet::refuse(&[("--since", request.since.is_some())])?;
+    fleet::refuse(&settings.reporting.of_one())?;
+    let sessions = settings.parallel_tables.saturating_mul(
+        u16::try_from(request.options.tuning.jobs).unwrap_or(u16::MAX).saturating_add(2),
+    );
+    let fleet = Fleet {
+        args: &args.fleet,
+        verb: verb.name(),
+        connection: &args.connection,
+        format: args.format.format,
+        view: View::default(),
+        connections: sessions,
+        writes: Some(Writes {
+            max_runtime: args.max_runtime,
+            checkpoint: args.checkpoint.as_deref(),
+            work: format!("{} {}", verb.name(), request.text()),
+            dry_run: args.dry_run,
+        }),
+    };
+    fleet::run(&fleet, |OfOne { connection, format, checkpoint }| {
+        let args = args.on_one(connection, format);
+        write(verb, &args, settings, &Request { checkpoint, ..request.clone() })
     })
 }
 

@@ -16,7 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::terminal;
-use crate::cli::terminal::{is_utf8, tell};
+use crate::cli::terminal::{Console, is_utf8, tell};
 use crate::judge::command::shell_quoted;
 use crate::report::document::Format;
 use crate::report::retoast_progress::{Line, Moment, end, note, rebuilds};
@@ -101,7 +101,7 @@ impl RetoastOutput {
         if let (Some(worst), Some(last)) = (worst, last) {
             return Err(Failure::new(worst.max(exit), last.message));
         }
-        if exit == Exit::Stopped {
+        if exit == Exit::Stopped && Console::here().is_none() {
             tell(&format!("stopped; to continue: {}", command_line()));
         }
         Ok(exit.max(received))
@@ -157,7 +157,7 @@ fn print(report: &Report, format: Format) -> Result<(), Failure> {
 
 /// The command that goes on, as a shell takes it. A connection string may hold a password and is left
 /// out.
-fn command_line() -> String {
+pub(super) fn command_line() -> String {
     let words: Vec<String> = std::env::args().map(|word| shell_word(&word)).collect();
     words.join(" ")
 }
@@ -203,6 +203,18 @@ pub(super) struct Reporting {
     pub(super) on_end: Option<String>,
 }
 
+impl Reporting {
+    /// The settings that are about one database, and whether they are given.
+    pub(super) fn of_one(&self) -> [(&'static str, bool); 4] {
+        [
+            ("--set log", self.log.is_some()),
+            ("--set list-refused", self.list_refused.is_some()),
+            ("--set on-end", self.on_end.is_some()),
+            ("--set progress=json", self.progress == ProgressArg::Json),
+        ]
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Bar,
@@ -237,7 +249,9 @@ impl Progress {
         let refused = reporting.list_refused.as_deref().map(RefusedFile::create).transpose()?;
         let log = reporting.log.as_deref().map(LogFile::open).transpose()?;
         let mode = match reporting.progress {
-            ProgressArg::Auto if io::stderr().is_terminal() => Mode::Bar,
+            ProgressArg::Auto if io::stderr().is_terminal() && Console::here().is_none() => {
+                Mode::Bar
+            }
             ProgressArg::Auto | ProgressArg::Plain => Mode::Plain,
             ProgressArg::Json => Mode::Json,
             ProgressArg::None => Mode::None,
@@ -449,7 +463,7 @@ pub(super) async fn listen(control: &Control, limit: Option<u64>) -> Infallible 
     let mut terminate = signal(SignalKind::terminate()).ok();
     let stop = async {
         tokio::select! {
-            _ = tokio::signal::ctrl_c() => {}
+            () = terminal::interrupted() => {}
             () = comes(terminate.as_mut()) => {}
             () = time_is_up(limit) => {}
         }

@@ -8,8 +8,10 @@ use clap::{Args, ValueEnum};
 use super::arguments::{FormatArg, LagArg, TablesArg, lag, percent, ratio, size, time};
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::Failure;
+use super::fleet::FleetArgs;
 use super::manual::Item;
 use super::retoast_output::Reporting;
+use crate::report::document::Format;
 use crate::retoast::pace::rules::Limits;
 use crate::retoast::pace::throttle::{REPLICA_LAG, ThrottleOptions};
 use crate::retoast::preflight::owner::Approval;
@@ -39,7 +41,8 @@ pub struct RunArgs {
 
     /// Stop after this many seconds
     ///
-    /// The exit code is then 4. Run the same command again to continue.
+    /// The exit code is then 4. Run the same command again to continue. With --all or --targets, the time is that of all
+    /// databases together.
     #[arg(long, value_name = "SECONDS", help_heading = "Pace")]
     pub(super) max_runtime: Option<u64>,
 
@@ -54,7 +57,8 @@ pub struct RunArgs {
     ///
     /// Records which index rebuilds were started and, for retoast, how far the scan has got. If the file exists, the run
     /// resumes from there; the final scan of retoast still reads the whole table. The file is removed when everything is
-    /// done.
+    /// done. With --all or --targets, it records which databases are done, and each other database has a file of its own
+    /// next to it.
     #[arg(long, value_name = "FILE", help_heading = "Pace")]
     pub(super) checkpoint: Option<PathBuf>,
 
@@ -69,6 +73,9 @@ pub struct RunArgs {
 
     #[command(flatten)]
     pub(super) connection: ConnectionArgs,
+
+    #[command(flatten)]
+    pub(super) fleet: FleetArgs,
 
     #[command(flatten)]
     help: HelpFlag,
@@ -315,6 +322,17 @@ impl Settings {
 }
 
 impl RunArgs {
+    /// The same for one of several databases.
+    pub(super) fn on_one(&self, connection: ConnectionArgs, format: Format) -> RunArgs {
+        RunArgs {
+            connection,
+            format: FormatArg { format },
+            fleet: FleetArgs::default(),
+            max_runtime: None,
+            ..self.clone()
+        }
+    }
+
     /// What `--set` says.
     ///
     /// # Errors

@@ -1,23 +1,26 @@
 //! The terminal: its width, progress on it, and a standard output that may be closed.
 
+use std::cell::RefCell;
 use std::io::{self, IsTerminal, Write};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anstream::adapter::strip_str;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::AnsiColor;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio_util::sync::CancellationToken;
 
 use super::connect::ConnectionArgs;
 use super::exit::{Exit, Failure};
 use crate::heap::progress::Progress;
+use crate::inspect::overview::rank::Overview;
 use crate::report::document::Format;
 use crate::report::table::{DARK_YELLOW, printable_lines};
 use crate::server::about::untested;
 use crate::server::connect::{Connection, SessionOptions};
-use crate::server::sink::RunError;
+use crate::server::sink::{Failed, RunError};
 
 /// Width of tables in a file or a pipe, unless `COLUMNS` says otherwise.
 const PIPE_WIDTH: usize = 100;
@@ -52,16 +55,110 @@ fn is_utf8_locale(name: Option<&str>) -> bool {
         || name.contains(".utf8@")
 }
 
+/// Bytes that the report of one of several targets may have: it is kept until it is complete.
+const LARGEST_REPORT: usize = 64 << 20;
+
+/// Where a run on one of several targets prints, on all its threads: messages with the name of the target, and the
+/// report to memory, until the target's turn has come.
+pub(super) struct Console {
+    /// The target, as messages name it.
+    pub(super) name: String,
+    /// What ends the run.
+    pub(super) stop: CancellationToken,
+    kept: Mutex<Kept>,
+}
+
+/// What a run on one of several targets has printed.
+#[derive(Default)]
+pub(super) struct Kept {
+    pub(super) report: Vec<u8>,
+    /// The errors, without their severity.
+    pub(super) errors: Vec<String>,
+    /// The overview, which is printed with those of other targets.
+    pub(super) overview: Option<Overview>,
+}
+
+thread_local! {
+    static CONSOLE: RefCell<Option<Arc<Console>>> = const { RefCell::new(None) };
+}
+
+impl Console {
+    pub(super) fn new(name: String, stop: CancellationToken) -> Arc<Console> {
+        Arc::new(Console { name, stop, kept: Mutex::default() })
+    }
+
+    /// That of this thread, if it works on one of several targets.
+    pub(super) fn here() -> Option<Arc<Console>> {
+        CONSOLE.with_borrow(Clone::clone)
+    }
+
+    fn set(console: Option<Arc<Console>>) {
+        CONSOLE.set(console);
+    }
+
+    /// Does the work of a target. What it prints is in [`Console::take`].
+    pub(super) fn within<T>(self: &Arc<Console>, work: impl FnOnce() -> T) -> T {
+        Console::set(Some(Arc::clone(self)));
+        let done = work();
+        Console::set(None);
+        done
+    }
+
+    pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was printed.
+    pub(super) fn take(&self) -> Kept {
+        std::mem::take(&mut self.kept())
+    }
+}
+
+/// Standard output, or what keeps it for later.
+pub(super) enum Out {
+    Process(io::BufWriter<io::Stdout>),
+    Kept(Arc<Console>),
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Out::Process(stdout) => stdout.write(bytes),
+            Out::Kept(console) => {
+                let report = &mut console.kept().report;
+                if report.len().saturating_add(bytes.len()) > LARGEST_REPORT {
+                    let limit = LARGEST_REPORT >> 20;
+                    return Err(io::Error::other(format!(
+                        "the report is longer than {limit} MB: run toastctl on this database alone"
+                    )));
+                }
+                report.extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Out::Process(stdout) => stdout.flush(),
+            Out::Kept(_) => Ok(()),
+        }
+    }
+}
+
 /// Standard output, buffered. A reader that went away (`| head`) is not an error: see
 /// [`is_closed_pipe`].
-pub fn stdout() -> io::BufWriter<io::Stdout> {
-    io::BufWriter::with_capacity(1 << 16, io::stdout())
+pub(super) fn stdout() -> Out {
+    match Console::here() {
+        Some(console) => Out::Kept(console),
+        None => Out::Process(io::BufWriter::with_capacity(1 << 16, io::stdout())),
+    }
 }
 
 /// Standard output for people: where the locale is not one of UTF-8, the signs that reports are drawn with
 /// have ASCII in their places. What comes from the server stays as it is. Styles are for terminals, unless NO_COLOR,
 /// CLICOLOR or TERM forbids them, or CLICOLOR_FORCE has them everywhere.
-pub fn stdout_for_people(format: Format) -> Plain<io::BufWriter<io::Stdout>> {
+pub(super) fn stdout_for_people(format: Format) -> Plain<Out> {
     let people = matches!(format, Format::Table | Format::Markdown);
     let styled = people && AutoStream::choice(&io::stdout()) != ColorChoice::Never;
     Plain { inner: stdout(), ascii: people && !is_utf8(), styled }
@@ -161,12 +258,35 @@ pub(super) fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
+/// Errors of one target that are kept for its report.
+const ERRORS_KEPT: usize = 100;
+
+/// What a message begins with.
+const SEVERITIES: [&str; 4] = ["error", "warning", "notice", "note"];
+
 /// One line on standard error; with `-q` only if it is a warning or an error.
 pub(super) fn tell(text: &str) {
+    let console = Console::here();
+    if let (Some(console), Some(error)) = (&console, text.strip_prefix("error: ")) {
+        let errors = &mut console.kept().errors;
+        if errors.len() < ERRORS_KEPT {
+            errors.push(error.to_owned());
+        }
+    }
     if is_quiet() && !text.starts_with("error: ") && !text.starts_with("warning: ") {
         return;
     }
-    let text = printable_lines(text);
+    let text = match (console, text.split_once(": ")) {
+        (None, _) => text.to_owned(),
+        // it follows a message
+        _ if text.starts_with("HINT:") => text.to_owned(),
+        // after the severity
+        (Some(console), Some((kind, rest))) if SEVERITIES.contains(&kind) => {
+            format!("{kind}: {}: {rest}", console.name)
+        }
+        (Some(console), _) => format!("{}: {text}", console.name),
+    };
+    let text = printable_lines(&text);
     let text = ["error:", "warning:"]
         .into_iter()
         .find_map(|kind| Some(severity(kind, text.strip_prefix(kind)?)))
@@ -180,7 +300,9 @@ pub(super) struct PrintableStderr;
 
 impl Write for PrintableStderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let text = printable_lines(&String::from_utf8_lossy(bytes));
+        let text = String::from_utf8_lossy(bytes);
+        let name = Console::here().map(|console| format!("{}: ", console.name));
+        let text = format!("{}{}", name.unwrap_or_default(), printable_lines(&text));
         io::stderr().write_all(text.as_bytes())?;
         Ok(bytes.len())
     }
@@ -206,8 +328,15 @@ pub(super) async fn connected(
     session: &SessionOptions,
 ) -> Result<Connection, Failure> {
     let mut warn = |warning: &str| tell(&format!("warning: {warning}"));
-    let connection =
-        args.connect(session, &mut warn).await.map_err(|error| Failure::from(&error))?;
+    let connecting = args.connect(session, &mut warn);
+    let connection = match Console::here() {
+        None => connecting.await,
+        Some(console) => {
+            let made = console.stop.run_until_cancelled(connecting).await;
+            made.ok_or_else(|| Failure::from(Failed::stopped()))?
+        }
+    }
+    .map_err(|error| Failure::from(&error))?;
     if session.read_only
         && let Some(newer) = untested(connection.server_version())
     {
@@ -218,15 +347,20 @@ pub(super) async fn connected(
 
 /// What verbs that talk to servers run in.
 pub(super) fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
+    let console = Console::here();
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
+        .on_thread_start(move || Console::set(console.clone()))
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Exit::Incomplete, format!("could not start: {error}")))
 }
 
-/// Ends with a Ctrl-C.
+/// Ends with a Ctrl-C, or with the run over several targets.
 pub(super) async fn interrupted() {
+    if let Some(console) = Console::here() {
+        return console.stop.cancelled().await;
+    }
     if tokio::signal::ctrl_c().await.is_err() {
         // what cannot be heard never comes
         std::future::pending::<()>().await;
@@ -263,7 +397,7 @@ impl Default for ReadingProgress {
         }
         ReadingProgress {
             bar,
-            terminal: io::stderr().is_terminal(),
+            terminal: io::stderr().is_terminal() && Console::here().is_none(),
             state: Mutex::new(State {
                 relation: String::new(),
                 blocks: 0,
@@ -307,9 +441,9 @@ impl Progress for ReadingProgress {
             state.last_line = now;
             let percent = 100 * state.done / state.blocks.max(1);
             let State { relation, done, blocks, .. } = &*state;
+            let line = format!("{relation}: {done} of {blocks} blocks read ({percent} %)\n");
             // Nobody to tell is no reason to stop.
-            let _ =
-                writeln!(io::stderr(), "{relation}: {done} of {blocks} blocks read ({percent} %)");
+            let _ = PrintableStderr.write_all(line.as_bytes());
         }
     }
 

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::overview::rank::Totals;
+use super::overview::rank::{Overview, Totals};
 use super::overview::{ColumnLine, LeftOut, RelationLine};
 use super::reports::problem_reports;
 use super::result::{RelationReport, SCHEMA, SampleReport, Source};
@@ -25,7 +25,7 @@ pub(crate) struct Document {
     server: Option<ServerReport>,
     tables: Vec<Table>,
     #[serde(flatten)]
-    summary: Option<Summary>,
+    summary: Option<Summary<'static>>,
 }
 
 impl Document {
@@ -92,12 +92,20 @@ impl From<&Explanation> for Table {
 /// The totals of an overview.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-pub(crate) struct Summary {
+pub(crate) struct Summary<'a> {
     /// The columns of all tables, ranked by --sort, those of parts added up; only the first --limit, if it is given.
-    pub(crate) columns: Vec<ColumnLine>,
+    pub(crate) columns: Vec<&'a ColumnLine>,
     /// Avoidable costs in tables of 1 MB or more, the worst first.
-    pub(crate) findings: Vec<Finding>,
+    findings: &'a [Finding],
     /// The selected relations that were not read.
-    pub(crate) left_out: Vec<LeftOut>,
-    pub(crate) totals: Totals,
+    left_out: &'a [LeftOut],
+    totals: &'a Totals,
+}
+
+impl Summary<'_> {
+    pub(crate) fn of(overview: &Overview) -> Summary<'_> {
+        let Overview { ranked, findings, left_out, totals, .. } = overview;
+        let columns = ranked.columns.iter().map(|one| &one.line).collect();
+        Summary { columns, findings, left_out, totals }
+    }
 }

@@ -69,6 +69,10 @@ impl Document {
         Document { style, details, text: String::new(), in_list: false }
     }
 
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     pub fn is_markdown(&self) -> bool {
         self.style == Style::Markdown
     }

@@ -6,6 +6,7 @@
 //! * [`inspect`]: the report of `inspect`; [`inspect_sample`]: what a sample changes in it; `findings`: avoidable
 //!   costs; [`values`]: lines of values; `overview`: columns of many tables in one ranking; [`anatomy`]: every detail of
 //!   one value; [`check`], [`explain`], [`keys`]: the reports of these verbs and options.
+//! * [`fleet`]: the reports of any verb on several databases.
 //! * [`openmetrics`], [`nagios`]: the same columns and tables for monitoring.
 //! * [`advise`]: the report of `advise-threshold`; [`advise_plot`]: its chart.
 //! * `html`: a page for a browser; `charts`: its charts.
@@ -22,6 +23,7 @@ mod departure;
 pub mod document;
 pub mod explain;
 mod findings;
+pub(crate) mod fleet;
 mod html;
 pub mod inspect;
 pub mod inspect_sample;

@@ -82,6 +82,7 @@ pub(crate) fn write(
     let mut findings = std::mem::take(&mut ranking.findings);
     let tables = ranking.tables(view.sort, limit);
     let columns = ranking.ranked(view.sort, limit).columns;
+    let columns: Vec<ColumnLine> = columns.into_iter().map(|one| one.line).collect();
     let mut families = Families { out, database: database.to_owned() };
     of_figures(&mut families, &figures)?;
     let complete = u8::from(is_complete).to_string();

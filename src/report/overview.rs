@@ -10,9 +10,10 @@ use super::findings;
 use super::html;
 use super::table::{Grid, Head, Style, Tone, number, printable, text as text_column};
 use super::units::{counted, percent, ratio, size};
-use crate::findings::finding::rank;
 use crate::inspect::document::{self as inspect, Summary};
-use crate::inspect::overview::rank::{Ranked, Ranking, SortBy, TableLine, Totals};
+use crate::inspect::overview::rank::{
+    Overview, Ranked, RankedColumn, Ranking, SortBy, TableLine, Totals,
+};
 use crate::inspect::overview::{ColumnLine, FormLine, LeftOut, RelationLine};
 use crate::inspect::result::SCHEMA;
 use crate::model::interval::Interval;
@@ -66,86 +67,85 @@ impl<W: Write> Writer<W> {
     }
 
     /// Ends the document with the ranking; must be called once.
-    pub(crate) fn finish(self, mut ranking: Ranking) -> io::Result<()> {
+    pub(crate) fn finish(self, ranking: Ranking) -> io::Result<()> {
         let Writer { output, view } = self;
-        let totals = ranking.totals();
-        let left_out = std::mem::take(&mut ranking.left_out);
-        let mut findings = std::mem::take(&mut ranking.findings);
-        rank(&mut findings);
-        let limit = view.limit.unwrap_or(match output.style() {
-            Some(Style::Html) => SHOWN_ON_PAGE,
-            Some(_) => SHOWN,
-            None => usize::MAX,
+        let map = (output.format == Format::Html).then(|| {
+            let largest = ranking.largest(view.limit.unwrap_or(TABLES));
+            let more = ranking.number_of_tables() - largest.len();
+            (largest, more)
         });
-        let largest = match output.format {
-            Format::Html => ranking.largest(view.limit.unwrap_or(TABLES)),
-            _ => Vec::new(),
-        };
-        let more_tables = ranking.number_of_tables() - largest.len();
-        let mut ranked = ranking.ranked(view.sort, limit);
-        let columns = std::mem::take(&mut ranked.columns);
-        let summary = Summary { columns, findings, left_out, totals };
-        let is_empty = output.written == 0 && summary.left_out.is_empty();
+        let overview = ranking.overview(view.sort, view.shown(output.style()));
+        let is_empty = output.written == 0 && overview.left_out.is_empty();
+        let summary = Summary::of(&overview);
         let text = |document: &mut Document| {
             if !is_empty {
-                let Summary { findings, totals, .. } = &summary;
-                findings::ranked(findings, totals.looked_at, view.limit, document);
-                if !findings::is_narrow(document.style) {
-                    document.gap();
-                }
-                text(&ranked, &summary, view.sort, (&largest, more_tables), document);
+                text(&overview, view.limit, map.as_ref(), document);
             }
         };
         output.finish(Some(&summary), text, || csv_rows(&summary.columns))
     }
 }
 
-fn text(
-    ranked: &Ranked,
-    summary: &Summary,
-    sort: SortBy,
-    mapped: (&[(TableLine, Vec<ColumnLine>)], usize),
+impl View {
+    /// How many columns are named.
+    pub(crate) fn shown(&self, style: Option<Style>) -> usize {
+        self.limit.unwrap_or(match style {
+            Some(Style::Html) => SHOWN_ON_PAGE,
+            Some(_) => SHOWN,
+            None => usize::MAX,
+        })
+    }
+}
+
+/// The largest tables, with their columns, and how many more there are.
+type Map = (Vec<(TableLine, Vec<ColumnLine>)>, usize);
+
+/// The overview for people. `limit`: findings that are shown; `map`: what is drawn on a page.
+pub(super) fn text(
+    overview: &Overview,
+    limit: Option<usize>,
+    map: Option<&Map>,
     document: &mut Document,
 ) {
-    let Summary { columns, left_out, totals, .. } = summary;
-    let title = title(totals, sort);
-    if document.is_html() {
+    let Overview { ranked, findings, left_out, totals, databases } = overview;
+    findings::ranked(findings, totals.looked_at, limit, document);
+    if !findings::is_narrow(document.style) {
+        document.gap();
+    }
+    let title = title(totals, *databases, ranked.by);
+    if let Some(map) = map {
         document.heading("Where the space is", 2);
         document.line(&format!("{}.", title.trim_end_matches(':')), 0);
-        on_map(mapped, totals, document);
+        on_map(map, totals, document);
     } else {
         document.line(&document.toned(Tone::Heading, &title), 0);
         document.gap();
     }
-    let grid = grid(columns, ranked, sort);
+    let grid = grid(ranked);
     if !grid.is_empty() {
         document.grid("Columns", &grid);
         if document.is_markdown() {
             document.gap();
         }
     }
-    for note in notes(totals, left_out) {
+    for note in notes(totals, left_out, *databases) {
         document.line(&note, 0);
     }
-    if document.is_html() {
-        document.grid("Columns by form", &forms(columns));
+    if map.is_some() {
+        document.grid("Columns by form", &forms(&ranked.columns));
     }
 }
 
 /// Tables, their columns, and the forms of their values, on a map. `more`: tables that are not named.
-fn on_map(
-    (largest, more): (&[(TableLine, Vec<ColumnLine>)], usize),
-    totals: &Totals,
-    document: &mut Document,
-) {
+fn on_map((largest, more): &Map, totals: &Totals, document: &mut Document) {
     let mut tiles: Vec<Tile> = largest
         .iter()
         .map(|(table, columns)| tile(&table.relation, table.bytes(), columns))
         .collect();
     let drawn = tiles.iter().fold(0u64, |sum, tile| sum.saturating_add(tile.bytes));
     let read = totals.bytes.saturating_sub(totals.left_out_bytes);
-    if more > 0 && read > drawn {
-        let name = counted(more as u64, "more table");
+    if *more > 0 && read > drawn {
+        let name = counted(*more as u64, "more table");
         tiles.push(Tile { name, bytes: read - drawn, class: "rest", parts: Vec::new() });
     }
     map("Tables, columns and forms by size", &tiles, document);
@@ -209,9 +209,9 @@ fn form_name(form: &FormLine) -> String {
 }
 
 /// The forms of these columns.
-fn forms(columns: &[ColumnLine]) -> Grid {
-    let rows =
-        columns.iter().flat_map(|column| column.forms.iter().map(move |form| (column, form)));
+fn forms(columns: &[RankedColumn]) -> Grid {
+    let lines = columns.iter().map(|one| &one.line);
+    let rows = lines.flat_map(|column| column.forms.iter().map(move |form| (column, form)));
     Grid::of(
         &rows.collect::<Vec<_>>(),
         &[
@@ -230,7 +230,7 @@ fn tables(number: u64) -> String {
     counted(number, "table")
 }
 
-fn title(totals: &Totals, sort: SortBy) -> String {
+fn title(totals: &Totals, databases: u64, sort: SortBy) -> String {
     let by = match sort {
         SortBy::Stored => "stored size",
         SortBy::Raw => "raw size",
@@ -244,16 +244,22 @@ fn title(totals: &Totals, sort: SortBy) -> String {
         0 => String::new(),
         bytes => format!(", other indexes {}", size(*bytes)),
     };
-    format!("{}, {} with TOAST{indexes}; columns by {by}:", tables(*relations), size(*bytes))
+    let of = match databases {
+        0 => tables(*relations),
+        _ => format!("{}, {}", counted(databases, "database"), tables(*relations)),
+    };
+    format!("{of}, {} with TOAST{indexes}; columns by {by}:", size(*bytes))
 }
 
-fn grid(columns: &[ColumnLine], ranked: &Ranked, sort: SortBy) -> Grid {
+fn grid(ranked: &Ranked) -> Grid {
+    let sort = ranked.by;
     let whole = match sort {
         SortBy::Read => "Read",
         SortBy::Dead => "Dead",
         SortBy::Unused | SortBy::Stored | SortBy::Raw | SortBy::Name => "Unused",
     };
-    let mut grid = Grid::new(&[
+    let several = ranked.columns.iter().any(|one| one.target.is_some());
+    let mut heads = vec![
         Head::text("Table", 0),
         Head::text("Column", 0),
         Head::text("Type", 5),
@@ -264,9 +270,13 @@ fn grid(columns: &[ColumnLine], ranked: &Ranked, sort: SortBy) -> Grid {
         Head::number("In TOAST", 3),
         Head::number("Share", 0),
         Head::number(whole, 0),
-    ]);
+    ];
+    if several {
+        heads.insert(0, Head::text("Database", 0));
+    }
+    let mut grid = Grid::new(&heads);
     let mut last = None;
-    for (line, figure) in columns.iter().zip(&ranked.by_relation) {
+    for RankedColumn { target, line, by_relation: figure } in &ranked.columns {
         if line.stored_bytes.high == 0 {
             continue;
         }
@@ -276,14 +286,14 @@ fn grid(columns: &[ColumnLine], ranked: &Ranked, sort: SortBy) -> Grid {
             table.push_str(&format!(" ({} parts)", line.parts));
         }
         // the same for all columns of a table, so printed once
-        let again = last == Some(&line.relation);
-        last = Some(&line.relation);
+        let again = last == Some((target, &line.relation));
+        last = Some((target, &line.relation));
         let figure = figure.as_ref().filter(|_| !again);
         let shown = |e: &Interval<u64>| match sort {
             SortBy::Unused => about_size(e),
             _ => e.estimate.to_string(),
         };
-        grid.row(vec![
+        let mut row = vec![
             table,
             line.column.clone(),
             line.type_name.clone().unwrap_or_else(|| "(differs)".into()),
@@ -294,20 +304,27 @@ fn grid(columns: &[ColumnLine], ranked: &Ranked, sort: SortBy) -> Grid {
             cell(line.out_of_line_bytes.as_ref().filter(|bytes| bytes.high > 0), about_size),
             cell(line.share.as_ref(), |share| percent(share.estimate)),
             cell(figure, shown),
-        ]);
+        ];
+        if several {
+            row.insert(0, target.as_deref().unwrap_or_default().to_owned());
+        }
+        grid.row(row);
     }
     if ranked.more > 0 && ranked.more_bytes.high > 0 {
         let bytes = &ranked.more_bytes;
         let none = String::new;
         let mut row = vec![format!("({} more)", ranked.more), none(), none(), about_size(bytes)];
         row.push(error_of(bytes));
-        row.resize(10, none());
+        if several {
+            row.insert(1, none());
+        }
+        row.resize(heads.len(), none());
         grid.row(row);
     }
     grid
 }
 
-fn notes(totals: &Totals, left_out: &[LeftOut]) -> Vec<String> {
+fn notes(totals: &Totals, left_out: &[LeftOut], databases: u64) -> Vec<String> {
     let mut notes = Vec::new();
     let read = totals.bytes.saturating_sub(totals.left_out_bytes);
     let held = totals.columns_bytes.estimate.min(read);
@@ -323,7 +340,8 @@ fn notes(totals: &Totals, left_out: &[LeftOut]) -> Vec<String> {
         notes.push(format!("Columns take {} of {}; {rest}.", about_size(&held), size(read)));
     }
     if let Some(bytes) = totals.database_bytes {
-        notes.push(format!("Share: of the database of {}.", size(bytes)));
+        let of = if databases > 0 { "all these databases, " } else { "the database of " };
+        notes.push(format!("Share: of {of}{}.", size(bytes)));
     }
     if totals.sampled > 0 {
         notes.push(format!(
@@ -399,7 +417,7 @@ fn csv_fields() -> Vec<String> {
 }
 
 /// One row for each column; sizes are bytes, each with the ends of its interval.
-fn csv_rows(columns: &[ColumnLine]) -> Vec<Vec<String>> {
+fn csv_rows(columns: &[&ColumnLine]) -> Vec<Vec<String>> {
     let whole = |e: Option<Interval<u64>>| match e {
         Some(e) => [e.estimate, e.low, e.high].map(|n| n.to_string()),
         None => Default::default(),
@@ -408,7 +426,7 @@ fn csv_rows(columns: &[ColumnLine]) -> Vec<Vec<String>> {
         Some(e) => [e.estimate, e.low, e.high].map(|n| n.to_string()),
         None => Default::default(),
     };
-    let row = |line: &ColumnLine| {
+    let row = |line: &&ColumnLine| {
         let mut row = vec![
             line.relation.clone(),
             line.column.clone(),

@@ -2,12 +2,13 @@
 //! from the types of the results and compares.
 
 /// Each schema by the name under which `toastctl help json` prints it.
-pub const SCHEMAS: [(&str, &str); 6] = [
+pub const SCHEMAS: [(&str, &str); 7] = [
     ("inspect", include_str!("../../man/json/inspect.schema.json")),
     ("advise-threshold", include_str!("../../man/json/advise-threshold.schema.json")),
     ("check", include_str!("../../man/json/check.schema.json")),
     ("keys", include_str!("../../man/json/keys.schema.json")),
     ("retoast", include_str!("../../man/json/retoast.schema.json")),
+    ("fleet", include_str!("../../man/json/fleet.schema.json")),
     ("retoast-progress", include_str!("../../man/json/retoast-progress.schema.json")),
 ];
 
@@ -27,18 +28,20 @@ mod derived {
     use serde_json::Value;
 
     use crate::check::finding::{Checked, FindingReport};
+    use crate::report::fleet::TargetReport;
     use crate::report::retoast_progress::Line;
     use crate::server::about::ServerReport;
     use crate::{advise, check, inspect, keys, retoast};
 
     /// The schemas as the types have them, by name.
-    pub fn derived() -> [(&'static str, Schema); 6] {
+    pub fn derived() -> [(&'static str, Schema); 7] {
         [
             ("inspect", of::<inspect::document::Document>("toastctl.inspect/1")),
             ("advise-threshold", of::<advise::result::Document>("toastctl.advise/1")),
             ("check", of::<CheckOutput>("toastctl.check/1")),
             ("keys", of::<keys::result::KeysDocument>("toastctl.keys/1")),
             ("retoast", of::<retoast::result::Report>("toastctl.retoast/1")),
+            ("fleet", of::<TargetReport>("toastctl.fleet/1")),
             ("retoast-progress", of::<Line<'static>>("toastctl.retoast-progress/1")),
         ]
     }

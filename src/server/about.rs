@@ -5,6 +5,7 @@ use serde::Serialize;
 use tokio_postgres::types::Type;
 
 use super::LiveError;
+use super::calibrate::identity;
 use super::connect::Client;
 use crate::codec::Method;
 use crate::disk::Oid;
@@ -67,6 +68,23 @@ impl Server {
     pub(crate) fn compacts(&self) -> bool {
         self.vacuum_truncates && !self.has_toasters
     }
+}
+
+/// What tells this server from others, whatever name it is reached by. Clones of a cluster have its system identifier,
+/// but were not started at the same moment.
+pub(crate) async fn instance(client: &Client) -> Result<String, LiveError> {
+    let started: Option<String> =
+        client.value("SELECT pg_catalog.pg_postmaster_start_time()::pg_catalog.text", &[]).await?;
+    Ok(format!("{} {}", identity(client).await?, started.unwrap_or_default()))
+}
+
+/// The databases of the server that allow connections and are not templates, by name.
+pub(crate) async fn databases(client: &Client) -> Result<Vec<String>, LiveError> {
+    // -2: its creation or removal was interrupted (17 and later)
+    let sql = "SELECT datname::pg_catalog.text FROM pg_catalog.pg_database \
+               WHERE datallowconn AND NOT datistemplate AND datconnlimit <> -2 ORDER BY datname";
+    let rows = client.query_typed(sql, &[]).await?;
+    Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
 }
 
 /// Which source to use.

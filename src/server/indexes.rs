@@ -137,8 +137,8 @@ pub(crate) async fn all(connection: &Connection, table: Oid) -> Result<Vec<Index
             FILTER (WHERE x.option_name = 'deduplicate_items') AS deduplicate \
           FROM pg_catalog.pg_options_to_table(c.reloptions) AS x \
           WHERE x.option_name IN ('fillfactor', 'deduplicate_items')) AS o \
-        WHERE c.relkind = 'i' AND (i.indrelid = $1 OR i.indrelid IN \
-          (SELECT r.reltoastrelid FROM pg_catalog.pg_class AS r WHERE r.oid = $1 AND r.reltoastrelid <> 0)) \
+        WHERE c.relkind = 'i' AND i.indrelid = ANY (ARRAY(SELECT $1 UNION ALL \
+          SELECT r.reltoastrelid FROM pg_catalog.pg_class AS r WHERE r.oid = $1 AND r.reltoastrelid <> 0)) \
         ORDER BY 6, 1";
     connection
         .reading(async || {

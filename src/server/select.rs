@@ -49,6 +49,8 @@ enum Elsewhere {
 pub struct Selection {
     /// The relations, each once.
     pub found: Vec<Selected>,
+    /// Their OIDs.
+    seen: HashSet<Oid>,
     /// Named partitioned tables that have no partitions, and so no rows.
     empty: Vec<String>,
     /// Tables whose rows are stored on other servers.
@@ -103,7 +105,7 @@ impl Selection {
     }
 
     fn add(&mut self, oid: Oid, how: How) {
-        if self.found.iter().all(|found| found.oid != oid) {
+        if self.seen.insert(oid) {
             self.found.push(Selected { oid, how });
         }
     }

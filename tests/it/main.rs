@@ -38,6 +38,7 @@ mod extract_partitions;
 mod findings;
 mod findings_keys;
 mod findings_lengths;
+mod fleet;
 mod html;
 #[allow(dead_code, reason = "the tests of the codecs alone ask for more")]
 #[path = "../codec/inputs.rs"]
@@ -52,6 +53,7 @@ mod model;
 #[path = "../../benches/codec/oracle.rs"]
 mod oracle;
 mod overview;
+mod partitions;
 mod pattern;
 mod plans;
 mod pluggable;

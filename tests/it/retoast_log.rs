@@ -57,7 +57,7 @@ fn the_log_has_progress_and_the_end_of_each_verb() {
     let with = |arguments: &[&str]| retoast(&database, &[arguments, &["--set", &set]].concat());
     done(&with(&LZ4));
     with(&["compact", "t"]).exits(0);
-    with(&["reindex", "t", "--all"]).exits(0);
+    with(&["reindex", "t", "--indexes=all"]).exits(0);
     // each run adds to it
     let events = events(&read(&log));
     let ends = named(&events, "end");
@@ -76,11 +76,11 @@ fn the_log_has_progress_and_the_end_of_each_verb() {
         .collect();
     assert_eq!(indexes, [(&1.into(), &2.into()), (&2.into(), &2.into())]);
     // what is printed is the same
-    let printed = retoast(&database, &["reindex", "t", "--all", "--set", "progress=json"]);
+    let printed = retoast(&database, &["reindex", "t", "--indexes=all", "--set", "progress=json"]);
     assert_eq!(named(&self::events(&printed.exits(0).stderr), "index").len(), 2);
     let nowhere = format!("log={}", folder.path().join("none/log").display());
     let before = database.psql("SELECT pg_relation_filenode('t_pkey')");
-    let refusal = retoast(&database, &["reindex", "t", "--all", "--set", &nowhere]);
+    let refusal = retoast(&database, &["reindex", "t", "--indexes=all", "--set", &nowhere]);
     refused(&refusal, 2, "--set log: \"");
     assert_eq!(database.psql("SELECT pg_relation_filenode('t_pkey')"), before);
 }

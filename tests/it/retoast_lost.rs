@@ -123,7 +123,7 @@ fn after_a_fast_restart_a_rebuild_goes_on_and_what_it_had_begun_is_dropped() {
          CREATE OR REPLACE FUNCTION slow(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
             'BEGIN PERFORM pg_catalog.pg_sleep(0.001); RETURN i; END'",
     );
-    let running = Running::start(&mut command(&database, &["reindex", "t", "--all"]));
+    let running = Running::start(&mut command(&database, &["reindex", "t", "--indexes=all"]));
     database.until(INVALID, |invalid| number(invalid) == 1);
     server.restart_fast();
     let table = running.ends();

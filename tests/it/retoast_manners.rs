@@ -322,7 +322,7 @@ fn a_server_newer_than_the_tested_ones_is_read_with_a_notice_and_not_written() {
     for (verb, arguments) in [
         ("retoast", &["-c", "v", "--toaster", "external"][..]),
         ("compact", &[]),
-        ("reindex", &["--all"]),
+        ("reindex", &["--indexes=all"]),
     ] {
         let dry = newer(verb, &[arguments, &["--dry-run"]].concat());
         for run in [newer(verb, arguments), dry] {
@@ -347,9 +347,11 @@ fn a_toast_relation_of_another_layout_is_not_touched() {
          AND attrelid = (SELECT reltoastrelid FROM pg_class WHERE oid = 't'::regclass)",
     );
     let said = "its columns are not those of the TOAST relations of PostgreSQL 14 to 19";
-    for work in
-        [&["compact", "t"][..], &["reindex", "t", "--all"], &["t", "-c", "v", "--toaster", "lz4"]]
-    {
+    for work in [
+        &["compact", "t"][..],
+        &["reindex", "t", "--indexes=all"],
+        &["t", "-c", "v", "--toaster", "lz4"],
+    ] {
         refused(&retoast(&database, work), 1, said);
     }
     for verb in [&["check", "t"][..], &["t"]] {

@@ -341,7 +341,7 @@ const TASKS: [Task; 5] = [
     ("policy", &["-c", "v", "--policy", "never"]),
     ("compaction of the heap", &["compact", "--files", "heap"]),
     ("compaction of values", &["compact", "--files", "toast"]),
-    (REBUILD, &["reindex", "--all"]),
+    (REBUILD, &["reindex", "--indexes=all"]),
 ];
 
 /// Runs each task on a table of its own for each thing an owner can add, which she does once the task has begun: she

@@ -19,7 +19,7 @@ fn what_is_to_be_read_only_is_not_written_to() {
     server
         .database("postgres")
         .psql(&format!("ALTER DATABASE {name} SET default_transaction_read_only = on"));
-    for more in [&LZ4[..], &["compact", "t"], &["reindex", "t", "--all"]] {
+    for more in [&LZ4[..], &["compact", "t"], &["reindex", "t", "--indexes=all"]] {
         let run = retoast(&database, more);
         refused(&run, 1, "transactions are read-only by default here");
         assert!(run.stderr.contains("PGOPTIONS='-c default_transaction_read_only=off'"));

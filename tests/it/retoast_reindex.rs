@@ -49,7 +49,7 @@ fn rebuilds(database: &Database<'_>) {
     let stays = |index: &Printed<Index>| matches!(index.ended, IndexEnd::Kept | IndexEnd::NotKnown);
     assert!(again.indexes.iter().all(stays), "{again}");
     assert_eq!(again.after, again.before);
-    let all = done(&retoast(database, &["reindex", "t", "--all"]));
+    let all = done(&retoast(database, &["reindex", "t", "--indexes=all"]));
     assert!(all.indexes.iter().all(|one| one.ended == IndexEnd::Rebuilt), "{all}");
 }
 
@@ -87,7 +87,8 @@ fn fresh_sizes_are_known_whatever_the_keys_are() {
             now() + i * interval '1 s', i % 300, i / 7.0, repeat(md5(i::text), 1 + i % 7)
          FROM generate_series(30001, 34000) i; VACUUM t;",
     );
-    let planned = retoast(&database, &["reindex", "t", "--all", "--dry-run"]).exits(0).table();
+    let planned =
+        retoast(&database, &["reindex", "t", "--indexes=all", "--dry-run"]).exits(0).table();
     database.psql("REINDEX TABLE t");
     for one in &planned.indexes {
         let name = &one.index;
@@ -102,7 +103,8 @@ fn fresh_sizes_are_known_whatever_the_keys_are() {
             "CREATE TABLE {name} (id int PRIMARY KEY); INSERT INTO {name} SELECT generate_series(1, {rows}); \
              REINDEX TABLE {name}"
         ));
-        let plan = retoast(&database, &["reindex", &name, "--all", "--dry-run"]).exits(0).table();
+        let plan =
+            retoast(&database, &["reindex", &name, "--indexes=all", "--dry-run"]).exits(0).table();
         let size = database.psql(&format!("SELECT pg_relation_size('{name}_pkey')"));
         assert_eq!(plan.index("pkey").expected().to_string(), size, "{rows}");
     }
@@ -154,7 +156,7 @@ fn equal_keys_that_share_entries_make_the_size_unknown() {
          CREATE INDEX by_single ON t (many) WITH (deduplicate_items = off);
          DELETE FROM t WHERE id % 7 = 0; VACUUM t",
     );
-    let plan = retoast(&database, &["reindex", "t", "--all", "--dry-run"]).exits(0).table();
+    let plan = retoast(&database, &["reindex", "t", "--indexes=all", "--dry-run"]).exits(0).table();
     for (name, shared) in [
         ("by_id", Some(false)),
         ("by_few", Some(false)),
@@ -243,7 +245,7 @@ fn a_deferrable_constraint_is_never_checked_early() {
         "CREATE TABLE t (id int PRIMARY KEY, place int UNIQUE DEFERRABLE INITIALLY IMMEDIATE, v text);
          INSERT INTO t SELECT i, i, 'v' FROM generate_series(1, 500) i",
     );
-    let report = done(&retoast(&database, &["reindex", "t", "--all"]));
+    let report = done(&retoast(&database, &["reindex", "t", "--indexes=all"]));
     let deferrable = report.index("t_place_key");
     assert_eq!(deferrable.ended, IndexEnd::Refused, "{deferrable}");
     assert_eq!(deferrable.command, None);
@@ -263,7 +265,7 @@ fn an_exclusion_constraint_is_refused_with_the_reason_and_partitions_are_done_on
          INSERT INTO p SELECT i, i FROM generate_series(1, 40000) i;
          DELETE FROM p WHERE id % 3 <> 0; VACUUM p",
     );
-    let report = done(&retoast(&database, &["reindex", "t", "--all"]));
+    let report = done(&retoast(&database, &["reindex", "t", "--indexes=all"]));
     let excluded = report.index("t_r_excl");
     assert_eq!(excluded.ended, IndexEnd::Refused, "{excluded}");
     assert!(excluded.reason().contains("exclusion constraint"), "{excluded}");
@@ -307,7 +309,7 @@ fn functions_in_indexes_run_as_the_owner_and_what_the_copy_takes_is_bounded() {
 fn a_toast_index_is_never_rebuilt_concurrently() {
     let database = with_pageinspect("locked");
     database.psql(BLOATED);
-    let run = retoast(&database, &["reindex", "t", "--all", "-vv"]);
+    let run = retoast(&database, &["reindex", "t", "--indexes=all", "-vv"]);
     let report = done(&run);
     let of_toast = report.index("pg_toast");
     assert_eq!(of_toast.ended, IndexEnd::Rebuilt, "{report}");
@@ -317,7 +319,7 @@ fn a_toast_index_is_never_rebuilt_concurrently() {
     assert!(!run.stderr.contains("CONCURRENTLY pg_toast."), "{}", run.stderr);
     // nobody is kept waiting while it waits for who has written values
     let writer = Holder::of(&database, "INSERT INTO t SELECT 200000, 1, 'x', noise(1, 66), 1");
-    let run = retoast(&database, &["reindex", "t", "--all", "--set", "max-wait=1s"]);
+    let run = retoast(&database, &["reindex", "t", "--indexes=all", "--set", "max-wait=1s"]);
     let report = run.exits(1).table();
     let of_toast = report.index("pg_toast");
     assert_eq!(of_toast.ended, IndexEnd::Left, "{report}");

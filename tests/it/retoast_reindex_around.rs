@@ -92,7 +92,7 @@ fn beside_a_writer_nothing_is_lost() {
 fn a_rebuild_that_keeps_others_waiting_lets_them_pass() {
     let database = with_pageinspect("passes");
     database.psql(SLOW);
-    let child = spawn(&database, &["reindex", "t", "--all"]);
+    let child = spawn(&database, &["reindex", "t", "--indexes=all"]);
     database.until(BUILDING, |n| n == "1");
     let began = Instant::now();
     database.psql("ALTER TABLE t SET (autovacuum_enabled = off)");
@@ -114,8 +114,15 @@ fn a_transaction_that_begins_meanwhile_is_waited_for_so_long_and_what_is_left_go
     database.psql(SLOW);
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("checkpoint");
-    let arguments =
-        ["reindex", "t", "--all", "--set", "max-wait=1s", "--checkpoint", file.to_str().unwrap()];
+    let arguments = [
+        "reindex",
+        "t",
+        "--indexes=all",
+        "--set",
+        "max-wait=1s",
+        "--checkpoint",
+        file.to_str().unwrap(),
+    ];
     let child = spawn(&database, &arguments);
     database.until(BUILDING, |n| n == "1");
     let mut writer =
@@ -160,7 +167,7 @@ fn beside_short_builds_of_others_no_invalid_index_stays() {
     let builds =
         "CREATE INDEX CONCURRENTLY other ON t (brief(n));\nDROP INDEX CONCURRENTLY other;\n";
     std::fs::write(file.path(), builds.repeat(2000)).unwrap();
-    let child = spawn(&database, &["reindex", "t", "--all"]);
+    let child = spawn(&database, &["reindex", "t", "--indexes=all"]);
     database.until(BUILDING, |n| n == "1");
     let mut psql = database.psql_command();
     psql.args(["-q", "-v", "ON_ERROR_STOP=1", "-f"]).arg(file.path());
@@ -220,7 +227,7 @@ fn what_others_rebuild_or_have_left_behind_is_told_and_stays() {
 fn interrupted_it_drops_what_it_has_begun() {
     let database = with_pageinspect("interrupted");
     database.psql(SLOW);
-    let child = spawn(&database, &["reindex", "t", "--all"]);
+    let child = spawn(&database, &["reindex", "t", "--indexes=all"]);
     database.until(BUILDING, |n| n == "1");
     signal(&child, Signal::INT);
     let began = Instant::now();
@@ -241,7 +248,7 @@ fn killed_in_every_way_nothing_is_left_behind_after_the_next_run() {
     let before = contents(&database, "t");
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("checkpoint");
-    let arguments = ["reindex", "t", "--all", "--checkpoint", file.to_str().unwrap()];
+    let arguments = ["reindex", "t", "--indexes=all", "--checkpoint", file.to_str().unwrap()];
     let seed: u64 = rand::rng().random();
     eprintln!("seed {seed}");
     let mut random = ChaCha8Rng::seed_from_u64(seed);

@@ -160,7 +160,7 @@ fn repack_concurrently_is_named_and_waited_for() {
         &["compact", "t"][..],
         &["t", "-c", "v", "--toaster", "external", "--target", "1000"],
         &["t", "-c", "v", "--policy", "chunk-saving", "--method", "pglz"],
-        &["reindex", "t", "--all"],
+        &["reindex", "t", "--indexes=all"],
     ] {
         half_empty(&database, 300);
         let (repack, holder) = repack(&database);

@@ -103,8 +103,11 @@ fn compactions_rebuilds_and_policies_wait_for_slots_too() {
     let database = server.with_pageinspect("waits");
     database.psql(&BLOATED.replace("noise(i, 66)", "repeat(noise(i, 22), 3)"));
     database.psql(SLOTS);
-    let works: [&[&str]; 3] =
-        [&["compact", "t"], &["t", "-c", "v", "--policy", "always"], &["reindex", "t", "--all"]];
+    let works: [&[&str]; 3] = [
+        &["compact", "t"],
+        &["t", "-c", "v", "--policy", "always"],
+        &["reindex", "t", "--indexes=all"],
+    ];
     for work in works {
         write_wal(&database, 8 * MB);
         let running = Running::start(&mut command(&database, work));
@@ -184,7 +187,7 @@ fn a_rebuild_under_way_is_cancelled_for_a_slot_and_begun_again() {
     let database = server.with_pageinspect("rebuild");
     database.psql(SLOW);
     database.psql(SLOTS);
-    let running = Running::start(&mut command(&database, &["reindex", "t", "--all"]));
+    let running = Running::start(&mut command(&database, &["reindex", "t", "--indexes=all"]));
     let building =
         "SELECT count(*) FROM pg_stat_progress_create_index WHERE phase LIKE 'building%'";
     let began = Instant::now();

@@ -187,7 +187,7 @@ pub const EXIT_CODES: Topic = Topic {
             "6",
             "All rows are done, but compaction could not return all free space, because other sessions hold \
              a lock or snapshot, or wrote rows at the end of a file. The report says which. With several \
-             tables, the exit code is the worst, in the order 0, 6, 1, 4.",
+             tables or databases, the exit code is the worst, in the order 0, 6, 1, 7, 2, 3, 4, 5.",
         ),
         ("7", "A condition of inspect --fail-on is met: toastctl help alarms."),
     ],
@@ -258,7 +258,8 @@ pub const JSON: Topic = Topic {
         (
             "toastctl help json VERB",
             "The JSON Schema of advise-threshold, check, keys or retoast (also of compact and reindex); \
-             retoast-progress has that of --set progress=json and log=FILE.",
+             retoast-progress has that of --set progress=json and log=FILE, and fleet that of the lines about \
+             several databases (--all, --targets).",
         ),
         ("toastctl inspect --format json | jq .columns", "All columns, the largest first."),
     ],

@@ -59,6 +59,10 @@ const INSPECT: Manual = Manual {
             "toastctl inspect -d shop --format nagios --fail-on 'free_space>10GB' --fail-on 'free_space>50GB'",
         ),
         (
+            "one ranking of all databases of all servers in a file",
+            "toastctl inspect --targets servers.txt --all",
+        ),
+        (
             "how many values comply with a policy",
             "toastctl inspect orders --policy chunk-saving --method lz4",
         ),
@@ -94,6 +98,7 @@ const CHECK: Manual = Manual {
         ("one table, contents too", "toastctl check orders --deep"),
         ("save the readable parts", "toastctl check orders --salvage damaged"),
         ("findings for a program, one per line", "toastctl check orders --deep --format jsonl"),
+        ("all databases of a server", "toastctl check -h db1 --all"),
         (
             "a backup's relation, before it is trusted",
             "toastctl check --relation-file base/5/16384 --toast-file base/5/16387 --xact pg_xact --columns @columns.json",
@@ -264,6 +269,10 @@ const RETOAST: Manual = Manual {
             "toastctl retoast orders -c doc --toaster lz4 --set log=toastctl.jsonl --set on-end='cat >result.json'",
         ),
         (
+            "in many databases, one of each server at a time; the next run skips those that are done",
+            "toastctl retoast orders -c doc --toaster lz4 --targets shops.txt --checkpoint shops.checkpoint",
+        ),
+        (
             "convert everything back from a pluggable toaster",
             "toastctl retoast --from-toaster my_toaster",
         ),
@@ -295,7 +304,7 @@ const REINDEX: Manual = Manual {
     examples: &[
         ("which indexes are bloated", "toastctl reindex orders --dry-run"),
         ("rebuild those, online", "toastctl reindex orders"),
-        ("rebuild every index", "toastctl reindex orders --all"),
+        ("rebuild every index", "toastctl reindex orders --indexes all"),
         (
             "record progress, so that the next run cleans up after a kill",
             "toastctl reindex orders --checkpoint orders.checkpoint",

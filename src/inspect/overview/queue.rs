@@ -1,6 +1,7 @@
 //! The relations that were not read yet, and how the time is divided among them.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::sync::{Mutex, PoisonError};
 
 use tokio::time::Instant;
@@ -10,6 +11,13 @@ use crate::server::listing::Listed;
 /// A relation's share of the remaining time is its share of the remaining bytes times this: the rest is for the parts of
 /// reading that do not depend on size.
 const PART_BY_BYTES: f64 = 0.5;
+/// Relations up to this size are assigned several at a time, because their catalog rows take longer to read than their
+/// blocks.
+const SMALL: u64 = 256 << 10;
+/// How many at least, and at most; each connection is assigned its share several times.
+const TOGETHER: RangeInclusive<usize> = 8..=200;
+const SHARES: usize = 4;
+
 /// The relations that were not assigned yet.
 pub(super) struct Queue {
     left: Mutex<Unassigned>,
@@ -37,17 +45,25 @@ impl Queue {
         self.deadline
     }
 
-    /// The next relation, and when its time is up.
-    pub(super) fn take(&self) -> Option<(Listed, Option<Instant>)> {
+    /// The next relation, or several small ones, and when their time is up.
+    pub(super) fn take(&self) -> Option<(Vec<Listed>, Option<Instant>)> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         if self.deadline.is_some_and(|deadline| now >= deadline) {
             return None;
         }
-        let part =
-            part(left.relations.front()?.bytes, left.bytes, left.relations.len(), self.workers);
-        let next = left.relations.pop_front()?;
-        left.bytes = left.bytes.saturating_sub(next.bytes);
+        let count = left.relations.len();
+        let most =
+            count.div_ceil(self.workers.max(1) * SHARES).clamp(*TOGETHER.start(), *TOGETHER.end());
+        let is_small = |one: &&Listed| one.bytes <= SMALL && !one.locked;
+        let small = left.relations.iter().take(most).take_while(is_small).count();
+        let next: Vec<Listed> = left.relations.drain(..small.max(1).min(count)).collect();
+        let bytes = next.iter().fold(0u64, |sum, one| sum.saturating_add(one.bytes));
+        if next.is_empty() {
+            return None;
+        }
+        let part = part((bytes, next.len()), (left.bytes, count), self.workers);
+        left.bytes = left.bytes.saturating_sub(bytes);
         let until = self
             .deadline
             .map(|deadline| now + deadline.saturating_duration_since(now).mul_f64(part));
@@ -61,10 +77,10 @@ impl Queue {
     }
 }
 
-/// The fraction of the remaining time that a relation of `bytes` may take, if it is one of `count` with `left` bytes in all.
-fn part(bytes: u64, left: u64, count: usize, workers: usize) -> f64 {
+/// The fraction of the remaining time that relations with these bytes may take, if they are some of those that are left.
+fn part((bytes, some): (u64, usize), (left, count): (u64, usize), workers: usize) -> f64 {
     let by_bytes = bytes as f64 / left.max(1) as f64 * PART_BY_BYTES;
-    let by_count = 1.0 / count.max(1) as f64;
+    let by_count = some as f64 / count.max(1) as f64;
     (by_bytes.max(by_count) * workers as f64).min(if count > workers { PART_BY_BYTES } else { 1.0 })
 }
 
@@ -74,10 +90,38 @@ mod tests {
 
     #[test]
     fn a_large_relation_leaves_time_for_the_others_and_the_last_ones_take_it_all() {
+        let part = |bytes, left, count, workers| part((bytes, 1), (left, count), workers);
         assert_eq!(part(990, 1000, 600, 1), 0.495);
         assert_eq!(part(990, 1000, 600, 2), 0.5);
         assert_eq!(part(1, 1000, 500, 2), 0.004);
         assert_eq!(part(10, 20, 2, 2), 1.0);
         assert_eq!(part(0, 0, 1, 1), 1.0);
+    }
+
+    #[test]
+    fn small_relations_are_assigned_together_and_every_one_once() {
+        let one = |oid, bytes, locked| Listed {
+            oid: crate::disk::Oid(oid),
+            name: String::new(),
+            bytes,
+            heap_bytes: bytes,
+            rows_read: 0,
+            dead_rows: 0,
+            locked,
+            root: None,
+        };
+        let mut all = vec![one(0, 1 << 30, false)];
+        all.extend((1..1000).map(|oid| one(oid, 8192, false)));
+        all.push(one(1000, 0, true));
+        let queue = Queue::new(all, 2, None);
+        let mut taken = Vec::new();
+        while let Some((some, _)) = queue.take() {
+            assert!(some.len() <= 126 && (some.len() == 1 || some.iter().all(|one| !one.locked)));
+            taken.push(some);
+        }
+        assert_eq!((taken[0].len(), taken[1].len()), (1, 125));
+        let oids: Vec<u32> = taken.iter().flatten().map(|one| one.oid.0).collect();
+        assert_eq!(oids, (0..=1000).collect::<Vec<_>>());
+        assert!(taken.len() < 100, "{}", taken.len());
     }
 }

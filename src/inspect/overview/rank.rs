@@ -2,11 +2,12 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::{ColumnLine, Extent, FormLine, LeftOut, RelationLine};
-use crate::findings::finding::Finding;
+use crate::findings::finding::{Finding, rank};
 use crate::inspect::result::Source;
 use crate::model::interval::{IndependentSum, Interval};
 
@@ -65,14 +66,128 @@ pub(crate) struct Totals {
 /// The ranking, up to the limit.
 #[derive(Debug)]
 pub(crate) struct Ranked {
-    pub(crate) columns: Vec<ColumnLine>,
-    /// Of each of them: what its relation has of what they are ranked by, if that is one of [`SortBy::Unused`],
-    /// [`SortBy::Read`], [`SortBy::Dead`].
-    pub(crate) by_relation: Vec<Option<Interval<u64>>>,
+    pub(crate) by: SortBy,
+    limit: usize,
+    pub(crate) columns: Vec<RankedColumn>,
     /// Columns beyond the limit.
     pub(crate) more: u64,
     /// What they take.
     pub(crate) more_bytes: Interval<u64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RankedColumn {
+    /// The database, if there are several.
+    pub(crate) target: Option<Arc<str>>,
+    pub(crate) line: ColumnLine,
+    /// What its relation has of what the columns are ranked by, if that is one of [`SortBy::Unused`],
+    /// [`SortBy::Read`], [`SortBy::Dead`].
+    pub(crate) by_relation: Option<Interval<u64>>,
+}
+
+impl Ranked {
+    /// Puts columns in order and adds up those beyond the limit. Equal ones keep the order that they have.
+    fn order(&mut self) {
+        let stored =
+            |one: &RankedColumn| (Reverse(one.line.stored_bytes.estimate), one.target.clone());
+        match self.by {
+            SortBy::Stored => self.columns.sort_by_key(stored),
+            SortBy::Raw => self.columns.sort_by_key(|one| {
+                (Reverse(one.line.raw_bytes.map(|raw| raw.estimate)), stored(one))
+            }),
+            SortBy::Unused | SortBy::Read | SortBy::Dead => self.columns.sort_by_key(|one| {
+                let whole = one.by_relation.map(|figure| figure.estimate);
+                (Reverse(whole), one.target.clone(), one.line.relation.clone(), stored(one))
+            }),
+            SortBy::Name => self.columns.sort_by_key(|one| one.target.clone()),
+        }
+        let mut more_bytes = IndependentSum::default();
+        let rest = self.columns.get(self.limit..).unwrap_or_default();
+        rest.iter().for_each(|one| more_bytes.add(&one.line.stored_bytes));
+        self.more = self.more.saturating_add(rest.len() as u64);
+        self.more_bytes = self.more_bytes.plus(more_bytes.total());
+        self.columns.truncate(self.limit);
+    }
+}
+
+/// What an overview says at its end, of one database or of several.
+#[derive(Debug)]
+pub(crate) struct Overview {
+    pub(crate) ranked: Ranked,
+    /// The worst first.
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) left_out: Vec<LeftOut>,
+    pub(crate) totals: Totals,
+    /// Databases, if there are several.
+    pub(crate) databases: u64,
+}
+
+impl Overview {
+    /// Names the database in everything that is said, so that the overview can be joined with others. `place`: its
+    /// connection options, for commands.
+    pub(crate) fn name(&mut self, target: &str, place: &str) {
+        self.databases = 1;
+        let name: Arc<str> = target.into();
+        let named = |relation: &str| format!("{target} {}", relation.trim_start_matches("public."));
+        self.ranked.columns.iter_mut().for_each(|one| one.target = Some(Arc::clone(&name)));
+        self.left_out.iter_mut().for_each(|one| one.relation = named(&one.relation));
+        for finding in &mut self.findings {
+            finding.relation = named(&finding.relation);
+            if finding.command.starts_with("toastctl ") {
+                finding.command = format!("{} {place}", finding.command);
+            }
+        }
+    }
+
+    /// Adds the overview of another database. Shares become those of all databases.
+    pub(crate) fn join(&mut self, other: Overview) {
+        self.databases += other.databases;
+        self.totals.join(&other.totals);
+        self.left_out.extend(other.left_out);
+        self.findings.extend(other.findings);
+        rank(&mut self.findings);
+        let ranked = &mut self.ranked;
+        ranked.columns.extend(other.ranked.columns);
+        ranked.more = ranked.more.saturating_add(other.ranked.more);
+        ranked.more_bytes = ranked.more_bytes.plus(other.ranked.more_bytes);
+        ranked.order();
+        for RankedColumn { line, .. } in &mut ranked.columns {
+            let whole = self.totals.database_bytes.map(Interval::exact);
+            line.share = whole.and_then(|whole| line.stored_bytes.ratio_to(whole));
+        }
+    }
+}
+
+impl Totals {
+    /// Adds those of another database.
+    fn join(&mut self, other: &Totals) {
+        let is_unknown = |totals: &Totals| totals.unused_bytes.is_none() && totals.read > 0;
+        self.unused_bytes = match (self.unused_bytes, other.unused_bytes) {
+            _ if is_unknown(self) || is_unknown(other) => None,
+            (Some(sum), Some(more)) => Some(sum.plus(more)),
+            (one, other) => one.or(other),
+        };
+        let sums = [
+            (&mut self.relations, other.relations),
+            (&mut self.read, other.read),
+            (&mut self.sampled, other.sampled),
+            (&mut self.by_functions, other.by_functions),
+            (&mut self.looked_at, other.looked_at),
+            (&mut self.sampled_blocks, other.sampled_blocks),
+            (&mut self.sampled_blocks_read, other.sampled_blocks_read),
+            (&mut self.bytes, other.bytes),
+            (&mut self.left_out_bytes, other.left_out_bytes),
+            (&mut self.index_bytes, other.index_bytes),
+        ];
+        for (sum, more) in sums {
+            *sum = sum.saturating_add(more);
+        }
+        self.columns_bytes = self.columns_bytes.plus(other.columns_bytes);
+        self.database_bytes = self
+            .database_bytes
+            .zip(other.database_bytes)
+            .map(|(sum, more)| sum.saturating_add(more));
+    }
 }
 
 /// Gathers the lines.
@@ -415,34 +530,30 @@ impl Ranking {
         with_columns.collect()
     }
 
+    /// What is said at the end, with the first `limit` columns, the rest added up.
+    pub(crate) fn overview(mut self, by: SortBy, limit: usize) -> Overview {
+        let totals = self.totals();
+        let left_out = std::mem::take(&mut self.left_out);
+        let mut findings = std::mem::take(&mut self.findings);
+        rank(&mut findings);
+        Overview { ranked: self.ranked(by, limit), findings, left_out, totals, databases: 0 }
+    }
+
     /// The first `limit` columns, the rest added up.
     pub(crate) fn ranked(self, by: SortBy, limit: usize) -> Ranked {
         let database_bytes = self.extent.database_bytes;
         let whole: BTreeMap<String, Option<Interval<u64>>> =
             self.whole.into_iter().map(|(relation, whole)| (relation, whole.of(by))).collect();
-        let whole_of = |line: &ColumnLine| whole.get(&line.relation).copied().flatten();
-        let mut columns: Vec<ColumnLine> =
-            self.columns.into_values().map(|column| column.line(database_bytes)).collect();
-        // ordered by name until here; equal ones keep that order
-        let stored = |line: &ColumnLine| Reverse(line.stored_bytes.estimate);
-        match by {
-            SortBy::Stored => columns.sort_by_key(stored),
-            SortBy::Raw => columns.sort_by_key(|line| {
-                (Reverse(line.raw_bytes.map(|raw| raw.estimate)), stored(line))
-            }),
-            SortBy::Unused | SortBy::Read | SortBy::Dead => columns.sort_by_key(|line| {
-                let whole = whole_of(line).map(|figure| figure.estimate);
-                (Reverse(whole), line.relation.clone(), stored(line))
-            }),
-            SortBy::Name => {}
-        }
-        let mut more_bytes = IndependentSum::default();
-        let rest = columns.get(limit..).unwrap_or_default();
-        rest.iter().for_each(|line| more_bytes.add(&line.stored_bytes));
-        let more = rest.len() as u64;
-        columns.truncate(limit);
-        let by_relation = columns.iter().map(whole_of).collect();
-        Ranked { columns, by_relation, more, more_bytes: more_bytes.total() }
+        let column = |sum: ColumnSum| {
+            let line = sum.line(database_bytes);
+            let by_relation = whole.get(&line.relation).copied().flatten();
+            RankedColumn { target: None, line, by_relation }
+        };
+        let columns = self.columns.into_values().map(column).collect();
+        let more_bytes = Interval::exact(0);
+        let mut ranked = Ranked { by, limit, columns, more: 0, more_bytes };
+        ranked.order();
+        ranked
     }
 }
 
@@ -537,7 +648,8 @@ mod tests {
 
     fn names(by: SortBy) -> Vec<String> {
         let ranked = ranking().ranked(by, 9);
-        ranked.columns.iter().map(|line| format!("{}.{}", line.relation, line.column)).collect()
+        let name = |one: &RankedColumn| format!("{}.{}", one.line.relation, one.line.column);
+        ranked.columns.iter().map(name).collect()
     }
 
     #[test]
@@ -573,14 +685,14 @@ mod tests {
     #[test]
     fn parts_are_one_line_and_what_is_beyond_the_limit_is_added_up() {
         let ranked = ranking().ranked(SortBy::Stored, 2);
-        let p = &ranked.columns[0];
+        let p = &ranked.columns[0].line;
         assert_eq!((p.relation.as_str(), p.parts), ("p", 2));
         assert_eq!(p.stored_bytes, Interval { estimate: 700, low: 650, high: 750 });
         assert_eq!(p.raw_bytes, Some(Interval::exact(1700)));
         let share = p.share.unwrap();
         assert_eq!((share.low, share.estimate, share.high), (0.0007, 0.0007, 0.0008));
-        assert_eq!(ranked.by_relation[0], None);
-        let first = |by| ranking().ranked(by, 1).by_relation[0];
+        assert_eq!(ranked.columns[0].by_relation, None);
+        let first = |by| ranking().ranked(by, 1).columns[0].by_relation;
         assert_eq!(first(SortBy::Unused), Some(Interval::exact(9)));
         assert_eq!(
             (first(SortBy::Read), first(SortBy::Dead)),
@@ -602,5 +714,30 @@ mod tests {
         assert_eq!(tables(SortBy::Stored, 1), std::slice::from_ref(&p));
         let by_unused = [p, ("a".to_owned(), 10_000, Some(7)), ("z".to_owned(), 10_000, None)];
         assert_eq!(tables(SortBy::Unused, 9), by_unused);
+    }
+
+    #[test]
+    fn of_several_databases_the_columns_are_in_one_order_and_nothing_is_lost() {
+        let of = |target: &str, limit| {
+            let mut overview = ranking().overview(SortBy::Stored, limit);
+            overview.name(target, "-d x");
+            overview
+        };
+        let mut all = of("two", 3);
+        all.join(of("one", 3));
+        let name = |one: &RankedColumn| {
+            format!("{} {}.{}", one.target.as_deref().unwrap(), one.line.relation, one.line.column)
+        };
+        let names: Vec<String> = all.ranked.columns.iter().map(name).collect();
+        assert_eq!(names, ["one p.v", "two p.v", "one z.v"]);
+        assert_eq!((all.databases, all.ranked.more), (2, 5));
+        let shown: u64 = all.ranked.columns.iter().map(|one| one.line.stored_bytes.estimate).sum();
+        assert_eq!(shown + all.ranked.more_bytes.estimate, 2 * 1840);
+        let Totals { read, columns_bytes, database_bytes, unused_bytes, .. } = all.totals;
+        assert_eq!((read, columns_bytes.estimate, database_bytes), (8, 3680, Some(2_000_000)));
+        assert_eq!((unused_bytes, all.ranked.columns[0].line.share.unwrap().high), (None, 0.0004));
+        let mut empty = Ranking::new(Extent::default()).overview(SortBy::Stored, 3);
+        empty.join(Ranking::new(Extent::default()).overview(SortBy::Stored, 3));
+        assert!(empty.totals.unused_bytes.is_none() && empty.ranked.columns.is_empty());
     }
 }

@@ -2,7 +2,7 @@
 //! left or time is up. The result for one relation is reported immediately and does not affect the others.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +15,13 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::queue::Queue;
 use super::read::Effort;
 use super::{Extent, LeftOut, RelationLine};
+use crate::disk::Oid;
 use crate::heap::sample::Sampling;
 use crate::inspect::inspector::{InspectError, Inspector};
 use crate::inspect::result::RelationReport;
 use crate::inspect::run::{failed, functions_notices};
-use crate::server::connect::{CANCEL_PATIENCE, Connection};
+use crate::server::catalog::Relation;
+use crate::server::connect::{CANCEL_PATIENCE, Connection, are_lent};
 use crate::server::listing::{self, Listed};
 use crate::server::select::{How, Selected};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
@@ -29,6 +31,8 @@ use crate::server::{LiveError, catalog, locks, snapshot};
 const PART_FOR_DATABASE: f64 = 0.25;
 /// How long after its end a relation's last statement may end.
 const GRACE: Duration = Duration::from_millis(300);
+/// Relations from which on it is worth the time to find out whether a pooler shares the sessions.
+const MANY: usize = 100;
 /// Results under way to the output.
 const RESULTS: usize = 16;
 
@@ -113,6 +117,9 @@ async fn overview(
             format!("relation {gone} was dropped during the run"),
         ));
     }
+    if listed.len() >= MANY {
+        keep_settings(&inspector.connections).await.map_err(not_listed)?;
+    }
     // locked relations come last, so that the others do not wait for them
     listed.sort_by_key(|one| (one.locked, Reverse(one.bytes)));
     let deadline = terms.max_time.map(|time| began + time);
@@ -189,6 +196,18 @@ async fn overview(
     Ok(())
 }
 
+/// Sets what each transaction would set once for all of them, if no pooler shares the sessions with other clients.
+async fn keep_settings(connections: &[Arc<Connection>]) -> Result<(), LiveError> {
+    let [first, second, ..] = connections else { return Ok(()) };
+    if are_lent(first, second).await? {
+        return Ok(());
+    }
+    for connection in connections {
+        connection.make_own().await?;
+    }
+    Ok(())
+}
+
 /// Bytes of the database's files, unless counting them takes a notable part of the time.
 async fn database_bytes(
     connection: &Connection,
@@ -250,29 +269,64 @@ struct Worker {
 impl Worker {
     async fn run(self) {
         let Some(connection) = self.inspector.connections.first().cloned() else { return };
-        while let Some((listed, until)) = self.queue.take() {
-            let work = self.one(&listed, until);
-            let outcome = match self.queue.deadline() {
-                None => work.await,
-                Some(deadline) => match timeout_at(deadline + GRACE, work).await {
-                    Ok(outcome) => outcome,
-                    Err(_) => time_up(&connection, &listed).await,
-                },
-            };
-            let is_last = matches!(outcome, Outcome::Fatal(_));
-            if self.messages.send(Message::Relation(listed, outcome)).await.is_err() || is_last {
-                return;
+        while let Some((some, until)) = self.queue.take() {
+            let mut known = self.described(&connection, &some).await;
+            for listed in some {
+                let known = known.remove(&listed.oid);
+                let work = self.one(&listed, known, until);
+                let outcome = match self.queue.deadline() {
+                    None => work.await,
+                    Some(deadline) => match timeout_at(deadline + GRACE, work).await {
+                        Ok(outcome) => outcome,
+                        Err(_) => time_up(&connection, &listed).await,
+                    },
+                };
+                let is_last = matches!(outcome, Outcome::Fatal(_));
+                let sent = self.messages.send(Message::Relation(listed, outcome)).await;
+                if sent.is_err() || is_last {
+                    return;
+                }
             }
         }
     }
 
-    async fn one(&self, listed: &Listed, until: Option<Instant>) -> Outcome {
+    /// Describes several relations together. Those that could not be described, because one of them was locked in the
+    /// meantime, or time is up, are described one by one.
+    async fn described(&self, connection: &Connection, some: &[Listed]) -> HashMap<Oid, Relation> {
+        let [_, _, ..] = some else { return HashMap::new() };
+        let oids: Vec<Oid> = some.iter().map(|one| one.oid).collect();
+        let describe = async || catalog::describe_all(connection.client(), &oids).await;
+        let asked = connection.reading(describe);
+        let described = match self.queue.deadline() {
+            None => asked.await.unwrap_or_default(),
+            Some(deadline) => match timeout_at(deadline, asked).await {
+                Ok(described) => described.unwrap_or_default(),
+                Err(_) => {
+                    let _ = connection.canceller().cancel().await;
+                    let _ = snapshot::abandon(connection.client()).await;
+                    Vec::new()
+                }
+            },
+        };
+        described.into_iter().map(|relation| (relation.oid, relation)).collect()
+    }
+
+    async fn one(
+        &self,
+        listed: &Listed,
+        known: Option<Relation>,
+        until: Option<Instant>,
+    ) -> Outcome {
         let inspector = &self.inspector;
         let Some(leader) = inspector.connections.first() else {
             return Outcome::Fatal(Failed::new(Kind::Lost, "no connection"));
         };
         let describe = async || catalog::describe(leader.client(), listed.oid).await;
-        let relation = match leader.reading(describe).await {
+        let described = match known {
+            Some(relation) => Ok(Some(relation)),
+            None => leader.reading(describe).await,
+        };
+        let relation = match described {
             Ok(Some(relation)) => relation,
             Ok(None) => {
                 let message = format!("{} was dropped during the run", listed.name);
@@ -328,7 +382,6 @@ async fn time_up(connection: &Connection, listed: &Listed) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::Oid;
 
     fn one(oid: u32, root: Option<u32>) -> Listed {
         Listed {

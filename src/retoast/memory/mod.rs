@@ -1,7 +1,7 @@
 //! What outlives a run, in files and in comments of columns.
 //!
 //! * [`checkpoint`]: the positions of scans; [`since`]: what earlier runs have proven, and how a table is identified;
-//!   [`remembered`]: the file of `since`.
+//!   [`remembered`]: the file of `since`; [`finished`]: which databases of several are done.
 //! * [`settings`]: the original settings of columns.
 
 use std::fs::File;
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 pub mod checkpoint;
+pub(crate) mod finished;
 pub mod remembered;
 pub mod settings;
 pub mod since;

@@ -15,6 +15,7 @@ use crate::retoast::task::session::Options;
 use crate::server::about::{Access, Pageinspect, Server};
 
 /// The request of a run; its parts do not contradict each other.
+#[derive(Clone)]
 pub(crate) struct Request {
     /// Names and patterns as in psql; none (all tables) only with [`Assignment::Departure`].
     pub(crate) tables: Vec<String>,
@@ -32,11 +33,33 @@ pub(crate) struct Request {
 }
 
 /// What the run does.
+#[derive(Clone)]
 pub(crate) enum Assignment {
     /// These tasks on each table.
     Tables(Tasks),
     /// Converts everything that the toaster of `pg_toaster` of this name has stored.
     Departure(String),
+}
+
+impl Request {
+    /// The tables, and what is done to them.
+    pub(crate) fn text(&self) -> String {
+        let tables = self.tables.join(" ");
+        let Tasks { convert, compact, reindex } = match &self.work {
+            Assignment::Departure(toaster) => return format!("{tables} from toaster {toaster}"),
+            Assignment::Tables(tasks) => tasks,
+        };
+        let mut parts = Vec::new();
+        if let Some(ConvertRequest { columns, goal, target, .. }) = convert {
+            let target = target.map(|bytes| format!(", target {bytes}")).unwrap_or_default();
+            parts.push(format!("{} to {}{target}", columns.join(", "), goal.choice()));
+        }
+        parts.extend(compact.map(|files| format!("compact {files:?}")));
+        if *reindex != Reindex::Never {
+            parts.push(format!("reindex {reindex:?}"));
+        }
+        format!("{tables}: {}", parts.join("; "))
+    }
 }
 
 /// What reads pages for scans, if pages are requested and can be read.

@@ -86,6 +86,7 @@ impl Sessions {
         options: &ThrottleOptions,
         note: &mut (dyn FnMut(&str) + Send),
     ) -> Result<Throttle, RetoastError> {
+        measuring.make_own().await?;
         self.ours.add(&measuring).await?;
         let (control, ours) = (Arc::clone(&self.control), Arc::clone(&self.ours));
         Throttle::open(Arc::new(measuring), control, ours, options.clone(), note).await
@@ -261,7 +262,7 @@ impl WorkerSessions {
     }
 }
 
-/// Opens a connection for measuring, whose session settings never change.
+/// Opens a connection for measuring.
 async fn measuring(first: &Connection) -> Result<Connection, RetoastError> {
     let options = SessionOptions {
         lock_timeout: Duration::from_secs(1),

@@ -1,11 +1,13 @@
 //! Prepares all tables before the first one is changed, then has them swept.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::slice;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 
+use crate::disk::Oid;
 use crate::judge::goal::{Goal, Pluggable, PolicyGoal};
 use crate::judge::pluggable;
 use crate::judge::toaster::Changes;
@@ -178,6 +180,7 @@ impl Run<'_, '_> {
                 return not_known(error.failed(&[Arc::clone(&self.sessions.first)]).await);
             }
         };
+        let then: HashSet<Oid> = then.oids().into_iter().collect();
         for named in &self.request.tables {
             let database = &self.sessions.server.database;
             let now = match select(&connection, database, slice::from_ref(named)).await {
@@ -191,7 +194,7 @@ impl Run<'_, '_> {
                 Err(error) => return not_known(Failed::of(&error, &[connection]).await),
             };
             for found in now.found {
-                if !then.found.iter().any(|then| then.oid == found.oid) {
+                if !then.contains(&found.oid) {
                     self.tell_of_other(&connection, &found, place).await;
                 }
             }

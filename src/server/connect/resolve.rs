@@ -8,17 +8,11 @@ use std::time::Duration;
 
 use super::conninfo::{self, is_connection_string};
 use super::resolved::{
-    ChannelBinding, Host, HostPlace, Resolved, RootCertificates, SslMode, TargetSession, TcpParams,
-    TlsParams,
+    ChannelBinding, DEFAULT_PORT, DEFAULT_SOCKET_DIRS, Host, HostPlace, Resolved, RootCertificates,
+    SslMode, TargetSession, TcpParams, TlsParams,
 };
 use super::surroundings::{self, Given, Surroundings};
 use super::{ConnectError, Params, Secret};
-
-/// The directories of the server's socket if no host is given: Debian's, then PostgreSQL's own.
-pub const DEFAULT_SOCKET_DIRS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
-
-/// The default port.
-pub const DEFAULT_PORT: u16 = 5432;
 
 /// The directory of the system-wide `pg_service.conf`, unless `PGSYSCONFDIR` is set.
 const SYSTEM_CONFIG_DIR: &str = "/etc/postgresql-common";
@@ -115,7 +109,7 @@ pub fn resolve(given: &Given, around: &impl Surroundings) -> Result<Resolved, Co
     })
 }
 
-/// All parameters; in descending precedence: connection string, command-line options, service, environment.
+/// All parameters; in descending precedence: connection string, command-line options, service, environment, defaults.
 fn gather(given: &Given, around: &impl Surroundings) -> Result<Params, ConnectError> {
     let mut params = Params::default();
     for (keyword, value) in [("host", &given.host), ("port", &given.port), ("user", &given.user)] {
@@ -138,6 +132,14 @@ fn gather(given: &Given, around: &impl Surroundings) -> Result<Params, ConnectEr
         params.fill(found);
     }
     params.fill(environment);
+    if let Some(database) = &given.database {
+        params.set("dbname", database)?;
+    }
+    for (keyword, value) in &given.defaults {
+        if params.get(keyword).is_none() {
+            params.set(keyword, *value)?;
+        }
+    }
     if params.get("sslrootcert") == Some("system") && !params.is_given("sslmode") {
         params.set("sslmode", "verify-full")?;
     }

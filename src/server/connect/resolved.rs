@@ -5,6 +5,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The directories of the server's socket if no host is given: Debian's, then PostgreSQL's own.
+pub const DEFAULT_SOCKET_DIRS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
+
+/// The default port.
+pub const DEFAULT_PORT: u16 = 5432;
+
 /// How TLS is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SslMode {
@@ -159,6 +165,54 @@ pub struct Resolved {
     pub warnings: Vec<String>,
 }
 
+impl Host {
+    /// The host, as `--host` takes it.
+    fn host(&self) -> String {
+        match &self.place {
+            HostPlace::Socket(dir) => dir.display().to_string(),
+            HostPlace::Host(host) | HostPlace::Address { host: Some(host), .. } => host.clone(),
+            HostPlace::Address { address, host: None } => address.to_string(),
+        }
+    }
+
+    /// `host:port`.
+    fn name(&self) -> String {
+        match self.host() {
+            address if address.contains(':') => format!("[{address}]:{}", self.port),
+            host => format!("{host}:{}", self.port),
+        }
+    }
+}
+
+impl Resolved {
+    /// Whether it is the server at the default sockets, because no host is given.
+    fn is_default(&self) -> bool {
+        let default = DEFAULT_SOCKET_DIRS.map(|dir| HostPlace::Socket(dir.into()));
+        self.targets.iter().map(|host| &host.place).eq(&default)
+    }
+
+    /// The servers, as [`Resolved::name`] has them.
+    pub fn servers(&self) -> String {
+        match self.targets.first() {
+            Some(host) if self.is_default() => format!("[local]:{}", host.port),
+            _ => self.targets.iter().map(Host::name).collect::<Vec<_>>().join(","),
+        }
+    }
+
+    /// The options of psql for the first server and the database.
+    pub fn options(&self) -> Vec<(&'static str, String)> {
+        let first = self.targets.first().filter(|_| !self.is_default());
+        let host = first.map(|host| ("-h", host.host()));
+        let port = self.targets.first().map(|host| ("-p", host.port.to_string()));
+        host.into_iter().chain(port).chain([("-d", self.dbname.clone())]).collect()
+    }
+
+    /// The database in reports: `host:port/dbname`, without the user and without anything secret.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.servers(), self.dbname)
+    }
+}
+
 /// A password or other secret text. Neither `Debug` nor `Display` shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
@@ -178,5 +232,32 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::connect::{Given, ThisProcess, resolve};
+
+    #[test]
+    fn a_database_is_named_without_its_user_and_password() {
+        let named = |text: &str| {
+            let given = Given { dbname: Some(Secret::new(text)), ..Given::default() };
+            let resolved = resolve(&given, &ThisProcess::new()).unwrap();
+            let options = resolved.options().into_iter();
+            let options: Vec<String> =
+                options.map(|(name, value)| format!("{name} {value}")).collect();
+            (resolved.name(), options.join(" "))
+        };
+        for (text, name, options) in [
+            ("postgres://joe:sesame@h:5/d", "h:5/d", "-h h -p 5 -d d"),
+            ("postgres://[::1]:5/d", "[::1]:5/d", "-h ::1 -p 5 -d d"),
+            ("host=/s port=7 dbname=d password=sesame", "/s:7/d", "-h /s -p 7 -d d"),
+            ("postgres://a:1,b:2/d", "a:1,b:2/d", "-h a -p 1 -d d"),
+            ("host=a hostaddr=10.0.0.1 port=1 dbname=d", "a:1/d", "-h a -p 1 -d d"),
+        ] {
+            assert_eq!(named(text), (name.to_owned(), options.to_owned()), "{text}");
+        }
     }
 }

@@ -21,6 +21,10 @@ pub struct Given {
     pub user: Option<String>,
     /// `--dbname`: a name, a URI or a key=value string.
     pub dbname: Option<Secret>,
+    /// The database, whatever else says.
+    pub database: Option<String>,
+    /// Parameters that have these values unless something else gives them.
+    pub defaults: Vec<(&'static str, &'static str)>,
 }
 
 /// A file and its properties.

@@ -1,5 +1,7 @@
 //! A run over relations of a server, one after another: each is described and then visited, and a relation that fails
-//! does not affect the others.
+//! does not affect the others. [`fleet`] runs a verb over many databases in the same way.
+
+pub(crate) mod fleet;
 
 use std::cmp::Reverse;
 use std::collections::HashSet;

@@ -1,0 +1,578 @@
+//! `--all` and `--targets`: a verb on several databases. Each of them is a run of the verb as it is without these
+//! options, whose connection, format and output are those of the database.
+
+use std::collections::HashSet;
+use std::fmt::Display;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::{ArgGroup, Args};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::connect::{ConnectionArgs, OfFleet, SessionOptions, ThisProcess, is_connection_string};
+use super::exit::{Exit, Failure};
+use super::retoast_output::command_line;
+use super::terminal::{self, Console, Kept, tell};
+use crate::drive::fleet::{Limits, Visit, Waiting, each_target};
+use crate::judge::command::shell_quoted;
+use crate::report::document::Format;
+use crate::report::fleet::{SCHEMA, TargetReport, Writer};
+use crate::report::overview::View;
+use crate::retoast::memory;
+use crate::retoast::memory::finished::Finished;
+use crate::server::{LiveError, about};
+
+/// The largest file of targets that is read from standard input, and the longest line.
+const LARGEST_FILE: u64 = 16 << 20;
+const LONGEST_LINE: usize = 8 << 10;
+/// The most targets of a file.
+const MOST_TARGETS: usize = 100_000;
+/// Threads that work at a time, however many connections are allowed.
+const MOST_AT_A_TIME: usize = 128;
+/// Seconds until a server that does not answer counts as down, unless the connection says otherwise.
+const CONNECT_TIMEOUT: (&str, &str) = ("connect_timeout", "10");
+
+/// Several databases.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Connection options",
+          group(ArgGroup::new("several").args(["all", "targets"]).multiple(true)))]
+pub struct FleetArgs {
+    /// All databases of the server
+    ///
+    /// Those that allow connections and are not templates. If no database is given, their names are read in postgres.
+    /// With --targets, all databases of each server.
+    #[arg(long)]
+    all: bool,
+
+    /// The databases in a file; - is stdin
+    ///
+    /// One URI, key=value connection string or service name per line; blank lines and lines that begin with # are
+    /// ignored. Passwords come from where psql takes them. With target_session_attrs=prefer-standby and several hosts,
+    /// verbs that read use a standby. toastctl never prompts for a password, and waits 10 seconds for a server, unless
+    /// connect_timeout says otherwise. A database that fails does not affect the others; the exit code is the worst
+    /// one: toastctl help exit-codes.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["host", "port", "dbname", "password"])]
+    targets: Option<PathBuf>,
+
+    /// Connections in all and per server [default: 32,8]
+    ///
+    /// With --all or --targets. Verbs that write work on one database of a server at a time. A database takes as many
+    /// connections as --jobs says; with retoast, compact and reindex 2 more.
+    #[arg(long, value_name = "N[,N]", requires = "several")]
+    max_connections: Option<Connections>,
+}
+
+/// `--max-connections`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connections {
+    in_all: usize,
+    per_server: usize,
+}
+
+impl FromStr for Connections {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Connections, String> {
+        let number =
+            |text: &str| text.trim().parse().ok().filter(|number| (1..=1000).contains(number));
+        let (in_all, per_server) = match text.split_once(',') {
+            Some((in_all, per_server)) => (number(in_all), number(per_server)),
+            None => (number(text), number(text)),
+        };
+        match in_all.zip(per_server) {
+            Some((in_all, per_server)) => Ok(Connections { in_all, per_server }),
+            None => Err("expected one or two numbers from 1 to 1000, such as 32,8".to_owned()),
+        }
+    }
+}
+
+/// A verb that is to run on several databases.
+pub(super) struct Fleet<'a> {
+    pub(super) args: &'a FleetArgs,
+    pub(super) verb: &'static str,
+    pub(super) connection: &'a ConnectionArgs,
+    pub(super) format: Format,
+    /// How overviews are printed, which are joined for people.
+    pub(super) view: View,
+    /// Connections that the verb opens to a database.
+    pub(super) connections: u16,
+    pub(super) writes: Option<Writes<'a>>,
+}
+
+/// What only verbs that write have.
+pub(super) struct Writes<'a> {
+    /// Seconds for all databases.
+    pub(super) max_runtime: Option<u64>,
+    pub(super) checkpoint: Option<&'a Path>,
+    /// What is done, as the checkpoint has it.
+    pub(super) work: String,
+    pub(super) dry_run: bool,
+}
+
+/// What is different in the run on one database.
+pub(super) struct OfOne {
+    pub(super) connection: ConnectionArgs,
+    pub(super) format: Format,
+    pub(super) checkpoint: Option<PathBuf>,
+}
+
+/// A server or a database.
+struct Target {
+    name: String,
+    connection: ConnectionArgs,
+    /// Connection options for the commands of findings.
+    place: String,
+    /// Whether it is a database; of a server they are not known yet, or it is not known which server it is.
+    is_database: bool,
+}
+
+/// What became of a database.
+struct Outcome {
+    name: String,
+    place: String,
+    exit: Exit,
+    error: Option<String>,
+    kept: Kept,
+    took: Duration,
+}
+
+impl FleetArgs {
+    /// Whether there may be several databases.
+    ///
+    /// # Errors
+    /// Together with files, which are read without a server.
+    pub(super) fn is_given(&self, with_files: bool) -> Result<bool, Failure> {
+        let given = self.all || self.targets.is_some();
+        match given && with_files {
+            true => Err(Failure::usage(
+                "--all and --targets need servers: they cannot be used with files",
+            )),
+            false => Ok(given),
+        }
+    }
+}
+
+/// Refuses an option that has no meaning for several databases.
+///
+/// # Errors
+/// It is given.
+pub(super) fn refuse(options: &[(&str, bool)]) -> Result<(), Failure> {
+    match options.iter().find(|(_, given)| *given) {
+        Some((option, _)) => Err(Failure::usage(format!(
+            "{option} cannot be used with --all or --targets: it is about one database"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Runs a verb on each of the databases. The worst exit code counts.
+///
+/// # Errors
+/// The arguments, the file of targets or the checkpoint make no sense; nothing was done.
+pub(super) fn run(
+    fleet: &Fleet<'_>,
+    one: impl Fn(OfOne) -> Result<Exit, Failure> + Sync,
+) -> Result<Exit, Failure> {
+    refuse(&[("-W", fleet.connection.password), ("--format html", fleet.format == Format::Html)])?;
+    let limits = fleet.limits()?;
+    let checkpoint = fleet.writes.as_ref().filter(|writes| !writes.dry_run).and_then(|writes| {
+        Some(Finished::open(writes.checkpoint?, &writes.work).map_err(Failure::usage))
+    });
+    let finished = checkpoint.transpose()?.map(Mutex::new);
+    let stop = CancellationToken::new();
+    let (mut waiting, mut outcomes) = (Vec::new(), Vec::new());
+    let mut known = HashSet::new();
+    for (line, text) in fleet.lines()? {
+        match fleet.target(text.as_deref()) {
+            Ok((_, target)) if !known.insert(target.name.clone()) => {
+                tell(&format!("warning: {}: named twice", target.name));
+            }
+            Ok((server, target)) => waiting.push(Waiting { server, target }),
+            Err(failure) => outcomes.push(Outcome::failed(line, failure)),
+        }
+    }
+    if waiting.is_empty() && outcomes.is_empty() {
+        return Err(Failure::usage("--targets: the file names no database"));
+    }
+    let seen = Mutex::new(HashSet::new());
+    let skipped = Mutex::new(0);
+    let out = terminal::stdout_for_people(fleet.format);
+    let writer = Writer::new(out, fleet.format, terminal::output_width(), fleet.view.limit);
+    let mut printer = Printer { writer, worst: Exit::Ok, error: None };
+    let visit = |target: &Target| {
+        let console = Console::new(target.name.clone(), stop.clone());
+        if !target.is_database {
+            return match console.within(|| fleet.databases(target)) {
+                Ok(mut found) => {
+                    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                    found.retain(|one| seen.insert(one.target.name.clone()));
+                    Visit::StandsFor(found)
+                }
+                Err(failure) => Visit::Done(Outcome {
+                    kept: console.take(),
+                    ..Outcome::failed(target.name.clone(), failure)
+                }),
+            };
+        }
+        let lock =
+            || finished.as_ref().map(|all| all.lock().unwrap_or_else(PoisonError::into_inner));
+        if lock().is_some_and(|finished| finished.has(&target.name)) {
+            *skipped.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            return Visit::StandsFor(Vec::new());
+        }
+        let outcome = fleet.visit(target, &console, &one);
+        if let (Exit::Ok, Some(mut finished)) = (outcome.exit, lock())
+            && let Err(error) = finished.add(&target.name)
+        {
+            console.within(|| tell(&format!("warning: --checkpoint: {error}")));
+        }
+        Visit::Done(outcome)
+    };
+    let interrupt = async {
+        interrupted(fleet.writes.as_ref().and_then(|writes| writes.max_runtime)).await;
+        stop.cancel();
+    };
+    let go_on = outcomes.into_iter().all(|outcome| printer.print(outcome));
+    let waiting = if go_on { waiting } else { Vec::new() };
+    let rest = each_target(waiting, limits, visit, interrupt, |outcome| printer.print(outcome))
+        .map_err(|error| Failure::new(Exit::Incomplete, format!("could not start: {error}")))?;
+    if stop.is_cancelled() {
+        for target in rest {
+            printer.print(Outcome::failed(
+                target.name,
+                Failure::new(Exit::Stopped, "stopped before its turn"),
+            ));
+        }
+        printer.worst = printer.worst.max(Exit::Stopped);
+        tell(&format!("stopped; to continue: {}", command_line()));
+    }
+    if let Some(finished) =
+        finished.filter(|_| printer.worst == Exit::Ok && printer.error.is_none())
+    {
+        let finished = finished.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = finished.end() {
+            tell(&format!("warning: --checkpoint: {error}"));
+        }
+    }
+    printer.end(skipped.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Ends with Ctrl-C, SIGTERM, or after this many seconds.
+async fn interrupted(seconds: Option<u64>) {
+    let terminate = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut signal) => signal.recv().await,
+            Err(_) => std::future::pending().await,
+        }
+    };
+    let time_is_up = async {
+        match seconds {
+            Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = terminal::interrupted() => {}
+        _ = terminate => {}
+        () = time_is_up => {}
+    }
+}
+
+impl<'a> Fleet<'a> {
+    /// Of a verb that reads.
+    pub(super) fn of_reader(
+        verb: &'static str,
+        (args, connection): (&'a FleetArgs, &'a ConnectionArgs),
+        format: Format,
+        connections: u16,
+    ) -> Fleet<'a> {
+        let view = View::default();
+        Fleet { args, verb, connection, format, view, connections, writes: None }
+    }
+
+    /// How many databases are worked on at a time.
+    fn limits(&self) -> Result<Limits, Failure> {
+        let given = self.args.max_connections.unwrap_or(Connections { in_all: 32, per_server: 8 });
+        let each = usize::from(self.connections);
+        if each > given.in_all || each > given.per_server {
+            return Err(Failure::usage(format!(
+                "a database takes {each} connections, which --max-connections {},{} does not allow\n\
+                 HINT:  Use fewer --jobs, or allow more connections.",
+                given.in_all, given.per_server
+            )));
+        }
+        let per_server = if self.writes() { 1 } else { given.per_server / each };
+        Ok(Limits { in_all: (given.in_all / each).min(MOST_AT_A_TIME), per_server })
+    }
+
+    fn writes(&self) -> bool {
+        self.writes.as_ref().is_some_and(|writes| !writes.dry_run)
+    }
+
+    /// The lines of the file, each with a name for messages. Without a file it is the server of the options.
+    fn lines(&self) -> Result<Vec<(String, Option<String>)>, Failure> {
+        let Some(path) = &self.args.targets else { return Ok(vec![(String::new(), None)]) };
+        let unreadable = |why: &dyn Display| {
+            Failure::usage(format!("--targets: file \"{}\": {why}", path.display()))
+        };
+        let (bytes, name) = match path == Path::new("-") {
+            true => {
+                let mut bytes = Vec::new();
+                let read = io::stdin().take(LARGEST_FILE + 1).read_to_end(&mut bytes);
+                read.map_err(|error| unreadable(&error))?;
+                (bytes, "stdin".to_owned())
+            }
+            false => {
+                let bytes = memory::read(path).map_err(|error| unreadable(&error))?;
+                (bytes, path.display().to_string())
+            }
+        };
+        let lines = lines(&bytes).map_err(|why| unreadable(&why))?;
+        let named = |(number, line)| (format!("line {number} of {name}"), Some(line));
+        Ok(lines.into_iter().map(named).collect())
+    }
+
+    /// What a line names, and what tells its server from others.
+    fn target(&self, line: Option<&str>) -> Result<(String, Target), Failure> {
+        let mut connection = self.connection.clone();
+        connection.no_password = true;
+        connection.of_fleet.defaults = vec![CONNECT_TIMEOUT];
+        if let Some(line) = line {
+            connection.dbname = Some(dbname(line)?);
+        }
+        if self.args.all {
+            connection.of_fleet.defaults.push(("dbname", "postgres"));
+        }
+        let is_database = !self.args.all && !self.writes();
+        self.resolved(connection, is_database).map_err(|failure| match line {
+            // parts of the line would be parts of a password if it is not what it seems to be
+            Some(line) if line.contains('@') || line.contains("pass") => {
+                Failure::usage("is not a URI, connection string or service name")
+            }
+            _ => failure,
+        })
+    }
+
+    fn resolved(
+        &self,
+        connection: ConnectionArgs,
+        is_database: bool,
+    ) -> Result<(String, Target), Failure> {
+        let resolved =
+            connection.resolve(&ThisProcess::new()).map_err(|error| Failure::from(&error))?;
+        let options = resolved.options().into_iter();
+        let place: Vec<String> =
+            options.map(|(option, value)| format!("{option} {}", shell_quoted(&value))).collect();
+        let (name, place) = (resolved.name(), place.join(" "));
+        let target = Target { name, connection, place, is_database };
+        Ok((resolved.servers(), target))
+    }
+
+    /// The databases that a target stands for, with what tells their server from others, whatever its name is.
+    fn databases(&self, target: &Target) -> Result<Vec<Waiting<Target>>, Failure> {
+        let (server, names) = terminal::runtime(1)?.block_on(async {
+            let session = SessionOptions::read_only(self.verb);
+            let connection = terminal::connected(&target.connection, &session).await?;
+            let ask = async || {
+                let server = about::instance(connection.client()).await?;
+                let names = match self.args.all {
+                    true => about::databases(connection.client()).await?,
+                    false => Vec::new(),
+                };
+                Ok::<_, LiveError>((server, names))
+            };
+            let asked = connection.reading(ask).await;
+            asked.map_err(|error| Failure::new(Exit::Incomplete, error.to_string()))
+        })?;
+        let connection = |database: Option<String>| ConnectionArgs {
+            of_fleet: OfFleet { database, ..target.connection.of_fleet.clone() },
+            ..target.connection.clone()
+        };
+        let mut all = vec![connection(None)];
+        if self.args.all {
+            all = names.into_iter().map(|name| connection(Some(name))).collect();
+        }
+        let waiting = |connection| {
+            let (_, target) = self.resolved(connection, true)?;
+            Ok(Waiting { server: server.clone(), target })
+        };
+        all.into_iter().map(waiting).collect()
+    }
+
+    fn visit(
+        &self,
+        target: &Target,
+        console: &Arc<Console>,
+        one: &impl Fn(OfOne) -> Result<Exit, Failure>,
+    ) -> Outcome {
+        let began = Instant::now();
+        let checkpoint = self.writes.as_ref().and_then(|writes| writes.checkpoint);
+        let of_one = OfOne {
+            connection: target.connection.clone(),
+            format: match self.format {
+                Format::Jsonl => Format::Json,
+                format => format,
+            },
+            checkpoint: checkpoint.map(|path| Finished::of_database(path, &target.name)),
+        };
+        let (exit, failed) = match console.within(|| one(of_one)) {
+            Ok(exit) => (exit, None),
+            Err(failure) => (failure.exit, Some(failure.message)),
+        };
+        if let Some(message) = &failed {
+            console.within(|| tell(&format!("error: {message}")));
+        }
+        let kept = console.take();
+        let error = failed.or_else(|| match (exit, kept.errors.as_slice()) {
+            (Exit::Ok, _) | (_, []) => None,
+            (_, [first]) => Some(first.clone()),
+            (_, [first, rest @ ..]) => Some(format!("{first}\n(and {} more)", rest.len())),
+        });
+        let (name, place, took) = (target.name.clone(), target.place.clone(), began.elapsed());
+        Outcome { name, place, exit, error, kept, took }
+    }
+}
+
+impl Outcome {
+    /// It could not be begun.
+    fn failed(name: String, failure: Failure) -> Outcome {
+        if failure.exit != Exit::Stopped {
+            tell(&format!("error: {name}: {}", failure.message));
+        }
+        let (place, kept, took) = (String::new(), Kept::default(), Duration::ZERO);
+        Outcome { name, place, exit: failure.exit, error: Some(failure.message), kept, took }
+    }
+}
+
+/// Prints what becomes of the databases.
+struct Printer<W: io::Write> {
+    writer: Writer<W>,
+    worst: Exit,
+    /// Why nothing more is printed.
+    error: Option<io::Error>,
+}
+
+impl<W: io::Write> Printer<W> {
+    /// Whether it is still read.
+    fn print(&mut self, outcome: Outcome) -> bool {
+        let Outcome { name, place, exit, error, kept, took } = outcome;
+        self.worst = self.worst.max(exit);
+        if let Some(mut overview) = kept.overview {
+            overview.name(&name, &place);
+            self.writer.overview(overview);
+        }
+        let report = TargetReport {
+            schema: SCHEMA,
+            target: name,
+            exit_code: exit.code(),
+            seconds: (took.as_secs_f64() * 1e3).round() / 1e3,
+            error,
+            result: None,
+        };
+        if self.error.is_none() {
+            self.error = self.writer.target(report, &kept.report).err();
+        }
+        self.error.is_none()
+    }
+
+    fn end(self, skipped: u64) -> Result<Exit, Failure> {
+        let written = match self.error {
+            Some(error) => Err(error),
+            None => self.writer.finish(skipped),
+        };
+        match written {
+            Ok(()) => Ok(self.worst),
+            Err(error) => terminal::unwritable(&error),
+        }
+    }
+}
+
+/// The lines that name something, each with its number.
+fn lines(bytes: &[u8]) -> Result<Vec<(usize, String)>, String> {
+    if bytes.len() as u64 > LARGEST_FILE {
+        return Err(format!("it is longer than {} MB", LARGEST_FILE >> 20));
+    }
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let mut lines = Vec::new();
+    for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        let number = at + 1;
+        if line.len() > LONGEST_LINE {
+            return Err(format!("line {number} is longer than {LONGEST_LINE} bytes"));
+        }
+        let line = str::from_utf8(line).map_err(|_| format!("line {number} is not UTF-8"))?.trim();
+        if line.contains('\0') {
+            return Err(format!("line {number} contains a zero byte"));
+        }
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if lines.len() == MOST_TARGETS {
+            return Err(format!("it names more than {MOST_TARGETS} databases"));
+        }
+        lines.push((number, line.to_owned()));
+    }
+    Ok(lines)
+}
+
+/// A line as the value of `--dbname`.
+fn dbname(line: &str) -> Result<String, Failure> {
+    let is_service = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+    match line {
+        _ if is_connection_string(line) => Ok(line.to_owned()),
+        _ if line.chars().all(is_service) => Ok(format!("service={line}")),
+        // it is not repeated, because it may be a URI with a password and a slip of the keyboard
+        _ => Err(Failure::usage("is not a URI, connection string or service name")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn lines_name_databases_and_comments_do_not() {
+        let text = b"\xef\xbb\xbfone\r\n\n # two\n  host=a dbname='b c'\npostgres://u:p@h/d";
+        let named: Vec<(usize, String)> = lines(text).unwrap();
+        let shown: Vec<(usize, &str)> = named.iter().map(|(n, line)| (*n, line.as_str())).collect();
+        assert_eq!(shown, [(1, "one"), (4, "host=a dbname='b c'"), (5, "postgres://u:p@h/d")]);
+        assert_eq!(dbname("one").unwrap(), "service=one");
+        assert_eq!(dbname("host=a").unwrap(), "host=a");
+        let failure = dbname("postgres:/u:secret@h").unwrap_err();
+        assert!(failure.exit == Exit::Usage && !failure.message.contains("secret"));
+    }
+
+    #[test]
+    fn files_that_name_no_databases_are_refused() {
+        let error = |text: &[u8]| lines(text).unwrap_err();
+        assert_eq!(error(b"a\n\xff\n"), "line 2 is not UTF-8");
+        assert_eq!(error(b"a\0b"), "line 1 contains a zero byte");
+        assert_eq!(error(&[b'a'; LONGEST_LINE + 1]), "line 1 is longer than 8192 bytes");
+        assert_eq!(error(&vec![b'\n'; (16 << 20) + 1]), "it is longer than 16 MB");
+        assert_eq!(error(&b"a\n".repeat(100_001)), "it names more than 100000 databases");
+        assert!(lines(b"").unwrap().is_empty());
+    }
+
+    #[test]
+    fn connections_are_two_numbers() {
+        let connections = |in_all, per_server| Ok(Connections { in_all, per_server });
+        assert_eq!("40, 4".parse(), connections(40, 4));
+        assert_eq!("6".parse(), connections(6, 6));
+        for bad in ["", "0", "8,0", "8,", "1001", "1,2,3", "-1"] {
+            assert!(bad.parse::<Connections>().is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_file_is_read_or_refused(bytes: Vec<u8>) {
+            for (_, line) in lines(&bytes).unwrap_or_default() {
+                let _ = dbname(&line);
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! A run over many targets: each is visited by a thread of its own, several at a time, but no more of one server than
+//! it is meant to bear. A target that fails does not affect the others.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::io;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use tokio::runtime::Builder;
+use tokio::sync::mpsc::unbounded_channel;
+
+/// Bytes of a thread's stack, which are those that a main thread has: a verb that runs in one needs no more in another.
+const STACK: usize = 8 << 20;
+
+/// How many targets are visited at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) in_all: usize,
+    pub(crate) per_server: usize,
+}
+
+/// A target whose turn has not come.
+#[derive(Debug)]
+pub(crate) struct Waiting<T> {
+    /// What tells its server from others.
+    pub(crate) server: String,
+    pub(crate) target: T,
+}
+
+/// The result of a visit.
+pub(crate) enum Visit<T, R> {
+    /// The target stands for these, which are visited next.
+    StandsFor(Vec<Waiting<T>>),
+    Done(R),
+}
+
+struct State<T> {
+    waiting: VecDeque<Waiting<T>>,
+    /// Visits under way, by server.
+    visited: HashMap<String, usize>,
+    stopped: bool,
+}
+
+struct Queue<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+    per_server: usize,
+}
+
+impl<T> Queue<T> {
+    fn new(targets: Vec<Waiting<T>>, per_server: usize) -> Queue<T> {
+        let state = State { waiting: targets.into(), visited: HashMap::new(), stopped: false };
+        Queue { state: Mutex::new(state), changed: Condvar::new(), per_server }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        // it is whole between any two statements, so a poisoned lock is harmless
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first target whose server has room for another visit; waits until there is one. `None` if none will come.
+    fn take(&self) -> Option<Waiting<T>> {
+        let mut state = self.state();
+        loop {
+            if state.stopped || (state.waiting.is_empty() && state.visited.is_empty()) {
+                return None;
+            }
+            let has_room = |one: &Waiting<T>| {
+                state.visited.get(&one.server).is_none_or(|&visits| visits < self.per_server)
+            };
+            let next = state.waiting.iter().position(has_room);
+            if let Some(next) = next.and_then(|at| state.waiting.remove(at)) {
+                *state.visited.entry(next.server.clone()).or_default() += 1;
+                return Some(next);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Ends a visit to this server, and adds the targets that were found by it.
+    fn end(&self, server: &str, found: Vec<Waiting<T>>) {
+        let mut state = self.state();
+        if let Some(visits) = state.visited.get_mut(server) {
+            *visits -= 1;
+            if *visits == 0 {
+                state.visited.remove(server);
+            }
+        }
+        // before the others, so that the databases of a server are visited together
+        found.into_iter().rev().for_each(|one| state.waiting.push_front(one));
+        self.changed.notify_all();
+    }
+
+    /// Lets no further visit begin.
+    fn stop(&self) {
+        self.state().stopped = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Visits every target, and passes each result to `done` as it comes, until all are visited, `interrupt` ends or `done`
+/// returns false. Visits that have begun are waited for: they must end on `interrupt` by themselves. Returns the targets
+/// that were not visited.
+///
+/// # Errors
+/// No runtime or thread could be started.
+pub(crate) fn each_target<T: Send, R: Send>(
+    targets: Vec<Waiting<T>>,
+    limits: Limits,
+    visit: impl Fn(&T) -> Visit<T, R> + Sync,
+    interrupt: impl Future<Output = ()>,
+    mut done: impl FnMut(R) -> bool,
+) -> io::Result<Vec<T>> {
+    let queue = Queue::new(targets, limits.per_server);
+    let (sender, mut results) = unbounded_channel();
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let work = |sender: tokio::sync::mpsc::UnboundedSender<R>| {
+        while let Some(Waiting { server, target }) = queue.take() {
+            let found = match visit(&target) {
+                Visit::StandsFor(found) => found,
+                Visit::Done(result) => {
+                    // if nobody receives it any more, the queue is stopped
+                    let _ = sender.send(result);
+                    Vec::new()
+                }
+            };
+            queue.end(&server, found);
+        }
+    };
+    thread::scope(|scope| {
+        for number in 0..limits.in_all {
+            let (sender, work) = (sender.clone(), &work);
+            let started =
+                thread::Builder::new().stack_size(STACK).spawn_scoped(scope, move || work(sender));
+            match started {
+                // a smaller number visits them too
+                Err(error) if number == 0 => return Err(error),
+                _ => {}
+            }
+        }
+        drop(sender);
+        runtime.block_on(async {
+            let mut interrupt = std::pin::pin!(interrupt);
+            let mut interrupted = false;
+            loop {
+                tokio::select! {
+                    result = results.recv() => match result {
+                        Some(result) => if !done(result) { queue.stop() },
+                        None => return,
+                    },
+                    () = interrupt.as_mut(), if !interrupted => {
+                        interrupted = true;
+                        queue.stop();
+                    }
+                }
+            }
+        });
+        Ok(())
+    })?;
+    let waiting = std::mem::take(&mut queue.state().waiting);
+    Ok(waiting.into_iter().map(|waiting| waiting.target).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::{pending, ready};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn on(server: &str, targets: std::ops::Range<usize>) -> Vec<Waiting<usize>> {
+        targets.map(|target| Waiting { server: server.to_owned(), target }).collect()
+    }
+
+    #[test]
+    fn no_server_has_more_visits_at_a_time_than_it_may_have() {
+        let mut targets = on("a", 0..20);
+        targets.extend(on("b", 20..40));
+        let (here, most) = ([AtomicUsize::new(0), AtomicUsize::new(0)], AtomicUsize::new(0));
+        let visit = |&target: &usize| {
+            let server = &here[target / 20];
+            most.fetch_max(server.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            thread::yield_now();
+            server.fetch_sub(1, Ordering::SeqCst);
+            Visit::Done(target)
+        };
+        let mut seen = Vec::new();
+        let limits = Limits { in_all: 8, per_server: 1 };
+        let rest = each_target(targets, limits, visit, pending(), |target| {
+            seen.push(target);
+            true
+        });
+        assert!(rest.unwrap().is_empty());
+        assert_eq!(most.load(Ordering::SeqCst), 1);
+        seen.sort_unstable();
+        assert_eq!(seen, (0..40).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_a_target_stands_for_is_visited_and_what_comes_after_a_stop_is_returned() {
+        let visit = |&target: &usize| match target {
+            0 => Visit::StandsFor(on("a", 10..13)),
+            other => Visit::Done(other),
+        };
+        let mut seen = Vec::new();
+        let limits = Limits { in_all: 1, per_server: 1 };
+        let done = |target| {
+            seen.push(target);
+            true
+        };
+        each_target(on("a", 0..3), limits, visit, pending(), done).unwrap();
+        assert_eq!(seen, [10, 11, 12, 1, 2]);
+        let rest = each_target(on("a", 1..1000), limits, visit, pending(), |_| false).unwrap();
+        assert!(rest.len() < 999 && rest.last() == Some(&999), "{}", rest.len());
+        let slow = |&target: &usize| {
+            thread::sleep(std::time::Duration::from_millis(20));
+            Visit::Done(target)
+        };
+        let rest = each_target(on("a", 1..1000), limits, slow, ready(()), |_: usize| true).unwrap();
+        assert!(rest.len() > 900, "{}", rest.len());
+    }
+}

@@ -1,0 +1,351 @@
+//! A verb on several databases: one report that names each of them and each problem, the worst exit code, and nothing
+//! that one of them does to the others.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use toastctl::report::schema::schema;
+
+use crate::support::command::{Run, ended, run, toastctl};
+use crate::support::holder::Holder;
+use crate::support::retoast::Running;
+use crate::support::server::{Auth, Database, Options, Server, free_port};
+
+const TABLE: &str = "CREATE EXTENSION pageinspect;
+    CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz);
+    INSERT INTO t SELECT i, repeat(i::text, 5000) FROM generate_series(1, 200) i";
+
+/// A server of its own, whose databases are those of one test each.
+fn server() -> Server {
+    Server::start(&Options::default())
+}
+
+/// A database with the table.
+fn with_table<'a>(server: &'a Server, prefix: &str) -> Database<'a> {
+    let database = server.create_database(prefix);
+    database.psql(TABLE);
+    database
+}
+
+/// A server that wants a password.
+fn closed() -> &'static Server {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        let auth = Auth::Scram { password: "open sesame".into() };
+        Server::start(&Options { auth, ..Options::default() })
+    })
+}
+
+/// The verb on the databases of a file with these lines.
+fn on(lines: &[String], arguments: &[&str]) -> Run {
+    let file = written(&lines.join("\n"));
+    run(&mut command(file.path(), arguments))
+}
+
+fn written(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+fn command(targets: &Path, arguments: &[&str]) -> Command {
+    let mut command = toastctl();
+    command.args(arguments).arg("--targets").arg(targets);
+    command
+}
+
+/// The lines of JSON by the name of the database, each of the documented shape.
+#[track_caller]
+fn reports(run: &Run) -> BTreeMap<String, Value> {
+    let schema: Value = serde_json::from_str(schema("fleet").unwrap()).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let read = |line: &str| {
+        let line: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        let wrong: Vec<String> = validator.iter_errors(&line).map(|e| e.to_string()).collect();
+        assert!(wrong.is_empty(), "{wrong:?}\n{line:#}");
+        (line["target"].as_str().unwrap().to_owned(), line)
+    };
+    let reports: BTreeMap<String, Value> = run.stdout.lines().map(read).collect();
+    assert_eq!(reports.len(), run.stdout.lines().count(), "{}", run.stdout);
+    reports
+}
+
+fn named(database: &Database<'_>) -> String {
+    let server = database.server();
+    format!("{}:{}/{}", server.socket_dir().display(), server.port(), database.name())
+}
+
+#[test]
+fn each_database_is_named_with_its_result_or_its_problem_and_the_worst_code_counts() {
+    let server = server();
+    let (one, two) = (with_table(&server, "one"), with_table(&server, "two"));
+    let locked = with_table(&server, "locked");
+    let standby = server.start_standby();
+    locked.psql("CREATE TABLE u (v text)");
+    let _lock = Holder::of(&locked, "LOCK TABLE t");
+    let down = format!("host=127.0.0.1 port={} dbname=x", free_port());
+    let wrong =
+        format!("postgres://postgres:closed@/postgres?host={}", closed().socket_dir().display());
+    let hosts = format!("{},{}", server.socket_dir().display(), standby.socket_dir().display());
+    let of_standby = format!(
+        "host={hosts} dbname={} user={} target_session_attrs=prefer-standby",
+        one.name(),
+        server.superuser()
+    );
+    let lines =
+        ["# all".to_owned(), one.url(), two.conninfo(), locked.url(), down, wrong, of_standby];
+    let arguments = ["inspect", "--max-time", "3s", "--format"];
+    let run = on(&lines, &[&arguments[..], &["json"]].concat());
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    let reports = reports(&run);
+    assert_eq!(reports.len(), 6, "{}", run.stdout);
+    for database in [&one, &two] {
+        let report = &reports[&named(database)];
+        assert_eq!(report["exit_code"], 0);
+        assert_eq!(report["result"]["schema"], "toastctl.inspect/1");
+        assert_eq!(report["result"]["columns"][0]["relation"], "public.t");
+        assert_eq!(report["result"]["server"]["database"], database.name());
+    }
+    let of_locked = &reports[&named(&locked)];
+    assert_eq!(of_locked["exit_code"], 1);
+    assert_eq!(of_locked["result"]["left_out"][0]["relation"], "public.t");
+    assert!(of_locked["error"].as_str().unwrap().contains("public.t"), "{of_locked:#}");
+    let failed = |part: &str, error: &str| {
+        let (_, report) = reports.iter().find(|(name, _)| name.contains(part)).unwrap();
+        assert_eq!((&report["exit_code"], &report["result"]), (&3.into(), &Value::Null));
+        assert!(report["error"].as_str().unwrap().contains(error), "{report:#}");
+    };
+    failed("127.0.0.1", "Connection refused");
+    failed(&closed().socket_dir().display().to_string(), "password authentication failed");
+    let (_, of_standby) = reports.iter().find(|(name, _)| name.contains(',')).unwrap();
+    assert_eq!(of_standby["result"]["server"]["in_recovery"], true, "{of_standby:#}");
+    for said in ["127.0.0.1", &named(&locked)] {
+        assert!(run.stderr.contains(&format!("toastctl: error: {said}")), "{}", run.stderr);
+    }
+
+    // people see one ranking, and what is missing from it
+    let run = on(&lines, &[&arguments[..], &["table"]].concat());
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    assert_eq!(run.stdout.matches("columns by stored size").count(), 1, "{}", run.stdout);
+    assert!(run.stdout.contains("4 databases, 5 tables"), "{}", run.stdout);
+    for database in [&one, &two] {
+        let line = format!(" {} ", named(database));
+        assert_eq!(run.stdout.lines().filter(|text| text.starts_with(&line)).count(), 2);
+    }
+    assert!(run.stdout.contains("6 databases: 3 done, 3 with problems"), "{}", run.stdout);
+
+    let run = on(&lines, &[&arguments[..], &["csv"]].concat());
+    let head = run.stdout.lines().next().unwrap();
+    assert!(head.starts_with("target,relation,column,"), "{head}");
+    let of_one = format!("{},public.t,v,", named(&one));
+    assert_eq!(run.stdout.lines().filter(|line| line.starts_with(&of_one)).count(), 1);
+}
+
+#[test]
+fn all_databases_of_a_server_that_allow_connections_are_visited_by_every_verb() {
+    let server = server();
+    let (one, two) = (with_table(&server, "one"), with_table(&server, "two"));
+    let closed = server.create_database("closed");
+    let no_connections = format!("ALTER DATABASE {} ALLOW_CONNECTIONS false", closed.name());
+    server.database("postgres").psql(&no_connections);
+    let host = server.socket_dir().display().to_string();
+    let connection = ["--all", "-h", &host, "-U", server.superuser(), "--format", "jsonl"];
+    let all = |arguments: &[&str]| run(toastctl().args(arguments).args(connection));
+    for verb in ["inspect", "check", "advise-threshold"] {
+        let run = all(&[verb]);
+        let reports = reports(&run);
+        let names: Vec<&String> = reports.keys().collect();
+        let postgres = format!("{host}:{}/postgres", server.port());
+        let mut expected = [named(&one), postgres, named(&two)];
+        expected.sort();
+        assert_eq!(names, expected.iter().collect::<Vec<_>>(), "{verb}: {}", run.stderr);
+        assert!(reports[&named(&one)]["result"]["schema"].is_string(), "{verb}: {}", run.stdout);
+    }
+    // postgres has no such table
+    for arguments in [
+        &["keys", "t"][..],
+        &["retoast", "t", "-c", "v", "--toaster", "external"],
+        &["compact", "t"],
+        &["reindex", "t", "--indexes", "all"],
+    ] {
+        let run = all(arguments);
+        let reports = reports(&run);
+        let code = |database: &Database<'_>| reports[&named(database)]["exit_code"].clone();
+        let verb = arguments[0];
+        let expected = if verb == "keys" { 2 } else { 1 };
+        assert_eq!(run.code, Some(expected), "{verb}: {}", run.stderr);
+        if verb != "keys" {
+            assert_eq!([code(&one), code(&two)], [0, 0], "{verb}: {}", run.stderr);
+            assert_eq!(reports[&named(&two)]["result"]["schema"], "toastctl.retoast/1");
+        }
+    }
+    for database in [&one, &two] {
+        let sql = "SELECT DISTINCT pg_column_compression(v) IS NULL FROM t";
+        assert_eq!(database.psql(sql), "t");
+    }
+}
+
+#[test]
+fn a_second_run_skips_what_is_done_and_one_database_of_a_server_is_rewritten_at_a_time() {
+    let log = [("log_statement", "all"), ("log_line_prefix", "%d/")];
+    let options = log.iter().fold(Options::default(), |all, (name, value)| all.set(name, value));
+    let server = Server::start(&Options { tcp: true, ..options });
+    let (one, two) = (with_table(&server, "one"), with_table(&server, "two"));
+    let later = server.create_database("later");
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = folder.path().join("fleet");
+    // the same server by two names
+    let by_address = format!(
+        "host=127.0.0.1 port={} user={} dbname={}",
+        server.port(),
+        server.superuser(),
+        two.name()
+    );
+    let file = written(&[one.url(), by_address, later.url()].join("\n"));
+    let convert = |toaster: &str| {
+        let mut command = command(file.path(), &["retoast", "t", "-c", "v", "--toaster", toaster]);
+        command.arg("--checkpoint").arg(&checkpoint);
+        run(&mut command)
+    };
+    let first = convert("external");
+    assert_eq!(first.code, Some(1), "{}", first.stderr);
+    assert!(first.stdout.contains("3 databases: 2 done, 1 with problems"), "{}", first.stdout);
+    let saved = fs::read_to_string(&checkpoint).unwrap();
+    assert!(saved.contains(&named(&one)) && !saved.contains(later.name()), "{saved}");
+    let of = |line: &str| line.split('/').next().unwrap_or_default().to_owned();
+    let mut updated: Vec<String> = server
+        .logged(|line| line.contains("UPDATE ONLY \"public\".\"t\""))
+        .iter()
+        .map(|line| of(line))
+        .collect();
+    assert!(updated.len() > 2, "{updated:?}");
+    updated.dedup();
+    assert_eq!(updated.len(), 2, "{updated:?}");
+
+    let other = convert("lz4");
+    assert_eq!(other.code, Some(2), "{}", other.stderr);
+    assert!(other.stderr.contains("belongs to another run"), "{}", other.stderr);
+    later.psql(TABLE);
+    let second = convert("external");
+    assert_eq!(second.code, Some(0), "{}", second.stderr);
+    assert!(second.stdout.contains("3 databases: 1 done, 2 done before"), "{}", second.stdout);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
+fn a_signal_ends_all_and_says_how_to_continue() {
+    let server = server();
+    let (one, two) = (with_table(&server, "one"), with_table(&server, "two"));
+    let lock = Holder::of(&one, "LOCK TABLE t");
+    let file = written(&[one.url(), two.url()].join("\n"));
+    let arguments = ["retoast", "t", "-c", "v", "--toaster", "external", "--max-connections", "3"];
+    let running = Running::start(&mut command(file.path(), &arguments));
+    one.until_true(
+        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name LIKE 'toastctl%' \
+         AND datname = current_database())",
+    );
+    running.signal(crate::support::command::Signal::INT);
+    let run = running.end();
+    drop(lock);
+    assert_eq!(run.code, Some(4), "{}", run.stderr);
+    assert_eq!(run.stderr.matches("stopped; to continue: ").count(), 1, "{}", run.stderr);
+    assert!(run.stderr.contains("--targets"), "{}", run.stderr);
+    assert!(run.stdout.contains("stopped before its turn"), "{}", run.stdout);
+    assert_eq!(two.psql("SELECT DISTINCT pg_column_compression(v) FROM t"), "pglz");
+}
+
+#[test]
+fn files_that_make_no_sense_are_refused_and_no_secret_is_shown() {
+    let server = server();
+    let database = with_table(&server, "one");
+    let inspect = |text: &[u8]| {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text).unwrap();
+        run(&mut command(file.path(), &["inspect"]))
+    };
+    for (text, said) in [
+        (&b""[..], "the file names no database"),
+        (b"# nothing\n\n", "the file names no database"),
+        (b"a\n\xff\xfe", "line 2 is not UTF-8"),
+        (b"a\0b", "line 1 contains a zero byte"),
+        (&[b'x'; 9000], "line 1 is longer than 8192 bytes"),
+    ] {
+        let run = inspect(text);
+        assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""), "{}", run.stderr);
+        assert!(run.stderr.contains(said), "{}", run.stderr);
+    }
+    let run = run_on(Path::new("/dev/zero"));
+    assert!(run.code == Some(2) && run.stderr.contains("not a regular file"), "{}", run.stderr);
+    let mut bad: Vec<String> = [
+        "postgres:/joe:sesame@h/d",
+        "joe:sesame@h x=1",
+        "postgres://joe:ses/ame%zz@h/d",
+        "password=open sesame",
+        "host=/nowhere port=1 user=joe password=sesame dbname=d",
+        "postgres://joe:sesame@/d?host=/nowhere&nonsense=sesame",
+        "\u{1b}[31m",
+        "no.such.service",
+    ]
+    .map(str::to_owned)
+    .into();
+    bad.push(database.url());
+    for format in ["table", "json", "csv"] {
+        let run = on(&bad, &["inspect", "-vv", "--format", format]);
+        assert_eq!(run.code, Some(3), "{}", run.stderr);
+        for text in [&run.stdout, &run.stderr] {
+            assert!(!text.contains("sesame") && !text.contains('\u{1b}'), "{text}");
+        }
+        assert!(run.stderr.contains("error: line 1 of "), "{}", run.stderr);
+        assert!(run.stderr.contains("definition of service \"no.such.service\" not found"));
+        // the one that makes sense is read
+        assert!(run.stdout.contains(&named(&database)), "{}", run.stdout);
+    }
+
+    // from standard input
+    let mut child = command(Path::new("-"), &["inspect", "--format", "jsonl"]);
+    child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(format!("{0}\n{0}\n", database.url()).as_bytes())
+        .unwrap();
+    let run = ended(child);
+    assert_eq!((run.code, reports(&run).len()), (Some(0), 1), "{}", run.stderr);
+    assert!(run.stderr.contains("named twice"), "{}", run.stderr);
+}
+
+fn run_on(file: &Path) -> Run {
+    run(&mut command(file, &["inspect"]))
+}
+
+#[test]
+fn what_is_about_one_database_is_refused() {
+    let file = written("x");
+    for (arguments, said) in [
+        (&["inspect", "-h", "x"][..], "cannot be used with"),
+        (&["inspect", "-d", "x"], "cannot be used with"),
+        (&["inspect", "-W"], "cannot be used with"),
+        (&["inspect", "--format", "nagios"], "openmetrics or nagios"),
+        (&["inspect", "--relation-file", "x", "--columns", "a int4"], "cannot be used with files"),
+        (&["inspect", "--jobs", "20"], "a database takes 20 connections"),
+        (&["check", "--salvage", "x"], "--salvage cannot be used"),
+        (&["advise-threshold", "--emit", "sql"], "--emit cannot be used"),
+        (&["advise-threshold", "--calibration", "x"], "--calibration cannot be used"),
+        (&["compact", "t", "--set", "log=x"], "--set log cannot be used"),
+        (&["value", "t"], "value has no option --targets"),
+    ] {
+        let run = run(&mut command(file.path(), arguments));
+        assert!(matches!(run.code, Some(2 | 3)), "{arguments:?}: {}", run.stderr);
+        assert!(run.stderr.contains(said), "{arguments:?}: {}", run.stderr);
+    }
+    assert!(!Path::new("log").exists());
+    let run = run(toastctl().args(["inspect", "--max-connections", "3"]));
+    assert!(run.code == Some(2) && run.stderr.contains("--all"), "{}", run.stderr);
+}
