@@ -612,7 +612,7 @@ impl<'f> Script<'f> {
         };
         let why = format!(
             "SQL fails at {place}, or reads it wrong: {why}. It is removed, which is not undone: what could be \
-             saved of it is in the files beside this one, and its bytes are in the copy of the relation's files."
+             saved of it is in this directory, and its bytes are in the copy of the relation's files."
         );
         let (ItemPointer { block, item }, pointer) = (row.ctid, row.pointer);
         let surgery = self.surgery();
