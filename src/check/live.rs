@@ -471,6 +471,10 @@ impl Run<'_> {
             (Some(block), Some(item)) => Some(ItemPointer { block, item }),
             _ => None,
         };
+        let is_headless = matches!(finding.code, Code::LinePointer | Code::HeaderLength);
+        if finding.place.source != self.checked.relation && is_headless {
+            self.known_of_all.headless.extend(claimed);
+        }
         let is_told = finding.place.source != self.checked.relation
             && claimed.is_some_and(|tid| self.checked.claimed.contains(&tid));
         if is_told {

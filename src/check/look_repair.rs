@@ -45,6 +45,8 @@ pub(super) struct Known {
     pub(super) wrong_checksums: bool,
     /// Pages of the table and of its TOAST relation that the check could not judge; the server may read them.
     pub(super) refused: [Vec<BlockNumber>; 2],
+    /// Tuples of the TOAST relation that do not begin where they should, or their columns.
+    pub(super) headless: Vec<ItemPointer>,
 }
 
 impl Looker {
@@ -56,7 +58,9 @@ impl Looker {
         referred: &[u32],
         known: Known,
     ) -> Result<Vec<String>, LiveError> {
-        let is_sound = known.refused.iter().all(Vec::is_empty) && !known.index.is_damaged;
+        let is_sound = known.refused.iter().all(Vec::is_empty)
+            && known.headless.is_empty()
+            && !known.index.is_damaged;
         if wanted.is_empty() && is_sound {
             return Ok(Vec::new());
         }
@@ -99,6 +103,7 @@ impl Looker {
             facts.unread.toast_blocks =
                 self.each_page(standing, Which::Toast, Some(toast), |_, _, _, _| ()).await?;
         }
+        facts.headless = self.headless(standing, &known.headless).await?;
         let rows = self.rows(standing, wanted, &facts.columns.generated).await?;
         for row in rows.iter().filter(|row| row.is_live && row.is_readable) {
             for value in &row.values {
@@ -199,6 +204,28 @@ impl Looker {
             }
         }
         Ok(true)
+    }
+
+    /// Those of these tuples of the TOAST relation of which the server reads nothing right.
+    async fn headless(
+        &self,
+        standing: &Standing,
+        tids: &[ItemPointer],
+    ) -> Result<Vec<RowAt>, LiveError> {
+        let mut blocks: Vec<BlockNumber> = tids.iter().map(|tid| tid.block).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        let mut rows = Vec::new();
+        if blocks.is_empty() {
+            return Ok(rows);
+        }
+        let none = HashSet::new();
+        let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
+            let own = tids.iter().filter(|tid| tid.block == block);
+            rows.extend(own.filter_map(|tid| row_at(bytes, toast, pages, *tid, &[], &none)));
+        };
+        self.each_page(standing, Which::Toast, Some(blocks), take).await?;
+        Ok(rows)
     }
 
     /// Whether two chunks of a value have the same number, and the index leads to both, and to no other value's.

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::chunk_index::Chunk;
 use super::code::Code;
-use super::damaged_row::{Broken, Pointing, RowAt, ValueAt, where_row};
+use super::damaged_row::{Pointing, RowAt, ValueAt, where_row};
 use super::value::{ChunkForm, ChunkSeen, check_chunks};
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
@@ -48,6 +48,8 @@ pub(super) struct Facts {
     /// Rows and columns of values that have two chunks of the same number, where the index leads to all of them, so that
     /// SQL cannot read the value.
     pub(super) twice: HashSet<(ItemPointer, String)>,
+    /// Tuples of the TOAST relation of which the server reads nothing right.
+    pub(super) headless: Vec<RowAt>,
     /// Who refers to these values.
     pub(super) pointing: Vec<Pointing>,
     pub(super) unread: Unread,
@@ -155,6 +157,11 @@ impl<'f> Script<'f> {
             );
             self.out.push(format!("{}SET ignore_checksum_failure = on;\n", commented(&why)));
         }
+        if let Some((toast, _)) = &self.facts.toast {
+            // REINDEX would make entries for them, by what is read there
+            let seen = self.facts.headless.iter().filter(|chunk| chunk.is_live);
+            seen.for_each(|chunk| self.remove(toast, chunk, false));
+        }
         let is_twice = self.damaged.values().any(|value| value.code == Code::ChunkTwice);
         if index.is_damaged && !self.facts.misnamed.is_empty() {
             self.comment(&format!(
@@ -210,7 +217,9 @@ impl<'f> Script<'f> {
             return self.comment(&format!("No statement for {place}: SQL does not see it."));
         }
         match &row.broken {
-            Some(broken) if broken.is_lost || broken.is_page => return self.remove(row, broken),
+            Some(broken) if broken.is_lost || broken.is_page => {
+                return self.remove(&facts.table, row, broken.is_page);
+            }
             Some(_) => return self.store_row_anew(row),
             None => {}
         }
@@ -588,11 +597,11 @@ impl<'f> Script<'f> {
         }
     }
 
-    /// Removes a row of which nothing can be kept.
-    fn remove(&mut self, row: &RowAt, broken: &Broken) {
-        let Facts { table, header, .. } = self.facts;
-        let place = format!("the row at {} of {table}", row.ctid);
-        let why = match broken.is_page {
+    /// Removes a row of which nothing can be kept, of a relation that is quoted.
+    fn remove(&mut self, relation: &str, row: &RowAt, is_page: bool) {
+        let header = &self.facts.header;
+        let place = format!("the row at {} of {relation}", row.ctid);
+        let why = match is_page {
             true => {
                 "no row of its page can be read, as where a page of another relation was written over it"
             }
@@ -603,7 +612,7 @@ impl<'f> Script<'f> {
         };
         let why = format!(
             "SQL fails at {place}, or reads it wrong: {why}. It is removed, which is not undone: what could be \
-             saved of it is in rows.sql, and its bytes are in the copy of the table's files."
+             saved of it is in this directory, and its bytes are in the copy of the relation's files."
         );
         let (ItemPointer { block, item }, pointer) = (row.ctid, row.pointer);
         let surgery = self.surgery();
@@ -611,8 +620,8 @@ impl<'f> Script<'f> {
             "{}{surgery}SELECT heap_force_kill{}\n  FROM {items}({page}({}, 'main', {block}))\n \
              WHERE lp = {item} AND lp_flags = 1 AND lp_off = {} AND lp_len = {};\n{}",
             commented(&why),
-            surgery_arguments(table, row.ctid),
-            quote_literal(table),
+            surgery_arguments(relation, row.ctid),
+            quote_literal(relation),
             pointer.offset,
             pointer.length,
             self.unchained(row),
