@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use crate::support::command::{run, scrub, toastctl};
 use crate::support::install;
-use crate::support::server::{self, Database};
+use crate::support::server::{self, Database, Options, Server};
 
 const COLUMNS: usize = 80;
 /// Of a terminal.
@@ -15,7 +15,11 @@ const LINES: usize = 24;
 
 /// The demo's data.
 fn shop() -> Database<'static> {
-    let database = server::shared().create_database("shop");
+    shop_on(server::shared())
+}
+
+fn shop_on(server: &Server) -> Database<'_> {
+    let database = server.create_database("shop");
     for file in ["demo.sql", "demo-growth.sql"] {
         let path = format!("{}/scripts/{file}", env!("CARGO_MANIFEST_DIR"));
         database.psql(&std::fs::read_to_string(path).unwrap());
@@ -162,7 +166,9 @@ fn why_are_reads_slow_what_would_lz4_give_and_which_target() {
 
 #[test]
 fn convert_while_the_application_runs() {
-    let database = shop();
+    // slots and transactions of other tests would be told
+    let server = Server::start(&Options::default());
+    let database = shop_on(&server);
     let commands = ["retoast orders -c doc --toaster lz4 --dry-run"];
     let planned = screen(&database, COLUMNS, 0, &commands);
     fits(&planned, COLUMNS);
