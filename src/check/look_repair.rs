@@ -13,7 +13,7 @@ use super::damaged_row::{
 };
 use super::finding::{CheckError, Finding};
 use super::look::{About, BATCH, Looker, Which, seen_chunk};
-use super::repair::{self, Facts, ToastIndex};
+use super::repair::{self, Facts, ToastIndex, Unread};
 use super::salvage::{
     self, Cell, Damaged, Doubt, MAX_WITHOUT, Orphans, Piece, Row, Wanted, by_row, on_page,
     refused_pieces,
@@ -92,7 +92,7 @@ impl Looker {
                 (items, pageinspect.get_raw_page())
             }),
             page_size: self.about.server.page_size,
-            wrong_checksums: known.wrong_checksums,
+            unread: Unread { wrong_checksums: known.wrong_checksums, ..Unread::default() },
             ..Facts::default()
         };
         self.columns(&mut facts).await?;

@@ -54,8 +54,6 @@ pub(super) struct Facts {
     pub(super) pointing: Vec<Pointing>,
     pub(super) unread: Unread,
     pub(super) columns: ColumnRules,
-    /// Whether pages have wrong checksums.
-    pub(super) wrong_checksums: bool,
 }
 
 /// What could not be read.
@@ -68,6 +66,8 @@ pub(super) struct Unread {
     pub(super) toast_blocks: Vec<BlockNumber>,
     /// Whether rows were left out, which may refer to the damaged values too.
     pub(super) rows: bool,
+    /// Whether pages have wrong checksums.
+    pub(super) wrong_checksums: bool,
 }
 
 /// The index of the table's TOAST relation.
@@ -144,14 +144,14 @@ struct Script<'f> {
 impl<'f> Script<'f> {
     /// `has_rows`: whether rows follow that are damaged by themselves.
     fn begin(&mut self, has_rows: bool) {
-        let Facts { table, index, wrong_checksums, .. } = self.facts;
+        let Facts { table, index, unread, .. } = self.facts;
         if self.facts.is_file {
             self.comment(
                 "These are of files, whose indexes were not examined: UPDATE deletes what the TOAST index leads \
                  to. If the server starts, check its table instead.",
             );
         }
-        if *wrong_checksums && (has_rows || index.is_damaged) {
+        if unread.wrong_checksums && (has_rows || index.is_damaged) {
             let why = format!(
                 "Pages of {table} have wrong checksums: this session reads them as they are."
             );
@@ -639,7 +639,7 @@ impl<'f> Script<'f> {
     /// What gives up pages that the server refuses, which psql skips unless it is asked for by a variable.
     fn zero_pages(&mut self) {
         let Facts { table, toast, unread, .. } = self.facts;
-        if self.facts.is_file || self.facts.has_toasters || self.facts.wrong_checksums {
+        if self.facts.is_file || self.facts.has_toasters || self.facts.unread.wrong_checksums {
             return;
         }
         let toast = toast.iter().map(|(toast, _)| (toast, &unread.toast_blocks, "chunks"));

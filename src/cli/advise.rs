@@ -63,21 +63,8 @@ pub struct AdviseArgs {
     #[command(flatten)]
     calibration: CalibrationArgs,
 
-    /// What counts most: balanced, size, read, write
-    #[arg(
-        long,
-        value_enum,
-        default_value_t,
-        hide_default_value = true,
-        help_heading = "Recommendation"
-    )]
-    optimize: Optimize,
-
-    /// Rows read per row written
-    ///
-    /// Overrides the workload that is derived from pg_stat_statements and the server's statistics.
-    #[arg(long, value_name = "N", value_parser = reads_per_write, allow_negative_numbers = true, help_heading = "Recommendation")]
-    reads_per_write: Option<f64>,
+    #[command(flatten)]
+    weights: WeightArgs,
 
     /// Print only the SQL, or only the command
     ///
@@ -103,6 +90,26 @@ pub struct AdviseArgs {
 
     #[command(flatten)]
     help: HelpFlag,
+}
+
+/// What candidates are weighed by.
+#[derive(Debug, Clone, Args)]
+struct WeightArgs {
+    /// What counts most: balanced, size, read, write
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        help_heading = "Recommendation"
+    )]
+    optimize: Optimize,
+
+    /// Rows read per row written
+    ///
+    /// Overrides the workload that is derived from pg_stat_statements and the server's statistics.
+    #[arg(long, value_name = "N", value_parser = reads_per_write, allow_negative_numbers = true, help_heading = "Recommendation")]
+    reads_per_write: Option<f64>,
 }
 
 /// Where the prices of CPU time come from.
@@ -240,8 +247,8 @@ fn options(args: &AdviseArgs) -> Options {
         exact: args.exact.exact,
         calibrate: calibrate(args),
         keeps_calibration: args.calibration.file.is_some(),
-        optimize: args.optimize,
-        reads_per_write: args.reads_per_write,
+        optimize: args.weights.optimize,
+        reads_per_write: args.weights.reads_per_write,
     }
 }
 
