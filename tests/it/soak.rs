@@ -164,7 +164,7 @@ impl Soak<'_> {
             "sweep" => format!("{pace} --toaster {toaster} --jobs {jobs}"),
             "policy" => format!("{pace} --policy {policy} --method {method}"),
             "compact" => format!("compact --files {compact}"),
-            "rebuild" => format!("reindex --all --checkpoint {}", self.checkpoint(table)),
+            "rebuild" => format!("reindex --indexes all --checkpoint {}", self.checkpoint(table)),
             _ => format!("{pace} --toaster {toaster} --compact={compact}"),
         };
         (verb, format!("{arguments} {table}").split(' ').map(str::to_owned).collect())
@@ -338,7 +338,7 @@ fn last_runs(soak: &Soak<'_>) {
             format!("{columns} --policy chunk-saving --method lz4"),
             format!("{columns} --toaster lz4"),
             "compact".to_owned(),
-            format!("reindex --all --checkpoint {}", soak.checkpoint(table)),
+            format!("reindex --indexes all --checkpoint {}", soak.checkpoint(table)),
         ] {
             let arguments = format!("{arguments} {table}");
             let run = retoast(database, &arguments.split(' ').collect::<Vec<_>>());
