@@ -115,7 +115,7 @@ impl Zeros {
     /// What is not looked at where there are more than are kept.
     pub(super) fn left_out(&self) -> Option<String> {
         let is_full = self.blocks.len() >= Zeros::MOST;
-        is_full.then(|| format!("of blocks of zeros only {} were looked at", Zeros::MOST))
+        is_full.then(|| format!("only {} of the blocks of zeros were examined", Zeros::MOST))
     }
 
     /// Whether a block is in use.

@@ -185,7 +185,7 @@ impl Table {
         let all = salvage.take_wanted(&mut run.checked);
         if run.known_of_all.refused.iter().any(|refused| refused.len() > MAX_REFUSED) {
             run.checked.leave_out(format!(
-                "of pages that the server refuses only {MAX_REFUSED} of a relation were saved"
+                "only {MAX_REFUSED} of the pages that the server refuses were saved"
             ));
         }
         first.save(&all, &run.known, salvage.dir).await?;

@@ -603,9 +603,9 @@ impl<'f> Script<'f> {
         let place = format!("the row at {} of {relation}", row.ctid);
         let why = match is_page {
             true => {
-                "no row of its page can be read, as where a page of another relation was written over it"
+                "no row of its page can be read; perhaps a page of another relation was written over it"
             }
-            false => "nothing right can be read of it",
+            false => "none of its columns can be read",
         };
         let Some((items, page)) = header else {
             return self.comment(&format!("No statement for {place}: {why}."));

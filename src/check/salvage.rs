@@ -682,7 +682,7 @@ pub(super) fn refused_pieces(
 /// What is said of values without a row that were too many to be saved.
 pub(super) fn not_saved(toast: &str, values: u64) -> Option<String> {
     (values > 0).then(|| {
-        format!("{values} values of {toast} to which no row refers were not saved, or not whole: there are too many")
+        format!("{values} values of {toast} to which no row refers were not saved, or only in part: there are too many")
     })
 }
 

@@ -126,8 +126,8 @@ impl IndexTree {
     /// Whether an entry leads behind the end of the TOAST relation.
     fn leads_behind(&self, block: BlockNumber, node: &Node) -> Option<WrongPage> {
         let (last, end) = (node.last_row?, self.rows_end?);
-        let expected = format!("entries that lead to the {end} blocks of the TOAST relation");
-        let found = format!("one that leads to block {last}");
+        let expected = format!("entries that point to the {end} blocks of the TOAST relation");
+        let found = format!("one that points to block {last}");
         (last.0 >= end).then_some(WrongPage { block, expected, found })
     }
 

@@ -91,7 +91,7 @@ impl Lost {
         };
         let more = |what: &str, count: u64| match count {
             1 => what.to_owned(),
-            _ => format!("{what}, as of {count} such blocks"),
+            _ => format!("{what}; there are {count} such blocks"),
         };
         let zeros =
             self.zeros.first().map(|first| finding(*first, more("zeros", self.zeros.len() as u64)));
