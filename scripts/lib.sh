@@ -393,6 +393,12 @@ as_server() {
     (cd "$server_dir" && exec "$@")
 }
 
+# The least CPU time, in seconds, of the statements whose statistics (log_statement_stats) are on standard input.
+least_cpu_seconds() {
+    sed -n 's/.*\t\([0-9.]*\) s user, \([0-9.]*\) s system, [0-9.]* s elapsed.*/\1 \2/p' |
+        awk '{ t = $1 + $2 } NR == 1 || t < least { least = t } END { print least }'
+}
+
 # Stops the throwaway server and removes all of it.
 stop_server() {
     if [ -n "${server_dir:-}" ]; then

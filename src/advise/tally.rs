@@ -415,8 +415,6 @@ pub struct VariantTally {
     pub(super) unknown: f64,
     heap: Filler,
     toast: ToastFiller,
-    /// The TOAST relation as filled by the values as they are stored.
-    toast_now: ToastFiller,
     /// The sums of the rows that were put on pages, of whatever part of their blocks these were.
     put: Sums,
     /// What a block adds, until it is known how many of its rows were looked at.
@@ -426,6 +424,9 @@ pub struct VariantTally {
     /// The row's values as the variant has them; kept for its room.
     arriving: Vec<Incoming>,
 }
+
+/// The number of chunks of a value that is stored out of line, and of the pages with them.
+type ChunksNow = Option<(u32, u32)>;
 
 /// Everything added up over a sample.
 #[derive(Debug, Clone)]
@@ -437,6 +438,10 @@ pub struct Tally {
     blocks: Vec<f64>,
     rows: f64,
     next: usize,
+    /// The TOAST relation as filled by the values as they are stored.
+    toast_now: ToastFiller,
+    /// The row's values in it.
+    now: Vec<ChunksNow>,
 }
 
 impl Tally {
@@ -459,7 +464,6 @@ impl Tally {
             unknown: 0.0,
             heap: Filler::new(page, fillfactor, fill),
             toast: ToastFiller::new(page, fill),
-            toast_now: ToastFiller::new(page, fill),
             put: Sums::default(),
             block: Sums::default(),
             block_forms: Forms::default(),
@@ -467,7 +471,16 @@ impl Tally {
             arriving: Vec::new(),
         };
         let tallies = vec![tally; variants.len()];
-        Tally { page, variants, tallies, blocks: Vec::new(), rows: 0.0, next: 0 }
+        Tally {
+            page,
+            variants,
+            tallies,
+            blocks: Vec::new(),
+            rows: 0.0,
+            next: 0,
+            toast_now: ToastFiller::new(page, fill),
+            now: Vec::new(),
+        }
     }
 
     /// Adds a row of the block that [`Tally::end_block`] ends. Sizes of values that must be compressed come from
@@ -485,9 +498,17 @@ impl Tally {
     ) {
         let judged: Vec<StoredValue> =
             made.values.iter().map(|value| value.stored_value()).collect();
+        let (page, toast_now) = (self.page, &mut self.toast_now);
+        self.now.clear();
+        self.now.extend(made.values.iter().map(|value| {
+            let now = Some(value.as_stored(page)).filter(Placed::is_outside)?;
+            Some((now.chunks, toast_now.put(now.stored_size)))
+        }));
         for (variant, tally) in self.variants.iter().zip(&mut self.tallies) {
-            let row = if variant.settings.is_none() { stored } else { made };
-            tally.add(variant, (row, &judged), self.page, compressor);
+            match variant.settings {
+                None => tally.add(variant, (stored, &judged, &[]), page, compressor),
+                Some(_) => tally.add(variant, (made, &judged, &self.now), page, compressor),
+            }
         }
     }
 
@@ -569,7 +590,7 @@ impl VariantTally {
     fn add(
         &mut self,
         variant: &Variant,
-        (row, judged): (&SampleRow, &[StoredValue]),
+        (row, judged, now): (&SampleRow, &[StoredValue], &[ChunksNow]),
         page: PageSize,
         compressor: &mut impl Compressor,
     ) {
@@ -617,13 +638,10 @@ impl VariantTally {
         for (index, value) in placed.iter().enumerate() {
             let external = value.is_outside();
             let is_written = is_new && !value.kept;
-            let now = row.values.get(index).map(|value| value.as_stored(page));
-            let now = now.filter(Placed::is_outside);
-            let visits_now = now.map_or(0, |now| self.toast_now.put(now.stored_size));
             let fresh = if external { self.toast.put(value.stored_size) } else { 0 };
-            let visits = match now {
+            let visits = match now.get(index).copied().flatten() {
                 _ if !external => 0.0,
-                Some(now) if !is_written || now.chunks == value.chunks => f64::from(visits_now),
+                Some((chunks, pages)) if !is_written || chunks == value.chunks => f64::from(pages),
                 Some(_) => pages_in_room(value.chunks).max(f64::from(fresh)),
                 None => f64::from(fresh),
             };

@@ -194,8 +194,9 @@ impl ChunkIndex {
             (Some(block), Some(item)) => claimed.contains(&ItemPointer { block, item }),
             _ => false,
         };
-        let told = self.findings.iter().filter(|finding| !is_claimed(finding)).cloned().collect();
-        (told, self.more)
+        let unclaimed =
+            self.findings.iter().filter(|finding| !is_claimed(finding)).cloned().collect();
+        (unclaimed, self.more)
     }
 
     fn keep(&mut self, finding: Finding) {

@@ -115,12 +115,12 @@ const fn entry(
 }
 
 const PAGE: &str = "Restore the block from a backup. Without one copy the table's files first; --salvage then saves \
-     the rows that can be told; zero_damaged_pages = on comes last, for it gives up all rows of the page.";
+     the rows that can be told apart; use zero_damaged_pages = on only as a last resort: all rows of the page are lost.";
 const CHECKSUM: &str = "Restore the block from a backup. Without one its rows can mostly be read. In this order: \
      copy the table's files; read the copy with --ignore-checksums; save what is damaged there with \
      --salvage; SET ignore_checksum_failure = on reads the page on the server, and with \
      PGOPTIONS='-c ignore_checksum_failure=on' this check prints SQL that sets single values to NULL; \
-     zero_damaged_pages = on comes last, for it gives up all rows of the page.";
+     use zero_damaged_pages = on only as a last resort: all rows of the page are lost.";
 const MISPLACED: &str = "Blocks were exchanged, or one was copied over another. Copy the table's files, and restore the \
      block from a backup. Without one, REINDEX the table and its TOAST relation: whatever is still there can then be read.";
 const ZEROS: &str = "No damage by itself: a crash leaves such blocks when a table grows. If rows are missing, restore the block \

@@ -152,7 +152,7 @@ pub fn relation_file(
             out.tell(finding)?;
         }
         if more > 0 {
-            out.checked.leave_out(format!("{more} more findings in {toast_name} are not told"));
+            out.checked.leave_out(format!("{more} more findings in {toast_name} are not listed"));
         }
     }
     save(&scan, &heap, &mut out)?;
@@ -260,7 +260,7 @@ fn save(scan: &Scan<'_, '_>, heap: &Heap, out: &mut Out<'_, '_>) -> Result<(), C
         let mut orphans = index.orphans(&heap.known);
         for Orphan { value_id, first, .. } in orphans.by_ref().take(MAX_WITHOUT) {
             let pieces = worker.pieces(value_id);
-            // in the other order compressed data stays as it is
+            // the byte order is not known; in the wrong one, compressed data is saved as it is
             let saved =
                 salvage::without_row(value_id.0, pieces, scan.target.page_size, ByteOrder::Little);
             salvage.without_row(&toast, first, &saved)?;

@@ -137,7 +137,7 @@ impl Remarks {
         self.by_address.add(other.by_address);
     }
 
-    /// Whether all that rows refer to is known by value IDs, of which so many are kept.
+    /// Whether the IDs of all values that rows refer to are known, if `known` of them were collected.
     pub(super) fn tells_all(&self, known: usize) -> bool {
         self.unknown.count + self.by_address.count == 0 && known < MAX_KNOWN
     }

@@ -317,7 +317,7 @@ impl Saving<'_> {
             let loaded = cell.filter(|cell| is_loaded(column, cell));
             let text = loaded.and_then(|cell| cell.text(column, row.order, utf8));
             let code = damaged.iter().find(|(name, _)| *name == column.name).map(|(_, code)| *code);
-            // what is taken for granted of a row is told of each of its values
+            // an assumption about a row is reported with each of its values
             let code = code.or(row.guess.map(|(code, _)| code));
             if let (Some(code), Some(Cell::Inline(saved))) = (code, cell) {
                 let wanted = Wanted { ctid, column: Some(column.name.clone()), code };

@@ -102,8 +102,8 @@ impl Lost {
     }
 }
 
-/// Blocks of a table's file that had rows, by the visibility map beside it, if there is one. `zeros`, in order, are those
-/// that are zeros.
+/// Blocks of a table's file that once had rows, according to the visibility map in the same directory, if there is one.
+/// `zeros`: the blocks of zeros, in order.
 pub(super) fn lost_in_file(
     target: &FileTarget<'_>,
     zeros: &[BlockNumber],

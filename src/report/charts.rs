@@ -49,6 +49,13 @@ fn plotted(title: &str, shows: &str, draw: impl FnOnce(&Area<'_>) -> Drawn) -> M
     }
 }
 
+/// A chart with room for the labels of its axes, of which those at the left are this wide.
+fn framed<'a, 'b>(area: &'a Area<'b>, left: u32) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
+    let mut chart = ChartBuilder::on(area);
+    chart.margin(8).margin_right(28).x_label_area_size(44).y_label_area_size(left);
+    chart
+}
+
 fn font(area: &Area<'_>) -> TextStyle<'static> {
     ("sans-serif", 14).with_color(INK).into_text_style(area)
 }
@@ -103,12 +110,7 @@ pub(super) fn distribution(title: &str, bars: &[Bar], marks: &[(u64, &str)]) -> 
     let high = places().fold(0.0, f64::max) + 1.0;
     plotted(title, &shows, |area| {
         let top = most as f64 * 1.15;
-        let mut chart = ChartBuilder::on(area)
-            .margin(8)
-            .margin_right(28)
-            .x_label_area_size(44)
-            .y_label_area_size(72)
-            .build_cartesian_2d(low..high, 0.0..top)?;
+        let mut chart = framed(area, 72).build_cartesian_2d(low..high, 0.0..top)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
@@ -164,12 +166,7 @@ pub(super) fn front(title: &str, spots: &[Spot]) -> Markup {
     let xs = bytes.start / unit..bytes.end / unit;
     let across = xs.end - xs.start;
     plotted(title, shows, |area| {
-        let mut chart = ChartBuilder::on(area)
-            .margin(8)
-            .margin_right(28)
-            .x_label_area_size(44)
-            .y_label_area_size(84)
-            .build_cartesian_2d(xs, ns)?;
+        let mut chart = framed(area, 84).build_cartesian_2d(xs, ns)?;
         chart
             .configure_mesh()
             .max_light_lines(0)
@@ -209,12 +206,7 @@ pub(super) fn course(
     let (unit, name) = unit(top);
     let top = top / unit;
     plotted(title, shows, |area| {
-        let mut chart = ChartBuilder::on(area)
-            .margin(8)
-            .margin_right(28)
-            .x_label_area_size(44)
-            .y_label_area_size(84)
-            .build_cartesian_2d(0.0..end, 0.0..top)?;
+        let mut chart = framed(area, 84).build_cartesian_2d(0.0..end, 0.0..top)?;
         let spans = pauses
             .iter()
             .map(|&(from, to)| Rectangle::new([(from, 0.0), (to, top)], PAUSE.filled()));

@@ -56,8 +56,6 @@ const GIN_LEAF_VACUUMED: f64 = 700.0;
 const GIN_GROWTH: f64 = 0.4;
 /// The largest list of new entries before a session empties it, in pages (`gin_pending_list_limit`).
 const LIST_PAGES: f64 = 512.0;
-/// The stored bytes of a full chunk.
-const CHUNK_BYTES: f64 = 2000.0;
 /// The number of vacuums after which pages of the TOAST relation's index are reused.
 const RECYCLED_AFTER: f64 = 6.0;
 /// The fraction of rows that leave their pages, and find no room that others have left.
@@ -298,7 +296,9 @@ impl Found<'_> {
         let after = self.after(&sums);
         let compact = self.afterwards.compact;
         let of_toast = compact.filter(|files| files.toast()).map(|_| after.compaction(self.page));
-        let of_heap = compact.filter(|files| files.heap()).map(|_| self.heap_compaction(&sums));
+        let of_heap = compact
+            .filter(|files| files.heap())
+            .map(|_| self.heap_compaction(&sums, after.heap_growth));
         let compaction = of_toast.unwrap_or(0.0) + of_heap.unwrap_or(0.0);
         let rebuild = if self.afterwards.rebuilds { after.rebuild(self.page) } else { 0.0 };
         let wal = Forecast {
@@ -456,16 +456,15 @@ impl Found<'_> {
     }
 
     /// WAL of compacting the heap. Pages that the sweep has added are full; rows are evenly spread over the others.
-    fn heap_compaction(&self, sums: &Sums) -> f64 {
+    fn heap_compaction(&self, sums: &Sums, growth: f64) -> f64 {
         let page = self.page.bytes() as f64;
         let room = page - PAGE_HEADER_SIZE as f64;
-        let growth = self.heap_growth(sums);
         let after = sums.tuple_after / sums.rows;
         let rest = (sums.content * sums.pages - sums.tuple_before).max(0.0);
         let filled = room * f64::from(self.fillfactor) / 100.0;
-        let whole = filled / (filled / after).floor().max(1.0);
         // nothing is known of pages without a row to re-toast
-        let spare = (sums.pages - (rest + sums.rows * whole) / filled) * page + growth;
+        let spare =
+            (sums.pages - (rest + sums.rows * whole(filled, after)) / filled) * page + growth;
         if spare < MIN_GAIN * (self.sizes.heap as f64 + growth) {
             return 0.0;
         }
@@ -483,17 +482,20 @@ impl Found<'_> {
         let page = self.page.bytes() as f64;
         let room = page - PAGE_HEADER_SIZE as f64;
         let (before, after) = (sums.tuple_before / sums.rows, sums.tuple_after / sums.rows);
-        // a page has room for whole rows only
-        let whole = |tuple: f64| room / (room / tuple).floor().max(1.0);
         let longer = if after > before {
             let rest = (sums.content * sums.pages - sums.tuple_before).max(0.0);
-            (rest + sums.rows * whole(after)) / room * page - sums.pages * page
+            (rest + sums.rows * whole(room, after)) / room * page - sums.pages * page
         } else {
             0.0
         };
-        let moved = sums.moved * whole(after) / room * page * NO_ROOM;
+        let moved = sums.moved * whole(room, after) / room * page * NO_ROOM;
         longer.max(moved)
     }
+}
+
+/// What a tuple takes of the room on a page, which holds whole tuples only.
+fn whole(room: f64, tuple: f64) -> f64 {
+    room / (room / tuple).floor().max(1.0)
 }
 
 /// What compaction moves: rows or values of so many tuples of this size, from these pages.
@@ -541,7 +543,8 @@ impl After {
         let new = self.ahead.min(self.toast_live);
         let kept = (spare - new).max(0.0) * (self.kept / self.toast.max(1.0)).min(1.0);
         let per_row = self.chunks_per_row.max(1.0);
-        let rows = self.chunks * new / self.toast_live.max(1.0) / per_row + kept / CHUNK_BYTES;
+        let rows = self.chunks * new / self.toast_live.max(1.0) / per_row
+            + kept / f64::from(page.toast_max_chunk_size());
         let moved = moved(rows, per_row, (new + kept) / (rows * per_row).max(1.0), 0.0);
         let related = RelatedFiles { index_bytes: 0, table: Some((0, 0)) };
         moves::wal(page, &moved, self.chunks as u64, &related).low as f64 + rows * self.tuple

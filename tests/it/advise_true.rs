@@ -2,6 +2,7 @@
 //! options, on small versions of the tables of `scripts/bench advice`.
 
 use crate::support::command::{run, toastctl};
+use crate::support::measured::buffers;
 use crate::support::reports::Printed;
 use crate::support::reports::advise::Report;
 use crate::support::server::{self, Database};
@@ -122,21 +123,9 @@ fn after_the_command_a_read_visits_as_many_pages_as_foretold() {
     database.psql(&format!("\\set kb 10000\n{TABLES}\nVACUUM;"));
     for table in ["external", "documents_50k"] {
         let report = advised(&database, &[table, "-c", "v"]);
-        let chosen = &report.candidates[report.recommendation.candidate];
-        let per_value = chosen.read_buffers_per_value.estimate;
+        let per_value = report.chosen().read_buffers_per_value.estimate;
         carry_out(&database, &report);
-        let visited: f64 = database
-            .psql(&format!(
-                "CREATE FUNCTION pages_of_{table}() RETURNS bigint LANGUAGE plpgsql AS $$
-                 DECLARE plan json;
-                 BEGIN
-                     EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT sum(length(v::text)) FROM {table}' INTO plan;
-                     RETURN (plan #>> '{{0,Plan,Shared Hit Blocks}}')::bigint + (plan #>> '{{0,Plan,Shared Read Blocks}}')::bigint;
-                 END $$;
-                 SELECT pages_of_{table}()"
-            ))
-            .parse()
-            .unwrap();
+        let visited = buffers(&database, &format!("SELECT sum(length(v::text)) FROM {table}"));
         let values: f64 = database.psql(&format!("SELECT count(v) FROM {table}")).parse().unwrap();
         let told = per_value * values;
         assert!((told / visited - 1.0).abs() < 0.07, "{table}: {told}, {visited}: {report}");
