@@ -29,7 +29,7 @@ pub enum Calibrate {
 }
 
 /// This number of values of a column is copied at most,
-const MOST_VALUES: usize = 200;
+const MOST_VALUES: usize = 600;
 /// which have at most this number of bytes, so that all copies fit in temp_buffers.
 const MOST_BYTES: u64 = 1_500_000;
 /// Shorter values may stay in the row, and a read of them takes nearly no time.
@@ -179,10 +179,9 @@ pub(super) fn asked(group: &[Specimen], page: PageSize) -> Group {
     }
 }
 
-/// How much longer it takes to fetch each value of a table once than to fetch a few copies over and over from temporary
-/// tables, whose buffers need no locks and whose pages are in the CPU's caches. Measured on PostgreSQL 15: 1.4 to 1.9 µs
-/// for a value instead of 0.95 (`scripts/bench advice`).
-const FROM_TABLE: f64 = 1.6;
+/// How much longer it takes to fetch a value of a table than a copy from temporary tables, whose buffers need no locks
+/// and whose pages are nearer to the CPU (`scripts/bench advice`).
+const FROM_TABLE: f64 = 1.2;
 
 /// The prices fitted to the times of these groups.
 pub(super) fn fitted(timed: &[Timed], groups: &[&[Specimen]], page: PageSize) -> Option<Pricing> {
