@@ -128,3 +128,26 @@ fn compaction_and_rebuilding_are_foreseen() {
     );
     assert!(wal.compaction > 0 && wal.rebuild > 0, "{wal:?}");
 }
+
+/// What deleted rows have left of the TOAST relation is filled before it grows; rows that leave full pages go where
+/// others have left pages.
+#[test]
+fn free_space_is_foreseen() {
+    let server = quiet_server();
+    let database = server.create_database("forecast_free");
+    database.psql(CONTENT);
+    comes_true(
+        &database,
+        "CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz);
+         INSERT INTO t SELECT i, words(i, 12000) FROM generate_series(1, 6000) AS i;
+         DELETE FROM t WHERE id % 3 > 0",
+        &["--toaster", "lz4"],
+    );
+    comes_true(
+        &database,
+        "CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz);
+         ALTER TABLE t ALTER v SET STORAGE main;
+         INSERT INTO t SELECT i, words(i, 2000 + i * 7919 % 3000) FROM generate_series(1, 8000) AS i",
+        &["--toaster", "main=lz4"],
+    );
+}

@@ -374,6 +374,13 @@ pub(crate) async fn logs_old_rows(client: &Client, oid: Oid) -> Result<bool, Liv
     Ok(client.value(sql, &[(&oid.0, Type::OID)]).await?.unwrap_or(false))
 }
 
+/// The number of dead chunks in a table's TOAST relation, by the statistics.
+pub(crate) async fn dead_chunks(client: &Client, oid: Oid) -> Result<f64, LiveError> {
+    let sql = "SELECT pg_catalog.pg_stat_get_dead_tuples(reltoastrelid)::pg_catalog.float8 \
+               FROM pg_catalog.pg_class WHERE oid = $1";
+    Ok(client.value(sql, &[(&oid.0, Type::OID)]).await?.unwrap_or(0.0))
+}
+
 /// The facts about a table's surroundings on which a plan depends. `replica_role` means that ordinary triggers will
 /// not fire.
 pub async fn surroundings(

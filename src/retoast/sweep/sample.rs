@@ -10,9 +10,11 @@ use crate::disk::ItemPointer;
 use crate::heap::sample::Sample as BlockSample;
 use crate::judge::stock::{Compressed, stored_anew};
 use crate::judge::{FormJudge, Judge};
+use crate::model::cost::CHUNKS_PER_PAGE;
 use crate::model::estimate::{BlocksRead, PowerSums};
 use crate::model::interval::Interval;
-use crate::model::stored::Form;
+use crate::model::pages::{Fill, ToastFiller, chunk_bytes};
+use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::Placed;
 use crate::retoast::error::RetoastError;
 use crate::retoast::forecast::{Found, Gin, IndexFacts, Keys, Method, RowChange, SampledPage};
@@ -23,6 +25,7 @@ use crate::retoast::sql::gin;
 use crate::retoast::sql::old_entries::ANY_COVERED;
 use crate::retoast::sweep::conversion::{Conversion, PAGES};
 use crate::retoast::sweep::machine::{EARLY, Row};
+use crate::retoast::sweep::scan::sizes_outside;
 use crate::retoast::sweep::scanner::{Candidate, Sampled, Scanner};
 use crate::retoast::task::guard::{Guard, Reads};
 use crate::retoast::task::session::Session;
@@ -55,6 +58,10 @@ type Ratios = HashMap<usize, Option<f64>>;
 /// The sample of a table.
 struct Sample {
     pages: Vec<SampledPage>,
+    /// The bytes of chunks of all rows on each page, with line pointers; and how much of the TOAST relation takes a byte of
+    /// them, if its pages are filled one after another.
+    outside: PowerSums,
+    outside_takes: f64,
     /// Rows to re-toast.
     rows: Vec<Row>,
 }
@@ -99,29 +106,39 @@ impl Conversion<'_> {
         let (images, redo) = metrics::images(session.reader().client()).await?;
         let sample = self.sample(scanner, blocks, redo).await?;
         let page = session.server.page_size;
-        let rows = match rows {
-            Some(rows) => Interval::exact(rows as f64),
+        let (rows, outside) = match rows {
+            Some(rows) => (Interval::exact(rows as f64), Some(scanner.seen.outside as f64)),
             None => {
                 let mut sums = PowerSums::default();
                 sample.pages.iter().for_each(|page| sums.add(page.rows.len() as u64));
                 let total = sizes.heap / page.bytes() as u64;
                 let read = BlocksRead { read: blocks.len() as u64, total };
-                sums.total(read).unwrap_or_default().at_least_zero()
+                let rows = sums.total(read).unwrap_or_default().at_least_zero();
+                (rows, sample.outside.total(read).map(|outside| outside.high))
             }
         };
+        let is_rough = session.pages.is_none()
+            || !matches!(self.choice.judge, Judge::Forms(FormJudge::Stock(_)));
+        let dead = metrics::dead_chunks(session.reader().client(), ready.relation.oid).await?;
+        let chunks = page.bytes() as f64 / f64::from(CHUNKS_PER_PAGE);
+        let free = |outside: f64| {
+            (sizes.toast as f64 - outside * sample.outside_takes - dead * chunks).max(0.0)
+        };
+        let toast_free = outside.filter(|_| !is_rough).map(free);
         let (indexes, toast_index, is_covered) = self.indexes(&sample, rows.estimate).await?;
         let tuning = session.options.tuning;
         let found = Found {
             page,
             fillfactor: ready.relation.fillfactor(),
+            window: tuning.window,
             passes: tuning.passes,
             batch_bytes: tuning.batch_bytes,
             pages: &sample.pages,
             rows,
-            is_rough: session.pages.is_none()
-                || !matches!(self.choice.judge, Judge::Forms(FormJudge::Stock(_))),
+            is_rough,
             sizes,
             toast_index,
+            toast_free,
             indexes: &indexes,
             is_covered,
             max_bloat: (tuning.max_bloat, tuning.max_bloat * EARLY),
@@ -227,7 +244,25 @@ impl Conversion<'_> {
             let change = self.change(scanner, row, &sampled, (&sizes, &ratios));
             pages.entry(row.ctid.block.0).or_default().rows.push(change);
         }
-        Ok(Sample { pages: pages.into_values().collect(), rows })
+        let (outside, outside_takes) = self.outside(&sampled);
+        Ok(Sample { pages: pages.into_values().collect(), outside, outside_takes, rows })
+    }
+
+    /// What a sample's values take of the TOAST relation: see [`Sample`].
+    fn outside(&self, sampled: &Sampled) -> (PowerSums, f64) {
+        let page = self.choice.model.page;
+        let rows: BTreeMap<&ItemPointer, &Vec<StoredValue>> = sampled.values.iter().collect();
+        let (mut filler, mut by_block) = (ToastFiller::new(page, Fill::Append), BTreeMap::new());
+        for (ctid, values) in rows {
+            for size in sizes_outside(values) {
+                filler.put(size);
+                *by_block.entry(ctid.block.0).or_default() += chunk_bytes(page, size);
+            }
+        }
+        let (mut sums, bytes) = (PowerSums::default(), by_block.values().sum::<u64>());
+        by_block.into_values().for_each(|bytes| sums.add(bytes));
+        let taken = filler.heap().filled_pages() * page.bytes() as f64;
+        (sums, taken / (bytes as f64).max(1.0))
     }
 
     /// To what sizes the server compresses some of the rows' values.

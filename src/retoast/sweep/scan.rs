@@ -15,6 +15,7 @@ use crate::disk::{BlockNumber, ItemPointer};
 use crate::heap::scan::{self, Item};
 use crate::judge::stock::{Compliance, by_functions, fits};
 use crate::judge::{Judge, Row as Judged};
+use crate::model::pages::chunk_bytes;
 use crate::model::sql::quote_identifier;
 use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
@@ -300,6 +301,8 @@ impl Scanner<'_> {
             }
             return;
         }
+        let outside = sizes_outside(&values).map(|size| chunk_bytes(self.choice.model.page, size));
+        self.seen.outside += outside.sum::<u64>();
         let xmin = tuple.xmin.0;
         let is_new = !self.own.contains(&xmin);
         for (at, target) in self.ready.targets.iter().enumerate() {
@@ -436,6 +439,12 @@ impl Scanner<'_> {
         let count: i64 = row.try_get(0)?;
         Ok(Unfit { rows: u64::try_from(count).unwrap_or(0), first: row.try_get(1)? })
     }
+}
+
+/// The sizes of those of these values that are in the TOAST relation.
+pub(super) fn sizes_outside(values: &[StoredValue]) -> impl Iterator<Item = u32> {
+    let outside = values.iter().filter(|value| value.location.is_some());
+    outside.filter_map(|value| u32::try_from(value.stored_size?).ok())
 }
 
 /// How to repair values that the server reads in two ways (tested). Reading a changed array or object itself returns

@@ -75,6 +75,8 @@ pub struct Scanned {
     pub shares: Vec<Share>,
     /// The number of rows written later than those that the scan covers.
     pub(super) written_since: u64,
+    /// The bytes of chunks of all columns' values, with line pointers; unless SQL functions are asked.
+    pub(super) outside: u64,
 }
 
 /// An open transaction, and the trial tables from before it, the only ones that remain if it fails.
