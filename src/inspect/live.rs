@@ -151,7 +151,7 @@ impl Inspector {
             false => self.compression(&relation, &mut failed).await.map_err(live)?,
         };
         let moment = snapshot::begin(leader).await.map_err(live)?;
-        let joined = self.joined(&moment).await.map_err(live)?;
+        let joined = self.joined(leader).await.map_err(live)?;
         if let Some(all) = self.connections.get(..joined)
             && joined < self.connections.len()
         {
@@ -317,9 +317,13 @@ impl Inspector {
     /// How many connections are in a transaction that sees the same as the first one's. A pooler may have no session
     /// for another connection before the first one has ended its transaction, and waiting for it would then never
     /// end.
-    async fn joined(&self, moment: &Moment) -> Result<usize, LiveError> {
+    async fn joined(&self, leader: &Connection) -> Result<usize, LiveError> {
+        if self.connections.len() <= 1 {
+            return Ok(1);
+        }
+        let exported = snapshot::export(leader.client()).await?;
         for (at, connection) in self.connections.iter().enumerate().skip(1) {
-            match timeout(JOIN_PATIENCE, snapshot::join(connection, moment)).await {
+            match timeout(JOIN_PATIENCE, snapshot::join(connection, &exported)).await {
                 Ok(joined) => joined?,
                 Err(_) => {
                     // a connection that still waits returns its session as soon as it gets one

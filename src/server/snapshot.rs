@@ -14,8 +14,6 @@ use crate::model::visibility::Snapshot;
 pub struct Moment {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// Its exported name, for [`join`] on other connections.
-    pub exported: String,
 }
 
 const MODE: &str = "TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -46,8 +44,7 @@ pub async fn begin_with_lock(client: &Client, lock: &str) -> Result<Moment, Live
 
 async fn take(client: &Client) -> Result<Moment, LiveError> {
     let ask = client.query_typed(
-        "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, \
-                pg_catalog.pg_export_snapshot(), pg_catalog.pg_is_in_recovery()",
+        "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, pg_catalog.pg_is_in_recovery()",
         &[],
     );
     // Both are sent together.
@@ -57,13 +54,19 @@ async fn take(client: &Client) -> Result<Moment, LiveError> {
     let text: String = row.try_get(0)?;
     let mut snapshot = Snapshot::parse(&text)
         .ok_or_else(|| LiveError::Unexpected(format!("snapshot \"{text}\"")))?;
-    snapshot.taken_during_recovery = row.try_get(2)?;
-    Ok(Moment { snapshot, exported: row.try_get(1)? })
+    snapshot.taken_during_recovery = row.try_get(1)?;
+    Ok(Moment { snapshot })
 }
 
-/// Begins a transaction with the same snapshot on another connection.
-pub async fn join(connection: &Connection, moment: &Moment) -> Result<(), LiveError> {
-    let import = format!("SET TRANSACTION SNAPSHOT {}", quote_literal(&moment.exported));
+/// Exports the snapshot of the transaction that the connection is in; returns its name, for [`join`].
+pub async fn export(client: &Client) -> Result<String, LiveError> {
+    let name: Option<String> = client.value("SELECT pg_catalog.pg_export_snapshot()", &[]).await?;
+    name.ok_or_else(|| LiveError::Unexpected("no snapshot".into()))
+}
+
+/// Begins a transaction with the exported snapshot on another connection.
+pub async fn join(connection: &Connection, exported: &str) -> Result<(), LiveError> {
+    let import = format!("SET TRANSACTION SNAPSHOT {}", quote_literal(exported));
     let begin = connection.begin_sql(MODE);
     Ok(connection.client().batch_execute(&format!("{begin}{import}; {BY_KEY}")).await?)
 }
