@@ -132,12 +132,13 @@ impl Subject<'_> {
     fn write(&self, group: usize, stored: Option<Stored>) -> String {
         let value = self.fresh("c.v");
         let table = written_to(stored);
-        let (value, only) = match stored {
-            None => ("NULL".to_owned(), format!(" AND {value} IS NOT NULL")),
-            Some(_) => (value, String::new()),
+        let value = match stored {
+            // as a condition it might be evaluated before that of the group, for all rows
+            None => format!("CASE WHEN {value} IS NULL THEN c.v END"),
+            Some(_) => value,
         };
         format!(
-            "INSERT INTO pg_temp.{table} SELECT c.g, {value}, {} FROM pg_temp.{RAW} AS c WHERE c.g = {group}{only}",
+            "INSERT INTO pg_temp.{table} SELECT c.g, {value}, {} FROM pg_temp.{RAW} AS c WHERE c.g = {group}",
             padding_text(self.page)
         )
     }
@@ -435,7 +436,7 @@ mod tests {
         let subject = subject();
         insta::assert_snapshot!(subject.fill_raw(), @r#"INSERT INTO pg_temp.toastctl_raw SELECT $2::pg_catalog.int4, (ARRAY[t."a""b"])[1], pg_catalog.repeat('x', 2032) FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])"#);
         insta::assert_snapshot!(subject.fill_compressed(Method::Lz4), @"INSERT INTO pg_temp.toastctl_lz4 SELECT c.g, (ARRAY[c.v])[1], pg_catalog.repeat('x', 2032) FROM pg_temp.toastctl_raw AS c");
-        insta::assert_snapshot!(subject.write(3, None), @"INSERT INTO pg_temp.toastctl_written SELECT c.g, NULL, pg_catalog.repeat('x', 2032) FROM pg_temp.toastctl_raw AS c WHERE c.g = 3 AND (ARRAY[c.v])[1] IS NOT NULL");
+        insta::assert_snapshot!(subject.write(3, None), @"INSERT INTO pg_temp.toastctl_written SELECT c.g, CASE WHEN (ARRAY[c.v])[1] IS NULL THEN c.v END, pg_catalog.repeat('x', 2032) FROM pg_temp.toastctl_raw AS c WHERE c.g = 3");
         insta::assert_snapshot!(subject.write(3, Some(Stored::Compressed(Method::Pglz))), @"INSERT INTO pg_temp.toastctl_written_pglz SELECT c.g, (ARRAY[c.v])[1], pg_catalog.repeat('x', 2032) FROM pg_temp.toastctl_raw AS c WHERE c.g = 3");
         insta::assert_snapshot!(read(Stored::Raw, 3, "c.v", 7), @"SELECT pg_catalog.count(c.v) FROM pg_catalog.generate_series(1, 7) AS r (n), LATERAL (SELECT t.v FROM pg_temp.toastctl_raw AS t WHERE t.g = 3 + 0 * r.n) AS c");
         for method in [Method::Pglz, Method::Lz4] {
