@@ -242,7 +242,8 @@ fn of_any(args: &InspectArgs) -> Result<Ended, Failure> {
             Box::new(PolicyRequest { policy, method })
         }),
     };
-    let threads = usize::from(args.jobs.readers());
+    // a few pages each of many tables are read one after the other
+    let threads = if tables.is_empty() { 0 } else { usize::from(args.jobs.readers()) };
     terminal::runtime(threads)?.block_on(relations(args, &request))
 }
 

@@ -135,7 +135,8 @@ pub(super) fn write(
         return write_each(verb, args, settings, request);
     }
     let watch = Progress::new(reporting)?;
-    terminal::runtime(2)?.block_on(async {
+    let threads = if args.dry_run { 0 } else { 2 };
+    terminal::runtime(threads)?.block_on(async {
         let session = SessionOptions::read_write(verb.name());
         let connection = terminal::connected(&args.connection, &session).await?;
         let mut output = RetoastOutput::new(args.format.format, args.dry_run);

@@ -345,11 +345,16 @@ pub(super) async fn connected(
     Ok(connection)
 }
 
-/// What verbs that talk to servers run in.
+/// What verbs that talk to servers run in. Without threads of its own, every answer finds the thread that waits for it
+/// awake, but nothing may block that.
 pub(super) fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
     let console = Console::here();
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
+    let mut builder = match threads {
+        0 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    builder
+        .worker_threads(threads.max(1))
         .on_thread_start(move || Console::set(console.clone()))
         .enable_all()
         .build()
