@@ -44,9 +44,11 @@ pub enum Code {
     ReadMostly,
     WriteMostly,
     HotKeys,
+    FullIdentity,
     Precompressed,
     DroppedColumn,
     ShortLastChunk,
+    LateVacuum,
     UnusedSetting,
 }
 
@@ -71,7 +73,7 @@ const fn entry(
 }
 
 /// How many kinds there are.
-const KINDS: usize = 18;
+const KINDS: usize = 20;
 
 /// Losses below this size are not reported: 1 MB.
 pub(crate) const WORTH: u64 = 1 << 20;
@@ -182,6 +184,14 @@ const TABLE: [Entry; KINDS] = [
          small key in a column of its own is read with the row.",
     ),
     entry(
+        Code::FullIdentity,
+        "full-identity",
+        Medium,
+        "REPLICA IDENTITY FULL, although the table has a key.",
+        "With wal_level logical, each UPDATE or DELETE logs the whole old row, including out-of-line values, which it \
+         reads for that. A key is enough to find the row on a subscriber.",
+    ),
+    entry(
         Code::Precompressed,
         "precompressed",
         Low,
@@ -202,6 +212,14 @@ const TABLE: [Entry; KINDS] = [
         "Last chunk under 10 % full (30 % of out-of-line values).",
         "Each of these values is slightly larger than a whole number of chunks, so it needs an extra chunk that must be \
          stored and read.",
+    ),
+    entry(
+        Code::LateVacuum,
+        "late-vacuum",
+        Low,
+        "Autovacuum waits for dead chunks (10 % of all chunks).",
+        "Autovacuum decides about a TOAST relation by its own chunks. By default it starts once a fifth as many of them \
+         are dead as there are live ones, and the file has to have room for those.",
     ),
     entry(
         Code::UnusedSetting,

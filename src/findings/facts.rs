@@ -9,6 +9,7 @@ use crate::fill::meter::FileFill;
 use crate::judge::command::TableName;
 use crate::model::interval::Interval;
 use crate::usage::hot::UsedKeys;
+use crate::usage::upkeep::Upkeep;
 use crate::usage::workload::{Counters, StatementCounts};
 
 /// What the server can do.
@@ -26,9 +27,12 @@ pub(crate) struct ServerFacts {
 pub(crate) const VALUE_IDS: f64 = 4_294_967_296.0;
 
 /// What is known about a TOAST relation without its pages.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ToastFacts {
     pub(crate) bytes: u64,
+    /// Bytes of the values in it to which rows refer.
+    pub(crate) stored: Interval,
+    pub(crate) upkeep: Upkeep,
     /// Those of its bytes that the values of the table's rows do not need, if the sizes of all values are known.
     pub(crate) spare: Option<Interval>,
     /// The IDs that it has for values; `None` if these are not OIDs.

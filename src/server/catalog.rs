@@ -209,7 +209,7 @@ impl From<&Relation> for RelationName {
 }
 
 /// One of a table's options; `None` if it is not set.
-fn option<T: FromStr>(options: &[String], name: &str) -> Option<T> {
+pub(crate) fn option<T: FromStr>(options: &[String], name: &str) -> Option<T> {
     options
         .iter()
         .find_map(|option| option.strip_prefix(name)?.strip_prefix('=')?.trim().parse().ok())

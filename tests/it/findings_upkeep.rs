@@ -1,0 +1,169 @@
+//! Findings of `inspect` about upkeep: when autovacuum starts on a TOAST relation, and what UPDATEs log of old rows.
+
+use crate::support::command::{run, toastctl};
+use crate::support::findings::{NOISE, act, clean, codes, mended, prepared};
+use crate::support::measured::wal;
+use crate::support::reports::Printed;
+use crate::support::reports::inspect::Finding;
+use crate::support::server::{Database, Options, Server};
+
+/// Findings, if the statistics began eleven days ago.
+fn after_days(database: &Database<'_>, table: &str) -> Vec<Printed<Finding>> {
+    let mut command = toastctl();
+    command.args(["inspect", "-d", &database.url(), table, "--format", "json"]);
+    let run = run(command.env("TOASTCTL_TEST_STATISTICS_AGE", "1e6")).exits(0);
+    database.rests();
+    run.relation().findings().to_vec()
+}
+
+/// Whether autovacuum would vacuum a TOAST relation of PostgreSQL 15 (`relation_needs_vacanalyze`, autovacuum.c).
+const DUE: &str = "SELECT n_dead_tup > base + scale * greatest(c.reltuples, 0) AS due
+    FROM pg_class c, pg_stat_all_tables s,
+    LATERAL (SELECT
+        coalesce(max(option_value) FILTER (WHERE option_name = 'autovacuum_vacuum_threshold'),
+                 current_setting('autovacuum_vacuum_threshold'))::float8,
+        coalesce(max(option_value) FILTER (WHERE option_name = 'autovacuum_vacuum_scale_factor'),
+                 current_setting('autovacuum_vacuum_scale_factor'))::float8
+        FROM pg_options_to_table(c.reloptions)) AS o (base, scale)
+    WHERE s.relid = c.oid AND c.oid = (SELECT reltoastrelid FROM pg_class WHERE oid = :'t'::regclass) \\gset\n";
+
+/// Rewrites 2 % of a table's values in each of so many steps, and vacuums it when autovacuum would. Gives the size of
+/// the TOAST relation before each vacuum.
+fn churn(database: &Database<'_>, table: &str, steps: u32) -> Vec<u64> {
+    let step = |n: u32| {
+        format!(
+            "UPDATE {table} SET v = noise(id + 10000 * {n}, 5900) WHERE id % 50 = {n} % 50;
+             SELECT pg_stat_force_next_flush() \\g /dev/null
+             {DUE}
+             \\if :due
+             SELECT pg_relation_size(reltoastrelid) FROM pg_class WHERE oid = :'t'::regclass;
+             VACUUM {table};
+             \\endif\n"
+        )
+    };
+    let script: String = (1..=steps).map(step).collect();
+    let sizes = database.psql(&format!("\\set t {table}\n{script}"));
+    sizes.lines().map(|size| size.parse().unwrap()).collect()
+}
+
+/// Autovacuum sleeps for years here: the test decides by its rule instead, from the counters.
+#[test]
+fn dead_chunks_that_wait_for_autovacuum() {
+    let sleeping = Options::default().set("autovacuum", "on").set("autovacuum_naptime", "2147483");
+    let server = Server::start(&sleeping);
+    let database = server.with_pageinspect("vacuum");
+    database.psql(NOISE);
+    database.psql(
+        "CREATE TABLE t (id int, v text); ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, noise(i, 5900) FROM generate_series(1, 2500) i;
+         CREATE TABLE advised (LIKE t INCLUDING ALL); INSERT INTO advised TABLE t;
+         CREATE TABLE often (LIKE t INCLUDING ALL); INSERT INTO often TABLE t;
+         CREATE TABLE once (LIKE t INCLUDING ALL); INSERT INTO once TABLE t",
+    );
+    for table in ["t", "advised", "often", "once"] {
+        database.psql(&format!("VACUUM {table}"));
+    }
+    assert_eq!(codes(&after_days(&database, "t")), [""; 0]);
+    let by_default = churn(&database, "t", 250);
+    assert!(by_default.len() >= 20, "{by_default:?}");
+    let found = after_days(&database, "t");
+    assert_eq!(codes(&found), ["late-vacuum"], "{found:#?}");
+    let finding = &found[0];
+    let command = "ALTER TABLE \"public\".\"t\" SET (toast.autovacuum_vacuum_scale_factor = 0.05, \
+                   toast.autovacuum_vacuum_threshold = 50);";
+    assert_eq!(finding.command, command);
+    let chunks: f64 = database
+        .psql("SELECT reltuples FROM pg_class WHERE oid = (SELECT reltoastrelid FROM pg_class WHERE relname = 't')")
+        .parse()
+        .unwrap();
+    let (now, then) = (50.0 + chunks * 0.2, 50.0 + chunks * 0.05);
+    let words = [
+        format!(
+            "a vacuum starts at {now:.0} dead chunks (21 % of the live ones), on average every "
+        ),
+        " hours (the last one was at 20".to_owned(),
+        format!("it would start at {then:.0} (6 %), every "),
+    ];
+    assert!(words.iter().all(|words| finding.what.contains(words.as_str())), "{finding} {chunks}");
+    act(&database, command);
+    assert_eq!(codes(&after_days(&database, "t")), [""; 0]);
+
+    act(&database, &command.replace("\"t\"", "\"advised\""));
+    let advised = churn(&database, "advised", 90);
+    assert!(advised.len() >= 20, "{advised:?}");
+    assert_eq!(codes(&after_days(&database, "advised")), [""; 0]);
+    // the size of each settles, and they differ by what was foretold
+    let most = |sizes: &[u64]| *sizes[10..].iter().max().unwrap() as f64;
+    let (default, advised) = (most(&by_default), most(&advised));
+    let saved = finding.value as f64;
+    assert!((default - advised - saved).abs() < saved * 0.25, "{default} {advised} {saved}");
+
+    // somebody vacuums before autovacuum would
+    for n in 0..40 {
+        database
+            .psql(&format!("UPDATE often SET v = noise(id + {n}, 5900) WHERE id % 25 = {n} % 25"));
+        database.psql("VACUUM often");
+    }
+    assert_eq!(codes(&after_days(&database, "often")), [""; 0]);
+    // it was not autovacuum that was late, but much was deleted at a time
+    for n in 0..5 {
+        database.psql(&format!("UPDATE once SET v = noise(id + {n}, 5900)"));
+        database.psql("VACUUM once");
+    }
+    let at_a_time = after_days(&database, "once");
+    assert!(!codes(&at_a_time).contains(&"late-vacuum"), "{at_a_time:#?}");
+    // nothing waits for what is switched off
+    churn(&database, "often", 200);
+    database.psql("ALTER TABLE often SET (autovacuum_enabled = false)");
+    assert!(!codes(&after_days(&database, "often")).contains(&"late-vacuum"));
+}
+
+#[test]
+fn whole_old_rows_that_are_logged_although_there_is_a_key() {
+    let database = prepared("identity");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, n int, v text); ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, 0, noise(i, 6000) FROM generate_series(1, 500) i;
+         ALTER TABLE t REPLICA IDENTITY FULL;
+         CREATE TABLE by_index (id int NOT NULL, n int, v text);
+         CREATE UNIQUE INDEX \"By id\" ON by_index (id) INCLUDE (n);
+         CREATE UNIQUE INDEX a_part ON by_index (id) WHERE n = 0;
+         CREATE UNIQUE INDEX nullable ON by_index (n, id);
+         INSERT INTO by_index TABLE t; ALTER TABLE by_index REPLICA IDENTITY FULL;
+         CREATE TABLE no_key (id int, n int, v text);
+         INSERT INTO no_key TABLE t; ALTER TABLE no_key REPLICA IDENTITY FULL;
+         CREATE UNLOGGED TABLE unlogged (LIKE t INCLUDING ALL);
+         INSERT INTO unlogged TABLE t; ALTER TABLE unlogged REPLICA IDENTITY FULL",
+    );
+    let update = |table: &str| format!("UPDATE {table} SET n = n + 1 WHERE id % 2 = 0");
+    let tables = ["t", "by_index", "no_key", "unlogged"];
+    for table in tables {
+        // nothing was logged yet
+        clean(&database, table);
+        database
+            .psql(&format!("{}; SELECT pg_stat_force_next_flush(); VACUUM {table}", update(table)));
+    }
+    clean(&database, "no_key");
+    clean(&database, "unlogged");
+    // the key of a subscriber's filter
+    database.psql("CREATE PUBLICATION filtered FOR TABLE t WHERE (v <> '')");
+    clean(&database, "t");
+    database.psql("DROP PUBLICATION filtered");
+    for (table, instead) in [("t", "DEFAULT"), ("by_index", "USING INDEX \"By id\"")] {
+        // pages are logged whole after a checkpoint
+        database.psql(&update(table));
+        let before = wal(&database, &update(table));
+        database.psql(&format!("SELECT pg_stat_force_next_flush(); VACUUM {table}"));
+        let finding = mended(&database, table, "full-identity");
+        let command = format!("ALTER TABLE \"public\".\"{table}\" REPLICA IDENTITY {instead};");
+        assert_eq!(finding.command, command);
+        assert_eq!(finding.value, 750 * 6000, "{finding}");
+        assert!(
+            finding.what.starts_with("of out-of-line values, about 6000 for each of 750 rows"),
+            "{finding}"
+        );
+        let saved = before - wal(&database, &update(table));
+        let told = 250.0 * 6000.0;
+        assert!((told..told * 1.1).contains(&saved), "{before} {saved}");
+    }
+}
