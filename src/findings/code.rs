@@ -45,6 +45,7 @@ pub enum Code {
     WriteMostly,
     HotKeys,
     FullIdentity,
+    RewrittenUnchanged,
     Precompressed,
     DroppedColumn,
     ShortLastChunk,
@@ -73,7 +74,7 @@ const fn entry(
 }
 
 /// How many kinds there are.
-const KINDS: usize = 20;
+const KINDS: usize = 21;
 
 /// Losses below this size are not reported: 1 MB.
 pub(crate) const WORTH: u64 = 1 << 20;
@@ -190,6 +191,14 @@ const TABLE: [Entry; KINDS] = [
         "REPLICA IDENTITY FULL, although the table has a key.",
         "With wal_level logical, each UPDATE or DELETE logs the whole old row, including out-of-line values, which it \
          reads for that. A key is enough to find the row on a subscriber.",
+    ),
+    entry(
+        Code::RewrittenUnchanged,
+        "rewritten-unchanged",
+        Medium,
+        "UPDATEs store values anew that did not change (20 %).",
+        "An UPDATE that sets a column stores its value out of line again, even if it is the same: it writes all chunks \
+         and their WAL, and leaves as many dead ones. A column that is not set keeps its value.",
     ),
     entry(
         Code::Precompressed,

@@ -136,6 +136,8 @@ pub(crate) struct Contents {
     pub(crate) compressible: Option<Interval>,
     /// What that would save of all those up to that length.
     pub(crate) savings: Option<Interval>,
+    /// Of the values that UPDATEs have stored anew, those that did not change.
+    pub(crate) unchanged: Option<Interval>,
     /// Parts of the values with a last chunk that is nearly empty, compressed ones too.
     pub(crate) short_ends: ShortEnds,
 }

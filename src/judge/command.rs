@@ -4,7 +4,7 @@ use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::model::policy::MethodChoice;
 use crate::model::settings::{Settings, TupleTarget};
-use crate::model::sql::{quote_identifier, quote_qualified};
+use crate::model::sql::{quote_identifier, quote_literal, quote_qualified};
 
 /// A column of a table.
 #[derive(Debug, Clone, Copy)]
@@ -178,6 +178,28 @@ impl TableName {
         // A word that begins with a hyphen would be parsed as an option.
         let (table, column) = (self.words(), column_words(column));
         format!("toastctl keys {table} {column} --extract={} --emit sql", shell_quoted(keys))
+    }
+
+    /// The statements that create a trigger which gives a column its old value back if an UPDATE sets it to the same
+    /// one, and remove the versions that UPDATEs have left. A row gets the TOAST pointer of its old version then.
+    pub(crate) fn keep_unchanged(&self, column: &str) -> String {
+        let (schema, table) = match self {
+            TableName::Known { schema, name } => (schema.as_str(), name.as_str()),
+            TableName::File(_) => ("public", UNKNOWN),
+        };
+        let name = format!("{table}_{column}_unchanged");
+        let (function, trigger) = (quote_qualified(schema, &name), quote_identifier(&name));
+        let column = quote_identifier(column);
+        let body = quote_literal(&format!(
+            "BEGIN IF pg_catalog.record_image_eq(ROW(NEW.{column}), ROW(OLD.{column})) THEN NEW.{column} := OLD.{column}; \
+             END IF; RETURN NEW; END"
+        ));
+        format!(
+            "CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS {body}; CREATE TRIGGER {trigger} BEFORE \
+             UPDATE ON {} FOR EACH ROW EXECUTE FUNCTION {function}(); {}",
+            self.sql(),
+            self.vacuum()
+        )
     }
 
     pub(crate) fn vacuum(&self) -> String {

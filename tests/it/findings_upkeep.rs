@@ -167,3 +167,65 @@ fn whole_old_rows_that_are_logged_although_there_is_a_key() {
         assert!((told..told * 1.1).contains(&saved), "{before} {saved}");
     }
 }
+
+#[test]
+fn values_that_are_stored_anew_without_a_change() {
+    let database = prepared("unchanged");
+    database.psql(
+        "CREATE TABLE \"T's\" (id int, n int, \"the \"\"v\"\"\" text) WITH (fillfactor = 40);
+         ALTER TABLE \"T's\" ALTER \"the \"\"v\"\"\" SET STORAGE external;
+         INSERT INTO \"T's\" SELECT i, 0, noise(i, 6000) FROM generate_series(1, 1500) i;
+         CREATE TABLE docs (id int, n int, doc jsonb) WITH (fillfactor = 40);
+         INSERT INTO docs SELECT i, 0, jsonb_build_object('a', noise(i, 5000), 'b', repeat('x', 3000))
+             FROM generate_series(1, 1500) i;
+         CREATE TABLE others (id int, n int, v text) WITH (fillfactor = 40);
+         ALTER TABLE others ALTER v SET STORAGE external;
+         INSERT INTO others TABLE \"T's\"; VACUUM others",
+    );
+    let table = "\"T's\"";
+    let unchanged =
+        "UPDATE \"T's\" SET n = n + 1, \"the \"\"v\"\"\" = noise(id, 6000) WHERE id % 5 = 0";
+    clean(&database, table);
+    // columns that are not set keep their values, and some values change, though not their lengths
+    database.psql("UPDATE others SET n = n + 1 WHERE id % 5 = 0");
+    clean(&database, "others");
+    database.psql("UPDATE others SET v = noise(id + 1, 6000) WHERE id % 5 = 1");
+    clean(&database, "others");
+
+    let before = wal(&database, unchanged);
+    let text = run(toastctl().args(["inspect", "-d", &database.url(), table])).ok();
+    assert!(text.contains("rewritten-unchanged the \"v\": "), "{text}");
+    database.rests();
+    let finding = mended(&database, table, "rewritten-unchanged");
+    assert!(
+        finding.low <= 300 * 6000 && finding.high >= 300 * 6000 && finding.low > 1_700_000,
+        "{finding}"
+    );
+    assert!(finding.what.contains("(100 % of the values that they have set)"), "{finding}");
+    // the same UPDATE stores no value again, and one that changes them does
+    let after = wal(&database, unchanged);
+    assert!(before - after > finding.value as f64, "{before} {after} {finding}");
+    clean(&database, table);
+    database.psql("UPDATE \"T's\" SET \"the \"\"v\"\"\" = noise(-id, 6000) WHERE id = 7");
+    let same = "SELECT \"the \"\"v\"\"\" = noise(-id, 6000) FROM \"T's\" WHERE id = 7";
+    assert_eq!(database.psql(same), "t");
+
+    // the server's own trigger sees a difference, as the old value is out of line and the new one is not yet
+    database.psql(
+        "CREATE TRIGGER redundant BEFORE UPDATE ON docs
+             FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+    );
+    let same = "UPDATE docs SET doc = (doc::text)::jsonb WHERE id % 5 = 0";
+    assert_eq!(
+        database.psql(&format!("WITH u AS ({same} RETURNING 1) SELECT count(*) FROM u")),
+        "300"
+    );
+    mended(&database, "docs", "rewritten-unchanged");
+    database.psql(same);
+    clean(&database, "docs");
+    // the triggers are not in the way of other commands
+    act(&database, "toastctl retoast docs --column doc --toaster lz4 --compact");
+    let stored = "SELECT count(*) FROM docs WHERE pg_column_compression(doc) = 'lz4'";
+    assert_eq!(database.psql(stored), "1500");
+    clean(&database, "docs");
+}

@@ -1,8 +1,10 @@
 //! Costs of upkeep: dead chunks that wait for autovacuum, and old rows that are logged whole.
 
+use super::values::finding;
 use crate::findings::code::{Code, WORTH};
-use crate::findings::facts::Facts;
+use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
+use crate::findings::look::Count;
 use crate::model::interval::Interval;
 use crate::usage::upkeep::{Threshold, ToastVacuum};
 
@@ -22,6 +24,7 @@ const PAUSE: f64 = 600.0;
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     out.extend(late_vacuum(facts));
     out.extend(full_identity(facts));
+    out.extend(facts.columns.iter().filter_map(|column| rewritten(facts, column)));
 }
 
 /// Dead chunks that gather in the TOAST relation until autovacuum starts.
@@ -118,4 +121,24 @@ fn full_identity(facts: &Facts) -> Option<Finding> {
         command: facts.table.alter(&action),
         ..Finding::new(Code::FullIdentity, &facts.table.shown(), logged, Unit::Bytes)
     })
+}
+
+/// The fraction of the values stored anew that did not change, from which on it is reported.
+const UNCHANGED: f64 = 0.2;
+
+/// Values that UPDATEs have stored anew although they did not change.
+fn rewritten(facts: &Facts, column: &ColumnFacts) -> Option<Finding> {
+    let part = column.contents.unchanged.filter(|part| part.low >= UNCHANGED)?;
+    let bytes = facts.counted(column)?.of(Count::RewrittenBytes).times(part);
+    if bytes.low < WORTH as f64 {
+        return None;
+    }
+    let what = format!(
+        "of values that UPDATEs have stored anew since the last vacuum although they did not change ({:.0} % of the \
+         values that they have set); it is best to set only columns that change, but this trigger keeps unchanged \
+         values too (suppress_redundant_updates_trigger does not, as it compares them before they are out of line)",
+        part.estimate * 100.0
+    );
+    let command = facts.table.keep_unchanged(&column.name);
+    Some(finding(facts, column, Code::RewrittenUnchanged, bytes, Unit::Bytes, &what, command))
 }
