@@ -50,6 +50,7 @@ pub enum Code {
     DroppedColumn,
     ShortLastChunk,
     LateVacuum,
+    UncountedVectors,
     UnusedSetting,
 }
 
@@ -74,7 +75,7 @@ const fn entry(
 }
 
 /// How many kinds there are.
-const KINDS: usize = 21;
+const KINDS: usize = 22;
 
 /// Losses below this size are not reported: 1 MB.
 pub(crate) const WORTH: u64 = 1 << 20;
@@ -229,6 +230,14 @@ const TABLE: [Entry; KINDS] = [
         "Autovacuum waits for dead chunks (10 % of all chunks).",
         "Autovacuum decides about a TOAST relation by its own chunks. By default it starts once a fifth as many of them \
          are dead as there are live ones, and the file has to have room for those.",
+    ),
+    entry(
+        Code::UncountedVectors,
+        "uncounted-vectors",
+        Low,
+        "Vectors out of line, if rows have room for them.",
+        "The planner compares a sequential scan with an index scan, and decides about parallel workers, by the pages of \
+         the table. Pages of the TOAST relation are not among them, so a scan of all vectors looks cheap.",
     ),
     entry(
         Code::UnusedSetting,

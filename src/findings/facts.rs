@@ -113,6 +113,8 @@ pub(crate) struct ColumnFacts {
     pub(crate) index: usize,
     pub(crate) name: String,
     pub(crate) storage: Storage,
+    /// Whether its type is one of pgvector's.
+    pub(crate) is_vector: bool,
     /// Its compression method, if it is set.
     pub(crate) compression: Option<Method>,
     /// The effective method: its own, or the server's default.

@@ -273,6 +273,7 @@ fn columns(
             index,
             name: attribute.name.clone(),
             storage: attribute.storage,
+            is_vector: is_vector(&attribute.type_name),
             compression: attribute.compression,
             method,
             other_method: report
@@ -284,6 +285,13 @@ fn columns(
         })
     };
     relation.toastable().filter_map(fact).collect()
+}
+
+/// Whether this is a type of pgvector, as in `public.vector(1536)`.
+fn is_vector(type_name: &str) -> bool {
+    let name = type_name.split('(').next().unwrap_or_default();
+    let name = name.rsplit('.').next().unwrap_or_default();
+    matches!(name, "vector" | "halfvec" | "sparsevec")
 }
 
 /// Values that are compressed by another method, and their stored bytes.

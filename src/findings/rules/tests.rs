@@ -29,6 +29,7 @@ fn facts() -> Facts {
             index: 0,
             name: "v".into(),
             storage: Storage::Extended,
+            is_vector: false,
             compression: None,
             method: Method::Pglz,
             other_method: None,
