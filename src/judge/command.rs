@@ -4,7 +4,9 @@ use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::model::policy::MethodChoice;
 use crate::model::settings::{Settings, TupleTarget};
-use crate::model::sql::{quote_identifier, quote_literal, quote_qualified};
+use crate::model::sql::{
+    LONGEST_NAME, quote_identifier, quote_literal, quote_qualified, shown_qualified, truncated,
+};
 
 /// A column of a table.
 #[derive(Debug, Clone, Copy)]
@@ -134,7 +136,7 @@ impl TableName {
     /// `schema.name`, as in reports.
     pub(crate) fn shown(&self) -> String {
         match self {
-            TableName::Known { schema, name } => format!("{schema}.{name}"),
+            TableName::Known { schema, name } => shown_qualified(schema, name),
             TableName::File(file) => file.clone(),
         }
     }
@@ -187,7 +189,9 @@ impl TableName {
             TableName::Known { schema, name } => (schema.as_str(), name.as_str()),
             TableName::File(_) => ("public", UNKNOWN),
         };
-        let name = format!("{table}_{column}_unchanged");
+        const SUFFIX: &str = "_unchanged";
+        let name = format!("{table}_{column}");
+        let name = format!("{}{SUFFIX}", truncated(&name, LONGEST_NAME - SUFFIX.len()));
         let (function, trigger) = (quote_qualified(schema, &name), quote_identifier(&name));
         let column = quote_identifier(column);
         let body = quote_literal(&format!(
