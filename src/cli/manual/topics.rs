@@ -1,5 +1,6 @@
 //! The topics of `toastctl help`.
 
+use crate::check::alarm::FIGURES as FIGURES_OF_CHECK;
 use crate::cli::manual::{Item, Topic};
 use crate::cli::settings;
 use crate::findings::code::MEANINGS;
@@ -74,16 +75,30 @@ pub const FINDINGS: Topic = Topic {
 /// `toastctl help alarms`.
 pub const ALARMS: Topic = Topic {
     name: "alarms",
-    about: "figures and conditions of inspect --fail-on and monitoring",
+    about: "figures and conditions of --fail-on and monitoring",
     intro: &[
-        "A condition is high, medium or low (a finding of at least this severity), or compares a figure of all selected \
-         tables: >, >=, < or <=. With --fail-on, the exit code is 7 if one is met, and 1 if that is not known because \
+        "A condition of inspect is high, medium or low (a finding of at least this severity), or compares a figure of all \
+         selected tables: >, >=, < or <=. Those of check are error, warning or notice, or compare its figures. With --fail-on, the exit code is 7 if one is met, and 1 if that is not known because \
          something could not be read. --format openmetrics has these figures, and those of --limit tables, columns and \
          findings; a figure that is not known is left out. --format nagios has the exit codes 0 OK, 1 warning, 2 \
          critical and 3 unknown. There, of two conditions about a figure, the one met first is a warning; the default \
          is medium (warning) and high (critical).",
     ],
-    items: &MEANINGS_OF_FIGURES,
+    items: &ALARM_FIGURES,
+};
+
+/// The figures of both verbs with conditions.
+const ALARM_FIGURES: [Item; MEANINGS_OF_FIGURES.len() + FIGURES_OF_CHECK.len()] = {
+    let mut items = [("", ""); MEANINGS_OF_FIGURES.len() + FIGURES_OF_CHECK.len()];
+    let mut at = 0;
+    while at < items.len() {
+        items[at] = match at.checked_sub(MEANINGS_OF_FIGURES.len()) {
+            None => MEANINGS_OF_FIGURES[at],
+            Some(at) => (FIGURES_OF_CHECK[at].1, FIGURES_OF_CHECK[at].2),
+        };
+        at += 1;
+    }
+    items
 };
 
 /// `toastctl help damage`.
