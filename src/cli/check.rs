@@ -113,10 +113,11 @@ pub struct CheckArgs {
 
     /// Exit with 7 if true: warning, or errors>10
     ///
-    /// warning means a finding of this severity or a higher one (error, warning, notice); errors is a figure of all that was
-    /// checked, and `toastctl help alarms` lists the others. Can be repeated: one condition that is met is sufficient.
-    /// These conditions then decide about the exit code: it is 0 if none is met, even if there is other damage, which is
-    /// printed nevertheless, and 1 if that is not known because something could not be checked.
+    /// warning means a finding of this severity or a higher one (error, warning, notice). Figures are errors, warnings and
+    /// notices, the numbers of such findings; damage, errors and warnings; findings, all of them; and incomplete, the number
+    /// of tables or files that were not checked to the end. Can be repeated: one condition that is met is sufficient. The
+    /// conditions decide about the exit code: it is 0 if none is met, even if there is damage, which is printed
+    /// nevertheless, and 1 if that is not known because something could not be checked.
     #[arg(long, value_name = "CONDITION", value_parser = fail_on::damage)]
     fail_on: Vec<Condition>,
 

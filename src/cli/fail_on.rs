@@ -42,9 +42,9 @@ pub(super) fn damage(text: &str) -> Result<alarm::Condition, String> {
     }
     let (name, operator, limit) =
         parts(text).ok_or_else(|| expected("error, warning, notice", "errors>10"))?;
-    let figure = alarm::FIGURES.into_iter().find(|(_, known, _)| *known == name);
-    let (figure, ..) = figure
-        .ok_or_else(|| no_figure(name, alarm::FIGURES.into_iter().map(|(_, name, _)| name)))?;
+    let figure = alarm::FIGURES.into_iter().find(|(_, known)| *known == name);
+    let (figure, _) =
+        figure.ok_or_else(|| no_figure(name, alarm::FIGURES.into_iter().map(|(_, name)| name)))?;
     let limit = number(limit, Unit::Count)?;
     Ok(alarm::Condition { text: text.to_owned(), figure, operator, limit })
 }
@@ -177,7 +177,7 @@ mod tests {
         assert!(wrong("medium").starts_with("expected error, warning, notice, or a comparison"));
         assert_eq!(
             wrong("size>1MB"),
-            "there is no figure \"size\"; figures are errors, warnings, notices, damage, all_findings, incomplete"
+            "there is no figure \"size\"; figures are errors, warnings, notices, damage, findings, incomplete"
         );
         assert!(wrong("errors>1MB").contains("is not a number"));
     }

@@ -45,7 +45,7 @@ pub enum Code {
     WriteMostly,
     HotKeys,
     FullIdentity,
-    RewrittenUnchanged,
+    UnchangedValues,
     Precompressed,
     DroppedColumn,
     ShortLastChunk,
@@ -194,8 +194,8 @@ const TABLE: [Entry; KINDS] = [
          reads for that. A key is enough to find the row on a subscriber.",
     ),
     entry(
-        Code::RewrittenUnchanged,
-        "rewritten-unchanged",
+        Code::UnchangedValues,
+        "unchanged-values",
         Medium,
         "UPDATEs store values anew that did not change (20 %).",
         "An UPDATE that sets a column stores its value out of line again, even if it is the same: it writes all chunks \
@@ -276,8 +276,10 @@ impl Serialize for Code {
     }
 }
 
-/// Each code with what it means.
-pub(crate) const MEANINGS: [(&str, &str); KINDS] = {
+/// A code's name, and what it means.
+type Meaning = (&'static str, &'static str);
+
+const ALL: [Meaning; KINDS] = {
     let mut meanings = [("", ""); KINDS];
     let mut at = 0;
     while at < KINDS {
@@ -286,6 +288,18 @@ pub(crate) const MEANINGS: [(&str, &str); KINDS] = {
     }
     meanings
 };
+
+/// The number of codes that are not of severity low.
+const IMPORTANT: usize = {
+    let mut at = 0;
+    while at < KINDS && !matches!(TABLE[at].severity, Low) {
+        at += 1;
+    }
+    at
+};
+
+/// Each code with what it means: those of severity high and medium, and those of severity low.
+pub(crate) const MEANINGS: (&[Meaning], &[Meaning]) = ALL.as_slice().split_at(IMPORTANT);
 
 #[cfg(test)]
 mod tests {
@@ -296,7 +310,9 @@ mod tests {
         for (at, entry) in TABLE.iter().enumerate() {
             assert_eq!(entry.code as usize, at, "{}", entry.name);
             assert_eq!(entry.code.name(), entry.name);
-            assert_eq!(MEANINGS[at].0, entry.name);
+            assert_eq!(ALL[at].0, entry.name);
+            let is_low = MEANINGS.1.iter().any(|(name, _)| *name == entry.name);
+            assert_eq!(is_low, entry.severity == Low, "{}", entry.name);
             assert!(!entry.name.starts_with("TC"), "those are kinds of damage");
             assert!(entry.meaning.ends_with('.') && entry.why.ends_with('.'), "{}", entry.name);
         }

@@ -1,11 +1,11 @@
 //! Findings of `inspect` about upkeep: when autovacuum starts on a TOAST relation, and what UPDATEs log of old rows.
 
 use crate::support::command::{run, toastctl};
-use crate::support::findings::{NOISE, act, clean, codes, mended, prepared};
+use crate::support::findings::{NOISE, act, clean, codes, mended};
 use crate::support::measured::wal;
 use crate::support::reports::Printed;
 use crate::support::reports::inspect::Finding;
-use crate::support::server::{Database, Options, Server};
+use crate::support::server::{self, Database, Options, Server};
 
 /// Findings, if the statistics began eleven days ago.
 fn after_days(database: &Database<'_>, table: &str) -> Vec<Printed<Finding>> {
@@ -16,15 +16,17 @@ fn after_days(database: &Database<'_>, table: &str) -> Vec<Printed<Finding>> {
     run.relation().findings().to_vec()
 }
 
-/// Whether autovacuum would vacuum a TOAST relation of PostgreSQL 15 (`relation_needs_vacanalyze`, autovacuum.c).
-const DUE: &str = "SELECT n_dead_tup > base + scale * greatest(c.reltuples, 0) AS due
+/// Whether autovacuum would vacuum a TOAST relation (`relation_needs_vacanalyze`, autovacuum.c).
+const DUE: &str = "SELECT n_dead_tup > least(base + scale * greatest(c.reltuples, 0), nullif(most, -1)) AS due
     FROM pg_class c, pg_stat_all_tables s,
     LATERAL (SELECT
         coalesce(max(option_value) FILTER (WHERE option_name = 'autovacuum_vacuum_threshold'),
                  current_setting('autovacuum_vacuum_threshold'))::float8,
         coalesce(max(option_value) FILTER (WHERE option_name = 'autovacuum_vacuum_scale_factor'),
-                 current_setting('autovacuum_vacuum_scale_factor'))::float8
-        FROM pg_options_to_table(c.reloptions)) AS o (base, scale)
+                 current_setting('autovacuum_vacuum_scale_factor'))::float8,
+        coalesce(max(option_value) FILTER (WHERE option_name = 'autovacuum_vacuum_max_threshold'),
+                 current_setting('autovacuum_vacuum_max_threshold', true))::float8
+        FROM pg_options_to_table(c.reloptions)) AS o (base, scale, most)
     WHERE s.relid = c.oid AND c.oid = (SELECT reltoastrelid FROM pg_class WHERE oid = :'t'::regclass) \\gset\n";
 
 /// Rewrites 2 % of a table's values in each of so many steps, and vacuums it when autovacuum would. Gives the size of
@@ -46,23 +48,33 @@ fn churn(database: &Database<'_>, table: &str, steps: u32) -> Vec<u64> {
     sizes.lines().map(|size| size.parse().unwrap()).collect()
 }
 
-/// Autovacuum sleeps for years here: the test decides by its rule instead, from the counters.
-#[test]
-fn dead_chunks_that_wait_for_autovacuum() {
-    let sleeping = Options::default().set("autovacuum", "on").set("autovacuum_naptime", "2147483");
-    let server = Server::start(&sleeping);
-    let database = server.with_pageinspect("vacuum");
-    database.psql(NOISE);
-    database.psql(
-        "CREATE TABLE t (id int, v text); ALTER TABLE t ALTER v SET STORAGE external;
-         INSERT INTO t SELECT i, noise(i, 5900) FROM generate_series(1, 2500) i;
-         CREATE TABLE advised (LIKE t INCLUDING ALL); INSERT INTO advised TABLE t;
-         CREATE TABLE often (LIKE t INCLUDING ALL); INSERT INTO often TABLE t;
-         CREATE TABLE once (LIKE t INCLUDING ALL); INSERT INTO once TABLE t",
-    );
-    for table in ["t", "advised", "often", "once"] {
+/// A server whose autovacuum sleeps for years: the tests decide by its rule instead, from the counters.
+fn sleeping(options: Options) -> Server {
+    Server::start(&options.set("autovacuum", "on").set("autovacuum_naptime", "2147483"))
+}
+
+/// A server on which nobody else writes WAL, and no checkpoint adds whole pages to it.
+fn quiet() -> Server {
+    Server::start(&Options::default().set("full_page_writes", "off"))
+}
+
+/// Tables of 2500 values of three chunks.
+fn values_of_three_chunks(database: &Database<'_>, tables: &[&str]) {
+    for table in tables {
+        database.psql(&format!(
+            "CREATE TABLE {table} (id int, v text); ALTER TABLE {table} ALTER v SET STORAGE external;
+             INSERT INTO {table} SELECT i, noise(i, 5900) FROM generate_series(1, 2500) i"
+        ));
         database.psql(&format!("VACUUM {table}"));
     }
+}
+
+#[test]
+fn dead_chunks_that_wait_for_autovacuum() {
+    let server = sleeping(Options::default());
+    let database = server.with_pageinspect("vacuum");
+    database.psql(NOISE);
+    values_of_three_chunks(&database, &["t", "advised", "often", "once"]);
     assert_eq!(codes(&after_days(&database, "t")), [""; 0]);
     let by_default = churn(&database, "t", 250);
     assert!(by_default.len() >= 20, "{by_default:?}");
@@ -119,8 +131,35 @@ fn dead_chunks_that_wait_for_autovacuum() {
 }
 
 #[test]
+fn a_maximum_of_dead_chunks_counts_where_there_is_one() {
+    const MAJOR: u32 = 18;
+    if !server::has_major(MAJOR) {
+        return;
+    }
+    let most = Options::major(MAJOR).set("autovacuum_vacuum_max_threshold", "1000");
+    let server = sleeping(most);
+    let database = server.with_pageinspect("maximum");
+    database.psql(NOISE);
+    values_of_three_chunks(&database, &["t"]);
+    assert!(churn(&database, "t", 50).len() >= 5);
+    let found = after_days(&database, "t");
+    assert_eq!(codes(&found), ["late-vacuum"], "{found:#?}");
+    assert!(found[0].what.contains("a vacuum starts at 1000 dead chunks"), "{found:#?}");
+    // options of the TOAST relation win over settings
+    database.psql("ALTER TABLE t SET (toast.autovacuum_vacuum_max_threshold = 600)");
+    assert_eq!(codes(&after_days(&database, "t")), [""; 0]);
+    database.psql("ALTER TABLE t SET (toast.autovacuum_vacuum_max_threshold = -1)");
+    let found = after_days(&database, "t");
+    assert!(!found[0].what.contains("1000 dead chunks"), "{found:#?}");
+    act(&database, &found[0].command);
+    assert_eq!(codes(&after_days(&database, "t")), [""; 0]);
+}
+
+#[test]
 fn whole_old_rows_that_are_logged_although_there_is_a_key() {
-    let database = prepared("identity");
+    let server = quiet();
+    let database = server.with_pageinspect("identity");
+    database.psql(NOISE);
     database.psql(
         "CREATE TABLE t (id int PRIMARY KEY, n int, v text); ALTER TABLE t ALTER v SET STORAGE external;
          INSERT INTO t SELECT i, 0, noise(i, 6000) FROM generate_series(1, 500) i;
@@ -150,7 +189,6 @@ fn whole_old_rows_that_are_logged_although_there_is_a_key() {
     clean(&database, "t");
     database.psql("DROP PUBLICATION filtered");
     for (table, instead) in [("t", "DEFAULT"), ("by_index", "USING INDEX \"By id\"")] {
-        // pages are logged whole after a checkpoint
         database.psql(&update(table));
         let before = wal(&database, &update(table));
         database.psql(&format!("SELECT pg_stat_force_next_flush(); VACUUM {table}"));
@@ -170,7 +208,9 @@ fn whole_old_rows_that_are_logged_although_there_is_a_key() {
 
 #[test]
 fn values_that_are_stored_anew_without_a_change() {
-    let database = prepared("unchanged");
+    let server = quiet();
+    let database = server.with_pageinspect("unchanged");
+    database.psql(NOISE);
     database.psql(
         "CREATE TABLE \"T's\" (id int, n int, \"the \"\"v\"\"\" text) WITH (fillfactor = 40);
          ALTER TABLE \"T's\" ALTER \"the \"\"v\"\"\" SET STORAGE external;
@@ -194,9 +234,9 @@ fn values_that_are_stored_anew_without_a_change() {
 
     let before = wal(&database, unchanged);
     let text = run(toastctl().args(["inspect", "-d", &database.url(), table])).ok();
-    assert!(text.contains("rewritten-unchanged the \"v\": "), "{text}");
+    assert!(text.contains("unchanged-values the \"v\": "), "{text}");
     database.rests();
-    let finding = mended(&database, table, "rewritten-unchanged");
+    let finding = mended(&database, table, "unchanged-values");
     assert!(
         finding.low <= 300 * 6000 && finding.high >= 300 * 6000 && finding.low > 1_700_000,
         "{finding}"
@@ -220,7 +260,7 @@ fn values_that_are_stored_anew_without_a_change() {
         database.psql(&format!("WITH u AS ({same} RETURNING 1) SELECT count(*) FROM u")),
         "300"
     );
-    mended(&database, "docs", "rewritten-unchanged");
+    mended(&database, "docs", "unchanged-values");
     database.psql(same);
     clean(&database, "docs");
     // the triggers are not in the way of other commands

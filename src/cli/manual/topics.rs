@@ -1,6 +1,5 @@
 //! The topics of `toastctl help`.
 
-use crate::check::alarm::FIGURES as FIGURES_OF_CHECK;
 use crate::cli::manual::{Item, Topic};
 use crate::cli::settings;
 use crate::findings::code::MEANINGS;
@@ -8,8 +7,19 @@ use crate::inspect::overview::figures::MEANINGS as MEANINGS_OF_FIGURES;
 use crate::retoast::pace::metrics::THROTTLE_QUERIES;
 
 /// All topics.
-pub const TOPICS: [Topic; 10] =
-    [POLICIES, FORMS, FINDINGS, ALARMS, DAMAGE, SETTINGS, THROTTLE, EXIT_CODES, PERMISSIONS, JSON];
+pub const TOPICS: [Topic; 11] = [
+    POLICIES,
+    FORMS,
+    FINDINGS,
+    LOW_FINDINGS,
+    ALARMS,
+    DAMAGE,
+    SETTINGS,
+    THROTTLE,
+    EXIT_CODES,
+    PERMISSIONS,
+    JSON,
+];
 
 /// `toastctl help policies`.
 pub const POLICIES: Topic = Topic {
@@ -64,41 +74,35 @@ pub const FORMS: Topic = Topic {
 /// `toastctl help findings`.
 pub const FINDINGS: Topic = Topic {
     name: "findings",
-    about: "what inspect finds, the most important first",
+    about: "what inspect finds of severity high and medium",
     intro: &[
         "Each has a command, and only --fail-on has exit codes for them. Tables under 1 MB or 1000 rows are left \
-              out. (N %) is the smallest share reported. For files: idle-compression, dead-rows, free-space, dropped-column, short-last-chunk.",
+              out. (N %) is the smallest share reported. For files: idle-compression, dead-rows, free-space, dropped-column, short-last-chunk. More: `toastctl help low-findings`.",
     ],
-    items: &MEANINGS,
+    items: MEANINGS.0,
+};
+
+/// `toastctl help low-findings`.
+pub const LOW_FINDINGS: Topic = Topic {
+    name: "low-findings",
+    about: "what inspect finds of severity low",
+    intro: &["See also `toastctl help findings`."],
+    items: MEANINGS.1,
 };
 
 /// `toastctl help alarms`.
 pub const ALARMS: Topic = Topic {
     name: "alarms",
-    about: "figures and conditions of --fail-on and monitoring",
+    about: "figures and conditions of inspect --fail-on and monitoring",
     intro: &[
-        "A condition of inspect is high, medium or low (a finding of at least this severity), or compares a figure of all \
-         selected tables: >, >=, < or <=. Those of check are error, warning or notice, or compare its figures. With --fail-on, the exit code is 7 if one is met, and 1 if that is not known because \
+        "A condition is high, medium or low (a finding of at least this severity), or compares a figure of all selected \
+         tables: >, >=, < or <=. With --fail-on, the exit code is 7 if one is met, and 1 if that is not known because \
          something could not be read. --format openmetrics has these figures, and those of --limit tables, columns and \
          findings; a figure that is not known is left out. --format nagios has the exit codes 0 OK, 1 warning, 2 \
          critical and 3 unknown. There, of two conditions about a figure, the one met first is a warning; the default \
          is medium (warning) and high (critical).",
     ],
-    items: &ALARM_FIGURES,
-};
-
-/// The figures of both verbs with conditions.
-const ALARM_FIGURES: [Item; MEANINGS_OF_FIGURES.len() + FIGURES_OF_CHECK.len()] = {
-    let mut items = [("", ""); MEANINGS_OF_FIGURES.len() + FIGURES_OF_CHECK.len()];
-    let mut at = 0;
-    while at < items.len() {
-        items[at] = match at.checked_sub(MEANINGS_OF_FIGURES.len()) {
-            None => MEANINGS_OF_FIGURES[at],
-            Some(at) => (FIGURES_OF_CHECK[at].1, FIGURES_OF_CHECK[at].2),
-        };
-        at += 1;
-    }
-    items
+    items: &MEANINGS_OF_FIGURES,
 };
 
 /// `toastctl help damage`.

@@ -140,5 +140,5 @@ fn rewritten(facts: &Facts, column: &ColumnFacts) -> Option<Finding> {
         part.estimate * 100.0
     );
     let command = facts.table.keep_unchanged(&column.name);
-    Some(finding(facts, column, Code::RewrittenUnchanged, bytes, Unit::Bytes, &what, command))
+    Some(finding(facts, column, Code::UnchangedValues, bytes, Unit::Bytes, &what, command))
 }
