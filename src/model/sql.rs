@@ -172,6 +172,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn names_are_shown_with_quotes_only_where_a_dot_needs_them() {
+        assert_eq!(shown_qualified("public", "My \"t\""), "public.My \"t\"");
+        assert_eq!(shown_qualified("a.b", "c"), "\"a.b\".c");
+        assert_eq!(shown_qualified("a", "b.\"c"), "a.\"b.\"\"c\"");
+    }
+
+    #[test]
     fn quotes_and_backslashes_cannot_end_what_they_stand_in() {
         assert_eq!(quote_qualified("a", "b\"; drop"), r#""a"."b""; drop""#);
         assert_eq!(quote_literal("it's"), "'it''s'");
