@@ -12,7 +12,9 @@
 //!   [`live`]: all of a table, `live_orphans`: its values without a row; `run`: all tables.
 //! * `salvage`: what is left of a damaged value and its row, `salvage_custom`: of values of pluggable toasters, [`salvage_dir`]: the files that it is written to;
 //!   `damaged_row`: how the row is found again; `repair`: the SQL that makes it readable again.
+//! * `alarm`: conditions about what was found.
 
+pub(crate) mod alarm;
 pub mod chunk_index;
 pub mod code;
 pub mod collector;

@@ -7,10 +7,12 @@ use clap::{Args, ValueEnum};
 use super::arguments::{FormatArg, JobsArg, TablesArg};
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
+use super::fail_on;
 use super::files::{File, FileArgs, SavedArgs, SavedText, unreadable};
 use super::fleet::{self, Fleet, FleetArgs, OfOne};
 use super::inspect::inspector;
 use super::terminal::{self, Out, Plain, ReadingProgress, tell};
+use crate::check::alarm::{Condition, Counts};
 use crate::check::files::{self, FileOptions};
 use crate::check::finding::{CheckError, Checked, Finding};
 use crate::check::run::{self, CheckRequest, CheckSink};
@@ -109,6 +111,16 @@ pub struct CheckArgs {
     #[command(flatten)]
     saved: SavedArgs,
 
+    /// Exit with 7 if true: warning, or errors>10
+    ///
+    /// warning means a finding of this severity or a higher one (error, warning, notice). Figures are errors, warnings and
+    /// notices, the numbers of such findings; damage, errors and warnings; findings, all of them; and incomplete, the number
+    /// of tables or files that were not checked to the end. Can be repeated: one condition that is met is sufficient. The
+    /// conditions decide about the exit code: it is 0 if none is met, even if there is damage, which is printed
+    /// nevertheless, and 1 if that is not known because something could not be checked.
+    #[arg(long, value_name = "CONDITION", value_parser = fail_on::damage)]
+    fail_on: Vec<Condition>,
+
     #[command(flatten)]
     format: FormatArg,
 
@@ -178,25 +190,25 @@ fn run_each(args: &CheckArgs) -> Result<Exit, Failure> {
 /// Where findings are printed, and how the run ends by them.
 struct CheckOutput {
     writer: CheckWriter<Plain<Out>>,
-    damaged: bool,
-    incomplete: bool,
+    counts: Counts,
+    conditions: Vec<Condition>,
 }
 
 impl CheckOutput {
-    fn new(args: FormatArg, server: Option<ServerReport>) -> CheckOutput {
+    fn new(args: &CheckArgs, server: Option<ServerReport>) -> CheckOutput {
         let width = terminal::output_width();
-        let out = terminal::stdout_for_people(args.format);
-        let writer = CheckWriter::new(out, args.format, width, server);
-        CheckOutput { writer, damaged: false, incomplete: false }
+        let format = args.format.format;
+        let writer = CheckWriter::new(terminal::stdout_for_people(format), format, width, server);
+        CheckOutput { writer, counts: Counts::default(), conditions: args.fail_on.clone() }
     }
 
     fn print(&mut self, finding: &Finding) -> std::io::Result<()> {
-        self.damaged |= finding.code.severity().is_damage();
+        self.counts.add(finding.code.severity());
         self.writer.finding(finding)
     }
 
     fn relation(&mut self, checked: &Checked) -> std::io::Result<()> {
-        self.incomplete |= checked.is_incomplete;
+        self.counts.incomplete += u64::from(checked.is_incomplete);
         self.writer.relation(checked)
     }
 
@@ -208,13 +220,17 @@ impl CheckOutput {
         self.writer.statements(&statements)
     }
 
-    /// Ends the document. Damage counts more than what could not be looked at.
+    /// Ends the document. Damage counts more than what could not be looked at, unless conditions decide.
     fn end(self) -> Result<Exit, Failure> {
+        let unread = if self.counts.incomplete > 0 { Exit::Incomplete } else { Exit::Ok };
         match self.writer.finish() {
             Err(error) if !terminal::is_closed_pipe(&error) => terminal::unwritable(&error),
-            _ if self.damaged => Ok(Exit::Damaged),
-            _ if self.incomplete => Ok(Exit::Incomplete),
-            _ => Ok(Exit::Ok),
+            _ if !self.conditions.is_empty() => {
+                let judged = fail_on::judged_damage(&self.conditions, &self.counts);
+                Ok(judged.max(unread))
+            }
+            _ if self.counts.damage() > 0 => Ok(Exit::Damaged),
+            _ => Ok(unread),
         }
     }
 }
@@ -233,7 +249,7 @@ async fn relations(args: &CheckArgs) -> Result<Exit, Failure> {
             ScanToast::Never => 0,
         },
     };
-    let mut output = CheckOutput::new(args.format, Some(inspector.server_report()));
+    let mut output = CheckOutput::new(args, Some(inspector.server_report()));
     let mut salvage = args.salvage_dir()?;
     let interrupt = terminal::interrupted();
     let ended = run::check(&inspector, &request, salvage.as_mut(), &mut output, interrupt).await;
@@ -254,7 +270,7 @@ impl Sink<Checked> for CheckOutput {
     }
 
     fn failed(&mut self, failed: Failed) {
-        self.incomplete = true;
+        self.counts.incomplete += 1;
         self.writer.unchecked();
         tell(&format!("error: {}", failed.message));
     }
@@ -275,7 +291,7 @@ fn relation_file(args: &CheckArgs, file: &File<'_>) -> Result<Exit, Failure> {
     let checksums = (args.checksums || args.ignore_checksums).then_some(args.checksums);
     let target = FileTarget { checksums, ..file.target(None) };
     let options = FileOptions { depth: args.depth(), threads: usize::from(args.jobs.readers()) };
-    let mut output = CheckOutput::new(args.format, None);
+    let mut output = CheckOutput::new(args, None);
     let progress = ReadingProgress::default();
     let mut salvage = args.salvage_dir()?;
     let tell = &mut |finding: Finding| output.print(&finding);
@@ -292,7 +308,7 @@ fn relation_file(args: &CheckArgs, file: &File<'_>) -> Result<Exit, Failure> {
 /// Checks saved pages.
 fn saved_pages(args: &CheckArgs, text: SavedText) -> Result<Exit, Failure> {
     let SavedText { name, desc, source } = text;
-    let mut output = CheckOutput::new(args.format, None);
+    let mut output = CheckOutput::new(args, None);
     let depth = args.depth();
     let tell = &mut |finding: Finding| output.print(&finding);
     match files::saved_pages(&name, source, &desc, depth, tell) {

@@ -28,7 +28,7 @@ pub enum Exit {
     /// All rows are done, but other sessions keep space from being returned: by locks, by snapshots, or by rows that they
     /// have written in the meantime.
     Held = 6,
-    /// `inspect --fail-on`: a condition is met.
+    /// `--fail-on`: a condition is met.
     Alarm = 7,
 }
 

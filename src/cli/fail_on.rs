@@ -3,10 +3,13 @@
 use super::arguments::{size, split};
 use super::exit::Exit;
 use super::terminal::tell;
+use crate::check::alarm;
+use crate::check::code::Severity as Damage;
 use crate::findings::code::Severity;
 use crate::inspect::overview::figures::{
     Condition, Figure, Figures, Judged, MEANINGS, Operator, Test, Unit,
 };
+use crate::model::interval::Interval;
 use crate::report::nagios::shown;
 use crate::report::units::counted;
 
@@ -30,21 +33,44 @@ pub(super) fn condition(text: &str) -> Result<Condition, String> {
     Ok(Condition { text: text.to_owned(), test })
 }
 
-fn comparison(text: &str) -> Result<Test, String> {
-    let split = OPERATORS.into_iter().find_map(|(sign, operator)| {
+/// `warning`, or `errors>10`, for `check`.
+pub(super) fn damage(text: &str) -> Result<alarm::Condition, String> {
+    let text = text.trim();
+    let severities = [Damage::Error, Damage::Warning, Damage::Notice];
+    if let Some(severity) = severities.into_iter().find(|severity| severity.name() == text) {
+        return Ok(alarm::Condition::of(severity));
+    }
+    let (name, operator, limit) =
+        parts(text).ok_or_else(|| expected("error, warning, notice", "errors>10"))?;
+    let figure = alarm::FIGURES.into_iter().find(|(_, known)| *known == name);
+    let (figure, _) =
+        figure.ok_or_else(|| no_figure(name, alarm::FIGURES.into_iter().map(|(_, name)| name)))?;
+    let limit = number(limit, Unit::Count)?;
+    Ok(alarm::Condition { text: text.to_owned(), figure, operator, limit })
+}
+
+/// The name, operator and limit of a comparison.
+fn parts(text: &str) -> Option<(&str, Operator, &str)> {
+    OPERATORS.into_iter().find_map(|(sign, operator)| {
         let (name, limit) = text.split_once(sign)?;
         Some((name.trim(), operator, limit.trim()))
-    });
-    let Some((name, operator, limit)) = split else {
-        return Err(
-            "expected high, medium, low, or a comparison with >, >=, < or <=, as in free_space>100MB"
-                .to_owned(),
-        );
-    };
-    let Some(figure) = Figure::all().find(|figure| figure.name() == name) else {
-        let names: Vec<&str> = MEANINGS.iter().map(|(name, _)| *name).collect();
-        return Err(format!("there is no figure \"{name}\"; figures are {}", names.join(", ")));
-    };
+    })
+}
+
+fn expected(severities: &str, comparison: &str) -> String {
+    format!("expected {severities}, or a comparison with >, >=, < or <=, as in {comparison}")
+}
+
+fn no_figure(name: &str, names: impl Iterator<Item = &'static str>) -> String {
+    let names: Vec<&str> = names.collect();
+    format!("there is no figure \"{name}\"; figures are {}", names.join(", "))
+}
+
+fn comparison(text: &str) -> Result<Test, String> {
+    let (name, operator, limit) =
+        parts(text).ok_or_else(|| expected("high, medium, low", "free_space>100MB"))?;
+    let figure = Figure::all().find(|figure| figure.name() == name);
+    let figure = figure.ok_or_else(|| no_figure(name, MEANINGS.iter().map(|(name, _)| *name)))?;
     Ok(Test::Figure(figure, operator, number(limit, figure.unit())?))
 }
 
@@ -68,24 +94,42 @@ fn number(text: &str, unit: Unit) -> Result<f64, String> {
 
 /// Says which conditions are met and which ones cannot be judged; the exit code that follows.
 pub(super) fn judged(conditions: &[Condition], figures: &Figures) -> Exit {
-    let of_one = |condition: &Condition| match figures.judge(&condition.test) {
+    let of_one = |condition: &Condition| {
+        let met = |value: &Interval| match condition.test {
+            Test::Severity(_) => counted(value.estimate as u64, "finding"),
+            Test::Figure(figure, ..) => {
+                format!("{} is {}", figure.name(), shown(figure.unit(), value))
+            }
+        };
+        told(&condition.text, &figures.judge(&condition.test), met)
+    };
+    conditions.iter().map(of_one).max().unwrap_or(Exit::Ok)
+}
+
+/// The same for a check.
+pub(super) fn judged_damage(conditions: &[alarm::Condition], counts: &alarm::Counts) -> Exit {
+    let of_one = |condition: &alarm::Condition| {
+        let met = |value: &Interval| {
+            format!("{} is {}", condition.figure.name(), shown(Unit::Count, value))
+        };
+        told(&condition.text, &counts.judge(condition), met)
+    };
+    conditions.iter().map(of_one).max().unwrap_or(Exit::Ok)
+}
+
+/// Says whether a condition is met or cannot be judged.
+fn told(condition: &str, judged: &Judged, met: impl Fn(&Interval) -> String) -> Exit {
+    match judged {
         Judged::NotMet(_) => Exit::Ok,
         Judged::Met(value) => {
-            let met = match condition.test {
-                Test::Severity(_) => counted(value.estimate as u64, "finding"),
-                Test::Figure(figure, ..) => {
-                    format!("{} is {}", figure.name(), shown(figure.unit(), &value))
-                }
-            };
-            tell(&format!("warning: --fail-on {}: {met}", condition.text));
+            tell(&format!("warning: --fail-on {condition}: {}", met(value)));
             Exit::Alarm
         }
         Judged::Unknown(why) => {
-            tell(&format!("error: --fail-on {}: not known ({why})", condition.text));
+            tell(&format!("error: --fail-on {condition}: not known ({why})"));
             Exit::Incomplete
         }
-    };
-    conditions.iter().map(of_one).max().unwrap_or(Exit::Ok)
+    }
 }
 
 #[cfg(test)]
@@ -121,5 +165,20 @@ mod tests {
         assert!(wrong("tables>5%").contains("is not a number"));
         assert!(wrong("free_space>").contains("is not a size"), "{}", wrong("free_space>"));
         assert!(condition("tables>").is_err() && condition("tables>-1").is_err());
+    }
+
+    #[test]
+    fn conditions_of_a_check_are_a_severity_or_count_findings() {
+        let condition = damage(" errors > 10 ").unwrap();
+        assert_eq!((condition.figure, condition.limit), (alarm::Figure::Errors, 10.0));
+        assert_eq!(condition.text, "errors > 10");
+        assert_eq!(damage("warning").unwrap().figure, alarm::Figure::Damage);
+        let wrong = |text: &str| damage(text).unwrap_err();
+        assert!(wrong("medium").starts_with("expected error, warning, notice, or a comparison"));
+        assert_eq!(
+            wrong("size>1MB"),
+            "there is no figure \"size\"; figures are errors, warnings, notices, damage, findings, incomplete"
+        );
+        assert!(wrong("errors>1MB").contains("is not a number"));
     }
 }

@@ -1,6 +1,7 @@
 //! How full a file is (pure): what each of its blocks contains, or each of a sample, where the file could end, and
 //! what compaction would move. Results from parts of a file that are read concurrently are merged, in any order.
 
+use super::dead_values::DeadValues;
 use super::lengths::Growth;
 use super::moves::{Expected, Moved, RelatedFiles, wal};
 use super::packing::{Sample, chunks_of};
@@ -164,6 +165,8 @@ pub(crate) struct FileMeter {
     dead: Tally,
     dead_bytes: Tally,
     growth: Growth,
+    /// What dead chunks hold, if that is needed.
+    dead_values: Option<DeadValues>,
     /// The block that is being read.
     now: Now,
 }
@@ -200,6 +203,7 @@ impl FileMeter {
             dead: Tally::default(),
             dead_bytes: Tally::default(),
             growth: Growth::default(),
+            dead_values: None,
             now: Now::default(),
         };
         meter.begin(0);
@@ -214,6 +218,17 @@ impl FileMeter {
     /// Makes the meter take into account that rows become longer when they are moved.
     pub(crate) fn growing(self, growth: Growth) -> FileMeter {
         FileMeter { growth, ..self }
+    }
+
+    /// Makes the meter of a TOAST relation remember what dead chunks hold.
+    pub(crate) fn with_dead_values(self) -> FileMeter {
+        let dead_values = (self.kind == Kind::Chunks).then(DeadValues::default);
+        FileMeter { dead_values, ..self }
+    }
+
+    /// What dead chunks hold, if that was to be remembered.
+    pub(crate) fn take_dead_values(&mut self) -> DeadValues {
+        self.dead_values.take().unwrap_or_default()
     }
 
     /// Adds a block. Every tuple that is certainly live is passed to `live`.
@@ -241,6 +256,9 @@ impl FileMeter {
         if matches!(seen, Visibility::Dead) {
             self.now.dead += 1;
             self.now.dead_bytes = self.now.dead_bytes.saturating_add(bytes);
+            if let Some(values) = &mut self.dead_values {
+                values.take(tuple);
+            }
             return;
         }
         self.now.live = self.now.live.saturating_add(bytes);
@@ -562,6 +580,9 @@ impl Merge for FileMeter {
         self.tuples.merge(&other.tuples);
         self.dead.merge(&other.dead);
         self.dead_bytes.merge(&other.dead_bytes);
+        if let (Some(ours), Some(theirs)) = (&mut self.dead_values, other.dead_values) {
+            ours.merge(theirs);
+        }
     }
 }
 

@@ -4,8 +4,10 @@
 //! * [`meter`]: how full a file is, from a scan of all its blocks or of a sample, and what compaction would return.
 //! * [`moves`]: what compaction moves and writes; [`lengths`]: the lengths of rows, as far as functions on their
 //!   values show them, and how much longer rows become when they are moved.
+//! * [`dead_values`]: what dead chunks hold.
 //! * [`rewritten`]: the size of the files that commands rewriting a table would produce.
 
+pub(crate) mod dead_values;
 pub(crate) mod lengths;
 pub(crate) mod meter;
 pub(crate) mod moves;

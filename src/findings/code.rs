@@ -44,9 +44,13 @@ pub enum Code {
     ReadMostly,
     WriteMostly,
     HotKeys,
+    FullIdentity,
+    UnchangedValues,
     Precompressed,
     DroppedColumn,
     ShortLastChunk,
+    LateVacuum,
+    UncountedVectors,
     UnusedSetting,
 }
 
@@ -71,7 +75,7 @@ const fn entry(
 }
 
 /// How many kinds there are.
-const KINDS: usize = 18;
+const KINDS: usize = 22;
 
 /// Losses below this size are not reported: 1 MB.
 pub(crate) const WORTH: u64 = 1 << 20;
@@ -182,6 +186,22 @@ const TABLE: [Entry; KINDS] = [
          small key in a column of its own is read with the row.",
     ),
     entry(
+        Code::FullIdentity,
+        "full-identity",
+        Medium,
+        "REPLICA IDENTITY FULL, although the table has a key.",
+        "With wal_level logical, each UPDATE or DELETE logs the whole old row, including out-of-line values, which it \
+         reads for that. A key is enough to find the row on a subscriber.",
+    ),
+    entry(
+        Code::UnchangedValues,
+        "unchanged-values",
+        Medium,
+        "UPDATEs store values anew that did not change (20 %).",
+        "An UPDATE that sets a column stores its value out of line again, even if it is the same: it writes all chunks \
+         and their WAL, and leaves as many dead ones. A column that is not set keeps its value.",
+    ),
+    entry(
         Code::Precompressed,
         "precompressed",
         Low,
@@ -202,6 +222,22 @@ const TABLE: [Entry; KINDS] = [
         "Last chunk under 10 % full (30 % of out-of-line values).",
         "Each of these values is slightly larger than a whole number of chunks, so it needs an extra chunk that must be \
          stored and read.",
+    ),
+    entry(
+        Code::LateVacuum,
+        "late-vacuum",
+        Low,
+        "Autovacuum waits for dead chunks (10 % of all chunks).",
+        "Autovacuum decides about a TOAST relation by its own chunks. By default it starts once a fifth as many of them \
+         are dead as there are live ones, and the file has to have room for those.",
+    ),
+    entry(
+        Code::UncountedVectors,
+        "uncounted-vectors",
+        Low,
+        "Vectors out of line, if rows have room for them.",
+        "The planner compares a sequential scan with an index scan, and decides about parallel workers, by the pages of \
+         the table. Pages of the TOAST relation are not among them, so a scan of all vectors looks cheap.",
     ),
     entry(
         Code::UnusedSetting,
@@ -240,8 +276,10 @@ impl Serialize for Code {
     }
 }
 
-/// Each code with what it means.
-pub(crate) const MEANINGS: [(&str, &str); KINDS] = {
+/// A code's name, and what it means.
+type Meaning = (&'static str, &'static str);
+
+const ALL: [Meaning; KINDS] = {
     let mut meanings = [("", ""); KINDS];
     let mut at = 0;
     while at < KINDS {
@@ -250,6 +288,18 @@ pub(crate) const MEANINGS: [(&str, &str); KINDS] = {
     }
     meanings
 };
+
+/// The number of codes that are not of severity low.
+const IMPORTANT: usize = {
+    let mut at = 0;
+    while at < KINDS && !matches!(TABLE[at].severity, Low) {
+        at += 1;
+    }
+    at
+};
+
+/// Each code with what it means: those of severity high and medium, and those of severity low.
+pub(crate) const MEANINGS: (&[Meaning], &[Meaning]) = ALL.as_slice().split_at(IMPORTANT);
 
 #[cfg(test)]
 mod tests {
@@ -260,7 +310,9 @@ mod tests {
         for (at, entry) in TABLE.iter().enumerate() {
             assert_eq!(entry.code as usize, at, "{}", entry.name);
             assert_eq!(entry.code.name(), entry.name);
-            assert_eq!(MEANINGS[at].0, entry.name);
+            assert_eq!(ALL[at].0, entry.name);
+            let is_low = MEANINGS.1.iter().any(|(name, _)| *name == entry.name);
+            assert_eq!(is_low, entry.severity == Low, "{}", entry.name);
             assert!(!entry.name.starts_with("TC"), "those are kinds of damage");
             assert!(entry.meaning.ends_with('.') && entry.why.ends_with('.'), "{}", entry.name);
         }

@@ -9,6 +9,7 @@ use crate::fill::meter::FileFill;
 use crate::judge::command::TableName;
 use crate::model::interval::Interval;
 use crate::usage::hot::UsedKeys;
+use crate::usage::upkeep::Upkeep;
 use crate::usage::workload::{Counters, StatementCounts};
 
 /// What the server can do.
@@ -26,9 +27,12 @@ pub(crate) struct ServerFacts {
 pub(crate) const VALUE_IDS: f64 = 4_294_967_296.0;
 
 /// What is known about a TOAST relation without its pages.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ToastFacts {
     pub(crate) bytes: u64,
+    /// Bytes of the values in it to which rows refer.
+    pub(crate) stored: Interval,
+    pub(crate) upkeep: Upkeep,
     /// Those of its bytes that the values of the table's rows do not need, if the sizes of all values are known.
     pub(crate) spare: Option<Interval>,
     /// The IDs that it has for values; `None` if these are not OIDs.
@@ -109,6 +113,8 @@ pub(crate) struct ColumnFacts {
     pub(crate) index: usize,
     pub(crate) name: String,
     pub(crate) storage: Storage,
+    /// Whether its type is one of pgvector's.
+    pub(crate) is_vector: bool,
     /// Its compression method, if it is set.
     pub(crate) compression: Option<Method>,
     /// The effective method: its own, or the server's default.
@@ -132,6 +138,8 @@ pub(crate) struct Contents {
     pub(crate) compressible: Option<Interval>,
     /// What that would save of all those up to that length.
     pub(crate) savings: Option<Interval>,
+    /// Of the values that UPDATEs have stored anew, those that did not change.
+    pub(crate) unchanged: Option<Interval>,
     /// Parts of the values with a last chunk that is nearly empty, compressed ones too.
     pub(crate) short_ends: ShortEnds,
 }

@@ -7,12 +7,12 @@ use crate::disk::BlockNumber;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::{Storage, TupleDesc};
 use crate::disk::pointer::ToastPointer;
-use crate::disk::tuple::HeapTuple;
+use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::walk::Walk;
 use crate::fill::lengths::Growth;
 use crate::fill::meter::{FileFill, FileMeter, Kind};
 use crate::fill::moves::RelatedFiles;
-use crate::heap::scan::{Visible, Visitor};
+use crate::heap::scan::{Visible, Visitor, each_tuple};
 use crate::judge::stock::{Compliance, by_model};
 use crate::model::estimate::BlocksRead;
 use crate::model::estimate::Tally;
@@ -50,6 +50,8 @@ pub(crate) enum Count {
     UncompressedBytes,
     /// Those of them that are not too long to be compressed for this.
     ShortUncompressedBytes,
+    /// Out of line, and stored anew by an UPDATE whose old row is still on the page.
+    RewrittenBytes,
     /// Out of line with a last chunk that is nearly empty.
     ShortEnds,
     /// In rows so long that they would be moved out but for storage main.
@@ -123,6 +125,15 @@ pub(crate) struct RowLook<'a> {
     uncompressed: Vec<EvenSample<ToastPointer>>,
     /// Some of those whose last chunk is nearly empty.
     short_ends: Vec<EvenSample<ToastPointer>>,
+    /// Some of those that were stored anew.
+    rewrites: Vec<EvenSample<Rewrite>>,
+}
+
+/// A value that is out of line, and the one that replaced it in the next version of its row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rewrite {
+    pub(crate) old: ToastPointer,
+    pub(crate) new: ToastPointer,
 }
 
 /// An examination of a table's own file and of the rows in it.
@@ -158,6 +169,7 @@ impl<'a> HeapLook<'a> {
                 targets: Targets::new(model),
                 short_ends: vec![EvenSample::default(); desc.attributes.len()],
                 uncompressed: vec![EvenSample::default(); desc.attributes.len()],
+                rewrites: vec![EvenSample::default(); desc.attributes.len()],
             },
         }
     }
@@ -166,6 +178,7 @@ impl<'a> HeapLook<'a> {
     pub(crate) fn block(&mut self, number: BlockNumber, bytes: &[u8], visible: &impl Visible) {
         let rows = &mut self.rows;
         self.file.block(number, bytes, visible, |tuple, length| rows.row(tuple, length));
+        rows.updates(number, bytes, visible);
         rows.end_block();
     }
 
@@ -194,9 +207,6 @@ impl<'a> HeapLook<'a> {
         let HeapLook { file, rows } = self;
         let drawn = BlocksRead { read: file.read(), total };
         let of = |counts: &Counts| Counted(counts.0.map(|tally| tally.total(drawn)));
-        let pointers = |of: Vec<EvenSample<ToastPointer>>| {
-            of.iter().map(|sample| sample.kept().to_vec()).collect()
-        };
         HeapFacts {
             rows: RowFacts {
                 rows: rows.rows.total(drawn),
@@ -208,8 +218,9 @@ impl<'a> HeapLook<'a> {
                 Some(all) => FileFill { drawn, ..all.finish(total, related) },
                 None => file.finish(total, related),
             },
-            uncompressed: pointers(rows.uncompressed),
-            short_ends: pointers(rows.short_ends),
+            uncompressed: kept(&rows.uncompressed),
+            short_ends: kept(&rows.short_ends),
+            rewrites: kept(&rows.rewrites),
         }
     }
 }
@@ -222,6 +233,12 @@ pub(crate) struct HeapFacts {
     pub(crate) uncompressed: Vec<Vec<ToastPointer>>,
     /// Some whose last chunk is nearly empty.
     pub(crate) short_ends: Vec<Vec<ToastPointer>>,
+    /// Some that were stored anew.
+    pub(crate) rewrites: Vec<Vec<Rewrite>>,
+}
+
+fn kept<T: Clone>(samples: &[EvenSample<T>]) -> Vec<Vec<T>> {
+    samples.iter().map(|sample| sample.kept().to_vec()).collect()
 }
 
 impl RowLook<'_> {
@@ -232,12 +249,63 @@ impl RowLook<'_> {
         self.columns.iter_mut().flat_map(|counts| &mut counts.0).for_each(Tally::end_block);
     }
 
-    /// Counts a row, unless it cannot be read to its end.
-    fn row(&mut self, tuple: &HeapTuple<'_>, length: u16) {
+    /// Finds the values that UPDATEs on this page have stored anew. Versions of a row that follow each other are known
+    /// by `t_ctid` and the transaction (`heap_get_latest_tid`, heapam.c).
+    fn updates(&mut self, number: BlockNumber, bytes: &[u8], visible: &impl Visible) {
+        let (mut old, mut new) = (Vec::new(), Vec::new());
+        each_tuple(number, bytes, visible, |at, tuple, _, seen| {
+            let is_dead = matches!(seen, Visibility::Dead);
+            let no_update = infomask::XMAX_INVALID | infomask::XMAX_IS_MULTI;
+            if is_dead && tuple.infomask & no_update == 0 && tuple.ctid.block == number {
+                old.push((at, *tuple));
+            }
+            let committed = tuple.infomask & infomask::XMIN_COMMITTED != 0;
+            if tuple.infomask & infomask::UPDATED != 0 && (committed || !is_dead) {
+                new.push((at, *tuple));
+            }
+        });
+        for (at, before) in old {
+            let next = new.binary_search_by_key(&before.ctid, |&(at, _)| at);
+            let next = next.ok().and_then(|at| new.get(at));
+            let after = next.filter(|(next, after)| *next != at && after.xmin == before.xmax);
+            if let Some((_, after)) = after {
+                self.update(&before, after);
+            }
+        }
+    }
+
+    /// Counts the values that were stored anew in the next version of a row.
+    fn update(&mut self, before: &HeapTuple<'_>, after: &HeapTuple<'_>) {
+        if self.read(before).is_none() {
+            return;
+        }
+        let old = std::mem::take(&mut self.values);
+        if self.read(after).is_none() {
+            return;
+        }
+        for &index in &self.chosen {
+            let out_of_line = |values: &[StoredValue]| values.get(index).and_then(pointer);
+            let (Some(old), Some(new)) = (out_of_line(&old), out_of_line(&self.values)) else {
+                continue;
+            };
+            if old.value_id == new.value_id {
+                continue;
+            }
+            if let (Some(counts), Some(sample)) =
+                (self.columns.get_mut(index), self.rewrites.get_mut(index))
+            {
+                counts.add(Count::RewrittenBytes, u64::from(new.stored_size()));
+                sample.offer(Rewrite { old, new });
+            }
+        }
+    }
+
+    /// Reads the values of a row, and the bytes of those of dropped columns; `None` if it cannot be read to its end.
+    fn read(&mut self, tuple: &HeapTuple<'_>) -> Option<u64> {
         self.values.clear();
         let mut dropped = 0;
         for walked in Walk::with_flavor(tuple, self.desc, self.flavor) {
-            let Ok((column, datum)) = walked else { return };
+            let (column, datum) = walked.ok()?;
             let value = StoredValue::of(&datum, column, self.model.page);
             if !column.dropped {
                 self.values.push(value);
@@ -249,6 +317,12 @@ impl RowLook<'_> {
                 dropped += value.stored_size.unwrap_or(0) + value.pointer_size;
             }
         }
+        Some(dropped)
+    }
+
+    /// Counts a row, unless it cannot be read to its end.
+    fn row(&mut self, tuple: &HeapTuple<'_>, length: u16) {
+        let Some(dropped) = self.read(tuple) else { return };
         self.rows.add(1);
         self.dropped.add(dropped);
         let length = usize::from(length);

@@ -136,6 +136,7 @@ fn columns(desc: &TupleDesc, rows: &RowFacts) -> Vec<ColumnFacts> {
             index,
             name: attribute.name.clone(),
             storage: attribute.storage,
+            is_vector: false,
             compression: attribute.compression,
             method: if most_by_pglz { Method::Pglz } else { Method::Lz4 },
             other_method: None,

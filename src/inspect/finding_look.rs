@@ -137,7 +137,7 @@ impl Inspector {
                 (compression, look.finish(total, Some(&related), None), None)
             }
         };
-        let HeapFacts { rows, heap, uncompressed, short_ends } = seen;
+        let HeapFacts { rows, heap, uncompressed, short_ends, rewrites } = seen;
         let mut contents = vec![Contents::default(); relation.desc.attributes.len()];
         let mut toast = None;
         let toast_relation = relation.toast.as_ref().filter(|_| sampling.is_none());
@@ -149,14 +149,15 @@ impl Inspector {
                 table: Some((relation.bytes, relation.index_bytes)),
             };
             let is_whole = |(meter, total): &(FileMeter, u64)| meter.read() >= *total;
-            let (meter, total) = match scanned.filter(is_whole) {
+            let (mut meter, total) = match scanned.filter(is_whole) {
                 Some(all) => all,
                 None => {
-                    let mut meter = FileMeter::sample(Kind::Chunks, page, 100);
+                    let mut meter = FileMeter::sample(Kind::Chunks, page, 100).with_dead_values();
                     let total = self.look_at(quoted, moment, None, &mut meter).await?;
                     (meter, total)
                 }
             };
+            let dead = meter.take_dead_values();
             toast = Some(meter.finish(total, Some(&related)));
             let attributes = relation.desc.attributes.iter().enumerate();
             for ((index, attribute), contents) in attributes.zip(&mut contents) {
@@ -171,6 +172,8 @@ impl Inspector {
                         .filter(|_| ends_asked)
                         .map(Vec::as_slice)
                         .unwrap_or_default(),
+                    rewrites: rewrites.get(index).map(Vec::as_slice).unwrap_or_default(),
+                    dead: &dead,
                 };
                 // what was found before damaged chunks is reported nevertheless
                 let Some(read) = noted(values.contents(leader.client()).await, failed)? else {

@@ -11,8 +11,10 @@ use crate::codec::datum::{self, Compressor};
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::TCINFO_SIZE;
+use crate::fill::dead_values::{DeadValues, Fingerprint};
 use crate::findings::content::{LONGEST, is_compressed, is_mended_by, part, savings};
 use crate::findings::facts::{Contents, ShortEnds};
+use crate::findings::look::Rewrite;
 use crate::model::estimate::ratio;
 use crate::model::interval::Interval;
 use crate::model::sql::quote_qualified;
@@ -35,6 +37,10 @@ pub(super) struct ColumnValues<'a> {
     pub(super) uncompressed: &'a [ToastPointer],
     /// Values whose last chunk is nearly empty, if these are needed.
     pub(super) short_ends: &'a [ToastPointer],
+    /// Values that were stored anew.
+    pub(super) rewrites: &'a [Rewrite],
+    /// What dead chunks hold.
+    pub(super) dead: &'a DeadValues,
 }
 
 impl ColumnValues<'_> {
@@ -56,7 +62,44 @@ impl ColumnValues<'_> {
         if !short_ends.is_empty() {
             contents.short_ends = self.mended(client, &short_ends).await?;
         }
+        if !self.rewrites.is_empty() {
+            contents.unchanged = self.unchanged(client).await?;
+        }
         Ok(contents)
+    }
+
+    /// The part of the values stored anew that did not change. Values of which chunks were not found are left out.
+    async fn unchanged(&self, client: &Client) -> Result<Option<Interval>, LiveError> {
+        let is_mine = |one: &&Rewrite| {
+            one.old.toast_relation == self.toast.oid && one.new.toast_relation == self.toast.oid
+        };
+        let of_old = |one: &Rewrite| {
+            let known = self.dead.of(one.old.value_id.0);
+            known.filter(|known| known.bytes == u64::from(one.old.stored_size()))
+        };
+        // only those of the same sizes and method are read
+        let may_be_equal = |one: &Rewrite| {
+            one.old.raw_size_with_header == one.new.raw_size_with_header
+                && one.old.ext_info == one.new.ext_info
+        };
+        let mine: Vec<&Rewrite> = self.rewrites.iter().filter(is_mine).collect();
+        let is_needed = |one: &&&Rewrite| may_be_equal(one) && of_old(one).is_some();
+        let needed: Vec<ToastPointer> = mine.iter().filter(is_needed).map(|one| one.new).collect();
+        let values = chunks::values(client, &self.toast.name, &few(&needed)).await?;
+        let of_new = |one: &Rewrite| {
+            let id = one.new.value_id.0;
+            let live = values.get(&id).map(|value| Fingerprint::of(value, self.page));
+            live.or_else(|| {
+                self.dead.of(id).filter(|known| known.bytes == u64::from(one.new.stored_size()))
+            })
+        };
+        Ok(part(mine.iter().filter_map(|one| {
+            let unchanged = match may_be_equal(one) {
+                true => of_old(one)? == of_new(one)?,
+                false => false,
+            };
+            Some((u64::from(one.new.stored_size()), unchanged))
+        })))
     }
 
     /// The values that are in this TOAST relation: those with another one are damaged.

@@ -10,6 +10,7 @@ use super::result::{ColumnReport, RelationReport, Source};
 use crate::codec::Method;
 use crate::disk::desc::{Attribute, Length, Storage};
 use crate::disk::layout::PageSize;
+use crate::findings::code::WORTH;
 use crate::findings::facts::{
     BloatedIndex, ColumnFacts, Contents, Facts, IdUse, ServerFacts, ToastFacts, VALUE_IDS,
 };
@@ -26,6 +27,7 @@ use crate::server::index_scan::{Bloat, IndexFill, IndexScan};
 use crate::usage::hot;
 use crate::usage::keys::KnownUses;
 use crate::usage::statements::{ColumnUse, Statements};
+use crate::usage::upkeep::Upkeep;
 use crate::usage::workload::{Counters, StatementCounts, cluster_age};
 
 impl Inspector {
@@ -122,8 +124,15 @@ impl Inspector {
             Some(_) => noted(self.use_of_ids(relation, report).await, failed)?.flatten(),
             None => None,
         };
+        let toast_bytes = relation.toast.as_ref().map_or(0, |toast| toast.bytes);
+        let upkeep = match toast_bytes >= WORTH && !self.server.has_toasters {
+            true => noted(self.upkeep(relation).await, failed)?.unwrap_or_default(),
+            false => Upkeep::default(),
+        };
         let toast_facts = ToastFacts {
-            bytes: relation.toast.as_ref().map_or(0, |toast| toast.bytes),
+            bytes: toast_bytes,
+            stored: stored_in_toast(report),
+            upkeep,
             spare: toast_spare(relation, report, page),
             ids,
             use_of_ids,
@@ -138,7 +147,7 @@ impl Inspector {
             rows: whole(report.tuples.live, report.tuples.live_estimate.as_ref()),
             toasted: toasted(report),
             out_of_line,
-            bytes: relation.bytes + relation.toast.as_ref().map_or(0, |toast| toast.bytes),
+            bytes: relation.bytes + toast_bytes,
             columns,
             look,
             heap,
@@ -230,6 +239,16 @@ fn toast_spare(relation: &Relation, report: &RelationReport, page: PageSize) -> 
     })
 }
 
+/// Bytes of the values out of line to which rows refer.
+fn stored_in_toast(report: &RelationReport) -> Interval {
+    let forms = report.columns.iter().flat_map(|column| &column.forms);
+    let outside = forms.filter(|form| matches!(form.form, "external" | "external_compressed"));
+    outside.fold(Interval::default(), |sum, form| {
+        let estimate = form.estimates.as_ref().and_then(|e| e.stored_bytes.as_ref());
+        sum.plus(whole(form.stored_bytes.unwrap_or(0), estimate))
+    })
+}
+
 /// Values that are compressed or out of line, where all rows were read.
 fn toasted(report: &RelationReport) -> Option<u64> {
     let in_row = ["null", "missing", "short", "plain"];
@@ -254,6 +273,7 @@ fn columns(
             index,
             name: attribute.name.clone(),
             storage: attribute.storage,
+            is_vector: is_vector(&attribute.type_name),
             compression: attribute.compression,
             method,
             other_method: report
@@ -265,6 +285,13 @@ fn columns(
         })
     };
     relation.toastable().filter_map(fact).collect()
+}
+
+/// Whether this is a type of pgvector, as in `public.vector(1536)`.
+fn is_vector(type_name: &str) -> bool {
+    let name = type_name.split('(').next().unwrap_or_default();
+    let name = name.rsplit('.').next().unwrap_or_default();
+    matches!(name, "vector" | "halfvec" | "sparsevec")
 }
 
 /// Values that are compressed by another method, and their stored bytes.
@@ -310,6 +337,15 @@ impl Inspector {
             }
         }
         Ok(counters)
+    }
+
+    /// How a relation is vacuumed, and what its updates log.
+    ///
+    /// # Errors
+    /// The server's.
+    async fn upkeep(&self, relation: &Relation) -> Result<Upkeep, LiveError> {
+        let leader = self.connections.first().ok_or_else(no_client)?;
+        leader.reading(async || Upkeep::ask(leader.client(), relation).await).await
     }
 
     /// How fast IDs of a TOAST relation are used; `None` if the statistics do not show it.

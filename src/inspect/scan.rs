@@ -109,7 +109,8 @@ impl Inspector {
             let page = self.server.page_size;
             let meter = target.metered.filter(|_| sampling.is_none()).map(|(kind, fillfactor)| {
                 let growth = Growth::of(&target.desc, page, target.target);
-                FileMeter::whole(kind, page, total_blocks, fillfactor).growing(growth)
+                let meter = FileMeter::whole(kind, page, total_blocks, fillfactor);
+                meter.growing(growth).with_dead_values()
             });
             let looks = (target.keeps.then(|| KeptPages::new(total_blocks, sampling)), meter);
             let (scan, (kept, meter), references) = match references {

@@ -4,7 +4,9 @@ use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::model::policy::MethodChoice;
 use crate::model::settings::{Settings, TupleTarget};
-use crate::model::sql::{quote_identifier, quote_qualified};
+use crate::model::sql::{
+    LONGEST_NAME, quote_identifier, quote_literal, quote_qualified, shown_qualified, truncated,
+};
 
 /// A column of a table.
 #[derive(Debug, Clone, Copy)]
@@ -134,7 +136,7 @@ impl TableName {
     /// `schema.name`, as in reports.
     pub(crate) fn shown(&self) -> String {
         match self {
-            TableName::Known { schema, name } => format!("{schema}.{name}"),
+            TableName::Known { schema, name } => shown_qualified(schema, name),
             TableName::File(file) => file.clone(),
         }
     }
@@ -178,6 +180,30 @@ impl TableName {
         // A word that begins with a hyphen would be parsed as an option.
         let (table, column) = (self.words(), column_words(column));
         format!("toastctl keys {table} {column} --extract={} --emit sql", shell_quoted(keys))
+    }
+
+    /// The statements that create a trigger which gives a column its old value back if an UPDATE sets it to the same
+    /// one, and remove the versions that UPDATEs have left. A row gets the TOAST pointer of its old version then.
+    pub(crate) fn keep_unchanged(&self, column: &str) -> String {
+        let (schema, table) = match self {
+            TableName::Known { schema, name } => (schema.as_str(), name.as_str()),
+            TableName::File(_) => ("public", UNKNOWN),
+        };
+        const SUFFIX: &str = "_unchanged";
+        let name = format!("{table}_{column}");
+        let name = format!("{}{SUFFIX}", truncated(&name, LONGEST_NAME - SUFFIX.len()));
+        let (function, trigger) = (quote_qualified(schema, &name), quote_identifier(&name));
+        let column = quote_identifier(column);
+        let body = quote_literal(&format!(
+            "BEGIN IF pg_catalog.record_image_eq(ROW(NEW.{column}), ROW(OLD.{column})) THEN NEW.{column} := OLD.{column}; \
+             END IF; RETURN NEW; END"
+        ));
+        format!(
+            "CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS {body}; CREATE TRIGGER {trigger} BEFORE \
+             UPDATE ON {} FOR EACH ROW EXECUTE FUNCTION {function}(); {}",
+            self.sql(),
+            self.vacuum()
+        )
     }
 
     pub(crate) fn vacuum(&self) -> String {

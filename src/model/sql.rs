@@ -15,6 +15,15 @@ pub fn quote_qualified(schema: &str, name: &str) -> String {
     format!("{}.{}", quote_identifier(schema), quote_identifier(name))
 }
 
+/// `schema.name` for people: quoted only where a dot in one of them would make two relations look alike.
+pub(crate) fn shown_qualified(schema: &str, name: &str) -> String {
+    let shown = |part: &str| match part.contains('.') {
+        true => quote_identifier(part),
+        false => part.to_owned(),
+    };
+    format!("{}.{}", shown(schema), shown(name))
+}
+
 /// The maximum length of a name in bytes (`NAMEDATALEN - 1`). The server truncates longer ones.
 pub(crate) const LONGEST_NAME: usize = 63;
 
@@ -161,6 +170,13 @@ impl Field {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_shown_with_quotes_only_where_a_dot_needs_them() {
+        assert_eq!(shown_qualified("public", "My \"t\""), "public.My \"t\"");
+        assert_eq!(shown_qualified("a.b", "c"), "\"a.b\".c");
+        assert_eq!(shown_qualified("a", "b.\"c"), "a.\"b.\"\"c\"");
+    }
 
     #[test]
     fn quotes_and_backslashes_cannot_end_what_they_stand_in() {

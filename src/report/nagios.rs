@@ -160,17 +160,26 @@ fn performance(figure: Figure, figures: &Figures, conditions: &[Condition]) -> S
         Some(value) => format!("{}{unit}", number(value.estimate)),
         None => "U".to_owned(),
     };
-    let limit = |warning: bool| {
-        conditions.iter().find_map(|condition| match condition.test {
-            Test::Figure(of, operator, limit)
-                if of == figure && is_warning(condition, conditions) == warning =>
-            {
-                Some(range(operator, &number(limit)))
-            }
-            _ => None,
-        })
+    // of several limits in the same direction, the one that is met first
+    let first = |warning: bool, upward: bool| {
+        let tests = conditions.iter().filter(|one| is_warning(one, conditions) == warning);
+        let tests = tests.map(|condition| &condition.test).filter(|test| {
+            matches!(test, Test::Figure(of, operator, _)
+                if *of == figure && operator.is_upward() == upward)
+        });
+        let first = tests.reduce(|one, other| if other.is_before(one) { other } else { one })?;
+        match *first {
+            Test::Figure(_, operator, limit) => Some((operator, number(limit))),
+            Test::Severity(_) => None,
+        }
     };
-    let [warning, alarm] = [true, false].map(|warning| limit(warning).unwrap_or_default());
+    let limits = |warning: bool| match (first(warning, false), first(warning, true)) {
+        // one range has no room for both unless it excludes them
+        (Some((Operator::Under, low)), Some((Operator::Over, high))) => format!("{low}:{high}"),
+        (_, Some((operator, limit))) | (Some((operator, limit)), None) => range(operator, &limit),
+        (None, None) => String::new(),
+    };
+    let [warning, alarm] = [true, false].map(limits);
     format!("{}={value};{warning};{alarm};0", figure.name())
 }
 
@@ -216,6 +225,19 @@ mod tests {
             "{text}"
         );
         assert_eq!(text.lines().count(), 1);
+        // the limits in any order, of which the first is a warning and the second an alarm
+        let limits = [6000.0, 8000.0, 4000.0].map(|limit| over(Figure::Size, limit));
+        let (state, text) = report(&Figures::of(&ranking), &[], &limits, false);
+        assert_eq!(state, State::Warning);
+        assert!(text.contains(" size=5000B;4000;6000;0 "), "{text}");
+        let under = Condition {
+            text: "size<10".into(),
+            test: Test::Figure(Figure::Size, Operator::Under, 10.0),
+        };
+        let limits = [over(Figure::Size, 9000.0), under];
+        let (state, text) = report(&Figures::of(&ranking), &[], &limits, false);
+        assert_eq!(state, State::Ok);
+        assert!(text.contains(" size=5000B;;10:9000;0 "), "{text}");
     }
 
     #[test]

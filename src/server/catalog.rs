@@ -19,7 +19,7 @@ use crate::disk::{Oid, array, types};
 use crate::model::btree::ToastIndex;
 use crate::model::cost::Prices;
 use crate::model::settings::TupleTarget;
-use crate::model::sql::{quote_literal, quote_qualified};
+use crate::model::sql::{quote_literal, quote_qualified, shown_qualified};
 use crate::model::toast::{Column, Table};
 
 /// `relkind` of a relation whose tuples can be read.
@@ -124,7 +124,7 @@ impl Relation {
 
     /// `schema.name`, as in messages.
     pub fn display_name(&self) -> String {
-        format!("{}.{}", self.schema, self.name)
+        shown_qualified(&self.schema, &self.name)
     }
 
     /// Why its pages cannot be decoded; `None` if they can.
@@ -209,7 +209,7 @@ impl From<&Relation> for RelationName {
 }
 
 /// One of a table's options; `None` if it is not set.
-fn option<T: FromStr>(options: &[String], name: &str) -> Option<T> {
+pub(crate) fn option<T: FromStr>(options: &[String], name: &str) -> Option<T> {
     options
         .iter()
         .find_map(|option| option.strip_prefix(name)?.strip_prefix('=')?.trim().parse().ok())

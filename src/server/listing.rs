@@ -10,6 +10,7 @@ use super::connect::{Client, Connection};
 use super::locks;
 use super::toasters::TOAST_RELATIONS;
 use crate::disk::Oid;
+use crate::model::sql::shown_qualified;
 
 /// The maximum wait for a lock that was taken after the locks were read.
 const PATIENCE: &str = "SET LOCAL lock_timeout = '300ms'";
@@ -98,7 +99,7 @@ async fn ask(
              LEFT JOIN pg_catalog.pg_class AS t ON t.oid = ({TOAST_RELATIONS})[1] \
              LEFT JOIN pg_catalog.pg_index AS x ON x.indrelid = t.oid AND x.indisvalid \
              LEFT JOIN pg_catalog.pg_class AS xc ON xc.oid = x.indexrelid) \
-         SELECT f.oid, pg_catalog.concat(f.nspname, '.', f.relname)::pg_catalog.text, f.locked, \
+         SELECT f.oid, f.nspname::pg_catalog.text, f.relname::pg_catalog.text, f.locked, \
                 CASE WHEN NOT f.locked AND $3 THEN \
                   coalesce(pg_catalog.pg_relation_size(f.oid), 0) \
                 ELSE f.relpages::pg_catalog.int8 * b.size END, \
@@ -106,7 +107,7 @@ async fn ask(
                   coalesce(pg_catalog.pg_relation_size(f.toast), 0) \
                   + coalesce(pg_catalog.pg_relation_size(f.toast_index), 0) \
                 ELSE f.toast_pages::pg_catalog.int8 * b.size END, \
-                r.root, pg_catalog.concat(rn.nspname, '.', rc.relname)::pg_catalog.text, \
+                r.root, rn.nspname::pg_catalog.text, rc.relname::pg_catalog.text, \
                 (pg_catalog.pg_stat_get_tuples_fetched(f.oid) \
                  + coalesce((SELECT pg_catalog.sum(pg_catalog.pg_stat_get_tuples_fetched(i.indexrelid)) \
                              FROM pg_catalog.pg_index AS i WHERE i.indrelid = f.oid), 0))::pg_catalog.int8, \
@@ -137,17 +138,21 @@ async fn ask(
         let number = |index| -> Result<u64, LiveError> {
             Ok(u64::try_from(row.try_get::<_, i64>(index)?).unwrap_or(0))
         };
-        let heap_bytes = number(3)?;
-        let root = row.try_get::<_, Option<PgOid>>(5)?;
+        let text = |index| row.try_get::<_, &str>(index);
+        let heap_bytes = number(4)?;
+        let root = match row.try_get::<_, Option<PgOid>>(6)? {
+            Some(root) => Some((Oid(root), shown_qualified(text(7)?, text(8)?))),
+            None => None,
+        };
         listed.push(Listed {
             oid,
-            name: row.try_get(1)?,
-            locked: row.try_get(2)?,
-            bytes: heap_bytes.saturating_add(number(4)?),
+            name: shown_qualified(text(1)?, text(2)?),
+            locked: row.try_get(3)?,
+            bytes: heap_bytes.saturating_add(number(5)?),
             heap_bytes,
-            rows_read: number(7)?,
-            dead_rows: number(8)?,
-            root: root.map(|root| Ok::<_, LiveError>((Oid(root), row.try_get(6)?))).transpose()?,
+            rows_read: number(9)?,
+            dead_rows: number(10)?,
+            root,
         });
     }
     Ok(listed)

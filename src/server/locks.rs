@@ -8,6 +8,7 @@ use super::LiveError;
 use super::connect::{Client, Connection};
 use super::toasters::TOAST_RELATIONS;
 use crate::disk::Oid;
+use crate::model::sql::shown_qualified;
 
 /// The only lock mode that blocks readers, as `pg_locks` shows it.
 const EXCLUSIVE: &str = "l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' \
@@ -32,7 +33,7 @@ pub(crate) async fn names(client: &Client, oids: &[Oid]) -> Result<Names, LiveEr
     let rows = client.query_typed(sql, &[(&oids, Type::OID_ARRAY)]).await?;
     let named = rows.iter().map(|row| {
         let (schema, name): (String, String) = (row.try_get(1)?, row.try_get(2)?);
-        Ok((Oid(row.try_get(0)?), format!("{schema}.{name}")))
+        Ok((Oid(row.try_get(0)?), shown_qualified(&schema, &name)))
     });
     Ok(Names(named.collect::<Result<_, LiveError>>()?))
 }

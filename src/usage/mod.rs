@@ -3,8 +3,10 @@
 //! * [`workload`]: counters of a table and of its TOAST relation, and what follows for reads and writes.
 //! * [`statements`]: the one reader of `pg_stat_statements`; what texts of SQL say of a column.
 //! * [`keys`]: which keys of documents statements, sessions and the catalog name; [`hot`]: how small used ones are.
+//! * [`upkeep`]: when autovacuum starts on a TOAST relation, and what updates log of old rows.
 
 pub(crate) mod hot;
 pub(crate) mod keys;
 pub(crate) mod statements;
+pub(crate) mod upkeep;
 pub(crate) mod workload;

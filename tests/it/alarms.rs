@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::check_repair::{damage, damaged};
+use crate::support::check_cases::{Files, create, set_word};
 use crate::support::command::{Run, run, toastctl};
 use crate::support::findings::{inspect_at_rest, prepared};
 use crate::support::holder::Holder;
 use crate::support::reports::Printed;
 use crate::support::reports::overview::Overview;
-use crate::support::server::Database;
+use crate::support::server::{Database, Options};
 use crate::support::verbs::inspect;
 
 /// Values that compression would shrink, 9 MB of them, and a table with nothing to report.
@@ -298,4 +300,80 @@ fn a_plugin_prints_one_line_and_has_its_own_exit_codes() {
         assert_eq!((run.stdout.lines().count(), run.stdout.contains('|')), (1, false), "{run:?}");
         assert!(run.stderr.starts_with("toastctl: error: "), "{run:?}");
     }
+}
+
+/// Quotes tell them apart, which most names do without.
+#[test]
+fn tables_whose_names_differ_by_quotes_alone_have_series_of_their_own() {
+    let database = prepared("quotes");
+    database.psql(
+        "CREATE SCHEMA \"a.b\"; CREATE SCHEMA a;
+         CREATE TABLE \"a.b\".c (id int, v text); CREATE TABLE a.\"b.c\" (id int, v text);
+         CREATE TABLE a.parts (id int, v text) PARTITION BY RANGE (id);
+         CREATE TABLE a.\"parts.1\" PARTITION OF a.parts DEFAULT;
+         INSERT INTO \"a.b\".c SELECT i, noise(i, 3000) FROM generate_series(1, 10) i;
+         INSERT INTO a.\"b.c\" SELECT i, noise(i, 3000) FROM generate_series(1, 20) i;
+         INSERT INTO a.parts SELECT i, noise(i, 3000) FROM generate_series(1, 30) i;
+         ALTER TABLE a.\"b.c\" ALTER v SET STORAGE plain;
+         VACUUM ANALYZE",
+    );
+    let families =
+        parsed(&inspect_at_rest(&database, &["--format", "openmetrics"]).exits(0).stdout);
+    let of = |family: &str| {
+        let samples = families[family].iter();
+        samples.map(|(labels, value)| (labels["table"].clone(), *value)).collect::<BTreeMap<_, _>>()
+    };
+    let expected = [("\"a.b\".c", 10.0), ("a.\"b.c\"", 20.0), ("a.parts", 30.0)];
+    let expected: BTreeMap<_, _> =
+        expected.map(|(table, rows)| (table.to_owned(), rows)).into_iter().collect();
+    assert_eq!(of("toastctl_table_rows"), expected);
+    assert_eq!(of("toastctl_table_toast_values"), expected);
+    let report: Printed<Overview> =
+        inspect_at_rest(&database, &["--format", "json"]).exits(0).report();
+    let names: BTreeSet<&str> = report.relations.iter().map(|one| one.relation.as_str()).collect();
+    assert_eq!(names, BTreeSet::from(["\"a.b\".c", "a.\"b.c\"", "a.\"parts.1\""]));
+}
+
+#[test]
+fn conditions_decide_about_the_exit_code_of_a_check() {
+    let lose = |files: &mut Files| {
+        let chunk = files.chunk(2, "ext", 1);
+        set_word(&mut files.toast, Files::pointer(chunk.block, chunk.item), 0);
+    };
+    // t_ctid of a chunk, of which nothing depends
+    let point_elsewhere = |files: &mut Files| {
+        let chunk = files.chunk(2, "ext", 0);
+        files.toast[chunk.tuple + 16] += 1;
+    };
+    let cases = [
+        ("lost", damage(move |files, _| lose(files))),
+        ("warned", damage(move |files, _| point_elsewhere(files))),
+    ];
+    let (server, base, _) = damaged(&Options::default(), create, &cases);
+    let database = server.database(&base);
+    let ended = |table: &str, conditions: &[&str]| {
+        let mut command = toastctl();
+        command.args(["check", "-d", &database.url(), table]);
+        let conditions = conditions.iter().flat_map(|condition| ["--fail-on", condition]);
+        let run = run(command.args(conditions));
+        let found = if table == "lost" { " 1 error " } else { " 1 warning " };
+        assert!(run.stdout.contains(found), "{run:?}");
+        (run.code.unwrap(), run.stderr)
+    };
+    for table in ["lost", "warned"] {
+        assert_eq!(ended(table, &[]).0, 5);
+        assert_eq!(ended(table, &["notice"]).0, 7);
+    }
+    let met = "toastctl: warning: --fail-on warnings>0: warnings is 1\n";
+    assert_eq!(ended("warned", &["error", "warnings>0"]), (7, met.to_owned()));
+    // what meets no condition is printed, and no failure
+    assert_eq!(ended("warned", &["error", "damage>1", "incomplete>0"]), (0, String::new()));
+    // the lost chunk hides what else may be damaged
+    let (code, told) = ended("lost", &["errors>100", "warning"]);
+    assert_eq!(code, 7);
+    assert!(told.ends_with("warning: --fail-on warning: damage is 1\n"), "{told}");
+    let unknown = "toastctl: error: --fail-on errors>100: not known (not everything was checked)\n";
+    assert_eq!(ended("lost", &["errors>100"]), (1, unknown.to_owned()));
+    let wrong = run(toastctl().args(["check", "--fail-on", "medium"])).exits(2);
+    assert!(wrong.stderr.contains("expected error, warning, notice, or a comparison"), "{wrong:?}");
 }

@@ -181,3 +181,46 @@ fn buffers(database: &Database<'_>, table: &str) -> f64 {
     database.psql(&format!("VACUUM (FREEZE) {table}"));
     measured::buffers(database, &format!("SELECT sum(length(v)) FROM {table}"))
 }
+
+/// A type of the same name, storage and length stands in for pgvector's.
+#[test]
+fn vectors_that_the_planner_does_not_count() {
+    let database = prepared("vectors");
+    database.psql(
+        "SET client_min_messages = error;
+         CREATE TYPE vector;
+         CREATE FUNCTION vector_in(cstring, oid, int) RETURNS vector LANGUAGE internal IMMUTABLE STRICT AS 'byteain';
+         CREATE FUNCTION vector_out(vector) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'byteaout';
+         CREATE TYPE vector (INPUT = vector_in, OUTPUT = vector_out, STORAGE = external);
+         CREATE FUNCTION compared(vector) RETURNS text LANGUAGE internal IMMUTABLE STRICT AS 'md5_bytea';
+         CREATE TABLE t (id int, v vector);
+         INSERT INTO t SELECT i, noise(i, 5600)::vector FROM generate_series(1, 1500) i;
+         CREATE TABLE texts (id int, v text); ALTER TABLE texts ALTER v SET STORAGE external;
+         INSERT INTO texts SELECT i, noise(i, 5600) FROM generate_series(1, 1500) i;
+         CREATE TABLE short (id int, v vector);
+         INSERT INTO short SELECT i, noise(i, 1500)::vector FROM generate_series(1, 1500) i;
+         CREATE TABLE long (id int, v vector);
+         INSERT INTO long SELECT i, noise(i, 9000)::vector FROM generate_series(1, 1500) i;
+         VACUUM ANALYZE",
+    );
+    // other types, vectors in their rows, and vectors for which no row has room
+    for table in ["texts", "short", "long"] {
+        clean(&database, table);
+    }
+    let query = "SELECT count(compared(v)) FROM t";
+    let planned = || {
+        let plan = database.psql(&format!("EXPLAIN (FORMAT JSON) {query}"));
+        let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+        plan[0]["Plan"]["Total Cost"].as_f64().unwrap()
+    };
+    let (cost, read) = (planned(), measured::buffers(&database, query));
+    assert!(read > 50.0 * cost, "{read} {cost}");
+    let finding = mended(&database, "t", "uncounted-vectors");
+    assert_eq!(finding.value, 1500 * 5600);
+    let target = "toastctl retoast public.t --column v --toaster external --target 8160 --compact";
+    assert_eq!(finding.command, target);
+    assert!(finding.what.contains("a scan of the table to read 10 pages, but"), "{finding}");
+    database.psql("VACUUM ANALYZE t");
+    let (cost, read) = (planned(), measured::buffers(&database, query));
+    assert!((1500.0..1600.0).contains(&read) && cost > read, "{read} {cost}");
+}

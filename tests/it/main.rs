@@ -38,6 +38,7 @@ mod extract_partitions;
 mod findings;
 mod findings_keys;
 mod findings_lengths;
+mod findings_upkeep;
 mod fleet;
 mod html;
 #[allow(dead_code, reason = "the tests of the codecs alone ask for more")]

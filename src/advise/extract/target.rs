@@ -7,7 +7,7 @@ use super::keys::Keys;
 use crate::advise::candidate::AdviseError;
 use crate::disk::Oid;
 use crate::disk::desc::Attribute;
-use crate::model::sql::{LONGEST_NAME, quote_literal, quote_qualified, truncated};
+use crate::model::sql::{LONGEST_NAME, quote_literal, quote_qualified, shown_qualified, truncated};
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
@@ -251,7 +251,7 @@ pub struct Migrated {
 impl Migrated {
     /// As messages name it.
     pub(crate) fn display_name(&self) -> String {
-        format!("{}.{}", self.schema, self.name)
+        shown_qualified(&self.schema, &self.name)
     }
 
     /// As SQL names it.

@@ -7,8 +7,19 @@ use crate::inspect::overview::figures::MEANINGS as MEANINGS_OF_FIGURES;
 use crate::retoast::pace::metrics::THROTTLE_QUERIES;
 
 /// All topics.
-pub const TOPICS: [Topic; 10] =
-    [POLICIES, FORMS, FINDINGS, ALARMS, DAMAGE, SETTINGS, THROTTLE, EXIT_CODES, PERMISSIONS, JSON];
+pub const TOPICS: [Topic; 11] = [
+    POLICIES,
+    FORMS,
+    FINDINGS,
+    LOW_FINDINGS,
+    ALARMS,
+    DAMAGE,
+    SETTINGS,
+    THROTTLE,
+    EXIT_CODES,
+    PERMISSIONS,
+    JSON,
+];
 
 /// `toastctl help policies`.
 pub const POLICIES: Topic = Topic {
@@ -63,12 +74,20 @@ pub const FORMS: Topic = Topic {
 /// `toastctl help findings`.
 pub const FINDINGS: Topic = Topic {
     name: "findings",
-    about: "what inspect finds, the most important first",
+    about: "what inspect finds of severity high and medium",
     intro: &[
         "Each has a command, and only --fail-on has exit codes for them. Tables under 1 MB or 1000 rows are left \
-              out. (N %) is the smallest share reported. For files: idle-compression, dead-rows, free-space, dropped-column, short-last-chunk.",
+              out. (N %) is the smallest share reported. For files: idle-compression, dead-rows, free-space, dropped-column, short-last-chunk. More: `toastctl help low-findings`.",
     ],
-    items: &MEANINGS,
+    items: MEANINGS.0,
+};
+
+/// `toastctl help low-findings`.
+pub const LOW_FINDINGS: Topic = Topic {
+    name: "low-findings",
+    about: "what inspect finds of severity low",
+    intro: &["See also `toastctl help findings`."],
+    items: MEANINGS.1,
 };
 
 /// `toastctl help alarms`.

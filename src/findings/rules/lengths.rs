@@ -4,7 +4,7 @@
 use super::values::{LEAST, NEARLY_ALL, finding, uncompressed};
 use crate::codec::Method;
 use crate::disk::desc::Storage;
-use crate::findings::code::Code;
+use crate::findings::code::{Code, WORTH};
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::{Count, Counted};
@@ -16,6 +16,8 @@ use crate::model::interval::Interval;
 const NEAR: f64 = 0.2;
 /// The fraction of out-of-line values with a last chunk that is nearly empty.
 const SHORT_ENDS: f64 = 0.3;
+/// The part of a column's values that may still be out of line with a target that keeps most of them in their rows.
+const MOST_LEFT: f64 = 0.5;
 /// Bytes that may be spent to save chunks, as a fraction of the column's bytes.
 const PRICE: f64 = 0.05;
 /// A price below this fraction of the column's bytes is not reported: half a percent.
@@ -30,6 +32,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
         } else {
             short_ends(facts, column, counted)
         });
+        out.extend(vectors(facts, column, counted));
     }
 }
 
@@ -170,6 +173,42 @@ fn compressed(facts: &Facts, column: &ColumnFacts) -> Option<(String, String)> {
     };
     let how = format!("compressed with {name} these values would take fewer chunks");
     Some((how, facts.retoast(column, &format!("--toaster {toaster}"))))
+}
+
+/// A target with which most of the column's values that are out of line stay in their rows.
+pub(super) fn target_that_keeps<'f>(
+    facts: &'f Facts,
+    column: &ColumnFacts,
+) -> Option<&'f TargetFacts> {
+    let values = facts.counted(column)?.of(Count::OutOfLineValues).estimate;
+    targets(facts).find(|target| {
+        let left = target.out_of_line.get(column.index);
+        left.is_some_and(|left| left.high <= values * MOST_LEFT)
+    })
+}
+
+/// Vectors out of line, if rows have room for them: the planner estimates a sequential scan by the pages of the table
+/// alone (`cost_seqscan`, costsize.c), although comparing vectors reads the TOAST relation too.
+fn vectors(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
+    let (values, bytes) =
+        (counted.of(Count::OutOfLineValues), counted.of(Count::UncompressedBytes));
+    let heap = facts.heap?.bytes;
+    let many = values.low >= LEAST && bytes.low >= WORTH.max(heap) as f64;
+    if !column.is_vector || !many {
+        return None;
+    }
+    let target = target_that_keeps(facts, column)?;
+    let pages = |bytes: u64| bytes / facts.page.bytes() as u64;
+    let what = format!(
+        "of vectors out of line, which the planner does not count: it expects a scan of the table to read {} pages, but a \
+         scan that compares them reads those of the TOAST relation too ({}) and its index for each; with a target of {} \
+         they stay in their rows, and scans that do not need them read them as well",
+        pages(heap),
+        pages(facts.toast_facts.bytes),
+        target.bytes
+    );
+    let command = facts.retoast_with_target(column, target.bytes);
+    Some(finding(facts, column, Code::UncountedVectors, bytes, Unit::Bytes, &what, command))
 }
 
 /// Whether the effect of compression on the column's values with nearly empty last chunks must be known.

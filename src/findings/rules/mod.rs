@@ -3,6 +3,7 @@
 pub(crate) mod lengths;
 pub(crate) mod settings;
 mod space;
+mod upkeep;
 pub(crate) mod usage;
 mod values;
 
@@ -18,6 +19,7 @@ pub(crate) fn findings(facts: &Facts) -> Findings {
     usage::add(facts, &mut findings);
     usage::add_keys(facts, &mut findings);
     settings::add(facts, &mut findings);
+    upkeep::add(facts, &mut findings);
     rank(&mut findings);
     Findings { findings, looked_at: facts.looked_at }
 }

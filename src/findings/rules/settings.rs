@@ -6,7 +6,6 @@ use crate::findings::code::Code;
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::Count;
-use crate::findings::targets::TargetFacts;
 use crate::model::interval::Interval;
 
 /// No date is predicted that is more than a hundred years away.
@@ -82,11 +81,7 @@ fn kept_in_rows(facts: &Facts) -> Option<(String, String)> {
         facts.counted(column).map_or(0.0, |counted| counted.of(Count::OutOfLineValues).estimate)
     };
     let column = facts.columns.iter().max_by(|a, b| count(a).total_cmp(&count(b)))?;
-    let keeps = |target: &&TargetFacts| {
-        let left = target.out_of_line.get(column.index);
-        left.is_some_and(|left| left.high <= count(column) * (1.0 - HALF))
-    };
-    let target = lengths::targets(facts).find(keeps)?;
+    let target = lengths::target_that_keeps(facts, column)?;
     let how =
         format!("with a target of {} most of these values would stay in their rows", target.bytes);
     Some((how, facts.retoast_with_target(column, target.bytes)))

@@ -12,6 +12,7 @@ use crate::findings::targets::TargetFacts;
 use crate::judge::command::TableName;
 use crate::model::estimate::BlocksRead;
 use crate::model::interval::Interval;
+use crate::usage::upkeep::{Threshold, ToastVacuum, Upkeep};
 
 const SERVER: ServerFacts = ServerFacts { truncates: true, lz4: false, has_toasters: false };
 
@@ -28,6 +29,7 @@ fn facts() -> Facts {
             index: 0,
             name: "v".into(),
             storage: Storage::Extended,
+            is_vector: false,
             compression: None,
             method: Method::Pglz,
             other_method: None,
@@ -265,4 +267,52 @@ fn the_worst_comes_first_and_then_what_is_most() {
             ("unused-setting", None),
         ]
     );
+}
+
+/// A TOAST relation of 4 GB, vacuumed 10 times in 10 days, each time after this many chunks were deleted.
+fn vacuumed(threshold: Threshold, each: f64) -> Facts {
+    let vacuum = ToastVacuum {
+        threshold,
+        chunks: 2e6,
+        deleted: each * 10.0,
+        vacuums: 10.0,
+        last: "2026-11-25 10:00".into(),
+        age: 864_000.0,
+        inherited: vec!["autovacuum_vacuum_cost_delay=5".into()],
+    };
+    let upkeep = Upkeep { vacuum: Some(vacuum), full_identity: None };
+    Facts { toast_facts: ToastFacts { bytes: 4 << 30, upkeep, ..ToastFacts::default() }, ..facts() }
+}
+
+#[test]
+fn the_threshold_that_is_advised_keeps_what_the_table_has_set_and_a_distance() {
+    let default = Threshold { base: 50.0, scale: 0.2, most: None };
+    let given = found(&vacuumed(default, 420_000.0));
+    assert_eq!(given.iter().map(|one| one.code.name()).collect::<Vec<_>>(), ["late-vacuum"]);
+    assert_eq!(
+        given[0].command,
+        "ALTER TABLE \"public\".\"t\" SET (toast.autovacuum_vacuum_scale_factor = 0.05, \
+         toast.autovacuum_vacuum_threshold = 2917, toast.autovacuum_vacuum_cost_delay = 5);"
+    );
+    assert_eq!(
+        given[0].what,
+        "of dead chunks in the TOAST relation could be removed earlier: a vacuum starts at 400050 dead chunks (20 % of \
+         the live ones), on average every 22.9 hours (the last one was at 2026-11-25 10:00); it would start at 102917 \
+         (5 %), every 5.9 hours, each time reading the index of the TOAST relation"
+    );
+    // chunks are deleted so fast that it would start every few minutes, or all at once
+    let vacuum = |facts: &mut Facts, change: fn(&mut ToastVacuum)| {
+        facts.toast_facts.upkeep.vacuum.iter_mut().for_each(change);
+    };
+    let mut fast = vacuumed(default, 420_000.0);
+    vacuum(&mut fast, |vacuum| vacuum.age = 12_000.0);
+    assert_eq!(codes(&fast), [""; 0]);
+    assert_eq!(codes(&vacuumed(default, 1_300_000.0)), [""; 0]);
+    // vacuums come earlier anyhow, are few, or there is a maximum
+    assert_eq!(codes(&vacuumed(default, 150_000.0)), [""; 0]);
+    let mut few = vacuumed(default, 420_000.0);
+    vacuum(&mut few, |vacuum| (vacuum.deleted, vacuum.vacuums) = (420_000.0, 1.0));
+    assert_eq!(codes(&few), [""; 0]);
+    let capped = Threshold { most: Some(150_000.0), ..default };
+    assert_eq!(codes(&vacuumed(capped, 150_000.0)), [""; 0]);
 }

@@ -156,7 +156,7 @@ impl Operator {
         matches!(self, Operator::Over | Operator::AtLeast)
     }
 
-    fn holds(self, value: f64, limit: f64) -> bool {
+    pub(crate) fn holds(self, value: f64, limit: f64) -> bool {
         match self {
             Operator::Over => value > limit,
             Operator::AtLeast => value >= limit,
@@ -196,7 +196,7 @@ impl Test {
     }
 
     /// Whether this one is met before `other`, which is like it.
-    fn is_before(&self, other: &Test) -> bool {
+    pub(crate) fn is_before(&self, other: &Test) -> bool {
         match (self, other) {
             (Test::Severity(one), Test::Severity(other)) => one > other,
             (Test::Figure(_, operator, one), Test::Figure(_, _, other)) => {

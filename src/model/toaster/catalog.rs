@@ -6,6 +6,7 @@ use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::custom::{CustomLayout, CustomPointer, DEFAULT_TOASTER};
 use crate::disk::desc::Storage;
+use crate::model::sql::shown_qualified;
 
 /// The handler of a toaster's pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -158,6 +159,6 @@ pub struct ToasterColumn {
 impl ToasterColumn {
     /// `schema.name` of its table, as in messages.
     pub fn table_name(&self) -> String {
-        format!("{}.{}", self.schema, self.relation)
+        shown_qualified(&self.schema, &self.relation)
     }
 }

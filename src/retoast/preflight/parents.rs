@@ -9,7 +9,7 @@ use crate::disk::desc::Storage;
 use crate::judge::goal::Goal;
 use crate::judge::pluggable::{self, Plan};
 use crate::judge::toaster::{Changes, Current};
-use crate::model::sql::quote_qualified;
+use crate::model::sql::{quote_qualified, shown_qualified};
 use crate::retoast::error::RetoastError;
 use crate::retoast::sql;
 use crate::server::about::Server;
@@ -72,7 +72,7 @@ pub async fn parent(
         changes.toasters.extend(plan.changes.toasters);
     }
     let alter = sql::alter(&quote_qualified(&schema, &name), &changes);
-    Ok(alter.map(|alter| Parent { name: format!("{schema}.{name}"), alter }))
+    Ok(alter.map(|alter| Parent { name: shown_qualified(&schema, &name), alter }))
 }
 
 /// What a server with pluggable TOAST requires in addition, as for the table's partitions.
