@@ -337,6 +337,51 @@ END
     chmod -R a+rX root
 }
 
+# Makes a minimal root directory of Debian's suite $1 in $2, with the packages named after it and what the network
+# requires here: certificates, and the settings of apt and names.
+make_root() {
+    made=$2
+    mirror=$(apt-get indextargets --format '$(SITE)' | sort | uniq -c | sort -rn | awk '$2 ~ /\/debian$/ { print $2; exit }')
+    mkdir -p "$made" || return 1
+    debootstrap --variant=minbase --include="ca-certificates${3:+,$3}" "$1" "$made" ${mirror:+"$mirror"} \
+        >"$made.log" 2>&1 || {
+        tail -n 5 "$made.log" >&2
+        return 1
+    }
+    rm "$made.log"
+    # the second, because a package may have the first made anew of it
+    cp -aL /etc/ssl/certs/ca-certificates.crt "$made/etc/ssl/certs/" &&
+        cp -a /usr/local/share/ca-certificates/. "$made/usr/local/share/ca-certificates/" &&
+        cp -a /etc/apt/apt.conf.d/. "$made/etc/apt/apt.conf.d/" &&
+        cp /etc/resolv.conf /etc/hosts "$made/etc/"
+}
+
+# Mounts in root directory $1 what programs expect, and $2 as directory $3 if they are given; unmount_root ends it.
+mount_root() {
+    mkdir -p "$1/proc" "$1/dev" || return 1
+    mount -t proc proc "$1/proc" || return 1
+    for mounted in dev dev/pts dev/shm; do mount --bind "/$mounted" "$1/$mounted" || return 1; done
+    if [ $# -eq 3 ]; then mkdir -p "$1/$3" && mount --bind "$2" "$1/$3"; fi
+}
+
+# Unmounts whatever is mounted below root directory $1.
+unmount_root() {
+    sed -n "s|^[^ ]* \($1/[^ ]*\) .*|\1|p" /proc/mounts | sort -r | while IFS= read -r mounted; do
+        umount -l "$mounted"
+    done
+}
+
+# Runs a command inside root directory $1, as root, with nothing of this environment but what the network requires.
+in_root() {
+    entered=$1
+    shift
+    for name in $(env | sed -nE 's/^(SSL_CERT_FILE|SSL_CERT_DIR|NODE_EXTRA_CA_CERTS|CURL_CA_BUNDLE|(https?|no)_proxy|(HTTPS?|NO)_PROXY|CARGO_[A-Z_]*|npm_config_[a-z_]*)=.*/\1/p' | grep -v '^CARGO_HOME$'); do
+        eval "set -- \"\$name=\$$name\" \"\$@\""
+    done
+    chroot "$entered" /usr/bin/env -i HOME=/home/dev TERM=dumb \
+        PATH=/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
+}
+
 # Starts a throwaway server of the main PostgreSQL on a Unix socket in a temporary directory, with
 # the settings given as arguments, and points libpq's programs at it. It is gone when the script ends.
 start_server() {

@@ -215,6 +215,11 @@ const BY_THE_ZOO: &str = "toastctl-damage-kinds.7";
 /// What stands before the command in the crontab entry.
 const CRON: &str = "17 3 * * * PGDATABASE=shop /usr/local/bin/";
 
+/// Units of systemd in packages, and what stands before their commands.
+const UNITS: [&str; 2] = ["toastctl-inspect@", "toastctl-compact"];
+const STARTS: [&str; 3] =
+    ["ExecStart=/usr/bin/", "#   ExecStart=/usr/bin/", "ExecStart=/bin/sh -c '"];
+
 /// The words that a POSIX shell makes of a command line.
 fn words(line: &str) -> Vec<String> {
     let script = format!("set -- {line}\nprintf '%s\\0' \"$@\"");
@@ -237,7 +242,10 @@ fn commands() -> Vec<(String, String)> {
     }
     let pages = BY_HAND.map(|page| format!("man/{page}"));
     let pages = pages.into_iter().map(|page| (page, ["", "ExecStart=/usr/local/bin/", CRON]));
-    for (page, prompts) in pages.chain([("README.md".to_owned(), ["$ ", "    ", CRON])]) {
+    let units = UNITS.map(|unit| (format!("packaging/systemd/{unit}.service"), STARTS));
+    for (page, prompts) in
+        pages.chain([("README.md".to_owned(), ["$ ", "    ", CRON])]).chain(units)
+    {
         let text = fs::read_to_string(root.join(&page)).unwrap();
         // a line that a terminal has no room for is continued
         for line in text.replace(" \\\n        ", " ").lines() {
@@ -253,6 +261,8 @@ fn commands() -> Vec<(String, String)> {
 fn every_command_of_the_manuals_is_one() {
     let commands = commands();
     assert!(commands.len() > 40, "{commands:?}");
+    let of_units = commands.iter().filter(|(place, _)| place.ends_with(".service"));
+    assert_eq!(of_units.count(), 3, "{commands:?}");
     for (place, line) in commands {
         let parsed = Cli::try_parse_from(words(&line));
         assert!(parsed.is_ok(), "{place}: {line}\n{}", parsed.err().unwrap());

@@ -22,11 +22,6 @@ impl Severity {
             Severity::Notice => "notice",
         }
     }
-
-    /// Whether something is damaged.
-    pub fn is_damage(self) -> bool {
-        self != Severity::Notice
-    }
 }
 
 /// A kind of damage. Its number never changes its meaning.

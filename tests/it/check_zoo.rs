@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use toastctl::check::code::Severity;
 use toastctl::check::files::{FileOptions, relation_file};
 use toastctl::disk::custom::CustomFlavor;
 use toastctl::offline::columns::parse_list;
@@ -214,7 +215,7 @@ fn in_files(kind: &Kind, paths: &[PathBuf], xact: &PgXact) -> BTreeSet<String> {
     };
     let mut codes = BTreeSet::new();
     let tell = &mut |finding: toastctl::check::finding::Finding| {
-        codes.insert(match finding.code.severity().is_damage() {
+        codes.insert(match finding.code.severity() != Severity::Notice {
             true => finding.code.name().to_owned(),
             false => format!("({})", finding.code.name()),
         });
