@@ -5,6 +5,7 @@
 pub mod advise;
 pub mod arguments;
 pub mod check;
+mod citus;
 pub mod compact;
 pub mod completions;
 pub mod connect;

@@ -6,16 +6,21 @@
 
 use std::collections::HashMap;
 
+use serde::Serialize;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
-use super::connect::Client;
+use super::connect::{Client, Connection, SessionOptions};
+use super::sink::{Failed, Kind};
 use super::{LiveError, locks};
 use crate::disk::Oid;
 
 /// The maximum number of nodes that a message names.
 const NODES: usize = 4;
 
-/// How to see shards; ordinary roles may set it.
+/// Has Citus hide shards from queries of `pg_class`; on by default. Ordinary roles may set it.
+const HIDES_SHARDS: &str = "citus.override_table_visibility";
+
+/// How to see shards.
 pub(crate) const SHOWN_BY: &str = "PGOPTIONS='-c citus.override_table_visibility=off'";
 
 /// The kind of a table in `pg_dist_partition` (`IsCitusTableTypeCacheEntry`, metadata_cache.c).
@@ -116,6 +121,166 @@ pub(super) async fn shards(client: &Client, tables: &[Oid]) -> Result<Shards, Li
     })
 }
 
+/// A node, with the shards of the selected tables that are placed there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Node {
+    /// `host:port` in the metadata.
+    pub(crate) name: String,
+    host: String,
+    port: i32,
+    /// Whether it is the one that the session is connected to.
+    pub(crate) is_here: bool,
+    pub(crate) shards: Vec<Placement>,
+}
+
+/// A shard on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Placement {
+    pub(crate) shard: i64,
+    /// `schema.name` of the shard, as reports have it.
+    pub(crate) relation: String,
+    /// The same with quotes where necessary, as SQL and command lines take it.
+    pub(crate) name: String,
+    /// `schema.name` of the table, or of the partitioned table that it is a partition of.
+    pub(crate) table: String,
+    /// The schema, the shard's name in it and that of the table it belongs to, which may be a partition.
+    pub(crate) names: (String, String, String),
+    /// The lower end of the shard's range; partitions with the same one are stored together.
+    pub(crate) range: Option<String>,
+    /// Nodes that have the same rows.
+    pub(crate) copies: u64,
+}
+
+/// A shard of a table of Citus.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct ShardLine {
+    /// `host:port` in the metadata of Citus.
+    pub(crate) node: String,
+    /// `schema.name` of the table; for a shard of a partition that of the partitioned table.
+    pub(crate) table: String,
+    /// `shardid` in the metadata.
+    pub(crate) id: i64,
+    /// On how many nodes the same rows are, each with a relation of its own; 1 unless Citus replicates them.
+    pub(crate) copies: u64,
+    /// The lower end of its range.
+    #[serde(skip)]
+    pub(crate) range: Option<String>,
+}
+
+/// The shards of these tables, by node. Partitioned tables have none; their partitions do.
+pub(crate) async fn nodes(client: &Client, tables: &[Oid]) -> Result<Vec<Node>, LiveError> {
+    let sql = "SELECT coalesce(n.nodename, ''), coalesce(n.nodeport, 0), p.groupid = l.groupid, s.shardid, \
+                   sn.nspname::pg_catalog.text, q.parts[pg_catalog.array_upper(q.parts, 1)], \
+                   t.relname::pg_catalog.text, pg_catalog.concat(rn.nspname, '.', r.relname), q.name, \
+                   s.shardminvalue, pg_catalog.count(*) OVER (PARTITION BY s.shardid) \
+               FROM pg_catalog.pg_dist_shard AS s \
+               JOIN pg_catalog.pg_dist_placement AS p ON p.shardid = s.shardid AND p.shardstate = 1 \
+               CROSS JOIN pg_catalog.pg_dist_local_group AS l \
+               LEFT JOIN pg_catalog.pg_dist_node AS n ON n.groupid = p.groupid \
+                 AND n.noderole::pg_catalog.text = 'primary' \
+               JOIN pg_catalog.pg_class AS t ON t.oid = s.logicalrelid::pg_catalog.oid \
+               JOIN pg_catalog.pg_namespace AS sn ON sn.oid = t.relnamespace \
+               JOIN pg_catalog.pg_class AS r ON r.oid = coalesce(CASE WHEN t.relispartition THEN \
+                   pg_catalog.pg_partition_root(t.oid::pg_catalog.regclass)::pg_catalog.oid END, t.oid) \
+               JOIN pg_catalog.pg_namespace AS rn ON rn.oid = r.relnamespace \
+               CROSS JOIN LATERAL (SELECT name, pg_catalog.parse_ident(name) AS parts FROM (SELECT \
+                   pg_catalog.concat(CASE WHEN sn.nspname = 'public' THEN 'public.' END, \
+                   pg_catalog.shard_name(s.logicalrelid, s.shardid)) AS name) AS named) AS q \
+               WHERE t.oid = ANY ($1) AND t.relkind <> 'p' ORDER BY p.groupid, r.oid, s.shardid";
+    let mut nodes: Vec<Node> = Vec::new();
+    for row in client.query_typed(sql, &[(&list(tables), Type::OID_ARRAY)]).await? {
+        let (host, port): (String, i32) = (row.try_get(0)?, row.try_get(1)?);
+        let is_here = row.try_get(2)?;
+        let name = match host.is_empty() {
+            true => "a node that is not in the metadata of Citus".to_owned(),
+            false => format!("{host}:{port}"),
+        };
+        let (schema, shard): (String, String) = (row.try_get(4)?, row.try_get(5)?);
+        let placement = Placement {
+            shard: row.try_get(3)?,
+            relation: format!("{schema}.{shard}"),
+            name: row.try_get(8)?,
+            table: row.try_get(7)?,
+            names: (schema, shard, row.try_get(6)?),
+            range: row.try_get(9)?,
+            copies: u64::try_from(row.try_get::<_, i64>(10)?).unwrap_or(1),
+        };
+        match nodes.last_mut().filter(|node| node.name == name && node.is_here == is_here) {
+            Some(node) => node.shards.push(placement),
+            None => nodes.push(Node { name, host, port, is_here, shards: vec![placement] }),
+        }
+    }
+    Ok(nodes)
+}
+
+impl Node {
+    /// The shard of this name, as reports have it, and its place among those of the node.
+    pub(crate) fn shard(&self, relation: &str) -> Option<(usize, &Placement)> {
+        self.shards.iter().enumerate().find(|(_, shard)| shard.relation == relation)
+    }
+
+    /// Connects to the node as the session is connected, and lets the new session see shards. `address`: a connection
+    /// string with `{host}` and `{port}`, in place of the address in the metadata.
+    ///
+    /// # Errors
+    /// The node cannot be reached, or another server answers.
+    pub(crate) async fn connect(
+        &self,
+        first: &Connection,
+        address: &str,
+        session: &SessionOptions,
+    ) -> Result<Connection, Failed> {
+        let mut session = session.clone();
+        session.settings.push((HIDES_SHARDS.to_owned(), "off".to_owned()));
+        let opened = match self.is_here {
+            true => first.open_another_with(&session).await,
+            false => first.open_at(&self.address(address), &session).await,
+        };
+        let connection = opened.map_err(|error| Failed::from(&error))?;
+        if !self.is_here {
+            self.verify(&connection).await?;
+        }
+        Ok(connection)
+    }
+
+    fn address(&self, template: &str) -> String {
+        // a backslash has its meaning with and without quotes
+        let escape = |text: &str| -> String {
+            let special = |c: &char| matches!(c, '\'' | '\\') || c.is_whitespace();
+            text.chars()
+                .flat_map(|c| Some('\\').filter(|_| special(&c)).into_iter().chain([c]))
+                .collect()
+        };
+        template.replace("{port}", &self.port.to_string()).replace("{host}", &escape(&self.host))
+    }
+
+    /// The address may lead to another server: the coordinator is often known as `localhost`, on every node.
+    async fn verify(&self, connection: &Connection) -> Result<(), Failed> {
+        let sql = "SELECT pg_catalog.concat(n.nodename, ':', n.nodeport) FROM pg_catalog.pg_dist_local_group AS l \
+                   JOIN pg_catalog.pg_dist_node AS n ON n.groupid = l.groupid \
+                     AND n.noderole::pg_catalog.text = 'primary'";
+        let ask = async || -> Result<Option<String>, LiveError> {
+            match is_here(connection.client()).await? {
+                true => Ok(connection.client().value(sql, &[]).await?),
+                false => Ok(None),
+            }
+        };
+        let hint = "HINT:  --node-address gives the addresses of nodes.";
+        let wrong = match connection.reading(ask).await {
+            Ok(Some(name)) if name == self.name => return Ok(()),
+            Ok(Some(other)) => format!("the server at this address is the node {other}\n{hint}"),
+            Ok(None) => {
+                format!(
+                    "the server at this address has no metadata of Citus in this database\n{hint}"
+                )
+            }
+            Err(error) => error.to_string(),
+        };
+        Err(Failed::new(Kind::Incomplete, wrong))
+    }
+}
+
 /// Shards that the metadata places on this node, and that queries of `pg_class` do not show.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct NotShown {
@@ -185,6 +350,24 @@ pub(super) async fn not_shown(client: &Client, tables: &[Oid]) -> Result<NotShow
         Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0))
     };
     Ok(NotShown { hidden: number(0)?, size: row.try_get(1)?, missing: number(2)? })
+}
+
+/// The relations of these names, as SQL takes them, in the same order; `None` where there is none.
+pub(crate) async fn resolve(
+    client: &Client,
+    names: &[&str],
+) -> Result<Vec<Option<Oid>>, LiveError> {
+    let sql = "SELECT pg_catalog.to_regclass(name)::pg_catalog.oid \
+               FROM ROWS FROM (pg_catalog.unnest($1)) WITH ORDINALITY AS n (name, place) ORDER BY place";
+    let rows = client.query_typed(sql, &[(&names, Type::TEXT_ARRAY)]).await?;
+    let oid = |row: &tokio_postgres::Row| Ok(row.try_get::<_, Option<PgOid>>(0)?.map(Oid));
+    rows.iter().map(oid).collect()
+}
+
+/// Whether queries of `pg_class` show shards to this session.
+pub(super) async fn shows_shards(client: &Client) -> Result<bool, LiveError> {
+    let sql = "SELECT coalesce(pg_catalog.current_setting($1, true), 'off') = 'off'";
+    Ok(client.value(sql, &[(&HIDES_SHARDS, Type::TEXT)]).await?.unwrap_or(true))
 }
 
 /// A shard.
