@@ -43,7 +43,7 @@ pub struct NodesArg {
         default_value = "host={host} port={port}",
         hide_default_value = true
     )]
-    node_address: String,
+    pub(super) node_address: String,
 }
 
 impl NodesArg {
@@ -69,10 +69,10 @@ impl NodesArg {
 
 /// The nodes that hold shards of the selected tables, and how they are reached.
 pub(super) struct Cluster<'a> {
-    first: &'a Connection,
-    nodes: Vec<Node>,
-    address: &'a str,
-    one_by_one: bool,
+    pub(super) first: &'a Connection,
+    pub(super) nodes: Vec<Node>,
+    pub(super) address: &'a str,
+    pub(super) one_by_one: bool,
 }
 
 impl Cluster<'_> {
@@ -165,8 +165,40 @@ impl Cluster<'_> {
 /// Takes what is found on all nodes.
 pub(super) trait NodeSink: Sink<Self::Found> {
     type Found: Placed;
-    /// A shard was not read, because its node failed.
+
+    /// A shard was not read, because it is not there or its node failed.
     fn missing(&mut self, _shard: &Placement, _node: &str) {}
+
+    /// Something failed on a node, with this shard if it is known.
+    fn failed_at(&mut self, node: &Node, _shard: Option<&Placement>, failed: Failed) {
+        self.failed(failed.placed(&node.name));
+    }
+
+    /// A node failed before there was a result for these shards.
+    fn lost(&mut self, node: &Node, missing: &[&Placement], failed: &Failed) {
+        let names: Vec<&str> = missing.iter().map(|shard| shard.relation.as_str()).collect();
+        let message = without(failed, "not read", &names);
+        self.failed_at(node, None, Failed::new(Kind::Incomplete, message));
+        missing.iter().for_each(|shard| self.missing(shard, &node.name));
+    }
+}
+
+/// The message of a failure, with the shards for which there is no result.
+pub(super) fn without(failed: &Failed, what: &str, missing: &[&str]) -> String {
+    let named: Vec<&str> = missing.iter().take(NAMED).copied().collect();
+    let more = match missing.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let (first, rest) = failed.message.split_once('\n').unwrap_or((&failed.message, ""));
+    let mut message = first.to_owned();
+    if !named.is_empty() {
+        message.push_str(&format!("; {what}: {}{more}", named.join(", ")));
+    }
+    if !rest.is_empty() {
+        message.push_str(&format!("\n{rest}"));
+    }
+    message
 }
 
 /// What is found about a relation.
@@ -204,7 +236,7 @@ impl Placed for RelationReport {
 /// Takes what is found on a node, and passes it on with the node.
 pub(super) struct OfNode<'a, 'o, O: ?Sized> {
     output: &'a Mutex<&'o mut O>,
-    node: &'a Node,
+    pub(super) node: &'a Node,
     one_by_one: bool,
     /// Shards of which nothing has been reported, by their place.
     missing: BTreeSet<usize>,
@@ -254,6 +286,19 @@ impl<'a, 'o, O: NodeSink + ?Sized> OfNode<'a, 'o, O> {
         Ok(found.into_iter().flatten().map(selected).collect())
     }
 
+    /// The names of the shards that are there now, as a command line has them. The others may have been moved.
+    ///
+    /// # Errors
+    /// Any error of the server.
+    pub(super) async fn present(&self, connection: &Connection) -> Result<Vec<String>, Failed> {
+        let names: Vec<&str> = self.node.shards.iter().map(|shard| shard.name.as_str()).collect();
+        let ask = async || citus::resolve(connection.client(), &names).await;
+        let found = connection.reading(ask).await;
+        let found = found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+        let there = names.iter().zip(found).filter(|(_, oid)| oid.is_some());
+        Ok(there.map(|(name, _)| (*name).to_owned()).collect())
+    }
+
     /// The shard of this name, of which something is reported now.
     fn shard(&mut self, relation: &str) -> Option<(&'a Placement, ShardLine)> {
         let (at, shard) = self.node.shard(relation)?;
@@ -272,23 +317,7 @@ impl<'a, 'o, O: NodeSink + ?Sized> OfNode<'a, 'o, O> {
     fn lose(&mut self, failed: &Failed) {
         let missing: Vec<&Placement> =
             self.missing.iter().filter_map(|&at| self.node.shards.get(at)).collect();
-        let named: Vec<&str> =
-            missing.iter().take(NAMED).map(|shard| shard.relation.as_str()).collect();
-        let more = match missing.len().saturating_sub(NAMED) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let (first, rest) = failed.message.split_once('\n').unwrap_or((&failed.message, ""));
-        let mut message = first.to_owned();
-        if !named.is_empty() {
-            message.push_str(&format!("; not read: {}{more}", named.join(", ")));
-        }
-        if !rest.is_empty() {
-            message.push_str(&format!("\n{rest}"));
-        }
-        self.failed(Failed::new(Kind::Incomplete, message));
-        let mut output = self.output();
-        missing.into_iter().for_each(|shard| output.missing(shard, &self.node.name));
+        self.output().lost(self.node, &missing, failed);
     }
 }
 
@@ -302,7 +331,8 @@ impl<O: NodeSink + ?Sized> Sink<O::Found> for OfNode<'_, '_, O> {
     }
 
     fn failed(&mut self, failed: Failed) {
-        self.output().failed(failed.placed(&self.node.name));
+        let shard = failed.message.split_once(": ").and_then(|(name, _)| self.node.shard(name));
+        self.output().failed_at(self.node, shard.map(|(_, shard)| shard), failed);
     }
 
     fn notice(&mut self, text: &str) {

@@ -6,6 +6,7 @@ pub mod advise;
 pub mod arguments;
 pub mod check;
 mod citus;
+mod citus_writes;
 pub mod compact;
 pub mod completions;
 pub mod connect;

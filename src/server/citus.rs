@@ -19,6 +19,8 @@ const NODES: usize = 4;
 
 /// Has Citus hide shards from queries of `pg_class`; on by default. Ordinary roles may set it.
 const HIDES_SHARDS: &str = "citus.override_table_visibility";
+/// Lets a session change shards; ordinary roles may set it.
+const CHANGES_SHARDS: &str = "citus.enable_manual_changes_to_shards";
 
 /// How to see shards.
 pub(crate) const SHOWN_BY: &str = "PGOPTIONS='-c citus.override_table_visibility=off'";
@@ -69,7 +71,7 @@ pub(super) async fn tables(client: &Client) -> Result<HashMap<Oid, CitusKind>, L
 }
 
 /// Whether the catalog of Citus exists.
-async fn is_here(client: &Client) -> Result<bool, LiveError> {
+pub(crate) async fn is_here(client: &Client) -> Result<bool, LiveError> {
     let sql = "SELECT pg_catalog.count(*) = 5 FROM pg_catalog.pg_class AS c \
                JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
                WHERE n.nspname = 'pg_catalog' AND c.relname IN ('pg_dist_partition', \
@@ -214,6 +216,32 @@ pub(crate) async fn nodes(client: &Client, tables: &[Oid]) -> Result<Vec<Node>, 
     Ok(nodes)
 }
 
+/// All nodes that have these tables, with shards or without: they have metadata. Also returns the names of the tables, as
+/// SQL takes them.
+pub(crate) async fn all_nodes(
+    client: &Client,
+    tables: &[Oid],
+) -> Result<(Vec<Node>, Vec<String>), LiveError> {
+    let mut all = nodes(client, tables).await?;
+    let sql = "SELECT n.nodename, n.nodeport, n.groupid = l.groupid FROM pg_catalog.pg_dist_node AS n \
+               CROSS JOIN pg_catalog.pg_dist_local_group AS l \
+               WHERE n.noderole::pg_catalog.text = 'primary' AND n.hasmetadata ORDER BY n.groupid";
+    for row in client.query_typed(sql, &[]).await? {
+        let (host, port, is_here): (String, i32, bool) =
+            (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let name = format!("{host}:{port}");
+        if !all.iter().any(|node| node.name == name) {
+            all.push(Node { name, host, port, is_here, shards: Vec::new() });
+        }
+    }
+    let sql = "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) FROM pg_catalog.pg_class AS c \
+               JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = ANY ($1) ORDER BY 1";
+    let rows = client.query_typed(sql, &[(&list(tables), Type::OID_ARRAY)]).await?;
+    let names: Result<Vec<String>, tokio_postgres::Error> =
+        rows.iter().map(|row| row.try_get(0)).collect();
+    Ok((all, names?))
+}
+
 impl Node {
     /// The shard of this name, as reports have it, and its place among those of the node.
     pub(crate) fn shard(&self, relation: &str) -> Option<(usize, &Placement)> {
@@ -233,6 +261,9 @@ impl Node {
     ) -> Result<Connection, Failed> {
         let mut session = session.clone();
         session.settings.push((HIDES_SHARDS.to_owned(), "off".to_owned()));
+        if !session.read_only {
+            session.settings.push((CHANGES_SHARDS.to_owned(), "on".to_owned()));
+        }
         let opened = match self.is_here {
             true => first.open_another_with(&session).await,
             false => first.open_at(&self.address(address), &session).await,

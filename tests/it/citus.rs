@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::support::command::{Run, run, scrub, toastctl};
 use crate::support::install;
-use crate::support::retoast::refused;
+use crate::support::retoast::{Running, refused};
 use crate::support::server::{Database, Options, Server, number, with_pageinspect};
 use serde_json::{Value, json};
 use toastctl::report::schema::schema;
@@ -21,7 +21,7 @@ const CATALOG: &str = r#"SET allow_system_table_mods = on;
     CREATE TABLE pg_catalog.pg_dist_shard (logicalrelid regclass NOT NULL, shardid bigint NOT NULL, shardminvalue text);
     CREATE TABLE pg_catalog.pg_dist_placement (shardid bigint NOT NULL, shardstate int NOT NULL, groupid int NOT NULL);
     CREATE TABLE pg_catalog.pg_dist_node (groupid int NOT NULL, nodename text NOT NULL, nodeport int NOT NULL,
-        noderole text NOT NULL);
+        noderole text NOT NULL, hasmetadata boolean NOT NULL DEFAULT true);
     CREATE TABLE pg_catalog.pg_dist_local_group (groupid int NOT NULL);
     CREATE FUNCTION pg_catalog.shard_name(object_name regclass, shard_id bigint) RETURNS text LANGUAGE sql AS $$
         SELECT CASE nspname WHEN 'public' THEN quote_ident(relname || '_' || shard_id)
@@ -94,11 +94,9 @@ fn a_table_of_citus_is_refused_by_its_kind_and_with_its_nodes() {
             "\"public.whole\" is a distributed table of Citus; its rows are stored in 1 shard on w1:5432\n",
         ),
     ] {
-        for name in ["advise-threshold", "retoast", "compact", "reindex"] {
-            let run = run(&mut verb(&url, &[name, table]));
-            refused(&run, 1, text);
-            assert!(run.stderr.contains(hint), "{}", run.stderr);
-        }
+        let run = run(&mut verb(&url, &["advise-threshold", table]));
+        refused(&run, 1, text);
+        assert!(run.stderr.contains(hint), "{}", run.stderr);
     }
     let value = run(toastctl().args(["value", "dist.v@(0,1)", "-d", &url]));
     refused(&value, 1, "is a distributed table of Citus");
@@ -422,6 +420,187 @@ fn damage_is_reported_with_its_node_and_saved_by_node() {
     assert!(text.stdout.contains(&format!(" {two} public.dist_102009, block ")), "{}", text.stdout);
 }
 
+/// How values are stored, and the settings of the table and of its shard.
+fn stored(nodes: &Nodes, at: usize, shard: &str) -> String {
+    nodes.psql(at, &format!(
+        "SELECT concat((SELECT string_agg(DISTINCT pg_column_compression(v), ',') FROM {shard}), ' ',
+             string_agg(concat(attstorage, attcompression), ',' ORDER BY attrelid::regclass::text))
+         FROM pg_attribute WHERE attname = 'v' AND attrelid IN ('{shard}'::regclass, 'dist'::regclass)"
+    ))
+}
+
+const RETOAST: [&str; 3] = ["retoast", "dist", "--format=json"];
+
+#[test]
+fn all_shards_and_the_tables_on_all_nodes_are_converted() {
+    let nodes = Nodes::start();
+    let content = |at, shard: &str| {
+        nodes.psql(at, &format!("SELECT md5(string_agg(v, '' ORDER BY id)) FROM {shard}"))
+    };
+    let before = (content(0, "dist_102008"), content(1, "dist_102009"));
+    let plan = nodes.run(1, &["retoast", "dist", "whole", "--dry-run"]);
+    assert_eq!(plan.code, Some(0), "{}", plan.stderr);
+    assert!(
+        plan.stdout
+            .contains("public.dist (2 shards on 2 nodes), v to lz4: dry run: nothing was changed"),
+        "{}",
+        plan.stdout
+    );
+    assert!(
+        plan.stderr.contains("would set on 2 nodes: ALTER TABLE ONLY \"public\".\"dist\""),
+        "{}",
+        plan.stderr
+    );
+    assert_eq!(stored(&nodes, 0, "dist_102008"), "pglz xp,xp");
+    // On any node with metadata.
+    let run = nodes.run(1, &RETOAST);
+    assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    let schema: Value = serde_json::from_str(schema("retoast").unwrap()).unwrap();
+    assert!(jsonschema::validator_for(&schema).unwrap().is_valid(&report), "{report:#}");
+    let citus = &report["citus"][0];
+    assert_eq!(
+        (&citus["table"], &citus["shards"], &citus["missing"]),
+        (&json!("public.dist"), &json!(2), &json!([]))
+    );
+    let places: Vec<&Value> =
+        report["tables"].as_array().unwrap().iter().map(|table| &table["shard"]["node"]).collect();
+    assert_eq!(places, [&json!(nodes.name(0)), &json!(nodes.name(1))]);
+    assert_eq!(stored(&nodes, 0, "dist_102008"), "lz4 xl,xl");
+    assert_eq!(stored(&nodes, 1, "dist_102009"), "lz4 xl,xl");
+    assert_eq!((content(0, "dist_102008"), content(1, "dist_102009")), before);
+    // A partition and its parent, and each copy of a reference table.
+    for table in ["whole", "ref"] {
+        let run = nodes.run(0, &["retoast", table, "--target", "1024"]);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        assert!(
+            run.stdout.contains("complete: all values are stored as requested"),
+            "{}",
+            run.stdout
+        );
+    }
+    for at in [0, 1] {
+        let set =
+            "SELECT string_agg(concat(relname, attcompression, reloptions), ' ' ORDER BY relname)
+             FROM pg_class JOIN pg_attribute ON attrelid = oid
+             WHERE attname = 'v' AND relname IN ('whole', 'part', 'ref', 'ref_102010')";
+        let target = "{toast_tuple_target=1024}";
+        let all = format!("partl{target} refl{target} ref_102010l{target} wholel");
+        assert_eq!(nodes.psql(at, set), all);
+    }
+    for verb in ["compact", "reindex"] {
+        let run = nodes.run(0, &[verb, "dist", "ref"]);
+        assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+        assert!(run.stdout.contains("public.dist (2 shards on 2 nodes), "), "{}", run.stdout);
+    }
+}
+
+#[test]
+fn nothing_is_changed_unless_every_shard_can_be_converted() {
+    let nodes = Nodes::start();
+    let (one, two) = (nodes.name(0), nodes.name(1));
+    let unchanged = || {
+        assert_eq!(stored(&nodes, 0, "dist_102008"), "pglz xp,xp");
+    };
+    for (change, text) in [
+        (
+            "ALTER DATABASE postgres SET default_transaction_read_only = on",
+            "transactions are read-only by default here",
+        ),
+        (
+            "UPDATE pg_dist_local_group SET groupid = 0",
+            format!("the server at this address is the node {one}").as_str(),
+        ),
+        ("CREATE RULE r AS ON UPDATE TO dist_102009 DO INSTEAD NOTHING", "public.dist_102009"),
+        (
+            "ALTER TABLE dist RENAME TO other",
+            "public.dist: the table is not in the metadata of this node",
+        ),
+    ] {
+        nodes.psql(1, change);
+        let run = nodes.run(0, &RETOAST);
+        refused(&run, 1, &format!("error: {two}: "));
+        assert!(
+            run.stderr.contains(text) && run.stderr.contains("Nothing was changed"),
+            "{}",
+            run.stderr
+        );
+        unchanged();
+        nodes.psql(1, "SET default_transaction_read_only = off; ALTER DATABASE postgres RESET default_transaction_read_only;
+            UPDATE pg_dist_local_group SET groupid = 1; DROP RULE IF EXISTS r ON dist_102009");
+    }
+    nodes.psql(1, "ALTER TABLE other RENAME TO dist");
+    for (arguments, text) in [
+        (&["--undo"][..], "--undo is not supported for tables of Citus"),
+        (&["plain"], "some of these tables are tables of Citus, and others are not"),
+    ] {
+        nodes.psql(0, "CREATE TABLE IF NOT EXISTS plain (v text)");
+        refused(&nodes.run(0, &[&RETOAST[..], arguments].concat()), 2, text);
+    }
+    nodes.0[1].stop();
+    let lost = nodes.run(0, &RETOAST);
+    refused(&lost, 3, &format!("error: {two}: connection to server"));
+    unchanged();
+    nodes.0[1].start_again();
+    assert_eq!(nodes.run(0, &RETOAST).code, Some(0));
+}
+
+#[test]
+fn shards_that_move_are_followed_and_one_that_is_nowhere_is_not_complete() {
+    let nodes = Nodes::start();
+    for at in [0, 1] {
+        nodes.psql(at, "CREATE TABLE pauses (yes bool); INSERT INTO pauses VALUES (true)");
+    }
+    let paused = || {
+        let mut command = verb(&nodes.0[0].database("postgres").url(), &RETOAST);
+        let parent = nodes.0[0].socket_dir().parent().unwrap();
+        command.arg(format!("--node-address=host={}/{{host}} port={{port}}", parent.display()));
+        command.args(["--throttle-query", "SELECT yes FROM public.pauses"]);
+        let running = Running::start(&mut command);
+        running.says("is true (--throttle-query)");
+        running
+    };
+    let running = paused();
+    nodes.psql(
+        0,
+        "CREATE TABLE dist_102009 (LIKE dist INCLUDING ALL);
+        INSERT INTO dist_102009 SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 80) i;
+        UPDATE pg_dist_placement SET groupid = 0 WHERE shardid = 102009",
+    );
+    nodes.psql(1, "DROP TABLE dist_102009");
+    for at in [0, 1] {
+        nodes.psql(at, "UPDATE pauses SET yes = false");
+    }
+    let moved = running.end();
+    assert_eq!(moved.code, Some(0), "{}{}", moved.stdout, moved.stderr);
+    let report: Value = serde_json::from_str(&moved.stdout).unwrap();
+    assert_eq!(
+        (&report["citus"][0]["shards"], &report["citus"][0]["nodes"]),
+        (&json!(2), &json!(1))
+    );
+    assert_eq!(stored(&nodes, 0, "dist_102009"), "lz4 xl,xl");
+    // The metadata places it where it is not: nothing else is changed before the run, and what is lost in the meantime is
+    // named.
+    nodes.psql(0, "UPDATE pg_dist_placement SET groupid = 1 WHERE shardid = 102009; ALTER TABLE dist_102008 ALTER v SET COMPRESSION pglz");
+    let nowhere = nodes.run(0, &RETOAST);
+    refused(&nowhere, 1, "relation \"public.dist_102009\" does not exist");
+    assert_eq!(stored(&nodes, 0, "dist_102008"), "lz4 xl,xp");
+    nodes.psql(0, "UPDATE pg_dist_placement SET groupid = 0; UPDATE pauses SET yes = true");
+    let running = paused();
+    nodes.psql(0, "DROP TABLE dist_102009; UPDATE pauses SET yes = false");
+    let missing = running.end();
+    assert_eq!(missing.code, Some(1), "{}", missing.stderr);
+    let report: Value = serde_json::from_str(&missing.stdout).unwrap();
+    let citus = &report["citus"][0]["missing"];
+    assert_eq!(citus.as_array().unwrap().len(), 1, "{report:#}");
+    assert_eq!(
+        (&citus[0]["relation"], &citus[0]["node"]),
+        (&json!("public.dist_102009"), &json!(nodes.name(0)))
+    );
+    assert!(missing.stderr.contains("not complete: public.dist_102009"), "{}", missing.stderr);
+    assert_eq!(stored(&nodes, 0, "dist_102008"), "lz4 xl,xl");
+}
+
 /// A node of a real cluster.
 struct Node(String);
 
@@ -501,11 +680,22 @@ fn shards_that_citus_hides_are_counted_and_read_when_they_are_shown() {
             assert_eq!(column["stored_bytes"]["estimate"], sum, "{name}: {table}: {column}");
         }
     }
-    refused(
-        &coordinator.run("", &["retoast", "toastctl_shown.dist"]),
-        1,
-        "a distributed table of Citus; its rows are stored in 8 shards on ",
-    );
+    let all = "SELECT string_agg(DISTINCT result, ' ') FROM run_command_on_placements('toastctl_shown.dist',
+         'SELECT string_agg(DISTINCT pg_column_compression(v), '','') FROM %s')";
+    let content = "SELECT md5(string_agg(v, '' ORDER BY id)) FROM toastctl_shown.dist";
+    let before = coordinator.psql(content);
+    for arguments in [
+        &["retoast", "toastctl_shown.dist"][..],
+        &["retoast", "toastctl_shown.ref"],
+        &["retoast", "toastctl_shown.own"],
+        &["retoast", "toastctl_tenant.t"],
+        &["compact", "toastctl_shown.dist"],
+        &["reindex", "toastctl_shown.dist"],
+    ] {
+        let run = worker.run("", arguments);
+        assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+    }
+    assert_eq!((coordinator.psql(all), coordinator.psql(content)), ("lz4".to_owned(), before));
     let of_worker = "SELECT shardid FROM pg_dist_placement JOIN pg_dist_shard USING (shardid), pg_dist_local_group AS l
                      WHERE logicalrelid = 'toastctl_shown.dist'::regclass AND pg_dist_placement.groupid = l.groupid";
     let shards = worker.psql(of_worker);
