@@ -227,7 +227,7 @@ impl Placed for RelationReport {
 
     fn place(&mut self, shard: ShardLine, names: (&str, &str), _one_by_one: bool) {
         for finding in self.findings.iter_mut().flat_map(|found| &mut found.findings) {
-            finding.command = finding.command.replace(names.0, names.1);
+            finding.command = shard.command(&finding.command, names);
         }
         self.shard = Some(shard);
     }

@@ -18,7 +18,7 @@ use crate::retoast::listener::{Advance, Control, Figures, Listener};
 use crate::retoast::memory::finished::Finished;
 use crate::retoast::pace::rules::Pause;
 use crate::retoast::preflight::parents::Parent;
-use crate::retoast::result::{CitusReport, MissingShard, Outcome, SkippedRow};
+use crate::retoast::result::{CitusReport, MissingShard, NOT_BEGUN, Outcome, SkippedRow};
 use crate::retoast::run::request::{Assignment, Request};
 use crate::retoast::run::results::Swept;
 use crate::retoast::run::tables;
@@ -114,7 +114,7 @@ impl Run<'_> {
         self.set(nodes, &shells).await?;
         let mut results = Results::default();
         let (placements, ended) = self.convert(tables, &mut results).await;
-        results.report(&placements, &shells, output);
+        results.report(&placements, &shells, self.control.stopped(), output);
         ended
     }
 
@@ -138,7 +138,7 @@ impl Run<'_> {
         let names = examined.names.clone();
         let work = async |connection, node: &mut OfNode<'_, '_, Examined>, _: CancellationToken| {
             let (request, control) = (self.of_node(node.node), Arc::clone(self.control));
-            let listener = OnNode::new(self.listener, node.node);
+            let listener = OnNode { is_quiet: true, ..OnNode::new(self.listener, node.node) };
             let shells = tables::examine(connection, &request, &names, control, &listener).await?;
             node.output().shells.insert(node.node.name.clone(), shells);
             Ok(())
@@ -267,12 +267,14 @@ fn unread(error: &LiveError) -> Failed {
 struct OnNode<'a> {
     listener: &'a dyn Listener,
     node: &'a Node,
+    /// While tables are examined: the notes come again when they are worked on.
+    is_quiet: bool,
     noted: Mutex<BTreeSet<String>>,
 }
 
 impl<'a> OnNode<'a> {
     fn new(listener: &'a dyn Listener, node: &'a Node) -> OnNode<'a> {
-        OnNode { listener, node, noted: Mutex::default() }
+        OnNode { listener, node, is_quiet: false, noted: Mutex::default() }
     }
 
     fn named(&self, relation: &str) -> String {
@@ -294,6 +296,9 @@ impl Listener for OnNode<'_> {
     }
 
     fn note(&self, text: &str) {
+        if self.is_quiet {
+            return;
+        }
         let about = text.split_once(": ").filter(|(name, _)| self.node.shard(name).is_some());
         if let Some((_, what)) = about {
             let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -385,6 +390,7 @@ impl Results {
         mut self,
         nodes: &[Node],
         shells: &BTreeMap<String, Vec<Parent>>,
+        stopped: bool,
         output: &mut RetoastOutput,
     ) {
         let mut reports: BTreeMap<String, CitusReport> = BTreeMap::new();
@@ -404,7 +410,8 @@ impl Results {
                     let _ = output.found(Swept { position, ..swept });
                 }
                 if !is_done {
-                    let unknown = || Failed::new(Kind::Incomplete, "it was not reached");
+                    let why = if stopped { NOT_BEGUN } else { "it was not reached" };
+                    let unknown = || Failed::new(Kind::Incomplete, why);
                     let Failed { message: reason, .. } =
                         self.why.remove(&place).unwrap_or_else(unknown);
                     let (relation, node) = (shard.relation.clone(), node.name.clone());
@@ -439,7 +446,8 @@ impl Results {
     /// Reports why shards have no result, those of one node and reason together.
     fn fail(self, reports: &BTreeMap<String, CitusReport>, output: &mut RetoastOutput) {
         let mut by_reason: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-        for missing in reports.values().flat_map(|report| &report.missing) {
+        let missing = reports.values().flat_map(|report| &report.missing);
+        for missing in missing.filter(|missing| missing.reason != NOT_BEGUN) {
             let reason = missing
                 .reason
                 .strip_prefix(&missing.relation)

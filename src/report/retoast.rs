@@ -11,7 +11,8 @@ use super::{retoast_compact, retoast_indexes};
 use crate::model::sql::quote_identifier;
 use crate::retoast::plan::{Forecast, Plan};
 use crate::retoast::result::{
-    FileEnd, FormReport, Gives, Headed, IndexEnd, Outcome, Predicted, Report, TableReport,
+    FileEnd, FormReport, Gives, Headed, IndexEnd, NOT_BEGUN, Outcome, Predicted, Report,
+    TableReport,
 };
 use crate::retoast::verdict::{Remaining, remaining};
 
@@ -220,7 +221,9 @@ fn joined(report: &Report) -> Vec<TableReport> {
         (table.converted.alter, table.converted.undo, table.converted.plan) = (None, None, None);
         table.converted.predicted = None;
         if !citus.missing.is_empty() {
-            table.outcome = table.outcome.worse(Outcome::Failed);
+            let is_stopped = citus.missing.iter().all(|missing| missing.reason == NOT_BEGUN);
+            let ended = if is_stopped { Outcome::Stopped } else { Outcome::Failed };
+            table.outcome = table.outcome.worse(ended);
             let missing = counted(citus.missing.len() as u64, "shard");
             let note = format!("not complete: {missing}; to continue, run the command again");
             table.common.notes.insert(0, note);

@@ -51,6 +51,9 @@ pub struct CitusReport {
     pub missing: Vec<MissingShard>,
 }
 
+/// Why there is no result if the run was stopped.
+pub(crate) const NOT_BEGUN: &str = "stopped before its turn";
+
 /// A shard without a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]

@@ -13,6 +13,7 @@ use super::connect::{Client, Connection, SessionOptions};
 use super::sink::{Failed, Kind};
 use super::{LiveError, locks};
 use crate::disk::Oid;
+use crate::judge::command::shell_quoted;
 
 /// The maximum number of nodes that a message names.
 const NODES: usize = 4;
@@ -170,6 +171,21 @@ pub struct ShardLine {
     pub(crate) range: Option<String>,
 }
 
+impl ShardLine {
+    /// What to do about a finding in the shard: the table's name instead of the shard's, because Citus and this program
+    /// then do it in all shards. Advice is about one shard, on its node. `names`: of the shard and of the table, without
+    /// schema.
+    pub(crate) fn command(&self, command: &str, names: (&str, &str)) -> String {
+        let of_one = ["toastctl advise-threshold ", "toastctl keys "];
+        match self.node.rsplit_once(':') {
+            Some((host, port)) if of_one.iter().any(|verb| command.starts_with(verb)) => {
+                format!("{SHOWN_BY} {command} -h {} -p {port}", shell_quoted(host))
+            }
+            _ => command.replace(names.0, names.1),
+        }
+    }
+}
+
 /// The shards of these tables, by node. Partitioned tables have none; their partitions do.
 pub(crate) async fn nodes(client: &Client, tables: &[Oid]) -> Result<Vec<Node>, LiveError> {
     let sql = "SELECT coalesce(n.nodename, ''), coalesce(n.nodeport, 0), p.groupid = l.groupid, s.shardid, \
@@ -216,7 +232,8 @@ pub(crate) async fn nodes(client: &Client, tables: &[Oid]) -> Result<Vec<Node>, 
     Ok(nodes)
 }
 
-/// All nodes that have these tables, with shards or without: they have metadata. Also returns the names of the tables, as
+/// All nodes that have these tables, with shards or without: they have metadata. One that is disabled gets it again from
+/// the coordinator. Also returns the names of the tables, as
 /// SQL takes them.
 pub(crate) async fn all_nodes(
     client: &Client,
@@ -225,7 +242,7 @@ pub(crate) async fn all_nodes(
     let mut all = nodes(client, tables).await?;
     let sql = "SELECT n.nodename, n.nodeport, n.groupid = l.groupid FROM pg_catalog.pg_dist_node AS n \
                CROSS JOIN pg_catalog.pg_dist_local_group AS l \
-               WHERE n.noderole::pg_catalog.text = 'primary' AND n.hasmetadata ORDER BY n.groupid";
+               WHERE n.noderole::pg_catalog.text = 'primary' AND n.hasmetadata AND n.isactive ORDER BY n.groupid";
     for row in client.query_typed(sql, &[]).await? {
         let (host, port, is_here): (String, i32, bool) =
             (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
@@ -300,7 +317,9 @@ impl Node {
         let hint = "HINT:  --node-address gives the addresses of nodes.";
         let wrong = match connection.reading(ask).await {
             Ok(Some(name)) if name == self.name => return Ok(()),
-            Ok(Some(other)) => format!("the server at this address is the node {other}\n{hint}"),
+            Ok(Some(other)) => {
+                format!("the server at this address is the node {other}, by its metadata\n{hint}")
+            }
             Ok(None) => {
                 format!(
                     "the server at this address has no metadata of Citus in this database\n{hint}"
@@ -482,6 +501,35 @@ mod tests {
             "64 shards on w1:5432, w2:5432, w3:5432, w4:5432 and 2 more"
         );
         assert_eq!(text(0, Vec::new()), "0 shards");
+    }
+
+    #[test]
+    fn addresses_are_rewritten_and_commands_name_the_table_or_the_node() {
+        let node = |host: &str| Node {
+            name: String::new(),
+            host: host.to_owned(),
+            port: 5433,
+            is_here: false,
+            shards: Vec::new(),
+        };
+        assert_eq!(node("w1").address("host={host} port={port}"), "host=w1 port=5433");
+        assert_eq!(node("a b'").address("port=1 host='{host}.x'"), r"port=1 host='a\ b\'.x'");
+        // what a name contains is not replaced
+        assert_eq!(node("{port}").address("host={host}"), "host={port}");
+        let shard = ShardLine {
+            node: "w1:5433".to_owned(),
+            table: "public.d".to_owned(),
+            id: 102_008,
+            copies: 1,
+            range: None,
+        };
+        let command = |command| shard.command(command, ("d_102008", "d"));
+        assert_eq!(command("toastctl compact public.d_102008"), "toastctl compact public.d");
+        assert_eq!(command("VACUUM \"public\".\"d_102008\";"), "VACUUM \"public\".\"d\";");
+        assert_eq!(
+            command("toastctl advise-threshold public.d_102008"),
+            "PGOPTIONS='-c citus.override_table_visibility=off' toastctl advise-threshold public.d_102008 -h w1 -p 5433"
+        );
     }
 
     #[test]

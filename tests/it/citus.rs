@@ -11,6 +11,7 @@ use crate::support::command::{Run, run, scrub, toastctl};
 use crate::support::install;
 use crate::support::retoast::{Running, refused};
 use crate::support::server::{Database, Options, Server, number, with_pageinspect};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use toastctl::report::schema::schema;
 
@@ -21,7 +22,8 @@ const CATALOG: &str = r#"SET allow_system_table_mods = on;
     CREATE TABLE pg_catalog.pg_dist_shard (logicalrelid regclass NOT NULL, shardid bigint NOT NULL, shardminvalue text);
     CREATE TABLE pg_catalog.pg_dist_placement (shardid bigint NOT NULL, shardstate int NOT NULL, groupid int NOT NULL);
     CREATE TABLE pg_catalog.pg_dist_node (groupid int NOT NULL, nodename text NOT NULL, nodeport int NOT NULL,
-        noderole text NOT NULL, hasmetadata boolean NOT NULL DEFAULT true);
+        noderole text NOT NULL, hasmetadata boolean NOT NULL DEFAULT true,
+        isactive boolean NOT NULL DEFAULT true);
     CREATE TABLE pg_catalog.pg_dist_local_group (groupid int NOT NULL);
     CREATE FUNCTION pg_catalog.shard_name(object_name regclass, shard_id bigint) RETURNS text LANGUAGE sql AS $$
         SELECT CASE nspname WHEN 'public' THEN quote_ident(relname || '_' || shard_id)
@@ -343,7 +345,7 @@ fn a_node_that_is_lost_costs_only_its_shards_and_one_that_is_another_is_not_read
     refused(&usage, 2, "the address of a node needs a host");
     nodes.psql(1, "UPDATE pg_dist_local_group SET groupid = 0");
     let other = format!(
-        "{two}: the server at this address is the node {one}; not read: public.dist_102009"
+        "{two}: the server at this address is the node {one}, by its metadata; not read: public.dist_102009"
     );
     for verb in ["inspect", "check"] {
         refused(&nodes.run(0, &[verb, "dist"]), 1, &other);
@@ -586,6 +588,14 @@ fn shards_that_move_are_followed_and_one_that_is_nowhere_is_not_complete() {
     refused(&nowhere, 1, "relation \"public.dist_102009\" does not exist");
     assert_eq!(stored(&nodes, 0, "dist_102008"), "lz4 xl,xp");
     nodes.psql(0, "UPDATE pg_dist_placement SET groupid = 0; UPDATE pauses SET yes = true");
+    let running = paused();
+    running.signal(Signal::TERM);
+    let stopped = running.end();
+    assert_eq!(stopped.code, Some(4), "{}", stopped.stderr);
+    assert!(stopped.stderr.contains("stopped; to continue: "), "{}", stopped.stderr);
+    assert!(!stopped.stderr.contains("error: "), "{}", stopped.stderr);
+    let report: Value = serde_json::from_str(&stopped.stdout).unwrap();
+    assert_eq!(report["citus"][0]["missing"][0]["reason"], "stopped before its turn");
     let running = paused();
     nodes.psql(0, "DROP TABLE dist_102009; UPDATE pauses SET yes = false");
     let missing = running.end();

@@ -205,7 +205,7 @@ impl RelationLine {
         }
         self.part_of = (!one_by_one).then(|| shard.table.clone());
         for finding in self.findings.iter_mut().flatten() {
-            finding.command = finding.command.replace(names.0, names.1);
+            finding.command = shard.command(&finding.command, names);
         }
         self.shard = Some(shard);
     }

@@ -10,7 +10,7 @@ use super::{ColumnLine, Extent, FormLine, LeftOut, RelationLine};
 use crate::findings::finding::{Finding, rank};
 use crate::inspect::result::Source;
 use crate::model::interval::{IndependentSum, Interval};
-use crate::server::citus::ShardLine;
+use crate::server::citus::{SHOWN_BY, ShardLine};
 
 /// By what columns are ranked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -273,8 +273,10 @@ const AND_OTHERS: &str = " and others";
 fn of_shard(all: &mut Vec<Finding>, shard: &ShardLine, findings: &[Finding]) {
     for finding in findings {
         let same = |one: &&mut Finding| {
-            let about = |one: &Finding| (one.code, one.column.clone(), one.command.clone());
-            one.relation == shard.table && about(one) == about(finding)
+            let is_advised = finding.command.starts_with(SHOWN_BY);
+            one.relation == shard.table
+                && (one.code, &one.column) == (finding.code, &finding.column)
+                && (one.command == finding.command || is_advised)
         };
         match all.iter_mut().find(same) {
             Some(sum) => {
@@ -697,6 +699,8 @@ impl Ranking {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::findings::code::Code;
+    use crate::findings::finding::Unit;
 
     fn column(relation: &str, column: &str, stored: Interval<u64>, raw: Option<u64>) -> ColumnLine {
         ColumnLine {
@@ -820,6 +824,77 @@ mod tests {
         let forms = &largest[1].1[0].forms;
         let stored_bytes = Interval { estimate: 700, low: 650, high: 750 };
         assert_eq!(*forms, [FormLine { form: "plain", method: None, stored_bytes }]);
+    }
+
+    fn shard(id: i64, node: &str, copies: u64) -> ShardLine {
+        let range = (copies == 1).then(|| (id % 2).to_string());
+        ShardLine { node: node.into(), table: "public.d".into(), id, copies, range }
+    }
+
+    #[test]
+    fn shards_are_spread_over_nodes_and_those_of_partitions_with_one_range_are_one() {
+        let mut ranking = Ranking::default();
+        ranking.begin(Extent { relations: 2, bytes: 0, database_bytes: Some(70) });
+        ranking.begin(Extent { relations: 2, bytes: 0, database_bytes: Some(30) });
+        for (id, node) in [(10, "a:1"), (11, "b:1"), (12, "a:1"), (13, "b:1"), (15, "b:1")] {
+            let name = format!("public.d_{id}");
+            let column = column(&name, "v", Interval::exact(id as u64), None);
+            let mut line = relation(&name, None, Some(1), vec![column]);
+            let finding = Finding {
+                command: format!("toastctl compact {name}"),
+                ..Finding::new(Code::FreeSpace, &name, Interval::exact(5.0), Unit::Bytes)
+            };
+            line.findings = Some(vec![finding]);
+            line.place(shard(id, node, 1), (&format!("d_{id}"), "d"), false);
+            ranking.add(&line);
+        }
+        let overview = ranking.overview(SortBy::Stored, 9);
+        let line = &overview.ranked.columns[0].line;
+        assert_eq!(
+            (line.relation.as_str(), line.parts, line.stored_bytes.estimate),
+            ("public.d", 5, 61)
+        );
+        assert_eq!(line.share.map(|share| share.estimate), Some(0.61));
+        let nodes = |node: &str, shards, bytes| NodeShare { node: node.into(), shards, bytes };
+        assert_eq!(
+            overview.spread,
+            [Spread {
+                table: "public.d".into(),
+                shards: 2,
+                copies: 1,
+                bytes: 50_000,
+                largest_bytes: 30_000,
+                median_bytes: 30_000,
+                nodes: vec![nodes("a:1", 1, 20_000), nodes("b:1", 1, 30_000)],
+            }]
+        );
+        let [finding] = overview.findings.as_slice() else { panic!("{:?}", overview.findings) };
+        assert_eq!((finding.relation.as_str(), finding.value), ("public.d", 25));
+        assert_eq!(finding.command, "toastctl compact public.d");
+        assert!(finding.what.ends_with(" in the shard public.d_10 and others"), "{}", finding.what);
+    }
+
+    #[test]
+    fn copies_are_counted_and_one_by_one_they_are_told_apart() {
+        let of = |one_by_one| {
+            let mut ranking = Ranking::default();
+            for node in ["a:1", "b:1"] {
+                let v = column("public.d_7", "v", Interval::exact(6), None);
+                let mut line = relation("public.d_7", None, Some(1), vec![v]);
+                line.place(shard(7, node, 2), ("d_7", "d"), one_by_one);
+                ranking.add(&line);
+            }
+            ranking.overview(SortBy::Stored, 9)
+        };
+        let together = of(false);
+        let [one] = together.ranked.columns.as_slice() else { panic!("{together:?}") };
+        assert_eq!((one.line.parts, one.line.copies), (2, Some(2)));
+        let spread = &together.spread[0];
+        assert_eq!((spread.shards, spread.copies, spread.bytes), (1, 2, 20_000));
+        let apart = of(true);
+        let nodes: Vec<_> =
+            apart.ranked.columns.iter().map(|one| one.line.node.as_deref()).collect();
+        assert_eq!(nodes, [Some("a:1"), Some("b:1")]);
     }
 
     #[test]
