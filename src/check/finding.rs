@@ -11,6 +11,7 @@ use crate::heap::problem::Place;
 use crate::offline::file::FileError;
 use crate::server::LiveError;
 use crate::server::about::ServerReport;
+use crate::server::citus::ShardLine;
 
 /// Something that is not as a server leaves it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct Finding {
     pub row: Option<String>,
     /// The statement that repairs it, where there is one that loses nothing.
     pub sql: Option<String>,
+    /// The node of Citus, if the relation is a shard of a table that was selected.
+    pub node: Option<String>,
 }
 
 impl Finding {
@@ -47,6 +50,7 @@ impl Finding {
             chunk: None,
             row: None,
             sql: None,
+            node: None,
         }
     }
 
@@ -149,6 +153,9 @@ impl Remarks {
 pub struct Checked {
     /// Table or file.
     pub relation: String,
+    /// What it is a shard of, if it belongs to a table of Citus that was selected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shard: Option<ShardLine>,
     #[serde(flatten)]
     pub looked: Looked,
     /// Findings that are errors.
@@ -313,18 +320,22 @@ pub struct FindingReport {
     pub hint: &'static str,
     /// The statement that repairs it, where there is one that loses nothing.
     pub sql: Option<String>,
+    /// The node, host:port in the metadata of Citus, if the relation is a shard of a table that was selected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 impl FindingReport {
     /// Of a finding; `has_toasters`: on a server with pluggable TOAST.
     pub fn of(finding: &Finding, has_toasters: bool) -> FindingReport {
-        let Finding { code, place, expected, found, row, sql, .. } = finding;
+        let Finding { code, place, expected, found, row, sql, node, .. } = finding;
         let Place { source, block, item, column, byte, .. } = place;
         FindingReport {
             code: code.name(),
             severity: code.severity().name(),
             title: code.title(),
             relation: source.clone(),
+            node: node.clone(),
             block: block.map(|block| block.0),
             item: *item,
             column: column.clone(),

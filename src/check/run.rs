@@ -9,18 +9,17 @@ use super::live::{LiveOptions, Table};
 use super::look::About;
 use super::salvage_dir::SalvageDir;
 use super::subject::Depth;
+use crate::disk::Oid;
 use crate::drive::{Order, Schedule, each_relation, tell_dropped};
 use crate::inspect::inspector::Inspector;
 use crate::server::catalog::Relation;
 use crate::server::checking::Storage;
-use crate::server::select::select;
+use crate::server::select::Selected;
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, locks, toasters};
 
 /// What is asked of a server.
 pub(crate) struct CheckRequest {
-    /// Names and patterns, as psql takes them; none: all tables.
-    pub(crate) tables: Vec<String>,
     /// Whether compressed values are decompressed.
     pub(crate) decompress: bool,
     /// Whether contents are looked at by their types.
@@ -35,18 +34,19 @@ pub(crate) trait CheckSink: Sink<Checked> {
     fn finding(&mut self, finding: Finding) -> std::io::Result<()>;
 }
 
-/// Checks what is asked for until all is checked, or `interrupt` comes.
+/// Checks the relations that were found until all are checked, or `interrupt` comes.
 ///
 /// # Errors
 /// What keeps everything else from being checked too. What `output` was given stays.
 pub(crate) async fn check(
     inspector: &Inspector,
     request: &CheckRequest,
+    found: &[Selected],
     salvage: Option<&mut SalvageDir>,
     output: &mut dyn CheckSink,
     interrupt: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let work = all(inspector, request, salvage, output);
+    let work = all(inspector, request, found, salvage, output);
     let ended = until(interrupt, &inspector.connections, work).await;
     // tasks of their own read on otherwise
     inspector.stop.store(true, Ordering::Relaxed);
@@ -56,20 +56,20 @@ pub(crate) async fn check(
 async fn all<O: CheckSink + ?Sized>(
     inspector: &Inspector,
     request: &CheckRequest,
+    found: &[Selected],
     mut salvage: Option<&mut SalvageDir>,
     output: &mut O,
 ) -> Result<(), RunError> {
     let leader = inspector.leader()?;
     let incomplete = |error: LiveError| Failed::new(Kind::Incomplete, error.to_string());
     let ask = async || {
-        let found = select(leader, &inspector.server.database, &request.tables).await?;
-        let names = locks::names(leader.client(), &found.oids()).await?;
+        let oids: Vec<Oid> = found.iter().map(|found| found.oid).collect();
+        let names = locks::names(leader.client(), &oids).await?;
         let storage = Storage::ask(leader.client()).await?;
         let toasters = toasters::toasters(leader.client(), &inspector.server).await?;
-        Ok::<_, LiveError>((found, names, storage, toasters))
+        Ok::<_, LiveError>((names, storage, toasters))
     };
-    let (found, names, storage, toasters) = leader.reading(ask).await.map_err(incomplete)?;
-    found.report_to(output);
+    let (names, storage, toasters) = leader.reading(ask).await.map_err(incomplete)?;
     let depth = Depth {
         decompress: request.decompress,
         content: request.content,
@@ -84,7 +84,7 @@ async fn all<O: CheckSink + ?Sized>(
     });
     let schedule = Schedule {
         connections: &inspector.connections,
-        found: &found.found,
+        found,
         names: &names,
         order: Order::AsFound,
         tells_dropped: true,

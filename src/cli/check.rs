@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use tokio_util::sync::CancellationToken;
 
 use super::arguments::{FormatArg, JobsArg, TablesArg};
-use super::connect::{ConnectionArgs, HelpFlag};
+use super::citus::{NodeSink, NodesArg, OfNode, Placed};
+use super::connect::{ConnectionArgs, HelpFlag, SessionOptions};
 use super::exit::{Exit, Failure};
 use super::fail_on;
 use super::files::{File, FileArgs, SavedArgs, SavedText, unreadable};
@@ -19,11 +21,13 @@ use crate::check::run::{self, CheckRequest, CheckSink};
 use crate::check::salvage_dir::SalvageDir;
 use crate::check::subject::Depth;
 use crate::inspect::inspector::Options;
+use crate::inspect::run as live;
 use crate::offline::target::FileTarget;
 use crate::report::check::CheckWriter;
 use crate::server::about::ServerReport;
+use crate::server::citus::ShardLine;
 use crate::server::pattern::NamePattern;
-use crate::server::sink::{Failed, RunError, Sink};
+use crate::server::sink::{Failed, Kind, RunError, Sink};
 
 /// TOAST relations up to this size are read whole unless the user says otherwise.
 const TOAST_LIMIT: u64 = 1 << 30;
@@ -128,6 +132,9 @@ pub struct CheckArgs {
     connection: ConnectionArgs,
 
     #[command(flatten)]
+    nodes: NodesArg,
+
+    #[command(flatten)]
     fleet: FleetArgs,
 
     #[command(flatten)]
@@ -144,6 +151,17 @@ impl CheckArgs {
             content: self.deep.is_some(),
             utf8: name.eq_ignore_ascii_case("utf8"),
         }
+    }
+
+    /// A directory in that of `--salvage` for a node of Citus.
+    fn salvage_of(&self, node: &str) -> Result<Option<SalvageDir>, Failed> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+        let name: String = node.chars().map(|c| if plain(c) { c } else { '_' }).collect();
+        let create = |dir: &PathBuf| {
+            let failed = |error| Failed::new(Kind::Incomplete, format!("--salvage: {error}"));
+            SalvageDir::create(&dir.join(name)).map_err(failed)
+        };
+        self.salvage.as_ref().map(create).transpose()
     }
 
     /// The directory of `--salvage`.
@@ -213,10 +231,18 @@ impl CheckOutput {
     }
 
     /// Says what is left of damaged values, and the first of the statements that give them up.
-    fn salvaged(&mut self, salvage: Option<SalvageDir>) -> std::io::Result<()> {
+    fn salvaged(&mut self, salvage: Option<SalvageDir>, node: Option<&str>) -> std::io::Result<()> {
         let Some(salvage) = salvage else { return Ok(()) };
-        let (text, statements) = salvage.finish();
-        tell(&text);
+        let (text, mut statements) = salvage.finish();
+        match node {
+            None => tell(&text),
+            Some(node) => {
+                tell(&format!("{node}: {text}"));
+                if !statements.is_empty() {
+                    statements.insert(0, format!("-- on {node}"));
+                }
+            }
+        }
         self.writer.statements(&statements)
     }
 
@@ -239,8 +265,14 @@ impl CheckOutput {
 async fn relations(args: &CheckArgs) -> Result<Exit, Failure> {
     let options = Options { flavor: args.file.flavor, ..Options::default() };
     let inspector = inspector(&args.connection, ("check", args.jobs.readers()), options).await?;
+    let mut interrupt = std::pin::pin!(terminal::interrupted());
+    let tables = &args.tables.tables;
+    let selection = match live::find(&inspector, tables, true, |_| (), interrupt.as_mut()).await {
+        Ok(selection) => selection,
+        Err(error) => return terminal::end(Err(error), Exit::Ok, |_| Ok(())),
+    };
+    let cluster = args.nodes.cluster(&inspector, &selection).await?;
     let request = CheckRequest {
-        tables: args.tables.tables.clone(),
         decompress: !args.no_decompress,
         content: args.deep.is_some(),
         toast_limit: match args.scan_toast {
@@ -250,11 +282,26 @@ async fn relations(args: &CheckArgs) -> Result<Exit, Failure> {
         },
     };
     let mut output = CheckOutput::new(args, Some(inspector.server_report()));
+    selection.report_to(&mut output);
     let mut salvage = args.salvage_dir()?;
-    let interrupt = terminal::interrupted();
-    let ended = run::check(&inspector, &request, salvage.as_mut(), &mut output, interrupt).await;
+    let (found, keep) = (&selection.found, salvage.as_mut());
+    let mut ended =
+        run::check(&inspector, &request, found, keep, &mut output, interrupt.as_mut()).await;
+    if let (Ok(()), Some(cluster)) = (&ended, &cluster) {
+        let count = args.jobs.readers();
+        let work = async |connection, node: &mut OfNode<'_, '_, _>, stop: CancellationToken| {
+            let inspector = node.inspector(connection, count, &inspector.options).await?;
+            let found = node.found(&inspector).await?;
+            let mut salvage = args.salvage_of(node.name())?;
+            let (keep, stop) = (salvage.as_mut(), stop.cancelled());
+            run::check(&inspector, &request, &found, keep, node, stop).await?;
+            node.output().salvaged(salvage, Some(node.name())).map_err(RunError::Output)
+        };
+        let session = SessionOptions::read_only("check");
+        ended = cluster.each(&session, &mut output, interrupt, work).await;
+    }
     match ended {
-        Ok(()) => written(output.salvaged(salvage), output),
+        Ok(()) => written(output.salvaged(salvage, None), output),
         Err(RunError::Output(error)) => terminal::unwritable(&error),
         Err(RunError::Failed(failed)) => {
             output.writer.unchecked();
@@ -280,6 +327,28 @@ impl Sink<Checked> for CheckOutput {
     }
 }
 
+impl NodeSink for CheckOutput {
+    type Found = Checked;
+}
+
+impl Placed for Checked {
+    fn relation(&self) -> &str {
+        &self.relation
+    }
+
+    fn place(&mut self, shard: ShardLine, _: (&str, &str), _: bool) {
+        self.shard = Some(shard);
+    }
+}
+
+impl CheckSink for OfNode<'_, '_, CheckOutput> {
+    fn finding(&mut self, finding: Finding) -> std::io::Result<()> {
+        let node = self.name().to_owned();
+        let sql = finding.sql.map(|sql| format!("{sql} -- on {node}"));
+        self.output().finding(Finding { node: Some(node), sql, ..finding })
+    }
+}
+
 impl CheckSink for CheckOutput {
     fn finding(&mut self, finding: Finding) -> std::io::Result<()> {
         self.print(&finding)
@@ -297,7 +366,7 @@ fn relation_file(args: &CheckArgs, file: &File<'_>) -> Result<Exit, Failure> {
     let tell = &mut |finding: Finding| output.print(&finding);
     match files::relation_file(&target, &options, &progress, salvage.as_mut(), tell) {
         Ok(checked) => {
-            let told = output.relation(&checked).and_then(|()| output.salvaged(salvage));
+            let told = output.relation(&checked).and_then(|()| output.salvaged(salvage, None));
             written(told, output)
         }
         Err(CheckError::Output(error)) => terminal::unwritable(&error),

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use tokio_util::sync::CancellationToken;
 
 use super::arguments::{
     DetailsArg, InspectFormat, JobsArg, PolicyArgs, SampleArgs, SourceArg, TablesArg, max_time,
 };
+use super::citus::{Cluster, NodesArg, OfNode};
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::fail_on;
@@ -169,6 +171,9 @@ pub struct InspectArgs {
     connection: ConnectionArgs,
 
     #[command(flatten)]
+    nodes: NodesArg,
+
+    #[command(flatten)]
     fleet: FleetArgs,
 
     #[command(flatten)]
@@ -282,12 +287,13 @@ impl InspectArgs {
     }
 
     /// Whether these relations of a server are shown in an overview: several are, and all of a database.
-    fn wants_overview(&self, found: &[Selected]) -> bool {
+    fn wants_overview(&self, found: &[Selected], cluster: Option<&Cluster<'_>>) -> bool {
+        let shards = cluster.map_or(0, Cluster::shards);
         let in_full = self.details.details || self.policy.is_given();
         let is_monitored = !matches!(self.format, InspectFormat::Report(_));
         let is_one_of_several = Console::here().is_some();
         let given = is_monitored || is_one_of_several || self.overview.is_given();
-        !in_full && (given || self.tables.tables.is_empty() || found.len() != 1)
+        !in_full && (given || self.tables.tables.is_empty() || found.len() + shards != 1)
     }
 
     /// How much is read for the overview.
@@ -369,30 +375,55 @@ async fn relations(args: &InspectArgs, request: &Request) -> Result<Ended, Failu
     };
     let inspector = inspector(&args.connection, ("inspect", args.jobs.readers()), options).await?;
     let mut interrupt = std::pin::pin!(terminal::interrupted());
-    let found = run::find(&inspector, &args.tables.tables, tell, interrupt.as_mut()).await;
+    let tables = &args.tables.tables;
+    let found = run::find(&inspector, tables, true, tell, interrupt.as_mut()).await;
     let selection = match found {
         Ok(selection) => selection,
         Err(error) => return Ok(terminal::end(Err(error), Exit::Ok, |_| Ok(()))?.into()),
     };
     let found = &selection.found;
-    let server = inspector.server_report();
+    let cluster = args.nodes.cluster(&inspector, &selection).await?;
+    let cluster = cluster.map(|cluster| cluster.one_by_one(args.overview.parts));
+    let (first, count) = (inspector.server_report(), args.jobs.readers());
+    let session = SessionOptions::read_only("inspect");
     let format = match args.format {
-        InspectFormat::Report(format) if !args.wants_overview(found) => format,
+        InspectFormat::Report(format) if !args.wants_overview(found, cluster.as_ref()) => format,
         format => {
             let alarms = args.overview.fail_on.clone();
-            let mut output = OverviewOutput::new(format, server, args.overview.view(), alarms);
+            let mut output = OverviewOutput::new(format, first, args.overview.view(), alarms);
             selection.report_to(&mut output);
             let terms = args.terms(request.explains_functions);
-            let all = args.tables.tables.is_empty();
-            let ended =
-                overview::run::run(&inspector, found, all, terms, &mut output, interrupt).await;
+            let all = tables.is_empty();
+            let mut ended =
+                overview::run::run(&inspector, found, all, terms, &mut output, interrupt.as_mut())
+                    .await;
+            if let (Ok(()), Some(cluster)) = (&ended, &cluster) {
+                let work = async |connection,
+                                  node: &mut OfNode<'_, '_, _>,
+                                  stop: CancellationToken| {
+                    let inspector = node.inspector(connection, count, &inspector.options).await?;
+                    let found = node.found(&inspector).await?;
+                    let stop = stop.cancelled();
+                    overview::run::run(&inspector, &found, false, terms, node, stop).await
+                };
+                ended = cluster.each(&session, &mut output, interrupt, work).await;
+            }
             return output.end(ended);
         }
     };
     args.check_sample(format)?;
-    let mut output = InspectOutput::new(format, Some(server));
+    let mut output = InspectOutput::new(format, Some(first));
     selection.report_to(&mut output);
-    let ended = run::relations(&inspector, request, found, &mut output, interrupt).await;
+    let mut ended =
+        run::relations(&inspector, request, found, &mut output, interrupt.as_mut()).await;
+    if let (Ok(()), Some(cluster)) = (&ended, &cluster) {
+        let work = async |connection, node: &mut OfNode<'_, '_, _>, stop: CancellationToken| {
+            let inspector = node.inspector(connection, count, &inspector.options).await?;
+            let found = node.found(&inspector).await?;
+            run::relations(&inspector, request, &found, node, stop.cancelled()).await
+        };
+        ended = cluster.each(&session, &mut output, interrupt, work).await;
+    }
     Ok(output.end(ended)?.into())
 }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::arguments::InspectFormat;
+use super::citus::NodeSink;
 use super::exit::{Exit, Failure};
 use super::fail_on;
 use super::terminal::{self, Console, Out, Plain, stdout_for_people, tell};
@@ -24,6 +25,7 @@ use crate::report::overview::{self, View};
 use crate::report::table::{Style, printable};
 use crate::report::values::ValueWriter;
 use crate::server::about::ServerReport;
+use crate::server::citus::Placement;
 use crate::server::sink::{Failed, RunError, Sink};
 use crate::value::rows::{RowWriter, ValueRow};
 
@@ -146,6 +148,19 @@ impl Output for InspectOutput {
             Lines::Values(writer) => Some(writer),
             Lines::Relations(_) => None,
         }
+    }
+}
+
+impl NodeSink for InspectOutput {
+    type Found = RelationReport;
+}
+
+impl NodeSink for OverviewOutput {
+    type Found = RelationLine;
+
+    fn missing(&mut self, shard: &Placement, node: &str) {
+        let relation = format!("{} on {node}", shard.relation);
+        self.left_out(LeftOut { relation, bytes: None, reason: "its node failed".into() });
     }
 }
 
@@ -282,7 +297,7 @@ impl Sink<RelationLine> for OverviewOutput {
 
 impl OverviewSink for OverviewOutput {
     fn begin(&mut self, extent: Extent) {
-        self.ranking = Ranking::new(extent);
+        self.ranking.begin(extent);
     }
 
     fn left_out(&mut self, relation: LeftOut) {

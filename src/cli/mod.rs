@@ -5,6 +5,8 @@
 pub mod advise;
 pub mod arguments;
 pub mod check;
+mod citus;
+mod citus_writes;
 pub mod compact;
 pub mod completions;
 pub mod connect;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::arguments::{ColumnsArg, JobsArg, PolicyArgs, TablesArg};
+use super::citus_writes;
 use super::exit::{Exit, Failure};
 use super::fleet::{self, Fleet, OfOne, Writes};
 use super::retoast_output::{Progress, RetoastOutput, listen};
@@ -141,7 +142,21 @@ pub(super) fn write(
         let connection = terminal::connected(&args.connection, &session).await?;
         let mut output = RetoastOutput::new(args.format.format, args.dry_run);
         let control = Arc::new(Control::default());
-        let run = tables::run(connection, request, Arc::clone(&control), &watch, &mut output);
+        let run = async {
+            let cluster = citus_writes::Run {
+                first: &connection,
+                address: &args.nodes,
+                session,
+                request,
+                control: &control,
+                listener: &watch,
+            };
+            let selected = cluster.tables().await?;
+            if !selected.is_empty() {
+                return cluster.run(&selected, &mut output).await.map(|()| None);
+            }
+            tables::run(connection, request, Arc::clone(&control), &watch, &mut output).await
+        };
         let ended = tokio::select! {
             ended = run => ended,
             never = listen(&control, args.max_runtime) => match never {},

@@ -24,7 +24,7 @@ use crate::report::table::printable_json;
 use crate::report::units::utc;
 use crate::retoast::listener::{Advance, Control, Figures, Listener};
 use crate::retoast::pace::rules::Pause;
-use crate::retoast::result::{DepartureReport, Report, SCHEMA, SkippedRow};
+use crate::retoast::result::{CitusReport, DepartureReport, Report, SCHEMA, SkippedRow};
 use crate::retoast::run::results::Swept;
 use crate::retoast::verdict::of_run;
 use crate::server::sink::{Failed, Kind, RunError, Sink};
@@ -34,12 +34,13 @@ pub(super) struct RetoastOutput {
     format: Format,
     dry_run: bool,
     tables: Vec<Swept>,
+    pub(super) citus: Vec<CitusReport>,
     failed: Vec<Failed>,
 }
 
 impl RetoastOutput {
     pub(super) fn new(format: Format, dry_run: bool) -> RetoastOutput {
-        RetoastOutput { format, dry_run, tables: Vec::new(), failed: Vec::new() }
+        RetoastOutput { format, dry_run, tables: Vec::new(), citus: Vec::new(), failed: Vec::new() }
     }
 
     /// Prints the report, passes it to the command `on_end`, and says how the run ended. Where nothing was done nothing
@@ -69,6 +70,7 @@ impl RetoastOutput {
             errors: self.failed.iter().map(|failed| failed.message.clone()).collect(),
             tables,
             departure,
+            citus: self.citus,
         };
         let exit = Exit::from(of_run(&report, stopped));
         let ended = worst.map_or(exit, |worst| worst.max(exit));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::arguments::{FormatArg, LagArg, TablesArg, lag, percent, ratio, size, time};
+use super::citus::NodesArg;
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::Failure;
 use super::fleet::FleetArgs;
@@ -73,6 +74,9 @@ pub struct RunArgs {
 
     #[command(flatten)]
     pub(super) connection: ConnectionArgs,
+
+    #[command(flatten)]
+    pub(super) nodes: NodesArg,
 
     #[command(flatten)]
     pub(super) fleet: FleetArgs,

@@ -194,7 +194,7 @@ async fn values(args: &ValueArgs) -> Result<Exit, Failure> {
     let inspector = inspector(&args.connection, ("value", 1), args.options()).await?;
     let mut interrupt = std::pin::pin!(terminal::interrupted());
     let mut output = args.rows();
-    let selection = match run::find(&inspector, &args.of, tell, interrupt.as_mut()).await {
+    let selection = match run::find(&inspector, &args.of, false, tell, interrupt.as_mut()).await {
         Ok(selection) => selection,
         Err(error) => return output.end(Err(error)),
     };

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::overview::rank::{Overview, Totals};
+use super::overview::rank::{Overview, Spread, Totals};
 use super::overview::{ColumnLine, LeftOut, RelationLine};
 use super::reports::problem_reports;
 use super::result::{RelationReport, SCHEMA, SampleReport, Source};
@@ -100,12 +100,15 @@ pub(crate) struct Summary<'a> {
     /// The selected relations that were not read.
     left_out: &'a [LeftOut],
     totals: &'a Totals,
+    /// How the tables of Citus are spread, the largest first; left out without any.
+    #[serde(skip_serializing_if = "<[Spread]>::is_empty")]
+    citus: &'a [Spread],
 }
 
 impl Summary<'_> {
     pub(crate) fn of(overview: &Overview) -> Summary<'_> {
-        let Overview { ranked, findings, left_out, totals, .. } = overview;
+        let Overview { ranked, findings, left_out, totals, spread, .. } = overview;
         let columns = ranked.columns.iter().map(|one| &one.line).collect();
-        Summary { columns, findings, left_out, totals }
+        Summary { columns, findings, left_out, totals, citus: spread }
     }
 }

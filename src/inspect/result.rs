@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::findings::finding::Findings;
 use crate::model::interval::Interval;
+use crate::server::citus::ShardLine;
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.inspect/1";
@@ -51,6 +52,9 @@ pub struct RelationReport {
     /// The access method, if it is not heap.
     #[serde(skip)]
     pub access_method: Option<String>,
+    /// What it is a shard of, if it belongs to a table of Citus that was selected.
+    #[serde(skip)]
+    pub shard: Option<ShardLine>,
     /// How it was read.
     #[serde(skip)]
     pub source: Source,

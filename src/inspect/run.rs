@@ -17,7 +17,7 @@ use crate::heap::progress::Progress;
 use crate::server::about::Server;
 use crate::server::catalog::{self, Relation};
 use crate::server::connect::Connection;
-use crate::server::select::{How, Selected, Selection, select};
+use crate::server::select::{How, Selected, Selection, select, select_with_citus};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, locks};
 use crate::value::anatomy::Anatomy;
@@ -84,25 +84,30 @@ pub(crate) async fn open(
     Ok(Inspector { connections, server, options, progress, stop: Arc::default() })
 }
 
-/// Finds the requested relations, unless `interrupt` arrives. A database without tables is reported to `notice`.
+/// Finds the requested relations, and tables of Citus that are read on the nodes, unless `interrupt` arrives. A database without tables is reported to `notice`.
 ///
 /// # Errors
 /// If a named relation does not exist, or the server cannot be queried.
 pub(crate) async fn find(
     inspector: &Inspector,
     tables: &[String],
+    takes_citus: bool,
     mut notice: impl FnMut(&str),
     interrupt: impl Future<Output = ()>,
 ) -> Result<Selection, RunError> {
     let database = &inspector.server.database;
     let work = async {
         let leader = inspector.leader()?;
-        let find = async || select(leader, database, tables).await;
+        let find = async || match takes_citus {
+            true => select_with_citus(leader, database, tables).await,
+            false => select(leader, database, tables).await,
+        };
         let found: Result<_, LiveError> = leader.reading(find).await;
         Ok(found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?)
     };
     let selection = until(interrupt, &inspector.connections, work).await?;
-    if selection.found.is_empty() && tables.is_empty() {
+    let nothing = selection.found.is_empty() && selection.on_nodes.is_empty();
+    if nothing && tables.is_empty() {
         notice(&format!("notice: database \"{database}\" has no tables"));
     }
     Ok(selection)

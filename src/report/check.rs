@@ -15,9 +15,9 @@ use crate::check::finding::{Checked, Finding, FindingReport, Rest, SCHEMA};
 use crate::server::about::ServerReport;
 
 /// Fields of `csv`, and columns of the Markdown table.
-const CSV_HEAD: [&str; 11] = [
+const CSV_HEAD: [&str; 12] = [
     "code", "severity", "title", "relation", "block", "item", "column", "byte", "expected",
-    "found", "row",
+    "found", "row", "node",
 ];
 
 /// Findings, tables and statements that a page has; the rest is counted.
@@ -83,12 +83,16 @@ impl<W: Write> CheckWriter<W> {
         }
         let FindingReport { code, title, expected, found, row, .. } = &report;
         let row = row.as_deref().map(|row| format!(" ({})", statement(row))).unwrap_or_default();
+        let place = match &finding.node {
+            Some(node) => format!("{node} {}", finding.place),
+            None => finding.place.to_string(),
+        };
         let is_first = self.output.written == 0;
         let text = |document: &mut Document| {
             if !document.is_markdown() {
                 let code = tone(finding.code.severity())
                     .map_or_else(|| (*code).to_owned(), |tone| document.toned(tone, code));
-                let place = printable(&finding.place.to_string());
+                let place = printable(&place);
                 document.line(&format!("{code}  {place}{row}: {title}"), 7);
                 let told = format!("       expected {expected}; found {found}");
                 document.line(&printable(&told), 7);
@@ -99,8 +103,7 @@ impl<W: Write> CheckWriter<W> {
                     .lines("| Code | Place | Damage | Expected | Found |\n|---|---|---|---|---|\n");
             }
             let cell = |text: &str| printable(text).replace('|', "\\|");
-            let (place, expected, found) =
-                (cell(&finding.place.to_string()), cell(expected), cell(found));
+            let (place, expected, found) = (cell(&place), cell(expected), cell(found));
             let row = row.replace('|', "\\|");
             document
                 .lines(&format!("| {code} | {place}{row} | {title} | {expected} | {found} |\n"));
@@ -118,6 +121,7 @@ impl<W: Write> CheckWriter<W> {
                 report.expected.clone(),
                 report.found.clone(),
                 report.row.clone().unwrap_or_default(),
+                report.node.clone().unwrap_or_default(),
             ]]
         };
         self.output.entry(|| &report, text, records)
@@ -307,7 +311,10 @@ fn grid(findings: &[FindingReport]) -> Grid {
             column("Code", 0, |finding| finding.code.to_owned()),
             column("Severity", 0, |finding| finding.severity.to_owned()),
             column("Damage", 0, |finding| finding.title.to_owned()),
-            column("Relation", 0, |finding| finding.relation.clone()),
+            column("Relation", 0, |finding| match &finding.node {
+                Some(node) => format!("{} on {node}", finding.relation),
+                None => finding.relation.clone(),
+            }),
             number("Block", 0, |finding| number_of(finding.block.map(u64::from))),
             number("Item", 0, |finding| number_of(finding.item.map(u64::from))),
             column("Column", 0, |finding| finding.column.clone().unwrap_or_default()),
@@ -354,7 +361,11 @@ fn summary(checked: &Checked, on_terminal: bool) -> String {
     if on_terminal {
         verdict = tone.of(&verdict);
     }
-    format!("{}: {verdict} ({})", printable(&checked.relation), looked(checked))
+    let mut relation = printable(&checked.relation);
+    if let Some(shard) = &checked.shard {
+        relation.push_str(&format!(" on {}", printable(&shard.node)));
+    }
+    format!("{relation}: {verdict} ({})", looked(checked))
 }
 
 fn looked(checked: &Checked) -> String {

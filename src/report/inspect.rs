@@ -20,6 +20,7 @@ use crate::inspect::result::{
     ColumnReport, FormReport, HeapReport, RelationReport, SCHEMA, ToastReport,
 };
 use crate::server::about::ServerReport;
+use crate::server::citus::ShardLine;
 
 /// Problems shown in full in a table; the rest is counted.
 const PROBLEMS_SHOWN: usize = 10;
@@ -93,6 +94,10 @@ fn one_relation(
         (None, _) => String::new(),
     };
     document.heading(&format!("{}{kind}", printable(&relation.relation)), 2);
+    if let Some(ShardLine { node, table, copies, .. }) = &relation.shard {
+        let of = if *copies > 1 { format!("one of {copies} copies") } else { "shard".to_owned() };
+        document.item(&printable(&format!("{of} of {table} on {node}")));
+    }
     if let Some(found) = &relation.findings {
         findings::of_table(found, document);
     }

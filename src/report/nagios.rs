@@ -213,7 +213,7 @@ mod tests {
         let (state, text) = report(&Figures::of(&ranking), &[], &usual(), false);
         assert_eq!(state, State::Ok);
         insta::assert_snapshot!(text, @"TOAST OK: 0 tables, 0 bytes | size=0B;;;0 toast_size=0B;;;0 index_size=0B;;;0 largest_table=0B;;;0 free_space=0B;;;0 free_ratio=0%;;;0 dead_rows=0;;;0 value_id_ratio=0%;;;0 findings=0;;;0 tables=0;;;0 tables_not_read=0;;;0 problems=0;;;0");
-        let left_out = LeftOut { relation: "t".into(), bytes: 5000, reason: "locked".into() };
+        let left_out = LeftOut { relation: "t".into(), bytes: Some(5000), reason: "locked".into() };
         ranking.left_out.push(left_out);
         let conditions = [over(Figure::Size, 4000.0), over(Figure::Size, 6000.0)];
         let (state, text) = report(&Figures::of(&ranking), &[], &conditions, true);

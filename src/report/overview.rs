@@ -12,7 +12,7 @@ use super::table::{Grid, Head, Style, Tone, number, printable, text as text_colu
 use super::units::{counted, percent, ratio, size};
 use crate::inspect::document::{self as inspect, Summary};
 use crate::inspect::overview::rank::{
-    Overview, Ranked, RankedColumn, Ranking, SortBy, TableLine, Totals,
+    NodeShare, Overview, Ranked, RankedColumn, Ranking, SortBy, Spread, TableLine, Totals,
 };
 use crate::inspect::overview::{ColumnLine, FormLine, LeftOut, RelationLine};
 use crate::inspect::result::SCHEMA;
@@ -107,7 +107,7 @@ pub(super) fn text(
     map: Option<&Map>,
     document: &mut Document,
 ) {
-    let Overview { ranked, findings, left_out, totals, databases } = overview;
+    let Overview { ranked, findings, totals, databases, .. } = overview;
     findings::ranked(findings, totals.looked_at, limit, document);
     if !findings::is_narrow(document.style) {
         document.gap();
@@ -128,8 +128,11 @@ pub(super) fn text(
             document.gap();
         }
     }
-    for note in notes(totals, left_out, *databases) {
+    for note in notes(overview) {
         document.line(&note, 0);
+    }
+    for spread in overview.spread.iter().filter(|spread| !spread.nodes.is_empty()).take(NAMED) {
+        document.line(&printable(&spread_line(spread)), 0);
     }
     if map.is_some() {
         document.grid("Columns by form", &forms(&ranked.columns));
@@ -281,13 +284,25 @@ fn grid(ranked: &Ranked) -> Grid {
             continue;
         }
         // narrow terminals have no room for cells without information
-        let mut table = line.relation.trim_start_matches("public.").to_owned();
-        if line.parts > 1 {
-            table.push_str(&format!(" ({} parts)", line.parts));
+        let relation = line.relation.trim_start_matches("public.");
+        let mut table = relation.to_owned();
+        match (line.parts, line.copies) {
+            (1, None) => {}
+            (parts, Some(copies)) if parts == copies => {
+                table.push_str(&format!(" ({copies} copies)"));
+            }
+            (parts, Some(copies)) if parts < copies => {
+                table.push_str(&format!(" ({parts} of {copies} copies)"));
+            }
+            (parts, _) => table.push_str(&format!(" ({parts} parts)")),
+        }
+        if let Some(node) = &line.node {
+            table.truncate(relation.len());
+            table.push_str(&format!(" on {node}"));
         }
         // the same for all columns of a table, so printed once
-        let again = last == Some((target, &line.relation));
-        last = Some((target, &line.relation));
+        let again = last == Some((target, &line.relation, &line.node));
+        last = Some((target, &line.relation, &line.node));
         let figure = figure.as_ref().filter(|_| !again);
         let shown = |e: &Interval<u64>| match sort {
             SortBy::Unused => about_size(e),
@@ -324,7 +339,9 @@ fn grid(ranked: &Ranked) -> Grid {
     grid
 }
 
-fn notes(totals: &Totals, left_out: &[LeftOut], databases: u64) -> Vec<String> {
+fn notes(overview: &Overview) -> Vec<String> {
+    let Overview { totals, left_out, spread, databases, .. } = overview;
+    let (databases, on_nodes) = (*databases, !spread.is_empty());
     let mut notes = Vec::new();
     let read = totals.bytes.saturating_sub(totals.left_out_bytes);
     let held = totals.columns_bytes.estimate.min(read);
@@ -340,7 +357,11 @@ fn notes(totals: &Totals, left_out: &[LeftOut], databases: u64) -> Vec<String> {
         notes.push(format!("Columns take {} of {}; {rest}.", about_size(&held), size(read)));
     }
     if let Some(bytes) = totals.database_bytes {
-        let of = if databases > 0 { "all these databases, " } else { "the database of " };
+        let of = match (databases, on_nodes) {
+            (0, false) => "the database of ",
+            (0, true) => "the database on all nodes that were read, ",
+            _ => "all these databases, ",
+        };
         notes.push(format!("Share: of {of}{}.", size(bytes)));
     }
     if totals.sampled > 0 {
@@ -367,14 +388,55 @@ fn notes(totals: &Totals, left_out: &[LeftOut], databases: u64) -> Vec<String> {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
+        let known = match left_out.iter().all(|relation| relation.bytes.is_some()) {
+            true => size(totals.left_out_bytes),
+            false => "of unknown size".to_owned(),
+        };
         notes.push(format!(
-            "Not read: {}, {}: {}{more}.",
+            "Not read: {}, {known}: {}{more}.",
             tables(left_out.len() as u64),
-            size(totals.left_out_bytes),
             named.join(", ")
         ));
     }
     notes
+}
+
+/// Where a table of Citus is, and how evenly.
+fn spread_line(spread: &Spread) -> String {
+    let Spread { table, shards, copies, bytes, largest_bytes, median_bytes, nodes } = spread;
+    let table = table.trim_start_matches("public.");
+    let count = counted(nodes.len() as u64, "node");
+    let mut line = format!("{table}: {} on {count}", counted(*shards, "shard"));
+    match (shards, copies) {
+        (1, 1) => {
+            let node = nodes.first().map_or("", |one| &one.node);
+            line = format!("{table}: 1 shard on {node}");
+        }
+        (1, copies) => line = format!("{table}: {copies} copies of {} each", size(*median_bytes)),
+        (_, 2..) => line.push_str(&format!(", each with {copies} copies")),
+        _ => {}
+    }
+    if *shards > 1 {
+        let times = *largest_bytes as f64 / (*median_bytes).max(1) as f64;
+        line.push_str(&format!(
+            "; the largest has {}, {} times the median",
+            size(*largest_bytes),
+            ratio(times)
+        ));
+    }
+    let share = |one: &NodeShare| percent(one.bytes as f64 / (*bytes).max(1) as f64);
+    let most = nodes.iter().max_by_key(|one| one.bytes);
+    let least = nodes.iter().min_by_key(|one| one.bytes);
+    if let (Some(most), Some(least), 1, 2..) = (most, least, copies, nodes.len()) {
+        line.push_str(&format!(
+            "; {} has {}, {} has {}",
+            most.node,
+            share(most),
+            least.node,
+            share(least)
+        ));
+    }
+    line + "."
 }
 
 fn cell<T>(figure: Option<&T>, text: impl Fn(&T) -> String) -> String {

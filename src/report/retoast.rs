@@ -11,7 +11,8 @@ use super::{retoast_compact, retoast_indexes};
 use crate::model::sql::quote_identifier;
 use crate::retoast::plan::{Forecast, Plan};
 use crate::retoast::result::{
-    FileEnd, FormReport, Gives, Headed, IndexEnd, Outcome, Predicted, Report, TableReport,
+    FileEnd, FormReport, Gives, Headed, IndexEnd, NOT_BEGUN, Outcome, Predicted, Report,
+    TableReport,
 };
 use crate::retoast::verdict::{Remaining, remaining};
 
@@ -59,26 +60,27 @@ fn page(report: &Report, out: &mut impl Write) -> io::Result<()> {
         Some(Headed::Reindex) => "reindex",
         Some(Headed::Convert) | None => "retoast",
     });
-    for table in &report.tables {
+    let tables = joined(report);
+    for table in &tables {
         let mut document = Document::new(Style::Html, true);
         section(table, &mut document);
         page.add(&document.into_text());
     }
     let mut summary = Document::new(Style::Html, true);
-    of_run(report, &mut summary);
+    of_run(report, &tables, &mut summary);
     out.write_all(page.text(&summary.into_text()).as_bytes())
 }
 
 /// What concerns the whole run.
-fn of_run(report: &Report, document: &mut Document) {
+fn of_run(report: &Report, tables: &[TableReport], document: &mut Document) {
     if !report.errors.is_empty() {
         document.heading("Errors", 2);
         report.errors.iter().for_each(|error| document.verdict(Tone::Bad, error));
     }
-    if report.tables.len() > 1 {
+    if tables.len() > 1 {
         document.heading("Result", 2);
-        net_of_all(report).iter().for_each(|net| document.line(net, 0));
-        let rows = report.tables.get(..LISTED).unwrap_or(&report.tables);
+        net_of_all(tables).iter().for_each(|net| document.line(net, 0));
+        let rows = tables.get(..LISTED).unwrap_or(tables);
         let grid = Grid::of(
             rows,
             &[
@@ -89,7 +91,7 @@ fn of_run(report: &Report, document: &mut Document) {
             ],
         );
         document.grid("Tables", &grid);
-        if let Some(more) = report.tables.len().checked_sub(LISTED).filter(|&more| more > 0) {
+        if let Some(more) = tables.len().checked_sub(LISTED).filter(|&more| more > 0) {
             document.line(&format!("{more} more are not listed here."), 0);
         }
     }
@@ -192,8 +194,47 @@ fn first_line(table: &TableReport) -> ([String; 3], Tone) {
     ([what, ended, newer], tone)
 }
 
+/// The tables as people see them: those of Citus as one each, if all of their shards have a result.
+fn joined(report: &Report) -> Vec<TableReport> {
+    let mut joined: Vec<TableReport> = Vec::new();
+    for table in &report.tables {
+        let name = table.subject.shard.as_ref().map(|shard| &shard.table);
+        let same = |one: &&mut TableReport| {
+            name.is_some() && one.subject.shard.as_ref().map(|shard| &shard.table) == name
+        };
+        match joined.iter_mut().find(same) {
+            Some(one) => one.join(table.clone()),
+            None => joined.push(table.clone()),
+        }
+    }
+    for table in &mut joined {
+        let Some(shard) = &table.subject.shard else { continue };
+        let Some(citus) = report.citus.iter().find(|one| one.table == shard.table) else {
+            continue;
+        };
+        table.subject.relation = format!(
+            "{} ({} on {})",
+            citus.table,
+            counted(citus.shards, "shard"),
+            counted(citus.nodes, "node")
+        );
+        (table.converted.alter, table.converted.undo, table.converted.plan) = (None, None, None);
+        table.converted.predicted = None;
+        if !citus.missing.is_empty() {
+            let is_stopped = citus.missing.iter().all(|missing| missing.reason == NOT_BEGUN);
+            let ended = if is_stopped { Outcome::Stopped } else { Outcome::Failed };
+            table.outcome = table.outcome.worse(ended);
+            let missing = counted(citus.missing.len() as u64, "shard");
+            let note = format!("not complete: {missing}; to continue, run the command again");
+            table.common.notes.insert(0, note);
+        }
+    }
+    joined
+}
+
 fn tables(report: &Report, document: &mut Document) {
-    for (at, table) in report.tables.iter().enumerate() {
+    let tables = joined(report);
+    for (at, table) in tables.iter().enumerate() {
         if at > 0 {
             document.gap();
         }
@@ -202,7 +243,7 @@ fn tables(report: &Report, document: &mut Document) {
         document.line(&format!("{what} {ended}{newer}"), 4);
         one(table, document);
     }
-    if let Some(net) = net_of_all(report) {
+    if let Some(net) = net_of_all(&tables) {
         document.gap();
         document.line(&net, 0);
     }
@@ -215,8 +256,8 @@ fn tables(report: &Report, document: &mut Document) {
 }
 
 /// The result for several tables together.
-fn net_of_all(report: &Report) -> Option<String> {
-    let swept: Vec<&TableReport> = report.tables.iter().filter(|table| was_swept(table)).collect();
+fn net_of_all(tables: &[TableReport]) -> Option<String> {
+    let swept: Vec<&TableReport> = tables.iter().filter(|table| was_swept(table)).collect();
     (swept.len() > 1).then(|| net(&format!("all {} tables", swept.len()), &swept))
 }
 

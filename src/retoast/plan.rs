@@ -30,6 +30,15 @@ impl Sizes {
         self.heap.saturating_add(self.toast).saturating_add(self.indexes)
     }
 
+    /// The sum of each part.
+    pub(crate) fn plus(self, other: Sizes) -> Sizes {
+        Sizes {
+            heap: self.heap.saturating_add(other.heap),
+            toast: self.toast.saturating_add(other.toast),
+            indexes: self.indexes.saturating_add(other.indexes),
+        }
+    }
+
     /// The maximum of each part.
     pub fn max(self, other: Sizes) -> Sizes {
         Sizes {

@@ -6,6 +6,7 @@ use crate::model::interval::Range;
 use crate::retoast::memory::since::ProvenState;
 use crate::retoast::plan::{Forecast, Plan, Sizes};
 use crate::retoast::preflight::definition::Files;
+use crate::server::citus::ShardLine;
 
 /// The name and version of the JSON format.
 pub const SCHEMA: &str = "toastctl.retoast/1";
@@ -29,6 +30,39 @@ pub struct Report {
     /// What is left of the toaster to be removed, if one was named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub departure: Option<DepartureReport>,
+    /// Tables of Citus, whose shards are in `tables`; left out without any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub citus: Vec<CitusReport>,
+}
+
+/// What became of a table of Citus, by its shards in the metadata as it was at the end. Copies of a shard count as shards.
+#[derive(Debug, Clone, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct CitusReport {
+    /// `schema.name`; partitions are not listed.
+    pub table: String,
+    pub shards: u64,
+    /// Nodes that have shards of it.
+    pub nodes: u64,
+    /// Statements that set its columns, and those of its partitions, on all nodes, so that shards which Citus moves or
+    /// splits keep the settings.
+    pub set: Vec<String>,
+    /// Shards without a result, each with the reason. The table is then not done.
+    pub missing: Vec<MissingShard>,
+}
+
+/// Why there is no result if the run was stopped.
+pub(crate) const NOT_BEGUN: &str = "stopped before its turn";
+
+/// A shard without a result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct MissingShard {
+    /// `schema.name` of the shard.
+    pub relation: String,
+    /// `host:port` in the metadata of Citus.
+    pub node: String,
+    pub reason: String,
 }
 
 /// The message shown if another session has rewritten the table.
@@ -113,7 +147,37 @@ pub enum Headed {
     Reindex,
 }
 
+impl Outcome {
+    /// The worse of two.
+    pub(crate) fn worse(self, other: Outcome) -> Outcome {
+        let rank = |outcome| match outcome {
+            Outcome::Complete => 0,
+            Outcome::Planned => 1,
+            Outcome::Held => 2,
+            Outcome::Unverified => 3,
+            Outcome::Incomplete => 4,
+            Outcome::Stopped => 5,
+            Outcome::Failed => 6,
+        };
+        if rank(other) > rank(self) { other } else { self }
+    }
+}
+
 impl FileEnd {
+    /// The worse of two.
+    fn worse(self, other: FileEnd) -> FileEnd {
+        let rank = |end| match end {
+            FileEnd::Compact => 0,
+            FileEnd::NoRoom => 1,
+            FileEnd::Planned => 2,
+            FileEnd::Held => 3,
+            FileEnd::GainedTooLittle => 4,
+            FileEnd::Stopped => 5,
+            FileEnd::Failed => 6,
+        };
+        if rank(other) > rank(self) { other } else { self }
+    }
+
     /// Whether nothing more could be returned.
     pub(crate) fn is_done(self) -> bool {
         matches!(self, FileEnd::Compact | FileEnd::NoRoom)
@@ -293,6 +357,30 @@ impl Common {
         *self = Common { skipped, notes, ..earlier };
     }
 
+    /// Adds the work on another shard. The largest sizes of both may have been met at different times.
+    fn join(&mut self, other: Common) {
+        let rows = &mut self.rows;
+        for (sum, more) in [
+            (&mut rows.found, other.rows.found),
+            (&mut rows.bytes, other.rows.bytes),
+            (&mut rows.stored, other.rows.stored),
+            (&mut rows.left, other.rows.left),
+            (&mut rows.refused, other.rows.refused),
+            (&mut rows.disagreeing, other.rows.disagreeing),
+            (&mut rows.spared, other.rows.spared),
+            (&mut rows.verified, other.rows.verified),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        self.effort.add(Effort { course: Vec::new(), ..other.effort });
+        self.effort.course.clear();
+        self.before = self.before.plus(other.before);
+        self.peak = self.peak.plus(other.peak);
+        self.after = self.after.plus(other.after);
+        self.skipped.extend(other.skipped);
+        other.notes.into_iter().for_each(|note| self.note_once(note));
+    }
+
     /// Adds what the next task did.
     fn then(&mut self, later: Common) {
         let (rows, skipped, notes) = self.measure(later);
@@ -470,6 +558,22 @@ pub struct FormReport {
     pub bytes: u64,
 }
 
+impl FormReport {
+    /// Adds it to those of another shard.
+    fn add_to(self, forms: &mut Vec<FormReport>) {
+        let same = |one: &&mut FormReport| {
+            one.column == self.column && one.form == self.form && one.method == self.method
+        };
+        match forms.iter_mut().find(same) {
+            Some(sum) => {
+                sum.values = sum.values.saturating_add(self.values);
+                sum.bytes = sum.bytes.saturating_add(self.bytes);
+            }
+            None => forms.push(self),
+        }
+    }
+}
+
 /// A row that could not be re-toasted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
@@ -502,6 +606,9 @@ pub struct PauseReport {
 pub struct Subject {
     /// `schema.name`.
     pub relation: String,
+    /// What it is a shard of, if a table of Citus was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shard: Option<ShardLine>,
     /// The requested columns.
     pub columns: Vec<String>,
     /// How values are to be stored: a storage or method, a policy with its method, or "as stored" for compact and
@@ -540,8 +647,25 @@ pub struct Gains {
     pub vacuum_gives_bytes: Option<u64>,
 }
 
+impl Gains {
+    /// Adds those of another shard.
+    fn join(&mut self, other: &Gains) {
+        self.rewrite_gives =
+            self.rewrite_gives.zip(other.rewrite_gives).map(|(one, other)| Gives {
+                low: one.low.saturating_add(other.low),
+                high: one.high.saturating_add(other.high),
+                compresses: one.compresses || other.compresses,
+            });
+        self.rewrite_gives_bytes = self.rewrite_gives.and_then(Gives::about);
+        self.vacuum_gives_bytes = self
+            .vacuum_gives_bytes
+            .zip(other.vacuum_gives_bytes)
+            .map(|(one, other)| one.saturating_add(other));
+    }
+}
+
 /// What was done to one table.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct TableReport {
     #[serde(flatten)]
@@ -589,6 +713,33 @@ impl TableReport {
         self.outcome = outcome;
         self.common.then(later.common);
         self.take(later.work);
+    }
+
+    /// Adds that of another shard of the same table. What is about one shard alone is left out.
+    pub(crate) fn join(&mut self, other: TableReport) {
+        self.outcome = self.outcome.worse(other.outcome);
+        self.common.join(other.common);
+        let Converted { forms_before, forms_after, forms_planned, rows_written_since, .. } =
+            std::mem::take(&mut self.converted);
+        let sum = |mut forms: Vec<FormReport>, others: Vec<FormReport>| {
+            others.into_iter().for_each(|form| form.add_to(&mut forms));
+            forms
+        };
+        self.converted = Converted {
+            forms_before: sum(forms_before, other.converted.forms_before),
+            forms_after: sum(forms_after, other.converted.forms_after),
+            forms_planned: sum(forms_planned, other.converted.forms_planned),
+            rows_written_since: rows_written_since + other.converted.rows_written_since,
+            ..Converted::default()
+        };
+        for file in other.compaction {
+            match self.compaction.iter_mut().find(|one| one.file == file.file) {
+                Some(one) => one.join(&file),
+                None => self.compaction.push(file),
+            }
+        }
+        self.indexes.extend(other.indexes);
+        self.gains.join(&other.gains);
     }
 
     fn take(&mut self, work: Work) {
@@ -688,6 +839,36 @@ impl FileReport {
             false => (FileEnd::Compact, None),
         };
         FileReport { ended, wal_expected, ..FileReport::new("heap") }
+    }
+
+    /// Adds that of another shard.
+    fn join(&mut self, other: &FileReport) {
+        self.files = None;
+        self.ended = self.ended.worse(other.ended);
+        for (sum, more) in [
+            (&mut self.before, other.before),
+            (&mut self.live, other.live),
+            (&mut self.expected, other.expected),
+            (&mut self.after, other.after),
+            (&mut self.spare, other.spare),
+            (&mut self.spare_at_most, other.spare_at_most),
+            (&mut self.untruncated, other.untruncated),
+            (&mut self.rows_found, other.rows_found),
+            (&mut self.bytes_found, other.bytes_found),
+            (&mut self.rows_moved, other.rows_moved),
+            (&mut self.rows_left, other.rows_left),
+            (&mut self.rows_refused, other.rows_refused),
+            (&mut self.rows_locked, other.rows_locked),
+            (&mut self.rows_of_others, other.rows_of_others),
+            (&mut self.values_without_row, other.values_without_row),
+            (&mut self.values_fixed, other.values_fixed),
+            (&mut self.values_by_setting, other.values_by_setting),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        self.rounds += other.rounds;
+        self.wal_expected = None;
+        self.held_back |= other.held_back;
     }
 
     /// Adds what an earlier part of the same work did. If the file was replaced since, the work done counts, but not

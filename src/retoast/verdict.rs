@@ -219,6 +219,7 @@ mod tests {
             errors: Vec::new(),
             tables: outcomes.iter().map(|&outcome| table(outcome)).collect(),
             departure: None,
+            citus: Vec::new(),
         };
         let ended = |outcomes: &[Outcome]| of_run(&report(outcomes), false);
         assert_eq!(ended(&[]), RunEnd::Complete);
@@ -252,6 +253,7 @@ mod tests {
                 errors: Vec::new(),
                 tables: Vec::new(),
                 departure,
+                citus: Vec::new(),
             };
             assert_eq!(of_run(&report, false), ended);
         }

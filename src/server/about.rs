@@ -78,6 +78,15 @@ pub(crate) async fn instance(client: &Client) -> Result<String, LiveError> {
     Ok(format!("{} {}", identity(client).await?, started.unwrap_or_default()))
 }
 
+/// The database of the session.
+///
+/// # Errors
+/// Any error of the server.
+pub(crate) async fn database(client: &Client) -> Result<String, LiveError> {
+    let sql = "SELECT pg_catalog.current_database()::pg_catalog.text";
+    Ok(client.value(sql, &[]).await?.unwrap_or_default())
+}
+
 /// The databases of the server that allow connections and are not templates, by name.
 pub(crate) async fn databases(client: &Client) -> Result<Vec<String>, LiveError> {
     // -2: its creation or removal was interrupted (17 and later)

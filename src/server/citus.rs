@@ -6,16 +6,25 @@
 
 use std::collections::HashMap;
 
+use serde::Serialize;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
-use super::connect::Client;
+use super::connect::{Client, Connection, SessionOptions};
+use super::sink::{Failed, Kind};
 use super::{LiveError, locks};
 use crate::disk::Oid;
+use crate::judge::command::shell_quoted;
+use crate::model::sql::shown_qualified;
 
 /// The maximum number of nodes that a message names.
 const NODES: usize = 4;
 
-/// How to see shards; ordinary roles may set it.
+/// Has Citus hide shards from queries of `pg_class`; on by default. Ordinary roles may set it.
+const HIDES_SHARDS: &str = "citus.override_table_visibility";
+/// Lets a session change shards; ordinary roles may set it.
+const CHANGES_SHARDS: &str = "citus.enable_manual_changes_to_shards";
+
+/// How to see shards.
 pub(crate) const SHOWN_BY: &str = "PGOPTIONS='-c citus.override_table_visibility=off'";
 
 /// The kind of a table in `pg_dist_partition` (`IsCitusTableTypeCacheEntry`, metadata_cache.c).
@@ -64,7 +73,7 @@ pub(super) async fn tables(client: &Client) -> Result<HashMap<Oid, CitusKind>, L
 }
 
 /// Whether the catalog of Citus exists.
-async fn is_here(client: &Client) -> Result<bool, LiveError> {
+pub(crate) async fn is_here(client: &Client) -> Result<bool, LiveError> {
     let sql = "SELECT pg_catalog.count(*) = 5 FROM pg_catalog.pg_class AS c \
                JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
                WHERE n.nspname = 'pg_catalog' AND c.relname IN ('pg_dist_partition', \
@@ -114,6 +123,212 @@ pub(super) async fn shards(client: &Client, tables: &[Oid]) -> Result<Shards, Li
         count: u64::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0),
         nodes: row.try_get(1)?,
     })
+}
+
+/// A node, with the shards of the selected tables that are placed there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Node {
+    /// `host:port` in the metadata.
+    pub(crate) name: String,
+    host: String,
+    port: i32,
+    /// Whether it is the one that the session is connected to.
+    pub(crate) is_here: bool,
+    pub(crate) shards: Vec<Placement>,
+}
+
+/// A shard on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Placement {
+    pub(crate) shard: i64,
+    /// `schema.name` of the shard, as reports have it.
+    pub(crate) relation: String,
+    /// The same with quotes where necessary, as SQL and command lines take it.
+    pub(crate) name: String,
+    /// `schema.name` of the table, or of the partitioned table that it is a partition of.
+    pub(crate) table: String,
+    /// The schema, the shard's name in it and that of the table it belongs to, which may be a partition.
+    pub(crate) names: (String, String, String),
+    /// The lower end of the shard's range; partitions with the same one are stored together.
+    pub(crate) range: Option<String>,
+    /// Nodes that have the same rows.
+    pub(crate) copies: u64,
+}
+
+/// A shard of a table of Citus.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct ShardLine {
+    /// `host:port` in the metadata of Citus.
+    pub(crate) node: String,
+    /// `schema.name` of the table; for a shard of a partition that of the partitioned table.
+    pub(crate) table: String,
+    /// `shardid` in the metadata.
+    pub(crate) id: i64,
+    /// On how many nodes the same rows are, each with a relation of its own; 1 unless Citus replicates them.
+    pub(crate) copies: u64,
+    /// The lower end of its range.
+    #[serde(skip)]
+    pub(crate) range: Option<String>,
+}
+
+impl ShardLine {
+    /// What to do about a finding in the shard: the table's name instead of the shard's, because Citus and this program
+    /// then do it in all shards. Advice is about one shard, on its node. `names`: of the shard and of the table, without
+    /// schema.
+    pub(crate) fn command(&self, command: &str, names: (&str, &str)) -> String {
+        let of_one = ["toastctl advise-threshold ", "toastctl keys "];
+        match self.node.rsplit_once(':') {
+            Some((host, port)) if of_one.iter().any(|verb| command.starts_with(verb)) => {
+                format!("{SHOWN_BY} {command} -h {} -p {port}", shell_quoted(host))
+            }
+            _ => command.replace(names.0, names.1),
+        }
+    }
+}
+
+/// The shards of these tables, by node. Partitioned tables have none; their partitions do.
+pub(crate) async fn nodes(client: &Client, tables: &[Oid]) -> Result<Vec<Node>, LiveError> {
+    let sql = "SELECT coalesce(n.nodename, ''), coalesce(n.nodeport, 0), p.groupid = l.groupid, s.shardid, \
+                   sn.nspname::pg_catalog.text, q.parts[pg_catalog.array_upper(q.parts, 1)], \
+                   t.relname::pg_catalog.text, rn.nspname::pg_catalog.text, r.relname::pg_catalog.text, q.name, \
+                   s.shardminvalue, pg_catalog.count(*) OVER (PARTITION BY s.shardid) \
+               FROM pg_catalog.pg_dist_shard AS s \
+               JOIN pg_catalog.pg_dist_placement AS p ON p.shardid = s.shardid AND p.shardstate = 1 \
+               CROSS JOIN pg_catalog.pg_dist_local_group AS l \
+               LEFT JOIN pg_catalog.pg_dist_node AS n ON n.groupid = p.groupid \
+                 AND n.noderole::pg_catalog.text = 'primary' \
+               JOIN pg_catalog.pg_class AS t ON t.oid = s.logicalrelid::pg_catalog.oid \
+               JOIN pg_catalog.pg_namespace AS sn ON sn.oid = t.relnamespace \
+               JOIN pg_catalog.pg_class AS r ON r.oid = coalesce(CASE WHEN t.relispartition THEN \
+                   pg_catalog.pg_partition_root(t.oid::pg_catalog.regclass)::pg_catalog.oid END, t.oid) \
+               JOIN pg_catalog.pg_namespace AS rn ON rn.oid = r.relnamespace \
+               CROSS JOIN LATERAL (SELECT name, pg_catalog.parse_ident(name) AS parts FROM (SELECT \
+                   pg_catalog.concat(CASE WHEN sn.nspname = 'public' THEN 'public.' END, \
+                   pg_catalog.shard_name(s.logicalrelid, s.shardid)) AS name) AS named) AS q \
+               WHERE t.oid = ANY ($1) AND t.relkind <> 'p' ORDER BY p.groupid, r.oid, s.shardid";
+    let mut nodes: Vec<Node> = Vec::new();
+    for row in client.query_typed(sql, &[(&list(tables), Type::OID_ARRAY)]).await? {
+        let (host, port): (String, i32) = (row.try_get(0)?, row.try_get(1)?);
+        let is_here = row.try_get(2)?;
+        let name = match host.is_empty() {
+            true => "a node that is not in the metadata of Citus".to_owned(),
+            false => format!("{host}:{port}"),
+        };
+        let (schema, shard): (String, String) = (row.try_get(4)?, row.try_get(5)?);
+        let placement = Placement {
+            shard: row.try_get(3)?,
+            relation: shown_qualified(&schema, &shard),
+            name: row.try_get(9)?,
+            table: shown_qualified(row.try_get(7)?, row.try_get(8)?),
+            names: (schema, shard, row.try_get(6)?),
+            range: row.try_get(10)?,
+            copies: u64::try_from(row.try_get::<_, i64>(11)?).unwrap_or(1),
+        };
+        match nodes.last_mut().filter(|node| node.name == name && node.is_here == is_here) {
+            Some(node) => node.shards.push(placement),
+            None => nodes.push(Node { name, host, port, is_here, shards: vec![placement] }),
+        }
+    }
+    Ok(nodes)
+}
+
+/// All nodes that have these tables, with shards or without: they have metadata. One that is disabled gets it again from
+/// the coordinator. Also returns the names of the tables, as SQL takes them.
+pub(crate) async fn all_nodes(
+    client: &Client,
+    tables: &[Oid],
+) -> Result<(Vec<Node>, Vec<String>), LiveError> {
+    let mut all = nodes(client, tables).await?;
+    let sql = "SELECT n.nodename, n.nodeport, n.groupid = l.groupid FROM pg_catalog.pg_dist_node AS n \
+               CROSS JOIN pg_catalog.pg_dist_local_group AS l \
+               WHERE n.noderole::pg_catalog.text = 'primary' AND n.hasmetadata AND n.isactive ORDER BY n.groupid";
+    for row in client.query_typed(sql, &[]).await? {
+        let (host, port, is_here): (String, i32, bool) =
+            (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let name = format!("{host}:{port}");
+        if !all.iter().any(|node| node.name == name) {
+            all.push(Node { name, host, port, is_here, shards: Vec::new() });
+        }
+    }
+    let sql = "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) FROM pg_catalog.pg_class AS c \
+               JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = ANY ($1) ORDER BY 1";
+    let rows = client.query_typed(sql, &[(&list(tables), Type::OID_ARRAY)]).await?;
+    let names: Result<Vec<String>, tokio_postgres::Error> =
+        rows.iter().map(|row| row.try_get(0)).collect();
+    Ok((all, names?))
+}
+
+impl Node {
+    /// The shard of this name, as reports have it, and its place among those of the node.
+    pub(crate) fn shard(&self, relation: &str) -> Option<(usize, &Placement)> {
+        self.shards.iter().enumerate().find(|(_, shard)| shard.relation == relation)
+    }
+
+    /// Connects to the node as the session is connected, and lets the new session see shards. `address`: a connection
+    /// string with `{host}` and `{port}`, in place of the address in the metadata.
+    ///
+    /// # Errors
+    /// The node cannot be reached, or another server answers.
+    pub(crate) async fn connect(
+        &self,
+        first: &Connection,
+        address: &str,
+        session: &SessionOptions,
+    ) -> Result<Connection, Failed> {
+        let mut session = session.clone();
+        session.settings.push((HIDES_SHARDS.to_owned(), "off".to_owned()));
+        if !session.read_only {
+            session.settings.push((CHANGES_SHARDS.to_owned(), "on".to_owned()));
+        }
+        let opened = match self.is_here {
+            true => first.open_another_with(&session).await,
+            false => first.open_at(&self.address(address), &session).await,
+        };
+        let connection = opened.map_err(|error| Failed::from(&error))?;
+        if !self.is_here {
+            self.verify(&connection).await?;
+        }
+        Ok(connection)
+    }
+
+    fn address(&self, template: &str) -> String {
+        // a backslash has its meaning with and without quotes
+        let escape = |text: &str| -> String {
+            let special = |c: &char| matches!(c, '\'' | '\\') || c.is_whitespace();
+            text.chars()
+                .flat_map(|c| Some('\\').filter(|_| special(&c)).into_iter().chain([c]))
+                .collect()
+        };
+        template.replace("{port}", &self.port.to_string()).replace("{host}", &escape(&self.host))
+    }
+
+    /// The address may lead to another server: the coordinator is often known as `localhost`, on every node.
+    async fn verify(&self, connection: &Connection) -> Result<(), Failed> {
+        let sql = "SELECT pg_catalog.concat(n.nodename, ':', n.nodeport) FROM pg_catalog.pg_dist_local_group AS l \
+                   JOIN pg_catalog.pg_dist_node AS n ON n.groupid = l.groupid \
+                     AND n.noderole::pg_catalog.text = 'primary'";
+        let ask = async || -> Result<Option<String>, LiveError> {
+            match is_here(connection.client()).await? {
+                true => Ok(connection.client().value(sql, &[]).await?),
+                false => Ok(None),
+            }
+        };
+        let hint = "HINT:  --node-address gives the addresses of nodes.";
+        let wrong = match connection.reading(ask).await {
+            Ok(Some(name)) if name == self.name => return Ok(()),
+            Ok(Some(other)) => {
+                format!("the server at this address is the node {other}, by its metadata\n{hint}")
+            }
+            Ok(None) => {
+                format!(
+                    "the server at this address has no metadata of Citus in this database\n{hint}"
+                )
+            }
+            Err(error) => error.to_string(),
+        };
+        Err(Failed::new(Kind::Incomplete, wrong))
+    }
 }
 
 /// Shards that the metadata places on this node, and that queries of `pg_class` do not show.
@@ -185,6 +400,24 @@ pub(super) async fn not_shown(client: &Client, tables: &[Oid]) -> Result<NotShow
         Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0))
     };
     Ok(NotShown { hidden: number(0)?, size: row.try_get(1)?, missing: number(2)? })
+}
+
+/// The relations of these names, as SQL takes them, in the same order; `None` where there is none.
+pub(crate) async fn resolve(
+    client: &Client,
+    names: &[&str],
+) -> Result<Vec<Option<Oid>>, LiveError> {
+    let sql = "SELECT pg_catalog.to_regclass(name)::pg_catalog.oid \
+               FROM ROWS FROM (pg_catalog.unnest($1)) WITH ORDINALITY AS n (name, place) ORDER BY place";
+    let rows = client.query_typed(sql, &[(&names, Type::TEXT_ARRAY)]).await?;
+    let oid = |row: &tokio_postgres::Row| Ok(row.try_get::<_, Option<PgOid>>(0)?.map(Oid));
+    rows.iter().map(oid).collect()
+}
+
+/// Whether queries of `pg_class` show shards to this session.
+pub(super) async fn shows_shards(client: &Client) -> Result<bool, LiveError> {
+    let sql = "SELECT coalesce(pg_catalog.current_setting($1, true), 'off') = 'off'";
+    Ok(client.value(sql, &[(&HIDES_SHARDS, Type::TEXT)]).await?.unwrap_or(true))
 }
 
 /// A shard.
@@ -268,6 +501,35 @@ mod tests {
             "64 shards on w1:5432, w2:5432, w3:5432, w4:5432 and 2 more"
         );
         assert_eq!(text(0, Vec::new()), "0 shards");
+    }
+
+    #[test]
+    fn addresses_are_rewritten_and_commands_name_the_table_or_the_node() {
+        let node = |host: &str| Node {
+            name: String::new(),
+            host: host.to_owned(),
+            port: 5433,
+            is_here: false,
+            shards: Vec::new(),
+        };
+        assert_eq!(node("w1").address("host={host} port={port}"), "host=w1 port=5433");
+        assert_eq!(node("a b'").address("port=1 host='{host}.x'"), r"port=1 host='a\ b\'.x'");
+        // what a name contains is not replaced
+        assert_eq!(node("{port}").address("host={host}"), "host={port}");
+        let shard = ShardLine {
+            node: "w1:5433".to_owned(),
+            table: "public.d".to_owned(),
+            id: 102_008,
+            copies: 1,
+            range: None,
+        };
+        let command = |command| shard.command(command, ("d_102008", "d"));
+        assert_eq!(command("toastctl compact public.d_102008"), "toastctl compact public.d");
+        assert_eq!(command("VACUUM \"public\".\"d_102008\";"), "VACUUM \"public\".\"d\";");
+        assert_eq!(
+            command("toastctl advise-threshold public.d_102008"),
+            "PGOPTIONS='-c citus.override_table_visibility=off' toastctl advise-threshold public.d_102008 -h w1 -p 5433"
+        );
     }
 
     #[test]

@@ -44,6 +44,21 @@ enum Elsewhere {
     Citus(CitusKind),
 }
 
+/// The tables of Citus, and which of them are read on the nodes.
+struct CitusTables {
+    tables: HashMap<Oid, CitusKind>,
+    named: bool,
+    matched: bool,
+}
+
+impl CitusTables {
+    async fn ask(client: &Client, named: bool) -> Result<CitusTables, LiveError> {
+        let tables = citus::tables(client).await?;
+        let matched = named && !tables.is_empty() && !citus::shows_shards(client).await?;
+        Ok(CitusTables { tables, named, matched })
+    }
+}
+
 /// The relations selected by a command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
@@ -57,7 +72,9 @@ pub struct Selection {
     foreign: Vec<String>,
     /// Tables of Citus.
     citus: Vec<(Oid, String)>,
-    /// Where their rows are, as after "whose rows are stored in".
+    /// Tables of Citus that are to be read on the nodes; the others are left out.
+    pub(crate) on_nodes: Vec<Oid>,
+    /// Where the rows of the others are, as after "whose rows are stored in".
     shards: String,
     /// What this node stores of them, and the session does not see.
     failures: Vec<String>,
@@ -110,9 +127,11 @@ impl Selection {
         }
     }
 
-    fn leave_out(&mut self, why: Elsewhere, class: Class) {
+    /// `taken`: whether a table of Citus is read on the nodes instead.
+    fn leave_out(&mut self, why: Elsewhere, class: Class, taken: bool) {
         match why {
             Elsewhere::Foreign => self.foreign.push(class.name),
+            Elsewhere::Citus(_) if taken => self.on_nodes.push(class.oid),
             Elsewhere::Citus(_) => self.citus.push((class.oid, class.name)),
         }
     }
@@ -162,8 +181,27 @@ pub async fn select(
     database: &str,
     wanted: &[String],
 ) -> Result<Selection, LiveError> {
+    selected(connection, database, wanted, false).await
+}
+
+/// Like [`select`], for a verb that reads tables of Citus on the nodes: those that are named are selected too, and those
+/// that match if the session does not see shards, which match themselves otherwise.
+pub(crate) async fn select_with_citus(
+    connection: &Connection,
+    database: &str,
+    wanted: &[String],
+) -> Result<Selection, LiveError> {
+    selected(connection, database, wanted, true).await
+}
+
+async fn selected(
+    connection: &Connection,
+    database: &str,
+    wanted: &[String],
+    takes_citus: bool,
+) -> Result<Selection, LiveError> {
     let client = connection.client();
-    let citus = citus::tables(client).await?;
+    let citus = CitusTables::ask(client, takes_citus).await?;
     let mut selection = Selection::default();
     if wanted.is_empty() {
         let sql = format!(
@@ -175,8 +213,8 @@ pub async fn select(
         );
         for row in client.query_typed(&sql, &[]).await? {
             let class = Class::read(&row)?;
-            match elsewhere(&class, &citus) {
-                Some(why) => selection.leave_out(why, class),
+            match elsewhere(&class, &citus.tables) {
+                Some(why) => selection.leave_out(why, class, citus.matched),
                 None => selection.add(class.oid, How::Matched),
             }
         }
@@ -192,6 +230,7 @@ pub async fn select(
         selection.failures = not_shown(client, &oids).await?;
     }
     if selection.found.is_empty()
+        && selection.on_nodes.is_empty()
         && let Some(notice) = selection.left_out().next()
     {
         let mut text = notice.strip_prefix("left out: ").unwrap_or(&notice).to_owned();
@@ -239,18 +278,26 @@ async fn select_one(
     connection: &Connection,
     database: &str,
     given: &str,
-    citus: &HashMap<Oid, CitusKind>,
+    citus: &CitusTables,
     selection: &mut Selection,
 ) -> Result<(), LiveError> {
     let (literal, matches) = matching(connection, database, given).await?;
     let how = if literal { How::Named } else { How::Matched };
     let mut any = false;
     for class in matches {
-        if let Some(why) = elsewhere(&class, citus) {
-            if literal {
+        if let Some(why) = elsewhere(&class, &citus.tables) {
+            let taken = if literal { citus.named } else { citus.matched };
+            if literal && !(taken && matches!(why, Elsewhere::Citus(_))) {
                 return Err(stored_elsewhere(connection.client(), why, &class).await?);
             }
-            selection.leave_out(why, class);
+            if taken && class.kind == "p" {
+                for child in below(connection.client(), class.oid).await? {
+                    if let Some(why) = elsewhere(&child, &citus.tables) {
+                        selection.leave_out(why, child, taken);
+                    }
+                }
+            }
+            selection.leave_out(why, class, taken);
             any = true;
             continue;
         }
@@ -264,8 +311,8 @@ async fn select_one(
                     selection.empty.push(class.name);
                 }
                 for child in children {
-                    match elsewhere(&child, citus) {
-                        Some(why) => selection.leave_out(why, child),
+                    match elsewhere(&child, &citus.tables) {
+                        Some(why) => selection.leave_out(why, child, citus.matched),
                         None if child.kind == "r" => selection.add(child.oid, How::Inherited),
                         None => {}
                     }
@@ -290,7 +337,7 @@ async fn select_one(
         };
         Err(LiveError::NoSuchRelation { name: quoted(given), hint })
     } else {
-        let oids: Vec<Oid> = citus.keys().copied().collect();
+        let oids: Vec<Oid> = citus.tables.keys().copied().collect();
         let mut text = quoted(given);
         for failure in not_shown(connection.client(), &oids).await? {
             text.push_str("; ");

@@ -9,18 +9,21 @@ use std::process::Command;
 
 use crate::support::command::{Run, run, scrub, toastctl};
 use crate::support::install;
-use crate::support::retoast::refused;
-use crate::support::server::{Database, number, with_pageinspect};
-use serde_json::Value;
+use crate::support::retoast::{Running, refused};
+use crate::support::server::{Database, Options, Server, number, with_pageinspect};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use toastctl::report::schema::schema;
 
 /// The catalog of Citus, with the columns that are read here, and its function `shard_name`.
 const CATALOG: &str = r#"SET allow_system_table_mods = on;
     CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass NOT NULL, partmethod "char" NOT NULL,
         colocationid int NOT NULL, repmodel "char" NOT NULL);
-    CREATE TABLE pg_catalog.pg_dist_shard (logicalrelid regclass NOT NULL, shardid bigint NOT NULL);
+    CREATE TABLE pg_catalog.pg_dist_shard (logicalrelid regclass NOT NULL, shardid bigint NOT NULL, shardminvalue text);
     CREATE TABLE pg_catalog.pg_dist_placement (shardid bigint NOT NULL, shardstate int NOT NULL, groupid int NOT NULL);
     CREATE TABLE pg_catalog.pg_dist_node (groupid int NOT NULL, nodename text NOT NULL, nodeport int NOT NULL,
-        noderole text NOT NULL);
+        noderole text NOT NULL, hasmetadata boolean NOT NULL DEFAULT true,
+        isactive boolean NOT NULL DEFAULT true);
     CREATE TABLE pg_catalog.pg_dist_local_group (groupid int NOT NULL);
     CREATE FUNCTION pg_catalog.shard_name(object_name regclass, shard_id bigint) RETURNS text LANGUAGE sql AS $$
         SELECT CASE nspname WHEN 'public' THEN quote_ident(relname || '_' || shard_id)
@@ -93,11 +96,9 @@ fn a_table_of_citus_is_refused_by_its_kind_and_with_its_nodes() {
             "\"public.whole\" is a distributed table of Citus; its rows are stored in 1 shard on w1:5432\n",
         ),
     ] {
-        for name in ["inspect", "check", "advise-threshold", "retoast", "compact", "reindex"] {
-            let run = run(&mut verb(&url, &[name, table]));
-            refused(&run, 1, text);
-            assert!(run.stderr.contains(hint), "{}", run.stderr);
-        }
+        let run = run(&mut verb(&url, &["advise-threshold", table]));
+        refused(&run, 1, text);
+        assert!(run.stderr.contains(hint), "{}", run.stderr);
     }
     let value = run(toastctl().args(["value", "dist.v@(0,1)", "-d", &url]));
     refused(&value, 1, "is a distributed table of Citus");
@@ -191,6 +192,425 @@ fn a_shard_is_changed_only_by_a_session_that_may_and_a_plan_says_so_too() {
     }
 }
 
+/// Two nodes that are servers of their own, in whose metadata each other's socket directories are named without their
+/// parent: the first has a shard of `dist`, the second has the others, and both have a copy of `ref`.
+struct Nodes([Server; 2]);
+
+impl Nodes {
+    fn start() -> Nodes {
+        let nodes = Nodes([0, 1].map(|_| Server::start(&Options::default())));
+        for (group, (server, shards)) in
+            nodes.0.iter().zip([&["dist_102008"][..], &["dist_102009", "part_102013"]]).enumerate()
+        {
+            let database = server.database("postgres");
+            let columns = "(id int PRIMARY KEY, v text COMPRESSION pglz)";
+            database.psql(&format!(
+                r#"CREATE EXTENSION pageinspect; {CATALOG}
+                 CREATE TABLE dist {columns}; CREATE TABLE ref {columns}; CREATE TABLE ref_102010 {columns};
+                 CREATE TABLE whole {columns} PARTITION BY RANGE (id);
+                 CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (1000);
+                 INSERT INTO ref_102010 {ROWS};
+                 INSERT INTO pg_dist_partition VALUES ('dist', 'h', 1, 's'), ('ref', 'n', 2, 't'), ('whole', 'h', 1, 's'),
+                     ('part', 'h', 1, 's');
+                 INSERT INTO pg_dist_shard VALUES ('dist', 102008, '0'), ('dist', 102009, '1'), ('ref', 102010, NULL),
+                     ('whole', 102012, '0'), ('part', 102013, '0');
+                 INSERT INTO pg_dist_placement VALUES (102008, 1, 0), (102009, 1, 1), (102010, 1, 0), (102010, 1, 1),
+                     (102012, 1, 1), (102013, 1, 1);
+                 UPDATE pg_dist_local_group SET groupid = {group}; DELETE FROM pg_dist_node"#
+            ));
+            for shard in shards {
+                database.psql(&format!(
+                    "CREATE TABLE {shard} {columns}; INSERT INTO {shard}
+                     SELECT i, repeat(md5(i::text), 300) || (SELECT string_agg(md5((i * g)::text), '')
+                         FROM generate_series(1, 100) g) FROM generate_series(1, 40 * ({group} + 1)) i"
+                ));
+            }
+            for (group, node) in nodes.0.iter().enumerate() {
+                let dir = node.socket_dir().file_name().unwrap().to_str().unwrap();
+                let port = node.port();
+                database.psql(&format!(
+                    "INSERT INTO pg_dist_node VALUES ({group}, '{dir}', {port}, 'primary')"
+                ));
+            }
+        }
+        nodes
+    }
+
+    fn name(&self, at: usize) -> String {
+        let dir = self.0[at].socket_dir().file_name().unwrap().to_str().unwrap();
+        format!("{dir}:{}", self.0[at].port())
+    }
+
+    fn psql(&self, at: usize, sql: &str) -> String {
+        self.0[at].database("postgres").psql(sql)
+    }
+
+    /// The verb in a session of this node.
+    fn run(&self, at: usize, arguments: &[&str]) -> Run {
+        let mut command = verb(&self.0[at].database("postgres").url(), arguments);
+        let parent = self.0[0].socket_dir().parent().unwrap();
+        command.arg(format!("--node-address=host={}/{{host}} port={{port}}", parent.display()));
+        run(&mut command)
+    }
+
+    fn json(&self, at: usize, arguments: &[&str]) -> (Run, Value) {
+        let run = self.run(at, &[arguments, &["--format", "json"]].concat());
+        let report = serde_json::from_str(&run.stdout).unwrap_or(Value::Null);
+        (run, report)
+    }
+
+    fn sum(&self, tables: &[(usize, &str)]) -> u64 {
+        let of = |(at, table): &(usize, &str)| {
+            // and the pointers, which pg_column_size does not count
+            let sql = "SELECT sum(pg_column_size(v)) + 18 * (SELECT count(DISTINCT chunk_id) FROM";
+            let toast =
+                format!("SELECT reltoastrelid::regclass FROM pg_class WHERE relname = '{table}'");
+            number(&self.psql(*at, &format!("{sql} {}) FROM {table}", self.psql(*at, &toast))))
+        };
+        tables.iter().map(of).sum()
+    }
+}
+
+#[test]
+fn shards_on_all_nodes_are_one_table() {
+    let nodes = Nodes::start();
+    let (one, two) = (nodes.name(0), nodes.name(1));
+    for at in [0, 1] {
+        let (run, report) = nodes.json(at, &["inspect", "dist", "ref", "whole"]);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        let column = |relation: &str| {
+            let columns = report["columns"].as_array().unwrap();
+            let of = |column: &&Value| column["relation"] == relation && column["column"] == "v";
+            columns.iter().find(of).unwrap_or_else(|| panic!("{relation}: {report:#}"))
+        };
+        let figures = |relation| {
+            let column = column(relation);
+            (&column["parts"], &column["copies"], column["stored_bytes"]["estimate"].as_u64())
+        };
+        let dist = nodes.sum(&[(0, "dist_102008"), (1, "dist_102009")]);
+        assert_eq!(figures("public.dist"), (&json!(2), &Value::Null, Some(dist)));
+        assert_eq!(column("public.dist")["values"]["estimate"], 120);
+        let copies = nodes.sum(&[(0, "ref_102010"), (1, "ref_102010")]);
+        assert_eq!(figures("public.ref"), (&json!(2), &json!(2), Some(copies)));
+        let whole = nodes.sum(&[(1, "part_102013")]);
+        assert_eq!(figures("public.whole"), (&json!(1), &Value::Null, Some(whole)));
+        let spread = report["citus"].as_array().unwrap();
+        let of = |spread: &Value| {
+            (spread["table"].clone(), spread["shards"].clone(), spread["copies"].clone())
+        };
+        let named =
+            |table: &str, shards: u64, copies: u64| (json!(table), json!(shards), json!(copies));
+        let mut tables: Vec<_> = spread.iter().map(of).collect();
+        tables.sort_by_key(|table| table.0.to_string());
+        assert_eq!(
+            tables,
+            [named("public.dist", 2, 1), named("public.ref", 1, 2), named("public.whole", 1, 1)]
+        );
+        // One database of each node, not one of them twice.
+        let size = |at| number(&nodes.psql(at, "SELECT pg_database_size('postgres')"));
+        let database = report["totals"]["database_bytes"].as_u64().unwrap();
+        let sizes = size(0) + size(1);
+        assert!(database.abs_diff(sizes) < sizes / 10, "{database} {sizes}");
+    }
+    let parts = nodes.run(0, &["inspect", "ref", "dist", "--parts"]);
+    for line in [
+        format!("dist_102008 on {one}"),
+        format!("dist_102009 on {two}"),
+        format!("ref_102010 on {one}"),
+        format!("ref_102010 on {two}"),
+    ] {
+        assert!(parts.stdout.contains(&line), "{line}: {}", parts.stdout);
+    }
+    let text = nodes.run(0, &["inspect", "dist", "ref"]);
+    assert!(text.stdout.contains("ref (2 copies)"), "{}", text.stdout);
+    assert!(text.stdout.contains("dist: 2 shards on 2 nodes; the largest has "), "{}", text.stdout);
+    let details = nodes.run(0, &["inspect", "dist", "--details"]);
+    assert!(
+        details.stdout.contains(&format!("shard of public.dist on {two}")),
+        "{}",
+        details.stdout
+    );
+    assert_eq!(details.code, Some(0), "{}", details.stderr);
+}
+
+#[test]
+fn a_node_that_is_lost_costs_only_its_shards_and_one_that_is_another_is_not_read() {
+    let nodes = Nodes::start();
+    let (one, two) = (nodes.name(0), nodes.name(1));
+    // The address of the metadata, unless it is rewritten.
+    let unreached = run(&mut verb(&nodes.0[0].database("postgres").url(), &["inspect", "dist"]));
+    refused(&unreached, 1, "; not read: public.dist_102009");
+    let usage = run(verb(&nodes.0[0].database("postgres").url(), &["check", "dist"])
+        .arg("--node-address=port={port}"));
+    refused(&usage, 2, "the address of a node needs a host");
+    nodes.psql(1, "UPDATE pg_dist_local_group SET groupid = 0");
+    let other = format!(
+        "{two}: the server at this address is the node {one}, by its metadata; not read: public.dist_102009"
+    );
+    for verb in ["inspect", "check"] {
+        refused(&nodes.run(0, &[verb, "dist"]), 1, &other);
+    }
+    nodes.psql(
+        1,
+        "UPDATE pg_dist_local_group SET groupid = 1; ALTER TABLE dist_102009 RENAME TO gone",
+    );
+    let moved = format!("{two}: public.dist_102009: the shard was not found");
+    for verb in ["inspect", "check"] {
+        refused(&nodes.run(0, &[verb, "dist"]), 1, &moved);
+    }
+    nodes.0[1].stop();
+    for verb in ["inspect", "check"] {
+        let (run, report) = nodes.json(0, &[verb, "dist", "ref"]);
+        refused(&run, 1, &format!("{two}: connection to server"));
+        assert!(
+            run.stderr.contains("; not read: public.dist_102009, public.ref_102010"),
+            "{}",
+            run.stderr
+        );
+        if verb == "inspect" {
+            let left_out = &report["left_out"][0];
+            assert_eq!(left_out["relation"], format!("public.dist_102009 on {two}"));
+            assert!(left_out["bytes"].is_null() && left_out["reason"] == "its node failed");
+            assert_eq!(report["totals"]["read"], 2);
+        } else {
+            assert_eq!(report["relations"].as_array().unwrap().len(), 2);
+        }
+    }
+    let text = nodes.run(0, &["inspect", "dist", "ref"]).stdout;
+    assert!(text.contains("ref (1 of 2 copies)"), "{text}");
+    assert!(text.contains("Not read: 2 tables, of unknown size"), "{text}");
+}
+
+#[test]
+fn damage_is_reported_with_its_node_and_saved_by_node() {
+    let nodes = Nodes::start();
+    let two = nodes.name(1);
+    let sound = nodes.run(0, &["check", "dist", "ref", "whole"]);
+    assert_eq!((sound.code, sound.stderr.as_str()), (Some(0), ""), "{}", sound.stdout);
+    assert!(sound.stdout.starts_with("5 tables: all sound (280 rows"), "{}", sound.stdout);
+    let toast =
+        nodes.psql(1, "SELECT reltoastrelid::regclass FROM pg_class WHERE relname = 'dist_102009'");
+    let kind = |kind: char| {
+        format!("UPDATE pg_class SET relkind = '{kind}' WHERE oid = '{toast}'::regclass")
+    };
+    nodes.psql(1, &format!(
+        "SET allow_system_table_mods = on; {}; DELETE FROM {toast} WHERE chunk_seq = 0 AND chunk_id IN
+             (SELECT chunk_id FROM {toast} LIMIT 1); {}",
+        kind('r'),
+        kind('t')
+    ));
+    let dir = tempfile::tempdir().unwrap();
+    let salvage = dir.path().join("new");
+    let (run, report) =
+        nodes.json(0, &["check", "dist", "ref", "--salvage", salvage.to_str().unwrap()]);
+    assert_eq!(run.code, Some(5), "{}{}", run.stdout, run.stderr);
+    let schema: Value = serde_json::from_str(schema("check").unwrap()).unwrap();
+    assert!(jsonschema::validator_for(&schema).unwrap().is_valid(&report), "{report:#}");
+    let finding = &report["findings"][0];
+    assert_eq!(
+        (finding["relation"].as_str(), finding["node"].as_str()),
+        (Some("public.dist_102009"), Some(two.as_str()))
+    );
+    let checked = report["relations"].as_array().unwrap();
+    let shard = checked.iter().find(|one| one["relation"] == "public.dist_102009").unwrap();
+    assert_eq!((&shard["shard"]["node"], &shard["shard"]["id"]), (&json!(two), &json!(102_009)));
+    let of_node =
+        salvage.join(two.replace(|c: char| !c.is_ascii_alphanumeric() && !".-".contains(c), "_"));
+    let manifest = std::fs::read_to_string(of_node.join("manifest.jsonl")).unwrap();
+    assert!(manifest.contains("public.dist_102009"), "{manifest}");
+    let text = nodes.run(0, &["check", "dist"]);
+    assert!(text.stdout.contains(&format!(" {two} public.dist_102009, block ")), "{}", text.stdout);
+}
+
+/// How values are stored, and the settings of the table and of its shard.
+fn stored(nodes: &Nodes, at: usize, shard: &str) -> String {
+    nodes.psql(at, &format!(
+        "SELECT concat((SELECT string_agg(DISTINCT pg_column_compression(v), ',') FROM {shard}), ' ',
+             string_agg(concat(attstorage, attcompression), ',' ORDER BY attrelid::regclass::text))
+         FROM pg_attribute WHERE attname = 'v' AND attrelid IN ('{shard}'::regclass, 'dist'::regclass)"
+    ))
+}
+
+const RETOAST: [&str; 3] = ["retoast", "dist", "--format=json"];
+
+#[test]
+fn all_shards_and_the_tables_on_all_nodes_are_converted() {
+    let nodes = Nodes::start();
+    let content = |at, shard: &str| {
+        nodes.psql(at, &format!("SELECT md5(string_agg(v, '' ORDER BY id)) FROM {shard}"))
+    };
+    let before = (content(0, "dist_102008"), content(1, "dist_102009"));
+    let plan = nodes.run(1, &["retoast", "dist", "whole", "--dry-run"]);
+    assert_eq!(plan.code, Some(0), "{}", plan.stderr);
+    assert!(
+        plan.stdout
+            .contains("public.dist (2 shards on 2 nodes), v to lz4: dry run: nothing was changed"),
+        "{}",
+        plan.stdout
+    );
+    assert!(
+        plan.stderr.contains("would set on 2 nodes: ALTER TABLE ONLY \"public\".\"dist\""),
+        "{}",
+        plan.stderr
+    );
+    assert_eq!(stored(&nodes, 0, "dist_102008"), "pglz xp,xp");
+    // On any node with metadata.
+    let run = nodes.run(1, &RETOAST);
+    assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    let schema: Value = serde_json::from_str(schema("retoast").unwrap()).unwrap();
+    assert!(jsonschema::validator_for(&schema).unwrap().is_valid(&report), "{report:#}");
+    let citus = &report["citus"][0];
+    assert_eq!(
+        (&citus["table"], &citus["shards"], &citus["missing"]),
+        (&json!("public.dist"), &json!(2), &json!([]))
+    );
+    let places: Vec<&Value> =
+        report["tables"].as_array().unwrap().iter().map(|table| &table["shard"]["node"]).collect();
+    assert_eq!(places, [&json!(nodes.name(0)), &json!(nodes.name(1))]);
+    assert_eq!(stored(&nodes, 0, "dist_102008"), "lz4 xl,xl");
+    assert_eq!(stored(&nodes, 1, "dist_102009"), "lz4 xl,xl");
+    assert_eq!((content(0, "dist_102008"), content(1, "dist_102009")), before);
+    // A partition and its parent, and each copy of a reference table.
+    for table in ["whole", "ref"] {
+        let run = nodes.run(0, &["retoast", table, "--target", "1024"]);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        assert!(
+            run.stdout.contains("complete: all values are stored as requested"),
+            "{}",
+            run.stdout
+        );
+    }
+    for at in [0, 1] {
+        let set =
+            "SELECT string_agg(concat(relname, attcompression, reloptions), ' ' ORDER BY relname)
+             FROM pg_class JOIN pg_attribute ON attrelid = oid
+             WHERE attname = 'v' AND relname IN ('whole', 'part', 'ref', 'ref_102010')";
+        let target = "{toast_tuple_target=1024}";
+        let all = format!("partl{target} refl{target} ref_102010l{target} wholel");
+        assert_eq!(nodes.psql(at, set), all);
+    }
+    for verb in ["compact", "reindex"] {
+        let run = nodes.run(0, &[verb, "dist", "ref"]);
+        assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+        assert!(run.stdout.contains("public.dist (2 shards on 2 nodes), "), "{}", run.stdout);
+    }
+}
+
+#[test]
+fn nothing_is_changed_unless_every_shard_can_be_converted() {
+    let nodes = Nodes::start();
+    let (one, two) = (nodes.name(0), nodes.name(1));
+    let unchanged = || {
+        assert_eq!(stored(&nodes, 0, "dist_102008"), "pglz xp,xp");
+    };
+    for (change, text) in [
+        (
+            "ALTER DATABASE postgres SET default_transaction_read_only = on",
+            "transactions are read-only by default here",
+        ),
+        (
+            "UPDATE pg_dist_local_group SET groupid = 0",
+            format!("the server at this address is the node {one}").as_str(),
+        ),
+        ("CREATE RULE r AS ON UPDATE TO dist_102009 DO INSTEAD NOTHING", "public.dist_102009"),
+        (
+            "ALTER TABLE dist RENAME TO other",
+            "public.dist: the table is not in the metadata of this node",
+        ),
+    ] {
+        nodes.psql(1, change);
+        let run = nodes.run(0, &RETOAST);
+        refused(&run, 1, &format!("error: {two}: "));
+        assert!(
+            run.stderr.contains(text) && run.stderr.contains("Nothing was changed"),
+            "{}",
+            run.stderr
+        );
+        unchanged();
+        nodes.psql(1, "SET default_transaction_read_only = off; ALTER DATABASE postgres RESET default_transaction_read_only;
+            UPDATE pg_dist_local_group SET groupid = 1; DROP RULE IF EXISTS r ON dist_102009");
+    }
+    nodes.psql(1, "ALTER TABLE other RENAME TO dist");
+    for (arguments, text) in [
+        (&["--undo"][..], "--undo is not supported for tables of Citus"),
+        (&["plain"], "some of these tables are tables of Citus, and others are not"),
+    ] {
+        nodes.psql(0, "CREATE TABLE IF NOT EXISTS plain (v text)");
+        refused(&nodes.run(0, &[&RETOAST[..], arguments].concat()), 2, text);
+    }
+    nodes.0[1].stop();
+    let lost = nodes.run(0, &RETOAST);
+    refused(&lost, 3, &format!("error: {two}: connection to server"));
+    unchanged();
+    nodes.0[1].start_again();
+    assert_eq!(nodes.run(0, &RETOAST).code, Some(0));
+}
+
+#[test]
+fn shards_that_move_are_followed_and_one_that_is_nowhere_is_not_complete() {
+    let nodes = Nodes::start();
+    for at in [0, 1] {
+        nodes.psql(at, "CREATE TABLE pauses (yes bool); INSERT INTO pauses VALUES (true)");
+    }
+    let paused = || {
+        let mut command = verb(&nodes.0[0].database("postgres").url(), &RETOAST);
+        let parent = nodes.0[0].socket_dir().parent().unwrap();
+        command.arg(format!("--node-address=host={}/{{host}} port={{port}}", parent.display()));
+        command.args(["--throttle-query", "SELECT yes FROM public.pauses"]);
+        let running = Running::start(&mut command);
+        running.says("is true (--throttle-query)");
+        running
+    };
+    let running = paused();
+    nodes.psql(
+        0,
+        "CREATE TABLE dist_102009 (LIKE dist INCLUDING ALL);
+        INSERT INTO dist_102009 SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 80) i;
+        UPDATE pg_dist_placement SET groupid = 0 WHERE shardid = 102009",
+    );
+    nodes.psql(1, "DROP TABLE dist_102009");
+    for at in [0, 1] {
+        nodes.psql(at, "UPDATE pauses SET yes = false");
+    }
+    let moved = running.end();
+    assert_eq!(moved.code, Some(0), "{}{}", moved.stdout, moved.stderr);
+    let report: Value = serde_json::from_str(&moved.stdout).unwrap();
+    assert_eq!(
+        (&report["citus"][0]["shards"], &report["citus"][0]["nodes"]),
+        (&json!(2), &json!(1))
+    );
+    assert_eq!(stored(&nodes, 0, "dist_102009"), "lz4 xl,xl");
+    // The metadata places it where it is not: nothing else is changed before the run, and what is lost in the meantime is
+    // named.
+    nodes.psql(0, "UPDATE pg_dist_placement SET groupid = 1 WHERE shardid = 102009; ALTER TABLE dist_102008 ALTER v SET COMPRESSION pglz");
+    let nowhere = nodes.run(0, &RETOAST);
+    refused(&nowhere, 1, "relation \"public.dist_102009\" does not exist");
+    assert_eq!(stored(&nodes, 0, "dist_102008"), "lz4 xl,xp");
+    nodes.psql(0, "UPDATE pg_dist_placement SET groupid = 0; UPDATE pauses SET yes = true");
+    let running = paused();
+    running.signal(Signal::TERM);
+    let stopped = running.end();
+    assert_eq!(stopped.code, Some(4), "{}", stopped.stderr);
+    assert!(stopped.stderr.contains("stopped; to continue: "), "{}", stopped.stderr);
+    assert!(!stopped.stderr.contains("error: "), "{}", stopped.stderr);
+    let report: Value = serde_json::from_str(&stopped.stdout).unwrap();
+    assert_eq!(report["citus"][0]["missing"][0]["reason"], "stopped before its turn");
+    let running = paused();
+    nodes.psql(0, "DROP TABLE dist_102009; UPDATE pauses SET yes = false");
+    let missing = running.end();
+    assert_eq!(missing.code, Some(1), "{}", missing.stderr);
+    let report: Value = serde_json::from_str(&missing.stdout).unwrap();
+    let citus = &report["citus"][0]["missing"];
+    assert_eq!(citus.as_array().unwrap().len(), 1, "{report:#}");
+    assert_eq!(
+        (&citus[0]["relation"], &citus[0]["node"]),
+        (&json!("public.dist_102009"), &json!(nodes.name(0)))
+    );
+    assert!(missing.stderr.contains("not complete: public.dist_102009"), "{}", missing.stderr);
+    assert_eq!(stored(&nodes, 0, "dist_102008"), "lz4 xl,xl");
+}
+
 /// A node of a real cluster.
 struct Node(String);
 
@@ -250,36 +670,42 @@ fn shards_that_citus_hides_are_counted_and_read_when_they_are_shown() {
         coordinator.psql(&sql);
     }
     for (node, name) in [(&coordinator, "coordinator"), (&worker, "worker")] {
-        for arguments in [
-            &["inspect"][..],
-            &["inspect", "--details"],
-            &["check"],
-            &["check", "toastctl_shown.*"],
-        ] {
-            let run = node.run("", arguments);
-            assert_eq!(run.code, Some(1), "{name}: {}{}", run.stdout, run.stderr);
-            assert!(run.stderr.contains("hidden from this session"), "{name}: {}", run.stderr);
-            assert!(!run.stderr.contains("(0 bytes)"), "{name}: {}", run.stderr);
+        let checked = node.run("", &["check", "toastctl_shown.*", "toastctl_tenant.*"]);
+        assert_eq!(checked.code, Some(0), "{name}: {}{}", checked.stdout, checked.stderr);
+        let arguments = ["inspect", "toastctl_*.*", "--sample", "100%", "--format", "json"];
+        let run = node.run("", &arguments);
+        assert_eq!(run.code, Some(0), "{name}: {}{}", run.stdout, run.stderr);
+        let report: Value = serde_json::from_str(&run.stdout).unwrap();
+        for table in
+            ["toastctl_shown.dist", "toastctl_shown.ref", "toastctl_shown.own", "toastctl_tenant.t"]
+        {
+            let columns = report["columns"].as_array().unwrap();
+            let of = |column: &&Value| column["relation"] == table && column["column"] == "v";
+            let column = columns.iter().find(of).unwrap();
+            // with the pointers to values that are out of line
+            let sql = "SELECT sum(pg_column_size(v)) + 18 * count(*) FROM %s";
+            let sum = number(&coordinator.psql(&format!(
+                "SELECT sum(result::bigint) FROM run_command_on_placements('{table}', '{sql}')"
+            )));
+            assert_eq!(column["stored_bytes"]["estimate"], sum, "{name}: {table}: {column}");
         }
     }
-    for (table, kind) in [
-        (
-            "toastctl_shown.dist",
-            "a distributed table of Citus; its rows are stored in 8 shards on ",
-        ),
-        ("toastctl_shown.ref", "a reference table of Citus; its rows are stored in 1 shard on "),
-        (
-            "toastctl_shown.own",
-            "a local table managed by Citus; its rows are stored in 1 shard on ",
-        ),
-        (
-            "toastctl_tenant.t",
-            "a distributed table of Citus with one shard; its rows are stored in 1 shard on ",
-        ),
+    let all = "SELECT string_agg(DISTINCT result, ' ') FROM run_command_on_placements('toastctl_shown.dist',
+         'SELECT string_agg(DISTINCT pg_column_compression(v), '','') FROM %s')";
+    let content = "SELECT md5(string_agg(v, '' ORDER BY id)) FROM toastctl_shown.dist";
+    let before = coordinator.psql(content);
+    for arguments in [
+        &["retoast", "toastctl_shown.dist"][..],
+        &["retoast", "toastctl_shown.ref"],
+        &["retoast", "toastctl_shown.own"],
+        &["retoast", "toastctl_tenant.t"],
+        &["compact", "toastctl_shown.dist"],
+        &["reindex", "toastctl_shown.dist"],
     ] {
-        refused(&worker.run("", &["inspect", table]), 1, kind);
-        refused(&coordinator.run("", &["retoast", table]), 1, kind);
+        let run = worker.run("", arguments);
+        assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
     }
+    assert_eq!((coordinator.psql(all), coordinator.psql(content)), ("lz4".to_owned(), before));
     let of_worker = "SELECT shardid FROM pg_dist_placement JOIN pg_dist_shard USING (shardid), pg_dist_local_group AS l
                      WHERE logicalrelid = 'toastctl_shown.dist'::regclass AND pg_dist_placement.groupid = l.groupid";
     let shards = worker.psql(of_worker);

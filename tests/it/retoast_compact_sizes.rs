@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::holder::Holder;
 use crate::support::reports::Printed;
-use crate::support::reports::retoast::{Report, Table};
+use crate::support::reports::retoast::{FileEnd, Report, Table};
 use crate::support::retoast::{contents, done, retoast, said_by_inspect};
 use crate::support::server::{self, Database, Options, Server, with_pageinspect};
 use crate::support::tables::{Copied, NOISE, fresh, table};
@@ -51,12 +51,17 @@ fn compacts(server: &Server, name: &str, copied: Copied, make: &str, damage: &st
     assert_eq!(database.psql("SELECT pg_table_size('t')"), size.to_string(), "{name}");
     let said = said_by_inspect(&database);
     let arguments = ["compact", "t", "--reindex=all", "--verify", "full"];
-    let (table, most) = sampled(&database, &arguments);
+    let (mut table, most) = sampled(&database, &arguments);
+    let first = table.before;
+    // seen once: the server stored one row behind the end again in every round, so that nothing could be cut off
+    if table.compaction.iter().any(|file| file.ended == FileEnd::NoRoom) {
+        table = done(&retoast(&database, &arguments));
+    }
     assert_eq!(contents(&database, "t"), before, "{name}");
     assert!(most as f64 <= size as f64 * 1.03, "{name}: {size} grew to {most}");
     for (part, fresh) in PARTS.into_iter().zip(fresh(&database, copied)) {
         let now = table.after.of(part);
-        eprintln!("{name}: {part}: {} became {now}, fresh {fresh}", table.before.of(part));
+        eprintln!("{name}: {part}: {} became {now}, fresh {fresh}", first.of(part));
         // 8 pages are not worth a round
         let limit = (fresh as f64 * 1.06).max((fresh + 8 * PAGE) as f64);
         assert!(now as f64 <= limit, "{name}: {part} is {now}, a fresh one {fresh}: {table}");
@@ -67,9 +72,9 @@ fn compacts(server: &Server, name: &str, copied: Copied, make: &str, damage: &st
         assert!(then.abs_diff(now) as f64 <= limit, "{name}: {then} foretold: {table}");
     }
     for (part, said) in PARTS.into_iter().zip(said) {
-        let gave = table.before.of(part) - table.after.of(part);
+        let gave = first.of(part) - table.after.of(part);
         let Some(said) = said else {
-            assert!(gave as f64 <= LITTLE || gave * 3 < table.before.of(part), "{table}");
+            assert!(gave as f64 <= LITTLE || gave * 3 < first.of(part), "{table}");
             continue;
         };
         let said = said.gives_back;

@@ -371,7 +371,7 @@ mod tests {
             Figures::of(ranking).judge(&Test::Figure(figure, operator, limit))
         };
         let unknown = |judged| matches!(judged, Judged::Unknown(_));
-        let left_out = LeftOut { relation: "t".into(), bytes: 100, reason: "locked".into() };
+        let left_out = LeftOut { relation: "t".into(), bytes: Some(100), reason: "locked".into() };
         ranking.left_out.push(left_out);
         ranking.counts.read = 1;
         ranking.counts.dead_rows = 10;

@@ -24,6 +24,7 @@ use super::result::{
 use crate::findings::code::WORTH;
 use crate::findings::finding::Finding;
 use crate::model::interval::Interval;
+use crate::server::citus::ShardLine;
 
 /// The overhead of a chunk: the tuple's header (24), `chunk_id` and `chunk_seq` (8), the data's header (4), the line
 /// pointer (4), and what aligns it, half of 8.
@@ -48,6 +49,9 @@ pub(crate) struct RelationLine {
     /// The topmost of the tables that it is a partition or an inheritance child of, if it is reported as a part of
     /// that.
     pub(crate) part_of: Option<String>,
+    /// What it is a shard of, if it belongs to a table of Citus that was selected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) shard: Option<ShardLine>,
     pub(crate) source: Source,
     /// The blocks read; null if all were.
     pub(crate) sample: Option<SampleReport>,
@@ -101,6 +105,12 @@ pub(crate) struct ColumnLine {
     pub(crate) compression: Option<&'static str>,
     /// How many relations are added up here.
     pub(crate) parts: u64,
+    /// On how many nodes of Citus the same rows are; the figures are those of all copies. Left out without copies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) copies: Option<u64>,
+    /// The node of the shard, if shards are reported one by one (--parts).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<String>,
     /// Values that are not NULL.
     pub(crate) values: Option<Interval<u64>>,
     /// In the relation's files: values as they are stored, and TOAST pointers.
@@ -152,8 +162,9 @@ impl FormLine {
 pub(crate) struct LeftOut {
     /// `schema.name`.
     pub(crate) relation: String,
-    /// Heap, TOAST relation and its index; of locked ones those of the last VACUUM.
-    pub(crate) bytes: u64,
+    /// Heap, TOAST relation and its index; of locked ones those of the last VACUUM. Null if the node could not be
+    /// reached.
+    pub(crate) bytes: Option<u64>,
     pub(crate) reason: String,
 }
 
@@ -168,7 +179,37 @@ pub(crate) struct Extent {
     pub(crate) database_bytes: Option<u64>,
 }
 
+impl Extent {
+    /// Adds that of another server.
+    pub(crate) fn plus(self, other: Extent) -> Extent {
+        let sum = |one: u64, other: u64| one.saturating_add(other);
+        Extent {
+            relations: sum(self.relations, other.relations),
+            bytes: sum(self.bytes, other.bytes),
+            database_bytes: self
+                .database_bytes
+                .zip(other.database_bytes)
+                .map(|(one, other)| sum(one, other)),
+        }
+    }
+}
+
 impl RelationLine {
+    /// Makes it a line of a shard: its columns are part of the table's, unless shards are reported one by one. Commands
+    /// name the table, which is what Citus and this program work on. `names`: those of the shard and the table.
+    pub(crate) fn place(&mut self, shard: ShardLine, names: (&str, &str), one_by_one: bool) {
+        let copies = (shard.copies > 1).then_some(shard.copies);
+        for column in &mut self.columns {
+            column.copies = copies;
+            column.node = one_by_one.then(|| shard.node.clone());
+        }
+        self.part_of = (!one_by_one).then(|| shard.table.clone());
+        for finding in self.findings.iter_mut().flatten() {
+            finding.command = shard.command(&finding.command, names);
+        }
+        self.shard = Some(shard);
+    }
+
     /// Of a relation's report. The parts of a rolled-up relation name it as `part_of`.
     pub(crate) fn of(
         report: &RelationReport,
@@ -190,6 +231,7 @@ impl RelationLine {
         };
         RelationLine {
             part_of,
+            shard: report.shard.clone(),
             rows,
             unused_bytes: unused(report, &columns),
             heap_bytes: report.heap.bytes,
@@ -253,6 +295,8 @@ impl ColumnLine {
             storage: Some(report.storage),
             compression: report.compression,
             parts: 1,
+            copies: None,
+            node: None,
             values,
             stored_bytes,
             raw_bytes,

@@ -1,7 +1,7 @@
 //! Columns of many relations, added up over the parts of partitioned tables and of inheritance, and ranked (pure).
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -10,6 +10,7 @@ use super::{ColumnLine, Extent, FormLine, LeftOut, RelationLine};
 use crate::findings::finding::{Finding, rank};
 use crate::inspect::result::Source;
 use crate::model::interval::{IndependentSum, Interval};
+use crate::server::citus::{SHOWN_BY, ShardLine};
 
 /// By what columns are ranked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -59,7 +60,7 @@ pub(crate) struct Totals {
     pub(crate) columns_bytes: Interval<u64>,
     /// What is unused in heaps and TOAST relations; null where pages of some were not read.
     pub(crate) unused_bytes: Option<Interval<u64>>,
-    /// The database's files; null where that is not known.
+    /// The database's files, on all nodes that were read; null where that is not known.
     pub(crate) database_bytes: Option<u64>,
 }
 
@@ -118,6 +119,8 @@ pub(crate) struct Overview {
     pub(crate) findings: Vec<Finding>,
     pub(crate) left_out: Vec<LeftOut>,
     pub(crate) totals: Totals,
+    /// Tables of Citus, the largest first.
+    pub(crate) spread: Vec<Spread>,
     /// Databases, if there are several.
     pub(crate) databases: u64,
 }
@@ -131,6 +134,7 @@ impl Overview {
         let named = |relation: &str| format!("{target} {}", relation.trim_start_matches("public."));
         self.ranked.columns.iter_mut().for_each(|one| one.target = Some(Arc::clone(&name)));
         self.left_out.iter_mut().for_each(|one| one.relation = named(&one.relation));
+        self.spread.iter_mut().for_each(|one| one.table = named(&one.table));
         for finding in &mut self.findings {
             finding.relation = named(&finding.relation);
             if finding.command.starts_with("toastctl ") {
@@ -144,6 +148,8 @@ impl Overview {
         self.databases += other.databases;
         self.totals.join(&other.totals);
         self.left_out.extend(other.left_out);
+        self.spread.extend(other.spread);
+        self.spread.sort_by_key(|spread| Reverse(spread.bytes));
         self.findings.extend(other.findings);
         rank(&mut self.findings);
         let ranked = &mut self.ranked;
@@ -190,6 +196,107 @@ impl Totals {
     }
 }
 
+/// How the shards of a table of Citus are spread over nodes. Sizes are those of heaps, TOAST relations and their
+/// indexes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub(crate) struct Spread {
+    /// `schema.name` of the table.
+    pub(crate) table: String,
+    /// Shards that were read; those of partitions that have the same range are one.
+    pub(crate) shards: u64,
+    /// On how many nodes the same rows are; 1 unless Citus replicates them.
+    pub(crate) copies: u64,
+    /// On all nodes, including copies.
+    pub(crate) bytes: u64,
+    pub(crate) largest_bytes: u64,
+    pub(crate) median_bytes: u64,
+    /// By name.
+    pub(crate) nodes: Vec<NodeShare>,
+}
+
+/// What a node has of a table of Citus.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub(crate) struct NodeShare {
+    /// `host:port` in the metadata.
+    pub(crate) node: String,
+    pub(crate) shards: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Bytes of the shards that were read.
+#[derive(Debug, Default)]
+struct ShardSizes {
+    copies: u64,
+    /// By range and node.
+    shards: BTreeMap<(Option<String>, String), u64>,
+}
+
+impl ShardSizes {
+    fn spread(self, table: String) -> Spread {
+        let mut sizes: Vec<u64> = self.shards.values().copied().collect();
+        sizes.sort_unstable();
+        let mut nodes: BTreeMap<String, NodeShare> = BTreeMap::new();
+        let mut ranges = BTreeSet::new();
+        for ((range, node), bytes) in self.shards {
+            ranges.insert(range);
+            let none = NodeShare { node: node.clone(), shards: 0, bytes: 0 };
+            let share = nodes.entry(node).or_insert(none);
+            share.shards += 1;
+            share.bytes = share.bytes.saturating_add(bytes);
+        }
+        Spread {
+            table,
+            shards: ranges.len() as u64,
+            copies: self.copies,
+            bytes: sizes.iter().fold(0u64, |sum, bytes| sum.saturating_add(*bytes)),
+            largest_bytes: sizes.last().copied().unwrap_or(0),
+            median_bytes: sizes.get(sizes.len() / 2).copied().unwrap_or(0),
+            nodes: nodes.into_values().collect(),
+        }
+    }
+}
+
+/// A key that differs between copies of a shard.
+fn on_node(relation: &str, node: Option<&String>) -> String {
+    match node {
+        Some(node) => format!("{relation} on {node}"),
+        None => relation.to_owned(),
+    }
+}
+
+/// Ends the text about a shard if other shards have the same problem.
+const AND_OTHERS: &str = " and others";
+
+/// Adds what was found in a shard to what was found in others of the table.
+fn of_shard(all: &mut Vec<Finding>, shard: &ShardLine, findings: &[Finding]) {
+    for finding in findings {
+        let same = |one: &&mut Finding| {
+            let is_advised = finding.command.starts_with(SHOWN_BY);
+            one.relation == shard.table
+                && (one.code, &one.column) == (finding.code, &finding.column)
+                && (one.command == finding.command || is_advised)
+        };
+        match all.iter_mut().find(same) {
+            Some(sum) => {
+                let plus = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+                plus(&mut sum.value, finding.value);
+                plus(&mut sum.low, finding.low);
+                plus(&mut sum.high, finding.high);
+                sum.compaction = None;
+                if !sum.what.ends_with(AND_OTHERS) {
+                    sum.what.push_str(AND_OTHERS);
+                }
+            }
+            None => {
+                let what = format!("{} in the shard {}", finding.what, finding.relation);
+                all.push(Finding { relation: shard.table.clone(), what, ..finding.clone() });
+            }
+        }
+    }
+}
+
 /// Gathers the lines.
 #[derive(Debug, Default)]
 pub(crate) struct Ranking {
@@ -201,6 +308,10 @@ pub(crate) struct Ranking {
     pub(crate) left_out: Vec<LeftOut>,
     /// Of all relations, as they come.
     pub(crate) findings: Vec<Finding>,
+    /// Servers that are read.
+    servers: u64,
+    /// By table of Citus.
+    spread: BTreeMap<String, ShardSizes>,
     pub(super) counts: Counts,
     columns_bytes: IndependentSum,
     unused_bytes: Option<IndependentSum>,
@@ -410,7 +521,9 @@ impl ColumnSum {
 
     fn line(self, database_bytes: Option<u64>) -> ColumnLine {
         if self.line.parts == 1 {
-            return self.line;
+            let whole = database_bytes.map(Interval::exact);
+            let share = whole.and_then(|whole| self.line.stored_bytes.ratio_to(whole));
+            return ColumnLine { share, ..self.line };
         }
         let total = |sum: Option<IndependentSum>| sum.map(|sum| sum.total());
         let (stored, raw, measured) = (self.stored.total(), total(self.raw), total(self.measured));
@@ -452,21 +565,42 @@ impl Ranking {
             counts.blocks += sample.blocks;
             counts.blocks_read += sample.blocks_read;
         }
-        let whole = relation.part_of.as_ref().unwrap_or(&relation.relation);
+        let name = relation.part_of.as_ref().unwrap_or(&relation.relation);
+        let node = relation.shard.as_ref().filter(|_| relation.part_of.is_none());
+        let whole = on_node(name, node.map(|shard| &shard.node));
         self.whole.entry(whole.clone()).or_insert_with(Whole::new).add(relation);
         add(&mut self.unused_bytes, relation.unused_bytes.as_ref());
         if let Some(findings) = &relation.findings {
             counts.looked_at += 1;
-            self.findings.extend(findings.iter().cloned());
+            match (&relation.shard, &relation.part_of) {
+                (Some(shard), Some(_)) => of_shard(&mut self.findings, shard, findings),
+                _ => self.findings.extend(findings.iter().cloned()),
+            }
+        }
+        if let Some(shard) = &relation.shard {
+            let spread = self.spread.entry(shard.table.clone()).or_default();
+            spread.copies = spread.copies.max(shard.copies);
+            let place = (shard.range.clone(), shard.node.clone());
+            let sum = spread.shards.entry(place).or_default();
+            *sum = sum.saturating_add(relation.bytes());
         }
         for column in &relation.columns {
             self.columns_bytes.add(&column.stored_bytes);
             let key = (whole.clone(), column.column.clone());
             let sum = self.columns.entry(key).or_insert_with(|| {
-                ColumnSum::new(ColumnLine { relation: whole.clone(), parts: 0, ..column.clone() })
+                ColumnSum::new(ColumnLine { relation: name.clone(), parts: 0, ..column.clone() })
             });
             sum.add(column);
         }
+    }
+
+    /// A server, or another one, will be read.
+    pub(crate) fn begin(&mut self, extent: Extent) {
+        self.extent = match self.servers {
+            0 => extent,
+            _ => self.extent.plus(extent),
+        };
+        self.servers += 1;
     }
 
     /// The totals of all relations.
@@ -476,7 +610,7 @@ impl Ranking {
             *counts;
         let left_out = &self.left_out;
         let left_out_bytes =
-            left_out.iter().fold(0u64, |sum, relation| sum.saturating_add(relation.bytes));
+            left_out.iter().fold(0u64, |sum, one| sum.saturating_add(one.bytes.unwrap_or(0)));
         Totals {
             relations: self.extent.relations.max(read),
             read,
@@ -536,7 +670,11 @@ impl Ranking {
         let left_out = std::mem::take(&mut self.left_out);
         let mut findings = std::mem::take(&mut self.findings);
         rank(&mut findings);
-        Overview { ranked: self.ranked(by, limit), findings, left_out, totals, databases: 0 }
+        let spread = std::mem::take(&mut self.spread).into_iter();
+        let mut spread: Vec<Spread> = spread.map(|(table, sizes)| sizes.spread(table)).collect();
+        spread.sort_by_key(|spread| Reverse(spread.bytes));
+        let ranked = self.ranked(by, limit);
+        Overview { ranked, findings, left_out, totals, spread, databases: 0 }
     }
 
     /// The first `limit` columns, the rest added up.
@@ -546,7 +684,8 @@ impl Ranking {
             self.whole.into_iter().map(|(relation, whole)| (relation, whole.of(by))).collect();
         let column = |sum: ColumnSum| {
             let line = sum.line(database_bytes);
-            let by_relation = whole.get(&line.relation).copied().flatten();
+            let by_relation =
+                whole.get(&on_node(&line.relation, line.node.as_ref())).copied().flatten();
             RankedColumn { target: None, line, by_relation }
         };
         let columns = self.columns.into_values().map(column).collect();
@@ -560,6 +699,8 @@ impl Ranking {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::findings::code::Code;
+    use crate::findings::finding::Unit;
 
     fn column(relation: &str, column: &str, stored: Interval<u64>, raw: Option<u64>) -> ColumnLine {
         ColumnLine {
@@ -569,6 +710,8 @@ mod tests {
             storage: Some("extended"),
             compression: None,
             parts: 1,
+            copies: None,
+            node: None,
             values: Some(Interval::exact(1)),
             stored_bytes: stored,
             raw_bytes: raw.map(Interval::exact),
@@ -594,6 +737,7 @@ mod tests {
             kind: None,
             access_method: None,
             part_of: part_of.map(str::to_owned),
+            shard: None,
             source: Source::Pageinspect,
             sample: None,
             heap_bytes: Some(10_000),
@@ -680,6 +824,77 @@ mod tests {
         let forms = &largest[1].1[0].forms;
         let stored_bytes = Interval { estimate: 700, low: 650, high: 750 };
         assert_eq!(*forms, [FormLine { form: "plain", method: None, stored_bytes }]);
+    }
+
+    fn shard(id: i64, node: &str, copies: u64) -> ShardLine {
+        let range = (copies == 1).then(|| (id % 2).to_string());
+        ShardLine { node: node.into(), table: "public.d".into(), id, copies, range }
+    }
+
+    #[test]
+    fn shards_are_spread_over_nodes_and_those_of_partitions_with_one_range_are_one() {
+        let mut ranking = Ranking::default();
+        ranking.begin(Extent { relations: 2, bytes: 0, database_bytes: Some(70) });
+        ranking.begin(Extent { relations: 2, bytes: 0, database_bytes: Some(30) });
+        for (id, node) in [(10, "a:1"), (11, "b:1"), (12, "a:1"), (13, "b:1"), (15, "b:1")] {
+            let name = format!("public.d_{id}");
+            let column = column(&name, "v", Interval::exact(id as u64), None);
+            let mut line = relation(&name, None, Some(1), vec![column]);
+            let finding = Finding {
+                command: format!("toastctl compact {name}"),
+                ..Finding::new(Code::FreeSpace, &name, Interval::exact(5.0), Unit::Bytes)
+            };
+            line.findings = Some(vec![finding]);
+            line.place(shard(id, node, 1), (&format!("d_{id}"), "d"), false);
+            ranking.add(&line);
+        }
+        let overview = ranking.overview(SortBy::Stored, 9);
+        let line = &overview.ranked.columns[0].line;
+        assert_eq!(
+            (line.relation.as_str(), line.parts, line.stored_bytes.estimate),
+            ("public.d", 5, 61)
+        );
+        assert_eq!(line.share.map(|share| share.estimate), Some(0.61));
+        let nodes = |node: &str, shards, bytes| NodeShare { node: node.into(), shards, bytes };
+        assert_eq!(
+            overview.spread,
+            [Spread {
+                table: "public.d".into(),
+                shards: 2,
+                copies: 1,
+                bytes: 50_000,
+                largest_bytes: 30_000,
+                median_bytes: 30_000,
+                nodes: vec![nodes("a:1", 1, 20_000), nodes("b:1", 1, 30_000)],
+            }]
+        );
+        let [finding] = overview.findings.as_slice() else { panic!("{:?}", overview.findings) };
+        assert_eq!((finding.relation.as_str(), finding.value), ("public.d", 25));
+        assert_eq!(finding.command, "toastctl compact public.d");
+        assert!(finding.what.ends_with(" in the shard public.d_10 and others"), "{}", finding.what);
+    }
+
+    #[test]
+    fn copies_are_counted_and_one_by_one_they_are_told_apart() {
+        let of = |one_by_one| {
+            let mut ranking = Ranking::default();
+            for node in ["a:1", "b:1"] {
+                let v = column("public.d_7", "v", Interval::exact(6), None);
+                let mut line = relation("public.d_7", None, Some(1), vec![v]);
+                line.place(shard(7, node, 2), ("d_7", "d"), one_by_one);
+                ranking.add(&line);
+            }
+            ranking.overview(SortBy::Stored, 9)
+        };
+        let together = of(false);
+        let [one] = together.ranked.columns.as_slice() else { panic!("{together:?}") };
+        assert_eq!((one.line.parts, one.line.copies), (2, Some(2)));
+        let spread = &together.spread[0];
+        assert_eq!((spread.shards, spread.copies, spread.bytes), (1, 2, 20_000));
+        let apart = of(true);
+        let nodes: Vec<_> =
+            apart.ranked.columns.iter().map(|one| one.line.node.as_deref()).collect();
+        assert_eq!(nodes, [Some("a:1"), Some("b:1")]);
     }
 
     #[test]

@@ -162,7 +162,7 @@ async fn overview(
                     let reason = first_line(&failed.message, &listed.name);
                     output.failed(failed);
                     let Listed { name: relation, bytes, .. } = listed;
-                    output.left_out(LeftOut { relation, bytes, reason });
+                    output.left_out(LeftOut { relation, bytes: Some(bytes), reason });
                 }
                 Outcome::TimeUp(why) => {
                     if !why.is_empty() {
@@ -226,7 +226,7 @@ async fn database_bytes(
 }
 
 fn left_out_by_time(listed: Listed) -> LeftOut {
-    LeftOut { relation: listed.name, bytes: listed.bytes, reason: "time was up".into() }
+    LeftOut { relation: listed.name, bytes: Some(listed.bytes), reason: "time was up".into() }
 }
 
 /// The first line of a message, without the relation at its start.

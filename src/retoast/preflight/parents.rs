@@ -1,4 +1,5 @@
-//! Partitioned tables: they store nothing, but new partitions copy the settings of their columns.
+//! Partitioned tables, and those of Citus: they store nothing, but new partitions and shards that Citus moves copy their
+//! settings.
 
 use tokio_postgres::types::Type;
 
@@ -9,6 +10,7 @@ use crate::disk::desc::Storage;
 use crate::judge::goal::Goal;
 use crate::judge::pluggable::{self, Plan};
 use crate::judge::toaster::{Changes, Current};
+use crate::model::settings::TupleTarget;
 use crate::model::sql::{quote_qualified, shown_qualified};
 use crate::retoast::error::RetoastError;
 use crate::retoast::sql;
@@ -25,8 +27,8 @@ pub struct Parent {
     pub alter: String,
 }
 
-/// What must be set on a partitioned table so that new partitions get the chosen settings; `None` if nothing must. A
-/// partitioned table has no `toast_tuple_target`.
+/// What must be set on a partitioned table or one of Citus so that new partitions and shards get the chosen settings;
+/// `None` if nothing must. A partitioned table has no `toast_tuple_target`.
 pub async fn parent(
     client: &Client,
     server: &Server,
@@ -37,7 +39,9 @@ pub async fn parent(
         .query_typed(
             "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
                     a.attname::pg_catalog.text, a.attstorage::pg_catalog.text, \
-                    a.attcompression::pg_catalog.text \
+                    a.attcompression::pg_catalog.text, c.relkind = 'p', \
+                    (SELECT option_value FROM pg_catalog.pg_options_to_table(c.reloptions) \
+                     WHERE option_name = 'toast_tuple_target') \
              FROM pg_catalog.pg_class AS c \
              JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
              JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid \
@@ -48,6 +52,14 @@ pub async fn parent(
         .await?;
     let Some(first) = rows.first() else { return Ok(None) };
     let (schema, name): (String, String) = (first.try_get(0)?, first.try_get(1)?);
+    let bytes = |text: Option<String>| text.and_then(|text| text.parse().ok());
+    let has_target = bytes(first.try_get(6)?);
+    let wanted_target = if first.try_get(5)? { None } else { request.target };
+    let target = |bytes: Option<u32>| {
+        let target = bytes.map(|bytes| TupleTarget::new(bytes, server.page_size)).transpose();
+        target.map_err(|error| RetoastError::Usage(error.to_string()))
+    };
+    let (wanted_target, has_target) = (target(wanted_target)?, target(has_target)?);
     let mut columns = Vec::new();
     for row in &rows {
         let (storage, compression): (String, String) = (row.try_get(3)?, row.try_get(4)?);
@@ -63,7 +75,7 @@ pub async fn parent(
     }
     let mut changes = match &request.goal {
         goal @ (Goal::Stock(_) | Goal::Policy(_)) => {
-            Changes::of(goal.toaster(), &columns, None, None)
+            Changes::of(goal.toaster(), &columns, wanted_target, has_target)
         }
         Goal::Pluggable(_) => Changes::default(),
     };

@@ -267,6 +267,8 @@ async fn measuring(first: &Connection) -> Result<Connection, RetoastError> {
     let options = SessionOptions {
         lock_timeout: Duration::from_secs(1),
         statement_timeout: Duration::from_secs(60),
+        // on a node of Citus, it must see shards too
+        settings: first.session().settings.clone(),
         ..SessionOptions::read_only("retoast")
     };
     Ok(first.open_another_with(&options).await?)

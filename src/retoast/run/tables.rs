@@ -6,19 +6,21 @@ use std::slice;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use tokio_postgres::types::Type;
 
 use crate::disk::Oid;
 use crate::judge::goal::{Goal, Pluggable, PolicyGoal};
 use crate::judge::pluggable;
 use crate::judge::toaster::Changes;
 use crate::retoast::departure;
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::listener::{Control, Listener};
 use crate::retoast::memory::checkpoint;
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
 use crate::retoast::pace::throttle::Throttle;
+use crate::retoast::preflight::parents::Parent;
 use crate::retoast::preflight::ready::{ConvertRequest, PreparedTable};
 use crate::retoast::preflight::{self, parents};
 use crate::retoast::preflight::{may_compact, may_reindex, unfit};
@@ -29,10 +31,11 @@ use crate::retoast::run::results::{Results, Swept};
 use crate::retoast::run::sessions::Sessions;
 use crate::retoast::run::worker::{REPACK, Tables};
 use crate::retoast::task::guard::AS_STORED;
-use crate::server::connect::Connection;
+use crate::server::about::{Pageinspect, Server};
+use crate::server::connect::{Client, Connection};
 use crate::server::select::{How, Selected, Selection, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
-use crate::server::{LiveError, catalog, select, toasters};
+use crate::server::{LiveError, catalog, citus, select, toasters};
 
 /// Carries out the request, over this connection and others like it, until all is done or `control` stops it. Each
 /// table's result goes to `sink`. Returns what became of a toaster that was to be left.
@@ -51,6 +54,125 @@ pub(crate) async fn run(
         Ok(departure) => results.end().map(|()| departure),
         Err(error) => Err(error.failed(&[first]).await.into()),
     }
+}
+
+/// Examines tables as [`run`] does before it changes anything, and `shells`, which are tables of Citus on this node, as
+/// SQL names them. Returns what must be set on these.
+///
+/// # Errors
+/// One of the tables would be refused, or a setting of a shell could not be changed.
+pub(crate) async fn examine(
+    first: Connection,
+    request: &Request,
+    shells: &[String],
+    control: Arc<Control>,
+    listener: &dyn Listener,
+) -> Result<Vec<Parent>, Failed> {
+    let first = Arc::new(first);
+    let examined = examined(&first, request, shells, control, listener).await;
+    match examined {
+        Ok(shells) => Ok(shells),
+        Err(error) => Err(error.failed(&[first]).await),
+    }
+}
+
+async fn examined(
+    first: &Arc<Connection>,
+    request: &Request,
+    shells: &[String],
+    control: Arc<Control>,
+    listener: &dyn Listener,
+) -> Result<Vec<Parent>, RetoastError> {
+    let Assignment::Tables(tasks) = &request.work else { return Ok(Vec::new()) };
+    let (sessions, measuring) = Sessions::open(first, control, None).await?;
+    preflight::server(first.client(), &sessions.server, request.options.untested_server).await?;
+    let note = &mut |text: &str| listener.note(text);
+    let throttle = sessions.throttle(measuring, &request.throttle, note).await?;
+    let mut nothing = NoSink;
+    let results = &Results::new(&mut nothing);
+    let run = Run { sessions: &sessions, request, tasks, listener, results };
+    if !request.tables.is_empty() {
+        let (_, _, refused, _) = run.examined(&throttle).await?;
+        if !refused.is_empty() {
+            return Err(RetoastError::Refused(refused.join("\n")));
+        }
+    }
+    match tasks.convert.as_ref().filter(|wanted| !wanted.no_alter) {
+        Some(wanted) => citus_shells(first.client(), &sessions.server, shells, wanted).await,
+        None => Ok(Vec::new()),
+    }
+}
+
+/// What must be set on tables of Citus on a node.
+async fn citus_shells(
+    client: &Client,
+    server: &Server,
+    shells: &[String],
+    wanted: &ConvertRequest,
+) -> Result<Vec<Parent>, RetoastError> {
+    let names: Vec<&str> = shells.iter().map(String::as_str).collect();
+    let mut parents = Vec::new();
+    for (name, oid) in names.iter().zip(citus::resolve(client, &names).await?) {
+        let Some(oid) = oid else {
+            return refused(format!("{name}: the table is not in the metadata of this node"));
+        };
+        let Some(parent) = parents::parent(client, server, oid, wanted).await? else { continue };
+        let sql = "SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = $1";
+        if client.value(sql, &[(&oid.0, Type::OID)]).await? != Some(true) {
+            return refused(format!(
+                "{name}: only the owner can change the settings\nHINT:  Run as the owner, or as a superuser."
+            ));
+        }
+        parents.push(parent);
+    }
+    Ok(parents)
+}
+
+/// Changes the settings of tables of Citus on one node only.
+///
+/// # Errors
+/// One of them could not be changed. Those before it are.
+pub(crate) async fn set_shells(
+    connection: &Connection,
+    shells: &[Parent],
+    request: &Request,
+    control: &Control,
+    listener: &dyn Listener,
+) -> Result<(), Failed> {
+    let failed = |name: &str, why: String| Failed::new(Kind::Incomplete, format!("{name}: {why}"));
+    for Parent { name, alter } in shells {
+        let tries = LockTries {
+            name,
+            listener,
+            stop: control.stopping(),
+            lock_timeout: request.options.lock_timeout,
+            may_wait: request.throttle.limits.wait,
+        };
+        let statements = format!("SET LOCAL citus.enable_ddl_propagation = off; {alter}");
+        let what = "changing the settings";
+        match tries.in_transaction(connection.client(), what, &statements).await {
+            Ok((Tried::Done(()), _)) => {}
+            Ok((Tried::Stopped, _)) => return Err(Failed::stopped()),
+            Ok((Tried::NoLock | Tried::TooLong(_), _)) => {
+                return Err(failed(name, "no lock to change the settings".to_owned()));
+            }
+            Err(error) => return Err(failed(name, error.to_string())),
+        }
+    }
+    Ok(())
+}
+
+/// Receives nothing.
+struct NoSink;
+
+impl Sink<Swept> for NoSink {
+    fn found(&mut self, _: Swept) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn failed(&mut self, _: Failed) {}
+
+    fn notice(&mut self, _: &str) {}
 }
 
 async fn run_over(
@@ -94,6 +216,8 @@ fn decided(ready: &PreparedTable) {
     );
 }
 
+type Examined<'a> = (Selection, Vec<PreparedTable>, Vec<String>, Option<&'a Pageinspect>);
+
 struct Run<'a, 'r> {
     sessions: &'a Sessions,
     request: &'a Request,
@@ -105,27 +229,12 @@ struct Run<'a, 'r> {
 impl Run<'_, '_> {
     async fn tables(&self, throttle: Throttle) -> Result<(), RetoastError> {
         let Run { sessions, request, tasks, listener, results } = *self;
-        if tasks.compact.is_some() {
-            preflight::compaction(&sessions.server)?;
-        }
-        let (selection, looked, mut refused) = self.look(&throttle).await?;
-        let pages = pages(&sessions.server, request.source, results)?;
-        let mut tables = Vec::new();
-        for ready in looked {
-            match self.check(&ready, pages.is_some()).await {
-                Ok(()) => tables.push(ready),
-                Err(RetoastError::Refused(text)) => refused.push(text),
-                Err(other) => return Err(other),
-            }
-        }
+        let (selection, tables, refused, pages) = self.examined(&throttle).await?;
         if let (true, Some(first)) = (tables.is_empty(), refused.first()) {
             return Err(RetoastError::Refused(first.clone()));
         }
         for text in refused {
             results.failed(0, Failed::new(Kind::Incomplete, text));
-        }
-        if tables.iter().any(|ready| ready.pluggable) {
-            need_pages(pages)?;
         }
         let Request { options, .. } = request;
         if !options.dry_run {
@@ -164,6 +273,29 @@ impl Run<'_, '_> {
             self.tell_of_others(&selection, selection.found.len()).await;
         }
         Ok(())
+    }
+
+    /// Examines all tables before any is changed: those that can be processed, why the others cannot, and what reads
+    /// pages.
+    async fn examined(&self, throttle: &Throttle) -> Result<Examined<'_>, RetoastError> {
+        let Run { sessions, request, tasks, results, .. } = *self;
+        if tasks.compact.is_some() {
+            preflight::compaction(&sessions.server)?;
+        }
+        let (selection, looked, mut refused) = self.look(throttle).await?;
+        let pages = pages(&sessions.server, request.source, results)?;
+        let mut tables = Vec::new();
+        for ready in looked {
+            match self.check(&ready, pages.is_some()).await {
+                Ok(()) => tables.push(ready),
+                Err(RetoastError::Refused(text)) => refused.push(text),
+                Err(other) => return Err(other),
+            }
+        }
+        if tables.iter().any(|ready| ready.pluggable) {
+            need_pages(pages)?;
+        }
+        Ok((selection, tables, refused, pages))
     }
 
     /// Reports relations that now belong to what was named and did not when it was looked up; they are not processed.

@@ -682,6 +682,7 @@ pub(crate) fn subject(
 ) -> Subject {
     Subject {
         relation: ready.relation.display_name(),
+        shard: None,
         columns: ready.targets.iter().map(|target| target.name.clone()).collect(),
         toaster: ready.choice.as_ref().map_or(AS_STORED.to_owned(), |choice| choice.judge.choice()),
         policy: ready.choice.as_ref().and_then(|choice| choice.judge.policy()),

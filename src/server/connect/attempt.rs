@@ -15,6 +15,7 @@ use super::life::{Raw, drive};
 use super::resolved::{ChannelBinding, Host, HostPlace, Resolved, SslMode, TargetSession};
 use super::session::Connection;
 use super::settings::SessionOptions;
+use super::surroundings::ThisProcess;
 use super::tls::{self, Noted};
 
 /// Prompts for the password of this user; returns `None` if there is no terminal to prompt on.
@@ -73,6 +74,19 @@ impl Connection {
         session: &SessionOptions,
     ) -> Result<Connection, ConnectError> {
         connect(self.resolved(), session, &mut |_| None).await
+    }
+
+    /// Like [`open_another_with`](Self::open_another_with), to the server at another address: see [`Resolved::at`].
+    ///
+    /// # Errors
+    /// Like [`connect`](super::connect).
+    pub(crate) async fn open_at(
+        &self,
+        address: &str,
+        session: &SessionOptions,
+    ) -> Result<Connection, ConnectError> {
+        let resolved = self.resolved().at(address, &ThisProcess::new())?;
+        connect(&resolved, session, &mut |_| None).await
     }
 }
 

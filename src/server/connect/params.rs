@@ -109,6 +109,11 @@ impl Params {
         self.0.get(keyword).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// The parameters that are set.
+    pub(crate) fn keywords(&self) -> impl Iterator<Item = &'static str> {
+        self.0.keys().copied()
+    }
+
     /// Whether the parameter was given, even with an empty value.
     pub(crate) fn is_given(&self, keyword: &str) -> bool {
         self.0.contains_key(keyword)

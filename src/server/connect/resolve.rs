@@ -17,6 +17,9 @@ use super::{ConnectError, Params, Secret};
 /// The directory of the system-wide `pg_service.conf`, unless `PGSYSCONFDIR` is set.
 const SYSTEM_CONFIG_DIR: &str = "/etc/postgresql-common";
 
+/// How long to wait for a node that does not answer, unless `connect_timeout` says otherwise.
+const NODE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Resolves what was given.
 ///
 /// # Errors
@@ -50,14 +53,7 @@ pub fn resolve(given: &Given, around: &impl Surroundings) -> Result<Resolved, Co
     } else if let Some(path) = &passfile
         && let Some(text) = read_passfile(path, around, &mut warnings)
     {
-        for target in &mut targets {
-            let host = passfile_host(&target.place);
-            let port = target.port.to_string();
-            let wanted =
-                surroundings::Wanted { host: &host, port: &port, dbname: &dbname, user: &user };
-            target.password = surroundings::password_in(&text, wanted);
-            target.password_from_file = target.password.is_some();
-        }
+        take_passwords(&mut targets, &text, &dbname, &user);
     }
 
     Ok(Resolved {
@@ -107,6 +103,55 @@ pub fn resolve(given: &Given, around: &impl Surroundings) -> Result<Resolved, Co
         passfile,
         warnings,
     })
+}
+
+/// Gives servers the passwords that a password file with this text has for them.
+fn take_passwords(targets: &mut [Host], text: &str, dbname: &str, user: &str) {
+    for target in targets {
+        let host = passfile_host(&target.place);
+        let port = target.port.to_string();
+        let wanted = surroundings::Wanted { host: &host, port: &port, dbname, user };
+        target.password = surroundings::password_in(text, wanted);
+        target.password_from_file = target.password.is_some();
+    }
+}
+
+impl Resolved {
+    /// The same for the server at this address, which is a connection string with a host and a port. Its password is
+    /// that of the password file, else the one that the first server has accepted, unless that is from the file too.
+    ///
+    /// # Errors
+    /// It is not such a string.
+    pub(crate) fn at(
+        &self,
+        address: &str,
+        around: &impl Surroundings,
+    ) -> Result<Resolved, ConnectError> {
+        let params = conninfo::parse(address)?;
+        let place = ["host", "hostaddr", "port"];
+        if let Some(other) = params.keywords().find(|keyword| !place.contains(keyword)) {
+            return Err(ConnectError::usage(format!(
+                "the address of a node has host, hostaddr and port, but not {other}"
+            )));
+        }
+        if params.get("host").is_none() && params.get("hostaddr").is_none() {
+            return Err(ConnectError::usage("the address of a node needs a host"));
+        }
+        let mut targets = targets(&params)?;
+        let mut warnings = Vec::new();
+        if let Some(path) = &self.passfile
+            && let Some(text) = read_passfile(path, around, &mut warnings)
+        {
+            take_passwords(&mut targets, &text, &self.dbname, &self.user);
+        }
+        let first = self.targets.first().filter(|host| !host.password_from_file);
+        let known = first.and_then(|host| host.password.clone());
+        for target in targets.iter_mut().filter(|target| target.password.is_none()) {
+            target.password = known.clone();
+        }
+        let connect_timeout = self.connect_timeout.or(Some(NODE_TIMEOUT));
+        Ok(Resolved { targets, connect_timeout, warnings, ..self.clone() })
+    }
 }
 
 /// All parameters; in descending precedence: connection string, command-line options, service, environment, defaults.

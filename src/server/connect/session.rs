@@ -254,7 +254,7 @@ impl Connection {
     }
 
     /// The session options of this connection.
-    pub(super) fn session(&self) -> &SessionOptions {
+    pub(crate) fn session(&self) -> &SessionOptions {
         &self.session
     }
 

@@ -274,3 +274,32 @@ fn nothing_resolved_shows_a_password() {
         .contains("sesame")
     );
 }
+
+#[test]
+fn a_node_is_reached_with_the_same_credentials_at_its_own_address() {
+    let mut around = around(&[("PGUSER", "joe"), ("PGDATABASE", "app"), ("PGOPTIONS", "-c a=b")]);
+    let text = "one:5432:app:joe:first\ntwo:5433:app:joe:second\n".to_owned();
+    around
+        .files
+        .insert(PathBuf::from("/home/.pgpass"), FileSeen { text, mode: 0o600, is_file: true });
+    let of_file =
+        resolve(&Given { host: Some("one".into()), ..Given::default() }, &around).unwrap();
+    let node = of_file.at("host=two port=5433", &around).unwrap();
+    assert_eq!((node.servers().as_str(), password(&node)), ("two:5433", Some("second")));
+    assert_eq!((node.user.as_str(), node.dbname.as_str()), ("joe", "app"));
+    assert_eq!(node.options, of_file.options);
+    assert_eq!(node.connect_timeout, Some(NODE_TIMEOUT));
+    // The file has a password for the first server only, which another server must not get.
+    assert_eq!(password(&of_file.at("host=three port=5432", &around).unwrap()), None);
+    let dbname = Some(Secret::new("host=one password=given connect_timeout=3"));
+    let given = resolve(&Given { dbname, ..Given::default() }, &around).unwrap();
+    let node = given.at("host=three", &around).unwrap();
+    assert_eq!((password(&node), node.targets[0].port), (Some("given"), DEFAULT_PORT));
+    assert_eq!(node.connect_timeout, Some(Duration::from_secs(3)));
+    for (address, error) in [
+        ("port=1", "the address of a node needs a host"),
+        ("host=a user=b", "the address of a node has host, hostaddr and port, but not user"),
+    ] {
+        assert_eq!(given.at(address, &around).unwrap_err().to_string(), error);
+    }
+}
