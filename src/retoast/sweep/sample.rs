@@ -119,12 +119,8 @@ impl Conversion<'_> {
         };
         let is_rough = session.pages.is_none()
             || !matches!(self.choice.judge, Judge::Forms(FormJudge::Stock(_)));
-        let dead = metrics::dead_chunks(session.reader().client(), ready.relation.oid).await?;
-        let chunks = page.bytes() as f64 / f64::from(CHUNKS_PER_PAGE);
-        let free = |outside: f64| {
-            (sizes.toast as f64 - outside * sample.outside_takes - dead * chunks).max(0.0)
-        };
-        let toast_free = outside.filter(|_| !is_rough).map(free);
+        let outside = outside.filter(|_| !is_rough).map(|bytes| bytes * sample.outside_takes);
+        let toast_free = self.toast_free(sizes.toast, outside).await?;
         let (indexes, toast_index, is_covered) = self.indexes(&sample, rows.estimate).await?;
         let tuning = session.options.tuning;
         let found = Found {
@@ -150,6 +146,19 @@ impl Conversion<'_> {
         let (wal, growth) = found.forecast();
         tracing::debug!("{}: forecast: {wal:?}, {growth:?}", self.guard.name());
         Ok((rows.whole().estimate, wal, growth))
+    }
+
+    /// What is certainly free in a TOAST relation of this size, if it is known what its values take.
+    async fn toast_free(
+        &self,
+        bytes: u64,
+        taken: Option<f64>,
+    ) -> Result<Option<f64>, RetoastError> {
+        let Some(taken) = taken else { return Ok(None) };
+        let Guard { session, ready, .. } = self.guard;
+        let dead = metrics::dead_chunks(session.reader().client(), ready.relation.oid).await?;
+        let chunk = session.server.page_size.bytes() as f64 / f64::from(CHUNKS_PER_PAGE);
+        Ok(Some((bytes as f64 - taken - dead * chunk).max(0.0)))
     }
 
     /// Predicts a run from a sample of pages, and fails if there is too little space for it. There is no prediction
