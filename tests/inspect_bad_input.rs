@@ -261,7 +261,7 @@ fn checksums_are_verified_where_the_cluster_has_them() {
         let right = page_checksum(page, BlockNumber(4), ByteOrder::Little);
         (right, u16::from_le_bytes([page[8], page[9]]))
     };
-    let told = format!("checksum 0x{right:04x},0x{got:04x},\n");
+    let told = format!("checksum 0x{right:04x},0x{got:04x},,\n");
     let damaged = asked(&["check", "--checksums", "--format", "csv"]);
     assert_eq!(damaged.code, 5, "{}", damaged.stderr);
     assert!(damaged.stdout.contains(&told), "{}", damaged.stdout);
