@@ -632,7 +632,7 @@ impl Looker {
         for (id, chunks) in all {
             let Some(first) = chunks.iter().min_by_key(|chunk| chunk.seen.seq) else { continue };
             let pieces = self.pieces(standing, Some(&chunks)).await?;
-            // the byte order is not known; in the wrong one, compressed data is saved as it is
+            // the byte order is unknown; if the guess is wrong, compressed data is saved as it is
             let saved = salvage::without_row(id, pieces, size, ByteOrder::Little);
             dir.without_row(&toast, first.seen.tid, &saved)?;
         }

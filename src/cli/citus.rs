@@ -286,7 +286,7 @@ impl<'a, 'o, O: NodeSink + ?Sized> OfNode<'a, 'o, O> {
         Ok(found.into_iter().flatten().map(selected).collect())
     }
 
-    /// The names of the shards that are there now, as a command line has them. The others may have been moved.
+    /// The names of the shards that the node still has, quoted as on a command line. The others may have been moved.
     ///
     /// # Errors
     /// Any error of the server.

@@ -140,15 +140,23 @@ pub(crate) struct Images {
     pub(crate) distance: Option<u64>,
 }
 
+/// How rows are divided into batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Batches {
+    /// Pages in a window.
+    pub(crate) window: u32,
+    /// Passes over it.
+    pub(crate) passes: u32,
+    /// The maximum size of the values that a batch stores.
+    pub(crate) bytes: u64,
+}
+
 /// What a forecast is based on.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Found<'a> {
     pub(crate) page: PageSize,
     pub(crate) fillfactor: u8,
-    /// Pages in a window, passes over it, and the maximum size of the values that a batch stores.
-    pub(crate) window: u32,
-    pub(crate) passes: u32,
-    pub(crate) batch_bytes: u64,
+    pub(crate) batches: Batches,
     pub(crate) pages: &'a [SampledPage],
     /// The number of rows to re-toast.
     pub(crate) rows: Interval,
@@ -245,7 +253,7 @@ impl Sums {
     /// Updates a page in passes. Before each pass the old versions of the one before are pruned.
     fn add(&mut self, at: usize, page: &SampledPage, heap: &mut Heap, found: &Found<'_>) {
         let taken = |tuple: u32| max_align(tuple as usize) as f64 + LINE_POINTER_SIZE as f64;
-        let passes = (found.passes.max(1) as usize).min(page.rows.len());
+        let passes = (found.batches.passes.max(1) as usize).min(page.rows.len());
         for pass in 0..passes {
             let mut left = 0.0;
             for row in page.rows.iter().skip(pass).step_by(passes) {
@@ -437,9 +445,10 @@ impl Found<'_> {
 
     /// What one batch leaves: a pass over a window.
     fn batch(&self, sums: &Sums) -> f64 {
-        let pages = f64::from(self.window).min(sums.pages) / f64::from(self.passes.max(1));
+        let Batches { window, passes, bytes } = self.batches;
+        let pages = f64::from(window).min(sums.pages) / f64::from(passes.max(1));
         let each_page = (sums.external.0 + sums.tuple_before) / sums.pages;
-        (each_page * pages).min(self.batch_bytes as f64)
+        (each_page * pages).min(bytes as f64)
     }
 
     /// How often the whole table is vacuumed.
@@ -747,9 +756,7 @@ mod tests {
         Found {
             page: PAGE,
             fillfactor: 100,
-            window: 8,
-            passes: 8,
-            batch_bytes: 16 << 20,
+            batches: Batches { window: 8, passes: 8, bytes: 16 << 20 },
             pages,
             rows: Interval::exact(rows),
             is_rough: false,

@@ -17,7 +17,9 @@ use crate::model::pages::{Fill, ToastFiller, chunk_bytes};
 use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::Placed;
 use crate::retoast::error::RetoastError;
-use crate::retoast::forecast::{Found, Gin, IndexFacts, Keys, Method, RowChange, SampledPage};
+use crate::retoast::forecast::{
+    Batches, Found, Gin, IndexFacts, Keys, Method, RowChange, SampledPage,
+};
 use crate::retoast::pace::metrics;
 use crate::retoast::plan::{FirstScan, Forecast, Sizes, seconds};
 use crate::retoast::result::Predicted;
@@ -126,9 +128,11 @@ impl Conversion<'_> {
         let found = Found {
             page,
             fillfactor: ready.relation.fillfactor(),
-            window: tuning.window,
-            passes: tuning.passes,
-            batch_bytes: tuning.batch_bytes,
+            batches: Batches {
+                window: tuning.window,
+                passes: tuning.passes,
+                bytes: tuning.batch_bytes,
+            },
             pages: &sample.pages,
             rows,
             is_rough,
