@@ -72,13 +72,13 @@ pub(super) async fn tables(client: &Client) -> Result<HashMap<Oid, CitusKind>, L
     rows.iter().map(table).collect()
 }
 
-/// Whether the catalog of Citus exists.
+/// Whether the catalog of Citus exists. The statement has no operator and every name is qualified, so that it may be
+/// sent before `search_path` is set.
 pub(crate) async fn is_here(client: &Client) -> Result<bool, LiveError> {
-    let sql = "SELECT pg_catalog.count(*) = 5 FROM pg_catalog.pg_class AS c \
-               JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
-               WHERE n.nspname = 'pg_catalog' AND c.relname IN ('pg_dist_partition', \
-               'pg_dist_shard', 'pg_dist_placement', 'pg_dist_node', 'pg_dist_local_group')";
-    Ok(client.value(sql, &[]).await?.unwrap_or(false))
+    let tables = ["partition", "shard", "placement", "node", "local_group"]
+        .map(|name| format!("pg_catalog.to_regclass('pg_catalog.pg_dist_{name}') IS NOT NULL"));
+    let sql = format!("SELECT {}", tables.join(" AND "));
+    Ok(client.value(&sql, &[]).await?.unwrap_or(false))
 }
 
 /// Where the rows of tables are.

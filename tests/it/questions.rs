@@ -343,7 +343,8 @@ fn how_do_i_run_it_over_several_databases() {
     for database in &branches {
         database.psql("CREATE TABLE sales AS SELECT repeat('x', 100) AS note; VACUUM");
     }
-    let line = "for d in $(psql -AtXc \"SELECT datname FROM pg_database WHERE datname ~ '^branch'\"); \
+    let line = "for d in $(psql -AtXc \"SELECT datname FROM pg_database WHERE datname ~ '^branch' \
+                ORDER BY oid\"); \
                 do echo $d; toastctl check -d $d; done";
     let shown = shell(&branches[0], Path::new("/"), 0, line);
     fits(&shown, COLUMNS);
