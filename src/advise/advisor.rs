@@ -1,6 +1,6 @@
 //! Who advises: a connection to a server, what is asked, what the server says of a table, and how its rows can be read.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::calibration::{Calibrate, Calibrations};
 use super::candidate::{AdviseError, Narrowing};
@@ -40,6 +40,13 @@ pub struct Options {
     pub reads_per_write: Option<f64>,
 }
 
+impl Options {
+    /// Whether the server compresses the sample: without its pages a value's content is not at hand.
+    pub(super) fn compresses_on_server(&self, access: Access) -> bool {
+        self.exact || matches!(access, Access::Functions)
+    }
+}
+
 /// What the server knows of a table beside its columns.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TableFacts {
@@ -58,11 +65,20 @@ const LOGICAL: &str = "SELECT coalesce(pg_catalog.current_setting('effective_wal
 impl TableFacts {
     /// Asks the server, in a transaction of its own, for its last statement may fail.
     pub(super) async fn ask(client: &Client, relation: &Relation) -> Result<TableFacts, LiveError> {
+        let facts = TableFacts::without_statements(client, relation).await?;
+        Ok(TableFacts { statements: Statements::ask(client, relation, &[]).await?, ..facts })
+    }
+
+    /// The same without the statements.
+    pub(super) async fn without_statements(
+        client: &Client,
+        relation: &Relation,
+    ) -> Result<TableFacts, LiveError> {
         Ok(TableFacts {
             counters: Counters::ask(client, relation).await?,
             compression: Compression::ask(client).await?,
             logical: client.value(LOGICAL, &[]).await? == Some(true),
-            statements: Statements::ask(client, relation, &[]).await?,
+            statements: Statements::NotInstalled,
         })
     }
 }
@@ -73,7 +89,9 @@ pub struct Advisor {
     pub server: Server,
     pub options: Options,
     pub progress: Arc<dyn Progress>,
-    pub(super) calibrations: Calibrations,
+    pub(super) calibrations: Arc<Calibrations>,
+    /// Connections to nodes of Citus, whose statements are cancelled with those of `connection`.
+    pub(super) nodes: Mutex<Vec<Arc<Connection>>>,
 }
 
 impl Advisor {
@@ -89,8 +107,14 @@ impl Advisor {
         let ask = async || Server::ask(connection.client()).await;
         let server = connection.reading(ask).await;
         let server = server.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
-        let calibrations = Calibrations::default();
-        Ok(Advisor { connection: Arc::new(connection), server, options, progress, calibrations })
+        Ok(Advisor {
+            connection: Arc::new(connection),
+            server,
+            options,
+            progress,
+            calibrations: Arc::default(),
+            nodes: Mutex::default(),
+        })
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -125,11 +149,6 @@ impl Advisor {
                 Err(refused(relation, format!("pages cannot be read: {why}"), hint))
             }
         }
-    }
-
-    /// Whether the server compresses the sample: without its pages a value's content is not at hand.
-    pub(super) fn compresses_on_server(&self, access: Access) -> bool {
-        self.options.exact || matches!(access, Access::Functions)
     }
 
     /// How the sample of a relation is read.

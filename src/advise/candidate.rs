@@ -30,6 +30,9 @@ pub(crate) enum AdviseError {
     /// The relation's values cannot be read at all.
     #[error("{relation}: {why}\nHINT:  {hint}")]
     NoRows { relation: String, why: String, hint: String },
+    /// A shard, or all of a table of Citus, was not read.
+    #[error("{0}")]
+    NotRead(String),
     /// `--exact` where nothing can be written.
     #[error(
         "--exact needs temporary tables, which a standby does not have\n\

@@ -281,6 +281,21 @@ pub(super) struct After {
 }
 
 impl After {
+    /// What the command leaves of two relations together.
+    pub(super) fn plus(self, more: After) -> After {
+        After {
+            compaction: match (self.compaction, more.compaction) {
+                (None, one) | (one, None) => one,
+                (Some(one), Some(other)) if one == other => Some(one),
+                (Some(_), Some(_)) => Some("--compact"),
+            },
+            reindexes: self.reindexes || more.reindexes,
+            bytes: self.bytes.plus(more.bytes),
+            heap_bytes: self.heap_bytes + more.heap_bytes,
+            before_compaction: self.before_compaction + more.before_compaction,
+        }
+    }
+
     /// The options of `retoast` for it.
     pub(super) fn options(&self) -> Vec<&'static str> {
         self.compaction.into_iter().chain(self.reindexes.then_some("--reindex")).collect()

@@ -7,13 +7,12 @@
 
 use serde::{Serialize, Serializer};
 
-use super::tally::{IndexShape, Sum, Sums, Tally, VariantTally};
+use super::tally::{Filled, IndexShape, Sum, Sums, Tally, VariantTally};
 use crate::disk::layout::PageSize;
 use crate::model::btree::ToastIndex;
 use crate::model::cost::{Pricing, ReadWork};
 use crate::model::estimate::ratio;
 use crate::model::interval::{Interval, Reported};
-use crate::model::pages::Filler;
 
 /// How far page filling may be off.
 const ALLOWANCE: f64 = 0.005;
@@ -162,6 +161,26 @@ pub struct Written {
     pub index_bytes: f64,
 }
 
+impl Figures {
+    /// What a conversion changes of one relation of those that the figures are of. `share`: its part of a sum.
+    pub(super) fn of_part(&self, share: impl Fn(Sum) -> f64) -> Figures {
+        let part =
+            |figure: Figure, sum| Figure { value: figure.value.scaled(share(sum)), ..figure };
+        let files = FileSizes {
+            heap_bytes: part(self.files.heap_bytes, Sum::HeapBytes),
+            toast_bytes: part(self.files.toast_bytes, Sum::ToastBytes),
+            toast_index_bytes: part(self.files.toast_index_bytes, Sum::Chunks),
+            ..self.files
+        };
+        let written = Written {
+            heap_bytes: self.written.heap_bytes * share(Sum::NewHeapBytes),
+            toast_bytes: self.written.toast_bytes * share(Sum::NewToastBytes),
+            index_bytes: self.written.index_bytes * share(Sum::NewChunks),
+        };
+        Figures { files, written, ..*self }
+    }
+}
+
 /// What was sampled of what.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scope {
@@ -192,18 +211,17 @@ type Formula = fn(&Formulas, &Sums) -> f64;
 impl Formulas {
     fn of(tally: &VariantTally, scope: &Scope, scale: f64, pricing: &Pricing) -> Formulas {
         let page = scope.page.bytes() as f64;
-        let sums = total(tally);
         // of a block some rows may stand for all: the sums count them as often, the pages hold them once
         let pack = |filled: f64, sum: Sum| match tally.put().get(sum) {
             bytes if bytes > 0.0 => filled * page / bytes,
             _ => 1.0,
         };
-        let heap_pack = pack(tally.heap().filled_pages(), Sum::HeapBytes);
-        let chunks = sums.get(Sum::Chunks) * scale;
+        let [heap, toast] = tally.filled();
+        let heap_pack = pack(heap.filled, Sum::HeapBytes);
         Formulas {
             heap_pages: heap_pack / page,
-            toast_pack: pack(tally.toast().heap().filled_pages(), Sum::ToastBytes),
-            index: IndexShape::of(ToastIndex::of(scope.page, chunks as u64).levels, scope.page),
+            toast_pack: pack(toast.filled, Sum::ToastBytes),
+            index: IndexShape::of(levels(&tally.parts(), scope.page, scale), scope.page),
             page,
             pricing: *pricing,
             logical: scope.logical,
@@ -299,12 +317,24 @@ impl Formulas {
     }
 }
 
-fn total(tally: &VariantTally) -> Sums {
+fn total(parts: &[Sums]) -> Sums {
     let mut sums = Sums::default();
-    for cluster in &tally.clusters {
-        sums.add_weighted(cluster, 1.0);
-    }
+    parts.iter().for_each(|part| sums.add_weighted(part, 1.0));
     sums
+}
+
+/// The levels of the TOAST index, as a chunk finds them on average if there are several of them.
+fn levels(parts: &[Sums], page: PageSize, scale: f64) -> f64 {
+    let chunks = |part: &Sums| part.get(Sum::Chunks);
+    let levels =
+        |part: &Sums| f64::from(ToastIndex::of(page, (chunks(part) * scale) as u64).levels);
+    match parts {
+        [one] => levels(one),
+        several => {
+            let all: f64 = several.iter().map(chunks).sum();
+            several.iter().map(|part| levels(part) * chunks(part)).sum::<f64>() / all.max(1.0)
+        }
+    }
 }
 
 /// The figures of every variant, in order; the first one is today's.
@@ -357,15 +387,17 @@ pub fn figures(tally: &Tally, scope: &Scope, pricing: &Pricing) -> Vec<Figures> 
             each(formula).less_certain(error.unwrap_or_default())
         };
         let (read_error, write_error) = (pricing.read_error, pricing.write_error);
-        let sums = total(variant);
-        let pages = |filler: &Filler, formula: Formula| match scope.complete {
-            true => filler.pages() as f64 * page,
-            false => (formula(&formulas, &sums) * scale / page).ceil() * page,
+        let parts = variant.parts();
+        let each_part = |bytes: &dyn Fn(&Sums) -> f64| parts.iter().map(bytes).sum::<f64>();
+        let pages = |filled: Filled, formula: Formula| match scope.complete {
+            true => filled.pages * page,
+            false => each_part(&|sums| (formula(&formulas, sums) * scale / page).ceil() * page),
         };
-        let heap = pages(variant.heap(), Formulas::heap);
-        let toast = pages(variant.toast().heap(), Formulas::toast);
-        let chunks = (sums.get(Sum::Chunks) * scale).round();
-        let index = ToastIndex::of(scope.page, chunks as u64).pages as f64 * page;
+        let [heap, toast] = variant.filled();
+        let heap = pages(heap, Formulas::heap);
+        let toast = pages(toast, Formulas::toast);
+        let chunks = |sums: &Sums| (sums.get(Sum::Chunks) * scale).round() as u64;
+        let index = each_part(&|sums| ToastIndex::of(scope.page, chunks(sums)).pages as f64 * page);
         Figures {
             files: FileSizes {
                 heap_bytes: bytes(Formulas::heap, heap),
@@ -390,7 +422,7 @@ pub fn figures(tally: &Tally, scope: &Scope, pricing: &Pricing) -> Vec<Figures> 
                 prefix_cpu_ns: timed(Formulas::prefix_ns, read_error),
                 cold_pages: each(Formulas::cold_pages),
             },
-            written: formulas.written(&sums, scale),
+            written: formulas.written(&total(&parts), scale),
         }
     };
     tally.tallies().iter().map(of_variant).collect()

@@ -8,6 +8,7 @@
 //! * [`tally`]: what the rows add up to under each candidate; [`estimate`]: the whole table's figures from that, with
 //!   confidence intervals; [`recommend`]: the Pareto front, the choice and its reasons.
 //! * [`calibration`]: CPU prices fitted to what this server takes; `calibrating`: values timed for that.
+//! * `table`: the advice on one table; `shards`: on a table of Citus, whose shards are read one after another.
 //! * `compaction`: what compaction would give back.
 //! * [`report`]: the report made of all that; [`result`]: its type.
 //! * [`extract`]: the table with keys of a document in columns of their own, and the way there.
@@ -29,5 +30,6 @@ pub(crate) mod recommend;
 pub(crate) mod report;
 pub mod result;
 pub(crate) mod run;
+mod shards;
 mod table;
 pub mod tally;

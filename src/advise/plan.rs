@@ -16,10 +16,10 @@ const MOST_BLOCKS: u32 = 3000;
 /// and of their rows so many that about this much must be compressed, one in each block at least.
 const RAW_BYTES: f64 = 64e6;
 /// No more is read, or taken apart, than about this,
-const MOST_BYTES: u64 = 100_000_000;
+const MOST_BYTES: f64 = 1e8;
 /// and no longer than this, once enough blocks are read to tell how they differ.
 const MOST_TIME: Duration = Duration::from_secs(3);
-const ENOUGH_BLOCKS: u32 = 40;
+const ENOUGH_BLOCKS: f64 = 40.0;
 
 /// What is looked at to choose keys.
 const FEW_BLOCKS: u32 = 32;
@@ -55,6 +55,9 @@ pub(crate) struct SamplePlan {
     pub(crate) fraction: f64,
     /// Blocks read at a time.
     pub(crate) batch: usize,
+    seed: u64,
+    /// The part of the limits that applies: less than 1 for one relation of several.
+    part: f64,
     /// The sample's blocks in an order in which each beginning is a random sample too; `None` where all of them
     /// are read, however long that takes.
     shuffled: Option<Vec<BlockNumber>>,
@@ -70,21 +73,30 @@ impl SamplePlan {
     ) -> SamplePlan {
         if let Some(size) = size {
             let sample = Sampling { size, seed }.draw(total);
-            return SamplePlan {
-                sample,
-                fraction: 1.0,
-                batch: batch(bytes_per_block),
-                shuffled: None,
-            };
+            let batch = batch(bytes_per_block);
+            return SamplePlan { sample, fraction: 1.0, batch, seed, part: 1.0, shuffled: None };
         }
         let blocks = SampleSize::Percent(1.0).of(total).clamp(LEAST_BLOCKS, MOST_BLOCKS);
         let sample = Sample::new(total, blocks, seed);
         let bytes = bytes_per_block * f64::from(sample.chosen());
         let fraction = if bytes > RAW_BYTES { RAW_BYTES / bytes } else { 1.0 };
-        let mut shuffled: Vec<BlockNumber> = sample.clone().collect();
-        shuffled.shuffle(&mut ChaCha8Rng::seed_from_u64(seed ^ 0x6F72_6465));
+        let shuffled = Some(shuffled(&sample, seed));
         let batch = batch(bytes_per_block * fraction);
-        SamplePlan { sample, fraction, batch, shuffled: Some(shuffled) }
+        SamplePlan { sample, fraction, batch, seed, part: 1.0, shuffled }
+    }
+
+    /// The part of this plan for one of the relations that it is for, of `total` blocks: at least one of them.
+    pub(crate) fn part(&self, total: u32) -> SamplePlan {
+        let part = f64::from(total) / f64::from(self.sample.total().max(1));
+        let sample = match self.sample.is_all() {
+            true => Sample::all(total),
+            false => {
+                let blocks = (f64::from(self.sample.chosen()) * part).ceil() as u32;
+                Sample::new(total, blocks.max(1), self.seed)
+            }
+        };
+        let shuffled = self.shuffled.as_ref().map(|_| shuffled(&sample, self.seed));
+        SamplePlan { sample, part, shuffled, ..*self }
     }
 
     /// A few blocks, and of their rows no more than come to a few megabytes.
@@ -92,9 +104,9 @@ impl SamplePlan {
         let sample = Sample::new(total, FEW_BLOCKS, seed);
         let bytes = bytes_per_block * f64::from(sample.chosen());
         let fraction = if bytes > FEW_BYTES { FEW_BYTES / bytes } else { 1.0 };
-        let blocks = sample.clone().collect();
+        let shuffled = Some(sample.clone().collect());
         let batch = batch(bytes_per_block * fraction);
-        SamplePlan { sample, fraction, batch, shuffled: Some(blocks) }
+        SamplePlan { sample, fraction, batch, seed, part: 1.0, shuffled }
     }
 
     /// The blocks in the order in which they are read.
@@ -121,10 +133,12 @@ impl SamplePlan {
         if self.shuffled.is_none() || done.blocks >= self.sample.chosen() {
             return None;
         }
-        if done.read.max(done.raw) >= MOST_BYTES {
+        if done.read.max(done.raw) as f64 >= MOST_BYTES * self.part {
             return Some(Limit::Bytes);
         }
-        (done.time >= MOST_TIME && done.blocks >= ENOUGH_BLOCKS).then_some(Limit::Time)
+        let enough = f64::from(done.blocks) >= ENOUGH_BLOCKS * self.part;
+        (enough && done.time.as_secs_f64() >= MOST_TIME.as_secs_f64() * self.part)
+            .then_some(Limit::Time)
     }
 }
 
@@ -157,6 +171,13 @@ impl Batches<'_> {
     pub(crate) fn end(self) {
         self.progress.end();
     }
+}
+
+/// The blocks of a sample in an order in which each beginning is a random sample too.
+fn shuffled(sample: &Sample, seed: u64) -> Vec<BlockNumber> {
+    let mut blocks: Vec<BlockNumber> = sample.clone().collect();
+    blocks.shuffle(&mut ChaCha8Rng::seed_from_u64(seed ^ 0x6F72_6465));
+    blocks
 }
 
 fn batch(bytes_per_block: f64) -> usize {
@@ -192,6 +213,22 @@ mod tests {
         assert_eq!((asked.sample.chosen(), asked.fraction, asked.batch), (5000, 1.0, 1));
         let done = Done { blocks: 40, read: u64::MAX, raw: 0, time: Duration::MAX };
         assert_eq!(asked.limit(&done), None);
+    }
+
+    #[test]
+    fn the_parts_of_a_plan_are_in_proportion() {
+        let plan = SamplePlan::new(None, 1, 100_000, 1000.0);
+        let parts = [60_000, 39_900, 100].map(|total| plan.part(total));
+        assert_eq!(parts.each_ref().map(|part| part.sample.chosen()), [600, 399, 1]);
+        let done = |blocks, seconds| {
+            let time = Duration::from_millis(seconds);
+            parts[0].limit(&Done { blocks, read: 0, raw: 0, time })
+        };
+        assert_eq!((done(23, 60_000), done(24, 1799)), (None, None));
+        assert_eq!(done(24, 1800), Some(Limit::Time));
+        let all = SamplePlan::new(Some(SampleSize::Percent(100.0)), 1, 100, 1.0);
+        // it has grown
+        assert!(all.part(101).sample.is_all());
     }
 
     #[test]

@@ -72,6 +72,12 @@ impl Pluggable {
         self.then.add(&then.unwrap_or(today));
     }
 
+    /// Adds what another relation's column has.
+    pub(super) fn add(&mut self, other: &Pluggable) {
+        self.today.add(&other.today);
+        self.then.add(&other.then);
+    }
+
     /// The averages, where the table has `scale` times what was looked at; `None` if no value out of
     /// line was seen.
     pub fn report(&self, scale: f64) -> Option<PluggableReport> {

@@ -14,6 +14,8 @@ use super::extract::keys::Scout;
 use super::extract::rows::Extraction;
 use super::plan::{Done, SamplePlan};
 use super::pluggable::Pluggable;
+use super::report::Looked;
+use super::result::Files;
 use super::tally::{SampleRow, Tally};
 use crate::codec::{Method, datum};
 use crate::disk::jsonb_of_text::jsonb;
@@ -161,6 +163,29 @@ impl Reading<'_> {
         }
         self.problems.extend(pages.problems(&name));
         out
+    }
+
+    /// What has been read, with this plan.
+    pub(super) fn looked(&self, access: Access, plan: &SamplePlan) -> Looked<'_> {
+        let (total_blocks, server) = (plan.sample.total(), &self.advisor.server);
+        let heap_bytes = u64::from(total_blocks) * server.page_size.bytes() as u64;
+        Looked {
+            relation: self.relation,
+            options: &self.advisor.options,
+            server,
+            access,
+            done: self.done,
+            fetched_bytes: self.fetched_bytes,
+            rows_examined: self.rows_examined,
+            total_blocks,
+            complete: plan.is_complete(&self.done),
+            limit: plan.limit(&self.done),
+            files: vec![Files::of(self.relation, heap_bytes)],
+            pluggable: &self.pluggable,
+            extraction: self.documents.extractions.first(),
+            problems: self.problems.clone(),
+            shards: None,
+        }
     }
 
     /// The reader where pages are out of reach.
@@ -633,7 +658,7 @@ impl Probe {
         if self.blocks > 0.0 { sum / self.blocks } else { 0.0 }
     }
 
-    pub(super) fn biggest(&self, relation: &Relation) -> Result<Vec<usize>, AdviseError> {
+    fn biggest(&self, relation: &Relation) -> Result<Vec<usize>, AdviseError> {
         let toastable = candidate::toastable_columns(relation)?;
         let bytes = |column: usize| self.stored.get(column).copied().unwrap_or(0.0);
         let total: f64 = self.stored.iter().sum();
@@ -672,7 +697,7 @@ impl Probe {
 
 impl Reading<'_> {
     /// What the columns hold, from a few blocks.
-    pub(super) async fn probe(&mut self, total: u32) -> Result<Probe, AdviseError> {
+    async fn probe(&mut self, total: u32) -> Result<Probe, AdviseError> {
         let columns = self.relation.desc.attributes.len();
         let none = vec![0.0; columns];
         let mut probe = Probe { stored: none.clone(), raw: none, ..Probe::default() };
@@ -703,12 +728,21 @@ impl Reading<'_> {
         Ok(probe)
     }
 
+    /// Blocks of the relation, what the columns hold, and those that are advised on: the named ones, or those that hold
+    /// most.
+    pub(super) async fn probed(
+        &mut self,
+        named: Vec<usize>,
+    ) -> Result<(u32, Probe, Vec<usize>), AdviseError> {
+        let total = self.block_count().await?;
+        let mut probe = self.probe(total).await?;
+        let columns = if named.is_empty() { probe.biggest(self.relation)? } else { named };
+        self.weigh(&mut probe, &columns).await?;
+        Ok((total, probe, columns))
+    }
+
     /// Learns raw sizes of these columns where only the content tells them, from a part of the rows.
-    pub(super) async fn weigh(
-        &self,
-        probe: &mut Probe,
-        columns: &[usize],
-    ) -> Result<(), AdviseError> {
+    async fn weigh(&self, probe: &mut Probe, columns: &[usize]) -> Result<(), AdviseError> {
         let Some(reader) = self.by_functions() else { return Ok(()) };
         for &column in columns.iter().filter(|&&column| !reader.tells_raw(column)) {
             let rows = probe.to_weigh(column);

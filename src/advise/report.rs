@@ -6,18 +6,19 @@ use super::candidate::{PRESENT, TODAY, Variants};
 use super::compaction::{After, after, estimated, size};
 use super::estimate::{CpuTime, Figure, Figures, Scope, figures};
 use super::extract;
-use super::plan::{Limit, SamplePlan};
+use super::extract::rows::Extraction;
+use super::plan::{Done, Limit};
 use super::pluggable::Pluggable;
-use super::reading::Reading;
 use super::recommend::{Entry, Optimize, pareto, reasons, recommend, weighting};
 use super::result::{
     CandidateReport, CompactionReport, CostsReport, Files, FormCounts, Marks, PrefixReport,
-    RecommendationReport, Report, SampleReport, WorkloadReport,
+    RecommendationReport, Report, SampleReport, ShardsReport, WorkloadReport,
 };
-use super::tally::{Tally, VariantTally};
+use super::tally::{Sum, Sums, Tally, VariantTally};
 use crate::codec::Method;
 use crate::disk::desc::{Length, Storage};
 use crate::disk::layout::PageSize;
+use crate::heap::problem::Problems;
 use crate::judge::command::{self, CommandTarget};
 use crate::model::interval::Interval;
 use crate::model::policy::{MethodChoice, Policy};
@@ -28,13 +29,33 @@ use crate::server::catalog::Relation;
 use crate::usage::statements::ColumnUse;
 use crate::usage::workload::{Workload, WorkloadSource};
 
+/// What was read: of one relation, or of the shards of a table.
+pub(super) struct Looked<'a> {
+    /// The relation, or the table with the columns of its shards.
+    pub(super) relation: &'a Relation,
+    pub(super) options: &'a Options,
+    pub(super) server: &'a Server,
+    pub(super) access: Access,
+    pub(super) done: Done,
+    pub(super) fetched_bytes: u64,
+    pub(super) rows_examined: u64,
+    /// Blocks of the relation, or of all shards and their copies.
+    pub(super) total_blocks: u32,
+    /// Whether that is every row.
+    pub(super) complete: bool,
+    pub(super) limit: Option<Limit>,
+    /// The files of each relation.
+    pub(super) files: Vec<Files>,
+    pub(super) pluggable: &'a [Pluggable],
+    pub(super) extraction: Option<&'a Extraction>,
+    pub(super) problems: Problems,
+    pub(super) shards: Option<ShardsReport>,
+}
+
 /// Everything that the report is made of.
 pub(super) struct Gathered<'a> {
-    /// What was read of the sample.
-    pub(super) reading: &'a Reading<'a>,
-    pub(super) access: Access,
+    pub(super) looked: &'a Looked<'a>,
     pub(super) facts: &'a TableFacts,
-    pub(super) plan: &'a SamplePlan,
     /// What is compared.
     pub(super) variants: &'a Variants,
     /// What the sample adds up to.
@@ -45,32 +66,26 @@ pub(super) struct Gathered<'a> {
 
 impl<'a> Gathered<'a> {
     fn relation(&self) -> &'a Relation {
-        self.reading.relation
+        self.looked.relation
     }
 
     fn options(&self) -> &'a Options {
-        &self.reading.advisor.options
+        self.looked.options
     }
 
     fn server(&self) -> &'a Server {
-        &self.reading.advisor.server
+        self.looked.server
     }
 
     /// The number of the relation's blocks divided by the number of those that were read.
     fn scale(&self) -> f64 {
         let blocks: f64 = self.tally.blocks().iter().sum();
-        if blocks > 0.0 { f64::from(self.plan.sample.total()) / blocks } else { 0.0 }
+        if blocks > 0.0 { f64::from(self.looked.total_blocks) / blocks } else { 0.0 }
     }
 
-    /// Sizes of the relation's files.
+    /// Sizes of the files, of all relations together.
     fn files(&self) -> Files {
-        let heap_bytes =
-            u64::from(self.plan.sample.total()) * self.server().page_size.bytes() as u64;
-        let toast = self.relation().toast.as_ref();
-        let (toast_bytes, toast_index_bytes) =
-            toast.map_or((0, 0), |toast| (toast.bytes, toast.index_bytes));
-        let total_bytes = heap_bytes + toast_bytes + toast_index_bytes;
-        Files { heap_bytes, toast_bytes, toast_index_bytes, total_bytes }
+        self.looked.files.iter().fold(Files::default(), |sum, files| sum.plus(files))
     }
 
     /// The number of buffers that a read of the column visits after the command, and the change from today. The heap
@@ -100,8 +115,20 @@ impl<'a> Gathered<'a> {
     }
 
     /// What the command for a candidate with these figures leaves.
-    fn after(&self, figures: &Figures) -> After {
-        after(figures, &self.files(), self.server().page_size, self.server().compacts())
+    fn after(&self, figures: &Figures, tally: &VariantTally) -> After {
+        let after = |figures: &Figures, files: &Files| {
+            after(figures, files, self.server().page_size, self.server().compacts())
+        };
+        let parts = tally.parts();
+        if parts.len() < 2 {
+            return after(figures, &self.files());
+        }
+        let all = |sum| parts.iter().map(|part: &Sums| part.get(sum)).sum::<f64>();
+        let each = parts.iter().zip(&self.looked.files).map(|(part, files)| {
+            let share = |sum: Sum| part.get(sum) / all(sum).max(f64::MIN_POSITIVE);
+            after(&figures.of_part(share), files)
+        });
+        each.reduce(After::plus).unwrap_or_else(|| after(figures, &self.files()))
     }
 }
 
@@ -120,13 +147,12 @@ struct Shown<'a> {
 
 /// The report on one column.
 pub(super) fn report(gathered: &Gathered<'_>) -> Report {
-    let Gathered { reading, access, facts, plan, variants, tally, calibrated } = *gathered;
+    let Gathered { looked, facts, variants, tally, calibrated } = *gathered;
     let (relation, options, server) = (gathered.relation(), gathered.options(), gathered.server());
-    let (sample, page, done) = (&plan.sample, server.page_size, &reading.done);
+    let (page, done, complete) = (server.page_size, &looked.done, looked.complete);
     let (files, has_toasters) = (gathered.files(), server.has_toasters);
-    let complete = plan.is_complete(done);
     let logical = facts.logical;
-    let scope = Scope { total_blocks: sample.total(), complete, page, logical };
+    let scope = Scope { total_blocks: looked.total_blocks, complete, page, logical };
     let pricing = &calibrated.pricing;
     let all = figures(tally, &scope, pricing);
     let timed = |figure: Figure| CpuTime { figure, calibrated: pricing.read_error.is_some() };
@@ -209,20 +235,21 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
         column_type: variants.type_name.clone(),
         sample: SampleReport {
             blocks: done.blocks,
-            total_blocks: sample.total(),
+            total_blocks: looked.total_blocks,
             rows: tally.rows() as u64,
-            rows_examined: reading.rows_examined,
-            fetched_bytes: reading.fetched_bytes,
+            rows_examined: looked.rows_examined,
+            fetched_bytes: looked.fetched_bytes,
             read_bytes: done.read,
-            limit: plan.limit(done).map(|limit| match limit {
+            limit: looked.limit.map(|limit| match limit {
                 Limit::Bytes => "bytes",
                 Limit::Time => "time",
             }),
             seed: options.seed,
             complete,
-            exact: reading.advisor.compresses_on_server(access),
-            source: access.name(),
+            exact: options.compresses_on_server(looked.access),
+            source: looked.access.name(),
         },
+        citus: looked.shards.clone(),
         files,
         compaction: gain(gathered, &shown),
         optimize: optimize_name(options.optimize),
@@ -234,22 +261,17 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
         calibration: calibrated.report.clone(),
         candidates,
         // of documents that pluggable toasters store no key was seen
-        extraction: reading
-            .documents
-            .extractions
-            .first()
-            .filter(|_| uncompared.is_none())
-            .and_then(|extraction| {
-                let present = &variants.present;
-                let table = extraction.table();
-                let target = CommandTarget { schema: &table.schema, table: &table.name, ..target };
-                let compaction: &[&str] =
-                    if gathered.server().compacts() { &["--compact"] } else { &[] };
-                let words = command::command(target, &[], (present, present), compaction);
-                let command = command::shell_line(&words);
-                extract::result::report(extraction, &scope, &command, has_toasters)
-            }),
-        pluggable: reading
+        extraction: looked.extraction.filter(|_| uncompared.is_none()).and_then(|extraction| {
+            let present = &variants.present;
+            let table = extraction.table();
+            let target = CommandTarget { schema: &table.schema, table: &table.name, ..target };
+            let compaction: &[&str] =
+                if gathered.server().compacts() { &["--compact"] } else { &[] };
+            let words = command::command(target, &[], (present, present), compaction);
+            let command = command::shell_line(&words);
+            extract::result::report(extraction, &scope, &command, has_toasters)
+        }),
+        pluggable: looked
             .pluggable
             .iter()
             .filter(|p| p.is_for(variants.column))
@@ -279,7 +301,7 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
             .chain(silence(gathered, column_use))
             .chain([calibrated.report.note()])
             .collect(),
-        problems: reading.problems.clone(),
+        problems: looked.problems.clone(),
     }
 }
 
@@ -396,7 +418,7 @@ fn shown<'a>(gathered: &'a Gathered<'_>, all: &[Figures]) -> Vec<Shown<'a>> {
             PRESENT => format!("{settings} (as set)"),
             _ => settings.to_string(),
         };
-        let after = gathered.after(figures);
+        let after = gathered.after(figures, tally);
         let figures = *figures;
         let values = tally.values() * scale;
         out.push(Shown { settings, name, tally, figures, values, after, named: &variant.named });
@@ -445,7 +467,7 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
     if !server.vacuum_truncates {
         notes.push(format!("{NEVER_TRUNCATES}, so files cannot be compacted here."));
     }
-    if matches!(gathered.access, Access::Functions) {
+    if matches!(gathered.looked.access, Access::Functions) {
         notes.push(without_pages(gathered.relation()));
     }
     if shown.get(PRESENT).is_some_and(|s| s.name.ends_with("(as set)")) {

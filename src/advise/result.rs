@@ -16,7 +16,7 @@ use crate::model::interval::Interval;
 use crate::model::settings::Settings;
 use crate::model::stored::Form;
 use crate::server::about::ServerReport;
-use crate::server::catalog::RelationName;
+use crate::server::catalog::{Relation, RelationName};
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.advise/1";
@@ -49,6 +49,9 @@ pub struct Report {
     pub column_type: String,
     /// What was examined.
     pub sample: SampleReport,
+    /// Of a table of Citus, the shards that were sampled, each in proportion to its size; null for other tables. Figures of
+    /// the table are of these shards together, with all copies.
+    pub citus: Option<ShardsReport>,
     /// Sizes of the relation's files at this moment, with dead rows and free space.
     pub files: Files,
     /// What compaction alone would give back, whatever the settings; null if that is not worth it.
@@ -104,8 +107,22 @@ pub struct SampleReport {
     pub source: &'static str,
 }
 
+/// The shards of a table of Citus.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct ShardsReport {
+    /// Shards that were sampled, one copy of each.
+    pub shards: u64,
+    /// Nodes on which they were read.
+    pub nodes: u64,
+    /// Shards that were not read; the errors say why. No figure counts them.
+    pub not_read: u64,
+    /// Relations that figures are of: the sampled shards with their copies, which are not read and taken to be like them.
+    pub copies: u64,
+}
+
 /// Sizes of files.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Files {
     /// The heap's main fork.
@@ -116,6 +133,27 @@ pub struct Files {
     pub toast_index_bytes: u64,
     /// The three together.
     pub total_bytes: u64,
+}
+
+impl Files {
+    /// Of a relation whose heap has this size.
+    pub(super) fn of(relation: &Relation, heap_bytes: u64) -> Files {
+        let toast = relation.toast.as_ref();
+        let (toast_bytes, toast_index_bytes) =
+            toast.map_or((0, 0), |toast| (toast.bytes, toast.index_bytes));
+        let total_bytes = heap_bytes + toast_bytes + toast_index_bytes;
+        Files { heap_bytes, toast_bytes, toast_index_bytes, total_bytes }
+    }
+
+    /// Those of two relations.
+    pub(super) fn plus(self, more: &Files) -> Files {
+        Files {
+            heap_bytes: self.heap_bytes + more.heap_bytes,
+            toast_bytes: self.toast_bytes + more.toast_bytes,
+            toast_index_bytes: self.toast_index_bytes + more.toast_index_bytes,
+            total_bytes: self.total_bytes + more.total_bytes,
+        }
+    }
 }
 
 /// What compaction would return of files and indexes as they are.
@@ -425,7 +463,7 @@ pub struct RecommendationReport {
     pub reasons: String,
     /// What counts how much; empty where nothing is compared.
     pub weighting: String,
-    /// `ALTER TABLE` statements, none if there is nothing to change.
+    /// `ALTER TABLE` statements, none if there is nothing to change, or if Citus would refuse them.
     pub sql: Vec<String>,
     /// The command that rewrites what is stored: the program and its arguments, none if there is nothing to change.
     pub command: Vec<String>,

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::future::Future;
 use std::slice;
+use std::sync::PoisonError;
 
 use super::advisor::Advisor;
 use super::candidate::{AdviseError, fitting_columns};
@@ -10,10 +11,11 @@ use super::explain::result::Explanation;
 use super::extract::choose::together;
 use super::extract::target::parent;
 use super::result::Report;
+use super::shards::{self, Sharded};
 use crate::disk::Oid;
 use crate::drive::{Order, Schedule, each_relation};
 use crate::server::catalog::{self, Relation, RelationKind};
-use crate::server::select::{self, How, select};
+use crate::server::select::{self, How, Selection, is_literal, select, select_with_citus};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, locks};
 
@@ -21,26 +23,80 @@ use crate::server::{LiveError, locks};
 const LARGEST: usize = 5;
 
 /// Advises on the tables that are named, in that order, until all is done or `interrupt` comes. If none is, on the
-/// largest.
+/// largest. `nodes`: the addresses of nodes of Citus ([`crate::server::citus::Node::connect`]), whose tables are refused
+/// without.
 ///
 /// # Errors
 /// What keeps everything else from being advised on too. What `output` was given stays.
 pub(crate) async fn tables(
     advisor: &Advisor,
     tables: &[String],
+    nodes: Option<&str>,
     output: &mut dyn Sink<Report>,
     interrupt: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let connections = slice::from_ref(&advisor.connection);
-    let advice =
-        async |relation: &Relation, columns: &[String]| advisor.relation(relation, columns).await;
-    let all = async {
+    let run = async {
         if advisor.options.extract.is_some() && partitions(advisor, tables, output).await? {
             return Ok(());
         }
-        all(advisor, (tables, TOASTABLE), advice, advisor.why_no_pages(), output).await
+        let Some(address) = nodes else {
+            let advice = async |relation: &Relation, columns: &[String]| {
+                advisor.relation(relation, columns).await
+            };
+            let why_no_pages = advisor.why_no_pages();
+            return all(advisor, (tables, TOASTABLE), advice, why_no_pages, output).await;
+        };
+        all_with_citus(advisor, tables, address, output).await
     };
-    until(interrupt, connections, all).await
+    let ended = until(interrupt, connections, run).await;
+    let nodes = advisor.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match ended {
+        Err(RunError::Failed(failed)) if failed.kind == Kind::Stopped && !nodes.is_empty() => {
+            // what runs on the nodes is stopped too
+            until(std::future::ready(()), &nodes, std::future::pending()).await
+        }
+        ended => ended,
+    }
+}
+
+/// As [`all`], on tables of Citus too.
+async fn all_with_citus(
+    advisor: &Advisor,
+    tables: &[String],
+    address: &str,
+    output: &mut dyn Sink<Report>,
+) -> Result<(), RunError> {
+    let (connection, database) = (&advisor.connection, &advisor.server.database);
+    let find = async || select_with_citus(connection, database, tables).await;
+    let found = connection.reading(find).await;
+    let found = found.map_err(|error| Failed::new((&error).into(), error.to_string()))?;
+    let sharded = shards::tables(advisor, &found.on_nodes, address).await?;
+    if sharded.is_empty() && found.found.is_empty() && !found.on_nodes.is_empty() {
+        let message = "the metadata of Citus has no shard of this table";
+        return Err(Failed::new(Kind::Incomplete, message).into());
+    }
+    // shards are read on their nodes
+    let why_no_pages = match found.found.is_empty() {
+        true => sharded.iter().find_map(Sharded::why_no_pages),
+        false => advisor.why_no_pages(),
+    };
+    let of = |table: &Relation| sharded.iter().find(|sharded| sharded.table.oid == table.oid);
+    let advice = async |relation: &Relation, columns: &[String]| match of(relation) {
+        Some(sharded) => advisor.sharded(sharded, columns).await,
+        None => advisor.relation(relation, columns).await,
+    };
+    let named = !tables.is_empty() && tables.iter().all(|name| is_literal(name));
+    let on_nodes = sharded.iter().map(|sharded| {
+        let how = match (named, sharded.is_partition) {
+            (true, false) => How::Named,
+            (true, true) => How::Inherited,
+            (false, _) => How::Matched,
+        };
+        (sharded.table.clone(), how)
+    });
+    let selected = (&found, on_nodes.collect());
+    each(advisor, (tables, TOASTABLE), selected, advice, why_no_pages, output).await
 }
 
 /// Prices the extraction of keys from a partitioned table, if such a one is named.
@@ -118,19 +174,31 @@ const TOASTABLE: Meant = Meant { fitting: fitting_columns, what: "a column that 
 /// functions, if they are, and what would help, as the first table is told.
 pub(crate) async fn all<R, O: Sink<R> + ?Sized>(
     advisor: &Advisor,
+    meant: (&[String], Meant),
+    one: impl AsyncFn(&Relation, &[String]) -> Result<Vec<R>, AdviseError>,
+    by_functions: Option<(&str, Option<&str>)>,
+    output: &mut O,
+) -> Result<(), RunError> {
+    let connection = &advisor.connection;
+    let find = async || select(connection, &advisor.server.database, meant.0).await;
+    let found = connection.reading(find).await;
+    let found = found.map_err(|error| Failed::new((&error).into(), error.to_string()))?;
+    each(advisor, meant, (&found, Vec::new()), one, by_functions, output).await
+}
+
+/// As [`all`], of these relations. `on_nodes`: the tables of Citus among them.
+async fn each<R, O: Sink<R> + ?Sized>(
+    advisor: &Advisor,
     (tables, meant): (&[String], Meant),
+    (found, on_nodes): (&Selection, Vec<(Relation, How)>),
     one: impl AsyncFn(&Relation, &[String]) -> Result<Vec<R>, AdviseError>,
     mut by_functions: Option<(&str, Option<&str>)>,
     output: &mut O,
 ) -> Result<(), RunError> {
     let connection = &advisor.connection;
-    let find = async || {
-        let found = select(connection, &advisor.server.database, tables).await?;
-        let names = locks::names(connection.client(), &found.oids()).await?;
-        Ok::<_, LiveError>((found, names))
-    };
-    let found = connection.reading(find).await;
-    let (found, names) = found.map_err(|error| Failed::new((&error).into(), error.to_string()))?;
+    let ask = async || locks::names(connection.client(), &found.oids()).await;
+    let names = connection.reading(ask).await;
+    let names = names.map_err(|error| Failed::new((&error).into(), error.to_string()))?;
     found.report_to(output);
     let mut fitting = 0;
     let mut waiting = Vec::new();
@@ -141,7 +209,7 @@ pub(crate) async fn all<R, O: Sink<R> + ?Sized>(
         order: Order::AsFound,
         tells_dropped: true,
     };
-    let visit = async |relation: Relation, how, output: &mut O| {
+    let mut visit = async |relation: Relation, how, output: &mut O| {
         if relation.kind == RelationKind::Toast {
             let message = format!(
                 "relation \"{}\" is a TOAST relation, which has no settings of its own\n\
@@ -175,11 +243,18 @@ pub(crate) async fn all<R, O: Sink<R> + ?Sized>(
         }
         Ok(())
     };
-    fitting += each_relation(&schedule, output, visit).await?;
+    let is_named = |how: How| how == How::Named;
+    let named = found.found.iter().all(|found| is_named(found.how))
+        && on_nodes.iter().all(|(_, how)| is_named(*how));
+    let missed = each_relation(&schedule, output, &mut visit).await?;
+    for (relation, how) in on_nodes {
+        visit(relation, how, output).await?;
+    }
+    fitting += missed;
     for (relation, columns) in largest(waiting, output) {
         found_of(advisor, &relation, one(&relation, &columns).await, output).await?;
     }
-    if fitting == 0 && found.found.iter().any(|found| found.how != How::Named) {
+    if fitting == 0 && !named {
         let what =
             if advisor.options.columns.is_empty() { meant.what } else { "one of these columns" };
         return Err(Failed::new(Kind::Usage, format!("no table that is named has {what}")).into());
@@ -258,7 +333,7 @@ async fn refused<R, O: Sink<R> + ?Sized>(
         AdviseError::NoLz4(_) | AdviseError::Settings(_) | AdviseError::File(_) => {
             Err(Failed::new(Kind::Usage, message).into())
         }
-        AdviseError::NotCalibrated { .. } => {
+        AdviseError::NotCalibrated { .. } | AdviseError::NotRead(_) => {
             Failed::new(Kind::Incomplete, message).report_to(output)
         }
         AdviseError::NoRows { .. } | AdviseError::ExactOnStandby => {

@@ -1,6 +1,7 @@
 //! The advice on one table: its sample read, added up and turned into reports.
 
 use super::advisor::{Access, Advisor, Options, TableFacts};
+use super::calibration::Calibrated;
 use super::candidate::{Abilities, AdviseError, Variants, named_columns};
 use super::compaction;
 use super::extract::choose::{Beforehand, Wanted};
@@ -9,9 +10,12 @@ use super::extract::target;
 use super::plan::SamplePlan;
 use super::pluggable::Pluggable;
 use super::reading::Reading;
-use super::report::{Gathered, report};
+use super::report::{Gathered, Looked, report};
 use super::result::Report;
+use super::tally::Tally;
+use crate::disk::layout::PageSize;
 use crate::heap::problem::Problems;
+use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::snapshot;
 use crate::usage::keys::KnownUses;
@@ -76,44 +80,22 @@ impl Advisor {
         };
         let ask = async || TableFacts::ask(self.client(), relation).await;
         let facts = self.connection.reading(ask).await.map_err(live)?;
-        let on_server = self.compresses_on_server(access);
-        let moment = if on_server {
-            snapshot::begin_writable(&self.connection).await
-        } else {
-            snapshot::begin(&self.connection).await
-        }
-        .map_err(live)?;
-        let run = Reading::new(self, relation, access, moment.snapshot).await;
-        let mut run = run.map_err(live)?;
-        let total = run.block_count().await?;
-        let mut probe = run.probe(total).await?;
-        let columns = if named.is_empty() { probe.biggest(relation)? } else { named };
-        run.weigh(&mut probe, &columns).await?;
-        let abilities = Abilities { compression: facts.compression, page: self.server.page_size };
-        let mut variants = Vec::with_capacity(columns.len());
-        for &column in &columns {
-            variants.push(Variants::new(relation, column, &self.options.narrowing, abilities)?);
-        }
+        let mut run = self.begin(relation, access).await.map_err(live)?;
+        let (total, probe, columns) = run.probed(named).await?;
+        let variants = self.variants(relation, &columns, &facts)?;
         let page = self.server.page_size;
-        if on_server {
+        if self.options.compresses_on_server(access) {
             run.begin_trials(&variants).await?;
         }
-        let pluggable = || {
-            let toaster =
-                |v: &Variants| Pluggable::of(v.column, &v.type_name, page, v.present.target);
-            variants.iter().filter_map(toaster).collect()
-        };
         let Options { sample, seed, .. } = self.options;
         let extract = wanted.what.as_ref().zip(variants.first());
-        let looked_into = |v: &&Variants| !v.methods.is_empty() || extract.is_some();
-        let looked_into = variants.iter().filter(looked_into).map(|v| v.column);
-        let bytes = probe.bytes_per_block(&looked_into.collect::<Vec<_>>());
+        let bytes = probe.bytes_per_block(&looked_into(&variants, extract.is_some()));
         if let Some((what, v)) = extract {
             let beforehand =
                 Beforehand { facts: &facts, total, bytes_per_block: bytes, known: known.as_ref() };
             run.extract(what, wanted, v, &beforehand).await?;
         }
-        run.pluggable = pluggable();
+        run.pluggable = pluggable(&variants, page);
         let plan = SamplePlan::new(sample, seed, total, bytes);
         tracing::debug!(
             "{name}: {} columns; {} of {total} blocks, {:.1} % of their rows, {bytes:.0} bytes a block to fetch",
@@ -124,7 +106,7 @@ impl Advisor {
         let mut tallies = run.all(&plan, &variants, relation.fillfactor()).await?;
         let mut passes = 1;
         while run.widen(passes) {
-            run.pluggable = pluggable();
+            run.pluggable = pluggable(&variants, page);
             tallies = run.all(&plan, &variants, relation.fillfactor()).await?;
             passes += 1;
         }
@@ -132,16 +114,56 @@ impl Advisor {
             extraction.check(plan.is_complete(&run.done))?;
         }
         let calibrated = self.calibrated(relation, &variants, &run.specimens).await?;
-        let gathered = |tally, variants, calibrated| Gathered {
-            reading: &run,
-            access,
-            facts: &facts,
-            plan: &plan,
-            variants,
-            tally,
-            calibrated,
-        };
-        let all = variants.iter().zip(&tallies).zip(&calibrated);
-        Ok(all.map(|((v, tally), calibrated)| report(&gathered(tally, v, calibrated))).collect())
+        Ok(reports(&run.looked(access, &plan), &facts, (&variants, &tallies, &calibrated)))
     }
+
+    /// Begins the transaction in which a relation is read.
+    pub(super) async fn begin<'a>(
+        &'a self,
+        relation: &'a Relation,
+        access: Access,
+    ) -> Result<Reading<'a>, LiveError> {
+        let moment = match self.options.compresses_on_server(access) {
+            true => snapshot::begin_writable(&self.connection).await?,
+            false => snapshot::begin(&self.connection).await?,
+        };
+        Reading::new(self, relation, access, moment.snapshot).await
+    }
+
+    /// What is compared for these columns.
+    pub(super) fn variants(
+        &self,
+        relation: &Relation,
+        columns: &[usize],
+        facts: &TableFacts,
+    ) -> Result<Vec<Variants>, AdviseError> {
+        let abilities = Abilities { compression: facts.compression, page: self.server.page_size };
+        let of = |&column| Variants::new(relation, column, &self.options.narrowing, abilities);
+        columns.iter().map(of).collect()
+    }
+}
+
+/// The toasters of pluggable TOAST for these columns.
+pub(super) fn pluggable(variants: &[Variants], page: PageSize) -> Vec<Pluggable> {
+    let toaster = |v: &Variants| Pluggable::of(v.column, &v.type_name, page, v.present.target);
+    variants.iter().filter_map(toaster).collect()
+}
+
+/// The columns whose values are decompressed, or taken apart.
+pub(super) fn looked_into(variants: &[Variants], extracts: bool) -> Vec<usize> {
+    let looked_into = |v: &&Variants| !v.methods.is_empty() || extracts;
+    variants.iter().filter(looked_into).map(|v| v.column).collect()
+}
+
+/// The report on each column.
+pub(super) fn reports(
+    looked: &Looked<'_>,
+    facts: &TableFacts,
+    (variants, tallies, calibrated): (&[Variants], &[Tally], &[Calibrated]),
+) -> Vec<Report> {
+    let all = variants.iter().zip(tallies).zip(calibrated);
+    all.map(|((variants, tally), calibrated)| {
+        report(&Gathered { looked, facts, variants, tally, calibrated })
+    })
+    .collect()
 }

@@ -145,6 +145,10 @@ impl Sums {
         }
     }
 
+    fn scaled(&self, by: f64) -> Sums {
+        Sums(self.0.map(|sum| sum * by))
+    }
+
     /// Adds a value of the column, in a heap tuple of so many bytes, line pointer included.
     pub(super) fn add_value(&mut self, value: &Placed, heap_bytes: f64) {
         if value.form == Form::Null {
@@ -298,9 +302,8 @@ pub(super) struct IndexShape {
 }
 
 impl IndexShape {
-    pub(super) fn of(levels: u32, page: PageSize) -> IndexShape {
-        let pages_per_chunk = ToastIndex::pages_per_chunk(page);
-        IndexShape { levels: f64::from(levels), pages_per_chunk }
+    pub(super) fn of(levels: f64, page: PageSize) -> IndexShape {
+        IndexShape { levels, pages_per_chunk: ToastIndex::pages_per_chunk(page) }
     }
 }
 
@@ -315,6 +318,15 @@ pub struct Forms {
 }
 
 impl Forms {
+    /// Adds `other`, each number times `weight`.
+    fn add_weighted(&mut self, other: &Forms, weight: f64) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more * weight;
+        }
+        self.pglz += other.pglz * weight;
+        self.lz4 += other.lz4 * weight;
+    }
+
     /// How many values have this form.
     pub fn get(&self, form: Form) -> f64 {
         let at = Form::ALL.iter().position(|f| *f == form);
@@ -415,6 +427,9 @@ pub struct VariantTally {
     pub(super) unknown: f64,
     heap: Filler,
     toast: ToastFiller,
+    /// The pages of other tallies that were added, and the sums of each, weighted.
+    added: [Filled; 2],
+    parts: Vec<Sums>,
     /// The sums of the rows that were put on pages, of whatever part of their blocks these were.
     put: Sums,
     /// What a block adds, until it is known how many of its rows were looked at.
@@ -423,6 +438,21 @@ pub struct VariantTally {
     block_refused: f64,
     /// The row's values as the variant has them; kept for its room.
     arriving: Vec<Incoming>,
+}
+
+/// Pages of files that were filled.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Filled {
+    pub(super) pages: f64,
+    /// Their number if the last one of each file counts only as far as it is filled.
+    pub(super) filled: f64,
+}
+
+impl Filled {
+    fn add(&mut self, filler: &Filler, copies: f64) {
+        self.pages += filler.pages() as f64 * copies;
+        self.filled += filler.filled_pages() * copies;
+    }
 }
 
 /// The number of chunks of a value that is stored out of line, and of the pages with them.
@@ -464,6 +494,8 @@ impl Tally {
             unknown: 0.0,
             heap: Filler::new(page, fillfactor, fill),
             toast: ToastFiller::new(page, fill),
+            added: [Filled::default(); 2],
+            parts: Vec::new(),
             put: Sums::default(),
             block: Sums::default(),
             block_forms: Forms::default(),
@@ -524,16 +556,59 @@ impl Tally {
             if let Some(sums) = tally.clusters.get_mut(cluster) {
                 sums.add_weighted(&tally.block, weight);
             }
-            for (count, more) in tally.forms.counts.iter_mut().zip(&tally.block_forms.counts) {
-                *count += more * weight;
-            }
+            tally.forms.add_weighted(&tally.block_forms, weight);
             tally.put.add_weighted(&tally.block, 1.0);
-            tally.forms.pglz += tally.block_forms.pglz * weight;
-            tally.forms.lz4 += tally.block_forms.lz4 * weight;
             tally.refused += tally.block_refused * weight;
             tally.block = Sums::default();
             tally.block_forms = Forms::default();
             tally.block_refused = 0.0;
+        }
+    }
+
+    /// Adds the sample of another relation that is compared under the same variants, and of which there are so many
+    /// copies. Each of its blocks counts `weight` times in each copy.
+    pub(super) fn add_part(&mut self, other: &Tally, weight: f64, copies: usize) {
+        let part_weight = weight;
+        let (weight, times) = (weight * copies as f64, copies as f64);
+        for (at, blocks) in other.blocks.iter().enumerate() {
+            let cluster = self.cluster();
+            if let Some(sum) = self.blocks.get_mut(cluster) {
+                *sum += blocks * weight;
+            }
+            for (tally, other) in self.tallies.iter_mut().zip(&other.tallies) {
+                if let Some((sums, more)) =
+                    tally.clusters.get_mut(cluster).zip(other.clusters.get(at))
+                {
+                    sums.add_weighted(more, weight);
+                }
+            }
+        }
+        self.rows += other.rows;
+        for (tally, other) in self.tallies.iter_mut().zip(&other.tallies) {
+            let mut part = Sums::default();
+            other.clusters.iter().for_each(|sums| part.add_weighted(sums, part_weight));
+            tally.parts.extend(std::iter::repeat_n(part, copies));
+            tally.forms.add_weighted(&other.forms, weight);
+            tally.refused += other.refused * weight;
+            tally.refusal = tally.refusal.take().or_else(|| other.refusal.clone());
+            tally.unknown += other.unknown;
+            tally.put.add_weighted(&other.put, times);
+            let [heap, toast] = &mut tally.added;
+            heap.add(&other.heap, times);
+            toast.add(other.toast.heap(), times);
+        }
+    }
+
+    /// Multiplies the weights of everything that was added.
+    pub(super) fn scale(&mut self, by: f64) {
+        self.blocks.iter_mut().for_each(|blocks| *blocks *= by);
+        for tally in &mut self.tallies {
+            for sums in tally.clusters.iter_mut().chain(&mut tally.parts) {
+                *sums = sums.scaled(by);
+            }
+            let forms = std::mem::take(&mut tally.forms);
+            tally.forms.add_weighted(&forms, by);
+            tally.refused *= by;
         }
     }
 
@@ -567,14 +642,22 @@ impl Tally {
 }
 
 impl VariantTally {
-    /// The heap as filled by the sample's rows.
-    pub fn heap(&self) -> &Filler {
-        &self.heap
+    /// The pages that the sample's rows fill of heaps, and their chunks of TOAST relations.
+    pub(super) fn filled(&self) -> [Filled; 2] {
+        let [mut heap, mut toast] = self.added;
+        heap.add(&self.heap, 1.0);
+        toast.add(self.toast.heap(), 1.0);
+        [heap, toast]
     }
 
-    /// The TOAST relation as filled by the sample's rows.
-    pub fn toast(&self) -> &ToastFiller {
-        &self.toast
+    /// The sums of each relation that the sample is of.
+    pub(super) fn parts(&self) -> Vec<Sums> {
+        if !self.parts.is_empty() {
+            return self.parts.clone();
+        }
+        let mut sums = Sums::default();
+        self.clusters.iter().for_each(|cluster| sums.add_weighted(cluster, 1.0));
+        vec![sums]
     }
 
     /// The column's values in the blocks that were read.

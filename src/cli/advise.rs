@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use super::arguments::{
     ColumnsArg, DetailsArg, ExactArg, FormatArg, PolicyArgs, SampleArgs, TablesArg, reads_per_write,
 };
+use super::citus::NodesArg;
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::fleet::{self, Fleet, FleetArgs, OfOne};
@@ -84,6 +85,9 @@ pub struct AdviseArgs {
 
     #[command(flatten)]
     connection: ConnectionArgs,
+
+    #[command(flatten)]
+    nodes: NodesArg,
 
     #[command(flatten)]
     fleet: FleetArgs,
@@ -200,7 +204,14 @@ async fn tables(args: &AdviseArgs) -> Result<Exit, Failure> {
     let server = ServerReport::from(&advisor.server);
     let mut output = AdviseOutput::new(args.emit, args.format.format, shown, server, None);
     let interrupt = terminal::interrupted();
-    let ended = run::tables(&advisor, &args.tables.tables, &mut output, interrupt).await;
+    let ended = run::tables(
+        &advisor,
+        &args.tables.tables,
+        Some(&args.nodes.node_address),
+        &mut output,
+        interrupt,
+    )
+    .await;
     let kept = match (&args.calibration.file, kept, advisor.calibration()) {
         (Some(path), false, Some(calibration)) => {
             memory::replace(path, calibration.text().as_bytes())
@@ -383,6 +394,13 @@ fn emitted(emit: Emit, report: &Report, out: &mut impl Write) -> io::Result<()> 
             let mark = if emit == Emit::Sql { "--" } else { "#" };
             let place = format!("{}, column {}", report.table.relation, report.column);
             writeln!(out, "{mark} {}: keep the current settings", printable(&place))?;
+        }
+        (Emit::Sql, Some(command)) if recommendation.sql.is_empty() => {
+            writeln!(
+                out,
+                "-- Citus refuses SET STORAGE for its tables; instead: {}",
+                printable(&command)
+            )?;
         }
         (Emit::Sql, Some(_)) => {
             for statement in &recommendation.sql {

@@ -17,7 +17,7 @@ use crate::inspect::overview::run::Output as OverviewSink;
 use crate::inspect::overview::{Extent, LeftOut, RelationLine};
 use crate::inspect::result::RelationReport;
 use crate::inspect::run::{self, Output};
-use crate::server::citus::{self, Node, Placement, ShardLine};
+use crate::server::citus::{self, Node, Placement, ShardLine, without};
 use crate::server::connect::{Connection, SessionOptions};
 use crate::server::select::{How, Selected, Selection};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
@@ -25,8 +25,6 @@ use crate::value::rows::RowWriter;
 
 /// Nodes that are worked on at a time.
 const AT_A_TIME: usize = 16;
-/// Shards that a message names; the rest is counted.
-const NAMED: usize = 8;
 
 /// How nodes of Citus are reached.
 #[derive(Debug, Clone, Args)]
@@ -181,24 +179,6 @@ pub(super) trait NodeSink: Sink<Self::Found> {
         self.failed_at(node, None, Failed::new(Kind::Incomplete, message));
         missing.iter().for_each(|shard| self.missing(shard, &node.name));
     }
-}
-
-/// The message of a failure, with the shards for which there is no result.
-pub(super) fn without(failed: &Failed, what: &str, missing: &[&str]) -> String {
-    let named: Vec<&str> = missing.iter().take(NAMED).copied().collect();
-    let more = match missing.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let (first, rest) = failed.message.split_once('\n').unwrap_or((&failed.message, ""));
-    let mut message = first.to_owned();
-    if !named.is_empty() {
-        message.push_str(&format!("; {what}: {}{more}", named.join(", ")));
-    }
-    if !rest.is_empty() {
-        message.push_str(&format!("\n{rest}"));
-    }
-    message
 }
 
 /// What is found about a relation.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use super::citus::{Cluster, NodeSink, NodesArg, OfNode, Placed, without};
+use super::citus::{Cluster, NodeSink, NodesArg, OfNode, Placed};
 use super::retoast_output::RetoastOutput;
 use super::terminal::tell;
 use crate::disk::Oid;
@@ -23,7 +23,7 @@ use crate::retoast::result::{CitusReport, MissingShard, NOT_BEGUN, Outcome, Skip
 use crate::retoast::run::request::{Assignment, Request};
 use crate::retoast::run::results::Swept;
 use crate::retoast::run::tables;
-use crate::server::citus::{self, Node, Placement, ShardLine};
+use crate::server::citus::{self, Node, Placement, ShardLine, without};
 use crate::server::connect::{Connection, SessionOptions};
 use crate::server::select::select_with_citus;
 use crate::server::sink::{Failed, Kind, RunError, Sink};

@@ -188,7 +188,8 @@ async fn extraction(args: &KeysArgs, extract: &Extract) -> Result<Exit, Failure>
     let mut output = AdviseOutput::new(args.emit, args.format.format, shown, server, Some(extract));
     let interrupt = terminal::interrupted();
     let ended =
-        crate::advise::run::tables(&advisor, &args.tables.tables, &mut output, interrupt).await;
+        crate::advise::run::tables(&advisor, &args.tables.tables, None, &mut output, interrupt)
+            .await;
     output.end(ended)
 }
 

@@ -13,7 +13,9 @@ use super::units::{counted, nanoseconds, size};
 use crate::advise::estimate::{CpuTime, Figure};
 use crate::advise::extract::keys::KnownUse;
 use crate::advise::extract::result::{ExtractionReport, KeyReport};
-use crate::advise::result::{self as advise, CandidateReport, PluggableReport, Report, SCHEMA};
+use crate::advise::result::{
+    self as advise, CandidateReport, PluggableReport, Report, SCHEMA, ShardsReport,
+};
 use crate::keys::result as keys;
 use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
@@ -265,15 +267,30 @@ fn sample(report: &Report) -> String {
         String::new()
     };
     format!(
-        "sample: {} of {}, {}{part}, {} read{}{}{}",
+        "sample: {} of {}{}, {}{part}, {} read{}{}{}",
         sample.blocks,
         counted(sample.total_blocks, "block"),
+        report.citus.as_ref().map_or_else(String::new, of_shards),
         counted(sample.rows, "row"),
         size(sample.read_bytes),
         if sample.source == "functions" { " by SQL functions" } else { "" },
         if sample.exact { ", compressed by the server" } else { "" },
         if sample.limit.is_some() { "; --sample reads more" } else { "" },
     )
+}
+
+/// Of which shards a sample is.
+fn of_shards(citus: &ShardsReport) -> String {
+    let ShardsReport { shards, nodes, not_read, copies } = citus;
+    let all = match not_read {
+        0 => counted(*shards, "shard"),
+        _ => format!("{shards} of {}", counted(shards + not_read, "shard")),
+    };
+    let copies = match copies {
+        same if same == shards => String::new(),
+        copies => format!(" ({copies} with copies)"),
+    };
+    format!(" of {all}{copies} on {}", counted(*nodes, "node"))
 }
 
 /// What to do, and what it brings with it.

@@ -18,6 +18,8 @@ use crate::model::sql::shown_qualified;
 
 /// The maximum number of nodes that a message names.
 const NODES: usize = 4;
+/// The same of shards.
+const NAMED: usize = 8;
 
 /// Has Citus hide shards from queries of `pg_class`; on by default. Ordinary roles may set it.
 const HIDES_SHARDS: &str = "citus.override_table_visibility";
@@ -174,12 +176,11 @@ pub struct ShardLine {
 
 impl ShardLine {
     /// What to do about a finding in the shard: the table's name instead of the shard's, because Citus and this program
-    /// then do it in all shards. Advice is about one shard, on its node. `names`: of the shard and of the table, without
+    /// then do it in all shards. Keys are those of one shard, on its node. `names`: of the shard and of the table, without
     /// schema.
     pub(crate) fn command(&self, command: &str, names: (&str, &str)) -> String {
-        let of_one = ["toastctl advise-threshold ", "toastctl keys "];
         match self.node.rsplit_once(':') {
-            Some((host, port)) if of_one.iter().any(|verb| command.starts_with(verb)) => {
+            Some((host, port)) if command.starts_with("toastctl keys ") => {
                 format!("{SHOWN_BY} {command} -h {} -p {port}", shell_quoted(host))
             }
             _ => command.replace(names.0, names.1),
@@ -329,6 +330,24 @@ impl Node {
         };
         Err(Failed::new(Kind::Incomplete, wrong))
     }
+}
+
+/// The message of a failure, with the shards for which there is no result.
+pub(crate) fn without(failed: &Failed, what: &str, missing: &[&str]) -> String {
+    let named: Vec<&str> = missing.iter().take(NAMED).copied().collect();
+    let more = match missing.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let (first, rest) = failed.message.split_once('\n').unwrap_or((&failed.message, ""));
+    let mut message = first.to_owned();
+    if !named.is_empty() {
+        message.push_str(&format!("; {what}: {}{more}", named.join(", ")));
+    }
+    if !rest.is_empty() {
+        message.push_str(&format!("\n{rest}"));
+    }
+    message
 }
 
 /// Shards that the metadata places on this node, and that queries of `pg_class` do not show.
@@ -526,9 +545,11 @@ mod tests {
         let command = |command| shard.command(command, ("d_102008", "d"));
         assert_eq!(command("toastctl compact public.d_102008"), "toastctl compact public.d");
         assert_eq!(command("VACUUM \"public\".\"d_102008\";"), "VACUUM \"public\".\"d\";");
+        let advice = command("toastctl advise-threshold public.d_102008");
+        assert_eq!(advice, "toastctl advise-threshold public.d");
         assert_eq!(
-            command("toastctl advise-threshold public.d_102008"),
-            "PGOPTIONS='-c citus.override_table_visibility=off' toastctl advise-threshold public.d_102008 -h w1 -p 5433"
+            command("toastctl keys public.d_102008"),
+            "PGOPTIONS='-c citus.override_table_visibility=off' toastctl keys public.d_102008 -h w1 -p 5433"
         );
     }
 

@@ -243,6 +243,11 @@ async fn selected(
     Ok(selection)
 }
 
+/// Whether this is a name, and not a pattern.
+pub(crate) fn is_literal(given: &str) -> bool {
+    NamePattern::parse(given).is_ok_and(|pattern| pattern.literal().is_some())
+}
+
 /// The partitioned tables that `wanted` selects, including partitioned partitions; those of Citus are left out.
 pub async fn partitioned(
     connection: &Connection,

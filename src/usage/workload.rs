@@ -163,6 +163,19 @@ impl Counters {
         })
     }
 
+    /// The rows of two relations together, without chunks and what is not a sum.
+    pub(crate) fn plus(&self, more: &Counters) -> Counters {
+        Counters {
+            by_index: self.by_index + more.by_index,
+            scanned: self.scanned + more.scanned,
+            inserted: self.inserted + more.inserted,
+            updated: self.updated + more.updated,
+            deleted: self.deleted + more.deleted,
+            live: self.live + more.live,
+            ..Counters::default()
+        }
+    }
+
     /// Whether so much was read or written that it is worth a look.
     pub(crate) fn is_busy(&self) -> bool {
         self.by_index + self.scanned + self.updated + self.inserted - self.live >= LEAST

@@ -96,9 +96,11 @@ fn a_table_of_citus_is_refused_by_its_kind_and_with_its_nodes() {
             "\"public.whole\" is a distributed table of Citus; its rows are stored in 1 shard on w1:5432\n",
         ),
     ] {
-        let run = run(&mut verb(&url, &["advise-threshold", table]));
-        refused(&run, 1, text);
-        assert!(run.stderr.contains(hint), "{}", run.stderr);
+        for arguments in [&["keys", table][..], &["inspect", "--explain", table]] {
+            let run = run(&mut verb(&url, arguments));
+            refused(&run, 1, text);
+            assert!(run.stderr.contains(hint), "{}", run.stderr);
+        }
     }
     let value = run(toastctl().args(["value", "dist.v@(0,1)", "-d", &url]));
     refused(&value, 1, "is a distributed table of Citus");
@@ -420,6 +422,209 @@ fn damage_is_reported_with_its_node_and_saved_by_node() {
     assert!(manifest.contains("public.dist_102009"), "{manifest}");
     let text = nodes.run(0, &["check", "dist"]);
     assert!(text.stdout.contains(&format!(" {two} public.dist_102009, block ")), "{}", text.stdout);
+}
+
+/// A column's candidate that is named so.
+fn candidate<'a>(column: &'a Value, name: &str) -> &'a Value {
+    let candidates = column["candidates"].as_array().unwrap();
+    let of = |candidate: &&Value| candidate["name"] == name;
+    candidates.iter().find(of).unwrap_or_else(|| panic!("{name}: {column:#}"))
+}
+
+const ADVISE: [&str; 4] = ["advise-threshold", "--column", "v", "--calibrate=never"];
+
+fn advice(nodes: &Nodes, at: usize, arguments: &[&str]) -> (Run, Value) {
+    let (run, report) = nodes.json(at, &[&ADVISE[..], arguments].concat());
+    assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+    let schema: Value = serde_json::from_str(schema("advise-threshold").unwrap()).unwrap();
+    assert!(jsonschema::validator_for(&schema).unwrap().is_valid(&report), "{report:#}");
+    let columns = report["columns"].as_array().unwrap();
+    assert_eq!(columns.len(), 1, "{report:#}");
+    (run, columns[0].clone())
+}
+
+#[test]
+fn advice_is_about_all_shards_together() {
+    let nodes = Nodes::start();
+    let all = ["--sample", "100%"];
+    let table = |at, table: &str| advice(&nodes, at, &[&[table], &all[..]].concat()).1;
+    let one = [table(0, "dist_102008"), table(1, "dist_102009")];
+    assert_eq!(one[0]["citus"], Value::Null);
+    let estimate = |column: &Value, name: &str, part: &str, figure: &str| {
+        let figure = &candidate(column, name)[part][figure]["estimate"];
+        figure.as_f64().unwrap_or_else(|| panic!("{part} {name}: {column:#}"))
+    };
+    for at in [0, 1] {
+        let merged = table(at, "dist");
+        assert_eq!(merged["relation"], "public.dist");
+        let sample = &merged["sample"];
+        assert_eq!(merged["citus"], json!({"shards": 2, "nodes": 2, "not_read": 0, "copies": 2}));
+        assert_eq!((&sample["rows"], &sample["complete"]), (&json!(120), &json!(true)));
+        let sum = |of: &dyn Fn(&Value) -> f64| one.iter().map(of).sum::<f64>();
+        for file in ["heap_bytes", "toast_bytes", "toast_index_bytes", "total_bytes"] {
+            let files = |column: &Value| column["files"][file].as_f64().unwrap();
+            assert_eq!(files(&merged), sum(&files), "{file}");
+            for name in ["today", "extended lz4", "external"] {
+                let figure = |column: &Value| estimate(column, name, "after_vacuum_full", file);
+                assert_eq!(figure(&merged), sum(&figure), "{name} {file}");
+            }
+        }
+        for name in ["today", "extended lz4"] {
+            let after =
+                |c: &Value| candidate(c, name)["after_command_bytes"]["estimate"].as_f64().unwrap();
+            let (merged, sum) = (after(&merged), sum(&after));
+            assert!((merged - sum).abs() <= 6.0 * 8192.0, "{name}: {merged} {sum}");
+        }
+        let command = merged["recommendation"]["command"].as_array().unwrap();
+        assert_eq!(command[..3], [json!("toastctl"), json!("retoast"), json!("public.dist")]);
+    }
+    // Of a reference table one copy is read, and all are counted.
+    let (one, merged) = (table(1, "ref_102010"), table(1, "ref"));
+    let citus = json!({"shards": 1, "nodes": 1, "not_read": 0, "copies": 2});
+    assert_eq!(merged["citus"], citus);
+    for name in ["today", "extended lz4"] {
+        let figure = |column: &Value| estimate(column, name, "after_vacuum_full", "total_bytes");
+        assert_eq!(figure(&merged), 2.0 * figure(&one), "{name}");
+    }
+    assert_eq!(
+        merged["files"]["total_bytes"].as_u64(),
+        one["files"]["total_bytes"].as_u64().map(|bytes| 2 * bytes)
+    );
+    // A partitioned table is advised on as its partitions.
+    let whole = table(0, "whole");
+    assert_eq!(whole["relation"], "public.part");
+    assert_eq!(whole["sample"]["rows"], 80);
+    let text = nodes.run(0, &[&ADVISE[..], &["dist", "--sample", "100%", "--details"]].concat());
+    assert!(text.stdout.contains(" blocks of 2 shards on 2 nodes, 120 rows"), "{}", text.stdout);
+    assert!(
+        text.stdout.contains("What compaction alone would return of them is not"),
+        "{}",
+        text.stdout
+    );
+    let command = nodes.run(0, &[&ADVISE[..], &["dist", "--emit", "command"]].concat());
+    assert!(
+        command.stdout.starts_with("toastctl retoast public.dist --column v "),
+        "{}",
+        command.stdout
+    );
+    let sql = nodes.run(0, &[&ADVISE[..], &["dist", "--emit", "sql"]].concat());
+    assert!(sql.stdout.starts_with("ALTER TABLE \"public\".\"dist\" ALTER"), "{}", sql.stdout);
+    for (at, shard) in [(0, "dist_102008"), (1, "dist_102009")] {
+        let external = ["dist", shard]
+            .map(|table| format!("ALTER TABLE {table} ALTER v SET STORAGE external;"));
+        nodes.psql(at, &format!("{} UPDATE {shard} SET v = v || ''", external.concat()));
+    }
+    let storage = ["dist", "--emit", "sql", "--optimize", "size"];
+    let storage = nodes.run(0, &[&ADVISE[..], &storage].concat());
+    let refuses =
+        "-- Citus refuses SET STORAGE for its tables; instead: toastctl retoast public.dist ";
+    assert!(storage.stdout.starts_with(refuses), "{}", storage.stdout);
+    let kept = nodes.run(0, &[&ADVISE[..], &["dist", "--calibration", "/tmp/none"]].concat());
+    refused(&kept, 2, "--calibration keeps the times of one server");
+}
+
+#[test]
+fn a_sample_of_shards_stands_for_the_table_that_they_are() {
+    let nodes = Nodes::start();
+    let rows = |first: u32, last: u32, length: u32| {
+        format!(
+            "SELECT i, (SELECT string_agg(md5((i * g)::text), '') FROM generate_series(1, {length} + i % 7) g)
+             FROM generate_series({first}, {last}) i"
+        )
+    };
+    let (few, many) = (rows(1, 2000, 10), rows(2001, 8000, 30));
+    nodes.psql(0, &format!("TRUNCATE dist_102008; INSERT INTO dist_102008 {few}"));
+    nodes.psql(1, &format!("TRUNCATE dist_102009; INSERT INTO dist_102009 {many}"));
+    nodes.psql(
+        0,
+        &format!("CREATE TABLE same (LIKE dist INCLUDING ALL); INSERT INTO same {few}; INSERT INTO same {many}"),
+    );
+    let (_, same) = advice(&nodes, 0, &["same", "--sample", "100%"]);
+    // compressed by the server, too
+    let exact = ["dist", "--sample", "150", "--exact"];
+    for arguments in [&["dist", "--sample", "150"][..], &["dist"], &exact] {
+        let (_, merged) = advice(&nodes, 0, arguments);
+        let sampled = &merged["sample"];
+        assert_eq!(merged["citus"]["shards"], 2);
+        if arguments.len() > 1 {
+            let blocks = sampled["blocks"].as_u64().unwrap();
+            assert!((150..=151).contains(&blocks), "{sampled}");
+            assert_eq!(sampled["complete"], false);
+        }
+        for name in ["today", "extended lz4", "extended lz4 target 256"] {
+            let of = |column: &Value| {
+                candidate(column, name)["after_vacuum_full"]["total_bytes"].clone()
+            };
+            let (truth, figure) = (of(&same), of(&merged));
+            let truth = truth["estimate"].as_f64().unwrap();
+            // another file has two partly filled pages more
+            let (low, high) =
+                (figure["low"].as_f64().unwrap() - 4.0 * 8192.0, figure["high"].as_f64().unwrap());
+            assert!((low..=high + 4.0 * 8192.0).contains(&truth), "{name}: {truth} {figure}");
+            assert!((high - low) < truth * 0.4, "{name}: {figure}");
+        }
+    }
+}
+
+#[test]
+fn shards_without_advice_are_named_and_not_counted() {
+    let nodes = Nodes::start();
+    let two = nodes.name(1);
+    let advise = |arguments: &[&str]| {
+        let all = [&ADVISE[..], &["--sample", "100%"], arguments].concat();
+        let (run, report) = nodes.json(0, &all);
+        (run, report["columns"][0].clone())
+    };
+    let (_, alone) = advise(&["dist_102008"]);
+    let partly = |text: &str| {
+        let (run, column) = advise(&["dist"]);
+        refused(&run, 1, text);
+        assert!(run.stderr.contains("; not read: public.dist_102009"), "{}", run.stderr);
+        let citus = json!({"shards": 1, "nodes": 1, "not_read": 1, "copies": 1});
+        assert_eq!(column["citus"], citus, "{column:#}");
+        assert_eq!(column["sample"]["complete"], false);
+        assert_eq!(column["files"], alone["files"]);
+        assert_eq!(column["problem_count"], 1, "{column:#}");
+        let caveats = &candidate(&column, "extended lz4")["caveats"];
+        assert_eq!(caveats[0], "1 of its shards were not read, and are not in these figures");
+    };
+    nodes.psql(1, "ALTER TABLE dist_102009 RENAME TO gone");
+    partly(&format!("{two}: the shard was not found: it may have been moved; "));
+    nodes.psql(
+        1,
+        "ALTER TABLE gone RENAME TO dist_102009; UPDATE pg_dist_local_group SET groupid = 0",
+    );
+    partly(&format!("{two}: the server at this address is the node {}", nodes.name(0)));
+    nodes.psql(1, "UPDATE pg_dist_local_group SET groupid = 1");
+    nodes.psql(1, "ALTER TABLE dist_102009 ALTER v SET STORAGE external");
+    // the largest is what the others are compared with
+    let (run, column) = advise(&["dist"]);
+    let text = format!(
+        "error: {}: column \"v\" is text extended pglz, and text external pglz in public.dist_102009; \
+         not read: public.dist_102008",
+        nodes.name(0)
+    );
+    refused(&run, 1, &text);
+    assert_eq!(column["citus"]["not_read"], 1);
+    let notes = column["notes"].to_string();
+    assert!(
+        notes.contains("are not those of its shards: column \\\"v\\\" is text extended"),
+        "{notes}"
+    );
+    nodes.psql(1, "ALTER TABLE dist_102009 ALTER v SET STORAGE extended");
+    for (table, text) in [
+        ("dist --column w", "column \"w\" of relation \"public.dist\" does not exist"),
+        ("dist --column id", "values have a fixed length and are never toasted"),
+    ] {
+        let words: Vec<&str> = table.split(' ').collect();
+        refused(&nodes.run(0, &[&["advise-threshold"], &words[..]].concat()), 2, text);
+    }
+    nodes.0[1].stop();
+    partly(&format!("{two}: connection to server"));
+    nodes.psql(0, "DELETE FROM pg_dist_placement WHERE groupid = 0 AND shardid = 102008");
+    let (run, _) = advise(&["dist"]);
+    refused(&run, 1, "public.dist: no shard could be read: ");
+    assert_eq!(run.stdout, "");
 }
 
 /// How values are stored, and the settings of the table and of its shard.

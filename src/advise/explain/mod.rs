@@ -107,7 +107,7 @@ impl Reading<'_> {
         let plan = SamplePlan::new(advisor.options.sample, advisor.options.seed, total, 0.0);
         let mut seen = Seen::default();
         let sums = self.read(&plan, &mut reader, &mut seen).await?;
-        let index = IndexShape::of(levels.unwrap_or_default(), page);
+        let index = IndexShape::of(f64::from(levels.unwrap_or_default()), page);
         let complete = plan.sample.is_all() && plan.limit(&seen.done).is_none();
         let scope = Scope { total_blocks: total, complete, index };
         let ranges = Ranges::of(page);

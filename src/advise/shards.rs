@@ -1,0 +1,726 @@
+//! The advice on a table of Citus: its shards are read one after another, each in proportion to its size, and what they add
+//! up to is reported as one table. Of a shard with copies one is read.
+//!
+//! Shards are compared under the same variants only if their columns and settings are the same. One that differs, or that
+//! cannot be read, is named, and no figure counts it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError};
+
+use super::advisor::{Access, Advisor, TableFacts};
+use super::calibration::Calibrated;
+use super::candidate::{AdviseError, TODAY, Variants, named_columns};
+use super::plan::{Done, Limit, SamplePlan};
+use super::pluggable::Pluggable;
+use super::report::Looked;
+use super::result::{Files, Report, ShardsReport};
+use super::table::{looked_into, pluggable, reports};
+use super::tally::Tally;
+use crate::disk::Oid;
+use crate::heap::problem::{Place, Problem, Problems};
+use crate::server::catalog::{self, Relation, is_toastable};
+use crate::server::citus::{self, Node, Placement, without};
+use crate::server::connect::SessionOptions;
+use crate::server::sink::{Failed, Kind};
+use crate::server::{LiveError, snapshot};
+use crate::usage::statements::Statements;
+use crate::usage::workload::Counters;
+
+/// A table of Citus.
+pub(super) struct Sharded {
+    /// The table itself, which has no rows; as its size that of all copies of its shards with TOAST.
+    pub(super) table: Relation,
+    /// Whether it is a partition of one that was named.
+    pub(super) is_partition: bool,
+    shards: Vec<Shard>,
+    lost: Vec<Lost>,
+}
+
+/// The copy of a shard that is read.
+struct Shard {
+    node: String,
+    /// Connected to the node.
+    advisor: Arc<Advisor>,
+    /// As it was when the run began.
+    relation: Relation,
+    copies: usize,
+}
+
+/// A shard that was not read.
+#[derive(Clone)]
+struct Lost {
+    node: String,
+    shard: String,
+    why: Failed,
+}
+
+/// A node, with its shards as they are there.
+struct Reached {
+    node: Node,
+    found: Result<(Arc<Advisor>, Vec<Option<Relation>>), Failed>,
+}
+
+const MOVED: &str = "the shard was not found: it may have been moved";
+
+impl Sharded {
+    /// As [`Advisor::why_no_pages`], of the first node where they cannot be read.
+    pub(super) fn why_no_pages(&self) -> Option<(&'static str, Option<&'static str>)> {
+        self.shards.iter().find_map(|shard| shard.advisor.why_no_pages())
+    }
+
+    fn of(mut table: Relation, nodes: &[Reached]) -> Option<Sharded> {
+        let mut copies: BTreeMap<i64, Vec<(&Reached, usize, &Placement)>> = BTreeMap::new();
+        for reached in nodes {
+            for (at, placement) in reached.node.shards.iter().enumerate() {
+                let (schema, _, name) = &placement.names;
+                if (schema, name) == (&table.schema, &table.name) {
+                    copies.entry(placement.shard).or_default().push((reached, at, placement));
+                }
+            }
+        }
+        let (_, _, any) = copies.values().next()?.first()?;
+        let is_partition = any.table != table.display_name();
+        let (mut shards, mut lost) = (Vec::new(), Vec::new());
+        for mut placed in copies.into_values() {
+            placed.sort_by_key(|(reached, ..)| !reached.node.is_here);
+            let found = placed.iter().find_map(|(reached, at, placement)| {
+                let (advisor, relations) = reached.found.as_ref().ok()?;
+                Some(Shard {
+                    node: reached.node.name.clone(),
+                    advisor: Arc::clone(advisor),
+                    relation: relations.get(*at)?.clone()?,
+                    copies: usize::try_from(placement.copies).unwrap_or(1),
+                })
+            });
+            match (found, placed.first()) {
+                (Some(shard), _) => shards.push(shard),
+                (None, Some((reached, _, placement))) => lost.push(Lost {
+                    node: reached.node.name.clone(),
+                    shard: placement.relation.clone(),
+                    why: match &reached.found {
+                        Ok(_) => Failed::new(Kind::Incomplete, MOVED),
+                        Err(failed) => failed.clone(),
+                    },
+                }),
+                (None, None) => {}
+            }
+        }
+        let bytes = |shard: &Shard| shard.relation.bytes_with_toast() * shard.copies as u64;
+        table.bytes = shards.iter().map(bytes).fold(0, u64::saturating_add);
+        Some(Sharded { table, is_partition, shards, lost })
+    }
+}
+
+/// The tables of Citus, without partitioned ones, whose partitions have the rows. Nodes are reached at `address`
+/// ([`Node::connect`]); one that is not costs only its shards.
+///
+/// # Errors
+/// The metadata cannot be read.
+pub(super) async fn tables(
+    first: &Advisor,
+    oids: &[Oid],
+    address: &str,
+) -> Result<Vec<Sharded>, Failed> {
+    if oids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ask = async || {
+        let nodes = citus::nodes(first.client(), oids).await?;
+        Ok::<_, LiveError>((nodes, catalog::describe_all(first.client(), oids).await?))
+    };
+    let asked = first.connection.reading(ask).await;
+    let (nodes, mut tables) =
+        asked.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+    let mut reached = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let found = reach(first, &node, address).await;
+        reached.push(Reached { node, found });
+    }
+    tables.sort_by_key(|table| oids.iter().position(|oid| *oid == table.oid));
+    Ok(tables.into_iter().filter_map(|table| Sharded::of(table, &reached)).collect())
+}
+
+/// Connects to a node, and describes its shards.
+async fn reach(
+    first: &Advisor,
+    node: &Node,
+    address: &str,
+) -> Result<(Arc<Advisor>, Vec<Option<Relation>>), Failed> {
+    let session = SessionOptions::read_only("advise-threshold");
+    let connection = node.connect(&first.connection, address, &session).await?;
+    let advisor =
+        Advisor::open(connection, first.options.clone(), Arc::clone(&first.progress)).await?;
+    let advisor = Advisor { calibrations: Arc::clone(&first.calibrations), ..advisor };
+    let connection = Arc::clone(&advisor.connection);
+    first.nodes.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+    let names: Vec<&str> = node.shards.iter().map(|shard| shard.name.as_str()).collect();
+    let ask = async || {
+        let oids = citus::resolve(advisor.client(), &names).await?;
+        let found: Vec<Oid> = oids.iter().copied().flatten().collect();
+        Ok::<_, LiveError>((oids, catalog::describe_all(advisor.client(), &found).await?))
+    };
+    let asked = advisor.connection.reading(ask).await;
+    let (oids, relations) =
+        asked.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+    let mut relations: BTreeMap<u32, Relation> =
+        relations.into_iter().map(|relation| (relation.oid.0, relation)).collect();
+    let of = |oid: Option<Oid>| relations.remove(&oid?.0);
+    let relations = oids.into_iter().map(of).collect();
+    Ok((Arc::new(advisor), relations))
+}
+
+/// What must be the same in all shards: what it is, and how it is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Layout(Vec<(String, String)>);
+
+impl Layout {
+    fn of(advisor: &Advisor, relation: &Relation, facts: &TableFacts) -> Layout {
+        let (page, default) = (advisor.server.page_size, facts.compression.default);
+        let target = relation.table(default, page).target.bytes();
+        let mut all = vec![
+            ("the page size".to_owned(), page.bytes().to_string()),
+            ("toast_tuple_target".to_owned(), target.to_string()),
+            ("fillfactor".to_owned(), relation.fillfactor().to_string()),
+            (
+                "lz4".to_owned(),
+                if facts.compression.lz4 { "available" } else { "not available" }.to_owned(),
+            ),
+        ];
+        for column in relation.desc.attributes.iter().filter(|column| !column.dropped) {
+            let mut text = column.type_name.clone();
+            if is_toastable(column) {
+                let method = column.compression.unwrap_or(default).name();
+                text.push_str(&format!(" {} {method}", column.storage.name()));
+            }
+            all.push((format!("column \"{}\"", column.name), text));
+        }
+        Layout(all)
+    }
+
+    /// The first difference from another one.
+    fn difference(&self, other: &Layout) -> Option<String> {
+        let here = self.0.iter().find(|one| !other.0.contains(one));
+        let there = other.0.iter().find(|one| !self.0.contains(one));
+        let value = |of: &Layout, what: &str| {
+            of.0.iter()
+                .find(|(name, _)| name == what)
+                .map_or("missing", |(_, value)| value)
+                .to_owned()
+        };
+        match here.or(there) {
+            Some((what, _)) => {
+                Some(format!("{what} is {}, and {} in", value(self, what), value(other, what)))
+            }
+            None => (self != other).then(|| "the order of columns is not that in".to_owned()),
+        }
+    }
+}
+
+/// What the first shard that can be read tells of all of them: the largest, if it can.
+struct Model {
+    /// The table with the columns of this shard.
+    relation: Relation,
+    /// `schema.name` of the shard.
+    shard: String,
+    columns: Vec<String>,
+    layout: Layout,
+    facts: TableFacts,
+    variants: Vec<Variants>,
+    /// For all shards together.
+    plan: SamplePlan,
+}
+
+/// What was read of one shard.
+struct Part {
+    tallies: Vec<Tally>,
+    facts: TableFacts,
+    access: Access,
+    done: Done,
+    fetched_bytes: u64,
+    rows_examined: u64,
+    total_blocks: u32,
+    complete: bool,
+    limit: Option<Limit>,
+    files: Files,
+    pluggable: Vec<Pluggable>,
+    problems: Problems,
+    /// Of the first shard.
+    calibrated: Option<Vec<Calibrated>>,
+}
+
+impl Shard {
+    fn place(&self) -> String {
+        format!("{} on {}", self.relation.display_name(), self.node)
+    }
+
+    fn lost(&self, error: &AdviseError) -> Lost {
+        let (node, shard) = (self.node.clone(), self.relation.display_name());
+        let message = error.to_string();
+        let message = message.strip_prefix(&format!("{shard}: ")).unwrap_or(&message).to_owned();
+        Lost { node, shard, why: Failed::new(Kind::Incomplete, message) }
+    }
+
+    /// The shard as it is now, and how it can be read.
+    async fn now(&self) -> Result<(Relation, TableFacts, Access), AdviseError> {
+        let (advisor, name) = (&*self.advisor, self.relation.display_name());
+        if advisor.options.exact && advisor.server.in_recovery {
+            return Err(AdviseError::ExactOnStandby);
+        }
+        let ask = async || {
+            let Some(relation) = catalog::describe(advisor.client(), self.relation.oid).await?
+            else {
+                return Ok(None);
+            };
+            let facts = TableFacts::without_statements(advisor.client(), &relation).await?;
+            Ok::<_, LiveError>(Some((relation, facts)))
+        };
+        let found = advisor.connection.reading(ask).await;
+        let found = found.map_err(|error| AdviseError::Live { relation: name.clone(), error })?;
+        let (relation, facts) =
+            found.ok_or_else(|| AdviseError::NotRead(format!("{name}: {MOVED}")))?;
+        let access = advisor.access(&relation).await?;
+        Ok((relation, facts, access))
+    }
+
+    /// As the model of the shards of this table, which have so many blocks together.
+    async fn model(
+        &self,
+        table: &Relation,
+        columns: &[String],
+        total: u32,
+    ) -> Result<Model, AdviseError> {
+        let advisor = &*self.advisor;
+        let (shard, facts, access) = self.now().await?;
+        let relation = Relation {
+            oid: table.oid,
+            schema: table.schema.clone(),
+            name: table.name.clone(),
+            ..shard.clone()
+        };
+        let named = named_columns(&relation, columns)?;
+        let read = async {
+            let name = shard.display_name();
+            let mut run = advisor
+                .begin(&shard, access)
+                .await
+                .map_err(|error| AdviseError::Live { relation: name, error })?;
+            let (_, probe, columns) = run.probed(named).await?;
+            let variants = advisor.variants(&relation, &columns, &facts)?;
+            let bytes = probe.bytes_per_block(&looked_into(&variants, false));
+            Ok((variants, bytes))
+        };
+        let read: Result<(Vec<Variants>, f64), AdviseError> = read.await;
+        // the next statement says if the connection is gone
+        let _ = snapshot::abandon(advisor.client()).await;
+        let (variants, bytes) = read?;
+        Ok(Model {
+            layout: Layout::of(advisor, &shard, &facts),
+            shard: shard.display_name(),
+            columns: variants.iter().map(|v| v.name.clone()).collect(),
+            plan: SamplePlan::new(advisor.options.sample, advisor.options.seed, total, bytes),
+            relation,
+            facts,
+            variants,
+        })
+    }
+
+    /// Reads the shard's part of the sample.
+    async fn part(&self, model: &Model, calibrates: bool) -> Result<Part, AdviseError> {
+        let (relation, facts, access) = self.now().await?;
+        let layout = Layout::of(&self.advisor, &relation, &facts);
+        if let Some(difference) = layout.difference(&model.layout) {
+            let name = relation.display_name();
+            return Err(AdviseError::NotRead(format!("{name}: {difference} {}", model.shard)));
+        }
+        let part = self.read(&relation, (facts, access), model, calibrates).await;
+        // the next statement says if the connection is gone
+        let _ = snapshot::abandon(self.advisor.client()).await;
+        part
+    }
+
+    async fn read(
+        &self,
+        relation: &Relation,
+        (facts, access): (TableFacts, Access),
+        model: &Model,
+        calibrates: bool,
+    ) -> Result<Part, AdviseError> {
+        let advisor = &*self.advisor;
+        let page = advisor.server.page_size;
+        let columns = named_columns(relation, &model.columns)?;
+        let variants = advisor.variants(relation, &columns, &facts)?;
+        let live = |error| AdviseError::Live { relation: relation.display_name(), error };
+        let mut run = advisor.begin(relation, access).await.map_err(live)?;
+        let total_blocks = run.block_count().await?;
+        if advisor.options.compresses_on_server(access) {
+            run.begin_trials(&variants).await?;
+        }
+        run.pluggable = pluggable(&variants, page);
+        let plan = model.plan.part(total_blocks);
+        let tallies = run.all(&plan, &variants, relation.fillfactor()).await?;
+        let calibrated = match calibrates {
+            true => Some(advisor.calibrated(relation, &variants, &run.specimens).await?),
+            false => None,
+        };
+        Ok(Part {
+            tallies,
+            facts,
+            access,
+            done: run.done,
+            fetched_bytes: run.fetched_bytes,
+            rows_examined: run.rows_examined,
+            total_blocks,
+            complete: plan.is_complete(&run.done),
+            limit: plan.limit(&run.done),
+            files: Files::of(relation, u64::from(total_blocks) * page.bytes() as u64),
+            pluggable: run.pluggable,
+            problems: run.problems,
+            calibrated,
+        })
+    }
+}
+
+/// What all shards add up to.
+struct Added {
+    tallies: Vec<Tally>,
+    counters: Counters,
+    logical: bool,
+    access: Access,
+    done: Done,
+    fetched_bytes: u64,
+    rows_examined: u64,
+    total_blocks: u64,
+    complete: bool,
+    limit: Option<Limit>,
+    files: Vec<Files>,
+    pluggable: Vec<Pluggable>,
+    problems: Problems,
+    calibrated: Option<Vec<Calibrated>>,
+    nodes: BTreeSet<String>,
+    shards: u64,
+}
+
+impl Added {
+    fn to(model: &Model, shard: &Shard) -> Added {
+        let page = shard.advisor.server.page_size;
+        let fillfactor = model.relation.fillfactor();
+        let tally = |v: &Variants| Tally::new(page, fillfactor, v.all.clone());
+        Added {
+            tallies: model.variants.iter().map(tally).collect(),
+            counters: Counters::default(),
+            logical: false,
+            access: Access::Pages,
+            done: Done::default(),
+            fetched_bytes: 0,
+            rows_examined: 0,
+            total_blocks: 0,
+            complete: true,
+            limit: None,
+            files: Vec::new(),
+            pluggable: pluggable(&model.variants, page),
+            problems: Problems::default(),
+            calibrated: None,
+            nodes: BTreeSet::new(),
+            shards: 0,
+        }
+    }
+
+    fn add(&mut self, shard: &Shard, part: Part) {
+        let (blocks, copies) = (part.done.blocks, shard.copies);
+        let weight = f64::from(part.total_blocks) / f64::from(blocks.max(1));
+        for (tally, part) in self.tallies.iter_mut().zip(&part.tallies) {
+            tally.add_part(part, weight, copies);
+        }
+        self.files.extend(std::iter::repeat_n(part.files, copies));
+        for (sum, part) in self.pluggable.iter_mut().zip(&part.pluggable) {
+            sum.add(part);
+        }
+        // reads of other copies are not known
+        self.counters = self.counters.plus(&match copies {
+            1 => part.facts.counters,
+            _ => Counters { live: part.facts.counters.live, ..Counters::default() },
+        });
+        self.logical |= part.facts.logical;
+        if matches!(part.access, Access::Functions) {
+            self.access = part.access;
+        }
+        self.done.blocks += blocks;
+        self.done.read += part.done.read;
+        self.fetched_bytes += part.fetched_bytes;
+        self.rows_examined += part.rows_examined;
+        self.total_blocks += u64::from(part.total_blocks) * copies as u64;
+        self.complete &= part.complete;
+        self.limit = self.limit.or(part.limit);
+        self.problems.merge(part.problems);
+        self.calibrated = self.calibrated.take().or(part.calibrated);
+        self.nodes.insert(shard.node.clone());
+        self.shards += 1;
+    }
+}
+
+impl Advisor {
+    /// The named columns of a table of Citus, or without any those that hold most, biggest first, each with its advice.
+    pub(super) async fn sharded(
+        &self,
+        sharded: &Sharded,
+        columns: &[String],
+    ) -> Result<Vec<Report>, AdviseError> {
+        let table = &sharded.table;
+        let name = table.display_name();
+        if self.options.keeps_calibration {
+            return Err(AdviseError::Unfit(format!(
+                "--calibration keeps the times of one server, and the shards of {name} may be on several\n\
+                 HINT:  Leave --calibration away."
+            )));
+        }
+        let ask = async || {
+            let facts = TableFacts::without_statements(self.client(), table).await?;
+            Ok::<_, LiveError>((facts, Statements::ask(self.client(), table, &[]).await?))
+        };
+        let asked = self.connection.reading(ask).await;
+        let (own, statements) =
+            asked.map_err(|error| AdviseError::Live { relation: name.clone(), error })?;
+        let mut lost = sharded.lost.clone();
+        let mut shards: Vec<&Shard> = sharded.shards.iter().collect();
+        if let Some((at, _)) =
+            shards.iter().enumerate().max_by_key(|(_, s)| s.relation.bytes_with_toast())
+        {
+            shards.swap(0, at);
+        }
+        let page = self.server.page_size.bytes() as u64;
+        let blocks: u64 = shards.iter().map(|shard| shard.relation.bytes / page).sum();
+        let mut model = None;
+        let mut rest = shards.into_iter();
+        for shard in rest.by_ref() {
+            match shard.model(table, columns, blocks_of(&name, blocks)?).await {
+                Ok(found) => {
+                    model = Some((Added::to(&found, shard), found, shard));
+                    break;
+                }
+                Err(error) if is_of_shard(&error) => lost.push(shard.lost(&error)),
+                Err(error) => return Err(error),
+            }
+        }
+        let Some((mut added, model, first)) = model else {
+            return Err(nothing_read(&name, &lost));
+        };
+        let mut measured = None;
+        for shard in std::iter::once(first).chain(rest) {
+            match shard.part(&model, added.calibrated.is_none()).await {
+                Ok(part) => {
+                    if part.calibrated.is_some() {
+                        measured = Some(shard.place());
+                    }
+                    added.add(shard, part);
+                }
+                Err(error) if is_of_shard(&error) => lost.push(shard.lost(&error)),
+                Err(error) => return Err(error),
+            }
+        }
+        if added.shards == 0 {
+            return Err(nothing_read(&name, &lost));
+        }
+        let facts = TableFacts {
+            counters: added.counters,
+            compression: model.facts.compression,
+            statements,
+            logical: added.logical,
+        };
+        let mut notes = notes(&added, &lost, measured);
+        if let Some(difference) = Layout::of(self, table, &own).difference(&model.layout) {
+            notes.push(format!(
+                "The settings of the table itself, which Citus gives to shards that it moves or splits, are not those of \
+                 its shards: {difference} {}. The command sets both.",
+                model.shard
+            ));
+        }
+        added.reports(&name, &model, first, &facts, (&lost, &notes))
+    }
+}
+
+impl Added {
+    /// The report on each column.
+    fn reports(
+        mut self,
+        name: &str,
+        model: &Model,
+        first: &Shard,
+        facts: &TableFacts,
+        (lost, notes): (&[Lost], &[String]),
+    ) -> Result<Vec<Report>, AdviseError> {
+        let total_blocks = blocks_of(name, self.total_blocks)?;
+        let weight = f64::from(self.done.blocks) / f64::from(total_blocks.max(1));
+        self.tallies.iter_mut().for_each(|tally| tally.scale(weight));
+        self.problems.merge(problems(lost));
+        let looked = Looked {
+            relation: &model.relation,
+            options: &first.advisor.options,
+            server: &first.advisor.server,
+            access: self.access,
+            done: self.done,
+            fetched_bytes: self.fetched_bytes,
+            rows_examined: self.rows_examined,
+            total_blocks,
+            complete: self.complete && lost.is_empty(),
+            limit: self.limit,
+            shards: Some(ShardsReport {
+                shards: self.shards,
+                nodes: self.nodes.len() as u64,
+                not_read: lost.len() as u64,
+                copies: self.files.len() as u64,
+            }),
+            files: self.files,
+            pluggable: &self.pluggable,
+            extraction: None,
+            problems: self.problems,
+        };
+        let calibrated = self.calibrated.unwrap_or_default();
+        let mut reports = reports(&looked, facts, (&model.variants, &self.tallies, &calibrated));
+        for report in &mut reports {
+            report.compaction = None;
+            report.notes.extend_from_slice(notes);
+            if changes_storage(report) {
+                report.recommendation.sql.clear();
+                report.notes.push(NO_STORAGE.to_owned());
+            }
+            if !lost.is_empty() {
+                let caveat = format!(
+                    "{} of its shards were not read, and are not in these figures",
+                    lost.len()
+                );
+                let changes =
+                    report.candidates.iter_mut().filter(|candidate| !candidate.marks.today);
+                changes.for_each(|candidate| candidate.caveats.insert(0, caveat.clone()));
+            }
+        }
+        Ok(reports)
+    }
+}
+
+const NO_STORAGE: &str =
+    "Citus refuses SET STORAGE for its tables; toastctl retoast sets it on every node instead.";
+
+fn changes_storage(report: &Report) -> bool {
+    let storage = |at: usize| report.candidates.get(at).map(|one| &one.settings.storage);
+    storage(report.recommendation.candidate) != storage(TODAY)
+}
+
+fn nothing_read(name: &str, lost: &[Lost]) -> AdviseError {
+    let why = problems(lost).kept().first().map(ToString::to_string).unwrap_or_default();
+    AdviseError::NotRead(format!("{name}: no shard could be read: {why}"))
+}
+
+/// Whether a shard alone is concerned.
+fn is_of_shard(error: &AdviseError) -> bool {
+    matches!(error, AdviseError::Live { .. } | AdviseError::NoRows { .. } | AdviseError::NotRead(_))
+}
+
+/// Blocks of all shards.
+fn blocks_of(name: &str, blocks: u64) -> Result<u32, AdviseError> {
+    u32::try_from(blocks).map_err(|_| {
+        let what =
+            "the shards have more than 4294967295 blocks together, for which samples are not drawn";
+        AdviseError::NotRead(format!("{name}: {what}\nHINT:  Connect to a node and name a shard."))
+    })
+}
+
+/// The shards that were not read, those of a node for one reason together.
+fn problems(lost: &[Lost]) -> Problems {
+    let mut groups: Vec<(&Lost, Vec<&str>)> = Vec::new();
+    for one in lost {
+        let same = |(other, _): &&mut (&Lost, Vec<&str>)| {
+            (&other.node, &other.why.message) == (&one.node, &one.why.message)
+        };
+        match groups.iter_mut().find(same) {
+            Some((_, shards)) => shards.push(&one.shard),
+            None => groups.push((one, vec![&one.shard])),
+        }
+    }
+    let mut problems = Problems::default();
+    for (one, shards) in groups {
+        let message = without(&one.why, "not read", &shards);
+        let message = message.lines().map(str::trim).collect::<Vec<_>>().join("; ");
+        problems.add(Problem { place: Place::of(one.node.clone()), message });
+    }
+    problems
+}
+
+fn notes(added: &Added, lost: &[Lost], measured: Option<String>) -> Vec<String> {
+    let mut notes = vec![
+        "Figures are of all shards together, each of which was sampled in proportion to its size. What compaction alone \
+         would return of them is not estimated here: toastctl inspect tells it for each shard."
+            .to_owned(),
+    ];
+    if added.files.len() as u64 > added.shards {
+        notes.push(
+            "Shards have copies with the same rows. One was read of each; figures are of all copies, as if they were equal."
+                .to_owned(),
+        );
+    }
+    if let Some(place) = measured
+        .filter(|_| added.calibrated.iter().flatten().any(|one| one.report.source == "measured"))
+    {
+        notes.push(format!("CPU times were measured with values of {place}."));
+    }
+    if !lost.is_empty() {
+        notes.push(format!(
+            "{} of {} shards were not read; they may be different, and no figure counts them.",
+            lost.len(),
+            lost.len() as u64 + added.shards
+        ));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(values: &[(&str, &str)]) -> Layout {
+        Layout(values.iter().map(|&(what, value)| (what.to_owned(), value.to_owned())).collect())
+    }
+
+    #[test]
+    fn what_differs_between_shards_is_named() {
+        let all = [
+            ("fillfactor", "100"),
+            ("column \"a\"", "text main pglz"),
+            ("column \"b\"", "integer"),
+        ];
+        let model = layout(&all);
+        let difference = |values: &[(&str, &str)]| layout(values).difference(&model);
+        assert_eq!(difference(&all), None);
+        let filled = [("fillfactor", "90"), all[1], all[2]];
+        assert_eq!(difference(&filled).unwrap(), "fillfactor is 90, and 100 in");
+        let less = difference(&all[..2]).unwrap();
+        assert_eq!(less, "column \"b\" is missing, and integer in");
+        let more = difference(&[all[0], all[1], all[2], ("column \"c\"", "date")]).unwrap();
+        assert_eq!(more, "column \"c\" is date, and missing in");
+        assert!(difference(&[all[0], all[2], all[1]]).unwrap().starts_with("the order of columns"));
+    }
+
+    #[test]
+    fn shards_that_one_reason_keeps_from_being_read_are_one_problem() {
+        let lost = |node: &str, shard: &str, why: &str| Lost {
+            node: node.to_owned(),
+            shard: shard.to_owned(),
+            why: Failed::new(Kind::Lost, why),
+        };
+        let all = [
+            lost("w1:1", "d_1", "gone\nHINT:  wait"),
+            lost("w1:1", "d_2", "gone\nHINT:  wait"),
+            lost("w1:1", "d_3", "locked"),
+            lost("w2:1", "d_4", "locked"),
+        ];
+        let problems = problems(&all);
+        let texts: Vec<String> = problems.kept().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts,
+            [
+                "w1:1: gone; not read: d_1, d_2; HINT:  wait",
+                "w1:1: locked; not read: d_3",
+                "w2:1: locked; not read: d_4",
+            ]
+        );
+    }
+}
