@@ -893,6 +893,16 @@ fn shards_that_citus_hides_are_counted_and_read_when_they_are_shown() {
                 "SELECT sum(result::bigint) FROM run_command_on_placements('{table}', '{sql}')"
             )));
             assert_eq!(column["stored_bytes"]["estimate"], sum, "{name}: {table}: {column}");
+            let advice = ["advise-threshold", table, "--format", "json", "--calibrate=never"];
+            let run = node.run("", &advice);
+            assert_eq!(run.code, Some(0), "{name}: {}{}", run.stdout, run.stderr);
+            let advice: Value = serde_json::from_str(&run.stdout).unwrap();
+            let sql = "SELECT pg_relation_size(oid) + pg_relation_size(reltoastrelid) + pg_indexes_size(reltoastrelid)
+                       FROM pg_class WHERE oid = '%s'::regclass";
+            let files = number(&coordinator.psql(&format!(
+                "SELECT sum(result::bigint) FROM run_command_on_placements('{table}', $q${sql}$q$)"
+            )));
+            assert_eq!(advice["columns"][0]["files"]["total_bytes"], files, "{name}: {table}");
         }
     }
     let all = "SELECT string_agg(DISTINCT result, ' ') FROM run_command_on_placements('toastctl_shown.dist',
