@@ -85,7 +85,7 @@ impl<'a> Gathered<'a> {
 
     /// Sizes of the files, of all relations together.
     fn files(&self) -> Files {
-        self.looked.files.iter().fold(Files::default(), |sum, files| sum.plus(files))
+        self.looked.files.iter().fold(Files::default(), Files::plus)
     }
 
     /// The number of buffers that a read of the column visits after the command, and the change from today. The heap

@@ -590,7 +590,7 @@ impl Tally {
             tally.parts.extend(std::iter::repeat_n(part, copies));
             tally.forms.add_weighted(&other.forms, weight);
             tally.refused += other.refused * weight;
-            tally.refusal = tally.refusal.take().or_else(|| other.refusal.clone());
+            tally.refusal = tally.refusal.or(other.refusal);
             tally.unknown += other.unknown;
             tally.put.add_weighted(&other.put, times);
             let [heap, toast] = &mut tally.added;
