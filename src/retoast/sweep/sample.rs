@@ -26,7 +26,7 @@ use crate::retoast::plan::{FirstScan, Forecast, Sizes, seconds};
 use crate::retoast::result::Predicted;
 use crate::retoast::sql::gin;
 use crate::retoast::sql::old_entries::ANY_COVERED;
-use crate::retoast::sweep::conversion::{Conversion, RUNS};
+use crate::retoast::sweep::conversion::{Conversion, RUN, RUNS};
 use crate::retoast::sweep::machine::{EARLY, Row};
 use crate::retoast::sweep::scan::sizes_outside;
 use crate::retoast::sweep::scanner::{Candidate, Sampled, Scanner};
@@ -57,10 +57,6 @@ const INLINE: u64 = 2000;
 /// To what sizes the server compresses values, by row and column, and typical ratios by column.
 type CopySizes = HashMap<(ItemPointer, usize), Compressed>;
 type Ratios = HashMap<usize, Option<f64>>;
-
-/// The number of consecutive pages that are read together. They count as one draw of the sample, because neighbours
-/// resemble each other.
-pub(super) const RUN: u32 = 4;
 
 /// The sample of a table.
 struct Sample {
@@ -312,10 +308,7 @@ impl Conversion<'_> {
             return Ok(sizes);
         }
         let mut bytes = 0;
-        let every = rows.len().div_ceil(ROWS).max(1);
-        let some: Vec<Candidate> = rows
-            .iter()
-            .step_by(every)
+        let some: Vec<Candidate> = drawn(rows, ROWS)
             .filter_map(|&row| {
                 let values = sampled.values.get(&row.ctid)?.clone();
                 bytes += row.bytes;
@@ -461,9 +454,8 @@ impl Conversion<'_> {
             return Ok(gins);
         }
         let page = session.server.page_size.bytes() as f64;
-        let every = sample.rows.len().div_ceil(KEYED).max(1);
         let mut bytes = 0;
-        let some = sample.rows.iter().step_by(every).take_while(|row| {
+        let some = drawn(&sample.rows, KEYED).take_while(|row| {
             bytes += row.bytes;
             bytes <= KEYED_BYTES
         });
@@ -532,6 +524,13 @@ impl Conversion<'_> {
 /// The number of pages of a table's file.
 fn page_count(page: PageSize, sizes: Sizes) -> u32 {
     u32::try_from(sizes.heap / page.bytes() as u64).unwrap_or(u32::MAX)
+}
+
+/// Some of the rows, spread over all of them. They are drawn, because content may recur in each n-th row.
+fn drawn(rows: &[Row], wanted: usize) -> impl Iterator<Item = &Row> {
+    let number = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
+    let places = BlockSample::new(number(rows.len()), number(wanted), 1);
+    places.filter_map(|place| rows.get(place.0 as usize))
 }
 
 /// The sums over runs of pages of what is in these blocks.
