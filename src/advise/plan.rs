@@ -11,7 +11,7 @@ use crate::heap::progress::Progress;
 use crate::heap::sample::{Sample, SampleSize, Sampling};
 
 /// Without `--sample`: 1 % of the blocks, but at least and at most so many,
-const LEAST_BLOCKS: u32 = 1000;
+const LEAST_BLOCKS: u32 = 2048;
 const MOST_BLOCKS: u32 = 3000;
 /// and of their rows so many that about this much must be compressed, one in each block at least.
 const RAW_BYTES: f64 = 64e6;
@@ -198,6 +198,9 @@ mod tests {
         assert_eq!((small.sample.chosen(), small.fraction, small.batch), (100, 1.0, 64));
         let large = SamplePlan::new(None, 1, 1000, 1e9);
         assert_eq!((large.sample.chosen(), large.batch), (1000, 62));
+        // 16 MB are read as a whole
+        assert!(SamplePlan::new(None, 1, 2048, 1000.0).sample.is_all());
+        assert!(!SamplePlan::new(None, 1, 2049, 1000.0).sample.is_all());
         let done = |blocks, read, raw, seconds| {
             let time = Duration::from_secs(seconds);
             plan.limit(&Done { blocks, read, raw, time })

@@ -91,7 +91,6 @@ pub(crate) fn wal(page: PageSize, moved: &Moved, live: u64, related: &RelatedFil
     let part = (tuples / of(live).max(1.0)).min(1.0);
     let index = of(related.index_bytes);
     let page = page.bytes() as f64;
-    let cleaned = blocks * CLEANED;
     let images = taken.min(blocks * page)
         + of(moved.front.taken)
         + (blocks + of(moved.front.blocks)) * IMAGE;
@@ -102,14 +101,20 @@ pub(crate) fn wal(page: PageSize, moved: &Moved, live: u64, related: &RelatedFil
             let records = versions * SAME_PAGE + taken + tuples * (LEAVES + LOCKED);
             let entries = index * part;
             let more = entries * (ENTRIES.1 - ENTRIES.0) + index.min(tuples * page) + room;
-            (records + entries * ENTRIES.0 + cleaned, more)
+            (wal_of_rows(records, entries, blocks), more)
         }
         Some((table, table_index)) => {
             let rows = of(moved.moved);
             let pages = rows * page;
             let more = of(table).min(pages) + of(table_index).min(pages);
-            (taken + tuples * CHUNK + rows * OWNER + cleaned, index * part + more)
+            (taken + tuples * CHUNK + rows * OWNER + blocks * CLEANED, index * part + more)
         }
     };
     Range { low: low as u64, high: (low + images + more).ceil() as u64 }
+}
+
+/// The WAL written by moving rows from this number of blocks without full-page images, if their versions take `records`
+/// and their index entries occupy `entries`.
+pub(crate) fn wal_of_rows(records: f64, entries: f64, blocks: f64) -> f64 {
+    records + entries * ENTRIES.0 + blocks * CLEANED
 }

@@ -439,3 +439,23 @@ impl UpdateWork {
         records * WAL_PAGES
     }
 }
+
+/// WAL of pruning a page in VACUUM, of removing dead line pointers from it, and of entering it in the visibility map
+/// (`xl_heap_prune`, `xl_heap_visible`, heapam_xlog.h); and of the last in the record of one of the others.
+const WAL_PRUNE: f64 = 64.0;
+const WAL_POINTERS: f64 = 56.0;
+const WAL_VISIBLE: f64 = 64.0;
+const WAL_VISIBLE_TOO: f64 = 8.0;
+/// The first version in which line pointers of a table without indexes are removed when the page is pruned, and the
+/// first in which the same record changes the visibility map.
+const PRUNES_POINTERS: i32 = 170_000;
+const PRUNE_SETS_VISIBLE: i32 = 190_000;
+
+/// WAL of a page in VACUUM, without full-page images. `pointers`: whether deleted rows, or rows that have left the page,
+/// leave line pointers.
+pub fn vacuum_wal(version_num: i32, pointers: bool, has_indexes: bool) -> f64 {
+    let is_apart = has_indexes || version_num < PRUNES_POINTERS;
+    let removes = if pointers && is_apart { WAL_POINTERS } else { 0.0 };
+    let is_own = version_num < PRUNE_SETS_VISIBLE;
+    WAL_PRUNE + removes + if is_own { WAL_VISIBLE } else { WAL_VISIBLE_TOO }
+}

@@ -31,8 +31,11 @@ use crate::retoast::task::session::{Session, millis};
 use crate::retoast::task::vacuum::Unvacuumed;
 use crate::retoast::verdict;
 
-/// The number of pages in the sample on which a forecast is based.
-pub(super) const PAGES: usize = 64;
+/// The number of runs of pages in the sample on which a forecast is based.
+pub(super) const RUNS: usize = 64;
+/// The number of consecutive pages that are read together. They count as one draw of the sample, because neighbours
+/// resemble each other.
+pub(super) const RUN: u32 = 4;
 /// How often the table is scanned again because another session has rewritten it.
 const MOST_REWRITTEN: u32 = 5;
 /// A pause of this length ends a scan's snapshot, because it holds back vacuum.
@@ -76,8 +79,8 @@ struct Progress {
     converted: Converted,
     /// Whether the server refused a row because it would not fit on a page in the chosen form.
     is_unfit: bool,
-    /// In a dry run, blocks with rows to re-toast.
-    found_blocks: SpreadBlocks,
+    /// In a dry run, runs of pages with rows to re-toast.
+    found_runs: SpreadBlocks,
 }
 
 impl Progress {
@@ -94,7 +97,7 @@ impl Progress {
             common,
             converted,
             is_unfit: false,
-            found_blocks: SpreadBlocks::new(PAGES),
+            found_runs: SpreadBlocks::new(RUNS),
         }
     }
 }
@@ -390,7 +393,7 @@ impl Conversion<'_> {
                         report.common.rows.bytes += rows.iter().map(|row| row.bytes).sum::<u64>();
                     }
                     if session.options.dry_run {
-                        rows.iter().for_each(|row| report.found_blocks.add(row.ctid.block.0));
+                        rows.iter().for_each(|row| report.found_runs.add(row.ctid.block.0 / RUN));
                     }
                     if machine.insists() {
                         keys.note(guard, scanner, &rows).await?;
@@ -529,8 +532,8 @@ impl Conversion<'_> {
             let vacuum = self.vacuum_of(0, extent, EARLY * bloat).await?;
             statements.extend(vacuum.map(|(_, sql)| sql).filter(|sql| !statements.contains(sql)));
         }
-        let (rows, blocks) = (report.common.rows.found, report.found_blocks.blocks());
-        let found = self.forecast(scanner, report.common.before, blocks, Some(rows)).await?;
+        let (rows, runs) = (report.common.rows.found, report.found_runs.blocks());
+        let found = self.forecast(scanner, report.common.before, runs, Some(rows)).await?;
         let known = found.map(|(_, wal, growth)| (growth, wal));
         self.check_space(known).await?;
         let (growth, wal) = match known {

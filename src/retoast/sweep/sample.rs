@@ -1,12 +1,13 @@
 //! The sample on which a forecast is based: pages with rows to re-toast, how the server would store these rows, and the
 //! indexes that get new entries.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
 use crate::disk::ItemPointer;
+use crate::disk::layout::PageSize;
 use crate::heap::sample::Sample as BlockSample;
 use crate::judge::stock::{Compressed, stored_anew};
 use crate::judge::{FormJudge, Judge};
@@ -18,14 +19,14 @@ use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::Placed;
 use crate::retoast::error::RetoastError;
 use crate::retoast::forecast::{
-    Batches, Found, Gin, IndexFacts, Keys, Method, RowChange, SampledPage,
+    Batches, Found, Gin, IndexFacts, Keys, Method, RowChange, SampledPage, Tuple,
 };
 use crate::retoast::pace::metrics;
 use crate::retoast::plan::{FirstScan, Forecast, Sizes, seconds};
 use crate::retoast::result::Predicted;
 use crate::retoast::sql::gin;
 use crate::retoast::sql::old_entries::ANY_COVERED;
-use crate::retoast::sweep::conversion::{Conversion, PAGES};
+use crate::retoast::sweep::conversion::{Conversion, RUN, RUNS};
 use crate::retoast::sweep::machine::{EARLY, Row};
 use crate::retoast::sweep::scan::sizes_outside;
 use crate::retoast::sweep::scanner::{Candidate, Sampled, Scanner};
@@ -60,8 +61,10 @@ type Ratios = HashMap<usize, Option<f64>>;
 /// The sample of a table.
 struct Sample {
     pages: Vec<SampledPage>,
-    /// The bytes of chunks of all rows on each page, with line pointers; and how much of the TOAST relation takes a byte of
-    /// them, if its pages are filled one after another.
+    /// The number of rows to re-toast in each run of pages.
+    found: PowerSums,
+    /// The bytes of chunks of all rows in each run of pages, with line pointers; and how much of the TOAST relation takes a
+    /// byte of them, if its pages are filled one after another.
     outside: PowerSums,
     outside_takes: f64,
     /// Rows to re-toast.
@@ -69,16 +72,16 @@ struct Sample {
 }
 
 impl Conversion<'_> {
-    /// What the run will write, from the pages in these blocks; `None` if a lock, another session or an error of the
+    /// What the run will write, from these runs of pages; `None` if a lock, another session or an error of the
     /// server prevents that, because neither a run nor its plan needs it.
     pub(super) async fn forecast(
         &self,
         scanner: &mut Scanner<'_>,
         sizes: Sizes,
-        blocks: &[u32],
+        runs: &[u32],
         rows: Option<u64>,
     ) -> Result<Option<(u64, Forecast, Forecast)>, RetoastError> {
-        let error = match self.foretell(scanner, sizes, blocks, rows).await {
+        let error = match self.foretell(scanner, sizes, runs, rows).await {
             Ok(found) => return Ok(Some(found)),
             Err(error) => error,
         };
@@ -95,27 +98,26 @@ impl Conversion<'_> {
         Ok(None)
     }
 
-    /// The forecast from the pages in these blocks. If the number of rows to re-toast is not given, it is estimated from
+    /// The forecast from these runs of pages. If the number of rows to re-toast is not given, it is estimated from
     /// them.
     async fn foretell(
         &self,
         scanner: &mut Scanner<'_>,
         sizes: Sizes,
-        blocks: &[u32],
+        runs: &[u32],
         rows: Option<u64>,
     ) -> Result<(u64, Forecast, Forecast), RetoastError> {
         let Guard { session, ready, .. } = self.guard;
         let (images, redo) = metrics::images(session.reader().client()).await?;
-        let sample = self.sample(scanner, blocks, redo).await?;
         let page = session.server.page_size;
+        let pages = page_count(page, sizes);
+        let sample = self.sample(scanner, runs, pages, redo).await?;
         let (rows, outside) = match rows {
             Some(rows) => (Interval::exact(rows as f64), Some(scanner.seen.outside as f64)),
             None => {
-                let mut sums = PowerSums::default();
-                sample.pages.iter().for_each(|page| sums.add(page.rows.len() as u64));
-                let total = sizes.heap / page.bytes() as u64;
-                let read = BlocksRead { read: blocks.len() as u64, total };
-                let rows = sums.total(read).unwrap_or_default().at_least_zero();
+                let total = u64::from(pages.div_ceil(RUN));
+                let read = BlocksRead { read: runs.len() as u64, total };
+                let rows = sample.found.total(read).unwrap_or_default().at_least_zero();
                 (rows, sample.outside.total(read).map(|outside| outside.high))
             }
         };
@@ -126,6 +128,7 @@ impl Conversion<'_> {
         let (indexes, toast_index, is_covered) = self.indexes(&sample, rows.estimate).await?;
         let tuning = session.options.tuning;
         let found = Found {
+            version_num: session.server.version_num,
             page,
             fillfactor: ready.relation.fillfactor(),
             batches: Batches {
@@ -173,12 +176,14 @@ impl Conversion<'_> {
         sizes: Sizes,
     ) -> Result<Option<Predicted>, RetoastError> {
         let session = self.guard.session;
-        let total = u32::try_from(sizes.heap / session.server.page_size.bytes() as u64);
-        let total = total.unwrap_or(u32::MAX);
-        let blocks: Vec<u32> =
-            BlockSample::new(total, PAGES as u32, 1).map(|block| block.0).collect();
-        let found = self.forecast(scanner, sizes, &blocks, None).await?;
-        let is_all = blocks.len() == total as usize;
+        let drawn = BlockSample::new(
+            page_count(session.server.page_size, sizes).div_ceil(RUN),
+            RUNS as u32,
+            1,
+        );
+        let is_all = drawn.is_all();
+        let runs: Vec<u32> = drawn.map(|run| run.0).collect();
+        let found = self.forecast(scanner, sizes, &runs, None).await?;
         let found = found.filter(|&(rows, ..)| rows > 0 || is_all);
         self.check_space(found.map(|(_, wal, growth)| (growth, wal))).await?;
         let Some((rows, wal, growth)) = found else { return Ok(None) };
@@ -221,19 +226,22 @@ impl Conversion<'_> {
         }
     }
 
-    /// Reads these blocks, and determines how the server would store the rows to re-toast.
+    /// Reads these runs of a table's pages, and determines how the server would store the rows to re-toast.
     async fn sample(
         &self,
         scanner: &mut Scanner<'_>,
-        blocks: &[u32],
+        runs: &[u32],
+        pages: u32,
         redo: u64,
     ) -> Result<Sample, RetoastError> {
         let seen = scanner.seen.clone();
         scanner.sampled = Some(Sampled::default());
         let mut rows = Vec::new();
         let mut read = Ok(());
-        for &block in blocks {
-            match scanner.read(&self.guard, block..block.saturating_add(1)).await {
+        for run in runs.chunk_by(|a, b| a + 1 == *b) {
+            let ends = (run.first().copied().unwrap_or(0), run.last().copied().unwrap_or(0));
+            let blocks = ends.0 * RUN..ends.1.saturating_add(1).saturating_mul(RUN).min(pages);
+            match scanner.read(&self.guard, blocks).await {
                 Ok(found) => rows.extend(found),
                 Err(error) => {
                     read = Err(error);
@@ -250,32 +258,39 @@ impl Conversion<'_> {
             .pages
             .iter()
             .map(|(&block, &(free, lsn))| {
-                (block, SampledPage { free, is_unchanged: lsn < redo, rows: Vec::new() })
+                let is_unchanged = lsn < redo;
+                (block, SampledPage { free, is_unchanged, ..SampledPage::default() })
             })
             .collect();
+        let retoasted: HashSet<ItemPointer> = rows.iter().map(|row| row.ctid).collect();
+        for (ctid, values) in sampled.values.iter().filter(|(ctid, _)| !retoasted.contains(ctid)) {
+            let length = sampled.lengths.get(ctid).copied().unwrap_or(0);
+            let is_outside = values.iter().any(|value| value.form.is_external());
+            pages.entry(ctid.block.0).or_default().others.push(Tuple { length, is_outside });
+        }
         for row in &rows {
             let change = self.change(scanner, row, &sampled, (&sizes, &ratios));
             pages.entry(row.ctid.block.0).or_default().rows.push(change);
         }
         let (outside, outside_takes) = self.outside(&sampled);
-        Ok(Sample { pages: pages.into_values().collect(), outside, outside_takes, rows })
+        let found = of_runs(rows.iter().map(|row| (row.ctid.block.0, 1)));
+        Ok(Sample { pages: pages.into_values().collect(), found, outside, outside_takes, rows })
     }
 
     /// What a sample's values take of the TOAST relation: see [`Sample`].
     fn outside(&self, sampled: &Sampled) -> (PowerSums, f64) {
         let page = self.choice.model.page;
         let rows: BTreeMap<&ItemPointer, &Vec<StoredValue>> = sampled.values.iter().collect();
-        let (mut filler, mut by_block) = (ToastFiller::new(page, Fill::Append), BTreeMap::new());
+        let (mut filler, mut sizes) = (ToastFiller::new(page, Fill::Append), Vec::new());
         for (ctid, values) in rows {
             for size in sizes_outside(values) {
                 filler.put(size);
-                *by_block.entry(ctid.block.0).or_default() += chunk_bytes(page, size);
+                sizes.push((ctid.block.0, chunk_bytes(page, size)));
             }
         }
-        let (mut sums, bytes) = (PowerSums::default(), by_block.values().sum::<u64>());
-        by_block.into_values().for_each(|bytes| sums.add(bytes));
+        let bytes: u64 = sizes.iter().map(|(_, bytes)| bytes).sum();
         let taken = filler.heap().filled_pages() * page.bytes() as f64;
-        (sums, taken / (bytes as f64).max(1.0))
+        (of_runs(sizes), taken / (bytes as f64).max(1.0))
     }
 
     /// To what sizes the server compresses some of the rows' values.
@@ -293,10 +308,7 @@ impl Conversion<'_> {
             return Ok(sizes);
         }
         let mut bytes = 0;
-        let every = rows.len().div_ceil(ROWS).max(1);
-        let some: Vec<Candidate> = rows
-            .iter()
-            .step_by(every)
+        let some: Vec<Candidate> = drawn(rows, ROWS)
             .filter_map(|&row| {
                 let values = sampled.values.get(&row.ctid)?.clone();
                 bytes += row.bytes;
@@ -442,9 +454,8 @@ impl Conversion<'_> {
             return Ok(gins);
         }
         let page = session.server.page_size.bytes() as f64;
-        let every = sample.rows.len().div_ceil(KEYED).max(1);
         let mut bytes = 0;
-        let some = sample.rows.iter().step_by(every).take_while(|row| {
+        let some = drawn(&sample.rows, KEYED).take_while(|row| {
             bytes += row.bytes;
             bytes <= KEYED_BYTES
         });
@@ -508,6 +519,29 @@ impl Conversion<'_> {
         };
         found.iter().map(keys).collect::<Result<_, LiveError>>().map(Some)
     }
+}
+
+/// The number of pages of a table's file.
+fn page_count(page: PageSize, sizes: Sizes) -> u32 {
+    u32::try_from(sizes.heap / page.bytes() as u64).unwrap_or(u32::MAX)
+}
+
+/// Some of the rows, spread over all of them. They are drawn, because content may recur in each n-th row.
+fn drawn(rows: &[Row], wanted: usize) -> impl Iterator<Item = &Row> {
+    let number = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
+    let places = BlockSample::new(number(rows.len()), number(wanted), 1);
+    places.filter_map(|place| rows.get(place.0 as usize))
+}
+
+/// The sums over runs of pages of what is in these blocks.
+fn of_runs(amounts: impl IntoIterator<Item = (u32, u64)>) -> PowerSums {
+    let mut by_run: BTreeMap<u32, u64> = BTreeMap::new();
+    for (block, amount) in amounts {
+        *by_run.entry(block / RUN).or_default() += amount;
+    }
+    let mut sums = PowerSums::default();
+    by_run.into_values().for_each(|amount| sums.add(amount));
+    sums
 }
 
 /// The compressed size of each column's values, as a fraction of their content; no fraction if most of them cannot be
