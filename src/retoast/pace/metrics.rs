@@ -1,5 +1,6 @@
 //! The queries that measure sizes, WAL, replicas, sessions, snapshots and free space.
 
+use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,10 +15,10 @@ use crate::retoast::pace::rules::{Holder, Replica};
 use crate::retoast::pace::slots::{Slot, Slots};
 use crate::retoast::pace::space::Place;
 use crate::retoast::plan::{Sizes, Surroundings};
-use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::{Client, Connection};
 use crate::server::toasters::TOAST_RELATIONS;
+use crate::server::{LiveError, numbers};
 
 /// The prefix of `application_name` in all sessions of this program.
 pub const APPLICATION: &str = "toastctl retoast";
@@ -250,12 +251,13 @@ pub(crate) struct Rewrite {
     pub(crate) text: String,
 }
 
-/// The command that is rewriting a table or its TOAST relation: VACUUM FULL, CLUSTER, or REPACK in 19 and later. If
-/// this user may not see the relations in the progress view, they are recognized by the locks of the processes.
-pub(crate) async fn rewrite(
+/// The commands that are rewriting some of these tables or their TOAST relations: VACUUM FULL, CLUSTER, or REPACK in 19
+/// and later. If this user may not see the relations in the progress view, they are recognized by the locks of the
+/// processes.
+pub(crate) async fn rewrites(
     connection: &Connection,
-    oid: Oid,
-) -> Result<Option<Rewrite>, LiveError> {
+    oids: &[Oid],
+) -> Result<HashMap<Oid, Rewrite>, LiveError> {
     // the view was renamed in 19; the old one reports REPACK under the old commands' names
     const REPACK: u32 = 190_000;
     let view = match connection.server_version() >= REPACK {
@@ -266,10 +268,11 @@ pub(crate) async fn rewrite(
         "SELECT pg_catalog.format('%I.%I', c.nspname, c.relname), \
                 pg_catalog.format('%s of this table is under way (PID %s, user %s)', \
                   CASE WHEN h.shares THEN 'REPACK (CONCURRENTLY)' \
-                       ELSE coalesce(p.command, 'a rewrite') END, p.pid, coalesce(a.usename::pg_catalog.text, '-')) \
-         FROM (SELECT n.nspname, c.relname, c.oid || {TOAST_RELATIONS} AS all \
+                       ELSE coalesce(p.command, 'a rewrite') END, p.pid, coalesce(a.usename::pg_catalog.text, '-')), \
+                c.oid \
+         FROM (SELECT c.oid, n.nspname, c.relname, c.oid || {TOAST_RELATIONS} AS all \
                FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
-               WHERE c.oid = $1) AS c, pg_catalog.{view} AS p \
+               WHERE c.oid = ANY ($1)) AS c, pg_catalog.{view} AS p \
          LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = p.pid, \
          LATERAL (SELECT count(*) > 0 AS has, \
                          coalesce(pg_catalog.bool_or(l.mode = 'ShareUpdateExclusiveLock'), false) AS shares \
@@ -278,11 +281,14 @@ pub(crate) async fn rewrite(
                     AND l.relation = ANY (c.all) \
                     AND l.mode IN ('ShareUpdateExclusiveLock', 'AccessExclusiveLock')) AS h \
          WHERE p.datname = pg_catalog.current_database() \
-           AND (p.relid = ANY (c.all) OR p.relid IS NULL AND h.has) ORDER BY p.pid LIMIT 1"
+           AND (p.relid = ANY (c.all) OR p.relid IS NULL AND h.has) ORDER BY p.pid"
     );
-    let rows = connection.query_again(&sql, &[(&oid.0, Type::OID)]).await?;
-    let Some(row) = rows.first() else { return Ok(None) };
-    Ok(Some(Rewrite { table: row.try_get(0)?, text: row.try_get(1)? }))
+    let mut rewrites = HashMap::new();
+    for row in connection.query_again(&sql, &[(&numbers(oids), Type::OID_ARRAY)]).await? {
+        let rewrite = Rewrite { table: row.try_get(0)?, text: row.try_get(1)? };
+        rewrites.entry(Oid(row.try_get(2)?)).or_insert(rewrite);
+    }
+    Ok(rewrites)
 }
 
 /// `max_wal_size` in bytes.

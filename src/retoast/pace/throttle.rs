@@ -1,7 +1,7 @@
 //! Throttles a run by its rules: before each piece of work, it measures on its own connection, waits while there is a
 //! reason to, and counts the waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex as Plain, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::retoast::listener::{Control, Figures, Listener, Wait};
 use crate::retoast::pace::course::Record;
 use crate::retoast::pace::garbage::Garbage;
 use crate::retoast::pace::measuring::{Measuring, OwnProcesses};
-use crate::retoast::pace::metrics::ServerWait;
+use crate::retoast::pace::metrics::{Rewrite, ServerWait};
 use crate::retoast::pace::rules::{
     Cause, Held, Holder, Lag, Limits, POLL, Pause, Readings, ThrottleRules, WorkKind,
 };
@@ -218,11 +218,7 @@ impl Throttle {
         });
         let rewrite = match self.options.dry_run {
             // a dry run does not wait, so it only reports the command
-            true => {
-                let oid = ready.relation.oid;
-                let ask = async |connection: &_| metrics::rewrite(connection, oid).await;
-                self.measuring.read(ask).await?.map(|rewrite| rewrite.text)
-            }
+            true => self.rewrite_of(ready.relation.oid).await?.map(|rewrite| rewrite.text),
             false => None,
         };
         let State { table, record, .. } = &mut *state;
@@ -529,8 +525,8 @@ impl Throttle {
                 };
                 let rewrite = async {
                     match oid {
-                        Some(oid) => metrics::rewrite(connection, oid).await,
-                        None => Ok(None),
+                        Some(oid) => metrics::rewrites(connection, &[oid]).await,
+                        None => Ok(HashMap::new()),
                     }
                 };
                 // these queries are sent together
@@ -547,7 +543,7 @@ impl Throttle {
                     replicas: replicas?,
                     slots: slots?,
                     holder: holder?,
-                    rewrite: rewrite?.map(|rewrite| rewrite.text),
+                    rewrite: rewrite?.into_values().next().map(|rewrite| rewrite.text),
                     ..Readings::default()
                 };
                 let active = active?;
@@ -820,6 +816,32 @@ impl Throttle {
         Ok(self.slots().1.take())
     }
 
+    async fn rewrite_of(&self, table: Oid) -> Result<Option<Rewrite>, RetoastError> {
+        let ask = async |connection: &_| metrics::rewrites(connection, &[table]).await;
+        Ok(self.measuring.read(ask).await?.remove(&table))
+    }
+
+    /// Waits until no command rewrites any of these tables, as [`Throttle::wait_for_rewrite`] does for each.
+    ///
+    /// # Errors
+    /// The measurement failed.
+    pub(crate) async fn wait_for_rewrites(
+        &self,
+        tables: &[Oid],
+        listener: &dyn Listener,
+    ) -> Result<Option<String>, RetoastError> {
+        let ask = async |connection: &_| metrics::rewrites(connection, tables).await;
+        while !self.control.stopped() {
+            let found = self.measuring.read(ask).await?;
+            let Some(&table) = tables.iter().find(|oid| found.contains_key(oid)) else { break };
+            let gave_up = self.wait_for_rewrite(table, listener).await?;
+            if gave_up.is_some() {
+                return Ok(gave_up);
+            }
+        }
+        Ok(None)
+    }
+
     /// Waits until no command rewrites the table. Call before locking the table or querying its size. Returns the
     /// reason if it has waited as long as the user allows; a stop ends the wait too.
     ///
@@ -831,9 +853,7 @@ impl Throttle {
         listener: &dyn Listener,
     ) -> Result<Option<String>, RetoastError> {
         let began = Instant::now();
-        let ask = async |connection: &_| metrics::rewrite(connection, table).await;
-        while let (false, Some(rewrite)) = (self.control.stopped(), self.measuring.read(ask).await?)
-        {
+        while let (false, Some(rewrite)) = (self.control.stopped(), self.rewrite_of(table).await?) {
             let (name, text) = (&rewrite.table, &rewrite.text);
             let mut wait = POLL;
             if let Some(limit) = self.options.limits.wait {

@@ -20,6 +20,7 @@ use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
 use crate::retoast::pace::throttle::Throttle;
+use crate::retoast::preflight::facts::Facts;
 use crate::retoast::preflight::parents::Parent;
 use crate::retoast::preflight::ready::{ConvertRequest, PreparedTable};
 use crate::retoast::preflight::{self, parents};
@@ -32,10 +33,14 @@ use crate::retoast::run::sessions::Sessions;
 use crate::retoast::run::worker::{REPACK, Tables};
 use crate::retoast::task::guard::AS_STORED;
 use crate::server::about::{Pageinspect, Server};
+use crate::server::catalog::Relation;
 use crate::server::connect::{Client, Connection};
 use crate::server::select::{How, Selected, Selection, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 use crate::server::{LiveError, catalog, citus, select, toasters};
+
+/// How many tables are examined together.
+const AT_ONCE: usize = 256;
 
 /// Carries out the request, over this connection and others like it, until all is done or `control` stops it. Each
 /// table's result goes to `sink`. Returns what became of a toaster that was to be left.
@@ -393,25 +398,27 @@ impl Run<'_, '_> {
             self.results.notice(&format!("notice: {text}"));
         }
         let (mut tables, mut refused) = (Vec::new(), selection.failures().to_vec());
-        for found in &selection.found {
+        let (server, task, approval) =
+            (&self.sessions.server, self.tasks.first(), self.request.approval);
+        let mut facts = Facts::of_session(client, server).await?;
+        for together in selection.found.chunks(AT_ONCE) {
+            let oids: Vec<Oid> = together.iter().map(|found| found.oid).collect();
             if !self.request.options.dry_run
-                && let Some(text) = throttle.wait_for_rewrite(found.oid, self.listener).await?
+                && let Some(text) = throttle.wait_for_rewrites(&oids, self.listener).await?
             {
                 return Err(RetoastError::Stopped(format!("{text}\nHINT:  Nothing was changed.")));
             }
-            if found.how == How::Matched
-                && let Some(relation) = catalog::describe(client, found.oid).await?
-                && let Some(why) = unfit(&relation, self.tasks.columns())
-            {
-                self.results.notice(&format!("notice: left out: {why}"));
-                continue;
-            }
-            let server = &self.sessions.server;
-            let (task, approval) = (self.tasks.first(), self.request.approval);
-            match preflight::table(client, server, found.oid, task, approval).await {
-                Ok(ready) => tables.extend(ready.inspect(decided)),
-                Err(RetoastError::Refused(text)) => refused.push(text),
-                Err(other) => return Err(other),
+            facts.begin_with(client, &oids).await?;
+            for found in together {
+                let wanted = |relation: &Relation| self.is_wanted(found, relation);
+                let looked = preflight::one_of(
+                    client, server, &mut facts, found.oid, task, approval, wanted,
+                );
+                match looked.await {
+                    Ok(ready) => tables.extend(ready.inspect(decided)),
+                    Err(RetoastError::Refused(text)) => refused.push(text),
+                    Err(other) => return Err(other),
+                }
             }
         }
         let nothing = tables.is_empty() && refused.is_empty();
@@ -421,6 +428,18 @@ impl Run<'_, '_> {
             ));
         }
         Ok((tables, refused))
+    }
+
+    /// Whether a table is to be processed; one that only matches a pattern may be left out, which is reported.
+    fn is_wanted(&self, found: &Selected, relation: &Relation) -> bool {
+        let why = match found.how {
+            How::Matched => unfit(relation, self.tasks.columns()),
+            _ => None,
+        };
+        if let Some(why) = &why {
+            self.results.notice(&format!("notice: left out: {why}"));
+        }
+        why.is_none()
     }
 
     /// Refuses a table if the user may not do the requested compaction or rebuilding on it.

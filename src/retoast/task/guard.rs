@@ -368,7 +368,8 @@ impl<'a> Guard<'a> {
         let read = async {
             let found = Definition::read(client, ready.relation.oid, ready.pluggable).await?;
             ready.code.approve_again(client, &ready.relation).await?;
-            if computes_all(client, ready.relation.oid).await? != ready.computes_all
+            let computes_all = computes_all(client, &[ready.relation.oid]).await?;
+            if computes_all.contains(&ready.relation.oid) != ready.computes_all
                 && ready.generated.iter().any(|column| column.stored)
             {
                 return Err(RetoastError::Refused(format!(
