@@ -6,6 +6,7 @@ use std::slice;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use tokio::sync::Mutex;
 use tokio_postgres::types::Type;
 
 use crate::disk::Oid;
@@ -27,7 +28,7 @@ use crate::retoast::preflight::{self, parents};
 use crate::retoast::preflight::{may_compact, may_reindex, unfit};
 use crate::retoast::reindex::Reindex;
 use crate::retoast::result::DepartureReport;
-use crate::retoast::run::request::{Assignment, Request, Tasks, need_pages, pages};
+use crate::retoast::run::request::{AT_ONCE, Assignment, Request, Tasks, need_pages, pages};
 use crate::retoast::run::results::{Results, Swept};
 use crate::retoast::run::sessions::Sessions;
 use crate::retoast::run::worker::{REPACK, Tables};
@@ -38,9 +39,6 @@ use crate::server::connect::{Client, Connection};
 use crate::server::select::{How, Selected, Selection, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 use crate::server::{LiveError, catalog, citus, select, toasters};
-
-/// How many tables are examined together.
-const AT_ONCE: usize = 256;
 
 /// Carries out the request, over this connection and others like it, until all is done or `control` stops it. Each
 /// table's result goes to `sink`. Returns what became of a toaster that was to be left.
@@ -272,6 +270,7 @@ impl Run<'_, '_> {
             approval: request.approval,
             results,
             next: Cell::new(0),
+            ahead: Mutex::default(),
         };
         join_all(workers.into_iter().map(|worker| all.work(worker))).await;
         if !options.dry_run && !sessions.stopped() {
@@ -369,7 +368,7 @@ impl Run<'_, '_> {
         let (tables, refused) = self.look_at(&selection, throttle).await?;
         // a conversion compares the free space with its forecast
         for ready in tables.iter().filter(|_| self.tasks.convert.is_none()) {
-            if let Some(note) = throttle.check_space(ready, None).await? {
+            if let Some(note) = throttle.check_space(ready, None, None).await? {
                 self.listener.note(&format!("{}: {note}", ready.relation.display_name()));
             }
         }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::codec::Method;
 use crate::disk::ItemPointer;
 use crate::judge::policy::Seen;
+use crate::judge::stock::Compressed;
 use crate::model::stored::{Form, FunctionAnswer, StoredValue};
 use crate::retoast::memory::since::{CutOff, Since};
 use crate::retoast::preflight::ready::{Choice, PreparedTable};
@@ -190,6 +191,23 @@ pub(super) struct Sampled {
     /// The length of tuples, and their values.
     pub(super) lengths: HashMap<ItemPointer, u32>,
     pub(super) values: HashMap<ItemPointer, Vec<StoredValue>>,
+    /// Rows to re-toast.
+    pub(super) rows: Vec<Row>,
+    /// To what sizes the server compresses values, by row and column, where it was asked.
+    pub(super) sizes: HashMap<(ItemPointer, usize), Compressed>,
+}
+
+impl Sampled {
+    /// What was read of these blocks.
+    pub(super) fn of(mut self, blocks: &[u32]) -> Sampled {
+        let is_of = |block: u32| blocks.contains(&block);
+        self.pages.retain(|&block, _| is_of(block));
+        self.lengths.retain(|ctid, _| is_of(ctid.block.0));
+        self.values.retain(|ctid, _| is_of(ctid.block.0));
+        self.rows.retain(|row| is_of(row.ctid.block.0));
+        self.sizes.retain(|(ctid, _), _| is_of(ctid.block.0));
+        self
+    }
 }
 
 /// What cannot be read, with the server's messages.
