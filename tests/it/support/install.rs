@@ -120,13 +120,17 @@ fn cache_dirs() -> Vec<PathBuf> {
     dirs
 }
 
-/// The installation that most tests run on: with lz4, so the distribution's; 15 where there is one.
+/// The installation that most tests run on: that of `TOASTCTL_TEST_MAJOR`, else with lz4, so the distribution's; 15 where
+/// there is one.
 ///
 /// # Panics
 /// Where there is none: a test never passes for want of a server.
 pub(crate) fn main() -> &'static Installation {
     static MAIN: OnceLock<Option<&Installation>> = OnceLock::new();
     let main = MAIN.get_or_init(|| {
+        if let Ok(major) = env::var("TOASTCTL_TEST_MAJOR") {
+            return all().get(&major.parse().ok()?);
+        }
         let preferred = all().get(&PREFERRED_MAJOR).into_iter();
         preferred.chain(all().values()).find(|installation| installation.has_lz4())
     });
