@@ -11,7 +11,7 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::connect::{Client, Connection, SessionOptions};
 use super::sink::{Failed, Kind};
-use super::{LiveError, locks};
+use super::{LiveError, locks, numbers};
 use crate::disk::Oid;
 use crate::judge::command::shell_quoted;
 use crate::model::sql::shown_qualified;
@@ -119,7 +119,7 @@ pub(super) async fn shards(client: &Client, tables: &[Oid]) -> Result<Shards, Li
                LEFT JOIN pg_catalog.pg_dist_node AS n ON n.groupid = p.groupid \
                  AND n.noderole::pg_catalog.text = 'primary' \
                WHERE s.logicalrelid::pg_catalog.oid = ANY ($1)";
-    let rows = client.query_typed(sql, &[(&list(tables), Type::OID_ARRAY)]).await?;
+    let rows = client.query_typed(sql, &[(&numbers(tables), Type::OID_ARRAY)]).await?;
     let Some(row) = rows.first() else { return Ok(Shards::default()) };
     Ok(Shards {
         count: u64::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0),
@@ -209,7 +209,7 @@ pub(crate) async fn nodes(client: &Client, tables: &[Oid]) -> Result<Vec<Node>, 
                    pg_catalog.shard_name(s.logicalrelid, s.shardid)) AS name) AS named) AS q \
                WHERE t.oid = ANY ($1) AND t.relkind <> 'p' ORDER BY p.groupid, r.oid, s.shardid";
     let mut nodes: Vec<Node> = Vec::new();
-    for row in client.query_typed(sql, &[(&list(tables), Type::OID_ARRAY)]).await? {
+    for row in client.query_typed(sql, &[(&numbers(tables), Type::OID_ARRAY)]).await? {
         let (host, port): (String, i32) = (row.try_get(0)?, row.try_get(1)?);
         let is_here = row.try_get(2)?;
         let name = match host.is_empty() {
@@ -254,7 +254,7 @@ pub(crate) async fn all_nodes(
     }
     let sql = "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) FROM pg_catalog.pg_class AS c \
                JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = ANY ($1) ORDER BY 1";
-    let rows = client.query_typed(sql, &[(&list(tables), Type::OID_ARRAY)]).await?;
+    let rows = client.query_typed(sql, &[(&numbers(tables), Type::OID_ARRAY)]).await?;
     let names: Result<Vec<String>, tokio_postgres::Error> =
         rows.iter().map(|row| row.try_get(0)).collect();
     Ok((all, names?))
@@ -412,7 +412,7 @@ pub(super) async fn not_shown(client: &Client, tables: &[Oid]) -> Result<NotShow
                FROM here AS h \
                WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = h.oid)";
     let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-        [(&list(tables), Type::OID_ARRAY), (&locked, Type::OID_ARRAY)];
+        [(&numbers(tables), Type::OID_ARRAY), (&locked, Type::OID_ARRAY)];
     let rows = client.query_typed(sql, &parameters).await?;
     let Some(row) = rows.first() else { return Ok(NotShown::default()) };
     let number = |at| -> Result<u64, LiveError> {
@@ -448,12 +448,15 @@ pub(crate) struct Shard {
     pub(crate) may_change: bool,
 }
 
-/// What `relation` is a shard of, if it is one.
-pub(crate) async fn shard(client: &Client, relation: Oid) -> Result<Option<Shard>, LiveError> {
+/// Those of these relations that are shards.
+pub(crate) async fn shards_among(
+    client: &Client,
+    relations: &[Oid],
+) -> Result<HashMap<Oid, Shard>, LiveError> {
     if !is_here(client).await? {
-        return Ok(None);
+        return Ok(HashMap::new());
     }
-    let sql = "SELECT pg_catalog.format('%I.%I', n.nspname, t.relname), coalesce(pg_catalog.current_setting( \
+    let sql = "SELECT c.oid, pg_catalog.format('%I.%I', n.nspname, t.relname), coalesce(pg_catalog.current_setting( \
                    'citus.enable_manual_changes_to_shards', true) = 'on', false) \
                FROM pg_catalog.pg_class AS c \
                JOIN pg_catalog.pg_dist_shard AS s \
@@ -461,13 +464,14 @@ pub(crate) async fn shard(client: &Client, relation: Oid) -> Result<Option<Shard
                JOIN pg_catalog.pg_class AS t ON t.oid = s.logicalrelid::pg_catalog.oid \
                  AND t.relnamespace = c.relnamespace \
                JOIN pg_catalog.pg_namespace AS n ON n.oid = t.relnamespace \
-               WHERE c.oid = $1 AND pg_catalog.shard_name(s.logicalrelid, s.shardid) IN \
+               WHERE c.oid = ANY ($1) AND pg_catalog.shard_name(s.logicalrelid, s.shardid) IN \
                  (pg_catalog.quote_ident(c.relname), pg_catalog.format('%I.%I', n.nspname, c.relname))";
-    let rows = client.query_typed(sql, &[(&relation.0, Type::OID)]).await?;
-    let shard = rows.first().map(|row| {
-        Ok::<_, LiveError>(Shard { table: row.try_get(0)?, may_change: row.try_get(1)? })
-    });
-    shard.transpose()
+    let rows = client.query_typed(sql, &[(&numbers(relations), Type::OID_ARRAY)]).await?;
+    let shard = |row: &tokio_postgres::Row| {
+        let shard = Shard { table: row.try_get(1)?, may_change: row.try_get(2)? };
+        Ok((Oid(row.try_get(0)?), shard))
+    };
+    rows.iter().map(shard).collect()
 }
 
 /// Whether this name ends in the number of a shard, so that it may be that of a hidden one.
@@ -480,10 +484,6 @@ pub(super) async fn may_be_shard(client: &Client, name: &str) -> Result<bool, Li
     }
     let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_dist_shard WHERE shardid = $1)";
     Ok(client.value(sql, &[(&number, Type::INT8)]).await?.unwrap_or(false))
-}
-
-fn list(oids: &[Oid]) -> Vec<PgOid> {
-    oids.iter().map(|oid| oid.0).collect()
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! The indexes of a table and of its TOAST relation.
 
+use std::collections::HashMap;
+
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::LiveError;
 use super::connect::Connection;
+use super::{LiveError, numbers};
 use crate::disk::Oid;
 use crate::disk::desc::Align;
 use crate::model::btree::{DEFAULT_FILLFACTOR, TOAST_KEYS, entry_bytes};
@@ -109,6 +111,17 @@ impl Index {
 /// # Errors
 /// Any error of the server, including a lock timeout.
 pub(crate) async fn all(connection: &Connection, table: Oid) -> Result<Vec<Index>, LiveError> {
+    Ok(of_tables(connection, &[table]).await?.remove(&table).unwrap_or_default())
+}
+
+/// The same for many tables; those without any index are missing.
+///
+/// # Errors
+/// Like [`all`].
+pub(crate) async fn of_tables(
+    connection: &Connection,
+    tables: &[Oid],
+) -> Result<HashMap<Oid, Vec<Index>>, LiveError> {
     const SQL: &str = "SELECT c.oid, i.indrelid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
           m.amname::pg_catalog.text, coalesce(pg_catalog.pg_relation_size(c.oid), 0), i.indisvalid, \
           i.indisunique, i.indisexclusion, o.fillfactor, coalesce(o.deduplicate, true), c.reltuples::pg_catalog.float8, \
@@ -126,8 +139,11 @@ pub(crate) async fn all(connection: &Connection, table: Oid) -> Result<Vec<Index
             i.indcollation::pg_catalog.text, i.indoption::pg_catalog.text, i.indnkeyatts::pg_catalog.text, \
             i.indisunique::pg_catalog.text, pg_catalog.pg_get_expr(i.indexprs, i.indrelid), '/', \
             pg_catalog.pg_get_expr(i.indpred, i.indrelid)), pg_catalog.format('%I.%I', n.nspname, c.relname), \
-          NOT i.indimmediate \
-        FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid \
+          NOT i.indimmediate, own.oid \
+        FROM (SELECT oid, oid AS of FROM pg_catalog.unnest($1) AS oid UNION ALL \
+          SELECT r.oid, r.reltoastrelid FROM pg_catalog.pg_class AS r \
+          WHERE r.oid = ANY ($1) AND r.reltoastrelid <> 0) AS own \
+        JOIN pg_catalog.pg_index AS i ON i.indrelid = own.of JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid \
         JOIN pg_catalog.pg_class AS t ON t.oid = i.indrelid \
         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
         JOIN pg_catalog.pg_am AS m ON m.oid = c.relam, \
@@ -137,15 +153,17 @@ pub(crate) async fn all(connection: &Connection, table: Oid) -> Result<Vec<Index
             FILTER (WHERE x.option_name = 'deduplicate_items') AS deduplicate \
           FROM pg_catalog.pg_options_to_table(c.reloptions) AS x \
           WHERE x.option_name IN ('fillfactor', 'deduplicate_items')) AS o \
-        WHERE c.relkind = 'i' AND i.indrelid = ANY (ARRAY(SELECT $1 UNION ALL \
-          SELECT r.reltoastrelid FROM pg_catalog.pg_class AS r WHERE r.oid = $1 AND r.reltoastrelid <> 0)) \
-        ORDER BY 6, 1";
+        WHERE c.relkind = 'i' ORDER BY 6, 1";
     connection
         .reading(async || {
             let client = connection.client();
             client.batch_execute(LIMITS).await?;
-            let rows = client.query_typed(SQL, &[(&table.0, Type::OID)]).await?;
-            rows.iter().map(read).collect()
+            let rows = client.query_typed(SQL, &[(&numbers(tables), Type::OID_ARRAY)]).await?;
+            let mut found: HashMap<Oid, Vec<Index>> = HashMap::new();
+            for row in &rows {
+                found.entry(Oid(row.try_get(20)?)).or_default().push(read(row)?);
+            }
+            Ok(found)
         })
         .await
 }

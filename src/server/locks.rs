@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use tokio_postgres::types::{Oid as PgOid, Type};
 
-use super::LiveError;
 use super::connect::{Client, Connection};
 use super::toasters::TOAST_RELATIONS;
+use super::{LiveError, numbers};
 use crate::disk::Oid;
 use crate::model::sql::shown_qualified;
 
@@ -23,14 +23,31 @@ pub(crate) async fn exclusive(client: &Client) -> Result<HashSet<Oid>, LiveError
     rows.iter().map(|row| Ok(Oid(row.try_get::<_, PgOid>(0)?))).collect()
 }
 
+/// Those of these relations of which sizes and the like cannot be queried now, because another session has locked them,
+/// their TOAST relations or one of their indexes against readers.
+pub(crate) async fn blocked(client: &Client, oids: &[Oid]) -> Result<HashSet<Oid>, LiveError> {
+    let locked: Vec<Oid> = exclusive(client).await?.into_iter().collect();
+    if locked.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let sql = format!(
+        "SELECT c.oid FROM pg_catalog.pg_class AS c, LATERAL (SELECT c.oid || {TOAST_RELATIONS} AS all) AS of \
+         WHERE c.oid = ANY ($1) AND (of.all && $2 OR EXISTS (\
+           SELECT FROM pg_catalog.pg_index AS i WHERE i.indrelid = ANY (of.all) AND i.indexrelid = ANY ($2)))"
+    );
+    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+        [(&numbers(oids), Type::OID_ARRAY), (&numbers(&locked), Type::OID_ARRAY)];
+    let rows = client.query_typed(&sql, &parameters).await?;
+    rows.iter().map(|row| Ok(Oid(row.try_get::<_, PgOid>(0)?))).collect()
+}
+
 /// The names of relations, as in messages, read without locking the relations.
 pub(crate) async fn names(client: &Client, oids: &[Oid]) -> Result<Names, LiveError> {
     let sql = "SELECT c.oid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text \
                FROM pg_catalog.pg_class AS c \
                JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
                WHERE c.oid = ANY ($1)";
-    let oids: Vec<PgOid> = oids.iter().map(|oid| oid.0).collect();
-    let rows = client.query_typed(sql, &[(&oids, Type::OID_ARRAY)]).await?;
+    let rows = client.query_typed(sql, &[(&numbers(oids), Type::OID_ARRAY)]).await?;
     let named = rows.iter().map(|row| {
         let (schema, name): (String, String) = (row.try_get(1)?, row.try_get(2)?);
         Ok((Oid(row.try_get(0)?), shown_qualified(&schema, &name)))

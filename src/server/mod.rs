@@ -26,6 +26,9 @@
 use std::borrow::Cow;
 
 use connect::{Connection, StatementError, server_message};
+use tokio_postgres::types::Oid as PgOid;
+
+use crate::disk::Oid;
 
 pub mod about;
 pub(crate) mod calibrate;
@@ -120,6 +123,11 @@ impl LiveError {
             _ => None,
         }
     }
+}
+
+/// OIDs as a parameter of type `oid[]`.
+pub(crate) fn numbers(oids: &[Oid]) -> Vec<PgOid> {
+    oids.iter().map(|oid| oid.0).collect()
 }
 
 /// The server's message with DETAIL and HINT, or the driver's with its cause.

@@ -5,10 +5,12 @@
 //! The server protects its own maintenance commands from such code (CVE-2020-25695) by a security context that clients
 //! cannot set; `SET ROLE` can be undone from inside a function.
 
+use std::collections::HashMap;
+
 use tokio_postgres::types::Type;
 
-use super::LiveError;
 use super::connect::Client;
+use super::{LiveError, numbers};
 use crate::disk::Oid;
 
 /// A function or domain whose owner lacks privileges of the user.
@@ -52,9 +54,9 @@ const RIGHTS: &str = "SELECT me.rolname::pg_catalog.text, o.rolname::pg_catalog.
       AND NOT (c.relrowsecurity AND c.relforcerowsecurity AND NOT o.rolbypassrls) \
       AND pg_catalog.has_schema_privilege(o.oid, c.relnamespace, 'USAGE') \
       AND pg_catalog.has_table_privilege(o.oid, c.oid, 'SELECT') \
-      AND pg_catalog.has_table_privilege(o.oid, c.oid, 'UPDATE') \
+      AND pg_catalog.has_table_privilege(o.oid, c.oid, 'UPDATE'), c.oid \
     FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_roles AS o ON o.oid = c.relowner, \
-      pg_catalog.pg_roles AS me WHERE c.oid = $1 AND me.rolname = current_user";
+      pg_catalog.pg_roles AS me WHERE c.oid = ANY ($1) AND me.rolname = current_user";
 
 /// The functions, with what calls them. `$1` is the table, `$2` whether ordinary triggers are disabled, `$3` whether
 /// policies are applied, `$4` the columns whose values are coerced to their domains.
@@ -184,16 +186,22 @@ const FOREIGN: &str = r"WITH RECURSIVE tree (oid) AS (
     WHERE c.code ~ '[{](SUBLINK|JSONEXPR|JSONCONSTRUCTOREXPR)'
     ORDER BY 3, 1";
 
-/// The privileges of the user and the table's owner; `None` if the table was dropped.
-pub(crate) async fn rights(client: &Client, table: Oid) -> Result<Option<Rights>, LiveError> {
-    let rows = client.query_typed(RIGHTS, &[(&table.0, Type::OID)]).await?;
-    let Some(row) = rows.first() else { return Ok(None) };
-    Ok(Some(Rights {
-        user: row.try_get(0)?,
-        owner: row.try_get(1)?,
-        lent: row.try_get(2)?,
-        may_be_owner: row.try_get(3)?,
-    }))
+/// The privileges of the user and the owner of each table; tables that were dropped are missing.
+pub(crate) async fn rights(
+    client: &Client,
+    tables: &[Oid],
+) -> Result<HashMap<Oid, Rights>, LiveError> {
+    let rows = client.query_typed(RIGHTS, &[(&numbers(tables), Type::OID_ARRAY)]).await?;
+    let rights = |row: &tokio_postgres::Row| {
+        let rights = Rights {
+            user: row.try_get(0)?,
+            owner: row.try_get(1)?,
+            lent: row.try_get(2)?,
+            may_be_owner: row.try_get(3)?,
+        };
+        Ok((Oid(row.try_get(4)?), rights))
+    };
+    rows.iter().map(rights).collect()
 }
 
 /// The functions that an `UPDATE` may call and whose owners lack privileges of the user. `silent_triggers`: ordinary

@@ -2,6 +2,7 @@
 //! for many of them at a time.
 
 use crate::support::command::{run, toastctl};
+use crate::support::holder::Holder;
 use crate::support::server::{Options, Server};
 
 /// A server that logs every statement with the program that sends it.
@@ -46,15 +47,41 @@ fn an_overview_describes_many_partitions_at_a_time() {
 }
 
 #[test]
-fn a_plan_takes_no_longer_for_a_partition_because_there_are_more() {
+fn a_plan_reads_the_catalog_for_many_partitions_at_a_time() {
     let server = server();
-    let retoast = ["retoast", "t", "-c", "v", "--toaster", "extended", "--dry-run"];
-    let few = statements(&server, 10, &retoast).len() as f64;
-    let (some, many) = (
-        statements(&server, 20, &retoast).len() as f64,
-        statements(&server, 40, &retoast).len() as f64,
-    );
-    let (first, second) = ((some - few) / 10.0, (many - some) / 20.0);
+    let retoast = ["retoast", "t", "-c", "v", "--toaster", "lz4", "--dry-run"];
+    let (each, all) = per_partition(&server, &retoast);
     // a slow machine measures the server a few times more
-    assert!(second < 150.0 && second <= first * 1.2, "{first} and then {second} for each");
+    assert!(each < 30.0, "{each}: {:#?}", &all[all.len() - 60..]);
+    let of_tables = |line: &&String| line.contains("pg_catalog.pg_class");
+    let catalog = all.iter().filter(of_tables).count();
+    assert!(catalog < 120, "{catalog} queries of pg_class for 240 partitions");
+}
+
+/// A partition that another session has locked is refused, and the others are planned.
+#[test]
+fn a_locked_partition_is_refused_and_the_others_are_planned() {
+    let server = server();
+    let database = server.create_database("locked");
+    database.psql(
+        "CREATE EXTENSION pageinspect;
+         CREATE TABLE t (id int, v text) PARTITION BY RANGE (id);
+         CREATE TABLE a PARTITION OF t FOR VALUES FROM (0) TO (1);
+         CREATE TABLE b PARTITION OF t FOR VALUES FROM (1) TO (2);
+         CREATE TABLE c PARTITION OF t FOR VALUES FROM (2) TO (3);
+         CREATE INDEX b_id ON b (id);
+         INSERT INTO t SELECT i, repeat(md5(i::text), 200) FROM generate_series(0, 2) i",
+    );
+    let holder = Holder::of(&database, "LOCK TABLE b IN ACCESS EXCLUSIVE MODE");
+    let run = run(toastctl()
+        .args(["retoast", "t", "-c", "v", "--toaster", "lz4", "--dry-run"])
+        .env("PGOPTIONS", "-c lock_timeout=300ms")
+        .args(["-d", &database.url()]));
+    drop(holder);
+    assert!(run.stderr.contains("public.b: locked by another session (PID"), "{}", run.stderr);
+    assert!(!run.stderr.contains("public.a: locked"), "{}", run.stderr);
+    for planned in ["public.a", "public.c"] {
+        assert!(run.stdout.contains(planned), "{}", run.stdout);
+    }
+    assert_ne!(run.code, Some(0));
 }

@@ -228,7 +228,7 @@ impl DepartureRun<'_, '_> {
         }
         let known = KnownDefinition::default();
         let conversion = Conversion {
-            guard: Guard { session: &session, ready: &ready, known: &known },
+            guard: Guard { session: &session, ready: &ready, known: &known, ahead: None },
             choice,
             checkpoint: None,
             seen_rows: &SeenRows::default(),

@@ -4,15 +4,18 @@
 //! Comments are used because checkpoint files exist only if requested, and a separate table would have to be cleaned
 //! up.
 
+use std::collections::HashMap;
+
 use tokio_postgres::types::Type;
 
 use crate::codec::Method;
+use crate::disk::Oid;
 use crate::disk::desc::Storage;
 use crate::judge::toaster::Current;
 use crate::model::sql::{quote_identifier, quote_literal};
 use crate::retoast::preflight::ready::PreparedTable;
-use crate::server::LiveError;
 use crate::server::connect::Client;
+use crate::server::{LiveError, numbers};
 
 /// The settings as text, for people and for the comment.
 pub(crate) fn text(of: Current) -> String {
@@ -93,29 +96,46 @@ fn joined(statements: &[String]) -> Option<String> {
     (!statements.is_empty()).then(|| statements.join("; "))
 }
 
-/// Reads the chosen columns.
-pub async fn ask(client: &Client, ready: &PreparedTable) -> Result<Vec<Column>, LiveError> {
-    let names: Vec<&str> = ready.targets.iter().map(|target| target.name.as_str()).collect();
+/// Reads the chosen columns of tables.
+pub(crate) async fn ask(
+    client: &Client,
+    tables: &[&PreparedTable],
+) -> Result<HashMap<Oid, Vec<Column>>, LiveError> {
+    let chosen: HashMap<Oid, Vec<&str>> = tables
+        .iter()
+        .map(|ready| {
+            let names = ready.targets.iter().map(|target| target.name.as_str());
+            (ready.relation.oid, names.collect())
+        })
+        .collect();
+    let oids: Vec<Oid> = chosen.keys().copied().collect();
+    let mut names: Vec<&str> = chosen.values().flatten().copied().collect();
+    names.sort_unstable();
+    names.dedup();
     let rows = client
         .query_typed(
             "SELECT a.attname::pg_catalog.text, a.attstorage::pg_catalog.text, \
              a.attcompression::pg_catalog.text, \
-             coalesce(pg_catalog.col_description(a.attrelid, a.attnum), '') \
-             FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) $1 \
+             coalesce(pg_catalog.col_description(a.attrelid, a.attnum), ''), a.attrelid \
+             FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) ANY ($1) \
                AND a.attname OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.name[]) \
              ORDER BY a.attnum",
-            &[(&ready.relation.oid.0, Type::OID), (&names, Type::TEXT_ARRAY)],
+            &[(&numbers(&oids), Type::OID_ARRAY), (&names, Type::TEXT_ARRAY)],
         )
         .await?;
-    let mut columns = Vec::with_capacity(rows.len());
+    let mut columns: HashMap<Oid, Vec<Column>> = HashMap::new();
     for row in &rows {
+        let (oid, name): (Oid, String) = (Oid(row.try_get(4)?), row.try_get(0)?);
+        if !chosen.get(&oid).is_some_and(|chosen| chosen.contains(&name.as_str())) {
+            continue;
+        }
         let (storage, compression): (String, String) = (row.try_get(1)?, row.try_get(2)?);
         let found = storage.chars().next().and_then(Storage::from_char);
         let storage =
             found.ok_or_else(|| LiveError::Unexpected(format!("attstorage \"{storage}\"")))?;
         let compression = compression.chars().next().and_then(Method::from_char);
         let now = Current { storage, compression };
-        columns.push(Column::new(row.try_get(0)?, now, row.try_get(3)?));
+        columns.entry(oid).or_default().push(Column::new(name, now, row.try_get(3)?));
     }
     Ok(columns)
 }

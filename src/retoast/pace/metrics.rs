@@ -1,11 +1,12 @@
 //! The queries that measure sizes, WAL, replicas, sessions, snapshots and free space.
 
+use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::disk::Oid;
 use crate::model::sql::quote_identifier;
@@ -14,10 +15,13 @@ use crate::retoast::pace::rules::{Holder, Replica};
 use crate::retoast::pace::slots::{Slot, Slots};
 use crate::retoast::pace::space::Place;
 use crate::retoast::plan::{Sizes, Surroundings};
-use crate::server::LiveError;
-use crate::server::catalog::Relation;
+use crate::retoast::preflight::owner::UpdateTriggers;
+use crate::retoast::preflight::ready::PreparedTable;
+use crate::retoast::sql;
+use crate::retoast::sql::old_entries::COVERED;
 use crate::server::connect::{Client, Connection};
 use crate::server::toasters::TOAST_RELATIONS;
+use crate::server::{LiveError, numbers};
 
 /// The prefix of `application_name` in all sessions of this program.
 pub const APPLICATION: &str = "toastctl retoast";
@@ -72,20 +76,31 @@ pub async fn wal(connection: &Connection) -> Result<u64, LiveError> {
 
 /// The sizes of a table's heap, its TOAST relation and all indexes.
 pub async fn sizes(connection: &Connection, oid: Oid) -> Result<Sizes, LiveError> {
+    sizes_of(connection, &[oid]).await?.remove(&oid).ok_or_else(|| no_relation(oid))
+}
+
+/// The same for many tables; those that were dropped are missing.
+pub(crate) async fn sizes_of(
+    connection: &Connection,
+    oids: &[Oid],
+) -> Result<HashMap<Oid, Sizes>, LiveError> {
     let sql = format!(
         "SELECT coalesce(pg_catalog.pg_relation_size(c.oid), 0), \
                 coalesce(t.heap, 0)::pg_catalog.int8, \
                 (coalesce(pg_catalog.pg_indexes_size(c.oid), 0) \
-                 + coalesce(t.indexes, 0))::pg_catalog.int8 \
+                 + coalesce(t.indexes, 0))::pg_catalog.int8, c.oid \
          FROM pg_catalog.pg_class AS c, \
          LATERAL (SELECT sum(pg_catalog.pg_relation_size(o)) AS heap, \
                          sum(pg_catalog.pg_indexes_size(o)) AS indexes \
                   FROM pg_catalog.unnest({TOAST_RELATIONS}) AS o) AS t \
-         WHERE c.oid = $1"
+         WHERE c.oid = ANY ($1)"
     );
-    let rows = connection.query_again(&sql, &[(&oid.0, Type::OID)]).await?;
-    let row = rows.first().ok_or_else(|| no_relation(oid))?;
-    Ok(Sizes { heap: unsigned(row, 0)?, toast: unsigned(row, 1)?, indexes: unsigned(row, 2)? })
+    let rows = connection.query_again(&sql, &[(&numbers(oids), Type::OID_ARRAY)]).await?;
+    let sizes = |row: &Row| {
+        let (heap, toast, indexes) = (unsigned(row, 0)?, unsigned(row, 1)?, unsigned(row, 2)?);
+        Ok((Oid(row.try_get(3)?), Sizes { heap, toast, indexes }))
+    };
+    rows.iter().map(sizes).collect()
 }
 
 /// The size of a table's heap, in bytes.
@@ -250,12 +265,13 @@ pub(crate) struct Rewrite {
     pub(crate) text: String,
 }
 
-/// The command that is rewriting a table or its TOAST relation: VACUUM FULL, CLUSTER, or REPACK in 19 and later. If
-/// this user may not see the relations in the progress view, they are recognized by the locks of the processes.
-pub(crate) async fn rewrite(
+/// The commands that are rewriting some of these tables or their TOAST relations: VACUUM FULL, CLUSTER, or REPACK in 19
+/// and later. If this user may not see the relations in the progress view, they are recognized by the locks of the
+/// processes.
+pub(crate) async fn rewrites(
     connection: &Connection,
-    oid: Oid,
-) -> Result<Option<Rewrite>, LiveError> {
+    oids: &[Oid],
+) -> Result<HashMap<Oid, Rewrite>, LiveError> {
     // the view was renamed in 19; the old one reports REPACK under the old commands' names
     const REPACK: u32 = 190_000;
     let view = match connection.server_version() >= REPACK {
@@ -266,10 +282,11 @@ pub(crate) async fn rewrite(
         "SELECT pg_catalog.format('%I.%I', c.nspname, c.relname), \
                 pg_catalog.format('%s of this table is under way (PID %s, user %s)', \
                   CASE WHEN h.shares THEN 'REPACK (CONCURRENTLY)' \
-                       ELSE coalesce(p.command, 'a rewrite') END, p.pid, coalesce(a.usename::pg_catalog.text, '-')) \
-         FROM (SELECT n.nspname, c.relname, c.oid || {TOAST_RELATIONS} AS all \
+                       ELSE coalesce(p.command, 'a rewrite') END, p.pid, coalesce(a.usename::pg_catalog.text, '-')), \
+                c.oid \
+         FROM (SELECT c.oid, n.nspname, c.relname, c.oid || {TOAST_RELATIONS} AS all \
                FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
-               WHERE c.oid = $1) AS c, pg_catalog.{view} AS p \
+               WHERE c.oid = ANY ($1)) AS c, pg_catalog.{view} AS p \
          LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = p.pid, \
          LATERAL (SELECT count(*) > 0 AS has, \
                          coalesce(pg_catalog.bool_or(l.mode = 'ShareUpdateExclusiveLock'), false) AS shares \
@@ -278,11 +295,14 @@ pub(crate) async fn rewrite(
                     AND l.relation = ANY (c.all) \
                     AND l.mode IN ('ShareUpdateExclusiveLock', 'AccessExclusiveLock')) AS h \
          WHERE p.datname = pg_catalog.current_database() \
-           AND (p.relid = ANY (c.all) OR p.relid IS NULL AND h.has) ORDER BY p.pid LIMIT 1"
+           AND (p.relid = ANY (c.all) OR p.relid IS NULL AND h.has) ORDER BY p.pid"
     );
-    let rows = connection.query_again(&sql, &[(&oid.0, Type::OID)]).await?;
-    let Some(row) = rows.first() else { return Ok(None) };
-    Ok(Some(Rewrite { table: row.try_get(0)?, text: row.try_get(1)? }))
+    let mut rewrites = HashMap::new();
+    for row in connection.query_again(&sql, &[(&numbers(oids), Type::OID_ARRAY)]).await? {
+        let rewrite = Rewrite { table: row.try_get(0)?, text: row.try_get(1)? };
+        rewrites.entry(Oid(row.try_get(2)?)).or_insert(rewrite);
+    }
+    Ok(rewrites)
 }
 
 /// `max_wal_size` in bytes.
@@ -310,15 +330,18 @@ pub(crate) async fn images(client: &Client) -> Result<(Images, u64), LiveError> 
     Ok((images, unsigned(&row, 2)?))
 }
 
-/// The directories in which a table, its TOAST relation, their indexes and the WAL grow, the data directory first.
-/// Returns none unless this process sees the server's file system, which is assumed if the connection is through a
+/// For each table, the directories in which it, its TOAST relation, their indexes and the WAL grow, the data directory
+/// first. Returns none unless this process sees the server's file system, which is assumed if the connection is through a
 /// Unix socket and the local data directory has the same modification time as the server reports.
-pub async fn directories(client: &Client, oid: Oid) -> Result<Vec<Place>, LiveError> {
+pub(crate) async fn directories(
+    client: &Client,
+    oids: &[Oid],
+) -> Result<HashMap<Oid, Vec<Place>>, LiveError> {
     let seen = "SELECT pg_catalog.inet_server_addr() IS NULL \
                 AND pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE') \
                 AND pg_catalog.has_function_privilege('pg_catalog.pg_stat_file(text)', 'EXECUTE')";
     if !one(client, seen).await?.try_get::<_, bool>(0)? {
-        return Ok(Vec::new());
+        return Ok(HashMap::new());
     }
     let data = "SELECT pg_catalog.current_setting('data_directory'), \
                 extract(epoch FROM modification)::pg_catalog.int8 FROM pg_catalog.pg_stat_file('.')";
@@ -326,33 +349,36 @@ pub async fn directories(client: &Client, oid: Oid) -> Result<Vec<Place>, LiveEr
     let data = PathBuf::from(row.try_get::<_, String>(0)?);
     let changed: i64 = row.try_get(1)?;
     if std::fs::metadata(&data).map(|here| here.mtime()).ok() != Some(changed) {
-        return Ok(Vec::new());
+        return Ok(HashMap::new());
     }
     let spaces = format!(
         "SELECT pg_catalog.pg_tablespace_location(coalesce(nullif(\
          s.reltablespace, 0), d.dattablespace)), \
          sum(coalesce(pg_catalog.pg_relation_size(s.oid), 0))::pg_catalog.int8, \
-         pg_catalog.bool_or(s.oid = t.oid) \
+         pg_catalog.bool_or(s.oid = t.oid), c.oid \
          FROM pg_catalog.pg_class AS c, pg_catalog.pg_database AS d, \
          LATERAL pg_catalog.unnest(c.oid || {TOAST_RELATIONS}) AS t (oid), \
          LATERAL (SELECT t.oid UNION ALL SELECT i.indexrelid FROM pg_catalog.pg_index AS i \
            WHERE i.indrelid = t.oid) AS part, pg_catalog.pg_class AS s \
-         WHERE c.oid = $1 AND d.datname = pg_catalog.current_database() AND s.oid = part.oid \
-         GROUP BY 1"
+         WHERE c.oid = ANY ($1) AND d.datname = pg_catalog.current_database() AND s.oid = part.oid \
+         GROUP BY c.oid, 1"
     );
-    let mut places = vec![
+    let servers = [
         Place { path: data.clone(), parts: 0, values: false, wal: false },
         Place { path: data.join("pg_wal"), parts: 0, values: false, wal: true },
     ];
-    for row in client.query_typed(&spaces, &[(&oid.0, Type::OID)]).await? {
+    let mut all: HashMap<Oid, Vec<Place>> =
+        oids.iter().map(|&oid| (oid, servers.to_vec())).collect();
+    for row in client.query_typed(&spaces, &[(&numbers(oids), Type::OID_ARRAY)]).await? {
         let (path, parts): (String, u64) = (row.try_get(0)?, unsigned(&row, 1)?);
         let values = row.try_get(2)?;
+        let places = all.entry(Oid(row.try_get(3)?)).or_default();
         match places.first_mut().filter(|_| path.is_empty()) {
             Some(data) => (data.parts, data.values) = (parts, values),
             None => places.push(Place { path: PathBuf::from(path), parts, values, wal: false }),
         }
     }
-    Ok(places)
+    Ok(all)
 }
 
 /// How long a batch may leave its transaction idle between statements: 5 s, or more if round trips are slow, but not
@@ -368,65 +394,124 @@ pub async fn idle_limit(client: &Client, round_trip: Duration) -> Result<Duratio
     Ok(if servers.is_zero() { wanted } else { wanted.min(servers) })
 }
 
-/// Whether the replica identity of a table is full.
-pub(crate) async fn logs_old_rows(client: &Client, oid: Oid) -> Result<bool, LiveError> {
-    let sql = "SELECT relreplident = 'f' FROM pg_catalog.pg_class WHERE oid = $1";
-    Ok(client.value(sql, &[(&oid.0, Type::OID)]).await?.unwrap_or(false))
+/// What the size of WAL records and the room in TOAST relations depend on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Logged {
+    /// Whether the replica identity is full.
+    pub(crate) identity_full: bool,
+    /// Dead chunks in the TOAST relation, by the statistics.
+    pub(crate) dead_chunks: f64,
 }
 
-/// The number of dead chunks in a table's TOAST relation, by the statistics.
-pub(crate) async fn dead_chunks(client: &Client, oid: Oid) -> Result<f64, LiveError> {
-    let sql = "SELECT pg_catalog.pg_stat_get_dead_tuples(reltoastrelid)::pg_catalog.float8 \
-               FROM pg_catalog.pg_class WHERE oid = $1";
-    Ok(client.value(sql, &[(&oid.0, Type::OID)]).await?.unwrap_or(0.0))
-}
-
-/// The facts about a table's surroundings on which a plan depends. `replica_role` means that ordinary triggers will
-/// not fire.
-pub async fn surroundings(
+/// Reads this of tables; those that were dropped are missing.
+pub(crate) async fn logged(
     client: &Client,
-    relation: &Relation,
-    replica_role: bool,
-) -> Result<Surroundings, LiveError> {
-    let mut around = Surroundings::default();
-    // bit 16 of tgtype: UPDATE
-    let sql = "SELECT tgname::pg_catalog.text, tgenabled::pg_catalog.text \
-               FROM pg_catalog.pg_trigger \
-               WHERE tgrelid = $1 AND NOT tgisinternal AND tgtype & 16 <> 0 AND tgenabled <> 'D' \
-               ORDER BY tgname";
-    for row in client.query_typed(sql, &[(&relation.oid.0, Type::OID)]).await? {
-        let enabled: String = row.try_get(1)?;
-        let fires = match enabled.as_str() {
-            "A" => true,
-            "R" => replica_role,
-            _ => !replica_role,
-        };
-        around.triggers.push((row.try_get(0)?, fires));
+    oids: &[Oid],
+) -> Result<HashMap<Oid, Logged>, LiveError> {
+    // to_jsonb, because a server with pluggable TOAST has no reltoastrelid
+    let sql = "SELECT c.oid, c.relreplident = 'f', coalesce(pg_catalog.pg_stat_get_dead_tuples(\
+                 (pg_catalog.to_jsonb(c) ->> 'reltoastrelid')::pg_catalog.oid), 0)::pg_catalog.float8 \
+               FROM pg_catalog.pg_class AS c WHERE c.oid = ANY ($1)";
+    let rows = client.query_typed(sql, &[(&numbers(oids), Type::OID_ARRAY)]).await?;
+    let logged = |row: &Row| {
+        let logged = Logged { identity_full: row.try_get(1)?, dead_chunks: row.try_get(2)? };
+        Ok((Oid(row.try_get(0)?), logged))
+    };
+    rows.iter().map(logged).collect()
+}
+
+/// Those of these tables of which an index contains a chosen column.
+pub(crate) async fn covered(
+    client: &Client,
+    tables: &[&PreparedTable],
+) -> Result<HashSet<Oid>, LiveError> {
+    let (mut oids, mut columns): (Vec<u32>, Vec<i16>) = (Vec::new(), Vec::new());
+    for ready in tables {
+        for target in &ready.targets {
+            oids.push(ready.relation.oid.0);
+            columns.push(i16::try_from(target.index + 1).unwrap_or(i16::MAX));
+        }
     }
-    around.identity_full = logs_old_rows(client, relation.oid).await?;
-    let sql = "SELECT p.pubname::pg_catalog.text FROM pg_catalog.pg_publication AS p \
-               JOIN pg_catalog.pg_publication_tables AS t USING (pubname) \
-               WHERE p.pubupdate AND t.schemaname = $1 AND t.tablename = $2 ORDER BY 1";
-    let name = [&relation.schema, &relation.name];
-    let published =
-        client.query_typed(sql, &[(name[0], Type::TEXT), (name[1], Type::TEXT)]).await?;
-    for row in published {
-        around.publications.push(row.try_get(0)?);
-    }
+    let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&oids, Type::OID_ARRAY), (&columns, Type::INT2_ARRAY)];
+    let rows = client.query_typed(COVERED, &parameters).await?;
+    rows.iter().map(|row| Ok(Oid(row.try_get(0)?))).collect()
+}
+
+/// The names of each table's TOAST relations, and whether this user may name them in a command; tables without any are
+/// missing.
+pub(crate) async fn toast_names(
+    connection: &Connection,
+    oids: &[Oid],
+) -> Result<HashMap<Oid, (Option<String>, bool)>, LiveError> {
+    let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&numbers(oids), Type::OID_ARRAY)];
+    let rows = connection.query_again(&sql::vacuum::names(), &parameters).await?;
+    let names = |row: &Row| Ok((Oid(row.try_get(2)?), (row.try_get(0)?, row.try_get(1)?)));
+    rows.iter().map(names).collect()
+}
+
+/// The facts about the surroundings of tables on which a plan depends; tables that were dropped are missing.
+pub(crate) async fn surroundings(
+    client: &Client,
+    tables: &[&PreparedTable],
+) -> Result<HashMap<Oid, Surroundings>, LiveError> {
+    let mut common = Surroundings::default();
     let sql = "SELECT slot_name::pg_catalog.text FROM pg_catalog.pg_replication_slots \
                WHERE slot_type = 'logical' AND database = pg_catalog.current_database() ORDER BY 1";
     for row in client.query_typed(sql, &[]).await? {
-        around.logical_slots.push(row.try_get(0)?);
+        common.logical_slots.push(row.try_get(0)?);
     }
     if sees_others(client).await? {
         let sql = "SELECT count(*) FROM pg_catalog.pg_stat_replication AS r \
                    WHERE r.state IN ('catchup', 'streaming') AND NOT EXISTS (\
                      SELECT FROM pg_catalog.pg_replication_slots AS s \
                      WHERE s.active_pid = r.pid AND s.slot_type = 'logical')";
-        around.replicas = Some(unsigned(&one(client, sql).await?, 0)?);
+        common.replicas = Some(unsigned(&one(client, sql).await?, 0)?);
     }
-    isolation(client, &mut around).await?;
+    isolation(client, &mut common).await?;
+    let oids: Vec<Oid> = tables.iter().map(|ready| ready.relation.oid).collect();
+    let mut triggers = UpdateTriggers::ask(client, &oids).await?;
+    let logged = logged(client, &oids).await?;
+    let mut publications = publications(client, &oids).await?;
+    let mut around = HashMap::new();
+    for ready in tables {
+        let oid = ready.relation.oid;
+        let Some(logged) = logged.get(&oid) else { continue };
+        let triggers = triggers.remove(&oid).unwrap_or_default().triggers.into_iter();
+        let fires = |(name, enabled): (String, String)| {
+            let fires = match enabled.as_str() {
+                "A" => true,
+                "R" => ready.replica_role,
+                _ => !ready.replica_role,
+            };
+            (name, fires)
+        };
+        let own = Surroundings {
+            triggers: triggers.map(fires).collect(),
+            identity_full: logged.identity_full,
+            publications: publications.remove(&oid).unwrap_or_default(),
+            ..common.clone()
+        };
+        around.insert(oid, own);
+    }
     Ok(around)
+}
+
+/// The publications that publish updates of tables.
+async fn publications(
+    client: &Client,
+    oids: &[Oid],
+) -> Result<HashMap<Oid, Vec<String>>, LiveError> {
+    let sql = "SELECT c.oid, p.pubname::pg_catalog.text FROM pg_catalog.pg_publication AS p \
+               JOIN pg_catalog.pg_publication_tables AS t USING (pubname) \
+               JOIN pg_catalog.pg_namespace AS n ON n.nspname = t.schemaname \
+               JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.tablename \
+               WHERE p.pubupdate AND c.oid = ANY ($1) ORDER BY 2";
+    let mut found: HashMap<Oid, Vec<String>> = HashMap::new();
+    for row in client.query_typed(sql, &[(&numbers(oids), Type::OID_ARRAY)]).await? {
+        found.entry(Oid(row.try_get(0)?)).or_default().push(row.try_get(1)?);
+    }
+    Ok(found)
 }
 
 /// Clients with an isolation level other than read committed. No view shows the level of a session. Serializable

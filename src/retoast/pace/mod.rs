@@ -5,8 +5,10 @@
 //! * `course`: how much of a conversion is done, and how long the rest will take (pure).
 //! * [`metrics`]: the queries; [`measuring`]: the connection that runs them; [`space`]: where a table and the WAL
 //!   grow, and the free space there; [`throttle`]: measures and waits.
+//! * `ahead`: what plans and forecasts need to know, for many tables at a time.
 //! * [`lock_tries`]: attempts to obtain locks, with short timeouts.
 
+pub(crate) mod ahead;
 pub(crate) mod course;
 pub mod garbage;
 pub mod lock_tries;

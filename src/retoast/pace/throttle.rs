@@ -1,7 +1,7 @@
 //! Throttles a run by its rules: before each piece of work, it measures on its own connection, waits while there is a
 //! reason to, and counts the waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex as Plain, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::retoast::listener::{Control, Figures, Listener, Wait};
 use crate::retoast::pace::course::Record;
 use crate::retoast::pace::garbage::Garbage;
 use crate::retoast::pace::measuring::{Measuring, OwnProcesses};
-use crate::retoast::pace::metrics::ServerWait;
+use crate::retoast::pace::metrics::{Rewrite, ServerWait};
 use crate::retoast::pace::rules::{
     Cause, Held, Holder, Lag, Limits, POLL, Pause, Readings, ThrottleRules, WorkKind,
 };
@@ -67,6 +67,17 @@ struct State {
     record: Record,
     reported: Option<(Cause, Instant)>,
     named: Option<Instant>,
+}
+
+/// What the throttle knows of a table before work on it begins.
+#[derive(Debug, Clone)]
+pub(crate) struct Beginning {
+    /// The directories in which the table and the WAL grow, if they are accessible.
+    places: Vec<Place>,
+    /// `max_wal_size` in bytes.
+    max_wal_size: u64,
+    /// In a dry run, the command that rewrites it.
+    rewrite: Option<String>,
 }
 
 /// The current table.
@@ -200,31 +211,81 @@ impl Throttle {
         &self.options.limits
     }
 
-    /// Starts a table.
+    /// Reads what must be known of tables before work on them begins.
     ///
     /// # Errors
     /// Errors of the server.
-    pub async fn begin(&self, ready: &PreparedTable, before: Sizes) -> Result<(), RetoastError> {
+    pub(crate) async fn look_at(
+        &self,
+        tables: &[Oid],
+    ) -> Result<HashMap<Oid, Beginning>, RetoastError> {
+        let (has_limit, dry_run) = (self.options.limits.free_space.is_some(), self.options.dry_run);
+        let ask = async |connection: &Connection| {
+            let client = connection.client();
+            let mut places = match has_limit {
+                true => metrics::directories(client, tables).await?,
+                false => HashMap::new(),
+            };
+            // a dry run does not wait, so it only reports the command
+            let mut rewrites = match dry_run {
+                true => metrics::rewrites(connection, tables).await?,
+                false => HashMap::new(),
+            };
+            let max_wal_size = metrics::max_wal_size(client).await?;
+            let of = |&oid: &Oid| {
+                let beginning = Beginning {
+                    places: places.remove(&oid).unwrap_or_default(),
+                    max_wal_size,
+                    rewrite: rewrites.remove(&oid).map(|rewrite| rewrite.text),
+                };
+                (oid, beginning)
+            };
+            Ok(tables.iter().map(of).collect())
+        };
+        self.measuring.read(ask).await
+    }
+
+    /// What must be known of one table, if it is not `known` yet.
+    async fn beginning(
+        &self,
+        ready: &PreparedTable,
+        known: Option<&Beginning>,
+    ) -> Result<Beginning, RetoastError> {
+        if let Some(known) = known {
+            return Ok(known.clone());
+        }
+        let oid = ready.relation.oid;
+        let found = self.look_at(&[oid]).await?.remove(&oid);
+        found.ok_or_else(|| RetoastError::Live(LiveError::Unexpected("no such table".to_owned())))
+    }
+
+    /// Starts a table. `wal`: the position in the WAL; `known`: what [`Throttle::look_at`] has found of it, if it was
+    /// called.
+    ///
+    /// # Errors
+    /// Errors of the server.
+    pub(crate) async fn begin(
+        &self,
+        ready: &PreparedTable,
+        before: Sizes,
+        wal: u64,
+        known: Option<&Beginning>,
+    ) -> Result<(), RetoastError> {
         let mut state = self.state.lock().await;
-        state.places = self.places(ready).await?;
-        state.measured = None;
+        let Beginning { places, rewrite, .. } = self.beginning(ready, known).await?;
+        state.places = places;
+        // a plan is made so quickly that the last measurement serves for the next table too
+        if !self.options.dry_run {
+            state.measured = None;
+        }
         state.table = Some(Table {
             name: ready.relation.display_name(),
             oid: ready.relation.oid,
-            wal: self.measuring.read(metrics::wal).await?,
+            wal,
             began: Instant::now(),
             figures: Figures { before, now: before, ..Figures::default() },
             growth_limit: growth_limit(before, self.options.max_bloat),
         });
-        let rewrite = match self.options.dry_run {
-            // a dry run does not wait, so it only reports the command
-            true => {
-                let oid = ready.relation.oid;
-                let ask = async |connection: &_| metrics::rewrite(connection, oid).await;
-                self.measuring.read(ask).await?.map(|rewrite| rewrite.text)
-            }
-            false => None,
-        };
         let State { table, record, .. } = &mut *state;
         *record = Record::default();
         table.iter().for_each(|table| record.add(table.point()));
@@ -529,8 +590,8 @@ impl Throttle {
                 };
                 let rewrite = async {
                     match oid {
-                        Some(oid) => metrics::rewrite(connection, oid).await,
-                        None => Ok(None),
+                        Some(oid) => metrics::rewrites(connection, &[oid]).await,
+                        None => Ok(HashMap::new()),
                     }
                 };
                 // these queries are sent together
@@ -547,7 +608,7 @@ impl Throttle {
                     replicas: replicas?,
                     slots: slots?,
                     holder: holder?,
-                    rewrite: rewrite?.map(|rewrite| rewrite.text),
+                    rewrite: rewrite?.into_values().next().map(|rewrite| rewrite.text),
                     ..Readings::default()
                 };
                 let active = active?;
@@ -651,26 +712,27 @@ impl Throttle {
     }
 
     /// Checks the free space for a table before anything is changed. `expected` is the growth of its files and the WAL,
-    /// in bytes; if they are not predicted, they are estimated from the table's size. Returns what was compared, or why
-    /// nothing was; `None` without a limit.
+    /// in bytes; if they are not predicted, they are estimated from the table's size. `known`: its sizes and what
+    /// [`Throttle::look_at`] has found of it, if they were read. Returns what was compared, or why nothing was; `None`
+    /// without a limit.
     ///
     /// # Errors
     /// There is too little space, or it cannot be determined although the user has set a limit.
-    pub async fn check_space(
+    pub(crate) async fn check_space(
         &self,
         ready: &PreparedTable,
         expected: Option<(u64, u64)>,
+        known: Option<(Sizes, &Beginning)>,
     ) -> Result<Option<String>, RetoastError> {
         let Some(limit) = self.options.limits.free_space else { return Ok(None) };
         let name = ready.relation.display_name();
-        let (sizes, max_wal_size) = self
-            .measuring
-            .read(async |connection| {
-                let sizes = metrics::sizes(connection, ready.relation.oid).await?;
-                Ok((sizes, metrics::max_wal_size(connection.client()).await?))
-            })
-            .await?;
-        let needs = space::needs(&self.places(ready).await?);
+        let oid = ready.relation.oid;
+        let sizes = match known {
+            Some((sizes, _)) => sizes,
+            None => self.measuring.read(async |c| metrics::sizes(c, oid).await).await?,
+        };
+        let beginning = self.beginning(ready, known.map(|(_, beginning)| beginning)).await?;
+        let (needs, max_wal_size) = (space::needs(&beginning.places), beginning.max_wal_size);
         if needs.is_empty() {
             if self.options.space_given && !self.options.dry_run {
                 return Err(RetoastError::Refused(format!(
@@ -743,14 +805,6 @@ impl Throttle {
         }))
     }
 
-    async fn places(&self, ready: &PreparedTable) -> Result<Vec<Place>, RetoastError> {
-        if self.options.limits.free_space.is_none() {
-            return Ok(Vec::new());
-        }
-        let oid = ready.relation.oid;
-        self.measuring.read(async |c| metrics::directories(c.client(), oid).await).await
-    }
-
     fn slots(&self) -> MutexGuard<'_, (Slots, Losses)> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -762,6 +816,10 @@ impl Throttle {
     }
 
     async fn measure_slots(&self) -> Result<Slots, RetoastError> {
+        // a dry run writes nothing that could cost a slot: its last measurement, a moment ago, is enough
+        if self.options.dry_run {
+            return Ok(self.slots().0.clone());
+        }
         let slots = self.measuring.read(metrics::slots).await?;
         self.note_slots(&slots);
         Ok(slots)
@@ -820,6 +878,32 @@ impl Throttle {
         Ok(self.slots().1.take())
     }
 
+    async fn rewrite_of(&self, table: Oid) -> Result<Option<Rewrite>, RetoastError> {
+        let ask = async |connection: &_| metrics::rewrites(connection, &[table]).await;
+        Ok(self.measuring.read(ask).await?.remove(&table))
+    }
+
+    /// Waits until no command rewrites any of these tables, as [`Throttle::wait_for_rewrite`] does for each.
+    ///
+    /// # Errors
+    /// The measurement failed.
+    pub(crate) async fn wait_for_rewrites(
+        &self,
+        tables: &[Oid],
+        listener: &dyn Listener,
+    ) -> Result<Option<String>, RetoastError> {
+        let ask = async |connection: &_| metrics::rewrites(connection, tables).await;
+        while !self.control.stopped() {
+            let found = self.measuring.read(ask).await?;
+            let Some(&table) = tables.iter().find(|oid| found.contains_key(oid)) else { break };
+            let gave_up = self.wait_for_rewrite(table, listener).await?;
+            if gave_up.is_some() {
+                return Ok(gave_up);
+            }
+        }
+        Ok(None)
+    }
+
     /// Waits until no command rewrites the table. Call before locking the table or querying its size. Returns the
     /// reason if it has waited as long as the user allows; a stop ends the wait too.
     ///
@@ -831,9 +915,7 @@ impl Throttle {
         listener: &dyn Listener,
     ) -> Result<Option<String>, RetoastError> {
         let began = Instant::now();
-        let ask = async |connection: &_| metrics::rewrite(connection, table).await;
-        while let (false, Some(rewrite)) = (self.control.stopped(), self.measuring.read(ask).await?)
-        {
+        while let (false, Some(rewrite)) = (self.control.stopped(), self.rewrite_of(table).await?) {
             let (name, text) = (&rewrite.table, &rewrite.text);
             let mut wait = POLL;
             if let Some(limit) = self.options.limits.wait {

@@ -3,8 +3,7 @@
 use tokio_postgres::types::Type;
 
 use super::ready::ConvertRequest;
-use super::shapes;
-use super::shapes::Generated;
+use super::shapes::{Generated, Types};
 use crate::codec::Method;
 use crate::disk::desc::{Length, Storage};
 use crate::judge::goal::Goal;
@@ -21,7 +20,7 @@ use crate::server::connect::Client;
 
 /// The chosen columns.
 pub(crate) async fn targets(
-    client: &Client,
+    (client, types): (&Client, &mut Types),
     relation: &Relation,
     request: &ConvertRequest,
     generated: &[Generated],
@@ -58,13 +57,13 @@ pub(crate) async fn targets(
             None => None,
             Some(generated) => Some(base(relation, request, generated, wanted)?),
         };
-        let shape = shapes::shape(client, column.type_oid.0).await?.map_err(|why| {
+        let shape = types.shape(client, column.type_oid.0).await?.map_err(|why| {
             RetoastError::Refused(format!(
                 "{name}: column \"{wanted}\" cannot be re-toasted: {why}"
             ))
         })?;
         let domain = match request.goal {
-            Goal::Policy(_) => shapes::domain(client, column.type_oid.0).await?,
+            Goal::Policy(_) => types.domain(client, column.type_oid.0).await?,
             _ => None,
         };
         targets.push(Target {
@@ -86,7 +85,7 @@ pub(crate) async fn targets(
 
 /// All columns whose values may be out of line and are moved unchanged. Values of other columns are not touched.
 pub(crate) async fn kept(
-    client: &Client,
+    (client, types): (&Client, &mut Types),
     relation: &Relation,
     generated: &[Generated],
     default_method: Method,
@@ -107,7 +106,7 @@ pub(crate) async fn kept(
                 }
             }
         };
-        let Ok(shape) = shapes::shape(client, column.type_oid.0).await? else { continue };
+        let Ok(shape) = types.shape(client, column.type_oid.0).await? else { continue };
         let method = column.compression.unwrap_or(default_method);
         let name = column.name.clone();
         targets.push(Target { name, index, shape, method, base, domain: None });
@@ -144,7 +143,7 @@ fn base(
 
 /// The stored generated columns that an UPDATE of the chosen columns recomputes.
 pub(crate) async fn follow(
-    client: &Client,
+    (client, types): (&Client, &mut Types),
     relation: &Relation,
     targets: &[Target],
     generated: &[Generated],
@@ -164,7 +163,7 @@ pub(crate) async fn follow(
             continue;
         }
         // Values of this type cannot be rebuilt here, but the server recomputes them anyway.
-        let Ok(shape) = shapes::shape(client, attribute.type_oid.0).await? else { continue };
+        let Ok(shape) = types.shape(client, attribute.type_oid.0).await? else { continue };
         follow.push(Target {
             name: attribute.name.clone(),
             index: column.index,

@@ -3,7 +3,7 @@
 //! Those of the server, of a table, of the user's privileges, and of files and indexes to make smaller are here.
 //!
 //! * [`policy`]: what a policy requires in addition; [`parents`]: partitioned tables.
-//! * `columns`: the columns of a task; [`shapes`]: facts about their types, and about generated columns, from the
+//! * `facts`: what is read of many tables at once; `columns`: the columns of a task; [`shapes`]: facts about their types, and about generated columns, from the
 //!   catalog.
 //! * [`definition`]: settings, definition and files, read again while a task runs.
 //! * [`owner`]: whose code an UPDATE runs, as which role, and which triggers and rules it fires.
@@ -11,6 +11,7 @@
 
 pub(crate) mod columns;
 pub mod definition;
+pub(crate) mod facts;
 pub mod owner;
 pub mod parents;
 pub mod policy;
@@ -29,19 +30,20 @@ use crate::judge::toaster::{Changes, Current};
 use crate::judge::{FormJudge, Judge, pluggable};
 use crate::model::settings::TupleTarget;
 use crate::model::sql::{quote_identifier, quote_literal};
+use crate::model::toaster::catalog::Toasters;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::preflight::columns::{follow, kept, model, stored_columns, targets};
-use crate::retoast::preflight::owner::{Approval, Code, can_be_replica, coerced};
+use crate::retoast::preflight::facts::{Facts, Privileges, TableFacts};
+use crate::retoast::preflight::owner::{Approval, Code, coerced};
 use crate::retoast::preflight::ready::{Choice, ConvertRequest, PreparedTable, Task};
-use crate::retoast::preflight::shapes::{computes_all, generated};
 use crate::retoast::sql;
 use crate::retoast::sql::Target;
-use crate::server::about::{Compression, NEVER_TRUNCATES, Server};
+use crate::server::about::{NEVER_TRUNCATES, Server};
 use crate::server::catalog::{Relation, RelationKind, UNKNOWN_LAYOUT};
 use crate::server::connect::{Client, Connection, are_lent};
 use crate::server::toasters::TOAST_RELATIONS;
-use crate::server::{LiveError, catalog, citus, toasters};
+use crate::server::{LiveError, toasters};
 
 /// Refuses a standby, a server or role that is set to read-only (some providers do this when the disk is full), and,
 /// unless `untested`, a server newer than the newest tested version.
@@ -105,7 +107,29 @@ pub async fn table(
     task: Task<'_>,
     approval: Approval,
 ) -> Result<Option<PreparedTable>, RetoastError> {
-    match look(client, server, oid, task, approval).await {
+    let mut facts = Facts::of_session(client, server).await?;
+    one_of(client, server, &mut facts, oid, task, approval, |_| true).await
+}
+
+/// Prepares one of the tables that `facts` are about. `Ok(None)` if it was dropped in the meantime, or is not `wanted`.
+pub(crate) async fn one_of(
+    client: &Client,
+    server: &Server,
+    facts: &mut Facts,
+    oid: Oid,
+    task: Task<'_>,
+    approval: Approval,
+    wanted: impl FnOnce(&Relation) -> bool,
+) -> Result<Option<PreparedTable>, RetoastError> {
+    let looked = async {
+        facts.add(client, oid).await?;
+        match facts.relation(oid) {
+            Some(relation) if wanted(relation) => {}
+            _ => return Ok(None),
+        }
+        look(client, server, facts, oid, task, approval).await
+    };
+    match looked.await {
         Err(RetoastError::Live(LiveError::Server(error)))
             if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) =>
         {
@@ -147,14 +171,16 @@ async fn locked<T>(client: &Client, oid: Oid) -> Result<T, RetoastError> {
 async fn look(
     client: &Client,
     server: &Server,
+    facts: &mut Facts,
     oid: Oid,
     task: Task<'_>,
     approval: Approval,
 ) -> Result<Option<PreparedTable>, RetoastError> {
-    let Some(relation) = catalog::describe(client, oid).await? else { return Ok(None) };
+    let Some(table) = facts.take(oid) else { return Ok(None) };
+    let TableFacts { relation, shard: shard_of, generated, computes_all, .. } = table;
+    let (rights, triggers, granted) = (table.rights.as_ref(), &table.triggers, &table.privileges);
     let name = relation.display_name();
     kind(&relation)?;
-    let shard_of = citus::shard(client, oid).await?;
     if let Some(shard) = shard_of.as_ref().filter(|shard| !shard.may_change) {
         return refused(format!(
             "{name} is a shard of {}, and Citus does not let this session change shards\n\
@@ -167,7 +193,9 @@ async fn look(
         return refused(format!("{name}: {toast}: {UNKNOWN_LAYOUT}: nothing was changed"));
     }
     if task.updates() {
-        published(client, &relation).await?;
+        if table.lacks_identity {
+            published(client, &relation).await?;
+        }
         if relation.row_security {
             return refused(format!(
                 "{name}: row security hides rows from this user, and these would not be re-toasted\n\
@@ -175,30 +203,31 @@ async fn look(
             ));
         }
     }
-    let replica_role = can_be_replica(client).await?;
-    let method = Compression::ask(client).await?.default;
-    let generated = generated(client, oid).await?;
-    let computes_all = computes_all(client, oid).await?;
+    let Facts { replica_role, compression, .. } = *facts;
+    let (method, types) = (compression.default, &mut facts.types);
     let (targets, plan, by_policy) = match task {
         Task::Convert(request) => {
-            let mut targets = targets(client, &relation, request, &generated, method).await?;
-            let plan = plan(client, server, oid, &mut targets, &request.goal).await?;
+            let mut targets =
+                targets((client, types), &relation, request, &generated, method).await?;
+            let toasters = facts.toasters.as_ref();
+            let plan = plan(client, toasters, oid, &mut targets, &request.goal).await?;
             (targets, plan, matches!(request.goal, Goal::Policy(_)))
         }
-        _ => (kept(client, &relation, &generated, method).await?, None, false),
+        _ => (kept((client, types), &relation, &generated, method).await?, None, false),
     };
     // This comes before the first statement on the table, because planning one may already run code.
     let code = match task.updates() {
         true => {
             let coerced = coerced(&targets, by_policy);
-            Code::approve(client, &relation, replica_role, approval, coerced).await?
+            let known = (rights, triggers);
+            Code::approve(client, &relation, known, replica_role, approval, coerced).await?
         }
-        false => Code::of_reader(client, &relation).await?,
+        false => Code::of_reader(rights),
     };
     if let Some((plan, longest)) = plan.as_ref().and_then(|plan| Some((plan, plan.longest?))) {
         refuse_longer(client, &relation, &targets, &plan.toaster, longest).await?;
     }
-    let follow = follow(client, &relation, &targets, &generated, method).await?;
+    let follow = follow((client, types), &relation, &targets, &generated, method).await?;
     let mut notes = notes(&follow);
     if let (Some(shard), Task::Convert(_)) = (&shard_of, task) {
         notes.push(format!(
@@ -214,7 +243,7 @@ async fn look(
                 notes.push(note.to_owned());
             }
             if let Goal::Policy(goal) = request.goal {
-                policy::check(client, goal, &targets).await?;
+                policy::check(goal, &targets, compression)?;
             }
             let stored = stored_columns(&relation, &generated);
             let mut choice = choose(server, &relation, request, &targets, plan, method)?;
@@ -228,7 +257,7 @@ async fn look(
             let last = choice.final_settings.as_ref();
             !choice.changes.is_empty() || last.is_some_and(|last| !last.are_set)
         });
-        match privileges(client, &relation, alters).await? {
+        match privileges(&relation, granted.as_ref(), alters)? {
             Some(note) if choice.is_none() => return refused(format!("{name}: {note}")),
             note => notes.extend(note),
         }
@@ -336,12 +365,11 @@ fn notes(follow: &[Target]) -> Vec<String> {
 /// The plan for a server with pluggable TOAST, and what it has found about forcing values through a toaster.
 async fn plan(
     client: &Client,
-    server: &Server,
+    toasters: Option<&Toasters>,
     oid: Oid,
     targets: &mut [Target],
     goal: &Goal,
 ) -> Result<Option<Plan>, RetoastError> {
-    let toasters = toasters::ask(client, server).await?;
     let columns = match toasters {
         Some(_) => toasters::columns(client, Some(oid)).await?,
         None => Vec::new(),
@@ -350,7 +378,7 @@ async fn plan(
         .iter()
         .filter_map(|target| columns.iter().find(|column| column.index == target.index))
         .collect();
-    let plan = pluggable::plan(toasters.as_ref(), &chosen, goal)?;
+    let plan = pluggable::plan(toasters, &chosen, goal)?;
     for target in targets {
         let planned = plan.as_ref().and_then(|plan| plan.column(target.index));
         if let Some(forcing) = planned.and_then(|planned| planned.forcing.clone()) {
@@ -384,49 +412,32 @@ pub(crate) async fn refuse_longer(
     }
 }
 
-/// Refuses the table if the user lacks a privilege that the sweep needs; returns a note for the user. `alters`:
-/// settings must be changed.
-pub(crate) async fn privileges(
-    client: &Client,
+/// Refuses the table if the user lacks a privilege that the sweep needs; returns a note for the user. `granted`: what
+/// the user may do, unless the table was dropped; `alters`: settings must be changed.
+fn privileges(
     relation: &Relation,
+    granted: Option<&Privileges>,
     alters: bool,
 ) -> Result<Option<String>, RetoastError> {
-    // Before PostgreSQL 17, the privilege to vacuum could not be granted.
-    let rows = client
-        .query_typed(
-            "SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE'), \
-                    pg_catalog.pg_get_userbyid(c.relowner)::pg_catalog.text, \
-                    pg_catalog.has_table_privilege(c.oid, 'SELECT'), \
-                    pg_catalog.has_table_privilege(c.oid, 'UPDATE'), \
-                    CASE WHEN pg_catalog.current_setting('server_version_num')::pg_catalog.int4 \
-                         >= 170000 \
-                    THEN pg_catalog.has_table_privilege(c.oid, 'MAINTAIN') ELSE false END, \
-                    current_user::pg_catalog.text \
-             FROM pg_catalog.pg_class AS c WHERE c.oid = $1",
-            &[(&relation.oid.0, Type::OID)],
-        )
-        .await?;
-    let Some(row) = rows.first() else { return Ok(None) };
+    let Some(granted) = granted else { return Ok(None) };
+    let Privileges { user, owner, .. } = granted;
     let name = relation.display_name();
-    let (owns, owner, user): (bool, String, String) =
-        (row.try_get(0)?, row.try_get(1)?, row.try_get(5)?);
-    for (at, right) in [(2, "SELECT"), (3, "UPDATE")] {
-        if !row.try_get::<_, bool>(at)? {
+    for (has, right) in [(granted.selects, "SELECT"), (granted.updates, "UPDATE")] {
+        if !has {
             return Err(RetoastError::Refused(format!(
                 "{name}: role \"{user}\" has no {right} privilege on it\n\
                  HINT:  Run as its owner, \"{owner}\", or grant the privilege."
             )));
         }
     }
-    if alters && !owns {
+    if alters && !granted.owns {
         return Err(RetoastError::Refused(format!(
             "{name}: role \"{user}\" is not its owner and may not alter it\n\
              HINT:  Run as its owner, \"{owner}\", or have the owner set the columns and use --set alter=off."
         )));
     }
-    let vacuums = owns || row.try_get::<_, bool>(4)?;
     let note = "this user may not vacuum it: old row versions are left to autovacuum";
-    Ok((!vacuums).then(|| note.to_owned()))
+    Ok((!granted.vacuums).then(|| note.to_owned()))
 }
 
 /// Makes this session write with a replication origin from now on. The origin must exist, because a sweep that is
@@ -501,21 +512,10 @@ pub(crate) fn kind(relation: &Relation) -> Result<(), RetoastError> {
     }
 }
 
-/// Refuses a table whose updates are published but which has no replica identity: the server would refuse every update
+/// Refuses a table without a replica identity whose updates are published: the server would refuse every update
 /// (`CheckCmdReplicaIdentity`, execReplication.c). A partition is also published with its partitioned tables.
-pub(crate) async fn published(client: &Client, relation: &Relation) -> Result<(), RetoastError> {
-    // The view of published tables is expensive to plan, so it is evaluated only if necessary.
-    let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubupdate) \
-               AND CASE r.relreplident WHEN 'f' THEN false \
-                   WHEN 'd' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i \
-                     WHERE i.indrelid = r.oid AND i.indisprimary AND i.indimmediate AND i.indisvalid) \
-                   WHEN 'i' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i \
-                     WHERE i.indrelid = r.oid AND i.indisreplident AND i.indisvalid) \
-                   ELSE true END \
-               FROM pg_catalog.pg_class AS r WHERE r.oid = $1";
-    if !client.value(sql, &[(&relation.oid.0, Type::OID)]).await?.unwrap_or(false) {
-        return Ok(());
-    }
+async fn published(client: &Client, relation: &Relation) -> Result<(), RetoastError> {
+    // The view of published tables is expensive to plan, so it is evaluated only for such tables.
     let by: Option<String> = client
         .value(
             "SELECT pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(p.pubname), ', ') \

@@ -1,17 +1,20 @@
 //! Whose code a sweep runs, and as which role. This is approved before the first row is changed, and again whenever the
 //! table's definition was updated.
 
+use std::collections::HashMap;
 use std::fmt::Write;
+use std::slice;
 
 use tokio_postgres::types::Type;
 
+use crate::disk::Oid;
 use crate::model::sql::Shape;
 use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::sql::Target;
-use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
 use crate::server::owner_code::{self, Foreign, Rights};
+use crate::server::{LiveError, numbers};
 
 /// How many functions a refusal names.
 const NAMED: usize = 10;
@@ -52,15 +55,15 @@ impl Code {
     pub(crate) async fn approve(
         client: &Client,
         relation: &Relation,
+        (rights, triggers): (Option<&Rights>, &UpdateTriggers),
         silent_triggers: bool,
         approval: Approval,
         coerced: Vec<i16>,
     ) -> Result<Code, RetoastError> {
         let Approval { allow_triggers, trust_owner_code: trust_owner } = approval;
-        let rights = owner_code::rights(client, relation.oid).await?;
-        let (lent, role) = standing(rights.as_ref());
+        let (lent, role) = standing(rights);
         let mut trusted = None;
-        if let (true, Some(rights)) = (lent, &rights) {
+        if let (true, Some(rights)) = (lent, rights) {
             let found = foreign(client, relation, silent_triggers, &coerced).await?;
             if !trust_owner && !found.is_empty() {
                 let text = refusal(relation, rights, &found);
@@ -68,7 +71,7 @@ impl Code {
             }
             trusted = trust_owner.then_some(found);
         }
-        let triggers_fire = triggers(client, relation, silent_triggers, allow_triggers).await?;
+        let triggers_fire = triggers.fire(relation, silent_triggers, allow_triggers)?;
         let coerced = if lent { coerced } else { Vec::new() };
         Ok(Code { role, lent, trusted, coerced, silent_triggers, allow_triggers, triggers_fire })
     }
@@ -83,7 +86,7 @@ impl Code {
         relation: &Relation,
     ) -> Result<(), RetoastError> {
         // If the table does not exist any more, the definition shows that.
-        let Some(rights) = owner_code::rights(client, relation.oid).await? else { return Ok(()) };
+        let Some(rights) = rights(client, relation.oid).await? else { return Ok(()) };
         let (lent, role) = standing(Some(&rights));
         let name = relation.display_name();
         if (lent, &role) != (self.lent, &self.role) {
@@ -104,7 +107,9 @@ impl Code {
                 )));
             }
         }
-        let fire = triggers(client, relation, self.silent_triggers, self.allow_triggers).await?;
+        let mut triggers = UpdateTriggers::ask(client, &[relation.oid]).await?;
+        let triggers = triggers.remove(&relation.oid).unwrap_or_default();
+        let fire = triggers.fire(relation, self.silent_triggers, self.allow_triggers)?;
         if fire != self.triggers_fire {
             return Err(RetoastError::Refused(format!(
                 "{name}: its triggers were changed by another session, so that they {}",
@@ -115,13 +120,9 @@ impl Code {
     }
 
     /// For a run that updates no rows; the code that reading the table may run is still checked.
-    pub(crate) async fn of_reader(
-        client: &Client,
-        relation: &Relation,
-    ) -> Result<Code, RetoastError> {
-        let rights = owner_code::rights(client, relation.oid).await?;
-        let (lent, role) = standing(rights.as_ref());
-        Ok(Code { role, lent, silent_triggers: true, allow_triggers: true, ..Code::default() })
+    pub(crate) fn of_reader(rights: Option<&Rights>) -> Code {
+        let (lent, role) = standing(rights);
+        Code { role, lent, silent_triggers: true, allow_triggers: true, ..Code::default() }
     }
 
     /// Takes over what the user trusted when the run began.
@@ -174,6 +175,10 @@ pub(crate) fn coerced(targets: &[Target], by_policy: bool) -> Vec<i16> {
     targets.iter().filter(is).filter_map(number).collect()
 }
 
+async fn rights(client: &Client, table: Oid) -> Result<Option<Rights>, LiveError> {
+    Ok(owner_code::rights(client, slice::from_ref(&table)).await?.remove(&table))
+}
+
 async fn foreign(
     client: &Client,
     relation: &Relation,
@@ -191,7 +196,7 @@ pub(super) async fn check_reading(
     client: &Client,
     relation: &Relation,
 ) -> Result<(), RetoastError> {
-    let Some(rights) = owner_code::rights(client, relation.oid).await? else { return Ok(()) };
+    let Some(rights) = rights(client, relation.oid).await? else { return Ok(()) };
     if !rights.lent {
         return Ok(());
     }
@@ -240,56 +245,74 @@ pub(crate) async fn can_be_replica(client: &Client) -> Result<bool, RetoastError
     }
 }
 
-/// Refuses triggers and rules that would have an effect, unless they are allowed; returns whether triggers will fire.
-pub(crate) async fn triggers(
-    client: &Client,
-    relation: &Relation,
-    replica_role: bool,
-    allowed: bool,
-) -> Result<bool, RetoastError> {
-    let name = relation.display_name();
-    // In tgtype, 16 is UPDATE.
-    let rows = client
-        .query_typed(
-            "SELECT tgname::pg_catalog.text, tgenabled::pg_catalog.text \
-             FROM pg_catalog.pg_trigger \
-             WHERE tgrelid = $1 AND NOT tgisinternal AND tgtype & 16 <> 0 AND tgenabled <> 'D' \
-             ORDER BY tgname",
-            &[(&relation.oid.0, Type::OID)],
-        )
-        .await?;
-    let mut fires = false;
-    for row in &rows {
-        let (trigger, enabled): (String, String) = (row.try_get(0)?, row.try_get(1)?);
-        let why = match (enabled.as_str(), replica_role) {
-            ("A", _) => "is enabled ALWAYS",
-            ("R", true) => "is enabled REPLICA",
-            ("O", false) => {
-                "cannot be kept from firing, because this user may not set session_replication_role"
+/// What an UPDATE of a table sets off, apart from constraints.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct UpdateTriggers {
+    /// Triggers that are not disabled, with `tgenabled`.
+    pub(crate) triggers: Vec<(String, String)>,
+    /// Rules that are not disabled.
+    rules: Vec<String>,
+}
+
+impl UpdateTriggers {
+    /// Reads those of tables; tables without any are missing.
+    ///
+    /// # Errors
+    /// Any error of the server.
+    pub(crate) async fn ask(
+        client: &Client,
+        tables: &[Oid],
+    ) -> Result<HashMap<Oid, UpdateTriggers>, LiveError> {
+        // In tgtype, 16 is UPDATE; in ev_type, 2 is.
+        let sql = "SELECT tgrelid, tgname::pg_catalog.text, tgenabled::pg_catalog.text, false \
+                   FROM pg_catalog.pg_trigger \
+                   WHERE tgrelid = ANY ($1) AND NOT tgisinternal AND tgtype & 16 <> 0 AND tgenabled <> 'D' \
+                   UNION ALL SELECT ev_class, rulename::pg_catalog.text, ev_enabled::pg_catalog.text, true \
+                   FROM pg_catalog.pg_rewrite \
+                   WHERE ev_class = ANY ($1) AND ev_type = '2' AND ev_enabled <> 'D' ORDER BY 1, 2";
+        let mut found: HashMap<Oid, UpdateTriggers> = HashMap::new();
+        for row in client.query_typed(sql, &[(&numbers(tables), Type::OID_ARRAY)]).await? {
+            let of = found.entry(Oid(row.try_get(0)?)).or_default();
+            match row.try_get(3)? {
+                true => of.rules.push(row.try_get(1)?),
+                false => of.triggers.push((row.try_get(1)?, row.try_get(2)?)),
             }
-            _ => continue,
-        };
-        fires = true;
-        if !allowed {
-            return refused(format!(
-                "{name}: trigger \"{trigger}\" {why}, and would fire for every re-toasted row\n\
-                 HINT:  Disable it temporarily, or use --allow triggers."
-            ));
         }
+        Ok(found)
     }
-    // In ev_type, 2 is UPDATE.
-    let rules = client
-        .query_typed(
-            "SELECT rulename::pg_catalog.text FROM pg_catalog.pg_rewrite \
-             WHERE ev_class = $1 AND ev_type = '2' AND ev_enabled <> 'D' ORDER BY rulename",
-            &[(&relation.oid.0, Type::OID)],
-        )
-        .await?;
-    match rules.first() {
-        Some(row) => refused(format!(
-            "{name}: rule \"{}\" changes what an UPDATE does\nHINT:  Disable it temporarily.",
-            row.try_get::<_, String>(0)?
-        )),
-        None => Ok(fires),
+
+    /// Refuses triggers and rules that would have an effect, unless they are allowed; returns whether triggers will
+    /// fire. `replica_role`: ordinary triggers can be disabled.
+    fn fire(
+        &self,
+        relation: &Relation,
+        replica_role: bool,
+        allowed: bool,
+    ) -> Result<bool, RetoastError> {
+        let name = relation.display_name();
+        let mut fires = false;
+        for (trigger, enabled) in &self.triggers {
+            let why = match (enabled.as_str(), replica_role) {
+                ("A", _) => "is enabled ALWAYS",
+                ("R", true) => "is enabled REPLICA",
+                ("O", false) => {
+                    "cannot be kept from firing, because this user may not set session_replication_role"
+                }
+                _ => continue,
+            };
+            fires = true;
+            if !allowed {
+                return refused(format!(
+                    "{name}: trigger \"{trigger}\" {why}, and would fire for every re-toasted row\n\
+                     HINT:  Disable it temporarily, or use --allow triggers."
+                ));
+            }
+        }
+        match self.rules.first() {
+            Some(rule) => refused(format!(
+                "{name}: rule \"{rule}\" changes what an UPDATE does\nHINT:  Disable it temporarily."
+            )),
+            None => Ok(fires),
+        }
     }
 }

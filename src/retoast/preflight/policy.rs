@@ -1,8 +1,9 @@
 //! What a policy requires of the server and the table.
 
 use super::columns::model;
+use super::owner;
 use super::ready::{Choice, FinalSettings, PreparedTable};
-use super::{owner, shapes};
+use super::shapes::Types;
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::judge::Judge;
@@ -18,10 +19,10 @@ use crate::server::catalog::Relation;
 use crate::server::connect::Client;
 
 /// Refuses a method that the server does not support, and generated columns, whose values only the server computes.
-pub(crate) async fn check(
-    client: &Client,
+pub(crate) fn check(
     goal: PolicyGoal,
     targets: &[Target],
+    compression: Compression,
 ) -> Result<(), RetoastError> {
     if let Some(target) = targets.iter().find(|target| target.base.is_some()) {
         return Err(RetoastError::Usage(format!(
@@ -31,9 +32,7 @@ pub(crate) async fn check(
         )));
     }
     match goal.method {
-        Some(MethodChoice::One(Method::Lz4) | MethodChoice::Either)
-            if !Compression::ask(client).await?.lz4 =>
-        {
+        Some(MethodChoice::One(Method::Lz4) | MethodChoice::Either) if !compression.lz4 => {
             Err(RetoastError::Usage(
                 "this server does not support compression method lz4\nHINT:  Use --method pglz."
                     .into(),
@@ -50,24 +49,25 @@ pub(crate) async fn to_look_at(
     relation: Relation,
     goal: PolicyGoal,
 ) -> Result<PreparedTable, RetoastError> {
-    check(client, goal, &[]).await?;
+    let compression = Compression::ask(client).await?;
+    check(goal, &[], compression)?;
     owner::check_reading(client, &relation).await?;
-    let default_method = Compression::ask(client).await?.default;
-    let mut targets = Vec::new();
+    let default_method = compression.default;
+    let (mut targets, mut types) = (Vec::new(), Types::default());
     for (index, column) in relation.desc.attributes.iter().enumerate() {
         let model = Column::of(column, default_method);
         if column.dropped || model.type_storage == Storage::Plain {
             continue;
         }
         // Values that cannot be copied cannot be judged.
-        let Ok(shape) = shapes::shape(client, column.type_oid.0).await? else { continue };
+        let Ok(shape) = types.shape(client, column.type_oid.0).await? else { continue };
         targets.push(Target {
             name: column.name.clone(),
             index,
             shape,
             method: column.compression.unwrap_or(default_method),
             base: None,
-            domain: shapes::domain(client, column.type_oid.0).await?,
+            domain: types.domain(client, column.type_oid.0).await?,
         });
     }
     let target = relation.tuple_target(server.page_size);

@@ -1,13 +1,15 @@
 //! The shapes of column types, from the catalog.
 
+use std::collections::{HashMap, HashSet};
+
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use crate::disk::Oid;
 use crate::model::sql::quote_qualified;
 use crate::model::sql::{Field, Shape};
 use crate::retoast::sql::Domain;
-use crate::server::LiveError;
 use crate::server::connect::Client;
+use crate::server::{LiveError, numbers};
 
 /// Composite types and domains that are nested more deeply are refused.
 const DEEPEST: u32 = 32;
@@ -27,16 +29,47 @@ struct TypeRow {
     name: String,
 }
 
-/// The shape of the type `oid`.
-pub async fn shape(client: &Client, oid: u32) -> Result<ShapeOrReason, LiveError> {
-    nested(client, oid, 0).await
+/// What is known of types; each is queried once, because tables that are prepared together have the same ones.
+#[derive(Default)]
+pub(crate) struct Types {
+    shapes: HashMap<u32, ShapeOrReason>,
+    domains: HashMap<u32, Option<Domain>>,
 }
 
-/// The type `oid`, if it is a domain.
-///
-/// # Errors
-/// Any error of the server.
-pub(super) async fn domain(client: &Client, oid: u32) -> Result<Option<Domain>, LiveError> {
+impl Types {
+    /// The shape of the type `oid`.
+    ///
+    /// # Errors
+    /// Any error of the server, as in [`Types::domain`].
+    pub(super) async fn shape(
+        &mut self,
+        client: &Client,
+        oid: u32,
+    ) -> Result<ShapeOrReason, LiveError> {
+        if let Some(known) = self.shapes.get(&oid) {
+            return Ok(known.clone());
+        }
+        let shape = nested(client, oid, 0).await?;
+        self.shapes.insert(oid, shape.clone());
+        Ok(shape)
+    }
+
+    /// The type `oid`, if it is a domain.
+    pub(super) async fn domain(
+        &mut self,
+        client: &Client,
+        oid: u32,
+    ) -> Result<Option<Domain>, LiveError> {
+        if let Some(known) = self.domains.get(&oid) {
+            return Ok(known.clone());
+        }
+        let domain = domain(client, oid).await?;
+        self.domains.insert(oid, domain.clone());
+        Ok(domain)
+    }
+}
+
+async fn domain(client: &Client, oid: u32) -> Result<Option<Domain>, LiveError> {
     let rows = client
         .query_typed(
             "WITH RECURSIVE base (type, modifier, depth) AS (\
@@ -159,23 +192,29 @@ pub struct Generated {
     pub bases: Vec<usize>,
 }
 
-/// Whether an UPDATE of any column recomputes all stored generated columns. The server does so if the table has a
-/// row-level `BEFORE UPDATE` trigger, even a disabled one (`ExecComputeStoredGenerated` in nodeModifyTable.c).
-pub(crate) async fn computes_all(client: &Client, oid: Oid) -> Result<bool, LiveError> {
+/// Those of these tables of which an UPDATE of any column recomputes all stored generated columns. The server does so if
+/// the table has a row-level `BEFORE UPDATE` trigger, even a disabled one (`ExecComputeStoredGenerated` in
+/// nodeModifyTable.c).
+pub(crate) async fn computes_all(client: &Client, oids: &[Oid]) -> Result<HashSet<Oid>, LiveError> {
     // In tgtype, 1 is ROW, 2 is BEFORE, 16 is UPDATE.
     let sql =
-        "SELECT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = $1 AND tgtype & 83 = 19)";
-    Ok(client.value(sql, &[(&oid.0, Type::OID)]).await?.unwrap_or(false))
+        "SELECT tgrelid FROM pg_catalog.pg_trigger WHERE tgrelid = ANY ($1) AND tgtype & 83 = 19";
+    let rows = client.query_typed(sql, &[(&numbers(oids), Type::OID_ARRAY)]).await?;
+    rows.iter().map(|row| Ok(Oid(row.try_get::<_, PgOid>(0)?))).collect()
 }
 
-/// The generated columns of a table.
-pub async fn generated(client: &Client, oid: Oid) -> Result<Vec<Generated>, LiveError> {
+/// The generated columns of tables; those without any are missing.
+pub(super) async fn generated(
+    client: &Client,
+    oids: &[Oid],
+) -> Result<HashMap<Oid, Vec<Generated>>, LiveError> {
     // Before PostgreSQL 15, the dependency on other columns is recorded for the column; since then, for its expression.
     let rows = client
         .query_typed(
             "SELECT a.attnum, a.attgenerated = 's', \
                     coalesce(pg_catalog.array_agg(DISTINCT d.refobjsubid::pg_catalog.int2) \
-                             FILTER (WHERE d.refobjsubid > 0 AND d.refobjsubid <> a.attnum), '{}') \
+                             FILTER (WHERE d.refobjsubid > 0 AND d.refobjsubid <> a.attnum), '{}'), \
+                    a.attrelid \
              FROM pg_catalog.pg_attribute AS a \
              LEFT JOIN pg_catalog.pg_attrdef AS e ON e.adrelid = a.attrelid AND e.adnum = a.attnum \
              LEFT JOIN pg_catalog.pg_depend AS d \
@@ -184,16 +223,16 @@ pub async fn generated(client: &Client, oid: Oid) -> Result<Vec<Generated>, Live
                AND (d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass AND d.objid = e.oid \
                  OR d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass \
                     AND d.objid = a.attrelid AND d.objsubid = a.attnum) \
-             WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped \
-             AND a.attgenerated <> '' GROUP BY 1, 2 ORDER BY 1",
-            &[(&oid.0, Type::OID)],
+             WHERE a.attrelid = ANY ($1) AND a.attnum > 0 AND NOT a.attisdropped \
+             AND a.attgenerated <> '' GROUP BY 4, 1, 2 ORDER BY 4, 1",
+            &[(&numbers(oids), Type::OID_ARRAY)],
         )
         .await?;
     let index = |attnum: i16| usize::try_from(attnum - 1).unwrap_or(usize::MAX);
-    let mut found = Vec::with_capacity(rows.len());
+    let mut found: HashMap<Oid, Vec<Generated>> = HashMap::new();
     for row in &rows {
         let bases: Vec<i16> = row.try_get(2)?;
-        found.push(Generated {
+        found.entry(Oid(row.try_get(3)?)).or_default().push(Generated {
             index: index(row.try_get(0)?),
             stored: row.try_get(1)?,
             bases: bases.into_iter().map(index).collect(),

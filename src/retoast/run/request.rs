@@ -14,6 +14,9 @@ use crate::retoast::run::results::Results;
 use crate::retoast::task::session::Options;
 use crate::server::about::{Access, Pageinspect, Server};
 
+/// How many tables are examined together.
+pub(super) const AT_ONCE: usize = 256;
+
 /// The request of a run; its parts do not contradict each other.
 #[derive(Clone)]
 pub(crate) struct Request {

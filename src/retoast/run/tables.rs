@@ -6,6 +6,7 @@ use std::slice;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use tokio::sync::Mutex;
 use tokio_postgres::types::Type;
 
 use crate::disk::Oid;
@@ -20,18 +21,20 @@ use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
 use crate::retoast::pace::throttle::Throttle;
+use crate::retoast::preflight::facts::Facts;
 use crate::retoast::preflight::parents::Parent;
 use crate::retoast::preflight::ready::{ConvertRequest, PreparedTable};
 use crate::retoast::preflight::{self, parents};
 use crate::retoast::preflight::{may_compact, may_reindex, unfit};
 use crate::retoast::reindex::Reindex;
 use crate::retoast::result::DepartureReport;
-use crate::retoast::run::request::{Assignment, Request, Tasks, need_pages, pages};
+use crate::retoast::run::request::{AT_ONCE, Assignment, Request, Tasks, need_pages, pages};
 use crate::retoast::run::results::{Results, Swept};
 use crate::retoast::run::sessions::Sessions;
 use crate::retoast::run::worker::{REPACK, Tables};
 use crate::retoast::task::guard::AS_STORED;
 use crate::server::about::{Pageinspect, Server};
+use crate::server::catalog::Relation;
 use crate::server::connect::{Client, Connection};
 use crate::server::select::{How, Selected, Selection, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
@@ -267,6 +270,7 @@ impl Run<'_, '_> {
             approval: request.approval,
             results,
             next: Cell::new(0),
+            ahead: Mutex::default(),
         };
         join_all(workers.into_iter().map(|worker| all.work(worker))).await;
         if !options.dry_run && !sessions.stopped() {
@@ -364,7 +368,7 @@ impl Run<'_, '_> {
         let (tables, refused) = self.look_at(&selection, throttle).await?;
         // a conversion compares the free space with its forecast
         for ready in tables.iter().filter(|_| self.tasks.convert.is_none()) {
-            if let Some(note) = throttle.check_space(ready, None).await? {
+            if let Some(note) = throttle.check_space(ready, None, None).await? {
                 self.listener.note(&format!("{}: {note}", ready.relation.display_name()));
             }
         }
@@ -393,25 +397,27 @@ impl Run<'_, '_> {
             self.results.notice(&format!("notice: {text}"));
         }
         let (mut tables, mut refused) = (Vec::new(), selection.failures().to_vec());
-        for found in &selection.found {
+        let (server, task, approval) =
+            (&self.sessions.server, self.tasks.first(), self.request.approval);
+        let mut facts = Facts::of_session(client, server).await?;
+        for together in selection.found.chunks(AT_ONCE) {
+            let oids: Vec<Oid> = together.iter().map(|found| found.oid).collect();
             if !self.request.options.dry_run
-                && let Some(text) = throttle.wait_for_rewrite(found.oid, self.listener).await?
+                && let Some(text) = throttle.wait_for_rewrites(&oids, self.listener).await?
             {
                 return Err(RetoastError::Stopped(format!("{text}\nHINT:  Nothing was changed.")));
             }
-            if found.how == How::Matched
-                && let Some(relation) = catalog::describe(client, found.oid).await?
-                && let Some(why) = unfit(&relation, self.tasks.columns())
-            {
-                self.results.notice(&format!("notice: left out: {why}"));
-                continue;
-            }
-            let server = &self.sessions.server;
-            let (task, approval) = (self.tasks.first(), self.request.approval);
-            match preflight::table(client, server, found.oid, task, approval).await {
-                Ok(ready) => tables.extend(ready.inspect(decided)),
-                Err(RetoastError::Refused(text)) => refused.push(text),
-                Err(other) => return Err(other),
+            facts.begin_with(client, &oids).await?;
+            for found in together {
+                let wanted = |relation: &Relation| self.is_wanted(found, relation);
+                let looked = preflight::one_of(
+                    client, server, &mut facts, found.oid, task, approval, wanted,
+                );
+                match looked.await {
+                    Ok(ready) => tables.extend(ready.inspect(decided)),
+                    Err(RetoastError::Refused(text)) => refused.push(text),
+                    Err(other) => return Err(other),
+                }
             }
         }
         let nothing = tables.is_empty() && refused.is_empty();
@@ -421,6 +427,18 @@ impl Run<'_, '_> {
             ));
         }
         Ok((tables, refused))
+    }
+
+    /// Whether a table is to be processed; one that only matches a pattern may be left out, which is reported.
+    fn is_wanted(&self, found: &Selected, relation: &Relation) -> bool {
+        let why = match found.how {
+            How::Matched => unfit(relation, self.tasks.columns()),
+            _ => None,
+        };
+        if let Some(why) = &why {
+            self.results.notice(&format!("notice: left out: {why}"));
+        }
+        why.is_none()
     }
 
     /// Refuses a table if the user may not do the requested compaction or rebuilding on it.

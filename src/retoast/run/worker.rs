@@ -2,9 +2,13 @@
 //! session that leaves a transaction idle for too long, and networks fail.
 
 use std::cell::Cell;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join;
+use tokio::sync::Mutex;
 
+use crate::disk::Oid;
 use crate::judge::{FormJudge, Judge};
 use crate::retoast::compact::run::Compaction;
 use crate::retoast::error::RetoastError;
@@ -12,6 +16,7 @@ use crate::retoast::listener::Listener;
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::memory::since::{Doubt, Since};
+use crate::retoast::pace::ahead::PlanFacts;
 use crate::retoast::preflight;
 use crate::retoast::preflight::owner::Approval;
 use crate::retoast::preflight::ready::{PreparedTable, Task};
@@ -19,7 +24,7 @@ use crate::retoast::reindex::Reindex;
 use crate::retoast::reindex::run::{Rebuilds, Reindexing};
 use crate::retoast::result::{Gives, Outcome, TableReport, TaskReport};
 use crate::retoast::run::free_space;
-use crate::retoast::run::request::Tasks;
+use crate::retoast::run::request::{AT_ONCE, Tasks};
 use crate::retoast::run::results::Results;
 use crate::retoast::run::sessions::{Sessions, WorkerSessions};
 use crate::retoast::sweep::conversion::Conversion;
@@ -55,7 +60,22 @@ pub(crate) struct Tables<'a, 'r> {
     pub(crate) results: &'a Results<'r>,
     /// The first table that no worker has begun.
     pub(crate) next: Cell<usize>,
+    /// In a dry run, what was read of the tables that come next.
+    pub(crate) ahead: Mutex<Ahead>,
 }
+
+/// What plans need to know of tables that come next.
+#[derive(Default)]
+pub(crate) struct Ahead {
+    facts: HashMap<Oid, PlanFacts>,
+    /// The first table of which nothing was read yet.
+    end: usize,
+    /// When they were read.
+    read: Option<Instant>,
+}
+
+/// How long these facts are used: the tables before may be large.
+const FRESH: Duration = Duration::from_secs(10);
 
 impl Tables<'_, '_> {
     fn take(&self) -> Option<(usize, &PreparedTable)> {
@@ -70,6 +90,30 @@ impl Tables<'_, '_> {
     /// After this call, no further table is begun.
     fn stop_taking_tables(&self) {
         self.next.set(self.tables.len());
+    }
+
+    /// In a dry run, what its plan needs to know of the table at this position: many tables are read together. A run that
+    /// writes reads what it needs of each table when it comes to it.
+    async fn ahead(&self, worker: &WorkerSessions, position: usize) -> Option<PlanFacts> {
+        if !self.options.dry_run || self.tasks.convert.is_none() {
+            return None;
+        }
+        let mut ahead = self.ahead.lock().await;
+        if position >= ahead.end || ahead.read.is_none_or(|then| then.elapsed() > FRESH) {
+            let end = position.saturating_add(AT_ONCE).min(self.tables.len());
+            let tables = self.tables.get(position..end)?;
+            let connection = &worker.connections.writer;
+            ahead.facts = match PlanFacts::ask(connection, &worker.throttle, tables).await {
+                Ok(facts) => facts,
+                Err(error) => {
+                    tracing::debug!("tables are read one by one: {error}");
+                    HashMap::new()
+                }
+            };
+            (ahead.end, ahead.read) = (end, Some(Instant::now()));
+        }
+        let oid = self.tables.get(position)?.relation.oid;
+        ahead.facts.remove(&oid)
     }
 
     /// Sweeps tables that no other worker has begun, until none is left or one fails for a reason that affects them
@@ -93,7 +137,9 @@ impl Tables<'_, '_> {
                     continue;
                 }
             };
-            let (mut report, failed) = self.work_on(&mut worker, ready, since, doubt).await;
+            let ahead = self.ahead(&worker, position).await;
+            let (mut report, failed) =
+                self.work_on(&mut worker, ready, since, doubt, ahead.as_ref()).await;
             if let Some(report) = &mut report {
                 self.look_for_space(&worker, ready, report).await;
             }
@@ -113,13 +159,15 @@ impl Tables<'_, '_> {
         ready: &PreparedTable,
         since: Option<Since>,
         mut doubt: Option<Doubt>,
+        mut ahead: Option<&PlanFacts>,
     ) -> (Option<TableReport>, Option<Failed>) {
         let mut task = self.tasks.first();
         let (mut report, mut failed): (Option<TableReport>, Option<Failed>) = (None, None);
         let mut looked_again: Option<PreparedTable> = None;
         let error = loop {
             let table = looked_again.as_ref().unwrap_or(ready);
-            let (done, ended) = self.run_task(worker, table, task, since, doubt.take()).await;
+            let (done, ended) =
+                self.run_task(worker, table, task, since, doubt.take(), ahead.take()).await;
             match (&mut report, done) {
                 (None, done) => {
                     let subject = subject(ready, self.pages, &self.sessions.server);
@@ -274,6 +322,7 @@ impl Tables<'_, '_> {
         task: Task<'_>,
         since: Option<Since>,
         doubt: Option<Doubt>,
+        ahead: Option<&PlanFacts>,
     ) -> TaskEnd {
         let name = ready.relation.display_name();
         let (seen_rows, rebuilds) = (SeenRows::default(), Rebuilds::default());
@@ -286,7 +335,7 @@ impl Tables<'_, '_> {
             if ready.code.holds_off_statistics() {
                 session.connections.others.clear();
             }
-            let guard = Guard { session: &session, ready, known: &known };
+            let guard = Guard { session: &session, ready, known: &known, ahead };
             let (checkpoint, doubt) = (self.checkpoint, doubt.clone());
             let (mut report, ended) = match (task, &ready.choice) {
                 (Task::Convert(_), Some(choice)) => {

@@ -94,14 +94,16 @@ pub(crate) const BTREES: &str = "SELECT i.indexrelid, c.relname::pg_catalog.text
      JOIN pg_catalog.pg_am AS m ON m.oid = c.relam \
      WHERE i.indrelid = $1 AND m.amname = 'btree' AND i.indisvalid ORDER BY i.indexrelid";
 
-/// Whether an index of table `$1` contains one of the columns `$2`, so that no update of them is HOT.
-pub(crate) const ANY_COVERED: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_index AS i \
-     WHERE i.indrelid = $1 AND (EXISTS (SELECT FROM pg_catalog.unnest(i.indkey::pg_catalog.int2[]) AS k \
-       WHERE k = ANY ($2)) \
+/// Those of the tables `$1` of which an index contains one of the columns, so that no update of them is HOT. `$2` has the
+/// number of a column for each element of `$1`.
+pub(crate) const COVERED: &str = "SELECT DISTINCT i.indrelid \
+     FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2)) AS c (relation, number) \
+     JOIN pg_catalog.pg_index AS i ON i.indrelid = c.relation \
+     WHERE c.number = ANY (i.indkey::pg_catalog.int2[]) \
      OR EXISTS (SELECT FROM pg_catalog.pg_depend AS d \
        WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = i.indexrelid \
        AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refobjid = i.indrelid \
-       AND d.refobjsubid = ANY ($2))))";
+       AND d.refobjsubid = c.number)";
 
 /// How the addresses of rows are passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -41,15 +41,15 @@ pub(crate) fn toast(names: &str) -> String {
     format!("VACUUM (TRUNCATE false, INDEX_CLEANUP on) {names}")
 }
 
-/// The TOAST relations of table `$1`, quoted, and whether this user may name them.
+/// The TOAST relations of each of the tables `$1`, quoted, whether this user may name them, and the table.
 pub(crate) fn names() -> String {
     format!(
         "SELECT pg_catalog.string_agg(pg_catalog.quote_ident(n.nspname) || '.' \
                 || pg_catalog.quote_ident(r.relname), ', '), \
-                coalesce(pg_catalog.bool_and(pg_catalog.has_schema_privilege(n.oid, 'USAGE')), false) \
+                coalesce(pg_catalog.bool_and(pg_catalog.has_schema_privilege(n.oid, 'USAGE')), false), c.oid \
          FROM pg_catalog.pg_class AS c \
          JOIN pg_catalog.pg_class AS r ON r.oid = ANY ({TOAST_RELATIONS}) \
-         JOIN pg_catalog.pg_namespace AS n ON n.oid = r.relnamespace WHERE c.oid = $1"
+         JOIN pg_catalog.pg_namespace AS n ON n.oid = r.relnamespace WHERE c.oid = ANY ($1) GROUP BY c.oid"
     )
 }
 

@@ -25,7 +25,7 @@ use crate::retoast::sql;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::keys::{Condition, Keys};
 use crate::retoast::sweep::machine::{Action, EARLY, Event, Extent, Machine, Row, SweepEnd};
-use crate::retoast::sweep::scanner::{RuleScan, Scanned, Scanner, SeenRows};
+use crate::retoast::sweep::scanner::{RuleScan, Sampled, Scanned, Scanner, SeenRows};
 use crate::retoast::task::guard::{BatchEnd, Guard, LIMIT, Reason, TaskEnd};
 use crate::retoast::task::session::{Session, millis};
 use crate::retoast::task::vacuum::Unvacuumed;
@@ -343,14 +343,16 @@ impl Conversion<'_> {
                         return Err(RetoastError::Changing);
                     }
                     // by now, the file has every block that the snapshot can see
-                    let sizes = guard.tried("its size", async || guard.sizes().await).await?;
+                    let sizes = guard.sizes_before().await?;
                     let Some(sizes) = sizes else { continue };
                     report.common.is_larger(sizes);
                     let page = session.server.page_size.bytes() as u64;
-                    Event::Begun {
-                        blocks: u32::try_from(sizes.heap / page).unwrap_or(u32::MAX),
-                        bytes: sizes.heap + sizes.toast,
+                    let blocks = u32::try_from(sizes.heap / page).unwrap_or(u32::MAX);
+                    // the forecast of a plan then needs no second look at the pages
+                    if session.options.dry_run && blocks.div_ceil(RUN) as usize <= RUNS {
+                        scanner.sampled = Some(Sampled::default());
                     }
+                    Event::Begun { blocks, bytes: sizes.heap + sizes.toast }
                 }
                 Action::Scan(blocks) => {
                     let pass = session.pass(WorkKind::Scan, 0);
@@ -394,6 +396,9 @@ impl Conversion<'_> {
                     }
                     if session.options.dry_run {
                         rows.iter().for_each(|row| report.found_runs.add(row.ctid.block.0 / RUN));
+                        if let Some(sampled) = &mut scanner.sampled {
+                            sampled.rows.extend(&rows);
+                        }
                     }
                     if machine.insists() {
                         keys.note(guard, scanner, &rows).await?;
@@ -520,8 +525,13 @@ impl Conversion<'_> {
     ) -> Result<Plan, RetoastError> {
         let Guard { session, ready, .. } = self.guard;
         let options = session.options;
-        let around =
-            metrics::surroundings(session.writer(), &ready.relation, ready.replica_role).await?;
+        let around = match self.guard.ahead {
+            Some(known) => known.surroundings.clone(),
+            None => {
+                let mut found = metrics::surroundings(session.writer(), &[ready]).await?;
+                found.remove(&ready.relation.oid).unwrap_or_default()
+            }
+        };
         let bloat = options.tuning.max_bloat;
         let mut statements = vec![
             self.guard.planned_begin(),

@@ -18,7 +18,8 @@ use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::types::Type;
 
 use crate::retoast::error::RetoastError;
-use crate::retoast::sql::old_entries::{ANY_COVERED, Addresses, BTREES, Btree, Way, look};
+use crate::retoast::pace::metrics;
+use crate::retoast::sql::old_entries::{Addresses, BTREES, Btree, Way, look};
 use crate::retoast::task::guard::Guard;
 use crate::server::LiveError;
 use crate::server::chunks::parse_tid;
@@ -225,15 +226,7 @@ async fn usable_indexes(
             tracing::debug!("{name_of}: old entries of index \"{name}\" are not marked");
         }
     }
-    let columns: Vec<i16> = guard
-        .ready
-        .targets
-        .iter()
-        .filter_map(|target| i16::try_from(target.index + 1).ok())
-        .collect();
-    let covered =
-        client.query_typed(ANY_COVERED, &[(&oid, Type::OID), (&columns, Type::INT2_ARRAY)]).await?;
-    let all = covered.first().is_some_and(|row| row.try_get(0).unwrap_or(false));
+    let all = !metrics::covered(client, &[guard.ready]).await?.is_empty();
     Ok((usable, all))
 }
 

@@ -72,6 +72,9 @@ impl Scanner<'_> {
                 }
             }
         }
+        if let Some(sampled) = &mut self.sampled {
+            sampled.sizes.extend(answers);
+        }
         Ok(())
     }
 

@@ -21,19 +21,17 @@ use crate::retoast::error::RetoastError;
 use crate::retoast::forecast::{
     Batches, Found, Gin, IndexFacts, Keys, Method, RowChange, SampledPage, Tuple,
 };
-use crate::retoast::pace::metrics;
+use crate::retoast::pace::ahead::ForecastFacts;
 use crate::retoast::plan::{FirstScan, Forecast, Sizes, seconds};
 use crate::retoast::result::Predicted;
 use crate::retoast::sql::gin;
-use crate::retoast::sql::old_entries::ANY_COVERED;
 use crate::retoast::sweep::conversion::{Conversion, RUN, RUNS};
 use crate::retoast::sweep::machine::{EARLY, Row};
 use crate::retoast::sweep::scan::sizes_outside;
 use crate::retoast::sweep::scanner::{Candidate, Sampled, Scanner};
 use crate::retoast::task::guard::{Guard, Reads};
 use crate::retoast::task::session::Session;
-use crate::server::connect::Connection;
-use crate::server::indexes::{self, Index};
+use crate::server::indexes::Index;
 use crate::server::{LiveError, snapshot};
 
 /// Bytes of a table that a scan reads per second, as long as none has been timed.
@@ -108,7 +106,14 @@ impl Conversion<'_> {
         rows: Option<u64>,
     ) -> Result<(u64, Forecast, Forecast), RetoastError> {
         let Guard { session, ready, .. } = self.guard;
-        let (images, redo) = metrics::images(session.reader().client()).await?;
+        let facts = match self.guard.ahead {
+            Some(known) => known.forecast.clone(),
+            None => {
+                let mut found = ForecastFacts::ask(session.reader(), &[ready]).await?;
+                found.remove(&ready.relation.oid).ok_or_else(RetoastError::dropped)?
+            }
+        };
+        let (images, redo) = facts.images;
         let page = session.server.page_size;
         let pages = page_count(page, sizes);
         let sample = self.sample(scanner, runs, pages, redo).await?;
@@ -124,8 +129,10 @@ impl Conversion<'_> {
         let is_rough = session.pages.is_none()
             || !matches!(self.choice.judge, Judge::Forms(FormJudge::Stock(_)));
         let outside = outside.filter(|_| !is_rough).map(|bytes| bytes * sample.outside_takes);
-        let toast_free = self.toast_free(sizes.toast, outside).await?;
-        let (indexes, toast_index, is_covered) = self.indexes(&sample, rows.estimate).await?;
+        // what is certainly free in the TOAST relation, if it is known what its values take
+        let dead = facts.dead_chunks * page.bytes() as f64 / f64::from(CHUNKS_PER_PAGE);
+        let toast_free = outside.map(|taken| (sizes.toast as f64 - taken - dead).max(0.0));
+        let (indexes, toast_index) = self.indexes(&facts.indexes, &sample, rows.estimate).await?;
         let tuning = session.options.tuning;
         let found = Found {
             version_num: session.server.version_num,
@@ -143,29 +150,15 @@ impl Conversion<'_> {
             toast_index,
             toast_free,
             indexes: &indexes,
-            is_covered,
+            is_covered: facts.is_covered,
             max_bloat: (tuning.max_bloat, tuning.max_bloat * EARLY),
             images,
-            identity_full: metrics::logs_old_rows(session.reader().client(), ready.relation.oid)
-                .await?,
+            identity_full: facts.identity_full,
             afterwards: self.afterwards,
         };
         let (wal, growth) = found.forecast();
         tracing::debug!("{}: forecast: {wal:?}, {growth:?}", self.guard.name());
         Ok((rows.whole().estimate, wal, growth))
-    }
-
-    /// What is certainly free in a TOAST relation of this size, if it is known what its values take.
-    async fn toast_free(
-        &self,
-        bytes: u64,
-        taken: Option<f64>,
-    ) -> Result<Option<f64>, RetoastError> {
-        let Some(taken) = taken else { return Ok(None) };
-        let Guard { session, ready, .. } = self.guard;
-        let dead = metrics::dead_chunks(session.reader().client(), ready.relation.oid).await?;
-        let chunk = session.server.page_size.bytes() as f64 / f64::from(CHUNKS_PER_PAGE);
-        Ok(Some((bytes as f64 - taken - dead * chunk).max(0.0)))
     }
 
     /// Predicts a run from a sample of pages, and fails if there is too little space for it. There is no prediction
@@ -203,9 +196,10 @@ impl Conversion<'_> {
         &self,
         expected: Option<(Forecast, Forecast)>,
     ) -> Result<(), RetoastError> {
-        let Guard { session, ready, .. } = self.guard;
+        let Guard { session, ready, ahead, .. } = self.guard;
+        let known = ahead.map(|known| (known.sizes, &known.beginning));
         let expected = expected.map(|(growth, wal)| (growth.all.high, wal.all.high));
-        if let Some(note) = session.throttle.check_space(ready, expected).await? {
+        if let Some(note) = session.throttle.check_space(ready, expected, known).await? {
             self.guard.note(&note);
         }
         Ok(())
@@ -234,25 +228,13 @@ impl Conversion<'_> {
         pages: u32,
         redo: u64,
     ) -> Result<Sample, RetoastError> {
-        let seen = scanner.seen.clone();
-        scanner.sampled = Some(Sampled::default());
-        let mut rows = Vec::new();
-        let mut read = Ok(());
-        for run in runs.chunk_by(|a, b| a + 1 == *b) {
-            let ends = (run.first().copied().unwrap_or(0), run.last().copied().unwrap_or(0));
-            let blocks = ends.0 * RUN..ends.1.saturating_add(1).saturating_mul(RUN).min(pages);
-            match scanner.read(&self.guard, blocks).await {
-                Ok(found) => rows.extend(found),
-                Err(error) => {
-                    read = Err(error);
-                    break;
-                }
-            }
-        }
-        let sampled = scanner.sampled.take().unwrap_or_default();
-        scanner.seen = seen;
-        read?;
-        let sizes = self.compressed(scanner, &rows, &sampled).await?;
+        let mut sampled = match scanner.sampled.take() {
+            Some(read) => read.of(runs),
+            None => self.read(scanner, runs, pages).await?,
+        };
+        let rows = std::mem::take(&mut sampled.rows);
+        let known = std::mem::take(&mut sampled.sizes);
+        let sizes = self.compressed(scanner, &rows, &sampled, known).await?;
         let ratios = typical(&sizes, &sampled);
         let mut pages: BTreeMap<u32, SampledPage> = sampled
             .pages
@@ -277,6 +259,34 @@ impl Conversion<'_> {
         Ok(Sample { pages: pages.into_values().collect(), found, outside, outside_takes, rows })
     }
 
+    /// Reads these runs of pages for a sample.
+    async fn read(
+        &self,
+        scanner: &mut Scanner<'_>,
+        runs: &[u32],
+        pages: u32,
+    ) -> Result<Sampled, RetoastError> {
+        let seen = scanner.seen.clone();
+        scanner.sampled = Some(Sampled::default());
+        let mut rows = Vec::new();
+        let mut read = Ok(());
+        for run in runs.chunk_by(|a, b| a + 1 == *b) {
+            let ends = (run.first().copied().unwrap_or(0), run.last().copied().unwrap_or(0));
+            let blocks = ends.0 * RUN..ends.1.saturating_add(1).saturating_mul(RUN).min(pages);
+            match scanner.read(&self.guard, blocks).await {
+                Ok(found) => rows.extend(found),
+                Err(error) => {
+                    read = Err(error);
+                    break;
+                }
+            }
+        }
+        let sampled = scanner.sampled.take().unwrap_or_default();
+        scanner.seen = seen;
+        read?;
+        Ok(Sampled { rows, ..sampled })
+    }
+
     /// What a sample's values take of the TOAST relation: see [`Sample`].
     fn outside(&self, sampled: &Sampled) -> (PowerSums, f64) {
         let page = self.choice.model.page;
@@ -293,22 +303,23 @@ impl Conversion<'_> {
         (of_runs(sizes), taken / (bytes as f64).max(1.0))
     }
 
-    /// To what sizes the server compresses some of the rows' values.
+    /// To what sizes the server compresses some of the rows' values; those that are `known` are not asked for again.
     async fn compressed(
         &self,
         scanner: &mut Scanner<'_>,
         rows: &[Row],
         sampled: &Sampled,
+        known: CopySizes,
     ) -> Result<CopySizes, RetoastError> {
-        let mut sizes = HashMap::new();
         let Judge::Forms(judge @ FormJudge::Stock(toaster)) = &self.choice.judge else {
-            return Ok(sizes);
+            return Ok(HashMap::new());
         };
         if !toaster.compresses() {
-            return Ok(sizes);
+            return Ok(HashMap::new());
         }
+        let mut sizes = known;
         let mut bytes = 0;
-        let some: Vec<Candidate> = drawn(rows, ROWS)
+        let mut some: Vec<Candidate> = drawn(rows, ROWS)
             .filter_map(|&row| {
                 let values = sampled.values.get(&row.ctid)?.clone();
                 bytes += row.bytes;
@@ -316,6 +327,14 @@ impl Conversion<'_> {
                 (bytes <= BYTES).then_some(Candidate { row, values, open })
             })
             .collect();
+        let is_known = |candidate: &Candidate| {
+            let ctid = candidate.row.ctid;
+            candidate.open.iter().all(|&index| sizes.contains_key(&(ctid, index)))
+        };
+        some.retain(|candidate| !is_known(candidate));
+        if some.is_empty() {
+            return Ok(sizes);
+        }
         let tried = self.guard.tried("reading", async || {
             let held = scanner.begin(Reads::WithTemporary).await?;
             let mut answers = HashMap::new();
@@ -412,14 +431,12 @@ impl Conversion<'_> {
     /// What the forecast needs to know of the table's indexes, and the size of the TOAST relation's.
     async fn indexes(
         &self,
+        all: &[Index],
         sample: &Sample,
         rows: f64,
-    ) -> Result<(Vec<IndexFacts>, u64, bool), RetoastError> {
-        let Guard { session, ready, .. } = self.guard;
-        let connection: &Connection = session.reader();
-        let all = indexes::all(connection, ready.relation.oid).await?;
+    ) -> Result<(Vec<IndexFacts>, u64), RetoastError> {
         let of_toast = all.iter().filter(|index| index.of_toast).map(|index| index.bytes).sum();
-        let gins = self.gins(sample, &all, rows).await?;
+        let gins = self.gins(sample, all, rows).await?;
         let facts = all.iter().filter(|index| !index.of_toast).map(|index| IndexFacts {
             method: match gins.get(&index.oid.0) {
                 Some(gin) => Method::Gin(gin.clone()),
@@ -428,16 +445,7 @@ impl Conversion<'_> {
             },
             bytes: index.bytes,
         });
-        let columns: Vec<i16> = ready
-            .targets
-            .iter()
-            .filter_map(|target| i16::try_from(target.index + 1).ok())
-            .collect();
-        let parameters =
-            [(&ready.relation.oid.0 as _, Type::OID), (&columns as _, Type::INT2_ARRAY)];
-        let covered = connection.client().query_typed(ANY_COVERED, &parameters).await?;
-        let covered = covered.first().is_some_and(|row| row.try_get(0).unwrap_or(false));
-        Ok((facts.collect(), of_toast, covered))
+        Ok((facts.collect(), of_toast))
     }
 
     /// The GIN indexes, by OID.

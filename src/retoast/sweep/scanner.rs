@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::codec::Method;
 use crate::disk::ItemPointer;
 use crate::judge::policy::Seen;
+use crate::judge::stock::Compressed;
 use crate::model::stored::{Form, FunctionAnswer, StoredValue};
 use crate::retoast::memory::since::{CutOff, Since};
 use crate::retoast::preflight::ready::{Choice, PreparedTable};
 use crate::retoast::result::FormReport;
 use crate::retoast::sql::Target;
+use crate::retoast::sweep::conversion::RUN;
 use crate::retoast::sweep::machine::Row;
 use crate::retoast::task::guard::{Reading, Reads};
 use crate::server::about::Pageinspect;
@@ -190,6 +192,23 @@ pub(super) struct Sampled {
     /// The length of tuples, and their values.
     pub(super) lengths: HashMap<ItemPointer, u32>,
     pub(super) values: HashMap<ItemPointer, Vec<StoredValue>>,
+    /// Rows to re-toast.
+    pub(super) rows: Vec<Row>,
+    /// To what sizes the server compresses values, by row and column, where it was asked.
+    pub(super) sizes: HashMap<(ItemPointer, usize), Compressed>,
+}
+
+impl Sampled {
+    /// What was read of these runs of pages.
+    pub(super) fn of(mut self, runs: &[u32]) -> Sampled {
+        let is_of = |block: u32| runs.contains(&(block / RUN));
+        self.pages.retain(|&block, _| is_of(block));
+        self.lengths.retain(|ctid, _| is_of(ctid.block.0));
+        self.values.retain(|ctid, _| is_of(ctid.block.0));
+        self.rows.retain(|row| is_of(row.ctid.block.0));
+        self.sizes.retain(|(ctid, _), _| is_of(ctid.block.0));
+        self
+    }
 }
 
 /// What cannot be read, with the server's messages.

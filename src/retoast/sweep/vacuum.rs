@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use tokio_postgres::types::Type;
-
 use crate::retoast::error::RetoastError;
+use crate::retoast::pace::metrics;
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::sql;
 use crate::retoast::sweep::conversion::Conversion;
@@ -186,10 +185,12 @@ impl Conversion<'_> {
 
     /// The names of the table's TOAST relations, if it has any, and whether this user may name them in a command.
     async fn toast_relations(&self, job: usize) -> Result<(Option<String>, bool), RetoastError> {
-        let parameters = [(&self.guard.ready.relation.oid.0 as _, Type::OID)];
-        let connection = self.guard.session.connection(job);
-        let rows = connection.query_again(&sql::vacuum::names(), &parameters).await?;
-        let Some(row) = rows.first() else { return Ok((None, false)) };
-        Ok((row.try_get(0)?, row.try_get(1)?))
+        if let Some(known) = self.guard.ahead {
+            return Ok(known.toast.clone());
+        }
+        let (connection, table) =
+            (self.guard.session.connection(job), self.guard.ready.relation.oid);
+        let mut names = metrics::toast_names(connection, &[table]).await?;
+        Ok(names.remove(&table).unwrap_or_default())
     }
 }

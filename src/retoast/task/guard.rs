@@ -14,6 +14,7 @@ use tokio_postgres::types::Type;
 use crate::disk::Oid;
 use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::listener::Wait;
+use crate::retoast::pace::ahead::PlanFacts;
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, Tried};
 use crate::retoast::pace::metrics;
 use crate::retoast::pace::rules::WorkKind;
@@ -192,6 +193,8 @@ pub(crate) struct Guard<'a> {
     pub(crate) session: &'a Session<'a>,
     pub(crate) ready: &'a PreparedTable,
     pub(crate) known: &'a KnownDefinition,
+    /// In a dry run, what was read of many tables together.
+    pub(crate) ahead: Option<&'a PlanFacts>,
 }
 
 impl<'a> Guard<'a> {
@@ -368,7 +371,8 @@ impl<'a> Guard<'a> {
         let read = async {
             let found = Definition::read(client, ready.relation.oid, ready.pluggable).await?;
             ready.code.approve_again(client, &ready.relation).await?;
-            if computes_all(client, ready.relation.oid).await? != ready.computes_all
+            let computes_all = computes_all(client, &[ready.relation.oid]).await?;
+            if computes_all.contains(&ready.relation.oid) != ready.computes_all
                 && ready.generated.iter().any(|column| column.stored)
             {
                 return Err(RetoastError::Refused(format!(
@@ -491,8 +495,20 @@ impl<'a> Guard<'a> {
         metrics::sizes(&self.session.connections.writer, self.ready.relation.oid).await
     }
 
+    /// The sizes before anything is done, waiting for other sessions that have locked the table. Returns `None` once a
+    /// stop is requested.
+    pub(crate) async fn sizes_before(&self) -> Result<Option<Sizes>, RetoastError> {
+        match self.ahead {
+            Some(known) => Ok(Some(known.sizes)),
+            None => self.tried("its size", async || self.sizes().await).await,
+        }
+    }
+
     /// Returns `None` if the table is locked.
     pub(crate) async fn sizes_now(&self) -> Result<Option<Sizes>, RetoastError> {
+        if let Some(known) = self.ahead {
+            return Ok(Some(known.sizes));
+        }
         match self.sizes().await {
             Err(LiveError::Server(error)) if ErrorKind::of(&error) == ErrorKind::Busy => Ok(None),
             other => Ok(Some(other?)),
@@ -521,10 +537,11 @@ impl<'a> Guard<'a> {
         self.ready.relation.oid.0 as i32
     }
 
-    /// Takes the advisory lock that shows that this table is being retoasted. The session of a client that was killed
-    /// may hold it for another moment.
+    /// Takes the advisory lock that shows that this table is being retoasted, and limits how long the session waits for
+    /// other locks. The session of a client that was killed may hold the advisory lock for another moment.
     async fn lock(&self) -> Result<(), RetoastError> {
         let asked = Instant::now();
+        let lock_timeout = millis(self.session.options.lock_timeout).to_string();
         let patience =
             self.session.throttle.may_wait().map_or(LOCK_PATIENCE, |most| most.min(LOCK_PATIENCE));
         loop {
@@ -532,8 +549,13 @@ impl<'a> Guard<'a> {
                 .session
                 .writer()
                 .query_typed(
-                    "SELECT pg_catalog.pg_try_advisory_lock($1, $2)",
-                    &[(&LOCK_CLASS, Type::INT4), (&self.lock_key(), Type::INT4)],
+                    "SELECT pg_catalog.pg_try_advisory_lock($1, $2), \
+                            pg_catalog.set_config('lock_timeout', $3, false)",
+                    &[
+                        (&LOCK_CLASS, Type::INT4),
+                        (&self.lock_key(), Type::INT4),
+                        (&lock_timeout, Type::TEXT),
+                    ],
                 )
                 .await?;
             match rows.first() {
@@ -564,7 +586,8 @@ impl<'a> Guard<'a> {
     async fn begin_locked(&self) -> Result<(Common, u64), RetoastError> {
         let Guard { session, ready, .. } = self;
         let set = format!("SET lock_timeout = {}", millis(session.options.lock_timeout));
-        for job in 0..session.jobs() {
+        // that of the first job was set with the lock
+        for job in 1..session.jobs() {
             session.connection(job).client().batch_execute(&set).await?;
         }
         if !session.options.dry_run
@@ -573,10 +596,11 @@ impl<'a> Guard<'a> {
         {
             return Err(RetoastError::Stopped(text));
         }
-        let sizes = self.tried("its size", async || self.sizes().await).await?;
-        let before = sizes.unwrap_or_default();
-        session.throttle.begin(ready, before).await?;
-        Ok((Common::new(before, self.notes()), session.wal().await?))
+        let before = self.sizes_before().await?.unwrap_or_default();
+        let wal = session.wal().await?;
+        let known = self.ahead.map(|known| &known.beginning);
+        session.throttle.begin(ready, before, wal, known).await?;
+        Ok((Common::new(before, self.notes()), wal))
     }
 
     /// Measures what was done, and releases the advisory lock.

@@ -167,7 +167,11 @@ impl Guard<'_> {
 
     /// The chosen columns, with their settings before an earlier run that was killed.
     async fn marked(&self) -> Result<Vec<settings::Column>, LiveError> {
-        settings::ask(self.session.writer(), self.ready).await
+        if let Some(known) = self.ahead {
+            return Ok(known.columns.clone());
+        }
+        let mut columns = settings::ask(self.session.writer(), &[self.ready]).await?;
+        Ok(columns.remove(&self.ready.relation.oid).unwrap_or_default())
     }
 
     /// Reports the settings that a killed run has left.

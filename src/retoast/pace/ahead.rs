@@ -1,0 +1,124 @@
+//! What a plan and a forecast need to know of tables apart from their rows: read for many tables with as many statements
+//! as for one.
+
+use std::collections::HashMap;
+
+use crate::disk::Oid;
+use crate::retoast::error::RetoastError;
+use crate::retoast::forecast::Images;
+use crate::retoast::memory::settings::{self, Column};
+use crate::retoast::pace::metrics;
+use crate::retoast::pace::throttle::{Beginning, Throttle};
+use crate::retoast::plan::{Sizes, Surroundings};
+use crate::retoast::preflight::ready::PreparedTable;
+use crate::server::LiveError;
+use crate::server::connect::Connection;
+use crate::server::indexes::{self, Index};
+use crate::server::locks;
+
+/// What a plan needs to know of a table.
+#[derive(Debug, Clone)]
+pub(crate) struct PlanFacts {
+    pub(crate) sizes: Sizes,
+    pub(crate) beginning: Beginning,
+    /// The chosen columns.
+    pub(crate) columns: Vec<Column>,
+    pub(crate) surroundings: Surroundings,
+    /// The names of the TOAST relations, and whether this user may name them in a command.
+    pub(crate) toast: (Option<String>, bool),
+    pub(crate) forecast: ForecastFacts,
+}
+
+/// What a forecast needs to know of a table.
+#[derive(Debug, Clone)]
+pub(crate) struct ForecastFacts {
+    /// Which pages are written to the WAL as a whole, and where the last checkpoint began.
+    pub(crate) images: (Images, u64),
+    pub(crate) indexes: Vec<Index>,
+    /// Whether an index contains one of the columns, so that no update of them is HOT.
+    pub(crate) is_covered: bool,
+    pub(crate) identity_full: bool,
+    /// Dead chunks in the TOAST relation, by the statistics.
+    pub(crate) dead_chunks: f64,
+}
+
+impl ForecastFacts {
+    /// Reads them for these tables; tables that were dropped are missing.
+    ///
+    /// # Errors
+    /// Any error of the server, including a lock timeout.
+    pub(crate) async fn ask(
+        connection: &Connection,
+        tables: &[&PreparedTable],
+    ) -> Result<HashMap<Oid, ForecastFacts>, LiveError> {
+        let client = connection.client();
+        let oids: Vec<Oid> = tables.iter().map(|ready| ready.relation.oid).collect();
+        let images = metrics::images(client).await?;
+        let mut indexes = indexes::of_tables(connection, &oids).await?;
+        let covered = metrics::covered(client, tables).await?;
+        let logged = metrics::logged(client, &oids).await?;
+        let facts = |(oid, logged): (Oid, metrics::Logged)| {
+            let facts = ForecastFacts {
+                images,
+                indexes: indexes.remove(&oid).unwrap_or_default(),
+                is_covered: covered.contains(&oid),
+                identity_full: logged.identity_full,
+                dead_chunks: logged.dead_chunks,
+            };
+            (oid, facts)
+        };
+        Ok(logged.into_iter().map(facts).collect())
+    }
+}
+
+impl PlanFacts {
+    /// Reads them for these tables. Tables that were dropped or are locked are missing, and all are if a statement fails:
+    /// what concerns one table is then met when it is read by itself, and does not affect the others.
+    ///
+    /// # Errors
+    /// A connection is lost.
+    pub(crate) async fn ask(
+        connection: &Connection,
+        throttle: &Throttle,
+        tables: &[PreparedTable],
+    ) -> Result<HashMap<Oid, PlanFacts>, RetoastError> {
+        match Self::ask_all(connection, throttle, tables).await {
+            Err(RetoastError::Live(LiveError::Server(error))) if error.as_db_error().is_some() => {
+                tracing::debug!("tables are read one by one: {error}");
+                Ok(HashMap::new())
+            }
+            other => other,
+        }
+    }
+
+    async fn ask_all(
+        connection: &Connection,
+        throttle: &Throttle,
+        tables: &[PreparedTable],
+    ) -> Result<HashMap<Oid, PlanFacts>, RetoastError> {
+        let client = connection.client();
+        let all: Vec<Oid> = tables.iter().map(|ready| ready.relation.oid).collect();
+        let blocked = locks::blocked(client, &all).await?;
+        let is_free = |ready: &&PreparedTable| !blocked.contains(&ready.relation.oid);
+        let free: Vec<&PreparedTable> = tables.iter().filter(is_free).collect();
+        let oids: Vec<Oid> = free.iter().map(|ready| ready.relation.oid).collect();
+        let mut sizes = metrics::sizes_of(connection, &oids).await?;
+        let mut beginnings = throttle.look_at(&oids).await?;
+        let mut columns = settings::ask(client, &free).await?;
+        let mut surroundings = metrics::surroundings(client, &free).await?;
+        let mut toast = metrics::toast_names(connection, &oids).await?;
+        let mut forecasts = ForecastFacts::ask(connection, &free).await?;
+        let facts = |oid: Oid| {
+            let facts = PlanFacts {
+                sizes: sizes.remove(&oid)?,
+                beginning: beginnings.remove(&oid)?,
+                columns: columns.remove(&oid).unwrap_or_default(),
+                surroundings: surroundings.remove(&oid)?,
+                toast: toast.remove(&oid).unwrap_or_default(),
+                forecast: forecasts.remove(&oid)?,
+            };
+            Some((oid, facts))
+        };
+        Ok(oids.into_iter().filter_map(facts).collect())
+    }
+}
