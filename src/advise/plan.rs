@@ -222,7 +222,7 @@ mod tests {
     fn the_parts_of_a_plan_are_in_proportion() {
         let plan = SamplePlan::new(None, 1, 100_000, 1000.0);
         let parts = [60_000, 39_900, 100].map(|total| plan.part(total));
-        assert_eq!(parts.each_ref().map(|part| part.sample.chosen()), [600, 399, 1]);
+        assert_eq!(parts.each_ref().map(|part| part.sample.chosen()), [1229, 818, 3]);
         let done = |blocks, seconds| {
             let time = Duration::from_millis(seconds);
             parts[0].limit(&Done { blocks, read: 0, raw: 0, time })

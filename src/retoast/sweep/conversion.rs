@@ -25,17 +25,12 @@ use crate::retoast::sql;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::keys::{Condition, Keys};
 use crate::retoast::sweep::machine::{Action, EARLY, Event, Extent, Machine, Row, SweepEnd};
-use crate::retoast::sweep::scanner::{RuleScan, Sampled, Scanned, Scanner, SeenRows};
+use crate::retoast::sweep::scanner::{RUN, RUNS, RuleScan, Sampled, Scanned, Scanner, SeenRows};
 use crate::retoast::task::guard::{BatchEnd, Guard, LIMIT, Reason, TaskEnd};
 use crate::retoast::task::session::{Session, millis};
 use crate::retoast::task::vacuum::Unvacuumed;
 use crate::retoast::verdict;
 
-/// The number of runs of pages in the sample on which a forecast is based.
-pub(super) const RUNS: usize = 64;
-/// The number of consecutive pages that are read together. They count as one draw of the sample, because neighbours
-/// resemble each other.
-pub(super) const RUN: u32 = 4;
 /// How often the table is scanned again because another session has rewritten it.
 const MOST_REWRITTEN: u32 = 5;
 /// A pause of this length ends a scan's snapshot, because it holds back vacuum.

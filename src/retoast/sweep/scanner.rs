@@ -13,7 +13,6 @@ use crate::retoast::memory::since::{CutOff, Since};
 use crate::retoast::preflight::ready::{Choice, PreparedTable};
 use crate::retoast::result::FormReport;
 use crate::retoast::sql::Target;
-use crate::retoast::sweep::conversion::RUN;
 use crate::retoast::sweep::machine::Row;
 use crate::retoast::task::guard::{Reading, Reads};
 use crate::server::about::Pageinspect;
@@ -183,6 +182,12 @@ impl Unfit {
         self.first.get_or_insert(ctid);
     }
 }
+
+/// The number of runs of pages in the sample on which a forecast is based.
+pub(super) const RUNS: usize = 64;
+/// The number of consecutive pages that are read together. They count as one draw of the sample, because neighbours
+/// resemble each other.
+pub(super) const RUN: u32 = 4;
 
 /// What a scanner keeps of the pages that it reads for a sample.
 #[derive(Debug, Default)]
