@@ -82,7 +82,9 @@ fn screen(database: &Database<'_>, columns: usize, code: i32, commands: &[&str])
 #[track_caller]
 fn fits(shown: &str, columns: usize) {
     let rows: usize = shown.lines().map(|line| line.chars().count().div_ceil(columns).max(1)).sum();
-    assert!(rows <= LINES, "{rows} lines:\n{shown}");
+    // a busy machine makes retoast wait for locks, which takes one line more
+    let waits = usize::from(shown.contains("longest wait for a lock"));
+    assert!(rows <= LINES + waits, "{rows} lines:\n{shown}");
 }
 
 /// The transcript without figures, units and what line breaks and columns' widths depend on.
@@ -179,10 +181,7 @@ fn convert_while_the_application_runs() {
     assert!(done.trim_end().lines().rev().take(4).any(|line| line.starts_with("public.orders: ")));
     // what it said before it began may scroll away
     let report = done.split_once("public.orders, doc to lz4: ").unwrap().1;
-    // a busy machine makes it wait for locks, which takes one line more
-    let told_of_waits = usize::from(report.contains("longest wait for a lock"));
-    let rest: Vec<&str> = report.lines().skip(told_of_waits).collect();
-    fits(&rest.join("\n"), COLUMNS);
+    fits(report, COLUMNS);
 }
 
 #[test]
