@@ -49,8 +49,8 @@ pub struct Report {
     pub column_type: String,
     /// What was examined.
     pub sample: SampleReport,
-    /// Of a table of Citus, the shards that were sampled, each in proportion to its size; null for other tables. Figures of
-    /// the table are of these shards together, with all copies.
+    /// For a table of Citus, the shards that were sampled, each in proportion to its size; null for other tables. The table's
+    /// figures include all copies of these shards.
     pub citus: Option<ShardsReport>,
     /// Sizes of the relation's files at this moment, with dead rows and free space.
     pub files: Files,
@@ -115,9 +115,9 @@ pub struct ShardsReport {
     pub shards: u64,
     /// Nodes on which they were read.
     pub nodes: u64,
-    /// Shards that were not read; the errors say why. No figure counts them.
+    /// Shards that could not be read; the errors say why. No figure includes them.
     pub not_read: u64,
-    /// Relations that figures are of: the sampled shards with their copies, which are not read and taken to be like them.
+    /// The sampled shards and their copies, all of which the figures include. Copies are not read, and assumed to be equal.
     pub copies: u64,
 }
 
@@ -136,7 +136,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Of a relation whose heap has this size.
+    /// The files of a relation whose heap has this size.
     pub(super) fn of(relation: &Relation, heap_bytes: u64) -> Files {
         let toast = relation.toast.as_ref();
         let (toast_bytes, toast_index_bytes) =
@@ -145,7 +145,7 @@ impl Files {
         Files { heap_bytes, toast_bytes, toast_index_bytes, total_bytes }
     }
 
-    /// Those of two relations.
+    /// The files of two relations together.
     pub(super) fn plus(self, more: &Files) -> Files {
         Files {
             heap_bytes: self.heap_bytes + more.heap_bytes,

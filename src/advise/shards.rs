@@ -2,7 +2,7 @@
 //! up to is reported as one table. Of a shard with copies one is read.
 //!
 //! Shards are compared under the same variants only if their columns and settings are the same. One that differs, or that
-//! cannot be read, is named, and no figure counts it.
+//! cannot be read, is named, and no figure includes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
@@ -28,7 +28,7 @@ use crate::usage::workload::Counters;
 
 /// A table of Citus.
 pub(super) struct Sharded {
-    /// The table itself, which has no rows; as its size that of all copies of its shards with TOAST.
+    /// The table itself, which has no rows. Its size is set to that of all copies of its shards, with TOAST.
     pub(super) table: Relation,
     /// Whether it is a partition of one that was named.
     pub(super) is_partition: bool,
@@ -169,7 +169,7 @@ async fn reach(
     Ok((Arc::new(advisor), relations))
 }
 
-/// What must be the same in all shards: what it is, and how it is there.
+/// What must be the same in all shards: names of properties, each with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Layout(Vec<(String, String)>);
 
@@ -216,7 +216,7 @@ impl Layout {
     }
 }
 
-/// What the first shard that can be read tells of all of them: the largest, if it can.
+/// What is taken from one shard for all of them: the largest that can be read.
 struct Model {
     /// The table with the columns of this shard.
     relation: Relation,
@@ -244,7 +244,7 @@ struct Part {
     files: Files,
     pluggable: Vec<Pluggable>,
     problems: Problems,
-    /// Of the first shard.
+    /// The prices, if this shard was chosen to measure them.
     calibrated: Option<Vec<Calibrated>>,
 }
 
@@ -282,7 +282,7 @@ impl Shard {
         Ok((relation, facts, access))
     }
 
-    /// As the model of the shards of this table, which have so many blocks together.
+    /// This shard as the model for all shards of the table, which have `total` blocks together.
     async fn model(
         &self,
         table: &Relation,
@@ -470,7 +470,7 @@ impl Advisor {
         if self.options.keeps_calibration {
             return Err(AdviseError::Unfit(format!(
                 "--calibration keeps the times of one server, and the shards of {name} may be on several\n\
-                 HINT:  Leave --calibration away."
+                 HINT:  Omit --calibration."
             )));
         }
         let ask = async || {
@@ -610,21 +610,20 @@ fn nothing_read(name: &str, lost: &[Lost]) -> AdviseError {
     AdviseError::NotRead(format!("{name}: no shard could be read: {why}"))
 }
 
-/// Whether a shard alone is concerned.
+/// Whether the error concerns this shard only.
 fn is_of_shard(error: &AdviseError) -> bool {
     matches!(error, AdviseError::Live { .. } | AdviseError::NoRows { .. } | AdviseError::NotRead(_))
 }
 
-/// Blocks of all shards.
+/// The number of blocks of all shards, as far as a sample can be drawn from them.
 fn blocks_of(name: &str, blocks: u64) -> Result<u32, AdviseError> {
     u32::try_from(blocks).map_err(|_| {
-        let what =
-            "the shards have more than 4294967295 blocks together, for which samples are not drawn";
+        let what = "the shards have more than 4294967295 blocks together, too many to sample";
         AdviseError::NotRead(format!("{name}: {what}\nHINT:  Connect to a node and name a shard."))
     })
 }
 
-/// The shards that were not read, those of a node for one reason together.
+/// The shards that were not read, grouped by node and reason.
 fn problems(lost: &[Lost]) -> Problems {
     let mut groups: Vec<(&Lost, Vec<&str>)> = Vec::new();
     for one in lost {
@@ -647,13 +646,13 @@ fn problems(lost: &[Lost]) -> Problems {
 
 fn notes(added: &Added, lost: &[Lost], measured: Option<String>) -> Vec<String> {
     let mut notes = vec![
-        "Figures are of all shards together, each of which was sampled in proportion to its size. What compaction alone \
-         would return of them is not estimated here: toastctl inspect tells it for each shard."
+        "The figures are for all shards together; each was sampled in proportion to its size. What compaction alone would \
+         return is not estimated: toastctl inspect shows it for each shard."
             .to_owned(),
     ];
     if added.files.len() as u64 > added.shards {
         notes.push(
-            "Shards have copies with the same rows. One was read of each; figures are of all copies, as if they were equal."
+            "Of each shard with copies, one copy was read. The figures are for all copies, assuming that they are equal."
                 .to_owned(),
         );
     }
@@ -664,7 +663,7 @@ fn notes(added: &Added, lost: &[Lost], measured: Option<String>) -> Vec<String> 
     }
     if !lost.is_empty() {
         notes.push(format!(
-            "{} of {} shards were not read; they may be different, and no figure counts them.",
+            "{} of {} shards were not read; they may differ, and no figure includes them.",
             lost.len(),
             lost.len() as u64 + added.shards
         ));
