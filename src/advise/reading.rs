@@ -14,7 +14,7 @@ use super::extract::keys::Scout;
 use super::extract::rows::Extraction;
 use super::plan::{Done, SamplePlan};
 use super::pluggable::Pluggable;
-use super::report::Looked;
+use super::report::SampleRead;
 use super::result::Files;
 use super::tally::{SampleRow, Tally};
 use crate::codec::{Method, datum};
@@ -165,14 +165,11 @@ impl Reading<'_> {
         out
     }
 
-    /// What has been read, with this plan.
-    pub(super) fn looked(&self, access: Access, plan: &SamplePlan) -> Looked<'_> {
-        let (total_blocks, server) = (plan.sample.total(), &self.advisor.server);
-        let heap_bytes = u64::from(total_blocks) * server.page_size.bytes() as u64;
-        Looked {
-            relation: self.relation,
-            options: &self.advisor.options,
-            server,
+    /// Takes out what has been read, with this plan.
+    pub(super) fn take(&mut self, access: Access, plan: &SamplePlan) -> SampleRead {
+        let (total_blocks, page) = (plan.sample.total(), self.advisor.server.page_size);
+        let heap_bytes = u64::from(total_blocks) * page.bytes() as u64;
+        SampleRead {
             access,
             done: self.done,
             fetched_bytes: self.fetched_bytes,
@@ -181,10 +178,8 @@ impl Reading<'_> {
             complete: plan.is_complete(&self.done),
             limit: plan.limit(&self.done),
             files: vec![Files::of(self.relation, heap_bytes)],
-            pluggable: &self.pluggable,
-            extraction: self.documents.extractions.first(),
-            problems: self.problems.clone(),
-            shards: None,
+            pluggable: std::mem::take(&mut self.pluggable),
+            problems: std::mem::take(&mut self.problems),
         }
     }
 

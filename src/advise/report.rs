@@ -29,12 +29,8 @@ use crate::server::catalog::Relation;
 use crate::usage::statements::ColumnUse;
 use crate::usage::workload::{Workload, WorkloadSource};
 
-/// What was read: of one relation, or of the shards of a table.
-pub(super) struct Looked<'a> {
-    /// The relation, or the table with the columns of its shards.
-    pub(super) relation: &'a Relation,
-    pub(super) options: &'a Options,
-    pub(super) server: &'a Server,
+/// What was read of one relation, or of the shards of a table.
+pub(super) struct SampleRead {
     pub(super) access: Access,
     pub(super) done: Done,
     pub(super) fetched_bytes: u64,
@@ -46,16 +42,25 @@ pub(super) struct Looked<'a> {
     pub(super) limit: Option<Limit>,
     /// The files of each relation.
     pub(super) files: Vec<Files>,
-    pub(super) pluggable: &'a [Pluggable],
-    pub(super) extraction: Option<&'a Extraction>,
+    pub(super) pluggable: Vec<Pluggable>,
     pub(super) problems: Problems,
+}
+
+/// What the reports on the columns of a table have in common.
+pub(super) struct Subject<'a> {
+    /// The relation, or the table with the columns of its shards.
+    pub(super) relation: &'a Relation,
+    pub(super) options: &'a Options,
+    pub(super) server: &'a Server,
+    pub(super) facts: &'a TableFacts,
+    pub(super) read: SampleRead,
+    pub(super) extraction: Option<&'a Extraction>,
     pub(super) shards: Option<ShardsReport>,
 }
 
 /// Everything that the report is made of.
 pub(super) struct Gathered<'a> {
-    pub(super) looked: &'a Looked<'a>,
-    pub(super) facts: &'a TableFacts,
+    pub(super) subject: &'a Subject<'a>,
     /// What is compared.
     pub(super) variants: &'a Variants,
     /// What the sample adds up to.
@@ -66,26 +71,26 @@ pub(super) struct Gathered<'a> {
 
 impl<'a> Gathered<'a> {
     fn relation(&self) -> &'a Relation {
-        self.looked.relation
+        self.subject.relation
     }
 
     fn options(&self) -> &'a Options {
-        self.looked.options
+        self.subject.options
     }
 
     fn server(&self) -> &'a Server {
-        self.looked.server
+        self.subject.server
     }
 
     /// The number of the relation's blocks divided by the number of those that were read.
     fn scale(&self) -> f64 {
         let blocks: f64 = self.tally.blocks().iter().sum();
-        if blocks > 0.0 { f64::from(self.looked.total_blocks) / blocks } else { 0.0 }
+        if blocks > 0.0 { f64::from(self.subject.read.total_blocks) / blocks } else { 0.0 }
     }
 
     /// Sizes of the files, of all relations together.
     fn files(&self) -> Files {
-        self.looked.files.iter().fold(Files::default(), Files::plus)
+        self.subject.read.files.iter().fold(Files::default(), Files::plus)
     }
 
     /// The number of buffers that a read of the column visits after the command, and the change from today. The heap
@@ -124,7 +129,7 @@ impl<'a> Gathered<'a> {
             return after(figures, &self.files());
         }
         let all = |sum| parts.iter().map(|part: &Sums| part.get(sum)).sum::<f64>();
-        let each = parts.iter().zip(&self.looked.files).map(|(part, files)| {
+        let each = parts.iter().zip(&self.subject.read.files).map(|(part, files)| {
             let share = |sum: Sum| part.get(sum) / all(sum).max(f64::MIN_POSITIVE);
             after(&figures.of_part(share), files)
         });
@@ -147,12 +152,13 @@ struct Shown<'a> {
 
 /// The report on one column.
 pub(super) fn report(gathered: &Gathered<'_>) -> Report {
-    let Gathered { looked, facts, variants, tally, calibrated } = *gathered;
+    let Gathered { subject, variants, tally, calibrated } = *gathered;
+    let (read, facts) = (&subject.read, subject.facts);
     let (relation, options, server) = (gathered.relation(), gathered.options(), gathered.server());
-    let (page, done, complete) = (server.page_size, &looked.done, looked.complete);
+    let (page, done, complete) = (server.page_size, &read.done, read.complete);
     let (files, has_toasters) = (gathered.files(), server.has_toasters);
     let logical = facts.logical;
-    let scope = Scope { total_blocks: looked.total_blocks, complete, page, logical };
+    let scope = Scope { total_blocks: read.total_blocks, complete, page, logical };
     let pricing = &calibrated.pricing;
     let all = figures(tally, &scope, pricing);
     let timed = |figure: Figure| CpuTime { figure, calibrated: pricing.read_error.is_some() };
@@ -235,21 +241,21 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
         column_type: variants.type_name.clone(),
         sample: SampleReport {
             blocks: done.blocks,
-            total_blocks: looked.total_blocks,
+            total_blocks: read.total_blocks,
             rows: tally.rows() as u64,
-            rows_examined: looked.rows_examined,
-            fetched_bytes: looked.fetched_bytes,
+            rows_examined: read.rows_examined,
+            fetched_bytes: read.fetched_bytes,
             read_bytes: done.read,
-            limit: looked.limit.map(|limit| match limit {
+            limit: read.limit.map(|limit| match limit {
                 Limit::Bytes => "bytes",
                 Limit::Time => "time",
             }),
             seed: options.seed,
             complete,
-            exact: options.compresses_on_server(looked.access),
-            source: looked.access.name(),
+            exact: options.compresses_on_server(read.access),
+            source: read.access.name(),
         },
-        citus: looked.shards.clone(),
+        citus: subject.shards.clone(),
         files,
         compaction: gain(gathered, &shown),
         optimize: optimize_name(options.optimize),
@@ -261,7 +267,7 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
         calibration: calibrated.report.clone(),
         candidates,
         // of documents that pluggable toasters store no key was seen
-        extraction: looked.extraction.filter(|_| uncompared.is_none()).and_then(|extraction| {
+        extraction: subject.extraction.filter(|_| uncompared.is_none()).and_then(|extraction| {
             let present = &variants.present;
             let table = extraction.table();
             let target = CommandTarget { schema: &table.schema, table: &table.name, ..target };
@@ -271,7 +277,7 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
             let command = command::shell_line(&words);
             extract::result::report(extraction, &scope, &command, has_toasters)
         }),
-        pluggable: looked
+        pluggable: read
             .pluggable
             .iter()
             .filter(|p| p.is_for(variants.column))
@@ -301,7 +307,7 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
             .chain(silence(gathered, column_use))
             .chain([calibrated.report.note()])
             .collect(),
-        problems: looked.problems.clone(),
+        problems: read.problems.clone(),
     }
 }
 
@@ -346,7 +352,7 @@ fn besides<'a>(shown: &Shown<'_>, gathered: &Gathered<'a>) -> Vec<&'a str> {
 
 /// What is given, else what statements tell of the column, else what is counted of the table.
 fn workload(gathered: &Gathered<'_>, column_use: &ColumnUse) -> Workload {
-    let counted = &gathered.facts.counters;
+    let counted = &gathered.subject.facts.counters;
     let (reads_per_write, source) =
         match (gathered.options().reads_per_write, column_use, counted.reads_per_write()) {
             (Some(given), ..) => (Some(given), WorkloadSource::Given),
@@ -453,7 +459,7 @@ fn gain(gathered: &Gathered<'_>, shown: &[Shown<'_>]) -> Option<CompactionReport
 }
 
 fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String> {
-    let (facts, files, server) = (gathered.facts, gathered.files(), gathered.server());
+    let (facts, files, server) = (gathered.subject.facts, gathered.files(), gathered.server());
     let mut notes = Vec::new();
     notes.push(
         if server.has_toasters {
@@ -467,7 +473,7 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
     if !server.vacuum_truncates {
         notes.push(format!("{NEVER_TRUNCATES}, so files cannot be compacted here."));
     }
-    if matches!(gathered.looked.access, Access::Functions) {
+    if matches!(gathered.subject.read.access, Access::Functions) {
         notes.push(without_pages(gathered.relation()));
     }
     if shown.get(PRESENT).is_some_and(|s| s.name.ends_with("(as set)")) {

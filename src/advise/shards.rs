@@ -10,10 +10,9 @@ use std::sync::{Arc, PoisonError};
 use super::advisor::{Access, Advisor, TableFacts};
 use super::calibration::Calibrated;
 use super::candidate::{AdviseError, TODAY, Variants, named_columns};
-use super::plan::{Done, Limit, SamplePlan};
-use super::pluggable::Pluggable;
-use super::report::Looked;
-use super::result::{Files, Report, ShardsReport};
+use super::plan::{Done, SamplePlan};
+use super::report::{SampleRead, Subject};
+use super::result::{Report, ShardsReport};
 use super::table::{looked_into, pluggable, reports};
 use super::tally::Tally;
 use crate::disk::Oid;
@@ -54,7 +53,7 @@ struct Lost {
     why: Failed,
 }
 
-/// A node, with its shards as they are there.
+/// A node, and its shards as the node describes them.
 struct Reached {
     node: Node,
     found: Result<(Arc<Advisor>, Vec<Option<Relation>>), Failed>,
@@ -234,16 +233,7 @@ struct Model {
 struct Part {
     tallies: Vec<Tally>,
     facts: TableFacts,
-    access: Access,
-    done: Done,
-    fetched_bytes: u64,
-    rows_examined: u64,
-    total_blocks: u32,
-    complete: bool,
-    limit: Option<Limit>,
-    files: Files,
-    pluggable: Vec<Pluggable>,
-    problems: Problems,
+    read: SampleRead,
     /// The prices, if this shard was chosen to measure them.
     calibrated: Option<Vec<Calibrated>>,
 }
@@ -260,7 +250,7 @@ impl Shard {
         Lost { node, shard, why: Failed::new(Kind::Incomplete, message) }
     }
 
-    /// The shard as it is now, and how it can be read.
+    /// Describes the shard again, and decides how to read it.
     async fn now(&self) -> Result<(Relation, TableFacts, Access), AdviseError> {
         let (advisor, name) = (&*self.advisor, self.relation.display_name());
         if advisor.options.exact && advisor.server.in_recovery {
@@ -362,21 +352,7 @@ impl Shard {
             true => Some(advisor.calibrated(relation, &variants, &run.specimens).await?),
             false => None,
         };
-        Ok(Part {
-            tallies,
-            facts,
-            access,
-            done: run.done,
-            fetched_bytes: run.fetched_bytes,
-            rows_examined: run.rows_examined,
-            total_blocks,
-            complete: plan.is_complete(&run.done),
-            limit: plan.limit(&run.done),
-            files: Files::of(relation, u64::from(total_blocks) * page.bytes() as u64),
-            pluggable: run.pluggable,
-            problems: run.problems,
-            calibrated,
-        })
+        Ok(Part { tallies, facts, read: run.take(access, &plan), calibrated })
     }
 }
 
@@ -385,16 +361,9 @@ struct Added {
     tallies: Vec<Tally>,
     counters: Counters,
     logical: bool,
-    access: Access,
-    done: Done,
-    fetched_bytes: u64,
-    rows_examined: u64,
+    /// Without the number of blocks, which may be too large for a sample.
+    read: SampleRead,
     total_blocks: u64,
-    complete: bool,
-    limit: Option<Limit>,
-    files: Vec<Files>,
-    pluggable: Vec<Pluggable>,
-    problems: Problems,
     calibrated: Option<Vec<Calibrated>>,
     nodes: BTreeSet<String>,
     shards: u64,
@@ -409,16 +378,19 @@ impl Added {
             tallies: model.variants.iter().map(tally).collect(),
             counters: Counters::default(),
             logical: false,
-            access: Access::Pages,
-            done: Done::default(),
-            fetched_bytes: 0,
-            rows_examined: 0,
+            read: SampleRead {
+                access: Access::Pages,
+                done: Done::default(),
+                fetched_bytes: 0,
+                rows_examined: 0,
+                total_blocks: 0,
+                complete: true,
+                limit: None,
+                files: Vec::new(),
+                pluggable: pluggable(&model.variants, page),
+                problems: Problems::default(),
+            },
             total_blocks: 0,
-            complete: true,
-            limit: None,
-            files: Vec::new(),
-            pluggable: pluggable(&model.variants, page),
-            problems: Problems::default(),
             calibrated: None,
             nodes: BTreeSet::new(),
             shards: 0,
@@ -426,35 +398,45 @@ impl Added {
     }
 
     fn add(&mut self, shard: &Shard, part: Part) {
-        let (blocks, copies) = (part.done.blocks, shard.copies);
-        let weight = f64::from(part.total_blocks) / f64::from(blocks.max(1));
-        for (tally, part) in self.tallies.iter_mut().zip(&part.tallies) {
+        let Part { tallies, facts, read, calibrated } = part;
+        let copies = shard.copies;
+        let weight = f64::from(read.total_blocks) / f64::from(read.done.blocks.max(1));
+        for (tally, part) in self.tallies.iter_mut().zip(&tallies) {
             tally.add_part(part, weight, copies);
-        }
-        self.files.extend(std::iter::repeat_n(part.files, copies));
-        for (sum, part) in self.pluggable.iter_mut().zip(&part.pluggable) {
-            sum.add(part);
         }
         // reads of other copies are not known
         self.counters = self.counters.plus(&match copies {
-            1 => part.facts.counters,
-            _ => Counters { live: part.facts.counters.live, ..Counters::default() },
+            1 => facts.counters,
+            _ => Counters { live: facts.counters.live, ..Counters::default() },
         });
-        self.logical |= part.facts.logical;
-        if matches!(part.access, Access::Functions) {
-            self.access = part.access;
-        }
-        self.done.blocks += blocks;
-        self.done.read += part.done.read;
-        self.fetched_bytes += part.fetched_bytes;
-        self.rows_examined += part.rows_examined;
-        self.total_blocks += u64::from(part.total_blocks) * copies as u64;
-        self.complete &= part.complete;
-        self.limit = self.limit.or(part.limit);
-        self.problems.merge(part.problems);
-        self.calibrated = self.calibrated.take().or(part.calibrated);
+        self.logical |= facts.logical;
+        self.total_blocks += u64::from(read.total_blocks) * copies as u64;
+        self.read.add(read, copies);
+        self.calibrated = self.calibrated.take().or(calibrated);
         self.nodes.insert(shard.node.clone());
         self.shards += 1;
+    }
+}
+
+impl SampleRead {
+    /// Adds what was read of another relation, of which there are so many copies.
+    fn add(&mut self, more: SampleRead, copies: usize) {
+        if matches!(more.access, Access::Functions) {
+            self.access = more.access;
+        }
+        self.done.blocks += more.done.blocks;
+        self.done.read += more.done.read;
+        self.fetched_bytes += more.fetched_bytes;
+        self.rows_examined += more.rows_examined;
+        self.complete &= more.complete;
+        self.limit = self.limit.or(more.limit);
+        for files in more.files {
+            self.files.extend(std::iter::repeat_n(files, copies));
+        }
+        for (sum, part) in self.pluggable.iter_mut().zip(&more.pluggable) {
+            sum.add(part);
+        }
+        self.problems.merge(more.problems);
     }
 }
 
@@ -548,34 +530,28 @@ impl Added {
         facts: &TableFacts,
         (lost, notes): (&[Lost], &[String]),
     ) -> Result<Vec<Report>, AdviseError> {
-        let total_blocks = blocks_of(name, self.total_blocks)?;
-        let weight = f64::from(self.done.blocks) / f64::from(total_blocks.max(1));
+        let mut read = self.read;
+        read.total_blocks = blocks_of(name, self.total_blocks)?;
+        read.complete &= lost.is_empty();
+        read.problems.merge(problems(lost));
+        let weight = f64::from(read.done.blocks) / f64::from(read.total_blocks.max(1));
         self.tallies.iter_mut().for_each(|tally| tally.scale(weight));
-        self.problems.merge(problems(lost));
-        let looked = Looked {
+        let subject = Subject {
             relation: &model.relation,
             options: &first.advisor.options,
             server: &first.advisor.server,
-            access: self.access,
-            done: self.done,
-            fetched_bytes: self.fetched_bytes,
-            rows_examined: self.rows_examined,
-            total_blocks,
-            complete: self.complete && lost.is_empty(),
-            limit: self.limit,
+            facts,
+            extraction: None,
             shards: Some(ShardsReport {
                 shards: self.shards,
                 nodes: self.nodes.len() as u64,
                 not_read: lost.len() as u64,
-                copies: self.files.len() as u64,
+                copies: read.files.len() as u64,
             }),
-            files: self.files,
-            pluggable: &self.pluggable,
-            extraction: None,
-            problems: self.problems,
+            read,
         };
         let calibrated = self.calibrated.unwrap_or_default();
-        let mut reports = reports(&looked, facts, (&model.variants, &self.tallies, &calibrated));
+        let mut reports = reports(&subject, (&model.variants, &self.tallies, &calibrated));
         for report in &mut reports {
             report.compaction = None;
             report.notes.extend_from_slice(notes);
@@ -650,7 +626,7 @@ fn notes(added: &Added, lost: &[Lost], measured: Option<String>) -> Vec<String> 
          return is not estimated: toastctl inspect shows it for each shard."
             .to_owned(),
     ];
-    if added.files.len() as u64 > added.shards {
+    if added.read.files.len() as u64 > added.shards {
         notes.push(
             "Of each shard with copies, one copy was read. The figures are for all copies, assuming that they are equal."
                 .to_owned(),

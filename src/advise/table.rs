@@ -10,7 +10,7 @@ use super::extract::target;
 use super::plan::SamplePlan;
 use super::pluggable::Pluggable;
 use super::reading::Reading;
-use super::report::{Gathered, Looked, report};
+use super::report::{Gathered, Subject, report};
 use super::result::Report;
 use super::tally::Tally;
 use crate::disk::layout::PageSize;
@@ -114,7 +114,17 @@ impl Advisor {
             extraction.check(plan.is_complete(&run.done))?;
         }
         let calibrated = self.calibrated(relation, &variants, &run.specimens).await?;
-        Ok(reports(&run.looked(access, &plan), &facts, (&variants, &tallies, &calibrated)))
+        let read = run.take(access, &plan);
+        let subject = Subject {
+            relation,
+            options: &self.options,
+            server: &self.server,
+            facts: &facts,
+            read,
+            extraction: run.documents.extractions.first(),
+            shards: None,
+        };
+        Ok(reports(&subject, (&variants, &tallies, &calibrated)))
     }
 
     /// Begins the transaction in which a relation is read.
@@ -157,13 +167,12 @@ pub(super) fn looked_into(variants: &[Variants], extracts: bool) -> Vec<usize> {
 
 /// The report on each column.
 pub(super) fn reports(
-    looked: &Looked<'_>,
-    facts: &TableFacts,
+    subject: &Subject<'_>,
     (variants, tallies, calibrated): (&[Variants], &[Tally], &[Calibrated]),
 ) -> Vec<Report> {
     let all = variants.iter().zip(tallies).zip(calibrated);
     all.map(|((variants, tally), calibrated)| {
-        report(&Gathered { looked, facts, variants, tally, calibrated })
+        report(&Gathered { subject, variants, tally, calibrated })
     })
     .collect()
 }

@@ -444,7 +444,7 @@ pub struct VariantTally {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Filled {
     pub(super) pages: f64,
-    /// Their number if the last one of each file counts only as far as it is filled.
+    /// The same, but the last page of each file counts in proportion to how full it is.
     pub(super) filled: f64,
 }
 
@@ -565,8 +565,8 @@ impl Tally {
         }
     }
 
-    /// Adds the sample of another relation that is compared under the same variants, and of which there are so many
-    /// copies. Each of its blocks counts `weight` times in each copy.
+    /// Adds the sample of another relation, for the same variants. The relation exists in this number of `copies`; each
+    /// block of the sample stands for `weight` blocks of a copy.
     pub(super) fn add_part(&mut self, other: &Tally, weight: f64, copies: usize) {
         let part_weight = weight;
         let (weight, times) = (weight * copies as f64, copies as f64);

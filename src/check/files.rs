@@ -260,9 +260,7 @@ fn save(scan: &Scan<'_, '_>, heap: &Heap, out: &mut Out<'_, '_>) -> Result<(), C
         let mut orphans = index.orphans(&heap.known);
         for Orphan { value_id, first, .. } in orphans.by_ref().take(MAX_WITHOUT) {
             let pieces = worker.pieces(value_id);
-            // the byte order is unknown; if the guess is wrong, compressed data is saved as it is
-            let saved =
-                salvage::without_row(value_id.0, pieces, scan.target.page_size, ByteOrder::Little);
+            let saved = salvage::without_row(value_id.0, pieces, scan.target.page_size);
             salvage.without_row(&toast, first, &saved)?;
         }
         if let Some(left_out) = salvage::not_saved(&toast, orphans.count() as u64) {

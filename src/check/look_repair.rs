@@ -25,7 +25,7 @@ use super::value::{ChunkForm, ChunkSeen, check_chunks};
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::type_kind::Types;
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId};
+use crate::disk::{BlockNumber, ItemPointer, TransactionId};
 use crate::model::sql::{quote_identifier, quote_qualified};
 use crate::model::toaster::chunks::Fate;
 use crate::model::visibility::Snapshot;
@@ -632,8 +632,7 @@ impl Looker {
         for (id, chunks) in all {
             let Some(first) = chunks.iter().min_by_key(|chunk| chunk.seen.seq) else { continue };
             let pieces = self.pieces(standing, Some(&chunks)).await?;
-            // the byte order is unknown; if the guess is wrong, compressed data is saved as it is
-            let saved = salvage::without_row(id, pieces, size, ByteOrder::Little);
+            let saved = salvage::without_row(id, pieces, size);
             dir.without_row(&toast, first.seen.tid, &saved)?;
         }
         Ok(salvage::not_saved(&toast, left_out.len() as u64))

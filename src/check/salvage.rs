@@ -223,12 +223,9 @@ pub(super) fn external(
 
 /// A value to which no row that could be read refers, by its chunks: its size is theirs, and it is compressed if it is what the header
 /// of compressed data says.
-pub(super) fn without_row(
-    value_id: u32,
-    pieces: Vec<Piece>,
-    page: PageSize,
-    order: ByteOrder,
-) -> Saved {
+pub(super) fn without_row(value_id: u32, pieces: Vec<Piece>, page: PageSize) -> Saved {
+    // The byte order is not known. If this guess is wrong, compressed data is saved as it is stored.
+    let order = ByteOrder::Little;
     let limit = page.toast_max_chunk_size();
     // a wild number does not make it long
     let most = pieces.len().saturating_mul(2).saturating_add(MAY_MISS);
@@ -810,7 +807,7 @@ mod tests {
 
     #[test]
     fn a_value_without_a_row_is_what_its_chunks_say() {
-        let of = |pieces| without_row(7, pieces, PageSize::DEFAULT, ByteOrder::Little);
+        let of = |pieces| without_row(7, pieces, PageSize::DEFAULT);
         let plain = of(vec![piece(1, b'b', 10), piece(0, b'a', 1996)]);
         assert!(plain.is_whole && plain.content_bytes() == 2006 && plain.guesses.is_empty());
         // the last chunks may be gone, or the first, or a number is wild

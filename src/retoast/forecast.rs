@@ -1,8 +1,9 @@
 //! What a run will write to the WAL, and by how much files will grow (pure).
 //!
-//! The forecast follows the records that PostgreSQL writes (`heapam_xlog.h`, `nbtxlog.h`, `ginxlog.h`; its versions
-//! differ only in what VACUUM writes of a page), for each row of a sample of pages: the pages are updated as the sweep does it, in passes, and rows that find no room on their
-//! page get new entries in every index. It leaves out what other sessions write.
+//! The forecast follows the records that PostgreSQL writes (`heapam_xlog.h`, `nbtxlog.h`, `ginxlog.h`; versions differ
+//! only in what VACUUM writes about a page), for each row of a sample of pages: the pages are updated as the sweep does
+//! it, in passes, and rows that find no room on their page get new entries in every index. It leaves out what other
+//! sessions write.
 //!
 //! A page changed for the first time since the last checkpoint is written to the WAL as a whole. Only the pages for
 //! which this is certain when the forecast is made count for the estimate; the upper end has an image of every page.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::disk::layout::PageSize;
 use crate::model::interval::{Interval, Range};
 
 /// Bytes of WAL per second on a fast and on a slow server.
@@ -25,6 +26,11 @@ pub struct Sizes {
 }
 
 impl Sizes {
+    /// The number of pages of the heap.
+    pub(crate) fn heap_pages(self, page: PageSize) -> u32 {
+        u32::try_from(self.heap / page.bytes() as u64).unwrap_or(u32::MAX)
+    }
+
     /// The sum of all parts.
     pub fn sum(self) -> u64 {
         self.heap.saturating_add(self.toast).saturating_add(self.indexes)

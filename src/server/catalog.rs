@@ -7,10 +7,10 @@ use serde::Serialize;
 use tokio_postgres::Row;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
-use super::LiveError;
 use super::about::Server;
 use super::connect::Client;
 use super::toasters::TOAST_RELATIONS;
+use super::{LiveError, numbers};
 use crate::codec::Method;
 use crate::disk::desc::{Align, Attribute, Length, MissingValue, Storage, TupleDesc};
 use crate::disk::layout::PageSize;
@@ -239,7 +239,7 @@ pub(crate) async fn describe_all(
     client: &Client,
     oids: &[Oid],
 ) -> Result<Vec<Relation>, LiveError> {
-    let wanted: Vec<PgOid> = oids.iter().map(|oid| oid.0).collect();
+    let wanted = numbers(oids);
     let rows = client
         .query_typed(
             &format!(

@@ -5,10 +5,9 @@ use std::collections::HashSet;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
-use super::LiveError;
 use super::connect::{Client, Connection};
-use super::locks;
 use super::toasters::TOAST_RELATIONS;
+use super::{LiveError, locks, numbers};
 use crate::disk::Oid;
 use crate::model::sql::shown_qualified;
 
@@ -119,7 +118,7 @@ async fn ask(
          LEFT JOIN pg_catalog.pg_class AS rc ON rc.oid = r.root \
          LEFT JOIN pg_catalog.pg_namespace AS rn ON rn.oid = rc.relnamespace"
     );
-    let wanted: Vec<PgOid> = oids.iter().map(|oid| oid.0).collect();
+    let wanted = numbers(oids);
     let out_of_reach: Vec<PgOid> = locked.into_iter().flatten().map(|oid| oid.0).collect();
     let sizes = locked.is_some();
     let rows = client

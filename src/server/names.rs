@@ -1,10 +1,10 @@
 //! Names of tables and columns that begin with typed text, for shell completion.
 
-use tokio_postgres::types::{Oid as PgOid, Type};
+use tokio_postgres::types::Type;
 
-use super::LiveError;
 use super::connect::Connection;
 use super::select::{select, visible};
+use super::{LiveError, numbers};
 
 /// Tables whose names begin with `typed`, in the form that the command line accepts: quoted if SQL requires it, and
 /// with the schema if the table is not in the search path. As in psql, case is ignored, quotes may be missing, at most
@@ -59,7 +59,7 @@ pub(crate) async fn columns(
         let rows = client.query_typed(database, &[]).await?;
         let database: String = rows.first().map_or(Ok(String::new()), |row| row.try_get(0))?;
         let selection = select(connection, &database, tables).await?;
-        let oids: Vec<PgOid> = selection.oids().iter().map(|oid| oid.0).collect();
+        let oids = numbers(&selection.oids());
         client
             .query_typed(sql, &[(&oids, Type::OID_ARRAY), (&typed, Type::TEXT)])
             .await

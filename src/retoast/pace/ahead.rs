@@ -7,7 +7,7 @@ use crate::disk::Oid;
 use crate::retoast::error::RetoastError;
 use crate::retoast::forecast::Images;
 use crate::retoast::memory::settings::{self, Column};
-use crate::retoast::pace::metrics;
+use crate::retoast::pace::metrics::{self, Logged};
 use crate::retoast::pace::throttle::{Beginning, Throttle};
 use crate::retoast::plan::{Sizes, Surroundings};
 use crate::retoast::preflight::ready::PreparedTable;
@@ -37,9 +37,7 @@ pub(crate) struct ForecastFacts {
     pub(crate) indexes: Vec<Index>,
     /// Whether an index contains one of the columns, so that no update of them is HOT.
     pub(crate) is_covered: bool,
-    pub(crate) identity_full: bool,
-    /// Dead chunks in the TOAST relation, by the statistics.
-    pub(crate) dead_chunks: f64,
+    pub(crate) logged: Logged,
 }
 
 impl ForecastFacts {
@@ -51,19 +49,26 @@ impl ForecastFacts {
         connection: &Connection,
         tables: &[&PreparedTable],
     ) -> Result<HashMap<Oid, ForecastFacts>, LiveError> {
-        let client = connection.client();
-        let oids: Vec<Oid> = tables.iter().map(|ready| ready.relation.oid).collect();
+        let oids = oids(tables);
+        let logged = metrics::logged(connection.client(), &oids).await?;
+        ForecastFacts::with(connection, tables, logged).await
+    }
+
+    async fn with(
+        connection: &Connection,
+        tables: &[&PreparedTable],
+        logged: HashMap<Oid, Logged>,
+    ) -> Result<HashMap<Oid, ForecastFacts>, LiveError> {
+        let (client, oids) = (connection.client(), oids(tables));
         let images = metrics::images(client).await?;
         let mut indexes = indexes::of_tables(connection, &oids).await?;
         let covered = metrics::covered(client, tables).await?;
-        let logged = metrics::logged(client, &oids).await?;
-        let facts = |(oid, logged): (Oid, metrics::Logged)| {
+        let facts = |(oid, logged)| {
             let facts = ForecastFacts {
                 images,
                 indexes: indexes.remove(&oid).unwrap_or_default(),
                 is_covered: covered.contains(&oid),
-                identity_full: logged.identity_full,
-                dead_chunks: logged.dead_chunks,
+                logged,
             };
             (oid, facts)
         };
@@ -101,13 +106,14 @@ impl PlanFacts {
         let blocked = locks::blocked(client, &all).await?;
         let is_free = |ready: &&PreparedTable| !blocked.contains(&ready.relation.oid);
         let free: Vec<&PreparedTable> = tables.iter().filter(is_free).collect();
-        let oids: Vec<Oid> = free.iter().map(|ready| ready.relation.oid).collect();
+        let oids = oids(&free);
         let mut sizes = metrics::sizes_of(connection, &oids).await?;
         let mut beginnings = throttle.look_at(&oids).await?;
         let mut columns = settings::ask(client, &free).await?;
-        let mut surroundings = metrics::surroundings(client, &free).await?;
+        let logged = metrics::logged(client, &oids).await?;
+        let mut surroundings = metrics::surroundings(client, &free, &logged).await?;
         let mut toast = metrics::toast_names(connection, &oids).await?;
-        let mut forecasts = ForecastFacts::ask(connection, &free).await?;
+        let mut forecasts = ForecastFacts::with(connection, &free, logged).await?;
         let facts = |oid: Oid| {
             let facts = PlanFacts {
                 sizes: sizes.remove(&oid)?,
@@ -121,4 +127,8 @@ impl PlanFacts {
         };
         Ok(oids.into_iter().filter_map(facts).collect())
     }
+}
+
+fn oids(tables: &[&PreparedTable]) -> Vec<Oid> {
+    tables.iter().map(|ready| ready.relation.oid).collect()
 }

@@ -450,10 +450,11 @@ pub(crate) async fn toast_names(
     rows.iter().map(names).collect()
 }
 
-/// The facts about the surroundings of tables on which a plan depends; tables that were dropped are missing.
+/// The facts about the surroundings of tables on which a plan depends; tables that are not in `logged` are missing.
 pub(crate) async fn surroundings(
     client: &Client,
     tables: &[&PreparedTable],
+    logged: &HashMap<Oid, Logged>,
 ) -> Result<HashMap<Oid, Surroundings>, LiveError> {
     let mut common = Surroundings::default();
     let sql = "SELECT slot_name::pg_catalog.text FROM pg_catalog.pg_replication_slots \
@@ -471,7 +472,6 @@ pub(crate) async fn surroundings(
     isolation(client, &mut common).await?;
     let oids: Vec<Oid> = tables.iter().map(|ready| ready.relation.oid).collect();
     let mut triggers = UpdateTriggers::ask(client, &oids).await?;
-    let logged = logged(client, &oids).await?;
     let mut publications = publications(client, &oids).await?;
     let mut around = HashMap::new();
     for ready in tables {

@@ -3,8 +3,8 @@
 //! Those of the server, of a table, of the user's privileges, and of files and indexes to make smaller are here.
 //!
 //! * [`policy`]: what a policy requires in addition; [`parents`]: partitioned tables.
-//! * `facts`: what is read of many tables at once; `columns`: the columns of a task; [`shapes`]: facts about their types, and about generated columns, from the
-//!   catalog.
+//! * `facts`: what is read about many tables at once; `columns`: the columns of a task; [`shapes`]: facts about their
+//!   types, and about generated columns, from the catalog.
 //! * [`definition`]: settings, definition and files, read again while a task runs.
 //! * [`owner`]: whose code an UPDATE runs, as which role, and which triggers and rules it fires.
 //! * [`ready`]: the request for a table, and the table prepared for it.

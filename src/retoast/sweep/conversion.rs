@@ -341,8 +341,7 @@ impl Conversion<'_> {
                     let sizes = guard.sizes_before().await?;
                     let Some(sizes) = sizes else { continue };
                     report.common.is_larger(sizes);
-                    let page = session.server.page_size.bytes() as u64;
-                    let blocks = u32::try_from(sizes.heap / page).unwrap_or(u32::MAX);
+                    let blocks = sizes.heap_pages(session.server.page_size);
                     // the forecast of a plan then needs no second look at the pages
                     if session.options.dry_run && blocks.div_ceil(RUN) as usize <= RUNS {
                         scanner.sampled = Some(Sampled::default());
@@ -523,8 +522,10 @@ impl Conversion<'_> {
         let around = match self.guard.ahead {
             Some(known) => known.surroundings.clone(),
             None => {
-                let mut found = metrics::surroundings(session.writer(), &[ready]).await?;
-                found.remove(&ready.relation.oid).unwrap_or_default()
+                let (client, oid) = (session.writer(), ready.relation.oid);
+                let logged = metrics::logged(client, &[oid]).await?;
+                let mut found = metrics::surroundings(client, &[ready], &logged).await?;
+                found.remove(&oid).unwrap_or_default()
             }
         };
         let bloat = options.tuning.max_bloat;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 use crate::disk::ItemPointer;
-use crate::disk::layout::PageSize;
 use crate::heap::sample::Sample as BlockSample;
 use crate::judge::stock::{Compressed, stored_anew};
 use crate::judge::{FormJudge, Judge};
@@ -115,7 +114,7 @@ impl Conversion<'_> {
         };
         let (images, redo) = facts.images;
         let page = session.server.page_size;
-        let pages = page_count(page, sizes);
+        let pages = sizes.heap_pages(page);
         let sample = self.sample(scanner, runs, pages, redo).await?;
         let (rows, outside) = match rows {
             Some(rows) => (Interval::exact(rows as f64), Some(scanner.seen.outside as f64)),
@@ -130,7 +129,7 @@ impl Conversion<'_> {
             || !matches!(self.choice.judge, Judge::Forms(FormJudge::Stock(_)));
         let outside = outside.filter(|_| !is_rough).map(|bytes| bytes * sample.outside_takes);
         // what is certainly free in the TOAST relation, if it is known what its values take
-        let dead = facts.dead_chunks * page.bytes() as f64 / f64::from(CHUNKS_PER_PAGE);
+        let dead = facts.logged.dead_chunks * page.bytes() as f64 / f64::from(CHUNKS_PER_PAGE);
         let toast_free = outside.map(|taken| (sizes.toast as f64 - taken - dead).max(0.0));
         let (indexes, toast_index) = self.indexes(&facts.indexes, &sample, rows.estimate).await?;
         let tuning = session.options.tuning;
@@ -153,7 +152,7 @@ impl Conversion<'_> {
             is_covered: facts.is_covered,
             max_bloat: (tuning.max_bloat, tuning.max_bloat * EARLY),
             images,
-            identity_full: facts.identity_full,
+            identity_full: facts.logged.identity_full,
             afterwards: self.afterwards,
         };
         let (wal, growth) = found.forecast();
@@ -170,7 +169,7 @@ impl Conversion<'_> {
     ) -> Result<Option<Predicted>, RetoastError> {
         let session = self.guard.session;
         let drawn = BlockSample::new(
-            page_count(session.server.page_size, sizes).div_ceil(RUN),
+            sizes.heap_pages(session.server.page_size).div_ceil(RUN),
             RUNS as u32,
             1,
         );
@@ -527,11 +526,6 @@ impl Conversion<'_> {
         };
         found.iter().map(keys).collect::<Result<_, LiveError>>().map(Some)
     }
-}
-
-/// The number of pages of a table's file.
-fn page_count(page: PageSize, sizes: Sizes) -> u32 {
-    u32::try_from(sizes.heap / page.bytes() as u64).unwrap_or(u32::MAX)
 }
 
 /// Some of the rows, spread over all of them. They are drawn, because content may recur in each n-th row.

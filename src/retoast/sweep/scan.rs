@@ -415,9 +415,8 @@ impl Scanner<'_> {
 
     async fn unfit_by_pages(&mut self, guard: &Guard<'_>) -> Result<Unfit, RetoastError> {
         self.seen.unfit = Some(Unfit::default());
-        let page = self.server.page_size.bytes() as u64;
-        let blocks = guard.sizes_now().await?.unwrap_or_default().heap / page;
-        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+        let sizes = guard.sizes_now().await?.unwrap_or_default();
+        let blocks = sizes.heap_pages(self.server.page_size);
         let mut from = 0;
         while from < blocks && !guard.session.stopped() {
             guard.session.pass(WorkKind::Scan, 0).await?;
