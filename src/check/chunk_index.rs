@@ -6,7 +6,7 @@ use super::code::Code;
 use super::finding::Finding;
 use super::subject::{Found, Subject};
 use super::value::{ChunkForm, ChunkSeen, inline_content};
-use crate::disk::page::{Page, PageState};
+use crate::disk::page::{LinePointer, LinePointerState, Page, PageState};
 use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::varlena::Varlena;
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
@@ -51,6 +51,8 @@ pub struct ChunkIndex {
     is_full: bool,
     /// Blocks whose chunks are not known.
     lost: Vec<BlockNumber>,
+    /// Blocks with a chunk whose `t_hoff` is wrong, in order.
+    misread: Vec<BlockNumber>,
 }
 
 /// A value without rows that refer to it.
@@ -89,6 +91,9 @@ impl ChunkIndex {
         if whole.iter().any(|finding| finding.place.item.is_none()) {
             self.lost.push(block);
             return;
+        }
+        if whole.iter().any(|finding| finding.code == Code::HeaderLength) {
+            self.misread.push(block);
         }
         let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
         for (tid, item) in scan::items(block, &page) {
@@ -131,6 +136,11 @@ impl ChunkIndex {
     /// Blocks whose chunks are not known.
     pub fn lost(&self) -> &[BlockNumber] {
         &self.lost
+    }
+
+    /// Blocks with chunks that are not in the index, as their `t_hoff` is wrong.
+    pub(super) fn misread(&self) -> &[BlockNumber] {
+        &self.misread
     }
 
     /// To be called when all pages were learned.
@@ -231,13 +241,22 @@ fn read_chunk(tuple: &HeapTuple<'_>) -> (Option<Oid>, i32, ChunkForm, usize) {
     }
 }
 
+/// The tuple of a chunk, and whether its `t_hoff` is wrong. Its columns are those behind the header either way: chunks
+/// have no NULL. (PostgreSQL 19 reads such a chunk right, those before it do not.)
+fn chunk_tuple<'p>(page: &Page<'p>, pointer: LinePointer) -> Option<(HeapTuple<'p>, bool)> {
+    let bytes = page.tuple_bytes(pointer).ok()?;
+    let header = HeapTuple::parse_header(bytes, page.byte_order()).ok()?;
+    let is_misread = HeapTuple::parse(bytes, page.byte_order())
+        .map_or(true, |tuple| tuple.data_offset != header.fitting_offset());
+    Some((header.with_data(bytes, header.fitting_offset())?, is_misread))
+}
+
 /// Appends the data of the chunk at `tid`, whose page is `bytes`, decompressed as SQL reads it; `false` if there is none.
 pub fn append_chunk(bytes: &[u8], tid: ItemPointer, joined: &mut Vec<u8>) -> bool {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return false };
     let Some(pointer) = page.line_pointer(tid.item) else { return false };
     let order = page.byte_order();
-    let tuple = page.tuple_bytes(pointer).ok().and_then(|b| HeapTuple::parse(b, order).ok());
-    let data = tuple.and_then(|tuple| tuple.data.get(DATA_AT..));
+    let data = chunk_tuple(&page, pointer).and_then(|(tuple, _)| tuple.data.get(DATA_AT..));
     match data.map(|data| Varlena::parse(data, order)) {
         Some(Ok((Varlena::Short { content } | Varlena::Plain { content }, _))) => {
             joined.extend_from_slice(content);
@@ -282,6 +301,8 @@ pub(super) struct Chunk {
     pub(super) xids: [u32; 2],
     /// Whether the server refuses one of them.
     pub(super) is_refused: bool,
+    /// Whether its `t_hoff` is wrong.
+    pub(super) is_misread: bool,
 }
 
 /// Calls `each` with every chunk on a page whose value `is_asked` for, deleted ones too. What the page says of all its
@@ -295,8 +316,12 @@ pub(super) fn chunks_of(
     mut each: impl FnMut(u32, Chunk),
 ) {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
-    for (tid, item) in scan::items(block, &page) {
-        let Item::Tuple(tuple, _) = item else { continue };
+    for (item, pointer) in page.line_pointers() {
+        let tid = ItemPointer { block, item };
+        if pointer.state != LinePointerState::Normal {
+            continue;
+        }
+        let Some((tuple, is_misread)) = chunk_tuple(&page, pointer) else { continue };
         let (Some(value_id), seq, form, size) = read_chunk(&tuple) else { continue };
         if !is_asked(value_id.0) {
             continue;
@@ -307,6 +332,7 @@ pub(super) fn chunks_of(
             seen: ChunkSeen { tid, seq, form, size, fate },
             xids: [tuple.xmin.0, tuple.xmax.0],
             is_refused: toast.has_refused_xid(&tuple),
+            is_misread,
         };
         each(value_id.0, chunk);
     }

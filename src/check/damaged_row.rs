@@ -130,7 +130,8 @@ pub(super) struct RowAt {
     pub(super) values: Vec<ValueAt>,
     /// Its sound columns, as far as SQL can read them.
     pub(super) others: Vec<String>,
-    /// Where the server fails, or crashes, at one of its columns: this one and those behind it.
+    /// Where the server fails, or crashes, at one of its columns: this one and those behind it. Where `t_hoff` is wrong
+    /// and SQL reads the row all the same: no column.
     pub(super) broken: Option<Broken>,
     /// Its line pointer.
     pub(super) pointer: LinePointer,
@@ -138,7 +139,7 @@ pub(super) struct RowAt {
     pub(super) is_heap_only: bool,
 }
 
-/// A row that SQL cannot read to its end.
+/// A row that SQL cannot read to its end, or that it reads, while UPDATE and DELETE read it wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Broken {
     /// Columns that SQL does not reach.
@@ -255,13 +256,18 @@ pub(super) fn row_at(
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return None };
     let pointer = page.line_pointer(ctid.item)?;
     let unreadable = Unreadable::of(subject, visible, ctid.block, bytes);
-    if pointer.state == LinePointerState::Normal
-        && unreadable.headless.contains(&ctid.item)
-        && is_headless(&page, bytes, subject, pointer)
-    {
-        return headless_row(&page, visible, ctid, pointer);
+    let mut misread = None;
+    if pointer.state == LinePointerState::Normal && unreadable.headless.contains(&ctid.item) {
+        if is_headless(&page, bytes, subject, pointer) {
+            return headless_row(&page, visible, ctid, pointer);
+        }
+        let begins = |fitting: &HeapTuple<'_>| {
+            tuple_at(bytes, ctid).is_some_and(|tuple| tuple.data_offset == fitting.data_offset)
+        };
+        misread = fitting_tuple_at(bytes, subject, ctid)
+            .filter(|fitting| subject.ignores_hoff && !begins(fitting));
     }
-    let tuple = tuple_at(bytes, ctid)?;
+    let tuple = misread.or_else(|| tuple_at(bytes, ctid))?;
     let mut row = RowAt {
         ctid,
         xmin: tuple.xmin.0,
@@ -284,7 +290,7 @@ pub(super) fn row_at(
     let (end, has_content) =
         enter_columns(&mut row, subject, (&tuple, broken), damaged, &mut left_out);
     let behind = columns.get(end..).unwrap_or_default();
-    row.broken = broken.map(|_| Broken {
+    row.broken = (broken.is_some() || misread.is_some()).then(|| Broken {
         columns: behind.iter().filter(|of| !of.dropped).map(|of| of.name.clone()).collect(),
         is_lost: !has_content,
         is_page: unreadable.is_all_of(&page, columns.len()),
@@ -356,11 +362,14 @@ fn is_headless(page: &Page<'_>, bytes: &[u8], subject: &Subject<'_>, pointer: Li
         return true;
     }
     let Ok(header) = HeapTuple::parse_header(from, page.byte_order()) else { return true };
+    let offset = match subject.ignores_hoff {
+        true => header.fitting_offset(),
+        false => usize::from(from.get(HOFF_AT).copied().unwrap_or_default()),
+    };
     // it asks for no more attributes than there are columns
     let asked = header.attribute_count().min(subject.desc.attributes.len()) as u16;
     let infomask2 = header.infomask2 & !infomask2::NATTS_MASK | asked;
     let header = HeapTuple { infomask2, ..header };
-    let offset = usize::from(from.get(HOFF_AT).copied().unwrap_or_default());
     let Some(tuple) = header.with_data(from, offset) else { return true };
     let utf8 = subject.depth.utf8;
     let is_wrong = |(column, datum): (&Attribute, Datum<'_>)| match datum {

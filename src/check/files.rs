@@ -15,7 +15,7 @@ use super::finding::{
 use super::repair::{self, Facts, Unread};
 use super::salvage::{
     self, Cell, Damaged, Doubt, MAX_WITHOUT, Orphans, Piece, Row, Wanted, by_row, on_page,
-    refused_pieces,
+    unread_pieces,
 };
 use super::salvage_custom::Elsewhere;
 use super::salvage_dir::{self, SalvageDir, TableSalvage};
@@ -97,6 +97,7 @@ pub fn relation_file(
         }),
         commit_status: target.xact.map(|xact| xact as &(dyn Transactions + Sync)),
         is_newer: target.is_of_newer_server(),
+        ignores_hoff: false,
         checksums: target.verifies_checksums(),
         depth: options.depth,
         types: &types,
@@ -286,7 +287,7 @@ fn save_rows(
     }
     ids.sort_unstable();
     ids.dedup();
-    let refused = worker.refused_pieces(&ids);
+    let unread = worker.unread_pieces(&ids);
     let mut orphans = Orphans::default();
     for orphan in scan.index.into_iter().flat_map(|index| index.orphans(known)) {
         orphans.add(orphan.value_id.0, orphan.chunks, orphan.bytes);
@@ -305,7 +306,7 @@ fn save_rows(
         for (_, cell) in &mut row.cells {
             let all = |worker: &mut Worker<'_, '_, '_>, id: u32| {
                 let mut pieces = worker.pieces(Oid(id));
-                pieces.extend(refused.get(&id).into_iter().flatten().cloned());
+                pieces.extend(unread.get(&id).into_iter().flatten().cloned());
                 pieces
             };
             if let Cell::Custom(value) = cell {
@@ -361,7 +362,12 @@ fn repairs(scan: &Scan<'_, '_>, worker: &mut Worker<'_, '_, '_>, wanted: &[Wante
         if let Some(index) = index {
             index.chunks(Oid(id), &mut seen);
         }
-        let chunks = seen.into_iter().map(|seen| Chunk { seen, xids: [0, 0], is_refused: false });
+        let chunks = seen.into_iter().map(|seen| Chunk {
+            seen,
+            xids: [0, 0],
+            is_refused: false,
+            is_misread: false,
+        });
         facts.chunks.insert(id, chunks.collect());
     }
     if !ids.is_empty() {
@@ -745,17 +751,26 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
         pieces.collect()
     }
 
-    /// The chunks of these values, whose IDs are in order, on pages that the check refused, as for a wrong checksum.
-    fn refused_pieces(&mut self, value_ids: &[u32]) -> HashMap<u32, Vec<Piece>> {
+    /// The chunks of these values, whose IDs are in order, that are not in the index: those on pages that the check
+    /// refused, as for a wrong checksum, and those whose `t_hoff` is wrong.
+    fn unread_pieces(&mut self, value_ids: &[u32]) -> HashMap<u32, Vec<Piece>> {
         let mut pieces = HashMap::new();
         let (Some(index), Some(toast)) = (self.scan.index, &mut self.toast) else {
             return pieces;
         };
         let mut page = vec![0; toast.size];
-        for block in index.lost() {
-            if matches!(toast.file.read(*block, &mut page), Ok(true)) {
-                refused_pieces(self.scan.subject, *block, &page, value_ids, &mut pieces);
+        let refused = index.lost().iter().map(|block| (*block, false));
+        for (block, misread_only) in
+            refused.chain(index.misread().iter().map(|block| (*block, true)))
+        {
+            if !matches!(toast.file.read(block, &mut page), Ok(true)) {
+                continue;
             }
+            let doubt_of = |chunk: &Chunk| match (misread_only, chunk.is_misread) {
+                (false, _) => Some(Doubt::PageRefused),
+                (true, is_misread) => is_misread.then_some(Doubt::Misread),
+            };
+            unread_pieces(self.scan.subject, (block, &page), value_ids, doubt_of, &mut pieces);
         }
         pieces
     }
@@ -953,6 +968,7 @@ impl SavedSink for Text<'_, '_> {
             xids: None,
             commit_status: None,
             is_newer: false,
+            ignores_hoff: false,
             // the server's buffers are ahead of their checksums
             checksums: false,
             depth: self.depth,

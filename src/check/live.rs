@@ -14,7 +14,7 @@ use super::collector::Zeros;
 use super::damaged_row::twice;
 use super::finding::{CheckError, Checked, Finding, MAX_KNOWN, Remarks, zeros};
 use super::live_orphans::{self, Decided, Marks};
-use super::look::{About, BATCH, Look, Looker, Which};
+use super::look::{About, BATCH, IGNORES_HOFF, Look, Looker, Which};
 use super::look_repair::{self, InRelation, Known, MAX_REFUSED};
 use super::repair::ToastIndex;
 use super::salvage::refuses_page;
@@ -169,6 +169,12 @@ impl Table {
         }
         if !self.relation_of((Which::Toast, blocks, &name), progress, stop, run).await? {
             return Ok(false);
+        }
+        let headless = run.known_of_all.headless.clone();
+        if self.about.server.version_num >= IGNORES_HOFF && !headless.is_empty() {
+            for finding in first.misread_values(&headless).await? {
+                run.tell(finding)?;
+            }
         }
         self.orphans(first, start, run).await?;
         Ok(true)

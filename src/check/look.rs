@@ -36,6 +36,10 @@ pub(super) const BATCH: u32 = 512;
 /// How often a table that changes meanwhile is described anew before it is given up.
 pub(super) const TRIES: u32 = 5;
 
+/// The `server_version_num` since which SQL reads rows without a look at `t_hoff` (`slot_deform_heap_tuple`). A value's
+/// chunks, and the rows that are updated or deleted, are read by it as before.
+pub(super) const IGNORES_HOFF: i32 = 190_000;
+
 /// What a check of a server is about.
 #[derive(Debug, Clone)]
 pub struct About {
@@ -283,6 +287,8 @@ impl Looker {
             }),
             commit_status: None,
             is_newer: server.untested().is_some(),
+            // chunks are fetched by it all the same
+            ignores_hoff: which == Which::Heap && server.version_num >= IGNORES_HOFF,
             checksums: false,
             depth: self.about.depth,
             types: &self.types,

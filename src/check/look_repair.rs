@@ -9,14 +9,15 @@ use super::chunk_index::{Chunk, append_chunk, chunks_of};
 use super::code::Code;
 use super::content::check_content;
 use super::damaged_row::{
-    RowAt, ValueAt, Written, by_key, is_readable, pointing, row_at, shared_values, value_ids,
+    Pointing, RowAt, ValueAt, Written, by_key, is_readable, pointing, row_at, shared_values,
+    value_ids,
 };
 use super::finding::{CheckError, Finding};
 use super::look::{About, BATCH, Looker, Which, seen_chunk};
 use super::repair::{self, Facts, ToastIndex, Unread};
 use super::salvage::{
     self, Cell, Damaged, Doubt, MAX_WITHOUT, Orphans, Piece, Row, Wanted, by_row, on_page,
-    refused_pieces,
+    unread_pieces,
 };
 use super::salvage_custom::Elsewhere;
 use super::salvage_dir::{self, SalvageDir};
@@ -26,6 +27,7 @@ use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::type_kind::Types;
 use crate::disk::{BlockNumber, ItemPointer, TransactionId};
+use crate::heap::problem::Place;
 use crate::model::sql::{quote_identifier, quote_qualified};
 use crate::model::toaster::chunks::Fate;
 use crate::model::visibility::Snapshot;
@@ -150,8 +152,12 @@ impl Looker {
     ) -> Result<Option<Vec<Piece>>, LiveError> {
         let size = self.about.server.page_size;
         let toast = self.relation.toast.as_ref().map(|toast| toast.oid);
-        let own: Vec<ChunkSeen> =
-            own.into_iter().flatten().filter(|c| !c.is_refused).map(|c| c.seen).collect();
+        let own: Vec<ChunkSeen> = own
+            .into_iter()
+            .flatten()
+            .filter(|c| !c.is_refused && !c.is_misread)
+            .map(|c| c.seen)
+            .collect();
         let is_needed = self.by_index
             && Some(pointer.toast_relation) == toast
             && check_chunks(pointer, &own, size).is_err();
@@ -226,6 +232,66 @@ impl Looker {
         };
         self.each_page(standing, Which::Toast, Some(blocks), take).await?;
         Ok(rows)
+    }
+
+    /// What is found of values that have one of these tuples of the TOAST relation as a chunk whose `t_hoff` is wrong. SQL
+    /// reads the chunk, as of PostgreSQL 19, but not the value.
+    pub(super) async fn misread_values(
+        &mut self,
+        tids: &[ItemPointer],
+    ) -> Result<Vec<Finding>, LiveError> {
+        let found = match self.begin().await? {
+            Some(standing) => self.values_of_misread(&standing, tids).await,
+            None => Ok(Vec::new()),
+        };
+        snapshot::abandon(self.connection.client()).await?;
+        found
+    }
+
+    async fn values_of_misread(
+        &self,
+        standing: &Standing,
+        tids: &[ItemPointer],
+    ) -> Result<Vec<Finding>, LiveError> {
+        let mut misread: BTreeMap<u32, ChunkSeen> = BTreeMap::new();
+        let mut blocks: Vec<BlockNumber> = tids.iter().map(|tid| tid.block).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
+            chunks_of(
+                toast,
+                block,
+                bytes,
+                pages,
+                |_| true,
+                |id, Chunk { seen, is_misread, .. }| {
+                    if is_misread && tids.contains(&seen.tid) {
+                        misread.entry(id).or_insert(seen);
+                    }
+                },
+            );
+        };
+        self.each_page(standing, Which::Toast, Some(blocks), take).await?;
+        let ids: Vec<u32> = misread.keys().copied().collect();
+        let (table, generated) = (self.quoted(Which::Heap), HashSet::new());
+        let written = Written { table: &table, generated: &generated };
+        let mut rows = Vec::new();
+        let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
+            pointing(written, subject, pages, block, bytes, &ids, &mut rows);
+        };
+        self.each_page(standing, Which::Heap, None, take).await?;
+        let name = self.name(Which::Heap);
+        let finding = |Pointing { ctid, column, value_id, .. }: Pointing| {
+            let ChunkSeen { seq, tid, .. } = misread.get(&value_id)?;
+            let (block, item) = (Some(ctid.block), Some(ctid.item));
+            let place = Place { block, item, column: Some(column), ..Place::of(&name) };
+            let expected = format!("chunk {seq} of value {value_id}");
+            let found = format!("a tuple at {tid} whose t_hoff is wrong");
+            Some(Finding::new(Code::ChunkMissing, place, expected, found))
+        };
+        let mut findings: Vec<Finding> = rows.into_iter().filter_map(finding).collect();
+        self.name_rows(standing, findings.iter_mut().collect()).await?;
+        Ok(findings)
     }
 
     /// Whether two chunks of a value have the same number, and the index leads to both, and to no other value's.
@@ -308,7 +374,9 @@ impl Looker {
         let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
             let is_asked = |id: u32| ids.binary_search(&id).is_ok();
             chunks_of(toast, block, bytes, pages, is_asked, |id, chunk| {
-                chunks.entry(id).or_default().push(chunk);
+                if !chunk.is_misread {
+                    chunks.entry(id).or_default().push(chunk);
+                }
             });
         };
         let lost = self.each_page(standing, Which::Toast, None, take).await?;
@@ -717,7 +785,8 @@ impl Looker {
         let subject = self.subject(standing, Which::Toast, &toast);
         for block in refused.into_iter().take(MAX_REFUSED) {
             let page = self.on_disk(Which::Toast, block).await?;
-            refused_pieces(&subject, block, &page, &ids, &mut chunks.refused);
+            let doubt_of = |_: &Chunk| Some(Doubt::PageRefused);
+            unread_pieces(&subject, (block, &page), &ids, doubt_of, &mut chunks.refused);
         }
         Ok(chunks)
     }
@@ -894,7 +963,8 @@ impl Looker {
                     let mut data = Vec::new();
                     if tid.block == block && append_chunk(bytes, tid, &mut data) {
                         let is_hidden = fate == Fate::NotCommitted || chunk.is_refused;
-                        let doubt = is_hidden.then_some(Doubt::Deleted);
+                        let misread = chunk.is_misread.then_some(Doubt::Misread);
+                        let doubt = is_hidden.then_some(Doubt::Deleted).or(misread);
                         pieces.push(Piece { tid, seq, data, doubt });
                     }
                 }
@@ -909,7 +979,7 @@ fn chunks_at(tids: &[ItemPointer]) -> Vec<Chunk> {
     let chunk = |(seq, tid): (i32, &ItemPointer)| {
         let (form, fate) = (ChunkForm::Plain, Fate::Committed);
         let seen = ChunkSeen { tid: *tid, seq, form, size: 0, fate };
-        Chunk { seen, xids: [0, 0], is_refused: false }
+        Chunk { seen, xids: [0, 0], is_refused: false, is_misread: false }
     };
     let mut chunks: Vec<Chunk> = (0..).zip(tids).map(chunk).collect();
     chunks.sort_by_key(|chunk| chunk.seen.tid);

@@ -585,6 +585,11 @@ impl<'f> Script<'f> {
                 "The server fails, or crashes, at {column} in {place}: SQL reads the columns before it."
             );
         }
+        if row.broken.is_some() {
+            return format!(
+                "SQL reads {place}, but its t_hoff is wrong: UPDATE and DELETE may crash the server."
+            );
+        }
         let pointers = row.values.iter().filter_map(|value| value.pointer.as_ref());
         match pointers.into_iter().all(|pointer| self.is_own(pointer)) {
             true => {
@@ -708,14 +713,29 @@ impl<'f> Script<'f> {
         let into = kept.iter().cloned().chain(names).collect::<Vec<_>>().join(", ");
         let nulls = written().map(|_| "NULL".to_owned());
         let from = kept.iter().cloned().chain(nulls).collect::<Vec<_>>().join(", ");
-        let kept = kept.join(", ");
+        let is_misread = row.broken.as_ref().is_some_and(|broken| broken.columns.is_empty());
+        let copied: Vec<String> = match kept.split_first() {
+            // with all columns as they are, the server would copy the tuple, and read it by its t_hoff
+            Some((first, others)) if is_misread => {
+                let first = format!("CASE WHEN ctid = '{}' THEN {first} END AS {first}", row.ctid);
+                std::iter::once(first).chain(others.iter().cloned()).collect()
+            }
+            _ => kept,
+        };
+        let copied = copied.join(", ");
         let (ItemPointer { block, item }, xmin) = (row.ctid, row.xmin);
         let copy = format!("toastctl_{}_{block}_{item}_{xmin}", oid.0);
         let copy = format!("{schema}{}", quote_identifier(&copy));
+        let what = match lost.is_empty() {
+            true => "The row is copied and removed, and the copy is inserted without triggers.",
+            false => {
+                "The row's other columns are copied, the row is removed, and the copy is inserted without \
+                 triggers; what is lost will be NULL."
+            }
+        };
         let why = format!(
-            "{why} The row's other columns are copied, the row is removed, and the copy is inserted without \
-             triggers; what is lost will be NULL. Removing a row is not undone: the copy is first inserted into a \
-             temporary table that has the same constraints, and nobody else writes meanwhile."
+            "{why} {what} Removing a row is not undone: the copy is first inserted into a temporary table that \
+             has the same constraints, and nobody else writes meanwhile."
         );
         let place = where_row(row.ctid, row.xmin, &row.guard);
         let body = format!(
@@ -734,7 +754,7 @@ impl<'f> Script<'f> {
         );
         let surgery = self.surgery();
         self.out.push(format!(
-            "{}{surgery}CREATE TABLE {copy} AS SELECT {kept} FROM ONLY {table}\n{place};\n\
+            "{}{surgery}CREATE TABLE {copy} AS SELECT {copied} FROM ONLY {table}\n{place};\n\
              BEGIN ISOLATION LEVEL READ COMMITTED;\n\
              LOCK TABLE ONLY {table} IN SHARE ROW EXCLUSIVE MODE;\n\
              {}COMMIT;\n{}{}",
@@ -860,7 +880,7 @@ mod tests {
 
     fn chunk(seq: i32, size: u32, fate: Fate) -> Chunk {
         let seen = ChunkSeen { tid: tid(20), seq, form: ChunkForm::Plain, size, fate };
-        Chunk { seen, xids: [742, 743], is_refused: false }
+        Chunk { seen, xids: [742, 743], is_refused: false, is_misread: false }
     }
 
     fn facts() -> Facts {

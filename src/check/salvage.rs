@@ -27,6 +27,8 @@ use crate::offline::missing;
 /// Why a chunk is not known to be the value's; better ones come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Doubt {
+    /// Its `t_hoff` is wrong.
+    Misread,
     /// It is deleted, or its transaction was aborted.
     Deleted,
     /// The server, or the check, refuses its page.
@@ -334,6 +336,7 @@ fn doubt(chunks: &[(Doubt, i32)]) -> String {
         Some((Doubt::PageRefused, _)) => {
             (" is on a page that is refused", " are on pages that are refused")
         }
+        Some((Doubt::Misread, _)) => (" has a wrong t_hoff", " have a wrong t_hoff"),
         _ => (" is deleted", " are deleted"),
     };
     let what = if chunks.len() == 1 { is } else { are };
@@ -657,21 +660,21 @@ impl Orphans {
     }
 }
 
-/// Adds the chunks of these values, whose IDs are in order, that stand on a page of the TOAST relation that the server,
-/// or the check, refuses.
-pub(super) fn refused_pieces(
+/// Adds the chunks of these values, whose IDs are in order, that stand on a page of the TOAST relation and that the
+/// server, or the check, does not read: those of which there is a doubt.
+pub(super) fn unread_pieces(
     subject: &Subject<'_>,
-    block: BlockNumber,
-    bytes: &[u8],
+    (block, bytes): (BlockNumber, &[u8]),
     value_ids: &[u32],
+    doubt_of: impl Fn(&Chunk) -> Option<Doubt>,
     pieces: &mut HashMap<u32, Vec<Piece>>,
 ) {
     let is_asked = |id: u32| value_ids.binary_search(&id).is_ok();
-    chunks_of(subject, block, bytes, &HintBits, is_asked, |id, Chunk { seen, .. }| {
-        let mut data = Vec::new();
-        if append_chunk(bytes, seen.tid, &mut data) {
-            let (tid, seq, doubt) = (seen.tid, seen.seq, Some(Doubt::PageRefused));
-            pieces.entry(id).or_default().push(Piece { tid, seq, data, doubt });
+    chunks_of(subject, block, bytes, &HintBits, is_asked, |id, chunk| {
+        let Some(doubt) = doubt_of(&chunk) else { return };
+        let (tid, seq, mut data) = (chunk.seen.tid, chunk.seen.seq, Vec::new());
+        if append_chunk(bytes, tid, &mut data) {
+            pieces.entry(id).or_default().push(Piece { tid, seq, data, doubt: Some(doubt) });
         }
     });
 }

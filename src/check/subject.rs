@@ -106,6 +106,8 @@ pub struct Subject<'a> {
     pub commit_status: Option<&'a (dyn Transactions + Sync)>,
     /// Whether a server wrote it that is newer than those that are known: what is unknown in it may be no damage.
     pub is_newer: bool,
+    /// Whether SQL finds a row's columns behind its null bitmap, whatever `t_hoff` says, as of PostgreSQL 19.
+    pub ignores_hoff: bool,
     /// Whether pages carry checksums that hold for their bytes as given.
     pub checksums: bool,
     /// How far it goes.

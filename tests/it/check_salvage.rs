@@ -227,7 +227,8 @@ fn data_dir(temp: &Path, database: &Database<'_>) -> PathBuf {
     std::fs::create_dir_all(temp.join("global")).unwrap();
     let control = database.server().data_dir().join("global").join("pg_control");
     let mut control = std::fs::read(control).unwrap();
-    control[252] = 1;
+    let data_checksum_version = if database.server().major() >= 19 { 268 } else { 252 };
+    control[data_checksum_version] = 1;
     std::fs::write(temp.join("global").join("pg_control"), control).unwrap();
     dir
 }
@@ -255,7 +256,7 @@ fn what_is_left_is_guessed_where_a_pointer_is_wrong() {
     let text =
         |column: &str| database.psql(&format!("SELECT {column} FROM t WHERE id = 2")).into_bytes();
     type Change = fn(&mut Files);
-    let changes: [(&str, &str, Change); 4] = [
+    let changes: [(&str, &str, Change); 6] = [
         ("ext", "to which no row refers", |f| {
             let at = f.value(2, "ext").file;
             set_word(&mut f.heap, at + 10, 4_000_000_000);
@@ -268,8 +269,17 @@ fn what_is_left_is_guessed_where_a_pointer_is_wrong() {
         ("ext", "chunk 1 is deleted", |f| {
             let chunk = f.chunk(2, "ext", 1);
             // xmax, and that it is committed
-            set_word(&mut f.toast, chunk.tuple + 4, 700);
+            let xmin = word(&f.toast, chunk.tuple);
+            set_word(&mut f.toast, chunk.tuple + 4, xmin);
             f.toast[chunk.tuple + 21] = f.toast[chunk.tuple + 21] & !0x08 | 0x04;
+        }),
+        ("ext", "chunk 1 has a wrong t_hoff", |f| {
+            let tuple = f.chunk(2, "ext", 1).tuple;
+            f.toast[tuple + 22] = 0;
+        }),
+        ("ext", "chunk 1 has a wrong t_hoff", |f| {
+            let tuple = f.chunk(2, "ext", 1).tuple;
+            f.toast[tuple + 22] = 32;
         }),
         ("lz", "bytes are stored, as its chunks say", |f| {
             let at = f.value(2, "lz").file;
@@ -319,8 +329,9 @@ fn lose(files: &mut Files) {
     set_word(&mut files.toast, Files::pointer(doc.block, doc.item), 0);
     for column in ["js", "num", "arr", "nums"] {
         let chunk = at(files, column, 0);
-        // deleted, as hint bits say
-        set_word(&mut files.toast, chunk.tuple + 4, 700);
+        // deleted by the transaction that inserted it, as hint bits say
+        let xmin = word(&files.toast, chunk.tuple);
+        set_word(&mut files.toast, chunk.tuple + 4, xmin);
         let at = chunk.tuple + 21;
         files.toast[at] = files.toast[at] & !0x08 | 0x04;
     }
