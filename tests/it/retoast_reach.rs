@@ -84,6 +84,9 @@ fn published_tables_without_replica_identity_are_refused_before_anything_is_set(
     }
     assert_eq!(altered(&database), "");
     // as the hint says
+    if database.server().major() < 15 {
+        return;
+    }
     database.psql("ALTER TABLE ONLY bare REPLICA IDENTITY FULL");
     for table in ["bare", "keyed", "inserts"] {
         tables(&sweep(&database, table));

@@ -655,10 +655,23 @@ fn template(server: &Server, no_checksums: bool) -> &'static Path {
         let removed_with_process = watchdog(&dir);
         let data = dir.join("data");
         made(server.initdb_command(&data, no_checksums).args(["-A", "trust"]));
+        if server.major() < 15 && install::main().major == server.major() {
+            let mut single = server.as_its_user(server.installation.program("postgres"));
+            single.args(["--single", "-j", "-D"]).arg(&data).arg("template1");
+            single.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+            let mut single = single.spawn().expect("postgres starts");
+            let input = single.stdin.take().expect("its input is a pipe").write_all(FLUSHES);
+            assert!(input.is_ok() && single.wait().is_ok_and(|status| status.success()));
+        }
         (data, removed_with_process)
     });
     data
 }
+
+/// In PostgreSQL 14 there is no such function, and a session sends its statistics when a statement ends half a second
+/// after those that it sent before.
+const FLUSHES: &[u8] = b"CREATE FUNCTION public.pg_stat_force_next_flush() RETURNS void
+    LANGUAGE sql AS 'SELECT pg_sleep(1)';\n\n";
 
 /// Runs initdb.
 fn made(initdb: &mut Command) {
