@@ -403,3 +403,60 @@ fn values_behind_a_broken_index_are_saved_whole() {
     assert_eq!(lines.len(), 12, "{}", found.stdout);
     assert!(lines.iter().all(|line| line.whole && line.guesses.is_empty()), "{}", found.stdout);
 }
+
+/// Since PostgreSQL 19 SQL finds the columns of a row without a look at `t_hoff`; it finds those of a chunk by it.
+#[test]
+fn rows_and_values_are_not_lost_where_t_hoff_is_wrong() {
+    is_not_lost(&Options::default());
+    if server::has_major(19) {
+        is_not_lost(&Options::major(19));
+    }
+}
+
+fn is_not_lost(options: &Options) {
+    let in_row = damage_of(|f, _| {
+        let at = f.row(2) + 22;
+        f.heap[at] = 31;
+        with_checksums(&mut f.heap);
+    });
+    let in_chunk = damage_of(|f, _| {
+        let at = f.chunk(2, "ext", 1).tuple + 22;
+        f.toast[at] = 0;
+        with_checksums(&mut f.toast);
+    });
+    let (server, base, _tables) =
+        damaged(options, create, &[("in_row", in_row), ("in_chunk", in_chunk)]);
+    let database = server.database(&base);
+    database.psql(&create("truth"));
+    let temp = tempfile::tempdir().unwrap();
+    let saved = |table: &str| {
+        let dir = temp.path().join(table);
+        let check = ["check", "-d", &database.url(), table, "--salvage"];
+        let found = run(toastctl().args(check).arg(&dir));
+        assert_eq!(found.code, Some(5), "{}{}", found.stdout, found.stderr);
+        dir
+    };
+    let dir = saved("in_chunk");
+    let lines = manifest(&dir);
+    let ext = lines.iter().find(|line| line.column == "ext" && line.item == 2).unwrap();
+    let guess = match server.major() < 19 {
+        true => "chunk 1 has a wrong t_hoff",
+        false => "its chunks are those that the index leads to",
+    };
+    assert!(ext.whole && ext.guesses == [guess], "{:?}", ext.guesses);
+    let truth = database.psql("SELECT ext FROM truth WHERE id = 2");
+    assert_eq!(content(&dir, ext), truth.as_bytes());
+
+    let dir = saved("in_row");
+    let script = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+    database.psql(&script("rows.sql"));
+    database.psql(&script("repair.sql"));
+    let same = |table: &str| {
+        database
+            .psql(&format!("SELECT count(*) FROM {table} AS t JOIN truth ON t::text = truth::text"))
+    };
+    let kept = if server.major() < 19 { "3" } else { "4" };
+    assert_eq!([same("in_row").as_str(), same("in_row_salvaged").as_str()], [kept, "1"]);
+    let again = run(toastctl().args(["check", "-d", &database.url(), "in_row"]));
+    assert_eq!(again.code, Some(0), "{}", again.stdout);
+}
