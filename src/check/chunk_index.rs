@@ -242,7 +242,7 @@ fn read_chunk(tuple: &HeapTuple<'_>) -> (Option<Oid>, i32, ChunkForm, usize) {
 }
 
 /// The tuple of a chunk, and whether its `t_hoff` is wrong. Its columns are those behind the header either way: chunks
-/// have no NULL. (PostgreSQL 19 reads such a chunk right, those before it do not.)
+/// have no NULL. (From PostgreSQL 19 SELECT reads such a chunk right; fetching its value fails on every version.)
 fn chunk_tuple<'p>(page: &Page<'p>, pointer: LinePointer) -> Option<(HeapTuple<'p>, bool)> {
     let bytes = page.tuple_bytes(pointer).ok()?;
     let header = HeapTuple::parse_header(bytes, page.byte_order()).ok()?;

@@ -254,22 +254,15 @@ impl Looker {
         tids: &[ItemPointer],
     ) -> Result<Vec<Finding>, LiveError> {
         let mut misread: BTreeMap<u32, ChunkSeen> = BTreeMap::new();
-        let mut blocks: Vec<BlockNumber> = tids.iter().map(|tid| tid.block).collect();
-        blocks.sort_unstable();
-        blocks.dedup();
+        let blocks: BTreeSet<BlockNumber> = tids.iter().map(|tid| tid.block).collect();
+        let (blocks, tids) = (blocks.into_iter().collect(), HashSet::<_>::from_iter(tids));
         let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
-            chunks_of(
-                toast,
-                block,
-                bytes,
-                pages,
-                |_| true,
-                |id, Chunk { seen, is_misread, .. }| {
-                    if is_misread && tids.contains(&seen.tid) {
-                        misread.entry(id).or_insert(seen);
-                    }
-                },
-            );
+            let all = |_| true;
+            chunks_of(toast, block, bytes, pages, all, |id, Chunk { seen, is_misread, .. }| {
+                if is_misread && tids.contains(&seen.tid) {
+                    misread.entry(id).or_insert(seen);
+                }
+            });
         };
         self.each_page(standing, Which::Toast, Some(blocks), take).await?;
         let ids: Vec<u32> = misread.keys().copied().collect();
