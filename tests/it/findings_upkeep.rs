@@ -207,9 +207,11 @@ fn whole_old_rows_that_are_logged_although_there_is_a_key() {
     clean(&database, "no_key");
     clean(&database, "unlogged");
     // the key of a subscriber's filter
-    database.psql("CREATE PUBLICATION filtered FOR TABLE t WHERE (v <> '')");
-    clean(&database, "t");
-    database.psql("DROP PUBLICATION filtered");
+    if server.major() >= 15 {
+        database.psql("CREATE PUBLICATION filtered FOR TABLE t WHERE (v <> '')");
+        clean(&database, "t");
+        database.psql("DROP PUBLICATION filtered");
+    }
     for (table, instead) in [("t", "DEFAULT"), ("by_index", "USING INDEX \"By id\"")] {
         database.psql(&update(table));
         let before = wal(&database, &update(table));

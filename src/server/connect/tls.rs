@@ -50,6 +50,8 @@ pub(crate) fn connector(params: &TlsParams) -> Result<MakeRustlsConnect, String>
         None => builder.with_no_client_auth(),
     };
     config.enable_sni = params.server_name;
+    // some servers (16.4) fail where a cancel request takes up the session again; libpq does not try to
+    config.resumption = rustls::client::Resumption::disabled();
     if params.direct {
         config.alpn_protocols = vec![b"postgresql".to_vec()];
     }
