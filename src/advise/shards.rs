@@ -419,7 +419,7 @@ impl Added {
 }
 
 impl SampleRead {
-    /// Adds what was read of another relation, of which there are so many copies.
+    /// Adds what was read of another relation, whose files count once for each copy.
     fn add(&mut self, more: SampleRead, copies: usize) {
         if matches!(more.access, Access::Functions) {
             self.access = more.access;

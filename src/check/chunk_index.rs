@@ -7,7 +7,7 @@ use super::finding::Finding;
 use super::subject::{Found, Subject};
 use super::value::{ChunkForm, ChunkSeen, inline_content};
 use crate::disk::page::{LinePointer, LinePointerState, Page, PageState};
-use crate::disk::tuple::{HeapTuple, infomask};
+use crate::disk::tuple::{HOFF_AT, HeapTuple, infomask};
 use crate::disk::varlena::Varlena;
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
 use crate::heap::problem::Place;
@@ -246,9 +246,9 @@ fn read_chunk(tuple: &HeapTuple<'_>) -> (Option<Oid>, i32, ChunkForm, usize) {
 fn chunk_tuple<'p>(page: &Page<'p>, pointer: LinePointer) -> Option<(HeapTuple<'p>, bool)> {
     let bytes = page.tuple_bytes(pointer).ok()?;
     let header = HeapTuple::parse_header(bytes, page.byte_order()).ok()?;
-    let is_misread = HeapTuple::parse(bytes, page.byte_order())
-        .map_or(true, |tuple| tuple.data_offset != header.fitting_offset());
-    Some((header.with_data(bytes, header.fitting_offset())?, is_misread))
+    let fitting = header.fitting_offset();
+    let is_misread = bytes.get(HOFF_AT).is_none_or(|&hoff| usize::from(hoff) != fitting);
+    Some((header.with_data(bytes, fitting)?, is_misread))
 }
 
 /// Appends the data of the chunk at `tid`, whose page is `bytes`, decompressed as SQL reads it; `false` if there is none.

@@ -10,7 +10,7 @@ use super::value::{check_pointer, inline_content};
 use crate::disk::desc::{Attribute, Length, TupleDesc};
 use crate::disk::page::{LinePointer, LinePointerState, Page, PageState};
 use crate::disk::pointer::ToastPointer;
-use crate::disk::tuple::{HeapTuple, infomask2};
+use crate::disk::tuple::{HOFF_AT, HeapTuple, infomask2};
 use crate::disk::types::is_text_like;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk, WalkErrorKind};
@@ -60,7 +60,7 @@ pub(super) fn end_of(tuple: &HeapTuple<'_>, subject: &Subject<'_>) -> Option<usi
     end
 }
 
-/// The tuple at `ctid`, whose `t_hoff` is wrong, with one that fits its null bitmap, if its columns then end where it does.
+/// The tuple at `ctid`, if its `t_hoff` is wrong, with one that fits its null bitmap, if its columns then end where it does.
 pub(super) fn fitting_tuple_at<'b>(
     bytes: &'b [u8],
     subject: &Subject<'_>,
@@ -69,7 +69,11 @@ pub(super) fn fitting_tuple_at<'b>(
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return None };
     let own = page.tuple_bytes(page.line_pointer(ctid.item)?).ok()?;
     let header = HeapTuple::parse_header(own, page.byte_order()).ok()?;
-    let tuple = header.with_data(own, header.fitting_offset())?;
+    let fitting = header.fitting_offset();
+    if own.get(HOFF_AT).is_some_and(|&hoff| usize::from(hoff) == fitting) {
+        return None;
+    }
+    let tuple = header.with_data(own, fitting)?;
     let is_whole = Walk::with_flavor(&tuple, subject.desc, subject.flavor).all(|one| one.is_ok());
     (tuple.attribute_count() > 0 && is_whole).then_some(tuple)
 }
@@ -261,11 +265,7 @@ pub(super) fn row_at(
         if is_headless(&page, bytes, subject, pointer) {
             return headless_row(&page, visible, ctid, pointer);
         }
-        let begins = |fitting: &HeapTuple<'_>| {
-            tuple_at(bytes, ctid).is_some_and(|tuple| tuple.data_offset == fitting.data_offset)
-        };
-        misread = fitting_tuple_at(bytes, subject, ctid)
-            .filter(|fitting| subject.ignores_hoff && !begins(fitting));
+        misread = fitting_tuple_at(bytes, subject, ctid).filter(|_| subject.ignores_hoff);
     }
     let tuple = misread.or_else(|| tuple_at(bytes, ctid))?;
     let mut row = RowAt {
@@ -390,9 +390,6 @@ fn is_headless(page: &Page<'_>, bytes: &[u8], subject: &Subject<'_>, pointer: Li
         Err(error) => !matches!(error.kind, WalkErrorKind::LeftOver { .. }),
     })
 }
-
-/// Where `t_hoff` stands.
-const HOFF_AT: usize = 22;
 
 /// A row of which nothing is read right.
 fn headless_row(

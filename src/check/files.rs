@@ -759,17 +759,14 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
             return pieces;
         };
         let mut page = vec![0; toast.size];
-        let refused = index.lost().iter().map(|block| (*block, false));
-        for (block, misread_only) in
-            refused.chain(index.misread().iter().map(|block| (*block, true)))
-        {
+        let refused = index.lost().iter().map(|block| (*block, Doubt::PageRefused));
+        let misread = index.misread().iter().map(|block| (*block, Doubt::Misread));
+        for (block, doubt) in refused.chain(misread) {
             if !matches!(toast.file.read(block, &mut page), Ok(true)) {
                 continue;
             }
-            let doubt_of = |chunk: &Chunk| match (misread_only, chunk.is_misread) {
-                (false, _) => Some(Doubt::PageRefused),
-                (true, is_misread) => is_misread.then_some(Doubt::Misread),
-            };
+            let doubt_of =
+                |chunk: &Chunk| (doubt == Doubt::PageRefused || chunk.is_misread).then_some(doubt);
             unread_pieces(self.scan.subject, (block, &page), value_ids, doubt_of, &mut pieces);
         }
         pieces

@@ -266,23 +266,35 @@ impl Looker {
         };
         self.each_page(standing, Which::Toast, Some(blocks), take).await?;
         let ids: Vec<u32> = misread.keys().copied().collect();
-        let (table, generated) = (self.quoted(Which::Heap), HashSet::new());
-        let written = Written { table: &table, generated: &generated };
-        let mut rows = Vec::new();
-        let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
-            pointing(written, subject, pages, block, bytes, &ids, &mut rows);
-        };
-        self.each_page(standing, Which::Heap, None, take).await?;
-        let name = self.name(Which::Heap);
-        let finding = |Pointing { ctid, column, value_id, .. }: Pointing| {
+        let finding = |name: &str, Pointing { ctid, column, value_id, .. }: Pointing| {
             let ChunkSeen { seq, tid, .. } = misread.get(&value_id)?;
             let (block, item) = (Some(ctid.block), Some(ctid.item));
-            let place = Place { block, item, column: Some(column), ..Place::of(&name) };
+            let place = Place { block, item, column: Some(column), ..Place::of(name) };
             let expected = format!("chunk {seq} of value {value_id}");
             let found = format!("a tuple at {tid} whose t_hoff is wrong");
             Some(Finding::new(Code::ChunkMissing, place, expected, found))
         };
-        let mut findings: Vec<Finding> = rows.into_iter().filter_map(finding).collect();
+        let find = |name: &str, all: Vec<Pointing>| {
+            all.into_iter().filter_map(|pointing| finding(name, pointing)).collect()
+        };
+        self.of_pointing(standing, &ids, find).await
+    }
+
+    /// What `find` makes of the table's name and of who refers to these values, whose IDs are in order.
+    async fn of_pointing(
+        &self,
+        standing: &Standing,
+        value_ids: &[u32],
+        find: impl FnOnce(&str, Vec<Pointing>) -> Vec<Finding>,
+    ) -> Result<Vec<Finding>, LiveError> {
+        let mut all = Vec::new();
+        let generated = HashSet::new();
+        let written = Written { table: "", generated: &generated };
+        let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
+            pointing(written, subject, pages, block, bytes, value_ids, &mut all);
+        };
+        self.each_page(standing, Which::Heap, None, take).await?;
+        let mut findings = find(&self.name(Which::Heap), all);
         self.name_rows(standing, findings.iter_mut().collect()).await?;
         Ok(findings)
     }
@@ -332,28 +344,11 @@ impl Looker {
             return Ok(Vec::new());
         }
         let found = match self.begin().await? {
-            Some(standing) => self.sharing(&standing, value_ids).await,
+            Some(standing) => self.of_pointing(&standing, value_ids, shared_values).await,
             None => Ok(Vec::new()),
         };
         snapshot::abandon(self.connection.client()).await?;
         found
-    }
-
-    async fn sharing(
-        &self,
-        standing: &Standing,
-        value_ids: &[u32],
-    ) -> Result<Vec<Finding>, LiveError> {
-        let mut all = Vec::new();
-        let generated = HashSet::new();
-        let written = Written { table: "", generated: &generated };
-        let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
-            pointing(written, subject, pages, block, bytes, value_ids, &mut all);
-        };
-        self.each_page(standing, Which::Heap, None, take).await?;
-        let mut findings = shared_values(&self.name(Which::Heap), all);
-        self.name_rows(standing, findings.iter_mut().collect()).await?;
-        Ok(findings)
     }
 
     /// The chunks of values, whose IDs are in order, deleted ones too, as they stand in the TOAST relation: no

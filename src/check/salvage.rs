@@ -226,7 +226,7 @@ pub(super) fn external(
 /// A value to which no row that could be read refers, by its chunks: its size is theirs, and it is compressed if it is what the header
 /// of compressed data says.
 pub(super) fn without_row(value_id: u32, pieces: Vec<Piece>, page: PageSize) -> Saved {
-    // The byte order is not known. If this guess is wrong, compressed data is saved as it is stored.
+    // The byte order is not known: little-endian is assumed. If it is not, compressed data is saved as stored.
     let order = ByteOrder::Little;
     let limit = page.toast_max_chunk_size();
     // a wild number does not make it long
@@ -553,8 +553,7 @@ impl Row {
 
     fn of_page(bytes: &[u8], subject: &Subject<'_>, ctid: ItemPointer) -> Option<Row> {
         let tuple = tuple_at(bytes, ctid);
-        let begins = tuple.is_some_and(|tuple| tuple.data_offset == tuple.fitting_offset());
-        if !begins && let Some(tuple) = fitting_tuple_at(bytes, subject, ctid) {
+        if let Some(tuple) = fitting_tuple_at(bytes, subject, ctid) {
             let guess = "t_hoff is wrong: its columns are those behind the null bitmap";
             let guess = Some((Code::HeaderLength, guess));
             return Some(Row { guess, ..Row::of(&tuple, subject).0 });

@@ -8,7 +8,7 @@ use super::subject::{External, Found, Subject};
 use super::value::{Damage, check_pointer, inline_content};
 use crate::disk::desc::Attribute;
 use crate::disk::layout::TUPLE_HEADER_SIZE;
-use crate::disk::tuple::{HeapTuple, TupleError, infomask};
+use crate::disk::tuple::{HOFF_AT, HeapTuple, TupleError, infomask};
 use crate::disk::varlena::{COMPRESSED_HEADER_SIZE, Varlena, VarlenaError};
 use crate::disk::walk::{Datum, Walk, WalkError, WalkErrorKind};
 use crate::disk::{ByteOrder, ItemPointer, TransactionId, max_align};
@@ -19,8 +19,6 @@ use crate::model::visibility::Visibility;
 pub(super) const INFOMASK_AT: usize = 20;
 /// Where `t_infomask2` stands.
 pub(super) const INFOMASK2_AT: usize = 18;
-/// Where `t_hoff` stands.
-const HOFF_AT: usize = 22;
 /// Where `t_xmax` stands.
 const XMAX_AT: usize = 4;
 /// Where `t_xvac` stands.

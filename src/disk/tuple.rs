@@ -56,7 +56,7 @@ pub mod infomask2 {
 }
 
 /// Where `t_hoff` stands.
-const HOFF_AT: usize = 22;
+pub(crate) const HOFF_AT: usize = 22;
 
 /// A tuple's header with the bytes behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -350,8 +350,12 @@ fn what_stands_before_a_broken_column_is_kept() {
     assert!(read("manifest.jsonl").contains("t_hoff is wrong"), "{}", read("manifest.jsonl"));
     database.psql(&read("rows.sql"));
     database.psql(&read("repair.sql"));
-    assert_eq!(database.psql("SELECT count(*) FROM hoff"), "3");
-    database.psql("INSERT INTO hoff SELECT * FROM hoff_salvaged");
+    // from PostgreSQL 19 on SQL reads the row, so that it is kept
+    let is_read = server.major() >= 19;
+    assert_eq!(database.psql("SELECT count(*) FROM hoff"), if is_read { "4" } else { "3" });
+    if !is_read {
+        database.psql("INSERT INTO hoff SELECT * FROM hoff_salvaged");
+    }
     is_sound(&database, hoff, &[], "");
 
     let (_, sql) = printed(&database, short.name, "");
