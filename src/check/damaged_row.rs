@@ -8,6 +8,7 @@ use super::finding::{self, Finding};
 use super::subject::{Depth, Found, Subject};
 use super::value::{check_pointer, inline_content};
 use crate::disk::desc::{Attribute, Length, TupleDesc};
+use crate::disk::layout::LINE_POINTER_SIZE;
 use crate::disk::page::{LinePointer, LinePointerState, Page, PageState};
 use crate::disk::pointer::ToastPointer;
 use crate::disk::tuple::{HOFF_AT, HeapTuple, infomask2};
@@ -137,8 +138,8 @@ pub(super) struct RowAt {
     /// Where the server fails, or crashes, at one of its columns: this one and those behind it. Where `t_hoff` is wrong
     /// and SQL reads the row all the same: no column.
     pub(super) broken: Option<Broken>,
-    /// Its line pointer.
-    pub(super) pointer: LinePointer,
+    /// The bytes of its line pointer.
+    pub(super) pointer: [u8; LINE_POINTER_SIZE],
     /// Whether another line pointer of the page leads to it.
     pub(super) is_heap_only: bool,
 }
@@ -279,7 +280,7 @@ pub(super) fn row_at(
         values: Vec::new(),
         others: Vec::new(),
         broken: None,
-        pointer,
+        pointer: page.line_pointer_bytes(ctid.item)?,
         is_heap_only: tuple.heap_only(),
     };
     let columns = &subject.desc.attributes;
@@ -414,7 +415,7 @@ fn headless_row(
         values: Vec::new(),
         others: Vec::new(),
         broken: Some(Broken { columns: Vec::new(), is_lost: true, is_page: false }),
-        pointer,
+        pointer: page.line_pointer_bytes(ctid.item)?,
         is_heap_only: header.is_some_and(|tuple| tuple.heap_only()),
     })
 }

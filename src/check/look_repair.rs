@@ -14,7 +14,7 @@ use super::damaged_row::{
 };
 use super::finding::{CheckError, Finding};
 use super::look::{About, BATCH, Looker, Which, seen_chunk};
-use super::repair::{self, Facts, ToastIndex, Unread};
+use super::repair::{self, Facts, ToastIndex, Unread, may_crash_at_pglz};
 use super::salvage::{
     self, Cell, Damaged, Doubt, MAX_WITHOUT, Orphans, Piece, Row, Wanted, by_row, on_page,
     unread_pieces,
@@ -94,6 +94,7 @@ impl Looker {
                 (items, pageinspect.get_raw_page())
             }),
             page_size: self.about.server.page_size,
+            may_crash_at_pglz: may_crash_at_pglz(self.about.server.version_num),
             unread: Unread { wrong_checksums: known.wrong_checksums, ..Unread::default() },
             ..Facts::default()
         };

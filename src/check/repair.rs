@@ -8,8 +8,10 @@ use super::chunk_index::Chunk;
 use super::code::Code;
 use super::damaged_row::{Pointing, RowAt, ValueAt, where_row};
 use super::value::{ChunkForm, ChunkSeen, check_chunks};
-use crate::disk::layout::PageSize;
+use crate::disk::layout::{LINE_POINTER_SIZE, PageSize};
+use crate::disk::page::line_pointer_offset;
 use crate::disk::pointer::ToastPointer;
+use crate::disk::value_text::hex;
 use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::model::sql::{quote_identifier, quote_literal};
 use crate::model::toaster::chunks::Fate;
@@ -41,6 +43,8 @@ pub(super) struct Facts {
     /// `heap_page_items` and `get_raw_page` with their schema; `None` as of a file.
     pub(super) header: Option<(String, String)>,
     pub(super) page_size: PageSize,
+    /// Whether the server may crash where it decompresses damaged data: see [`may_crash_at_pglz`].
+    pub(super) may_crash_at_pglz: bool,
     /// The chunks of damaged values, by their IDs.
     pub(super) chunks: HashMap<u32, Vec<Chunk>>,
     /// Rows and columns of values that the index leads to all chunks of, although one has another `chunk_id`.
@@ -391,9 +395,21 @@ impl<'f> Script<'f> {
                 ));
                 continue;
             }
-            let mut chunks = &[][..];
-            if let Some(pointer) = value.pointer {
-                let id = pointer.value_id.0;
+            let id = value.pointer.map(|pointer| pointer.value_id.0);
+            let chunks = id.and_then(|id| facts.chunks.get(&id)).map_or(&[][..], Vec::as_slice);
+            let base = facts.columns.made_of.get(&value.column).and_then(|bases| bases.first());
+            let is_tried =
+                base.is_none() && matches!(remedy, Remedy::SetNull) && may_be_read(value, chunks);
+            if is_tried && facts.may_crash_at_pglz {
+                self.comment(&format!(
+                    "No statement for {column} in the row at {} of {}: the server may still be able to read it, \
+                     but this minor release may crash where it decompresses damaged data. Update PostgreSQL to \
+                     its latest minor release, then check again.",
+                    row.ctid, facts.table
+                ));
+                continue;
+            }
+            if let Some(id) = id {
                 if let Remedy::SetNullAfter(other) = remedy {
                     self.store_anew(row, &column, other);
                     if let Some((toast, _)) = &facts.toast {
@@ -404,21 +420,18 @@ impl<'f> Script<'f> {
                 } else if !self.deleted.insert(id) {
                     vacuums = true;
                 }
-                chunks = facts.chunks.get(&id).map_or(&[][..], Vec::as_slice);
                 refused.extend(chunks.iter().filter(|chunk| chunk.is_refused).copied());
             }
-            columns.push(
-                match facts.columns.made_of.get(&value.column).and_then(|bases| bases.first()) {
-                    // it is computed when one of its base columns is set, not when it is set to DEFAULT
-                    Some(base) => format!("{0} = {0}", quote_identifier(base)),
-                    None if matches!(remedy, Remedy::SetNull) && may_be_read(value, chunks) => {
-                        tried.push(*value);
-                        let (number, fresh) = (tried.len(), &value.fresh);
-                        format!("{column} = CASE WHEN {READ}{number} THEN {fresh} END")
-                    }
-                    None => format!("{column} = NULL"),
-                },
-            );
+            columns.push(match base {
+                // it is computed when one of its base columns is set, not when it is set to DEFAULT
+                Some(base) => format!("{0} = {0}", quote_identifier(base)),
+                None if is_tried => {
+                    tried.push(*value);
+                    let (number, fresh) = (tried.len(), &value.fresh);
+                    format!("{column} = CASE WHEN {READ}{number} THEN {fresh} END")
+                }
+                None => format!("{column} = NULL"),
+            });
         }
         columns.sort_unstable();
         columns.dedup();
@@ -612,23 +625,24 @@ impl<'f> Script<'f> {
             }
             false => "none of its columns can be read",
         };
-        let Some((items, page)) = header else {
+        let Some((_, page)) = header else {
             return self.comment(&format!("No statement for {place}: {why}."));
         };
         let why = format!(
             "SQL fails at {place}, or reads it wrong: {why}. It is removed, which is not undone: what could be \
              saved of it is in this directory, and its bytes are in the copy of the relation's files."
         );
-        let (ItemPointer { block, item }, pointer) = (row.ctid, row.pointer);
+        let ItemPointer { block, item } = row.ctid;
         let surgery = self.surgery();
+        // heap_page_items of older minor versions (14.9, 16.4) fails at a t_hoff past the tuple's end
         self.out.push(format!(
-            "{}{surgery}SELECT heap_force_kill{}\n  FROM {items}({page}({}, 'main', {block}))\n \
-             WHERE lp = {item} AND lp_flags = 1 AND lp_off = {} AND lp_len = {};\n{}",
+            "{}{surgery}SELECT heap_force_kill{}\n  FROM {page}({}, 'main', {block}) AS page\n \
+             WHERE pg_catalog.encode(pg_catalog.substr(page, {}, {LINE_POINTER_SIZE}), 'hex') = '{}';\n{}",
             commented(&why),
             surgery_arguments(relation, row.ctid),
             quote_literal(relation),
-            pointer.offset,
-            pointer.length,
+            line_pointer_offset(item) + 1,
+            hex(&row.pointer),
             self.unchained(row),
         ));
     }
@@ -797,6 +811,12 @@ fn headers(chunks: &[Chunk]) -> Vec<(ItemPointer, [u32; 2])> {
 /// The beginning of variables that say whether a value could be read.
 const READ: &str = "toastctl_read_";
 
+/// Whether servers of this version may crash where they decompress damaged data. Before 14.10, 15.5 and 16.1
+/// `pglz_decompress` follows a match to before the beginning of its buffer.
+pub(super) fn may_crash_at_pglz(version_num: i32) -> bool {
+    matches!(version_num, ..140_010 | 150_000..150_005 | 160_000..160_001)
+}
+
 /// Whether the server may be able to read a value all the same, which has these chunks if it is out of line, and does
 /// not crash when it tries.
 fn may_be_read(value: &ValueAt, chunks: &[Chunk]) -> bool {
@@ -837,7 +857,6 @@ fn commented(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::page::{LinePointer, LinePointerState};
     use crate::model::sql::fresh;
 
     const EVIL: &str = "a\n; DROP TABLE x; --\n$toastctl$";
@@ -873,7 +892,7 @@ mod tests {
             }],
             others: vec!["id".into()],
             broken: None,
-            pointer: LinePointer { offset: 8000, state: LinePointerState::Normal, length: 100 },
+            pointer: [0x40, 0x9f, 0xc8, 0],
             is_heap_only: false,
         }
     }
@@ -936,6 +955,15 @@ mod tests {
         let begin = "\nDO $toastctl_$\nDECLARE\n  toastctl_read_1 boolean := false;\nBEGIN\n";
         assert!(tried.contains(begin) && !tried.contains("= NULL"), "{tried}");
         assert!(tried.contains("= CASE WHEN toastctl_read_1 THEN (ARRAY["), "{tried}");
+        // older minor releases crash at damaged data
+        assert!(may_crash_at_pglz(140_009) && !may_crash_at_pglz(140_010));
+        assert!(may_crash_at_pglz(160_000) && !may_crash_at_pglz(160_001));
+        let mut facts = Facts { may_crash_at_pglz: true, ..self::facts() };
+        facts.chunks.insert(7, vec![chunk(0, 1996, Fate::Committed)]);
+        let none = script(&facts, &[row(2, Code::StoredSize, pointer(9))]);
+        assert!(code(&none).is_empty() && none.concat().contains("minor release"), "{none:?}");
+        let lost = script(&facts, &[row(2, Code::ChunksEnd, pointer(9))]).concat();
+        assert!(lost.contains("= NULL"), "{lost}");
         // the server crashes at a chunk that is NULL
         for (code, form) in [
             (Code::StoredSize, ChunkForm::Null),
@@ -945,6 +973,17 @@ mod tests {
             let given_up = of(code, form);
             assert!(given_up.contains("= NULL") && !given_up.contains("DO "), "{given_up}");
         }
+    }
+
+    #[test]
+    fn a_chunk_is_removed_while_its_line_pointer_is_what_it_was() {
+        let chunk = row(2, Code::HeaderLength, pointer(0));
+        let text = script(&Facts { headless: vec![chunk], ..facts() }, &[]).concat();
+        let kill = "SELECT heap_force_kill('\"pg_toast\".\"pg_toast_1\"'::pg_catalog.regclass, \
+                    ARRAY['(0,2)']::pg_catalog.tid[])\n  \
+                    FROM get_raw_page('\"pg_toast\".\"pg_toast_1\"', 'main', 0) AS page\n \
+                    WHERE pg_catalog.encode(pg_catalog.substr(page, 29, 4), 'hex') = '409fc800';\n";
+        assert!(text.contains(kill), "{text}");
     }
 
     #[test]

@@ -208,7 +208,7 @@ impl<'a> Page<'a> {
     pub fn line_pointers(&self) -> impl Iterator<Item = (u16, LinePointer)> + use<'a> {
         let (bytes, order) = (self.bytes, self.order);
         (1..=self.line_pointer_count()).map(move |number| {
-            let at = PAGE_HEADER_SIZE + (usize::from(number) - 1) * LINE_POINTER_SIZE;
+            let at = line_pointer_offset(number);
             (number, LinePointer::from_word(order.u32(bytes, at).unwrap_or(0)))
         })
     }
@@ -216,6 +216,11 @@ impl<'a> Page<'a> {
     /// The line pointer of this number, from 1 on; `None` if there are not so many.
     pub(crate) fn line_pointer(&self, number: u16) -> Option<LinePointer> {
         Some(self.line_pointers().nth(usize::from(number).checked_sub(1)?)?.1)
+    }
+
+    /// The line pointer of this number as it stands in the page, at [`line_pointer_offset`].
+    pub(crate) fn line_pointer_bytes(&self, number: u16) -> Option<[u8; LINE_POINTER_SIZE]> {
+        self.bytes.get(line_pointer_offset(number)..)?.first_chunk().copied()
     }
 
     /// What stands behind the header (`PageGetContents`).
@@ -241,6 +246,11 @@ impl<'a> Page<'a> {
         }
         self.bytes.get(start..end).ok_or(ItemError::OutOfBounds { offset, length, upper, special })
     }
+}
+
+/// Where the line pointer of this number, from 1 on, begins in its page.
+pub(crate) fn line_pointer_offset(number: u16) -> usize {
+    PAGE_HEADER_SIZE + usize::from(number.saturating_sub(1)) * LINE_POINTER_SIZE
 }
 
 /// What a line pointer says of its item (`LP_*`).

@@ -32,7 +32,7 @@ pub(crate) fn text(type_oid: Oid, content: &[u8], order: ByteOrder) -> Option<Ve
         // bool
         16 => (*content.first()? != 0).to_string(),
         // bytea
-        17 => hexadecimal(content),
+        17 => format!("\\x{}", hex(content)),
         // int8, int2, int4, oid
         20 => (double()? as i64).to_string(),
         21 => (order.u16(content, 0)? as i16).to_string(),
@@ -75,11 +75,11 @@ pub(crate) fn text(type_oid: Oid, content: &[u8], order: ByteOrder) -> Option<Ve
     Some(text.into_bytes())
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |n: u8| DIGITS.get(usize::from(n & 15)).copied().map_or('?', char::from);
-    let digits = bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte)]);
-    ['\\', 'x'].into_iter().chain(digits).collect()
+    bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte)]).collect()
 }
 
 /// Year, month and day of so many days after 2000-01-01 in the Gregorian calendar, and what follows the time of day.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::contents::{hex, md5_hex, write_text};
+use super::contents::{md5_hex, write_text};
 use super::rows::ValueRow;
 use crate::codec::Method;
 use crate::disk::custom::CustomFlavor;
@@ -13,6 +13,7 @@ use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
 use crate::disk::page::{LinePointerState, Page, PageState};
 use crate::disk::tuple::HeapTuple;
+use crate::disk::value_text::hex;
 use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{ItemPointer, Oid};

@@ -15,6 +15,7 @@ use crate::disk::jsonb_text::TextSink;
 use crate::disk::layout::PageSize;
 use crate::disk::numeric::Numeric;
 use crate::disk::types::is_text_like;
+use crate::disk::value_text::hex;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::Datum;
 use crate::heap::problem::{Place, Problem, Problems};
@@ -95,13 +96,6 @@ impl TextSink for Md5Sink {
 /// An md5 in hexadecimal.
 pub fn md5_hex(bytes: &[u8]) -> String {
     hex(&Md5::digest(bytes))
-}
-
-/// Bytes in hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |n: u8| DIGITS.get(usize::from(n & 15)).copied().map_or('?', char::from);
-    bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte)]).collect()
 }
 
 /// Prints a row for each value; with `contents`, values are reassembled. An error ends the printing, not the scan.
