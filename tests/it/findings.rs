@@ -223,6 +223,11 @@ fn values_read_far_more_often_than_written_and_the_reverse() {
     clean(&database, "t");
     clean(&database, "rows_alone");
     read("t", "length(v)", 15);
+    if database.server().major() < 15 {
+        // before PostgreSQL 15 a database's statistics are said to be reset when they begin: they are too young
+        assert!(!has("t", "read-mostly"));
+        return;
+    }
     let text = inspect_at_rest(&database, &["t"]).ok();
     assert!(text.contains("read-mostly v: at least "), "{text}");
     let finding = mended(&database, "t", "read-mostly");

@@ -83,7 +83,6 @@ fn an_owner_who_may_not_name_the_toast_relation_has_the_whole_table_vacuumed_ear
     let server = Server::start(&Options::default());
     let database = server.with_pageinspect("growth");
     database.psql(WIDE);
-    let major: i32 = database.psql("SHOW server_version_num").parse::<i32>().unwrap() / 10_000;
     database.psql("CREATE ROLE owner LOGIN; ALTER TABLE t OWNER TO owner");
     let plan = run(toastctl()
         .args(["retoast", "-h", server.socket_dir().to_str().unwrap(), "-U", "owner"])
@@ -91,7 +90,7 @@ fn an_owner_who_may_not_name_the_toast_relation_has_the_whole_table_vacuumed_ear
         .args(["t", "-c", "a", "--toaster", "lz4", "--dry-run", "--format", "json"]))
     .stdout;
     let named = plan.contains("VACUUM (PROCESS_MAIN false, TRUNCATE false, INDEX_CLEANUP on)");
-    assert_eq!(named, major >= 16, "{plan}");
+    assert_eq!(named, server.major() >= 16, "{plan}");
     assert!(
         plan.contains("VACUUM (TRUNCATE false, INDEX_CLEANUP on) \\\"public\\\".\\\"t\\\""),
         "{plan}"
@@ -131,7 +130,9 @@ fn vacuums_beside_short_queries_and_an_old_transaction_of_another_database_are_r
         session.kill().unwrap();
         session.wait().unwrap();
     }
-    assert!(told.contains("VACUUM has left most dead rows in place"), "{told}");
+    // before PostgreSQL 15 the statistics of a vacuum come too late to be asked
+    let is_asked = server.major() >= 15;
+    assert_eq!(told.contains("VACUUM has left most dead rows in place"), is_asked, "{told}");
     // Without snapshots it is 1.02. With them the clock says how many vacuums are in vain: 1.05 to 1.10 beside other tests.
     assert!(grown <= 1.2, "{grown}");
 }

@@ -213,8 +213,10 @@ fn another_access_method_is_read_by_functions_and_otherwise_refused_and_costs_on
     assert_eq!(left_out["bytes"], number(&database.psql(files)));
     assert_eq!(document["columns"].as_array().unwrap().len(), 2, "{document}");
     // as the hint says
-    database.psql("ALTER TABLE odd SET ACCESS METHOD heap");
-    tables(&sweep(&database, "odd"));
+    if database.server().major() >= 15 {
+        database.psql("ALTER TABLE odd SET ACCESS METHOD heap");
+        tables(&sweep(&database, "odd"));
+    }
 }
 
 #[test]
