@@ -472,6 +472,11 @@ pub struct RecommendationReport {
 }
 
 impl RecommendationReport {
+    /// Whether the column was compared with other settings; if not, the reasons say why.
+    pub(crate) fn compares(&self) -> bool {
+        !self.weighting.is_empty()
+    }
+
     /// The command as a line for a shell.
     pub(crate) fn line(&self) -> Option<String> {
         (!self.command.is_empty()).then(|| shell_line(&self.command))

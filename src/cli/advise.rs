@@ -393,7 +393,11 @@ fn emitted(emit: Emit, report: &Report, out: &mut impl Write) -> io::Result<()> 
         (_, None) => {
             let mark = if emit == Emit::Sql { "--" } else { "#" };
             let place = format!("{}, column {}", report.table.relation, report.column);
-            writeln!(out, "{mark} {}: keep the current settings", printable(&place))?;
+            let what = match recommendation.compares() {
+                true => "keep the current settings",
+                false => "not compared with other settings",
+            };
+            writeln!(out, "{mark} {}: {what}", printable(&place))?;
         }
         (Emit::Sql, Some(command)) if recommendation.sql.is_empty() => {
             writeln!(

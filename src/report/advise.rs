@@ -1,6 +1,6 @@
 //! The report of `advise-threshold`: candidates, keys in columns of their own, pluggable toasters; and its CSV.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::{self, Write};
 
 use serde_json::json;
@@ -355,10 +355,14 @@ fn ranked(reports: &[Report], document: &mut Document) {
         reports.iter().filter_map(|report| report.recommendation.line()).collect();
     document.heading(
         &format!(
-            "{} of {}: {} should be stored differently",
+            "{} of {}: {} should be stored differently{}",
             counted(reports.len() as u64, "column"),
             counted(tables.len() as u64, "table"),
-            if changed.is_empty() { "none".to_owned() } else { changed.len().to_string() }
+            if changed.is_empty() { "none".to_owned() } else { changed.len().to_string() },
+            match reports.iter().filter(|report| !report.recommendation.compares()).count() {
+                0 => String::new(),
+                uncompared => format!(", {uncompared} not compared"),
+            }
         ),
         2,
     );
@@ -373,6 +377,9 @@ fn ranked(reports: &[Report], document: &mut Document) {
         let with = if document.is_html() { "below" } else { "with --details" };
         document.paragraph(&format!("{} more {with}.", reports.len() - shown.len()));
     }
+    let reasons = shown.iter().filter(|report| !report.recommendation.compares());
+    let reasons: BTreeSet<&String> = reasons.map(|report| &report.recommendation.reasons).collect();
+    reasons.into_iter().for_each(|reason| document.paragraph(reason));
     let on_disk = TERMS.iter().find(|(title, _)| *title == "On disk").map(|(_, text)| *text);
     let all = match document.is_html() {
         true => "",
@@ -415,8 +422,10 @@ fn ranking(reports: &[&Report]) -> Grid {
             // narrow terminals have no room for what says nothing
             text("Table", 0, |(r, _)| r.table.relation.trim_start_matches("public.").to_owned()),
             text("Column", 0, |(r, _)| r.column.clone()),
-            text("Recommended", 0, |(_, c)| {
-                c.map_or_else(|| "(as it is)".to_owned(), |c| c.name.clone())
+            text("Recommended", 0, |(r, c)| match c {
+                Some(c) => c.name.clone(),
+                None if !r.recommendation.compares() => "(not compared)".to_owned(),
+                None => "(as it is)".to_owned(),
             }),
             number("On disk", 0, |(r, _)| size(r.files.total_bytes)),
             number("After", 0, |(_, c)| {
