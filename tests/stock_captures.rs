@@ -8,11 +8,12 @@ use std::process::Command;
 use serde_json::Value;
 
 fn captures() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/captures/pg15");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/captures");
+    let of = |server: &str| std::fs::read_dir(root.join(server)).unwrap();
     let mut tables: Vec<PathBuf> =
-        std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
+        of("pg15").chain(of("oid8")).map(|entry| entry.unwrap().path()).collect();
     tables.sort();
-    assert_eq!(tables.len(), 9);
+    assert_eq!(tables.len(), 10);
     tables
 }
 
@@ -111,4 +112,51 @@ fn chunks_in_the_toast_file_are_those_that_the_pointers_ask_for() {
         assert_eq!(toast["rows"].as_u64().unwrap(), visible, "{}", table.display());
         assert_eq!(toast["chunks"].as_u64().unwrap(), visible, "{}", table.display());
     }
+}
+
+#[test]
+fn values_with_ids_of_8_bytes_are_reassembled_and_checked() {
+    let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/captures/oid8/values");
+    let toast = table.join("toast.bin");
+    let reassemble =
+        ["value", "--toast-file", toast.to_str().unwrap(), "--reassemble", "--format", "jsonl"];
+    let rows = json_lines(&toastctl(&table, &reassemble));
+    let truth = json_lines(&std::fs::read_to_string(table.join("truth.jsonl")).unwrap());
+    let mut wide = 0;
+    for row in &truth {
+        for (column, expected) in row["cols"].as_object().unwrap() {
+            let is_it =
+                |found: &&Value| found["ctid"] == row["ctid"] && found["column"] == column.as_str();
+            let found = rows.iter().find(is_it).unwrap();
+            let get = |key: &str| expected.get(key).unwrap_or(&Value::Null);
+            assert_eq!(&found["text_md5"], get("md5"), "{} {column}", row["ctid"]);
+            wide += u32::from(get("chunk_id").as_u64().is_some_and(|id| id > u64::from(u32::MAX)));
+        }
+    }
+    assert_eq!(wide, 11);
+    let check = |toast: &Path| {
+        let file = toast.to_str().unwrap();
+        let check = ["check", "--toast-file", file, "--ignore-checksums"];
+        Command::new(env!("CARGO_BIN_EXE_toastctl"))
+            .args(check)
+            .arg("--relation-file")
+            .arg(table.join("heap.bin"))
+            .arg("--columns")
+            .arg(format!("@{}", table.join("meta.json").display()))
+            .output()
+            .unwrap()
+    };
+    let sound = check(&toast);
+    assert!(sound.status.success(), "{sound:?}");
+    // the high half of a chunk's ID
+    let mut bytes = std::fs::read(&toast).unwrap();
+    let id = truth[0]["cols"]["ext"]["chunk_id"].as_u64().unwrap();
+    let at = bytes.windows(8).position(|word| word == id.to_le_bytes()).unwrap();
+    bytes[at + 4] += 1;
+    let damaged = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(damaged.path(), bytes).unwrap();
+    let found = check(damaged.path());
+    let text = String::from_utf8(found.stdout).unwrap();
+    assert_eq!(found.status.code(), Some(5), "{text}");
+    assert!(text.contains(&format!("expected 1 chunk for value {id}; found none")), "{text}");
 }

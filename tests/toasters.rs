@@ -332,14 +332,14 @@ fn the_chunks_a_pointer_names_are_those_in_the_file() {
     let (mut by_id, mut by_tid) = (0, 0);
     for capture in captures() {
         let (toasters, Some(mut store)) = (capture.toasters(), capture.toast()) else { continue };
-        let held: BTreeMap<u32, (u64, u64)> = store
+        let held: BTreeMap<u64, (u64, u64)> = store
             .values()
             .map(|value| (value.value_id.0, (value.live, value.live_bytes)))
             .collect();
         if let Some(values) = capture.meta["toast_relations"][0]["values"].as_array() {
             for value in values {
                 let number = |key: &str| value[key].as_u64().unwrap();
-                let live = held[&(number("id") as u32)];
+                let live = held[&number("id")];
                 // the capture counts each chunk's varlena header too
                 let bytes = number("stored_bytes") - 4 * number("chunks");
                 assert_eq!(live, (number("chunks"), bytes), "{}", capture.name);

@@ -526,7 +526,7 @@ mod tests {
             dropped,
             missing: None,
         });
-        TupleDesc { attributes: attributes.collect() }
+        TupleDesc { attributes: attributes.collect(), ..TupleDesc::default() }
     }
 
     fn table(desc: &TupleDesc) -> Table {

@@ -16,6 +16,7 @@ use super::result::{
 };
 use super::tally::{Sum, Sums, Tally, VariantTally};
 use crate::codec::Method;
+use crate::disk::ValueIdType;
 use crate::disk::desc::{Length, Storage};
 use crate::disk::layout::PageSize;
 use crate::heap::problem::Problems;
@@ -26,6 +27,7 @@ use crate::model::settings::Settings;
 use crate::model::stored::Form;
 use crate::server::about::{NEVER_TRUNCATES, Server};
 use crate::server::catalog::Relation;
+use crate::server::catalog::WIDE_IDS;
 use crate::usage::statements::ColumnUse;
 use crate::usage::workload::{Workload, WorkloadSource};
 
@@ -180,7 +182,7 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
         .collect();
     let names: Vec<String> = shown.iter().map(|s| s.name.clone()).collect();
     let recommendation = recommend(&entries, options.optimize, &workload);
-    let uncompared = custom(gathered);
+    let uncompared = uncompared(gathered);
     let front = pareto(&entries, options.optimize, &workload);
     let scale = gathered.scale();
     let today = shown.first();
@@ -384,7 +386,15 @@ fn optimize_name(optimize: Optimize) -> &'static str {
     }
 }
 
-/// Why nothing is compared where pluggable toasters store values of the column.
+/// Why nothing is compared, where toastctl does not know how values would be stored.
+fn uncompared(gathered: &Gathered<'_>) -> Option<String> {
+    match gathered.relation().desc.id_type {
+        ValueIdType::Oid => custom(gathered),
+        ValueIdType::Oid8 => Some(format!("No recommendation: {WIDE_IDS}.")),
+    }
+}
+
+/// The same where pluggable toasters store values of the column.
 fn custom(gathered: &Gathered<'_>) -> Option<String> {
     let today = gathered.tally.tallies().get(TODAY)?;
     let (custom, unknown) = (today.forms.get(Form::Custom), today.unknown);
@@ -407,7 +417,7 @@ fn custom(gathered: &Gathered<'_>) -> Option<String> {
 /// compared.
 fn shown<'a>(gathered: &'a Gathered<'_>, all: &[Figures]) -> Vec<Shown<'a>> {
     let Gathered { variants, tally, .. } = gathered;
-    let compared = if custom(gathered).is_some() { 1 } else { all.len() };
+    let compared = if uncompared(gathered).is_some() { 1 } else { all.len() };
     let stored_otherwise = match (tally.tallies().get(TODAY), tally.tallies().get(PRESENT)) {
         (Some(today), Some(present)) => today.clusters != present.clusters,
         _ => false,
@@ -454,6 +464,9 @@ fn rank(settings: &Settings, present: &Settings) -> u8 {
 
 /// What compaction alone would give back.
 fn gain(gathered: &Gathered<'_>, shown: &[Shown<'_>]) -> Option<CompactionReport> {
+    if gathered.relation().desc.id_type != ValueIdType::Oid {
+        return None;
+    }
     let today = &shown.get(TODAY).filter(|_| gathered.server().compacts())?.figures;
     estimated(today, &gathered.files(), gathered.server().page_size, gathered.relation())
 }

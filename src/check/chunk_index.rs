@@ -9,13 +9,13 @@ use super::value::{ChunkForm, ChunkSeen, inline_content};
 use crate::disk::page::{LinePointer, LinePointerState, Page, PageState};
 use crate::disk::tuple::{HOFF_AT, HeapTuple, infomask};
 use crate::disk::varlena::Varlena;
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId, ValueId, ValueIdType};
 use crate::heap::problem::Place;
 use crate::heap::scan::{self, Item, Visible, each_tuple};
 use crate::model::toaster::chunks::Fate;
 use crate::model::visibility::Visibility;
 
-/// Chunks that a file can have before it is refused: the index takes 20 bytes for each.
+/// Chunks that a file can have before it is refused: the index takes 24 bytes for each.
 const MAX_CHUNKS: usize = 1 << 27;
 /// Findings in TOAST relations that are kept until it is known which belong to values.
 const MAX_FINDINGS: usize = 100_000;
@@ -25,12 +25,14 @@ const FROZEN: TransactionId = TransactionId(2);
 const LOST: [Code; 4] =
     [Code::LinePointer, Code::Overlap, Code::HeaderLength, Code::AttributeCount];
 /// Where a chunk's data stands behind `chunk_id` and `chunk_seq`.
-const DATA_AT: usize = 8;
+fn data_at(id_type: ValueIdType) -> usize {
+    id_type.size() + 4
+}
 
 /// A chunk and whose it is.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    value_id: u32,
+    value_id: u64,
     seq: i32,
     block: u32,
     item: u16,
@@ -42,6 +44,7 @@ struct Entry {
 /// The chunks of a TOAST relation, by value.
 #[derive(Debug, Default)]
 pub struct ChunkIndex {
+    id_type: ValueIdType,
     entries: Vec<Entry>,
     /// What is damaged in the TOAST relation itself.
     findings: Vec<Finding>,
@@ -59,7 +62,7 @@ pub struct ChunkIndex {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Orphan {
     /// `chunk_id`.
-    pub value_id: Oid,
+    pub value_id: ValueId,
     /// Where its first chunk stands.
     pub first: ItemPointer,
     /// Live chunks.
@@ -77,6 +80,7 @@ impl ChunkIndex {
         bytes: &[u8],
         visible: &impl Visible,
     ) {
+        self.id_type = toast.desc.id_type;
         let before = self.findings.len();
         toast.check_page(block, bytes, visible, &mut ToastPage(self));
         let broken: HashSet<u16> = self
@@ -106,7 +110,7 @@ impl ChunkIndex {
     }
 
     fn enter(&mut self, toast: &Subject<'_>, tid: ItemPointer, tuple: &HeapTuple<'_>, fate: Fate) {
-        let (value_id, seq, form, size) = read_chunk(tuple);
+        let (value_id, seq, form, size) = read_chunk(tuple, toast.desc.id_type);
         if form == ChunkForm::Null && fate == Fate::Committed {
             let place = Place { item: Some(tid.item), ..toast.page_place(tid.block) };
             let got = "a NULL";
@@ -126,6 +130,11 @@ impl ChunkIndex {
             form,
             fate,
         });
+    }
+
+    /// The type of `chunk_id`.
+    pub(super) fn id_type(&self) -> ValueIdType {
+        self.id_type
     }
 
     /// Notes that a block could not be read.
@@ -155,7 +164,7 @@ impl ChunkIndex {
     }
 
     /// Puts the chunks of a value into `chunks`.
-    pub fn chunks(&self, value_id: Oid, chunks: &mut Vec<ChunkSeen>) {
+    pub fn chunks(&self, value_id: ValueId, chunks: &mut Vec<ChunkSeen>) {
         chunks.clear();
         let start = self.entries.partition_point(|entry| entry.value_id < value_id.0);
         let own = self.entries.iter().skip(start).take_while(|e| e.value_id == value_id.0);
@@ -170,7 +179,7 @@ impl ChunkIndex {
 
     /// Values of which it is not known whether a chunk is live, and to which none of `known`, in order,
     /// refers.
-    pub fn undecided(&self, known: &[u32]) -> usize {
+    pub fn undecided(&self, known: &[u64]) -> usize {
         let values = self.entries.chunk_by(|a, b| a.value_id == b.value_id);
         let is_open = |own: &&[Entry]| {
             own.iter().all(|entry| entry.fate != Fate::Committed)
@@ -181,7 +190,7 @@ impl ChunkIndex {
     }
 
     /// The values of which a chunk is live and to which none of `known`, in order, refers.
-    pub fn orphans<'a>(&'a self, known: &'a [u32]) -> impl Iterator<Item = Orphan> + 'a {
+    pub fn orphans<'a>(&'a self, known: &'a [u64]) -> impl Iterator<Item = Orphan> + 'a {
         self.entries.chunk_by(|a, b| a.value_id == b.value_id).filter_map(|own| {
             let first = own.iter().find(|entry| entry.fate == Fate::Committed)?;
             if known.binary_search(&first.value_id).is_ok() {
@@ -189,7 +198,7 @@ impl ChunkIndex {
             }
             let live = own.iter().filter(|entry| entry.fate == Fate::Committed);
             Some(Orphan {
-                value_id: Oid(first.value_id),
+                value_id: ValueId(first.value_id),
                 first: ItemPointer { block: BlockNumber(first.block), item: first.item },
                 chunks: live.clone().count() as u64,
                 bytes: live.map(|entry| u64::from(entry.size)).sum(),
@@ -219,19 +228,20 @@ impl ChunkIndex {
 }
 
 /// `chunk_id`, `chunk_seq`, what `chunk_data` is and how long.
-fn read_chunk(tuple: &HeapTuple<'_>) -> (Option<Oid>, i32, ChunkForm, usize) {
+fn read_chunk(
+    tuple: &HeapTuple<'_>,
+    id_type: ValueIdType,
+) -> (Option<ValueId>, i32, ChunkForm, usize) {
     let order: ByteOrder = tuple.order;
+    let (id, seq) = (order.value_id(tuple.data, 0, id_type), order.u32(tuple.data, id_type.size()));
     if tuple.infomask & infomask::HASNULL != 0 {
         // what stands before the first NULL can be read
-        let at = |index: usize| {
-            (0..=index).all(|i| !tuple.is_null(i)).then(|| order.u32(tuple.data, index * 4))
-        };
-        let (id, seq) = (at(0).flatten(), at(1).flatten());
-        return (id.map(Oid), seq.unwrap_or(0) as i32, ChunkForm::Null, 0);
+        let id = id.filter(|_| !tuple.is_null(0));
+        let seq = seq.filter(|_| id.is_some() && !tuple.is_null(1));
+        return (id, seq.unwrap_or(0) as i32, ChunkForm::Null, 0);
     }
-    let id = order.u32(tuple.data, 0).map(Oid);
-    let seq = order.u32(tuple.data, 4).unwrap_or(0) as i32;
-    let data = tuple.data.get(DATA_AT..).unwrap_or(&[]);
+    let seq = seq.unwrap_or(0) as i32;
+    let data = tuple.data.get(data_at(id_type)..).unwrap_or(&[]);
     match Varlena::parse(data, order) {
         Ok((Varlena::Short { content } | Varlena::Plain { content }, _)) => {
             (id, seq, ChunkForm::Plain, content.len())
@@ -252,11 +262,17 @@ fn chunk_tuple<'p>(page: &Page<'p>, pointer: LinePointer) -> Option<(HeapTuple<'
 }
 
 /// Appends the data of the chunk at `tid`, whose page is `bytes`, decompressed as SQL reads it; `false` if there is none.
-pub fn append_chunk(bytes: &[u8], tid: ItemPointer, joined: &mut Vec<u8>) -> bool {
+pub fn append_chunk(
+    bytes: &[u8],
+    tid: ItemPointer,
+    id_type: ValueIdType,
+    joined: &mut Vec<u8>,
+) -> bool {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return false };
     let Some(pointer) = page.line_pointer(tid.item) else { return false };
     let order = page.byte_order();
-    let data = chunk_tuple(&page, pointer).and_then(|(tuple, _)| tuple.data.get(DATA_AT..));
+    let data =
+        chunk_tuple(&page, pointer).and_then(|(tuple, _)| tuple.data.get(data_at(id_type)..));
     match data.map(|data| Varlena::parse(data, order)) {
         Some(Ok((Varlena::Short { content } | Varlena::Plain { content }, _))) => {
             joined.extend_from_slice(content);
@@ -279,12 +295,13 @@ pub fn append_chunk(bytes: &[u8], tid: ItemPointer, joined: &mut Vec<u8>) -> boo
 pub fn live_chunks(
     block: BlockNumber,
     bytes: &[u8],
+    id_type: ValueIdType,
     visible: &impl Visible,
-    mut each: impl FnMut(Oid, TransactionId),
+    mut each: impl FnMut(ValueId, TransactionId),
 ) {
     each_tuple(block, bytes, visible, |_, tuple, _, seen| {
         if seen == Visibility::Live
-            && let (Some(value_id), ..) = read_chunk(tuple)
+            && let (Some(value_id), ..) = read_chunk(tuple, id_type)
         {
             // of frozen ones it is as old as can be
             let xmin = if tuple.xmin_frozen() { FROZEN } else { tuple.xmin };
@@ -312,8 +329,8 @@ pub(super) fn chunks_of(
     block: BlockNumber,
     bytes: &[u8],
     visible: &impl Visible,
-    is_asked: impl Fn(u32) -> bool,
-    mut each: impl FnMut(u32, Chunk),
+    is_asked: impl Fn(u64) -> bool,
+    mut each: impl FnMut(u64, Chunk),
 ) {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
     for (item, pointer) in page.line_pointers() {
@@ -322,7 +339,9 @@ pub(super) fn chunks_of(
             continue;
         }
         let Some((tuple, is_misread)) = chunk_tuple(&page, pointer) else { continue };
-        let (Some(value_id), seq, form, size) = read_chunk(&tuple) else { continue };
+        let (Some(value_id), seq, form, size) = read_chunk(&tuple, toast.desc.id_type) else {
+            continue;
+        };
         if !is_asked(value_id.0) {
             continue;
         }

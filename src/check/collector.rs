@@ -11,7 +11,7 @@ use crate::disk::desc::Attribute;
 use crate::disk::jsonb_text::TextSink;
 use crate::disk::layout::PageSize;
 use crate::disk::varlena::Varlena;
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, ValueId};
 use crate::heap::problem::Place;
 use crate::model::toaster::catalog::{Handler, Toasters};
 use crate::model::toaster::chunks::{Chunk, ChunkStore, StoreError};
@@ -60,7 +60,7 @@ struct Counting<'s, S> {
 }
 
 impl<S: ChunkStore> ChunkStore for Counting<'_, S> {
-    fn chunks(&mut self, relation: Oid, value_id: Oid) -> Result<Vec<Chunk>, StoreError> {
+    fn chunks(&mut self, relation: Oid, value_id: ValueId) -> Result<Vec<Chunk>, StoreError> {
         let chunks = self.store.chunks(relation, value_id)?;
         self.chunks += chunks.len() as u64;
         Ok(chunks)
@@ -142,8 +142,8 @@ pub struct Collector<'a> {
     /// Values out of line whose chunks are still to be looked at.
     pub externals: Vec<External>,
     /// Values that rows refer to, and those that live rows do.
-    pub known: Vec<u32>,
-    pub live: Vec<u32>,
+    pub known: Vec<u64>,
+    pub live: Vec<u64>,
     /// New blocks, and the last one in use.
     pub zeros: Zeros,
     /// Whether `known` is all that rows refer to, but for chunks that are known by their addresses.
@@ -301,7 +301,7 @@ impl Found for Collector<'_> {
         }
     }
 
-    fn refers_to(&mut self, value_id: Oid) {
+    fn refers_to(&mut self, value_id: ValueId) {
         self.known.push(value_id.0);
     }
 

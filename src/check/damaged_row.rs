@@ -15,7 +15,7 @@ use crate::disk::tuple::{HOFF_AT, HeapTuple, infomask2};
 use crate::disk::types::is_text_like;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk, WalkErrorKind};
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, max_align, value_text};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, ValueId, max_align, value_text};
 use crate::heap::scan::{self, Item, Visible};
 use crate::model::sql::{fresh, fresh_array, quote_identifier, quote_literal};
 use crate::model::toaster::catalog::{Handler, Toasters};
@@ -161,9 +161,9 @@ fn fresh_of(column: &Attribute) -> String {
 }
 
 /// The IDs of the values out of line that rows have lost, in order.
-pub(super) fn value_ids(rows: &[RowAt]) -> Vec<u32> {
+pub(super) fn value_ids(rows: &[RowAt]) -> Vec<u64> {
     let values = rows.iter().flat_map(|row| &row.values);
-    let mut ids: Vec<u32> = values.filter_map(|value| Some(value.pointer?.value_id.0)).collect();
+    let mut ids: Vec<u64> = values.filter_map(|value| Some(value.pointer?.value_id.0)).collect();
     ids.sort_unstable();
     ids.dedup();
     ids
@@ -435,7 +435,7 @@ pub(super) fn pointing(
     visible: &impl Visible,
     block: BlockNumber,
     bytes: &[u8],
-    value_ids: &[u32],
+    value_ids: &[u64],
     all: &mut Vec<Pointing>,
 ) -> bool {
     let Written { table, generated } = written;
@@ -444,7 +444,7 @@ pub(super) fn pointing(
         Ok(PageState::New) => return true,
         Err(_) => return false,
     };
-    let is_asked = |id: Oid| value_ids.binary_search(&id.0).is_ok();
+    let is_asked = |id: ValueId| value_ids.binary_search(&id.0).is_ok();
     let all_visible = visible.sees_all_of(&page);
     let unreadable = Unreadable::of(subject, visible, block, bytes);
     let mut is_whole = !unreadable.page && unreadable.items.is_empty();
@@ -586,14 +586,14 @@ fn fixed(column: &Attribute, bytes: &[u8], order: ByteOrder) -> Option<String> {
 pub(super) struct Pointing {
     pub(super) ctid: ItemPointer,
     pub(super) column: String,
-    pub(super) value_id: u32,
+    pub(super) value_id: u64,
     /// The statement that stores the value anew; `None` if none can: the row is not live, or the value a
     /// pluggable toaster's.
     pub(super) anew: Option<String>,
 }
 
 /// The values that live rows have twice, in order, among all that they have.
-pub(super) fn twice(mut live: Vec<u32>) -> Vec<u32> {
+pub(super) fn twice(mut live: Vec<u64>) -> Vec<u64> {
     live.sort_unstable();
     let same = live.chunk_by(|a, b| a == b).filter(|same| same.len() > 1);
     same.filter_map(|same| same.first().copied()).collect()

@@ -29,7 +29,7 @@ use crate::disk::page::{Page, PageState};
 use crate::disk::type_kind::Types;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, ValueId, ValueIdType};
 use crate::heap::problem::Place;
 use crate::heap::progress::Progress;
 use crate::heap::scan::{self, Item};
@@ -261,7 +261,8 @@ fn save(scan: &Scan<'_, '_>, heap: &Heap, out: &mut Out<'_, '_>) -> Result<(), C
         let mut orphans = index.orphans(&heap.known);
         for Orphan { value_id, first, .. } in orphans.by_ref().take(MAX_WITHOUT) {
             let pieces = worker.pieces(value_id);
-            let saved = salvage::without_row(value_id.0, pieces, scan.target.page_size);
+            let saved =
+                salvage::without_row((value_id, index.id_type()), pieces, scan.target.page_size);
             salvage.without_row(&toast, first, &saved)?;
         }
         if let Some(left_out) = salvage::not_saved(&toast, orphans.count() as u64) {
@@ -275,12 +276,12 @@ fn save(scan: &Scan<'_, '_>, heap: &Heap, out: &mut Out<'_, '_>) -> Result<(), C
 fn save_rows(
     scan: &Scan<'_, '_>,
     worker: &mut Worker<'_, '_, '_>,
-    (wanted, known): (&[Wanted], &[u32]),
+    (wanted, known): (&[Wanted], &[u64]),
     salvage: &mut SalvageDir,
 ) -> Result<(), CheckError> {
     let rows = worker.rows_of(&by_row(wanted));
     let (subject, page_size) = (scan.subject, scan.target.page_size);
-    let mut ids: Vec<u32> = Vec::new();
+    let mut ids: Vec<u64> = Vec::new();
     for (ctid, _) in &rows {
         let row = worker.row(*ctid);
         ids.extend(row.iter().flat_map(Row::value_ids));
@@ -304,8 +305,8 @@ fn save_rows(
     for (ctid, damaged) in &rows {
         let Some(mut row) = worker.row(*ctid) else { continue };
         for (_, cell) in &mut row.cells {
-            let all = |worker: &mut Worker<'_, '_, '_>, id: u32| {
-                let mut pieces = worker.pieces(Oid(id));
+            let all = |worker: &mut Worker<'_, '_, '_>, id: u64| {
+                let mut pieces = worker.pieces(ValueId(id));
                 pieces.extend(unread.get(&id).into_iter().flatten().cloned());
                 pieces
             };
@@ -322,7 +323,7 @@ fn save_rows(
             let mut pieces = all(worker, pointer.value_id.0);
             let instead = orphans.instead_of(pointer, page_size).filter(|_| pieces.is_empty());
             if let Some(id) = instead {
-                pieces = worker.pieces(Oid(id));
+                pieces = worker.pieces(ValueId(id));
             }
             let mut saved = salvage::external(pointer, pieces, page_size, row.order);
             saved.guesses.extend(instead.map(salvage::instead));
@@ -360,7 +361,7 @@ fn repairs(scan: &Scan<'_, '_>, worker: &mut Worker<'_, '_, '_>, wanted: &[Wante
     for &id in &ids {
         let mut seen = Vec::new();
         if let Some(index) = index {
-            index.chunks(Oid(id), &mut seen);
+            index.chunks(ValueId(id), &mut seen);
         }
         let chunks = seen.into_iter().map(|seen| Chunk {
             seen,
@@ -404,11 +405,11 @@ fn learn(
     let mut index = ChunkIndex::default();
     let Some(path) = target.toast else { return Ok(index) };
     let name = path.display().to_string();
-    let desc = TupleDesc::toast_relation();
-    let toast =
-        Subject { source: &name, desc: &desc, pages: Pages::Toast, toast: Toast::None, ..*heap };
     let mut file = RelationFile::open(path, target.page_size)?;
     let mut page = vec![0; target.page_size.bytes()];
+    let desc = TupleDesc::toast_relation(target.desc.id_type);
+    let toast =
+        Subject { source: &name, desc: &desc, pages: Pages::Toast, toast: Toast::None, ..*heap };
     let blocks = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
     progress.begin(&name, u64::from(blocks));
     for block in (0..blocks).map(BlockNumber) {
@@ -443,11 +444,11 @@ fn truncated(name: &str, file: &RelationFile, out: &mut Out<'_, '_>) -> Result<(
 /// What the heap's blocks told of the TOAST relation.
 struct Heap {
     /// Values that rows refer to; in order once all blocks were read.
-    known: Vec<u32>,
+    known: Vec<u64>,
     /// Whether these are all.
     is_complete: bool,
     /// Those that live rows refer to.
-    live: Vec<u32>,
+    live: Vec<u64>,
     /// Blocks of zeros.
     zeros: Zeros,
     /// What is to be said of values that are not damaged.
@@ -619,8 +620,8 @@ pub(super) struct Range {
     pub(super) blocks: u64,
     pub(super) findings: Vec<Finding>,
     pub(super) looked: Looked,
-    pub(super) known: Vec<u32>,
-    pub(super) live: Vec<u32>,
+    pub(super) known: Vec<u64>,
+    pub(super) live: Vec<u64>,
     pub(super) zeros: Zeros,
     pub(super) is_complete: bool,
     pub(super) remarks: Remarks,
@@ -648,7 +649,12 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
             scan,
             heap: RelationFile::open(scan.target.heap, size)?,
             page: vec![0; size.bytes()],
-            toast: toast.map(|file| ToastPages { file, pages: Vec::new(), size: size.bytes() }),
+            toast: toast.map(|file| ToastPages {
+                file,
+                id_type: scan.index.map(ChunkIndex::id_type).unwrap_or_default(),
+                pages: Vec::new(),
+                size: size.bytes(),
+            }),
             chunks: Vec::new(),
         })
     }
@@ -685,7 +691,7 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
     /// Adds the pointers of the table to these values, as [`pointing`]; `false` if rows could not be read.
     fn pointing(
         &mut self,
-        value_ids: &[u32],
+        value_ids: &[u64],
         table: &str,
         generated: &HashSet<String>,
         all: &mut Vec<Pointing>,
@@ -725,7 +731,7 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
     }
 
     /// The chunks of a value that can be read, deleted ones too.
-    fn pieces(&mut self, value_id: Oid) -> Vec<Piece> {
+    fn pieces(&mut self, value_id: ValueId) -> Vec<Piece> {
         let (Some(index), Some(toast)) = (self.scan.index, &mut self.toast) else {
             return Vec::new();
         };
@@ -753,7 +759,7 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
 
     /// The chunks of these values, whose IDs are in order, that are not in the index: those on pages that the check
     /// refused, as for a wrong checksum, and those whose `t_hoff` is wrong.
-    fn unread_pieces(&mut self, value_ids: &[u32]) -> HashMap<u32, Vec<Piece>> {
+    fn unread_pieces(&mut self, value_ids: &[u64]) -> HashMap<u64, Vec<Piece>> {
         let mut pieces = HashMap::new();
         let (Some(index), Some(toast)) = (self.scan.index, &mut self.toast) else {
             return pieces;
@@ -807,6 +813,7 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
 /// Pages of the TOAST relation, the last few of them kept.
 struct ToastPages {
     file: RelationFile,
+    id_type: ValueIdType,
     pages: Vec<(BlockNumber, Vec<u8>)>,
     size: usize,
 }
@@ -828,7 +835,7 @@ impl ToastPages {
                 self.pages.len() - 1
             }
         };
-        self.pages.get(at).is_some_and(|(_, page)| append_chunk(page, tid, joined))
+        self.pages.get(at).is_some_and(|(_, page)| append_chunk(page, tid, self.id_type, joined))
     }
 }
 
@@ -871,7 +878,7 @@ struct IndexedChunks<'i> {
 }
 
 impl ChunkStore for IndexedChunks<'_> {
-    fn chunks(&mut self, relation: Oid, value_id: Oid) -> Result<Vec<StoredChunk>, StoreError> {
+    fn chunks(&mut self, relation: Oid, value_id: ValueId) -> Result<Vec<StoredChunk>, StoreError> {
         let mut seen = Vec::new();
         self.index.chunks(value_id, &mut seen);
         let mut chunks = Vec::with_capacity(seen.len());
@@ -890,7 +897,7 @@ impl ChunkStore for IndexedChunks<'_> {
             }
             self.block = Some(tid.block);
         }
-        chunk_on_page(&self.page, tid, &self.xact)
+        chunk_on_page(&self.page, tid, self.index.id_type(), &self.xact)
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use super::code::{Code, Severity};
-use crate::disk::{BlockNumber, ItemPointer, Oid};
+use crate::disk::{BlockNumber, ItemPointer, ValueId};
 use crate::heap::problem::Place;
 use crate::offline::file::FileError;
 use crate::server::LiveError;
@@ -383,7 +383,7 @@ pub(super) fn shared(source: &str, ctid: ItemPointer, column: &str, with: &str) 
 }
 
 /// What is found where no row refers to a value.
-pub(super) fn chunks_without_row(chunks: u64, value_id: Oid, bytes: u64) -> String {
+pub(super) fn chunks_without_row(chunks: u64, value_id: ValueId, bytes: u64) -> String {
     let [c, b] = [chunks, bytes].map(|count| if count == 1 { "" } else { "s" });
     format!("{chunks} chunk{c} of value {value_id}, {bytes} byte{b}")
 }

@@ -272,7 +272,7 @@ impl Table {
             return Ok(());
         }
         let missing = std::mem::take(&mut run.missing);
-        let mut ids: Vec<u32> = missing.iter().map(|(_, v)| v.pointer.value_id.0).collect();
+        let mut ids: Vec<u64> = missing.iter().map(|(_, v)| v.pointer.value_id.0).collect();
         ids.sort_unstable();
         ids.dedup();
         let there = look_repair::chunks(looker, &ids).await?;
@@ -412,16 +412,16 @@ fn no_connection() -> LiveError {
 struct Run<'t> {
     checked: Checked,
     tell: &'t mut (dyn FnMut(Finding) -> std::io::Result<()> + Send),
-    known: Vec<u32>,
+    known: Vec<u64>,
     /// Values that live rows refer to.
-    live: Vec<u32>,
+    live: Vec<u64>,
     zeros: Zeros,
     remarks: Remarks,
     is_complete: bool,
     missing: Vec<(Finding, External)>,
     /// Values of the TOAST relation that were there when the check began and to which no row is known
     /// to refer.
-    candidates: Option<(Snapshot, HashSet<u32>)>,
+    candidates: Option<(Snapshot, HashSet<u64>)>,
     /// How far its blocks were looked at.
     marks: Marks,
     salvage: Option<TableSalvage<'t>>,

@@ -11,7 +11,7 @@ use super::finding::{self, Finding, chunks_without_row};
 use super::look::{BATCH, Looker, Which};
 use super::look_repair::{self, InRelation};
 use super::value::ChunkSeen;
-use crate::disk::{BlockNumber, Oid};
+use crate::disk::{BlockNumber, ValueId};
 use crate::heap::problem::Place;
 use crate::server::checking::{self, Standing};
 use crate::server::{LiveError, snapshot};
@@ -82,7 +82,7 @@ pub(super) enum Decided {
 pub(super) async fn decide(
     looker: &mut Looker,
     mut marks: Marks,
-    mut left: HashSet<u32>,
+    mut left: HashSet<u64>,
     is_logged: bool,
 ) -> Result<Decided, LiveError> {
     let mut rounds = 0;
@@ -111,7 +111,7 @@ async fn round(
     looker: &mut Looker,
     holds: bool,
     marks: &mut Marks,
-    left: &mut HashSet<u32>,
+    left: &mut HashSet<u64>,
 ) -> Result<Round, LiveError> {
     const BUSY: &str = "the table is changed faster than it can be read in 10 s";
     let began = Instant::now();
@@ -178,9 +178,9 @@ async fn changed_of(
 
 /// Findings for those of the values whose chunks are still there: a chunk that the index does not lead to is
 /// damage of the index, and is there for good until that is rebuilt; others only take space.
-async fn without_row(looker: &mut Looker, left: HashSet<u32>) -> Result<Vec<Finding>, LiveError> {
+async fn without_row(looker: &mut Looker, left: HashSet<u64>) -> Result<Vec<Finding>, LiveError> {
     let toast = looker.name(Which::Toast);
-    let mut ids: Vec<u32> = left.into_iter().collect();
+    let mut ids: Vec<u64> = left.into_iter().collect();
     ids.sort_unstable();
     let chunks = look_repair::chunks(looker, &ids).await?;
     let mut findings = Vec::new();
@@ -201,7 +201,7 @@ async fn without_row(looker: &mut Looker, left: HashSet<u32>) -> Result<Vec<Find
             own.iter().filter(|chunk| !unindexed(chunk)).map(|chunk| &chunk.seen).collect();
         if let Some(first) = others.first() {
             let bytes = others.iter().map(|chunk| u64::from(chunk.size)).sum();
-            let found = chunks_without_row(others.len() as u64, Oid(id), bytes);
+            let found = chunks_without_row(others.len() as u64, ValueId(id), bytes);
             let expected = "a row that refers to them";
             findings.push(Finding::new(Code::Orphan, place(first), expected, found));
         }

@@ -13,9 +13,10 @@ use super::value::{ChunkForm, ChunkSeen, Damage, Toast, check_chunks, external_c
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
+use crate::disk::pointer::ToastPointer;
 use crate::disk::type_kind::Types;
 use crate::disk::varlena::Varlena;
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId, ValueId, ValueIdType};
 use crate::heap::problem::Place;
 use crate::model::sql::quote_qualified;
 use crate::model::toaster::catalog::Toasters;
@@ -86,9 +87,9 @@ pub struct Look {
     /// What was looked at.
     pub looked: Looked,
     /// Values of the TOAST relation that rows refer to.
-    pub known: Vec<u32>,
+    pub known: Vec<u64>,
     /// Those that live rows refer to.
-    pub live: Vec<u32>,
+    pub live: Vec<u64>,
     /// Blocks of zeros of the table.
     pub zeros: Zeros,
     /// Whether `known` is all that rows of these blocks refer to.
@@ -103,7 +104,7 @@ pub struct Look {
     /// The end of the write-ahead log when the look began, if the table's changes are in it.
     pub lsn: Option<u64>,
     /// Chunks seen live in blocks of the TOAST relation: whose, and inserted by whom.
-    pub chunks: Vec<(u32, TransactionId)>,
+    pub chunks: Vec<(u64, TransactionId)>,
 }
 
 impl Looker {
@@ -113,9 +114,9 @@ impl Looker {
             connection,
             about,
             locks_by_query: relation.kind != RelationKind::Table,
+            toast_desc: TupleDesc::toast_relation(relation.desc.id_type),
             relation,
             by_index: true,
-            toast_desc: TupleDesc::toast_relation(),
             fingerprint: None,
             types: Arc::default(),
         }
@@ -355,11 +356,13 @@ impl Looker {
         let customs = self.customs(standing);
         let (mut look, externals) = {
             let mut collector = Collector::new(&subject, Some(&customs));
-            let mut chunks = Vec::new();
+            let (mut chunks, id_type) = (Vec::new(), self.id_type());
             for (block, bytes) in pages.iter() {
                 subject.check_page(block, bytes, &pages, &mut collector);
                 if which == Which::Toast {
-                    live_chunks(block, bytes, &pages, |id, xmin| chunks.push((id.0, xmin)));
+                    live_chunks(block, bytes, id_type, &pages, |id, xmin| {
+                        chunks.push((id.0, xmin));
+                    });
                 }
             }
             let mut look = take(&mut collector);
@@ -383,7 +386,7 @@ impl Looker {
         &self,
         standing: &Standing,
         blocks: &[BlockNumber],
-    ) -> Result<(Vec<u32>, bool), LiveError> {
+    ) -> Result<(Vec<u64>, bool), LiveError> {
         let depth = Depth { decompress: false, content: false, utf8: false };
         let about = Arc::new(About { depth, ..(*self.about).clone() });
         let quick = Looker::new(Arc::clone(&self.connection), about, Arc::clone(&self.relation));
@@ -501,7 +504,10 @@ impl Looker {
         let relation = self.quoted(Which::Toast);
         let ids = ids(values);
         let ask = async || match self.by_index {
-            true => chunk_rows::outlines(self.connection.client(), &relation, &ids).await,
+            true => {
+                let relation = (relation.as_str(), self.id_type());
+                chunk_rows::outlines(self.connection.client(), relation, &ids).await
+            }
             false => Ok(None),
         };
         let rows = match self.attempt(ask).await? {
@@ -560,7 +566,13 @@ impl Looker {
         let ids = ids(values);
         let data = with_data.then_some(self.about.server.page_size);
         let client = self.connection.client();
-        self.attempt(|| chunk_rows::chunks(client, &relation, &ids, By::Index, data)).await
+        let relation = (relation.as_str(), self.id_type());
+        self.attempt(|| chunk_rows::chunks(client, relation, &ids, By::Index, data)).await
+    }
+
+    /// The type of value IDs in the TOAST relation.
+    pub(super) fn id_type(&self) -> ValueIdType {
+        self.relation.desc.id_type
     }
 
     /// What a statement gives; the server's message where it is the data that it cannot read.
@@ -592,12 +604,12 @@ impl Looker {
         look: &mut Look,
     ) {
         let mut collector = Collector::new(subject, None);
-        let mut by_value: HashMap<Oid, Vec<ChunkRow>> = HashMap::with_capacity(values.len());
+        let mut by_value: HashMap<ValueId, Vec<ChunkRow>> = HashMap::with_capacity(values.len());
         for row in rows {
             by_value.entry(row.value_id).or_default().push(row);
         }
         let mut asked = values.iter().map(|value| value.pointer.value_id).peekable();
-        let mut strangers: Vec<Oid> = by_value.keys().copied().collect();
+        let mut strangers: Vec<ValueId> = by_value.keys().copied().collect();
         strangers.sort_unstable();
         strangers.retain(|id| {
             while asked.next_if(|own| own < id).is_some() {}
@@ -675,8 +687,8 @@ impl Looker {
 }
 
 /// The values' IDs, each once.
-fn ids(values: &[External]) -> Vec<u32> {
-    let mut ids: Vec<u32> = values.iter().map(|value| value.pointer.value_id.0).collect();
+fn ids(values: &[External]) -> Vec<u64> {
+    let mut ids: Vec<u64> = values.iter().map(|value| value.pointer.value_id.0).collect();
     ids.dedup();
     ids
 }
@@ -791,7 +803,7 @@ pub fn odd_ones(
         let group = groups.next_if(|rows| rows.first().is_some_and(|row| row.value_id == id));
         let group = group.unwrap_or_default();
         for value in own {
-            if is_whole(value.pointer.stored_size(), group, page) {
+            if is_whole(&value.pointer, group, page) {
                 chunks += group.len() as u64;
             } else {
                 odd.push(*value);
@@ -804,10 +816,10 @@ pub fn odd_ones(
     (odd, chunks)
 }
 
-/// Whether these chunks, in order, are those of a value of which so many bytes are stored.
-fn is_whole(size: u32, rows: &[ChunkOutline], page: PageSize) -> bool {
-    let limit = page.toast_max_chunk_size();
-    let count = page.chunks(size);
+/// Whether these chunks, in order, are those of the value to which this pointer leads.
+fn is_whole(pointer: &ToastPointer, rows: &[ChunkOutline], page: PageSize) -> bool {
+    let (size, limit) = (pointer.stored_size(), pointer.max_chunk_size(page));
+    let count = pointer.chunks(page);
     rows.len() as u64 == u64::from(count)
         && (0..count).zip(rows).all(|(number, row)| {
             let wanted = size.saturating_sub(number.saturating_mul(limit)).min(limit);
@@ -821,25 +833,25 @@ fn is_whole(size: u32, rows: &[ChunkOutline], page: PageSize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::pointer::ToastPointer;
     use crate::disk::{ByteOrder, ItemPointer, Oid};
 
-    fn value(id: u32, stored: u32) -> External {
+    fn value(id: u64, stored: u32) -> External {
         let pointer = ToastPointer {
             raw_size_with_header: stored as i32 + 4,
             ext_info: stored,
-            value_id: Oid(id),
+            value_id: ValueId(id),
             toast_relation: Oid(9),
+            id_type: ValueIdType::Oid,
         };
         let ctid = ItemPointer::default();
         External { ctid, index: 0, byte: 24, pointer, is_live: true, order: ByteOrder::Little }
     }
 
-    fn chunk(value_id: u32, seq: i32, size: i32) -> ChunkOutline {
+    fn chunk(value_id: u64, seq: i32, size: i32) -> ChunkOutline {
         ChunkOutline { value_id, seq, raw_size: size, stored_size: size + 4 }
     }
 
-    fn odd(rows: &[ChunkOutline]) -> (Vec<u32>, u64) {
+    fn odd(rows: &[ChunkOutline]) -> (Vec<u64>, u64) {
         let values = [value(5, 2000), value(6, 3992), value(6, 3992), value(9, 100)];
         let (odd, chunks) = odd_ones(&values, rows, PageSize::DEFAULT);
         (odd.iter().map(|value| value.pointer.value_id.0).collect(), chunks)

@@ -26,7 +26,7 @@ use super::value::{ChunkForm, ChunkSeen, check_chunks};
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::type_kind::Types;
-use crate::disk::{BlockNumber, ItemPointer, TransactionId};
+use crate::disk::{BlockNumber, ItemPointer, TransactionId, ValueId};
 use crate::heap::problem::Place;
 use crate::model::sql::{quote_identifier, quote_qualified};
 use crate::model::toaster::chunks::Fate;
@@ -37,7 +37,7 @@ use crate::server::pages::Pages;
 use crate::server::{LiveError, snapshot};
 
 /// The chunks of values by their IDs, and the blocks that could not be read.
-pub(super) type ChunksByValue = (HashMap<u32, Vec<Chunk>>, Vec<BlockNumber>);
+pub(super) type ChunksByValue = (HashMap<u64, Vec<Chunk>>, Vec<BlockNumber>);
 
 /// What findings tell of a table as a whole.
 #[derive(Debug, Clone, Default)]
@@ -57,7 +57,7 @@ impl Looker {
     pub(super) async fn repairs(
         &mut self,
         wanted: &[Wanted],
-        referred: &[u32],
+        referred: &[u64],
         known: Known,
     ) -> Result<Vec<String>, LiveError> {
         let is_sound = known.refused.iter().all(Vec::is_empty)
@@ -78,7 +78,7 @@ impl Looker {
         &self,
         standing: &Standing,
         wanted: &[Wanted],
-        referred: &[u32],
+        referred: &[u64],
         known: Known,
     ) -> Result<Vec<String>, LiveError> {
         let toast = self.relation.toast.as_ref();
@@ -136,12 +136,14 @@ impl Looker {
     /// The chunks that the index leads to for a value; `None` if the server cannot read them. `data`: with their data.
     async fn by_index(
         &self,
-        value_id: u32,
+        value_id: u64,
         data: Option<PageSize>,
     ) -> Result<Option<Vec<ChunkRow>>, LiveError> {
         let (client, quoted) = (self.connection.client(), self.quoted(Which::Toast));
         let ids = [value_id];
-        let ask = async || chunk_rows::chunks(client, &quoted, &ids, By::Index, data).await;
+        let ask = async || {
+            chunk_rows::chunks(client, (&quoted, self.id_type()), &ids, By::Index, data).await
+        };
         Ok(self.attempt(ask).await?.ok())
     }
 
@@ -180,7 +182,7 @@ impl Looker {
 
     /// Whether the index leads to all chunks of a value, although some of them have another `chunk_id`, under which the
     /// index does not lead to them.
-    async fn is_misnamed(&self, value: &ValueAt, referred: &[u32]) -> Result<bool, LiveError> {
+    async fn is_misnamed(&self, value: &ValueAt, referred: &[u64]) -> Result<bool, LiveError> {
         let is_missing =
             matches!(value.code, Code::NoChunks | Code::ChunkMissing | Code::ChunksEnd);
         let own = self.relation.toast.as_ref().map(|toast| toast.oid);
@@ -254,7 +256,7 @@ impl Looker {
         standing: &Standing,
         tids: &[ItemPointer],
     ) -> Result<Vec<Finding>, LiveError> {
-        let mut misread: BTreeMap<u32, ChunkSeen> = BTreeMap::new();
+        let mut misread: BTreeMap<u64, ChunkSeen> = BTreeMap::new();
         let blocks: BTreeSet<BlockNumber> = tids.iter().map(|tid| tid.block).collect();
         let (blocks, tids) = (blocks.into_iter().collect(), HashSet::<_>::from_iter(tids));
         let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
@@ -266,7 +268,7 @@ impl Looker {
             });
         };
         self.each_page(standing, Which::Toast, Some(blocks), take).await?;
-        let ids: Vec<u32> = misread.keys().copied().collect();
+        let ids: Vec<u64> = misread.keys().copied().collect();
         let finding = |name: &str, Pointing { ctid, column, value_id, .. }: Pointing| {
             let ChunkSeen { seq, tid, .. } = misread.get(&value_id)?;
             let (block, item) = (Some(ctid.block), Some(ctid.item));
@@ -285,7 +287,7 @@ impl Looker {
     async fn of_pointing(
         &self,
         standing: &Standing,
-        value_ids: &[u32],
+        value_ids: &[u64],
         find: impl FnOnce(&str, Vec<Pointing>) -> Vec<Finding>,
     ) -> Result<Vec<Finding>, LiveError> {
         let mut all = Vec::new();
@@ -339,7 +341,7 @@ impl Looker {
     /// snapshot: a row that is updated is live at two places in two.
     pub(super) async fn shared_values(
         &mut self,
-        value_ids: &[u32],
+        value_ids: &[u64],
     ) -> Result<Vec<Finding>, LiveError> {
         if value_ids.is_empty() {
             return Ok(Vec::new());
@@ -357,11 +359,11 @@ impl Looker {
     pub(super) async fn chunks_in_pages(
         &self,
         standing: &Standing,
-        ids: &[u32],
+        ids: &[u64],
     ) -> Result<ChunksByValue, LiveError> {
-        let mut chunks: HashMap<u32, Vec<Chunk>> = HashMap::new();
+        let mut chunks: HashMap<u64, Vec<Chunk>> = HashMap::new();
         let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
-            let is_asked = |id: u32| ids.binary_search(&id).is_ok();
+            let is_asked = |id: u64| ids.binary_search(&id).is_ok();
             chunks_of(toast, block, bytes, pages, is_asked, |id, chunk| {
                 if !chunk.is_misread {
                     chunks.entry(id).or_default().push(chunk);
@@ -499,8 +501,8 @@ pub(super) struct InRelation {
 /// The live chunks of values, whose IDs are in order.
 pub(super) async fn chunks(
     looker: &mut Looker,
-    ids: &[u32],
-) -> Result<HashMap<u32, Vec<InRelation>>, LiveError> {
+    ids: &[u64],
+) -> Result<HashMap<u64, Vec<InRelation>>, LiveError> {
     let found = match looker.begin().await? {
         Some(standing) => inside(looker, &standing, ids).await,
         None => Ok(HashMap::new()),
@@ -512,16 +514,17 @@ pub(super) async fn chunks(
 async fn inside(
     looker: &Looker,
     standing: &Standing,
-    ids: &[u32],
-) -> Result<HashMap<u32, Vec<InRelation>>, LiveError> {
+    ids: &[u64],
+) -> Result<HashMap<u64, Vec<InRelation>>, LiveError> {
     let client = looker.connection.client();
-    let mut chunks: HashMap<u32, Vec<InRelation>> = HashMap::new();
+    let mut chunks: HashMap<u64, Vec<InRelation>> = HashMap::new();
     if looker.relation.toast.is_none() {
         return Ok(chunks);
     }
     let quoted = looker.quoted(Which::Toast);
-    let scan = async || chunk_rows::chunks(client, &quoted, ids, By::Scan, None).await;
-    let mut all: Vec<(u32, ChunkSeen)> = match looker.attempt(scan).await?.ok() {
+    let relation = (quoted.as_str(), looker.id_type());
+    let scan = async || chunk_rows::chunks(client, relation, ids, By::Scan, None).await;
+    let mut all: Vec<(u64, ChunkSeen)> = match looker.attempt(scan).await?.ok() {
         Some(rows) => rows.iter().map(|row| (row.value_id.0, seen_chunk(row))).collect(),
         // the server cannot plan a scan beside an index without its first page, nor scan pages that it cannot read
         None => {
@@ -533,7 +536,7 @@ async fn inside(
             of_pages.filter(|(_, chunk)| chunk.fate == Fate::Committed).collect()
         }
     };
-    let index = async || chunk_rows::chunks(client, &quoted, ids, By::Index, None).await;
+    let index = async || chunk_rows::chunks(client, relation, ids, By::Index, None).await;
     let by_index = if looker.by_index { looker.attempt(index).await?.ok() } else { None };
     let by_index: Option<HashSet<ItemPointer>> =
         by_index.map(|rows| rows.iter().map(|row| row.tid).collect());
@@ -568,15 +571,15 @@ struct DamagedRow {
     row: Damaged,
     pointers: Vec<ToastPointer>,
     /// All of its values in the TOAST relation.
-    value_ids: Vec<u32>,
+    value_ids: Vec<u64>,
 }
 
 /// The chunks of some values, however they were found.
 #[derive(Default)]
 struct Chunks {
-    by_value: HashMap<u32, Vec<Chunk>>,
+    by_value: HashMap<u64, Vec<Chunk>>,
     /// Those on pages that the server refuses.
-    refused: HashMap<u32, Vec<Piece>>,
+    refused: HashMap<u64, Vec<Piece>>,
     orphans: Orphans,
 }
 
@@ -586,7 +589,7 @@ impl Looker {
     pub(super) async fn save(
         &mut self,
         wanted: &[Wanted],
-        known: &[u32],
+        known: &[u64],
         dir: &mut SalvageDir,
     ) -> Result<(), CheckError> {
         if wanted.is_empty() {
@@ -604,7 +607,7 @@ impl Looker {
         &self,
         standing: &Standing,
         wanted: &[Wanted],
-        known: &[u32],
+        known: &[u64],
         dir: &mut SalvageDir,
     ) -> Result<(), CheckError> {
         let (name, quoted) = (self.name(Which::Heap), self.quoted(Which::Heap));
@@ -622,7 +625,7 @@ impl Looker {
         let mut saving = dir.rows_of(relation);
         let rows = self.damaged_rows(standing, wanted).await?;
         let size = self.about.server.page_size;
-        let chunks_of = |pointer: &ToastPointer| u64::from(size.chunks(pointer.stored_size()));
+        let chunks_of = |pointer: &ToastPointer| u64::from(pointer.chunks(size));
         let mut rest = rows.as_slice();
         while !rest.is_empty() {
             let mut all = 0;
@@ -648,7 +651,7 @@ impl Looker {
     pub(super) async fn save_without_row(
         &mut self,
         start: &Snapshot,
-        known: &[u32],
+        known: &[u64],
         dir: &mut SalvageDir,
     ) -> Result<Option<String>, CheckError> {
         let saved = match self.begin().await? {
@@ -662,14 +665,14 @@ impl Looker {
     async fn without_row(
         &self,
         standing: &Standing,
-        (start, known): (&Snapshot, &[u32]),
+        (start, known): (&Snapshot, &[u64]),
         dir: &mut SalvageDir,
     ) -> Result<Option<String>, CheckError> {
-        let (mut all, mut count): (BTreeMap<u32, Vec<Chunk>>, u64) = (BTreeMap::new(), 0);
-        let mut left_out: BTreeSet<u32> = BTreeSet::new();
+        let (mut all, mut count): (BTreeMap<u64, Vec<Chunk>>, u64) = (BTreeMap::new(), 0);
+        let mut left_out: BTreeSet<u64> = BTreeSet::new();
         let is_old = |xmin: u32| xmin <= 2 || start.was_over(TransactionId(xmin));
         let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
-            let is_asked = |id: u32| known.binary_search(&id).is_err();
+            let is_asked = |id: u64| known.binary_search(&id).is_err();
             chunks_of(toast, block, bytes, pages, is_asked, |id, chunk| {
                 let is_live = chunk.seen.fate == Fate::Committed && !chunk.is_refused;
                 if !is_live || !is_old(chunk.xids[0]) {
@@ -689,7 +692,7 @@ impl Looker {
         for (id, chunks) in all {
             let Some(first) = chunks.iter().min_by_key(|chunk| chunk.seen.seq) else { continue };
             let pieces = self.pieces(standing, Some(&chunks)).await?;
-            let saved = salvage::without_row(id, pieces, size);
+            let saved = salvage::without_row((ValueId(id), self.id_type()), pieces, size);
             dir.without_row(&toast, first.seen.tid, &saved)?;
         }
         Ok(salvage::not_saved(&toast, left_out.len() as u64))
@@ -731,19 +734,19 @@ impl Looker {
         &self,
         standing: &Standing,
         rows: &[DamagedRow],
-        known: &[u32],
+        known: &[u64],
     ) -> Result<Chunks, LiveError> {
         let mut chunks = Chunks::default();
-        let mut ids: Vec<u32> = rows.iter().flat_map(|row| &row.value_ids).copied().collect();
+        let mut ids: Vec<u64> = rows.iter().flat_map(|row| &row.value_ids).copied().collect();
         if self.relation.toast.is_none() || ids.is_empty() {
             return Ok(chunks);
         }
         ids.sort_unstable();
         ids.dedup();
-        let mut orphans: HashMap<u32, (u64, u64)> = HashMap::new();
+        let mut orphans: HashMap<u64, (u64, u64)> = HashMap::new();
         let (by_value, size) = (&mut chunks.by_value, self.about.server.page_size);
-        let is_own = |id: u32| ids.binary_search(&id).is_ok();
-        let is_asked = |id: u32| is_own(id) || known.binary_search(&id).is_err();
+        let is_own = |id: u64| ids.binary_search(&id).is_ok();
+        let is_asked = |id: u64| is_own(id) || known.binary_search(&id).is_err();
         let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
             chunks_of(toast, block, bytes, pages, is_asked, |id, chunk| {
                 if is_own(id) {
@@ -763,7 +766,7 @@ impl Looker {
         }
         let of_rows = rows.iter().flat_map(|row| &row.pointers);
         let nowhere = of_rows.filter(|p| !chunks.by_value.contains_key(&p.value_id.0));
-        let mut instead: Vec<u32> =
+        let mut instead: Vec<u64> =
             nowhere.filter_map(|pointer| chunks.orphans.instead_of(pointer, size)).collect();
         if !instead.is_empty() {
             instead.sort_unstable();
@@ -886,7 +889,7 @@ impl Looker {
         &self,
         standing: &Standing,
         chunks: &Chunks,
-        id: u32,
+        id: u64,
     ) -> Result<Vec<Piece>, LiveError> {
         let mut pieces = self.pieces(standing, chunks.by_value.get(&id)).await?;
         pieces.extend(chunks.refused.get(&id).into_iter().flatten().cloned());
@@ -941,6 +944,7 @@ impl Looker {
         // they were found page by page
         let pages: Vec<&[Chunk]> =
             chunks.chunk_by(|a, b| a.seen.tid.block == b.seen.tid.block).collect();
+        let id_type = self.id_type();
         for some in pages.chunks(BATCH as usize) {
             let blocks = some.iter().filter_map(|own| own.first()).map(|c| c.seen.tid.block);
             let blocks: Vec<BlockNumber> = blocks.collect();
@@ -950,7 +954,7 @@ impl Looker {
                 while let Some(chunk) = rest.next_if(|chunk| chunk.seen.tid.block <= block) {
                     let ChunkSeen { tid, seq, fate, .. } = chunk.seen;
                     let mut data = Vec::new();
-                    if tid.block == block && append_chunk(bytes, tid, &mut data) {
+                    if tid.block == block && append_chunk(bytes, tid, id_type, &mut data) {
                         let is_hidden = fate == Fate::NotCommitted || chunk.is_refused;
                         let misread = chunk.is_misread.then_some(Doubt::Misread);
                         let doubt = is_hidden.then_some(Doubt::Deleted).or(misread);

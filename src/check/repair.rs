@@ -46,7 +46,7 @@ pub(super) struct Facts {
     /// Whether the server may crash where it decompresses damaged data: see [`may_crash_at_pglz`].
     pub(super) may_crash_at_pglz: bool,
     /// The chunks of damaged values, by their IDs.
-    pub(super) chunks: HashMap<u32, Vec<Chunk>>,
+    pub(super) chunks: HashMap<u64, Vec<Chunk>>,
     /// Rows and columns of values that the index leads to all chunks of, although one has another `chunk_id`.
     pub(super) misnamed: HashSet<(ItemPointer, String)>,
     /// Rows and columns of values that have two chunks of the same number, where the index leads to all of them, so that
@@ -140,8 +140,8 @@ struct Script<'f> {
     /// Whether the extension was asked for.
     has_surgery: bool,
     /// Values whose sound rows store them anew, and values whose chunks were deleted.
-    stored_anew: HashSet<u32>,
-    deleted: HashSet<u32>,
+    stored_anew: HashSet<u64>,
+    deleted: HashSet<u64>,
     out: Vec<String>,
 }
 
@@ -414,7 +414,7 @@ impl<'f> Script<'f> {
                     self.store_anew(row, &column, other);
                     if let Some((toast, _)) = &facts.toast {
                         conditions.push(format!(
-                            "NOT EXISTS (SELECT FROM {toast} WHERE chunk_id = {id})"
+                            "NOT EXISTS (SELECT FROM {toast} WHERE chunk_id = '{id}')"
                         ));
                     }
                 } else if !self.deleted.insert(id) {
@@ -857,6 +857,7 @@ fn commented(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::{ValueId, ValueIdType};
     use crate::model::sql::fresh;
 
     const EVIL: &str = "a\n; DROP TABLE x; --\n$toastctl$";
@@ -869,7 +870,8 @@ mod tests {
         ToastPointer {
             raw_size_with_header: 2004,
             ext_info: 2000,
-            value_id: Oid(7),
+            value_id: ValueId(7),
+            id_type: ValueIdType::Oid,
             toast_relation: Oid(toast_relation),
         }
     }

@@ -19,7 +19,9 @@ use crate::disk::pointer::ToastPointer;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
 use crate::disk::walk::{Datum, Walk};
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, max_align, value_text};
+use crate::disk::{
+    BlockNumber, ByteOrder, ItemPointer, Oid, ValueId, ValueIdType, max_align, value_text,
+};
 use crate::heap::scan::{self, Item, Visible as _};
 use crate::model::visibility::{HintBits, Visibility};
 use crate::offline::missing;
@@ -57,7 +59,7 @@ pub(super) struct Piece {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub(super) struct Shape {
     /// `chunk_id`, of a value out of line.
-    pub(super) value_id: Option<u32>,
+    pub(super) value_id: Option<u64>,
     pub(super) raw_size: Option<u64>,
     pub(super) stored_size: Option<u64>,
     pub(super) method: Option<&'static str>,
@@ -169,7 +171,7 @@ pub(super) fn external(
     page: PageSize,
     order: ByteOrder,
 ) -> Saved {
-    let limit = page.toast_max_chunk_size();
+    let limit = pointer.max_chunk_size(page);
     let mut saved = Saved::default();
     let mut stored_size = pointer.stored_size();
     let size_of = |seq: u32, all: u32| all.saturating_sub(seq.saturating_mul(limit)).min(limit);
@@ -183,13 +185,13 @@ pub(super) fn external(
         saved.guesses.push(guess);
         stored_size = size;
     }
-    let expected = page.chunks(stored_size);
+    let expected = stored_size.div_ceil(limit);
     saved.shape = Shape {
         value_id: Some(pointer.value_id.0),
         raw_size: Some(u64::from(pointer.raw_size())),
         stored_size: Some(u64::from(pointer.stored_size())),
         method: pointer.method().map(Method::name),
-        chunks_expected: Some(page.chunks(pointer.stored_size())),
+        chunks_expected: Some(pointer.chunks(page)),
         chunks_found: pieces.iter().map(|piece| piece.seq).collect(),
     };
     saved.shape.chunks_found.dedup();
@@ -225,10 +227,14 @@ pub(super) fn external(
 
 /// A value to which no row that could be read refers, by its chunks: its size is theirs, and it is compressed if it is what the header
 /// of compressed data says.
-pub(super) fn without_row(value_id: u32, pieces: Vec<Piece>, page: PageSize) -> Saved {
+pub(super) fn without_row(
+    (value_id, id_type): (ValueId, ValueIdType),
+    pieces: Vec<Piece>,
+    page: PageSize,
+) -> Saved {
     // The byte order is not known: little-endian is assumed. If it is not, compressed data is saved as stored.
     let order = ByteOrder::Little;
-    let limit = page.toast_max_chunk_size();
+    let limit = page.toast_max_chunk_size_of(id_type);
     // a wild number does not make it long
     let most = pieces.len().saturating_mul(2).saturating_add(MAY_MISS);
     let end = |piece: &Piece| {
@@ -242,8 +248,9 @@ pub(super) fn without_row(value_id: u32, pieces: Vec<Piece>, page: PageSize) -> 
     let pointer = ToastPointer {
         raw_size_with_header: i32::try_from(size + 4).unwrap_or(i32::MAX),
         ext_info: size,
-        value_id: Oid(value_id),
+        value_id,
         toast_relation: Oid(0),
+        id_type,
     };
     let mut saved = external(&pointer, pieces, page, order);
     saved.note = Some("no row that could be read refers to it: a row that is lost may have had it");
@@ -620,7 +627,7 @@ impl Row {
     }
 
     /// The IDs of its values in the TOAST relation.
-    pub(super) fn value_ids(&self) -> Vec<u32> {
+    pub(super) fn value_ids(&self) -> Vec<u64> {
         let of = |(_, cell): &(usize, Cell)| match cell {
             Cell::External(pointer) => vec![pointer.value_id.0],
             Cell::Custom(value) => value.value_ids().collect(),
@@ -641,10 +648,10 @@ impl Row {
 /// Values of a TOAST relation that no row refers to, by what a pointer to them says: if one alone is as long as a value
 /// whose chunks are nowhere, it is likely to be that.
 #[derive(Debug, Default)]
-pub(super) struct Orphans(HashMap<(u64, u64), Option<u32>>);
+pub(super) struct Orphans(HashMap<(u64, u64), Option<u64>>);
 
 impl Orphans {
-    pub(super) fn add(&mut self, value_id: u32, chunks: u64, bytes: u64) {
+    pub(super) fn add(&mut self, value_id: u64, chunks: u64, bytes: u64) {
         let of_its_size = self.0.entry((chunks, bytes)).or_insert(Some(value_id));
         if *of_its_size != Some(value_id) {
             *of_its_size = None;
@@ -652,9 +659,9 @@ impl Orphans {
     }
 
     /// The one that has as many bytes as `pointer` says.
-    pub(super) fn instead_of(&self, pointer: &ToastPointer, page: PageSize) -> Option<u32> {
+    pub(super) fn instead_of(&self, pointer: &ToastPointer, page: PageSize) -> Option<u64> {
         let stored = pointer.stored_size();
-        let size = (u64::from(page.chunks(stored)), u64::from(stored));
+        let size = (u64::from(pointer.chunks(page)), u64::from(stored));
         self.0.get(&size).copied().flatten()
     }
 }
@@ -664,15 +671,15 @@ impl Orphans {
 pub(super) fn unread_pieces(
     subject: &Subject<'_>,
     (block, bytes): (BlockNumber, &[u8]),
-    value_ids: &[u32],
+    value_ids: &[u64],
     doubt_of: impl Fn(&Chunk) -> Option<Doubt>,
-    pieces: &mut HashMap<u32, Vec<Piece>>,
+    pieces: &mut HashMap<u64, Vec<Piece>>,
 ) {
-    let is_asked = |id: u32| value_ids.binary_search(&id).is_ok();
+    let is_asked = |id: u64| value_ids.binary_search(&id).is_ok();
     chunks_of(subject, block, bytes, &HintBits, is_asked, |id, chunk| {
         let Some(doubt) = doubt_of(&chunk) else { return };
         let (tid, seq, mut data) = (chunk.seen.tid, chunk.seen.seq, Vec::new());
-        if append_chunk(bytes, tid, &mut data) {
+        if append_chunk(bytes, tid, subject.desc.id_type, &mut data) {
             pieces.entry(id).or_default().push(Piece { tid, seq, data, doubt: Some(doubt) });
         }
     });
@@ -686,7 +693,7 @@ pub(super) fn not_saved(toast: &str, values: u64) -> Option<String> {
 }
 
 /// What is said where its chunks are taken for those of a value.
-pub(super) fn instead(value_id: u32) -> String {
+pub(super) fn instead(value_id: u64) -> String {
     format!("its chunks are those of value {value_id}, to which no row refers")
 }
 
@@ -718,8 +725,9 @@ mod tests {
         ToastPointer {
             raw_size_with_header: raw as i32 + 4,
             ext_info: stored as u32 | method << 30,
-            value_id: Oid(7),
+            value_id: ValueId(7),
             toast_relation: Oid(8),
+            id_type: ValueIdType::Oid,
         }
     }
 
@@ -809,7 +817,7 @@ mod tests {
 
     #[test]
     fn a_value_without_a_row_is_what_its_chunks_say() {
-        let of = |pieces| without_row(7, pieces, PageSize::DEFAULT);
+        let of = |pieces| without_row((ValueId(7), ValueIdType::Oid), pieces, PageSize::DEFAULT);
         let plain = of(vec![piece(1, b'b', 10), piece(0, b'a', 1996)]);
         assert!(plain.is_whole && plain.content_bytes() == 2006 && plain.guesses.is_empty());
         // the last chunks may be gone, or the first, or a number is wild

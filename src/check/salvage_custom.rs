@@ -12,7 +12,7 @@ use crate::model::toaster::describe::{Description, describe};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Elsewhere {
     /// All chunks with this ID.
-    Value(u32),
+    Value(u64),
     /// The chunks at these addresses.
     At(Vec<ItemPointer>),
 }
@@ -66,7 +66,7 @@ impl CustomValue {
     }
 
     /// The IDs of its values in the TOAST relation.
-    pub(super) fn value_ids(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn value_ids(&self) -> impl Iterator<Item = u64> {
         self.elsewhere.iter().filter_map(|part| match part {
             Elsewhere::Value(id) => Some(*id),
             Elsewhere::At(_) => None,

@@ -7,7 +7,7 @@ use crate::disk::desc::{Attribute, TupleDesc};
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::type_kind::Types;
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId, ValueId};
 use crate::heap::problem::Place;
 use crate::model::visibility::Transactions;
 
@@ -158,7 +158,7 @@ pub trait Found {
     /// A value of a pluggable toaster, likewise.
     fn custom(&mut self, _: Place, _: &Attribute, _: &CustomPointer<'_>, _is_live: bool) {}
     /// A row, dead ones included, refers to this value of the TOAST relation.
-    fn refers_to(&mut self, _value_id: Oid) {}
+    fn refers_to(&mut self, _value_id: ValueId) {}
     /// A dead row at this place refers to values by a pluggable toaster's pointer.
     fn refers_by(&mut self, _: &Place, _: &CustomPointer<'_>) {}
     /// Not everything that rows refer to could be learned.

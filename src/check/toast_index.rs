@@ -9,9 +9,9 @@ use super::code::Code;
 use super::finding::Finding;
 use super::live::LOOKS;
 use super::look::{Looker, TRIES, Which, is_passing};
-use crate::disk::BlockNumber;
 use crate::disk::btree::{ChunkKey, Node, TreePage, tree_page};
 use crate::disk::page::{Page, PageState};
+use crate::disk::{BlockNumber, ValueId, ValueIdType};
 use crate::heap::problem::Place;
 use crate::model::sql::{quote_literal, quote_qualified};
 use crate::server::checking::Standing;
@@ -32,6 +32,8 @@ pub(super) struct WrongPage {
 /// The pages of an index that were read.
 #[derive(Debug, Default)]
 pub(super) struct IndexTree {
+    /// The type of the first column.
+    id_type: ValueIdType,
     pages: BTreeMap<BlockNumber, TreePage>,
     /// What is wrong with pages by themselves; these are not in `pages`.
     wrong: BTreeMap<BlockNumber, WrongPage>,
@@ -44,7 +46,7 @@ impl IndexTree {
     pub(super) fn enter(&mut self, block: BlockNumber, bytes: &[u8]) {
         self.pages.remove(&block);
         self.wrong.remove(&block);
-        match judge(block, bytes) {
+        match judge(block, bytes, self.id_type) {
             Ok(Some(page)) => drop(self.pages.insert(block, page)),
             // an extended file has pages of zeros, to which nothing leads
             Ok(None) => {}
@@ -152,13 +154,17 @@ impl IndexTree {
 }
 
 /// A page by itself; `None` of one of zeros.
-fn judge(block: BlockNumber, bytes: &[u8]) -> Result<Option<TreePage>, (&'static str, String)> {
+fn judge(
+    block: BlockNumber,
+    bytes: &[u8],
+    id_type: ValueIdType,
+) -> Result<Option<TreePage>, (&'static str, String)> {
     let page = match Page::parse(bytes) {
         Ok(PageState::New) => return Ok(None),
         Ok(PageState::Used(page)) => page,
         Err(error) => return Err(("a page header", error.to_string())),
     };
-    let mut page = tree_page(&page, block.0 == 0)?;
+    let mut page = tree_page(&page, block.0 == 0, id_type)?;
     if let TreePage::Node(node) = &mut page {
         let keys = std::mem::take(&mut node.keys);
         in_order(&keys, node.has_high_key())?;
@@ -176,7 +182,7 @@ fn in_order(keys: &[Option<ChunkKey>], has_high_key: bool) -> Result<(), (&'stat
     let mut before = None;
     for key in keys.iter().map(|&key| last(key)).chain(last(high).map(Some)) {
         if key < before {
-            let shown = |key: Option<(u32, i32)>| {
+            let shown = |key: Option<(ValueId, i32)>| {
                 key.map_or("none".into(), |(id, seq)| format!("chunk {seq} of value {id}"))
             };
             return Err(("entries in order", format!("{} after {}", shown(key), shown(before))));
@@ -223,7 +229,7 @@ impl Looker {
         let (connection, page) = (Arc::clone(&self.connection), server.page_size);
         let file = self.index_file(&quoted).await?;
         let reader = PageReader::unlocked(connection, pageinspect, page, quoted.clone(), snapshot);
-        let mut tree = IndexTree::default();
+        let mut tree = IndexTree { id_type: self.id_type(), ..IndexTree::default() };
         let all: Vec<BlockNumber> = (0..reader.block_count().await?).map(BlockNumber).collect();
         for blocks in all.chunks(AT_ONCE) {
             if stop.load(Ordering::Relaxed) {

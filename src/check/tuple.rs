@@ -25,8 +25,6 @@ const XMAX_AT: usize = 4;
 const XVAC_AT: usize = 8;
 /// An object ID's bytes, in tuples older than PostgreSQL 12.
 const OLD_OID: usize = 4;
-/// Bytes of a TOAST pointer with its header.
-const POINTER: usize = crate::disk::pointer::TOAST_POINTER_SIZE;
 
 impl Subject<'_> {
     /// The header of the tuple that `bytes` hold; `None` where its attributes cannot be found.
@@ -208,7 +206,7 @@ impl Subject<'_> {
                     }
                 }
                 Varlena::External(pointer) => {
-                    let byte = end - POINTER;
+                    let byte = end - pointer.size();
                     if !flagged {
                         flagged = true;
                         let got = format!("0x{:04x}", tuple.infomask);

@@ -131,8 +131,8 @@ pub fn check_chunks(
     page: PageSize,
 ) -> Result<Vec<ChunkSeen>, Damage> {
     let size = pointer.stored_size();
-    let limit = page.toast_max_chunk_size();
-    let count = page.chunks(size);
+    let limit = pointer.max_chunk_size(page);
+    let count = pointer.chunks(page);
     let all = format!("{count} {} for value {}", plural(count, "chunk"), pointer.value_id);
     let mut order: Vec<ChunkSeen> =
         chunks.iter().copied().filter(|chunk| chunk.fate != Fate::NotCommitted).collect();
@@ -270,10 +270,11 @@ fn decompressed(code: Code, method: Method, raw: u32, stream: &[u8]) -> Result<V
 mod tests {
     use super::*;
     use crate::disk::BlockNumber;
+    use crate::disk::{ValueId, ValueIdType};
 
     fn pointer(raw: i32, ext_info: u32) -> ToastPointer {
-        let (value_id, toast_relation) = (Oid(7), Oid(9));
-        ToastPointer { raw_size_with_header: raw, ext_info, value_id, toast_relation }
+        let (value_id, toast_relation, id_type) = (ValueId(7), Oid(9), ValueIdType::Oid);
+        ToastPointer { raw_size_with_header: raw, ext_info, value_id, toast_relation, id_type }
     }
 
     fn chunk(seq: i32, size: u32) -> ChunkSeen {
@@ -325,7 +326,7 @@ mod tests {
         assert_eq!(code(pointer(4004, 4000), Toast::Unknown), None);
         let nowhere = ToastPointer { toast_relation: Oid(0), ..pointer(4004, 4000) };
         assert_eq!(code(nowhere, Toast::Unknown), Some(Code::ToastRelation));
-        let zero = ToastPointer { value_id: Oid(0), ..pointer(4004, 4000) };
+        let zero = ToastPointer { value_id: ValueId(0), ..pointer(4004, 4000) };
         assert_eq!(code(zero, own), Some(Code::ValueId));
     }
 

@@ -7,12 +7,14 @@ use clap::Args;
 
 use super::exit::Failure;
 use crate::disk::ByteOrder;
+use crate::disk::ValueIdType;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
 use crate::heap::sample::Sampling;
 use crate::offline::columns;
 use crate::offline::target::{FileTarget, page_size};
+use crate::offline::toastfile;
 use crate::offline::xact::PgXact;
 
 /// The most bytes of columns that are read.
@@ -46,7 +48,7 @@ pub struct FileArgs {
     #[arg(long = "columns", value_name = "LIST|@FILE")]
     file_columns: Option<String>,
 
-    /// Layout of the pointers of pluggable toasters
+    /// Layout of the pointers of pluggable toasters (tag 4)
     #[arg(long, value_enum, default_value_t, hide_default_value = true)]
     pub(super) flavor: CustomFlavor,
 }
@@ -66,11 +68,13 @@ impl FileArgs {
         let open = |path: &PathBuf| {
             PgXact::open(path).map_err(|error| Failure::usage(format!("--xact: {error}")))
         };
+        let (page_size, toast) = (page_size(heap), self.toast_file.as_deref());
+        let id_type = toast.map_or(ValueIdType::Oid, |path| toastfile::id_type(path, page_size));
         Ok(Some(File {
             heap,
-            toast: self.toast_file.as_deref(),
-            desc: self.columns()?,
-            page_size: page_size(heap),
+            toast,
+            desc: TupleDesc { id_type, ..self.columns()? },
+            page_size,
             flavor: self.flavor,
             xact: self.xact.as_ref().map(open).transpose()?,
         }))

@@ -12,7 +12,7 @@
 use std::collections::HashSet;
 
 use super::page::{LinePointerState, Page};
-use super::{BlockNumber, ByteOrder};
+use super::{BlockNumber, ByteOrder, ValueId, ValueIdType};
 
 /// `btpo_flags`: a leaf; deleted; the metapage; about to be deleted.
 const LEAF: u16 = 0x0001;
@@ -140,7 +140,7 @@ impl Node {
 }
 
 /// `chunk_id` and `chunk_seq`, which may be missing in entries that separate pages.
-pub(crate) type ChunkKey = (u32, Option<i32>);
+pub(crate) type ChunkKey = (ValueId, Option<i32>);
 
 /// The part that a page plays in the tree of a TOAST relation's index.
 ///
@@ -149,6 +149,7 @@ pub(crate) type ChunkKey = (u32, Option<i32>);
 pub(crate) fn tree_page(
     page: &Page<'_>,
     is_first: bool,
+    id_type: ValueIdType,
 ) -> Result<TreePage, (&'static str, String)> {
     let (order, special) = (page.byte_order(), page.special_space());
     if special.len() != SPECIAL {
@@ -199,12 +200,13 @@ pub(crate) fn tree_page(
         if level == 0 && !is_high_key && !is_gone && !entry.is_posting_list() {
             node.last_row = node.last_row.max(Some(BlockNumber(entry.block)));
         }
-        let key = |at| order.u32(bytes, ENTRY_HEADER + at);
+        let id = order.value_id(bytes, ENTRY_HEADER, id_type);
+        let seq = || order.u32(bytes, ENTRY_HEADER + id_type.size());
         node.keys.push(match entry.columns() {
             _ if is_least => None,
             Some(0) => None,
-            Some(1) => key(0).map(|id| (id, None)),
-            _ => key(0).zip(key(4)).map(|(id, seq)| (id, Some(seq as i32))),
+            Some(1) => id.map(|id| (id, None)),
+            _ => id.zip(seq()).map(|(id, seq)| (id, Some(seq as i32))),
         });
     }
     Ok(TreePage::Node(node))

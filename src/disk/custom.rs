@@ -17,7 +17,8 @@
 use super::error::VarlenaError;
 use super::{ByteOrder, Oid};
 
-/// Tag of a custom pointer (`VARTAG_CUSTOM`).
+/// Tag of a custom pointer (`VARTAG_CUSTOM`), and of another pointer in the patches for PostgreSQL 20
+/// (`VARTAG_ONDISK_OID8`), which do not know this one.
 pub const VARTAG_CUSTOM: u8 = 4;
 
 /// OID of the row of `pg_toaster` for the default toaster (`DEFAULT_TOASTER_OID`), the same in
@@ -43,12 +44,20 @@ pub enum CustomFlavor {
     Bits32,
     /// 16-bit length, without the data that it counts
     HeadOnly,
+    // not of pluggable TOAST: the development branch for PostgreSQL 20 gives the tag to another pointer
+    /// TOAST pointers with value IDs of 8 bytes (PostgreSQL 20)
+    Oid8,
 }
 
 impl CustomFlavor {
     /// All flavors, as a user can name them.
-    pub const ALL: [CustomFlavor; 4] =
-        [CustomFlavor::Auto, CustomFlavor::Bits16, CustomFlavor::Bits32, CustomFlavor::HeadOnly];
+    pub const ALL: [CustomFlavor; 5] = [
+        CustomFlavor::Auto,
+        CustomFlavor::Bits16,
+        CustomFlavor::Bits32,
+        CustomFlavor::HeadOnly,
+        CustomFlavor::Oid8,
+    ];
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
@@ -57,6 +66,7 @@ impl CustomFlavor {
             CustomFlavor::Bits16 => "16-bit",
             CustomFlavor::Bits32 => "32-bit",
             CustomFlavor::HeadOnly => "head-only",
+            CustomFlavor::Oid8 => "oid8",
         }
     }
 }
@@ -126,7 +136,7 @@ impl<'a> CustomPointer<'a> {
         let wide = match flavor {
             CustomFlavor::Auto => first == 0,
             CustomFlavor::Bits32 => true,
-            CustomFlavor::Bits16 | CustomFlavor::HeadOnly => false,
+            CustomFlavor::Bits16 | CustomFlavor::HeadOnly | CustomFlavor::Oid8 => false,
         };
         let (mut layout, payload_length, raw_size_with_header, toaster) = if wide {
             (CustomLayout::Bits32, pair(2, 14)?, pair(6, 14)?, Oid(pair(10, 14)?))
@@ -140,7 +150,7 @@ impl<'a> CustomPointer<'a> {
                     && toaster == DEFAULT_TOASTER
                     && payload_length as usize == DEFAULT_TOASTER_PAYLOAD
             }
-            CustomFlavor::Bits16 | CustomFlavor::Bits32 => false,
+            CustomFlavor::Bits16 | CustomFlavor::Bits32 | CustomFlavor::Oid8 => false,
         };
         let head = layout.head_size();
         let length = if head_only {

@@ -2,6 +2,7 @@
 
 use super::Oid;
 use crate::codec::Method;
+use crate::disk::ValueIdType;
 
 /// `attlen`: how long a type's values are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -174,11 +175,17 @@ pub struct Attribute {
 pub struct TupleDesc {
     /// The columns; index 0 is `attnum` 1.
     pub attributes: Vec<Attribute>,
+    /// The type of the IDs of its values out of line, or of its chunks.
+    pub id_type: ValueIdType,
 }
 
 impl TupleDesc {
-    /// The columns of every TOAST relation (`toasting.c`).
-    pub fn toast_relation() -> TupleDesc {
+    /// The columns of a TOAST relation (`toasting.c`). `oid8` has no fixed OID yet: it is written as 0.
+    pub fn toast_relation(id_type: ValueIdType) -> TupleDesc {
+        let (id_oid, id_align) = match id_type {
+            ValueIdType::Oid => (26, Align::Int),
+            ValueIdType::Oid8 => (0, Align::Double),
+        };
         let column = |name: &str, type_name: &str, type_oid, length| Attribute {
             name: name.into(),
             type_name: type_name.into(),
@@ -192,10 +199,19 @@ impl TupleDesc {
         };
         TupleDesc {
             attributes: vec![
-                column("chunk_id", "oid", 26, Length::Fixed(4)),
+                Attribute {
+                    align: id_align,
+                    ..column(
+                        "chunk_id",
+                        id_type.name(),
+                        id_oid,
+                        Length::Fixed(id_type.size() as u16),
+                    )
+                },
                 column("chunk_seq", "integer", 23, Length::Fixed(4)),
                 column("chunk_data", "bytea", 17, Length::Varlena),
             ],
+            id_type,
         }
     }
 }

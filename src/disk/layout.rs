@@ -1,6 +1,6 @@
 //! Sizes that follow from the page size (`heaptoast.h`, `bufpage.h`).
 
-use super::max_align;
+use super::{ValueIdType, max_align};
 
 /// Bytes of a page header (`SizeOfPageHeaderData`).
 pub const PAGE_HEADER_SIZE: usize = 24;
@@ -57,10 +57,15 @@ impl PageSize {
         self.max_bytes_per_tuple(1)
     }
 
-    /// Bytes of a value in one chunk (`TOAST_MAX_CHUNK_SIZE`).
+    /// Bytes of a value in one chunk (`TOAST_MAX_CHUNK_SIZE`), where value IDs are OIDs.
     pub fn toast_max_chunk_size(self) -> u32 {
-        // 24: aligned tuple header, 12: chunk_id, chunk_seq and the varlena header of chunk_data
-        (self.max_bytes_per_tuple(4) - 24 - 12) as u32
+        self.toast_max_chunk_size_of(ValueIdType::Oid)
+    }
+
+    /// Bytes of a value in one chunk where value IDs have this type.
+    pub fn toast_max_chunk_size_of(self, id_type: ValueIdType) -> u32 {
+        // 24: aligned tuple header; chunk_seq and the varlena header of chunk_data have 4 bytes each
+        (self.max_bytes_per_tuple(4) - 24 - id_type.size() - 8) as u32
     }
 
     /// How many chunks hold `stored` bytes.
@@ -87,6 +92,7 @@ mod tests {
             assert_eq!(page.toast_max_chunk_size(), chunk);
             assert_eq!(page.toast_tuple_target_main(), main);
         }
+        assert_eq!(PageSize::DEFAULT.toast_max_chunk_size_of(ValueIdType::Oid8), 1992);
         assert_eq!(PageSize::new(8191), None);
         assert_eq!(PageSize::DEFAULT.chunks(1996), 1);
         assert_eq!(PageSize::DEFAULT.chunks(1997), 2);

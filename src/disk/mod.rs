@@ -63,6 +63,20 @@ impl ByteOrder {
         })
     }
 
+    /// The value ID of this type at `at`, `None` past the end of `bytes`.
+    pub(crate) fn value_id(self, bytes: &[u8], at: usize, id_type: ValueIdType) -> Option<ValueId> {
+        match id_type {
+            ValueIdType::Oid => self.u32(bytes, at).map(|id| ValueId(id.into())),
+            ValueIdType::Oid8 => {
+                let b = *bytes.get(at..)?.first_chunk::<8>()?;
+                Some(ValueId(match self {
+                    ByteOrder::Little => u64::from_le_bytes(b),
+                    ByteOrder::Big => u64::from_be_bytes(b),
+                }))
+            }
+        }
+    }
+
     /// The `u32` at `at`, `None` past the end of `bytes`.
     pub fn u32(self, bytes: &[u8], at: usize) -> Option<u32> {
         let b = *bytes.get(at..)?.first_chunk::<4>()?;
@@ -90,6 +104,50 @@ pub struct Oid(pub u32);
 impl fmt::Display for Oid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// The ID of a value in its TOAST relation, `chunk_id` there: an OID, or 8 bytes (`Oid8`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ValueId(pub u64);
+
+impl fmt::Display for ValueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<Oid> for ValueId {
+    fn from(oid: Oid) -> ValueId {
+        ValueId(oid.0.into())
+    }
+}
+
+/// The type of `chunk_id` in a TOAST relation. It decides how long pointers to its values are, and how long chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ValueIdType {
+    /// `oid`.
+    #[default]
+    Oid,
+    /// `oid8`, in PostgreSQL's development branch for 20 (reloption `toast_value_type`).
+    Oid8,
+}
+
+impl ValueIdType {
+    /// Its size in bytes.
+    pub const fn size(self) -> usize {
+        match self {
+            ValueIdType::Oid => 4,
+            ValueIdType::Oid8 => 8,
+        }
+    }
+
+    /// Its name in `pg_type`.
+    pub fn name(self) -> &'static str {
+        match self {
+            ValueIdType::Oid => "oid",
+            ValueIdType::Oid8 => "oid8",
+        }
     }
 }
 

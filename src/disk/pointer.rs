@@ -1,13 +1,18 @@
-//! TOAST pointers (`varatt_external` in `varatt.h`): 18 bytes in the row for a value out of line.
+//! TOAST pointers: what stands in the row for a value out of line. 18 bytes (`varatt_external` in `varatt.h`), or 22
+//! where value IDs have 8 bytes (`varatt_external_oid8`, after the patches of May 2026 for PostgreSQL 20).
 
-use super::{ByteOrder, Oid};
+use super::layout::PageSize;
+use super::{ByteOrder, Oid, ValueId, ValueIdType};
 use crate::codec::Method;
 
 /// Size of an on-disk TOAST pointer in a tuple, its two-byte header included
 /// (`TOAST_POINTER_SIZE`).
 pub const TOAST_POINTER_SIZE: usize = 18;
 
-/// An on-disk TOAST pointer, tag `VARTAG_ONDISK`.
+/// The same of a pointer with an ID of 8 bytes (`TOAST_OID8_POINTER_SIZE`).
+const TOAST_OID8_POINTER_SIZE: usize = 22;
+
+/// An on-disk TOAST pointer, tag `VARTAG_ONDISK` or `VARTAG_ONDISK_OID8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ToastPointer {
     /// `va_rawsize`: size of the value when neither compressed nor out of line, **with** its
@@ -16,20 +21,44 @@ pub struct ToastPointer {
     /// `va_extinfo`: stored size in the low 30 bits, method in the high 2.
     pub ext_info: u32,
     /// `va_valueid`: the `chunk_id` of the value's chunks.
-    pub value_id: Oid,
+    pub value_id: ValueId,
     /// `va_toastrelid`: OID (not relfilenode) of the TOAST relation.
     pub toast_relation: Oid,
+    /// How wide its value ID is.
+    pub id_type: ValueIdType,
 }
 
 impl ToastPointer {
-    /// Reads the 16 bytes behind the header and tag. `None` if `bytes` is shorter.
-    pub fn parse(bytes: &[u8], order: ByteOrder) -> Option<ToastPointer> {
+    /// Reads the 16 or 20 bytes behind the header and tag. `None` if `bytes` is shorter.
+    pub fn parse(bytes: &[u8], order: ByteOrder, id_type: ValueIdType) -> Option<ToastPointer> {
+        let low = u64::from(order.u32(bytes, 8)?);
+        let (value_id, relation_at) = match id_type {
+            ValueIdType::Oid => (low, 12),
+            // the low half comes first on every machine
+            ValueIdType::Oid8 => (u64::from(order.u32(bytes, 12)?) << 32 | low, 16),
+        };
         Some(ToastPointer {
             raw_size_with_header: order.u32(bytes, 0)? as i32,
             ext_info: order.u32(bytes, 4)?,
-            value_id: Oid(order.u32(bytes, 8)?),
-            toast_relation: Oid(order.u32(bytes, 12)?),
+            value_id: ValueId(value_id),
+            toast_relation: Oid(order.u32(bytes, relation_at)?),
+            id_type,
         })
+    }
+
+    /// Its own bytes in a tuple, with header and tag.
+    pub fn size(&self) -> usize {
+        pointer_size(self.id_type)
+    }
+
+    /// Bytes of its value in one chunk.
+    pub fn max_chunk_size(&self, page: PageSize) -> u32 {
+        page.toast_max_chunk_size_of(self.id_type)
+    }
+
+    /// How many chunks its value has.
+    pub fn chunks(&self, page: PageSize) -> u32 {
+        self.stored_size().div_ceil(self.max_chunk_size(page))
     }
 
     /// Bytes stored in the TOAST relation (`VARATT_EXTERNAL_GET_EXTSIZE`), for a compressed value
@@ -71,6 +100,14 @@ impl ToastPointer {
     }
 }
 
+/// Bytes in a tuple of a pointer with an ID of this type, with header and tag.
+pub(super) fn pointer_size(id_type: ValueIdType) -> usize {
+    match id_type {
+        ValueIdType::Oid => TOAST_POINTER_SIZE,
+        ValueIdType::Oid8 => TOAST_OID8_POINTER_SIZE,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,8 +116,9 @@ mod tests {
         ToastPointer {
             raw_size_with_header: raw,
             ext_info: ext,
-            value_id: Oid(1),
+            value_id: ValueId(1),
             toast_relation: Oid(2),
+            id_type: ValueIdType::Oid,
         }
     }
 

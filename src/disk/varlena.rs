@@ -1,9 +1,9 @@
 //! Variable-length values (`varatt.h`): the header's forms and what stands behind them.
 
-use super::ByteOrder;
 use super::custom::{CustomFlavor, CustomPointer, VARTAG_CUSTOM};
 pub use super::error::VarlenaError;
-use super::pointer::ToastPointer;
+use super::pointer::{ToastPointer, pointer_size};
+use super::{ByteOrder, ValueIdType};
 use crate::codec::Method;
 
 /// Bytes of a compressed datum's header, length word and `va_tcinfo` (`VARHDRSZ_COMPRESSED`).
@@ -95,16 +95,29 @@ impl<'a> Varlena<'a> {
         flavor: CustomFlavor,
     ) -> Result<(Varlena<'a>, usize), VarlenaError> {
         let &tag = bytes.get(1).ok_or(VarlenaError::HeaderCut { need: 2, got: bytes.len() })?;
-        if tag == VARTAG_ONDISK {
-            let need = super::pointer::TOAST_POINTER_SIZE;
+        let stock = |id_type| {
+            let need = pointer_size(id_type);
             let pointer = bytes
                 .get(2..)
-                .and_then(|b| ToastPointer::parse(b, order))
+                .and_then(|b| ToastPointer::parse(b, order, id_type))
                 .ok_or(VarlenaError::PastEnd { length: need, got: bytes.len() })?;
-            return Ok((Varlena::External(pointer), need));
+            Ok((Varlena::External(pointer), need))
+        };
+        if tag == VARTAG_ONDISK {
+            return stock(ValueIdType::Oid);
         }
         if tag == VARTAG_CUSTOM {
-            let pointer = CustomPointer::parse(bytes, order, flavor)?;
+            if flavor == CustomFlavor::Oid8 {
+                return stock(ValueIdType::Oid8);
+            }
+            let custom = CustomPointer::parse(bytes, order, flavor);
+            if let (CustomFlavor::Auto, Err(_), Ok(wide)) =
+                (flavor, custom, stock(ValueIdType::Oid8))
+                && matches!(wide, (Varlena::External(pointer), _) if pointer.is_sane())
+            {
+                return Ok(wide);
+            }
+            let pointer = custom?;
             return Ok((Varlena::Custom(pointer), pointer.datum.len()));
         }
         match bytes.get(..MEMORY_POINTER_SIZE) {
@@ -195,6 +208,31 @@ mod tests {
             (1000, 272, 5, 6)
         );
         assert_eq!(be(b"\x80\x12\0\0\x03\xec\0\0\x01\x10\0\0\0\x05\0\0\0\x06"), Ok((external, 18)));
+    }
+
+    /// A pointer with an ID of 8 bytes: raw size 1000, stored 272, value 5 + 6 << 32 in relation 7.
+    const WIDE: &[u8] = b"\x01\x04\xec\x03\0\0\x10\x01\0\0\x05\0\0\0\x06\0\0\0\x07\0\0\0";
+
+    #[test]
+    fn a_pointer_with_an_id_of_8_bytes_has_its_low_half_first_in_both_byte_orders() {
+        let oid8 = |bytes, order| Varlena::parse_as(bytes, order, CustomFlavor::Oid8);
+        let (external, used) = oid8(WIDE, ByteOrder::Little).unwrap();
+        let Varlena::External(p) = external else { panic!("{external:?}") };
+        assert_eq!((used, p.size(), p.id_type), (22, 22, ValueIdType::Oid8));
+        assert_eq!((p.raw_size(), p.stored_size(), p.toast_relation.0), (1000, 272, 7));
+        assert_eq!(p.value_id.0, 5 + (6 << 32));
+        let big = b"\x80\x04\0\0\x03\xec\0\0\x01\x10\0\0\0\x05\0\0\0\x06\0\0\0\x07";
+        assert_eq!(oid8(big, ByteOrder::Big), Ok((external, 22)));
+        // without being told, where no toaster can have written it
+        assert_eq!(le(WIDE), Ok((external, 22)));
+        assert_eq!(
+            oid8(&WIDE[..21], ByteOrder::Little),
+            Err(VarlenaError::PastEnd { length: 22, got: 21 })
+        );
+        let mut damaged = WIDE.to_vec();
+        damaged[14..22].fill(0);
+        damaged[10] = 0;
+        assert!(le(&damaged).is_err(), "{:?}", le(&damaged));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The attributes of a tuple, one after the other (`heap_deform_tuple`, `tupmacs.h`).
 
-use super::ByteOrder;
 use super::custom::CustomFlavor;
 use super::desc::{Attribute, Length, TupleDesc};
 use super::tuple::HeapTuple;
 use super::varlena::{Varlena, VarlenaError};
+use super::{ByteOrder, ValueIdType};
 
 /// One attribute's value as it stands in the tuple.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,7 +143,10 @@ impl<'a, 'd> Walk<'a, 'd> {
             index: 0,
             offset: 0,
             state: State::Reading,
-            flavor,
+            flavor: match (flavor, desc.id_type) {
+                (CustomFlavor::Auto, ValueIdType::Oid8) => CustomFlavor::Oid8,
+                _ => flavor,
+            },
             slack: 0,
         }
     }
@@ -313,6 +316,7 @@ mod tests {
                 column(Length::CString, Align::Char),
                 column(Length::Varlena, Align::Int),
             ],
+            ..TupleDesc::default()
         }
     }
 

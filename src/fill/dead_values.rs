@@ -39,7 +39,7 @@ impl Fingerprint {
 /// The fingerprints of values with dead chunks, by value ID.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DeadValues {
-    values: HashMap<u32, Fingerprint>,
+    values: HashMap<u64, Fingerprint>,
     /// One in 2 to this power IDs is kept.
     halved: u32,
 }
@@ -48,7 +48,7 @@ impl DeadValues {
     /// Adds a dead chunk; what is no chunk is left out.
     pub(crate) fn take(&mut self, tuple: &HeapTuple<'_>) {
         let word = |at| tuple.order.u32(tuple.data, at);
-        let (Some(id), Some(seq)) = (word(0), word(4)) else { return };
+        let (Some(id), Some(seq)) = (word(0).map(u64::from), word(4)) else { return };
         if !self.wants(id) {
             return;
         }
@@ -59,12 +59,12 @@ impl DeadValues {
     }
 
     /// What is known of a value, which may be a part of it.
-    pub(crate) fn of(&self, id: u32) -> Option<Fingerprint> {
+    pub(crate) fn of(&self, id: u64) -> Option<Fingerprint> {
         self.values.get(&id).copied()
     }
 
-    fn wants(&self, id: u32) -> bool {
-        let mixed = (u64::from(id) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    fn wants(&self, id: u64) -> bool {
+        let mixed = id.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> 32) as u32 & ((1 << self.halved) - 1) == 0
     }
 

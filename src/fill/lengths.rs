@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn rows_that_get_more_columns_get_a_longer_null_bitmap() {
         let columns = vec![column(Length::Fixed(4), Align::Int); 9];
-        let desc = TupleDesc { attributes: columns };
+        let desc = TupleDesc { attributes: columns, ..TupleDesc::default() };
         let growth = Growth::of(&desc, PageSize::DEFAULT, None);
         let row = |natts: u16, null_bitmap| {
             let tuple = HeapTuple { infomask2: natts, null_bitmap, ..HeapTuple::of_data(&[]) };
@@ -374,14 +374,18 @@ mod tests {
             with_default(Storage::Plain, Some(6_000)),
             with_default(Storage::Extended, Some(3_000)),
         ];
-        let growth = Growth::of(&TupleDesc { attributes: columns }, page, None);
+        let growth =
+            Growth::of(&TupleDesc { attributes: columns, ..TupleDesc::default() }, page, None);
         let of = |natts: u16, length| {
             let tuple = HeapTuple { infomask2: natts, ..HeapTuple::of_data(&[]) };
             growth.taken(&tuple, length)
         };
         assert_eq!((of(3, 100), of(2, 100)), (taken(100), taken(2_032)));
         assert_eq!((of(1, 100), of(9, 100)), (taken(6_100), taken(100)));
-        let none = TupleDesc { attributes: vec![with_default(Storage::Plain, None)] };
+        let none = TupleDesc {
+            attributes: vec![with_default(Storage::Plain, None)],
+            ..TupleDesc::default()
+        };
         let growth = Growth::of(&none, page, None);
         assert_eq!(growth.taken(&HeapTuple::of_data(&[]), 100), taken(100));
     }

@@ -511,6 +511,7 @@ pub(super) fn add_times(sum: &mut u64, size: u64, n: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::ValueIdType;
     use proptest::prelude::*;
 
     fn value(form: Form, raw: u64, stored: u64) -> StoredValue {
@@ -521,7 +522,7 @@ mod tests {
     fn values_in_tuples_count_like_values_described() {
         use crate::disk::desc::TupleDesc;
         use crate::disk::layout::PageSize;
-        let column = &TupleDesc::toast_relation().attributes[2];
+        let column = &TupleDesc::toast_relation(ValueIdType::Oid).attributes[2];
         let content = [b'x'; 500];
         let data = [
             Datum::Null,

@@ -8,6 +8,7 @@ use super::finding_values::ColumnValues;
 use super::inspector::{Inspector, no_client};
 use super::kept::{KeptPages, looked_at};
 use crate::codec::Method;
+use crate::disk::ValueIdType;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::{Attribute, Storage};
 use crate::fill::meter::{FileFill, FileMeter, Kind};
@@ -36,10 +37,11 @@ pub(super) struct PageFacts {
     pub(super) contents: Vec<Contents>,
 }
 
-/// Whether findings about a relation are searched for: the settings of catalogs cannot be chosen, and a materialized
-/// view is rewritten by REFRESH.
+/// Whether findings about a relation are searched for: the settings of catalogs cannot be chosen, a materialized view
+/// is rewritten by REFRESH, and tables with value IDs of 8 bytes by no command of toastctl.
 pub(super) fn is_wanted(relation: &Relation) -> bool {
-    relation.kind == RelationKind::Table
+    relation.desc.id_type == ValueIdType::Oid
+        && relation.kind == RelationKind::Table
         && relation.is_heap
         && !matches!(relation.schema.as_str(), "pg_catalog" | "information_schema")
 }

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use tokio::task::spawn_blocking;
-use tokio_postgres::types::{Oid as PgOid, Type};
 
 use crate::codec::Method;
 use crate::codec::datum::{self, Compressor};
@@ -19,6 +18,7 @@ use crate::model::estimate::ratio;
 use crate::model::interval::Interval;
 use crate::model::sql::quote_qualified;
 use crate::server::catalog::ToastRelation;
+use crate::server::chunks::{id_list, value_id};
 use crate::server::connect::Client;
 use crate::server::{LiveError, chunks};
 
@@ -113,7 +113,7 @@ impl ColumnValues<'_> {
         &self,
         client: &Client,
         pointers: &[ToastPointer],
-        values: &HashMap<u32, Vec<u8>>,
+        values: &HashMap<u64, Vec<u8>>,
     ) -> Result<Option<Interval>, LiveError> {
         let is_other = |pointer: &&ToastPointer| !values.contains_key(&pointer.value_id.0);
         let others: Vec<ToastPointer> = pointers.iter().filter(is_other).copied().collect();
@@ -157,7 +157,7 @@ async fn compressible(
     method: Method,
     page: PageSize,
     few: Vec<ToastPointer>,
-    values: HashMap<u32, Vec<u8>>,
+    values: HashMap<u64, Vec<u8>>,
 ) -> Result<(Option<Interval>, Option<Interval>), LiveError> {
     apart(move || {
         let mut compressor = Compressor::new();
@@ -206,20 +206,20 @@ async fn first_bytes(
     client: &Client,
     toast: &str,
     pointers: &[ToastPointer],
-) -> Result<Vec<(u32, bool)>, LiveError> {
+) -> Result<Vec<(u64, bool)>, LiveError> {
     if pointers.is_empty() {
         return Ok(Vec::new());
     }
     let sql = format!(
-        "SELECT chunk_id, pg_catalog.substr(chunk_data, 1, {FIRST}) FROM {} \
-         WHERE chunk_id = ANY ($1) AND chunk_seq = 0",
-        quote_qualified("pg_toast", toast)
+        "SELECT chunk_id::pg_catalog.int8, pg_catalog.substr(chunk_data, 1, {FIRST}) FROM {} \
+         WHERE chunk_id = ANY ({}) AND chunk_seq = 0",
+        quote_qualified("pg_toast", toast),
+        id_list(pointers.iter().map(|pointer| pointer.value_id.0))
     );
-    let ids: Vec<PgOid> = pointers.iter().map(|pointer| pointer.value_id.0).collect();
-    let rows = client.query_typed(&sql, &[(&ids, Type::OID_ARRAY)]).await?;
+    let rows = client.query_typed(&sql, &[]).await?;
     let read = rows.iter().map(|row| {
-        let (id, first): (PgOid, &[u8]) = (row.try_get(0)?, row.try_get(1)?);
-        Ok((id, is_compressed(first)))
+        let (id, first): (i64, &[u8]) = (row.try_get(0)?, row.try_get(1)?);
+        Ok((value_id(id).0, is_compressed(first)))
     });
     read.collect()
 }

@@ -17,12 +17,12 @@ use super::result::{
     HeapReport, NotAvailable, OrphanReport, RelationReport, Source, ToastReport, TuplesReport,
 };
 use super::scan::{ScanResult, ScanTarget};
-use crate::disk::ItemPointer;
 use crate::disk::desc::TupleDesc;
+use crate::disk::{ItemPointer, ValueIdType};
 use crate::fill::meter::Kind;
 use crate::heap::scan::Scan;
 use crate::model::sql::quote_qualified;
-use crate::server::catalog::{Relation, RelationKind, ToastRelation, UNKNOWN_LAYOUT};
+use crate::server::catalog::{Relation, RelationKind, ToastRelation, UNKNOWN_LAYOUT, WIDE_IDS};
 use crate::server::chunks::{self, ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
 use crate::server::index_scan::IndexFill;
@@ -189,7 +189,7 @@ impl Inspector {
                 let target = ScanTarget {
                     name: toast.display_name(),
                     quoted: quote_qualified("pg_toast", &toast.name),
-                    desc: Arc::new(TupleDesc::toast_relation()),
+                    desc: Arc::new(TupleDesc::toast_relation(toast.id_type())),
                     keeps: false,
                     metered: begun.is_some().then_some((Kind::Chunks, 100)),
                     target: None,
@@ -239,6 +239,11 @@ impl Inspector {
                 figure: format!("the chunks in {}", toast.display_name()),
                 reason: UNKNOWN_LAYOUT.into(),
             });
+        }
+        if relation.desc.id_type == ValueIdType::Oid8 {
+            report
+                .not_available
+                .push(NotAvailable { figure: "findings".into(), reason: WIDE_IDS.into() });
         }
         match (orphans, &mut report.toast) {
             (Some(Ok(found)), Some(toast)) => toast.orphans = Some(found),

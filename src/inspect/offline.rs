@@ -109,7 +109,8 @@ pub fn relation_file(
         Some(path) => {
             let file = FileScan::open(target, path, None)?;
             let blocks = file.file.blocks();
-            let chunks = Scan::new(scanned(target, path, &TupleDesc::toast_relation()), ());
+            let desc = TupleDesc::toast_relation(target.desc.id_type);
+            let chunks = Scan::new(scanned(target, path, &desc), ());
             let look = file.spread(FileMeter::sample(Kind::Chunks, page_size, 100));
             let (mut chunks, look) = file.read(chunks, look, progress)?;
             if let Some(store) = &store {

@@ -7,7 +7,7 @@ use super::result::OrphanReport;
 use crate::disk::layout::PageSize;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::Datum;
-use crate::disk::{ItemPointer, Oid};
+use crate::disk::{ItemPointer, Oid, ValueId};
 use crate::heap::scan::{Merge, TupleValue, Visitor};
 use crate::model::toaster::catalog::{Handler, Toasters};
 use crate::model::toaster::chunks::ChunkStore;
@@ -22,7 +22,7 @@ const MAX_REFERENCES: usize = 1 << 28;
 #[derive(Debug, Clone)]
 pub struct References {
     page: PageSize,
-    value_ids: Vec<u32>,
+    value_ids: Vec<u64>,
     /// Addresses of chunks that have a `chunk_id` of their own.
     tids: Vec<(Oid, ItemPointer)>,
     /// Why the references are incomplete.
@@ -114,11 +114,11 @@ impl References {
 
 /// All values that a table refers to, in order.
 #[derive(Debug)]
-pub struct Known(Vec<u32>);
+pub struct Known(Vec<u64>);
 
 impl Known {
     /// Counts a value of the TOAST relation in `report` if nothing refers to it.
-    pub fn count(&self, value_id: Oid, chunks: u64, bytes: u64, report: &mut OrphanReport) {
+    pub fn count(&self, value_id: ValueId, chunks: u64, bytes: u64, report: &mut OrphanReport) {
         if self.0.binary_search(&value_id.0).is_err() {
             report.values += 1;
             report.chunks += chunks;

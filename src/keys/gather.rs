@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use tokio_postgres::types::{Oid as PgOid, Type};
-
 use super::cost::{Stored, Terms};
 use super::figures::{Scope, Table};
 use super::language::Language;
@@ -17,7 +15,7 @@ use crate::disk::pointer::ToastPointer;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, ValueId};
 use crate::heap::problem::{Place, Problem, Problems};
 use crate::heap::scan::{Visible, live_tuples};
 use crate::model::estimate::PowerSums;
@@ -28,7 +26,7 @@ use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreErr
 use crate::model::toaster::reassemble::Reassembler;
 use crate::server::LiveError;
 use crate::server::catalog::ToastRelation;
-use crate::server::chunks::parse_tid;
+use crate::server::chunks::{id_list, parse_tid, value_id};
 use crate::server::connect::Client;
 
 /// What is requested about keys.
@@ -306,7 +304,7 @@ impl Layout<'_> {
 /// The chunks of some values, and a source for those of all other values.
 pub(super) struct Ahead<S> {
     relation: Option<Oid>,
-    values: HashMap<u32, Vec<Chunk>>,
+    values: HashMap<u64, Vec<Chunk>>,
     rest: S,
     /// Over how many pages, one after the other, the last value was read.
     visits: Option<u32>,
@@ -336,7 +334,7 @@ impl<S> Ahead<S> {
     ) -> Result<(), LiveError> {
         self.values.clear();
         self.relation = Some(toast.oid);
-        let mut ids: Vec<PgOid> = pointers
+        let mut ids: Vec<u64> = pointers
             .filter(|pointer| pointer.toast_relation == toast.oid)
             .map(|pointer| pointer.value_id.0)
             .collect();
@@ -346,23 +344,24 @@ impl<S> Ahead<S> {
         ids.sort_unstable();
         ids.dedup();
         let sql = format!(
-            "SELECT c.chunk_id, c.chunk_seq, c.ctid::pg_catalog.text, c.chunk_data \
-             FROM {} AS c WHERE c.chunk_id = ANY ($1)",
-            quote_qualified("pg_toast", &toast.name)
+            "SELECT c.chunk_id::pg_catalog.int8, c.chunk_seq, c.ctid::pg_catalog.text, c.chunk_data \
+             FROM {} AS c WHERE c.chunk_id = ANY ({})",
+            quote_qualified("pg_toast", &toast.name),
+            id_list(ids)
         );
-        for row in client.query_typed(&sql, &[(&ids, Type::OID_ARRAY)]).await? {
-            let id: PgOid = row.try_get(0)?;
+        for row in client.query_typed(&sql, &[]).await? {
+            let value_id = value_id(row.try_get(0)?);
             let text: &str = row.try_get(2)?;
             let tid = parse_tid(text)
                 .ok_or_else(|| LiveError::Unexpected(format!("chunk address \"{text}\"")))?;
             let chunk = Chunk {
                 tid,
-                value_id: Oid(id),
+                value_id,
                 seq: row.try_get(1)?,
                 inserted: Fate::Committed,
                 data: ChunkData::Plain(row.try_get(3)?),
             };
-            self.values.entry(id).or_default().push(chunk);
+            self.values.entry(value_id.0).or_default().push(chunk);
         }
         Ok(())
     }
@@ -378,7 +377,7 @@ fn visits(chunks: &[Chunk]) -> Option<u32> {
 }
 
 impl<S: ChunkStore> ChunkStore for Ahead<S> {
-    fn chunks(&mut self, relation: Oid, value_id: Oid) -> Result<Vec<Chunk>, StoreError> {
+    fn chunks(&mut self, relation: Oid, value_id: ValueId) -> Result<Vec<Chunk>, StoreError> {
         let known = self.values.remove(&value_id.0).filter(|_| self.relation == Some(relation));
         let chunks = match known {
             Some(chunks) => chunks,
@@ -402,7 +401,7 @@ mod tests {
     fn pages_are_counted_in_the_order_of_the_chunks() {
         let chunk = |seq, block| Chunk {
             tid: ItemPointer { block: BlockNumber(block), item: 1 },
-            value_id: Oid(7),
+            value_id: ValueId(7),
             seq,
             inserted: Fate::Committed,
             data: ChunkData::Plain(Vec::new()),
@@ -412,15 +411,15 @@ mod tests {
         let mut ahead = Ahead::new(None::<Ahead<Option<NoStore>>>);
         ahead.values.insert(7, vec![chunk(0, 1)]);
         ahead.relation = Some(Oid(1));
-        assert_eq!(ahead.chunks(Oid(1), Oid(7)).map(|chunks| chunks.len()), Ok(1));
+        assert_eq!(ahead.chunks(Oid(1), ValueId(7)).map(|chunks| chunks.len()), Ok(1));
         assert_eq!((ahead.visits(), ahead.visits(), ahead.holds()), (Some(1), None, 0));
-        assert!(ahead.chunks(Oid(1), Oid(7)).is_err());
+        assert!(ahead.chunks(Oid(1), ValueId(7)).is_err());
     }
 
     struct NoStore;
 
     impl ChunkStore for NoStore {
-        fn chunks(&mut self, _: Oid, _: Oid) -> Result<Vec<Chunk>, StoreError> {
+        fn chunks(&mut self, _: Oid, _: ValueId) -> Result<Vec<Chunk>, StoreError> {
             Err(StoreError("nothing".into()))
         }
 

@@ -168,11 +168,11 @@ impl StoredValue {
                 method: pointer.method(),
                 raw_size: Some(u64::from(pointer.raw_size())),
                 stored_size: Some(u64::from(pointer.stored_size())),
-                pointer_size: TOAST_POINTER_SIZE as u64,
+                pointer_size: pointer.size() as u64,
                 location: Some(Location {
                     value_id: pointer.value_id,
                     toast_relation: pointer.toast_relation,
-                    chunks: page.chunks(pointer.stored_size()),
+                    chunks: pointer.chunks(page),
                 }),
                 custom: None,
             },

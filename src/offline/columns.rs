@@ -85,7 +85,7 @@ pub fn parse_list(text: &str) -> Result<TupleDesc, ColumnsError> {
     for (index, part) in parts.iter().enumerate() {
         attributes.push(parse_one(index + 1, part.trim())?);
     }
-    Ok(TupleDesc { attributes })
+    Ok(TupleDesc { attributes, ..TupleDesc::default() })
 }
 
 fn check_count(got: usize) -> Result<(), ColumnsError> {
@@ -209,7 +209,7 @@ pub fn parse_json(text: &str) -> Result<TupleDesc, ColumnsError> {
     for (index, row) in rows.iter().enumerate() {
         attributes.push(AttributeRow { number: index + 1, row }.attribute()?);
     }
-    Ok(TupleDesc { attributes })
+    Ok(TupleDesc { attributes, ..TupleDesc::default() })
 }
 
 struct AttributeRow<'a> {

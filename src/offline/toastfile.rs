@@ -1,18 +1,20 @@
 //! Chunks from the file of a TOAST relation. Its pages are read once to find out where the chunks of each value are;
 //! their data is read when a value is requested.
 
+use std::path::Path;
+
 use super::file::{FileError, RelationFile};
 use crate::disk::layout::PageSize;
 use crate::disk::page::{LinePointerState, Page, PageState};
 use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::varlena::Varlena;
-use crate::disk::{BlockNumber, ItemPointer, Oid};
+use crate::disk::{BlockNumber, ItemPointer, Oid, ValueId, ValueIdType};
 use crate::heap::problem::{Place, Problem, Problems};
 use crate::heap::scan::{self, Item};
 use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
 use crate::model::visibility::{Transactions, Visibility, visibility};
 
-/// The maximum number of chunks in a file: the index of them takes 12 bytes each.
+/// The maximum number of chunks in a file: the index of them takes 16 bytes each.
 const MAX_CHUNKS: usize = 1 << 27;
 
 /// Set in [`Location::item`] if a scan would return the chunk.
@@ -21,7 +23,7 @@ const LIVE: u16 = 0x8000;
 /// The location of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Location {
-    value_id: u32,
+    value_id: u64,
     block: u32,
     /// The line pointer's number, and [`LIVE`].
     item: u16,
@@ -33,7 +35,7 @@ struct Location {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ValueChunks {
     /// `chunk_id`.
-    pub value_id: Oid,
+    pub value_id: ValueId,
     /// Chunks that a scan of the TOAST relation returns.
     pub live: u64,
     /// The size of their data.
@@ -46,6 +48,7 @@ pub struct ValueChunks {
 pub struct ToastFile<T> {
     file: RelationFile,
     relation: Option<Oid>,
+    id_type: ValueIdType,
     transactions: T,
     index: Vec<Location>,
     /// The file's name, for the locations of problems.
@@ -60,13 +63,15 @@ impl<T: Transactions> ToastFile<T> {
     /// Reads all pages of `file` once; what cannot be read is in [`ToastFile::problems`]. `relation` is the TOAST
     /// relation's OID, if known; `transactions` is used if there are no hint bits.
     pub fn open(
-        file: RelationFile,
+        mut file: RelationFile,
         page_size: PageSize,
         relation: Option<Oid>,
         transactions: T,
     ) -> Result<ToastFile<T>, StoreError> {
+        let mut page = vec![0; page_size.bytes()];
         let mut store = ToastFile {
-            page: vec![0; page_size.bytes()],
+            id_type: id_type_of(&mut file, &mut page),
+            page,
             name: file.path().display().to_string(),
             file,
             relation,
@@ -93,7 +98,7 @@ impl<T: Transactions> ToastFile<T> {
         self.index.chunk_by(|a, b| a.value_id == b.value_id).map(|locations| {
             let mut value = ValueChunks::default();
             for location in locations {
-                value.value_id = Oid(location.value_id);
+                value.value_id = ValueId(location.value_id);
                 if location.item & LIVE != 0 {
                     value.live += 1;
                     value.live_bytes += u64::from(location.size);
@@ -131,13 +136,16 @@ impl<T: Transactions> ToastFile<T> {
         }
         let mut found = Vec::new();
         let mut problems = Vec::new();
+        let id_type = self.id_type;
         match Page::parse(&self.page) {
             Ok(PageState::New) => {}
             Ok(PageState::Used(page)) => {
                 for (tid, item) in scan::items(block, &page) {
                     let number = tid.item;
                     let read = match &item {
-                        Item::Tuple(tuple, _) => read_chunk(tuple).map(|chunk| (tuple, chunk)),
+                        Item::Tuple(tuple, _) => {
+                            read_chunk(tuple, id_type).map(|chunk| (tuple, chunk))
+                        }
                         Item::Damaged(problem) => Err(problem.clone()),
                         Item::Unused | Item::Redirect | Item::Dead => continue,
                     };
@@ -190,16 +198,53 @@ fn data_size(data: &Varlena<'_>) -> u16 {
     u16::try_from(size).unwrap_or(u16::MAX)
 }
 
+/// The type of `chunk_id` in the file of a TOAST relation; `oid` if it cannot be read.
+pub fn id_type(path: &Path, page_size: PageSize) -> ValueIdType {
+    let file = RelationFile::open(path, page_size).ok();
+    file.map_or(ValueIdType::Oid, |mut file| id_type_of(&mut file, &mut vec![0; page_size.bytes()]))
+}
+
+/// By the first page that has chunks: the one with which most of them end where their data does.
+fn id_type_of(file: &mut RelationFile, page: &mut [u8]) -> ValueIdType {
+    let blocks = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
+    for block in (0..blocks).map(BlockNumber) {
+        if !file.read(block, page).is_ok_and(|is_there| is_there) {
+            continue;
+        }
+        let Ok(PageState::Used(used)) = Page::parse(page) else { continue };
+        let ends = |tuple: &HeapTuple<'_>, id_type| match read_chunk(tuple, id_type) {
+            Ok((_, _, Varlena::Short { content } | Varlena::Plain { content })) => {
+                content.as_ptr_range().end == tuple.data.as_ptr_range().end
+            }
+            _ => false,
+        };
+        let (mut narrow, mut wide) = (0, 0);
+        for (_, item) in scan::items(block, &used) {
+            let Item::Tuple(tuple, _) = item else { continue };
+            narrow += u32::from(ends(&tuple, ValueIdType::Oid));
+            wide += u32::from(ends(&tuple, ValueIdType::Oid8));
+        }
+        if narrow != wide {
+            return if wide > narrow { ValueIdType::Oid8 } else { ValueIdType::Oid };
+        }
+    }
+    ValueIdType::Oid
+}
+
 /// Parses a chunk's tuple: `chunk_id`, `chunk_seq`, `chunk_data`, none of them NULL.
-fn read_chunk<'a>(tuple: &HeapTuple<'a>) -> Result<(Oid, i32, Varlena<'a>), String> {
+fn read_chunk<'a>(
+    tuple: &HeapTuple<'a>,
+    id_type: ValueIdType,
+) -> Result<(ValueId, i32, Varlena<'a>), String> {
     let order = tuple.order;
     if tuple.infomask & infomask::HASNULL != 0 || tuple.attribute_count() != 3 {
         return Err("tuple is not a chunk: three columns without nulls expected".into());
     }
     let cut = || format!("chunk ends after {} bytes", tuple.data.len());
-    let value_id = Oid(order.u32(tuple.data, 0).ok_or_else(cut)?);
-    let seq = order.u32(tuple.data, 4).ok_or_else(cut)? as i32;
-    let (data, _) = Varlena::parse(tuple.data.get(8..).unwrap_or(&[]), order)
+    let value_id = order.value_id(tuple.data, 0, id_type).ok_or_else(cut)?;
+    let seq_at = id_type.size();
+    let seq = order.u32(tuple.data, seq_at).ok_or_else(cut)? as i32;
+    let (data, _) = Varlena::parse(tuple.data.get(seq_at + 4..).unwrap_or(&[]), order)
         .map_err(|error| format!("chunk_data: {error}"))?;
     Ok((value_id, seq, data))
 }
@@ -219,7 +264,7 @@ fn fate(tuple: &HeapTuple<'_>, transactions: &impl Transactions) -> Fate {
 }
 
 impl<T: Transactions> ChunkStore for ToastFile<T> {
-    fn chunks(&mut self, relation: Oid, value_id: Oid) -> Result<Vec<Chunk>, StoreError> {
+    fn chunks(&mut self, relation: Oid, value_id: ValueId) -> Result<Vec<Chunk>, StoreError> {
         self.check_relation(relation)?;
         let start = self.index.partition_point(|l| l.value_id < value_id.0);
         let end = self.index.partition_point(|l| l.value_id <= value_id.0);
@@ -242,7 +287,7 @@ impl<T: Transactions> ChunkStore for ToastFile<T> {
         if !self.read(tid.block)? {
             return Ok(None);
         }
-        chunk_on_page(&self.page, tid, &self.transactions)
+        chunk_on_page(&self.page, tid, self.id_type, &self.transactions)
     }
 }
 
@@ -250,6 +295,7 @@ impl<T: Transactions> ChunkStore for ToastFile<T> {
 pub fn chunk_on_page(
     bytes: &[u8],
     tid: ItemPointer,
+    id_type: ValueIdType,
     transactions: &impl Transactions,
 ) -> Result<Option<Chunk>, StoreError> {
     let place = |text: String| StoreError(format!("chunk at {tid}: {text}"));
@@ -266,7 +312,7 @@ pub fn chunk_on_page(
     };
     let bytes = page.tuple_bytes(item).map_err(|error| place(error.to_string()))?;
     let tuple = HeapTuple::parse(bytes, page.byte_order()).map_err(|e| place(e.to_string()))?;
-    let (value_id, seq, data) = read_chunk(&tuple).map_err(place)?;
+    let (value_id, seq, data) = read_chunk(&tuple, id_type).map_err(place)?;
     let inserted = fate(&tuple, transactions);
     let data = ChunkData::of(&data).ok_or_else(|| place("chunk_data is a pointer".into()))?;
     Ok(Some(Chunk { tid, value_id, seq, inserted, data }))
@@ -276,15 +322,15 @@ pub fn chunk_on_page(
 pub fn chunks_on_page(
     block: BlockNumber,
     bytes: &[u8],
-    value_id: Oid,
+    (value_id, id_type): (ValueId, ValueIdType),
     transactions: &impl Transactions,
 ) -> Result<Vec<Chunk>, StoreError> {
     let mut chunks = Vec::new();
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return Ok(chunks) };
     for (tid, item) in scan::items(block, &page) {
         let Item::Tuple(tuple, _) = item else { continue };
-        if read_chunk(&tuple).is_ok_and(|(found, ..)| found == value_id) {
-            chunks.extend(chunk_on_page(bytes, tid, transactions)?);
+        if read_chunk(&tuple, id_type).is_ok_and(|(found, ..)| found == value_id) {
+            chunks.extend(chunk_on_page(bytes, tid, id_type, transactions)?);
         }
     }
     Ok(chunks)

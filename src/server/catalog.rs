@@ -15,7 +15,7 @@ use crate::codec::Method;
 use crate::disk::desc::{Align, Attribute, Length, MissingValue, Storage, TupleDesc};
 use crate::disk::layout::PageSize;
 use crate::disk::types::SENT_AS_STORED;
-use crate::disk::{Oid, array, types};
+use crate::disk::{Oid, ValueIdType, array, types};
 use crate::model::btree::ToastIndex;
 use crate::model::cost::Prices;
 use crate::model::settings::TupleTarget;
@@ -48,6 +48,10 @@ impl RelationKind {
 pub(crate) const UNKNOWN_LAYOUT: &str =
     "its columns are not those of the TOAST relations of PostgreSQL 14 to 19";
 
+/// What is not done for tables of which these are the value IDs.
+pub(crate) const WIDE_IDS: &str =
+    "the IDs of its values have 8 bytes, and toastctl only reads such tables";
+
 /// A relation's TOAST relation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToastRelation {
@@ -61,14 +65,25 @@ pub struct ToastRelation {
     pub index_bytes: u64,
     /// Planner's estimate of its rows, `None` if never vacuumed or analyzed.
     pub row_estimate: Option<u64>,
-    /// Whether it has the expected columns: `chunk_id oid`, `chunk_seq integer` and `chunk_data bytea`.
-    is_known: bool,
+    /// The type of `chunk_id`; `None` if it has other columns than `chunk_id`, `chunk_seq integer` and `chunk_data
+    /// bytea`, or another type.
+    id_type: Option<ValueIdType>,
 }
 
 impl ToastRelation {
     /// Whether its chunks can be read: it has the expected columns, or the server has pluggable TOAST.
     pub(crate) fn layout_is_known(&self, server: &Server) -> bool {
-        self.is_known || server.has_toasters
+        self.id_type.is_some() || server.has_toasters
+    }
+
+    /// Whether its value IDs are OIDs, as in all released versions.
+    pub(crate) fn has_oids(&self, server: &Server) -> bool {
+        self.id_type == Some(ValueIdType::Oid) || server.has_toasters
+    }
+
+    /// The type of its value IDs; `oid` if it is not known.
+    pub(crate) fn id_type(&self) -> ValueIdType {
+        self.id_type.unwrap_or_default()
     }
 
     /// `schema.name`, unquoted, for people.
@@ -253,9 +268,11 @@ pub(crate) async fn describe_all(
                     coalesce(pg_catalog.pg_relation_size(t.oid), 0), \
                     coalesce(pg_catalog.pg_indexes_size(t.oid), 0), \
                     t.reltuples::pg_catalog.float8, \
-                    (SELECT pg_catalog.array_agg(c.atttypid::pg_catalog.int4 ORDER BY c.attnum) \
-                     FROM pg_catalog.pg_attribute AS c WHERE c.attrelid = t.oid AND c.attnum > 0) \
-                    = ARRAY[26, 23, 17], c.oid \
+                    (SELECT CASE pg_catalog.array_agg(c.atttypid::pg_catalog.int4 ORDER BY c.attnum) \
+                            WHEN ARRAY[26, 23, 17] THEN 'oid' \
+                            WHEN ARRAY[pg_catalog.to_regtype('pg_catalog.oid8')::pg_catalog.oid\
+                                       ::pg_catalog.int4, 23, 17] THEN 'oid8' END \
+                     FROM pg_catalog.pg_attribute AS c WHERE c.attrelid = t.oid AND c.attnum > 0), c.oid \
              FROM pg_catalog.pg_class AS c \
              JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
              LEFT JOIN pg_catalog.pg_am AS a ON a.oid = c.relam \
@@ -290,10 +307,15 @@ fn relation(row: &Row, oid: Oid, columns: Columns) -> Result<Relation, LiveError
                 .try_get::<_, Option<f64>>(12)?
                 .filter(|&n| n >= 0.0)
                 .map(|n| n as u64),
-            is_known: row.try_get::<_, Option<bool>>(13)?.unwrap_or(false),
+            id_type: match row.try_get::<_, Option<&str>>(13)? {
+                Some("oid") => Some(ValueIdType::Oid),
+                Some("oid8") => Some(ValueIdType::Oid8),
+                _ => None,
+            },
         }),
     };
-    let Columns { desc, bytes_like, computed } = columns;
+    let Columns { mut desc, bytes_like, computed } = columns;
+    desc.id_type = toast.as_ref().map(ToastRelation::id_type).unwrap_or_default();
     let kind: String = row.try_get(2)?;
     Ok(Relation {
         oid,

@@ -188,7 +188,9 @@ pub async fn types(client: &Client, relation: &Relation) -> Result<Types, LiveEr
             ("r", Some(subtype)) => Made::Range(Oid(subtype)),
             ("m", Some(range)) => Made::Multirange(Oid(range)),
             ("c", _) => match columns.collect::<Option<Vec<Attribute>>>() {
-                Some(attributes) => Made::Composite(TupleDesc { attributes }),
+                Some(attributes) => {
+                    Made::Composite(TupleDesc { attributes, ..TupleDesc::default() })
+                }
                 None => continue,
             },
             (_, Some(element)) if row.try_get(6)? => Made::Array(Oid(element)),

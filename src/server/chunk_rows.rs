@@ -4,12 +4,13 @@ use std::collections::HashSet;
 
 use futures_util::TryStreamExt;
 use tokio_postgres::binary_copy::BinaryCopyOutStream;
-use tokio_postgres::types::{Oid as PgOid, Type};
+use tokio_postgres::types::Type;
 
+use super::chunks::{id_list, value_id};
 use super::connect::Client;
 use super::{LiveError, snapshot};
 use crate::disk::layout::PageSize;
-use crate::disk::{BlockNumber, ItemPointer, Oid};
+use crate::disk::{BlockNumber, ItemPointer, ValueId, ValueIdType};
 
 /// A chunk found by the index of the TOAST relation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub struct ChunkRow {
     /// The address of the chunk.
     pub tid: ItemPointer,
     /// `chunk_id`.
-    pub value_id: Oid,
+    pub value_id: ValueId,
     /// `chunk_seq`; `None` for NULL.
     pub seq: Option<i32>,
     /// Bytes of `chunk_data`, decompressed; `None` for NULL.
@@ -40,8 +41,8 @@ pub enum By {
 /// The chunks of values that the current transaction sees; the value IDs are in ascending order. `relation` is quoted.
 pub async fn chunks(
     client: &Client,
-    relation: &str,
-    value_ids: &[u32],
+    relation: (&str, ValueIdType),
+    value_ids: &[u64],
     by: By,
     data: Option<PageSize>,
 ) -> Result<Vec<ChunkRow>, LiveError> {
@@ -55,7 +56,7 @@ pub async fn chunks(
         )
     });
     let sql = format!(
-        "COPY (SELECT c.ctid, chunk_id, chunk_seq, pg_catalog.octet_length(chunk_data), \
+        "COPY (SELECT c.ctid, chunk_id::pg_catalog.int8, chunk_seq, pg_catalog.octet_length(chunk_data), \
                       pg_catalog.pg_column_size(chunk_data), {data} \
                {}) \
          TO STDOUT (FORMAT binary)",
@@ -64,14 +65,14 @@ pub async fn chunks(
     if by == By::Scan {
         client.batch_execute(snapshot::WHOLE).await?;
     }
-    let types = [Type::BYTEA, Type::OID, Type::INT4, Type::INT4, Type::INT4, Type::BYTEA];
+    let types = [Type::BYTEA, Type::INT8, Type::INT4, Type::INT4, Type::INT4, Type::BYTEA];
     let stream = client.copy_out(&sql).await?;
     let mut rows = std::pin::pin!(BinaryCopyOutStream::new(stream, &types));
     let mut chunks = Vec::new();
     while let Some(row) = rows.try_next().await? {
         chunks.push(ChunkRow {
             tid: tid(row.try_get(0)?)?,
-            value_id: Oid(row.try_get::<Option<PgOid>>(1)?.unwrap_or(0)),
+            value_id: value_id(row.try_get::<Option<i64>>(1)?.unwrap_or(0)),
             seq: row.try_get(2)?,
             raw_size: row.try_get(3)?,
             stored_size: row.try_get(4)?,
@@ -111,12 +112,11 @@ pub async fn visible(
 const RANGE: usize = 4;
 
 /// `FROM` and `WHERE` for the chunks of values whose IDs are in ascending order.
-fn of_values(relation: &str, value_ids: &[u32], by: By) -> String {
-    let list = |ids: &mut dyn Iterator<Item = u32>| {
-        let ids: Vec<String> = ids.map(|id| id.to_string()).collect();
-        format!("'{{{}}}'::pg_catalog.oid[]", ids.join(","))
+fn of_values((relation, id_type): (&str, ValueIdType), value_ids: &[u64], by: By) -> String {
+    let list = |ids: &mut dyn Iterator<Item = u64>| {
+        format!("{}::pg_catalog.{}[]", id_list(ids), id_type.name())
     };
-    let follows = |a: &u32, b: &u32| a.checked_add(1) == Some(*b);
+    let follows = |a: &u64, b: &u64| a.checked_add(1) == Some(*b);
     let ranges = || value_ids.chunk_by(follows).filter(|range| !range.is_empty());
     if by == By::Scan || value_ids.len() < RANGE * ranges().count() {
         return format!(
@@ -136,7 +136,7 @@ fn of_values(relation: &str, value_ids: &[u32], by: By) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkOutline {
     /// `chunk_id`.
-    pub value_id: u32,
+    pub value_id: u64,
     /// `chunk_seq`.
     pub seq: i32,
     /// Bytes of `chunk_data`, decompressed.
@@ -149,15 +149,16 @@ pub struct ChunkOutline {
 /// chunks. The value IDs are in ascending order. `None` if any field is NULL.
 pub async fn outlines(
     client: &Client,
-    relation: &str,
-    value_ids: &[u32],
+    relation: (&str, ValueIdType),
+    value_ids: &[u64],
 ) -> Result<Option<Vec<ChunkOutline>>, LiveError> {
+    let id_type = relation.1;
     let column = |send: &str, of: &str| {
         format!("pg_catalog.string_agg(pg_catalog.{send}({of}), ''::pg_catalog.bytea)")
     };
     let sql = format!(
         "SELECT {}, {}, {}, {} {}",
-        column("oidsend", "chunk_id"),
+        column(&format!("{}send", id_type.name()), "chunk_id"),
         column("int4send", "chunk_seq"),
         column("int4send", "pg_catalog.octet_length(chunk_data)"),
         column("int4send", "pg_catalog.pg_column_size(chunk_data)"),
@@ -165,20 +166,28 @@ pub async fn outlines(
     );
     let rows = client.query_typed(&sql, &[]).await?;
     let row = rows.first().ok_or_else(|| LiveError::Unexpected("no row of chunks".into()))?;
-    let words = |at| -> Result<&[[u8; 4]], LiveError> {
-        Ok(row.try_get::<_, Option<&[u8]>>(at)?.unwrap_or_default().as_chunks().0)
+    let bytes = |at| -> Result<&[u8], LiveError> {
+        Ok(row.try_get::<_, Option<&[u8]>>(at)?.unwrap_or_default())
     };
-    let (ids, seqs, raw, stored) = (words(0)?, words(1)?, words(2)?, words(3)?);
+    let words = |at| -> Result<&[[u8; 4]], LiveError> { Ok(bytes(at)?.as_chunks().0) };
+    let ids: Vec<u64> = match id_type {
+        ValueIdType::Oid => words(0)?.iter().map(|id| u32::from_be_bytes(*id).into()).collect(),
+        ValueIdType::Oid8 => {
+            bytes(0)?.as_chunks().0.iter().map(|id| u64::from_be_bytes(*id)).collect()
+        }
+    };
+    let (seqs, raw, stored) = (words(1)?, words(2)?, words(3)?);
     if [seqs, raw, stored].iter().any(|column| column.len() != ids.len()) {
         return Ok(None);
     }
     let sizes = raw.iter().zip(stored);
-    let chunks = ids.iter().zip(seqs).zip(sizes).map(|((id, seq), (raw, stored))| ChunkOutline {
-        value_id: u32::from_be_bytes(*id),
-        seq: i32::from_be_bytes(*seq),
-        raw_size: i32::from_be_bytes(*raw),
-        stored_size: i32::from_be_bytes(*stored),
-    });
+    let chunks =
+        ids.into_iter().zip(seqs).zip(sizes).map(|((id, seq), (raw, stored))| ChunkOutline {
+            value_id: id,
+            seq: i32::from_be_bytes(*seq),
+            raw_size: i32::from_be_bytes(*raw),
+            stored_size: i32::from_be_bytes(*stored),
+        });
     Ok(Some(chunks.collect()))
 }
 
@@ -199,19 +208,22 @@ mod tests {
 
     #[test]
     fn values_are_asked_for_by_ranges_where_their_ids_follow_each_other() {
-        let single = [7, 8, 9, 10, 11, 12, 20, u32::MAX];
+        let single = [7, 8, 9, 10, 11, 12, 20, 4_294_967_295];
+        let (oid, oid8) = (("pg_toast.t", ValueIdType::Oid), ("pg_toast.t", ValueIdType::Oid8));
         assert_eq!(
-            of_values("pg_toast.t", &single, By::Index),
+            of_values(oid, &single, By::Index),
             "FROM pg_toast.t AS c WHERE chunk_id = \
              ANY ('{7,8,9,10,11,12,20,4294967295}'::pg_catalog.oid[])"
         );
         let dense = [7, 8, 9, 10, 11, 12, 20, 21];
         assert_eq!(
-            of_values("pg_toast.t", &dense, By::Index),
+            of_values(oid, &dense, By::Index),
             "FROM ROWS FROM (pg_catalog.unnest('{7,20}'::pg_catalog.oid[]), \
              pg_catalog.unnest('{12,21}'::pg_catalog.oid[])) AS r (first, last) \
              JOIN pg_toast.t AS c ON chunk_id BETWEEN r.first AND r.last"
         );
-        assert!(of_values("pg_toast.t", &dense, By::Scan).contains("chunk_id = ANY"));
+        assert!(of_values(oid, &dense, By::Scan).contains("chunk_id = ANY"));
+        let wide = of_values(oid8, &[7, u64::MAX], By::Index);
+        assert!(wide.ends_with("ANY ('{7,18446744073709551615}'::pg_catalog.oid8[])"), "{wide}");
     }
 }

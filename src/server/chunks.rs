@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures_util::TryStreamExt;
 use tokio::runtime::Handle;
 use tokio_postgres::Row;
-use tokio_postgres::types::{Oid as PgOid, ToSql, Type};
+use tokio_postgres::types::{ToSql, Type};
 
 use super::about::Pageinspect;
 use super::connect::{Client, Connection};
@@ -16,7 +16,7 @@ use super::pages::PageReader;
 use super::{LiveError, snapshot};
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
-use crate::disk::{BlockNumber, ItemPointer, Oid};
+use crate::disk::{BlockNumber, ItemPointer, Oid, ValueId, ValueIdType};
 use crate::model::sql::quote_qualified;
 use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
 use crate::model::visibility::Snapshot;
@@ -25,7 +25,7 @@ use crate::offline::toastfile::{chunk_on_page, chunks_on_page};
 /// Blocks read at a time: 4 MB of 8 kB pages.
 const BATCH: u32 = 512;
 /// The maximum number of value IDs, and of chunks (2 MB), to read at a time.
-const MOST_AHEAD: u32 = 128;
+const MOST_AHEAD: u64 = 128;
 const MOST_CHUNKS: usize = 1024;
 
 /// Calls `each` for every value in a TOAST relation that the current transaction sees, with its `chunk_id`, its number
@@ -33,10 +33,10 @@ const MOST_CHUNKS: usize = 1024;
 pub async fn each_value(
     client: &Client,
     relation: &str,
-    mut each: impl FnMut(Oid, u64, u64),
+    mut each: impl FnMut(ValueId, u64, u64),
 ) -> Result<(), LiveError> {
     let sql = format!(
-        "SELECT chunk_id, pg_catalog.count(*), \
+        "SELECT chunk_id::pg_catalog.int8, pg_catalog.count(*), \
                 pg_catalog.sum(pg_catalog.pg_column_size(chunk_data) - 4)::pg_catalog.int8 \
          FROM {relation} GROUP BY chunk_id"
     );
@@ -46,9 +46,20 @@ pub async fn each_value(
         let count = |at| -> Result<u64, LiveError> {
             Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0))
         };
-        each(Oid(row.try_get::<_, PgOid>(0)?), count(1)?, count(2)?);
+        each(value_id(row.try_get(0)?), count(1)?, count(2)?);
     }
     Ok(client.batch_execute(snapshot::BY_KEY).await?)
+}
+
+/// The value ID that is `chunk_id::int8`, whichever its type.
+pub(crate) fn value_id(number: i64) -> ValueId {
+    ValueId(number.cast_unsigned())
+}
+
+/// Value IDs as a literal that takes the type of the `chunk_id` with which it is compared: `chunk_id = ANY ('{1,2}')`.
+pub(crate) fn id_list(ids: impl IntoIterator<Item = u64>) -> String {
+    let ids: Vec<String> = ids.into_iter().map(|id| id.to_string()).collect();
+    format!("'{{{}}}'", ids.join(","))
 }
 
 /// Reads chunks on one connection, in its current transaction.
@@ -57,8 +68,8 @@ pub async fn each_value(
 #[derive(Debug)]
 pub struct LiveChunks {
     connection: Arc<Connection>,
-    /// Quoted names of TOAST relations.
-    names: HashMap<Oid, String>,
+    /// Quoted names of TOAST relations, and the types of their `chunk_id`.
+    names: HashMap<Oid, (String, ValueIdType)>,
     pages: Option<ChunkPages>,
     ahead: Ahead,
     /// Whether the transaction has the savepoint to which it returns when chunks cannot be read.
@@ -71,21 +82,21 @@ pub struct LiveChunks {
 struct Ahead {
     relation: Oid,
     /// The value requested last, and the number of IDs in the last query.
-    last: u32,
-    span: u32,
-    values: HashMap<u32, Vec<Chunk>>,
+    last: u64,
+    span: u64,
+    values: HashMap<u64, Vec<Chunk>>,
 }
 
 impl Ahead {
     /// Returns a value that was already read.
-    fn take(&mut self, relation: Oid, value_id: Oid) -> Option<Vec<Chunk>> {
+    fn take(&mut self, relation: Oid, value_id: ValueId) -> Option<Vec<Chunk>> {
         let known = self.values.remove(&value_id.0).filter(|_| self.relation == relation)?;
         self.last = value_id.0;
         Some(known)
     }
 
     /// The number of IDs to read, starting with this value's.
-    fn next(&mut self, relation: Oid, value_id: Oid) -> u32 {
+    fn next(&mut self, relation: Oid, value_id: ValueId) -> u64 {
         let step = value_id.0.wrapping_sub(self.last);
         let follows = self.relation == relation && step > 0 && step <= MOST_AHEAD;
         self.span = if follows { (self.span * 2).clamp(2, MOST_AHEAD) } else { 1 };
@@ -130,7 +141,7 @@ impl LiveChunks {
         relation: Oid,
         pages: &ChunkPages,
     ) -> Result<PageReader, StoreError> {
-        let name = self.name(relation).await?;
+        let (name, _) = self.name(relation).await?;
         PageReader::new(
             Arc::clone(&self.connection),
             &pages.pageinspect,
@@ -146,9 +157,10 @@ impl LiveChunks {
     async fn all_chunks(
         &mut self,
         relation: Oid,
-        value_id: Oid,
+        value_id: ValueId,
         pages: &ChunkPages,
     ) -> Result<Vec<Chunk>, StoreError> {
+        let wanted = (value_id, self.name(relation).await?.1);
         let mut reader = self.reader(relation, pages).await?;
         let end = reader.block_count().await.map_err(|error| unread(&error))?;
         let mut chunks = Vec::new();
@@ -162,7 +174,7 @@ impl LiveChunks {
                 return Err(StoreError(format!("toast block {block}: {message}")));
             }
             for (block, bytes) in read.iter() {
-                chunks.extend(chunks_on_page(block, bytes, value_id, read.transactions())?);
+                chunks.extend(chunks_on_page(block, bytes, wanted, read.transactions())?);
             }
         }
         Ok(chunks)
@@ -174,18 +186,19 @@ impl LiveChunks {
         tid: ItemPointer,
         pages: &ChunkPages,
     ) -> Result<Option<Chunk>, StoreError> {
+        let id_type = self.name(relation).await?.1;
         let mut reader = self.reader(relation, pages).await?;
         if tid.block.0 >= reader.block_count().await.map_err(|error| unread(&error))? {
             return Ok(None);
         }
         let read = reader.read(&[tid.block]).await.map_err(|error| unread(&error))?;
         match read.iter().next() {
-            Some((_, bytes)) => chunk_on_page(bytes, tid, read.transactions()),
+            Some((_, bytes)) => chunk_on_page(bytes, tid, id_type, read.transactions()),
             None => Ok(None),
         }
     }
 
-    async fn name(&mut self, relation: Oid) -> Result<String, StoreError> {
+    async fn name(&mut self, relation: Oid) -> Result<(String, ValueIdType), StoreError> {
         if let Some(name) = self.names.get(&relation) {
             return Ok(name.clone());
         }
@@ -193,7 +206,10 @@ impl LiveChunks {
             .connection
             .client()
             .query_typed(
-                "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text \
+                "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
+                        EXISTS (SELECT FROM pg_catalog.pg_attribute AS a \
+                                WHERE a.attrelid = c.oid AND a.attnum = 1 \
+                                    AND a.atttypid = pg_catalog.to_regtype('pg_catalog.oid8')) \
                  FROM pg_catalog.pg_class AS c \
                  JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
                  WHERE c.oid = $1 AND c.relkind = 't'",
@@ -206,22 +222,28 @@ impl LiveChunks {
             .ok_or_else(|| StoreError(format!("there is no toast relation {relation}")))?;
         let (schema, name): (String, String) =
             (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
-        let name = quote_qualified(&schema, &name);
-        self.names.insert(relation, name.clone());
-        Ok(name)
+        let id_type = match row.try_get(2).map_err(failed)? {
+            true => ValueIdType::Oid8,
+            false => ValueIdType::Oid,
+        };
+        let known = (quote_qualified(&schema, &name), id_type);
+        self.names.insert(relation, known.clone());
+        Ok(known)
     }
 
     async fn select(
         &mut self,
         relation: Oid,
-        condition: &str,
+        condition: impl Fn(&str) -> String,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Chunk>, StoreError> {
-        let name = self.name(relation).await?;
+        let (name, id_type) = self.name(relation).await?;
         let sql = format!(
-            "SELECT ctid::pg_catalog.text, chunk_id, chunk_seq, chunk_data \
-             FROM {name} WHERE {condition}"
+            "SELECT ctid::pg_catalog.text, chunk_id::pg_catalog.int8, chunk_seq, chunk_data \
+             FROM {name} WHERE {}",
+            condition(id_type.name())
         );
+
         let client = self.connection.client();
         if !self.has_savepoint {
             client.batch_execute("SAVEPOINT toastctl_value").await.map_err(failed)?;
@@ -239,19 +261,23 @@ impl LiveChunks {
     }
 
     /// The chunks of a value, in order; following values may be read with it.
-    async fn value(&mut self, relation: Oid, value_id: Oid) -> Result<Vec<Chunk>, StoreError> {
+    async fn value(&mut self, relation: Oid, value_id: ValueId) -> Result<Vec<Chunk>, StoreError> {
         if let Some(known) = self.ahead.take(relation, value_id) {
             return Ok(known);
         }
         let span = self.ahead.next(relation, value_id);
         if span > 1 {
             let end = value_id.0.saturating_add(span - 1);
-            let condition = format!(
-                "chunk_id >= $1 AND chunk_id <= $2 ORDER BY chunk_id, chunk_seq LIMIT {MOST_CHUNKS}"
-            );
-            let ids = [(&value_id.0 as &(dyn ToSql + Sync), Type::OID), (&end, Type::OID)];
+            let condition = |id_type: &str| {
+                format!(
+                    "chunk_id >= $1::pg_catalog.{id_type} AND chunk_id <= $2::pg_catalog.{id_type} \
+                     ORDER BY chunk_id, chunk_seq LIMIT {MOST_CHUNKS}"
+                )
+            };
             // where one of the values cannot be read, each is read by itself
-            if let Ok(chunks) = self.select(relation, &condition, &ids).await {
+            let (first, last) = (value_id.0.cast_signed(), end.cast_signed());
+            let ids = [(&first as &(dyn ToSql + Sync), Type::INT8), (&last, Type::INT8)];
+            if let Ok(chunks) = self.select(relation, condition, &ids).await {
                 // The last value may be incomplete.
                 let cut =
                     chunks.last().filter(|_| chunks.len() >= MOST_CHUNKS).map(|last| last.value_id);
@@ -266,8 +292,9 @@ impl LiveChunks {
             }
             self.ahead.span = 0;
         }
-        let id = [(&value_id.0 as &(dyn ToSql + Sync), Type::OID)];
-        self.select(relation, "chunk_id = $1 ORDER BY chunk_seq", &id).await
+        let condition =
+            |id_type: &str| format!("chunk_id = $1::pg_catalog.{id_type} ORDER BY chunk_seq");
+        self.select(relation, condition, &[(&value_id.0.cast_signed(), Type::INT8)]).await
     }
 }
 
@@ -283,10 +310,9 @@ fn chunk(row: &Row) -> Result<Chunk, StoreError> {
     let ctid: String = row.try_get(0).map_err(failed)?;
     let tid = parse_tid(&ctid)
         .ok_or_else(|| StoreError(format!("unexpected answer of the server: ctid \"{ctid}\"")))?;
-    let value_id: PgOid = row.try_get(1).map_err(failed)?;
     Ok(Chunk {
         tid,
-        value_id: Oid(value_id),
+        value_id: value_id(row.try_get(1).map_err(failed)?),
         seq: row.try_get(2).map_err(failed)?,
         inserted: Fate::Committed,
         // The server returns compressed chunks decompressed.
@@ -319,7 +345,7 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
 }
 
 impl ChunkStore for LiveChunks {
-    fn chunks(&mut self, relation: Oid, value_id: Oid) -> Result<Vec<Chunk>, StoreError> {
+    fn chunks(&mut self, relation: Oid, value_id: ValueId) -> Result<Vec<Chunk>, StoreError> {
         if let Some(pages) = self.pages.clone().filter(|pages| pages.dead) {
             return wait(self.all_chunks(relation, value_id, &pages));
         }
@@ -328,8 +354,8 @@ impl ChunkStore for LiveChunks {
 
     fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
         let text = tid.to_string();
-        let found =
-            wait(self.select(relation, "ctid = $1::pg_catalog.tid", &[(&text, Type::TEXT)]))?;
+        let condition = |_: &str| "ctid = $1::pg_catalog.tid".to_owned();
+        let found = wait(self.select(relation, condition, &[(&text, Type::TEXT)]))?;
         match (found.into_iter().next(), self.pages.clone()) {
             (None, Some(pages)) => wait(self.on_page(relation, tid, &pages)),
             (found, _) => Ok(found),
@@ -366,18 +392,17 @@ pub async fn values(
     client: &Client,
     toast_relation: &str,
     pointers: &[ToastPointer],
-) -> Result<HashMap<u32, Vec<u8>>, LiveError> {
-    let ids: Vec<PgOid> = pointers.iter().map(|p| p.value_id.0).collect();
+) -> Result<HashMap<u64, Vec<u8>>, LiveError> {
     let sql = format!(
-        "SELECT chunk_id, chunk_data FROM {} WHERE chunk_id = ANY ($1) \
+        "SELECT chunk_id::pg_catalog.int8, chunk_data FROM {} WHERE chunk_id = ANY ({}) \
          ORDER BY chunk_id, chunk_seq",
-        quote_qualified("pg_toast", toast_relation)
+        quote_qualified("pg_toast", toast_relation),
+        id_list(pointers.iter().map(|pointer| pointer.value_id.0))
     );
-    let mut found: HashMap<u32, Vec<u8>> = HashMap::with_capacity(ids.len());
-    for row in client.query_typed(&sql, &[(&ids, Type::OID_ARRAY)]).await? {
-        let id: PgOid = row.try_get(0)?;
+    let mut found: HashMap<u64, Vec<u8>> = HashMap::with_capacity(pointers.len());
+    for row in client.query_typed(&sql, &[]).await? {
         let data: &[u8] = row.try_get(1)?;
-        found.entry(id).or_default().extend_from_slice(data);
+        found.entry(value_id(row.try_get(0)?).0).or_default().extend_from_slice(data);
     }
     for pointer in pointers {
         let whole = pointer.stored_size() as usize;
@@ -395,19 +420,19 @@ mod tests {
     #[test]
     fn ever_more_values_are_read_ahead_while_they_follow_each_other() {
         let (mut ahead, relation) = (Ahead::default(), Oid(7));
-        let spans: Vec<u32> =
-            (0..10).map(|at| ahead.next(relation, Oid(1000 + at * 100))).collect();
+        let spans: Vec<u64> =
+            (0..10).map(|at| ahead.next(relation, ValueId(1000 + at * 100))).collect();
         assert_eq!(spans, [1, 2, 4, 8, 16, 32, 64, 128, 128, 128]);
         // Backwards, far away, in another relation, and around the end of the ID range.
-        assert_eq!(ahead.next(relation, Oid(1800)), 1);
-        assert_eq!(ahead.next(relation, Oid(5000)), 1);
-        assert_eq!(ahead.next(Oid(8), Oid(5001)), 1);
-        assert_eq!([u32::MAX, 5].map(|id| ahead.next(relation, Oid(id))), [1, 2]);
+        assert_eq!(ahead.next(relation, ValueId(1800)), 1);
+        assert_eq!(ahead.next(relation, ValueId(5000)), 1);
+        assert_eq!(ahead.next(Oid(8), ValueId(5001)), 1);
+        assert_eq!([u64::MAX, 5].map(|id| ahead.next(relation, ValueId(id))), [1, 2]);
         ahead.values.insert(6, Vec::new());
-        assert_eq!(ahead.take(Oid(9), Oid(6)), None);
+        assert_eq!(ahead.take(Oid(9), ValueId(6)), None);
         ahead.values.insert(6, Vec::new());
-        assert_eq!(ahead.take(relation, Oid(6)), Some(Vec::new()));
-        assert_eq!((ahead.last, ahead.take(relation, Oid(6))), (6, None));
+        assert_eq!(ahead.take(relation, ValueId(6)), Some(Vec::new()));
+        assert_eq!((ahead.last, ahead.take(relation, ValueId(6))), (6, None));
     }
 
     #[test]

@@ -21,11 +21,11 @@ use std::ops::Range;
 use super::about::Server;
 use super::catalog::Relation;
 use crate::codec::Method;
-use crate::disk::Oid;
 use crate::disk::desc::{Attribute, Length, Storage};
 use crate::disk::layout::{PageSize, TUPLE_HEADER_SIZE};
 use crate::disk::max_align;
 use crate::disk::types;
+use crate::disk::{Oid, ValueId};
 use crate::model::sql::{in_blocks, quote_identifier};
 use crate::model::stored::{
     Form, FunctionAnswer, LONGEST_SHORT, Location, Placement, StoredValue, pointer_size,
@@ -232,7 +232,7 @@ impl<'a> Probe<'a> {
         let form = if may_be_missing { Form::Unknown } else { form };
         let location =
             self.toast_relation.filter(|_| form.is_external()).map(|toast_relation| Location {
-                value_id: Oid(0),
+                value_id: ValueId(0),
                 toast_relation,
                 chunks: self.page.chunks(u32::try_from(stored).unwrap_or(u32::MAX)),
             });

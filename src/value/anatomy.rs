@@ -16,7 +16,7 @@ use crate::disk::tuple::HeapTuple;
 use crate::disk::value_text::hex;
 use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
 use crate::disk::walk::{Datum, Walk};
-use crate::disk::{ItemPointer, Oid};
+use crate::disk::{ItemPointer, Oid, ValueId};
 use crate::heap::scan::TupleValue;
 use crate::model::stored::StoredValue;
 use crate::model::toaster::catalog::Toasters;
@@ -47,7 +47,7 @@ pub struct PartAnatomy {
     /// How the row refers to it.
     pub kind: &'static str,
     /// `chunk_id`; null if chunks are found only by their addresses.
-    pub value_id: Option<u32>,
+    pub value_id: Option<u64>,
     /// OID of the TOAST relation.
     pub toast_relation: Option<u32>,
     /// Bytes when reassembled and decompressed.
@@ -234,7 +234,8 @@ impl Anatomy {
                         _ => {}
                     }
                     let value = part.value.map(|value| (value.value_id, value.relation));
-                    let value = value.or(part.relation.map(|relation| (Oid(0), relation)));
+                    let value =
+                        value.or(part.relation.map(|relation| (ValueId::default(), relation)));
                     self.part(part.kind, value, part.raw_size, chunks, &mut blocks);
                 }
             }
@@ -247,7 +248,7 @@ impl Anatomy {
     fn part(
         &mut self,
         kind: PointerKind,
-        value: Option<(Oid, Oid)>,
+        value: Option<(ValueId, Oid)>,
         raw_size: Option<u64>,
         mut chunks: Vec<Chunk>,
         blocks: &mut BTreeSet<u32>,

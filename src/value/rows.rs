@@ -27,7 +27,7 @@ pub struct ValueRow {
     /// As `pg_column_size` counts.
     pub stored_size: Option<u64>,
     /// `chunk_id` of the value's chunks.
-    pub value_id: Option<u32>,
+    pub value_id: Option<u64>,
     /// OID of the TOAST relation.
     pub toast_relation: Option<u32>,
     /// Its chunks, as far as its pointer says.

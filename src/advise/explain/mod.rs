@@ -9,8 +9,6 @@ mod sums;
 
 use std::collections::{HashMap, HashSet};
 
-use tokio_postgres::types::{Oid as PgOid, Type};
-
 use self::result::{Explanation, Looked, WidthRange};
 use self::sums::{Cluster, Clusters, Ranges, Scope, threshold};
 use crate::advise::advisor::Advisor;
@@ -19,7 +17,6 @@ use crate::advise::content::{SampledRow, rows_of_page};
 use crate::advise::plan::{Done, SamplePlan};
 use crate::advise::tally::{IndexShape, as_stored};
 use crate::codec::Method;
-use crate::disk::Oid;
 use crate::disk::pointer::ToastPointer;
 use crate::heap::problem::{Place, Problem, Problems};
 use crate::model::cost::CHUNKS_PER_PAGE;
@@ -29,6 +26,7 @@ use crate::model::toast::{Incoming, Table};
 use crate::server::LiveError;
 use crate::server::about::Pageinspect;
 use crate::server::catalog::{Relation, ToastRelation};
+use crate::server::chunks::{id_list, value_id};
 use crate::server::connect::Client;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::snapshot;
@@ -209,7 +207,7 @@ impl Reading<'_> {
         let fits = |block: &&Vec<SampledRow<'_>>| {
             for (_, _, pointer) in self.pointers(block) {
                 values += 1;
-                chunks += u64::from(page.chunks(pointer.stored_size()));
+                chunks += u64::from(pointer.chunks(page));
             }
             values <= MOST_VALUES && chunks <= MOST_CHUNKS
         };
@@ -222,18 +220,18 @@ impl Reading<'_> {
         &self,
         blocks: &[Vec<SampledRow<'_>>],
         seen: &mut Seen,
-    ) -> Result<HashMap<u32, Places>, LiveError> {
+    ) -> Result<HashMap<u64, Places>, LiveError> {
         let Some(toast) = &self.relation.toast else { return Ok(HashMap::new()) };
         let page = self.advisor.server.page_size;
         let mut wanted = HashSet::new();
         for (_, _, pointer) in blocks.iter().flat_map(|block| self.pointers(block)) {
-            let chunks = u64::from(page.chunks(pointer.stored_size()));
+            let chunks = u64::from(pointer.chunks(page));
             if chunks <= MOST_CHUNKS {
                 seen.done.read += u64::from(pointer.stored_size());
                 wanted.insert(pointer.value_id.0);
             }
         }
-        let mut ids: Vec<PgOid> = wanted.into_iter().collect();
+        let mut ids: Vec<u64> = wanted.into_iter().collect();
         ids.sort_unstable();
         let mut places = HashMap::with_capacity(ids.len());
         for ids in ids.chunks(MOST_VALUES) {
@@ -247,7 +245,7 @@ impl Reading<'_> {
     fn add(
         &self,
         rows: &[SampledRow<'_>],
-        places: &HashMap<u32, Places>,
+        places: &HashMap<u64, Places>,
         seen: &mut Seen,
     ) -> Cluster {
         let page = self.advisor.server.page_size;
@@ -266,7 +264,7 @@ impl Reading<'_> {
                 let found = pointer.and_then(|pointer| places.get(&pointer.value_id.0));
                 if let Some(pointer) = pointer
                     && found.is_none()
-                    && u64::from(page.chunks(pointer.stored_size())) <= MOST_CHUNKS
+                    && u64::from(pointer.chunks(page)) <= MOST_CHUNKS
                 {
                     let attribute = self.relation.desc.attributes.get(column);
                     let place = Place::of_value(self.relation.display_name(), row.ctid, attribute);
@@ -300,26 +298,25 @@ fn untoasted(value: Incoming) -> Incoming {
 async fn look_up(
     client: &Client,
     toast: &ToastRelation,
-    ids: &[PgOid],
-) -> Result<Vec<(u32, Places)>, LiveError> {
+    ids: &[u64],
+) -> Result<Vec<(u64, Places)>, LiveError> {
     let sql = format!(
         "SELECT c.id, pg_catalog.count(*), \
                 pg_catalog.count(*) FILTER (WHERE c.block IS DISTINCT FROM c.before) \
          FROM (SELECT b.id, b.block, \
                       pg_catalog.lag(b.block) OVER (PARTITION BY b.id ORDER BY b.seq) AS before \
-               FROM (SELECT t.chunk_id AS id, t.chunk_seq AS seq, \
+               FROM (SELECT t.chunk_id::pg_catalog.int8 AS id, t.chunk_seq AS seq, \
                             (t.ctid::pg_catalog.text::pg_catalog.point)[0] AS block \
-                     FROM {} AS t WHERE t.chunk_id = ANY ($1)) AS b) AS c \
+                     FROM {} AS t WHERE t.chunk_id = ANY ({})) AS b) AS c \
          GROUP BY c.id",
-        quote_qualified("pg_toast", &toast.name)
+        quote_qualified("pg_toast", &toast.name),
+        id_list(ids.iter().copied())
     );
-    let ids = ids.to_vec();
-    let rows = client.query_typed(&sql, &[(&ids, Type::OID_ARRAY)]).await?;
+    let rows = client.query_typed(&sql, &[]).await?;
     let mut found = Vec::with_capacity(rows.len());
     for row in rows {
-        let id: PgOid = row.try_get(0)?;
         let count = |at| -> Result<f64, LiveError> { Ok(row.try_get::<_, i64>(at)? as f64) };
-        found.push((Oid(id).0, Places { chunks: count(1)?, visits: count(2)? }));
+        found.push((value_id(row.try_get(0)?).0, Places { chunks: count(1)?, visits: count(2)? }));
     }
     Ok(found)
 }

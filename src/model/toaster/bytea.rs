@@ -16,10 +16,10 @@
 use super::chunks::{Chunk, ChunkData, ChunkStore, Fate};
 use super::error::{ToastError, ValueRef};
 use super::stock::chunk_size;
-use crate::disk::ByteOrder;
 use crate::disk::custom::CustomPointer;
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
+use crate::disk::{ByteOrder, ValueIdType};
 
 /// The size of the payload before the tail.
 const TAIL_AT: usize = 32;
@@ -49,7 +49,7 @@ impl<'a> ByteaPointer<'a> {
         let (payload, order) = (pointer.payload, pointer.order);
         let short =
             || error(0, format!("payload of {} bytes, at least {TAIL_AT} expected", payload.len()));
-        let external = ToastPointer::parse(payload, order).ok_or_else(short)?;
+        let external = ToastPointer::parse(payload, order, ValueIdType::Oid).ok_or_else(short)?;
         let version = u64_at(payload, 16, order).ok_or_else(short)?;
         let tail_length = order.u32(payload, 24).ok_or_else(short)?;
         let tail = payload.get(TAIL_AT..).ok_or_else(short)?;

@@ -1,13 +1,13 @@
 //! Chunks of out-of-line values, and their sources.
 
 use crate::disk::varlena::{Varlena, tc_raw_size};
-use crate::disk::{ItemPointer, Oid};
+use crate::disk::{ItemPointer, Oid, ValueId};
 
 /// Where an external value's bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Location {
     /// `va_valueid`, the chunks' `chunk_id`.
-    pub value_id: Oid,
+    pub value_id: ValueId,
     /// OID of the TOAST relation.
     pub toast_relation: Oid,
     /// The number of chunks with the stored bytes.
@@ -76,7 +76,7 @@ pub struct Chunk {
     /// Its address.
     pub tid: ItemPointer,
     /// `chunk_id`.
-    pub value_id: Oid,
+    pub value_id: ValueId,
     /// `chunk_seq`.
     pub seq: i32,
     /// Whether its insertion committed. It does not matter whether it was deleted later: the server can read chunks of
@@ -94,7 +94,7 @@ pub struct StoreError(pub String);
 /// A source of chunks.
 pub trait ChunkStore {
     /// Returns all chunks of a value in any order, including dead ones if the source has them. Empty if there are none.
-    fn chunks(&mut self, relation: Oid, value_id: Oid) -> Result<Vec<Chunk>, StoreError>;
+    fn chunks(&mut self, relation: Oid, value_id: ValueId) -> Result<Vec<Chunk>, StoreError>;
 
     /// Returns the chunk at `tid`, following redirects; `None` if there is no tuple.
     fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError>;
@@ -102,7 +102,7 @@ pub trait ChunkStore {
 
 /// A source that may not be available.
 impl<S: ChunkStore> ChunkStore for Option<S> {
-    fn chunks(&mut self, relation: Oid, value_id: Oid) -> Result<Vec<Chunk>, StoreError> {
+    fn chunks(&mut self, relation: Oid, value_id: ValueId) -> Result<Vec<Chunk>, StoreError> {
         match self {
             Some(store) => store.chunks(relation, value_id),
             None => Err(not_at_hand(relation)),

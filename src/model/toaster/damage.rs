@@ -6,17 +6,17 @@ use super::error::{ToastError, ValueRef};
 use super::reassemble::Reassembler;
 use crate::disk::layout::PageSize;
 use crate::disk::varlena::Varlena;
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, ValueId};
 
 const RELATION: Oid = Oid(77);
-const VALUE: Oid = Oid(55);
+const VALUE: ValueId = ValueId(55);
 const SELF: ValueRef = ValueRef { value_id: VALUE, relation: RELATION };
 
 #[derive(Default)]
 struct Memory(Vec<Chunk>);
 
 impl ChunkStore for Memory {
-    fn chunks(&mut self, _: Oid, value_id: Oid) -> Result<Vec<Chunk>, StoreError> {
+    fn chunks(&mut self, _: Oid, value_id: ValueId) -> Result<Vec<Chunk>, StoreError> {
         Ok(self.0.iter().filter(|chunk| chunk.value_id == value_id).cloned().collect())
     }
 
@@ -56,7 +56,7 @@ fn ordinary(raw: i32, ext: u32) -> Vec<u8> {
     let mut bytes = vec![1, 18];
     bytes.extend(raw.to_le_bytes());
     bytes.extend(ext.to_le_bytes());
-    bytes.extend(VALUE.0.to_le_bytes());
+    bytes.extend((VALUE.0 as u32).to_le_bytes());
     bytes.extend(RELATION.0.to_le_bytes());
     bytes
 }

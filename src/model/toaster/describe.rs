@@ -226,7 +226,7 @@ fn ordinary_part(kind: PointerKind, pointer: &ToastPointer, page: PageSize) -> P
         relation: Some(pointer.toast_relation),
         tids: Vec::new(),
         chunk_bytes: Some(u64::from(pointer.stored_size())),
-        chunks: Some(page.chunks(pointer.stored_size())),
+        chunks: Some(pointer.chunks(page)),
         raw_size: Some(u64::from(pointer.raw_size())),
     }
 }

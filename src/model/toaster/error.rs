@@ -2,13 +2,13 @@
 
 use super::chunks::StoreError;
 use crate::disk::jsonb::JsonbError;
-use crate::disk::{ItemPointer, Oid};
+use crate::disk::{ItemPointer, Oid, ValueId};
 
 /// A value in a TOAST relation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ValueRef {
     /// `chunk_id`.
-    pub value_id: Oid,
+    pub value_id: ValueId,
     /// OID of the TOAST relation.
     pub relation: Oid,
 }
@@ -36,7 +36,7 @@ pub enum ToastError {
         /// The stored size.
         stored: u32,
         /// `va_valueid`.
-        value_id: Oid,
+        value_id: ValueId,
         /// `va_toastrelid`.
         relation: Oid,
     },
@@ -158,11 +158,11 @@ pub enum ToastError {
         /// The number that the chunk must have.
         seq: u32,
         /// The value to which it must belong.
-        value_id: Oid,
+        value_id: ValueId,
         /// The number that it has.
         got_seq: i32,
         /// The value to which it belongs.
-        got_id: Oid,
+        got_id: ValueId,
     },
     /// No version of a chunk belongs to this pointer.
     #[error("no version of chunk number {seq} up to {version} for {value}")]

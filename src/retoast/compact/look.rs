@@ -288,12 +288,14 @@ impl TableRows<'_> {
             let Ok((attribute, Datum::Varlena(Varlena::External(pointer)))) = walked else {
                 continue;
             };
-            if pointer.toast_relation == toast {
+            // value IDs of relations that are compacted are OIDs
+            let number = u32::try_from(pointer.value_id.0).ok();
+            if let Some(number) = number.filter(|_| pointer.toast_relation == toast) {
                 let stored = u64::from(pointer.stored_size());
                 values.push(Value {
                     column,
                     dropped: attribute.dropped,
-                    number: pointer.value_id.0,
+                    number,
                     method: pointer.method(),
                     stored,
                     chunks: stored.div_ceil(u64::from(
