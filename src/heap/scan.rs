@@ -629,8 +629,7 @@ mod tests {
             items in proptest::collection::vec((0u16..1100, any::<u16>()), 0..12),
             filling in proptest::collection::vec(
                 prop_oneof![4 => Just(0u8), 2 => 1u8..40, 1 => any::<u8>()], 8000),
-            flavor in prop_oneof![
-                Just(CustomFlavor::Auto), Just(CustomFlavor::Bits16), Just(CustomFlavor::Bits32)],
+            flavor in prop::sample::select(CustomFlavor::ALL.to_vec()),
         ) {
             let mut page = vec![0u8; 8192];
             page[192..].copy_from_slice(&filling);
