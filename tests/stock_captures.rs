@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests, not only tests
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
@@ -22,15 +22,20 @@ fn json_lines(text: &str) -> Vec<Value> {
 }
 
 /// Runs a verb on a table's files.
-fn toastctl(table: &Path, arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_toastctl"))
+fn run(table: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_toastctl"))
         .args(arguments)
         .arg("--relation-file")
         .arg(table.join("heap.bin"))
         .arg("--columns")
         .arg(format!("@{}", table.join("meta.json").display()))
         .output()
-        .unwrap();
+        .unwrap()
+}
+
+/// What it prints, if it succeeds without a message.
+fn toastctl(table: &Path, arguments: &[&str]) -> String {
+    let output = run(table, arguments);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && stderr.is_empty(), "{}: {stderr}", table.display());
     String::from_utf8(output.stdout).unwrap()
@@ -136,15 +141,7 @@ fn values_with_ids_of_8_bytes_are_reassembled_and_checked() {
     assert_eq!(wide, 11);
     let check = |toast: &Path| {
         let file = toast.to_str().unwrap();
-        let check = ["check", "--toast-file", file, "--ignore-checksums"];
-        Command::new(env!("CARGO_BIN_EXE_toastctl"))
-            .args(check)
-            .arg("--relation-file")
-            .arg(table.join("heap.bin"))
-            .arg("--columns")
-            .arg(format!("@{}", table.join("meta.json").display()))
-            .output()
-            .unwrap()
+        run(&table, &["check", "--toast-file", file, "--ignore-checksums"])
     };
     let sound = check(&toast);
     assert!(sound.status.success(), "{sound:?}");

@@ -27,7 +27,7 @@ use toastctl::model::toaster::reassemble::{Logical, Reassembler};
 use toastctl::model::visibility::{HintBits, Transactions, Visibility, visibility};
 use toastctl::offline::columns::parse_json;
 use toastctl::offline::file::RelationFile;
-use toastctl::offline::toastfile::ToastFile;
+use toastctl::offline::toastfile::{ToastFile, id_type};
 use toastctl::offline::xact::PgXact;
 
 const ORDER: ByteOrder = ByteOrder::Little;
@@ -105,7 +105,8 @@ impl Capture {
         }
         let oid = Oid(self.meta["toast_relations"][0]["oid"].as_u64().unwrap() as u32);
         let file = RelationFile::open(&path, PAGE).unwrap();
-        let store = ToastFile::open(file, PAGE, Some(oid), fates).unwrap();
+        let relation = (Some(oid), id_type(&path, PAGE));
+        let store = ToastFile::open(file, PAGE, relation, fates).unwrap();
         assert_eq!(store.problems().kept(), &[], "{}", self.name);
         Some(store)
     }

@@ -26,8 +26,7 @@ use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::Settings;
 use crate::model::stored::Form;
 use crate::server::about::{NEVER_TRUNCATES, Server};
-use crate::server::catalog::Relation;
-use crate::server::catalog::WIDE_IDS;
+use crate::server::catalog::{Relation, WIDE_IDS};
 use crate::usage::statements::ColumnUse;
 use crate::usage::workload::{Workload, WorkloadSource};
 
@@ -394,7 +393,7 @@ fn uncompared(gathered: &Gathered<'_>) -> Option<String> {
     }
 }
 
-/// The same where pluggable toasters store values of the column.
+/// Why, where pluggable toasters store values of the column.
 fn custom(gathered: &Gathered<'_>) -> Option<String> {
     let today = gathered.tally.tallies().get(TODAY)?;
     let (custom, unknown) = (today.forms.get(Form::Custom), today.unknown);

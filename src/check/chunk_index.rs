@@ -24,11 +24,6 @@ const FROZEN: TransactionId = TransactionId(2);
 /// After these it is not known whose chunk a tuple is.
 const LOST: [Code; 4] =
     [Code::LinePointer, Code::Overlap, Code::HeaderLength, Code::AttributeCount];
-/// Where a chunk's data stands behind `chunk_id` and `chunk_seq`.
-fn data_at(id_type: ValueIdType) -> usize {
-    id_type.size() + 4
-}
-
 /// A chunk and whose it is.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
@@ -44,7 +39,6 @@ struct Entry {
 /// The chunks of a TOAST relation, by value.
 #[derive(Debug, Default)]
 pub struct ChunkIndex {
-    id_type: ValueIdType,
     entries: Vec<Entry>,
     /// What is damaged in the TOAST relation itself.
     findings: Vec<Finding>,
@@ -80,7 +74,6 @@ impl ChunkIndex {
         bytes: &[u8],
         visible: &impl Visible,
     ) {
-        self.id_type = toast.desc.id_type;
         let before = self.findings.len();
         toast.check_page(block, bytes, visible, &mut ToastPage(self));
         let broken: HashSet<u16> = self
@@ -130,11 +123,6 @@ impl ChunkIndex {
             form,
             fate,
         });
-    }
-
-    /// The type of `chunk_id`.
-    pub(super) fn id_type(&self) -> ValueIdType {
-        self.id_type
     }
 
     /// Notes that a block could not be read.
@@ -241,7 +229,7 @@ fn read_chunk(
         return (id, seq.unwrap_or(0) as i32, ChunkForm::Null, 0);
     }
     let seq = seq.unwrap_or(0) as i32;
-    let data = tuple.data.get(data_at(id_type)..).unwrap_or(&[]);
+    let data = tuple.data.get(id_type.data_offset()..).unwrap_or(&[]);
     match Varlena::parse(data, order) {
         Ok((Varlena::Short { content } | Varlena::Plain { content }, _)) => {
             (id, seq, ChunkForm::Plain, content.len())
@@ -272,7 +260,7 @@ pub fn append_chunk(
     let Some(pointer) = page.line_pointer(tid.item) else { return false };
     let order = page.byte_order();
     let data =
-        chunk_tuple(&page, pointer).and_then(|(tuple, _)| tuple.data.get(data_at(id_type)..));
+        chunk_tuple(&page, pointer).and_then(|(tuple, _)| tuple.data.get(id_type.data_offset()..));
     match data.map(|data| Varlena::parse(data, order)) {
         Some(Ok((Varlena::Short { content } | Varlena::Plain { content }, _))) => {
             joined.extend_from_slice(content);

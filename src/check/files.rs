@@ -261,8 +261,11 @@ fn save(scan: &Scan<'_, '_>, heap: &Heap, out: &mut Out<'_, '_>) -> Result<(), C
         let mut orphans = index.orphans(&heap.known);
         for Orphan { value_id, first, .. } in orphans.by_ref().take(MAX_WITHOUT) {
             let pieces = worker.pieces(value_id);
-            let saved =
-                salvage::without_row((value_id, index.id_type()), pieces, scan.target.page_size);
+            let saved = salvage::without_row(
+                (value_id, scan.target.desc.id_type),
+                pieces,
+                scan.target.page_size,
+            );
             salvage.without_row(&toast, first, &saved)?;
         }
         if let Some(left_out) = salvage::not_saved(&toast, orphans.count() as u64) {
@@ -651,7 +654,7 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
             page: vec![0; size.bytes()],
             toast: toast.map(|file| ToastPages {
                 file,
-                id_type: scan.index.map(ChunkIndex::id_type).unwrap_or_default(),
+                id_type: scan.target.desc.id_type,
                 pages: Vec::new(),
                 size: size.bytes(),
             }),
@@ -859,7 +862,8 @@ impl Customs for CustomFile<'_, '_, '_> {
         if store.is_none() {
             let file = RelationFile::open(target.toast?, target.page_size).ok()?;
             let page = vec![0; target.page_size.bytes()];
-            *store = Some(IndexedChunks { index, file, page, block: None, xact: target.xact });
+            let (id_type, xact) = (target.desc.id_type, target.xact);
+            *store = Some(IndexedChunks { index, id_type, file, page, block: None, xact });
         }
         let store = store.as_mut()?;
         let toasters = Toasters::by_bytes();
@@ -870,6 +874,7 @@ impl Customs for CustomFile<'_, '_, '_> {
 /// Chunks for values of pluggable toasters: by the check's own index.
 struct IndexedChunks<'i> {
     index: &'i ChunkIndex,
+    id_type: ValueIdType,
     file: RelationFile,
     /// The page read last.
     page: Vec<u8>,
@@ -897,7 +902,7 @@ impl ChunkStore for IndexedChunks<'_> {
             }
             self.block = Some(tid.block);
         }
-        chunk_on_page(&self.page, tid, self.index.id_type(), &self.xact)
+        chunk_on_page(&self.page, tid, self.id_type, &self.xact)
     }
 }
 

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::exit::Failure;
-use crate::disk::ByteOrder;
-use crate::disk::ValueIdType;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
+use crate::disk::{ByteOrder, ValueIdType};
 use crate::heap::sample::Sampling;
 use crate::offline::columns;
 use crate::offline::target::{FileTarget, page_size};

@@ -1,8 +1,7 @@
 //! What the catalog says of a relation's columns (`pg_attribute`).
 
-use super::Oid;
+use super::{Oid, ValueIdType};
 use crate::codec::Method;
-use crate::disk::ValueIdType;
 
 /// `attlen`: how long a type's values are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -64,8 +64,8 @@ impl PageSize {
 
     /// Bytes of a value in one chunk where value IDs have this type.
     pub fn toast_max_chunk_size_of(self, id_type: ValueIdType) -> u32 {
-        // 24: aligned tuple header; chunk_seq and the varlena header of chunk_data have 4 bytes each
-        (self.max_bytes_per_tuple(4) - 24 - id_type.size() - 8) as u32
+        // 24: aligned tuple header, 4: varlena header of chunk_data
+        (self.max_bytes_per_tuple(4) - 24 - id_type.data_offset() - 4) as u32
     }
 
     /// How many chunks hold `stored` bytes.

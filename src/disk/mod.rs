@@ -142,6 +142,11 @@ impl ValueIdType {
         }
     }
 
+    /// Where `chunk_data` stands in a chunk, behind `chunk_id` and `chunk_seq`.
+    pub(crate) const fn data_offset(self) -> usize {
+        self.size() + 4
+    }
+
     /// Its name in `pg_type`.
     pub fn name(self) -> &'static str {
         match self {

@@ -111,9 +111,10 @@ impl<'a> Varlena<'a> {
                 return stock(ValueIdType::Oid8);
             }
             let custom = CustomPointer::parse(bytes, order, flavor);
-            if let (CustomFlavor::Auto, Err(_), Ok(wide)) =
-                (flavor, custom, stock(ValueIdType::Oid8))
-                && matches!(wide, (Varlena::External(pointer), _) if pointer.is_sane())
+            if custom.is_err()
+                && flavor == CustomFlavor::Auto
+                && let Ok(wide @ (Varlena::External(pointer), _)) = stock(ValueIdType::Oid8)
+                && pointer.is_sane()
             {
                 return Ok(wide);
             }
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!(p.value_id.0, 5 + (6 << 32));
         let big = b"\x80\x04\0\0\x03\xec\0\0\x01\x10\0\0\0\x05\0\0\0\x06\0\0\0\x07";
         assert_eq!(oid8(big, ByteOrder::Big), Ok((external, 22)));
-        // without being told, where no toaster can have written it
+        // recognized without the flavor, because no toaster can have written it
         assert_eq!(le(WIDE), Ok((external, 22)));
         assert_eq!(
             oid8(&WIDE[..21], ByteOrder::Little),

@@ -5,7 +5,6 @@ use super::targets::{Side, TargetFacts, Targets, near};
 use crate::codec::Method;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::{Storage, TupleDesc};
-use crate::disk::pointer::TOAST_POINTER_SIZE;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::walk::Walk;
@@ -424,11 +423,8 @@ fn pointer(value: &StoredValue) -> Option<ToastPointer> {
         ext_info: u32::try_from(value.stored_size?).ok()? | method,
         value_id: location.value_id,
         toast_relation: location.toast_relation,
-        id_type: if value.pointer_size == TOAST_POINTER_SIZE as u64 {
-            ValueIdType::Oid
-        } else {
-            ValueIdType::Oid8
-        },
+        // tables with wider ones have no findings
+        id_type: ValueIdType::Oid,
     })
 }
 

@@ -118,7 +118,7 @@ impl Inspector {
         let out_of_line = report.toast.as_ref().map_or(Interval::default(), |toast| {
             whole(toast.values, toast.values_estimate.as_ref())
         });
-        let ids = relation.toast.as_ref().filter(|toast| toast.has_oids(&self.server));
+        let ids = relation.toast.as_ref().filter(|toast| toast.layout_is_known(&self.server));
         let ids = ids.map(|_| value_ids());
         let use_of_ids = match ids.filter(|&ids| are_many_ids(out_of_line, ids)) {
             Some(_) => noted(self.use_of_ids(relation, report).await, failed)?.flatten(),

@@ -189,7 +189,7 @@ impl Inspector {
                 let target = ScanTarget {
                     name: toast.display_name(),
                     quoted: quote_qualified("pg_toast", &toast.name),
-                    desc: Arc::new(TupleDesc::toast_relation(toast.id_type())),
+                    desc: Arc::new(TupleDesc::toast_relation(relation.desc.id_type)),
                     keeps: false,
                     metered: begun.is_some().then_some((Kind::Chunks, 100)),
                     target: None,

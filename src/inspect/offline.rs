@@ -220,7 +220,7 @@ pub(super) fn store<'t>(
 ) -> Result<Store<'t>, InspectError> {
     let Some(path) = target.toast else { return Ok(None) };
     let file = RelationFile::open(path, target.page_size)?;
-    match ToastFile::open(file, target.page_size, None, target.xact) {
+    match ToastFile::open(file, target.page_size, (None, target.desc.id_type), target.xact) {
         Ok(store) => Ok(Some(store)),
         Err(error) => {
             let place = Place::of(path.display().to_string());

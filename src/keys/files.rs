@@ -39,7 +39,7 @@ pub fn relation_file(
     let (mut store, mut unread) = (None, None);
     if let Some(path) = target.toast {
         let file = RelationFile::open(path, page)?;
-        match ToastFile::open(file, page, None, target.xact) {
+        match ToastFile::open(file, page, (None, target.desc.id_type), target.xact) {
             Ok(toast) => store = Some(toast),
             Err(error) => {
                 let place = Place::of(path.display().to_string());

@@ -61,20 +61,19 @@ pub struct ToastFile<T> {
 
 impl<T: Transactions> ToastFile<T> {
     /// Reads all pages of `file` once; what cannot be read is in [`ToastFile::problems`]. `relation` is the TOAST
-    /// relation's OID, if known; `transactions` is used if there are no hint bits.
+    /// relation's OID, if known, with the type of its value IDs; `transactions` is used if there are no hint bits.
     pub fn open(
-        mut file: RelationFile,
+        file: RelationFile,
         page_size: PageSize,
-        relation: Option<Oid>,
+        (relation, id_type): (Option<Oid>, ValueIdType),
         transactions: T,
     ) -> Result<ToastFile<T>, StoreError> {
-        let mut page = vec![0; page_size.bytes()];
         let mut store = ToastFile {
-            id_type: id_type_of(&mut file, &mut page),
-            page,
+            page: vec![0; page_size.bytes()],
             name: file.path().display().to_string(),
             file,
             relation,
+            id_type,
             transactions,
             index: Vec::new(),
             problems: Problems::default(),
@@ -198,20 +197,17 @@ fn data_size(data: &Varlena<'_>) -> u16 {
     u16::try_from(size).unwrap_or(u16::MAX)
 }
 
-/// The type of `chunk_id` in the file of a TOAST relation; `oid` if it cannot be read.
+/// The type of `chunk_id` in the file of a TOAST relation, by the first page that has chunks: the one with which most of
+/// them end where their data does. `oid` if the file cannot be read.
 pub fn id_type(path: &Path, page_size: PageSize) -> ValueIdType {
-    let file = RelationFile::open(path, page_size).ok();
-    file.map_or(ValueIdType::Oid, |mut file| id_type_of(&mut file, &mut vec![0; page_size.bytes()]))
-}
-
-/// By the first page that has chunks: the one with which most of them end where their data does.
-fn id_type_of(file: &mut RelationFile, page: &mut [u8]) -> ValueIdType {
+    let Ok(mut file) = RelationFile::open(path, page_size) else { return ValueIdType::Oid };
+    let mut page = vec![0; page_size.bytes()];
     let blocks = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
     for block in (0..blocks).map(BlockNumber) {
-        if !file.read(block, page).is_ok_and(|is_there| is_there) {
+        if !file.read(block, &mut page).is_ok_and(|is_there| is_there) {
             continue;
         }
-        let Ok(PageState::Used(used)) = Page::parse(page) else { continue };
+        let Ok(PageState::Used(used)) = Page::parse(&page) else { continue };
         let ends = |tuple: &HeapTuple<'_>, id_type| match read_chunk(tuple, id_type) {
             Ok((_, _, Varlena::Short { content } | Varlena::Plain { content })) => {
                 content.as_ptr_range().end == tuple.data.as_ptr_range().end
@@ -242,9 +238,8 @@ fn read_chunk<'a>(
     }
     let cut = || format!("chunk ends after {} bytes", tuple.data.len());
     let value_id = order.value_id(tuple.data, 0, id_type).ok_or_else(cut)?;
-    let seq_at = id_type.size();
-    let seq = order.u32(tuple.data, seq_at).ok_or_else(cut)? as i32;
-    let (data, _) = Varlena::parse(tuple.data.get(seq_at + 4..).unwrap_or(&[]), order)
+    let seq = order.u32(tuple.data, id_type.size()).ok_or_else(cut)? as i32;
+    let (data, _) = Varlena::parse(tuple.data.get(id_type.data_offset()..).unwrap_or(&[]), order)
         .map_err(|error| format!("chunk_data: {error}"))?;
     Ok((value_id, seq, data))
 }

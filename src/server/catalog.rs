@@ -48,7 +48,7 @@ impl RelationKind {
 pub(crate) const UNKNOWN_LAYOUT: &str =
     "its columns are not those of the TOAST relations of PostgreSQL 14 to 19";
 
-/// What is not done for tables of which these are the value IDs.
+/// Why a table with value IDs of 8 bytes is not rewritten, and neither has findings nor advice.
 pub(crate) const WIDE_IDS: &str =
     "the IDs of its values have 8 bytes, and toastctl only reads such tables";
 
@@ -76,14 +76,14 @@ impl ToastRelation {
         self.id_type.is_some() || server.has_toasters
     }
 
-    /// Whether its value IDs are OIDs, as in all released versions.
-    pub(crate) fn has_oids(&self, server: &Server) -> bool {
-        self.id_type == Some(ValueIdType::Oid) || server.has_toasters
-    }
-
-    /// The type of its value IDs; `oid` if it is not known.
-    pub(crate) fn id_type(&self) -> ValueIdType {
-        self.id_type.unwrap_or_default()
+    /// Why its table is not rewritten; `None` if it can be.
+    pub(crate) fn only_read(&self, server: &Server) -> Option<&'static str> {
+        match self.id_type {
+            _ if server.has_toasters => None,
+            Some(ValueIdType::Oid) => None,
+            Some(ValueIdType::Oid8) => Some(WIDE_IDS),
+            None => Some(UNKNOWN_LAYOUT),
+        }
     }
 
     /// `schema.name`, unquoted, for people.
@@ -315,7 +315,7 @@ fn relation(row: &Row, oid: Oid, columns: Columns) -> Result<Relation, LiveError
         }),
     };
     let Columns { mut desc, bytes_like, computed } = columns;
-    desc.id_type = toast.as_ref().map(ToastRelation::id_type).unwrap_or_default();
+    desc.id_type = toast.as_ref().and_then(|toast| toast.id_type).unwrap_or_default();
     let kind: String = row.try_get(2)?;
     Ok(Relation {
         oid,

@@ -40,7 +40,7 @@ use crate::retoast::preflight::ready::{Choice, ConvertRequest, PreparedTable, Ta
 use crate::retoast::sql;
 use crate::retoast::sql::Target;
 use crate::server::about::{NEVER_TRUNCATES, Server};
-use crate::server::catalog::{Relation, RelationKind, UNKNOWN_LAYOUT, WIDE_IDS};
+use crate::server::catalog::{Relation, RelationKind};
 use crate::server::connect::{Client, Connection, are_lent};
 use crate::server::toasters::TOAST_RELATIONS;
 use crate::server::{LiveError, toasters};
@@ -188,9 +188,10 @@ async fn look(
             shard.table
         ));
     }
-    if let Some(toast) = relation.toast.as_ref().filter(|toast| !toast.has_oids(server)) {
-        let (toast, toast_known) = (toast.display_name(), toast.layout_is_known(server));
-        let why = if toast_known { WIDE_IDS } else { UNKNOWN_LAYOUT };
+    if let Some(toast) = &relation.toast
+        && let Some(why) = toast.only_read(server)
+    {
+        let toast = toast.display_name();
         return refused(format!("{name}: {toast}: {why}: nothing was changed"));
     }
     if task.updates() {

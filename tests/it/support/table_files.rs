@@ -7,7 +7,7 @@ use toastctl::disk::layout::PageSize;
 use toastctl::disk::page::{LinePointerState, Page, PageState};
 use toastctl::disk::tuple::HeapTuple;
 use toastctl::disk::walk::{Datum, Walk};
-use toastctl::disk::{BlockNumber, ByteOrder, Oid};
+use toastctl::disk::{BlockNumber, ByteOrder, Oid, ValueIdType};
 use toastctl::model::visibility::HintBits;
 use toastctl::offline::file::RelationFile;
 use toastctl::offline::toastfile::ToastFile;
@@ -67,7 +67,9 @@ impl TableFiles {
     ) {
         let open = |path: &Path| RelationFile::open(path, PAGE).unwrap();
         let toast = open(&self.toast);
-        let mut store = ToastFile::open(toast, PAGE, Some(self.toast_relation), HintBits).unwrap();
+        let mut store =
+            ToastFile::open(toast, PAGE, (Some(self.toast_relation), ValueIdType::Oid), HintBits)
+                .unwrap();
         assert_eq!(store.problems().count(), 0);
         let mut heap = open(&self.heap);
         let mut bytes = vec![0; PAGE.bytes()];
