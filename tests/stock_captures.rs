@@ -139,6 +139,12 @@ fn values_with_ids_of_8_bytes_are_reassembled_and_checked() {
         }
     }
     assert_eq!(wide, 11);
+    // no command for a table that is only read
+    let inspect = ["inspect", "--toast-file", toast.to_str().unwrap(), "--format", "json"];
+    let report: Value = serde_json::from_str(&toastctl(&table, &inspect)).unwrap();
+    let report = &report["tables"][0];
+    assert!(report["details"].get("findings").is_none(), "{report}");
+    assert_eq!(report["not_available"][0]["figure"], "findings", "{report}");
     let check = |toast: &Path| {
         let file = toast.to_str().unwrap();
         run(&table, &["check", "--toast-file", file, "--ignore-checksums"])

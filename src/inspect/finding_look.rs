@@ -7,10 +7,11 @@ use tokio::task::{JoinError, JoinHandle};
 use super::finding_values::ColumnValues;
 use super::inspector::{Inspector, no_client};
 use super::kept::{KeptPages, looked_at};
+use super::result::NotAvailable;
 use crate::codec::Method;
 use crate::disk::ValueIdType;
 use crate::disk::custom::CustomFlavor;
-use crate::disk::desc::{Attribute, Storage};
+use crate::disk::desc::{Attribute, Storage, TupleDesc};
 use crate::fill::meter::{FileFill, FileMeter, Kind};
 use crate::fill::moves::RelatedFiles;
 use crate::findings::facts::Contents;
@@ -22,7 +23,7 @@ use crate::model::sql::quote_qualified;
 use crate::model::toast::Table;
 use crate::server::LiveError;
 use crate::server::about::Compression;
-use crate::server::catalog::{Relation, RelationKind};
+use crate::server::catalog::{Relation, RelationKind, WIDE_IDS};
 use crate::server::pages::Order;
 use crate::server::snapshot::Moment;
 
@@ -35,6 +36,12 @@ pub(super) struct PageFacts {
     pub(super) toast: Option<FileFill>,
     /// One per attribute.
     pub(super) contents: Vec<Contents>,
+}
+
+/// Why no findings are searched for in a table or file with value IDs of 8 bytes; `None` of another.
+pub(super) fn not_searched(desc: &TupleDesc) -> Option<NotAvailable> {
+    let is_wide = desc.id_type == ValueIdType::Oid8;
+    is_wide.then(|| NotAvailable { figure: "findings".into(), reason: WIDE_IDS.into() })
 }
 
 /// Whether findings about a relation are searched for: the settings of catalogs cannot be chosen, a materialized view

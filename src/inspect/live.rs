@@ -7,7 +7,7 @@ use futures_util::future::{join, join_all};
 use tokio::time::timeout;
 
 use super::estimates;
-use super::finding_look::{Begun, PageFacts};
+use super::finding_look::{Begun, PageFacts, not_searched};
 use super::findings::in_reach;
 use super::inspector::{ContentOptions, InspectError, Inspector, no_client};
 use super::orphans::References;
@@ -17,12 +17,12 @@ use super::result::{
     HeapReport, NotAvailable, OrphanReport, RelationReport, Source, ToastReport, TuplesReport,
 };
 use super::scan::{ScanResult, ScanTarget};
+use crate::disk::ItemPointer;
 use crate::disk::desc::TupleDesc;
-use crate::disk::{ItemPointer, ValueIdType};
 use crate::fill::meter::Kind;
 use crate::heap::scan::Scan;
 use crate::model::sql::quote_qualified;
-use crate::server::catalog::{Relation, RelationKind, ToastRelation, UNKNOWN_LAYOUT, WIDE_IDS};
+use crate::server::catalog::{Relation, RelationKind, ToastRelation, UNKNOWN_LAYOUT};
 use crate::server::chunks::{self, ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
 use crate::server::index_scan::IndexFill;
@@ -240,11 +240,7 @@ impl Inspector {
                 reason: UNKNOWN_LAYOUT.into(),
             });
         }
-        if relation.desc.id_type == ValueIdType::Oid8 {
-            report
-                .not_available
-                .push(NotAvailable { figure: "findings".into(), reason: WIDE_IDS.into() });
-        }
+        report.not_available.extend(not_searched(&relation.desc));
         match (orphans, &mut report.toast) {
             (Some(Ok(found)), Some(toast)) => toast.orphans = Some(found),
             (Some(Err(reason)), _) => report.not_available.push(NotAvailable {

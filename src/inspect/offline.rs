@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::estimates;
 use super::file_findings::{self, HeapPages};
+use super::finding_look::not_searched;
 use super::inspector::InspectError;
 use super::orphans::References;
 use super::reports::out_of_line;
@@ -142,7 +143,14 @@ pub fn relation_file(
         let sample = SampleReport { blocks, blocks_read: sampled.blocks, seed };
         estimates::fill(&mut report, target.desc, &scan.stats, sampled, sample);
     }
-    report.findings = look.and_then(|look| look.visitor.findings(blocks, toast_facts, &report));
+    match not_searched(target.desc) {
+        // only the first is printed with its reason
+        Some(why) => report.not_available.insert(0, why),
+        None => {
+            report.findings =
+                look.and_then(|look| look.visitor.findings(blocks, toast_facts, &report));
+        }
+    }
     Ok(report)
 }
 
