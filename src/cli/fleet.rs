@@ -212,6 +212,9 @@ pub(super) fn run(
                     found.retain(|one| seen.insert(one.target.name.clone()));
                     Visit::StandsFor(found)
                 }
+                Err(failure) if failure.exit == Exit::Stopped => {
+                    Visit::Done(Outcome::before_its_turn(target.name.clone()))
+                }
                 Err(failure) => Visit::Done(Outcome {
                     kept: console.take(),
                     ..Outcome::failed(target.name.clone(), failure)
@@ -242,10 +245,7 @@ pub(super) fn run(
         .map_err(|error| Failure::new(Exit::Incomplete, format!("could not start: {error}")))?;
     if stop.is_cancelled() {
         for target in rest {
-            printer.print(Outcome::failed(
-                target.name,
-                Failure::new(Exit::Stopped, "stopped before its turn"),
-            ));
+            printer.print(Outcome::before_its_turn(target.name));
         }
         printer.worst = printer.worst.max(Exit::Stopped);
         tell(&format!("stopped; to continue: {}", command_line()));
@@ -445,6 +445,11 @@ impl Outcome {
         }
         let (place, kept, took) = (String::new(), Kept::default(), Duration::ZERO);
         Outcome { name, place, exit: failure.exit, error: Some(failure.message), kept, took }
+    }
+
+    /// The run was stopped before any work on it.
+    fn before_its_turn(name: String) -> Outcome {
+        Outcome::failed(name, Failure::new(Exit::Stopped, "stopped before its turn"))
     }
 }
 

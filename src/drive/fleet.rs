@@ -128,6 +128,18 @@ pub(crate) fn each_target<T: Send, R: Send>(
             queue.end(&server, found);
         }
     };
+    let mut interrupt = std::pin::pin!(interrupt);
+    // before a visit begins, signals are listened for
+    let mut interrupted = runtime.block_on(async {
+        tokio::select! {
+            biased;
+            () = interrupt.as_mut() => true,
+            () = std::future::ready(()) => false,
+        }
+    });
+    if interrupted {
+        queue.stop();
+    }
     thread::scope(|scope| {
         for number in 0..limits.in_all {
             let (sender, work) = (sender.clone(), &work);
@@ -141,8 +153,6 @@ pub(crate) fn each_target<T: Send, R: Send>(
         }
         drop(sender);
         runtime.block_on(async {
-            let mut interrupt = std::pin::pin!(interrupt);
-            let mut interrupted = false;
             loop {
                 tokio::select! {
                     result = results.recv() => match result {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -257,6 +258,22 @@ fn a_signal_ends_all_and_says_how_to_continue() {
     assert!(run.stderr.contains("--targets"), "{}", run.stderr);
     assert!(run.stdout.contains("stopped before its turn"), "{}", run.stdout);
     assert_eq!(two.psql("SELECT DISTINCT pg_column_compression(v) FROM t"), "pglz");
+}
+
+#[test]
+fn a_signal_before_servers_answer_leaves_all_databases_before_their_turn() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let target = |name: &str| format!("postgres://u@127.0.0.1:{port}/{name}");
+    let file = written(&[target("one"), target("two")].join("\n"));
+    let running = Running::start(&mut command(file.path(), &["compact", "t"]));
+    let connected = silent.accept().unwrap();
+    running.signal(crate::support::command::Signal::INT);
+    let run = running.end();
+    drop(connected);
+    assert_eq!(run.code, Some(4), "{}", run.stderr);
+    assert_eq!(run.stdout.matches("stopped before its turn").count(), 2, "{}", run.stdout);
+    assert_eq!(run.stderr.matches("stopped; to continue: ").count(), 1, "{}", run.stderr);
 }
 
 #[test]
