@@ -60,6 +60,8 @@ impl RetoastOutput {
             }
             Err(RunError::Output(error)) => return terminal::unwritable(&error),
         };
+        // what was requested is no error
+        self.failed.retain(|failed| *failed != Failed::stopped());
         self.tables.sort_by_key(|swept| swept.position);
         let tables = self.tables.into_iter().map(|swept| swept.report).collect();
         let worst = self.failed.iter().map(|failed| Exit::from(failed.kind)).max();

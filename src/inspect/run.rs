@@ -103,7 +103,7 @@ pub(crate) async fn find(
             false => select(leader, database, tables).await,
         };
         let found: Result<_, LiveError> = leader.reading(find).await;
-        Ok(found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?)
+        found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))
     };
     let selection = until(interrupt, &inspector.connections, work).await?;
     let nothing = selection.found.is_empty() && selection.on_nodes.is_empty();

@@ -164,11 +164,11 @@ impl Failed {
 
 /// Runs `work` until it ends or `interrupt` comes first. In that case, the statements that run on its connections are
 /// cancelled, and the work ends.
-pub(crate) async fn until<T>(
+pub(crate) async fn until<T, E: From<Failed>>(
     interrupt: impl Future<Output = ()>,
     connections: &[Arc<Connection>],
-    work: impl Future<Output = Result<T, RunError>>,
-) -> Result<T, RunError> {
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
     tokio::select! {
         ended = work => return ended,
         () = interrupt => {}

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::support::command::{Run, Signal, signal_process};
 use crate::support::holder::Holder;
 use crate::support::retoast::{PATIENCE, Running, command, done, refused, retoast, spawn};
-use crate::support::server::{Database, Options, Server};
+use crate::support::server::{Database, Options, Server, with_pageinspect};
 
 /// Set for the long versions.
 fn long() -> bool {
@@ -204,5 +204,23 @@ fn a_session_that_is_terminated_before_the_work_is_a_lost_connection() {
         std::thread::sleep(Duration::from_millis(20));
     }
     refused(&running.end(), 3, "terminating connection due to administrator command");
+    drop(holder);
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_lock_of_another_session() {
+    let database = with_pageinspect("locked");
+    database.psql("CREATE TABLE t (id int, v text)");
+    let holder = Holder::of(&database, "LOCK TABLE t");
+    let mut command = command(&database, &["t", "-c", "v", "--toaster", "pglz"]);
+    let running = Running::start(command.env("PGOPTIONS", "-c lock_timeout=1h"));
+    let waits = "EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+        AND application_name LIKE 'toastctl%' AND wait_event_type = 'Lock')";
+    database.until_true(&format!("SELECT {waits}"));
+    running.signal(Signal::INT);
+    let run = running.end();
+    refused(&run, 4, "stopped; to continue: ");
+    assert!(!run.stderr.contains("error: "), "{}", run.stderr);
+    database.until_true(&format!("SELECT NOT {waits}"));
     drop(holder);
 }

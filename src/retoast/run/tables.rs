@@ -37,7 +37,7 @@ use crate::server::about::{Pageinspect, Server};
 use crate::server::catalog::Relation;
 use crate::server::connect::{Client, Connection};
 use crate::server::select::{How, Selected, Selection, select};
-use crate::server::sink::{Failed, Kind, RunError, Sink};
+use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, catalog, citus, select, toasters};
 
 /// Carries out the request, over this connection and others like it, until all is done or `control` stops it. Each
@@ -392,7 +392,8 @@ impl Run<'_, '_> {
         selection: &Selection,
         throttle: &Throttle,
     ) -> Result<(Vec<PreparedTable>, Vec<String>), RetoastError> {
-        let client = self.sessions.first.client();
+        let first = &self.sessions.first;
+        let client = first.client();
         for text in selection.notices() {
             self.results.notice(&format!("notice: {text}"));
         }
@@ -413,7 +414,9 @@ impl Run<'_, '_> {
                 let looked = preflight::one_of(
                     client, server, &mut facts, found.oid, task, approval, wanted,
                 );
-                match looked.await {
+                // nothing is changed yet, so a lock that others hold need not be waited for after a request to stop
+                let stop = self.sessions.control.stopping().cancelled();
+                match until(stop, slice::from_ref(first), looked).await {
                     Ok(ready) => tables.extend(ready.inspect(decided)),
                     Err(RetoastError::Refused(text)) => refused.push(text),
                     Err(other) => return Err(other),
