@@ -212,13 +212,14 @@ pub(super) fn run(
                     found.retain(|one| seen.insert(one.target.name.clone()));
                     Visit::StandsFor(found)
                 }
-                Err(failure) if failure.exit == Exit::Stopped => {
-                    Visit::Done(Outcome::before_its_turn(target.name.clone()))
+                Err(failure) => {
+                    let name = target.name.clone();
+                    let outcome = match failure.exit {
+                        Exit::Stopped => Outcome::before_its_turn(name),
+                        _ => Outcome::failed(name, failure),
+                    };
+                    Visit::Done(Outcome { kept: console.take(), ..outcome })
                 }
-                Err(failure) => Visit::Done(Outcome {
-                    kept: console.take(),
-                    ..Outcome::failed(target.name.clone(), failure)
-                }),
             };
         }
         let lock =

@@ -7,6 +7,7 @@ use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use futures_util::FutureExt;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -129,14 +130,11 @@ pub(crate) fn each_target<T: Send, R: Send>(
         }
     };
     let mut interrupt = std::pin::pin!(interrupt);
-    // before a visit begins, signals are listened for
-    let mut interrupted = runtime.block_on(async {
-        tokio::select! {
-            biased;
-            () = interrupt.as_mut() => true,
-            () = std::future::ready(()) => false,
-        }
-    });
+    // signals are listened for before the first visit begins
+    let mut interrupted = {
+        let _entered = runtime.enter();
+        interrupt.as_mut().now_or_never().is_some()
+    };
     if interrupted {
         queue.stop();
     }

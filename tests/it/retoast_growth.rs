@@ -60,7 +60,7 @@ fn wide_rows_with_many_large_values_grow_by_little() {
     // How many vacuums come early is for the clock to say: on an idle machine it is 1.02 with 110 vacuums, and 1.043
     // with 27 where none is worth it but the first.
     let (grown, vacuums, told) = growth(&server, &database, "postgres", &[]);
-    // on 14 what a vacuum left is known late: 1.022 to 1.062 beside busy processes
+    // 14 reports late what a vacuum has left: there it is 1.022 to 1.062 beside busy processes
     let most = if server.major() == 14 { 1.07 } else { 1.05 };
     assert!(grown <= most && vacuums >= 25, "{grown}, {vacuums} vacuums");
     assert!(
