@@ -9,10 +9,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The layers from the bottom up: a module imports those before it.
-const LAYERS: [&str; 19] = [
-    "codec", "disk", "model", "heap", "fill", "judge", "offline", "server", "value", "drive",
-    "usage", "advise", "keys", "findings", "inspect", "check", "retoast", "report", "cli",
+const LAYERS: [&str; 21] = [
+    "codec", "disk", "model", "heap", "fill", "judge", "testing", "command", "offline", "server",
+    "value", "drive", "usage", "advise", "keys", "findings", "inspect", "check", "retoast",
+    "report", "cli",
 ];
+
+/// Where sources stand: the program, and the crates that it is made of.
+const ROOTS: [&str; 2] = ["src", "crates/toast-format/src"];
 
 /// What only reads, and what writes: no reader imports the writer, wherever the layers put them.
 const READERS: [&str; 6] = ["inspect", "findings", "advise", "check", "keys", "usage"];
@@ -39,7 +43,11 @@ struct Source {
 }
 
 fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    ROOTS.iter().flat_map(|root| sources_below(root)).collect()
+}
+
+fn sources_below(root: &str) -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(root);
     let mut files = Vec::new();
     collect(&root, &mut files);
     files.sort();

@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use toastctl::disk::checksum::page_checksum;
-use toastctl::disk::{BlockNumber, ByteOrder};
+use toast_format::disk::checksum::page_checksum;
+use toast_format::disk::{BlockNumber, ByteOrder};
 
 struct Found {
     code: i32,

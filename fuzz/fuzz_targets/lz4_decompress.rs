@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use toastctl::codec::{Method, datum};
+use toast_format::codec::{Method, datum};
 
 fuzz_target!(|input: (u16, u16, &[u8])| {
     let (raw_size, prefix, stream) = (usize::from(input.0), usize::from(input.1), input.2);

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use toastctl::codec::pglz::{self, Compressor, Strategy, plain};
+use toast_format::codec::pglz::{self, Compressor, Strategy, plain};
 
 fuzz_target!(|raws: Vec<Vec<u8>>| {
     let mut compressor = Compressor::new();

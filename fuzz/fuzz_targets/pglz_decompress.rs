@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use toastctl::codec::pglz::{self, plain};
+use toast_format::codec::pglz::{self, plain};
 
 fuzz_target!(|input: (u16, &[u8])| {
     let (len, stream) = (usize::from(input.0), input.1);

@@ -6,9 +6,6 @@ use super::calibration::{Calibrate, Calibrations};
 use super::candidate::{AdviseError, Narrowing};
 use super::extract::keys::Extract;
 use super::recommend::Optimize;
-use crate::heap::progress::Progress;
-use crate::heap::sample::SampleSize;
-use crate::model::sql::quote_identifier;
 use crate::server::LiveError;
 use crate::server::about::{Compression, Pageinspect, Server};
 use crate::server::catalog::Relation;
@@ -16,6 +13,9 @@ use crate::server::connect::{Client, Connection};
 use crate::server::sink::{Failed, Kind};
 use crate::usage::statements::Statements;
 use crate::usage::workload::Counters;
+use toast_format::heap::progress::Progress;
+use toast_format::heap::sample::SampleSize;
+use toast_format::model::sql::quote_identifier;
 
 /// What is asked of `advise-threshold`, or of `inspect --explain` and `keys`.
 #[derive(Debug, Clone, Default)]

@@ -9,7 +9,6 @@ use super::calibration::{
 use super::candidate::{AdviseError, Variants};
 use super::content::Specimen;
 use super::result::CalibrationReport;
-use crate::model::cost::Pricing;
 use crate::server::LiveError;
 use crate::server::calibrate::{
     Group, STATEMENT_LIMIT, Subject, identity, refusal, time, too_long,
@@ -17,6 +16,7 @@ use crate::server::calibrate::{
 use crate::server::catalog::Relation;
 use crate::server::sink::{Failed, Kind};
 use crate::server::snapshot;
+use toast_format::model::cost::Pricing;
 
 impl Advisor {
     /// Uses the prices of a file for all columns.

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use super::content::Specimen;
 use super::result::CalibrationReport;
-use crate::codec::Method;
-use crate::disk::layout::PageSize;
-use crate::model::btree::ToastIndex;
-use crate::model::cost::{PGLZ_GIVES_UP, Prices, Pricing, ReadWork, WritePrices, WriteWork};
-use crate::model::fit::{Measured, fit};
-use crate::model::policy::VARLENA_HEADER_SIZE;
 use crate::server::calibrate::{Group, LIMIT, Stored, Timed};
+use toast_format::codec::Method;
+use toast_format::disk::layout::PageSize;
+use toast_format::model::btree::ToastIndex;
+use toast_format::model::cost::{PGLZ_GIVES_UP, Prices, Pricing, ReadWork, WritePrices, WriteWork};
+use toast_format::model::fit::{Measured, fit};
+use toast_format::model::policy::VARLENA_HEADER_SIZE;
 
 /// `--calibrate`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -277,8 +277,8 @@ fn written(group: &[Specimen], stored: Stored, page: PageSize) -> WriteWork {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::items::Items;
-    use crate::disk::{BlockNumber, ItemPointer};
+    use toast_format::codec::items::Items;
+    use toast_format::disk::{BlockNumber, ItemPointer};
 
     fn specimen(number: u16, raw: u32) -> Specimen {
         let ctid = ItemPointer { block: BlockNumber(0), item: number };
@@ -320,7 +320,7 @@ mod tests {
         let all = specimens();
         let (groups, page) = (grouped(&all), PageSize::DEFAULT);
         // reads are twice as slow as assumed, and decompression of pglz four times
-        let mut factors = [2.0; crate::model::cost::READ_PARTS];
+        let mut factors = [2.0; toast_format::model::cost::READ_PARTS];
         factors[6..10].fill(4.0);
         let real = Prices::default().times(factors);
         let forms =

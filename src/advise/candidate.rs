@@ -1,16 +1,16 @@
 //! The settings that are compared for a column, and the tables under them; which columns; and why there is no advice.
 
 use super::tally::Variant;
-use crate::codec::Method;
-use crate::disk::desc::{Length, Storage};
-use crate::disk::layout::PageSize;
-use crate::model::policy::{MethodChoice, Policy, Ratio, SettingsError};
-use crate::model::settings::{Settings, TupleTarget};
-use crate::model::toast::Table;
 use crate::offline::file::FileError;
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::{Relation, is_toastable};
+use toast_format::codec::Method;
+use toast_format::disk::desc::{Length, Storage};
+use toast_format::disk::layout::PageSize;
+use toast_format::model::policy::{MethodChoice, Policy, Ratio, SettingsError};
+use toast_format::model::settings::{Settings, TupleTarget};
+use toast_format::model::toast::Table;
 
 /// Why there is no advice.
 #[derive(Debug, thiserror::Error)]

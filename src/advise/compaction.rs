@@ -6,24 +6,24 @@ use std::ops::Range;
 use super::advisor::{Access, Advisor};
 use super::estimate::{Figure, Figures};
 use super::result::{CompactionReport, FileCompaction, Files, IndexCompaction};
-use crate::disk::layout::PageSize;
-use crate::fill::lengths::Growth;
-use crate::fill::meter::{FileFill, FileMeter, Kind};
-use crate::fill::moves::{Expected, RelatedFiles};
-use crate::heap::problem::Problems;
-use crate::heap::sample::Sample;
-use crate::heap::scan::Visitor;
-use crate::judge::command::table_words;
-use crate::model::btree::{is_bloated, least_bloated};
-use crate::model::interval::Interval;
-use crate::model::pages::least_gain;
-use crate::model::sql::quote_qualified;
-use crate::model::visibility::Snapshot;
+use crate::command::table_words;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::index_scan::{Bloat, IndexFill, IndexScan};
 use crate::server::pages::AT_ONCE;
 use crate::server::snapshot;
+use toast_format::disk::layout::PageSize;
+use toast_format::fill::lengths::Growth;
+use toast_format::fill::meter::{FileFill, FileMeter, Kind};
+use toast_format::fill::moves::{Expected, RelatedFiles};
+use toast_format::heap::problem::Problems;
+use toast_format::heap::sample::Sample;
+use toast_format::heap::scan::Visitor;
+use toast_format::model::btree::{is_bloated, least_bloated};
+use toast_format::model::interval::Interval;
+use toast_format::model::pages::least_gain;
+use toast_format::model::sql::quote_qualified;
+use toast_format::model::visibility::Snapshot;
 
 /// Blocks of each file that are looked at without `--sample`, and with it at the most: 16 and 64 MB of 8 kB pages.
 const BLOCKS: u32 = 2048;
@@ -419,7 +419,7 @@ pub(super) fn size(bytes: u64) -> String {
 pub(super) mod tests {
     use super::*;
     use crate::advise::estimate::FileSizes;
-    use crate::model::interval;
+    use toast_format::model::interval;
 
     /// Files whose figures under today's settings are `figures(100.0, 900.0)`.
     pub(in crate::advise) const FILES: Files =

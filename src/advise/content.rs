@@ -2,21 +2,21 @@
 //! (pure).
 
 use super::tally::SampleRow;
-use crate::codec::items::Items;
-use crate::codec::{Method, datum, lz4_size};
-use crate::disk::desc::{Length, Storage, TupleDesc};
-use crate::disk::layout::PageSize;
-use crate::disk::pointer::{TOAST_POINTER_SIZE, ToastPointer};
-use crate::disk::tuple::HeapTuple;
-use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
-use crate::disk::walk::{Datum, Walk};
-use crate::disk::{BlockNumber, ItemPointer, max_align};
-use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::scan::{Visible, live_tuples};
-use crate::model::policy::{COMPRESSED_HEADER_SIZE, CompressedSizes, VARLENA_HEADER_SIZE};
-use crate::model::stored::StoredValue;
-use crate::model::toast::{Compressor, Incoming, Table};
 use crate::server::sampled::AskedRow;
+use toast_format::codec::items::Items;
+use toast_format::codec::{Method, datum, lz4_size};
+use toast_format::disk::desc::{Length, Storage, TupleDesc};
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::pointer::{TOAST_POINTER_SIZE, ToastPointer};
+use toast_format::disk::tuple::HeapTuple;
+use toast_format::disk::varlena::{Varlena, tc_method, tc_raw_size};
+use toast_format::disk::walk::{Datum, Walk};
+use toast_format::disk::{BlockNumber, ItemPointer, max_align};
+use toast_format::heap::problem::{Place, Problem, Problems};
+use toast_format::heap::scan::{Visible, live_tuples};
+use toast_format::model::policy::{COMPRESSED_HEADER_SIZE, CompressedSizes, VARLENA_HEADER_SIZE};
+use toast_format::model::stored::StoredValue;
+use toast_format::model::toast::{Compressor, Incoming, Table};
 
 /// Where a value's content is to be had: on the page, if at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -326,7 +326,6 @@ impl<'p> SampledRow<'p> {
         self.values.get(column)?.pointer
     }
 
-    #[cfg(feature = "internals")]
     /// The datum's size when the value is compressed, its 8 bytes of headers included; `None`
     /// where the server refuses, or where the content is not at hand.
     pub fn compressed_size(
@@ -338,7 +337,6 @@ impl<'p> SampledRow<'p> {
         self.values.get_mut(column)?.compressed_size(method, compressor)
     }
 
-    #[cfg(feature = "internals")]
     /// The content of a value that stands in the row as it is.
     pub fn plain_content(&self, column: usize) -> Option<&[u8]> {
         match self.values.get(column)?.content {
@@ -506,13 +504,13 @@ pub(super) fn compressed_besides(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::desc::{Align, Attribute};
-    use crate::disk::layout::PageSize;
-    use crate::disk::{Oid, types};
-    use crate::model::cost::Prices;
-    use crate::model::settings::TupleTarget;
-    use crate::model::stored::Form;
-    use crate::model::toast::Column;
+    use toast_format::disk::desc::{Align, Attribute};
+    use toast_format::disk::layout::PageSize;
+    use toast_format::disk::{Oid, types};
+    use toast_format::model::cost::Prices;
+    use toast_format::model::settings::TupleTarget;
+    use toast_format::model::stored::Form;
+    use toast_format::model::toast::Column;
 
     fn desc(columns: &[(u32, bool)]) -> TupleDesc {
         let attributes = columns.iter().map(|&(oid, dropped)| Attribute {

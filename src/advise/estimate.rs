@@ -2,17 +2,17 @@
 //!
 //! All that is added up is added up by block (by cluster of blocks in big samples). A total is the
 //! ratio of its sum to the number of blocks read, times the blocks of the relation; a figure per
-//! value and a change against today are ratios of two sums ([`crate::model::estimate`]). To that
+//! value and a change against today are ratios of two sums ([`toast_format::model::estimate`]). To that
 //! comes an allowance for what the model itself may be wrong by.
 
 use serde::{Serialize, Serializer};
 
 use super::tally::{Filled, IndexShape, Sum, Sums, Tally, VariantTally};
-use crate::disk::layout::PageSize;
-use crate::model::btree::ToastIndex;
-use crate::model::cost::{Pricing, ReadWork};
-use crate::model::estimate::ratio;
-use crate::model::interval::{Interval, Reported};
+use toast_format::disk::layout::PageSize;
+use toast_format::model::btree::ToastIndex;
+use toast_format::model::cost::{Pricing, ReadWork};
+use toast_format::model::estimate::ratio;
+use toast_format::model::interval::{Interval, Reported};
 
 /// How far page filling may be off.
 const ALLOWANCE: f64 = 0.005;
@@ -20,8 +20,7 @@ const ALLOWANCE: f64 = 0.005;
 /// A figure with its 95 % confidence interval and its change from today.
 //
 // In JSON a whole number, unless it is asked for otherwise.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, schemars::JsonSchema)]
 #[serde(into = "Changed<u64>")]
 pub struct Figure {
     pub value: Interval,
@@ -30,8 +29,7 @@ pub struct Figure {
 }
 
 /// An estimate with its 95 % confidence interval and its change from today.
-#[derive(Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(super) struct Changed<T: Reported> {
     #[serde(flatten)]
     value: Interval<T>,
@@ -69,8 +67,7 @@ impl Figure {
 /// A CPU time; without calibration its error is not known, so that it has no interval.
 //
 // In JSON a whole number.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, schemars::JsonSchema)]
 #[serde(into = "WithoutEnds")]
 pub struct CpuTime {
     pub figure: Figure,
@@ -78,8 +75,7 @@ pub struct CpuTime {
 }
 
 /// An estimate with its change from today, and 95 % confidence intervals of both if prices were calibrated.
-#[derive(Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(super) struct WithoutEnds {
     #[serde(flatten)]
     value: Interval<u64, Option<u64>>,
@@ -100,8 +96,7 @@ impl From<CpuTime> for WithoutEnds {
 }
 
 /// Sizes of files as VACUUM FULL leaves them.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, schemars::JsonSchema)]
 pub struct FileSizes {
     /// Bytes of the heap.
     pub heap_bytes: Figure,

@@ -6,9 +6,9 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use crate::disk::BlockNumber;
-use crate::heap::progress::Progress;
-use crate::heap::sample::{Sample, SampleSize, Sampling};
+use toast_format::disk::BlockNumber;
+use toast_format::heap::progress::Progress;
+use toast_format::heap::sample::{Sample, SampleSize, Sampling};
 
 /// Without `--sample`: 1 % of the blocks, but at least and at most so many,
 const LEAST_BLOCKS: u32 = 2048;

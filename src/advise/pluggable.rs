@@ -1,13 +1,13 @@
 //! What the toasters of servers with pluggable TOAST would make of a column's values (pure).
 
 use super::result::PluggableReport;
-use crate::codec::datum;
-use crate::disk::layout::PageSize;
-use crate::disk::pointer::TOAST_POINTER_SIZE;
-use crate::model::btree::ToastIndex;
-use crate::model::pluggable::jsonb::jsonb_toaster;
-use crate::model::pluggable::{Taken, bytea_toaster, ordinary};
-use crate::model::settings::TupleTarget;
+use toast_format::codec::datum;
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::pointer::TOAST_POINTER_SIZE;
+use toast_format::model::btree::ToastIndex;
+use toast_format::model::pluggable::jsonb::jsonb_toaster;
+use toast_format::model::pluggable::{Taken, bytea_toaster, ordinary};
+use toast_format::model::settings::TupleTarget;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Toaster {

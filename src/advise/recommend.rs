@@ -1,8 +1,8 @@
 //! The Pareto front, the candidate that is recommended, and why, in sentences (pure).
 
 use super::estimate::{Figure, Figures};
-use crate::model::interval::Interval;
 use crate::usage::workload::{Bound, SCAN_WEIGHT, Workload, WorkloadSource};
+use toast_format::model::interval::Interval;
 
 /// Growth of the table that reads and writes may cost at most.
 const GROWTH_LIMIT: f64 = 0.10;

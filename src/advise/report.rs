@@ -15,20 +15,20 @@ use super::result::{
     RecommendationReport, Report, SampleReport, ShardsReport, WorkloadReport,
 };
 use super::tally::{Sum, Sums, Tally, VariantTally};
-use crate::codec::Method;
-use crate::disk::ValueIdType;
-use crate::disk::desc::{Length, Storage};
-use crate::disk::layout::PageSize;
-use crate::heap::problem::Problems;
-use crate::judge::command::{self, CommandTarget};
-use crate::model::interval::Interval;
-use crate::model::policy::{MethodChoice, Policy};
-use crate::model::settings::Settings;
-use crate::model::stored::Form;
+use crate::command::{self, CommandTarget};
 use crate::server::about::{NEVER_TRUNCATES, Server};
 use crate::server::catalog::{Relation, WIDE_IDS};
 use crate::usage::statements::ColumnUse;
 use crate::usage::workload::{Workload, WorkloadSource};
+use toast_format::codec::Method;
+use toast_format::disk::ValueIdType;
+use toast_format::disk::desc::{Length, Storage};
+use toast_format::disk::layout::PageSize;
+use toast_format::heap::problem::Problems;
+use toast_format::model::interval::Interval;
+use toast_format::model::policy::{MethodChoice, Policy};
+use toast_format::model::settings::Settings;
+use toast_format::model::stored::Form;
 
 /// What was read of one relation, or of the shards of a table.
 pub(super) struct SampleRead {
@@ -605,7 +605,7 @@ fn without_pages(relation: &Relation) -> String {
 mod tests {
     use super::*;
     use crate::advise::compaction::tests::{FILES, figures};
-    use crate::model::settings::TupleTarget;
+    use toast_format::model::settings::TupleTarget;
 
     #[test]
     fn every_choice_has_its_own() {

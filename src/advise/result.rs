@@ -8,25 +8,24 @@ use serde::Serialize;
 use super::estimate::{CpuTime, Figure, FileSizes};
 use super::extract::result::ExtractionReport;
 use super::tally::Forms;
-use crate::fill::moves::Expected;
-use crate::heap::problem::Problems;
-use crate::judge::command::shell_line;
-use crate::model::cost::Pricing;
-use crate::model::interval::Interval;
-use crate::model::settings::Settings;
-use crate::model::stored::Form;
+use crate::command::shell_line;
 use crate::server::about::ServerReport;
 use crate::server::catalog::{Relation, RelationName};
+use toast_format::fill::moves::Expected;
+use toast_format::heap::problem::Problems;
+use toast_format::model::cost::Pricing;
+use toast_format::model::interval::Interval;
+use toast_format::model::settings::Settings;
+use toast_format::model::stored::Form;
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.advise/1";
 
 /// What toastctl advise-threshold --format json prints. Sizes are bytes. With --format jsonl each line is one column, to
 /// which the field schema is added.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct Document {
-    #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
+    #[schemars(extend("const" = SCHEMA))]
     schema: &'static str,
     server: ServerReport,
     columns: Vec<Report>,
@@ -40,8 +39,7 @@ impl Document {
 }
 
 /// The advice on one column.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct Report {
     #[serde(flatten)]
     pub table: RelationName,
@@ -57,7 +55,7 @@ pub struct Report {
     /// What compaction alone would give back, whatever the settings; null if that is not worth it.
     pub compaction: Option<CompactionReport>,
     /// What the recommendation is for.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["balanced", "size", "read", "write"])))]
+    #[schemars(extend("enum" = ["balanced", "size", "read", "write"]))]
     pub optimize: &'static str,
     /// How the table is used.
     pub workload: WorkloadReport,
@@ -78,8 +76,7 @@ pub struct Report {
     pub problems: Problems,
 }
 
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct SampleReport {
     /// Blocks read.
     pub blocks: u32,
@@ -94,7 +91,7 @@ pub struct SampleReport {
     /// Bytes read in all: these and the blocks.
     pub read_bytes: u64,
     /// Why reading ended before all chosen blocks were read: `bytes` or `time`.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["bytes", "time", null])))]
+    #[schemars(extend("enum" = ["bytes", "time", null]))]
     pub limit: Option<&'static str>,
     /// The seed of the choice.
     pub seed: u64,
@@ -103,13 +100,12 @@ pub struct SampleReport {
     /// Whether the server compressed the sample.
     pub exact: bool,
     /// How rows were read: by `pageinspect`, or by SQL `functions`, which do not show dead rows and free space.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pageinspect", "functions"])))]
+    #[schemars(extend("enum" = ["pageinspect", "functions"]))]
     pub source: &'static str,
 }
 
 /// The shards of a table of Citus.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct ShardsReport {
     /// Shards that were sampled, one copy of each.
     pub shards: u64,
@@ -122,8 +118,7 @@ pub struct ShardsReport {
 }
 
 /// Sizes of files.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, Default, Serialize, schemars::JsonSchema)]
 pub struct Files {
     /// The heap's main fork.
     pub heap_bytes: u64,
@@ -157,8 +152,7 @@ impl Files {
 }
 
 /// What compaction would return of files and indexes as they are.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct CompactionReport {
     /// Bytes returned from the heap; 0 if compaction is not worthwhile.
     pub heap_bytes: u64,
@@ -175,11 +169,10 @@ pub struct CompactionReport {
 }
 
 /// Expected effect of the compaction of a file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct FileCompaction {
     /// `heap` or `toast`.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["heap", "toast"])))]
+    #[schemars(extend("enum" = ["heap", "toast"]))]
     pub file: &'static str,
     /// Blocks read.
     pub blocks_read: u64,
@@ -190,8 +183,7 @@ pub struct FileCompaction {
 }
 
 /// Expected effect of a rebuild of an index.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct IndexCompaction {
     /// Its name with the schema, quoted.
     pub index: String,
@@ -202,12 +194,11 @@ pub struct IndexCompaction {
 }
 
 /// The prices that CPU times are computed from.
-#[derive(Debug, Clone, Default, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
 pub struct CalibrationReport {
     /// `measured` on this server, from the `file` of --calibration, or `none`: those of a common server. With `none`, CPU
     /// times have no interval.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["none", "measured", "file"])))]
+    #[schemars(extend("enum" = ["none", "measured", "file"]))]
     pub source: &'static str,
     /// Why they were not measured; null if they were.
     pub why: Option<String>,
@@ -242,27 +233,25 @@ impl CalibrationReport {
     }
 }
 
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct WorkloadReport {
     /// Rows read for each row written.
     pub reads_per_write: f64,
     /// `assumed`, `given`, `pg_stat_user_tables` or `pg_stat_statements`.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["assumed", "given", "pg_stat_user_tables", "pg_stat_statements"])))]
+    #[schemars(extend("enum" = ["assumed", "given", "pg_stat_user_tables", "pg_stat_statements"]))]
     pub source: String,
     /// Weight of scans that do not need the column; size and time have one half each.
     pub scan_weight: f64,
 }
 
 /// A column's settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct SettingsReport {
     /// `plain`, `main`, `external`, `extended`.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["plain", "main", "external", "extended"])))]
+    #[schemars(extend("enum" = ["plain", "main", "external", "extended"]))]
     pub storage: String,
     /// `attcompression`, the server's default resolved; `either`: the better for each value.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pglz", "lz4", "either"])))]
+    #[schemars(extend("enum" = ["pglz", "lz4", "either"]))]
     pub method: String,
     /// `toast_tuple_target`.
     pub target: u64,
@@ -282,8 +271,7 @@ impl From<&Settings> for SettingsReport {
 }
 
 /// What a column takes and costs with some settings.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct CandidateReport {
     /// A column's settings.
     pub settings: SettingsReport,
@@ -305,7 +293,7 @@ pub struct CandidateReport {
     pub chunks: Figure,
     /// Buffers that a scan of the column visits for one value, after the command; of today in the files as they are.
     #[serde(serialize_with = "Figure::three_digits")]
-    #[cfg_attr(feature = "internals", schemars(with = "crate::advise::estimate::Changed<f64>"))]
+    #[schemars(with = "crate::advise::estimate::Changed<f64>")]
     pub read_buffers_per_value: Figure,
     /// CPU time that storage adds to the read of one value, warm cache.
     pub read_cpu_ns_per_value: CpuTime,
@@ -327,8 +315,7 @@ pub struct CandidateReport {
 }
 
 /// Further costs of one read or write.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct CostsReport {
     /// CPU time for compressing one value, values that do not get smaller included, and for storing its chunks. The
     /// latter is never timed: there is no interval if values have chunks, or have them today.
@@ -346,25 +333,23 @@ pub struct CostsReport {
     pub prefix_read: Option<PrefixReport>,
     /// Pages that are read from disk for one value if nothing but the inner pages of the index is cached.
     #[serde(serialize_with = "Figure::three_digits")]
-    #[cfg_attr(feature = "internals", schemars(with = "crate::advise::estimate::Changed<f64>"))]
+    #[schemars(with = "crate::advise::estimate::Changed<f64>")]
     pub cold_read_pages_per_value: Figure,
 }
 
 /// What reading the beginning of a value takes.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct PrefixReport {
     /// Buffers that a scan of the column visits for one value, in files as VACUUM FULL leaves them.
     #[serde(serialize_with = "Figure::three_digits")]
-    #[cfg_attr(feature = "internals", schemars(with = "crate::advise::estimate::Changed<f64>"))]
+    #[schemars(with = "crate::advise::estimate::Changed<f64>")]
     pub buffers_per_value: Figure,
     /// CPU time that storage adds.
     pub cpu_ns_per_value: CpuTime,
 }
 
 /// How a candidate compares with the others.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, Default, Serialize, schemars::JsonSchema)]
 pub struct Marks {
     /// Whether this is how the values are stored now.
     pub today: bool,
@@ -377,8 +362,7 @@ pub struct Marks {
 }
 
 /// Values by form, estimated for the whole table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct FormCounts {
     pub null: u64,
     /// In the row, 1-byte header.
@@ -419,11 +403,10 @@ impl FormCounts {
 }
 
 /// What a pluggable toaster would store and cost; always an estimate.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct PluggableReport {
     /// `bytea_toaster` or `jsonb_toaster`.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["bytea_toaster", "jsonb_toaster"])))]
+    #[schemars(extend("enum" = ["bytea_toaster", "jsonb_toaster"]))]
     pub toaster: &'static str,
     /// This is always an estimate.
     pub estimated: bool,
@@ -454,8 +437,7 @@ pub struct PluggableReport {
 }
 
 /// What to do.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct RecommendationReport {
     /// Index of the candidate in `candidates`; 0 means that nothing should change.
     pub candidate: usize,

@@ -12,12 +12,12 @@ use super::extract::choose::together;
 use super::extract::target::parent;
 use super::result::Report;
 use super::shards::{self, Sharded};
-use crate::disk::Oid;
 use crate::drive::{Order, Schedule, each_relation};
 use crate::server::catalog::{self, Relation, RelationKind};
 use crate::server::select::{self, How, Selection, is_literal, select, select_with_citus};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, locks};
+use toast_format::disk::Oid;
 
 /// Without a table: so many are advised on, the largest of the database.
 const LARGEST: usize = 5;

@@ -15,8 +15,6 @@ use super::report::{SampleRead, Subject};
 use super::result::{Report, ShardsReport};
 use super::table::{looked_into, pluggable, reports};
 use super::tally::Tally;
-use crate::disk::Oid;
-use crate::heap::problem::{Place, Problem, Problems};
 use crate::server::catalog::{self, Relation, is_toastable};
 use crate::server::citus::{self, Node, Placement, without};
 use crate::server::connect::SessionOptions;
@@ -24,6 +22,8 @@ use crate::server::sink::{Failed, Kind};
 use crate::server::{LiveError, snapshot};
 use crate::usage::statements::Statements;
 use crate::usage::workload::Counters;
+use toast_format::disk::Oid;
+use toast_format::heap::problem::{Place, Problem, Problems};
 
 /// A table of Citus.
 pub(super) struct Sharded {

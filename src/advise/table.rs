@@ -13,12 +13,12 @@ use super::reading::Reading;
 use super::report::{Gathered, Subject, report};
 use super::result::Report;
 use super::tally::Tally;
-use crate::disk::layout::PageSize;
-use crate::heap::problem::Problems;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::snapshot;
 use crate::usage::keys::KnownUses;
+use toast_format::disk::layout::PageSize;
+use toast_format::heap::problem::Problems;
 
 impl Advisor {
     /// The named columns of one relation, or without any those that hold most, biggest first, each with its

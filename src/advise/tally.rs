@@ -2,18 +2,20 @@
 
 use std::cell::RefCell;
 
-use crate::codec::items::Items;
-use crate::codec::{Method, pglz};
-use crate::disk::desc::Storage;
-use crate::disk::layout::PageSize;
-use crate::judge::stock::{Compliance, by_model, same_form};
-use crate::model::btree::ToastIndex;
-use crate::model::cost::{CHUNKS_PER_PAGE, PGLZ_GIVES_UP, ReadWork, UpdateWork, WriteWork};
-use crate::model::pages::{Fill, Filler, ToastFiller, chunk_bytes, tuple_bytes};
-use crate::model::policy::Policy;
-use crate::model::settings::Settings;
-use crate::model::stored::{Form, StoredValue};
-use crate::model::toast::{Column, Compressor, Incoming, Operation, Placed, Table, ToastError};
+use toast_format::codec::items::Items;
+use toast_format::codec::{Method, pglz};
+use toast_format::disk::desc::Storage;
+use toast_format::disk::layout::PageSize;
+use toast_format::judge::stock::{Compliance, by_model, same_form};
+use toast_format::model::btree::ToastIndex;
+use toast_format::model::cost::{CHUNKS_PER_PAGE, PGLZ_GIVES_UP, ReadWork, UpdateWork, WriteWork};
+use toast_format::model::pages::{Fill, Filler, ToastFiller, chunk_bytes, tuple_bytes};
+use toast_format::model::policy::Policy;
+use toast_format::model::settings::Settings;
+use toast_format::model::stored::{Form, StoredValue};
+use toast_format::model::toast::{
+    Column, Compressor, Incoming, Operation, Placed, Table, ToastError,
+};
 
 /// Sample blocks are gathered in at most this many clusters, so that memory stays bounded.
 pub const MAX_CLUSTERS: usize = 1024;

@@ -6,14 +6,16 @@ use super::code::Code;
 use super::finding::Finding;
 use super::subject::{Found, Subject};
 use super::value::{ChunkForm, ChunkSeen, inline_content};
-use crate::disk::page::{LinePointer, LinePointerState, Page, PageState};
-use crate::disk::tuple::{HOFF_AT, HeapTuple, infomask};
-use crate::disk::varlena::Varlena;
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId, ValueId, ValueIdType};
-use crate::heap::problem::Place;
-use crate::heap::scan::{self, Item, Visible, each_tuple};
-use crate::model::toaster::chunks::Fate;
-use crate::model::visibility::Visibility;
+use toast_format::disk::page::{LinePointer, LinePointerState, Page, PageState};
+use toast_format::disk::tuple::{HOFF_AT, HeapTuple, infomask};
+use toast_format::disk::varlena::Varlena;
+use toast_format::disk::{
+    BlockNumber, ByteOrder, ItemPointer, TransactionId, ValueId, ValueIdType,
+};
+use toast_format::heap::problem::Place;
+use toast_format::heap::scan::{self, Item, Visible, each_tuple};
+use toast_format::model::toaster::chunks::Fate;
+use toast_format::model::visibility::Visibility;
 
 /// Chunks that a file can have before it is refused: the index takes 24 bytes for each.
 const MAX_CHUNKS: usize = 1 << 27;

@@ -2,9 +2,9 @@
 
 use super::formats::Formats;
 use super::value::Damage;
-use crate::disk::ByteOrder;
-use crate::disk::desc::Attribute;
-use crate::disk::type_kind::Types;
+use toast_format::disk::ByteOrder;
+use toast_format::disk::desc::Attribute;
+use toast_format::disk::type_kind::Types;
 
 /// What is wrong with the content of a value of `column`. `utf8`: whether the database's encoding
 /// is UTF8, the only one that is checked.
@@ -35,8 +35,8 @@ pub(super) fn check_fixed(
 mod tests {
     use super::*;
     use crate::check::code::Code;
-    use crate::offline::columns::parse_list;
     use proptest::prelude::*;
+    use toast_format::disk::columns::parse_list;
 
     fn code(type_name: &str, content: &[u8]) -> Option<Code> {
         let desc = parse_list(&format!("c {type_name}")).unwrap();

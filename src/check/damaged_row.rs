@@ -7,20 +7,22 @@ use super::content::check_content;
 use super::finding::{self, Finding};
 use super::subject::{Depth, Found, Subject};
 use super::value::{check_pointer, inline_content};
-use crate::disk::desc::{Attribute, Length, TupleDesc};
-use crate::disk::layout::LINE_POINTER_SIZE;
-use crate::disk::page::{LinePointer, LinePointerState, Page, PageState};
-use crate::disk::pointer::ToastPointer;
-use crate::disk::tuple::{HOFF_AT, HeapTuple, infomask2};
-use crate::disk::types::is_text_like;
-use crate::disk::varlena::Varlena;
-use crate::disk::walk::{Datum, Walk, WalkErrorKind};
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, ValueId, max_align, value_text};
-use crate::heap::scan::{self, Item, Visible};
-use crate::model::sql::{fresh, fresh_array, quote_identifier, quote_literal};
-use crate::model::toaster::catalog::{Handler, Toasters};
-use crate::model::toaster::describe::describe;
-use crate::model::visibility::Visibility;
+use toast_format::disk::desc::{Attribute, Length, TupleDesc};
+use toast_format::disk::layout::LINE_POINTER_SIZE;
+use toast_format::disk::page::{LinePointer, LinePointerState, Page, PageState};
+use toast_format::disk::pointer::ToastPointer;
+use toast_format::disk::tuple::{HOFF_AT, HeapTuple, infomask2};
+use toast_format::disk::types::is_text_like;
+use toast_format::disk::varlena::Varlena;
+use toast_format::disk::walk::{Datum, Walk, WalkErrorKind};
+use toast_format::disk::{
+    BlockNumber, ByteOrder, ItemPointer, Oid, ValueId, max_align, value_text,
+};
+use toast_format::heap::scan::{self, Item, Visible};
+use toast_format::model::sql::{fresh, fresh_array, quote_identifier, quote_literal};
+use toast_format::model::toaster::catalog::{Handler, Toasters};
+use toast_format::model::toaster::describe::describe;
+use toast_format::model::visibility::Visibility;
 
 /// Text longer than this is no guard: the statement is for people.
 const LONGEST_GUARD: usize = 60;
@@ -628,8 +630,8 @@ pub(super) fn where_row(ctid: ItemPointer, xmin: u32, conditions: &[String]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::TransactionId;
-    use crate::offline::columns::parse_list;
+    use toast_format::disk::TransactionId;
+    use toast_format::disk::columns::parse_list;
 
     #[test]
     fn the_statement_names_the_row_by_its_other_columns() {

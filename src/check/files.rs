@@ -22,22 +22,6 @@ use super::salvage_dir::{self, SalvageDir, TableSalvage};
 use super::subject::{Depth, External, Pages, Subject, XidLimits};
 use super::value::{ChunkSeen, Damage, Toast, check_chunks, external_content};
 use super::visibility_map::{Lost, lost_in_file};
-use crate::disk::custom::CustomFlavor;
-use crate::disk::desc::TupleDesc;
-use crate::disk::layout::PageSize;
-use crate::disk::page::{Page, PageState};
-use crate::disk::type_kind::Types;
-use crate::disk::varlena::Varlena;
-use crate::disk::walk::{Datum, Walk};
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, ValueId, ValueIdType};
-use crate::heap::problem::Place;
-use crate::heap::progress::Progress;
-use crate::heap::scan::{self, Item};
-use crate::model::toaster::catalog::Toasters;
-use crate::model::toaster::chunks::Chunk as StoredChunk;
-use crate::model::toaster::chunks::{ChunkStore, Fate, StoreError};
-use crate::model::toaster::error::ToastError;
-use crate::model::visibility::{HintBits, Transactions};
 use crate::offline::file::RelationFile;
 use crate::offline::saved::{
     self, Form, Kind, LineNumber, SavedAttributes, SavedError, SavedItem, SavedPage, SavedSink,
@@ -45,6 +29,22 @@ use crate::offline::saved::{
 use crate::offline::target::{FileTarget, check_page_size};
 use crate::offline::toastfile::chunk_on_page;
 use crate::offline::xact::PgXact;
+use toast_format::disk::custom::CustomFlavor;
+use toast_format::disk::desc::TupleDesc;
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::page::{Page, PageState};
+use toast_format::disk::type_kind::Types;
+use toast_format::disk::varlena::Varlena;
+use toast_format::disk::walk::{Datum, Walk};
+use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, ValueId, ValueIdType};
+use toast_format::heap::problem::Place;
+use toast_format::heap::progress::Progress;
+use toast_format::heap::scan::{self, Item};
+use toast_format::model::toaster::catalog::Toasters;
+use toast_format::model::toaster::chunks::Chunk as StoredChunk;
+use toast_format::model::toaster::chunks::{ChunkStore, Fate, StoreError};
+use toast_format::model::toaster::error::ToastError;
+use toast_format::model::visibility::{HintBits, Transactions};
 
 /// Blocks that a thread takes at a time.
 const RANGE: u32 = 64;

@@ -6,12 +6,12 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use super::code::{Code, Severity};
-use crate::disk::{BlockNumber, ItemPointer, ValueId};
-use crate::heap::problem::Place;
 use crate::offline::file::FileError;
 use crate::server::LiveError;
 use crate::server::about::ServerReport;
 use crate::server::citus::ShardLine;
+use toast_format::disk::{BlockNumber, ItemPointer, ValueId};
+use toast_format::heap::problem::Place;
 
 /// Something that is not as a server leaves it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,8 +68,7 @@ impl fmt::Display for Finding {
 }
 
 /// What was looked at in one relation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, schemars::JsonSchema)]
 pub struct Looked {
     /// Blocks of the relation.
     pub blocks: u64,
@@ -148,8 +147,7 @@ impl Remarks {
 }
 
 /// What was looked at in a relation, and how much of it is damaged.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, schemars::JsonSchema)]
 pub struct Checked {
     /// Table or file.
     pub relation: String,
@@ -289,14 +287,13 @@ impl Checked {
 pub const SCHEMA: &str = "toastctl.check/1";
 
 /// A finding, one line of `jsonl` and `csv`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct FindingReport {
     /// `TC001` and so on.
-    #[cfg_attr(feature = "internals", schemars(regex(pattern = "^TC[0-9]{3}$")))]
+    #[schemars(regex(pattern = "^TC[0-9]{3}$"))]
     pub code: &'static str,
     /// `error`, `warning` or `notice`.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["error", "warning", "notice"])))]
+    #[schemars(extend("enum" = ["error", "warning", "notice"]))]
     pub severity: &'static str,
     /// What the code means.
     pub title: &'static str,

@@ -4,15 +4,15 @@
 
 use super::code::Code;
 use super::value::{Damage, inline_content};
-use crate::disk::desc::{Align, Length, TupleDesc};
-use crate::disk::jsonb_text::{InPlace, JsonbText, TextSink};
-use crate::disk::numeric::Numeric;
-use crate::disk::tuple::HeapTuple;
-use crate::disk::type_kind::{Made, Type, Types};
-use crate::disk::types::is_text_like;
-use crate::disk::varlena::{VARLENA_HEADER_SIZE, Varlena};
-use crate::disk::walk::{Datum, Walk};
-use crate::disk::{ByteOrder, Oid, max_align};
+use toast_format::disk::desc::{Align, Length, TupleDesc};
+use toast_format::disk::jsonb_text::{InPlace, JsonbText, TextSink};
+use toast_format::disk::numeric::Numeric;
+use toast_format::disk::tuple::HeapTuple;
+use toast_format::disk::type_kind::{Made, Type, Types};
+use toast_format::disk::types::is_text_like;
+use toast_format::disk::varlena::{VARLENA_HEADER_SIZE, Varlena};
+use toast_format::disk::walk::{Datum, Walk};
+use toast_format::disk::{ByteOrder, Oid, max_align};
 
 const NUMERIC: u32 = 1700;
 const JSONB: u32 = 3802;
@@ -627,8 +627,8 @@ impl TextSink for Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::offline::columns::parse_list;
     use proptest::prelude::*;
+    use toast_format::disk::columns::parse_list;
 
     const KINDS: [&str; 12] = [
         "hstore",

@@ -21,16 +21,16 @@ use super::salvage::refuses_page;
 use super::salvage_dir::{SalvageDir, TableSalvage};
 use super::subject::External;
 use super::value::{ChunkSeen, check_chunks};
-use crate::disk::page::{WrongChecksum, wrong_checksum};
-use crate::disk::{BlockNumber, ItemPointer};
-use crate::heap::problem::Place;
-use crate::heap::progress::Progress;
-use crate::model::sql::quote_qualified;
-use crate::model::visibility::Snapshot;
 use crate::server::catalog::{Relation, UNKNOWN_LAYOUT};
 use crate::server::checking::{self, Standing};
 use crate::server::connect::Connection;
 use crate::server::{LiveError, snapshot};
+use toast_format::disk::page::{WrongChecksum, wrong_checksum};
+use toast_format::disk::{BlockNumber, ItemPointer};
+use toast_format::heap::problem::Place;
+use toast_format::heap::progress::Progress;
+use toast_format::model::sql::quote_qualified;
+use toast_format::model::visibility::Snapshot;
 
 /// Bytes of a table and its TOAST relation that a batch is to read.
 const BATCH_BYTES: u64 = 64 << 20;

@@ -11,10 +11,10 @@ use super::finding::{self, Finding, chunks_without_row};
 use super::look::{BATCH, Looker, Which};
 use super::look_repair::{self, InRelation};
 use super::value::ChunkSeen;
-use crate::disk::{BlockNumber, ValueId};
-use crate::heap::problem::Place;
 use crate::server::checking::{self, Standing};
 use crate::server::{LiveError, snapshot};
+use toast_format::disk::{BlockNumber, ValueId};
+use toast_format::heap::problem::Place;
 
 /// Rounds over blocks that were changed meanwhile, each batch in a transaction of its own, before one
 /// snapshot is held for a round.

@@ -10,19 +10,6 @@ use super::collector::{self, Collector, Customs, Zeros};
 use super::finding::{Finding, Looked, Remarks};
 use super::subject::{Depth, External, Pages, Subject, XidLimits};
 use super::value::{ChunkForm, ChunkSeen, Damage, Toast, check_chunks, external_content};
-use crate::disk::custom::CustomFlavor;
-use crate::disk::desc::TupleDesc;
-use crate::disk::layout::PageSize;
-use crate::disk::pointer::ToastPointer;
-use crate::disk::type_kind::Types;
-use crate::disk::varlena::Varlena;
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId, ValueId, ValueIdType};
-use crate::heap::problem::Place;
-use crate::model::sql::quote_qualified;
-use crate::model::toaster::catalog::Toasters;
-use crate::model::toaster::chunks::Fate;
-use crate::model::toaster::error::ToastError;
-use crate::model::visibility::HintBits;
 use crate::server::about::Server;
 use crate::server::catalog::{self, Relation, RelationKind};
 use crate::server::checking::{self, Standing, Storage};
@@ -31,6 +18,21 @@ use crate::server::chunks::{ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
 use crate::server::pages::{PageReader, is_about_data};
 use crate::server::{LiveError, snapshot};
+use toast_format::disk::custom::CustomFlavor;
+use toast_format::disk::desc::TupleDesc;
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::pointer::ToastPointer;
+use toast_format::disk::type_kind::Types;
+use toast_format::disk::varlena::Varlena;
+use toast_format::disk::{
+    BlockNumber, ByteOrder, ItemPointer, TransactionId, ValueId, ValueIdType,
+};
+use toast_format::heap::problem::Place;
+use toast_format::model::sql::quote_qualified;
+use toast_format::model::toaster::catalog::Toasters;
+use toast_format::model::toaster::chunks::Fate;
+use toast_format::model::toaster::error::ToastError;
+use toast_format::model::visibility::HintBits;
 
 /// Blocks that are looked at together at the most.
 pub(super) const BATCH: u32 = 512;
@@ -833,7 +835,7 @@ fn is_whole(pointer: &ToastPointer, rows: &[ChunkOutline], page: PageSize) -> bo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{ByteOrder, ItemPointer, Oid};
+    use toast_format::disk::{ByteOrder, ItemPointer, Oid};
 
     fn value(id: u64, stored: u32) -> External {
         let pointer = ToastPointer {

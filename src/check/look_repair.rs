@@ -23,18 +23,18 @@ use super::salvage_custom::Elsewhere;
 use super::salvage_dir::{self, SalvageDir};
 use super::subject::Subject;
 use super::value::{ChunkForm, ChunkSeen, check_chunks};
-use crate::disk::layout::PageSize;
-use crate::disk::pointer::ToastPointer;
-use crate::disk::type_kind::Types;
-use crate::disk::{BlockNumber, ItemPointer, TransactionId, ValueId};
-use crate::heap::problem::Place;
-use crate::model::sql::{quote_identifier, quote_qualified};
-use crate::model::toaster::chunks::Fate;
-use crate::model::visibility::Snapshot;
 use crate::server::checking::{self, Standing};
 use crate::server::chunk_rows::{self, By, ChunkRow};
 use crate::server::pages::Pages;
 use crate::server::{LiveError, snapshot};
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::pointer::ToastPointer;
+use toast_format::disk::type_kind::Types;
+use toast_format::disk::{BlockNumber, ItemPointer, TransactionId, ValueId};
+use toast_format::heap::problem::Place;
+use toast_format::model::sql::{quote_identifier, quote_qualified};
+use toast_format::model::toaster::chunks::Fate;
+use toast_format::model::visibility::Snapshot;
 
 /// The chunks of values by their IDs, and the blocks that could not be read.
 pub(super) type ChunksByValue = (HashMap<u64, Vec<Chunk>>, Vec<BlockNumber>);

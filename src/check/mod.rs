@@ -13,6 +13,25 @@
 //! * `salvage`: what is left of a damaged value and its row, `salvage_custom`: of values of pluggable toasters, [`salvage_dir`]: the files that it is written to;
 //!   `damaged_row`: how the row is found again; `repair`: the SQL that makes it readable again.
 //! * `alarm`: conditions about what was found.
+//!
+//! # How damage is found
+//!
+//! `check::page`, `check::tuple`, `check::value` and `check::content` are pure: they take bytes and report
+//! findings, from the page's header to the content of a value (`check::formats`; on a server, `disk::type_kind` has
+//! what the catalog says of the types). `check::subject` holds what they know of a relation, and the trait
+//! (`Found`) to which they report findings. `check::files` reads a TOAST relation's file into `check::chunk_index`
+//! and then the heap, in several threads. On a server, `check::look` reads some blocks in one transaction.
+//! `check::live` does this in batches on all connections, and reports only what two reads in two snapshots agree
+//! on. Without decompression, only a packed summary of each value's chunks is fetched; a value whose summary looks
+//! wrong is then read chunk by chunk. `check::live_orphans` detects by page LSNs which pages changed in the
+//! meantime. Missing chunks are searched for without the index (`check::look_repair`). SQL for damaged rows is text
+//! that `check::repair` (pure) generates from facts collected by `check::look_repair` and `check::files`: all
+//! chunks of the values, and every row that refers to them. It is printed with `--salvage`; REINDEX is printed
+//! without it. `check::salvage` (pure) puts together what is left of a value, from chunks found on pages or, where
+//! these are not the value's alone, by the index. Codes and their texts are in the table in `check::code`;
+//! `toastctl help damage` groups them (`cli::manual::topics`). `tests/it/check_zoo.rs` damages a table in each way
+//! that `tests/it/support/zoo.rs` lists, and writes the manual page toastctl-damage-kinds from what the check,
+//! amcheck and SQL find.
 
 pub(crate) mod alarm;
 pub mod chunk_index;

@@ -7,15 +7,15 @@ use super::code::Code;
 use super::finding::Finding;
 use super::subject::{Found, Pages, Subject};
 use super::tuple::{INFOMASK_AT, INFOMASK2_AT};
-use crate::disk::layout::{PageSize, TUPLE_HEADER_SIZE};
-use crate::disk::page::{
+use toast_format::disk::layout::{PageSize, TUPLE_HEADER_SIZE};
+use toast_format::disk::page::{
     ItemError, LinePointer, LinePointerState, Page, PageError, PageState, WrongChecksum,
 };
-use crate::disk::tuple::{HeapTuple, infomask};
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, max_align};
-use crate::heap::problem::Place;
-use crate::heap::scan::Visible;
-use crate::model::visibility::Visibility;
+use toast_format::disk::tuple::{HeapTuple, infomask};
+use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, max_align};
+use toast_format::heap::problem::Place;
+use toast_format::heap::scan::Visible;
+use toast_format::model::visibility::Visibility;
 
 /// Where the fields of a page's header stand.
 const CHECKSUM_AT: usize = 8;
@@ -23,8 +23,8 @@ const FLAGS_AT: usize = 10;
 const LOWER_AT: usize = 12;
 const SIZE_AT: usize = 18;
 /// Where line pointers begin, and how long one is.
-const LINE_POINTERS_AT: usize = crate::disk::layout::PAGE_HEADER_SIZE;
-const LINE_POINTER: usize = crate::disk::layout::LINE_POINTER_SIZE;
+const LINE_POINTERS_AT: usize = toast_format::disk::layout::PAGE_HEADER_SIZE;
+const LINE_POINTER: usize = toast_format::disk::layout::LINE_POINTER_SIZE;
 
 impl Subject<'_> {
     /// Looks at everything on a page.

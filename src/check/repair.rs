@@ -8,13 +8,13 @@ use super::chunk_index::Chunk;
 use super::code::Code;
 use super::damaged_row::{Pointing, RowAt, ValueAt, where_row};
 use super::value::{ChunkForm, ChunkSeen, check_chunks};
-use crate::disk::layout::{LINE_POINTER_SIZE, PageSize};
-use crate::disk::page::line_pointer_offset;
-use crate::disk::pointer::ToastPointer;
-use crate::disk::value_text::hex;
-use crate::disk::{BlockNumber, ItemPointer, Oid};
-use crate::model::sql::{quote_identifier, quote_literal};
-use crate::model::toaster::chunks::Fate;
+use toast_format::disk::layout::{LINE_POINTER_SIZE, PageSize};
+use toast_format::disk::page::line_pointer_offset;
+use toast_format::disk::pointer::ToastPointer;
+use toast_format::disk::value_text::hex;
+use toast_format::disk::{BlockNumber, ItemPointer, Oid};
+use toast_format::model::sql::{quote_identifier, quote_literal};
+use toast_format::model::toaster::chunks::Fate;
 
 /// `FrozenTransactionId`, which `heap_force_freeze` gives a row.
 const FROZEN: u32 = 2;
@@ -857,8 +857,8 @@ fn commented(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{ValueId, ValueIdType};
-    use crate::model::sql::fresh;
+    use toast_format::disk::{ValueId, ValueIdType};
+    use toast_format::model::sql::fresh;
 
     const EVIL: &str = "a\n; DROP TABLE x; --\n$toastctl$";
 

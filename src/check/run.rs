@@ -9,7 +9,6 @@ use super::live::{LiveOptions, Table};
 use super::look::About;
 use super::salvage_dir::SalvageDir;
 use super::subject::Depth;
-use crate::disk::Oid;
 use crate::drive::{Order, Schedule, each_relation, tell_dropped};
 use crate::inspect::inspector::Inspector;
 use crate::server::catalog::Relation;
@@ -17,6 +16,7 @@ use crate::server::checking::Storage;
 use crate::server::select::Selected;
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, locks, toasters};
+use toast_format::disk::Oid;
 
 /// What is asked of a server.
 pub(crate) struct CheckRequest {

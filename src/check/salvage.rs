@@ -11,20 +11,20 @@ use super::finding::Finding;
 use super::page::with_fitting_header;
 use super::salvage_custom::CustomValue;
 use super::subject::Subject;
-use crate::codec::{Method, datum};
-use crate::disk::desc::Attribute;
-use crate::disk::layout::PageSize;
-use crate::disk::page::{Page, PageState};
-use crate::disk::pointer::ToastPointer;
-use crate::disk::tuple::HeapTuple;
-use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
-use crate::disk::walk::{Datum, Walk};
-use crate::disk::{
+use toast_format::codec::{Method, datum};
+use toast_format::disk::desc::Attribute;
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::missing;
+use toast_format::disk::page::{Page, PageState};
+use toast_format::disk::pointer::ToastPointer;
+use toast_format::disk::tuple::HeapTuple;
+use toast_format::disk::varlena::{Varlena, tc_method, tc_raw_size};
+use toast_format::disk::walk::{Datum, Walk};
+use toast_format::disk::{
     BlockNumber, ByteOrder, ItemPointer, Oid, ValueId, ValueIdType, max_align, value_text,
 };
-use crate::heap::scan::{self, Item, Visible as _};
-use crate::model::visibility::{HintBits, Visibility};
-use crate::offline::missing;
+use toast_format::heap::scan::{self, Item, Visible as _};
+use toast_format::model::visibility::{HintBits, Visibility};
 
 /// Why a chunk is not known to be the value's; better ones come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

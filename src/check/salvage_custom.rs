@@ -1,12 +1,12 @@
 //! Values of pluggable toasters for `--salvage`: where their chunks are to be looked for, and what appendable ones have
 //! (pure).
 
-use crate::disk::custom::CustomPointer;
-use crate::disk::layout::PageSize;
-use crate::disk::{ByteOrder, ItemPointer};
-use crate::model::toaster::bytea::{ByteaPointer, VERSION_SIZE, slice_size};
-use crate::model::toaster::catalog::{Handler, Toasters};
-use crate::model::toaster::describe::{Description, describe};
+use toast_format::disk::custom::CustomPointer;
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::{ByteOrder, ItemPointer};
+use toast_format::model::toaster::bytea::{ByteaPointer, VERSION_SIZE, slice_size};
+use toast_format::model::toaster::catalog::{Handler, Toasters};
+use toast_format::model::toaster::describe::{Description, describe};
 
 /// A part of a value that stands in the TOAST relation: where its chunks are to be looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,12 +12,12 @@ use super::code::Code;
 use super::content::check_content;
 use super::finding::{Checked, Finding};
 use super::salvage::{Cell, Parts, Row, Saved, Shape, Wanted};
-use crate::disk::ItemPointer;
-use crate::disk::desc::{Attribute, TupleDesc};
-use crate::disk::type_kind::Types;
-use crate::disk::types::is_text_like;
-use crate::model::sql::{LONGEST_NAME, quote_identifier, quote_qualified, truncated};
 use crate::value::contents::named;
+use toast_format::disk::ItemPointer;
+use toast_format::disk::desc::{Attribute, TupleDesc};
+use toast_format::disk::type_kind::Types;
+use toast_format::disk::types::is_text_like;
+use toast_format::model::sql::{LONGEST_NAME, quote_identifier, quote_qualified, truncated};
 
 /// Name and version of the manifest's lines.
 const SCHEMA: &str = "toastctl.salvage/1";
@@ -475,10 +475,10 @@ pub(super) fn copy_of(schema: &str, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{BlockNumber, ByteOrder};
-    use crate::heap::problem::Place;
-    use crate::offline::columns::parse_list;
     use std::os::unix::fs::PermissionsExt;
+    use toast_format::disk::columns::parse_list;
+    use toast_format::disk::{BlockNumber, ByteOrder};
+    use toast_format::heap::problem::Place;
 
     fn wanted(item: u16, column: &str) -> Wanted {
         let ctid = ItemPointer { block: BlockNumber(3), item };

@@ -2,14 +2,14 @@
 
 use super::finding::Finding;
 use super::value::Toast;
-use crate::disk::custom::{CustomFlavor, CustomPointer};
-use crate::disk::desc::{Attribute, TupleDesc};
-use crate::disk::layout::PageSize;
-use crate::disk::pointer::ToastPointer;
-use crate::disk::type_kind::Types;
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId, ValueId};
-use crate::heap::problem::Place;
-use crate::model::visibility::Transactions;
+use toast_format::disk::custom::{CustomFlavor, CustomPointer};
+use toast_format::disk::desc::{Attribute, TupleDesc};
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::pointer::ToastPointer;
+use toast_format::disk::type_kind::Types;
+use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId, ValueId};
+use toast_format::heap::problem::Place;
+use toast_format::model::visibility::Transactions;
 
 /// How far a check goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,14 +9,14 @@ use super::code::Code;
 use super::finding::Finding;
 use super::live::LOOKS;
 use super::look::{Looker, TRIES, Which, is_passing};
-use crate::disk::btree::{ChunkKey, Node, TreePage, tree_page};
-use crate::disk::page::{Page, PageState};
-use crate::disk::{BlockNumber, ValueId, ValueIdType};
-use crate::heap::problem::Place;
-use crate::model::sql::{quote_literal, quote_qualified};
 use crate::server::checking::Standing;
 use crate::server::pages::{AT_ONCE, PageReader, Pages};
 use crate::server::{LiveError, catalog, snapshot};
+use toast_format::disk::btree::{ChunkKey, Node, TreePage, tree_page};
+use toast_format::disk::page::{Page, PageState};
+use toast_format::disk::{BlockNumber, ValueId, ValueIdType};
+use toast_format::heap::problem::Place;
+use toast_format::model::sql::{quote_literal, quote_qualified};
 
 /// The maximum number of damaged pages that are reported.
 const MAX_FINDINGS: usize = 20;

@@ -6,14 +6,14 @@ use super::content::{check_content, check_fixed};
 use super::finding::Finding;
 use super::subject::{External, Found, Subject};
 use super::value::{Damage, check_pointer, inline_content};
-use crate::disk::desc::Attribute;
-use crate::disk::layout::TUPLE_HEADER_SIZE;
-use crate::disk::tuple::{HOFF_AT, HeapTuple, TupleError, infomask};
-use crate::disk::varlena::{COMPRESSED_HEADER_SIZE, Varlena, VarlenaError};
-use crate::disk::walk::{Datum, Walk, WalkError, WalkErrorKind};
-use crate::disk::{ByteOrder, ItemPointer, TransactionId, max_align};
-use crate::heap::problem::Place;
-use crate::model::visibility::Visibility;
+use toast_format::disk::desc::Attribute;
+use toast_format::disk::layout::TUPLE_HEADER_SIZE;
+use toast_format::disk::tuple::{HOFF_AT, HeapTuple, TupleError, infomask};
+use toast_format::disk::varlena::{COMPRESSED_HEADER_SIZE, Varlena, VarlenaError};
+use toast_format::disk::walk::{Datum, Walk, WalkError, WalkErrorKind};
+use toast_format::disk::{ByteOrder, ItemPointer, TransactionId, max_align};
+use toast_format::heap::problem::Place;
+use toast_format::model::visibility::Visibility;
 
 /// Where `t_infomask` stands, and the null bitmap.
 pub(super) const INFOMASK_AT: usize = 20;

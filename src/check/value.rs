@@ -2,12 +2,12 @@
 //! `heap_fetch_toast_slice`).
 
 use super::code::Code;
-use crate::codec::{Method, datum, pglz};
-use crate::disk::layout::PageSize;
-use crate::disk::pointer::ToastPointer;
-use crate::disk::varlena::{tc_method, tc_raw_size};
-use crate::disk::{ByteOrder, ItemPointer, Oid};
-use crate::model::toaster::chunks::Fate;
+use toast_format::codec::{Method, datum, pglz};
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::pointer::ToastPointer;
+use toast_format::disk::varlena::{tc_method, tc_raw_size};
+use toast_format::disk::{ByteOrder, ItemPointer, Oid};
+use toast_format::model::toaster::chunks::Fate;
 
 /// The largest `va_rawsize` (`VARLENA_SIZE_LIMIT` of `verify_heapam.c`).
 const LARGEST: i32 = 0x3FFF_FFFF;
@@ -269,8 +269,8 @@ fn decompressed(code: Code, method: Method, raw: u32, stream: &[u8]) -> Result<V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::BlockNumber;
-    use crate::disk::{ValueId, ValueIdType};
+    use toast_format::disk::BlockNumber;
+    use toast_format::disk::{ValueId, ValueIdType};
 
     fn pointer(raw: i32, ext_info: u32) -> ToastPointer {
         let (value_id, toast_relation, id_type) = (ValueId(7), Oid(9), ValueIdType::Oid);

@@ -8,15 +8,15 @@ use std::path::PathBuf;
 use super::code::Code;
 use super::finding::Finding;
 use super::look::{Looker, Which};
-use crate::disk::BlockNumber;
-use crate::disk::layout::{PAGE_HEADER_SIZE, PageSize};
-use crate::disk::page::{Page, PageState};
-use crate::heap::problem::Place;
-use crate::model::sql::quote_literal;
 use crate::offline::file::{FileError, RelationFile};
 use crate::offline::target::FileTarget;
 use crate::server::checking::Standing;
 use crate::server::{LiveError, snapshot};
+use toast_format::disk::BlockNumber;
+use toast_format::disk::layout::{PAGE_HEADER_SIZE, PageSize};
+use toast_format::disk::page::{Page, PageState};
+use toast_format::heap::problem::Place;
+use toast_format::model::sql::quote_literal;
 
 /// Blocks whose bits a byte of the map has (`HEAPBLOCKS_PER_BYTE`).
 const PER_BYTE: u32 = 4;

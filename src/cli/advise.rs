@@ -21,8 +21,6 @@ use crate::advise::extract::keys::Extract;
 use crate::advise::recommend::Optimize;
 use crate::advise::result::Report;
 use crate::advise::run;
-use crate::disk::desc::Storage;
-use crate::model::settings::TupleTarget;
 use crate::report::advise::{Shown, Writer};
 use crate::report::document::Format;
 use crate::report::table::printable;
@@ -30,6 +28,9 @@ use crate::retoast::memory;
 use crate::server::about::ServerReport;
 use crate::server::connect::SessionOptions;
 use crate::server::sink::{Failed, RunError, Sink};
+use crate::testing;
+use toast_format::disk::desc::Storage;
+use toast_format::model::settings::TupleTarget;
 
 /// Arguments of `advise-threshold`.
 #[derive(Debug, Clone, Args)]
@@ -265,9 +266,8 @@ fn options(args: &AdviseArgs) -> Options {
 
 /// Tests run without calibration unless they ask for it, because it takes time and its results vary.
 fn calibrate(args: &AdviseArgs) -> Calibrate {
-    #[cfg(feature = "internals")]
     if args.calibration.calibrate == Calibrate::Auto
-        && std::env::var_os("TOASTCTL_TEST_UNCALIBRATED").is_some()
+        && testing::setting::<String>("UNCALIBRATED").is_some()
     {
         return Calibrate::Never;
     }
@@ -421,12 +421,12 @@ mod tests {
     use clap::Parser;
 
     use crate::cli::Cli;
-    use crate::codec::Method;
-    use crate::disk::desc::Storage;
-    use crate::disk::layout::PageSize;
-    use crate::judge::command::{CommandTarget, command, shell_line};
-    use crate::model::policy::MethodChoice;
-    use crate::model::settings::{Settings, TupleTarget};
+    use crate::command::{CommandTarget, command, shell_line};
+    use toast_format::codec::Method;
+    use toast_format::disk::desc::Storage;
+    use toast_format::disk::layout::PageSize;
+    use toast_format::model::policy::MethodChoice;
+    use toast_format::model::settings::{Settings, TupleTarget};
 
     /// The words that a POSIX shell makes of a command.
     fn words(command: &str) -> Vec<String> {

@@ -6,11 +6,11 @@ use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
 use crate::cli::exit::Failure;
-use crate::heap::sample::{SEED, SampleSize, Sampling};
-use crate::model::policy::{MethodChoice, Policy};
 use crate::report::document::Format;
 use crate::retoast::pace::rules::Lag;
 use crate::server::about::Access;
+use toast_format::heap::sample::{SEED, SampleSize, Sampling};
+use toast_format::model::policy::{MethodChoice, Policy};
 
 /// Which tables.
 #[derive(Debug, Clone, Args)]

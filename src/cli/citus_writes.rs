@@ -12,9 +12,6 @@ use tokio_util::sync::CancellationToken;
 use super::citus::{Cluster, NodeSink, NodesArg, OfNode, Placed};
 use super::retoast_output::RetoastOutput;
 use super::terminal::tell;
-use crate::disk::Oid;
-use crate::judge::goal::Goal;
-use crate::model::sql::shown_qualified;
 use crate::retoast::listener::{Advance, Control, Figures, Listener};
 use crate::retoast::memory::finished::Finished;
 use crate::retoast::pace::rules::Pause;
@@ -28,6 +25,9 @@ use crate::server::connect::{Connection, SessionOptions};
 use crate::server::select::select_with_citus;
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 use crate::server::{LiveError, about};
+use toast_format::disk::Oid;
+use toast_format::judge::goal::Goal;
+use toast_format::model::sql::shown_qualified;
 
 /// How often a shard without a result is worked on in one run.
 const TRIES: u32 = 2;

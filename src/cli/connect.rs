@@ -63,7 +63,6 @@ pub struct HelpFlag {
 }
 
 impl ConnectionArgs {
-    #[cfg(feature = "internals")]
     /// Whether the user has said anything about the connection on the command line.
     pub fn is_empty(&self) -> bool {
         self.host.is_none()

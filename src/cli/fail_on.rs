@@ -9,9 +9,9 @@ use crate::findings::code::Severity;
 use crate::inspect::overview::figures::{
     Condition, Figure, Figures, Judged, MEANINGS, Operator, Test, Unit,
 };
-use crate::model::interval::Interval;
 use crate::report::nagios::shown;
 use crate::report::units::counted;
+use toast_format::model::interval::Interval;
 
 const SEVERITIES: [Severity; 3] = [Severity::High, Severity::Medium, Severity::Low];
 

@@ -4,17 +4,18 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::exit::Failure;
-use crate::disk::custom::CustomFlavor;
-use crate::disk::desc::TupleDesc;
-use crate::disk::layout::PageSize;
-use crate::disk::{ByteOrder, ValueIdType};
-use crate::heap::sample::Sampling;
-use crate::offline::columns;
 use crate::offline::target::{FileTarget, page_size};
 use crate::offline::toastfile;
 use crate::offline::xact::PgXact;
+use toast_format::disk::columns;
+use toast_format::disk::custom::CustomFlavor;
+use toast_format::disk::desc::TupleDesc;
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::{ByteOrder, ValueIdType};
+use toast_format::heap::sample::Sampling;
 
 /// The most bytes of columns that are read.
 const MAX_TEXT: u64 = 16 << 20;
@@ -48,8 +49,24 @@ pub struct FileArgs {
     file_columns: Option<String>,
 
     /// Layout of the pointers of pluggable toasters (tag 4)
-    #[arg(long, value_enum, default_value_t, hide_default_value = true)]
+    #[arg(long, value_parser = flavors(), default_value = "auto", hide_default_value = true)]
     pub(super) flavor: CustomFlavor,
+}
+
+/// The layouts of custom pointers, by name.
+fn flavors() -> impl TypedValueParser<Value = CustomFlavor> {
+    let values = CustomFlavor::ALL.map(|flavor| {
+        PossibleValue::new(flavor.name()).help(match flavor {
+            CustomFlavor::Auto => "Detected for each pointer",
+            CustomFlavor::Bits16 => "16-bit length",
+            CustomFlavor::Bits32 => "32-bit length",
+            CustomFlavor::HeadOnly => "16-bit length, without the data that it counts",
+            CustomFlavor::Oid8 => "TOAST pointers with value IDs of 8 bytes (PostgreSQL 20)",
+        })
+    });
+    PossibleValuesParser::new(values).map(|name| {
+        CustomFlavor::ALL.into_iter().find(|flavor| flavor.name() == name).unwrap_or_default()
+    })
 }
 
 impl FileArgs {

@@ -17,8 +17,8 @@ use super::connect::{ConnectionArgs, OfFleet, SessionOptions, ThisProcess, is_co
 use super::exit::{Exit, Failure};
 use super::retoast_output::command_line;
 use super::terminal::{self, Console, Kept, tell};
+use crate::command::shell_quoted;
 use crate::drive::fleet::{Limits, Visit, Waiting, each_target};
-use crate::judge::command::shell_quoted;
 use crate::report::document::Format;
 use crate::report::fleet::{SCHEMA, TargetReport, Writer};
 use crate::report::overview::View;

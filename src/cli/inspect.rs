@@ -23,7 +23,6 @@ use super::terminal::{self, Console, ReadingProgress, tell};
 use crate::advise::advisor::{Advisor, Options as AdviseOptions};
 use crate::advise::explain::result::Explanation;
 use crate::advise::run::explained;
-use crate::heap::sample::Sampling;
 use crate::inspect::inspector::{InspectError, Inspector, Options};
 use crate::inspect::offline;
 use crate::inspect::overview;
@@ -41,6 +40,7 @@ use crate::server::connect::SessionOptions;
 use crate::server::pattern::NamePattern;
 use crate::server::select::Selected;
 use crate::server::sink::{RunError, Sink};
+use toast_format::heap::sample::Sampling;
 
 /// The time limit of an overview without a requested sample.
 const MAX_TIME: Duration = Duration::from_secs(10);

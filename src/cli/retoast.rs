@@ -14,9 +14,6 @@ use super::fleet::{self, Fleet, OfOne, Writes};
 use super::retoast_output::{Progress, RetoastOutput, listen};
 use super::settings::{NewValues, ReindexArg, RowArgs, RunArgs, Settings, Verb};
 use super::terminal;
-use crate::judge::goal::{Goal, Pluggable, PolicyGoal};
-use crate::judge::toaster::Toaster;
-use crate::model::policy::{MethodChoice, Policy};
 use crate::report::overview::View;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::listener::Control;
@@ -26,6 +23,9 @@ use crate::retoast::run::request::{Assignment, Request, Tasks};
 use crate::retoast::run::tables;
 use crate::retoast::task::session::Options;
 use crate::server::connect::SessionOptions;
+use toast_format::judge::goal::{Goal, Pluggable, PolicyGoal};
+use toast_format::judge::toaster::Toaster;
+use toast_format::model::policy::{MethodChoice, Policy};
 
 /// The most transactions under way at a time.
 const MOST_JOBS: u16 = 16;

@@ -17,7 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::terminal;
 use crate::cli::terminal::{Console, is_utf8, tell};
-use crate::judge::command::shell_quoted;
+use crate::command::shell_quoted;
 use crate::report::document::Format;
 use crate::report::retoast_progress::{Line, Moment, end, note, rebuilds};
 use crate::report::table::printable_json;

@@ -20,6 +20,7 @@ use crate::retoast::reindex::Reindex;
 use crate::retoast::run::request::{Assignment, Request};
 use crate::retoast::task::session::{Options, Tuning, Verify};
 use crate::server::about::Access;
+use crate::testing;
 
 /// The default of min-free-space: 1 GB.
 const FREE_SPACE: u64 = 1 << 30;
@@ -406,16 +407,11 @@ impl RunArgs {
 fn tuning(settings: &Settings, jobs: u16) -> Tuning {
     let tuning = Tuning::new(settings.batch, settings.max_bloat, jobs.into());
     // tests go by other windows too
-    #[cfg(feature = "internals")]
-    let tuning = {
-        let given = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-        Tuning {
-            window: given("TOASTCTL_TEST_WINDOW").unwrap_or(tuning.window),
-            passes: given("TOASTCTL_TEST_PASSES").unwrap_or(tuning.passes),
-            ..tuning
-        }
-    };
-    tuning
+    Tuning {
+        window: testing::setting("WINDOW").unwrap_or(tuning.window),
+        passes: testing::setting("PASSES").unwrap_or(tuning.passes),
+        ..tuning
+    }
 }
 
 #[cfg(test)]

@@ -14,13 +14,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::connect::ConnectionArgs;
 use super::exit::{Exit, Failure};
-use crate::heap::progress::Progress;
 use crate::inspect::overview::rank::Overview;
 use crate::report::document::Format;
 use crate::report::table::{DARK_YELLOW, printable_lines};
 use crate::server::about::untested;
 use crate::server::connect::{Connection, SessionOptions};
 use crate::server::sink::{Failed, RunError};
+use toast_format::heap::progress::Progress;
 
 /// Width of tables in a file or a pipe, unless `COLUMNS` says otherwise.
 const PIPE_WIDTH: usize = 100;

@@ -12,7 +12,6 @@ use super::files::{File, FileArgs, OrderArg, SavedArgs, SavedText, unreadable};
 use super::inspect::inspector;
 use super::inspect_output::InspectOutput;
 use super::terminal::{self, ReadingProgress, tell};
-use crate::disk::ItemPointer;
 use crate::inspect::inspector::{ContentOptions, InspectError, Options};
 use crate::inspect::offline::{self, ContentFiles};
 use crate::inspect::run::{self, Output, Request};
@@ -22,6 +21,7 @@ use crate::server::about::Access;
 use crate::server::chunks::parse_tid;
 use crate::server::sink::{RunError, Sink};
 use crate::value::anatomy::Anatomy;
+use toast_format::disk::ItemPointer;
 
 /// Arguments of `value`.
 #[derive(Debug, Args)]
@@ -150,7 +150,7 @@ pub(super) fn run(args: &ValueArgs) -> Result<Exit, Failure> {
 /// Describes a datum.
 fn datum(args: &ValueArgs, hex: &str) -> Result<Exit, Failure> {
     let wrong = |error: &dyn std::fmt::Display| Failure::usage(format!("--datum: {error}"));
-    let bytes = crate::offline::hex::parse_datum(hex).map_err(|error| wrong(&error))?;
+    let bytes = toast_format::disk::hex::parse_datum(hex).map_err(|error| wrong(&error))?;
     let (row, used) = offline::datum(&bytes, args.order.order()).map_err(|error| wrong(&error))?;
     let mut output = args.rows();
     let written = output.row(&row);
@@ -304,7 +304,7 @@ impl ValueSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::BlockNumber;
+    use toast_format::disk::BlockNumber;
 
     #[test]
     fn tables_columns_and_addresses() {

@@ -8,13 +8,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::disk::Oid;
 use crate::server::LiveError;
 use crate::server::catalog::{self, Relation};
 use crate::server::connect::Connection;
 use crate::server::locks::Names;
 use crate::server::select::{How, Selected};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
+use toast_format::disk::Oid;
 
 /// A relation that was described longer ago than this is described again before it is visited.
 const FRESH: Duration = Duration::from_secs(1);

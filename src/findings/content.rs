@@ -1,11 +1,11 @@
 //! The contents of out-of-line values (pure): whether they are in a compressed format, whether the column's method
 //! would compress them, and last chunks that are nearly empty.
 
-use crate::codec::datum::Compressor;
-use crate::codec::{Method, datum};
-use crate::disk::layout::PageSize;
-use crate::disk::varlena::TCINFO_SIZE;
-use crate::model::interval::Interval;
+use toast_format::codec::datum::Compressor;
+use toast_format::codec::{Method, datum};
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::varlena::TCINFO_SIZE;
+use toast_format::model::interval::Interval;
 
 /// The least number of items that are kept of a sample, once there are as many.
 const KEPT: usize = 64;

@@ -2,15 +2,15 @@
 
 use super::finding::LookedAt;
 use super::look::{Counted, RowFacts};
-use crate::codec::Method;
-use crate::disk::desc::Storage;
-use crate::disk::layout::PageSize;
-use crate::fill::meter::FileFill;
-use crate::judge::command::TableName;
-use crate::model::interval::Interval;
+use crate::command::TableName;
 use crate::usage::hot::UsedKeys;
 use crate::usage::upkeep::Upkeep;
 use crate::usage::workload::{Counters, StatementCounts};
+use toast_format::codec::Method;
+use toast_format::disk::desc::Storage;
+use toast_format::disk::layout::PageSize;
+use toast_format::fill::meter::FileFill;
+use toast_format::model::interval::Interval;
 
 /// What the server can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

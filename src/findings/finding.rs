@@ -3,12 +3,11 @@
 use serde::Serialize;
 
 use super::code::Code;
-use crate::fill::moves::Expected;
-use crate::model::interval::Interval;
+use toast_format::fill::moves::Expected;
+use toast_format::model::interval::Interval;
 
 /// What a figure counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     Bytes,
@@ -20,14 +19,13 @@ pub enum Unit {
 }
 
 /// An avoidable cost.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Finding {
     /// The kind, as `toastctl help findings` lists them; kinds are only ever added.
-    #[cfg_attr(feature = "internals", schemars(with = "String"))]
+    #[schemars(with = "String")]
     pub code: Code,
     /// `high`, `medium` or `low`.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["high", "medium", "low"])))]
+    #[schemars(extend("enum" = ["high", "medium", "low"]))]
     pub severity: &'static str,
     /// `schema.name` of the table.
     pub relation: String,
@@ -53,8 +51,7 @@ pub struct Finding {
 }
 
 /// What was examined, so that "no findings" can be judged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, schemars::JsonSchema)]
 pub struct LookedAt {
     /// Blocks of the table; null without pageinspect and files.
     pub heap_blocks: Option<u64>,
@@ -71,8 +68,7 @@ pub struct LookedAt {
 }
 
 /// What was found about one table.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Findings {
     /// The worst first.
     pub findings: Vec<Finding>,

@@ -2,25 +2,25 @@
 
 use super::content::{EvenSample, LONGEST, is_short};
 use super::targets::{Side, TargetFacts, Targets, near};
-use crate::codec::Method;
-use crate::disk::custom::CustomFlavor;
-use crate::disk::desc::{Storage, TupleDesc};
-use crate::disk::pointer::ToastPointer;
-use crate::disk::tuple::{HeapTuple, infomask};
-use crate::disk::walk::Walk;
-use crate::disk::{BlockNumber, ValueIdType};
-use crate::fill::lengths::Growth;
-use crate::fill::meter::{FileFill, FileMeter, Kind};
-use crate::fill::moves::RelatedFiles;
-use crate::heap::scan::{Visible, Visitor, each_tuple};
-use crate::judge::stock::{Compliance, by_model};
-use crate::model::estimate::BlocksRead;
-use crate::model::estimate::Tally;
-use crate::model::interval::Interval;
-use crate::model::policy::MethodChoice;
-use crate::model::stored::{Form, StoredValue};
-use crate::model::toast::Table;
-use crate::model::visibility::Visibility;
+use toast_format::codec::Method;
+use toast_format::disk::custom::CustomFlavor;
+use toast_format::disk::desc::{Storage, TupleDesc};
+use toast_format::disk::pointer::ToastPointer;
+use toast_format::disk::tuple::{HeapTuple, infomask};
+use toast_format::disk::walk::Walk;
+use toast_format::disk::{BlockNumber, ValueIdType};
+use toast_format::fill::lengths::Growth;
+use toast_format::fill::meter::{FileFill, FileMeter, Kind};
+use toast_format::fill::moves::RelatedFiles;
+use toast_format::heap::scan::{Visible, Visitor, each_tuple};
+use toast_format::judge::stock::{Compliance, by_model};
+use toast_format::model::estimate::BlocksRead;
+use toast_format::model::estimate::Tally;
+use toast_format::model::interval::Interval;
+use toast_format::model::policy::MethodChoice;
+use toast_format::model::stored::{Form, StoredValue};
+use toast_format::model::toast::Table;
+use toast_format::model::visibility::Visibility;
 
 /// If compression leaves more than this fraction of a value, it saves hardly any space: the default of the policy
 /// `ratio`.

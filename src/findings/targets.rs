@@ -1,16 +1,16 @@
 //! Rows near the threshold, and what longer values of `toast_tuple_target` would do to all rows (pure).
 
 use super::content::is_short;
-use crate::disk::desc::Storage;
-use crate::disk::pointer::TOAST_POINTER_SIZE;
-use crate::judge::stock::{already, small};
-use crate::model::estimate::BlocksRead;
-use crate::model::estimate::Tally;
-use crate::model::interval::Interval;
-use crate::model::policy::VARLENA_HEADER_SIZE;
-use crate::model::settings::TupleTarget;
-use crate::model::stored::{Form, StoredValue};
-use crate::model::toast::{Incoming, Operation, Placed, Table};
+use toast_format::disk::desc::Storage;
+use toast_format::disk::pointer::TOAST_POINTER_SIZE;
+use toast_format::judge::stock::{already, small};
+use toast_format::model::estimate::BlocksRead;
+use toast_format::model::estimate::Tally;
+use toast_format::model::interval::Interval;
+use toast_format::model::policy::VARLENA_HEADER_SIZE;
+use toast_format::model::settings::TupleTarget;
+use toast_format::model::stored::{Form, StoredValue};
+use toast_format::model::toast::{Incoming, Operation, Placed, Table};
 
 /// Rows within this fraction of the threshold are near it.
 const NEAR: usize = 20;

@@ -16,10 +16,9 @@ use crate::server::about::ServerReport;
 /// estimate itself if it was counted. Tables are printed as they are completed. With --format jsonl each line is one
 /// table, to which the field schema is added; after an overview of several, the last line has schema and the fields
 /// that follow tables.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct Document {
-    #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
+    #[schemars(extend("const" = SCHEMA))]
     schema: &'static str,
     /// The server, for live sources.
     server: Option<ServerReport>,
@@ -36,8 +35,7 @@ impl Document {
 }
 
 /// One table, materialized view, TOAST relation or file.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct Table {
     #[serde(flatten)]
     line: RelationLine,
@@ -90,8 +88,7 @@ impl From<&Explanation> for Table {
 }
 
 /// The totals of an overview.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct Summary<'a> {
     /// The columns of all tables, ranked by --sort, those of parts added up; only the first --limit, if it is given.
     pub(crate) columns: Vec<&'a ColumnLine>,

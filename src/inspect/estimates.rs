@@ -7,12 +7,12 @@ use super::result::{
     ColumnEstimates, ColumnReport, FormEstimates, RelationReport, SampleReport, SizeEstimates,
     SizeReport, Source,
 };
-use crate::disk::desc::TupleDesc;
-use crate::heap::blocks::{BlockSums, ColumnBlocks, Known, ValueBlocks};
-use crate::heap::stats::{ColumnStats, RelationStats, Sizes};
-use crate::model::estimate::{BlocksRead, PowerSums};
-use crate::model::interval::Interval;
-use crate::model::stored::Form;
+use toast_format::disk::desc::TupleDesc;
+use toast_format::heap::blocks::{BlockSums, ColumnBlocks, Known, ValueBlocks};
+use toast_format::heap::stats::{ColumnStats, RelationStats, Sizes};
+use toast_format::model::estimate::{BlocksRead, PowerSums};
+use toast_format::model::interval::Interval;
+use toast_format::model::stored::Form;
 
 /// How sums become estimates of one relation.
 struct Estimator {

@@ -5,24 +5,24 @@
 //! values of dropped columns take, compression that saves hardly any space, and last chunks that are nearly empty.
 
 use super::result::RelationReport;
-use crate::codec::Method;
-use crate::disk::BlockNumber;
-use crate::disk::custom::CustomFlavor;
-use crate::disk::desc::{Attribute, Length, TupleDesc};
-use crate::disk::layout::PageSize;
-use crate::disk::tuple::HeapTuple;
-use crate::fill::meter::FileFill;
+use crate::command::TableName;
 use crate::findings::facts::{ColumnFacts, Contents, Facts, ServerFacts, ToastFacts};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::look::{Count, HeapFacts, HeapLook, RowFacts};
 use crate::findings::rules;
-use crate::heap::scan::{Visible, Visitor};
-use crate::judge::command::TableName;
-use crate::model::cost::Prices;
-use crate::model::interval::Interval;
-use crate::model::settings::TupleTarget;
-use crate::model::toast::{Column, Table};
-use crate::model::visibility::Visibility;
+use toast_format::codec::Method;
+use toast_format::disk::BlockNumber;
+use toast_format::disk::custom::CustomFlavor;
+use toast_format::disk::desc::{Attribute, Length, TupleDesc};
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::tuple::HeapTuple;
+use toast_format::fill::meter::FileFill;
+use toast_format::heap::scan::{Visible, Visitor};
+use toast_format::model::cost::Prices;
+use toast_format::model::interval::Interval;
+use toast_format::model::settings::TupleTarget;
+use toast_format::model::toast::{Column, Table};
+use toast_format::model::visibility::Visibility;
 
 /// The most pages of a file that are examined: 32 MB of 8 kB pages.
 pub(super) const PAGES: u32 = 4096;

@@ -8,24 +8,24 @@ use super::finding_values::ColumnValues;
 use super::inspector::{Inspector, no_client};
 use super::kept::{KeptPages, looked_at};
 use super::result::NotAvailable;
-use crate::codec::Method;
-use crate::disk::ValueIdType;
-use crate::disk::custom::CustomFlavor;
-use crate::disk::desc::{Attribute, Storage, TupleDesc};
-use crate::fill::meter::{FileFill, FileMeter, Kind};
-use crate::fill::moves::RelatedFiles;
 use crate::findings::facts::Contents;
 use crate::findings::look::{HeapFacts, HeapLook, RowFacts};
 use crate::findings::rules::lengths::asks_for_values;
-use crate::heap::sample::Sampling;
-use crate::heap::scan::Visitor;
-use crate::model::sql::quote_qualified;
-use crate::model::toast::Table;
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::{Relation, RelationKind, WIDE_IDS};
 use crate::server::pages::Order;
 use crate::server::snapshot::Moment;
+use toast_format::codec::Method;
+use toast_format::disk::ValueIdType;
+use toast_format::disk::custom::CustomFlavor;
+use toast_format::disk::desc::{Attribute, Storage, TupleDesc};
+use toast_format::fill::meter::{FileFill, FileMeter, Kind};
+use toast_format::fill::moves::RelatedFiles;
+use toast_format::heap::sample::Sampling;
+use toast_format::heap::scan::Visitor;
+use toast_format::model::sql::quote_qualified;
+use toast_format::model::toast::Table;
 
 /// What the examined pages have shown.
 #[derive(Debug, Clone)]

@@ -5,22 +5,22 @@ use std::collections::HashMap;
 
 use tokio::task::spawn_blocking;
 
-use crate::codec::Method;
-use crate::codec::datum::{self, Compressor};
-use crate::disk::layout::PageSize;
-use crate::disk::pointer::ToastPointer;
-use crate::disk::varlena::TCINFO_SIZE;
-use crate::fill::dead_values::{DeadValues, Fingerprint};
 use crate::findings::content::{LONGEST, is_compressed, is_mended_by, part, savings};
 use crate::findings::facts::{Contents, ShortEnds};
 use crate::findings::look::Rewrite;
-use crate::model::estimate::ratio;
-use crate::model::interval::Interval;
-use crate::model::sql::quote_qualified;
 use crate::server::catalog::ToastRelation;
 use crate::server::chunks::{id_list, value_id};
 use crate::server::connect::Client;
 use crate::server::{LiveError, chunks};
+use toast_format::codec::Method;
+use toast_format::codec::datum::{self, Compressor};
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::pointer::ToastPointer;
+use toast_format::disk::varlena::TCINFO_SIZE;
+use toast_format::fill::dead_values::{DeadValues, Fingerprint};
+use toast_format::model::estimate::ratio;
+use toast_format::model::interval::Interval;
+use toast_format::model::sql::quote_qualified;
 
 /// Bytes of values that are read in all for each column.
 const MOST: u64 = 4 << 20;

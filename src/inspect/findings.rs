@@ -7,9 +7,7 @@ use super::finding_look::{PageFacts, is_wanted, noted};
 use super::inspector::{Inspector, no_client};
 use super::overview::CHUNK_OVERHEAD;
 use super::result::{ColumnReport, RelationReport, Source};
-use crate::codec::Method;
-use crate::disk::desc::{Attribute, Length, Storage};
-use crate::disk::layout::PageSize;
+use crate::command::TableName;
 use crate::findings::code::WORTH;
 use crate::findings::facts::{
     BloatedIndex, ColumnFacts, Contents, Facts, IdUse, ServerFacts, ToastFacts, VALUE_IDS,
@@ -18,17 +16,20 @@ use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::rules;
 use crate::findings::rules::settings::are_many_ids;
 use crate::findings::rules::usage::{has_documents, is_worth};
-use crate::judge::command::TableName;
-use crate::model::interval::Interval;
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::Relation;
 use crate::server::index_scan::{Bloat, IndexFill, IndexScan};
+use crate::testing;
 use crate::usage::hot;
 use crate::usage::keys::KnownUses;
 use crate::usage::statements::{ColumnUse, Statements};
 use crate::usage::upkeep::Upkeep;
 use crate::usage::workload::{Counters, StatementCounts, cluster_age};
+use toast_format::codec::Method;
+use toast_format::disk::desc::{Attribute, Length, Storage};
+use toast_format::disk::layout::PageSize;
+use toast_format::model::interval::Interval;
 
 impl Inspector {
     /// An examination of a relation's indexes that will begin; none if it is not a table.
@@ -200,11 +201,7 @@ fn whole(plain: u64, estimate: Option<&Interval<u64>>) -> Interval {
 /// The IDs that a TOAST relation has for values.
 fn value_ids() -> f64 {
     // tests have no room for a quarter of them
-    #[cfg(feature = "internals")]
-    if let Some(ids) = std::env::var("TOASTCTL_TEST_VALUE_IDS").ok().and_then(|n| n.parse().ok()) {
-        return ids;
-    }
-    VALUE_IDS
+    testing::setting("VALUE_IDS").unwrap_or(VALUE_IDS)
 }
 
 /// The bytes of the TOAST relation that the values of the rows do not need, if the sizes of all of them are known. A

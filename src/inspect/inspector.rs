@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::disk::custom::CustomFlavor;
-use crate::heap::progress::Progress;
-use crate::heap::sample::Sampling;
 use crate::offline::file::FileError;
 use crate::server::LiveError;
 use crate::server::about::{Access, Server, ServerReport};
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
 use crate::server::sink::{Failed, Kind};
+use toast_format::disk::custom::CustomFlavor;
+use toast_format::heap::progress::Progress;
+use toast_format::heap::sample::Sampling;
 
 /// The options of `inspect` that decide what is read, and by what.
 #[derive(Debug, Clone, Default)]

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::disk::page::{Page, PageState};
-use crate::disk::tuple::HeapTuple;
-use crate::disk::{BlockNumber, ItemPointer};
-use crate::heap::sample::{Sample, Sampling};
-use crate::heap::scan::{self, Item, Merge, Visible, Visitor};
-use crate::model::visibility::Visibility;
+use toast_format::disk::page::{Page, PageState};
+use toast_format::disk::tuple::HeapTuple;
+use toast_format::disk::{BlockNumber, ItemPointer};
+use toast_format::heap::sample::{Sample, Sampling};
+use toast_format::heap::scan::{self, Item, Merge, Visible, Visitor};
+use toast_format::model::visibility::Visibility;
 
 /// Blocks of a file that are examined: 2 MB of 8 kB pages.
 const BLOCKS: u32 = 256;
@@ -103,7 +103,7 @@ impl Merge for KeptPages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::heap::sample::SampleSize;
+    use toast_format::heap::sample::SampleSize;
 
     #[test]
     fn a_look_takes_a_bounded_number_of_blocks_of_what_is_read() {

@@ -17,11 +17,6 @@ use super::result::{
     HeapReport, NotAvailable, OrphanReport, RelationReport, Source, ToastReport, TuplesReport,
 };
 use super::scan::{ScanResult, ScanTarget};
-use crate::disk::ItemPointer;
-use crate::disk::desc::TupleDesc;
-use crate::fill::meter::Kind;
-use crate::heap::scan::Scan;
-use crate::model::sql::quote_qualified;
 use crate::server::catalog::{Relation, RelationKind, ToastRelation, UNKNOWN_LAYOUT};
 use crate::server::chunks::{self, ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
@@ -31,6 +26,11 @@ use crate::server::{LiveError, functions, toasters};
 use crate::value::anatomy::{self, Anatomy, Wanted};
 use crate::value::contents::Contents;
 use crate::value::rows::RowWriter;
+use toast_format::disk::ItemPointer;
+use toast_format::disk::desc::TupleDesc;
+use toast_format::fill::meter::Kind;
+use toast_format::heap::scan::Scan;
+use toast_format::model::sql::quote_qualified;
 
 /// TOAST relations up to this size are read completely unless the user requests otherwise.
 const TOAST_LIMIT: u64 = 1 << 30;

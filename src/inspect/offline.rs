@@ -12,18 +12,6 @@ use super::orphans::References;
 use super::reports::out_of_line;
 use super::result::SampleReport;
 use super::result::{HeapReport, NotAvailable, RelationReport, Source, ToastReport};
-use crate::disk::desc::TupleDesc;
-use crate::disk::layout::PageSize;
-use crate::disk::page::wrong_checksum;
-use crate::disk::varlena::{Varlena, VarlenaError};
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer};
-use crate::fill::meter::{FileMeter, Kind};
-use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::progress::Progress;
-use crate::heap::sample::{Sample, Sampling};
-use crate::heap::scan::{Relation, Scan, Visible, Visitor};
-use crate::model::stored::StoredValue;
-use crate::model::toaster::catalog::Toasters;
 use crate::offline::file::{FileError, RelationFile};
 use crate::offline::target::FileTarget;
 use crate::offline::toastfile::ToastFile;
@@ -31,6 +19,18 @@ use crate::offline::xact::PgXact;
 use crate::value::anatomy::{self, Anatomy, Wanted};
 use crate::value::contents::{Contents, RowSink};
 use crate::value::rows::{RowWriter, ValueRow};
+use toast_format::disk::desc::TupleDesc;
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::page::wrong_checksum;
+use toast_format::disk::varlena::{Varlena, VarlenaError};
+use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer};
+use toast_format::fill::meter::{FileMeter, Kind};
+use toast_format::heap::problem::{Place, Problem, Problems};
+use toast_format::heap::progress::Progress;
+use toast_format::heap::sample::{Sample, Sampling};
+use toast_format::heap::scan::{Relation, Scan, Visible, Visitor};
+use toast_format::model::stored::StoredValue;
+use toast_format::model::toaster::catalog::Toasters;
 
 /// How values are reassembled.
 #[derive(Debug, Clone, Copy, Default)]

@@ -4,16 +4,16 @@
 //! replaced; on a stock server there should be none.
 
 use super::result::OrphanReport;
-use crate::disk::layout::PageSize;
-use crate::disk::varlena::Varlena;
-use crate::disk::walk::Datum;
-use crate::disk::{ItemPointer, Oid, ValueId};
-use crate::heap::scan::{Merge, TupleValue, Visitor};
-use crate::model::toaster::catalog::{Handler, Toasters};
-use crate::model::toaster::chunks::ChunkStore;
-use crate::model::toaster::describe::{PointerKind, describe};
-use crate::model::visibility::Transactions;
 use crate::offline::toastfile::ToastFile;
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::varlena::Varlena;
+use toast_format::disk::walk::Datum;
+use toast_format::disk::{ItemPointer, Oid, ValueId};
+use toast_format::heap::scan::{Merge, TupleValue, Visitor};
+use toast_format::model::toaster::catalog::{Handler, Toasters};
+use toast_format::model::toaster::chunks::ChunkStore;
+use toast_format::model::toaster::describe::{PointerKind, describe};
+use toast_format::model::visibility::Transactions;
 
 /// The most references that are remembered: 4 bytes each.
 const MAX_REFERENCES: usize = 1 << 28;

@@ -6,14 +6,14 @@ use super::result::{
     ColumnReport, FormReport, HeapReport, ProblemReport, RelationReport, SizeRange, SizeReport,
     Source, ToasterReport, TuplesReport,
 };
-use crate::codec::Method;
-use crate::disk::desc::{Attribute, TupleDesc};
-use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::scan::Scan;
-use crate::heap::stats::{ColumnStats, CustomKey, FormSums, RelationStats, Sizes};
-use crate::model::stored::Form;
-use crate::model::toaster::catalog::{Handler, Toasters};
 use crate::server::LiveError;
+use toast_format::codec::Method;
+use toast_format::disk::desc::{Attribute, TupleDesc};
+use toast_format::heap::problem::{Place, Problem, Problems};
+use toast_format::heap::scan::Scan;
+use toast_format::heap::stats::{ColumnStats, CustomKey, FormSums, RelationStats, Sizes};
+use toast_format::model::stored::Form;
+use toast_format::model::toaster::catalog::{Handler, Toasters};
 
 impl From<&Sizes> for SizeReport {
     fn from(sizes: &Sizes) -> SizeReport {

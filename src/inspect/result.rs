@@ -7,15 +7,14 @@
 use serde::Serialize;
 
 use crate::findings::finding::Findings;
-use crate::model::interval::Interval;
 use crate::server::citus::ShardLine;
+use toast_format::model::interval::Interval;
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.inspect/1";
 
 /// How a relation was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// Pages of a live server.
@@ -31,8 +30,7 @@ pub enum Source {
 
 /// Everything about one relation. Estimates are given only if a sample was read (--sample); they describe the whole
 /// relation, and the plain figures the blocks read.
-#[derive(Debug, Clone, Default, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
 pub struct RelationReport {
     /// `schema.name`, or the file or input.
     #[serde(skip)]
@@ -91,8 +89,7 @@ pub struct RelationReport {
 }
 
 /// A relation's main fork.
-#[derive(Debug, Clone, Default, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
 pub struct HeapReport {
     pub bytes: Option<u64>,
     pub blocks: Option<u64>,
@@ -116,8 +113,7 @@ pub struct HeapReport {
 }
 
 /// Tuples of a relation.
-#[derive(Debug, Clone, Default, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
 pub struct TuplesReport {
     pub live: u64,
     pub dead: Option<u64>,
@@ -139,8 +135,7 @@ pub struct TuplesReport {
 }
 
 /// A relation's TOAST relation.
-#[derive(Debug, Clone, Default, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
 pub struct ToastReport {
     /// `schema.name`, or the file.
     pub relation: String,
@@ -175,8 +170,7 @@ pub struct ToastReport {
 }
 
 /// Values in a TOAST relation that no row refers to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct OrphanReport {
     pub values: u64,
     pub chunks: u64,
@@ -184,18 +178,17 @@ pub struct OrphanReport {
     pub bytes: u64,
 }
 
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct ColumnReport {
     pub column: String,
     /// Type, as `\d` prints it.
     #[serde(rename = "type")]
     pub type_name: String,
     /// `plain`, `main`, `external`, `extended`.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["plain", "main", "external", "extended"])))]
+    #[schemars(extend("enum" = ["plain", "main", "external", "extended"]))]
     pub storage: &'static str,
     /// The column's compression method; null for the server's default.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pglz", "lz4", null])))]
+    #[schemars(extend("enum" = ["pglz", "lz4", null]))]
     pub compression: Option<&'static str>,
     /// Values that are not NULL, missing ones included.
     pub values: u64,
@@ -239,12 +232,11 @@ pub struct ColumnReport {
 }
 
 /// How many values of a column comply with a policy.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct PolicyReport {
     pub policy: String,
     /// The compression method: `pglz`, `lz4` or `either`.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pglz", "lz4", "either"])))]
+    #[schemars(extend("enum" = ["pglz", "lz4", "either"]))]
     pub method: String,
     /// Values that are not NULL.
     pub values: u64,
@@ -257,8 +249,7 @@ pub struct PolicyReport {
 }
 
 /// Values that one pluggable toaster stored with one kind of pointer.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct ToasterReport {
     /// Its name; null if it is not known.
     pub toaster: Option<String>,
@@ -284,15 +275,14 @@ pub struct ToasterReport {
 }
 
 /// Values of one form and method.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct FormReport {
     /// `null`, `missing`, `short`, `plain`, `compressed`, `external`, `external_compressed`,
     /// `custom` or `unknown`.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["null", "missing", "short", "plain", "compressed", "external", "external_compressed", "custom", "unknown"])))]
+    #[schemars(extend("enum" = ["null", "missing", "short", "plain", "compressed", "external", "external_compressed", "custom", "unknown"]))]
     pub form: &'static str,
     /// `pglz`, `lz4` or null.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pglz", "lz4", null])))]
+    #[schemars(extend("enum" = ["pglz", "lz4", null]))]
     pub method: Option<&'static str>,
     pub values: u64,
     /// Content without headers; null if not known of every value.
@@ -311,8 +301,7 @@ pub struct FormReport {
 }
 
 /// Distribution of sizes.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct SizeReport {
     pub min: Option<u64>,
     /// Half of the values are at most this long.
@@ -330,8 +319,7 @@ pub struct SizeReport {
 }
 
 /// Values with sizes from one power of two to below the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct SizeRange {
     /// The smallest size of the range, in bytes.
     pub from: u64,
@@ -341,8 +329,7 @@ pub struct SizeRange {
 }
 
 /// A figure that is not available, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct NotAvailable {
     pub figure: String,
     /// Why it is not available.
@@ -350,8 +337,7 @@ pub struct NotAvailable {
 }
 
 /// Something that could not be read.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct ProblemReport {
     /// Relation, file or input.
     pub source: String,
@@ -370,8 +356,7 @@ pub struct ProblemReport {
 }
 
 /// Which blocks were read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct SampleReport {
     /// Blocks of the relation.
     pub blocks: u64,
@@ -386,8 +371,7 @@ pub type Quantile = Interval<u64, Option<u64>>;
 
 /// Of a distribution of sizes. The smallest and the largest value cannot be estimated; an end of an interval is null
 /// if the sample is too small to determine it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct SizeEstimates {
     pub median: Quantile,
     pub p95: Quantile,
@@ -395,8 +379,7 @@ pub struct SizeEstimates {
 }
 
 /// Of the values of one form and method.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct FormEstimates {
     pub values: Option<Interval<u64>>,
     /// Content without headers; null if not known of every value.
@@ -410,8 +393,7 @@ pub struct FormEstimates {
 }
 
 /// Of one column.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ColumnEstimates {
     /// Values that are not NULL.
     pub values: Option<Interval<u64>>,

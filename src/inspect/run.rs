@@ -11,9 +11,7 @@ use tokio::time::timeout;
 
 use super::inspector::{InspectError, Inspector, Options};
 use super::result::RelationReport;
-use crate::disk::{ItemPointer, Oid};
 use crate::drive::{Order, Schedule, each_relation};
-use crate::heap::progress::Progress;
 use crate::server::about::Server;
 use crate::server::catalog::{self, Relation};
 use crate::server::connect::Connection;
@@ -22,6 +20,8 @@ use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, locks};
 use crate::value::anatomy::Anatomy;
 use crate::value::rows::RowWriter;
+use toast_format::disk::{ItemPointer, Oid};
+use toast_format::heap::progress::Progress;
 
 /// How long it may take to open a further connection. A pool may have no session for it.
 const OPEN_PATIENCE: Duration = Duration::from_secs(5);

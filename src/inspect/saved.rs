@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use super::file_findings::{self, HeapPages};
 use super::result::{HeapReport, RelationReport, Source};
-use crate::disk::custom::CustomFlavor;
-use crate::disk::desc::TupleDesc;
-use crate::disk::layout::PageSize;
-use crate::disk::page::LinePointerState;
-use crate::disk::tuple::{HeapTuple, infomask, infomask2};
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId, max_align};
 use crate::findings::code::WORTH;
-use crate::heap::problem::{Place, Problem};
-use crate::heap::scan::{Relation, Scan, SplitTuple, Visitor};
-use crate::model::visibility::{HintBits, Visibility, visibility};
 use crate::offline::saved::{self, SavedAttributes, SavedError, SavedItem, SavedPage, SavedSink};
 use crate::offline::toastfile::ToastFile;
 use crate::value::contents::RowSink;
 use crate::value::rows::RowWriter;
+use toast_format::disk::custom::CustomFlavor;
+use toast_format::disk::desc::TupleDesc;
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::page::LinePointerState;
+use toast_format::disk::tuple::{HeapTuple, infomask, infomask2};
+use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId, max_align};
+use toast_format::heap::problem::{Place, Problem};
+use toast_format::heap::scan::{Relation, Scan, SplitTuple, Visitor};
+use toast_format::model::visibility::{HintBits, Visibility, visibility};
 
 /// Reads saved text and reports on it like on a relation. `name` is used for it in places and rows. The error is the
 /// writer's; nothing more is written then.

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use super::inspector::{InspectError, Inspector, no_client};
 use super::kept::KeptPages;
 use super::orphans::References;
-use crate::disk::desc::TupleDesc;
-use crate::fill::lengths::Growth;
-use crate::fill::meter::{FileMeter, Kind};
-use crate::heap::sample::{Sample, Sampling};
-use crate::heap::scan::{Merge, Relation as Scanned, Scan, Visitor};
-use crate::model::settings::TupleTarget;
 use crate::server::pages::PageReader;
 use crate::server::scan::{Control, ScanError, in_order, side_by_side};
 use crate::server::snapshot::Moment;
 use crate::value::contents::RowSink;
 use crate::value::rows::RowWriter;
+use toast_format::disk::desc::TupleDesc;
+use toast_format::fill::lengths::Growth;
+use toast_format::fill::meter::{FileMeter, Kind};
+use toast_format::heap::sample::{Sample, Sampling};
+use toast_format::heap::scan::{Merge, Relation as Scanned, Scan, Visitor};
+use toast_format::model::settings::TupleTarget;
 
 /// A relation to scan.
 pub(super) struct ScanTarget {

@@ -1,20 +1,20 @@
 //! What one document costs to read and to change, as it is stored now, and what one of its keys would cost in a
-//! column of its own (pure), in the terms of [`crate::model::cost`].
+//! column of its own (pure), in the terms of [`toast_format::model::cost`].
 
-use crate::codec::Method;
-use crate::codec::items::Items;
-use crate::disk::jsonb_parts::{Extracted, Part};
-use crate::disk::layout::PageSize;
-use crate::model::btree::ToastIndex;
-use crate::model::cost::{Prices, ReadWork, UpdateWork};
-use crate::model::pages::{chunk_bytes, tuple_bytes};
-use crate::model::policy::{COMPRESSED_HEADER_SIZE, VARLENA_HEADER_SIZE};
-use crate::model::stored::{Form, StoredValue};
+use toast_format::codec::Method;
+use toast_format::codec::items::Items;
+use toast_format::disk::jsonb_parts::{Extracted, Part};
+use toast_format::disk::layout::PageSize;
+use toast_format::model::btree::ToastIndex;
+use toast_format::model::cost::{Prices, ReadWork, UpdateWork};
+use toast_format::model::pages::{chunk_bytes, tuple_bytes};
+use toast_format::model::policy::{COMPRESSED_HEADER_SIZE, VARLENA_HEADER_SIZE};
+use toast_format::model::stored::{Form, StoredValue};
 
 /// The longest content with a header of 1 byte.
 const LONGEST_SHORT: u64 = 126;
 /// Bytes of a TOAST pointer.
-const POINTER: u64 = crate::disk::pointer::TOAST_POINTER_SIZE as u64;
+const POINTER: u64 = toast_format::disk::pointer::TOAST_POINTER_SIZE as u64;
 
 /// What holds for all documents of a table.
 #[derive(Debug, Clone, Copy)]
@@ -158,7 +158,7 @@ fn cost(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::jsonb_parts::{Kind, Step};
+    use toast_format::disk::jsonb_parts::{Kind, Step};
 
     const TERMS: Terms = Terms { page: PageSize::DEFAULT, levels: 2 };
 

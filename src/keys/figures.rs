@@ -8,9 +8,9 @@ use super::result::{
     Others, Totals,
 };
 use super::tree::{Figures, Of, OwnStep, Range, Sums, THOUSAND, Tree};
-use crate::disk::jsonb_parts::Kind;
-use crate::model::estimate::{BlocksRead, PowerSums};
-use crate::model::interval::Interval;
+use toast_format::disk::jsonb_parts::Kind;
+use toast_format::model::estimate::{BlocksRead, PowerSums};
+use toast_format::model::interval::Interval;
 
 /// Objects with more different keys are maps, if a document has no more than
 const MAP_KEYS: u64 = 200;

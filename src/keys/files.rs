@@ -8,16 +8,16 @@ use super::language::{chosen, languages};
 use super::result::KeysReport;
 use crate::advise::candidate::AdviseError;
 use crate::advise::plan::SamplePlan;
-use crate::disk::BlockNumber;
-use crate::disk::page::wrong_checksum;
-use crate::heap::problem::{Place, Problem};
-use crate::heap::progress::Progress;
-use crate::heap::sample::SampleSize;
-use crate::model::btree::ToastIndex;
-use crate::model::toaster::catalog::Toasters;
 use crate::offline::file::RelationFile;
 use crate::offline::target::{FileTarget, check_page_size};
 use crate::offline::toastfile::ToastFile;
+use toast_format::disk::BlockNumber;
+use toast_format::disk::page::wrong_checksum;
+use toast_format::heap::problem::{Place, Problem};
+use toast_format::heap::progress::Progress;
+use toast_format::heap::sample::SampleSize;
+use toast_format::model::btree::ToastIndex;
+use toast_format::model::toaster::catalog::Toasters;
 
 /// What the keys of a file's documents cost, column by column. Out-of-line documents are reassembled from the file of
 /// the TOAST relation.

@@ -8,26 +8,26 @@ use super::language::Language;
 use super::result::{KeysReport, Looked, Subject};
 use super::tree::{Figures, Tree};
 use crate::advise::plan::{Done, SamplePlan};
-use crate::disk::custom::CustomFlavor;
-use crate::disk::desc::{Attribute, TupleDesc};
-use crate::disk::layout::PageSize;
-use crate::disk::pointer::ToastPointer;
-use crate::disk::tuple::HeapTuple;
-use crate::disk::varlena::Varlena;
-use crate::disk::walk::{Datum, Walk};
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, ValueId};
-use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::scan::{Visible, live_tuples};
-use crate::model::estimate::PowerSums;
-use crate::model::sql::quote_qualified;
-use crate::model::stored::StoredValue;
-use crate::model::toaster::catalog::Toasters;
-use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
-use crate::model::toaster::reassemble::Reassembler;
 use crate::server::LiveError;
 use crate::server::catalog::ToastRelation;
 use crate::server::chunks::{id_list, parse_tid, value_id};
 use crate::server::connect::Client;
+use toast_format::disk::custom::CustomFlavor;
+use toast_format::disk::desc::{Attribute, TupleDesc};
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::pointer::ToastPointer;
+use toast_format::disk::tuple::HeapTuple;
+use toast_format::disk::varlena::Varlena;
+use toast_format::disk::walk::{Datum, Walk};
+use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, ValueId};
+use toast_format::heap::problem::{Place, Problem, Problems};
+use toast_format::heap::scan::{Visible, live_tuples};
+use toast_format::model::estimate::PowerSums;
+use toast_format::model::sql::quote_qualified;
+use toast_format::model::stored::StoredValue;
+use toast_format::model::toaster::catalog::Toasters;
+use toast_format::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
+use toast_format::model::toaster::reassemble::Reassembler;
 
 /// What is requested about keys.
 #[derive(Debug, Clone, Copy)]
@@ -395,7 +395,7 @@ impl<S: ChunkStore> ChunkStore for Ahead<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::BlockNumber;
+    use toast_format::disk::BlockNumber;
 
     #[test]
     fn pages_are_counted_in_the_order_of_the_chunks() {

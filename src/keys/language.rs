@@ -8,16 +8,16 @@ use std::sync::Arc;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use crate::advise::candidate::AdviseError;
-use crate::disk::desc::{Align, Attribute, Length, TupleDesc};
-use crate::disk::element_parts::{Field, Shape, walk_array, walk_row};
-use crate::disk::element_text;
-use crate::disk::hstore_parts::{self, hstore};
-use crate::disk::jsonb_of_text::jsonb;
-use crate::disk::jsonb_parts::Visit;
-use crate::disk::{ByteOrder, Oid, json_parts, jsonb_parts, types};
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
+use toast_format::disk::desc::{Align, Attribute, Length, TupleDesc};
+use toast_format::disk::element_parts::{Field, Shape, walk_array, walk_row};
+use toast_format::disk::element_text;
+use toast_format::disk::hstore_parts::{self, hstore};
+use toast_format::disk::jsonb_of_text::jsonb;
+use toast_format::disk::jsonb_parts::Visit;
+use toast_format::disk::{ByteOrder, Oid, json_parts, jsonb_parts, types};
 
 /// A type whose values have parts.
 #[derive(Debug, Clone, PartialEq, Eq)]

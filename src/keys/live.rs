@@ -14,9 +14,6 @@ use crate::advise::candidate::AdviseError;
 use crate::advise::content::asked_row;
 use crate::advise::plan::SamplePlan;
 use crate::advise::run::{Meant, all};
-use crate::codec::Method;
-use crate::disk::{ByteOrder, ItemPointer};
-use crate::model::toaster::catalog::Toasters;
 use crate::server::about::{Access, Pageinspect};
 use crate::server::catalog::Relation;
 use crate::server::chunks::{self, LiveChunks};
@@ -26,6 +23,9 @@ use crate::server::sampled::{AskedRow, RowReader, RowSource};
 use crate::server::sink::{RunError, Sink, until};
 use crate::server::{LiveError, snapshot, toasters};
 use crate::usage::keys::KnownUses;
+use toast_format::codec::Method;
+use toast_format::disk::{ByteOrder, ItemPointer};
+use toast_format::model::toaster::catalog::Toasters;
 
 /// Compression is assumed to save this fraction when the size of the sample is estimated beforehand.
 const FORESEEN_RATIO: f64 = 1.5;

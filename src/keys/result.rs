@@ -10,11 +10,11 @@ use serde::Serialize;
 
 use crate::advise::extract::result::ExtractionReport;
 use crate::advise::result::{Files, Report, SampleReport};
-use crate::heap::problem::Problems;
-use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
 use crate::server::catalog::RelationName;
 use crate::usage::keys::{KnownUses, Named, Usage};
+use toast_format::heap::problem::Problems;
+use toast_format::model::interval::Interval;
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.keys/1";
@@ -22,10 +22,9 @@ pub const SCHEMA: &str = "toastctl.keys/1";
 /// What toastctl keys --format json prints. With --format jsonl each line is one column, to which the field schema is
 /// added. Sizes are bytes; buffers are pages visited, as EXPLAIN (ANALYZE, BUFFERS) counts them. Figures of the table are
 /// estimates with their 95 % confidence interval, which has no width if all documents were analyzed.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct KeysDocument {
-    #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
+    #[schemars(extend("const" = SCHEMA))]
     schema: &'static str,
     /// The server; null for a file.
     server: Option<ServerReport>,
@@ -40,8 +39,7 @@ impl KeysDocument {
 }
 
 /// One column of documents.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct KeysColumn {
     #[serde(flatten)]
     subject: Subject,
@@ -56,8 +54,7 @@ pub(crate) struct KeysColumn {
 }
 
 /// A column of documents, and how they were read.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct Subject {
     /// `schema.name`, or the file.
     pub relation: String,
@@ -71,13 +68,12 @@ pub struct Subject {
     #[serde(rename = "type")]
     pub type_name: String,
     /// Where documents come from. By `functions`, chunks are assumed to be stored one after the other.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pageinspect", "functions", "relation_file"])))]
+    #[schemars(extend("enum" = ["pageinspect", "functions", "relation_file"]))]
     pub source: &'static str,
 }
 
 /// An extraction and what it rests on.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 struct Extracted {
     /// What was examined.
     sample: SampleReport,
@@ -124,8 +120,7 @@ impl From<&Report> for KeysColumn {
 }
 
 /// What each key of a column's documents takes and costs.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct KeysReport {
     #[serde(skip)]
     pub subject: Subject,
@@ -164,8 +159,7 @@ impl KeysReport {
     }
 }
 
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct Looked {
     pub blocks: u32,
     /// Blocks of the heap.
@@ -181,8 +175,7 @@ pub struct Looked {
 }
 
 /// How many different ones there are in the sample.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, Serialize, schemars::JsonSchema)]
 pub struct Different {
     pub estimate: u64,
     /// Whether the number is exact; otherwise it is known to about 9 %.
@@ -190,8 +183,7 @@ pub struct Different {
 }
 
 /// All documents of the table.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct Totals {
     /// Documents in the table.
     pub documents: Interval<u64>,
@@ -202,8 +194,7 @@ pub struct Totals {
 }
 
 /// What documents consist of.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct Contents {
     /// Whether the documents look like maps: each has only a few of very many different keys, or there are too many keys
     /// to keep.
@@ -223,8 +214,7 @@ pub struct Contents {
 }
 
 /// One path.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct Key {
     /// Keys separated by dots, quoted if ambiguous; `[]` for the elements of an array, `$` for a scalar document.
     pub path: String,
@@ -232,7 +222,7 @@ pub struct Key {
     pub depth: usize,
     /// The most common type, as `jsonb_typeof` names it; other if JSON does not have it.
     #[serde(rename = "type")]
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["null", "boolean", "number", "string", "array", "object", "other"])))]
+    #[schemars(extend("enum" = ["null", "boolean", "number", "string", "array", "object", "other"]))]
     pub kind: &'static str,
     /// Values of each type in the sample.
     pub types: BTreeMap<&'static str, u64>,
@@ -263,8 +253,7 @@ pub struct Key {
 }
 
 /// How much room a path takes.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct KeySizes {
     /// Raw bytes: of jsonb with key text, entries and alignment, of json the text up to the next key.
     pub bytes: KeyBytes,
@@ -278,8 +267,7 @@ pub struct KeySizes {
 }
 
 /// What a read and a change of a key cost now, and in a column of its own.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct KeyCosts {
     /// Pages of the TOAST relation and its index that a read of the key visits, besides its row's, in documents that
     /// have it.
@@ -297,8 +285,7 @@ pub struct KeyCosts {
 }
 
 /// Who uses a key, as far as that is known.
-#[derive(Debug, Clone, Default, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
 pub struct KeyUses {
     /// Estimated calls that use the key: calls of statements in `pg_stat_statements` whose text, or a view in it,
     /// contains the key. `null` if statements are not known.
@@ -312,8 +299,7 @@ pub struct KeyUses {
 }
 
 /// Raw bytes of a path.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct KeyBytes {
     /// In the table.
     pub total: Interval<u64>,
@@ -324,8 +310,7 @@ pub struct KeyBytes {
 }
 
 /// Where values begin, from the first of the sample to the last.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, Serialize, schemars::JsonSchema)]
 pub struct Beginnings {
     /// The least of the sample.
     pub min: u64,
@@ -335,8 +320,7 @@ pub struct Beginnings {
 }
 
 /// What is not among the keys.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, Serialize, schemars::JsonSchema)]
 pub struct Others {
     /// Different paths.
     pub paths: u64,
@@ -349,8 +333,7 @@ pub struct Others {
 }
 
 /// What belongs to no key.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, Serialize, schemars::JsonSchema)]
 pub struct Container {
     /// Raw bytes in the table.
     pub bytes: Interval<u64>,

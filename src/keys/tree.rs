@@ -8,9 +8,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use super::cost::{Cost, Stored, Terms};
 use super::language::Language;
 use super::sketch::{Different, SizeCounts};
-use crate::disk::ByteOrder;
-use crate::disk::jsonb_parts::{Kind, Part, Step, Validate, Visit};
-use crate::model::estimate::PowerSums;
+use toast_format::disk::ByteOrder;
+use toast_format::disk::jsonb_parts::{Kind, Part, Step, Validate, Visit};
+use toast_format::model::estimate::PowerSums;
 
 /// What is counted. Buffers and stored bytes are counted in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,8 +22,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use crate::disk::layout::PageSize;
-use crate::disk::{ByteOrder, TransactionId};
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::{ByteOrder, TransactionId};
 
 /// `FLOATFORMAT_VALUE`.
 const FLOAT_FORMAT: f64 = 1_234_567.0;

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use crate::disk::BlockNumber;
-use crate::disk::layout::PageSize;
+use toast_format::disk::BlockNumber;
+use toast_format::disk::layout::PageSize;
 
 /// Why a relation file could not be read.
 #[derive(Debug, thiserror::Error)]

@@ -4,15 +4,9 @@
 //!   checksums.
 //! * [`toastfile`]: chunks from the file of a TOAST relation; [`xact`]: commit status from `pg_xact`.
 //! * [`saved`]: saved psql output of pageinspect's functions.
-//! * [`hex`]: one value in hexadecimal.
-//! * [`columns`]: the columns of a relation, written by hand or as rows of `pg_attribute`; [`missing`]: values that no
-//!   row contains.
 
-pub mod columns;
 pub mod control;
 pub mod file;
-pub mod hex;
-pub mod missing;
 pub mod saved;
 pub mod target;
 pub mod toastfile;

@@ -7,15 +7,15 @@ use std::path::Path;
 use super::control::{Checksums, Control, Ids};
 use super::file::{FileError, RelationFile};
 use super::xact::PgXact;
-use crate::disk::ByteOrder;
-use crate::disk::custom::CustomFlavor;
-use crate::disk::desc::TupleDesc;
-use crate::disk::layout::PageSize;
-use crate::disk::page::wrong_checksum;
-use crate::heap::problem::{Place, Problem};
-use crate::heap::progress::Progress;
-use crate::heap::sample::{Sample, Sampling};
-use crate::heap::scan::Visitor;
+use toast_format::disk::ByteOrder;
+use toast_format::disk::custom::CustomFlavor;
+use toast_format::disk::desc::TupleDesc;
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::page::wrong_checksum;
+use toast_format::heap::problem::{Place, Problem};
+use toast_format::heap::progress::Progress;
+use toast_format::heap::sample::{Sample, Sampling};
+use toast_format::heap::scan::Visitor;
 
 /// A relation file to read.
 #[derive(Debug, Clone, Copy)]

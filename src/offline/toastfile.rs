@@ -4,15 +4,15 @@
 use std::path::Path;
 
 use super::file::{FileError, RelationFile};
-use crate::disk::layout::PageSize;
-use crate::disk::page::{LinePointerState, Page, PageState};
-use crate::disk::tuple::{HeapTuple, infomask};
-use crate::disk::varlena::Varlena;
-use crate::disk::{BlockNumber, ItemPointer, Oid, ValueId, ValueIdType};
-use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::scan::{self, Item};
-use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
-use crate::model::visibility::{Transactions, Visibility, visibility};
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::page::{LinePointerState, Page, PageState};
+use toast_format::disk::tuple::{HeapTuple, infomask};
+use toast_format::disk::varlena::Varlena;
+use toast_format::disk::{BlockNumber, ItemPointer, Oid, ValueId, ValueIdType};
+use toast_format::heap::problem::{Place, Problem, Problems};
+use toast_format::heap::scan::{self, Item};
+use toast_format::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
+use toast_format::model::visibility::{Transactions, Visibility, visibility};
 
 /// The maximum number of chunks in a file: the index of them takes 16 bytes each.
 const MAX_CHUNKS: usize = 1 << 27;

@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::file::FileError;
-use crate::disk::tuple::HeapTuple;
-use crate::disk::{ItemPointer, TransactionId};
-use crate::heap::scan::Visible;
-use crate::model::visibility::{Transactions, Visibility, visibility};
+use toast_format::disk::TransactionId;
+use toast_format::model::visibility::Transactions;
 
 /// The number of transactions in a segment file (`CLOG_XACTS_PER_PAGE * SLRU_PAGES_PER_SEGMENT`, 8 kB pages).
 const XACTS_PER_SEGMENT: u32 = 1 << 20;
@@ -89,12 +87,6 @@ impl Transactions for PgXact {
             0 | 2 => Some(false),
             _ => None,
         }
-    }
-}
-
-impl Visible for Option<&PgXact> {
-    fn visibility(&self, _ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
-        visibility(tuple, self)
     }
 }
 

@@ -17,8 +17,8 @@ use crate::advise::result::{
     self as advise, CandidateReport, PluggableReport, Report, SCHEMA, ShardsReport,
 };
 use crate::keys::result as keys;
-use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
+use toast_format::model::interval::Interval;
 
 /// What is written of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,8 +15,8 @@ use super::table::{
     statement_lines, wrapped, wrapped_statement,
 };
 use super::units::counted;
-use crate::heap::problem::Problems;
 use crate::server::about::ServerReport;
+use toast_format::heap::problem::Problems;
 
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]

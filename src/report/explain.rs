@@ -7,11 +7,11 @@ use super::document::{Document, Printed};
 use super::table::{Style, printable};
 use super::units::{counted, nanoseconds, percent, plain, size_within};
 use crate::advise::explain::result::{ColumnExplanation, Explanation, ValueRead, WidthRange};
-use crate::heap::problem::Problems;
 use crate::inspect::document as inspect;
 use crate::inspect::result::SCHEMA;
-use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
+use toast_format::heap::problem::Problems;
+use toast_format::model::interval::Interval;
 
 /// The longest bar of the histogram.
 const BAR: usize = 30;

@@ -4,9 +4,9 @@ use super::document::Document;
 use super::inspect_sample;
 use super::table::{Style, Tone, continued, printable, wrapped};
 use super::units::{counted, size};
-use crate::fill::moves::Expected;
 use crate::findings::finding::{Finding, Findings, LookedAt, Unit};
-use crate::model::interval::Interval;
+use toast_format::fill::moves::Expected;
+use toast_format::model::interval::Interval;
 
 /// How many findings about many tables are shown without --limit, and how many on a page.
 const RANKED: usize = 3;
@@ -253,8 +253,8 @@ fn looked_at(looked_at: &LookedAt) -> String {
 mod tests {
     use super::*;
     use crate::findings::code::Code;
-    use crate::model::interval::Interval;
-    use crate::model::interval::Range;
+    use toast_format::model::interval::Interval;
+    use toast_format::model::interval::Range;
 
     fn findings(findings: Vec<Finding>) -> Findings {
         let looked_at = LookedAt {

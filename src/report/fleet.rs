@@ -18,10 +18,9 @@ pub const SCHEMA: &str = "toastctl.fleet/1";
 const LISTED: usize = 200;
 
 /// One line of --format json or jsonl with --all or --targets: one database. Fields are only ever added.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct TargetReport {
-    #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
+    #[schemars(extend("const" = SCHEMA))]
     pub(crate) schema: &'static str,
     /// host:port/database; for a line of --targets that makes no sense, its number and the file.
     pub(crate) target: String,

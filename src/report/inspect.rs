@@ -13,7 +13,6 @@ use super::inspect_sample::{self, shown_forms};
 use super::overview;
 use super::table::{Grid, Head, number, printable, text};
 use super::units::{counted, optional_size, percent, ratio, size};
-use crate::disk::layout::PageSize;
 use crate::inspect::document as inspect;
 use crate::inspect::overview::RelationLine;
 use crate::inspect::result::{
@@ -21,6 +20,7 @@ use crate::inspect::result::{
 };
 use crate::server::about::ServerReport;
 use crate::server::citus::ShardLine;
+use toast_format::disk::layout::PageSize;
 
 /// Problems shown in full in a table; the rest is counted.
 const PROBLEMS_SHOWN: usize = 10;

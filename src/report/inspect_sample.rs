@@ -4,7 +4,7 @@ use super::table::{Grid, number, text};
 use super::units::{percent, ratio, size};
 use crate::inspect::result::{ColumnReport, FormReport, TuplesReport};
 use crate::inspect::result::{Quantile, SampleReport};
-use crate::model::interval::Interval;
+use toast_format::model::interval::Interval;
 
 /// How much of the relation was read.
 pub(super) fn sample_line(sample: &SampleReport) -> String {

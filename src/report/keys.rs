@@ -7,11 +7,11 @@ use unicode_width::UnicodeWidthStr;
 use super::document::{Document, Printed};
 use super::table::{Grid, Tone, number, printable, text};
 use super::units::{counted, nanoseconds, percent, plain, size, size_within};
-use crate::heap::problem::Problems;
 use crate::keys::result::{Key, KeysColumn, KeysDocument, KeysReport, SCHEMA, Subject};
-use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
 use crate::usage::keys::Usage;
+use toast_format::heap::problem::Problems;
+use toast_format::model::interval::Interval;
 
 /// The longest bar, and the longest path before one.
 const BAR: usize = 40;

@@ -8,7 +8,7 @@ use crate::findings::finding::Finding;
 use crate::inspect::overview::figures::{
     Condition, Figure, Figures, Judged, Operator, Test, Unit, is_warning,
 };
-use crate::model::interval::Interval;
+use toast_format::model::interval::Interval;
 
 /// Findings that are named.
 const NAMED: usize = 3;

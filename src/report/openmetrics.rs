@@ -10,7 +10,7 @@ use crate::findings::finding::{Finding, Unit as FindingUnit, rank};
 use crate::inspect::overview::ColumnLine;
 use crate::inspect::overview::figures::{Figure, Figures, Unit};
 use crate::inspect::overview::rank::{Ranking, TableLine};
-use crate::model::interval::Interval;
+use toast_format::model::interval::Interval;
 
 /// Tables, columns and findings that have series of their own, unless the user says otherwise.
 const SHOWN: usize = 15;

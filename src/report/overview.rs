@@ -16,8 +16,8 @@ use crate::inspect::overview::rank::{
 };
 use crate::inspect::overview::{ColumnLine, FormLine, LeftOut, RelationLine};
 use crate::inspect::result::SCHEMA;
-use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
+use toast_format::model::interval::Interval;
 
 /// How many columns are shown without --limit, and how many on a page.
 const SHOWN: usize = 15;

@@ -8,13 +8,13 @@ use super::retoast_course::course;
 use super::table::{Grid, Head, Style, Tone, number, printable, text};
 use super::units::{counted, size};
 use super::{retoast_compact, retoast_indexes};
-use crate::model::sql::quote_identifier;
 use crate::retoast::plan::{Forecast, Plan};
 use crate::retoast::result::{
     FileEnd, FormReport, Gives, Headed, IndexEnd, NOT_BEGUN, Outcome, Predicted, Report,
     TableReport,
 };
 use crate::retoast::verdict::{Remaining, remaining};
+use toast_format::model::sql::quote_identifier;
 
 /// Skipped rows shown in a table; the rest is counted.
 const SKIPPED_SHOWN: usize = 10;

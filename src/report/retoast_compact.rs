@@ -121,8 +121,8 @@ fn why(file: &FileReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::interval::Range;
     use crate::report::table::Style;
+    use toast_format::model::interval::Range;
 
     fn file(ended: FileEnd) -> FileReport {
         FileReport {

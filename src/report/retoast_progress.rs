@@ -16,15 +16,14 @@ pub const SCHEMA: &str = "toastctl.retoast-progress/1";
 
 /// One line of --set progress=json (on standard error) and of --set log=FILE, for retoast, compact and reindex.
 /// Sizes are bytes. Fields and events are only ever added.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum Line<'a> {
     /// How far a scan or compaction is: every second, in the log every ten seconds.
     Progress {
-        #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
+        #[schemars(extend("const" = SCHEMA))]
         schema: &'static str,
-        #[cfg_attr(feature = "internals", schemars(extend("const" = "progress")))]
+        #[schemars(extend("const" = "progress"))]
         event: &'static str,
         /// When it was written, in UTC, as in 2026-01-31T12:00:00Z.
         time: &'a str,
@@ -54,9 +53,9 @@ pub enum Line<'a> {
     },
     /// The rebuild of an index begins.
     Index {
-        #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
+        #[schemars(extend("const" = SCHEMA))]
         schema: &'static str,
-        #[cfg_attr(feature = "internals", schemars(extend("const" = "index")))]
+        #[schemars(extend("const" = "index"))]
         event: &'static str,
         time: &'a str,
         /// `schema.name` of the table.
@@ -70,18 +69,18 @@ pub enum Line<'a> {
     },
     /// A note for people, which other output formats print too.
     Note {
-        #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
+        #[schemars(extend("const" = SCHEMA))]
         schema: &'static str,
-        #[cfg_attr(feature = "internals", schemars(extend("const" = "note")))]
+        #[schemars(extend("const" = "note"))]
         event: &'static str,
         time: &'a str,
         text: &'a str,
     },
     /// The run has ended.
     End {
-        #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
+        #[schemars(extend("const" = SCHEMA))]
         schema: &'static str,
-        #[cfg_attr(feature = "internals", schemars(extend("const" = "end")))]
+        #[schemars(extend("const" = "end"))]
         event: &'static str,
         time: &'a str,
         /// Whether it was a dry run, which changes nothing.
@@ -94,8 +93,7 @@ pub enum Line<'a> {
 }
 
 /// The reason for a wait.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Waiting<'a> {
     /// The name under which the report adds up such waits.
     reason: &'static str,
@@ -103,8 +101,7 @@ pub struct Waiting<'a> {
 }
 
 /// A table at the end of a run.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Ended<'a> {
     /// `schema.name`.
     relation: &'a str,

@@ -17,10 +17,8 @@ pub fn schema(name: &str) -> Option<&'static str> {
     SCHEMAS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
-#[cfg(feature = "internals")]
 pub use derived::derived;
 
-#[cfg(feature = "internals")]
 mod derived {
     use schemars::generate::SchemaSettings;
     use schemars::transform::RecursiveTransform;

@@ -4,13 +4,9 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::disk::Oid;
 use crate::inspect::inspector::Inspector;
 use crate::inspect::result::{PolicyReport, RelationReport, Source};
 use crate::inspect::run::Compare;
-use crate::judge::goal::{Goal, PolicyGoal};
-use crate::judge::{Judge, pluggable};
-use crate::model::policy::{MethodChoice, Policy};
 use crate::retoast::error::RetoastError;
 use crate::retoast::pace::metrics;
 use crate::retoast::preflight::own_sessions;
@@ -23,6 +19,10 @@ use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
 use crate::server::sink::{Failed, Kind};
 use crate::server::toasters;
+use toast_format::disk::Oid;
+use toast_format::judge::goal::{Goal, PolicyGoal};
+use toast_format::judge::{Judge, pluggable};
+use toast_format::model::policy::{MethodChoice, Policy};
 
 /// The policy with which tables are compared.
 pub(crate) struct PolicyRequest {

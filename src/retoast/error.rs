@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::judge::pluggable::PlanError;
 use crate::server::LiveError;
 use crate::server::connect::{ConnectError, Connection};
 use crate::server::sink::{Failed, Kind};
 use crate::server::sqlstate::is_of_server;
+use toast_format::judge::pluggable::PlanError;
 
 /// Why work cannot continue. What was committed remains; the same command continues from there.
 #[derive(Debug, thiserror::Error)]

@@ -14,16 +14,16 @@ use std::iter;
 
 use self::heap::{Emptied, Heap, LOCKED, OTHER_PAGE, SAME_PAGE, taken};
 pub(crate) use self::heap::{RowChange, SampledPage, Tuple};
-use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
-use crate::disk::max_align;
-use crate::fill::moves::{self, Moved, RelatedFiles};
-use crate::fill::room::Front;
-use crate::model::btree::{DEFAULT_FILLFACTOR, ToastIndex, build_wal, is_bloated};
-use crate::model::cost::{CHUNKS_PER_PAGE, vacuum_wal};
-use crate::model::interval::Interval;
-use crate::model::pages::{Fill, MIN_GAIN, ToastFiller};
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::plan::{Forecast, Sizes};
+use toast_format::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
+use toast_format::disk::max_align;
+use toast_format::fill::moves::{self, Moved, RelatedFiles};
+use toast_format::fill::room::Front;
+use toast_format::model::btree::{DEFAULT_FILLFACTOR, ToastIndex, build_wal, is_bloated};
+use toast_format::model::cost::{CHUNKS_PER_PAGE, vacuum_wal};
+use toast_format::model::interval::Interval;
+use toast_format::model::pages::{Fill, MIN_GAIN, ToastFiller};
 
 /// The error of the model itself, as factors of the estimate; and if the sizes that values will have are not known.
 const ERROR: (f64, f64) = (0.75, 1.25);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::disk::layout::PageSize;
-use crate::model::interval::{Interval, Range};
+use toast_format::disk::layout::PageSize;
+use toast_format::model::interval::{Interval, Range};
 
 /// Bytes of WAL per second on a fast and on a slow server.
 const WAL_SPEED: (f64, f64) = (200e6, 20e6);
@@ -14,8 +14,7 @@ const WAL_SPEED: (f64, f64) = (200e6, 20e6);
 const ROW_TIME: (f64, f64) = (10e-6, 200e-6);
 
 /// Sizes of a table's parts in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Sizes {
     /// The table's main fork.
     pub heap: u64,
@@ -56,8 +55,7 @@ impl Sizes {
 }
 
 /// A figure and its parts, in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Forecast {
     #[serde(flatten)]
     pub all: Interval<u64>,
@@ -74,8 +72,7 @@ pub struct Forecast {
 }
 
 /// What is expected.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Plan {
     /// The statements, each batch's with `$1` for the addresses of its rows.
     pub statements: Vec<String>,

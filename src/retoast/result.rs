@@ -2,22 +2,21 @@
 
 use serde::Serialize;
 
-use crate::model::interval::Range;
 use crate::retoast::memory::since::ProvenState;
 use crate::retoast::plan::{Forecast, Plan, Sizes};
 use crate::retoast::preflight::definition::Files;
 use crate::server::citus::ShardLine;
+use toast_format::model::interval::Range;
 
 /// The name and version of the JSON format.
 pub const SCHEMA: &str = "toastctl.retoast/1";
 
 /// What `toastctl retoast --format json` prints. Sizes are in bytes; times are in milliseconds unless the name says
 /// seconds. With --format jsonl, each line is one table plus the field schema.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Report {
     /// Name and version of this shape.
-    #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: &'static str,
     /// Whether nothing was changed because only a plan was asked for.
     pub dry_run: bool,
@@ -36,8 +35,7 @@ pub struct Report {
 }
 
 /// What became of a table of Citus, by its shards in the metadata as it was at the end. Copies of a shard count as shards.
-#[derive(Debug, Clone, Default, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
 pub struct CitusReport {
     /// `schema.name`; partitions are not listed.
     pub table: String,
@@ -55,8 +53,7 @@ pub struct CitusReport {
 pub(crate) const NOT_BEGUN: &str = "stopped before its turn";
 
 /// A shard without a result.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct MissingShard {
     /// `schema.name` of the shard.
     pub relation: String,
@@ -70,8 +67,7 @@ pub(in crate::retoast) const REWRITTEN: &str =
     "the table was rewritten by another session (by VACUUM FULL, CLUSTER, REPACK or the like)";
 
 /// How work on a table ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// A whole scan found that all values comply.
@@ -92,8 +88,7 @@ pub enum Outcome {
 }
 
 /// How the work on one file ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FileEnd {
     /// The free space left is less than a round must return.
@@ -115,8 +110,7 @@ pub enum FileEnd {
 }
 
 /// The result for an index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IndexEnd {
     /// It is not bloated.
@@ -192,8 +186,7 @@ impl IndexEnd {
 }
 
 /// What was done to rows.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Rows {
     /// Rows that the first scan found not stored as requested.
     #[serde(rename = "rows_found")]
@@ -223,8 +216,7 @@ pub struct Rows {
 }
 
 /// What the work required.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Effort {
     /// Transactions that stored rows.
     pub batches: u64,
@@ -283,8 +275,7 @@ impl Effort {
 }
 
 /// The work on a table at one moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct CoursePoint {
     /// Milliseconds since the work on the table began.
     pub ms: u64,
@@ -295,13 +286,12 @@ pub struct CoursePoint {
     /// WAL written by all sessions since then.
     pub wal_bytes: u64,
     /// The reason of the last wait since the point before.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["signal", "replica_lag", "replication_slot", "throttle_query", "free_space", "xmin", "rewrite", "nice", null])))]
+    #[schemars(extend("enum" = ["signal", "replica_lag", "replication_slot", "throttle_query", "free_space", "xmin", "rewrite", "nice", null]))]
     pub waited_for: Option<&'static str>,
 }
 
 /// What all work on a table has in common.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Common {
     #[serde(flatten)]
     pub rows: Rows,
@@ -392,8 +382,7 @@ impl Common {
 }
 
 /// What a conversion also reports.
-#[derive(Debug, Clone, Default, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
 pub struct Converted {
     /// The statement that changes the settings, if one is needed.
     pub alter: Option<String>,
@@ -426,8 +415,7 @@ pub struct Converted {
 }
 
 /// What a run was expected to do, from a sample of pages, and what it did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Predicted {
     /// The expected duration in seconds, without waits for other sessions. How fast the server writes was not known.
     pub seconds: Range,
@@ -517,8 +505,7 @@ pub(crate) fn go_on_from(
 }
 
 /// Bytes by which files would be smaller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Gives {
     /// At least.
     pub low: i64,
@@ -542,15 +529,14 @@ impl Gives {
 }
 
 /// Values of a column in one form.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct FormReport {
     /// The column.
     pub column: String,
     /// The form; `uncompressed` or `compressed` if only SQL functions could be used.
     pub form: &'static str,
     /// The compression method.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pglz", "lz4", null])))]
+    #[schemars(extend("enum" = ["pglz", "lz4", null]))]
     pub method: Option<&'static str>,
     /// How many values.
     pub values: u64,
@@ -575,8 +561,7 @@ impl FormReport {
 }
 
 /// A row that could not be re-toasted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct SkippedRow {
     /// The row's address; empty if something else could not be read.
     pub ctid: String,
@@ -588,11 +573,10 @@ pub struct SkippedRow {
 }
 
 /// Waits for one reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct PauseReport {
     /// The reason.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["signal", "replica_lag", "replication_slot", "throttle_query", "free_space", "xmin", "rewrite", "nice"])))]
+    #[schemars(extend("enum" = ["signal", "replica_lag", "replication_slot", "throttle_query", "free_space", "xmin", "rewrite", "nice"]))]
     pub reason: &'static str,
     /// How often.
     pub times: u64,
@@ -601,8 +585,7 @@ pub struct PauseReport {
 }
 
 /// The table, and what was requested for it.
-#[derive(Debug, Clone, Default, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
 pub struct Subject {
     /// `schema.name`.
     pub relation: String,
@@ -617,7 +600,7 @@ pub struct Subject {
     /// The policy, if values are stored according to one.
     pub policy: Option<String>,
     /// How the scan read rows: `pageinspect` or `functions`.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pageinspect", "functions"])))]
+    #[schemars(extend("enum" = ["pageinspect", "functions"]))]
     pub source: &'static str,
     /// Whether the scans saw which values are out of line.
     pub places_seen: bool,
@@ -630,8 +613,7 @@ pub struct Subject {
 }
 
 /// What could still be returned, as far as that was examined.
-#[derive(Debug, Clone, Default, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
 pub struct Gains {
     /// Bytes by which the heap and the TOAST relation would be smaller if they were rewritten (VACUUM FULL), if known to
     /// within 10 %; null if it is not, if pages were not read, and with --dry-run.
@@ -665,8 +647,7 @@ impl Gains {
 }
 
 /// What was done to one table.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct TableReport {
     #[serde(flatten)]
     pub subject: Subject,
@@ -758,14 +739,13 @@ impl TableReport {
 }
 
 /// What was done to one file. Sizes are those of the main fork, in bytes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct FileReport {
     /// The files of the table to which the figures refer.
     #[serde(skip)]
     pub(crate) files: Option<Files>,
     /// The file: of the TOAST relation, or of the table.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["toast", "heap"])))]
+    #[schemars(extend("enum" = ["toast", "heap"]))]
     pub file: &'static str,
     /// compact: the free space left is less than a round must return. no_room: there is more, but nothing at the end of
     /// the file fits into it, although no other session was in the way. held: there is more, and only other sessions
@@ -891,8 +871,7 @@ impl FileReport {
 pub(crate) const LEFT_OF_IT: &str = "; the invalid index ";
 
 /// What was found and done about one index. Sizes are those of the main fork, in bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct IndexReport {
     /// Its name with the schema, quoted.
     pub index: String,
@@ -928,8 +907,7 @@ impl IndexReport {
 }
 
 /// What is left of a toaster.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct DepartureReport {
     /// Its name.
     pub toaster: String,
@@ -963,8 +941,7 @@ pub struct DepartureReport {
 }
 
 /// A table that could not be processed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct UnfitTable {
     /// `schema.name`.
     pub relation: String,

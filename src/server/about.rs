@@ -1,5 +1,6 @@
 //! The server, and the privileges of this user there.
 
+use crate::testing;
 use serde::Serialize;
 
 use tokio_postgres::types::Type;
@@ -7,10 +8,10 @@ use tokio_postgres::types::Type;
 use super::LiveError;
 use super::calibrate::identity;
 use super::connect::Client;
-use crate::codec::Method;
-use crate::disk::Oid;
-use crate::disk::layout::PageSize;
-use crate::model::sql::quote_identifier;
+use toast_format::codec::Method;
+use toast_format::disk::Oid;
+use toast_format::disk::layout::PageSize;
+use toast_format::model::sql::quote_identifier;
 
 /// The reason shown where VACUUM never truncates files.
 pub(crate) const NEVER_TRUNCATES: &str =
@@ -27,11 +28,7 @@ const NEWEST_TESTED: u32 = 19;
 pub(crate) fn untested(version_num: u32) -> Option<String> {
     let newest = NEWEST_TESTED;
     // Tests set this variable, because they have no newer server.
-    #[cfg(feature = "internals")]
-    let newest = std::env::var("TOASTCTL_TEST_NEWEST")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(newest);
+    let newest = testing::setting("NEWEST").unwrap_or(newest);
     let major = version_num / 10_000;
     (major > newest).then(|| {
         format!(
@@ -123,8 +120,7 @@ impl Access {
 }
 
 /// The server that was asked.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct ServerReport {
     /// server_version.
     pub version: String,

@@ -12,10 +12,10 @@ use tokio_postgres::types::Type;
 use super::LiveError;
 use super::connect::Client;
 use super::trial::{Copied, Copies, base_of, padding_text};
-use crate::codec::Method;
-use crate::disk::ItemPointer;
-use crate::disk::layout::PageSize;
-use crate::model::sql::{fresh, fresh_array, quote_identifier};
+use toast_format::codec::Method;
+use toast_format::disk::ItemPointer;
+use toast_format::disk::layout::PageSize;
+use toast_format::model::sql::{fresh, fresh_array, quote_identifier};
 
 /// Each time is the least of this number of runs, or of one where runs take long.
 const RUNS: usize = 6;

@@ -11,16 +11,16 @@ use super::about::Server;
 use super::connect::Client;
 use super::toasters::TOAST_RELATIONS;
 use super::{LiveError, numbers};
-use crate::codec::Method;
-use crate::disk::desc::{Align, Attribute, Length, MissingValue, Storage, TupleDesc};
-use crate::disk::layout::PageSize;
-use crate::disk::types::SENT_AS_STORED;
-use crate::disk::{Oid, ValueIdType, array, types};
-use crate::model::btree::ToastIndex;
-use crate::model::cost::Prices;
-use crate::model::settings::TupleTarget;
-use crate::model::sql::{quote_literal, quote_qualified, shown_qualified};
-use crate::model::toast::{Column, Table};
+use toast_format::codec::Method;
+use toast_format::disk::desc::{Align, Attribute, Length, MissingValue, Storage, TupleDesc};
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::types::SENT_AS_STORED;
+use toast_format::disk::{Oid, ValueIdType, array, types};
+use toast_format::model::btree::ToastIndex;
+use toast_format::model::cost::Prices;
+use toast_format::model::settings::TupleTarget;
+use toast_format::model::sql::{quote_literal, quote_qualified, shown_qualified};
+use toast_format::model::toast::{Column, Table};
 
 /// `relkind` of a relation whose tuples can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,8 +200,7 @@ impl Relation {
 }
 
 /// A relation as reports name it.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct RelationName {
     /// `schema.name`.
     pub relation: String,
@@ -412,7 +411,8 @@ async fn columns(client: &Client, oids: &[PgOid]) -> Result<HashMap<Oid, Columns
         }
         let base: Option<PgOid> = row.try_get(10)?;
         let columns = all.entry(Oid(row.try_get(13)?)).or_default();
-        let bytes_like = base.is_some_and(|base| crate::disk::types::is_bytes_like(Oid(base)));
+        let bytes_like =
+            base.is_some_and(|base| toast_format::disk::types::is_bytes_like(Oid(base)));
         columns.bytes_like.push(bytes_like);
         columns.computed.push(row.try_get(11)?);
         columns.desc.attributes.push(attribute);

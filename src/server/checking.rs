@@ -8,12 +8,12 @@ use super::connect::{Client, Connection};
 use super::sqlstate::refuses_lock;
 use super::toasters::TOAST_RELATIONS;
 use super::{LiveError, snapshot};
-use crate::disk::desc::{Align, Attribute, Length, Storage as AttributeStorage, TupleDesc};
-use crate::disk::layout::PageSize;
-use crate::disk::type_kind::{Made, Type as TypeOnDisk, Types};
-use crate::disk::{BlockNumber, Oid, TransactionId};
-use crate::model::sql::quote_literal;
-use crate::model::visibility::Snapshot;
+use toast_format::disk::desc::{Align, Attribute, Length, Storage as AttributeStorage, TupleDesc};
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::type_kind::{Made, Type as TypeOnDisk, Types};
+use toast_format::disk::{BlockNumber, Oid, TransactionId};
+use toast_format::model::sql::quote_literal;
+use toast_format::model::visibility::Snapshot;
 
 /// The state of a table in the current transaction.
 #[derive(Debug, Clone)]

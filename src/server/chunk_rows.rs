@@ -9,8 +9,8 @@ use tokio_postgres::types::Type;
 use super::chunks::{id_list, value_id};
 use super::connect::Client;
 use super::{LiveError, snapshot};
-use crate::disk::layout::PageSize;
-use crate::disk::{BlockNumber, ItemPointer, ValueId, ValueIdType};
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::{BlockNumber, ItemPointer, ValueId, ValueIdType};
 
 /// A chunk found by the index of the TOAST relation.
 #[derive(Debug, Clone, PartialEq, Eq)]

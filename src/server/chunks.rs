@@ -14,13 +14,13 @@ use super::about::Pageinspect;
 use super::connect::{Client, Connection};
 use super::pages::PageReader;
 use super::{LiveError, snapshot};
-use crate::disk::layout::PageSize;
-use crate::disk::pointer::ToastPointer;
-use crate::disk::{BlockNumber, ItemPointer, Oid, ValueId, ValueIdType};
-use crate::model::sql::quote_qualified;
-use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
-use crate::model::visibility::Snapshot;
 use crate::offline::toastfile::{chunk_on_page, chunks_on_page};
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::pointer::ToastPointer;
+use toast_format::disk::{BlockNumber, ItemPointer, Oid, ValueId, ValueIdType};
+use toast_format::model::sql::quote_qualified;
+use toast_format::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
+use toast_format::model::visibility::Snapshot;
 
 /// Blocks read at a time: 4 MB of 8 kB pages.
 const BATCH: u32 = 512;

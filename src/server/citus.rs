@@ -12,9 +12,9 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 use super::connect::{Client, Connection, SessionOptions};
 use super::sink::{Failed, Kind};
 use super::{LiveError, locks, numbers};
-use crate::disk::Oid;
-use crate::judge::command::shell_quoted;
-use crate::model::sql::shown_qualified;
+use crate::command::shell_quoted;
+use toast_format::disk::Oid;
+use toast_format::model::sql::shown_qualified;
 
 /// The maximum number of nodes that a message names.
 const NODES: usize = 4;
@@ -158,8 +158,7 @@ pub(crate) struct Placement {
 }
 
 /// A shard of a table of Citus.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct ShardLine {
     /// `host:port` in the metadata of Citus.
     pub(crate) node: String,

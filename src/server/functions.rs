@@ -12,10 +12,10 @@ use super::chunks::{address, transaction};
 use super::connect::Client;
 use super::probe::{Answer, Probe};
 use super::{LiveError, snapshot};
-use crate::codec::Method;
-use crate::disk::ItemPointer;
-use crate::disk::desc::{Attribute, Length};
-use crate::model::stored::{FunctionAnswer, Placement, StoredValue};
+use toast_format::codec::Method;
+use toast_format::disk::ItemPointer;
+use toast_format::disk::desc::{Attribute, Length};
+use toast_format::model::stored::{FunctionAnswer, Placement, StoredValue};
 
 /// Values of one column that the functions cannot distinguish.
 #[derive(Debug, Clone, PartialEq, Eq)]

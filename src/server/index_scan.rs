@@ -14,12 +14,12 @@ use super::about::Pageinspect;
 use super::connect::Connection;
 use super::indexes::{self, Index, LIMITS};
 use super::sqlstate::ErrorKind;
-use crate::disk::Oid;
-use crate::disk::btree;
-use crate::disk::layout::PageSize;
-use crate::disk::page::{Page, PageState};
-use crate::model::btree::{Entries, build_wal, is_bloated, room};
-use crate::model::sql::quote_literal;
+use toast_format::disk::Oid;
+use toast_format::disk::btree;
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::page::{Page, PageState};
+use toast_format::model::btree::{Entries, build_wal, is_bloated, room};
+use toast_format::model::sql::quote_literal;
 
 /// The number of pages of an index to read.
 const SAMPLE: u64 = 512;

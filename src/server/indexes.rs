@@ -7,10 +7,10 @@ use tokio_postgres::types::Type;
 
 use super::connect::Connection;
 use super::{LiveError, numbers};
-use crate::disk::Oid;
-use crate::disk::desc::Align;
-use crate::model::btree::{DEFAULT_FILLFACTOR, TOAST_KEYS, entry_bytes};
-use crate::model::sql::LONGEST_NAME;
+use toast_format::disk::Oid;
+use toast_format::disk::desc::Align;
+use toast_format::model::btree::{DEFAULT_FILLFACTOR, TOAST_KEYS, entry_bytes};
+use toast_format::model::sql::LONGEST_NAME;
 
 /// These figures are not worth a long wait.
 pub(crate) const LIMITS: &str =

@@ -8,8 +8,8 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 use super::connect::{Client, Connection};
 use super::toasters::TOAST_RELATIONS;
 use super::{LiveError, locks, numbers};
-use crate::disk::Oid;
-use crate::model::sql::shown_qualified;
+use toast_format::disk::Oid;
+use toast_format::model::sql::shown_qualified;
 
 /// The maximum wait for a lock that was taken after the locks were read.
 const PATIENCE: &str = "SET LOCAL lock_timeout = '300ms'";

@@ -7,8 +7,8 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 use super::connect::{Client, Connection};
 use super::toasters::TOAST_RELATIONS;
 use super::{LiveError, numbers};
-use crate::disk::Oid;
-use crate::model::sql::shown_qualified;
+use toast_format::disk::Oid;
+use toast_format::model::sql::shown_qualified;
 
 /// The only lock mode that blocks readers, as `pg_locks` shows it.
 const EXCLUSIVE: &str = "l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' \

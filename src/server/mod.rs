@@ -22,13 +22,66 @@
 //! * [`sink`]: receives the results of a run over relations; the meaning of errors for the run.
 //! * `probe`: what SQL functions show about stored values; [`functions`], `sampled`: their use where pages cannot be
 //!   read.
+//!
+//! # How a relation is read
+//!
+//! `server::snapshot` opens a read-only transaction with a fixed snapshot, shared by all connections.
+//! `server::pages` copies pages out of the server in binary format and determines the visibility of tuples: by hint
+//! bits and the snapshot, then by `pg_xact_status`, and for the rest (MultiXacts, subtransactions) by querying the
+//! tuples themselves.
+//!
+//! `server::select` determines which relations a command line selects, and leaves out those whose rows are stored
+//! elsewhere. For tables of Citus it reads the metadata (`server::citus`), because Citus removes shards from the
+//! results of queries of `pg_class`: what the metadata places on this node and the session does not see is a
+//! failure of the run, in every verb. `inspect` and `check` read tables of Citus on the nodes (`cli::citus`): the
+//! run over the relations of a server, which knows nothing of Citus, runs on each node that the metadata gives, in
+//! a session that sees shards, over the shards as relations. `OfNode` takes the results of a node and passes them
+//! on with the node and the table that the shard belongs to, so that shards are added up as partitions are
+//! (`inspect::overview::rank`). A node answers only if its own metadata says that it is the one that is meant.
+//! `advise-threshold` samples all shards of a table as one (`advise::shards`): each adds a tally whose blocks are
+//! weighted by its size and the part of it that was read, so that neither rounding nor a limit that one shard
+//! reaches favours any of them; what is about files is computed for each shard and added up. Verbs that write
+//! (`cli::citus_writes`) do the same with `retoast::run`: first all nodes are examined (`run::tables::examine`, up
+//! to what a run would refuse), then the tables themselves get the settings on every node, then the shards are
+//! worked on. The metadata is read again until it has no shard without a result; what it had at the end decides
+//! whether the run is complete.
+//!
+//! Tables with another access method than heap are read by SQL functions (`server::probe`), which show nothing
+//! about how their values are stored.
+//!
+//! Every source passes its pages to a visitor (`heap::scan::Visitor`). `server::pages` supplies selected blocks,
+//! `server::scan` a whole relation over all connections, `offline::target` a file, and `inspect::saved` saved text.
+//! `heap::scan::Scan` is the visitor that counts tuples and values, in accumulators that can be merged. It passes
+//! the pages on to further visitors: pages kept for findings, a meter of how full the file is, rows of values,
+//! references. There is no common type for the four sources: each verb uses at most two, and the visitor is what
+//! they share. Saved output is read as a stream, part by part (`offline::saved::stream`).
+//!
+//! Where pages cannot be read, `server::functions` aggregates the results of `pg_column_size` and similar
+//! functions, and `server::sampled` fetches sampled rows by ctid (such reads do not appear in the usage
+//! statistics). `server::sampled::RowSource` is one of the two: sampled rows or pages. `advise::content` converts
+//! either into rows for the tally, and `advise::reading` has the server compress them. Advice, explanations and
+//! keys read a sample of the table in batches (`advise::plan`), until the sample is large enough.
+//!
+//! Documents whose keys are counted (`keys`) come from pages and their chunks, from files, or as text, which
+//! `disk::jsonb_of_text` and `disk::element_text` convert to the server's stored form. `disk::jsonb_parts` and its
+//! siblings (`json_parts`, `hstore_parts`, `element_parts`) attribute every byte of a document to a path, and
+//! `keys::tree` adds the paths up in bounded memory. `usage::keys` determines from the text of SQL statements which
+//! keys are used; for findings, `usage::hot` determines how small these keys are.
+//!
+//! `keys --extract` splits the documents of the sample (`disk::jsonb::split`, which produces the server's bytes),
+//! and the same tally adds up the longer rows (`advise::extract::rows`). Which parts leave a document is defined
+//! twice: in `advise::extract::rows` for the figures, and in `advise::extract::script` as SQL. Tests compare both
+//! with tables that were really migrated.
+//!
+//! `model::cost` has the work of reads and updates and its prices; `advise::tally` adds up the work of a candidate,
+//! `advise::estimate` makes intervals of the sums, and `advise::recommend` chooses.
 
 use std::borrow::Cow;
 
 use connect::{Connection, StatementError, server_message};
 use tokio_postgres::types::Oid as PgOid;
 
-use crate::disk::Oid;
+use toast_format::disk::Oid;
 
 pub mod about;
 pub(crate) mod calibrate;

@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 
 use super::connect::Client;
 use super::{LiveError, numbers};
-use crate::disk::Oid;
+use toast_format::disk::Oid;
 
 /// A function or domain whose owner lacks privileges of the user.
 #[derive(Debug, Clone, PartialEq, Eq)]

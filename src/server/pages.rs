@@ -12,14 +12,14 @@ use super::connect::Connection;
 use super::snapshot::learn;
 use super::sqlstate::refuses_lock;
 use super::{LiveError, catalog};
-use crate::disk::layout::PageSize;
-use crate::disk::page::{LinePointerState, Page, PageState};
-use crate::disk::tuple::{HeapTuple, infomask};
-use crate::disk::{BlockNumber, ItemPointer, TransactionId};
-use crate::heap::problem::{Place, Problem};
-use crate::heap::scan::{Visible, Visitor};
-use crate::model::sql::quote_literal;
-use crate::model::visibility::{Snapshot, Visibility, visibility};
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::page::{LinePointerState, Page, PageState};
+use toast_format::disk::tuple::{HeapTuple, infomask};
+use toast_format::disk::{BlockNumber, ItemPointer, TransactionId};
+use toast_format::heap::problem::{Place, Problem};
+use toast_format::heap::scan::{Visible, Visitor};
+use toast_format::model::sql::quote_literal;
+use toast_format::model::visibility::{Snapshot, Visibility, visibility};
 
 /// `FrozenTransactionId`, the last of the special transaction IDs.
 const FROZEN: u32 = 2;

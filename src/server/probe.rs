@@ -20,14 +20,14 @@ use std::ops::Range;
 
 use super::about::Server;
 use super::catalog::Relation;
-use crate::codec::Method;
-use crate::disk::desc::{Attribute, Length, Storage};
-use crate::disk::layout::{PageSize, TUPLE_HEADER_SIZE};
-use crate::disk::max_align;
-use crate::disk::types;
-use crate::disk::{Oid, ValueId};
-use crate::model::sql::{in_blocks, quote_identifier};
-use crate::model::stored::{
+use toast_format::codec::Method;
+use toast_format::disk::desc::{Attribute, Length, Storage};
+use toast_format::disk::layout::{PageSize, TUPLE_HEADER_SIZE};
+use toast_format::disk::max_align;
+use toast_format::disk::types;
+use toast_format::disk::{Oid, ValueId};
+use toast_format::model::sql::{in_blocks, quote_identifier};
+use toast_format::model::stored::{
     Form, FunctionAnswer, LONGEST_SHORT, Location, Placement, StoredValue, pointer_size,
 };
 

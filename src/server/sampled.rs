@@ -16,11 +16,13 @@ use super::functions::{Answers, rows, size};
 use super::pages::{Order, PageReader};
 use super::probe::{Asked, Probe};
 use super::scan::{BATCH, ScanError};
-use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize, TUPLE_HEADER_SIZE};
-use crate::disk::{BlockNumber, ItemPointer, max_align};
-use crate::heap::scan::Scan;
-use crate::model::stored::{Placement, StoredValue};
-use crate::model::visibility::Snapshot;
+use toast_format::disk::layout::{
+    LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize, TUPLE_HEADER_SIZE,
+};
+use toast_format::disk::{BlockNumber, ItemPointer, max_align};
+use toast_format::heap::scan::Scan;
+use toast_format::model::stored::{Placement, StoredValue};
+use toast_format::model::visibility::Snapshot;
 
 /// What the functions show about a row.
 #[derive(Debug, Clone)]

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::LiveError;
 use super::pages::{Order, PageReader};
-use crate::disk::BlockNumber;
-use crate::heap::progress::Progress;
-use crate::heap::sample::Sample;
-use crate::heap::scan::{Merge, Scan, Visitor};
+use toast_format::disk::BlockNumber;
+use toast_format::heap::progress::Progress;
+use toast_format::heap::sample::Sample;
+use toast_format::heap::scan::{Merge, Scan, Visitor};
 
 /// Blocks read with one statement: 8 MB of 8 kB pages.
 pub(crate) const BATCH: usize = 1024;

@@ -11,8 +11,8 @@ use super::citus::{self, CitusKind, SHOWN_BY};
 use super::connect::{Client, Connection};
 use super::pattern::NamePattern;
 use super::sink::{Failed, Kind, Sink};
-use crate::disk::Oid;
-use crate::model::sql::quote_literal;
+use toast_format::disk::Oid;
+use toast_format::model::sql::quote_literal;
 
 /// The maximum number of names in a notice; further ones are only counted.
 const LISTED: usize = 10;

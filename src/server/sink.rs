@@ -8,7 +8,7 @@ use tokio_postgres::error::{Severity, SqlState};
 
 use super::connect::{ConnectError, Connection};
 use super::{LiveError, locks};
-use crate::disk::Oid;
+use toast_format::disk::Oid;
 
 /// What a failure means for the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

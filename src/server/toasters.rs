@@ -10,12 +10,12 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 use super::LiveError;
 use super::about::Server;
 use super::connect::Client;
-use crate::codec::Method;
-use crate::disk::Oid;
-use crate::disk::custom::DEFAULT_TOASTER;
-use crate::disk::desc::Storage;
-use crate::model::sql::quote_qualified;
-use crate::model::toaster::catalog::{Handler, PluggableToaster, ToasterColumn, Toasters};
+use toast_format::codec::Method;
+use toast_format::disk::Oid;
+use toast_format::disk::custom::DEFAULT_TOASTER;
+use toast_format::disk::desc::Storage;
+use toast_format::model::sql::quote_qualified;
+use toast_format::model::toaster::catalog::{Handler, PluggableToaster, ToasterColumn, Toasters};
 
 /// The OIDs of the TOAST relations of `c`, a row of `pg_class`: an expression of type `oid[]`.
 ///

@@ -15,14 +15,14 @@ use tokio_postgres::types::Type;
 
 use super::LiveError;
 use super::connect::Client;
-use crate::codec::Method;
-use crate::disk::layout::PageSize;
-use crate::disk::pointer::TOAST_POINTER_SIZE;
-use crate::disk::{ItemPointer, max_align};
-use crate::model::policy::CompressedSizes;
-use crate::model::settings::TupleTarget;
-use crate::model::sql::quote_identifier;
-use crate::model::sql::{fresh, fresh_array};
+use toast_format::codec::Method;
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::pointer::TOAST_POINTER_SIZE;
+use toast_format::disk::{ItemPointer, max_align};
+use toast_format::model::policy::CompressedSizes;
+use toast_format::model::settings::TupleTarget;
+use toast_format::model::sql::quote_identifier;
+use toast_format::model::sql::{fresh, fresh_array};
 
 /// The `toast_tuple_target` of these rows, in bytes: the minimum.
 const TARGET: u16 = TupleTarget::MIN;
@@ -110,7 +110,7 @@ pub(crate) fn padding_text(page: PageSize) -> String {
 /// decompresses one that it must fetch.
 pub(crate) fn compressed_size(copy: &str) -> String {
     let size = format!("pg_catalog.pg_column_size({copy})");
-    let header = crate::disk::max_align(crate::disk::layout::TUPLE_HEADER_SIZE);
+    let header = toast_format::disk::max_align(toast_format::disk::layout::TUPLE_HEADER_SIZE);
     format!(
         "CASE WHEN pg_catalog.pg_column_compression({copy}) IS NULL THEN NULL \
          WHEN {size} <= {NEVER_MOVED} AND pg_catalog.pg_column_size(ROW({copy})) = {size} + {header} \
@@ -212,11 +212,11 @@ impl Trial {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::desc::{Align, Length, Storage};
-    use crate::model::cost::Prices;
-    use crate::model::policy::{MethodChoice, Policy};
-    use crate::model::stored::Form;
-    use crate::model::toast::{Column, Incoming, Operation, Table};
+    use toast_format::disk::desc::{Align, Length, Storage};
+    use toast_format::model::cost::Prices;
+    use toast_format::model::policy::{MethodChoice, Policy};
+    use toast_format::model::stored::Form;
+    use toast_format::model::toast::{Column, Incoming, Operation, Table};
 
     fn trial(page: PageSize) -> Trial {
         let methods = [Method::Pglz, Method::Lz4];

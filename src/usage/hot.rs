@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::keys::{KnownUses, NamedIn, Used};
-use crate::disk::jsonb_of_text::jsonb;
-use crate::disk::jsonb_parts::{Part, Step, Visit, walk};
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, types};
-use crate::heap::sample::Sample;
-use crate::model::btree::ToastIndex;
 use crate::server::LiveError;
 use crate::server::about::Server;
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
 use crate::server::probe::Asked;
 use crate::server::sampled::{AskedRow, RowReader};
+use toast_format::disk::jsonb_of_text::jsonb;
+use toast_format::disk::jsonb_parts::{Part, Step, Visit, walk};
+use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, types};
+use toast_format::heap::sample::Sample;
+use toast_format::model::btree::ToastIndex;
 
 /// Blocks in which documents are looked for, always the same.
 const BLOCKS: u32 = 8;

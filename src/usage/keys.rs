@@ -14,16 +14,14 @@ use crate::server::catalog::Relation;
 use crate::server::connect::{Client, Connection, OWN};
 
 /// Something in the catalog whose text names a key.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 pub struct Named {
     pub kind: NamedIn,
     /// Its name, without schema.
     pub name: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NamedIn {
     /// In an expression or a predicate.
@@ -61,8 +59,7 @@ impl NamedIn {
 }
 
 /// What `pg_stat_statements` shows about the column's keys.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct Usage {
     /// Statements that use a key, by their text or by a view that they name.
     pub statements: u64,

@@ -6,10 +6,10 @@
 
 use tokio_postgres::types::Type;
 
-use crate::model::sql::{quote_literal, quote_qualified};
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::{Client, OWN};
+use toast_format::model::sql::{quote_literal, quote_qualified};
 
 /// Statements that are read at the most, the most often run ones, and characters of each.
 pub(super) const MOST_TEXTS: i64 = 5000;

@@ -5,10 +5,11 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::workload::cluster_age;
-use crate::model::sql::quote_identifier;
 use crate::server::LiveError;
 use crate::server::catalog::{Relation, option};
 use crate::server::connect::Client;
+use crate::testing;
+use toast_format::model::sql::quote_identifier;
 
 /// The upkeep of a table with a TOAST relation.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -155,10 +156,7 @@ impl Upkeep {
 
 /// The age of the statistics that tests have set: they cannot wait for hours.
 fn tested_age() -> Option<f64> {
-    #[cfg(feature = "internals")]
-    return std::env::var("TOASTCTL_TEST_STATISTICS_AGE").ok()?.parse().ok();
-    #[cfg(not(feature = "internals"))]
-    None
+    testing::setting("STATISTICS_AGE")
 }
 
 /// Everything but the age; `None` if the TOAST relation was never vacuumed, or autovacuum leaves it alone.

@@ -12,10 +12,10 @@ use std::fmt;
 
 use tokio_postgres::types::Type;
 
-use crate::model::interval::Interval;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
+use toast_format::model::interval::Interval;
 
 /// Reads for each write from which on values are read far more often than written: ten times what
 /// `advise-threshold` assumes where nothing is known.

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use crate::codec::Method;
-use crate::heap::scan::TupleValue;
-use crate::model::stored::StoredValue;
-use crate::model::toaster::catalog::Handler;
+use toast_format::codec::Method;
+use toast_format::heap::scan::TupleValue;
+use toast_format::model::stored::StoredValue;
+use toast_format::model::toaster::catalog::Handler;
 
 /// A value as `value` prints it. Sizes are bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

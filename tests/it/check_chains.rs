@@ -7,10 +7,10 @@ use crate::support::checked::told;
 use crate::support::command::{run, toastctl};
 use crate::support::server::{self, Database, Options, Server};
 use crate::support::table_files::PAGE;
+use toast_format::disk::columns::parse_list;
+use toast_format::disk::custom::CustomFlavor;
 use toastctl::check::files::{FileOptions, relation_file};
 use toastctl::check::subject::Depth;
-use toastctl::disk::custom::CustomFlavor;
-use toastctl::offline::columns::parse_list;
 use toastctl::offline::target::FileTarget;
 
 /// The rows 1 and 2 are updated: their new versions are the items 5 and 6. In `pruned` the line

@@ -8,22 +8,22 @@ use crate::support::command::{run, toastctl};
 use crate::support::reports::Printed;
 use crate::support::reports::check::{Report, Salvaged};
 use crate::support::standin;
+use toast_format::disk::ByteOrder;
+use toast_format::disk::columns::parse_json;
+use toast_format::disk::custom::{CustomFlavor, CustomPointer};
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::page::{LinePointerState, Page, PageState};
+use toast_format::disk::tuple::HeapTuple;
+use toast_format::disk::varlena::Varlena;
+use toast_format::disk::walk::{Datum, Walk};
 use toastctl::check::files::{FileOptions, relation_file};
 use toastctl::check::subject::Depth;
-use toastctl::disk::ByteOrder;
-use toastctl::disk::custom::{CustomFlavor, CustomPointer};
-use toastctl::disk::layout::PageSize;
-use toastctl::disk::page::{LinePointerState, Page, PageState};
-use toastctl::disk::tuple::HeapTuple;
-use toastctl::disk::varlena::Varlena;
-use toastctl::disk::walk::{Datum, Walk};
-use toastctl::offline::columns::parse_json;
 use toastctl::offline::target::FileTarget;
 use toastctl::offline::xact::PgXact;
 
 struct Capture {
     dir: PathBuf,
-    desc: toastctl::disk::desc::TupleDesc,
+    desc: toast_format::disk::desc::TupleDesc,
     heap: Vec<u8>,
 }
 

@@ -7,8 +7,8 @@ use crate::support::check_cases::{COLUMNS, Files};
 use crate::support::checked::{check, target, with_checksums, write};
 use crate::support::server::{Options, Server};
 use rand::{RngExt, SeedableRng};
+use toast_format::disk::columns::parse_list;
 use toastctl::inspect::offline::{self, ContentFiles};
-use toastctl::offline::columns::parse_list;
 use toastctl::value::rows::{RowWriter, ValueRow};
 
 /// How many bytes are changed, instead of 400.

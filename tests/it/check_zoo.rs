@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use toast_format::disk::columns::parse_list;
+use toast_format::disk::custom::CustomFlavor;
 use toastctl::check::code::Severity;
 use toastctl::check::files::{FileOptions, relation_file};
-use toastctl::disk::custom::CustomFlavor;
-use toastctl::offline::columns::parse_list;
 use toastctl::offline::target::FileTarget;
 use toastctl::offline::xact::PgXact;
 use toastctl::value::contents::md5_hex;

@@ -2,19 +2,19 @@
 //! same bytes, compressed or left as it is, as our compressor makes of it. lz4 of the server is read.
 //!
 //! This is the whole comparison where PostgreSQL's library is not installed, and a smaller one
-//! beside that of `tests/codec` where it is.
+//! beside that of the crate `toast-format` where it is.
 
 use crate::inputs;
 use crate::oracle::Pglz;
 use crate::support::server::{self, Database, Options, Server};
 use crate::support::table_files::TableFiles;
 use futures_util::pin_mut;
-use toastctl::codec::Method;
-use toastctl::codec::datum::{self, Compressor};
-use toastctl::disk::varlena::{Varlena, tc_method, tc_raw_size};
-use toastctl::disk::walk::Datum;
-use toastctl::model::toaster::chunks::{ChunkData, ChunkStore};
-use toastctl::offline::columns::parse_list;
+use toast_format::codec::Method;
+use toast_format::codec::datum::{self, Compressor};
+use toast_format::disk::columns::parse_list;
+use toast_format::disk::varlena::{Varlena, tc_method, tc_raw_size};
+use toast_format::disk::walk::Datum;
+use toast_format::model::toaster::chunks::{ChunkData, ChunkStore};
 use tokio_postgres::NoTls;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{ToSql, Type};

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use toastctl::disk::ByteOrder;
-use toastctl::disk::jsonb::split::without;
-use toastctl::offline::columns::parse_list;
+use toast_format::disk::ByteOrder;
+use toast_format::disk::columns::parse_list;
+use toast_format::disk::jsonb::split::without;
 
 use crate::support::documents::{read_table, string, value};
 use crate::support::extract::{Script, extraction, near, sizes};

@@ -384,7 +384,7 @@ fn saved_output_of_every_function_in_every_form_gives_the_values_of_the_live_tab
     );
     let dir = tempfile::tempdir().unwrap();
     let columns = dir.path().join("columns.json");
-    let query = toastctl::offline::columns::QUERY.replace("mytable", "t");
+    let query = toast_format::disk::columns::QUERY.replace("mytable", "t");
     std::fs::write(&columns, database.psql(&query)).unwrap();
     let columns = format!("@{}", columns.display());
     let values = |text: &str| -> Vec<Value> {

@@ -7,8 +7,8 @@ use md5::{Digest, Md5};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::fmt::Write as _;
-use toastctl::disk::numeric::Numeric;
-use toastctl::offline::columns::parse_list;
+use toast_format::disk::columns::parse_list;
+use toast_format::disk::numeric::Numeric;
 
 fn md5(bytes: &[u8]) -> String {
     Md5::digest(bytes).iter().fold(String::new(), |mut hex, byte| {

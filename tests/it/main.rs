@@ -27,7 +27,7 @@ mod compact_foretold;
 mod completions;
 mod connect;
 mod connect_cli;
-#[path = "../../benches/codec/corpora.rs"]
+#[path = "../../crates/toast-format/benches/codec/corpora.rs"]
 mod corpora;
 mod explain;
 mod extract;
@@ -42,7 +42,7 @@ mod findings_upkeep;
 mod fleet;
 mod html;
 #[allow(dead_code, reason = "the tests of the codecs alone ask for more")]
-#[path = "../codec/inputs.rs"]
+#[path = "../../crates/toast-format/tests/codec/inputs.rs"]
 mod inputs;
 mod inspect_bad;
 mod inspect_live;
@@ -51,7 +51,7 @@ mod jsonb;
 mod keys;
 mod model;
 #[allow(dead_code, reason = "it is only asked whether it is there")]
-#[path = "../../benches/codec/oracle.rs"]
+#[path = "../../crates/toast-format/benches/codec/oracle.rs"]
 mod oracle;
 mod overview;
 mod partitions;

@@ -8,16 +8,16 @@ use bytes::Bytes;
 use futures_util::SinkExt;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use toast_format::codec::{Method, datum};
+use toast_format::disk::desc::{Length, Storage};
+use toast_format::disk::layout::PageSize;
+use toast_format::heap::problem::Problems;
+use toast_format::model::cost::Prices;
+use toast_format::model::settings::TupleTarget;
+use toast_format::model::stored::Form;
+use toast_format::model::toast::{Column, Incoming, Operation, Table, ToastError, Toasted};
 use toastctl::advise::content::{SampledRow, rows_of_page};
 use toastctl::cli::connect::Connection;
-use toastctl::codec::{Method, datum};
-use toastctl::disk::desc::{Length, Storage};
-use toastctl::disk::layout::PageSize;
-use toastctl::heap::problem::Problems;
-use toastctl::model::cost::Prices;
-use toastctl::model::settings::TupleTarget;
-use toastctl::model::stored::Form;
-use toastctl::model::toast::{Column, Incoming, Operation, Table, ToastError, Toasted};
 use toastctl::server::about::Server;
 use toastctl::server::catalog::{self, Relation};
 use toastctl::server::chunks;
@@ -59,7 +59,7 @@ async fn rows(
     .await
     .unwrap();
     let blocks: Vec<_> =
-        (0..reader.block_count().await.unwrap()).map(toastctl::disk::BlockNumber).collect();
+        (0..reader.block_count().await.unwrap()).map(toast_format::disk::BlockNumber).collect();
     let mut all = Vec::new();
     let mut problems = Problems::default();
     if !blocks.is_empty() {
@@ -491,7 +491,7 @@ fn same(
     let types = |column: usize| case.specs.get(column.wrapping_sub(1)).map_or("id", |s| s.sql_type);
     let expected = toastctl::advise::tally::as_stored(&stored.facts.values, PageSize::DEFAULT);
     for (column, (ours, servers)) in predicted.values.iter().zip(&expected).enumerate() {
-        let sizes = |v: &toastctl::model::toast::Placed| {
+        let sizes = |v: &toast_format::model::toast::Placed| {
             (v.form, v.method, v.stored_size, v.raw_size, v.chunks)
         };
         assert_eq!(sizes(ours), sizes(servers), "{place}, column {column} ({})", types(column));

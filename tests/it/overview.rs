@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use toastctl::disk::BlockNumber;
+use toast_format::disk::BlockNumber;
 use toastctl::server::about::Server as AboutServer;
 use toastctl::server::pages::PageReader;
 use toastctl::server::snapshot;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::Value;
-use toastctl::codec::Method;
-use toastctl::model::sql::Shape;
+use toast_format::codec::Method;
+use toast_format::model::sql::Shape;
 use toastctl::retoast::sql::Target;
 use toastctl::server::toasters::TOAST_RELATIONS;
 

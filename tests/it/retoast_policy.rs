@@ -5,9 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use toastctl::disk::layout::PageSize;
-use toastctl::model::cost::Prices;
-use toastctl::model::policy::{Choice, Circumstances, CompressedSizes, Policy};
+use toast_format::disk::layout::PageSize;
+use toast_format::model::cost::Prices;
+use toast_format::model::policy::{Choice, Circumstances, CompressedSizes, Policy};
 
 use crate::support::command::{run, toastctl};
 use crate::support::reports::Source;

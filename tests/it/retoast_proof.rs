@@ -3,10 +3,10 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use toastctl::codec::Method;
-use toastctl::disk::Oid;
-use toastctl::judge::goal::Goal;
-use toastctl::model::sql::Shape;
+use toast_format::codec::Method;
+use toast_format::disk::Oid;
+use toast_format::judge::goal::Goal;
+use toast_format::model::sql::Shape;
 use toastctl::retoast::preflight;
 use toastctl::retoast::preflight::owner::Approval;
 use toastctl::retoast::preflight::ready::{ConvertRequest, PreparedTable, Task};

@@ -7,8 +7,8 @@ use crate::support::reports::retoast::{Index, IndexEnd, Outcome, Report};
 use crate::support::retoast::{contents, done, refused, retoast, retoast_as};
 use crate::support::server::{self, Database, Options, Server, with_pageinspect};
 use crate::support::tables::{BLOATED, INVALID};
-use toastctl::disk::btree::{self, Leaf};
-use toastctl::disk::page::{Page, PageState};
+use toast_format::disk::btree::{self, Leaf};
+use toast_format::disk::page::{Page, PageState};
 
 /// Whether a size is what was foretold: within 3 %, or one page.
 #[track_caller]

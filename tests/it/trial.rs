@@ -1,8 +1,8 @@
 //! What the server says of copies in the trial's temporary table, beside what its library makes of the values.
 
-use toastctl::codec::{Method, datum, lz4_size};
-use toastctl::disk::layout::PageSize;
-use toastctl::disk::{BlockNumber, ItemPointer};
+use toast_format::codec::{Method, datum, lz4_size};
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::{BlockNumber, ItemPointer};
 use toastctl::server::trial::Trial;
 
 use crate::support::library::connect;

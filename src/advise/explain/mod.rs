@@ -16,13 +16,6 @@ use crate::advise::candidate::{AdviseError, named_columns, toastable_columns};
 use crate::advise::content::{SampledRow, rows_of_page};
 use crate::advise::plan::{Done, SamplePlan};
 use crate::advise::tally::{IndexShape, as_stored};
-use crate::codec::Method;
-use crate::disk::pointer::ToastPointer;
-use crate::heap::problem::{Place, Problem, Problems};
-use crate::model::cost::CHUNKS_PER_PAGE;
-use crate::model::pages::tuple_bytes;
-use crate::model::sql::quote_qualified;
-use crate::model::toast::{Incoming, Table};
 use crate::server::LiveError;
 use crate::server::about::Pageinspect;
 use crate::server::catalog::{Relation, ToastRelation};
@@ -30,6 +23,13 @@ use crate::server::chunks::{id_list, value_id};
 use crate::server::connect::Client;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::snapshot;
+use toast_format::codec::Method;
+use toast_format::disk::pointer::ToastPointer;
+use toast_format::heap::problem::{Place, Problem, Problems};
+use toast_format::model::cost::CHUNKS_PER_PAGE;
+use toast_format::model::pages::tuple_bytes;
+use toast_format::model::sql::quote_qualified;
+use toast_format::model::toast::{Incoming, Table};
 
 /// Values, and chunks of theirs, that are looked up at a time.
 const MOST_VALUES: usize = 2000;

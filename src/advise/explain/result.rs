@@ -4,13 +4,12 @@
 
 use serde::Serialize;
 
-use crate::heap::problem::Problems;
-use crate::model::interval::Interval;
 use crate::server::catalog::RelationName;
+use toast_format::heap::problem::Problems;
+use toast_format::model::interval::Interval;
 
 /// What reads and updates of a table cost. Buffers are pages visited, as EXPLAIN (ANALYZE, BUFFERS) counts them.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct Explanation {
     #[serde(skip)]
     pub table: RelationName,
@@ -36,8 +35,7 @@ pub struct Explanation {
     pub problems: Problems,
 }
 
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct Looked {
     /// Blocks examined.
     pub blocks: u32,
@@ -53,8 +51,7 @@ pub struct Looked {
     pub complete: bool,
 }
 
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct WidthRange {
     /// The range's first width.
     pub from: u32,
@@ -67,8 +64,7 @@ pub struct WidthRange {
 }
 
 /// What one row's UPDATE writes.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct Written {
     /// Bytes of the heap, line pointer included.
     pub heap_bytes: Interval,
@@ -79,14 +75,13 @@ pub struct Written {
 }
 
 /// One column.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct ColumnExplanation {
     pub column: String,
     #[serde(rename = "type")]
     pub type_name: String,
     /// `plain`, `main`, `external`, `extended`.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["plain", "main", "external", "extended"])))]
+    #[schemars(extend("enum" = ["plain", "main", "external", "extended"]))]
     pub storage: &'static str,
     /// Values that are not null.
     pub values: Interval,
@@ -110,8 +105,7 @@ pub struct ColumnExplanation {
 }
 
 /// Reading one value out of line. Figures are those of an average one.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct ValueRead {
     /// All buffers.
     pub buffers: Interval,

@@ -3,12 +3,12 @@
 
 use super::result::{ColumnExplanation, ValueRead, Written};
 use crate::advise::tally::{IndexShape, Sum, Sums, cluster_of};
-use crate::disk::desc::Attribute;
-use crate::disk::layout::PageSize;
-use crate::model::cost::{Prices, ReadWork, UpdateWork};
-use crate::model::estimate::ratio;
-use crate::model::interval::Interval;
-use crate::model::pages::tuple_bytes;
+use toast_format::disk::desc::Attribute;
+use toast_format::disk::layout::PageSize;
+use toast_format::model::cost::{Prices, ReadWork, UpdateWork};
+use toast_format::model::estimate::ratio;
+use toast_format::model::interval::Interval;
+use toast_format::model::pages::tuple_bytes;
 
 /// Sums are kept for at most so many clusters of blocks, fewer in tables of many columns,
 const MAX_CLUSTERS: usize = 1024;

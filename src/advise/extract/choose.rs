@@ -18,11 +18,11 @@ use crate::advise::plan::SamplePlan;
 use crate::advise::reading::Reading;
 use crate::advise::recommend::{Entry, Optimize, recommend};
 use crate::advise::result::Report;
-use crate::model::cost::Pricing;
-use crate::model::interval::Interval;
 use crate::server::catalog::Relation;
 use crate::usage::keys::KnownUses;
 use crate::usage::workload::{Workload, WorkloadSource};
+use toast_format::model::cost::Pricing;
+use toast_format::model::interval::Interval;
 
 /// The sample is read again so often at most because values do not fit the types that others have: integer,
 /// bigint, numeric, jsonb.

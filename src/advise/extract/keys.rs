@@ -6,9 +6,9 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use crate::disk::ByteOrder;
-use crate::disk::jsonb::split::root_keys;
 use crate::usage::keys::KnownUses;
+use toast_format::disk::ByteOrder;
+use toast_format::disk::jsonb::split::root_keys;
 
 /// Pages of live servers are read by machines of their byte order.
 pub(super) const ORDER: ByteOrder = ByteOrder::Little;
@@ -117,8 +117,7 @@ fn in_quotes(quoted: &str) -> Result<(String, &str), String> {
 const KNOWN: f64 = 0.5;
 
 /// What is known of the use of a key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct KnownUse {
     /// A key, at the root of documents.
     pub key: String,

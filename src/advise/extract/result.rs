@@ -7,12 +7,11 @@ use super::rows::{Extraction, KEYS, KeyType, REST, TODAY, WHOLE};
 use super::script::Migration;
 use crate::advise::estimate::{CpuTime, Figure, Figures, FileSizes, Scope, figures};
 use crate::advise::tally::VariantTally;
-use crate::model::cost::Pricing;
-use crate::model::stored::Form;
+use toast_format::model::cost::Pricing;
+use toast_format::model::stored::Form;
 
 /// The table with some keys of its documents in columns of their own.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct ExtractionReport {
     /// Whether the keys were chosen: those that save the most, considering how often each is used.
     pub auto: bool,
@@ -49,8 +48,7 @@ pub struct ExtractionReport {
 }
 
 /// Rows and documents, today and then.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, Serialize, schemars::JsonSchema)]
 pub struct RowCounts {
     /// Rows that exceed the TOAST threshold today.
     pub wide_rows_today: u64,
@@ -62,8 +60,7 @@ pub struct RowCounts {
     pub external: u64,
 }
 
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct KeyReport {
     /// The key, at the root of documents.
     pub key: String,
@@ -79,14 +76,13 @@ pub struct KeyReport {
 }
 
 /// What reading and changing costs, for each document.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, Serialize, schemars::JsonSchema)]
 pub struct AccessReport {
     /// Buffers that a scan of the whole table visits that reads it.
     pub scan_buffers: Figure,
     /// Buffers that such a scan visits for one document.
     #[serde(serialize_with = "Figure::three_digits")]
-    #[cfg_attr(feature = "internals", schemars(with = "crate::advise::estimate::Changed<f64>"))]
+    #[schemars(with = "crate::advise::estimate::Changed<f64>")]
     pub read_buffers: Figure,
     /// Nanoseconds of CPU that storage adds to one read, warm cache.
     pub read_cpu_ns: CpuTime,

@@ -10,25 +10,24 @@ use super::target::{Migrated, Target};
 use crate::advise::candidate::AdviseError;
 use crate::advise::content::compressed;
 use crate::advise::tally::{SampleRow, Tally, Variant};
-use crate::codec::{Method, datum};
-use crate::disk::desc::{Align, Length, Storage};
-use crate::disk::jsonb::split::{Value, ValueKind, root_keys, without};
-use crate::disk::numeric::Numeric;
-use crate::disk::varlena::VARLENA_HEADER_SIZE;
-use crate::disk::{ByteOrder, ItemPointer};
-use crate::model::pages::Fill;
-use crate::model::policy::{CompressedSizes, MethodChoice, Policy};
-use crate::model::settings::Settings;
-use crate::model::stored::Form;
-use crate::model::toast::{Column, Compressor, Incoming, Operation, Placed, Table};
+use toast_format::codec::{Method, datum};
+use toast_format::disk::desc::{Align, Length, Storage};
+use toast_format::disk::jsonb::split::{Value, ValueKind, root_keys, without};
+use toast_format::disk::numeric::Numeric;
+use toast_format::disk::varlena::VARLENA_HEADER_SIZE;
+use toast_format::disk::{ByteOrder, ItemPointer};
+use toast_format::model::pages::Fill;
+use toast_format::model::policy::{CompressedSizes, MethodChoice, Policy};
+use toast_format::model::settings::Settings;
+use toast_format::model::stored::Form;
+use toast_format::model::toast::{Column, Compressor, Incoming, Operation, Placed, Table};
 
 /// Digits that every `integer`, and every `bigint`, has room for.
 const INTEGER_DIGITS: usize = 9;
 const BIGINT_DIGITS: usize = 18;
 
 /// A type that values of a key can have outside of their documents without being changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyType {
     Boolean,

@@ -5,7 +5,7 @@
 
 use super::rows::KeyType;
 use super::target::{Grant, OWN, Target, TargetKey, dependents};
-use crate::model::sql::{LONGEST_NAME, quote_identifier, quote_literal, quote_qualified};
+use toast_format::model::sql::{LONGEST_NAME, quote_identifier, quote_literal, quote_qualified};
 
 /// Rows that one transaction changes, about.
 const BATCH_ROWS: f64 = 1000.0;

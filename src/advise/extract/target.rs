@@ -5,12 +5,14 @@ use tokio_postgres::types::Type;
 
 use super::keys::Keys;
 use crate::advise::candidate::AdviseError;
-use crate::disk::Oid;
-use crate::disk::desc::Attribute;
-use crate::model::sql::{LONGEST_NAME, quote_literal, quote_qualified, shown_qualified, truncated};
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
+use toast_format::disk::Oid;
+use toast_format::disk::desc::Attribute;
+use toast_format::model::sql::{
+    LONGEST_NAME, quote_literal, quote_qualified, shown_qualified, truncated,
+};
 
 /// Columns that a table can have (`MaxHeapAttributeNumber`), dropped ones included.
 const MOST_COLUMNS: usize = 1600;

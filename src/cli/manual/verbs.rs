@@ -1,7 +1,7 @@
 //! Examples, files and permissions of the verbs.
 
 use super::Manual;
-use crate::offline::columns::QUERY;
+use toast_format::disk::columns::QUERY;
 
 /// The manual of a verb, if it has one.
 pub fn manual(verb: &str) -> Option<&'static Manual> {

@@ -2,15 +2,15 @@
 //! only if a command is certain to help.
 
 use super::values::{LEAST, NEARLY_ALL, finding, uncompressed};
-use crate::codec::Method;
-use crate::disk::desc::Storage;
 use crate::findings::code::{Code, WORTH};
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::{Count, Counted};
 use crate::findings::targets::TargetFacts;
-use crate::model::btree::ToastIndex;
-use crate::model::interval::Interval;
+use toast_format::codec::Method;
+use toast_format::disk::desc::Storage;
+use toast_format::model::btree::ToastIndex;
+use toast_format::model::interval::Interval;
 
 /// The fraction of rows near the threshold from which they are reported.
 const NEAR: f64 = 0.2;

@@ -1,12 +1,12 @@
 //! Settings without effect, and limits that are close.
 
 use super::lengths;
-use crate::disk::desc::Storage;
 use crate::findings::code::Code;
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::Count;
-use crate::model::interval::Interval;
+use toast_format::disk::desc::Storage;
+use toast_format::model::interval::Interval;
 
 /// No date is predicted that is more than a hundred years away.
 const MOST_DAYS: f64 = 36_500.0;

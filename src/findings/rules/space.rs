@@ -1,13 +1,13 @@
 //! Space that holds nothing, or nothing that can be read.
 
-use crate::fill::meter::FileFill;
-use crate::fill::moves::Expected;
 use crate::findings::code::{Code, WORTH};
 use crate::findings::facts::Facts;
 use crate::findings::finding::{Finding, Unit};
-use crate::model::interval::Interval;
-use crate::model::interval::Range;
 use crate::server::about::NEVER_TRUNCATES;
+use toast_format::fill::meter::FileFill;
+use toast_format::fill::moves::Expected;
+use toast_format::model::interval::Interval;
+use toast_format::model::interval::Range;
 
 /// The part of a file that must be free before it is reported.
 const SPARE: f64 = 0.3;

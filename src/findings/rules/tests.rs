@@ -1,18 +1,18 @@
 use super::findings;
-use crate::codec::Method;
-use crate::disk::desc::Storage;
-use crate::disk::layout::PageSize;
-use crate::fill::meter::FileFill;
+use crate::command::TableName;
 use crate::findings::facts::{
     BloatedIndex, ColumnFacts, Contents, Facts, IdUse, ServerFacts, ToastFacts, VALUE_IDS,
 };
 use crate::findings::finding::{Finding, LookedAt};
 use crate::findings::look::{Count, Counted, RowFacts};
 use crate::findings::targets::TargetFacts;
-use crate::judge::command::TableName;
-use crate::model::estimate::BlocksRead;
-use crate::model::interval::Interval;
 use crate::usage::upkeep::{Threshold, ToastVacuum, Upkeep};
+use toast_format::codec::Method;
+use toast_format::disk::desc::Storage;
+use toast_format::disk::layout::PageSize;
+use toast_format::fill::meter::FileFill;
+use toast_format::model::estimate::BlocksRead;
+use toast_format::model::interval::Interval;
 
 const SERVER: ServerFacts = ServerFacts { truncates: true, lz4: false, has_toasters: false };
 

@@ -5,8 +5,8 @@ use crate::findings::code::{Code, WORTH};
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::Count;
-use crate::model::interval::Interval;
 use crate::usage::upkeep::{Threshold, ToastVacuum};
+use toast_format::model::interval::Interval;
 
 /// The dead chunks that are worth a report, as a fraction of all.
 const MANY: f64 = 0.1;

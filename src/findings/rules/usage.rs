@@ -3,14 +3,14 @@
 
 use super::values::{LEAST, finding};
 use crate::advise::extract::keys::key_word;
-use crate::codec::Method;
-use crate::disk::desc::Storage;
 use crate::findings::code::{Code, WORTH};
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::{Count, Counted, RowFacts};
 use crate::usage::hot::{UsedKey, UsedKeys};
 use crate::usage::workload::Mostly;
+use toast_format::codec::Method;
+use toast_format::disk::desc::Storage;
 
 /// Reports where lz4 would take less time for about the same size. Storage external would gain more at a price in
 /// bytes, which `advise-threshold` weighs.

@@ -1,11 +1,11 @@
 //! How values are stored: against the column's settings, or without benefit.
 
-use crate::disk::desc::Storage;
 use crate::findings::code::{Code, WORTH};
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::{Count, Counted};
-use crate::model::interval::Interval;
+use toast_format::disk::desc::Storage;
+use toast_format::model::interval::Interval;
 
 /// The fraction of a column's bytes that is worth reporting.
 const TOLD: f64 = 0.05;

@@ -3,7 +3,7 @@
 use super::rank::{Counts, Ranking};
 use crate::findings::code::Severity;
 use crate::findings::facts::VALUE_IDS;
-use crate::model::interval::Interval;
+use toast_format::model::interval::Interval;
 
 /// What a figure is measured in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,8 +23,8 @@ use super::result::{
 };
 use crate::findings::code::WORTH;
 use crate::findings::finding::Finding;
-use crate::model::interval::Interval;
 use crate::server::citus::ShardLine;
+use toast_format::model::interval::Interval;
 
 /// The overhead of a chunk: the tuple's header (24), `chunk_id` and `chunk_seq` (8), the data's header (4), the line
 /// pointer (4), and what aligns it, half of 8.
@@ -33,15 +33,14 @@ pub(super) const CHUNK_OVERHEAD: u64 = 44;
 const PAGE_HEADER: u64 = 24;
 
 /// One relation.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(crate) struct RelationLine {
     /// `schema.name`, or the file.
     pub(crate) relation: String,
     pub(crate) schema_name: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) oid: Option<u32>,
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["table", "materialized view", "TOAST relation", null])))]
+    #[schemars(extend("enum" = ["table", "materialized view", "TOAST relation", null]))]
     pub(crate) kind: Option<&'static str>,
     /// The access method, if it is not heap: sizes of files are then known, those of values are not.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,8 +87,7 @@ pub(crate) struct RelationLine {
 }
 
 /// One column, of a relation or of all parts of one.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub(crate) struct ColumnLine {
     /// `schema.name`; for parts that are added up, the name of the table that they belong to.
     pub(crate) relation: String,
@@ -98,10 +96,10 @@ pub(crate) struct ColumnLine {
     #[serde(rename = "type")]
     pub(crate) type_name: Option<String>,
     /// Null if the parts differ.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["plain", "main", "external", "extended", null])))]
+    #[schemars(extend("enum" = ["plain", "main", "external", "extended", null]))]
     pub(crate) storage: Option<&'static str>,
     /// The column's compression method; null for the server's default, or if parts differ.
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pglz", "lz4", null])))]
+    #[schemars(extend("enum" = ["pglz", "lz4", null]))]
     pub(crate) compression: Option<&'static str>,
     /// How many relations are added up here.
     pub(crate) parts: u64,
@@ -131,12 +129,11 @@ pub(crate) struct ColumnLine {
 }
 
 /// The values of a column in one form.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub(crate) struct FormLine {
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["short", "plain", "compressed", "external", "external_compressed", "custom", "unknown"])))]
+    #[schemars(extend("enum" = ["short", "plain", "compressed", "external", "external_compressed", "custom", "unknown"]))]
     pub(crate) form: &'static str,
-    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pglz", "lz4", null])))]
+    #[schemars(extend("enum" = ["pglz", "lz4", null]))]
     pub(crate) method: Option<&'static str>,
     /// Values as they are stored, and TOAST pointers.
     pub(crate) stored_bytes: Interval<u64>,
@@ -157,8 +154,7 @@ impl FormLine {
 }
 
 /// A relation that was not read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub(crate) struct LeftOut {
     /// `schema.name`.
     pub(crate) relation: String,

@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn small_relations_are_assigned_together_and_every_one_once() {
         let one = |oid, bytes, locked| Listed {
-            oid: crate::disk::Oid(oid),
+            oid: toast_format::disk::Oid(oid),
             name: String::new(),
             bytes,
             heap_bytes: bytes,

@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::{ColumnLine, Extent, FormLine, LeftOut, RelationLine};
 use crate::findings::finding::{Finding, rank};
 use crate::inspect::result::Source;
-use crate::model::interval::{IndependentSum, Interval};
 use crate::server::citus::{SHOWN_BY, ShardLine};
+use toast_format::model::interval::{IndependentSum, Interval};
 
 /// By what columns are ranked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -33,8 +33,7 @@ pub enum SortBy {
 }
 
 /// The totals of all relations.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(crate) struct Totals {
     /// Relations that were selected.
     pub(crate) relations: u64,
@@ -198,8 +197,7 @@ impl Totals {
 
 /// How the shards of a table of Citus are spread over nodes. Sizes are those of heaps, TOAST relations and their
 /// indexes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub(crate) struct Spread {
     /// `schema.name` of the table.
     pub(crate) table: String,
@@ -216,8 +214,7 @@ pub(crate) struct Spread {
 }
 
 /// What a node has of a table of Citus.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub(crate) struct NodeShare {
     /// `host:port` in the metadata.
     pub(crate) node: String,

@@ -7,24 +7,24 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::disk::BlockNumber;
 use crate::findings::code::WORTH;
 use crate::findings::finding::Findings;
-use crate::heap::blocks::BlockSums;
-use crate::heap::sample::{Sample, Sampling};
-use crate::heap::scan::Scan;
 use crate::inspect::estimates;
 use crate::inspect::finding_look::PageFacts;
 use crate::inspect::inspector::{InspectError, Inspector, no_client};
 use crate::inspect::reports::note_failed_findings;
 use crate::inspect::result::SampleReport;
 use crate::inspect::result::{RelationReport, Source};
-use crate::model::estimate::BlocksRead;
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
 use crate::server::sampled::RowSource;
 use crate::server::scan::BATCH;
 use crate::server::{LiveError, snapshot};
+use toast_format::disk::BlockNumber;
+use toast_format::heap::blocks::BlockSums;
+use toast_format::heap::sample::{Sample, Sampling};
+use toast_format::heap::scan::Scan;
+use toast_format::model::estimate::BlocksRead;
 
 /// The seed of samples that were not requested, to which each relation adds its OID.
 const SEED: u64 = 1;

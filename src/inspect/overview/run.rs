@@ -15,8 +15,6 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::queue::Queue;
 use super::read::Effort;
 use super::{Extent, LeftOut, RelationLine};
-use crate::disk::Oid;
-use crate::heap::sample::Sampling;
 use crate::inspect::inspector::{InspectError, Inspector};
 use crate::inspect::result::RelationReport;
 use crate::inspect::run::{failed, functions_notices};
@@ -26,6 +24,8 @@ use crate::server::listing::{self, Listed};
 use crate::server::select::{How, Selected};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, catalog, locks, snapshot};
+use toast_format::disk::Oid;
+use toast_format::heap::sample::Sampling;
 
 /// Part of the time in which the database's files may be counted.
 const PART_FOR_DATABASE: f64 = 0.25;

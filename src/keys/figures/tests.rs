@@ -1,11 +1,11 @@
 use super::*;
-use crate::disk::ByteOrder;
-use crate::disk::jsonb_of_text::jsonb;
-use crate::disk::layout::PageSize;
 use crate::keys::cost::{Stored, Terms};
 use crate::keys::language::Language;
-use crate::model::stored::{Form, StoredValue};
 use proptest::prelude::*;
+use toast_format::disk::ByteOrder;
+use toast_format::disk::jsonb_of_text::jsonb;
+use toast_format::disk::layout::PageSize;
+use toast_format::model::stored::{Form, StoredValue};
 
 const TERMS: Terms = Terms { page: PageSize::DEFAULT, levels: 2 };
 

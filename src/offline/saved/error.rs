@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use thiserror::Error;
 
 use super::LineNumber;
-use crate::offline::hex::HexError;
+use toast_format::disk::hex::HexError;
 
 /// Something that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

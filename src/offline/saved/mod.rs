@@ -33,7 +33,7 @@ mod table;
 use std::fmt;
 use std::io::{self, Read};
 
-use crate::disk::{BlockNumber, ItemPointer, Oid, TransactionId};
+use toast_format::disk::{BlockNumber, ItemPointer, Oid, TransactionId};
 
 pub use error::SavedError;
 

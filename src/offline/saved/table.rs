@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use super::error::{Problem, SavedError};
 use super::lines::Out;
 use super::{Form, Kind, LineNumber, SavedAttributes, SavedItem, SavedPage};
-use crate::disk::{BlockNumber, ItemPointer, Oid, TransactionId};
-use crate::offline::hex::decode_digits;
+use toast_format::disk::hex::decode_digits;
+use toast_format::disk::{BlockNumber, ItemPointer, Oid, TransactionId};
 
 /// The value of one cell.
 #[derive(Debug)]

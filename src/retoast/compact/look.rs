@@ -6,19 +6,6 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::codec::Method;
-use crate::disk::desc::{Attribute, Storage};
-use crate::disk::tuple::{HeapTuple, infomask};
-use crate::disk::varlena::{VARLENA_HEADER_SIZE, Varlena};
-use crate::disk::walk::{Datum, Walk};
-use crate::disk::{BlockNumber, ItemPointer, Oid};
-use crate::fill::lengths::{Growth, Limits, RowLength, length};
-use crate::fill::packing::{Sample, chunks_of};
-use crate::fill::room::{Room, taken};
-use crate::heap::scan::each_tuple;
-use crate::model::pages::CHUNK_OVERHEAD;
-use crate::model::settings::TupleTarget;
-use crate::model::visibility::Visibility;
 use crate::retoast::compact::rounds::Piece;
 use crate::retoast::error::RetoastError;
 use crate::retoast::sql::{Target, compact};
@@ -28,6 +15,19 @@ use crate::server::chunks::{address, transaction};
 use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::Probe;
 use crate::server::{LiveError, functions};
+use toast_format::codec::Method;
+use toast_format::disk::desc::{Attribute, Storage};
+use toast_format::disk::tuple::{HeapTuple, infomask};
+use toast_format::disk::varlena::{VARLENA_HEADER_SIZE, Varlena};
+use toast_format::disk::walk::{Datum, Walk};
+use toast_format::disk::{BlockNumber, ItemPointer, Oid};
+use toast_format::fill::lengths::{Growth, Limits, RowLength, length};
+use toast_format::fill::packing::{Sample, chunks_of};
+use toast_format::fill::room::{Room, taken};
+use toast_format::heap::scan::each_tuple;
+use toast_format::model::pages::CHUNK_OVERHEAD;
+use toast_format::model::settings::TupleTarget;
+use toast_format::model::visibility::Visibility;
 
 /// A row with values to move.
 #[derive(Debug, Clone, PartialEq, Eq)]

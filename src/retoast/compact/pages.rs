@@ -10,8 +10,6 @@ use std::collections::{BTreeMap, HashSet};
 use futures_util::future::join_all;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::disk::Oid;
-use crate::fill::room::Room;
 use crate::retoast::compact::look::{TableRows, first_look, ranges};
 use crate::retoast::compact::part::{File, PiecesBehind};
 use crate::retoast::compact::rounds::Piece;
@@ -22,6 +20,8 @@ use crate::retoast::task::guard::{BatchEnd, Guard, Opening};
 use crate::retoast::task::proof::Stored;
 use crate::server::LiveError;
 use crate::server::chunks::{address, transaction};
+use toast_format::disk::Oid;
+use toast_format::fill::room::Room;
 
 /// The number of blocks that one statement covers.
 const SOME: u32 = 4096;

@@ -4,11 +4,6 @@ use std::time::Instant;
 
 use rand::RngExt;
 
-use crate::disk::Oid;
-use crate::fill::moves::{Moved, RelatedFiles, wal};
-use crate::fill::room::{Layout, Room};
-use crate::model::interval::Range;
-use crate::model::pages::{CHUNK_OVERHEAD, truncated_for, tuple_bytes};
 use crate::retoast::compact::rounds::{Action, CompactionEnd, Event, Pace, Piece, Rounds, Tuning};
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Advance;
@@ -18,6 +13,11 @@ use crate::retoast::result::{Common, FileEnd, FileReport};
 use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::task::guard::{BatchEnd, Guard};
 use crate::retoast::task::session::millis;
+use toast_format::disk::Oid;
+use toast_format::fill::moves::{Moved, RelatedFiles, wal};
+use toast_format::fill::room::{Layout, Room};
+use toast_format::model::interval::Range;
+use toast_format::model::pages::{CHUNK_OVERHEAD, truncated_for, tuple_bytes};
 
 /// While a round moves what is at its end, a file may grow by one in `GROWTH` of its blocks, but at least by
 /// `LEAST_GROWTH`.

@@ -12,10 +12,10 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-use crate::fill::room::Layout;
-use crate::model::pages::{least_gain, truncated_for};
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::rules::{BESIDE_OTHERS, after_timeouts, smoothed};
+use toast_format::fill::room::Layout;
+use toast_format::model::pages::{least_gain, truncated_for};
 
 /// The maximum number of passes in a round, because other sessions may write rows behind the end as fast as these are
 /// moved.

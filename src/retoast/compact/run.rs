@@ -5,8 +5,6 @@ use std::time::Instant;
 
 use tokio_postgres::types::Type;
 
-use crate::disk::Oid;
-use crate::model::sql::quote_qualified;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::compact::pages::HeapFile;
 use crate::retoast::compact::part::compact_file;
@@ -21,6 +19,8 @@ use crate::retoast::task::guard::{Guard, TaskEnd};
 use crate::retoast::task::session::millis;
 use crate::retoast::{sql, verdict};
 use crate::server::LiveError;
+use toast_format::disk::Oid;
+use toast_format::model::sql::quote_qualified;
 
 /// The fraction of the table's total size that may be old row versions while values of the TOAST relation are moved.
 const VERSIONS: f64 = 0.01;

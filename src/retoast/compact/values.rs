@@ -6,8 +6,6 @@ use std::collections::{BTreeSet, HashSet};
 use futures_util::future::join;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::disk::Oid;
-use crate::fill::room::Room;
 use crate::retoast::compact::look::{
     Own, RowToMove, TableRows, first_look, toast_room, values_behind,
 };
@@ -21,6 +19,8 @@ use crate::retoast::task::guard::{BatchEnd, Guard, Opening};
 use crate::retoast::task::proof::Stored;
 use crate::server::LiveError;
 use crate::server::connect::Client;
+use toast_format::disk::Oid;
+use toast_format::fill::room::Room;
 
 /// Before an update, old versions are pruned unless the rows' pages span more than `PRUNED_PAGES` pages and more than
 /// `PRUNED_PER_ROW` pages per row.

@@ -6,24 +6,24 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::disk::desc::TupleDesc;
-use crate::disk::layout::PageSize;
-use crate::disk::page::{Page, PageState};
-use crate::disk::tuple::HeapTuple;
-use crate::disk::varlena::Varlena;
-use crate::disk::walk::{Datum, Walk};
-use crate::disk::{BlockNumber, ItemPointer, Oid};
-use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::scan::{self, Item};
-use crate::model::toaster::catalog::{ToasterColumn, Toasters};
-use crate::model::toaster::describe::describe;
-use crate::model::visibility::Visibility;
 use crate::retoast::result::UnfitTable;
 use crate::server::about::{Pageinspect, Server};
 use crate::server::connect::Connection;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::sqlstate::ErrorKind;
 use crate::server::{LiveError, catalog, snapshot};
+use toast_format::disk::desc::TupleDesc;
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::page::{Page, PageState};
+use toast_format::disk::tuple::HeapTuple;
+use toast_format::disk::varlena::Varlena;
+use toast_format::disk::walk::{Datum, Walk};
+use toast_format::disk::{BlockNumber, ItemPointer, Oid};
+use toast_format::heap::problem::{Place, Problem, Problems};
+use toast_format::heap::scan::{self, Item};
+use toast_format::model::toaster::catalog::{ToasterColumn, Toasters};
+use toast_format::model::toaster::describe::describe;
+use toast_format::model::visibility::Visibility;
 
 /// Blocks read at a time.
 const BLOCKS: u32 = 256;

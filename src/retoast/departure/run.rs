@@ -5,12 +5,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::disk::Oid;
-use crate::judge::goal::{Goal, Pluggable};
-use crate::judge::pluggable;
-use crate::judge::pluggable::{default_name, leaves};
-use crate::model::sql::quote_qualified;
-use crate::model::toaster::catalog::{ToasterColumn, Toasters};
 use crate::retoast::departure::census::{Census, Counter};
 use crate::retoast::departure::steps::{columns, prove};
 use crate::retoast::error::RetoastError;
@@ -25,7 +19,6 @@ use crate::retoast::result::{DepartureReport, TableReport, TaskReport, UnfitTabl
 use crate::retoast::run::request::{Request, need_pages, pages};
 use crate::retoast::run::results::Results;
 use crate::retoast::run::sessions::Sessions;
-use crate::retoast::sql;
 use crate::retoast::sweep::conversion::Conversion;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::scanner::SeenRows;
@@ -36,6 +29,12 @@ use crate::server::about::Pageinspect;
 use crate::server::connect::Connection;
 use crate::server::select::select;
 use crate::server::{LiveError, toasters};
+use toast_format::disk::Oid;
+use toast_format::judge::goal::{Goal, Pluggable};
+use toast_format::judge::pluggable;
+use toast_format::judge::pluggable::{default_name, leaves};
+use toast_format::model::sql::quote_qualified;
+use toast_format::model::toaster::catalog::{ToasterColumn, Toasters};
 
 /// A run that leaves a toaster.
 struct DepartureRun<'a, 'r> {
@@ -349,7 +348,7 @@ pub(crate) fn departures(
             'p' => {
                 let plan = leaves(toaster, &default_name(toasters), &living);
                 let table = quote_qualified(&first.schema, &first.relation);
-                match sql::alter(&table, &plan.changes) {
+                match plan.changes.statement(&table) {
                     Some(alter) => TableAction::Alter(alter),
                     None => continue,
                 }
@@ -395,9 +394,9 @@ async fn under_way(connection: &Connection) -> Result<BTreeMap<String, String>, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::custom::DEFAULT_TOASTER;
-    use crate::disk::desc::Storage;
-    use crate::model::toaster::catalog::{Handler, PluggableToaster};
+    use toast_format::disk::custom::DEFAULT_TOASTER;
+    use toast_format::disk::desc::Storage;
+    use toast_format::model::toaster::catalog::{Handler, PluggableToaster};
 
     const OURS: Oid = Oid(147_811);
 

@@ -4,14 +4,14 @@
 use std::collections::HashSet;
 
 use super::census::{Census, Counter};
-use crate::disk::Oid;
-use crate::disk::custom::DEFAULT_TOASTER;
-use crate::model::sql::{quote_identifier, quote_literal};
-use crate::model::toaster::catalog::ToasterColumn;
 use crate::retoast::result::DepartureReport;
 use crate::server::LiveError;
 use crate::server::connect::Client;
 use crate::server::toasters::{self, Referent};
+use toast_format::disk::Oid;
+use toast_format::disk::custom::DEFAULT_TOASTER;
+use toast_format::model::sql::{quote_identifier, quote_literal};
+use toast_format::model::toaster::catalog::ToasterColumn;
 
 /// A hash over all columns whose values can be toasted. It changes whenever a table is created, altered or dropped.
 const COLUMNS: &str = "pg_catalog.md5(coalesce(pg_catalog.string_agg(pg_catalog.format('%s %s %s', a.attrelid, \

@@ -3,8 +3,8 @@
 
 use std::iter;
 
-use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
-use crate::disk::max_align;
+use toast_format::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
+use toast_format::disk::max_align;
 
 /// WAL of locking a row, and of updating it, without the new tuple: on its page (where the unchanged beginning and end
 /// of the tuple are left out), and on another one.

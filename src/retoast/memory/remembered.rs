@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use tokio_postgres::types::Type;
 
-use crate::model::sql::quote_identifier;
 use crate::retoast::error::RetoastError;
 use crate::retoast::memory;
 use crate::retoast::memory::since::{Doubt, Identity, Memory, ProvenState, Since};
@@ -13,6 +12,7 @@ use crate::retoast::preflight::ready::PreparedTable;
 use crate::retoast::result::{Outcome, TableReport};
 use crate::server::LiveError;
 use crate::server::connect::Client;
+use toast_format::model::sql::quote_identifier;
 
 /// The path of the file.
 #[derive(Debug)]

@@ -8,14 +8,14 @@ use std::collections::HashMap;
 
 use tokio_postgres::types::Type;
 
-use crate::codec::Method;
-use crate::disk::Oid;
-use crate::disk::desc::Storage;
-use crate::judge::toaster::Current;
-use crate::model::sql::{quote_identifier, quote_literal};
 use crate::retoast::preflight::ready::PreparedTable;
 use crate::server::connect::Client;
 use crate::server::{LiveError, numbers};
+use toast_format::codec::Method;
+use toast_format::disk::Oid;
+use toast_format::disk::desc::Storage;
+use toast_format::judge::toaster::Current;
+use toast_format::model::sql::{quote_identifier, quote_literal};
 
 /// The settings as text, for people and for the comment.
 pub(crate) fn text(of: Current) -> String {

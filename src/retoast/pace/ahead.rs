@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 
-use crate::disk::Oid;
 use crate::retoast::error::RetoastError;
 use crate::retoast::forecast::Images;
 use crate::retoast::memory::settings::{self, Column};
@@ -15,6 +14,7 @@ use crate::server::LiveError;
 use crate::server::connect::Connection;
 use crate::server::indexes::{self, Index};
 use crate::server::locks;
+use toast_format::disk::Oid;
 
 /// What a plan needs to know of a table.
 #[derive(Debug, Clone)]

@@ -8,8 +8,6 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::disk::Oid;
-use crate::model::sql::quote_identifier;
 use crate::retoast::forecast::Images;
 use crate::retoast::pace::rules::{Holder, Replica};
 use crate::retoast::pace::slots::{Slot, Slots};
@@ -22,6 +20,8 @@ use crate::retoast::sql::old_entries::COVERED;
 use crate::server::connect::{Client, Connection};
 use crate::server::toasters::TOAST_RELATIONS;
 use crate::server::{LiveError, numbers};
+use toast_format::disk::Oid;
+use toast_format::model::sql::quote_identifier;
 
 /// The prefix of `application_name` in all sessions of this program.
 pub const APPLICATION: &str = "toastctl retoast";

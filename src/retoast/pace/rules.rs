@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::model::sql::quote_literal;
 use crate::retoast::pace::slots::Slots;
+use toast_format::model::sql::quote_literal;
 
 /// How often to measure what changes slowly.
 pub const POLL: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::sql::quote_identifier;
+use toast_format::model::sql::quote_identifier;
 
 /// A slot must tolerate this many times the WAL written between two measurements, because batches grow, several may
 /// be running, and after a checkpoint the server writes a full image of each page once more.

@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::retoast::pace::rules::Free;
+use crate::testing;
 
 /// A directory in which files grow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,8 +103,7 @@ pub fn free_in(places: &[Place]) -> Option<Free> {
 
 fn free_at(place: &Path) -> Option<u64> {
     // tests set the free space
-    #[cfg(feature = "internals")]
-    if let Some(file) = std::env::var_os("TOASTCTL_TEST_FREE_SPACE") {
+    if let Some(file) = testing::setting::<String>("FREE_SPACE") {
         return std::fs::read_to_string(file).ok()?.trim().parse().ok();
     }
     let status = rustix::fs::statvfs(place).ok()?;

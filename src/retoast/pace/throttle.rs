@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 use futures_util::future::{join3, join4};
 use tokio::sync::Mutex;
 
-use crate::disk::Oid;
-use crate::model::sql::{LONGEST_NAME, quote_literal, truncated};
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::{Control, Figures, Listener, Wait};
 use crate::retoast::pace::course::Record;
@@ -28,6 +26,8 @@ use crate::retoast::result::{CoursePoint, PauseReport};
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 use crate::server::sqlstate::ErrorKind;
+use toast_format::disk::Oid;
+use toast_format::model::sql::{LONGEST_NAME, quote_literal, truncated};
 
 /// How long other sessions count as active after they were last seen so, because most are not active at any given
 /// instant.

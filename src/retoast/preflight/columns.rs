@@ -4,19 +4,19 @@ use tokio_postgres::types::Type;
 
 use super::ready::ConvertRequest;
 use super::shapes::{Generated, Types};
-use crate::codec::Method;
-use crate::disk::desc::{Length, Storage};
-use crate::judge::goal::Goal;
-use crate::judge::toaster::Toaster;
-use crate::model::policy::MethodChoice;
-use crate::model::settings::TupleTarget;
-use crate::model::sql::Shape;
-use crate::model::toast::Table as Model;
 use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::sql::Target;
 use crate::server::about::Server;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
+use toast_format::codec::Method;
+use toast_format::disk::desc::{Length, Storage};
+use toast_format::judge::goal::Goal;
+use toast_format::judge::toaster::Toaster;
+use toast_format::model::policy::MethodChoice;
+use toast_format::model::settings::TupleTarget;
+use toast_format::model::sql::Shape;
+use toast_format::model::toast::Table as Model;
 
 /// The chosen columns.
 pub(crate) async fn targets(

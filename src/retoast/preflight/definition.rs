@@ -7,14 +7,14 @@ use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use crate::codec::Method;
-use crate::disk::Oid;
-use crate::disk::desc::{Attribute, Storage, TupleDesc};
-use crate::judge::toaster::{Changes, ToasterChange};
-use crate::model::sql::{quote_identifier, quote_literal};
 use crate::server::LiveError;
 use crate::server::connect::{Client, Connection};
 use crate::server::toasters::TOAST_RELATIONS;
+use toast_format::codec::Method;
+use toast_format::disk::Oid;
+use toast_format::disk::desc::{Attribute, Storage, TupleDesc};
+use toast_format::judge::toaster::{Changes, ToasterChange};
+use toast_format::model::sql::{quote_identifier, quote_literal};
 
 /// The facts that determine how values of a column are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,8 +7,6 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::owner::{UpdateTriggers, can_be_replica};
 use super::shapes::{self, Generated, Types};
-use crate::disk::Oid;
-use crate::model::toaster::catalog::Toasters;
 use crate::retoast::error::RetoastError;
 use crate::server::about::{Compression, Server};
 use crate::server::catalog::{self, Relation};
@@ -16,6 +14,8 @@ use crate::server::citus::{self, Shard};
 use crate::server::connect::Client;
 use crate::server::owner_code::{self, Rights};
 use crate::server::{LiveError, locks, numbers, toasters};
+use toast_format::disk::Oid;
+use toast_format::model::toaster::catalog::Toasters;
 
 /// What is known before tables are prepared.
 pub(crate) struct Facts {

@@ -21,16 +21,6 @@ pub mod shapes;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use crate::codec::Method;
-use crate::disk::Oid;
-use crate::disk::desc::Length;
-use crate::judge::goal::Goal;
-use crate::judge::pluggable::Plan;
-use crate::judge::toaster::{Changes, Current};
-use crate::judge::{FormJudge, Judge, pluggable};
-use crate::model::settings::TupleTarget;
-use crate::model::sql::{quote_identifier, quote_literal};
-use crate::model::toaster::catalog::Toasters;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::preflight::columns::{follow, kept, model, stored_columns, targets};
@@ -44,6 +34,16 @@ use crate::server::catalog::{Relation, RelationKind};
 use crate::server::connect::{Client, Connection, are_lent};
 use crate::server::toasters::TOAST_RELATIONS;
 use crate::server::{LiveError, toasters};
+use toast_format::codec::Method;
+use toast_format::disk::Oid;
+use toast_format::disk::desc::Length;
+use toast_format::judge::goal::Goal;
+use toast_format::judge::pluggable::Plan;
+use toast_format::judge::toaster::{Changes, Current};
+use toast_format::judge::{FormJudge, Judge, pluggable};
+use toast_format::model::settings::TupleTarget;
+use toast_format::model::sql::{quote_identifier, quote_literal};
+use toast_format::model::toaster::catalog::Toasters;
 
 /// Refuses a standby, a server or role that is set to read-only (some providers do this when the disk is full), and,
 /// unless `untested`, a server newer than the newest tested version.

@@ -7,14 +7,14 @@ use std::slice;
 
 use tokio_postgres::types::Type;
 
-use crate::disk::Oid;
-use crate::model::sql::Shape;
 use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::sql::Target;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
 use crate::server::owner_code::{self, Foreign, Rights};
 use crate::server::{LiveError, numbers};
+use toast_format::disk::Oid;
+use toast_format::model::sql::Shape;
 
 /// How many functions a refusal names.
 const NAMED: usize = 10;

@@ -4,19 +4,18 @@
 use tokio_postgres::types::Type;
 
 use super::ready::ConvertRequest;
-use crate::codec::Method;
-use crate::disk::Oid;
-use crate::disk::desc::Storage;
-use crate::judge::goal::Goal;
-use crate::judge::pluggable::{self, Plan};
-use crate::judge::toaster::{Changes, Current};
-use crate::model::settings::TupleTarget;
-use crate::model::sql::{quote_qualified, shown_qualified};
 use crate::retoast::error::RetoastError;
-use crate::retoast::sql;
 use crate::server::about::Server;
 use crate::server::connect::Client;
 use crate::server::{LiveError, toasters};
+use toast_format::codec::Method;
+use toast_format::disk::Oid;
+use toast_format::disk::desc::Storage;
+use toast_format::judge::goal::Goal;
+use toast_format::judge::pluggable::{self, Plan};
+use toast_format::judge::toaster::{Changes, Current};
+use toast_format::model::settings::TupleTarget;
+use toast_format::model::sql::{quote_qualified, shown_qualified};
 
 /// What must be set on a partitioned table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +82,7 @@ pub async fn parent(
         changes.storage.extend(plan.changes.storage);
         changes.toasters.extend(plan.changes.toasters);
     }
-    let alter = sql::alter(&quote_qualified(&schema, &name), &changes);
+    let alter = changes.statement(&quote_qualified(&schema, &name));
     Ok(alter.map(|alter| Parent { name: shown_qualified(&schema, &name), alter }))
 }
 

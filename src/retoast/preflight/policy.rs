@@ -4,19 +4,19 @@ use super::columns::model;
 use super::owner;
 use super::ready::{Choice, FinalSettings, PreparedTable};
 use super::shapes::Types;
-use crate::codec::Method;
-use crate::disk::desc::Storage;
-use crate::judge::Judge;
-use crate::judge::goal::PolicyGoal;
-use crate::judge::policy::Rule;
-use crate::judge::toaster::{Changes, Current, Toaster};
-use crate::model::policy::MethodChoice;
-use crate::model::toast::{Column, Table as Model};
 use crate::retoast::error::RetoastError;
-use crate::retoast::sql::{self, Target};
+use crate::retoast::sql::Target;
 use crate::server::about::{Compression, Server};
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
+use toast_format::codec::Method;
+use toast_format::disk::desc::Storage;
+use toast_format::judge::Judge;
+use toast_format::judge::goal::PolicyGoal;
+use toast_format::judge::policy::Rule;
+use toast_format::judge::toaster::{Changes, Current, Toaster};
+use toast_format::model::policy::MethodChoice;
+use toast_format::model::toast::{Column, Table as Model};
 
 /// Refuses a method that the server does not support, and generated columns, whose values only the server computes.
 pub(crate) fn check(
@@ -128,6 +128,6 @@ pub(crate) fn final_settings(
             .iter()
             .zip(current)
             .all(|((_, m), (_, now))| now.compression == Some(*m));
-    let sql = sql::alter(&relation.quoted(), &all)?;
+    let sql = all.statement(&relation.quoted())?;
     goal.new_extended.then_some(FinalSettings { sql, are_set })
 }

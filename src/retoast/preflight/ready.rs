@@ -2,24 +2,24 @@
 
 use super::owner::Code;
 use super::shapes::Generated;
-use crate::disk::desc::Storage;
-use crate::judge::Judge;
-use crate::judge::goal::Goal;
-use crate::judge::toaster::{Changes, Toaster};
-use crate::model::sql::quote_identifier;
-use crate::model::toast::Table as Model;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::reindex::Reindex;
 use crate::retoast::sql::Target;
 use crate::server::about::Server;
 use crate::server::catalog::Relation;
+use toast_format::disk::desc::Storage;
+use toast_format::judge::Judge;
+use toast_format::judge::goal::Goal;
+use toast_format::judge::toaster::{Changes, Toaster};
+use toast_format::model::sql::quote_identifier;
+use toast_format::model::toast::Table as Model;
 
 /// The request for columns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConvertRequest {
     /// The columns; none if only dropped columns are to be cleared ([`Pluggable::Leaves`]).
     ///
-    /// [`Pluggable::Leaves`]: crate::judge::goal::Pluggable::Leaves
+    /// [`Pluggable::Leaves`]: toast_format::judge::goal::Pluggable::Leaves
     pub columns: Vec<String>,
     pub goal: Goal,
     /// `toast_tuple_target`, if it should be set.

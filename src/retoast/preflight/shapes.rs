@@ -4,12 +4,12 @@ use std::collections::{HashMap, HashSet};
 
 use tokio_postgres::types::{Oid as PgOid, Type};
 
-use crate::disk::Oid;
-use crate::model::sql::quote_qualified;
-use crate::model::sql::{Field, Shape};
 use crate::retoast::sql::Domain;
 use crate::server::connect::Client;
 use crate::server::{LiveError, numbers};
+use toast_format::disk::Oid;
+use toast_format::model::sql::quote_qualified;
+use toast_format::model::sql::{Field, Shape};
 
 /// Composite types and domains that are nested more deeply are refused.
 const DEEPEST: u32 = 32;

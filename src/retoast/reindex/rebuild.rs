@@ -8,7 +8,6 @@ use rand::RngExt;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use crate::disk::Oid;
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::Tried;
@@ -22,6 +21,7 @@ use crate::server::connect::Connection;
 use crate::server::indexes::Index;
 use crate::server::sqlstate::{ErrorKind, is_of_server};
 use crate::server::{LiveError, indexes};
+use toast_format::disk::Oid;
 
 /// The longest wait for one set of transactions, unless max-wait is less.
 const PATIENCE: Duration = Duration::from_secs(20);

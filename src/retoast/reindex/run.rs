@@ -6,9 +6,6 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
 
-use crate::disk::Oid;
-use crate::disk::layout::PageSize;
-use crate::model::btree::{build_wal, is_bloated};
 use crate::retoast::error::RetoastError;
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::reindex::Reindex;
@@ -24,6 +21,9 @@ use crate::server::connect::Connection;
 use crate::server::index_scan::{Fresh, IndexFill, IndexScan};
 use crate::server::indexes::Index;
 use crate::server::{LiveError, index_scan, indexes};
+use toast_format::disk::Oid;
+use toast_format::disk::layout::PageSize;
+use toast_format::model::btree::{build_wal, is_bloated};
 
 /// If at least this fraction of the rows is dead, they are vacuumed first, because their index entries would count as
 /// needed.

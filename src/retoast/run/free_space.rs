@@ -7,15 +7,6 @@ use std::time::{Duration, Instant};
 use rand::RngExt;
 use tokio_postgres::types::Type;
 
-use crate::disk::BlockNumber;
-use crate::disk::layout::PageSize;
-use crate::disk::page::{Page, PageState};
-use crate::disk::walk::Walk;
-use crate::fill::rewritten::{Gain, Rewritten};
-use crate::heap::scan::{Item, items};
-use crate::model::pages::truncated_for;
-use crate::model::stored::StoredValue;
-use crate::model::visibility::Visibility;
 use crate::retoast::pace::metrics;
 use crate::retoast::task::guard::{Reading, Reads};
 use crate::server::about::{Compression, Pageinspect, Server};
@@ -24,6 +15,15 @@ use crate::server::pages::PageReader;
 use crate::server::snapshot::{BY_KEY, Moment};
 use crate::server::toasters::TOAST_RELATIONS;
 use crate::server::{LiveError, catalog, snapshot};
+use toast_format::disk::BlockNumber;
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::page::{Page, PageState};
+use toast_format::disk::walk::Walk;
+use toast_format::fill::rewritten::{Gain, Rewritten};
+use toast_format::heap::scan::{Item, items};
+use toast_format::model::pages::truncated_for;
+use toast_format::model::stored::StoredValue;
+use toast_format::model::visibility::Visibility;
 
 /// The maximum number of blocks of the table to read: all blocks if it has no more, otherwise this number of runs of
 /// blocks, one in each of that many equal parts of the table.

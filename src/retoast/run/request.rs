@@ -151,8 +151,8 @@ impl Tasks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::goal::Goal;
-    use crate::judge::toaster::Toaster;
+    use toast_format::judge::goal::Goal;
+    use toast_format::judge::toaster::Toaster;
 
     #[test]
     fn what_follows_depends_on_what_was_done_last_and_how_it_ended() {

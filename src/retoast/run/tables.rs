@@ -9,10 +9,6 @@ use futures_util::future::join_all;
 use tokio::sync::Mutex;
 use tokio_postgres::types::Type;
 
-use crate::disk::Oid;
-use crate::judge::goal::{Goal, Pluggable, PolicyGoal};
-use crate::judge::pluggable;
-use crate::judge::toaster::Changes;
 use crate::retoast::departure;
 use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::listener::{Control, Listener};
@@ -39,6 +35,10 @@ use crate::server::connect::{Client, Connection};
 use crate::server::select::{How, Selected, Selection, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, catalog, citus, select, toasters};
+use toast_format::disk::Oid;
+use toast_format::judge::goal::{Goal, Pluggable, PolicyGoal};
+use toast_format::judge::pluggable;
+use toast_format::judge::toaster::Changes;
 
 /// Carries out the request, over this connection and others like it, until all is done or `control` stops it. Each
 /// table's result goes to `sink`. Returns what became of a toaster that was to be left.

@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 use futures_util::future::join;
 use tokio::sync::Mutex;
 
-use crate::disk::Oid;
-use crate::judge::{FormJudge, Judge};
 use crate::retoast::compact::run::Compaction;
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Listener;
@@ -37,6 +35,8 @@ use crate::retoast::{reindex, verdict};
 use crate::server::LiveError;
 use crate::server::about::Pageinspect;
 use crate::server::sink::{Failed, Kind};
+use toast_format::disk::Oid;
+use toast_format::judge::{FormJudge, Judge};
 
 /// The first server version with REPACK.
 pub(super) const REPACK: i32 = 190_000;

@@ -9,10 +9,10 @@
 use std::fmt::Write;
 
 use super::{GIVES, Target};
-use crate::disk::layout::PageSize;
-use crate::model::policy::MethodChoice;
-use crate::model::sql::quote_identifier;
 use crate::server::trial::{Copied, Copies, compressed_size, padding_text};
+use toast_format::disk::layout::PageSize;
+use toast_format::model::policy::MethodChoice;
+use toast_format::model::sql::quote_identifier;
 
 /// The temporary table's name.
 const NAME: &str = "toastctl_policy";

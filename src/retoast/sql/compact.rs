@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::ops::Range;
 
 use super::{GIVES, Target, update_unlocked};
-use crate::model::sql::{in_blocks, quote_identifier, quote_literal};
 use crate::server::toasters::TOAST_RELATIONS;
+use toast_format::model::sql::{in_blocks, quote_identifier, quote_literal};
 
 /// The first temporary table for values that have another form than the columns' settings would give them.
 const COPIES: &str = "toastctl_compact";

@@ -1,7 +1,7 @@
 //! What is known of GIN indexes before anything is written to them: their pages, and how many keys rows have.
 
-use crate::model::sql::{quote_identifier, quote_literal};
 use crate::server::about::Pageinspect;
+use toast_format::model::sql::{quote_identifier, quote_literal};
 
 /// The GIN indexes of table `$1`, with the names of the operator class and the column of each part: the OID, the quoted
 /// name, whether new entries are collected in a list first, and the parts. An expression has no column, and an operator

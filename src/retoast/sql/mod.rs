@@ -7,11 +7,11 @@ pub(crate) mod old_entries;
 pub mod row_judge;
 pub(crate) mod vacuum;
 
-use crate::codec::Method;
-use crate::judge::toaster::{Changes, Toaster, ToasterChange};
-use crate::model::sql::Shape;
-use crate::model::sql::{in_blocks, quote_identifier};
 use crate::server::snapshot;
+use toast_format::codec::Method;
+use toast_format::judge::toaster::Toaster;
+use toast_format::model::sql::Shape;
+use toast_format::model::sql::{in_blocks, quote_identifier};
 
 /// A chosen column.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,42 +66,6 @@ fn assignments(targets: &[Target]) -> Vec<String> {
         set.push(format!("{base} = t.{base}"));
     }
     set
-}
-
-/// Sets storage, compression and `toast_tuple_target` in one statement, and so with one short lock. `None` if there is
-/// nothing to set.
-pub fn alter(table: &str, changes: &Changes) -> Option<String> {
-    let mut parts = Vec::new();
-    for (name, storage) in &changes.storage {
-        parts.push(format!(
-            "ALTER COLUMN {} SET STORAGE {}",
-            quote_identifier(name),
-            storage.name()
-        ));
-    }
-    for (name, method) in &changes.compression {
-        parts.push(format!(
-            "ALTER COLUMN {} SET COMPRESSION {}",
-            quote_identifier(name),
-            method.name()
-        ));
-    }
-    parts.extend(changes.toasters.iter().map(toaster_clause));
-    parts.extend(changes.target.map(|target| format!("SET (toast_tuple_target = {target})")));
-    (!parts.is_empty()).then(|| format!("ALTER TABLE ONLY {table} {}", parts.join(", ")))
-}
-
-fn toaster_clause(change: &ToasterChange) -> String {
-    match change {
-        ToasterChange::Toaster(column, toaster) => format!(
-            "ALTER COLUMN {} SET TOASTER {}",
-            quote_identifier(column),
-            quote_identifier(toaster)
-        ),
-        ToasterChange::NoMethod(column) => {
-            format!("ALTER COLUMN {} SET COMPRESSION default", quote_identifier(column))
-        }
-    }
 }
 
 /// How the transaction of a batch begins.
@@ -373,8 +337,6 @@ pub(crate) fn longer_than(table: &str, targets: &[Target], bytes: u32) -> String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::desc::Storage;
-    use crate::model::settings::TupleTarget;
 
     pub(super) fn targets() -> Vec<Target> {
         let target = |name: &str, shape| Target {
@@ -389,18 +351,6 @@ mod tests {
     }
 
     pub(super) const TABLE: &str = r#""s"."T""#;
-
-    #[test]
-    fn settings_are_changed_in_one_statement() {
-        let changes = Changes {
-            storage: vec![("a\"b".into(), Storage::Extended)],
-            compression: vec![("a\"b".into(), Method::Lz4)],
-            toasters: Vec::new(),
-            target: TupleTarget::new(4080, crate::disk::layout::PageSize::DEFAULT).ok(),
-        };
-        insta::assert_snapshot!(alter(TABLE, &changes).unwrap(), @r##"ALTER TABLE ONLY "s"."T" ALTER COLUMN "a""b" SET STORAGE extended, ALTER COLUMN "a""b" SET COMPRESSION lz4, SET (toast_tuple_target = 4080)"##);
-        assert_eq!(alter(TABLE, &Changes::default()), None);
-    }
 
     #[test]
     fn a_batch_that_is_verified_needs_no_answer_on_the_way() {

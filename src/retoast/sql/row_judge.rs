@@ -1,9 +1,9 @@
 //! The temporary table in which the server shows how it stores whole rows (pure).
 
 use super::Target;
-use crate::judge::toaster::Toaster;
-use crate::model::settings::TupleTarget;
-use crate::model::sql::quote_identifier;
+use toast_format::judge::toaster::Toaster;
+use toast_format::model::settings::TupleTarget;
+use toast_format::model::sql::quote_identifier;
 
 /// Empties the temporary table.
 pub const CLEAR_ROW_JUDGE: &str = "TRUNCATE pg_temp.toastctl_judge";
@@ -107,13 +107,13 @@ pub fn judged_rows(targets: &[Target]) -> String {
 mod tests {
     use super::super::tests::{TABLE, targets};
     use super::*;
-    use crate::codec::Method;
+    use toast_format::codec::Method;
 
     #[test]
     fn the_server_stores_whole_rows_in_a_temporary_table() {
         let targets = targets();
         let lz4 = Toaster::Compressed(Method::Lz4);
-        let tuple_target = TupleTarget::default_for(crate::disk::layout::PageSize::DEFAULT);
+        let tuple_target = TupleTarget::default_for(toast_format::disk::layout::PageSize::DEFAULT);
         insta::assert_snapshot!(make_row_judge(TABLE, lz4, &targets, tuple_target), @r##"DROP TABLE IF EXISTS pg_temp.toastctl_judge; CREATE TEMPORARY TABLE toastctl_judge (LIKE "s"."T" INCLUDING STORAGE INCLUDING COMPRESSION); ALTER TABLE pg_temp.toastctl_judge SET (toast_tuple_target = 2032, autovacuum_enabled = off), ALTER COLUMN "a""b" SET STORAGE extended, ALTER COLUMN "a""b" SET COMPRESSION lz4, ALTER COLUMN "c" SET STORAGE extended, ALTER COLUMN "c" SET COMPRESSION lz4"##);
         let columns = ["id".to_owned(), "c".to_owned()];
         insta::assert_snapshot!(there(TABLE), @r##"SELECT t.ctid::pg_catalog.text FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid"##);

@@ -10,9 +10,6 @@ use std::time::{Duration, Instant};
 use futures_util::future::{join, join3, join4};
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::disk::ItemPointer;
-use crate::judge::Judge;
-use crate::judge::policy::{Decision, Handover, Rule, Seen, Wanted};
 use crate::retoast::error::RetoastError;
 use crate::retoast::sql;
 use crate::retoast::sql::by_policy;
@@ -25,6 +22,9 @@ use crate::retoast::task::proof::Stored;
 use crate::server::LiveError;
 use crate::server::chunks::address;
 use crate::server::connect::{Client, Statement};
+use toast_format::disk::ItemPointer;
+use toast_format::judge::Judge;
+use toast_format::judge::policy::{Decision, Handover, Rule, Seen, Wanted};
 
 /// A statement that waits for rows may take this many times the lock timeout, because it may have to wait for several
 /// locks in turn.

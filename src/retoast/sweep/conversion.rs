@@ -6,9 +6,6 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use rand::RngExt;
 
-use crate::disk::desc::Storage;
-use crate::heap::sample::SpreadBlocks;
-use crate::model::interval::Interval;
 use crate::retoast::error::RetoastError;
 use crate::retoast::forecast::Afterwards;
 use crate::retoast::listener::Advance;
@@ -30,6 +27,9 @@ use crate::retoast::task::guard::{BatchEnd, Guard, LIMIT, Reason, TaskEnd};
 use crate::retoast::task::session::{Session, millis};
 use crate::retoast::task::vacuum::Unvacuumed;
 use crate::retoast::verdict;
+use toast_format::disk::desc::Storage;
+use toast_format::heap::sample::SpreadBlocks;
+use toast_format::model::interval::Interval;
 
 /// How often the table is scanned again because another session has rewritten it.
 const MOST_REWRITTEN: u32 = 5;
@@ -81,7 +81,7 @@ struct Progress {
 impl Progress {
     fn new(ready: &PreparedTable, choice: &Choice, common: Common) -> Progress {
         let converted = Converted {
-            alter: sql::alter(&ready.relation.quoted(), &choice.changes),
+            alter: choice.changes.statement(&ready.relation.quoted()),
             alter_after: choice.final_settings.as_ref().map(|last| last.sql.clone()),
             ..Converted::default()
         };

@@ -8,13 +8,13 @@ use tokio_postgres::types::Type;
 
 use super::machine::Row;
 use super::scanner::{Candidate, JUDGED_BYTES, Scanner};
-use crate::disk::ItemPointer;
-use crate::judge::stock::{Compliance, Compressed};
-use crate::judge::{FormJudge, Row as Judged};
 use crate::retoast::sql::{self, Target, row_judge};
 use crate::server::LiveError;
 use crate::server::chunks::{address, transaction};
 use crate::server::trial::Trial;
+use toast_format::disk::ItemPointer;
+use toast_format::judge::stock::{Compliance, Compressed};
+use toast_format::judge::{FormJudge, Row as Judged};
 
 impl Scanner<'_> {
     /// Makes the server compress values until the verdicts no longer depend on the results. Once the size of one

@@ -10,13 +10,13 @@ use tokio_postgres::types::Type;
 
 use super::machine::Row;
 use super::scanner::Scanner;
-use crate::disk::ItemPointer;
-use crate::model::sql::{in_blocks, quote_identifier};
 use crate::retoast::sql;
 use crate::retoast::task::guard::Guard;
 use crate::server::LiveError;
 use crate::server::chunks::address;
 use crate::server::connect::Client;
+use toast_format::disk::ItemPointer;
+use toast_format::model::sql::{in_blocks, quote_identifier};
 
 /// The maximum number of rows whose keys are recorded in a scan; other rows are searched for in the block where they
 /// were found.
@@ -122,7 +122,7 @@ impl Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::BlockNumber;
+    use toast_format::disk::BlockNumber;
 
     #[test]
     fn rows_are_found_by_key_or_by_block() {

@@ -11,10 +11,10 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::disk::ItemPointer;
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::rules::{BESIDE_OTHERS, after_timeouts, smoothed};
 use crate::retoast::task::session::Tuning;
+use toast_format::disk::ItemPointer;
 
 /// The number of blocks that a scan reads at a time.
 pub const CHUNK: u32 = 256;

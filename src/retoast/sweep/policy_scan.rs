@@ -7,11 +7,6 @@ use std::ops::Range;
 use futures_util::future::join;
 use tokio_postgres::types::Type;
 
-use crate::disk::ItemPointer;
-use crate::disk::layout::PageSize;
-use crate::judge::policy::{Content, Decision, Rule, Seen, Wanted, is_foreign};
-use crate::model::policy::{CompressedSizes, MethodChoice};
-use crate::model::stored::{Form, Placement, StoredValue};
 use crate::retoast::memory::since::CutOff;
 use crate::retoast::sql;
 use crate::retoast::sql::by_policy;
@@ -22,6 +17,11 @@ use crate::server::connect::Client;
 use crate::server::probe::Probe;
 use crate::server::snapshot::Moment;
 use crate::server::{LiveError, functions};
+use toast_format::disk::ItemPointer;
+use toast_format::disk::layout::PageSize;
+use toast_format::judge::policy::{Content, Decision, Rule, Seen, Wanted, is_foreign};
+use toast_format::model::policy::{CompressedSizes, MethodChoice};
+use toast_format::model::stored::{Form, Placement, StoredValue};
 
 impl Scanner<'_> {
     /// Like [`Scanner::chunk_at_once`], with a policy.

@@ -6,16 +6,6 @@ use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
-use crate::disk::ItemPointer;
-use crate::heap::sample::Sample as BlockSample;
-use crate::judge::stock::{Compressed, stored_anew};
-use crate::judge::{FormJudge, Judge};
-use crate::model::cost::CHUNKS_PER_PAGE;
-use crate::model::estimate::{BlocksRead, PowerSums};
-use crate::model::interval::Interval;
-use crate::model::pages::{Fill, ToastFiller, chunk_bytes};
-use crate::model::stored::{Form, StoredValue};
-use crate::model::toast::Placed;
 use crate::retoast::error::RetoastError;
 use crate::retoast::forecast::{
     Batches, Found, Gin, IndexFacts, Keys, Method, RowChange, SampledPage, Tuple,
@@ -32,6 +22,16 @@ use crate::retoast::task::guard::{Guard, Reads};
 use crate::retoast::task::session::Session;
 use crate::server::indexes::Index;
 use crate::server::{LiveError, snapshot};
+use toast_format::disk::ItemPointer;
+use toast_format::heap::sample::Sample as BlockSample;
+use toast_format::judge::stock::{Compressed, stored_anew};
+use toast_format::judge::{FormJudge, Judge};
+use toast_format::model::cost::CHUNKS_PER_PAGE;
+use toast_format::model::estimate::{BlocksRead, PowerSums};
+use toast_format::model::interval::Interval;
+use toast_format::model::pages::{Fill, ToastFiller, chunk_bytes};
+use toast_format::model::stored::{Form, StoredValue};
+use toast_format::model::toast::Placed;
 
 /// Bytes of a table that a scan reads per second, as long as none has been timed.
 const READ_SPEED: f64 = 300e6;

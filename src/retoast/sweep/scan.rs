@@ -6,19 +6,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::disk::desc::Storage;
-use crate::disk::layout::TUPLE_HEADER_SIZE;
-use crate::disk::page::{Page, PageState};
-use crate::disk::tuple::HeapTuple;
-use crate::disk::walk::Walk;
-use crate::disk::{BlockNumber, ItemPointer};
-use crate::heap::scan::{self, Item};
-use crate::judge::stock::{Compliance, by_functions, fits};
-use crate::judge::{Judge, Row as Judged};
-use crate::model::pages::chunk_bytes;
-use crate::model::sql::quote_identifier;
-use crate::model::stored::StoredValue;
-use crate::model::visibility::Visibility;
 use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::sql;
@@ -31,6 +18,19 @@ use crate::server::probe::Probe;
 use crate::server::snapshot::Moment;
 use crate::server::sqlstate::is_damage;
 use crate::server::{LiveError, functions, snapshot};
+use toast_format::disk::desc::Storage;
+use toast_format::disk::layout::TUPLE_HEADER_SIZE;
+use toast_format::disk::page::{Page, PageState};
+use toast_format::disk::tuple::HeapTuple;
+use toast_format::disk::walk::Walk;
+use toast_format::disk::{BlockNumber, ItemPointer};
+use toast_format::heap::scan::{self, Item};
+use toast_format::judge::stock::{Compliance, by_functions, fits};
+use toast_format::judge::{Judge, Row as Judged};
+use toast_format::model::pages::chunk_bytes;
+use toast_format::model::sql::quote_identifier;
+use toast_format::model::stored::StoredValue;
+use toast_format::model::visibility::Visibility;
 
 impl Scanner<'_> {
     /// Returns the rows of these blocks that do not comply. Tries again if other sessions have the table locked.

@@ -4,11 +4,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::codec::Method;
-use crate::disk::ItemPointer;
-use crate::judge::policy::Seen;
-use crate::judge::stock::Compressed;
-use crate::model::stored::{Form, FunctionAnswer, StoredValue};
 use crate::retoast::memory::since::{CutOff, Since};
 use crate::retoast::preflight::ready::{Choice, PreparedTable};
 use crate::retoast::result::FormReport;
@@ -20,6 +15,11 @@ use crate::server::about::Server;
 use crate::server::connect::Connection;
 use crate::server::snapshot::Moment;
 use crate::server::{LiveError, snapshot};
+use toast_format::codec::Method;
+use toast_format::disk::ItemPointer;
+use toast_format::judge::policy::Seen;
+use toast_format::judge::stock::Compressed;
+use toast_format::model::stored::{Form, FunctionAnswer, StoredValue};
 
 /// The maximum number of bytes of values passed to a judge at a time, unless a single value has more.
 pub(crate) const JUDGED_BYTES: u64 = 32 << 20;

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use futures_util::future::join;
 use tokio_postgres::types::Type;
 
-use crate::disk::Oid;
 use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::ahead::PlanFacts;
@@ -32,6 +31,7 @@ use crate::server::connect::{Client, Connection, Statement};
 use crate::server::snapshot::Moment;
 use crate::server::sqlstate::ErrorKind;
 use crate::server::{LiveError, snapshot};
+use toast_format::disk::Oid;
 
 /// The maximum number of attempts at a transaction while other sessions update the catalog rows of the table without
 /// changing what the task depends on.

@@ -5,11 +5,11 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::guard::Guard;
 use super::session::Verify;
-use crate::model::sql::quote_identifier;
 use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::sql::{self, Target};
 use crate::server::LiveError;
 use crate::server::connect::Client;
+use toast_format::model::sql::quote_identifier;
 
 /// With `--verify sample`, one batch in this number is compared.
 const SAMPLE: u64 = 32;

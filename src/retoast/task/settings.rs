@@ -4,14 +4,13 @@
 use tokio_util::sync::CancellationToken;
 
 use super::guard::{Guard, Known};
-use crate::judge::toaster::Changes;
 use crate::retoast::error::RetoastError;
 use crate::retoast::memory::settings;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
 use crate::retoast::preflight::definition::Definition;
 use crate::retoast::result::{Converted, Outcome};
-use crate::retoast::sql;
 use crate::server::LiveError;
+use toast_format::judge::toaster::Changes;
 
 /// How often a sweep restores settings that another session has changed.
 const MOST_SET_RIGHT: u32 = 5;
@@ -61,7 +60,7 @@ impl Guard<'_> {
     /// Changes the settings that must be changed before rows are re-toasted, and records the resulting definition.
     pub(crate) async fn set_choice(&self, changes: &Changes) -> Result<(), RetoastError> {
         let table = self.ready.relation.quoted();
-        let Some(alter) = sql::alter(&table, changes) else { return Ok(()) };
+        let Some(alter) = changes.statement(&table) else { return Ok(()) };
         if !self.alter(&alter).await? {
             return Ok(());
         }

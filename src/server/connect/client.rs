@@ -133,7 +133,6 @@ impl Client {
         self.0.cancel_token()
     }
 
-    #[cfg(feature = "internals")]
     /// The driver's client, for what the program itself does not do.
     pub fn driver(&self) -> &tokio_postgres::Client {
         &self.0

@@ -29,6 +29,5 @@ pub use resolve::resolve;
 pub use resolved::{Resolved, Secret};
 pub use session::{Connection, are_lent};
 pub use settings::SessionOptions;
-#[cfg(feature = "internals")]
 pub use surroundings::FileSeen;
 pub use surroundings::{Given, Surroundings, ThisProcess};

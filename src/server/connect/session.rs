@@ -17,7 +17,7 @@ use super::error::{ConnectError, StatementError, server_message};
 use super::life::{CLOSED, Life, Raw, end_reason, io_cause};
 use super::resolved::Resolved;
 use super::settings::{Reach, SEARCH_PATH, SessionOptions, set};
-use crate::model::sql::quote_identifier;
+use toast_format::model::sql::quote_identifier;
 
 /// How long to wait for the reason why a connection ended, after a statement has failed because of it.
 const END_PATIENCE: Duration = Duration::from_secs(1);
@@ -242,7 +242,6 @@ impl Connection {
         self.version
     }
 
-    #[cfg(feature = "internals")]
     /// Whether the connection is encrypted.
     pub fn is_encrypted(&self) -> bool {
         self.tls.is_some()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::sql::{quote_identifier, quote_literal};
+use toast_format::model::sql::{quote_identifier, quote_literal};
 
 /// The only setting whose value is a list of identifiers.
 pub(super) const SEARCH_PATH: &str = "search_path";

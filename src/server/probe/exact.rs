@@ -2,11 +2,11 @@
 //! values are read.
 
 use super::{AskedColumn, LONGEST_SHORT, Probe, Questions};
-use crate::disk::desc::Length;
-use crate::disk::layout::TUPLE_HEADER_SIZE;
-use crate::disk::max_align;
-use crate::model::sql::quote_identifier;
-use crate::model::sql::{fresh, fresh_array};
+use toast_format::disk::desc::Length;
+use toast_format::disk::layout::TUPLE_HEADER_SIZE;
+use toast_format::disk::max_align;
+use toast_format::model::sql::quote_identifier;
+use toast_format::model::sql::{fresh, fresh_array};
 
 /// The maximum stored size of a row whose values are fetched to find out the size of its dropped columns.
 const MOST_WHOLE: u32 = 100_000;

@@ -1,7 +1,7 @@
 //! Tests of the interpretation of the functions' results.
 
 use super::*;
-use crate::disk::desc::{Align, MissingValue};
+use toast_format::disk::desc::{Align, MissingValue};
 
 const TEXT: u32 = 25;
 const JSONB: u32 = 3802;

@@ -2,12 +2,12 @@
 
 use crate::support::server::{self, Database, Server};
 use crate::support::table_files::PAGE;
-use toastctl::disk::desc::TupleDesc;
-use toastctl::disk::page::{LinePointerState, Page, PageState};
-use toastctl::disk::tuple::HeapTuple;
-use toastctl::disk::varlena::Varlena;
-use toastctl::disk::walk::{Datum, Walk};
-use toastctl::offline::columns;
+use toast_format::disk::columns;
+use toast_format::disk::desc::TupleDesc;
+use toast_format::disk::page::{LinePointerState, Page, PageState};
+use toast_format::disk::tuple::HeapTuple;
+use toast_format::disk::varlena::Varlena;
+use toast_format::disk::walk::{Datum, Walk};
 
 const SIZE: usize = 8192;
 

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
+use toast_format::disk::checksum::page_checksum;
+use toast_format::disk::columns::parse_list;
+use toast_format::disk::custom::CustomFlavor;
+use toast_format::disk::desc::TupleDesc;
+use toast_format::disk::{BlockNumber, ByteOrder};
 use toastctl::check::files::{FileOptions, relation_file};
 use toastctl::check::finding::{Checked, Finding};
 use toastctl::check::subject::Depth;
-use toastctl::disk::checksum::page_checksum;
-use toastctl::disk::custom::CustomFlavor;
-use toastctl::disk::desc::TupleDesc;
-use toastctl::disk::{BlockNumber, ByteOrder};
-use toastctl::offline::columns::parse_list;
 use toastctl::offline::target::FileTarget;
 
 use crate::support::check_cases::{COLUMNS, Files};

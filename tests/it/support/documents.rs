@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use rand::RngExt;
 use rand::rngs::StdRng;
-use toastctl::disk::desc::TupleDesc;
-use toastctl::disk::walk::Datum;
-use toastctl::model::toaster::catalog::Toasters;
-use toastctl::model::toaster::reassemble::{Logical, Reassembler};
-use toastctl::model::visibility::HintBits;
+use toast_format::disk::desc::TupleDesc;
+use toast_format::disk::walk::Datum;
+use toast_format::model::toaster::catalog::Toasters;
+use toast_format::model::toaster::reassemble::{Logical, Reassembler};
+use toast_format::model::visibility::HintBits;
 use toastctl::offline::toastfile::ToastFile;
 
 use crate::support::table_files::{PAGE, TableFiles};

@@ -2,13 +2,13 @@
 
 use crate::support::server::Database;
 use std::path::{Path, PathBuf};
-use toastctl::disk::desc::TupleDesc;
-use toastctl::disk::layout::PageSize;
-use toastctl::disk::page::{LinePointerState, Page, PageState};
-use toastctl::disk::tuple::HeapTuple;
-use toastctl::disk::walk::{Datum, Walk};
-use toastctl::disk::{BlockNumber, ByteOrder, Oid, ValueIdType};
-use toastctl::model::visibility::HintBits;
+use toast_format::disk::desc::TupleDesc;
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::page::{LinePointerState, Page, PageState};
+use toast_format::disk::tuple::HeapTuple;
+use toast_format::disk::walk::{Datum, Walk};
+use toast_format::disk::{BlockNumber, ByteOrder, Oid, ValueIdType};
+use toast_format::model::visibility::HintBits;
 use toastctl::offline::file::RelationFile;
 use toastctl::offline::toastfile::ToastFile;
 

@@ -72,9 +72,9 @@ fn a_statement_sets_back_what_another_set() {
     let changes = Changes {
         storage: vec![("a\"b".into(), Storage::Extended)],
         compression: vec![("a\"b".into(), Method::Lz4)],
-        target: crate::model::settings::TupleTarget::new(
+        target: toast_format::model::settings::TupleTarget::new(
             4080,
-            crate::disk::layout::PageSize::DEFAULT,
+            toast_format::disk::layout::PageSize::DEFAULT,
         )
         .ok(),
         ..Changes::default()

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::disk::BlockNumber;
 use crate::retoast::sweep::machine::{MOST_TRIES, *};
+use toast_format::disk::BlockNumber;
 
 const TUNING: Tuning = Tuning {
     window: 8,

@@ -1,0 +1,144 @@
+//! What a compressed stream consists of: what its decompression takes its time for.
+
+use super::Method;
+
+/// The literals and matches of one stream or of several.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Items {
+    /// Bytes that stand in the stream itself.
+    pub literals: f64,
+    /// Matches, each of which repeats bytes that were decompressed before.
+    pub matches: f64,
+    /// Bytes that matches copy from before their own output.
+    pub copied: f64,
+    /// Bytes that matches repeat of their own output, as in a long run of the same characters.
+    pub overlapping: f64,
+}
+
+impl Items {
+    /// An estimate for a value of `raw` bytes of which only the size of its stream is known: a few literals for each
+    /// match, as in text and JSON, and fewer matches if these would be shorter than they can be.
+    pub fn typical(method: Method, raw: u32, stream: u32) -> Items {
+        // bytes of the stream for each literal and each match, and the shortest match
+        let (literal, matched, shortest) = match method {
+            // one control bit for each item; matches mostly have two bytes
+            Method::Pglz => (9.0 / 8.0, 2.0 + 1.0 / 8.0, 3.0),
+            // a token for the literals and the match behind them, and two bytes for the offset
+            Method::Lz4 => (1.0, 3.0, 4.0),
+        };
+        let (raw, stream) = (f64::from(raw), f64::from(stream));
+        let mut matches = stream / (literal * LITERALS_PER_MATCH + matched);
+        if (LITERALS_PER_MATCH + shortest) * matches > raw {
+            // little is repeated: matches are as short as they can be
+            matches = (literal * raw - stream) / (literal * shortest - matched);
+        }
+        let matches = matches.clamp(0.0, raw / shortest);
+        let literals = ((stream - matched * matches) / literal).clamp(0.0, raw);
+        let repeated = (raw - literals).max(0.0);
+        let copied = repeated.min(matches * LONG_MATCH);
+        Items { literals, matches, copied, overlapping: repeated - copied }
+    }
+
+    /// A match of `len` bytes, `offset` bytes back.
+    pub(super) fn add_match(&mut self, offset: usize, len: usize) {
+        let copied = len.min(offset);
+        self.matches += 1.0;
+        self.copied += copied as f64;
+        self.overlapping += (len - copied) as f64;
+    }
+
+    /// All numbers, in their order.
+    pub fn each(&self) -> [f64; 4] {
+        [self.literals, self.matches, self.copied, self.overlapping]
+    }
+
+    /// The items of both.
+    pub fn plus(self, more: Items) -> Items {
+        Items {
+            literals: self.literals + more.literals,
+            matches: self.matches + more.matches,
+            copied: self.copied + more.copied,
+            overlapping: self.overlapping + more.overlapping,
+        }
+    }
+
+    /// Bytes that decompression gives.
+    pub fn bytes(&self) -> f64 {
+        self.literals + self.copied + self.overlapping
+    }
+}
+
+impl From<[f64; 4]> for Items {
+    /// From the numbers that [`Items::each`] returns.
+    fn from([literals, matches, copied, overlapping]: [f64; 4]) -> Items {
+        Items { literals, matches, copied, overlapping }
+    }
+}
+
+/// The ratio that [`Items::typical`] assumes.
+const LITERALS_PER_MATCH: f64 = 2.0;
+/// It takes what is longer for a run that repeats itself.
+const LONG_MATCH: f64 = 100.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{datum, lz4_size};
+    use proptest::prelude::*;
+
+    #[test]
+    fn streams_made_by_hand_are_counted() {
+        let items = |method, stream: &[u8]| datum::items(method, stream).each();
+        // "ab", then a match of 6 bytes 2 back, then "x"
+        let pglz = [0b0100, b'a', b'b', 0x03, 0x02, b'x'];
+        assert_eq!(items(Method::Pglz, &pglz), [3.0, 1.0, 2.0, 4.0]);
+        // a match of 273 bytes, and one of which a byte is missing
+        let pglz = [0b110, b'z', 0x0f, 0x01, 0xff, 0x0f, 0x01];
+        assert_eq!(items(Method::Pglz, &pglz), [1.0, 1.0, 1.0, 272.0]);
+        // "ab", then a match of 6 bytes 2 back, then "xyz"
+        let lz4 = [0x22, b'a', b'b', 2, 0, 0x30, b'x', b'y', b'z'];
+        assert_eq!(items(Method::Lz4, &lz4), [5.0, 1.0, 2.0, 4.0]);
+        assert_eq!(items(Method::Lz4, &lz4[..2]), [0.0; 4]);
+        assert_eq!(items(Method::Lz4, &[]), [0.0; 4]);
+    }
+
+    #[test]
+    fn an_estimate_gives_the_value_its_size() {
+        for method in [Method::Pglz, Method::Lz4] {
+            for (raw, stream) in [(18_000, 220), (8000, 2000), (8000, 6000), (8000, 7990), (1, 9)] {
+                let items = Items::typical(method, raw, stream);
+                assert!((items.bytes() - f64::from(raw)).abs() < 1e-6, "{raw} {stream}");
+                assert!(items.each().iter().all(|&number| number >= 0.0), "{items:?}");
+            }
+            assert!(Items::typical(method, 8000, 7990).matches < 1000.0);
+            assert!(Items::typical(method, 18_000, 220).literals < 220.0);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_the_compressors_write_is_counted_whole(
+            bytes in proptest::collection::vec(0u8..4, 0..3000),
+            noise in proptest::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let raw = [bytes, noise].concat();
+            let mut compressor = datum::Compressor::new();
+            for method in [Method::Pglz, Method::Lz4] {
+                let Some(stream) = compressor.compress(method, &raw) else { continue };
+                prop_assert_eq!(datum::items(method, stream).bytes(), raw.len() as f64);
+            }
+            let (_, items) = lz4_size::compressed(&raw);
+            prop_assert_eq!(items.bytes(), raw.len() as f64);
+        }
+
+        #[test]
+        fn any_bytes_are_counted(stream in proptest::collection::vec(any::<u8>(), 0..300)) {
+            for method in [Method::Pglz, Method::Lz4] {
+                let items = datum::items(method, &stream);
+                let limit = datum::largest_raw_size(method, stream.len());
+                prop_assert!(items.bytes() <= limit as f64, "{:?}", items);
+                prop_assert!(items.matches <= stream.len() as f64);
+            }
+        }
+    }
+}

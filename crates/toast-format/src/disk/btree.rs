@@ -1,0 +1,315 @@
+//! Pages of btree indexes (`nbtree.h`, `itup.h`).
+//!
+//! ```text
+//! special space              entry
+//!  0 btpo_prev    4           0 t_tid   6   of a posting list: where it starts (4, high half first),
+//!  4 btpo_next    4                         and 0x2000 with how many rows it has (2)
+//!  8 btpo_level   4           6 t_info  2   size 0x1fff, t_tid is no row 0x2000, has nulls 0x8000
+//! 12 btpo_flags   2           8 null bitmap and key, then the posting list
+//! 14 btpo_cycleid 2
+//! ```
+
+use std::collections::HashSet;
+
+use super::page::{LinePointerState, Page};
+use super::{BlockNumber, ByteOrder, ValueId, ValueIdType};
+
+/// `btpo_flags`: a leaf; deleted; the metapage; about to be deleted.
+const LEAF: u16 = 0x0001;
+const DELETED: u16 = 0x0004;
+const META: u16 = 0x0008;
+const HALF_DEAD: u16 = 0x0010;
+/// `BTREE_MAGIC`.
+const MAGIC: u32 = 0x0005_3162;
+/// Bytes of `BTPageOpaqueData`.
+const SPECIAL: usize = 16;
+/// Bytes before an entry's null bitmap and key.
+const ENTRY_HEADER: usize = 8;
+/// `t_info`: `t_tid` is not the place of a row; the key has nulls.
+const ALTERNATIVE_TID: u16 = 0x2000;
+const HAS_NULLS: u16 = 0x8000;
+/// `t_tid`'s offset number in an entry with a posting list: that it is one; how many rows. In an entry that separates
+/// pages, the same bits count its columns.
+const POSTING: u16 = 0x2000;
+const ROWS: u16 = 0x0FFF;
+
+/// The header of an entry (`IndexTupleData`).
+#[derive(Clone, Copy)]
+struct Entry {
+    /// The block of `t_tid`: where a posting list starts, or the page below.
+    block: u32,
+    /// The offset number of `t_tid`.
+    offset: u16,
+    info: u16,
+}
+
+impl Entry {
+    fn read(order: ByteOrder, bytes: &[u8]) -> Option<Entry> {
+        let (high, low) = (order.u16(bytes, 0)?, order.u16(bytes, 2)?);
+        let block = u32::from(high) << 16 | u32::from(low);
+        Some(Entry { block, offset: order.u16(bytes, 4)?, info: order.u16(bytes, 6)? })
+    }
+
+    fn is_posting_list(self) -> bool {
+        self.info & ALTERNATIVE_TID != 0 && self.offset & POSTING != 0
+    }
+
+    fn has_nulls(self) -> bool {
+        self.info & HAS_NULLS != 0
+    }
+
+    /// The number of its columns if it separates pages; `None` of another one, which has them all.
+    fn columns(self) -> Option<u16> {
+        let separates = self.info & ALTERNATIVE_TID != 0 && !self.is_posting_list();
+        separates.then_some(self.offset & ROWS)
+    }
+}
+
+/// What a leaf page has entries for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Leaf {
+    /// Rows that its entries lead to, unless they are known to be dead.
+    pub rows: u64,
+    /// Different keys of them, byte by byte.
+    pub keys: u64,
+}
+
+/// Of a page of a btree index; nothing of one that is no leaf, `None` of one that is damaged.
+pub fn leaf(page: &Page<'_>) -> Option<Leaf> {
+    let (order, special) = (page.byte_order(), page.special_space());
+    let flags = order.u16(special, 12)?;
+    if flags & LEAF == 0 || flags & (DELETED | HALF_DEAD) != 0 {
+        return Some(Leaf::default());
+    }
+    // the first of a page that has one to its right is its high key, which is no entry
+    let high_keys = u16::from(order.u32(special, 4)? != 0);
+    let mut leaf = Leaf::default();
+    let mut keys = HashSet::new();
+    for (number, item) in page.line_pointers() {
+        if number <= high_keys || item.state != LinePointerState::Normal {
+            continue;
+        }
+        let bytes = page.tuple_bytes(item).ok()?;
+        let entry = Entry::read(order, bytes)?;
+        let (end, rows) = match entry.is_posting_list() {
+            true => (entry.block as usize, u64::from(entry.offset & ROWS)),
+            false => (bytes.len(), 1),
+        };
+        leaf.rows += rows;
+        keys.insert((entry.has_nulls(), bytes.get(ENTRY_HEADER..end)?));
+    }
+    leaf.keys = keys.len() as u64;
+    Some(leaf)
+}
+
+/// The part that a page plays in its tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TreePage {
+    /// `BTMetaPageData`: where the tree begins.
+    Meta {
+        /// `btm_root` and `btm_level`, `btm_fastroot` and `btm_fastlevel`: a page, 0 if there is none, and its level.
+        roots: [(BlockNumber, u32); 2],
+    },
+    /// Deleted: nothing leads to it.
+    Deleted,
+    /// Any other page.
+    Node(Node),
+}
+
+/// A page between the root and the leaves, both included.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// `btpo_level`: 0 of leaves.
+    pub level: u32,
+    /// `btpo_prev`: the page on its left on the same level, 0 if it is the first.
+    pub prev: BlockNumber,
+    /// `btpo_next`: the page on its right on the same level, 0 if it is the last.
+    pub next: BlockNumber,
+    /// The pages below it.
+    pub children: Vec<BlockNumber>,
+    /// The keys of a TOAST relation's index, in the order of the page: the high key first where there is one. `None` for
+    /// a key that precedes all others.
+    pub keys: Vec<Option<ChunkKey>>,
+    /// The last block of the table to which an entry of a leaf leads that is not known to be dead.
+    pub last_row: Option<BlockNumber>,
+}
+
+impl Node {
+    /// Whether the page has a high key, which all of its keys precede or equal.
+    pub fn has_high_key(&self) -> bool {
+        self.next.0 != 0
+    }
+}
+
+/// `chunk_id` and `chunk_seq`, which may be missing in entries that separate pages.
+pub type ChunkKey = (ValueId, Option<i32>);
+
+/// The part that a page plays in the tree of a TOAST relation's index.
+///
+/// # Errors
+/// What a page of such an index has, and what this one has instead.
+pub fn tree_page(
+    page: &Page<'_>,
+    is_first: bool,
+    id_type: ValueIdType,
+) -> Result<TreePage, (&'static str, String)> {
+    let (order, special) = (page.byte_order(), page.special_space());
+    if special.len() != SPECIAL {
+        return Err(("16 bytes at the page's end", special.len().to_string()));
+    }
+    let word = |at| order.u32(special, at).unwrap_or_default();
+    let (prev, next, level) = (BlockNumber(word(0)), BlockNumber(word(4)), word(8));
+    let flags = order.u16(special, 12).unwrap_or_default();
+    if is_first != (flags & META != 0) {
+        return Err(("one metapage, at the beginning", format!("flags 0x{flags:04x}")));
+    }
+    if is_first {
+        let meta = |at: usize| order.u32(page.contents(), at).unwrap_or_default();
+        let magic = meta(0);
+        if magic != MAGIC {
+            return Err(("magic number 0x00053162", format!("0x{magic:08x}")));
+        }
+        let root = |at| (BlockNumber(meta(at)), meta(at + 4));
+        return Ok(TreePage::Meta { roots: [root(8), root(16)] });
+    }
+    if flags & DELETED != 0 {
+        return Ok(TreePage::Deleted);
+    }
+    if (flags & LEAF != 0) != (level == 0) {
+        return Err(("level 0 of leaves alone", format!("level {level}, flags 0x{flags:04x}")));
+    }
+    let (children, keys) = (Vec::new(), Vec::new());
+    let mut node = Node { level, prev, next, children, keys, last_row: None };
+    for (number, item) in page.line_pointers() {
+        let is_high_key = number == 1 && node.has_high_key();
+        let is_gone = item.state == LinePointerState::Dead && level == 0 && !is_high_key;
+        if item.state != LinePointerState::Normal && !is_gone {
+            return Err(("line pointers in use", format!("{number} is {:?}", item.state)));
+        }
+        let bytes = page.tuple_bytes(item).map_err(|e| ("entries on the page", e.to_string()))?;
+        let Some(entry) = Entry::read(order, bytes) else {
+            return Err(("entries of 16 bytes or more", format!("{} at {number}", bytes.len())));
+        };
+        if entry.has_nulls() {
+            return Err(("keys without NULL", format!("a NULL in entry {number}")));
+        }
+        let is_child = level > 0 && !is_high_key;
+        // the first of the entries that lead to pages precedes all others, whatever it contains
+        let is_least = is_child && node.children.is_empty();
+        if is_child {
+            node.children.push(BlockNumber(entry.block));
+        }
+        if level == 0 && !is_high_key && !is_gone && !entry.is_posting_list() {
+            node.last_row = node.last_row.max(Some(BlockNumber(entry.block)));
+        }
+        let id = order.value_id(bytes, ENTRY_HEADER, id_type);
+        let seq = || order.u32(bytes, ENTRY_HEADER + id_type.size());
+        node.keys.push(match entry.columns() {
+            _ if is_least => None,
+            Some(0) => None,
+            Some(1) => id.map(|id| (id, None)),
+            _ => id.zip(seq()).map(|(id, seq)| (id, Some(seq as i32))),
+        });
+    }
+    Ok(TreePage::Node(node))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::page::PageState;
+    use proptest::prelude::*;
+
+    /// A leaf page with these entries, after a high key if another page is to its right.
+    fn page(right: u32, flags: u16, entries: &[Vec<u8>]) -> Vec<u8> {
+        let mut page = vec![0; 8192];
+        let special = 8192 - SPECIAL;
+        page[special + 4..special + 8].copy_from_slice(&right.to_le_bytes());
+        page[special + 12..special + 14].copy_from_slice(&flags.to_le_bytes());
+        let (mut lower, mut upper) = (24, special);
+        for entry in entries {
+            upper -= entry.len();
+            page[upper..upper + entry.len()].copy_from_slice(entry);
+            let word = upper as u32 | 1 << 15 | (entry.len() as u32) << 17;
+            page[lower..lower + 4].copy_from_slice(&word.to_le_bytes());
+            lower += 4;
+        }
+        for (at, word) in
+            [(12, lower as u16), (14, upper as u16), (16, special as u16), (18, 8192 | 4)]
+        {
+            page[at..at + 2].copy_from_slice(&word.to_le_bytes());
+        }
+        page
+    }
+
+    fn entry(key: u64) -> Vec<u8> {
+        let mut entry = vec![0, 0, 7, 0, 3, 0, 16, 0];
+        entry.extend(key.to_le_bytes());
+        entry
+    }
+
+    /// With a posting list of so many rows.
+    fn posting(key: u64, rows: u16) -> Vec<u8> {
+        let size = (16 + 6 * rows).next_multiple_of(8);
+        let mut entry = vec![0, 0, 16, 0];
+        entry.extend((rows | POSTING).to_le_bytes());
+        entry.extend((size | ALTERNATIVE_TID).to_le_bytes());
+        entry.extend(key.to_le_bytes());
+        entry.resize(usize::from(size), 9);
+        entry
+    }
+
+    fn of(bytes: &[u8]) -> Option<Leaf> {
+        match Page::parse(bytes) {
+            Ok(PageState::Used(page)) => leaf(&page),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn rows_and_keys_of_a_leaf_are_counted() {
+        let entries = [entry(1), entry(1), entry(2), posting(2, 5), posting(3, 2)];
+        assert_eq!(of(&page(0, LEAF, &entries)), Some(Leaf { rows: 10, keys: 3 }));
+        // the first one is the high key
+        assert_eq!(of(&page(7, LEAF, &entries)), Some(Leaf { rows: 9, keys: 3 }));
+        assert_eq!(of(&page(0, LEAF, &[])), Some(Leaf::default()));
+        for flags in [0, LEAF | 0x0004, LEAF | 0x0010] {
+            assert_eq!(of(&page(0, flags, &entries)), Some(Leaf::default()), "{flags}");
+        }
+    }
+
+    #[test]
+    fn dead_entries_count_nothing() {
+        let mut bytes = page(0, LEAF, &[entry(1), entry(2)]);
+        let word = u32::from_le_bytes(*bytes[28..].first_chunk().unwrap()) | 3 << 15;
+        bytes[28..32].copy_from_slice(&word.to_le_bytes());
+        assert_eq!(of(&bytes), Some(Leaf { rows: 1, keys: 1 }));
+    }
+
+    #[test]
+    fn what_lies_outside_is_damage() {
+        let mut wrong = posting(2, 5);
+        wrong[2] = 0xF8;
+        assert_eq!(of(&page(0, LEAF, &[wrong])), None);
+        let mut no_special = page(0, LEAF, &[entry(1)]);
+        no_special[16..18].copy_from_slice(&8184u16.to_le_bytes());
+        assert_eq!(of(&no_special), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(
+            changes in prop::collection::vec((12usize..8192, any::<u8>()), 0..40),
+        ) {
+            let mut bytes = page(3, LEAF, &[entry(1), posting(2, 5), entry(3)]);
+            for (at, byte) in changes {
+                bytes[at] = byte;
+            }
+            if let Ok(PageState::Used(page)) = Page::parse(&bytes)
+                && let Some(leaf) = leaf(&page)
+            {
+                prop_assert!(leaf.keys <= u64::from(page.line_pointer_count()));
+            }
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! The text of stored values, as the server reads it again (`numeric_out`, `array_out` and so on): for types whose text
+//! follows from their bytes.
+
+use super::desc::Length;
+use super::element_parts::{ARRAY_HEADER, MOST_DIMENSIONS};
+use super::jsonb_text;
+use super::numeric::Numeric;
+use super::types::{self, TypeLayout, is_text_like};
+use super::varlena::{VARLENA_HEADER_SIZE, Varlena};
+use super::{ByteOrder, Oid, max_align};
+
+/// Days from 0000-03-01, where the algorithm's years begin, to 2000-01-01, where PostgreSQL's days do.
+const DAYS_TO_2000: i64 = 730_425;
+const SECONDS_OF_DAY: i64 = 86_400;
+const MICROSECONDS: i64 = 1_000_000;
+/// Bytes of the varlena header, which the content lacks.
+const HEADER: usize = VARLENA_HEADER_SIZE as usize;
+
+/// The text of a value of this type, whose content is without varlena header; `None` where it is not known here.
+pub fn text(type_oid: Oid, content: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
+    let fixed = |length| (content.len() == length).then_some(());
+    let word = |at| order.u32(content, at);
+    let double = || {
+        let (first, second) = (u64::from(word(0)?), u64::from(word(4)?));
+        fixed(8)?;
+        Some(match order {
+            ByteOrder::Little => second << 32 | first,
+            ByteOrder::Big => first << 32 | second,
+        })
+    };
+    let text = match type_oid.0 {
+        // bool
+        16 => (*content.first()? != 0).to_string(),
+        // bytea
+        17 => format!("\\x{}", hex(content)),
+        // int8, int2, int4, oid
+        20 => (double()? as i64).to_string(),
+        21 => (order.u16(content, 0)? as i16).to_string(),
+        23 => (word(0)? as i32).to_string(),
+        26 => word(0)?.to_string(),
+        // name, padded with NULs
+        19 => return Some(content.split(|byte| *byte == 0).next()?.to_vec()),
+        // float4, float8
+        700 => f32::from_bits(word(0)?).to_string(),
+        701 => f64::from_bits(double()?).to_string(),
+        // date
+        1082 => match word(0)? as i32 {
+            i32::MAX => "infinity".to_owned(),
+            i32::MIN => "-infinity".to_owned(),
+            days => {
+                let (date, era) = date(i64::from(days));
+                format!("{date}{era}")
+            }
+        },
+        // timestamp, timestamptz
+        1114 => timestamp(double()? as i64, ""),
+        1184 => timestamp(double()? as i64, "+00"),
+        // numeric
+        1700 => {
+            let mut text = Vec::new();
+            Numeric::parse(content, order).ok()?.write_text(&mut text);
+            return Some(text);
+        }
+        // uuid
+        2950 => {
+            fixed(16)?;
+            let hex: String = content.iter().map(|byte| format!("{byte:02x}")).collect();
+            let parts = [hex.get(..8)?, hex.get(8..12)?, hex.get(12..16)?, hex.get(16..20)?];
+            format!("{}-{}", parts.join("-"), hex.get(20..)?)
+        }
+        3802 => return jsonb_text::to_text(content, order).ok(),
+        _ if is_text_like(type_oid) => return Some(content.to_vec()),
+        _ => return None,
+    };
+    Some(text.into_bytes())
+}
+
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |n: u8| DIGITS.get(usize::from(n & 15)).copied().map_or('?', char::from);
+    bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte)]).collect()
+}
+
+/// Year, month and day of so many days after 2000-01-01 in the Gregorian calendar, and what follows the time of day.
+fn date(days: i64) -> (String, &'static str) {
+    let days = days + DAYS_TO_2000;
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    // counted from March
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    match year {
+        ..=0 => (format!("{:04}-{month:02}-{day:02}", 1 - year), " BC"),
+        _ => (format!("{year:04}-{month:02}-{day:02}"), ""),
+    }
+}
+
+fn timestamp(microseconds: i64, zone: &str) -> String {
+    match microseconds {
+        i64::MAX => return "infinity".to_owned(),
+        i64::MIN => return "-infinity".to_owned(),
+        _ => {}
+    }
+    let (seconds, fraction) =
+        (microseconds.div_euclid(MICROSECONDS), microseconds.rem_euclid(MICROSECONDS));
+    let (date, era) = date(seconds.div_euclid(SECONDS_OF_DAY));
+    let time = seconds.rem_euclid(SECONDS_OF_DAY);
+    let (hour, minute, second) = (time / 3600, time / 60 % 60, time % 60);
+    format!("{date} {hour:02}:{minute:02}:{second:02}.{fraction:06}{zone}{era}")
+}
+
+/// The text of an array (`array_out`); `None` where it is damaged, or its elements' text is not known here.
+pub fn array(content: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
+    let word = |at: usize| order.u32(content, at.checked_sub(HEADER)?);
+    let count = usize::try_from(word(4)?).ok().filter(|&count| count <= MOST_DIMENSIONS)?;
+    let bitmap_until = usize::try_from(word(8)?).ok()?;
+    let element = types::by_oid(Oid(word(12)?))?;
+    let mut bounds = Vec::with_capacity(count);
+    for number in 0..count {
+        let length = word(ARRAY_HEADER + number * 4)?;
+        let lower = word(ARRAY_HEADER + (count + number) * 4)? as i32;
+        bounds.push((usize::try_from(length).ok().filter(|&length| length > 0)?, lower));
+    }
+    let all = bounds.iter().try_fold(1usize, |all, (length, _)| all.checked_mul(*length))?;
+    // each takes a bit at the least
+    if count == 0 || all > content.len().saturating_mul(8) {
+        return (count == 0).then(|| b"{}".to_vec());
+    }
+    let bitmap = ARRAY_HEADER + 8 * count;
+    let mut elements = Elements {
+        content,
+        order,
+        element,
+        bitmap: (bitmap_until != 0).then_some(bitmap),
+        at: if bitmap_until != 0 { bitmap_until } else { max_align(bitmap) },
+        number: 0,
+    };
+    let mut out = Vec::new();
+    if bounds.iter().any(|(_, lower)| *lower != 1) {
+        for (length, lower) in &bounds {
+            let upper = i64::from(*lower) + i64::try_from(*length).ok()? - 1;
+            out.extend(format!("[{lower}:{upper}]").bytes());
+        }
+        out.push(b'=');
+    }
+    elements.nested(&bounds, &mut out)?;
+    Some(out)
+}
+
+/// The elements of an array, one after the other.
+struct Elements<'a> {
+    content: &'a [u8],
+    order: ByteOrder,
+    element: TypeLayout,
+    /// Where the null bitmap stands. Offsets count the varlena header.
+    bitmap: Option<usize>,
+    /// Where the element before ended.
+    at: usize,
+    /// Its number.
+    number: usize,
+}
+
+impl Elements<'_> {
+    fn nested(&mut self, bounds: &[(usize, i32)], out: &mut Vec<u8>) -> Option<()> {
+        let ((length, _), inner) = bounds.split_first()?;
+        for number in 0..*length {
+            out.push(if number == 0 { b'{' } else { b',' });
+            match inner {
+                [] => self.next(out)?,
+                inner => self.nested(inner, out)?,
+            }
+        }
+        out.push(b'}');
+        Some(())
+    }
+
+    fn next(&mut self, out: &mut Vec<u8>) -> Option<()> {
+        let number = self.number;
+        self.number += 1;
+        if let Some(bitmap) = self.bitmap {
+            let byte = self.content.get((bitmap + number / 8).checked_sub(HEADER)?)?;
+            if byte & (1 << (number % 8)) == 0 {
+                out.extend_from_slice(b"NULL");
+                return Some(());
+            }
+        }
+        let start = self.element.align.align(self.at).checked_sub(HEADER)?;
+        let rest = self.content.get(start..)?;
+        let (value, length) = match self.element.length {
+            Length::Fixed(length) => (rest.get(..usize::from(length))?, usize::from(length)),
+            Length::Varlena => match Varlena::parse(rest, self.order).ok()? {
+                (Varlena::Plain { content }, length) => (content, length),
+                _ => return None,
+            },
+            Length::CString => return None,
+        };
+        self.at = start + HEADER + length;
+        quote(&text(self.element.oid, value, self.order)?, out);
+        Some(())
+    }
+}
+
+/// An element inside an array, quoted where it must be.
+fn quote(text: &[u8], out: &mut Vec<u8>) {
+    let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | b'{' | b'}' | b',' | b' ' | 9..=13);
+    if !text.is_empty() && !text.iter().any(is_special) && !text.eq_ignore_ascii_case(b"null") {
+        return out.extend_from_slice(text);
+    }
+    out.push(b'"');
+    for &byte in text {
+        if matches!(byte, b'"' | b'\\') {
+            out.push(b'\\');
+        }
+        out.push(byte);
+    }
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::array::ArrayType;
+    use proptest::prelude::*;
+
+    fn of(type_oid: u32, content: &[u8]) -> String {
+        String::from_utf8(text(Oid(type_oid), content, ByteOrder::Little).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn values_have_the_text_that_the_server_reads() {
+        assert_eq!(of(23, &(-7i32).to_le_bytes()), "-7");
+        assert_eq!(of(20, &(-7_000_000_000i64).to_le_bytes()), "-7000000000");
+        assert_eq!(of(701, &1.5f64.to_le_bytes()), "1.5");
+        assert_eq!(of(17, b"a\xff"), "\\x61ff");
+        // as SELECT d::date, extract(epoch ...) say
+        assert_eq!(of(1082, &9553i32.to_le_bytes()), "2026-02-26");
+        assert_eq!(of(1082, &(-730_119i32).to_le_bytes()), "0001-01-01");
+        assert_eq!(of(1082, &(-730_120i32).to_le_bytes()), "0001-12-31 BC");
+        let noon = (9553 * SECONDS_OF_DAY + 43_200) * MICROSECONDS + 5;
+        assert_eq!(of(1114, &noon.to_le_bytes()), "2026-02-26 12:00:00.000005");
+        assert_eq!(of(1184, &(-1i64).to_le_bytes()), "1999-12-31 23:59:59.999999+00");
+        assert_eq!(text(Oid(23), b"abc", ByteOrder::Little), None);
+        assert_eq!(text(Oid(600), &[0; 16], ByteOrder::Little), None);
+    }
+
+    #[test]
+    fn arrays_are_quoted_as_the_server_quotes_them() {
+        let made = |element, dimensions: &[(i32, i32)], values: &[Option<&[u8]>]| {
+            let shape = ArrayType { element: Oid(element), dimensions: dimensions.to_vec() };
+            let values: Vec<_> = values.iter().map(|value| value.map(<[u8]>::to_vec)).collect();
+            let content = shape.content(&values, ByteOrder::Little).unwrap();
+            String::from_utf8(array(&content, ByteOrder::Little).unwrap()).unwrap()
+        };
+        let texts: [Option<&[u8]>; 4] = [Some(b"a"), None, Some(b"x \"y\\"), Some(b"null")];
+        assert_eq!(made(25, &[(4, 1)], &texts), r#"{a,NULL,"x \"y\\","null"}"#);
+        let word = |n: i32| n.to_le_bytes();
+        let (one, two) = (word(1), word(2));
+        let numbers: [Option<&[u8]>; 4] = [Some(&one), Some(&two), Some(&two), Some(&one)];
+        assert_eq!(made(23, &[(2, 1), (2, 1)], &numbers), "{{1,2},{2,1}}");
+        assert_eq!(made(23, &[(4, 0)], &numbers), "[0:3]={1,2,2,1}");
+        assert_eq!(made(23, &[], &[]), "{}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_have_a_text_or_none(
+            content in proptest::collection::vec(any::<u8>(), 0..80),
+            kind in 0usize..12,
+        ) {
+            let types = [16, 17, 19, 20, 21, 23, 700, 701, 1082, 1114, 1700, 3802];
+            text(Oid(types[kind]), &content, ByteOrder::Little);
+            array(&content, ByteOrder::Little);
+            let mut shape = [1, 0, 23, 2, 1, 7, 8].map(u32::to_le_bytes).concat();
+            for (at, byte) in content.iter().enumerate().take(shape.len()) {
+                shape[at] ^= byte & 3;
+            }
+            array(&shape, ByteOrder::Little);
+        }
+    }
+}

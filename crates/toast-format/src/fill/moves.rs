@@ -1,0 +1,119 @@
+//! What a compaction moves and writes to the WAL (pure).
+//!
+//! The estimate of WAL is a range. The lower figure is without full-page images, which are written for pages that
+//! have not been changed since the last checkpoint. The upper figure includes an image of every page that may be
+//! touched, and the whole of every row version, as written if `wal_level` is `logical`.
+
+use serde::Serialize;
+
+use super::room::Front;
+use crate::disk::layout::{PAGE_HEADER_SIZE, PageSize};
+use crate::model::interval::Range;
+
+/// Bytes of WAL records in addition to the tuple itself: for locking a row, for locking a row and updating it on its
+/// page, for moving a row off its page, and for storing a chunk with its index entry and removing the old one.
+const LOCKED: f64 = 60.0;
+const SAME_PAGE: f64 = 130.0;
+const LEAVES: f64 = 80.0;
+const CHUNK: f64 = 26.0 + 72.0 + 56.0;
+/// For updating a row whose values are stored again.
+const OWNER: f64 = 110.0;
+/// For cleaning a page in VACUUM.
+const CLEANED: f64 = 200.0;
+/// The size of new index entries, as a multiple of their share of the index: if the index may be bloated, and if it
+/// is not.
+const ENTRIES: (f64, f64) = (1.5, 3.0);
+/// The size of a full-page image in addition to the content of the page.
+const IMAGE: f64 = 60.0;
+
+/// The rows or values that compaction of a file moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// The number of blocks that would suffice.
+    pub end: u32,
+    /// The number of rows or values behind that end.
+    pub moved: u64,
+    /// The number of their tuples. The tuples of a value are its chunks, including those in front of the end.
+    pub tuples: u64,
+    /// Bytes that moving them writes: for rows, whole pages, because each row is updated until its page is full; for
+    /// values, their stored size.
+    pub bytes: u64,
+    /// Bytes that their tuples occupy on pages.
+    pub taken: u64,
+    /// The number of blocks from which they are moved.
+    pub blocks: u64,
+    /// The blocks that have room for them.
+    pub front: Front,
+}
+
+/// The sizes of files related to the one that is compacted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RelatedFiles {
+    /// The size of the file's own indexes, in bytes.
+    pub index_bytes: u64,
+    /// For a TOAST relation: the sizes of the table and of its indexes, in bytes.
+    pub table: Option<(u64, u64)>,
+}
+
+impl RelatedFiles {
+    /// The related files of a table, whose indexes have this size.
+    pub fn of_table(index_bytes: u64) -> RelatedFiles {
+        RelatedFiles { index_bytes, table: None }
+    }
+}
+
+/// What compaction of a file would come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct Expected {
+    /// Bytes by which the file would be shorter.
+    pub gives_back: u64,
+    /// Rows that would be moved, if the file is the table's.
+    pub rows: Option<u64>,
+    /// Values that would be moved, if it is the TOAST relation's.
+    pub values: Option<u64>,
+    /// Bytes that moving them writes: of rows whole pages, of values as they are stored; of an index all of the fresh
+    /// one.
+    pub moved_bytes: u64,
+    /// WAL written: the lower figure is without full-page images, the upper one with an image of each page touched.
+    pub wal_bytes: Range,
+    /// Whether a sample of the file's blocks stands for all.
+    pub estimated: bool,
+}
+
+/// The WAL written by moving this, if the file has `live` live tuples.
+pub fn wal(page: PageSize, moved: &Moved, live: u64, related: &RelatedFiles) -> Range {
+    if moved.moved == 0 {
+        return Range { low: 0, high: 0 };
+    }
+    let of = |number: u64| number as f64;
+    let (tuples, taken, blocks) = (of(moved.tuples), of(moved.taken), of(moved.blocks));
+    let part = (tuples / of(live).max(1.0)).min(1.0);
+    let index = of(related.index_bytes);
+    let page = page.bytes() as f64;
+    let images = taken.min(blocks * page)
+        + of(moved.front.taken)
+        + (blocks + of(moved.front.blocks)) * IMAGE;
+    let (low, more) = match related.table {
+        None => {
+            let room = (blocks * (page - PAGE_HEADER_SIZE as f64) - taken).max(0.0);
+            let versions = room / (taken / tuples.max(1.0)).max(1.0);
+            let records = versions * SAME_PAGE + taken + tuples * (LEAVES + LOCKED);
+            let entries = index * part;
+            let more = entries * (ENTRIES.1 - ENTRIES.0) + index.min(tuples * page) + room;
+            (wal_of_rows(records, entries, blocks), more)
+        }
+        Some((table, table_index)) => {
+            let rows = of(moved.moved);
+            let pages = rows * page;
+            let more = of(table).min(pages) + of(table_index).min(pages);
+            (taken + tuples * CHUNK + rows * OWNER + blocks * CLEANED, index * part + more)
+        }
+    };
+    Range { low: low as u64, high: (low + images + more).ceil() as u64 }
+}
+
+/// The WAL written by moving rows from this number of blocks without full-page images, if their versions take `records`
+/// and their index entries occupy `entries`.
+pub fn wal_of_rows(records: f64, entries: f64, blocks: f64) -> f64 {
+    records + entries * ENTRIES.0 + blocks * CLEANED
+}

@@ -1,0 +1,226 @@
+//! Toasters, and the settings that make one the choice of a column.
+
+use std::str::FromStr;
+
+use crate::codec::Method;
+use crate::disk::desc::Storage;
+use crate::model::settings::TupleTarget;
+use crate::model::sql::quote_identifier;
+
+/// What stores a column's long values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Toaster {
+    /// Storage `extended`, compressed with this method.
+    Compressed(Method),
+    /// Storage `external`: out of line, never compressed.
+    External,
+    /// Storage `main`; the compression method is not changed.
+    Main,
+    /// Storage `main`, compressed with this method.
+    MainCompressed(Method),
+    /// Storage `extended`; the compression method is not changed.
+    Extended,
+    /// Storage `plain`: in the row, never compressed.
+    Plain,
+}
+
+impl FromStr for Toaster {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Toaster, String> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "pglz" => Ok(Toaster::Compressed(Method::Pglz)),
+            "lz4" => Ok(Toaster::Compressed(Method::Lz4)),
+            "external" => Ok(Toaster::External),
+            "main" => Ok(Toaster::Main),
+            "main=pglz" => Ok(Toaster::MainCompressed(Method::Pglz)),
+            "main=lz4" => Ok(Toaster::MainCompressed(Method::Lz4)),
+            "extended" => Ok(Toaster::Extended),
+            "plain" => Ok(Toaster::Plain),
+            _ => Err(format!(
+                "unknown toaster \"{text}\": expected pglz, lz4, external, main[=method], extended or plain"
+            )),
+        }
+    }
+}
+
+impl Toaster {
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Toaster::Compressed(method) => method.name(),
+            Toaster::External => "external",
+            Toaster::Main => "main",
+            Toaster::MainCompressed(Method::Pglz) => "main=pglz",
+            Toaster::MainCompressed(Method::Lz4) => "main=lz4",
+            Toaster::Extended => "extended",
+            Toaster::Plain => "plain",
+        }
+    }
+
+    /// Its storage.
+    pub fn storage(self) -> Storage {
+        match self {
+            Toaster::Compressed(_) | Toaster::Extended => Storage::Extended,
+            Toaster::External => Storage::External,
+            Toaster::Main | Toaster::MainCompressed(_) => Storage::Main,
+            Toaster::Plain => Storage::Plain,
+        }
+    }
+
+    /// Its compression method; `None` if the column's own is used.
+    pub fn method(self) -> Option<Method> {
+        match self {
+            Toaster::Compressed(method) | Toaster::MainCompressed(method) => Some(method),
+            _ => None,
+        }
+    }
+
+    /// Whether it compresses at all.
+    pub fn compresses(self) -> bool {
+        matches!(self.storage(), Storage::Extended | Storage::Main)
+    }
+}
+
+/// The current settings of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Current {
+    /// `attstorage`.
+    pub storage: Storage,
+    /// `attcompression`; `None` if unset.
+    pub compression: Option<Method>,
+}
+
+/// A setting that exists only on a server with pluggable TOAST.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToasterChange {
+    /// The column and its toaster.
+    Toaster(String, String),
+    /// The column whose compression method is reset.
+    NoMethod(String),
+}
+
+/// The settings that must be changed to make a toaster the choice of a table's columns.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// New storage by column.
+    pub storage: Vec<(String, Storage)>,
+    /// New compression method by column.
+    pub compression: Vec<(String, Method)>,
+    /// Toasters, in the order of the statement.
+    pub toasters: Vec<ToasterChange>,
+    /// New `toast_tuple_target`.
+    pub target: Option<TupleTarget>,
+}
+
+impl Changes {
+    /// Whether there is nothing to change.
+    pub fn is_empty(&self) -> bool {
+        self.storage.is_empty()
+            && self.compression.is_empty()
+            && self.toasters.is_empty()
+            && self.target.is_none()
+    }
+
+    /// Only the target, if it differs from the table's.
+    pub fn of_target(target: Option<TupleTarget>, has_target: Option<TupleTarget>) -> Changes {
+        Changes { target: target.filter(|_| target != has_target), ..Changes::default() }
+    }
+
+    /// The differences between the columns' current settings and the choice. `target` is the requested target,
+    /// `has_target` the table's.
+    pub fn of(
+        toaster: Toaster,
+        columns: &[(String, Current)],
+        target: Option<TupleTarget>,
+        has_target: Option<TupleTarget>,
+    ) -> Changes {
+        let mut changes = Changes::of_target(target, has_target);
+        for (name, current) in columns {
+            if current.storage != toaster.storage() {
+                changes.storage.push((name.clone(), toaster.storage()));
+            }
+            if let Some(method) = toaster.method().filter(|&m| current.compression != Some(m)) {
+                changes.compression.push((name.clone(), method));
+            }
+        }
+        changes
+    }
+
+    /// The statement that makes these changes to a table, whose name is quoted: one statement, and so one short lock. `None` if
+    /// there is nothing to change.
+    pub fn statement(&self, table: &str) -> Option<String> {
+        let column = |name: &str, change: &str| {
+            format!("ALTER COLUMN {} SET {change}", quote_identifier(name))
+        };
+        let mut parts = Vec::new();
+        for (name, storage) in &self.storage {
+            parts.push(column(name, &format!("STORAGE {}", storage.name())));
+        }
+        for (name, method) in &self.compression {
+            parts.push(column(name, &format!("COMPRESSION {}", method.name())));
+        }
+        for change in &self.toasters {
+            parts.push(match change {
+                ToasterChange::Toaster(name, toaster) => {
+                    column(name, &format!("TOASTER {}", quote_identifier(toaster)))
+                }
+                ToasterChange::NoMethod(name) => column(name, "COMPRESSION default"),
+            });
+        }
+        parts.extend(self.target.map(|target| format!("SET (toast_tuple_target = {target})")));
+        (!parts.is_empty()).then(|| format!("ALTER TABLE ONLY {table} {}", parts.join(", ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_others_refused() {
+        for name in
+            ["pglz", "lz4", "external", "main", "main=pglz", "main=lz4", "extended", "plain"]
+        {
+            assert_eq!(name.parse::<Toaster>().map(Toaster::name), Ok(name));
+        }
+        assert_eq!("LZ4".parse(), Ok(Toaster::Compressed(Method::Lz4)));
+        assert_eq!(
+            "zstd".parse::<Toaster>().unwrap_err().to_string(),
+            "unknown toaster \"zstd\": expected pglz, lz4, external, main[=method], \
+             extended or plain"
+        );
+    }
+
+    #[test]
+    fn only_what_differs_is_set() {
+        let page = crate::disk::layout::PageSize::DEFAULT;
+        let columns = [
+            ("a".to_owned(), Current { storage: Storage::Extended, compression: None }),
+            ("b".to_owned(), Current { storage: Storage::Main, compression: Some(Method::Lz4) }),
+        ];
+        let target = TupleTarget::new(4080, page).ok();
+        let lz4 = Toaster::Compressed(Method::Lz4);
+        let changes = Changes::of(lz4, &columns, target, None);
+        assert_eq!(changes.storage, [("b".to_owned(), Storage::Extended)]);
+        assert_eq!(changes.compression, [("a".to_owned(), Method::Lz4)]);
+        assert_eq!(changes.target, target);
+        let main = Changes::of("main=lz4".parse().unwrap(), &columns, None, None);
+        assert_eq!(main.storage, [("a".to_owned(), Storage::Main)]);
+        assert_eq!(main.compression, [("a".to_owned(), Method::Lz4)]);
+        let none = Changes::of(Toaster::Extended, &columns[..1], target, target);
+        assert!(none.is_empty());
+    }
+
+    #[test]
+    fn settings_are_changed_in_one_statement() {
+        let changes = Changes {
+            storage: vec![("a\"b".into(), Storage::Extended)],
+            compression: vec![("a\"b".into(), Method::Lz4)],
+            toasters: Vec::new(),
+            target: TupleTarget::new(4080, crate::disk::layout::PageSize::DEFAULT).ok(),
+        };
+        insta::assert_snapshot!(changes.statement(r#""s"."T""#).unwrap(), @r##"ALTER TABLE ONLY "s"."T" ALTER COLUMN "a""b" SET STORAGE extended, ALTER COLUMN "a""b" SET COMPRESSION lz4, SET (toast_tuple_target = 4080)"##);
+        assert_eq!(Changes::default().statement(r#""s"."T""#), None);
+    }
+}

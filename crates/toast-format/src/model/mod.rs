@@ -1,0 +1,30 @@
+//! What PostgreSQL stores for given values and settings.
+//!
+//! * [`stored`]: the form in which a value is stored, with its sizes.
+//! * [`toaster`]: what stores long values, and how values are reassembled.
+//! * [`visibility`]: which tuple versions are visible.
+//! * [`settings`]: the settings of a column; [`policy`]: which compressed values are kept.
+//! * [`toast`]: the TOAST algorithm, from values to stored forms.
+//! * [`pages`]: how tuples and chunks fill relations.
+//! * [`btree`]: the size of a fresh index.
+//! * [`cost`]: the cost of storing and reading a value; [`pluggable`]: the same for other toasters.
+//! * [`fit`]: prices fitted to measurements.
+//! * [`estimate`]: from a sample of blocks to the relation; [`interval`]: estimates as shown in reports.
+//! * [`sql`]: quoted identifiers and literals, and expressions that make a fresh datum.
+
+#![deny(missing_docs)]
+
+pub mod btree;
+pub mod cost;
+pub mod estimate;
+pub mod fit;
+pub mod interval;
+pub mod pages;
+pub mod pluggable;
+pub mod policy;
+pub mod settings;
+pub mod sql;
+pub mod stored;
+pub mod toast;
+pub mod toaster;
+pub mod visibility;

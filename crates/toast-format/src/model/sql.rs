@@ -1,0 +1,220 @@
+//! SQL text: identifiers and literals, always quoted, and expressions that make a fresh datum of a stored value.
+//!
+//! `SET c = c` keeps the TOAST pointer and the compressed datum. The expressions built here ([`Shape::force`]) detoast
+//! the value completely without changing its content.
+
+use crate::codec::Method;
+
+/// An identifier in double quotes.
+pub fn quote_identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// `schema.name`, both quoted.
+pub fn quote_qualified(schema: &str, name: &str) -> String {
+    format!("{}.{}", quote_identifier(schema), quote_identifier(name))
+}
+
+/// `schema.name` for people: quoted only where a dot in one of them would make two relations look alike.
+pub fn shown_qualified(schema: &str, name: &str) -> String {
+    let shown = |part: &str| match part.contains('.') {
+        true => quote_identifier(part),
+        false => part.to_owned(),
+    };
+    format!("{}.{}", shown(schema), shown(name))
+}
+
+/// The maximum length of a name in bytes (`NAMEDATALEN - 1`). The server truncates longer ones.
+pub const LONGEST_NAME: usize = 63;
+
+/// The beginning of a name, truncated to at most `room` bytes as the server does, between characters.
+pub fn truncated(name: &str, room: usize) -> &str {
+    let mut end = name.len().min(room);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.get(..end).unwrap_or_default()
+}
+
+/// A string literal, safe with either setting of `standard_conforming_strings`.
+pub fn quote_literal(text: &str) -> String {
+    let escaped = text.replace('\'', "''");
+    if escaped.contains('\\') {
+        format!("E'{}'", escaped.replace('\\', "\\\\"))
+    } else {
+        format!("'{escaped}'")
+    }
+}
+
+/// The condition that rows of a table with the alias `t` are in these blocks.
+pub fn in_blocks(blocks: &std::ops::Range<u32>) -> String {
+    format!("t.ctid >= '({},0)' AND t.ctid < '({},0)'", blocks.start, blocks.end)
+}
+
+/// An expression for a fresh datum of the value of an SQL expression. `SET c = c` would keep the TOAST pointer or the
+/// compressed datum.
+pub fn fresh(value: &str) -> String {
+    format!("(ARRAY[{value}])[1]")
+}
+
+/// Like [`fresh`], for an array.
+pub fn fresh_array(value: &str) -> String {
+    // array_cat would turn NULL into an empty array.
+    format!("CASE WHEN {value} IS NOT NULL THEN pg_catalog.array_cat({value}, '{{}}') END")
+}
+
+/// A column's type, as far as making a fresh datum depends on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shape {
+    /// A type of fixed length or a C string, which is never toasted.
+    Fixed,
+    /// A varlena type that has an array type.
+    Scalar,
+    /// An array.
+    Array,
+    /// An array of composite values, which may contain compressed fields, or a domain over such an array.
+    Rows {
+        /// The array type's quoted, schema-qualified name.
+        type_name: String,
+        /// The shape of its elements.
+        element: Box<Shape>,
+    },
+    /// `bytea` that a pluggable toaster may have stored.
+    Bytea,
+    /// `jsonb` that a pluggable toaster may have stored.
+    Jsonb,
+    /// A composite type, or a domain over one.
+    Composite {
+        /// The composite type's quoted, schema-qualified name.
+        type_name: String,
+        /// Its fields in order, without dropped ones.
+        fields: Vec<Field>,
+    },
+}
+
+/// A field of a composite type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub shape: Shape,
+}
+
+impl Shape {
+    /// The expression that makes a fresh datum of `value`, an SQL expression of this type.
+    pub fn force(&self, value: &str) -> String {
+        match self {
+            Shape::Fixed => value.to_owned(),
+            Shape::Scalar => fresh(value),
+            // Pluggable toasters would keep their pointer with a simpler expression.
+            Shape::Bytea => format!("pg_catalog.substr({value}, 1)"),
+            Shape::Jsonb => format!("({value}::pg_catalog.text)::pg_catalog.jsonb"),
+            Shape::Array => fresh_array(value),
+            // unnest works for arrays of one dimension with subscripts from 1; others are rare.
+            Shape::Rows { type_name, element } => format!(
+                "CASE WHEN pg_catalog.array_ndims({value}) = 1 AND \
+                 pg_catalog.array_lower({value}, 1) = 1 THEN ARRAY(SELECT {} FROM (SELECT \
+                 pg_catalog.unnest({value}) AS e) AS r)::{type_name} ELSE \
+                 ({value}::pg_catalog.text)::{type_name} END",
+                element.force("r.e")
+            ),
+            Shape::Composite { type_name, fields } => {
+                let fields: Vec<String> =
+                    fields.iter().map(|f| f.shape.force(&f.of(value))).collect();
+                // IS NULL would also be true for a row of NULLs, which is not NULL.
+                format!(
+                    "CASE WHEN {value} IS NOT DISTINCT FROM NULL THEN NULL ELSE \
+                     ROW({})::{type_name} END",
+                    fields.join(", ")
+                )
+            }
+        }
+    }
+
+    /// A condition that holds if a field inside the composite `value`, or inside an element of the array, is compressed
+    /// with a method other than `method` (`None`: with any method). `None` if such a field cannot exist.
+    pub fn hidden(&self, value: &str, method: Option<Method>) -> Option<String> {
+        let fields = match self {
+            Shape::Composite { fields, .. } => fields,
+            Shape::Rows { element, .. } => {
+                let inner = element.hidden("r.e", method)?;
+                return Some(format!(
+                    "EXISTS (SELECT FROM (SELECT pg_catalog.unnest({value}) AS e) AS r WHERE {inner})"
+                ));
+            }
+            _ => return None,
+        };
+        let mut parts = Vec::new();
+        for field in fields {
+            let inner = field.of(value);
+            if field.shape != Shape::Fixed {
+                let stored = format!("pg_catalog.pg_column_compression({inner})");
+                parts.push(match method {
+                    Some(method) => format!("{stored} <> {}", quote_literal(method.name())),
+                    None => format!("{stored} IS NOT NULL"),
+                });
+            }
+            parts.extend(field.shape.hidden(&inner, method));
+        }
+        (!parts.is_empty()).then(|| format!("({})", parts.join(" OR ")))
+    }
+}
+
+impl Field {
+    fn of(&self, value: &str) -> String {
+        format!("({value}).{}", quote_identifier(&self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_shown_with_quotes_only_where_a_dot_needs_them() {
+        assert_eq!(shown_qualified("public", "My \"t\""), "public.My \"t\"");
+        assert_eq!(shown_qualified("a.b", "c"), "\"a.b\".c");
+        assert_eq!(shown_qualified("a", "b.\"c"), "a.\"b.\"\"c\"");
+    }
+
+    #[test]
+    fn quotes_and_backslashes_cannot_end_what_they_stand_in() {
+        assert_eq!(quote_qualified("a", "b\"; drop"), r#""a"."b""; drop""#);
+        assert_eq!(quote_literal("it's"), "'it''s'");
+        assert_eq!(quote_literal(r"a\'b"), r"E'a\\''b'");
+    }
+
+    #[test]
+    fn each_shape_has_its_expression() {
+        let field = |name: &str, shape| Field { name: name.into(), shape };
+        let inner = Shape::Composite {
+            type_name: r#""s"."in""#.into(),
+            fields: vec![field("t", Shape::Scalar)],
+        };
+        let outer = Shape::Composite {
+            type_name: r#""s"."out""#.into(),
+            fields: vec![
+                field("n", Shape::Fixed),
+                field("a", Shape::Array),
+                field("in ner", inner),
+            ],
+        };
+        insta::assert_snapshot!(Shape::Scalar.force(r#"t."c""#), @r#"(ARRAY[t."c"])[1]"#);
+        insta::assert_snapshot!(Shape::Array.force("c"), @r##"CASE WHEN c IS NOT NULL THEN pg_catalog.array_cat(c, '{}') END"##);
+        insta::assert_snapshot!(outer.force("c"), @r##"CASE WHEN c IS NOT DISTINCT FROM NULL THEN NULL ELSE ROW((c)."n", CASE WHEN (c)."a" IS NOT NULL THEN pg_catalog.array_cat((c)."a", '{}') END, CASE WHEN (c)."in ner" IS NOT DISTINCT FROM NULL THEN NULL ELSE ROW((ARRAY[((c)."in ner")."t"])[1])::"s"."in" END)::"s"."out" END"##);
+        let rows = Shape::Rows {
+            type_name: r#""s"."_in""#.into(),
+            element: Box::new(Shape::Composite {
+                type_name: r#""s"."in""#.into(),
+                fields: vec![field("t", Shape::Scalar)],
+            }),
+        };
+        insta::assert_snapshot!(rows.force("c"), @r##"CASE WHEN pg_catalog.array_ndims(c) = 1 AND pg_catalog.array_lower(c, 1) = 1 THEN ARRAY(SELECT CASE WHEN r.e IS NOT DISTINCT FROM NULL THEN NULL ELSE ROW((ARRAY[(r.e)."t"])[1])::"s"."in" END FROM (SELECT pg_catalog.unnest(c) AS e) AS r)::"s"."_in" ELSE (c::pg_catalog.text)::"s"."_in" END"##);
+        insta::assert_snapshot!(rows.hidden("c", None).unwrap(), @r##"EXISTS (SELECT FROM (SELECT pg_catalog.unnest(c) AS e) AS r WHERE (pg_catalog.pg_column_compression((r.e)."t") IS NOT NULL))"##);
+        insta::assert_snapshot!(Shape::Bytea.force(r#"t."c""#), @r#"pg_catalog.substr(t."c", 1)"#);
+        insta::assert_snapshot!(Shape::Jsonb.force(r#"t."c""#), @r#"(t."c"::pg_catalog.text)::pg_catalog.jsonb"#);
+        assert_eq!(Shape::Scalar.hidden("c", None), None);
+        insta::assert_snapshot!(outer.hidden("c", Some(Method::Lz4)).unwrap(), @r#"(pg_catalog.pg_column_compression((c)."a") <> 'lz4' OR pg_catalog.pg_column_compression((c)."in ner") <> 'lz4' OR (pg_catalog.pg_column_compression(((c)."in ner")."t") <> 'lz4'))"#);
+    }
+}

@@ -1,0 +1,298 @@
+//! SQL statements and `toastctl` commands that carry out a choice or act on a finding, quoted for a shell (pure).
+
+use toast_format::disk::desc::Storage;
+use toast_format::disk::layout::PageSize;
+use toast_format::model::policy::MethodChoice;
+use toast_format::model::settings::{Settings, TupleTarget};
+use toast_format::model::sql::{
+    LONGEST_NAME, quote_identifier, quote_literal, quote_qualified, shown_qualified, truncated,
+};
+
+/// A column of a table.
+#[derive(Debug, Clone, Copy)]
+pub struct CommandTarget<'a> {
+    pub schema: &'a str,
+    pub table: &'a str,
+    pub column: &'a str,
+}
+
+/// The statements that change the column's settings from `present` to `wanted`. A column with a policy is `EXTERNAL`,
+/// so that values which arrive compressed stay compressed and no others are compressed.
+pub fn sql(
+    target: CommandTarget<'_>,
+    present: &Settings,
+    wanted: &Settings,
+    page: PageSize,
+) -> Vec<String> {
+    let table = quote_qualified(target.schema, target.table);
+    let column = quote_identifier(target.column);
+    let storage = if wanted.is_stock() { wanted.storage } else { Storage::External };
+    let mut out = Vec::new();
+    if storage != present.storage {
+        let name = storage.name().to_ascii_uppercase();
+        out.push(format!("ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE {name};"));
+    }
+    let compresses = matches!(storage, Storage::Extended | Storage::Main);
+    if let (true, MethodChoice::One(method)) = (compresses, wanted.method)
+        && wanted.method != present.method
+    {
+        let name = method.name();
+        out.push(format!("ALTER TABLE {table} ALTER COLUMN {column} SET COMPRESSION {name};"));
+    }
+    if wanted.target != present.target {
+        out.push(if wanted.target == TupleTarget::default_for(page) {
+            format!("ALTER TABLE {table} RESET (toast_tuple_target);")
+        } else {
+            format!("ALTER TABLE {table} SET (toast_tuple_target = {});", wanted.target)
+        });
+    }
+    out
+}
+
+/// The command that re-toasts the values of the column and of the columns `besides` as `wanted`, as a list of words.
+/// `options` are appended for the work that follows.
+pub fn command(
+    target: CommandTarget<'_>,
+    besides: &[&str],
+    (present, wanted): (&Settings, &Settings),
+    options: &[&str],
+) -> Vec<String> {
+    let table = format!("{}.{}", pattern(target.schema), pattern(target.table));
+    let mut out = vec!["toastctl".to_owned(), "retoast".to_owned(), table];
+    for column in [target.column].iter().chain(besides) {
+        // A word that begins with a hyphen would be parsed as an option.
+        match column.starts_with('-') {
+            true => out.push(format!("--column={column}")),
+            false => out.extend(["--column".to_owned(), (*column).to_owned()]),
+        }
+    }
+    if wanted.is_stock() {
+        let toaster = match (wanted.storage, wanted.method) {
+            (Storage::Extended, MethodChoice::One(method)) => method.name().to_owned(),
+            // Without a method in the option, the column would keep its present one.
+            (Storage::Main, MethodChoice::One(method)) if wanted.method != present.method => {
+                format!("main={}", method.name())
+            }
+            (storage, _) => storage.name().to_owned(),
+        };
+        out.extend(["--toaster".to_owned(), toaster]);
+    } else {
+        let (policy, method) = (wanted.policy.to_string(), wanted.method.to_string());
+        out.extend(["--policy".to_owned(), policy, "--method".to_owned(), method]);
+    }
+    if wanted.target != present.target {
+        out.extend(["--target".to_owned(), wanted.target.to_string()]);
+    }
+    out.extend(options.iter().map(|&option| option.to_owned()));
+    out
+}
+
+/// Joins words to a line for a POSIX shell.
+pub(crate) fn shell_line(words: &[String]) -> String {
+    words.iter().map(|word| shell_quoted(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// A table, as an argument of a command.
+pub(crate) fn table_words(schema: &str, table: &str) -> String {
+    shell_quoted(&format!("{}.{}", pattern(schema), pattern(table)))
+}
+
+/// The option that selects a column.
+pub(crate) fn column_words(column: &str) -> String {
+    // A word that begins with a hyphen would be parsed as an option.
+    let between = if column.starts_with('-') { '=' } else { ' ' };
+    format!("--column{between}{}", shell_quoted(column))
+}
+
+/// A name as a psql pattern: quoted unless it is plain.
+fn pattern(name: &str) -> String {
+    let plain = !name.is_empty()
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    if plain { name.to_owned() } else { quote_identifier(name) }
+}
+
+/// A word, quoted for a POSIX shell.
+pub(crate) fn shell_quoted(word: &str) -> String {
+    let plain = !word.is_empty()
+        && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./=".contains(&b));
+    if plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+/// The placeholder in commands for a table of which only the file is known.
+const UNKNOWN: &str = "TABLE";
+
+/// A table, as named in commands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TableName {
+    Known {
+        schema: String,
+        name: String,
+    },
+    /// The file or text from which its pages were read.
+    File(String),
+}
+
+impl TableName {
+    /// `schema.name`, as in reports.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            TableName::Known { schema, name } => shown_qualified(schema, name),
+            TableName::File(file) => file.clone(),
+        }
+    }
+
+    fn words(&self) -> String {
+        match self {
+            TableName::Known { schema, name } => table_words(schema, name),
+            TableName::File(_) => UNKNOWN.to_owned(),
+        }
+    }
+
+    fn sql(&self) -> String {
+        match self {
+            TableName::Known { schema, name } => quote_qualified(schema, name),
+            TableName::File(_) => UNKNOWN.to_owned(),
+        }
+    }
+
+    /// The command that re-toasts the values of a column with the options `how`.
+    pub(crate) fn retoast(&self, column: &str, how: &str) -> String {
+        let (table, column) = (self.words(), column_words(column));
+        format!("toastctl retoast {table} {column} {how}")
+    }
+
+    /// The command that returns free space of a file (`heap` or `toast`).
+    pub(crate) fn compact(&self, file: &str) -> String {
+        format!("toastctl compact {} --files {file}", self.words())
+    }
+
+    pub(crate) fn reindex(&self) -> String {
+        format!("toastctl reindex {}", self.words())
+    }
+
+    pub(crate) fn advise(&self, column: Option<&str>) -> String {
+        let column = column.map(|column| format!(" {}", column_words(column))).unwrap_or_default();
+        format!("toastctl advise-threshold {}{column}", self.words())
+    }
+
+    /// The command that prints the migration which moves keys of a column's documents to columns of their own.
+    pub(crate) fn extract(&self, column: &str, keys: &str) -> String {
+        // A word that begins with a hyphen would be parsed as an option.
+        let (table, column) = (self.words(), column_words(column));
+        format!("toastctl keys {table} {column} --extract={} --emit sql", shell_quoted(keys))
+    }
+
+    /// The statements that create a trigger which gives a column its old value back if an UPDATE sets it to the same
+    /// one, and remove the versions that UPDATEs have left. A row gets the TOAST pointer of its old version then.
+    pub(crate) fn keep_unchanged(&self, column: &str) -> String {
+        let (schema, table) = match self {
+            TableName::Known { schema, name } => (schema.as_str(), name.as_str()),
+            TableName::File(_) => ("public", UNKNOWN),
+        };
+        const SUFFIX: &str = "_unchanged";
+        let name = format!("{table}_{column}");
+        let name = format!("{}{SUFFIX}", truncated(&name, LONGEST_NAME - SUFFIX.len()));
+        let (function, trigger) = (quote_qualified(schema, &name), quote_identifier(&name));
+        let column = quote_identifier(column);
+        let body = quote_literal(&format!(
+            "BEGIN IF pg_catalog.record_image_eq(ROW(NEW.{column}), ROW(OLD.{column})) THEN NEW.{column} := OLD.{column}; \
+             END IF; RETURN NEW; END"
+        ));
+        format!(
+            "CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS {body}; CREATE TRIGGER {trigger} BEFORE \
+             UPDATE ON {} FOR EACH ROW EXECUTE FUNCTION {function}(); {}",
+            self.sql(),
+            self.vacuum()
+        )
+    }
+
+    pub(crate) fn vacuum(&self) -> String {
+        format!("VACUUM {};", self.sql())
+    }
+
+    pub(crate) fn vacuum_full(&self) -> String {
+        format!("VACUUM FULL {};", self.sql())
+    }
+
+    pub(crate) fn alter(&self, action: &str) -> String {
+        format!("ALTER TABLE {} {action};", self.sql())
+    }
+
+    pub(crate) fn alter_column(&self, column: &str, action: &str) -> String {
+        self.alter(&format!("ALTER COLUMN {} {action}", quote_identifier(column)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toast_format::codec::Method;
+
+    fn settings(storage: Storage, method: MethodChoice, policy: &str, target: u32) -> Settings {
+        Settings {
+            storage,
+            method,
+            target: TupleTarget::new(target, PageSize::DEFAULT).unwrap(),
+            policy: policy.parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn from_one_setting_to_another() {
+        let pglz = MethodChoice::One(Method::Pglz);
+        let lz4 = MethodChoice::One(Method::Lz4);
+        let present = settings(Storage::Extended, pglz, "always", 2032);
+        let plain = CommandTarget { schema: "public", table: "docs", column: "js" };
+        let odd = CommandTarget { schema: "My Schema", table: "it's", column: "a\"b" };
+        let page = PageSize::DEFAULT;
+        let mut all = String::new();
+        for (target, wanted) in [
+            (plain, settings(Storage::Extended, lz4, "always", 4080)),
+            (odd, settings(Storage::External, pglz, "always", 2032)),
+            (plain, settings(Storage::Main, lz4, "always", 2032)),
+            (plain, settings(Storage::Main, pglz, "always", 2032)),
+            (plain, settings(Storage::Extended, lz4, "chunk-saving", 2032)),
+            (plain, settings(Storage::Extended, pglz, "ratio=0.8", 4080)),
+            (plain, settings(Storage::Extended, MethodChoice::Either, "best", 2032)),
+            (plain, settings(Storage::Extended, MethodChoice::Either, "always", 2032)),
+        ] {
+            for statement in sql(target, &present, &wanted, page) {
+                all.push_str(&statement);
+                all.push('\n');
+            }
+            let compacts = (wanted.storage == Storage::External).then_some("--compact");
+            let words = command(target, &[], (&present, &wanted), compacts.as_slice());
+            all.push_str(&shell_line(&words));
+            all.push_str("\n\n");
+        }
+        insta::assert_snapshot!(all, @r#"
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET COMPRESSION lz4;
+        ALTER TABLE "public"."docs" SET (toast_tuple_target = 4080);
+        toastctl retoast public.docs --column js --toaster lz4 --target 4080
+
+        ALTER TABLE "My Schema"."it's" ALTER COLUMN "a""b" SET STORAGE EXTERNAL;
+        toastctl retoast '"My Schema"."it'\''s"' --column 'a"b' --toaster external --compact
+
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE MAIN;
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET COMPRESSION lz4;
+        toastctl retoast public.docs --column js --toaster main=lz4
+
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE MAIN;
+        toastctl retoast public.docs --column js --toaster main
+
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE EXTERNAL;
+        toastctl retoast public.docs --column js --policy chunk-saving --method lz4
+
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE EXTERNAL;
+        ALTER TABLE "public"."docs" SET (toast_tuple_target = 4080);
+        toastctl retoast public.docs --column js --policy ratio=0.80 --method pglz --target 4080
+
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE EXTERNAL;
+        toastctl retoast public.docs --column js --policy best --method either
+
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE EXTERNAL;
+        toastctl retoast public.docs --column js --policy always --method either
+        "#);
+        assert!(sql(plain, &present, &present, page).is_empty());
+    }
+}
