@@ -537,6 +537,7 @@ mod tests {
             has_toast_relation: true,
             page,
             prices: Prices::default(),
+            indexes: Vec::new(),
         }
     }
 

@@ -144,7 +144,7 @@ pub fn begin(settings: &BatchSettings) -> String {
     }
     // This comes last, because the role may lack the privileges that the other settings need.
     if let Some(role) = &settings.role {
-        sql.push_str(&format!("; SET LOCAL ROLE {}", quote_identifier(role)));
+        sql.push_str(&format!("; {}", set_role(role)));
     }
     sql
 }
@@ -205,6 +205,23 @@ pub(crate) const PRIMARY_KEY: &str = "SELECT a.attname::pg_catalog.text, \
        JOIN pg_catalog.pg_type AS y ON y.oid = x.atttypid \
        WHERE x.attrelid = i.indrelid AND x.attnum = ANY (i.indkey) \
        AND y.typnamespace <> 'pg_catalog'::pg_catalog.regnamespace) ORDER BY k.number";
+
+/// Takes a role for the rest of the transaction.
+pub(crate) fn set_role(role: &str) -> String {
+    format!("SET LOCAL ROLE {}", quote_identifier(role))
+}
+
+/// The predicate of the index with the quoted name `$1`.
+pub(crate) const PREDICATE: &str = "SELECT pg_catalog.pg_get_expr(i.indpred, i.indrelid) \
+     FROM pg_catalog.pg_index AS i WHERE i.indexrelid = pg_catalog.to_regclass($1)";
+
+/// Those of the rows at addresses `$1` to which a partial index's predicate applies.
+pub(crate) fn members(table: &str, predicate: &str) -> String {
+    format!(
+        "SELECT t.ctid::pg_catalog.text FROM ONLY {table} AS t \
+         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) AND ({predicate})"
+    )
+}
 
 /// The address and key of the rows at addresses `$1`.
 pub(crate) fn keys(table: &str, columns: &[String]) -> String {

@@ -9,10 +9,12 @@ use crate::disk::ItemPointer;
 use crate::judge::policy::Seen;
 use crate::judge::stock::Compressed;
 use crate::model::stored::{Form, FunctionAnswer, StoredValue};
+use crate::model::toast::Table;
 use crate::retoast::memory::since::{CutOff, Since};
 use crate::retoast::preflight::ready::{Choice, PreparedTable};
 use crate::retoast::result::FormReport;
 use crate::retoast::sql::Target;
+use crate::retoast::sweep::index_entries::LongRows;
 use crate::retoast::sweep::machine::Row;
 use crate::retoast::task::guard::{Reading, Reads};
 use crate::server::about::Pageinspect;
@@ -35,6 +37,8 @@ pub struct Scanner<'a> {
     /// The table.
     pub ready: &'a PreparedTable,
     pub(super) choice: &'a Choice,
+    /// The table with its present settings.
+    pub(super) now: Table,
     /// How reading transactions on the table begin.
     pub(super) reading: Reading<'a>,
     /// How to read pages; without it, SQL functions describe the rows.
@@ -70,6 +74,8 @@ pub struct Scanned {
     pub(super) hints: Vec<String>,
     /// Rows that cannot be stored as requested; set only while scanning for these alone.
     pub(super) unfit: Option<Unfit>,
+    /// Rows that may be too long for an index; set only while scanning for these alone.
+    pub(super) long_rows: Option<LongRows>,
     /// With a policy, the forms that the values would have; counted only if all values are judged.
     pub(super) planned: Tally,
     /// With a policy, how much complies, for each chosen column; counted only if all values are judged.
@@ -119,6 +125,7 @@ impl<'a> Scanner<'a> {
             server,
             ready,
             choice,
+            now: ready.relation.table(Method::Pglz, server.page_size),
             reading: Reading { ready, known: None },
             pages,
             judges: HashSet::new(),

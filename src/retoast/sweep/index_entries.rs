@@ -1,0 +1,389 @@
+//! Whether rows fit the indexes of their table once the settings are changed, determined before anything is changed.
+//!
+//! A value that fits an index only because it is compressed may not fit with another method, or uncompressed. An UPDATE
+//! of its row then fails, and so does every later INSERT of such a value. The rows that are examined are a sample of a
+//! large table, and all of a small one; the server compresses copies of their values.
+
+use std::collections::{BTreeSet, HashMap};
+
+use tokio_postgres::types::Type;
+
+use crate::codec::Method;
+use crate::disk::ItemPointer;
+use crate::disk::desc::{Length, Storage};
+use crate::heap::sample::Sample as BlockSample;
+use crate::judge::stock::Compressed;
+use crate::judge::{FormJudge, Judge};
+use crate::model::index_entry::{EntryTooLarge, Fit, IndexShape, may_be_too_large};
+use crate::model::policy::VARLENA_HEADER_SIZE;
+use crate::model::sql::{fresh, fresh_array, quote_identifier};
+use crate::model::stored::StoredValue;
+use crate::model::toast::Incoming;
+use crate::retoast::error::{RetoastError, refused};
+use crate::retoast::pace::rules::WorkKind;
+use crate::retoast::sql;
+use crate::retoast::sweep::scanner::{JUDGED_BYTES, Scanner};
+use crate::retoast::task::guard::{Guard, Reads};
+use crate::server::LiveError;
+use crate::server::chunks::address;
+use crate::server::snapshot;
+use crate::server::trial::Trial;
+
+/// The number of parts of a table that are read, and the number of consecutive blocks in each.
+const PARTS: u32 = 512;
+const PART: u32 = 32;
+/// The maximum number of rows whose values the server compresses; the longest are taken.
+const MOST: usize = 256;
+/// The maximum number of rows that functions look for.
+const ASKED: usize = 1000;
+/// What an array of one element has in addition to the element (`ARR_OVERHEAD_NONULLS`, without the length word).
+const ARRAY_HEADER: u32 = 20;
+
+/// A row that may be too long for an index.
+#[derive(Debug, Clone)]
+struct LongRow {
+    ctid: ItemPointer,
+    values: Vec<Incoming>,
+    /// Bytes of the values, decompressed.
+    bytes: u64,
+}
+
+/// The longest of the rows that may be too long for an index.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LongRows(Vec<LongRow>);
+
+impl LongRows {
+    fn add(&mut self, row: LongRow) {
+        self.0.push(row);
+        if self.0.len() >= MOST * 2 {
+            self.keep_longest();
+        }
+    }
+
+    fn keep_longest(&mut self) {
+        self.0.sort_by_key(|row| std::cmp::Reverse(row.bytes));
+        self.0.truncate(MOST);
+    }
+}
+
+/// To what sizes the server compresses the values of rows, by row and column; and the longest elements of arrays, with
+/// their compressed sizes.
+#[derive(Default)]
+struct EntrySizes {
+    values: HashMap<(ItemPointer, usize), Compressed>,
+    elements: HashMap<(ItemPointer, usize), u32>,
+}
+
+impl Scanner<'_> {
+    /// Refuses a choice with which examined rows would be too long for an index. Returns notes about indexes of which it
+    /// is not known how large their entries are.
+    pub(crate) async fn look_for_long_entries(
+        &mut self,
+        guard: &Guard<'_>,
+    ) -> Result<Vec<String>, RetoastError> {
+        let is_stock =
+            matches!(self.choice.judge, Judge::Policy(_) | Judge::Forms(FormJudge::Stock(_)));
+        if !is_stock || self.affected().next().is_none() {
+            return Ok(Vec::new());
+        }
+        let mut rows = match self.pages {
+            Some(_) => self.long_rows_by_pages(guard).await?,
+            None => self.long_rows_by_functions(guard).await?,
+        };
+        rows.keep_longest();
+        let LongRows(rows) = rows;
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sizes = self.entry_sizes(guard, &rows).await?;
+        let mut notes = Vec::new();
+        for index in self.affected() {
+            let mut too_long: Vec<(ItemPointer, EntryTooLarge)> = Vec::new();
+            let mut unknown = false;
+            for row in &rows {
+                match self.fit(index, row, sizes.as_ref()) {
+                    Fit::Fits => {}
+                    Fit::TooLarge(entry) => too_long.push((row.ctid, entry)),
+                    Fit::Unknown => unknown = true,
+                }
+            }
+            if index.is_partial && !too_long.is_empty() {
+                let members = self.members(guard, index, &too_long).await?;
+                too_long.retain(|(ctid, _)| members.contains(ctid));
+            }
+            too_long.sort_by_key(|(ctid, _)| *ctid);
+            if let Some((ctid, entry)) = too_long.first() {
+                return self.too_long(*ctid, entry, too_long.len());
+            }
+            if unknown {
+                notes.push(format!(
+                    "index {} ({}): the size of its entries is not known: if a row does not fit, the run stops, and \
+                     restores the settings",
+                    index.name, index.method
+                ));
+            }
+        }
+        Ok(notes)
+    }
+
+    fn too_long<T>(
+        &self,
+        ctid: ItemPointer,
+        entry: &EntryTooLarge,
+        rows: usize,
+    ) -> Result<T, RetoastError> {
+        let rows = match rows {
+            1 => "1 examined row does".to_owned(),
+            rows => format!("{rows} examined rows do"),
+        };
+        refused(format!(
+            "{rows} not fit index {} with {}, the first at {ctid}: index row size {} exceeds {} maximum {}: nothing was \
+             changed\n\
+             HINT:  New rows with such values would be refused too. Choose another toaster, or replace the index by one \
+             USING hash, or on an expression such as md5(column) or left(column, 500).",
+            entry.index,
+            self.choice.judge.choice(),
+            entry.size,
+            entry.method,
+            entry.limit
+        ))
+    }
+
+    /// The indexes whose entries the settings of the chosen columns affect.
+    fn affected(&self) -> impl Iterator<Item = &IndexShape> {
+        let targets = &self.ready.targets;
+        let indexes = self.choice.model.indexes.iter();
+        indexes.filter(|index| targets.iter().any(|target| index.depends_on(target.index)))
+    }
+
+    /// Keeps a row that may be too long for an index, unless it is certainly not in it.
+    pub(super) fn note_long_row(&mut self, ctid: ItemPointer, values: &[StoredValue]) {
+        let (targets, _) = self.indexes();
+        let model = &self.choice.model;
+        let stored: Vec<Incoming> =
+            values.iter().enumerate().map(|(at, value)| model.carried(at, value)).collect();
+        let may_be_long = may_be_too_large(model, &self.now, &targets, &stored);
+        let bytes = values.iter().filter_map(|value| value.raw_size).sum();
+        if let (true, Some(rows)) = (may_be_long, &mut self.seen.long_rows) {
+            rows.add(LongRow { ctid, values: stored, bytes });
+        }
+    }
+
+    async fn long_rows_by_pages(&mut self, guard: &Guard<'_>) -> Result<LongRows, RetoastError> {
+        self.seen.long_rows = Some(LongRows::default());
+        let sizes = guard.sizes_now().await?.unwrap_or_default();
+        let blocks = sizes.heap_pages(self.server.page_size);
+        for part in BlockSample::new(blocks.div_ceil(PART), PARTS, 1) {
+            guard.session.pass(WorkKind::Scan, 0).await?;
+            if guard.session.stopped() {
+                break;
+            }
+            let start = part.0.saturating_mul(PART);
+            self.read(guard, start..start.saturating_add(PART).min(blocks)).await?;
+        }
+        Ok(self.seen.long_rows.take().unwrap_or_default())
+    }
+
+    /// Without pages, the first rows with a chosen value that is long or compressed.
+    async fn long_rows_by_functions(&self, guard: &Guard<'_>) -> Result<LongRows, RetoastError> {
+        let columns: Vec<usize> = self.entry_columns().into_iter().collect();
+        let sizes: Vec<String> = columns
+            .iter()
+            .map(|&at| format!("pg_catalog.pg_column_size({})", self.fresh(at)))
+            .collect();
+        let is_long: Vec<String> = self
+            .ready
+            .targets
+            .iter()
+            .map(|target| {
+                let column = target.column();
+                format!(
+                    "pg_catalog.pg_column_compression({column}) IS NOT NULL \
+                     OR pg_catalog.pg_column_size({column}) > 500"
+                )
+            })
+            .collect();
+        let sql = format!(
+            "SELECT t.ctid::pg_catalog.text, ARRAY[{}]::pg_catalog.int4[] FROM ONLY {} AS t WHERE {} LIMIT {ASKED}",
+            sizes.join(", "),
+            self.ready.relation.quoted(),
+            is_long.join(" OR ")
+        );
+        let client = self.connection.client();
+        let ask = async |_| Ok(client.query_typed(&sql, &[]).await?);
+        let mut rows = LongRows::default();
+        for row in guard.in_reading(ask).await? {
+            let sizes: Vec<Option<i32>> = row.try_get(1)?;
+            let mut values =
+                vec![Incoming::Opaque { size: 0, outside: None }; self.choice.model.columns.len()];
+            let mut bytes = 0;
+            for (&at, size) in columns.iter().zip(sizes) {
+                let raw = size.map(|size| size.unsigned_abs().saturating_sub(VARLENA_HEADER_SIZE));
+                bytes += u64::from(raw.unwrap_or(0));
+                if let Some(value) = values.get_mut(at) {
+                    *value = raw.map_or(Incoming::Null, |raw| Incoming::Plain { raw });
+                }
+            }
+            rows.add(LongRow { ctid: address(row.try_get(0)?)?, values, bytes });
+        }
+        Ok(rows)
+    }
+
+    /// The columns of variable length in the affected indexes.
+    fn entry_columns(&self) -> BTreeSet<usize> {
+        let columns = self.affected().flat_map(IndexShape::table_columns);
+        let is_variable = |&at: &usize| {
+            self.choice.model.columns.get(at).is_some_and(|column| column.length == Length::Varlena)
+        };
+        columns.filter(is_variable).collect()
+    }
+
+    /// An expression for a fresh value of a column.
+    fn fresh(&self, index: usize) -> String {
+        if let Some(target) = self.ready.targets.iter().find(|target| target.index == index) {
+            return target.shape.force(&target.column());
+        }
+        let Some(column) = self.ready.relation.desc.attributes.get(index) else {
+            return "NULL".to_owned();
+        };
+        let value = format!("t.{}", quote_identifier(&column.name));
+        if column.type_name.ends_with("[]") { fresh_array(&value) } else { fresh(&value) }
+    }
+
+    /// Makes the server compress the values of these rows. Returns `None` if it cannot.
+    async fn entry_sizes(
+        &mut self,
+        guard: &Guard<'_>,
+        rows: &[LongRow],
+    ) -> Result<Option<EntrySizes>, RetoastError> {
+        let tried = guard.tried("reading", async || {
+            self.begin(Reads::WithTemporary).await?;
+            let sizes = self.ask_entry_sizes(rows).await;
+            snapshot::abandon(self.connection.client()).await?;
+            sizes
+        });
+        match tried.await {
+            Ok(sizes) => Ok(sizes),
+            // no temporary tables, or a damaged value
+            Err(RetoastError::Live(LiveError::Server(error))) if error.as_db_error().is_some() => {
+                tracing::debug!(
+                    "{}: the sizes of index entries are not known: {error}",
+                    guard.name()
+                );
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn ask_entry_sizes(&self, rows: &[LongRow]) -> Result<EntrySizes, LiveError> {
+        let mut sizes = EntrySizes::default();
+        for index in self.entry_columns() {
+            let has_elements = self.affected().any(|one| one.has_elements_of(index));
+            let Some(column) = self.choice.model.columns.get(index) else { continue };
+            let name = self.ready.relation.desc.attributes.get(index).map_or("", |own| &own.name);
+            if has_elements {
+                self.ask_elements(index, name, rows, &mut sizes.elements).await?;
+            }
+            let compresses = matches!(column.storage, Storage::Extended | Storage::Main);
+            let Some(&method) = column.method.methods().first().filter(|_| compresses) else {
+                continue;
+            };
+            let fresh = if has_elements { longest_element(name) } else { self.fresh(index) };
+            let (table, page) = (self.ready.relation.quoted(), self.choice.model.page);
+            let trial = Trial::of(table, (index, name), fresh, &[method], page);
+            let client = self.connection.client();
+            trial.make(client).await?;
+            let mut rest = rows;
+            while !rest.is_empty() {
+                let mut bytes = 0;
+                let some = rest.iter().take_while(|row| {
+                    bytes += row.bytes;
+                    bytes <= JUDGED_BYTES
+                });
+                let (now, later) = rest.split_at(some.count().max(1).min(rest.len()));
+                rest = later;
+                let ctids: Vec<ItemPointer> = now.iter().map(|row| row.ctid).collect();
+                for (ctid, found) in trial.compress(client, &ctids).await? {
+                    sizes.values.insert((ctid, index), found.get(method));
+                }
+            }
+        }
+        Ok(sizes)
+    }
+
+    /// The size of each row's longest element, without its header.
+    async fn ask_elements(
+        &self,
+        index: usize,
+        name: &str,
+        rows: &[LongRow],
+        elements: &mut HashMap<(ItemPointer, usize), u32>,
+    ) -> Result<(), LiveError> {
+        let sql = format!(
+            "SELECT t.ctid::pg_catalog.text, (SELECT max(pg_catalog.pg_column_size(u)) \
+             FROM pg_catalog.unnest(t.{}) AS u) FROM ONLY {} AS t \
+             WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])",
+            quote_identifier(name),
+            self.ready.relation.quoted()
+        );
+        let ctids: Vec<String> = rows.iter().map(|row| row.ctid.to_string()).collect();
+        let client = self.connection.client();
+        for row in client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await? {
+            let size: Option<i32> = row.try_get(1)?;
+            let raw = size.unwrap_or(0).unsigned_abs().saturating_sub(VARLENA_HEADER_SIZE);
+            elements.insert((address(row.try_get(0)?)?, index), raw);
+        }
+        Ok(())
+    }
+
+    /// Whether a row's entry fits an index. A value whose compressed size is not known is taken for a short one.
+    fn fit(&self, index: &IndexShape, row: &LongRow, sizes: Option<&EntrySizes>) -> Fit {
+        let Some(sizes) = sizes else { return Fit::Unknown };
+        let model = &self.choice.model;
+        let size = |at: usize| sizes.values.get(&(row.ctid, at)).copied().unwrap_or(Some(0));
+        let array = self.ready.targets.iter().find(|target| index.has_elements_of(target.index));
+        if let Some(target) = array {
+            let Some(&raw) = sizes.elements.get(&(row.ctid, target.index)) else {
+                return Fit::Fits;
+            };
+            let size = size(target.index).map(|size| size.saturating_sub(ARRAY_HEADER));
+            return index.element_fit(model, target.index, raw, size);
+        }
+        index.fit(model, &row.values, &mut |at: usize, _: Method| size(at))
+    }
+
+    /// Those of these rows that a partial index contains.
+    async fn members(
+        &self,
+        guard: &Guard<'_>,
+        index: &IndexShape,
+        rows: &[(ItemPointer, EntryTooLarge)],
+    ) -> Result<Vec<ItemPointer>, RetoastError> {
+        let client = self.connection.client();
+        let ctids: Vec<String> = rows.iter().map(|(ctid, _)| ctid.to_string()).collect();
+        let table = self.ready.relation.quoted();
+        let role = self.ready.code.role().map(sql::set_role);
+        let ask = async |_| {
+            if let Some(role) = &role {
+                client.batch_execute(role).await?;
+            }
+            let found = client.query_typed(sql::PREDICATE, &[(&index.name, Type::TEXT)]).await?;
+            let Some(row) = found.first() else { return Ok(Vec::new()) };
+            let predicate: Option<String> = row.try_get(0)?;
+            let Some(predicate) = predicate else { return Ok(Vec::new()) };
+            let sql = sql::members(&table, &predicate);
+            Ok(client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await?)
+        };
+        let found = guard.in_reading(ask).await?;
+        found.iter().map(|row| Ok(address(row.try_get(0)?)?)).collect()
+    }
+}
+
+/// An array of the longest element of an array.
+fn longest_element(column: &str) -> String {
+    format!(
+        "ARRAY(SELECT u FROM pg_catalog.unnest(t.{}) AS u ORDER BY pg_catalog.pg_column_size(u) DESC NULLS LAST LIMIT 1)",
+        quote_identifier(column)
+    )
+}
