@@ -97,6 +97,15 @@ pub struct EntryTooLarge {
 }
 
 impl IndexShape {
+    /// The index as if the column at this place were a column of the table, with its index from 0.
+    pub(crate) fn with_column(&self, at: usize, column: usize) -> IndexShape {
+        let mut shape = self.clone();
+        if let (Some(own), Ok(number)) = (shape.columns.get_mut(at), i16::try_from(column + 1)) {
+            own.attnum = number;
+        }
+        shape
+    }
+
     /// The first column of the index that follows the settings of the table's column with this index from 0.
     fn follower(&self, column: usize) -> Option<&IndexColumn> {
         self.columns.iter().find(|own| own.table_column() == Some(column))

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::codec::Method;
 use crate::disk::ItemPointer;
@@ -18,7 +18,7 @@ use crate::model::index_entry::{EntryTooLarge, Fit, IndexShape, may_be_too_large
 use crate::model::policy::VARLENA_HEADER_SIZE;
 use crate::model::sql::{fresh, fresh_array, quote_identifier};
 use crate::model::stored::StoredValue;
-use crate::model::toast::Incoming;
+use crate::model::toast::{Incoming, Table};
 use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::sql;
@@ -49,21 +49,37 @@ struct LongRow {
 }
 
 /// The longest of the rows that may be too long for an index.
-#[derive(Debug, Clone, Default)]
-pub(super) struct LongRows(Vec<LongRow>);
+#[derive(Debug, Clone)]
+pub(super) struct LongRows {
+    rows: Vec<LongRow>,
+    /// The table with the chosen settings, and the indexes that are examined.
+    model: Table,
+    /// The table with its present settings.
+    now: Table,
+}
 
 impl LongRows {
     fn add(&mut self, row: LongRow) {
-        self.0.push(row);
-        if self.0.len() >= MOST * 2 {
+        self.rows.push(row);
+        if self.rows.len() >= MOST * 2 {
             self.keep_longest();
         }
     }
 
     fn keep_longest(&mut self) {
-        self.0.sort_by_key(|row| std::cmp::Reverse(row.bytes));
-        self.0.truncate(MOST);
+        self.rows.sort_by_key(|row| std::cmp::Reverse(row.bytes));
+        self.rows.truncate(MOST);
     }
+}
+
+/// An index whose entries depend on the choice.
+#[derive(Debug, Clone)]
+struct Affected {
+    shape: IndexShape,
+    /// The number of a column of the index, from 1, if it is an expression; and the chosen column whose values the
+    /// expression may return as they are stored, as `coalesce` does. Only then does the choice matter: an UPDATE of
+    /// another column makes an entry of the stored value, which stays compressed as it is.
+    expression: Option<(usize, usize)>,
 }
 
 /// To what sizes the server compresses the values of rows, by row and column; and the longest elements of arrays, with
@@ -83,34 +99,42 @@ impl Scanner<'_> {
     ) -> Result<Vec<String>, RetoastError> {
         let is_stock =
             matches!(self.choice.judge, Judge::Policy(_) | Judge::Forms(FormJudge::Stock(_)));
-        if !is_stock || self.affected().next().is_none() {
+        let affected = self.affected();
+        if !is_stock || affected.is_empty() {
             return Ok(Vec::new());
         }
-        let mut rows = match self.pages {
-            Some(_) => self.long_rows_by_pages(guard).await?,
-            None => self.long_rows_by_functions(guard).await?,
+        let shapes: Vec<IndexShape> = affected.iter().map(|index| index.shape.clone()).collect();
+        let mut long = LongRows {
+            rows: Vec::new(),
+            model: Table { indexes: shapes.clone(), ..self.choice.model.clone() },
+            now: self.ready.relation.table(Method::Pglz, self.server.page_size),
         };
-        rows.keep_longest();
-        let LongRows(rows) = rows;
+        long = match self.pages {
+            Some(_) => self.long_rows_by_pages(guard, long).await?,
+            None => self.long_rows_by_functions(guard, long, &shapes).await?,
+        };
+        long.keep_longest();
+        let rows = long.rows;
         if rows.is_empty() {
             return Ok(Vec::new());
         }
-        let sizes = self.entry_sizes(guard, &rows).await?;
+        let sizes = self.entry_sizes(guard, &rows, &shapes).await?;
         let mut notes = Vec::new();
-        for index in self.affected() {
+        for index in &affected {
             let mut too_long: Vec<(ItemPointer, EntryTooLarge)> = Vec::new();
             let mut unknown = false;
             for row in &rows {
-                match self.fit(index, row, sizes.as_ref()) {
+                match self.fit(&index.shape, row, sizes.as_ref()) {
                     Fit::Fits => {}
                     Fit::TooLarge(entry) => too_long.push((row.ctid, entry)),
-                    Fit::Unknown => unknown = true,
+                    Fit::Unknown => unknown = index.expression.is_none(),
                 }
             }
-            if index.is_partial && !too_long.is_empty() {
+            if (index.shape.is_partial || index.expression.is_some()) && !too_long.is_empty() {
                 let members = self.members(guard, index, &too_long).await?;
                 too_long.retain(|(ctid, _)| members.contains(ctid));
             }
+            let index = &index.shape;
             too_long.sort_by_key(|(ctid, _)| *ctid);
             if let Some((ctid, entry)) = too_long.first() {
                 return self.too_long(*ctid, entry, too_long.len());
@@ -139,8 +163,8 @@ impl Scanner<'_> {
         refused(format!(
             "{rows} not fit index {} with {}, the first at {ctid}: index row size {} exceeds {} maximum {}: nothing was \
              changed\n\
-             HINT:  New rows with such values would be refused too. Choose another toaster, or replace the index by one \
-             USING hash, or on an expression such as md5(column) or left(column, 500).",
+             HINT:  Later INSERTs or UPDATEs of rows with such values would fail too. Choose another toaster, or replace \
+             the index by one USING hash, or on an expression such as md5(column) or left(column, 500).",
             entry.index,
             self.choice.judge.choice(),
             entry.size,
@@ -149,28 +173,53 @@ impl Scanner<'_> {
         ))
     }
 
-    /// The indexes whose entries the settings of the chosen columns affect.
-    fn affected(&self) -> impl Iterator<Item = &IndexShape> {
-        let targets = &self.ready.targets;
-        let indexes = self.choice.model.indexes.iter();
-        indexes.filter(|index| targets.iter().any(|target| index.depends_on(target.index)))
+    /// The indexes whose entries the settings of the chosen columns may affect.
+    fn affected(&self) -> Vec<Affected> {
+        let (targets, _) = self.indexes();
+        let mut found = Vec::new();
+        for shape in &self.choice.model.indexes {
+            if targets.iter().any(|&target| shape.depends_on(target)) {
+                found.push(Affected { shape: shape.clone(), expression: None });
+            }
+            for (at, column) in shape.columns.iter().enumerate() {
+                if column.attnum != 0 {
+                    continue;
+                }
+                for &target in targets.iter().filter(|&&target| self.compresses(target)) {
+                    let shape = shape.with_column(at, target);
+                    if shape.depends_on(target) {
+                        found.push(Affected { shape, expression: Some((at + 1, target)) });
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether the choice compresses the values of a column.
+    fn compresses(&self, column: usize) -> bool {
+        let column = self.choice.model.columns.get(column);
+        column.is_some_and(|own| matches!(own.storage, Storage::Extended | Storage::Main))
     }
 
     /// Keeps a row that may be too long for an index, unless it is certainly not in it.
     pub(super) fn note_long_row(&mut self, ctid: ItemPointer, values: &[StoredValue]) {
         let (targets, _) = self.indexes();
-        let model = &self.choice.model;
+        let Some(long) = &mut self.seen.long_rows else { return };
         let stored: Vec<Incoming> =
-            values.iter().enumerate().map(|(at, value)| model.carried(at, value)).collect();
-        let may_be_long = may_be_too_large(model, &self.now, &targets, &stored);
-        let bytes = values.iter().filter_map(|value| value.raw_size).sum();
-        if let (true, Some(rows)) = (may_be_long, &mut self.seen.long_rows) {
-            rows.add(LongRow { ctid, values: stored, bytes });
+            values.iter().enumerate().map(|(at, value)| long.model.carried(at, value)).collect();
+        if may_be_too_large(&long.model, &long.now, &targets, &stored) {
+            let bytes = values.iter().filter_map(|value| value.raw_size).sum();
+            long.add(LongRow { ctid, values: stored, bytes });
         }
     }
 
-    async fn long_rows_by_pages(&mut self, guard: &Guard<'_>) -> Result<LongRows, RetoastError> {
-        self.seen.long_rows = Some(LongRows::default());
+    async fn long_rows_by_pages(
+        &mut self,
+        guard: &Guard<'_>,
+        long: LongRows,
+    ) -> Result<LongRows, RetoastError> {
+        self.seen.long_rows = Some(long.clone());
         let sizes = guard.sizes_now().await?.unwrap_or_default();
         let blocks = sizes.heap_pages(self.server.page_size);
         for part in BlockSample::new(blocks.div_ceil(PART), PARTS, 1) {
@@ -181,12 +230,17 @@ impl Scanner<'_> {
             let start = part.0.saturating_mul(PART);
             self.read(guard, start..start.saturating_add(PART).min(blocks)).await?;
         }
-        Ok(self.seen.long_rows.take().unwrap_or_default())
+        Ok(self.seen.long_rows.take().unwrap_or(long))
     }
 
     /// Without pages, the first rows with a chosen value that is long or compressed.
-    async fn long_rows_by_functions(&self, guard: &Guard<'_>) -> Result<LongRows, RetoastError> {
-        let columns: Vec<usize> = self.entry_columns().into_iter().collect();
+    async fn long_rows_by_functions(
+        &self,
+        guard: &Guard<'_>,
+        mut rows: LongRows,
+        shapes: &[IndexShape],
+    ) -> Result<LongRows, RetoastError> {
+        let columns: Vec<usize> = self.entry_columns(shapes).into_iter().collect();
         let sizes: Vec<String> = columns
             .iter()
             .map(|&at| format!("pg_catalog.pg_column_size({})", self.fresh(at)))
@@ -211,7 +265,6 @@ impl Scanner<'_> {
         );
         let client = self.connection.client();
         let ask = async |_| Ok(client.query_typed(&sql, &[]).await?);
-        let mut rows = LongRows::default();
         for row in guard.in_reading(ask).await? {
             let sizes: Vec<Option<i32>> = row.try_get(1)?;
             let mut values =
@@ -230,8 +283,8 @@ impl Scanner<'_> {
     }
 
     /// The columns of variable length in the affected indexes.
-    fn entry_columns(&self) -> BTreeSet<usize> {
-        let columns = self.affected().flat_map(IndexShape::table_columns);
+    fn entry_columns(&self, shapes: &[IndexShape]) -> BTreeSet<usize> {
+        let columns = shapes.iter().flat_map(IndexShape::table_columns);
         let is_variable = |&at: &usize| {
             self.choice.model.columns.get(at).is_some_and(|column| column.length == Length::Varlena)
         };
@@ -255,10 +308,11 @@ impl Scanner<'_> {
         &mut self,
         guard: &Guard<'_>,
         rows: &[LongRow],
+        shapes: &[IndexShape],
     ) -> Result<Option<EntrySizes>, RetoastError> {
         let tried = guard.tried("reading", async || {
             self.begin(Reads::WithTemporary).await?;
-            let sizes = self.ask_entry_sizes(rows).await;
+            let sizes = self.ask_entry_sizes(rows, shapes).await;
             snapshot::abandon(self.connection.client()).await?;
             sizes
         });
@@ -276,17 +330,21 @@ impl Scanner<'_> {
         }
     }
 
-    async fn ask_entry_sizes(&self, rows: &[LongRow]) -> Result<EntrySizes, LiveError> {
+    async fn ask_entry_sizes(
+        &self,
+        rows: &[LongRow],
+        shapes: &[IndexShape],
+    ) -> Result<EntrySizes, LiveError> {
         let mut sizes = EntrySizes::default();
-        for index in self.entry_columns() {
-            let has_elements = self.affected().any(|one| one.has_elements_of(index));
+        for index in self.entry_columns(shapes) {
+            let has_elements = shapes.iter().any(|shape| shape.has_elements_of(index));
             let Some(column) = self.choice.model.columns.get(index) else { continue };
             let name = self.ready.relation.desc.attributes.get(index).map_or("", |own| &own.name);
             if has_elements {
                 self.ask_elements(index, name, rows, &mut sizes.elements).await?;
             }
-            let compresses = matches!(column.storage, Storage::Extended | Storage::Main);
-            let Some(&method) = column.method.methods().first().filter(|_| compresses) else {
+            let Some(&method) = column.method.methods().first().filter(|_| self.compresses(index))
+            else {
                 continue;
             };
             let fresh = if has_elements { longest_element(name) } else { self.fresh(index) };
@@ -353,26 +411,34 @@ impl Scanner<'_> {
         index.fit(model, &row.values, &mut |at: usize, _: Method| size(at))
     }
 
-    /// Those of these rows that a partial index contains.
+    /// Those of these rows that a partial index contains, and whose value the expression returns as it is stored.
     async fn members(
         &self,
         guard: &Guard<'_>,
-        index: &IndexShape,
+        index: &Affected,
         rows: &[(ItemPointer, EntryTooLarge)],
     ) -> Result<Vec<ItemPointer>, RetoastError> {
         let client = self.connection.client();
         let ctids: Vec<String> = rows.iter().map(|(ctid, _)| ctid.to_string()).collect();
         let table = self.ready.relation.quoted();
+        let number = index.expression.map_or(1, |(number, _)| i32::try_from(number).unwrap_or(1));
+        let target = index.expression.and_then(|(_, target)| {
+            let column = self.ready.relation.desc.attributes.get(target)?;
+            Some(format!("t.{}", quote_identifier(&column.name)))
+        });
         let role = self.ready.code.role().map(sql::set_role);
         let ask = async |_| {
             if let Some(role) = &role {
                 client.batch_execute(role).await?;
             }
-            let found = client.query_typed(sql::PREDICATE, &[(&index.name, Type::TEXT)]).await?;
+            let parameters =
+                [(&index.shape.name as &(dyn ToSql + Sync), Type::TEXT), (&number, Type::INT4)];
+            let found = client.query_typed(sql::INDEX_TEXTS, &parameters).await?;
             let Some(row) = found.first() else { return Ok(Vec::new()) };
             let predicate: Option<String> = row.try_get(0)?;
-            let Some(predicate) = predicate else { return Ok(Vec::new()) };
-            let sql = sql::members(&table, &predicate);
+            let expression: String = row.try_get(1)?;
+            let returned = target.as_ref().map(|target| (expression.as_str(), target.as_str()));
+            let sql = sql::members(&table, predicate.as_deref(), returned);
             Ok(client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await?)
         };
         let found = guard.in_reading(ask).await?;

@@ -9,7 +9,6 @@ use crate::disk::ItemPointer;
 use crate::judge::policy::Seen;
 use crate::judge::stock::Compressed;
 use crate::model::stored::{Form, FunctionAnswer, StoredValue};
-use crate::model::toast::Table;
 use crate::retoast::memory::since::{CutOff, Since};
 use crate::retoast::preflight::ready::{Choice, PreparedTable};
 use crate::retoast::result::FormReport;
@@ -37,8 +36,6 @@ pub struct Scanner<'a> {
     /// The table.
     pub ready: &'a PreparedTable,
     pub(super) choice: &'a Choice,
-    /// The table with its present settings.
-    pub(super) now: Table,
     /// How reading transactions on the table begin.
     pub(super) reading: Reading<'a>,
     /// How to read pages; without it, SQL functions describe the rows.
@@ -125,7 +122,6 @@ impl<'a> Scanner<'a> {
             server,
             ready,
             choice,
-            now: ready.relation.table(Method::Pglz, server.page_size),
             reading: Reading { ready, known: None },
             pages,
             judges: HashSet::new(),
