@@ -121,6 +121,11 @@ impl IndexShape {
         self.columns.iter().filter_map(IndexColumn::table_column)
     }
 
+    /// Whether an entry keeps a value as it is stored; operator classes of GIN decompress values.
+    pub(crate) fn keeps_stored_values(&self) -> bool {
+        matches!(self.entries(), Entries::Values | Entries::MinMax)
+    }
+
     /// Whether entries are made of the elements of this column's arrays.
     pub fn has_elements_of(&self, column: usize) -> bool {
         self.entries() == Entries::Keys
@@ -128,22 +133,21 @@ impl IndexShape {
     }
 
     fn entries(&self) -> Entries {
-        let has_class = |name: &str, origin: &str| {
-            self.columns.iter().all(|column| column.is_class(name, origin))
-        };
         match self.method.as_str() {
             "btree" => Entries::Values,
             // A hash index has hashes, and SP-GiST decompresses values, and splits long ones (spgdoinsert.c).
             "hash" | "spgist" => Entries::Bounded,
             // With several columns, their descriptors are made from types (`initGinState`).
             "gin" if self.columns.len() > 1 => Entries::Bounded,
-            "gin" if has_class("array_ops", "pg_catalog") => Entries::Keys,
-            // Lexemes have at most 2046 bytes, and longer keys of jsonb are hashed.
-            "gin" if self.columns.iter().all(|column| column.has_bounded_keys()) => {
-                Entries::Bounded
+            "gin"
+                if self.columns.iter().all(|column| column.is_class("array_ops", "pg_catalog")) =>
+            {
+                Entries::Keys
             }
+            // Lexemes have at most 2046 bytes, and longer keys of jsonb are hashed.
+            "gin" if self.columns.iter().all(IndexColumn::has_bounded_keys) => Entries::Bounded,
             "gin" if self.columns.iter().all(|column| column.is_of("btree_gin")) => Entries::Keys,
-            "gist" if self.columns.iter().all(|column| column.has_signatures()) => Entries::Bounded,
+            "gist" if self.columns.iter().all(IndexColumn::has_signatures) => Entries::Bounded,
             "brin" if self.columns.iter().all(|column| column.ends_with("minmax_ops")) => {
                 Entries::MinMax
             }
@@ -156,14 +160,10 @@ impl IndexShape {
 
     /// The size that the access method accepts.
     fn limit(&self, page: PageSize) -> usize {
-        // `BTMaxItemSize` (nbtree.h), `GinMaxItemSize` (ginblock.h): three entries and the line pointers fit on a page.
-        let third = |special: usize| {
-            let room = page.bytes() - max_align(PAGE_HEADER_SIZE + 3 * LINE_POINTER_SIZE) - special;
-            room / 3 & !7
-        };
+        // `BTMaxItemSize` (nbtree.h), `GinMaxItemSize` (ginblock.h)
         match self.method.as_str() {
-            "btree" => (third(BTREE_SPECIAL) - HEAP_TID).min(LARGEST_TUPLE),
-            "gin" => third(GIN_SPECIAL).min(LARGEST_TUPLE),
+            "btree" => (third_of_page(page, BTREE_SPECIAL) - HEAP_TID).min(LARGEST_TUPLE),
+            "gin" => third_of_page(page, GIN_SPECIAL).min(LARGEST_TUPLE),
             // `BrinMaxItemSize` (brin_pageops.c)
             "brin" => {
                 let used = max_align(PAGE_HEADER_SIZE + LINE_POINTER_SIZE) + BRIN_SPECIAL;
@@ -192,7 +192,7 @@ impl IndexShape {
             return Fit::Fits;
         }
         // The elements of an array are not known here.
-        if self.columns.iter().any(|column| column.is_class("array_ops", "pg_catalog")) {
+        if self.table_columns().any(|column| self.has_elements_of(column)) {
             return Fit::Unknown;
         }
         let size = self.size(table, values, compressor);
@@ -246,6 +246,12 @@ impl IndexShape {
         }
         max_align(end)
     }
+}
+
+/// The size of three tuples that fit on a page together, with their line pointers.
+fn third_of_page(page: PageSize, special: usize) -> usize {
+    let used = max_align(PAGE_HEADER_SIZE + 3 * LINE_POINTER_SIZE) + special;
+    ((page.bytes() - used) / 3) & !7
 }
 
 /// Whether a row with these stored values may be too long for an index that depends on these columns: its entry does not
@@ -518,6 +524,7 @@ mod tests {
         ] {
             assert_eq!(fit(&index(method, &[class])), Fit::Unknown, "{method} {class:?}");
         }
+        assert!(matches!(fit(&index("btree", &[class("array_ops")])), Fit::TooLarge(_)));
         let gin = index("gin", &[Some(("text_ops", "btree_gin"))]);
         assert!(matches!(fit(&gin), Fit::TooLarge(EntryTooLarge { size: 9016, limit: 2712, .. })));
         // an index of several columns follows the types

@@ -82,12 +82,17 @@ struct Affected {
     expression: Option<(usize, usize)>,
 }
 
-/// To what sizes the server compresses the values of rows, by row and column; and the longest elements of arrays, with
-/// their compressed sizes.
+/// To what sizes the server compresses values, by row and column.
+type Sizes = HashMap<(ItemPointer, usize), Compressed>;
+
+/// What the server tells of the values of rows.
 #[derive(Default)]
 struct EntrySizes {
-    values: HashMap<(ItemPointer, usize), Compressed>,
-    elements: HashMap<(ItemPointer, usize), u32>,
+    values: Sizes,
+    /// Of arrays that consist of the longest element alone.
+    elements: Sizes,
+    /// The sizes of these elements, without their headers.
+    raw_elements: HashMap<(ItemPointer, usize), u32>,
 }
 
 impl Scanner<'_> {
@@ -182,7 +187,7 @@ impl Scanner<'_> {
                 found.push(Affected { shape: shape.clone(), expression: None });
             }
             for (at, column) in shape.columns.iter().enumerate() {
-                if column.attnum != 0 {
+                if column.attnum != 0 || !shape.keeps_stored_values() {
                     continue;
                 }
                 for &target in targets.iter().filter(|&&target| self.compresses(target)) {
@@ -337,37 +342,51 @@ impl Scanner<'_> {
     ) -> Result<EntrySizes, LiveError> {
         let mut sizes = EntrySizes::default();
         for index in self.entry_columns(shapes) {
-            let has_elements = shapes.iter().any(|shape| shape.has_elements_of(index));
-            let Some(column) = self.choice.model.columns.get(index) else { continue };
             let name = self.ready.relation.desc.attributes.get(index).map_or("", |own| &own.name);
-            if has_elements {
-                self.ask_elements(index, name, rows, &mut sizes.elements).await?;
+            if shapes.iter().any(|shape| shape.has_elements_of(index)) {
+                self.ask_elements(index, name, rows, &mut sizes.raw_elements).await?;
+                let fresh = longest_element(name);
+                self.compress(index, name, fresh, rows, &mut sizes.elements).await?;
             }
-            let Some(&method) = column.method.methods().first().filter(|_| self.compresses(index))
-            else {
-                continue;
-            };
-            let fresh = if has_elements { longest_element(name) } else { self.fresh(index) };
-            let (table, page) = (self.ready.relation.quoted(), self.choice.model.page);
-            let trial = Trial::of(table, (index, name), fresh, &[method], page);
-            let client = self.connection.client();
-            trial.make(client).await?;
-            let mut rest = rows;
-            while !rest.is_empty() {
-                let mut bytes = 0;
-                let some = rest.iter().take_while(|row| {
-                    bytes += row.bytes;
-                    bytes <= JUDGED_BYTES
-                });
-                let (now, later) = rest.split_at(some.count().max(1).min(rest.len()));
-                rest = later;
-                let ctids: Vec<ItemPointer> = now.iter().map(|row| row.ctid).collect();
-                for (ctid, found) in trial.compress(client, &ctids).await? {
-                    sizes.values.insert((ctid, index), found.get(method));
-                }
+            if shapes.iter().any(|shape| !shape.has_elements_of(index)) {
+                self.compress(index, name, self.fresh(index), rows, &mut sizes.values).await?;
             }
         }
         Ok(sizes)
+    }
+
+    /// Makes the server compress a column's values, which the expression `fresh` returns.
+    async fn compress(
+        &self,
+        index: usize,
+        name: &str,
+        fresh: String,
+        rows: &[LongRow],
+        sizes: &mut Sizes,
+    ) -> Result<(), LiveError> {
+        let column = self.choice.model.columns.get(index).filter(|_| self.compresses(index));
+        let Some(&method) = column.and_then(|column| column.method.methods().first()) else {
+            return Ok(());
+        };
+        let (table, page) = (self.ready.relation.quoted(), self.choice.model.page);
+        let trial = Trial::of(table, (index, name), fresh, &[method], page);
+        let client = self.connection.client();
+        trial.make(client).await?;
+        let mut rest = rows;
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let some = rest.iter().take_while(|row| {
+                bytes += row.bytes;
+                bytes <= JUDGED_BYTES
+            });
+            let (now, later) = rest.split_at(some.count().max(1).min(rest.len()));
+            rest = later;
+            let ctids: Vec<ItemPointer> = now.iter().map(|row| row.ctid).collect();
+            for (ctid, found) in trial.compress(client, &ctids).await? {
+                sizes.insert((ctid, index), found.get(method));
+            }
+        }
+        Ok(())
     }
 
     /// The size of each row's longest element, without its header.
@@ -399,16 +418,17 @@ impl Scanner<'_> {
     fn fit(&self, index: &IndexShape, row: &LongRow, sizes: Option<&EntrySizes>) -> Fit {
         let Some(sizes) = sizes else { return Fit::Unknown };
         let model = &self.choice.model;
-        let size = |at: usize| sizes.values.get(&(row.ctid, at)).copied().unwrap_or(Some(0));
         let array = self.ready.targets.iter().find(|target| index.has_elements_of(target.index));
         if let Some(target) = array {
-            let Some(&raw) = sizes.elements.get(&(row.ctid, target.index)) else {
-                return Fit::Fits;
-            };
-            let size = size(target.index).map(|size| size.saturating_sub(ARRAY_HEADER));
+            let key = (row.ctid, target.index);
+            let Some(&raw) = sizes.raw_elements.get(&key) else { return Fit::Fits };
+            let size = sizes.elements.get(&key).copied().unwrap_or(Some(0));
+            let size = size.map(|size| size.saturating_sub(ARRAY_HEADER));
             return index.element_fit(model, target.index, raw, size);
         }
-        index.fit(model, &row.values, &mut |at: usize, _: Method| size(at))
+        let mut size =
+            |at: usize, _: Method| sizes.values.get(&(row.ctid, at)).copied().unwrap_or(Some(0));
+        index.fit(model, &row.values, &mut size)
     }
 
     /// Those of these rows that a partial index contains, and whose value the expression returns as it is stored.
