@@ -18,7 +18,7 @@ use crate::disk::types::SENT_AS_STORED;
 use crate::disk::{Oid, ValueIdType, array, types};
 use crate::model::btree::ToastIndex;
 use crate::model::cost::Prices;
-use crate::model::index_entry::IndexShape;
+use crate::model::index_shape::IndexShape;
 use crate::model::settings::TupleTarget;
 use crate::model::sql::{quote_literal, quote_qualified, shown_qualified};
 use crate::model::toast::{Column, Table};

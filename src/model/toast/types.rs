@@ -6,7 +6,7 @@ use crate::disk::desc::{Align, Attribute, Length, Storage};
 use crate::disk::layout::PageSize;
 use crate::disk::types;
 use crate::model::cost::Prices;
-use crate::model::index_entry::IndexShape;
+use crate::model::index_shape::IndexShape;
 use crate::model::policy::{COMPRESSED_HEADER_SIZE, MethodChoice, Policy, VARLENA_HEADER_SIZE};
 use crate::model::settings::{Settings, TupleTarget};
 use crate::model::stored::{Form, StoredValue};

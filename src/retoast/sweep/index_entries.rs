@@ -14,7 +14,8 @@ use crate::disk::desc::{Length, Storage};
 use crate::heap::sample::Sample as BlockSample;
 use crate::judge::stock::Compressed;
 use crate::judge::{FormJudge, Judge};
-use crate::model::index_entry::{EntryTooLarge, Fit, IndexShape, may_be_too_large};
+use crate::model::index_entry::{EntryTooLarge, Fit, may_be_too_large};
+use crate::model::index_shape::IndexShape;
 use crate::model::policy::VARLENA_HEADER_SIZE;
 use crate::model::sql::{fresh, fresh_array, quote_identifier};
 use crate::model::stored::StoredValue;
@@ -22,7 +23,7 @@ use crate::model::toast::{Incoming, Table};
 use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::sql;
-use crate::retoast::sweep::scanner::{JUDGED_BYTES, Scanner};
+use crate::retoast::sweep::scanner::{JUDGED_BYTES, LongRow, LongRows, Scanner};
 use crate::retoast::task::guard::{Guard, Reads};
 use crate::server::LiveError;
 use crate::server::chunks::address;
@@ -32,45 +33,10 @@ use crate::server::trial::Trial;
 /// The number of parts of a table that are read, and the number of consecutive blocks in each.
 const PARTS: u32 = 512;
 const PART: u32 = 32;
-/// The maximum number of rows whose values the server compresses; the longest are taken.
-const MOST: usize = 256;
 /// The maximum number of rows that functions look for.
 const ASKED: usize = 1000;
 /// What an array of one element has in addition to the element (`ARR_OVERHEAD_NONULLS`, without the length word).
 const ARRAY_HEADER: u32 = 20;
-
-/// A row that may be too long for an index.
-#[derive(Debug, Clone)]
-struct LongRow {
-    ctid: ItemPointer,
-    values: Vec<Incoming>,
-    /// Bytes of the values, decompressed.
-    bytes: u64,
-}
-
-/// The longest of the rows that may be too long for an index.
-#[derive(Debug, Clone)]
-pub(super) struct LongRows {
-    rows: Vec<LongRow>,
-    /// The table with the chosen settings, and the indexes that are examined.
-    model: Table,
-    /// The table with its present settings.
-    now: Table,
-}
-
-impl LongRows {
-    fn add(&mut self, row: LongRow) {
-        self.rows.push(row);
-        if self.rows.len() >= MOST * 2 {
-            self.keep_longest();
-        }
-    }
-
-    fn keep_longest(&mut self) {
-        self.rows.sort_by_key(|row| std::cmp::Reverse(row.bytes));
-        self.rows.truncate(MOST);
-    }
-}
 
 /// An index whose entries depend on the choice.
 #[derive(Debug, Clone)]

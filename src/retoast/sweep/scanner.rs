@@ -9,11 +9,11 @@ use crate::disk::ItemPointer;
 use crate::judge::policy::Seen;
 use crate::judge::stock::Compressed;
 use crate::model::stored::{Form, FunctionAnswer, StoredValue};
+use crate::model::toast::{Incoming, Table};
 use crate::retoast::memory::since::{CutOff, Since};
 use crate::retoast::preflight::ready::{Choice, PreparedTable};
 use crate::retoast::result::FormReport;
 use crate::retoast::sql::Target;
-use crate::retoast::sweep::index_entries::LongRows;
 use crate::retoast::sweep::machine::Row;
 use crate::retoast::task::guard::{Reading, Reads};
 use crate::server::about::Pageinspect;
@@ -183,6 +183,42 @@ impl Unfit {
     pub fn add(&mut self, ctid: String) {
         self.rows += 1;
         self.first.get_or_insert(ctid);
+    }
+}
+
+/// The maximum number of rows whose values the server compresses; the longest are taken.
+const MOST_LONG: usize = 256;
+
+/// A row that may be too long for an index.
+#[derive(Debug, Clone)]
+pub(super) struct LongRow {
+    pub(super) ctid: ItemPointer,
+    pub(super) values: Vec<Incoming>,
+    /// Bytes of the values, decompressed.
+    pub(super) bytes: u64,
+}
+
+/// The longest of the rows that may be too long for an index.
+#[derive(Debug, Clone)]
+pub(super) struct LongRows {
+    pub(super) rows: Vec<LongRow>,
+    /// The table with the chosen settings, and the indexes that are examined.
+    pub(super) model: Table,
+    /// The table with its present settings.
+    pub(super) now: Table,
+}
+
+impl LongRows {
+    pub(super) fn add(&mut self, row: LongRow) {
+        self.rows.push(row);
+        if self.rows.len() >= MOST_LONG * 2 {
+            self.keep_longest();
+        }
+    }
+
+    pub(super) fn keep_longest(&mut self) {
+        self.rows.sort_by_key(|row| std::cmp::Reverse(row.bytes));
+        self.rows.truncate(MOST_LONG);
     }
 }
 
