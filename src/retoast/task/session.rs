@@ -119,8 +119,9 @@ pub(crate) fn millis(time: Duration) -> u64 {
 const LEAST_WINDOW: u32 = 8;
 /// Passes over a window.
 const PASSES: u32 = 8;
-/// The number of rows in a pass from which on the fixed cost of its transaction matters little.
-const ROWS_OF_PASS: f64 = 100.0;
+/// The number of rows in a pass from which on the fixed cost of its transaction matters little. Several jobs share that
+/// cost, but a pass of theirs has no fewer rows than the latter number.
+const ROWS_OF_PASS: (f64, f64) = (100.0, 25.0);
 /// A window has at most this part of the pages that may be dead, because each pass leaves old values until the next
 /// vacuum.
 const LEAST_PARTS: u32 = 4;
@@ -162,7 +163,7 @@ pub struct Options {
 /// The sizes and the pace of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tuning {
-    /// The smallest number of pages in a window.
+    /// The smallest number of pages in a window; for several jobs, in all their windows, if passes have enough rows.
     pub least_window: u32,
     /// Passes over a window.
     pub passes: u32,
@@ -200,12 +201,16 @@ impl Tuning {
     /// current windows are left half empty, and those of indexes and TOAST too. These windows therefore have no more
     /// pages together than may be dead, unless the table is small.
     pub(crate) fn window(&self, rows_per_page: f64, blocks: u32, table: u32) -> u32 {
-        let (turns, least) = (self.turns(), self.least_window.max(1));
-        let wanted = ROWS_OF_PASS * f64::from(self.passes.max(1)) / rows_per_page.max(f64::EPSILON);
-        let most = f64::from(table) * self.max_bloat / f64::from(turns.max(LEAST_PARTS));
-        let window = (wanted.ceil().min(most) as u32).max(least);
+        let turns = self.turns();
+        let jobs = u32::try_from(self.jobs.max(1)).unwrap_or(u32::MAX);
+        let rows = (ROWS_OF_PASS.0 / f64::from(jobs)).max(ROWS_OF_PASS.1);
+        let wanted = rows * f64::from(self.passes.max(1)) / rows_per_page.max(f64::EPSILON);
+        let part = f64::from(table) * self.max_bloat / f64::from(turns.max(LEAST_PARTS));
+        let most = (part as u32).max(self.least_window);
+        let window = (wanted.ceil() as u32).min(most).max(self.least_window / jobs).max(1);
         // windows of equal size, and as many as take turns, so that no job waits for the last one
-        let windows = blocks.div_ceil(window).next_multiple_of(turns).min(blocks / least).max(1);
+        let windows = blocks.div_ceil(window).next_multiple_of(turns);
+        let windows = windows.min(blocks / window.min(self.least_window.max(1))).max(1);
         blocks.div_ceil(windows).max(1)
     }
 }
@@ -258,10 +263,12 @@ mod tests {
     }
 
     #[test]
-    fn windows_of_several_jobs_are_about_as_large_and_all_take_turns() {
+    fn windows_of_several_jobs_are_smaller_and_all_take_turns() {
         let (alone, two) = (window(1, 11.0, 5448), window(2, 11.0, 5448));
-        assert_eq!((alone, two), (64, 43));
+        assert_eq!((alone, two), (64, 29));
         assert_eq!(256u32.div_ceil(two) % tuning(2).turns(), 0);
         assert_eq!(window(2, 11.0, 600), window(1, 11.0, 600));
+        // rows with values out of line are enough, and more of them would make the TOAST index grow
+        assert_eq!(window(2, 135.0, 5448), 4);
     }
 }

@@ -198,15 +198,13 @@ fn vacuums_come_early_where_they_are_cheap_and_no_later_than_asked() {
 /// A table of 60,000 rows, half of them of one to two kilobytes in the row.
 #[test]
 fn rows_that_fill_their_pages_take_few_transactions() {
-    for jobs in [1, 2, 3, 8] {
+    // with windows of 8 pages for all jobs: 5448, 10896, 21792, 43584
+    for (jobs, most) in [(1, 700), (2, 1600), (3, 2200), (8, 3300)] {
         let mut world = World::new(5448, 11, 2000);
         let mut machine = Machine::new(Tuning { passes: 8, jobs, ..TUNING });
         assert_eq!(world.run(&mut machine), SweepEnd::Complete);
         let batches = world.batches.len();
-        // with windows of 8 pages: 5448
-        let most = if jobs <= 3 { 1100 } else { 2300 };
         assert!(batches <= most, "{jobs} jobs: {batches}");
-        assert!(jobs > 1 || batches <= 700, "{batches}");
         let took = Duration::from_millis(1) * 100;
         assert!(machine.counts.longest_batch <= took, "{:?}", machine.counts.longest_batch);
     }
