@@ -410,7 +410,7 @@ fn tuning(settings: &Settings, jobs: u16) -> Tuning {
     let tuning = {
         let given = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
         Tuning {
-            window: given("TOASTCTL_TEST_WINDOW").unwrap_or(tuning.window),
+            least_window: given("TOASTCTL_TEST_WINDOW").unwrap_or(tuning.least_window),
             passes: given("TOASTCTL_TEST_PASSES").unwrap_or(tuning.passes),
             ..tuning
         }

@@ -27,7 +27,7 @@ use crate::retoast::sweep::keys::{Condition, Keys};
 use crate::retoast::sweep::machine::{Action, EARLY, Event, Extent, Machine, Row, SweepEnd};
 use crate::retoast::sweep::scanner::{RUN, RUNS, RuleScan, Sampled, Scanned, Scanner, SeenRows};
 use crate::retoast::task::guard::{BatchEnd, Guard, LIMIT, Reason, TaskEnd};
-use crate::retoast::task::session::{Session, millis};
+use crate::retoast::task::session::{Session, Tuning, millis};
 use crate::retoast::task::vacuum::Unvacuumed;
 use crate::retoast::verdict;
 
@@ -219,7 +219,7 @@ impl Conversion<'_> {
     ) -> Result<(), RetoastError> {
         let began = Instant::now();
         let (options, jobs) = (self.guard.session.options, self.guard.session.jobs());
-        let mut machine = Machine::new(options.tuning.with_jobs(jobs));
+        let mut machine = Machine::new(Tuning { jobs, ..options.tuning });
         if !self.choice.judge.new_values_comply() {
             machine.cut_off();
             scanner.by_rule.cut_off = None;
