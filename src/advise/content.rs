@@ -535,6 +535,7 @@ mod tests {
             has_toast_relation: true,
             page,
             prices: Prices::default(),
+            indexes: Vec::new(),
         }
     }
 

@@ -222,7 +222,7 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
                 forms,
                 decompressed_values: forms.compressed + forms.external_compressed,
                 refused_rows: (s.tally.refused * scale).round() as u64,
-                refusal: s.tally.refusal.map(|error| error.to_string()),
+                refusal: s.tally.refusal.clone(),
                 caveats: match index {
                     TODAY => Vec::new(),
                     _ => {

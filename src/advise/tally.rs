@@ -9,13 +9,12 @@ use toast_format::disk::layout::PageSize;
 use toast_format::judge::stock::{Compliance, by_model, same_form};
 use toast_format::model::btree::ToastIndex;
 use toast_format::model::cost::{CHUNKS_PER_PAGE, PGLZ_GIVES_UP, ReadWork, UpdateWork, WriteWork};
+use toast_format::model::index_entry::too_large;
 use toast_format::model::pages::{Fill, Filler, ToastFiller, chunk_bytes, tuple_bytes};
 use toast_format::model::policy::Policy;
 use toast_format::model::settings::Settings;
 use toast_format::model::stored::{Form, StoredValue};
-use toast_format::model::toast::{
-    Column, Compressor, Incoming, Operation, Placed, Table, ToastError,
-};
+use toast_format::model::toast::{Column, Compressor, Incoming, Operation, Placed, Table};
 
 /// Sample blocks are gathered in at most this many clusters, so that memory stays bounded.
 pub const MAX_CLUSTERS: usize = 1024;
@@ -424,7 +423,7 @@ pub struct VariantTally {
     /// Rows that the server would refuse, and the first refusal.
     pub refused: f64,
     /// The first refusal.
-    pub refusal: Option<ToastError>,
+    pub refusal: Option<String>,
     /// The column's values of pluggable toasters of which it is not known what they take in the TOAST relation.
     pub(super) unknown: f64,
     heap: Filler,
@@ -538,10 +537,21 @@ impl Tally {
             let now = Some(value.as_stored(page)).filter(Placed::is_outside)?;
             Some((now.chunks, toast_now.put(now.stored_size)))
         }));
+        let now = self.variants.first().map(|variant| &variant.table);
         for (variant, tally) in self.variants.iter().zip(&mut self.tallies) {
             match variant.settings {
                 None => tally.add(variant, (stored, &judged, &[]), page, compressor),
-                Some(_) => tally.add(variant, (made, &judged, &self.now), page, compressor),
+                Some(_) => {
+                    let now = now.unwrap_or(&variant.table);
+                    let (table, named) = (&variant.table, &variant.named);
+                    let refused = tally.block_refused;
+                    let entry = too_large(table, now, named, &made.values, compressor);
+                    tally.add(variant, (made, &judged, &self.now), page, compressor);
+                    if let Some(entry) = entry {
+                        tally.block_refused = refused + 1.0;
+                        tally.refusal.get_or_insert(entry.to_string());
+                    }
+                }
             }
         }
     }
@@ -592,7 +602,7 @@ impl Tally {
             tally.parts.extend(std::iter::repeat_n(part, copies));
             tally.forms.add_weighted(&other.forms, weight);
             tally.refused += other.refused * weight;
-            tally.refusal = tally.refusal.or(other.refusal);
+            tally.refusal = tally.refusal.take().or_else(|| other.refusal.clone());
             tally.unknown += other.unknown;
             tally.put.add_weighted(&other.put, times);
             let [heap, toast] = &mut tally.added;
@@ -698,7 +708,7 @@ impl VariantTally {
                 }
                 Err(error) => {
                     self.block_refused += 1.0;
-                    self.refusal.get_or_insert(error);
+                    self.refusal.get_or_insert(error.to_string());
                     // As it is: the row cannot be stored otherwise.
                     length = row.tuple_length;
                     as_stored(&row.values, page)

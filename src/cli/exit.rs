@@ -61,7 +61,9 @@ impl Exit {
             Exit::Connection => "the connection could not be made, or was lost",
             Exit::Stopped => "stopped on request; run the same command again to continue",
             Exit::Damaged => "check has found damage",
-            Exit::Held => "all rows are done, but other sessions keep space from being returned",
+            Exit::Held => {
+                "all rows are done, but other sessions keep 1 % of the files or more from being returned"
+            }
             Exit::Alarm => "a condition of --fail-on is met",
         }
     }

@@ -408,7 +408,7 @@ fn tuning(settings: &Settings, jobs: u16) -> Tuning {
     let tuning = Tuning::new(settings.batch, settings.max_bloat, jobs.into());
     // tests go by other windows too
     Tuning {
-        window: testing::setting("WINDOW").unwrap_or(tuning.window),
+        least_window: testing::setting("WINDOW").unwrap_or(tuning.least_window),
         passes: testing::setting("PASSES").unwrap_or(tuning.passes),
         ..tuning
     }

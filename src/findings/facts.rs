@@ -1,7 +1,7 @@
 //! What is known about a table before rules are applied (pure).
 
 use super::finding::LookedAt;
-use super::look::{Counted, RowFacts};
+use super::look::{Count, Counted, RowFacts};
 use crate::command::TableName;
 use crate::usage::hot::UsedKeys;
 use crate::usage::upkeep::Upkeep;
@@ -83,6 +83,11 @@ impl Facts {
     /// What was counted for a column, if rows were examined.
     pub(crate) fn counted(&self, column: &ColumnFacts) -> Option<&Counted> {
         self.look.as_ref()?.columns.get(column.index)
+    }
+
+    /// Whether another method, or none, could make entries of indexes on the column too long. `retoast` may then refuse it.
+    pub(crate) fn needs_its_compression(&self, column: &ColumnFacts) -> bool {
+        self.counted(column).is_some_and(|counted| counted.of(Count::LongEntries).estimate > 0.0)
     }
 
     /// The command that stores a column's values according to the options `how`. If files can become smaller, it also

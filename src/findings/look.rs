@@ -16,10 +16,11 @@ use toast_format::heap::scan::{Visible, Visitor, each_tuple};
 use toast_format::judge::stock::{Compliance, by_model};
 use toast_format::model::estimate::BlocksRead;
 use toast_format::model::estimate::Tally;
+use toast_format::model::index_entry::may_be_too_large;
 use toast_format::model::interval::Interval;
 use toast_format::model::policy::MethodChoice;
 use toast_format::model::stored::{Form, StoredValue};
-use toast_format::model::toast::Table;
+use toast_format::model::toast::{Incoming, Table};
 use toast_format::model::visibility::Visibility;
 
 /// If compression leaves more than this fraction of a value, it saves hardly any space: the default of the policy
@@ -56,6 +57,8 @@ pub(crate) enum Count {
     ShortEnds,
     /// In rows so long that they would be moved out but for storage main.
     MainBytes,
+    /// Rows that fit an index on the column only if the value is compressed.
+    LongEntries,
     /// Rows that are hardly too long for the value to stay in them.
     JustAbove,
     /// Rows that are hardly short enough for it.
@@ -341,6 +344,24 @@ impl RowLook<'_> {
             }
         }
         self.targets.row(&self.chosen, &self.values, length);
+        self.long_entries();
+    }
+
+    /// Counts the row for each column whose value it must compress for an index.
+    fn long_entries(&mut self) {
+        if self.model.indexes.is_empty() {
+            return;
+        }
+        let values = self.values.iter().enumerate();
+        let values: Vec<Incoming> =
+            values.map(|(at, value)| self.model.carried(at, value)).collect();
+        for &index in &self.chosen {
+            if may_be_too_large(self.model, self.model, &[index], &values)
+                && let Some(counts) = self.columns.get_mut(index)
+            {
+                counts.add(Count::LongEntries, 1);
+            }
+        }
     }
 
     fn value(&mut self, index: usize, length: usize) {

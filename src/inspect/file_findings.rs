@@ -36,6 +36,7 @@ pub(super) fn model(desc: &TupleDesc, page: PageSize) -> Table {
         has_toast_relation: true,
         page,
         prices: Prices::default(),
+        indexes: Vec::new(),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::retoast::result::{
     FileEnd, FormReport, Gives, Headed, IndexEnd, NOT_BEGUN, Outcome, Predicted, Report,
     TableReport,
 };
-use crate::retoast::verdict::{Remaining, remaining};
+use crate::retoast::verdict::{Remaining, held, remaining};
 use toast_format::model::sql::quote_identifier;
 
 /// Skipped rows shown in a table; the rest is counted.
@@ -145,6 +145,10 @@ fn first_line(table: &TableReport) -> ([String; 3], Tone) {
         ),
         (_, _, Remaining::Space(bytes)) => {
             format!("incomplete: {} could still be returned to the operating system", size(bytes))
+        }
+        (_, Headed::Compact, Remaining::Nothing) if held(&table.compaction) > 0 => {
+            let bytes = size(held(&table.compaction));
+            format!("complete, except for {bytes} (less than 1 %) that other sessions keep from being returned")
         }
         (_, Headed::Compact, Remaining::Nothing) => {
             match table.compaction.iter().any(|file| file.ended == FileEnd::NoRoom) {

@@ -56,6 +56,9 @@
 //! forecast, and the report compares it with what happened. How fast the server writes is not predicted;
 //! `retoast::pace::course` derives the time left from what reading, batches and vacuums have taken so far.
 //!
+//! In the same way, `retoast::sweep::index_entries` determines whether rows would still fit the indexes
+//! (`model::index_entry`, pure, which advice and findings use too).
+//!
 //! Code that conversion, compaction and the rebuilding of indexes share is in `retoast::task`. A `Session` holds
 //! the connections, the throttle, the stop and the listener. A `Guard` holds the table as it was approved: every
 //! writing transaction starts with the guard's `Opening`, sent in the same round trip as the statements after it,
@@ -97,6 +100,10 @@
 //! and then counted as left. Each batch checks in its own transaction that the definition and settings of the table
 //! are still what the sweep needs (`retoast::preflight::definition`), and so do every scan at its beginning and the
 //! run at its end.
+//!
+//! A window has as many pages as its passes need rows (`Tuning::window`), because each transaction has a fixed cost.
+//! During the passes, its pages are left half empty, and those of indexes and TOAST too: all current windows together
+//! therefore have no more pages than `max-bloat` allows to be dead, or eight each in a small table.
 //!
 //! With `--jobs`, the windows take turns, pass by pass. The dead rows of a transaction can be pruned only when all
 //! transactions that were running at its end have ended; by the time its window's turn comes again, they usually

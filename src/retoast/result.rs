@@ -75,7 +75,7 @@ pub enum Outcome {
     /// A whole scan found nothing left to do, but could not see which values are out of line, although the requested
     /// settings depend on it.
     Unverified,
-    /// All values are stored as requested, but other sessions keep space from being returned.
+    /// All values are stored as requested, but other sessions keep 1 % of the files or more from being returned.
     Held,
     /// Values are left that do not comply.
     Incomplete,
@@ -654,8 +654,8 @@ pub struct TableReport {
     #[serde(skip)]
     pub headed: Headed,
     /// How it ended. Unverified: the last scan found nothing left to do, but could not see which values are out of line,
-    /// although the requested settings depend on it. Held: all values are stored as requested, but other sessions keep
-    /// space from being returned.
+    /// although the requested settings depend on it. Held: all values are stored as requested, but other sessions keep 1 %
+    /// of the files or more from being returned.
     pub outcome: Outcome,
     #[serde(flatten)]
     pub common: Common,

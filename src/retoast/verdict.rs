@@ -16,6 +16,15 @@ pub(crate) fn of_conversion(end: SweepEnd, is_whole: bool, dry_run: bool) -> Out
     }
 }
 
+/// If only other sessions keep a smaller fraction than this of the files from being returned, the compaction is complete.
+const LEAST_HELD: f64 = 0.01;
+
+/// The bytes of files that only other sessions keep from being returned, at most.
+pub fn held(files: &[FileReport]) -> u64 {
+    let held = files.iter().filter(|file| file.ended == FileEnd::Held);
+    held.map(|file| file.spare.max(file.spare_at_most)).fold(0, u64::saturating_add)
+}
+
 /// How the compaction of all files ended.
 pub(crate) fn of_files(files: &[FileReport]) -> Outcome {
     let by_end = [
@@ -26,7 +35,12 @@ pub(crate) fn of_files(files: &[FileReport]) -> Outcome {
         (FileEnd::Held, Outcome::Held),
     ];
     let found = by_end.into_iter().find(|(end, _)| files.iter().any(|file| file.ended == *end));
-    found.map_or(Outcome::Complete, |(_, outcome)| outcome)
+    let outcome = found.map_or(Outcome::Complete, |(_, outcome)| outcome);
+    let bytes = files.iter().map(|file| file.after).fold(0, u64::saturating_add);
+    if outcome == Outcome::Held && (held(files) as f64) < bytes as f64 * LEAST_HELD {
+        return Outcome::Complete;
+    }
+    outcome
 }
 
 /// How the rebuilding of all indexes ended. Indexes that the server refuses to rebuild do not make it incomplete,
@@ -190,6 +204,24 @@ mod tests {
         assert_eq!(ended(&[Planned, Planned]), Outcome::Planned);
         assert_eq!(ended(&[Compact, Failed]), Outcome::Failed);
         assert_eq!(ended(&[]), Outcome::Complete);
+    }
+
+    /// 144 kB of 253 MB are a success, and of 5 MB they are not.
+    #[test]
+    fn little_that_others_keep_is_no_reason_to_run_again() {
+        let ended = |toast: u64, spare: u64, spare_at_most: u64, end: FileEnd| {
+            let file = |ended, after| FileReport { ended, after, ..FileReport::new("") };
+            let heap = FileReport { spare, spare_at_most, ..file(end, 2 << 20) };
+            of_files(&[file(FileEnd::Compact, toast), heap])
+        };
+        let kb = 144 << 10;
+        assert_eq!(ended(251 << 20, kb, kb, FileEnd::Held), Outcome::Complete);
+        assert_eq!(ended(5 << 20, kb, kb, FileEnd::Held), Outcome::Held);
+        // without pages, it may be more
+        assert_eq!(ended(251 << 20, kb, 3 << 20, FileEnd::Held), Outcome::Held);
+        // others are not the only reason
+        assert_eq!(ended(251 << 20, kb, kb, FileEnd::GainedTooLittle), Outcome::Incomplete);
+        assert_eq!(ended(0, 0, 0, FileEnd::Held), Outcome::Complete);
     }
 
     #[test]

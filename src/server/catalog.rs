@@ -18,6 +18,7 @@ use toast_format::disk::types::SENT_AS_STORED;
 use toast_format::disk::{Oid, ValueIdType, array, types};
 use toast_format::model::btree::ToastIndex;
 use toast_format::model::cost::Prices;
+use toast_format::model::index_shape::IndexShape;
 use toast_format::model::settings::TupleTarget;
 use toast_format::model::sql::{quote_literal, quote_qualified, shown_qualified};
 use toast_format::model::toast::{Column, Table};
@@ -129,6 +130,8 @@ pub struct Relation {
     pub bytes_like: Vec<bool>,
     /// For each column, whether it is a virtual generated column, which is never stored (from PostgreSQL 18).
     pub computed: Vec<bool>,
+    /// The indexes that new rows get entries in.
+    pub indexes: Vec<IndexShape>,
 }
 
 impl Relation {
@@ -167,6 +170,7 @@ impl Relation {
             has_toast_relation: self.toast.is_some(),
             page,
             prices: Prices::default(),
+            indexes: self.indexes.clone(),
         }
     }
 
@@ -242,6 +246,24 @@ pub(crate) fn is_toastable(column: &Attribute) -> bool {
     types::by_oid(column.type_oid).is_none_or(|t| t.storage != Storage::Plain)
 }
 
+/// The indexes of the table `c` that new rows get entries in, as [`IndexShape`]s in JSON.
+const INDEXES: &str = "(SELECT pg_catalog.json_agg(pg_catalog.json_build_object(\
+       'name', pg_catalog.format('%I.%I', s.nspname, x.relname), 'method', m.amname, \
+       'is_partial', i.indpred IS NOT NULL, 'columns', \
+       (SELECT pg_catalog.json_agg(pg_catalog.json_build_object(\
+          'attnum', i.indkey[a.attnum - 1], 'length', a.attlen, 'align', a.attalign, 'class', \
+          CASE WHEN o.opcnamespace = 'pg_catalog'::pg_catalog.regnamespace OR e.extname IS NOT NULL \
+          THEN pg_catalog.json_build_array(o.opcname, coalesce(e.extname, 'pg_catalog')) END) ORDER BY a.attnum) \
+        FROM pg_catalog.pg_attribute AS a \
+        LEFT JOIN pg_catalog.pg_opclass AS o ON a.attnum <= i.indnkeyatts AND o.oid = i.indclass[a.attnum - 1] \
+        LEFT JOIN pg_catalog.pg_depend AS d ON d.classid = 'pg_catalog.pg_opclass'::pg_catalog.regclass \
+          AND d.objid = o.oid AND d.deptype = 'e' \
+        LEFT JOIN pg_catalog.pg_extension AS e ON e.oid = d.refobjid \
+        WHERE a.attrelid = x.oid AND a.attnum > 0)) ORDER BY x.oid)::pg_catalog.text \
+     FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid \
+     JOIN pg_catalog.pg_namespace AS s ON s.oid = x.relnamespace JOIN pg_catalog.pg_am AS m ON m.oid = x.relam \
+     WHERE i.indrelid = c.oid AND i.indisready AND x.relkind = 'i')";
+
 /// Describes the relation `oid`; `None` if it was dropped in the meantime.
 pub async fn describe(client: &Client, oid: Oid) -> Result<Option<Relation>, LiveError> {
     Ok(describe_all(client, &[oid]).await?.pop())
@@ -271,7 +293,8 @@ pub(crate) async fn describe_all(
                             WHEN ARRAY[26, 23, 17] THEN 'oid' \
                             WHEN ARRAY[pg_catalog.to_regtype('pg_catalog.oid8')::pg_catalog.oid\
                                        ::pg_catalog.int4, 23, 17] THEN 'oid8' END \
-                     FROM pg_catalog.pg_attribute AS c WHERE c.attrelid = t.oid AND c.attnum > 0), c.oid \
+                     FROM pg_catalog.pg_attribute AS c WHERE c.attrelid = t.oid AND c.attnum > 0), c.oid, \
+                    {INDEXES} \
              FROM pg_catalog.pg_class AS c \
              JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
              LEFT JOIN pg_catalog.pg_am AS a ON a.oid = c.relam \
@@ -336,6 +359,11 @@ fn relation(row: &Row, oid: Oid, columns: Columns) -> Result<Relation, LiveError
         desc,
         bytes_like,
         computed,
+        indexes: match row.try_get::<_, Option<&str>>(15)? {
+            Some(text) => serde_json::from_str(text)
+                .map_err(|error| LiveError::Unexpected(format!("indexes: {error}")))?,
+            None => Vec::new(),
+        },
     })
 }
 

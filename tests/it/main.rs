@@ -41,6 +41,7 @@ mod findings_lengths;
 mod findings_upkeep;
 mod fleet;
 mod html;
+mod index_entries;
 #[allow(dead_code, reason = "the tests of the codecs alone ask for more")]
 #[path = "../../crates/toast-format/tests/codec/inputs.rs"]
 mod inputs;

@@ -417,6 +417,7 @@ async fn compare(
         has_toast_relation: toasted.toast.is_some(),
         page: PageSize::DEFAULT,
         prices: Prices::default(),
+        indexes: Vec::new(),
     };
     for row in &mut before {
         let id = id_of(row);

@@ -132,6 +132,42 @@ fn a_run_that_others_keep_from_truncating_is_done_and_says_who_holds_the_rest() 
     assert!(table.after.heap * 3 < table.before.heap * 2, "{table}");
 }
 
+/// A snapshot keeps a few pages of a small heap, beside a large TOAST relation: less than 1 % of both.
+#[test]
+fn little_that_a_snapshot_keeps_is_said_and_is_no_failure() {
+    let server = Server::start(&Options::default());
+    let database = server.with_pageinspect("little");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text);
+         ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, repeat('x', 300) FROM generate_series(1, 1800) i;
+         INSERT INTO t SELECT -i, repeat(md5(i::text), 500) FROM generate_series(1, 4000) i;
+         DELETE FROM t WHERE id % 2 = 0 AND id > 0; VACUUM (TRUNCATE false) t",
+    );
+    let snapshot = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; DECLARE c CURSOR FOR SELECT 1";
+    let reader = Holder::of(&database, snapshot);
+    let run = retoast(&database, &["compact", "t"]);
+    let table = run.table();
+    assert_eq!((run.code, table.outcome), (Some(0), Outcome::Complete), "{table}");
+    let heap = table.compaction.iter().find(|file| file.file == "heap").unwrap();
+    assert_eq!(heap.ended, FileEnd::Held, "{heap}");
+    assert!(heap.spare > 200_000 && heap.untruncated > 0, "{heap}");
+    // of the heap alone, it is more
+    let heap = retoast(&database, &["compact", "t", "--files", "heap"]);
+    assert_eq!((heap.code, heap.table().outcome), (Some(HELD), Outcome::Held), "{}", heap.stdout);
+    let arguments = ["compact", "-d", &database.url(), "t"];
+    let told = crate::support::command::run(toastctl().args(arguments)).ok();
+    assert!(
+        told.contains("(less than 1 %) that other sessions keep from being returned"),
+        "{told}"
+    );
+    assert!(told.contains("left: heap: "), "{told}");
+    drop(reader);
+    let table = done(&retoast(&database, &["compact", "t"]));
+    assert!(table.compaction.iter().all(|file| file.ended == FileEnd::Compact), "{table}");
+    assert!(table.after.heap + 200_000 < table.before.heap, "{table}");
+}
+
 #[test]
 fn rows_that_get_longer_when_they_are_moved_are_no_reason_to_move_them() {
     let server = Server::start(&Options::default());

@@ -158,6 +158,22 @@ fn free_space_is_foreseen() {
     );
 }
 
+/// Windows are larger than eight pages here. The TOAST relation is so large that it is vacuumed early.
+#[test]
+fn values_of_which_half_stay_in_the_row_are_foreseen() {
+    let server = quiet_server();
+    let database = server.create_database("forecast_in_row");
+    database.psql(CONTENT);
+    comes_true(
+        &database,
+        "CREATE TABLE t (id int PRIMARY KEY, n int, v text COMPRESSION pglz);
+         INSERT INTO t SELECT i, i % 100, words(i, 200 + (8800 * power(i * 7919 % 1000 / 1000.0, 1.7))::int)
+            FROM generate_series(1, 44000) AS i;
+         CREATE INDEX ON t (n)",
+        &["--toaster", "lz4"],
+    );
+}
+
 /// Versions fill pages before rows leave them: of short rows many, of long ones few, and not all rows are re-toasted.
 #[test]
 fn compaction_of_rows_of_different_sizes_is_foreseen() {

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::support::command::{run, toastctl};
 use crate::support::holder::Holder;
-use crate::support::retoast::{contents, done};
+use crate::support::retoast::{contents, done, retoast};
 use crate::support::server::{Database, Options, Server};
 
 /// Rows of about 800 bytes with three values of about 3.5 kB each out of line, and with indexes of many kinds.
@@ -78,6 +78,41 @@ fn wide_rows_with_many_large_values_grow_by_as_little_as_asked() {
     let (grown, ..) = growth(&server, &database, "postgres", &more);
     // 1.015 to 1.023 beside other tests; 1.043 where only 5 % were asked for
     assert!(grown <= 1.03, "{grown}");
+}
+
+/// Rows of 0.2 to 9 kB, half of whose values stay in the row: windows of 8 pages would have a transaction for each page.
+#[test]
+fn rows_that_fill_their_pages_take_few_transactions_and_grow_by_little() {
+    let server = Server::start(&Options::default());
+    for jobs in ["1", "2"] {
+        let database = server.with_pageinspect(&format!("in_row_{jobs}"));
+        database.psql(
+            "CREATE TABLE t (id int PRIMARY KEY, k bigint, a text COMPRESSION pglz);
+             INSERT INTO t SELECT i, i * 7919 % 1000003, (SELECT string_agg(md5(i || '/' || k) || ' and what many rows have', '')
+                FROM generate_series(1, 3 + (158 * power(i * 7919 % 1000 / 1000.0, 1.7))::int) AS k)
+                FROM generate_series(1, 30000) AS i;
+             CREATE UNIQUE INDEX ON t (k);
+             VACUUM (ANALYZE, FREEZE) t",
+        );
+        let (before, rows) = (size(&database), contents(&database, "t"));
+        let pages: u64 = database.psql("SELECT pg_relation_size('t') / 8192").parse().unwrap();
+        let indexes = "SELECT pg_indexes_size('t')";
+        let indexes_before: f64 = database.psql(indexes).parse().unwrap();
+        let run = retoast(&database, &["t", "-c", "a", "--toaster", "lz4", "--jobs", jobs]);
+        let table = done(&run);
+        assert_eq!(contents(&database, "t"), rows);
+        let grown = size(&database) / before;
+        let indexes: f64 = database.psql(indexes).parse().unwrap();
+        let indexes_grown = indexes / indexes_before;
+        let batches = table.batches;
+        let what = format!(
+            "{jobs} jobs: {grown:.4} times as large, indexes {indexes_grown:.3}; {batches} batches, {pages} pages"
+        );
+        eprintln!("{what}");
+        // one for each page; with several jobs, windows are somewhat smaller, so that all jobs have one at any time
+        assert!(batches * 5 < pages * 2, "{what}");
+        assert!(grown <= 1.05 && indexes_grown <= 1.05, "{what}");
+    }
 }
 
 #[test]

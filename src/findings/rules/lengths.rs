@@ -161,6 +161,9 @@ fn kept_in_rows(
 
 /// A method with which nearly all of these values take fewer chunks, or none.
 fn compressed(facts: &Facts, column: &ColumnFacts) -> Option<(String, String)> {
+    if facts.needs_its_compression(column) {
+        return None;
+    }
     let parts = column.contents.short_ends;
     let methods =
         [(Method::Lz4, parts.lz4.filter(|_| facts.server.lz4)), (Method::Pglz, parts.pglz)];

@@ -18,7 +18,8 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     let Some(look) = facts.look.as_ref().filter(|_| facts.server.lz4) else { return };
     for column in &facts.columns {
         // values of the other method are stored by an older setting
-        if column.method == Method::Pglz && is_worth(look, column) {
+        let is_pglz = column.method == Method::Pglz && is_worth(look, column);
+        if is_pglz && !facts.needs_its_compression(column) {
             out.extend(usage(facts, look, column).map(|usage| by_lz4(facts, column, usage)));
         }
     }

@@ -79,7 +79,7 @@ fn older(
     values: Interval,
     bytes: Interval,
 ) -> Option<Finding> {
-    if !is_worth(bytes) || values.low < 1.0 {
+    if !is_worth(bytes) || values.low < 1.0 || facts.needs_its_compression(column) {
         return None;
     }
     let how = match column.storage {
@@ -104,7 +104,7 @@ fn compressible(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Optio
 fn precompressed(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
     let part = column.contents.compressed.filter(|_| column.storage == Storage::Extended)?;
     let bytes = counted.of(Count::UncompressedBytes).times(part);
-    if part.low < HALF || !is_worth(bytes) {
+    if part.low < HALF || !is_worth(bytes) || facts.needs_its_compression(column) {
         return None;
     }
     let what = "in already compressed formats";
@@ -131,6 +131,9 @@ pub(super) fn uncompressed(
 fn idle(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
     let (idle, raw) = (counted.of(Count::IdleRaw), counted.of(Count::Raw));
     if !is_worth(idle) || idle.low < raw.estimate * TOLD {
+        return None;
+    }
+    if facts.needs_its_compression(column) {
         return None;
     }
     let all = idle.low > counted.of(Count::CompressedRaw).estimate * NEARLY_ALL;

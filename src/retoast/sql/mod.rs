@@ -108,7 +108,7 @@ pub fn begin(settings: &BatchSettings) -> String {
     }
     // This comes last, because the role may lack the privileges that the other settings need.
     if let Some(role) = &settings.role {
-        sql.push_str(&format!("; SET LOCAL ROLE {}", quote_identifier(role)));
+        sql.push_str(&format!("; {}", set_role(role)));
     }
     sql
 }
@@ -169,6 +169,39 @@ pub(crate) const PRIMARY_KEY: &str = "SELECT a.attname::pg_catalog.text, \
        JOIN pg_catalog.pg_type AS y ON y.oid = x.atttypid \
        WHERE x.attrelid = i.indrelid AND x.attnum = ANY (i.indkey) \
        AND y.typnamespace <> 'pg_catalog'::pg_catalog.regnamespace) ORDER BY k.number";
+
+/// Takes a role for the rest of the transaction.
+pub(crate) fn set_role(role: &str) -> String {
+    format!("SET LOCAL ROLE {}", quote_identifier(role))
+}
+
+/// The predicate of the index with the quoted name `$1`, and its column with the number `$2`.
+pub(crate) const INDEX_TEXTS: &str = "SELECT pg_catalog.pg_get_expr(i.indpred, i.indrelid), \
+     pg_catalog.pg_get_indexdef(i.indexrelid, $2, false) \
+     FROM pg_catalog.pg_index AS i WHERE i.indexrelid = pg_catalog.to_regclass($1)";
+
+/// Those of the rows at addresses `$1` to which a partial index's predicate applies, and of which an expression returns
+/// the compressed value of a column. A function that makes a new value returns it uncompressed.
+pub(crate) fn members(
+    table: &str,
+    predicate: Option<&str>,
+    returned: Option<(&str, &str)>,
+) -> String {
+    let mut sql = format!(
+        "SELECT t.ctid::pg_catalog.text FROM ONLY {table} AS t \
+         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])"
+    );
+    if let Some(predicate) = predicate {
+        sql.push_str(&format!(" AND ({predicate})"));
+    }
+    if let Some((expression, column)) = returned {
+        sql.push_str(&format!(
+            " AND pg_catalog.pg_column_compression({expression}) IS NOT NULL \
+             AND pg_catalog.pg_column_size({expression}) OPERATOR(pg_catalog.=) pg_catalog.pg_column_size({column})"
+        ));
+    }
+    sql
+}
 
 /// The address and key of the rows at addresses `$1`.
 pub(crate) fn keys(table: &str, columns: &[String]) -> String {

@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use rand::RngExt;
 
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::forecast::Afterwards;
 use crate::retoast::listener::Advance;
 use crate::retoast::memory::checkpoint::{Checkpoint, Place};
@@ -24,7 +24,7 @@ use crate::retoast::sweep::keys::{Condition, Keys};
 use crate::retoast::sweep::machine::{Action, EARLY, Event, Extent, Machine, Row, SweepEnd};
 use crate::retoast::sweep::scanner::{RUN, RUNS, RuleScan, Sampled, Scanned, Scanner, SeenRows};
 use crate::retoast::task::guard::{BatchEnd, Guard, LIMIT, Reason, TaskEnd};
-use crate::retoast::task::session::{Session, millis};
+use crate::retoast::task::session::{Session, Tuning, millis};
 use crate::retoast::task::vacuum::Unvacuumed;
 use crate::retoast::verdict;
 use toast_format::disk::desc::Storage;
@@ -72,8 +72,10 @@ struct Progress {
     outcome: Outcome,
     common: Common,
     converted: Converted,
-    /// Whether the server refused a row because it would not fit on a page in the chosen form.
+    /// Whether the server refused a row because it would not fit on a page, or in an index, in the chosen form.
     is_unfit: bool,
+    /// The row that does not fit in an index, and the server's message.
+    index_refusal: Option<String>,
     /// In a dry run, runs of pages with rows to re-toast.
     found_runs: SpreadBlocks,
 }
@@ -92,6 +94,7 @@ impl Progress {
             common,
             converted,
             is_unfit: false,
+            index_refusal: None,
             found_runs: SpreadBlocks::new(RUNS),
         }
     }
@@ -171,6 +174,7 @@ impl Conversion<'_> {
             self.guard.begin_watching().await?;
         }
         scanner.look_for_unfit(&self.guard).await?;
+        report.common.notes.extend(scanner.look_for_long_entries(&self.guard).await?);
         if options.dry_run {
             return self.sweep(&mut scanner, report).await;
         }
@@ -196,7 +200,10 @@ impl Conversion<'_> {
                 other => break other,
             }
         };
-        let left = self.set_finally(report.common.rows.found > 0).await;
+        let left = match &report.index_refusal {
+            Some(_) => Ok(()),
+            None => self.set_finally(report.common.rows.found > 0).await,
+        };
         if left.is_ok()
             && (self.choice.final_settings.is_some() || report.outcome == Outcome::Complete)
         {
@@ -212,7 +219,7 @@ impl Conversion<'_> {
     ) -> Result<(), RetoastError> {
         let began = Instant::now();
         let (options, jobs) = (self.guard.session.options, self.guard.session.jobs());
-        let mut machine = Machine::new(options.tuning.with_jobs(jobs));
+        let mut machine = Machine::new(Tuning { jobs, ..options.tuning });
         if !self.choice.judge.new_values_comply() {
             machine.cut_off();
             scanner.by_rule.cut_off = None;
@@ -429,7 +436,10 @@ impl Conversion<'_> {
                     if let Ok(TaskResult::Vacuum(_, Some((Extent::Table, took)), _)) = &finished {
                         course.has_vacuumed(*took);
                     }
-                    let event = finished.map(|finished| self.account(job, finished, report));
+                    let mut event = finished.map(|finished| self.account(job, finished, report));
+                    if let (Some(row), None) = (&report.index_refusal, &failed) {
+                        event = self.stop_at_index(row);
+                    }
                     if let Ok(Event::BatchDone { xid, .. }) = &event {
                         scanner.ours.insert(*xid);
                         scanner.own.insert(*xid);
@@ -627,9 +637,23 @@ impl Conversion<'_> {
         }
     }
 
+    /// Ends the conversion at a row that does not fit in an index: new rows with such values do not either.
+    fn stop_at_index(&self, row: &str) -> Result<Event, RetoastError> {
+        refused(format!(
+            "{row}: stopped, because with {} new rows with such values are refused too\n\
+             HINT:  Rows that were re-toasted before stay as they are. Choose another toaster, or replace the index by \
+             one USING hash, or on an expression such as md5(column) or left(column, 500).",
+            self.choice.judge.choice()
+        ))
+    }
+
     fn set_aside(&self, row: Row, reason: Reason, report: &mut Progress) {
         report.is_unfit |=
             reason.sqlstate == LIMIT && self.choice.toaster.storage() == Storage::Plain;
+        if reason.is_of_index {
+            report.is_unfit = true;
+            report.index_refusal = Some(format!("row {}: {}", row.ctid, reason.text));
+        }
         self.guard.set_aside(1, reason.row(row.ctid.to_string()), &mut report.common);
     }
 

@@ -323,9 +323,9 @@ impl Machine {
                 self.phase = Phase::Scanning;
             }
             Event::Scanned(rows) => {
-                self.scan.next_block =
-                    self.scan.next_block.saturating_add(CHUNK).min(self.scan.blocks);
-                self.plan(rows);
+                let start = self.scan.next_block;
+                self.scan.next_block = start.saturating_add(CHUNK).min(self.scan.blocks);
+                self.plan(rows, start..self.scan.next_block);
             }
             Event::BatchDone { job, rows, xid, took } => self.batch_done(job, rows, xid, took),
             Event::BatchBusy(job) => {
@@ -401,7 +401,7 @@ impl Machine {
     }
 
     /// Divides the rows of a chunk into batches: windows, and passes over each.
-    pub(super) fn plan(&mut self, mut rows: Vec<Row>) {
+    fn plan(&mut self, mut rows: Vec<Row>, chunk: Range<u32>) {
         rows.retain(|row| {
             let refused = self.refused.contains(&(row.ctid, row.xmin));
             let tries = self.own.get(&row.xmin).copied().unwrap_or(0);
@@ -427,20 +427,19 @@ impl Machine {
             return;
         }
         let passes = self.tuning.passes.max(1) as usize;
-        // during the passes, pages of all current windows are left half empty, and those of indexes and TOAST too
-        let window = (self.tuning.window / self.work.len() as u32).max(1);
-        let windows: Vec<&[Row]> =
-            rows.chunk_by(|a, b| a.ctid.block.0 / window == b.ctid.block.0 / window).collect();
+        let blocks = chunk.end.saturating_sub(chunk.start);
+        let rows_per_page = rows.len() as f64 / f64::from(blocks.max(1));
+        let pages = self.tuning.window(rows_per_page, blocks, self.scan.blocks);
+        let window = |row: &Row| row.ctid.block.0.saturating_sub(chunk.start) / pages;
+        let windows: Vec<&[Row]> = rows.chunk_by(|a, b| window(a) == window(b)).collect();
         self.batches.last.clear();
-        // Windows take turns, pass by pass: what a transaction leaves can be pruned only after all transactions that
-        // were running at its end have ended, and most have by the window's next turn.
-        let turns = if self.work.len() > 1 { self.work.len() + 1 } else { 1 };
+        let turns = self.tuning.turns() as usize;
         for some in windows.chunks(turns) {
             for pass in 0..passes {
                 for rows in some {
                     let rows: Vec<Row> = rows.iter().copied().skip(pass).step_by(passes).collect();
                     if let Some(row) = rows.first() {
-                        self.batches.queue.push_back(Batch::new(row.ctid.block.0 / window, rows));
+                        self.batches.queue.push_back(Batch::new(window(row), rows));
                     }
                 }
             }
@@ -770,7 +769,7 @@ mod vacuum_tests {
     /// A table of 1000 MB, of which 5 % may be dead.
     fn vacuums() -> Vacuums {
         let mut vacuums = Vacuums::new(&Tuning {
-            window: 8,
+            least_window: 8,
             passes: 4,
             batch: Duration::from_millis(100),
             batch_bytes: MB,

@@ -5,11 +5,13 @@
 //!   `dead_entries`: room in indexes for new row versions; `vacuum`: VACUUM during a conversion.
 //! * `sample`: the sample of rows and indexes on which a forecast is based.
 //! * [`scanner`], [`scan`]: the rows that do not comply, and whether the goal can be stored at all; `judges`: what
-//!   only the server can determine about rows; [`policy_scan`]: scans with a policy.
+//!   only the server can determine about rows; `index_entries`: whether rows fit indexes; [`policy_scan`]: scans with a
+//!   policy.
 
 pub mod batch;
 pub(crate) mod conversion;
 pub(crate) mod dead_entries;
+mod index_entries;
 mod judges;
 mod keys;
 pub mod machine;

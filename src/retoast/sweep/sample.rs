@@ -15,11 +15,11 @@ use crate::retoast::plan::{FirstScan, Forecast, Sizes, seconds};
 use crate::retoast::result::Predicted;
 use crate::retoast::sql::gin;
 use crate::retoast::sweep::conversion::Conversion;
-use crate::retoast::sweep::machine::{EARLY, Row};
+use crate::retoast::sweep::machine::{CHUNK, EARLY, Row};
 use crate::retoast::sweep::scan::sizes_outside;
 use crate::retoast::sweep::scanner::{Candidate, RUN, RUNS, Sampled, Scanner};
 use crate::retoast::task::guard::{Guard, Reads};
-use crate::retoast::task::session::Session;
+use crate::retoast::task::session::{Session, Tuning};
 use crate::server::indexes::Index;
 use crate::server::{LiveError, snapshot};
 use toast_format::disk::ItemPointer;
@@ -132,13 +132,14 @@ impl Conversion<'_> {
         let dead = facts.logged.dead_chunks * page.bytes() as f64 / f64::from(CHUNKS_PER_PAGE);
         let toast_free = outside.map(|taken| (sizes.toast as f64 - taken - dead).max(0.0));
         let (indexes, toast_index) = self.indexes(&facts.indexes, &sample, rows.estimate).await?;
-        let tuning = session.options.tuning;
+        let tuning = Tuning { jobs: session.jobs(), ..session.options.tuning };
+        let rows_per_page = rows.estimate / f64::from(pages.max(1));
         let found = Found {
             version_num: session.server.version_num,
             page,
             fillfactor: ready.relation.fillfactor(),
             batches: Batches {
-                window: tuning.window,
+                window: tuning.window(rows_per_page, pages.min(CHUNK), pages),
                 passes: tuning.passes,
                 bytes: tuning.batch_bytes,
             },

@@ -180,6 +180,10 @@ impl Scanner<'_> {
         moment: &Moment,
         blocks: Range<u32>,
     ) -> Result<Vec<Row>, LiveError> {
+        if let (Some(_), Some(pageinspect)) = (&self.seen.long_rows, self.pages) {
+            self.read_pages(pageinspect, moment, blocks, &mut Vec::new()).await?;
+            return Ok(Vec::new());
+        }
         let judge = match &self.choice.judge {
             Judge::Policy(rule) => return self.read_by_rule(rule, moment, blocks).await,
             Judge::Forms(judge) => judge,
@@ -292,6 +296,10 @@ impl Scanner<'_> {
                     return;
                 }
             }
+        }
+        if self.seen.long_rows.is_some() {
+            self.note_long_row(ctid, &values);
+            return;
         }
         let (mut bytes, mut all_stored) = (0, 0);
         let (indexes, follow) = self.indexes();

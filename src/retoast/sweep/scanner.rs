@@ -20,6 +20,7 @@ use toast_format::disk::ItemPointer;
 use toast_format::judge::policy::Seen;
 use toast_format::judge::stock::Compressed;
 use toast_format::model::stored::{Form, FunctionAnswer, StoredValue};
+use toast_format::model::toast::{Incoming, Table};
 
 /// The maximum number of bytes of values passed to a judge at a time, unless a single value has more.
 pub(crate) const JUDGED_BYTES: u64 = 32 << 20;
@@ -70,6 +71,8 @@ pub struct Scanned {
     pub(super) hints: Vec<String>,
     /// Rows that cannot be stored as requested; set only while scanning for these alone.
     pub(super) unfit: Option<Unfit>,
+    /// Rows that may be too long for an index; set only while scanning for these alone.
+    pub(super) long_rows: Option<LongRows>,
     /// With a policy, the forms that the values would have; counted only if all values are judged.
     pub(super) planned: Tally,
     /// With a policy, how much complies, for each chosen column; counted only if all values are judged.
@@ -180,6 +183,42 @@ impl Unfit {
     pub fn add(&mut self, ctid: String) {
         self.rows += 1;
         self.first.get_or_insert(ctid);
+    }
+}
+
+/// The maximum number of rows whose values the server compresses; the longest are taken.
+const MOST_LONG: usize = 256;
+
+/// A row that may be too long for an index.
+#[derive(Debug, Clone)]
+pub(super) struct LongRow {
+    pub(super) ctid: ItemPointer,
+    pub(super) values: Vec<Incoming>,
+    /// Bytes of the values, decompressed.
+    pub(super) bytes: u64,
+}
+
+/// The longest of the rows that may be too long for an index.
+#[derive(Debug, Clone)]
+pub(super) struct LongRows {
+    pub(super) rows: Vec<LongRow>,
+    /// The table with the chosen settings, and the indexes that are examined.
+    pub(super) model: Table,
+    /// The table with its present settings.
+    pub(super) now: Table,
+}
+
+impl LongRows {
+    pub(super) fn add(&mut self, row: LongRow) {
+        self.rows.push(row);
+        if self.rows.len() >= MOST_LONG * 2 {
+            self.keep_longest();
+        }
+    }
+
+    pub(super) fn keep_longest(&mut self) {
+        self.rows.sort_by_key(|row| std::cmp::Reverse(row.bytes));
+        self.rows.truncate(MOST_LONG);
     }
 }
 

@@ -661,16 +661,28 @@ pub(crate) const LIMIT: &str = "54000";
 pub(crate) struct Reason {
     /// The SQLSTATE.
     pub(crate) sqlstate: String,
+    /// Whether the row does not fit in an index.
+    pub(crate) is_of_index: bool,
     /// Only the primary message: DETAIL and HINT may contain values.
     pub(crate) text: String,
 }
 
+/// The files of the server that raise [`LIMIT`] for entries of indexes.
+const INDEX_FILES: [&str; 6] =
+    ["nbtutils.c", "indextuple.c", "ginentrypage.c", "gist.c", "spgdoinsert.c", "brin_pageops.c"];
+
 impl Reason {
     pub(crate) fn of(error: &tokio_postgres::Error) -> Reason {
         let Some(db) = error.as_db_error() else {
-            return Reason { sqlstate: String::new(), text: error.to_string() };
+            return Reason { sqlstate: String::new(), is_of_index: false, text: error.to_string() };
         };
-        Reason { sqlstate: db.code().code().to_owned(), text: db.message().to_owned() }
+        let sqlstate = db.code().code();
+        let file = db.file().and_then(|path| path.rsplit('/').next());
+        Reason {
+            sqlstate: sqlstate.to_owned(),
+            is_of_index: sqlstate == LIMIT && file.is_some_and(|file| INDEX_FILES.contains(&file)),
+            text: db.message().to_owned(),
+        }
     }
 
     /// The reason for skipping the row at this address.

@@ -115,10 +115,16 @@ pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Pages in a window of one job.
-const WINDOW: u32 = 8;
+/// The smallest number of pages in a window.
+const LEAST_WINDOW: u32 = 8;
 /// Passes over a window.
 const PASSES: u32 = 8;
+/// The number of rows in a pass from which on the fixed cost of its transaction matters little. Several jobs share that
+/// cost, but a pass of theirs has no fewer rows than the latter number.
+const ROWS_OF_PASS: (f64, f64) = (100.0, 25.0);
+/// A window has at most this part of the pages that may be dead, because each pass leaves old values until the next
+/// vacuum.
+const LEAST_PARTS: u32 = 4;
 /// The maximum size of the values that a batch stores.
 const BATCH_BYTES: u64 = 16 << 20;
 
@@ -157,8 +163,8 @@ pub struct Options {
 /// The sizes and the pace of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tuning {
-    /// Pages read at a time: a window, or with several jobs, one window for each job.
-    pub window: u32,
+    /// The smallest number of pages in a window; for several jobs, in all their windows, if passes have enough rows.
+    pub least_window: u32,
     /// Passes over a window.
     pub passes: u32,
     /// The target duration of a batch.
@@ -173,15 +179,96 @@ pub struct Tuning {
 
 impl Tuning {
     pub(crate) fn new(batch: Duration, max_bloat: f64, jobs: usize) -> Tuning {
-        let (window, passes, batch_bytes) = (WINDOW, PASSES, BATCH_BYTES);
-        Tuning { window, passes, batch, batch_bytes, max_bloat, jobs }
+        Tuning {
+            least_window: LEAST_WINDOW,
+            passes: PASSES,
+            batch,
+            batch_bytes: BATCH_BYTES,
+            max_bloat,
+            jobs,
+        }
     }
 
-    /// The same tuning for another number of jobs.
-    pub(crate) fn with_jobs(self, jobs: usize) -> Tuning {
-        let windows = u32::try_from(self.jobs.max(1)).unwrap_or(u32::MAX);
-        let window =
-            (self.window / windows).saturating_mul(u32::try_from(jobs).unwrap_or(1)).max(1);
-        Tuning { window, jobs, ..self }
+    /// The number of windows that take turns, pass by pass: what a transaction leaves can be pruned only after all
+    /// transactions that were running at its end have ended, and most have by the window's next turn.
+    pub(crate) fn turns(&self) -> u32 {
+        if self.jobs > 1 { u32::try_from(self.jobs).map_or(u32::MAX, |jobs| jobs + 1) } else { 1 }
+    }
+
+    /// The number of pages in each window of a chunk of `blocks` pages, of a table of `table` pages.
+    ///
+    /// A pass takes enough rows for its transaction to be worth its fixed cost, but during the passes, pages of all
+    /// current windows are left half empty, and those of indexes and TOAST too. These windows therefore have no more
+    /// pages together than may be dead, unless the table is small.
+    pub(crate) fn window(&self, rows_per_page: f64, blocks: u32, table: u32) -> u32 {
+        let turns = self.turns();
+        let jobs = u32::try_from(self.jobs.max(1)).unwrap_or(u32::MAX);
+        let rows = (ROWS_OF_PASS.0 / f64::from(jobs)).max(ROWS_OF_PASS.1);
+        let wanted = rows * f64::from(self.passes.max(1)) / rows_per_page.max(f64::EPSILON);
+        let part = f64::from(table) * self.max_bloat / f64::from(turns.max(LEAST_PARTS));
+        let most = (part as u32).max(self.least_window);
+        let window = (wanted.ceil() as u32).min(most).max(self.least_window / jobs).max(1);
+        // windows of equal size, and as many as take turns, so that no job waits for the last one
+        let windows = blocks.div_ceil(window).next_multiple_of(turns);
+        let windows = windows.min(blocks / window.min(self.least_window.max(1))).max(1);
+        blocks.div_ceil(windows).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tuning(jobs: usize) -> Tuning {
+        Tuning::new(Duration::from_millis(100), 0.05, jobs)
+    }
+
+    /// The windows of the chunks of a table with this many rows to re-toast on each page.
+    fn window(jobs: usize, rows_per_page: f64, table: u32) -> u32 {
+        tuning(jobs).window(rows_per_page, table.min(256), table)
+    }
+
+    #[test]
+    fn windows_have_as_many_pages_as_passes_need_rows() {
+        assert_eq!(window(1, 11.0, 1_000_000), 64);
+        assert_eq!(window(1, 40.0, 1_000_000), 20);
+        // 135 rows with values out of line
+        assert_eq!(window(1, 135.0, 1_000_000), 8);
+        assert_eq!(window(1, 0.5, 1_000_000), 256);
+    }
+
+    #[test]
+    fn windows_are_a_part_of_the_table() {
+        assert_eq!(window(1, 11.0, 5448), 64);
+        assert_eq!(window(1, 11.0, 2000), 24);
+        assert_eq!(window(1, 11.0, 600), 8);
+        assert_eq!(window(1, 11.0, 5), 5);
+        let tight = Tuning { max_bloat: 0.015, ..tuning(1) };
+        assert_eq!(tight.window(11.0, 256, 5448), 20);
+        for jobs in 1..40 {
+            let tuning = tuning(jobs);
+            for (table, rows) in [(1u32, 0.0), (7, 3.0), (100, 11.0), (5448, 11.0), (90_000, 0.1)] {
+                let blocks = table.min(256);
+                let window = tuning.window(rows, blocks, table);
+                let whole = f64::from(window * tuning.turns());
+                assert!(
+                    (8.min(table)..=blocks.max(1)).contains(&window),
+                    "{jobs}, {table}: {window}"
+                );
+                // those of a small table have 8 pages or, if they are made equal, somewhat more
+                let most = (f64::from(table) * 0.05).max(f64::from(15 * tuning.turns()));
+                assert!(whole <= most, "{jobs}, {table}: {window}");
+            }
+        }
+    }
+
+    #[test]
+    fn windows_of_several_jobs_are_smaller_and_all_take_turns() {
+        let (alone, two) = (window(1, 11.0, 5448), window(2, 11.0, 5448));
+        assert_eq!((alone, two), (64, 29));
+        assert_eq!(256u32.div_ceil(two) % tuning(2).turns(), 0);
+        assert_eq!(window(2, 11.0, 600), window(1, 11.0, 600));
+        // rows with values out of line are enough, and more of them would make the TOAST index grow
+        assert_eq!(window(2, 135.0, 5448), 4);
     }
 }

@@ -214,6 +214,7 @@ mod tests {
             has_toast_relation: true,
             page: PageSize::DEFAULT,
             prices: crate::model::cost::Prices::default(),
+            indexes: Vec::new(),
         };
         let mut all = Rewritten::new(&table, &[], &[], 100);
         (0..300).for_each(|_| all.row(&[], true).unwrap());

@@ -27,6 +27,7 @@ pub(super) fn table(storage: Storage, method: Method, count: usize) -> Table {
         has_toast_relation: true,
         page: PageSize::DEFAULT,
         prices: Prices::default(),
+        indexes: Vec::new(),
     }
 }
 

@@ -128,6 +128,8 @@ pub(crate) struct Candidate {
     pub(crate) costs: Costs,
     pub(crate) forms: Printed<Forms>,
     pub(crate) caveats: Vec<String>,
+    pub(crate) refused_rows: u64,
+    pub(crate) refusal: Option<String>,
 }
 
 /// A CPU time, whose interval only calibration tells.

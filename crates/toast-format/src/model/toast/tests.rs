@@ -36,6 +36,7 @@ fn table(columns: Vec<Column>) -> Table {
         has_toast_relation: true,
         page: PageSize::DEFAULT,
         prices: Prices::default(),
+        indexes: Vec::new(),
     }
 }
 

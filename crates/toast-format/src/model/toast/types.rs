@@ -6,12 +6,13 @@ use crate::disk::desc::{Align, Attribute, Length, Storage};
 use crate::disk::layout::PageSize;
 use crate::disk::types;
 use crate::model::cost::Prices;
+use crate::model::index_shape::IndexShape;
 use crate::model::policy::{COMPRESSED_HEADER_SIZE, MethodChoice, Policy, VARLENA_HEADER_SIZE};
 use crate::model::settings::{Settings, TupleTarget};
 use crate::model::stored::{Form, StoredValue};
 
 /// The longest content that can have a 1-byte header (`VARATT_SHORT_MAX` minus the header).
-pub(super) const SHORT_CONTENT_MAX: u32 = 126;
+pub(in crate::model) const SHORT_CONTENT_MAX: u32 = 126;
 
 /// What the algorithm needs to know about a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +92,8 @@ pub struct Table {
     pub page: PageSize,
     /// The prices for [`Policy::Best`].
     pub prices: Prices,
+    /// The indexes that new rows get entries in.
+    pub indexes: Vec<IndexShape>,
 }
 
 impl Table {
