@@ -31,6 +31,9 @@ const SHARE_UPDATE_EXCLUSIVE: &str = "SHARE UPDATE EXCLUSIVE";
 /// How many functions a refusal names.
 const NAMED: usize = 10;
 
+/// How long to wait for another connection.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// How often a reader tries to lock a table, and the pause between two attempts.
 const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_millis(250);
@@ -404,20 +407,21 @@ async fn lock(connection: &Connection, relation: Oid) -> Result<Option<Lock>, Li
         return Ok(None);
     }
     let client = connection.client();
-    let ask = async || {
-        let rights = rights(client, &[relation]).await?.remove(&relation);
-        if !rights.is_some_and(|rights| rights.lent) {
-            return Ok(None);
-        }
-        let rows = client.query_typed(LOCK, &[(&relation.0, Type::OID)]).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        Ok(Some(Lock {
-            may_hold_off: row.try_get(0)?,
-            is_table: row.try_get(1)?,
-            is_busy: row.try_get(2)?,
-        }))
-    };
-    connection.reading(ask).await
+    connection.reading(async || lock_now(client, relation).await).await
+}
+
+async fn lock_now(client: &Client, relation: Oid) -> Result<Option<Lock>, LiveError> {
+    let rights = rights(client, &[relation]).await?.remove(&relation);
+    if !rights.is_some_and(|rights| rights.lent) {
+        return Ok(None);
+    }
+    let rows = client.query_typed(LOCK, &[(&relation.0, Type::OID)]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    Ok(Some(Lock {
+        may_hold_off: row.try_get(0)?,
+        is_table: row.try_get(1)?,
+        is_busy: row.try_get(2)?,
+    }))
 }
 
 async fn begin_checked(
@@ -509,13 +513,89 @@ pub(crate) async fn may_read(
     Ok(mode == SHARE_UPDATE_EXCLUSIVE && refusals(client, relation, &[], &[]).await?.is_empty())
 }
 
-/// Whether any statement on the relation with this quoted name may be sent, because its owner's code has no rights to win.
-pub(super) async fn is_own(connection: &Connection, relation: &str) -> Result<bool, LiveError> {
-    if connection.session().allows_owner_code {
-        return Ok(true);
+/// Holds off what could add code to a relation while a statement is sent in a transaction that did not begin by
+/// [`begin_reading`], because it only reads pages: another connection takes the lock for that time, and checks the code as it
+/// is then.
+#[derive(Debug, Default)]
+pub(super) struct Holder(Option<Connection>);
+
+impl Holder {
+    /// Whether a statement on the relation with this quoted name may be sent on `connection`; afterwards
+    /// [`release`](Self::release) must be called.
+    pub(super) async fn hold(
+        &mut self,
+        connection: &Connection,
+        relation: &str,
+    ) -> Result<bool, LiveError> {
+        if connection.session().allows_owner_code {
+            return Ok(true);
+        }
+        let client = connection.client();
+        let oid = "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid";
+        let oid: Option<u32> = client.value(oid, &[(&relation, Type::TEXT)]).await?.flatten();
+        let Some(oid) = oid.map(Oid) else { return Ok(false) };
+        for _ in 0..TRIES {
+            let Some(lock) = lock_now(client, oid).await? else { return Ok(true) };
+            if !lock.may_hold_off {
+                return may_pass(check(client, oid).await);
+            }
+            if !lock.is_busy
+                && let Some(held) = self.try_to_hold(connection, relation, oid).await?
+            {
+                return Ok(held);
+            }
+            // Another connection of this program may hold it, for a moment.
+            tokio::time::sleep(PAUSE / 5).await;
+        }
+        Ok(false)
     }
-    let sql = "SELECT o.rolname = session_user OR o.rolsuper FROM pg_catalog.pg_class AS c \
-               JOIN pg_catalog.pg_roles AS o ON o.oid = c.relowner WHERE c.oid = pg_catalog.to_regclass($1)";
-    let own = connection.client().value(sql, &[(&relation, Type::TEXT)]).await?;
-    Ok(own == Some(true))
+
+    /// `None` if another session has got the lock.
+    async fn try_to_hold(
+        &mut self,
+        connection: &Connection,
+        relation: &str,
+        oid: Oid,
+    ) -> Result<Option<bool>, LiveError> {
+        if self.0.is_none() {
+            // A pooler may have no other session.
+            let opened = tokio::time::timeout(PATIENCE, connection.open_another()).await;
+            self.0 = opened.ok().and_then(Result::ok);
+        }
+        let Some(other) = &self.0 else { return Ok(Some(false)) };
+        let held = async {
+            other.begin("READ ONLY").await?;
+            let sql = format!("LOCK TABLE ONLY {relation} IN {SHARE_UPDATE_EXCLUSIVE} MODE NOWAIT");
+            other.client().batch_execute(&sql).await?;
+            check(other.client(), oid).await
+        };
+        let held = held.await;
+        if held.is_err() {
+            self.release().await;
+        }
+        match held {
+            Err(LiveError::Server(error))
+                if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) =>
+            {
+                Ok(None)
+            }
+            held => Ok(Some(held.is_ok())),
+        }
+    }
+
+    pub(super) async fn release(&mut self) {
+        if let Some(other) = &self.0
+            && snapshot::abandon(other.client()).await.is_err()
+        {
+            // The server has ended the session, and its lock with it.
+            self.0 = None;
+        }
+    }
+}
+
+fn may_pass(checked: Result<(), LiveError>) -> Result<bool, LiveError> {
+    match checked {
+        Err(LiveError::OwnerCode(_)) => Ok(false),
+        checked => checked.map(|()| true),
+    }
 }

@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 
 use super::about::{Pageinspect, Server};
 use super::connect::Connection;
-use super::owner_facts::{is_own, lock_unplanned};
+use super::owner_facts::{Holder, lock_unplanned};
 use super::snapshot::learn;
 use super::sqlstate::refuses_lock;
 use super::{LiveError, catalog};
@@ -39,6 +39,7 @@ pub struct PageReader {
     relation: String,
     page_size: PageSize,
     snapshot: Arc<Snapshot>,
+    holder: Holder,
 }
 
 /// The order in which pages are passed on.
@@ -279,6 +280,7 @@ impl PageReader {
             relation,
             page_size,
             snapshot: Arc::new(snapshot),
+            holder: Holder::default(),
         }
     }
 
@@ -497,7 +499,7 @@ impl PageReader {
 
     /// Determines the visibility of tuples: first by the status of transactions, and for the rest (MultiXacts,
     /// subtransactions that were in progress at the snapshot) by querying the tuples themselves. If planning the query
-    /// could run code of another role, it stays unknown: the lock that pages need does not keep code from being added.
+    /// could run code of another role, it stays unknown.
     async fn resolve(&mut self, pages: &mut Pages) -> Result<(), LiveError> {
         let undecided = pages.undecided();
         let finished: HashSet<_> = undecided
@@ -521,9 +523,20 @@ impl PageReader {
             self.learn(&more, pages).await?;
             left = pages.undecided();
         }
-        if left.is_empty() || !is_own(&self.connection, &self.relation).await? {
+        if left.is_empty() || !self.holder.hold(&self.connection, &self.relation).await? {
             return Ok(());
         }
+        let asked = self.ask_about(left, pages).await;
+        self.holder.release().await;
+        asked
+    }
+
+    /// Queries tuples whose visibility is still to be determined.
+    async fn ask_about(
+        &self,
+        left: Vec<(ItemPointer, Option<TransactionId>)>,
+        pages: &mut Pages,
+    ) -> Result<(), LiveError> {
         let ctids: Vec<String> = left.iter().map(|(ctid, _)| ctid.to_string()).collect();
         let sql = format!(
             "SELECT ctid::pg_catalog.text FROM ONLY {} \

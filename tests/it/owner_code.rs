@@ -1,6 +1,7 @@
 //! No verb runs code of a table's owner with the rights of another role, and no table of an ordinary application is refused.
 
 use crate::support::command::{Run, run, toastctl};
+use crate::support::retoast::Session;
 use crate::support::server::{self, Database, Options, Server};
 
 /// What an owner adds to a table of hers, in whose schema these functions write to the server's log if they run with the
@@ -200,8 +201,14 @@ impl<'a> Attacked<'a> {
     fn set_up(&self, number: usize) -> String {
         let (Attacked { mallory, .. }, (name, code)) = (self, self.attacks[number]);
         let schema = format!("a{number}");
+        // REINDEX and VACUUM run it too, in the server's own protection, where this setting is refused.
         let witness = format!(
-            "IF session_user <> '{mallory}' THEN RAISE LOG 'WITNESS: {name} as %', current_user; END IF;"
+            "IF session_user <> '{mallory}' THEN
+                 BEGIN
+                     PERFORM pg_catalog.set_config('role', 'none', true);
+                     RAISE LOG 'WITNESS: {name} as %', current_user;
+                 EXCEPTION WHEN insufficient_privilege THEN NULL; END;
+             END IF;"
         );
         let functions = [
             ("f()", "text", "''x''"),
@@ -401,7 +408,7 @@ fn no_table_of_an_ordinary_application_is_refused() {
                 &["inspect", "app.*", "--details"],
                 &["keys", "app.orders", "-c", "doc"],
                 &["check", "app.*"],
-                &["advise-threshold", "app.*"],
+                &["advise-threshold", "app.orders", "app.customers", "app.events_old"],
             ] {
                 if arguments[0] == "check" && !(pageinspect && user == "postgres") {
                     continue;
@@ -442,4 +449,59 @@ fn no_table_of_an_ordinary_application_is_refused() {
         let errors = server.logged(|line| line.contains("ERROR:"));
         assert_eq!(errors.len(), before, "{errors:#?}");
     }
+}
+
+/// Rows whose visibility a snapshot does not show: those of transactions that ended while an older one was running.
+#[test]
+fn rows_of_other_owners_that_changed_just_now_are_counted() {
+    let server = Server::start(&Options::default());
+    let attacked = Attacked::new(&server, true);
+    let table = format!("a{}.t", attacked.number("constant in an index"));
+    attacked.as_mallory(&format!("CREATE SCHEMA calm; CREATE TABLE calm.t (LIKE {table})"));
+    let older = "BEGIN; SELECT pg_current_xact_id(); SELECT pg_sleep(600)";
+    let _older = Session::start(&attacked.database, "older", older);
+    attacked.as_mallory(&format!("INSERT INTO calm.t SELECT 1; INSERT INTO {table} SELECT 100"));
+    let tuples = |table: &str| {
+        let run = attacked.toastctl("postgres", &["inspect", table, "--format", "json"]);
+        let found = run.exits(0).relation();
+        (found.tuples.live, found.tuples.unknown)
+    };
+    assert_eq!(tuples("calm.t"), (1, Some(0)));
+    assert_eq!(tuples(&table), (40, Some(1)));
+    attacked.nothing_ran("a query for visibility");
+}
+
+#[test]
+fn what_an_owner_adds_and_drops_again_and_again_is_not_planned() {
+    let server = Server::start(&Options::default());
+    let attacked = Attacked::new(&server, true);
+    let schema = format!("a{}", attacked.number("default"));
+    let add = format!(
+        "SET search_path = {schema}; DO $$BEGIN FOR i IN 1..100000 LOOP
+             CREATE STATISTICS st ON ({schema}.f() || k), id FROM t; COMMIT;
+             CREATE INDEX i ON t ((s('x'))); COMMIT;
+             DROP STATISTICS st; COMMIT; DROP INDEX i; COMMIT; END LOOP; END$$"
+    );
+    let conninfo = format!("{} user={}", attacked.database.conninfo(), attacked.mallory);
+    let mut psql = attacked.database.psql_command();
+    let mut adding = psql.args(["-d", &conninfo, "-c", &add]).spawn().unwrap();
+    let table = format!("{schema}.t");
+    for _ in 0..6 {
+        for arguments in [
+            &["inspect", &table, "--source", "functions"][..],
+            &["keys", &table, "-c", "d", "--source", "functions"],
+            &["advise-threshold", &table, "--exact"],
+            &["inspect", &table],
+        ] {
+            let run = attacked.toastctl("postgres", arguments);
+            assert!(matches!(run.code, Some(0 | 1)), "{run:?}");
+        }
+    }
+    assert_eq!(adding.try_wait().unwrap(), None, "the owner still adds and drops");
+    attacked.database.psql(&format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{}'",
+        attacked.mallory
+    ));
+    adding.wait().unwrap();
+    attacked.nothing_ran("added and dropped");
 }
