@@ -135,7 +135,7 @@ impl Advisor {
         access: Access,
     ) -> Result<Reading<'a>, LiveError> {
         let moment = if self.options.compresses_on_server(access) {
-            begin_reading(&self.connection, relation, true).await?
+            Box::pin(begin_reading(&self.connection, relation, true)).await?
         } else {
             snapshot::begin(&self.connection).await?
         };

@@ -11,7 +11,7 @@
 //!   columns, coercions to domains and conversions of rows are not.
 //! * Every function is written in C or internal, its owner is a superuser, and the table's owner may execute it.
 //! * A function that an expression calls is immutable, or one of the server's own about dates and times, which depend on
-//!   the clock and the time zone ([`Function::is_about_time`]). What superusers own is not harmless for that reason alone:
+//!   the clock and the time zone ([`Function::is_about_time`]), or `current_setting`. What superusers own is not harmless for that reason alone:
 //!   `dblink_exec` and `nextval` are volatile, `table_to_xml` is stable.
 //! * Its arguments and its result are of base types that superusers own, or arrays or ranges of these. Polymorphic functions
 //!   call functions of the type that they are given; the server's own are harmless for built-in base types, enums, and
@@ -188,6 +188,10 @@ const TYPE_FIELDS: [&str; 16] = [
     "refassgntype",
 ];
 
+/// `current_setting(text)` and `current_setting(text, bool)`, as policies of tenants call them. They are stable because
+/// settings change, and run no code.
+const SETTINGS: [u32; 2] = [2077, 3294];
+
 /// How deep types may be nested; catalogs are not trusted to have no cycles.
 const MOST_LEVELS: usize = 32;
 
@@ -268,6 +272,7 @@ impl Catalog {
             for node in expression.unknown_nodes {
                 found.push(match node.as_str() {
                     "SUBLINK" => format!("a subquery, in {place}"),
+                    "COERCETODOMAIN" => format!("a coercion to a domain, in {place}"),
                     _ => format!("a node {node}, in {place}"),
                 });
             }
@@ -311,13 +316,19 @@ impl Catalog {
         let Function { name, owner, .. } = function;
         if !owner.is_superuser {
             found.push(format!("{name} of \"{}\", called by {place}", owner.name));
-        } else if let Some(why) = self.why_not(function, used, values) {
+        } else if let Some(why) = self.why_not(oid, function, used, values) {
             found.push(format!("{name}, called by {place}: {why}"));
         }
     }
 
     /// Why a superuser's function may do harm.
-    fn why_not(&self, function: &Function, used: Use, values: HandledBy) -> Option<String> {
+    fn why_not(
+        &self,
+        oid: u32,
+        function: &Function,
+        used: Use,
+        values: HandledBy,
+    ) -> Option<String> {
         if function.language == Language::Other {
             return Some("its language is neither C nor internal".into());
         }
@@ -327,6 +338,7 @@ impl Catalog {
         if used == Use::Expression
             && function.volatility != Volatility::Immutable
             && !function.is_about_time()
+            && !SETTINGS.contains(&oid)
         {
             return Some("it is not immutable".into());
         }

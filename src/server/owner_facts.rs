@@ -389,7 +389,7 @@ pub(crate) async fn begin_reading(
             return snapshot::take(client).await;
         };
         if !(lock.may_hold_off && lock.is_busy) {
-            let begun = begin_checked(connection, relation, mode, &lock).await;
+            let begun = Box::pin(begin_checked(connection, relation, mode, &lock)).await;
             match begun {
                 Err(LiveError::Server(error))
                     if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {}
@@ -559,7 +559,8 @@ impl Holder {
     ) -> Result<Option<bool>, LiveError> {
         if self.0.is_none() {
             // A pooler may have no other session.
-            let opened = tokio::time::timeout(PATIENCE, connection.open_another()).await;
+            let opening = Box::pin(connection.open_another());
+            let opened = tokio::time::timeout(PATIENCE, opening).await;
             self.0 = opened.ok().and_then(Result::ok);
         }
         let Some(other) = &self.0 else { return Ok(Some(false)) };

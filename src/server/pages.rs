@@ -523,7 +523,7 @@ impl PageReader {
             self.learn(&more, pages).await?;
             left = pages.undecided();
         }
-        if left.is_empty() || !self.holder.hold(&self.connection, &self.relation).await? {
+        if left.is_empty() || !Box::pin(self.holder.hold(&self.connection, &self.relation)).await? {
             return Ok(());
         }
         let asked = self.ask_about(left, pages).await;

@@ -6,7 +6,7 @@ use crate::support::server::{self, Database, Options, Server};
 
 /// What an owner adds to a table of hers, in whose schema these functions write to the server's log if they run with the
 /// rights of another: `f` (of and to text), `f` (without arguments), `ok` (a condition), `s` (written in SQL), `cmp`,
-/// `tells` and `json` (casts of the enum `mood`), `diff`, and `fires` (a trigger).
+/// `tells` and `gives` (casts of the enum `mood`), `diff`, and `fires` (a trigger).
 const ATTACKS: &[(&str, &str)] = &[
     (
         "SQL function with a cast",
@@ -20,7 +20,7 @@ const ATTACKS: &[(&str, &str)] = &[
     ("cast", "CREATE CAST (mood AS text) WITH FUNCTION tells(mood); ALTER TABLE t ADD CHECK (m::text <> '')"),
     (
         "cast that to_jsonb looks up",
-        "CREATE CAST (mood AS json) WITH FUNCTION json(mood); ALTER TABLE t ADD CHECK (to_jsonb(m) IS NOT NULL)",
+        "CREATE CAST (mood AS json) WITH FUNCTION gives(mood); ALTER TABLE t ADD CHECK (to_jsonb(m) IS NOT NULL)",
     ),
     (
         "helper of a superuser",
@@ -176,9 +176,9 @@ impl<'a> Attacked<'a> {
         }
         attacks.retain(|(name, _)| surgery || *name != "pg_surgery");
         let attacked = Attacked { database, mallory, attacks };
-        let all: String =
-            (0..attacked.attacks.len()).map(|number| attacked.set_up(number)).collect();
-        attacked.as_mallory(&all);
+        for number in 0..attacked.attacks.len() {
+            attacked.as_mallory(&attacked.set_up(number));
+        }
         let number = attacked.number("operator class");
         attacked.database.psql(&format!(
             "CREATE OPERATOR CLASS a{number}.o FOR TYPE text USING btree AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =,
@@ -217,7 +217,7 @@ impl<'a> Attacked<'a> {
             ("okop(text, text)", "bool", "true"),
             ("cmp(text, text)", "int", "pg_catalog.bttextcmp($1, $2)"),
             ("tells(mood)", "text", "''a''"),
-            ("json(mood)", "json", "''1''"),
+            ("gives(mood)", "json", "''1''"),
             ("diff(float8, float8)", "float8", "$1 - $2"),
         ];
         let mut sql = format!(
@@ -400,7 +400,6 @@ fn no_table_of_an_ordinary_application_is_refused() {
         let toastctl = |user: &str, arguments: &[&str]| {
             run(toastctl().args([arguments[0], "-d", &database.url_of(user)]).args(&arguments[1..]))
         };
-        let before = server.logged(|line| line.contains("ERROR:")).len();
         for user in ["postgres".to_owned(), format!("member_{name}"), format!("reader_{name}")] {
             for arguments in [
                 &["inspect", "app.*"][..],
@@ -446,8 +445,8 @@ fn no_table_of_an_ordinary_application_is_refused() {
                 );
             }
         }
-        let errors = server.logged(|line| line.contains("ERROR:"));
-        assert_eq!(errors.len(), before, "{errors:#?}");
+        let locks = server.logged(|line| line.contains("could not obtain lock"));
+        assert!(locks.is_empty(), "{locks:#?}");
     }
 }
 

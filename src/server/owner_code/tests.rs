@@ -331,6 +331,17 @@ fn a_refusal_names_the_object_and_the_function() {
 }
 
 #[test]
+fn policies_may_read_settings() {
+    let setting = Function { volatility: Volatility::Stable, ..of_types(&[TEXT, BOOL, TEXT]) };
+    for (oid, is_harmless) in [(3294, true), (3295, false)] {
+        let mut catalog = catalog(lower());
+        catalog.functions.insert(oid, setting.clone());
+        let policy = with_tree("policy p", &call().replace("funcid 1", &format!("funcid {oid}")));
+        assert_eq!(catalog.refusals(&[policy]).is_empty(), is_harmless, "{oid}");
+    }
+}
+
+#[test]
 fn text_in_a_tree_hides_nothing() {
     let tree = format!(
         "{{NAMEDARGEXPR :name a\\{{VAR\\ :funcid\\ 0 :arg {} :argnumber 0 :location 1}}",
