@@ -517,7 +517,7 @@ pub(crate) async fn may_read(
 /// [`begin_reading`], because it only reads pages: another connection takes the lock for that time, and checks the code as it
 /// is then.
 #[derive(Debug, Default)]
-pub(super) struct Holder(Option<Connection>);
+pub(super) struct Holder(Option<Box<Connection>>);
 
 impl Holder {
     /// Whether a statement on the relation with this quoted name may be sent on `connection`; afterwards
@@ -561,7 +561,7 @@ impl Holder {
             // A pooler may have no other session.
             let opening = Box::pin(connection.open_another());
             let opened = tokio::time::timeout(PATIENCE, opening).await;
-            self.0 = opened.ok().and_then(Result::ok);
+            self.0 = opened.ok().and_then(Result::ok).map(Box::new);
         }
         let Some(other) = &self.0 else { return Ok(Some(false)) };
         let held = async {
