@@ -124,7 +124,7 @@ const ATTACKS: &[(&str, &str)] = &[
 
 const COMPUTED: (&str, &str) = (
     "virtual column",
-    "ALTER TABLE t ADD g text GENERATED ALWAYS AS (lib.exec('SELECT f()') || k)",
+    "ALTER TABLE t ADD g text GENERATED ALWAYS AS (quote_literal(m::text) || k)",
 );
 
 /// Those whose tables no reader needs to refuse: their code runs only in an UPDATE, or for users to whom policies apply.
@@ -476,7 +476,7 @@ fn what_an_owner_adds_and_drops_again_and_again_is_not_planned() {
     let attacked = Attacked::new(&server, true);
     let schema = format!("a{}", attacked.number("default"));
     let add = format!(
-        "SET search_path = {schema}; DO $$BEGIN FOR i IN 1..100000 LOOP
+        "DO $$BEGIN PERFORM set_config('search_path', '{schema}', false); FOR i IN 1..100000 LOOP
              CREATE STATISTICS st ON ({schema}.f() || k), id FROM t; COMMIT;
              CREATE INDEX i ON t ((s('x'))); COMMIT;
              DROP STATISTICS st; COMMIT; DROP INDEX i; COMMIT; END LOOP; END$$"

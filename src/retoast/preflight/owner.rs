@@ -46,6 +46,8 @@ pub struct Code {
     triggers_fire: bool,
     /// Whether no statement on the table runs code with the user's rights.
     is_maintenance: bool,
+    /// In that case, whether queries on the table would run the owner's code with the user's rights.
+    lends_rights: bool,
 }
 
 impl Code {
@@ -83,6 +85,7 @@ impl Code {
             allow_triggers,
             triggers_fire,
             is_maintenance: false,
+            lends_rights: false,
         })
     }
 
@@ -133,8 +136,14 @@ impl Code {
     }
 
     /// For a run that sends no statement on the table but those whose code the server runs as the owner, such as REINDEX.
-    pub(crate) fn of_maintenance() -> Code {
-        Code { is_maintenance: true, ..Code::default() }
+    pub(crate) fn of_maintenance(rights: Option<&Rights>) -> Code {
+        let (lends_rights, _) = standing(rights);
+        Code { is_maintenance: true, lends_rights, ..Code::default() }
+    }
+
+    /// Whether queries on the table may be sent, whose planning runs the owner's code.
+    pub(crate) fn allows_queries(&self) -> bool {
+        !self.lends_rights
     }
 
     /// Takes over what the user trusted when the run began.
