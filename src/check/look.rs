@@ -30,7 +30,7 @@ use crate::server::chunk_rows::{self, By, ChunkOutline, ChunkRow};
 use crate::server::chunks::{ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
 use crate::server::pages::{PageReader, is_about_data};
-use crate::server::{LiveError, snapshot};
+use crate::server::{LiveError, owner_facts, snapshot};
 
 /// Blocks that are looked at together at the most.
 pub(super) const BATCH: u32 = 512;
@@ -75,6 +75,10 @@ pub struct Looker {
     toast_desc: TupleDesc,
     fingerprint: Option<String>,
     types: Arc<Types>,
+    /// The mode in which the table is locked.
+    pub(super) lock_mode: &'static str,
+    /// Whether statements on the table may be sent, apart from those that read pages and chunks.
+    pub(super) reads_rows: bool,
     /// Whether a query takes the lock, because LOCK TABLE is refused for this relation.
     locks_by_query: bool,
 }
@@ -117,6 +121,8 @@ impl Looker {
             toast_desc: TupleDesc::toast_relation(relation.desc.id_type),
             relation,
             by_index: true,
+            lock_mode: owner_facts::ACCESS_SHARE,
+            reads_rows: false,
             fingerprint: None,
             types: Arc::default(),
         }
@@ -184,9 +190,10 @@ impl Looker {
     pub async fn begin(&mut self) -> Result<Option<Standing>, LiveError> {
         let page = self.about.server.page_size;
         for _ in 0..TRIES {
+            let mode = self.lock_mode;
+            let by_query = &mut self.locks_by_query;
             let begun =
-                checking::begin(&self.connection, &self.relation, page, &mut self.locks_by_query)
-                    .await;
+                checking::begin(&self.connection, &self.relation, page, mode, by_query).await;
             match begun {
                 Ok(Some(standing)) if self.fingerprint.as_ref() == Some(&standing.fingerprint) => {
                     return Ok(Some(standing));

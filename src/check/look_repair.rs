@@ -34,7 +34,7 @@ use crate::model::visibility::Snapshot;
 use crate::server::checking::{self, Standing};
 use crate::server::chunk_rows::{self, By, ChunkRow};
 use crate::server::pages::Pages;
-use crate::server::{LiveError, snapshot};
+use crate::server::{LiveError, owner_facts, snapshot};
 
 /// The chunks of values by their IDs, and the blocks that could not be read.
 pub(super) type ChunksByValue = (HashMap<u64, Vec<Chunk>>, Vec<BlockNumber>);
@@ -595,11 +595,18 @@ impl Looker {
         if wanted.is_empty() {
             return Ok(());
         }
+        self.lock_mode = owner_facts::lock_mode(&self.connection, self.relation.oid).await?;
         let saved = match self.begin().await? {
-            Some(standing) => self.save_rows(&standing, wanted, known, dir).await,
+            Some(standing) => {
+                self.reads_rows =
+                    owner_facts::may_read(&self.connection, self.relation.oid, self.lock_mode)
+                        .await?;
+                self.save_rows(&standing, wanted, known, dir).await
+            }
             None => Ok(()),
         };
         snapshot::abandon(self.connection.client()).await?;
+        self.lock_mode = owner_facts::ACCESS_SHARE;
         saved
     }
 
@@ -896,8 +903,11 @@ impl Looker {
         Ok(pieces)
     }
 
-    /// The text of a value, as the server has it.
+    /// The text of a value, as the server has it, unless code of the table's owner could run.
     async fn text_of(&self, column: &str, ctid: ItemPointer) -> Result<Option<Vec<u8>>, LiveError> {
+        if !self.reads_rows {
+            return Ok(None);
+        }
         let sql = format!(
             "SELECT pg_catalog.convert_to(({})::pg_catalog.text, pg_catalog.getdatabaseencoding()) \
              FROM ONLY {} WHERE ctid = '{ctid}'",

@@ -55,6 +55,7 @@ mod model;
 #[path = "../../benches/codec/oracle.rs"]
 mod oracle;
 mod overview;
+mod owner_code;
 mod partitions;
 mod pattern;
 mod plans;
