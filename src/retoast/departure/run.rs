@@ -262,16 +262,17 @@ impl DepartureRun<'_, '_> {
 
     /// An error on one table does not prevent work on the others, unless a connection is lost.
     async fn unless_lost(&self, error: RetoastError) -> Result<Outcome, RetoastError> {
-        match &error {
-            RetoastError::Live(of_server) => {
-                for connection in self.session.connections.iter() {
-                    if connection.is_lost() || of_server.lost(connection).await.is_some() {
-                        return Err(error);
-                    }
-                }
+        for connection in self.session.connections.iter() {
+            let ends = match &error {
+                RetoastError::Live(of_server) => of_server.lost(connection).await.is_some(),
+                _ => false,
+            };
+            if ends || connection.is_lost() {
+                return Err(error);
             }
-            RetoastError::Lost(_) => return Err(error),
-            _ => {}
+        }
+        if let RetoastError::Lost(_) = error {
+            return Err(error);
         }
         Ok(Err(error.to_string()))
     }

@@ -5,7 +5,8 @@
 //!   `dead_entries`: room in indexes for new row versions; `vacuum`: VACUUM during a conversion.
 //! * `sample`: the sample of rows and indexes on which a forecast is based.
 //! * [`scanner`], [`scan`]: the rows that do not comply, and whether the goal can be stored at all; `judges`: what
-//!   only the server can determine about rows; [`policy_scan`]: scans with a policy.
+//!   only the server can determine about rows; [`policy_scan`]: scans with a policy; `readings`: whether the server
+//!   reads values of pluggable toasters as their chunks hold them.
 
 pub mod batch;
 pub(crate) mod conversion;
@@ -14,6 +15,7 @@ mod judges;
 mod keys;
 pub mod machine;
 pub mod policy_scan;
+mod readings;
 mod sample;
 pub mod scan;
 pub mod scanner;
