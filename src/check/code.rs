@@ -263,7 +263,13 @@ const TABLE: [Entry; 61] = [
         CUSTOM,
     ),
     entry(Code::CustomTidList, "TC094", Error, "custom pointer's list of TIDs is broken", CUSTOM),
-    entry(Code::CustomMisread, "TC095", Error, "server misreads a value whose chunks are sound", MISREAD),
+    entry(
+        Code::CustomMisread,
+        "TC095",
+        Error,
+        "server misreads a value whose chunks are sound",
+        MISREAD,
+    ),
 ];
 
 impl Code {

@@ -84,7 +84,8 @@ impl Looker {
         );
         let ask = async || {
             let address = ctid.to_string();
-            let rows = self.connection.client().query_typed(&sql, &[(&address, Type::TEXT)]).await?;
+            let rows =
+                self.connection.client().query_typed(&sql, &[(&address, Type::TEXT)]).await?;
             Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
         };
         self.attempt(ask).await

@@ -19,7 +19,7 @@ use crate::disk::pointer::ToastPointer;
 use crate::disk::{BlockNumber, ItemPointer, Oid, ValueId, ValueIdType};
 use crate::model::sql::quote_qualified;
 use crate::model::toaster::chunks::{
-    Chunk, ChunkData, ChunkStore, FetchedChunks, Fate, StoreError, WantedChunks,
+    Chunk, ChunkData, ChunkStore, Fate, FetchedChunks, StoreError, WantedChunks,
 };
 use crate::model::visibility::Snapshot;
 use crate::offline::toastfile::{chunk_on_page, chunks_on_page};

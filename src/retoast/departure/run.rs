@@ -113,6 +113,7 @@ impl DepartureRun<'_, '_> {
             server: self.session.server,
             pageinspect: self.pageinspect,
             toaster: self.toaster,
+            toasters: self.toasters,
             stop: self.session.stop,
         };
         let columns = columns(&counter, self.wanted.as_ref()).await?;
@@ -242,8 +243,9 @@ impl DepartureRun<'_, '_> {
         let skipped = report.as_ref().and_then(|TaskReport { common, .. }| {
             let row = common.skipped.first()?;
             let count = common.rows.refused.max(common.skipped.len() as u64);
+            let place = if row.ctid.is_empty() { "" } else { " " };
             Some(format!(
-                "{count} rows could not be re-toasted, the first {}: {}",
+                "{count} rows could not be re-toasted, the first{place}{}: {}",
                 row.ctid, row.reason
             ))
         });

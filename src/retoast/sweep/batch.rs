@@ -326,7 +326,10 @@ impl Conversion<'_> {
     ///
     /// The address is not sufficient: the row may have been deleted and vacuumed, and its place taken by another row,
     /// to which what the scan has found does not apply.
-    fn seen(&self, locked: &[tokio_postgres::Row]) -> Result<Vec<(ItemPointer, u32)>, RetoastError> {
+    fn seen(
+        &self,
+        locked: &[tokio_postgres::Row],
+    ) -> Result<Vec<(ItemPointer, u32)>, RetoastError> {
         let is_by_rule = self.choice.judge.needs_copies();
         let mut seen = Vec::with_capacity(locked.len());
         for row in locked {

@@ -5,10 +5,11 @@
 //!   `dead_entries`: room in indexes for new row versions; `vacuum`: VACUUM during a conversion.
 //! * `sample`: the sample of rows and indexes on which a forecast is based.
 //! * [`scanner`], [`scan`]: the rows that do not comply, and whether the goal can be stored at all; `judges`: what
-//!   only the server can determine about rows; [`policy_scan`]: scans with a policy; `readings`: whether the server
-//!   reads values of pluggable toasters as their chunks hold them.
+//!   only the server can determine about rows; [`policy_scan`]: scans with a policy; `readings` and `compared`:
+//!   whether the server reads values of pluggable toasters as their chunks hold them.
 
 pub mod batch;
+mod compared;
 pub(crate) mod conversion;
 pub(crate) mod dead_entries;
 mod judges;

@@ -174,11 +174,7 @@ impl Scanner<'_> {
         }
     }
 
-    async fn look(
-        &mut self,
-        moment: &Moment,
-        blocks: Range<u32>,
-    ) -> Result<Vec<Row>, LiveError> {
+    async fn look(&mut self, moment: &Moment, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
         self.customs.clear();
         let rows = self.noncompliant(moment, blocks).await?;
         self.note_readings(moment, rows).await
@@ -331,8 +327,8 @@ impl Scanner<'_> {
         }
         let judge = match &self.choice.judge {
             Judge::Policy(rule) => {
-                // no policy keeps such a value
-                if self.is_left(ctid, &values) {
+                // No policy keeps such a value; where values are only judged, it counts.
+                if !self.by_rule.judge_all && self.is_left(ctid, &values) {
                     return;
                 }
                 let placed = vec![true; indexes.len()];
