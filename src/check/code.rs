@@ -88,6 +88,7 @@ pub enum Code {
     CustomTid,
     CustomPatch,
     CustomTidList,
+    CustomMisread,
 }
 
 /// What is said of a code.
@@ -151,13 +152,15 @@ const CONTENT: &str = "The bytes are there, their meaning is not: restore the va
 const INDEX: &str = "REINDEX the TOAST relation's index, for the chunks themselves are there. Change no row before: \
      UPDATE and DELETE follow the index, and may delete other values' chunks. Then check again.";
 const CUSTOM: &str = "The toaster cannot read the value: restore it from a backup.";
+const MISREAD: &str = "The value is there: toastctl value TABLE --reassemble=DIR saves it, and an UPDATE of the row with the saved \
+     value stores it again. Do not convert or copy the row by SQL: that would store what the server reads.";
 const ORPHAN: &str = "Usually no damage: a VACUUM FULL or CLUSTER that copied recently deleted rows left these chunks. If rows \
      may have been lost, save the chunks first. The next VACUUM FULL removes them.";
 /// Servers with pluggable TOAST were crashed by VACUUM FULL.
 const ORPHAN_PLUGGABLE: &str = "No damage: they take space and nothing else. On this server do not have the table \
      rewritten, which damages values; dump it and load it again to be rid of them.";
 
-const TABLE: [Entry; 60] = [
+const TABLE: [Entry; 61] = [
     entry(Code::PageHeader, "TC001", Error, "page header is invalid", PAGE),
     entry(Code::Checksum, "TC002", Error, "page checksum does not match", CHECKSUM),
     entry(Code::NewPage, "TC003", Error, "page says that it is new, but is not empty", PAGE),
@@ -260,6 +263,13 @@ const TABLE: [Entry; 60] = [
         CUSTOM,
     ),
     entry(Code::CustomTidList, "TC094", Error, "custom pointer's list of TIDs is broken", CUSTOM),
+    entry(
+        Code::CustomMisread,
+        "TC095",
+        Error,
+        "server misreads a value whose chunks are sound",
+        MISREAD,
+    ),
 ];
 
 impl Code {
@@ -308,7 +318,7 @@ mod tests {
             assert_eq!(entry.code.name(), entry.name);
         }
         assert!(TABLE.windows(2).all(|pair| pair[0].name < pair[1].name));
-        assert_eq!(Code::CustomTidList as usize, TABLE.len() - 1);
+        assert_eq!(Code::CustomMisread as usize, TABLE.len() - 1);
     }
 
     #[test]

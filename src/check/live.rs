@@ -259,7 +259,11 @@ impl Table {
         let mut ended: Result<bool, LiveError> = Ok(true);
         for task in tasks {
             let joined = task.await.map_err(std::io::Error::other)?;
-            ended = ended.and_then(|is_there| Ok(joined? && is_there));
+            ended = match joined {
+                // a crash ends the connections of the other tasks too
+                Err(error @ LiveError::Crashed(_)) => Err(error),
+                joined => ended.and_then(|is_there| Ok(joined? && is_there)),
+            };
         }
         progress.end();
         told?;

@@ -31,6 +31,7 @@ use crate::server::chunks::{ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
 use crate::server::pages::{PageReader, is_about_data};
 use crate::server::{LiveError, owner_facts, snapshot};
+use crate::value::reading::CustomDatum;
 
 /// Blocks that are looked at together at the most.
 pub(super) const BATCH: u32 = 512;
@@ -109,6 +110,8 @@ pub struct Look {
     pub lsn: Option<u64>,
     /// Chunks seen live in blocks of the TOAST relation: whose, and inserted by whom.
     pub chunks: Vec<(u64, TransactionId)>,
+    /// Sound values of pluggable toasters, which the server may misread.
+    pub(super) customs: Vec<(Place, CustomDatum)>,
 }
 
 impl Looker {
@@ -251,6 +254,7 @@ impl Looker {
             let subject = self.subject(standing, which, &name);
             self.values(&subject, externals, &mut look).await?;
         }
+        self.misread(standing, &mut look).await?;
         if which == Which::Heap {
             let missing = look.missing.iter_mut().map(|(finding, _)| finding);
             self.name_rows(standing, look.findings.iter_mut().chain(missing).collect()).await?;
@@ -454,6 +458,7 @@ fn take(collector: &mut Collector<'_>) -> Look {
         zeros: std::mem::take(&mut collector.zeros),
         is_complete: collector.is_complete,
         remarks: std::mem::take(&mut collector.remarks),
+        customs: std::mem::take(&mut collector.customs_read),
         ..Look::default()
     }
 }

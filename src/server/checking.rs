@@ -94,7 +94,7 @@ pub async fn begin(
                     CASE WHEN c.relpersistence = 'p' THEN c.reltuples END, c.relpages, \
                     t.relfilenode \
              FROM pg_catalog.pg_class AS c \
-             LEFT JOIN pg_catalog.pg_class AS t ON t.oid = c.reltoastrelid \
+             LEFT JOIN pg_catalog.pg_class AS t ON t.oid = ({TOAST_RELATIONS})[1] \
              WHERE c.oid = $1 AND c.oid = pg_catalog.to_regclass($2)"),
             &[(&relation.oid.0, Type::OID), (&quoted, Type::TEXT)],
         )

@@ -68,6 +68,9 @@ pub enum LiveError {
     /// A result with an unexpected shape.
     #[error("unexpected answer of the server: {0}")]
     Unexpected(String),
+    /// The connection ended while the server read a value that it may have crashed on.
+    #[error("{0}")]
+    Crashed(String),
     /// Why values could not be timed.
     #[error("{0}")]
     NotTimed(String),

@@ -63,6 +63,7 @@ mod pluggable;
 mod pluggable_advice;
 mod pluggable_departure;
 mod pluggable_estimate;
+mod pluggable_readings;
 mod pluggable_real;
 mod probe;
 mod questions;
