@@ -72,6 +72,8 @@ pub struct Looker {
     pub(super) relation: Arc<Relation>,
     /// Whether chunks may be read by the index of the TOAST relation; otherwise values are passed on as not readable.
     pub(super) by_index: bool,
+    /// Whether pg_class does not name the table's TOAST relation.
+    pub(super) has_wrong_toast: bool,
     toast_desc: TupleDesc,
     fingerprint: Option<String>,
     types: Arc<Types>,
@@ -117,6 +119,7 @@ impl Looker {
             toast_desc: TupleDesc::toast_relation(relation.desc.id_type),
             relation,
             by_index: true,
+            has_wrong_toast: false,
             fingerprint: None,
             types: Arc::default(),
         }
@@ -273,7 +276,7 @@ impl Looker {
             page_size: server.page_size,
             flavor: self.about.flavor,
             toast: match (which, &self.relation.toast) {
-                _ if server.has_toasters => Toast::Unknown,
+                _ if server.has_toasters || self.has_wrong_toast => Toast::Unknown,
                 (Which::Heap, Some(toast)) => Toast::Relation(toast.oid),
                 _ => Toast::None,
             },
@@ -533,6 +536,11 @@ impl Looker {
         let mut left = vec![values];
         while let Some(values) = left.pop() {
             match self.fetch(values, with_data).await? {
+                // which value the index leads to another's chunks for is seen where one alone is asked for
+                Ok(rows) if ids(values).len() > 1 && !are_in_order(values, &rows) => {
+                    let (first, second) = values.split_at(values.len() / 2);
+                    left.extend([second, first]);
+                }
                 Ok(rows) => self.judge(subject, values, rows, with_data, look),
                 // one of them it is
                 Err(_) if values.len() > 1 => {
@@ -686,6 +694,13 @@ impl Looker {
     }
 }
 
+/// Whether chunks that the index gave for these values have their IDs and are in its order.
+fn are_in_order(values: &[External], rows: &[ChunkRow]) -> bool {
+    let ids = ids(values);
+    rows.is_sorted_by(|a, b| (a.value_id, a.seq) < (b.value_id, b.seq))
+        && rows.iter().all(|row| ids.binary_search(&row.value_id.0).is_ok())
+}
+
 /// The values' IDs, each once.
 fn ids(values: &[External]) -> Vec<u64> {
     let mut ids: Vec<u64> = values.iter().map(|value| value.pointer.value_id.0).collect();
@@ -715,7 +730,7 @@ fn parts(
 }
 
 /// Whether an answer is longer than the server can make it, as damage may have it (class 54).
-fn is_too_much(error: &tokio_postgres::Error) -> bool {
+pub(super) fn is_too_much(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_some_and(|db| db.code().code().starts_with("54"))
 }
 

@@ -28,6 +28,7 @@ mod live_orphans;
 pub mod look;
 mod look_repair;
 pub mod page;
+mod reading;
 mod repair;
 pub(crate) mod run;
 mod salvage;
