@@ -185,9 +185,9 @@ impl<'f> Script<'f> {
         for row in rows.iter().filter(|row| row.is_readable && (row.is_live || row.is_refused)) {
             for value in &row.values {
                 if let Remedy::Freeze(chunks) = self.remedy(row, value) {
-                    has_revived |= self.facts.toast.is_some();
                     let column = quote_identifier(&value.column);
-                    self.freeze_chunks(&format!("{column} in the row at {}", row.ctid), &chunks);
+                    let value = format!("{column} in the row at {}", row.ctid);
+                    has_revived |= self.freeze_chunks(&value, &chunks);
                 }
             }
         }
@@ -608,18 +608,21 @@ impl<'f> Script<'f> {
         self.out.push(format!("{}{anew}VACUUM {};\n", commented(&why), self.facts.table));
     }
 
-    fn freeze_chunks(&mut self, value: &str, chunks: &[Chunk]) {
+    /// Whether there is a statement.
+    fn freeze_chunks(&mut self, value: &str, chunks: &[Chunk]) -> bool {
         let facts = self.facts;
-        let Some((toast, _)) = &facts.toast else { return };
+        let Some((toast, _)) = &facts.toast else { return false };
         let why = format!(
             "All chunks of {value} are there, but some are deleted, or the server refuses their transaction \
              IDs: they become live. Do not VACUUM before."
         );
         let most = chunks.iter().map(|chunk| chunk.page_items).max().unwrap_or(0);
         if !self.surgery_is_safe(most) {
-            return self.no_surgery(value, most);
+            self.no_surgery(value, most);
+            return false;
         }
         self.freeze(&why, toast, &headers(chunks));
+        true
     }
 
     /// Makes tuples live whose `xmin` and `xmax` are still these. `relation` is quoted.
@@ -1229,6 +1232,7 @@ mod tests {
             ctid: tid(item),
             column: EVIL.into(),
             value_id: 7,
+            pointer: Some(pointer(9)),
             anew: Some("UPDATE ONLY t SET a = (ARRAY[a])[1];\n".into()),
         };
         facts.pointing = vec![pointing(2), pointing(3)];

@@ -557,7 +557,7 @@ fn a_pointer_into_another_tables_toast_relation_deletes_nothing_there() {
         create("t"),
         create("bystander")
     ));
-    let [before, theirs] = tables.map(|table| sums(&database, table));
+    let theirs = sums(&database, "bystander");
     let [mut files, other] = tables.map(|table| Files::read(&database, table));
     let [heap, _] = paths(&database, "t");
     let base = database.name().to_owned();
@@ -570,7 +570,6 @@ fn a_pointer_into_another_tables_toast_relation_deletes_nothing_there() {
     let database = server.database(&base);
     // SQL reads the bystander's value, so that it is not removed
     let reads = sums(&database, "t");
-    assert_ne!(reads, before);
     let (_, sql) = printed(&database, "t", "");
     assert!(unwrapped(&sql).contains("SQL reads a value through its pointer"), "{sql}");
     database.try_psql(&sql);

@@ -557,7 +557,7 @@ fn has_reasons(database: &Database<'_>) {
 /// Runs the SQL that is printed, and what is printed after it, until no statement is.
 fn repair(database: &Database<'_>, more: &[&str]) -> String {
     let temp = tempfile::tempdir().unwrap();
-    let mut errors = String::new();
+    let (mut errors, mut before) = (String::new(), String::new());
     for round in 0..ROUNDS {
         let dir = temp.path().join(round.to_string());
         check(database, &["--deep", "zoo_*", "--salvage", dir.to_str().unwrap()]);
@@ -565,6 +565,11 @@ fn repair(database: &Database<'_>, more: &[&str]) -> String {
         if sql.lines().all(|line| line.is_empty() || line.starts_with("--")) {
             break;
         }
+        // what psql skips stays
+        if round > ZEROING && sql == before {
+            break;
+        }
+        before.clone_from(&sql);
         let zeroing: &[&str] = if round < ZEROING { &[] } else { &["-v", "zero_pages=1"] };
         let variables = [more, zeroing].concat();
         errors += &format!("round {round}\n{}", psql_with(database, &variables, &sql).stderr);
