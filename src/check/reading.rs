@@ -102,7 +102,7 @@ mod tests {
             toast_relation: Oid(9),
         };
         // the item tells the size
-        let size = |item: u16| if item % 2 == 0 { 1996 } else { 4 };
+        let size = |item: u16| if item.is_multiple_of(2) { 1996 } else { 4 };
         let row = |&(item, id, seq): &(u16, u64, i32)| ChunkRow {
             tid: tid(item),
             value_id: ValueId(id),
