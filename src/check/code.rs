@@ -36,6 +36,7 @@ pub enum Code {
     ZeroPage,
     LostRows,
     Emptied,
+    ToastCatalog,
     LinePointer,
     Redirect,
     Overlap,
@@ -126,6 +127,9 @@ const LOST: &str = "The rows of these blocks are lost. Restore the blocks from a
 const EMPTIED: &str = "The table's file was lost, emptied or cut off. Restore it from a backup. Without one, copy the files before \
      you change anything: the chunks of the lost rows may still be there. If a VACUUM was cancelled after it \
      had emptied the table, nothing is lost, and ANALYZE corrects the catalog.";
+const CATALOG: &str = "The catalog is damaged, not the table's rows: reltoastrelid of pg_class names another relation than the one that \
+     pg_depend says is the table's. Change no row: restore reltoastrelid first, from a backup or by hand with \
+     allow_system_table_mods. Then check again.";
 const CTID: &str = "Chunks were exchanged. REINDEX the TOAST relation's index, and check again; heap_force_freeze of the \
      extension pg_surgery then gives the chunk its address.";
 const SHARED: &str = "One of the rows has lost its value. UPDATE and DELETE of one delete the other's chunks: change \
@@ -160,7 +164,7 @@ const ORPHAN: &str = "Usually no damage: a VACUUM FULL or CLUSTER that copied re
 const ORPHAN_PLUGGABLE: &str = "No damage: they take space and nothing else. On this server do not have the table \
      rewritten, which damages values; dump it and load it again to be rid of them.";
 
-const TABLE: [Entry; 61] = [
+const TABLE: [Entry; 62] = [
     entry(Code::PageHeader, "TC001", Error, "page header is invalid", PAGE),
     entry(Code::Checksum, "TC002", Error, "page checksum does not match", CHECKSUM),
     entry(Code::NewPage, "TC003", Error, "page says that it is new, but is not empty", PAGE),
@@ -174,6 +178,13 @@ const TABLE: [Entry; 61] = [
         Error,
         "no block is in use, but the catalog counts rows",
         EMPTIED,
+    ),
+    entry(
+        Code::ToastCatalog,
+        "TC009",
+        Error,
+        "pg_class does not name the table's TOAST relation",
+        CATALOG,
     ),
     entry(Code::LinePointer, "TC010", Error, "line pointer leads to no tuple", TUPLE),
     entry(Code::Redirect, "TC011", Error, "redirected line pointer leads to no tuple", REDIRECT),

@@ -73,6 +73,8 @@ pub struct Looker {
     pub(super) relation: Arc<Relation>,
     /// Whether chunks may be read by the index of the TOAST relation; otherwise values are passed on as not readable.
     pub(super) by_index: bool,
+    /// Whether pg_class does not name the table's TOAST relation.
+    pub(super) has_wrong_toast: bool,
     toast_desc: TupleDesc,
     fingerprint: Option<String>,
     types: Arc<Types>,
@@ -126,6 +128,7 @@ impl Looker {
             by_index: true,
             lock_mode: owner_facts::ACCESS_SHARE,
             reads_rows: false,
+            has_wrong_toast: false,
             fingerprint: None,
             types: Arc::default(),
         }
@@ -192,6 +195,10 @@ impl Looker {
     /// Begins a transaction with the table described as it is in it; `None` if it is gone.
     pub async fn begin(&mut self) -> Result<Option<Standing>, LiveError> {
         let page = self.about.server.page_size;
+        if self.about.server.has_toasters {
+            // values are compared with what SQL reads
+            self.lock_mode = owner_facts::lock_mode(&self.connection, self.relation.oid).await?;
+        }
         for _ in 0..TRIES {
             let mode = self.lock_mode;
             let by_query = &mut self.locks_by_query;
@@ -284,7 +291,7 @@ impl Looker {
             page_size: server.page_size,
             flavor: self.about.flavor,
             toast: match (which, &self.relation.toast) {
-                _ if server.has_toasters => Toast::Unknown,
+                _ if server.has_toasters || self.has_wrong_toast => Toast::Unknown,
                 (Which::Heap, Some(toast)) => Toast::Relation(toast.oid),
                 _ => Toast::None,
             },
@@ -545,6 +552,11 @@ impl Looker {
         let mut left = vec![values];
         while let Some(values) = left.pop() {
             match self.fetch(values, with_data).await? {
+                // which value the index leads to another's chunks for is seen where one alone is asked for
+                Ok(rows) if ids(values).len() > 1 && !are_in_order(values, &rows) => {
+                    let (first, second) = values.split_at(values.len() / 2);
+                    left.extend([second, first]);
+                }
                 Ok(rows) => self.judge(subject, values, rows, with_data, look),
                 // one of them it is
                 Err(_) if values.len() > 1 => {
@@ -698,6 +710,13 @@ impl Looker {
     }
 }
 
+/// Whether chunks that the index gave for these values have their IDs and are in its order.
+fn are_in_order(values: &[External], rows: &[ChunkRow]) -> bool {
+    let ids = ids(values);
+    rows.is_sorted_by(|a, b| (a.value_id, a.seq) < (b.value_id, b.seq))
+        && rows.iter().all(|row| ids.binary_search(&row.value_id.0).is_ok())
+}
+
 /// The values' IDs, each once.
 fn ids(values: &[External]) -> Vec<u64> {
     let mut ids: Vec<u64> = values.iter().map(|value| value.pointer.value_id.0).collect();
@@ -727,7 +746,7 @@ fn parts(
 }
 
 /// Whether an answer is longer than the server can make it, as damage may have it (class 54).
-fn is_too_much(error: &tokio_postgres::Error) -> bool {
+pub(super) fn is_too_much(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_some_and(|db| db.code().code().starts_with("54"))
 }
 

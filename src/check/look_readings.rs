@@ -7,14 +7,14 @@ use tokio_postgres::types::Type;
 use super::code::Code;
 use super::finding::Finding;
 use super::look::{About, Look, Looker, Which};
-use crate::disk::{ItemPointer, Oid};
+use crate::disk::ItemPointer;
 use crate::heap::problem::Place;
 use crate::model::sql::quote_identifier;
 use crate::model::toaster::catalog::ToasterColumn;
 use crate::server::checking::Standing;
 use crate::server::chunks::{ChunkPages, LiveChunks};
 use crate::server::sqlstate::is_sudden;
-use crate::server::{LiveError, owner_code, toasters};
+use crate::server::{LiveError, owner_facts, toasters};
 use crate::value::reading::ComparedType;
 
 impl Looker {
@@ -32,7 +32,7 @@ impl Looker {
             return Ok(());
         };
         let client = self.connection.client();
-        if !self.may_plan().await? {
+        if !owner_facts::may_read(&self.connection, self.relation.oid, self.lock_mode).await? {
             look.remarks.unread.note(first);
             return Ok(());
         }
@@ -89,16 +89,6 @@ impl Looker {
             Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
         };
         self.attempt(ask).await
-    }
-
-    /// Whether a query on the table runs no code of a role that lacks the user's privileges while it is planned.
-    async fn may_plan(&self) -> Result<bool, LiveError> {
-        let (client, table): (_, Oid) = (self.connection.client(), self.relation.oid);
-        let rights = owner_code::rights(client, &[table]).await?;
-        if rights.get(&table).is_none_or(|rights| !rights.lent) {
-            return Ok(true);
-        }
-        Ok(owner_code::foreign(client, table, true, true, &[]).await?.is_empty())
     }
 }
 

@@ -30,6 +30,7 @@ pub mod look;
 mod look_readings;
 mod look_repair;
 pub mod page;
+mod reading;
 mod repair;
 pub(crate) mod run;
 mod salvage;

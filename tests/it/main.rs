@@ -15,6 +15,7 @@ mod check_contents;
 mod check_custom;
 mod check_files;
 mod check_flips;
+mod check_layouts;
 mod check_live;
 mod check_repair;
 mod check_reports;

@@ -115,7 +115,7 @@ pub const DAMAGE: Topic = Topic {
     ],
     items: &[
         (
-            "TC001 to TC008",
+            "TC001 to TC009",
             "Page: header, checksum, new but not empty, unreadable, of another block, of zeros; none in use.",
         ),
         (

@@ -258,6 +258,7 @@ impl Conversion<'_> {
                         opening.rollback().await?;
                         return Ok(Some(BatchEnd::Refused(Reason {
                             sqlstate: String::new(),
+                            is_of_index: false,
                             text: "the server stored another value than its chunks held: the transaction was rolled \
                                    back"
                                 .to_owned(),
