@@ -9,11 +9,11 @@ use super::calibration::{
 use super::candidate::{AdviseError, Variants};
 use super::content::Specimen;
 use super::result::CalibrationReport;
-use crate::server::LiveError;
 use crate::server::calibrate::{
     Group, STATEMENT_LIMIT, Subject, identity, refusal, time, too_long,
 };
 use crate::server::catalog::Relation;
+use crate::server::owner_facts::begin_reading;
 use crate::server::sink::{Failed, Kind};
 use crate::server::snapshot;
 use toast_format::model::cost::Pricing;
@@ -139,10 +139,10 @@ impl Advisor {
         if self.server.in_recovery {
             return Err("a standby has no temporary tables".to_owned());
         }
-        let message = |error: tokio_postgres::Error| LiveError::from(error).to_string();
         // Its locks and settings end with it; if that fails the connection is gone, as the next statement will say.
         let _ = snapshot::abandon(client).await;
-        self.connection.begin("READ WRITE").await.map_err(message)?;
+        let begun = begin_reading(&self.connection, relation, true).await;
+        begun.map_err(|error| error.to_string())?;
         if let Some(why) = refusal(client).await.map_err(|error| error.to_string())? {
             return Err(why);
         }

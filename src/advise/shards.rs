@@ -145,7 +145,10 @@ async fn reach(
     node: &Node,
     address: &str,
 ) -> Result<(Arc<Advisor>, Vec<Option<Relation>>), Failed> {
-    let session = SessionOptions::read_only("advise-threshold");
+    let session = SessionOptions {
+        allows_owner_code: first.connection.session().allows_owner_code,
+        ..SessionOptions::read_only("advise-threshold")
+    };
     let connection = node.connect(&first.connection, address, &session).await?;
     let advisor =
         Advisor::open(connection, first.options.clone(), Arc::clone(&first.progress)).await?;

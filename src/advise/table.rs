@@ -15,6 +15,7 @@ use super::result::Report;
 use super::tally::Tally;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
+use crate::server::owner_facts::begin_reading;
 use crate::server::snapshot;
 use crate::usage::keys::KnownUses;
 use toast_format::disk::layout::PageSize;
@@ -133,9 +134,10 @@ impl Advisor {
         relation: &'a Relation,
         access: Access,
     ) -> Result<Reading<'a>, LiveError> {
-        let moment = match self.options.compresses_on_server(access) {
-            true => snapshot::begin_writable(&self.connection).await?,
-            false => snapshot::begin(&self.connection).await?,
+        let moment = if self.options.compresses_on_server(access) {
+            Box::pin(begin_reading(&self.connection, relation, true)).await?
+        } else {
+            snapshot::begin(&self.connection).await?
         };
         Reading::new(self, relation, access, moment.snapshot).await
     }

@@ -310,6 +310,10 @@ pub(super) struct Chunk {
     pub(super) is_refused: bool,
     /// Whether its `t_hoff` is wrong.
     pub(super) is_misread: bool,
+    /// Whether its `t_ctid` is another place, so that the whole tuple was moved here.
+    pub(super) is_moved: bool,
+    /// Line pointers of its page.
+    pub(super) page_items: u16,
 }
 
 /// Calls `each` with every chunk on a page whose value `is_asked` for, deleted ones too. What the page says of all its
@@ -323,6 +327,7 @@ pub(super) fn chunks_of(
     mut each: impl FnMut(u64, Chunk),
 ) {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
+    let page_items = page.line_pointer_count();
     for (item, pointer) in page.line_pointers() {
         let tid = ItemPointer { block, item };
         if pointer.state != LinePointerState::Normal {
@@ -342,6 +347,8 @@ pub(super) fn chunks_of(
             xids: [tuple.xmin.0, tuple.xmax.0],
             is_refused: toast.has_refused_xid(&tuple),
             is_misread,
+            is_moved: tuple.ctid != tid,
+            page_items,
         };
         each(value_id.0, chunk);
     }

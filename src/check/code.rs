@@ -36,6 +36,7 @@ pub enum Code {
     ZeroPage,
     LostRows,
     Emptied,
+    ToastCatalog,
     LinePointer,
     Redirect,
     Overlap,
@@ -88,6 +89,7 @@ pub enum Code {
     CustomTid,
     CustomPatch,
     CustomTidList,
+    CustomMisread,
 }
 
 /// What is said of a code.
@@ -125,6 +127,9 @@ const LOST: &str = "The rows of these blocks are lost. Restore the blocks from a
 const EMPTIED: &str = "The table's file was lost, emptied or cut off. Restore it from a backup. Without one, copy the files before \
      you change anything: the chunks of the lost rows may still be there. If a VACUUM was cancelled after it \
      had emptied the table, nothing is lost, and ANALYZE corrects the catalog.";
+const CATALOG: &str = "The catalog is damaged, not the table's rows: reltoastrelid of pg_class names another relation than the one that \
+     pg_depend says is the table's. Change no row: restore reltoastrelid first, from a backup or by hand with \
+     allow_system_table_mods. Then check again.";
 const CTID: &str = "Chunks were exchanged. REINDEX the TOAST relation's index, and check again; heap_force_freeze of the \
      extension pg_surgery then gives the chunk its address.";
 const SHARED: &str = "One of the rows has lost its value. UPDATE and DELETE of one delete the other's chunks: change \
@@ -151,13 +156,15 @@ const CONTENT: &str = "The bytes are there, their meaning is not: restore the va
 const INDEX: &str = "REINDEX the TOAST relation's index, for the chunks themselves are there. Change no row before: \
      UPDATE and DELETE follow the index, and may delete other values' chunks. Then check again.";
 const CUSTOM: &str = "The toaster cannot read the value: restore it from a backup.";
+const MISREAD: &str = "The value is there: toastctl value TABLE --reassemble=DIR saves it, and an UPDATE of the row with the saved \
+     value stores it again. Do not convert or copy the row by SQL: that would store what the server reads.";
 const ORPHAN: &str = "Usually no damage: a VACUUM FULL or CLUSTER that copied recently deleted rows left these chunks. If rows \
      may have been lost, save the chunks first. The next VACUUM FULL removes them.";
 /// Servers with pluggable TOAST were crashed by VACUUM FULL.
 const ORPHAN_PLUGGABLE: &str = "No damage: they take space and nothing else. On this server do not have the table \
      rewritten, which damages values; dump it and load it again to be rid of them.";
 
-const TABLE: [Entry; 60] = [
+const TABLE: [Entry; 62] = [
     entry(Code::PageHeader, "TC001", Error, "page header is invalid", PAGE),
     entry(Code::Checksum, "TC002", Error, "page checksum does not match", CHECKSUM),
     entry(Code::NewPage, "TC003", Error, "page says that it is new, but is not empty", PAGE),
@@ -171,6 +178,13 @@ const TABLE: [Entry; 60] = [
         Error,
         "no block is in use, but the catalog counts rows",
         EMPTIED,
+    ),
+    entry(
+        Code::ToastCatalog,
+        "TC009",
+        Error,
+        "pg_class does not name the table's TOAST relation",
+        CATALOG,
     ),
     entry(Code::LinePointer, "TC010", Error, "line pointer leads to no tuple", TUPLE),
     entry(Code::Redirect, "TC011", Error, "redirected line pointer leads to no tuple", REDIRECT),
@@ -260,6 +274,13 @@ const TABLE: [Entry; 60] = [
         CUSTOM,
     ),
     entry(Code::CustomTidList, "TC094", Error, "custom pointer's list of TIDs is broken", CUSTOM),
+    entry(
+        Code::CustomMisread,
+        "TC095",
+        Error,
+        "server misreads a value whose chunks are sound",
+        MISREAD,
+    ),
 ];
 
 impl Code {
@@ -308,7 +329,7 @@ mod tests {
             assert_eq!(entry.code.name(), entry.name);
         }
         assert!(TABLE.windows(2).all(|pair| pair[0].name < pair[1].name));
-        assert_eq!(Code::CustomTidList as usize, TABLE.len() - 1);
+        assert_eq!(Code::CustomMisread as usize, TABLE.len() - 1);
     }
 
     #[test]

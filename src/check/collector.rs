@@ -6,6 +6,7 @@ use super::finding::{Finding, Looked, Remarks};
 use super::subject::{External, Found, Subject};
 use super::tuple::at_value;
 use super::value::Damage;
+use crate::value::reading::CustomDatum;
 use toast_format::disk::custom::CustomPointer;
 use toast_format::disk::desc::Attribute;
 use toast_format::disk::jsonb_text::TextSink;
@@ -15,7 +16,7 @@ use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, ValueId};
 use toast_format::heap::problem::Place;
 use toast_format::model::toaster::catalog::{Handler, Toasters};
 use toast_format::model::toaster::chunks::{Chunk, ChunkStore, StoreError};
-use toast_format::model::toaster::describe::{Description, Part, describe};
+use toast_format::model::toaster::describe::{Description, KnownFailure, Part, describe};
 use toast_format::model::toaster::error::ToastError;
 use toast_format::model::toaster::reassemble::{Logical, Reassembler};
 
@@ -150,6 +151,8 @@ pub struct Collector<'a> {
     pub is_complete: bool,
     /// What is to be said of values that are not damaged.
     pub remarks: Remarks,
+    /// Sound values of pluggable toasters, which the server may misread.
+    pub(super) customs_read: Vec<(Place, CustomDatum)>,
 }
 
 impl<'a> Collector<'a> {
@@ -169,6 +172,7 @@ impl<'a> Collector<'a> {
             zeros: Zeros::default(),
             is_complete: true,
             remarks: Remarks::default(),
+            customs_read: Vec::new(),
         }
     }
 
@@ -210,6 +214,29 @@ impl<'a> Collector<'a> {
                 check_content(column, content, value.order, depth.utf8, self.subject.types)
         {
             self.damaged(value, damage);
+        }
+    }
+
+    /// A live value of a pluggable toaster was put together.
+    fn sound(
+        &mut self,
+        place: &Place,
+        column: &Attribute,
+        pointer: &CustomPointer<'_>,
+        failure: Option<KnownFailure>,
+    ) {
+        if failure == Some(KnownFailure::CompressedTwice) {
+            let expected = "a value that the server can read";
+            let found = "one that is compressed as a whole and chunk by chunk, on which the server fails or crashes";
+            self.findings.push(Finding::new(Code::CustomMisread, place.clone(), expected, found));
+            return;
+        }
+        let is_column = |other: &Attribute| std::ptr::eq(other, column);
+        let index = self.subject.desc.attributes.iter().position(is_column);
+        if let (Some(index), false) = (index, column.dropped) {
+            let (order, bytes) = (pointer.order, pointer.datum.to_vec());
+            let datum = CustomDatum { index, order, bytes };
+            self.customs_read.push((place.clone(), datum));
         }
     }
 
@@ -269,7 +296,8 @@ impl Found for Collector<'_> {
     ) {
         let described = describe(pointer, &Toasters::by_bytes(), self.subject.page_size);
         self.refer(&place, described.as_ref());
-        if described.as_ref().is_ok_and(Description::may_be_read_stale) {
+        let failure = described.as_ref().ok().and_then(Description::known_failure);
+        if failure == Some(KnownFailure::ChangedInPlace) {
             self.remarks.stale.note(&place);
         }
         let is_elsewhere = |part: &Part| part.value.is_some() || part.relation.is_some();
@@ -289,6 +317,9 @@ impl Found for Collector<'_> {
         };
         if let Some(result) = looked {
             let damage = result.map_err(|error| custom_damage(pointer, &error));
+            if damage.is_ok() && is_live {
+                self.sound(&place, column, pointer, failure);
+            }
             match damage {
                 Ok(_) if in_row => {}
                 Ok(chunks) => {

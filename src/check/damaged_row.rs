@@ -113,6 +113,8 @@ pub(super) struct ValueAt {
     pub(super) code: Code,
     /// Its pointer, where it is out of line.
     pub(super) pointer: Option<ToastPointer>,
+    /// Whether it is compressed in the row.
+    pub(super) is_compressed: bool,
     /// Whether it is a pluggable toaster's.
     pub(super) is_custom: bool,
     /// An SQL expression for a fresh datum of it.
@@ -126,6 +128,8 @@ pub(super) struct RowAt {
     /// As they stand in the tuple.
     pub(super) xmin: u32,
     pub(super) xmax: u32,
+    /// The byte order of its page.
+    pub(super) order: ByteOrder,
     /// Whether SQL sees it.
     pub(super) is_live: bool,
     /// Whether the server refuses its transaction IDs.
@@ -142,6 +146,8 @@ pub(super) struct RowAt {
     pub(super) broken: Option<Broken>,
     /// The bytes of its line pointer.
     pub(super) pointer: [u8; LINE_POINTER_SIZE],
+    /// Line pointers of its page.
+    pub(super) page_items: u16,
     /// Whether another line pointer of the page leads to it.
     pub(super) is_heap_only: bool,
 }
@@ -275,6 +281,7 @@ pub(super) fn row_at(
         ctid,
         xmin: tuple.xmin.0,
         xmax: tuple.xmax.0,
+        order: tuple.order,
         is_live: visible.visibility(ctid, &tuple) != Visibility::Dead,
         is_refused: subject.has_refused_xid(&tuple),
         is_readable: !unreadable.has(ctid),
@@ -283,6 +290,7 @@ pub(super) fn row_at(
         others: Vec::new(),
         broken: None,
         pointer: page.line_pointer_bytes(ctid.item)?,
+        page_items: page.line_pointer_count(),
         is_heap_only: tuple.heap_only(),
     };
     let columns = &subject.desc.attributes;
@@ -350,7 +358,8 @@ fn enter_columns(
         };
         let (column, fresh) = (attribute.name.clone(), fresh_of(attribute));
         let is_custom = matches!(datum, Datum::Varlena(Varlena::Custom(_)));
-        row.values.push(ValueAt { column, code, pointer, is_custom, fresh });
+        let is_compressed = matches!(datum, Datum::Varlena(Varlena::Compressed { .. }));
+        row.values.push(ValueAt { column, code, pointer, is_compressed, is_custom, fresh });
     }
     (columns.len(), has_content)
 }
@@ -410,6 +419,7 @@ fn headless_row(
         ctid,
         xmin: header.map_or(0, |tuple| tuple.xmin.0),
         xmax: header.map_or(0, |tuple| tuple.xmax.0),
+        order: page.byte_order(),
         is_live: header.is_none_or(|tuple| is_seen(&tuple)),
         is_refused: false,
         is_readable: false,
@@ -418,6 +428,7 @@ fn headless_row(
         others: Vec::new(),
         broken: Some(Broken { columns: Vec::new(), is_lost: true, is_page: false }),
         pointer: page.line_pointer_bytes(ctid.item)?,
+        page_items: page.line_pointer_count(),
         is_heap_only: header.is_some_and(|tuple| tuple.heap_only()),
     })
 }
@@ -479,15 +490,17 @@ pub(super) fn pointing(
                         format!("UPDATE ONLY {table} SET {name} = {value}\n{row};\n")
                     });
                     let value_id = pointer.value_id.0;
-                    all.push(Pointing { ctid, column: column(), value_id, anew });
+                    let pointer = Some(pointer);
+                    all.push(Pointing { ctid, column: column(), value_id, pointer, anew });
                 }
                 Datum::Varlena(Varlena::Custom(pointer)) => {
                     match describe(&pointer, &Toasters::by_bytes(), subject.page_size) {
                         Ok(description) if description.toaster.handler != Handler::Unknown => {
                             let values = description.parts.iter().filter_map(|part| part.value);
                             for value in values.filter(|value| is_asked(value.value_id)) {
-                                let value_id = value.value_id.0;
-                                all.push(Pointing { ctid, column: column(), value_id, anew: None });
+                                let (value_id, column) = (value.value_id.0, column());
+                                let (pointer, anew) = (None, None);
+                                all.push(Pointing { ctid, column, value_id, pointer, anew });
                             }
                         }
                         _ => is_whole = false,
@@ -498,6 +511,28 @@ pub(super) fn pointing(
         }
     }
     is_whole
+}
+
+/// Calls `each` with every pointer to a value out of line of the live rows of a page.
+pub(super) fn live_pointers(
+    subject: &Subject<'_>,
+    visible: &impl Visible,
+    block: BlockNumber,
+    bytes: &[u8],
+    mut each: impl FnMut(&ToastPointer),
+) {
+    let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
+    for (ctid, item) in scan::items(block, &page) {
+        let Item::Tuple(tuple, _) = item else { continue };
+        if !visible.sees_all_of(&page) && visible.visibility(ctid, &tuple) != Visibility::Live {
+            continue;
+        }
+        for walked in Walk::with_flavor(&tuple, subject.desc, subject.flavor) {
+            if let Ok((_, Datum::Varlena(Varlena::External(pointer)))) = walked {
+                each(&pointer);
+            }
+        }
+    }
 }
 
 /// Conditions that the other columns of a row meet, as SQL, as far as their values can be told. Generated columns
@@ -589,6 +624,8 @@ pub(super) struct Pointing {
     pub(super) ctid: ItemPointer,
     pub(super) column: String,
     pub(super) value_id: u64,
+    /// `None` of a pluggable toaster's.
+    pub(super) pointer: Option<ToastPointer>,
     /// The statement that stores the value anew; `None` if none can: the row is not live, or the value a
     /// pluggable toaster's.
     pub(super) anew: Option<String>,

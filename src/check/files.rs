@@ -8,11 +8,11 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use super::chunk_index::{Chunk, ChunkIndex, Orphan, append_chunk};
 use super::code::Code;
 use super::collector::{self, Collector, Customs, Zeros};
-use super::damaged_row::{Pointing, Written, pointing, row_at, shared_values, twice, value_ids};
+use super::damaged_row::{Pointing, Written, pointing, shared_values, twice};
 use super::finding::{
     CheckError, Checked, Finding, Looked, MAX_KNOWN, Remarks, chunks_without_row, zeros,
 };
-use super::repair::{self, Facts, Unread};
+use super::repair::{commented, left_over};
 use super::salvage::{
     self, Cell, Damaged, Doubt, MAX_WITHOUT, Orphans, Piece, Row, Wanted, by_row, on_page,
     unread_pieces,
@@ -50,6 +50,9 @@ use toast_format::model::visibility::{HintBits, Transactions};
 const RANGE: u32 = 64;
 /// The table's name in statements, which a file does not tell.
 const TABLE: &str = "mytable";
+/// What is said in place of statements.
+const IN_FILES: &str = "No statements: these are files, and whether SQL can still read a value is known by the server alone. If \
+     it starts, check its table. rows.sql has the rows.";
 /// The name of the table that takes saved rows.
 const SAVED_ROWS: &str = "mytable_salvaged";
 
@@ -114,7 +117,12 @@ pub fn relation_file(
         );
         checked.is_incomplete = true;
     }
-    let mut out = Out { tell, checked: &mut checked, salvage: salvage.map(TableSalvage::new) };
+    let mut out = Out {
+        tell,
+        checked: &mut checked,
+        salvage: TableSalvage::new(salvage),
+        told: BTreeMap::new(),
+    };
     let chunks = learn(target, &subject, progress, &mut out)?;
     let scan = Scan {
         target,
@@ -247,9 +255,8 @@ fn give_xact(target: &FileTarget<'_>) -> &'static str {
 /// Writes what is left of the values that findings name, and their rows, and SQL for these. Where anything was found, values
 /// without a row are saved too: those of lost rows may be among them.
 fn save(scan: &Scan<'_, '_>, heap: &Heap, out: &mut Out<'_, '_>) -> Result<(), CheckError> {
-    let Some(salvage) = &mut out.salvage else { return Ok(()) };
-    let all = salvage.take_wanted(out.checked);
-    let salvage = &mut *salvage.dir;
+    let all = out.salvage.take_wanted(out.checked);
+    let Some(salvage) = &mut out.salvage.dir else { return Ok(()) };
     let mut worker = Worker::open(scan)?;
     save_rows(scan, &mut worker, (&all, &heap.known), salvage)?;
     let toast = scan
@@ -272,7 +279,13 @@ fn save(scan: &Scan<'_, '_>, heap: &Heap, out: &mut Out<'_, '_>) -> Result<(), C
             out.checked.leave_out(left_out);
         }
     }
-    Ok(salvage.repair(repairs(scan, &mut worker, &all))?)
+    // what SQL reads, and what an UPDATE would delete, is not known without a server
+    let comments = out.told.iter().map(|(code, (count, first))| left_over(*code, *count, first));
+    let comments: Vec<String> = comments.collect();
+    if !comments.is_empty() {
+        salvage.repair(vec![commented(IN_FILES)])?;
+    }
+    Ok(salvage.repair(comments)?)
 }
 
 /// Writes what is left of rows and their values. `known`, in order, are the values that rows refer to.
@@ -329,7 +342,9 @@ fn save_rows(
                 pieces = worker.pieces(ValueId(id));
             }
             let mut saved = salvage::external(pointer, pieces, page_size, row.order);
-            saved.guesses.extend(instead.map(salvage::instead));
+            if let Some(id) = instead {
+                saved.takes_instead(id);
+            }
             *cell = Cell::inline(saved);
         }
         saving.row(*ctid, damaged, &row)?;
@@ -337,63 +352,20 @@ fn save_rows(
     Ok(saving.end()?)
 }
 
-/// The SQL for damaged values, after looks at what else it would touch.
-fn repairs(scan: &Scan<'_, '_>, worker: &mut Worker<'_, '_, '_>, wanted: &[Wanted]) -> Vec<String> {
-    let (target, subject) = (scan.target, scan.subject);
-    let index = scan.index.filter(|index| !index.is_full());
-    let mut facts = Facts {
-        table: TABLE.to_owned(),
-        is_file: true,
-        page_size: target.page_size,
-        unread: Unread {
-            chunks: index.is_none(),
-            toast_blocks: index.map(|index| index.lost().to_vec()).unwrap_or_default(),
-            ..Unread::default()
-        },
-        ..Facts::default()
-    };
-    let mut rows = Vec::new();
-    for (ctid, damaged) in by_row(wanted) {
-        if matches!(worker.heap.read(ctid.block, &mut worker.page), Ok(true)) {
-            let no_generated = HashSet::new();
-            let row = row_at(&worker.page, subject, &target.xact, ctid, &damaged, &no_generated);
-            rows.extend(row);
-        }
-    }
-    let ids = value_ids(&rows);
-    for &id in &ids {
-        let mut seen = Vec::new();
-        if let Some(index) = index {
-            index.chunks(ValueId(id), &mut seen);
-        }
-        let chunks = seen.into_iter().map(|seen| Chunk {
-            seen,
-            xids: [0, 0],
-            is_refused: false,
-            is_misread: false,
-        });
-        facts.chunks.insert(id, chunks.collect());
-    }
-    if !ids.is_empty() {
-        let all = &mut facts.pointing;
-        facts.unread.rows |= !worker.pointing(&ids, &facts.table, &facts.columns.generated, all);
-    }
-    repair::script(&facts, &rows)
-}
-
 /// Where findings go.
 struct Out<'a, 't> {
     tell: &'a mut Tell<'t>,
     checked: &'a mut Checked,
-    salvage: Option<TableSalvage<'a>>,
+    salvage: TableSalvage<'a>,
+    /// The kinds of findings, how many there are of each, and where the first is.
+    told: BTreeMap<Code, (u64, Place)>,
 }
 
 impl Out<'_, '_> {
     fn tell(&mut self, finding: Finding) -> Result<(), CheckError> {
         self.checked.count(&finding);
-        if let Some(salvage) = &mut self.salvage {
-            salvage.note(&self.checked.relation, &finding);
-        }
+        self.salvage.note(&self.checked.relation, &finding);
+        self.told.entry(finding.code).or_insert((0, finding.place.clone())).0 += 1;
         Ok((self.tell)(finding)?)
     }
 }

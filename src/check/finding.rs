@@ -131,6 +131,8 @@ pub struct Remarks {
     pub(super) stale: Noted,
     /// Values whose chunks the row knows by their addresses alone.
     pub(super) by_address: Noted,
+    /// Values of pluggable toasters that were not compared with what the server reads.
+    pub(super) unread: Noted,
 }
 
 impl Remarks {
@@ -138,6 +140,7 @@ impl Remarks {
         self.unknown.add(other.unknown);
         self.stale.add(other.stale);
         self.by_address.add(other.by_address);
+        self.unread.add(other.unread);
     }
 
     /// Whether the IDs of all values that rows refer to are known, if `known` of them were collected.
@@ -253,6 +256,12 @@ impl Checked {
             self.note(format!(
                 "{count} {values} {were} changed in place, and the server may read them in two ways, each key as it \
                  is now and the whole value as it was before; the first is at {first}"
+            ));
+        }
+        if let Some((count, values, were, first)) = told(&remarks.unread) {
+            self.note(format!(
+                "{count} {values} of pluggable toasters {were} not compared with what the server reads, because a query \
+                 could run code of other roles, or no text form of the type is known; the first is at {first}"
             ));
         }
     }

@@ -36,6 +36,8 @@ use toast_format::model::visibility::Snapshot;
 const BATCH_BYTES: u64 = 64 << 20;
 /// Findings of missing chunks that are kept to be held against the TOAST relation itself.
 const MAX_MISSING: usize = 100_000;
+/// Findings that are kept until all is known of the table.
+const MAX_TOLD: usize = 100_000;
 /// Values without a row that are kept to be looked at again.
 const MAX_CANDIDATES: usize = 1_000_000;
 
@@ -88,22 +90,43 @@ impl Table {
             return Ok(Some(checked));
         }
         let mut run = Run::of(&name, &start, index.as_deref(), salvage, tell);
-        if let Some(index) = index.filter(|_| self.is_stock(&first)) {
+        let ended = self.all(&mut first, (&start, index), progress, stop, &mut run).await;
+        // of a check that ends early too
+        run.tell_of_index(false)?;
+        Ok(ended?.then_some(run.checked))
+    }
+
+    /// Checks all of the table; `false` if it was dropped meanwhile.
+    async fn all(
+        &self,
+        first: &mut Looker,
+        (start, index): (&Standing, Option<String>),
+        progress: &dyn Progress,
+        stop: &Arc<AtomicBool>,
+        run: &mut Run<'_>,
+    ) -> Result<bool, CheckError> {
+        let name = first.name(Which::Heap);
+        if let Some(finding) = first.wrong_toast().await? {
+            first.has_wrong_toast = true;
+            run.known_of_all.has_wrong_toast = true;
+            run.tell(finding)?;
+        } else if let Some(index) = index.filter(|_| self.is_stock(first)) {
             for finding in first.index_pages(&index, stop).await? {
                 run.tell(finding)?;
             }
             first.by_index = !run.known_of_all.index.is_damaged;
         }
         let heap = (Which::Heap, start.blocks, name.as_str());
-        if !self.relation_of(heap, progress, stop, &mut run).await? {
-            return Ok(None);
+        if !self.relation_of(heap, progress, stop, run).await? {
+            return Ok(false);
         }
-        self.values(&mut first, &mut run).await?;
-        if !self.chunks((&mut first, &start), progress, stop, &mut run).await? {
-            return Ok(None);
+        self.values(first, run).await?;
+        if !first.has_wrong_toast && !self.chunks((&mut *first, start), progress, stop, run).await?
+        {
+            return Ok(false);
         }
-        self.save(&mut first, &start, &mut run).await?;
-        Ok(Some(run.checked))
+        self.save(first, start, run).await?;
+        Ok(true)
     }
 
     /// Whether the server's own toaster alone is at work, and its layout known.
@@ -187,22 +210,27 @@ impl Table {
         start: &Standing,
         run: &mut Run<'_>,
     ) -> Result<(), CheckError> {
-        let Some(salvage) = &mut run.salvage else { return Ok(()) };
-        let all = salvage.take_wanted(&mut run.checked);
+        let is_saving = run.salvage.dir.is_some();
+        if !is_saving && !run.known_of_all.index.is_damaged {
+            return Ok(());
+        }
+        let all = run.salvage.take_wanted(&mut run.checked);
+        let repairs = first.repairs(&all, &run.known, run.known_of_all.clone()).await?;
+        run.tell_of_index(repairs.risk.is_none())?;
+        let Some(dir) = &mut run.salvage.dir else { return Ok(()) };
         if run.known_of_all.refused.iter().any(|refused| refused.len() > MAX_REFUSED) {
             run.checked.leave_out(format!(
                 "only {MAX_REFUSED} of the pages that the server refuses were saved"
             ));
         }
-        first.save(&all, &run.known, salvage.dir).await?;
+        first.save(&all, &run.known, dir).await?;
         let toast = first.relation().toast.as_ref();
         let is_stock = toast.is_some_and(|toast| toast.layout_is_known(&self.about.server));
         if is_stock && run.remarks.tells_all(run.known.len()) && run.checked.has_findings() {
-            let left_out = first.save_without_row(&start.snapshot, &run.known, salvage.dir).await?;
+            let left_out = first.save_without_row(&start.snapshot, &run.known, dir).await?;
             left_out.into_iter().for_each(|left_out| run.checked.leave_out(left_out));
         }
-        let script = first.repairs(&all, &run.known, run.known_of_all.clone()).await?;
-        Ok(salvage.dir.repair(script)?)
+        Ok(dir.repair(repairs.script)?)
     }
 
     fn looker(&self, connection: &Arc<Connection>) -> Looker {
@@ -242,6 +270,7 @@ impl Table {
                 let mut looker = self.looker(connection);
                 // while rows are read only damage to its pages is known
                 looker.by_index = !run.known_of_all.index.is_damaged;
+                looker.has_wrong_toast = run.known_of_all.has_wrong_toast;
                 let worker = Worker {
                     looker,
                     which,
@@ -259,7 +288,11 @@ impl Table {
         let mut ended: Result<bool, LiveError> = Ok(true);
         for task in tasks {
             let joined = task.await.map_err(std::io::Error::other)?;
-            ended = ended.and_then(|is_there| Ok(joined? && is_there));
+            ended = match joined {
+                // a crash ends the connections of the other tasks too
+                Err(error @ LiveError::Crashed(_)) => Err(error),
+                joined => ended.and_then(|is_there| Ok(joined? && is_there)),
+            };
         }
         progress.end();
         told?;
@@ -424,7 +457,9 @@ struct Run<'t> {
     candidates: Option<(Snapshot, HashSet<u64>)>,
     /// How far its blocks were looked at.
     marks: Marks,
-    salvage: Option<TableSalvage<'t>>,
+    salvage: TableSalvage<'t>,
+    /// Findings about the TOAST index, which are told once it is known whether it can be rebuilt.
+    of_index: Vec<Finding>,
     /// What findings tell of the table as a whole.
     known_of_all: Known,
 }
@@ -450,9 +485,10 @@ impl<'t> Run<'t> {
             missing: Vec::new(),
             candidates: None,
             marks: Marks::of(start.file),
-            salvage: salvage.map(TableSalvage::new),
+            salvage: TableSalvage::new(salvage),
+            of_index: Vec::new(),
             known_of_all: Known {
-                index: ToastIndex { reindex: index.map(reindex), is_damaged: false },
+                index: ToastIndex { reindex: index.map(reindex), ..ToastIndex::default() },
                 ..Known::default()
             },
         }
@@ -460,11 +496,9 @@ impl<'t> Run<'t> {
 }
 
 impl Run<'_> {
-    fn tell(&mut self, mut finding: Finding) -> std::io::Result<()> {
-        if finding.code.is_of_index() {
-            self.known_of_all.index.is_damaged = true;
-            finding.sql.clone_from(&self.known_of_all.index.reindex);
-        }
+    fn tell(&mut self, finding: Finding) -> std::io::Result<()> {
+        let is_of_index = finding.code.is_of_index();
+        self.known_of_all.index.is_damaged |= is_of_index;
         self.known_of_all.wrong_checksums |= finding.code == Code::Checksum;
         if let (Some(block), None, true) =
             (finding.place.block, finding.place.item, refuses_page(finding.code))
@@ -487,10 +521,26 @@ impl Run<'_> {
             return Ok(());
         }
         self.checked.count(&finding);
-        if let Some(salvage) = &mut self.salvage {
-            salvage.note(&self.checked.relation, &finding);
+        self.salvage.note(&self.checked.relation, &finding);
+        if self.known_of_all.told.len() < MAX_TOLD {
+            self.known_of_all.told.push((finding.code, finding.place.clone()));
+        }
+        if is_of_index && self.of_index.len() < MAX_TOLD {
+            self.of_index.push(finding);
+            return Ok(());
         }
         (self.tell)(finding)
+    }
+
+    /// Tells the findings about the TOAST index, with the statement that rebuilds it if that `loses_nothing`.
+    fn tell_of_index(&mut self, loses_nothing: bool) -> std::io::Result<()> {
+        for mut finding in std::mem::take(&mut self.of_index) {
+            if loses_nothing {
+                finding.sql.clone_from(&self.known_of_all.index.reindex);
+            }
+            (self.tell)(finding)?;
+        }
+        Ok(())
     }
 
     async fn collect(

@@ -17,7 +17,8 @@ use crate::server::chunk_rows::{self, By, ChunkOutline, ChunkRow};
 use crate::server::chunks::{ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
 use crate::server::pages::{PageReader, is_about_data};
-use crate::server::{LiveError, snapshot};
+use crate::server::{LiveError, owner_facts, snapshot};
+use crate::value::reading::CustomDatum;
 use toast_format::disk::custom::CustomFlavor;
 use toast_format::disk::desc::TupleDesc;
 use toast_format::disk::layout::PageSize;
@@ -74,9 +75,15 @@ pub struct Looker {
     pub(super) relation: Arc<Relation>,
     /// Whether chunks may be read by the index of the TOAST relation; otherwise values are passed on as not readable.
     pub(super) by_index: bool,
+    /// Whether pg_class does not name the table's TOAST relation.
+    pub(super) has_wrong_toast: bool,
     toast_desc: TupleDesc,
     fingerprint: Option<String>,
     types: Arc<Types>,
+    /// The mode in which the table is locked.
+    pub(super) lock_mode: &'static str,
+    /// Whether statements on the table may be sent, apart from those that read pages and chunks.
+    pub(super) reads_rows: bool,
     /// Whether a query takes the lock, because LOCK TABLE is refused for this relation.
     locks_by_query: bool,
 }
@@ -107,6 +114,8 @@ pub struct Look {
     pub lsn: Option<u64>,
     /// Chunks seen live in blocks of the TOAST relation: whose, and inserted by whom.
     pub chunks: Vec<(u64, TransactionId)>,
+    /// Sound values of pluggable toasters, which the server may misread.
+    pub(super) customs: Vec<(Place, CustomDatum)>,
 }
 
 impl Looker {
@@ -119,6 +128,9 @@ impl Looker {
             toast_desc: TupleDesc::toast_relation(relation.desc.id_type),
             relation,
             by_index: true,
+            lock_mode: owner_facts::ACCESS_SHARE,
+            reads_rows: false,
+            has_wrong_toast: false,
             fingerprint: None,
             types: Arc::default(),
         }
@@ -185,10 +197,15 @@ impl Looker {
     /// Begins a transaction with the table described as it is in it; `None` if it is gone.
     pub async fn begin(&mut self) -> Result<Option<Standing>, LiveError> {
         let page = self.about.server.page_size;
+        if self.about.server.has_toasters {
+            // values are compared with what SQL reads
+            self.lock_mode = owner_facts::lock_mode(&self.connection, self.relation.oid).await?;
+        }
         for _ in 0..TRIES {
+            let mode = self.lock_mode;
+            let by_query = &mut self.locks_by_query;
             let begun =
-                checking::begin(&self.connection, &self.relation, page, &mut self.locks_by_query)
-                    .await;
+                checking::begin(&self.connection, &self.relation, page, mode, by_query).await;
             match begun {
                 Ok(Some(standing)) if self.fingerprint.as_ref() == Some(&standing.fingerprint) => {
                     return Ok(Some(standing));
@@ -246,6 +263,7 @@ impl Looker {
             let subject = self.subject(standing, which, &name);
             self.values(&subject, externals, &mut look).await?;
         }
+        self.misread(standing, &mut look).await?;
         if which == Which::Heap {
             let missing = look.missing.iter_mut().map(|(finding, _)| finding);
             self.name_rows(standing, look.findings.iter_mut().chain(missing).collect()).await?;
@@ -275,7 +293,7 @@ impl Looker {
             page_size: server.page_size,
             flavor: self.about.flavor,
             toast: match (which, &self.relation.toast) {
-                _ if server.has_toasters => Toast::Unknown,
+                _ if server.has_toasters || self.has_wrong_toast => Toast::Unknown,
                 (Which::Heap, Some(toast)) => Toast::Relation(toast.oid),
                 _ => Toast::None,
             },
@@ -449,6 +467,7 @@ fn take(collector: &mut Collector<'_>) -> Look {
         zeros: std::mem::take(&mut collector.zeros),
         is_complete: collector.is_complete,
         remarks: std::mem::take(&mut collector.remarks),
+        customs: std::mem::take(&mut collector.customs_read),
         ..Look::default()
     }
 }
@@ -535,6 +554,11 @@ impl Looker {
         let mut left = vec![values];
         while let Some(values) = left.pop() {
             match self.fetch(values, with_data).await? {
+                // which value the index leads to another's chunks for is seen where one alone is asked for
+                Ok(rows) if ids(values).len() > 1 && !are_in_order(values, &rows) => {
+                    let (first, second) = values.split_at(values.len() / 2);
+                    left.extend([second, first]);
+                }
                 Ok(rows) => self.judge(subject, values, rows, with_data, look),
                 // one of them it is
                 Err(_) if values.len() > 1 => {
@@ -688,6 +712,13 @@ impl Looker {
     }
 }
 
+/// Whether chunks that the index gave for these values have their IDs and are in its order.
+fn are_in_order(values: &[External], rows: &[ChunkRow]) -> bool {
+    let ids = ids(values);
+    rows.is_sorted_by(|a, b| (a.value_id, a.seq) < (b.value_id, b.seq))
+        && rows.iter().all(|row| ids.binary_search(&row.value_id.0).is_ok())
+}
+
 /// The values' IDs, each once.
 fn ids(values: &[External]) -> Vec<u64> {
     let mut ids: Vec<u64> = values.iter().map(|value| value.pointer.value_id.0).collect();
@@ -717,7 +748,7 @@ fn parts(
 }
 
 /// Whether an answer is longer than the server can make it, as damage may have it (class 54).
-fn is_too_much(error: &tokio_postgres::Error) -> bool {
+pub(super) fn is_too_much(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_some_and(|db| db.code().code().starts_with("54"))
 }
 

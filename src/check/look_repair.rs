@@ -9,12 +9,13 @@ use super::chunk_index::{Chunk, append_chunk, chunks_of};
 use super::code::Code;
 use super::content::check_content;
 use super::damaged_row::{
-    Pointing, RowAt, ValueAt, Written, by_key, is_readable, pointing, row_at, shared_values,
-    value_ids,
+    Pointing, RowAt, ValueAt, Written, by_key, is_readable, live_pointers, pointing, row_at,
+    shared_values, value_ids,
 };
 use super::finding::{CheckError, Finding};
-use super::look::{About, BATCH, Looker, Which, seen_chunk};
-use super::repair::{self, Facts, ToastIndex, Unread, may_crash_at_pglz};
+use super::look::{About, BATCH, Looker, Which, is_too_much, seen_chunk};
+use super::reading::{Reading, is_read, is_sound, numbered_by_index};
+use super::repair::{self, Facts, ToastIndex, Unread, left_over, may_crash_at_pglz};
 use super::salvage::{
     self, Cell, Damaged, Doubt, MAX_WITHOUT, Orphans, Piece, Row, Wanted, by_row, on_page,
     unread_pieces,
@@ -22,11 +23,11 @@ use super::salvage::{
 use super::salvage_custom::Elsewhere;
 use super::salvage_dir::{self, SalvageDir};
 use super::subject::Subject;
-use super::value::{ChunkForm, ChunkSeen, check_chunks};
+use super::value::{ChunkForm, ChunkSeen, uses_all};
 use crate::server::checking::{self, Standing};
 use crate::server::chunk_rows::{self, By, ChunkRow};
-use crate::server::pages::Pages;
-use crate::server::{LiveError, snapshot};
+use crate::server::pages::{Pages, is_about_data};
+use crate::server::{LiveError, owner_facts, snapshot};
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::pointer::ToastPointer;
 use toast_format::disk::type_kind::Types;
@@ -49,7 +50,22 @@ pub(super) struct Known {
     pub(super) refused: [Vec<BlockNumber>; 2],
     /// Tuples of the TOAST relation that do not begin where they should, or their columns.
     pub(super) headless: Vec<ItemPointer>,
+    /// Whether pg_class does not name the table's TOAST relation.
+    pub(super) has_wrong_toast: bool,
+    /// Findings, as far as they are kept.
+    pub(super) told: Vec<(Code, Place)>,
 }
+
+/// Statements, and comments that say why there are none.
+#[derive(Debug, Default)]
+pub(super) struct Repairs {
+    pub(super) script: Vec<String>,
+    /// Why values could be lost when the TOAST index is rebuilt.
+    pub(super) risk: Option<String>,
+}
+
+/// The chunks that the index leads to, by the value that was asked for, in its order.
+type LedTo = HashMap<u64, Vec<ChunkRow>>;
 
 impl Looker {
     /// The SQL for damaged values, after looks at what else it would touch. `referred`, in order, are the values that
@@ -59,19 +75,21 @@ impl Looker {
         wanted: &[Wanted],
         referred: &[u64],
         known: Known,
-    ) -> Result<Vec<String>, LiveError> {
-        let is_sound = known.refused.iter().all(Vec::is_empty)
-            && known.headless.is_empty()
-            && !known.index.is_damaged;
-        if wanted.is_empty() && is_sound {
-            return Ok(Vec::new());
+    ) -> Result<Repairs, LiveError> {
+        if known.told.is_empty() {
+            return Ok(Repairs::default());
         }
-        let script = match self.begin().await? {
+        if self.has_wrong_toast {
+            let first = known.told.iter().find(|(code, _)| *code == Code::ToastCatalog);
+            let why = first.map(|(code, place)| left_over(*code, 1, place));
+            return Ok(Repairs { script: why.into_iter().collect(), risk: None });
+        }
+        let repairs = match self.begin_reading_rows().await? {
             Some(standing) => self.script(&standing, wanted, referred, known).await,
-            None => Ok(Vec::new()),
+            None => Ok(Repairs::default()),
         };
         snapshot::abandon(self.connection.client()).await?;
-        script
+        repairs
     }
 
     async fn script(
@@ -80,7 +98,7 @@ impl Looker {
         wanted: &[Wanted],
         referred: &[u64],
         known: Known,
-    ) -> Result<Vec<String>, LiveError> {
+    ) -> Result<Repairs, LiveError> {
         let toast = self.relation.toast.as_ref();
         let mut facts = Facts {
             table: self.quoted(Which::Heap),
@@ -88,7 +106,7 @@ impl Looker {
             schema: format!("{}.", quote_identifier(&self.relation.schema)),
             toast: toast.map(|toast| (quote_qualified("pg_toast", &toast.name), toast.oid)),
             has_toasters: self.about.server.has_toasters,
-            index: known.index,
+            index: known.index.clone(),
             header: self.about.server.pageinspect.as_ref().map(|pageinspect| {
                 let items = pageinspect.function("heap_page_items");
                 (items, pageinspect.get_raw_page())
@@ -99,7 +117,7 @@ impl Looker {
             ..Facts::default()
         };
         self.columns(&mut facts).await?;
-        let [heap, toast] = known.refused;
+        let [heap, toast] = known.refused.clone();
         facts.unread.heap_blocks =
             self.each_page(standing, Which::Heap, Some(heap), |_, _, _, _| ()).await?;
         if facts.toast.is_some() {
@@ -108,29 +126,305 @@ impl Looker {
         }
         facts.headless = self.headless(standing, &known.headless).await?;
         let rows = self.rows(standing, wanted, &facts.columns.generated).await?;
-        for row in rows.iter().filter(|row| row.is_live && row.is_readable) {
-            for value in &row.values {
-                if self.is_misnamed(value, referred).await? {
-                    facts.misnamed.insert((row.ctid, value.column.clone()));
-                }
-                if self.is_twice(value).await? {
-                    facts.twice.insert((row.ctid, value.column.clone()));
+        let led_to = self.chunks_by_index(&value_ids(&rows)).await?;
+        self.chunks_and_rows(standing, &value_ids(&rows), &led_to, &mut facts).await?;
+        self.read_values(&rows, &led_to, &mut facts).await?;
+        let is_hidden = facts.readings.values().any(|reading| reading.is_hidden);
+        if facts.index.is_damaged || is_hidden {
+            facts.index.risk = self.risk_of_reindex(standing, &rows, referred, &facts).await?;
+        }
+        let mut script = repair::script(&facts, &rows);
+        script.extend(self.left_over(&known, &rows, &facts));
+        Ok(Repairs { script, risk: facts.index.risk })
+    }
+
+    /// Comments for findings for which there is neither a statement nor a comment.
+    fn left_over(&self, known: &Known, rows: &[RowAt], facts: &Facts) -> Vec<String> {
+        let (heap, toast) = (self.name(Which::Heap), self.name(Which::Toast));
+        let rows: HashSet<ItemPointer> = rows.iter().map(|row| row.ctid).collect();
+        let removed = facts.headless.iter().filter(|chunk| chunk.is_live).map(|chunk| chunk.ctid);
+        let removed: HashSet<ItemPointer> = removed.collect();
+        let is_zeroed = !facts.has_toasters && !facts.unread.wrong_checksums;
+        let is_covered = |code: Code, place: &Place| {
+            let tid = place.block.zip(place.item).map(|(block, item)| ItemPointer { block, item });
+            let (items, blocks) = match &place.source {
+                source if *source == heap => (&rows, &facts.unread.heap_blocks),
+                source if *source == toast => (&removed, &facts.unread.toast_blocks),
+                _ => return code.is_of_index(),
+            };
+            let is_unread = place.block.is_some_and(|block| blocks.contains(&block));
+            code.is_of_index()
+                || tid.is_some_and(|tid| items.contains(&tid))
+                || place.item.is_none() && is_unread && is_zeroed
+        };
+        let mut left: BTreeMap<Code, (u64, &Place)> = BTreeMap::new();
+        for (code, place) in known.told.iter().filter(|(code, place)| !is_covered(*code, place)) {
+            left.entry(*code).or_insert((0, place)).0 += 1;
+        }
+        left.into_iter().map(|(code, (count, first))| left_over(code, count, first)).collect()
+    }
+
+    /// The chunks that the index leads to for these values and for those whose chunks are among them.
+    async fn chunks_by_index(&self, ids: &[u64]) -> Result<LedTo, LiveError> {
+        let mut led_to = LedTo::new();
+        if !self.by_index || self.relation.toast.is_none() {
+            return Ok(led_to);
+        }
+        let mut asked: BTreeSet<u64> = ids.iter().copied().collect();
+        for _ in 0..2 {
+            let mut others = BTreeSet::new();
+            for id in asked {
+                if let Some(rows) = self.by_index(id, None).await? {
+                    others.extend(rows.iter().map(|row| row.value_id.0));
+                    led_to.insert(id, rows);
                 }
             }
+            others.retain(|id| !led_to.contains_key(id));
+            asked = others;
         }
-        let ids = value_ids(&rows);
-        if !ids.is_empty() && !facts.index.is_damaged && facts.toast.is_some() {
+        Ok(led_to)
+    }
+
+    /// Enters the chunks with the IDs of damaged values, and who refers to these.
+    async fn chunks_and_rows(
+        &self,
+        standing: &Standing,
+        ids: &[u64],
+        led_to: &LedTo,
+        facts: &mut Facts,
+    ) -> Result<(), LiveError> {
+        let ids: BTreeSet<u64> = ids.iter().chain(led_to.keys()).copied().collect();
+        let ids: Vec<u64> = ids.into_iter().collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        if facts.toast.is_some() {
             (facts.chunks, facts.unread.toast_blocks) =
                 self.chunks_in_pages(standing, &ids).await?;
-            let written = Written { table: &facts.table, generated: &facts.columns.generated };
-            let (all, unread) = (&mut facts.pointing, &mut facts.unread.rows);
-            let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
-                *unread |= !pointing(written, subject, pages, block, bytes, &ids, all);
-            };
-            let lost = self.each_page(standing, Which::Heap, None, take).await?;
-            facts.unread.rows |= !lost.is_empty();
         }
-        Ok(repair::script(&facts, &rows))
+        let own = self.relation.toast.as_ref().map(|toast| toast.oid);
+        let (mut own_pointers, mut others) = (0_u64, 0_u64);
+        let written = Written { table: &facts.table, generated: &facts.columns.generated };
+        let (all, unread) = (&mut facts.pointing, &mut facts.unread.rows);
+        let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
+            *unread |= !pointing(written, subject, pages, block, bytes, &ids, all);
+            live_pointers(subject, pages, block, bytes, |pointer| {
+                let is_own = Some(pointer.toast_relation) == own;
+                *(if is_own { &mut own_pointers } else { &mut others }) += 1;
+            });
+        };
+        let lost = self.each_page(standing, Which::Heap, None, take).await?;
+        facts.unread.rows |= !lost.is_empty();
+        facts.is_toast_doubtful = others >= own_pointers;
+        Ok(())
+    }
+
+    /// Has SQL read damaged values, where it does not crash at them, and holds the index against their chunks.
+    async fn read_values(
+        &self,
+        rows: &[RowAt],
+        led_to: &LedTo,
+        facts: &mut Facts,
+    ) -> Result<(), LiveError> {
+        let (none, moved) = (Vec::new(), moved(&facts.chunks));
+        let is_seen = |row: &&RowAt| row.is_live || row.is_refused;
+        let is_whole = |row: &&RowAt| row.is_readable && row.broken.is_none();
+        for row in rows.iter().filter(is_seen).filter(is_whole) {
+            for value in &row.values {
+                let mut reading = Reading::default();
+                if let Some(pointer) = value.pointer.as_ref().filter(|p| self.is_own(p)) {
+                    let id = pointer.value_id.0;
+                    let led = led_to.get(&id).unwrap_or(&none);
+                    let own = facts.chunks.get(&id).map_or(&[][..], Vec::as_slice);
+                    let misled = misled(id, led, led_to, &moved);
+                    reading = Reading::new(pointer, led, own, &misled, facts.page_size);
+                    reading.harms = self.harms(id, led, led_to, facts);
+                }
+                reading.by_sql = self.read_by_sql(row, value, led_to, &reading, facts).await?;
+                if reading.by_sql == Some(true)
+                    && let Some(pointer) = value.pointer.as_ref()
+                    && reading.by_index
+                {
+                    let data = self.by_index(pointer.value_id.0, Some(facts.page_size)).await?;
+                    let chunks = data.unwrap_or_default().into_iter();
+                    let stored: Vec<u8> =
+                        chunks.flat_map(|row| row.data.unwrap_or_default()).collect();
+                    reading.is_whole = uses_all(pointer, &stored, row.order);
+                }
+                facts.readings.insert((row.ctid, value.column.clone()), reading);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_own(&self, pointer: &ToastPointer) -> bool {
+        self.relation.toast.as_ref().is_some_and(|toast| toast.oid == pointer.toast_relation)
+    }
+
+    /// Whether an UPDATE of a value would delete chunks that another one needs: those of one that is read by them, or that
+    /// is not read without them.
+    fn harms(&self, id: u64, led: &[ChunkRow], led_to: &LedTo, facts: &Facts) -> bool {
+        let needs = |chunk: &ChunkRow| {
+            let other = chunk.value_id.0;
+            let theirs = led_to.get(&other).map_or(&[][..], Vec::as_slice);
+            let is_read = |pointer: ToastPointer| is_read(&pointer, theirs, facts.page_size);
+            let mut referring = facts.pointing.iter().filter(|one| one.value_id == other);
+            facts.unread.rows
+                || theirs.iter().any(|own| own.tid == chunk.tid)
+                    && facts.pointing.iter().any(|one| one.value_id == other)
+                || referring.any(|one| !one.pointer.is_some_and(is_read))
+        };
+        led.iter().filter(|chunk| chunk.value_id.0 != id).any(needs)
+    }
+
+    /// Whether SQL copies a value; `None` where that is not tried, or fails for another reason than the data.
+    async fn read_by_sql(
+        &self,
+        row: &RowAt,
+        value: &ValueAt,
+        led_to: &LedTo,
+        reading: &Reading,
+        facts: &Facts,
+    ) -> Result<Option<bool>, LiveError> {
+        if !self.reads_rows || facts.has_toasters || value.is_custom || row.is_refused {
+            return Ok(None);
+        }
+        let mut is_compressed = value.is_compressed;
+        if let Some(pointer) = value.pointer.as_ref().filter(|p| self.is_own(p)) {
+            let Some(led) = led_to.get(&pointer.value_id.0) else { return Ok(None) };
+            let is_plain = |row: &ChunkRow| {
+                let own = facts.chunks.get(&row.value_id.0).into_iter().flatten();
+                own.clone().any(|chunk| {
+                    chunk.seen.tid == row.tid
+                        && chunk.seen.form == ChunkForm::Plain
+                        && is_sound(chunk)
+                })
+            };
+            if !led.iter().all(is_plain) {
+                // it refuses such chunks, or crashes at them
+                return Ok(Some(false));
+            }
+            if pointer.is_compressed() && facts.may_crash_at_pglz && !reading.by_index {
+                // it gives up before it decompresses anything
+                return Ok(Some(false));
+            }
+        } else if let Some(pointer) = &value.pointer
+            && !self.is_toast_relation(pointer).await?
+        {
+            return Ok(Some(false));
+        }
+        is_compressed |= value.pointer.is_some_and(|pointer| pointer.is_compressed());
+        if is_compressed && facts.may_crash_at_pglz {
+            return Ok(None);
+        }
+        let sql = format!(
+            "SELECT pg_catalog.pg_column_size({}) FROM ONLY {} WHERE ctid = '{}'",
+            value.fresh, facts.table, row.ctid
+        );
+        let client = self.connection.client();
+        client.batch_execute("SAVEPOINT toastctl_attempt").await?;
+        match client.query_typed(&sql, &[]).await {
+            Ok(rows) => {
+                client.batch_execute("RELEASE SAVEPOINT toastctl_attempt").await?;
+                Ok((!rows.is_empty()).then_some(true))
+            }
+            Err(error) if error.as_db_error().is_some() => {
+                client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_attempt").await?;
+                Ok((is_about_data(&error) || is_too_much(&error)).then_some(false))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether a pointer leads to a TOAST relation, as SQL takes for granted.
+    async fn is_toast_relation(&self, pointer: &ToastPointer) -> Result<bool, LiveError> {
+        let sql = "SELECT FROM pg_catalog.pg_class WHERE oid = $1 AND relkind = 't'";
+        let of = [(&pointer.toast_relation.0 as _, Type::OID)];
+        Ok(!self.connection.client().query_typed(sql, &of).await?.is_empty())
+    }
+
+    /// Why values could be lost when the index is rebuilt; `None` if it is known that what SQL reads now it reads then.
+    async fn risk_of_reindex(
+        &self,
+        standing: &Standing,
+        rows: &[RowAt],
+        referred: &[u64],
+        facts: &Facts,
+    ) -> Result<Option<String>, LiveError> {
+        if let Some(((ctid, column), _)) =
+            facts.readings.iter().find(|(_, reading)| reading.is_open)
+        {
+            return Ok(Some(format!(
+                "it leads to the chunks of {} in the row at {ctid} in another way than their IDs and numbers say, and which \
+                 of the two is right is not known",
+                quote_identifier(column)
+            )));
+        }
+        let (miscounted, has_others) = self.miscounted(standing, referred).await?;
+        let mut examined: HashMap<u64, &Reading> = HashMap::new();
+        for (row, value) in rows.iter().flat_map(|row| row.values.iter().map(move |v| (row, v))) {
+            let reading = facts.readings.get(&(row.ctid, value.column.clone()));
+            if let Some((pointer, reading)) = value.pointer.as_ref().zip(reading) {
+                examined.insert(pointer.value_id.0, reading);
+            }
+        }
+        let is_twice = |id: &u64| {
+            let own = facts.chunks.get(id).into_iter().flatten().filter(|chunk| is_sound(chunk));
+            let mut numbers = HashSet::new();
+            own.map(|chunk| chunk.seen.seq).any(|seq| !numbers.insert(seq))
+        };
+        let is_risk = |id: &u64| {
+            is_twice(id)
+                || match examined.get(id) {
+                    // without the index it is not known which chunks were its
+                    Some(reading) if reading.is_hidden => false,
+                    Some(reading) => reading.by_sql == Some(true) || !self.by_index && has_others,
+                    None => true,
+                }
+        };
+        Ok(miscounted.iter().find(|id| is_risk(id)).map(|id| {
+            format!(
+                "the chunks with the ID {id} are not those that its row asks for, and the index may lead to the right ones"
+            )
+        }))
+    }
+
+    /// Values whose rows ask for another number of chunks than there are with their IDs, and whether there are chunks with
+    /// other IDs than rows have. `referred`, in order, are those.
+    async fn miscounted(
+        &self,
+        standing: &Standing,
+        referred: &[u64],
+    ) -> Result<(Vec<u64>, bool), LiveError> {
+        let mut ids = referred.to_vec();
+        ids.dedup();
+        let (mut counts, mut has_others) = (vec![0_u32; ids.len()], false);
+        let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
+            let all = |_| true;
+            chunks_of(toast, block, bytes, pages, all, |id, chunk| {
+                if chunk.seen.fate != Fate::Committed || chunk.is_refused {
+                    return;
+                }
+                match ids.binary_search(&id).ok().and_then(|at| counts.get_mut(at)) {
+                    Some(count) => *count += 1,
+                    None => has_others = true,
+                }
+            });
+        };
+        self.each_page(standing, Which::Toast, None, take).await?;
+        let (mut miscounted, size) = (Vec::new(), self.about.server.page_size);
+        let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
+            live_pointers(subject, pages, block, bytes, |pointer| {
+                let at = ids.binary_search(&pointer.value_id.0).ok();
+                let count = at.and_then(|at| counts.get(at));
+                if self.is_own(pointer) && count.is_some_and(|count| *count != pointer.chunks(size))
+                {
+                    miscounted.push(pointer.value_id.0);
+                }
+            });
+        };
+        self.each_page(standing, Which::Heap, None, take).await?;
+        Ok((miscounted, has_others))
     }
 
     /// The chunks that the index leads to for a value; `None` if the server cannot read them. `data`: with their data.
@@ -147,72 +441,52 @@ impl Looker {
         Ok(self.attempt(ask).await?.ok())
     }
 
-    /// The chunks that the index leads to, if they are all of the value's and those that have its ID are not.
+    /// The chunks of a value as the index leads to them, if it does so in another way than their IDs and numbers say; with
+    /// what was taken for granted, and whether that hangs on damaged numbers.
     async fn pieces_by_index(
         &self,
+        standing: &Standing,
         pointer: &ToastPointer,
-        own: Option<&Vec<Chunk>>,
-    ) -> Result<Option<Vec<Piece>>, LiveError> {
-        let size = self.about.server.page_size;
-        let toast = self.relation.toast.as_ref().map(|toast| toast.oid);
-        let own: Vec<ChunkSeen> = own
-            .into_iter()
-            .flatten()
-            .filter(|c| !c.is_refused && !c.is_misread)
-            .map(|c| c.seen)
-            .collect();
-        let is_needed = self.by_index
-            && Some(pointer.toast_relation) == toast
-            && check_chunks(pointer, &own, size).is_err();
-        if !is_needed {
+        chunks: &Chunks,
+    ) -> Result<Option<(Option<Vec<Piece>>, bool)>, LiveError> {
+        let (id, size) = (pointer.value_id.0, self.about.server.page_size);
+        if !self.by_index || !self.is_own(pointer) {
             return Ok(None);
         }
-        let Some(rows) = self.by_index(pointer.value_id.0, Some(size)).await? else {
-            return Ok(None);
+        let led_to = self.chunks_by_index(&[id]).await?;
+        let Some(led) = led_to.get(&id) else { return Ok(None) };
+        let own = chunks.by_value.get(&id).map_or(&[][..], Vec::as_slice);
+        let mut moved = moved(&chunks.by_value);
+        let strangers = led.iter().filter(|row| row.value_id.0 != id).map(|row| row.tid.block);
+        let blocks: BTreeSet<BlockNumber> = strangers.collect();
+        let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
+            let all = |_| true;
+            chunks_of(toast, block, bytes, pages, all, |_, chunk| {
+                moved.extend((chunk.is_moved || chunk.is_misread).then_some(chunk.seen.tid));
+            });
         };
-        let seen: Vec<ChunkSeen> = rows.iter().map(seen_chunk).collect();
-        if check_chunks(pointer, &seen, size).is_err() {
+        if !blocks.is_empty() {
+            self.each_page(standing, Which::Toast, Some(blocks.into_iter().collect()), take)
+                .await?;
+        }
+        let misled = misled(id, led, &led_to, &moved);
+        let reading = Reading::new(pointer, led, own, &misled, size);
+        if !reading.is_open {
             return Ok(None);
         }
+        let Some(rows) = self.by_index(id, Some(size)).await? else { return Ok(None) };
+        let rows = match reading.by_index {
+            true => Some(rows),
+            // both orders are complete: neither is better
+            false if reading.by_chunks => None,
+            false => numbered_by_index(pointer, &rows, size),
+        };
         let piece = |row: ChunkRow| {
             Some(Piece { tid: row.tid, seq: row.seq?, data: row.data?, doubt: None })
         };
-        Ok(rows.into_iter().map(piece).collect())
-    }
-
-    /// Whether the index leads to all chunks of a value, although some of them have another `chunk_id`, under which the
-    /// index does not lead to them.
-    async fn is_misnamed(&self, value: &ValueAt, referred: &[u64]) -> Result<bool, LiveError> {
-        let is_missing =
-            matches!(value.code, Code::NoChunks | Code::ChunkMissing | Code::ChunksEnd);
-        let own = self.relation.toast.as_ref().map(|toast| toast.oid);
-        let pointer = value.pointer.filter(|pointer| Some(pointer.toast_relation) == own);
-        let Some(pointer) = pointer.filter(|_| is_missing && self.by_index) else {
-            return Ok(false);
-        };
-        let Some(led_to) = self.by_index(pointer.value_id.0, None).await? else {
-            return Ok(false);
-        };
-        let seen: Vec<ChunkSeen> = led_to.iter().map(seen_chunk).collect();
-        if check_chunks(&pointer, &seen, self.about.server.page_size).is_err() {
-            return Ok(false);
-        }
-        let mut others =
-            led_to.iter().filter(|chunk| chunk.value_id != pointer.value_id).peekable();
-        if others.peek().is_none() {
-            return Ok(false);
-        }
-        for chunk in others {
-            let id = chunk.value_id.0;
-            let Some(theirs) = self.by_index(id, None).await? else { return Ok(false) };
-            let has_another = theirs.iter().any(|other| other.seq == chunk.seq);
-            if theirs.iter().any(|other| other.tid == chunk.tid)
-                || referred.binary_search(&id).is_ok() && !has_another
-            {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let pieces = rows.and_then(|rows| rows.into_iter().map(piece).collect());
+        let is_proven = reading.by_index && !reading.by_chunks;
+        Ok(Some((pieces, is_proven)))
     }
 
     /// Those of these tuples of the TOAST relation of which the server reads nothing right.
@@ -300,21 +574,6 @@ impl Looker {
         let mut findings = find(&self.name(Which::Heap), all);
         self.name_rows(standing, findings.iter_mut().collect()).await?;
         Ok(findings)
-    }
-
-    /// Whether two chunks of a value have the same number, and the index leads to both, and to no other value's.
-    async fn is_twice(&self, value: &ValueAt) -> Result<bool, LiveError> {
-        let own = self.relation.toast.as_ref().map(|toast| toast.oid);
-        let pointer = value.pointer.filter(|pointer| Some(pointer.toast_relation) == own);
-        let is_asked = value.code == Code::ChunkTwice && self.by_index;
-        let Some(pointer) = pointer.filter(|_| is_asked) else { return Ok(false) };
-        let Some(led_to) = self.by_index(pointer.value_id.0, None).await? else {
-            return Ok(false);
-        };
-        let seen: Vec<ChunkSeen> = led_to.iter().map(seen_chunk).collect();
-        let damage = check_chunks(&pointer, &seen, self.about.server.page_size).err();
-        let is_own = led_to.iter().all(|chunk| chunk.value_id == pointer.value_id);
-        Ok(is_own && damage.is_some_and(|damage| damage.code == Code::ChunkTwice))
     }
 
     async fn rows(
@@ -473,6 +732,39 @@ impl Looker {
         Ok(())
     }
 
+    /// Whether pg_class names another TOAST relation than pg_depend says is the table's, or none. SQL reads values by their
+    /// own pointers all the same.
+    pub(super) async fn wrong_toast(&mut self) -> Result<Option<Finding>, LiveError> {
+        if self.about.server.has_toasters {
+            return Ok(None);
+        }
+        let ask = async || {
+            let rows = self
+                .connection
+                .client()
+                .query_typed(
+                    "SELECT d.objid, c.reltoastrelid FROM pg_catalog.pg_depend AS d \
+                     JOIN pg_catalog.pg_class AS c ON c.oid = d.refobjid \
+                     LEFT JOIN pg_catalog.pg_class AS t ON t.oid = d.objid \
+                     WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refclassid = d.classid \
+                       AND d.refobjid = $1 AND d.refobjsubid = 0 AND d.deptype = 'i' \
+                       AND (t.relkind = 't' OR t.oid IS NULL)",
+                    &[(&self.relation.oid.0, Type::OID)],
+                )
+                .await?;
+            let pair = |row: &tokio_postgres::Row| {
+                Ok::<(u32, u32), LiveError>((row.try_get(0)?, row.try_get(1)?))
+            };
+            rows.iter().map(pair).collect::<Result<Vec<(u32, u32)>, LiveError>>()
+        };
+        let found = self.connection.reading(ask).await?;
+        let [(depends, named)] = found.as_slice() else { return Ok(None) };
+        let place = Place::of(self.name(Which::Heap));
+        let expected = format!("reltoastrelid {depends}, which depends on the table");
+        let finding = Finding::new(Code::ToastCatalog, place, expected, named.to_string());
+        Ok((depends != named).then_some(finding))
+    }
+
     /// The name of the TOAST relation's index, if it has one.
     pub(super) async fn toast_index(&self) -> Result<Option<String>, LiveError> {
         let Some(toast) = &self.relation.toast else { return Ok(None) };
@@ -595,12 +887,22 @@ impl Looker {
         if wanted.is_empty() {
             return Ok(());
         }
-        let saved = match self.begin().await? {
+        let saved = match self.begin_reading_rows().await? {
             Some(standing) => self.save_rows(&standing, wanted, known, dir).await,
             None => Ok(()),
         };
         snapshot::abandon(self.connection.client()).await?;
         saved
+    }
+
+    /// Begins a transaction in which rows may be read by SQL, unless code of the table's owner would run.
+    async fn begin_reading_rows(&mut self) -> Result<Option<Standing>, LiveError> {
+        let table = self.relation.oid;
+        self.lock_mode = owner_facts::lock_mode(&self.connection, table).await?;
+        let begun = self.begin().await?;
+        self.reads_rows = owner_facts::may_read(&self.connection, table, self.lock_mode).await?;
+        self.lock_mode = owner_facts::ACCESS_SHARE;
+        Ok(begun)
     }
 
     async fn save_rows(
@@ -841,12 +1143,11 @@ impl Looker {
                 Cell::External(pointer) => {
                     let pointer = *pointer;
                     let id = pointer.value_id.0;
-                    let own = chunks.by_value.get(&id);
-                    if let Some(pieces) = self.pieces_by_index(&pointer, own).await? {
+                    let by_index = self.pieces_by_index(standing, &pointer, chunks).await?;
+                    if let Some((Some(pieces), is_proven)) = by_index {
                         let mut saved = salvage::external(&pointer, pieces, size, row.order);
-                        saved
-                            .guesses
-                            .push("its chunks are those that the index leads to".to_owned());
+                        saved.guesses.push(salvage::BY_INDEX.to_owned());
+                        saved.is_whole &= is_proven;
                         *cell = Cell::inline(saved);
                         continue;
                     }
@@ -857,7 +1158,13 @@ impl Looker {
                         pieces = self.pieces(standing, chunks.by_value.get(&id)).await?;
                     }
                     let mut saved = salvage::external(&pointer, pieces, size, row.order);
-                    saved.guesses.extend(instead.map(salvage::instead));
+                    if let Some(id) = instead {
+                        saved.takes_instead(id);
+                    }
+                    if by_index.is_some() {
+                        saved.guesses.push(salvage::BY_NUMBERS.to_owned());
+                        saved.is_whole = false;
+                    }
                     *cell = Cell::inline(saved);
                 }
                 Cell::Null | Cell::Text(_) => {}
@@ -896,8 +1203,11 @@ impl Looker {
         Ok(pieces)
     }
 
-    /// The text of a value, as the server has it.
+    /// The text of a value, as the server has it, unless code of the table's owner could run.
     async fn text_of(&self, column: &str, ctid: ItemPointer) -> Result<Option<Vec<u8>>, LiveError> {
+        if !self.reads_rows {
+            return Ok(None);
+        }
         let sql = format!(
             "SELECT pg_catalog.convert_to(({})::pg_catalog.text, pg_catalog.getdatabaseencoding()) \
              FROM ONLY {} WHERE ctid = '{ctid}'",
@@ -972,9 +1282,32 @@ fn chunks_at(tids: &[ItemPointer]) -> Vec<Chunk> {
     let chunk = |(seq, tid): (i32, &ItemPointer)| {
         let (form, fate) = (ChunkForm::Plain, Fate::Committed);
         let seen = ChunkSeen { tid: *tid, seq, form, size: 0, fate };
-        Chunk { seen, xids: [0, 0], is_refused: false, is_misread: false }
+        let (is_refused, is_misread, is_moved) = (false, false, false);
+        Chunk { seen, xids: [0, 0], is_refused, is_misread, is_moved, page_items: 0 }
     };
     let mut chunks: Vec<Chunk> = (0..).zip(tids).map(chunk).collect();
     chunks.sort_by_key(|chunk| chunk.seen.tid);
     chunks
+}
+
+/// The places of chunks whose tuples were moved there as they are, or of which SQL reads nothing right.
+fn moved(chunks: &HashMap<u64, Vec<Chunk>>) -> HashSet<ItemPointer> {
+    let all = chunks.values().flatten();
+    all.filter(|chunk| chunk.is_moved || chunk.is_misread).map(|chunk| chunk.seen.tid).collect()
+}
+
+/// The chunks to which the index is proven to lead by wrong entries for a value: those that were moved as they are, and
+/// another value's to which its own entry leads.
+fn misled(
+    id: u64,
+    led: &[ChunkRow],
+    led_to: &LedTo,
+    moved: &HashSet<ItemPointer>,
+) -> HashSet<ItemPointer> {
+    let is_claimed = |row: &ChunkRow| {
+        let mut theirs = led_to.get(&row.value_id.0).into_iter().flatten();
+        row.value_id.0 != id && theirs.any(|own| own.tid == row.tid)
+    };
+    let is_misled = |row: &&ChunkRow| moved.contains(&row.tid) || is_claimed(row);
+    led.iter().filter(is_misled).map(|row| row.tid).collect()
 }

@@ -8,7 +8,8 @@
 //! * [`files`]: relation files and saved pages.
 //! * `toast_index`: the pages of a TOAST relation's index, before anything is read by it.
 //! * `visibility_map`: blocks of a table that were lost.
-//! * [`look`]: one look at some blocks of a live table; `look_repair`: closer looks at what is damaged;
+//! * [`look`]: one look at some blocks of a live table; `look_readings`: whether the server misreads values of pluggable toasters;
+//!   `look_repair`: closer looks at what is damaged;
 //!   [`live`]: all of a table, `live_orphans`: its values without a row; `run`: all tables.
 //! * `salvage`: what is left of a damaged value and its row, `salvage_custom`: of values of pluggable toasters, [`salvage_dir`]: the files that it is written to;
 //!   `damaged_row`: how the row is found again; `repair`: the SQL that makes it readable again.
@@ -45,8 +46,10 @@ mod formats;
 pub mod live;
 mod live_orphans;
 pub mod look;
+mod look_readings;
 mod look_repair;
 pub mod page;
+mod reading;
 mod repair;
 pub(crate) mod run;
 mod salvage;

@@ -11,7 +11,8 @@ use super::finding::Finding;
 use super::page::with_fitting_header;
 use super::salvage_custom::CustomValue;
 use super::subject::Subject;
-use toast_format::codec::{Method, datum};
+use super::value::decompressed;
+use toast_format::codec::{Method, datum, pglz};
 use toast_format::disk::desc::Attribute;
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::missing;
@@ -197,9 +198,17 @@ pub(super) fn external(
     saved.shape.chunks_found.dedup();
     let mut doubted: Vec<(Doubt, i32)> = Vec::new();
     let mut last = None;
+    let mut is_sure = true;
     for mut piece in pieces {
         let place = u32::try_from(piece.seq).ok().filter(|seq| *seq < expected);
         let Some(seq) = place.filter(|seq| last != Some(*seq)) else {
+            let taken = saved.stored.last().map(|(_, data)| data);
+            let fits =
+                place.is_some_and(|seq| piece.data.len() == size_of(seq, stored_size) as usize);
+            if piece.doubt.is_none() && fits && taken != Some(&piece.data) {
+                saved.guesses.push(format!("two chunks have the number {}", piece.seq));
+                is_sure = false;
+            }
             saved.stray.push(piece);
             continue;
         };
@@ -220,8 +229,10 @@ pub(super) fn external(
     for chunks in doubted.chunk_by(|a, b| a.0 == b.0) {
         saved.guesses.push(doubt(chunks));
     }
-    saved.fill_gap(expected, limit, |seq| size_of(seq, stored_size) as usize);
+    is_sure &= !saved.fill_gap(expected, limit, |seq| size_of(seq, stored_size) as usize);
     saved.put_together(pointer, stored_size, order);
+    // an order that hangs on damaged numbers is a guess
+    saved.is_whole &= is_sure;
     saved
 }
 
@@ -351,21 +362,30 @@ fn doubt(chunks: &[(Doubt, i32)]) -> String {
 }
 
 impl Saved {
-    /// Where one chunk is missing, and one has no place of which the size is right: its number may be wrong.
-    fn fill_gap(&mut self, expected: u32, limit: u32, size_of: impl Fn(u32) -> usize) {
+    /// Where one chunk is missing, and one has no place of which the size is right: its number may be wrong. Whether it is
+    /// put there.
+    fn fill_gap(&mut self, expected: u32, limit: u32, size_of: impl Fn(u32) -> usize) -> bool {
         if self.stored.len() + 1 != expected as usize {
-            return;
+            return false;
         }
         let starts = (0..expected).zip(self.stored.iter().map(|(at, _)| Some(*at)).chain([None]));
         let is_missing =
             |(seq, at): &(u32, Option<u64>)| *at != Some(u64::from(*seq) * u64::from(limit));
-        let Some((seq, _)) = starts.into_iter().find(is_missing) else { return };
+        let Some((seq, _)) = starts.into_iter().find(is_missing) else { return false };
         let fits = |piece: &Piece| piece.doubt.is_none() && piece.data.len() == size_of(seq);
         let mut fitting = (0..).zip(&self.stray).filter(|(_, piece)| fits(piece));
-        let (Some((at, _)), None) = (fitting.next(), fitting.next()) else { return };
+        let (Some((at, _)), None) = (fitting.next(), fitting.next()) else { return false };
         let piece = self.stray.remove(at);
         self.guesses.push(format!("chunk {seq} is the one that has the number {}", piece.seq));
         self.stored.insert(seq as usize, (u64::from(seq) * u64::from(limit), piece.data));
+        true
+    }
+
+    /// Says that its chunks are taken to be those of a value to which no row refers: nothing but the size tells that.
+    pub(super) fn takes_instead(&mut self, value_id: u64) {
+        self.guesses
+            .push(format!("its chunks are those of value {value_id}, to which no row refers"));
+        self.is_whole = false;
     }
 
     /// Makes the content of the stored bytes.
@@ -391,9 +411,8 @@ impl Saved {
         let header = (tc_method(info), tc_raw_size(info));
         self.decompress(stream, &[(method, pointer.raw_size()), header]);
         if !self.is_whole && !pointer.is_compressed() {
-            // a size that the pointer has wrong
+            // pointer and chunks have different sizes: it may be longer or shorter than it was
             self.content = vec![(0, joined)];
-            self.is_whole = true;
             self.guesses
                 .push("it is not compressed, and its raw size is that of its chunks".to_owned());
         }
@@ -406,7 +425,9 @@ impl Saved {
         let other = by.iter().flat_map(|(_, raw)| [(Method::Pglz, *raw), (Method::Lz4, *raw)]);
         let first = by.first().copied();
         for (method, raw) in known.chain(other) {
-            let Ok(content) = datum::decompress(method, raw as usize, stream) else { continue };
+            let Ok(content) = decompressed(Code::ExternalCompressed, method, raw, stream) else {
+                continue;
+            };
             if first != Some((Some(method), raw)) {
                 self.guesses.push(format!("{raw} bytes are compressed by {}", method.name()));
             }
@@ -415,8 +436,19 @@ impl Saved {
             return;
         }
         let (method, raw) = first.unwrap_or_default();
-        self.content = vec![(0, up_to_damage(method, raw, stream))];
+        let content = up_to_damage(method, raw, stream);
+        self.content = vec![(0, past_the_end(method, raw, stream).unwrap_or(content))];
     }
+}
+
+/// The bytes that a stream gives whose last match ends behind the raw size, where the server cuts it off.
+fn past_the_end(method: Option<Method>, raw_size: u32, stream: &[u8]) -> Option<Vec<u8>> {
+    let raw = raw_size as usize;
+    let method = method.filter(|method| *method == Method::Pglz)?;
+    datum::decompress(method, raw, stream).ok()?;
+    let longer =
+        datum::decompress_prefix(method, raw.saturating_add(pglz::MAX_MATCH), stream).ok()?;
+    (longer.len() > raw).then_some(longer)
 }
 
 /// The bytes that a stream gives before it is damaged or ends.
@@ -692,10 +724,11 @@ pub(super) fn not_saved(toast: &str, values: u64) -> Option<String> {
     })
 }
 
-/// What is said where its chunks are taken for those of a value.
-pub(super) fn instead(value_id: u64) -> String {
-    format!("its chunks are those of value {value_id}, to which no row refers")
-}
+/// What is said where the index, and not the chunks themselves, tells which chunks are a value's.
+pub(super) const BY_INDEX: &str = "its chunks are those that the index leads to";
+/// What is said where the index leads to the chunks in another order.
+pub(super) const BY_NUMBERS: &str =
+    "its chunks are in the order of their numbers, and the index leads to them in another way";
 
 #[cfg(test)]
 mod tests {
@@ -719,6 +752,21 @@ mod tests {
             assert!(raw.starts_with(&left[..left.len().min(raw.len() / 4)]), "{method:?}");
         }
         assert_eq!(up_to_damage(None, 100, b"xyz"), b"");
+    }
+
+    #[test]
+    fn a_value_that_is_cut_off_is_not_whole() {
+        let raw = b"one value and another, ".repeat(40);
+        let stream = datum::Compressor::new().compress(Method::Pglz, &raw).unwrap().to_vec();
+        let of = |raw_size: usize| {
+            let tc_info = raw_size as u32;
+            inline(&Varlena::Compressed { tc_info, stream: &stream })
+        };
+        let whole = of(raw.len());
+        assert_eq!((whole.is_whole, &whole.content[0].1), (true, &raw));
+        // the last match goes on
+        let short = of(raw.len() - 1);
+        assert_eq!((short.is_whole, &short.content[0].1), (false, &raw));
     }
 
     fn pointer(raw: usize, stored: usize, method: u32) -> ToastPointer {
@@ -752,13 +800,28 @@ mod tests {
             assert!(whole(&saved), "{wild}");
             assert_eq!(saved.stray, [piece(wild, b'x', length)]);
         }
-        // one whose number is wrong
+        // one whose number is wrong: its place is a guess
         for seq in [900_000_000, -1, 0] {
             let wrong = Piece { seq, ..sound[1].clone() };
             let saved = of(vec![sound[0].clone(), wrong, sound[2].clone()]);
-            assert!(whole(&saved) && saved.stray.is_empty(), "{seq}");
-            assert_eq!(saved.guesses, [format!("chunk 1 is the one that has the number {seq}")]);
+            assert!(!saved.is_whole && saved.content_bytes() == 4000, "{seq}");
+            assert!(saved.stray.is_empty(), "{seq}");
+            let guess = format!("chunk 1 is the one that has the number {seq}");
+            assert_eq!(saved.guesses.last(), Some(&guess));
         }
+        // two that may each be the one
+        let two = of([&sound[..], &[piece(1, b'x', 1996)]].concat());
+        assert!(!two.is_whole && two.guesses == ["two chunks have the number 1"], "{two:?}");
+        // the last one is shorter, or longer, than the pointer says
+        for length in [7, 9] {
+            let last = piece(2, b'c', length);
+            let saved = of(vec![sound[0].clone(), sound[1].clone(), last]);
+            assert!(!saved.is_whole, "{saved:?}");
+        }
+        // the chunks of another value that has its size
+        let mut other = of(sound.to_vec());
+        other.takes_instead(9);
+        assert!(!other.is_whole && other.guesses.len() == 1);
         // it is not known which of the two it is, or whether it is either
         let odd = |length| piece(7, b'x', length);
         for stray in [vec![odd(1996), odd(1996)], vec![odd(1995)]] {

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::code::Code;
 use super::content::check_content;
 use super::finding::{Checked, Finding};
+use super::repair::is_of_content;
 use super::salvage::{Cell, Parts, Row, Saved, Shape, Wanted};
 use crate::value::contents::named;
 use toast_format::disk::ItemPointer;
@@ -37,7 +38,8 @@ struct Line<'a> {
     code: &'static str,
     #[serde(flatten)]
     shape: &'a Shape,
-    /// Whether the file of the content has all of it.
+    /// Whether the file of the content has all of it, as it was: no byte is missing, damaged, or in a place that damaged
+    /// numbers gave it.
     whole: bool,
     files: Vec<Written>,
     guesses: &'a [String],
@@ -87,7 +89,8 @@ pub(super) struct Relation<'a> {
 /// What is to be saved of one table. A check that ends early takes its values with it: the next table has others at their
 /// places.
 pub(super) struct TableSalvage<'d> {
-    pub(super) dir: &'d mut SalvageDir,
+    /// `None` where nothing is saved.
+    pub(super) dir: Option<&'d mut SalvageDir>,
     wanted: Vec<Wanted>,
     /// Damaged values beyond those that are saved.
     more: u64,
@@ -95,7 +98,7 @@ pub(super) struct TableSalvage<'d> {
 
 impl<'d> TableSalvage<'d> {
     /// Nothing yet, and where it is to go.
-    pub(super) fn new(dir: &'d mut SalvageDir) -> TableSalvage<'d> {
+    pub(super) fn new(dir: Option<&'d mut SalvageDir>) -> TableSalvage<'d> {
         TableSalvage { dir, wanted: Vec::new(), more: 0 }
     }
 
@@ -110,7 +113,7 @@ impl<'d> TableSalvage<'d> {
 
     /// The values noted, in the order of their rows; that there are more is noted in `checked`.
     pub(super) fn take_wanted(&mut self, checked: &mut Checked) -> Vec<Wanted> {
-        if self.more > 0 {
+        if self.more > 0 && self.dir.is_some() {
             checked.leave_out(format!(
                 "damaged values of {} beyond the first {MAX_WANTED} were neither saved nor repaired ({} more findings): \
                  repair those, then check again",
@@ -323,6 +326,7 @@ impl Saving<'_> {
                 let wanted = Wanted { ctid, column: Some(column.name.clone()), code };
                 let own = text.as_deref().filter(|_| !is_text_like(column.type_oid));
                 let mut saved = saved.clone();
+                saved.is_whole &= !is_of_content(code);
                 saved.guesses.extend(row.guess.map(|(_, guess)| guess.to_owned()));
                 let written = self.dir.value(self.relation.name, &wanted, &saved, own)?;
                 self.dir.all += 1;
@@ -546,7 +550,7 @@ mod tests {
     fn what_is_too_much_to_be_saved_is_not_taken_for_sound() {
         let temp = tempfile::tempdir().unwrap();
         let mut dir = SalvageDir::create(&temp.path().join("left")).unwrap();
-        let mut salvage = TableSalvage::new(&mut dir);
+        let mut salvage = TableSalvage::new(Some(&mut dir));
         let place = Place { block: Some(BlockNumber(3)), item: Some(1), ..Place::of("t") };
         let finding = Finding::new(Code::HeaderLength, place, "24", "0");
         (0..MAX_WANTED).for_each(|_| salvage.note("t", &finding));

@@ -245,9 +245,28 @@ pub fn external_content(
     }
 }
 
+/// Whether all bytes of a value, whose chunks joined are `stored`, are those that the server makes its copy of, and are
+/// all used: as they are where the pointer says that they are not compressed, else by the header that they begin with.
+pub(super) fn uses_all(pointer: &ToastPointer, stored: &[u8], order: ByteOrder) -> bool {
+    let info = order.u32(stored, 0).unwrap_or(0);
+    let stream = stored.get(4..).unwrap_or(&[]);
+    let decompresses = tc_method(info).is_some_and(|method| {
+        decompressed(Code::ExternalCompressed, method, tc_raw_size(info), stream).is_ok()
+    });
+    // compressed bytes whose pointer has lost its sizes would be taken for the content
+    let is_compressed = decompresses && tc_raw_size(info) as usize > stored.len();
+    stored.len() == pointer.stored_size() as usize
+        && if pointer.is_compressed() { decompresses } else { !is_compressed }
+}
+
 /// Decompresses a value more strictly than the server, which cuts a match of pglz off at the value's end: where that
 /// happens the size is wrong.
-fn decompressed(code: Code, method: Method, raw: u32, stream: &[u8]) -> Result<Vec<u8>, Damage> {
+pub(super) fn decompressed(
+    code: Code,
+    method: Method,
+    raw: u32,
+    stream: &[u8],
+) -> Result<Vec<u8>, Damage> {
     let raw = raw as usize;
     let damage = |found: String| {
         let expected = format!("{raw} bytes from {} of {}", stream.len(), method.name());

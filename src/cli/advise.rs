@@ -7,7 +7,8 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 
 use super::arguments::{
-    ColumnsArg, DetailsArg, ExactArg, FormatArg, PolicyArgs, SampleArgs, TablesArg, reads_per_write,
+    AllowArg, ColumnsArg, DetailsArg, ExactArg, FormatArg, PolicyArgs, SampleArgs, TablesArg,
+    reads_per_write,
 };
 use super::citus::NodesArg;
 use super::connect::{ConnectionArgs, HelpFlag};
@@ -26,7 +27,6 @@ use crate::report::document::Format;
 use crate::report::table::printable;
 use crate::retoast::memory;
 use crate::server::about::ServerReport;
-use crate::server::connect::SessionOptions;
 use crate::server::sink::{Failed, RunError, Sink};
 use crate::testing;
 use toast_format::disk::desc::Storage;
@@ -83,6 +83,9 @@ pub struct AdviseArgs {
     /// Draw size against the cost of reads
     #[arg(long, help_heading = "Output")]
     plot: bool,
+
+    #[command(flatten)]
+    allow: AllowArg,
 
     #[command(flatten)]
     connection: ConnectionArgs,
@@ -196,7 +199,7 @@ pub(super) fn check_extraction(tables: &[String], emit: Option<Emit>) -> Result<
 }
 
 async fn tables(args: &AdviseArgs) -> Result<Exit, Failure> {
-    let session = SessionOptions::read_only("advise-threshold");
+    let session = args.allow.session("advise-threshold");
     let connection = terminal::connected(&args.connection, &session).await?;
     let progress = Arc::new(ReadingProgress::default());
     let advisor = Advisor::open(connection, options(args), progress).await?;

@@ -9,6 +9,7 @@ use crate::cli::exit::Failure;
 use crate::report::document::Format;
 use crate::retoast::pace::rules::Lag;
 use crate::server::about::Access;
+use crate::server::connect::SessionOptions;
 use toast_format::heap::sample::{SEED, SampleSize, Sampling};
 use toast_format::model::policy::{MethodChoice, Policy};
 
@@ -121,6 +122,41 @@ pub struct ExactArg {
     /// server always compresses the sample.
     #[arg(long, help_heading = "Sample")]
     pub(super) exact: bool,
+}
+
+/// What a verb that reads may run.
+#[derive(Debug, Clone, Args)]
+pub struct AllowArg {
+    /// owner-code: permit code of the table's owner
+    ///
+    /// Queries on a table can run functions that its owner chose, even while they are planned: in index expressions, check
+    /// constraints, generated columns, statistics, policies or partition keys. A table whose functions could do harm with
+    /// this user's rights is not read by SQL, unless owner-code is allowed. Pages that pageinspect reads run no code.
+    #[arg(
+        long,
+        value_name = "WHAT",
+        value_enum,
+        hide_possible_values = true,
+        help_heading = "Reading a server"
+    )]
+    allow: Vec<AllowReading>,
+}
+
+/// `--allow` of verbs that read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AllowReading {
+    /// Code of the table's owner, with the user's rights
+    OwnerCode,
+}
+
+impl AllowArg {
+    /// The session of a verb that reads.
+    pub(super) fn session(&self, verb: &str) -> SessionOptions {
+        SessionOptions {
+            allows_owner_code: self.allow.contains(&AllowReading::OwnerCode),
+            ..SessionOptions::read_only(verb)
+        }
+    }
 }
 
 /// How rows are read.

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
-use super::arguments::{FormatArg, JobsArg, TablesArg};
+use super::arguments::{AllowArg, FormatArg, JobsArg, TablesArg};
 use super::citus::{NodeSink, NodesArg, OfNode, Placed};
-use super::connect::{ConnectionArgs, HelpFlag, SessionOptions};
+use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::fail_on;
 use super::files::{File, FileArgs, SavedArgs, SavedText, unreadable};
@@ -127,6 +127,9 @@ pub struct CheckArgs {
 
     #[command(flatten)]
     format: FormatArg,
+
+    #[command(flatten)]
+    allow: AllowArg,
 
     #[command(flatten)]
     connection: ConnectionArgs,
@@ -264,7 +267,9 @@ impl CheckOutput {
 /// Checks relations of a server.
 async fn relations(args: &CheckArgs) -> Result<Exit, Failure> {
     let options = Options { flavor: args.file.flavor, ..Options::default() };
-    let inspector = inspector(&args.connection, ("check", args.jobs.readers()), options).await?;
+    let inspector =
+        inspector(&args.connection, (args.allow.session("check"), args.jobs.readers()), options)
+            .await?;
     let mut interrupt = std::pin::pin!(terminal::interrupted());
     let tables = &args.tables.tables;
     let selection = match live::find(&inspector, tables, true, |_| (), interrupt.as_mut()).await {
@@ -297,7 +302,7 @@ async fn relations(args: &CheckArgs) -> Result<Exit, Failure> {
             run::check(&inspector, &request, &found, keep, node, stop).await?;
             node.output().salvaged(salvage, Some(node.name())).map_err(RunError::Output)
         };
-        let session = SessionOptions::read_only("check");
+        let session = args.allow.session("check");
         ended = cluster.each(&session, &mut output, interrupt, work).await;
     }
     match ended {

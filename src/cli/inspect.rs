@@ -9,7 +9,8 @@ use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use super::arguments::{
-    DetailsArg, InspectFormat, JobsArg, PolicyArgs, SampleArgs, SourceArg, TablesArg, max_time,
+    AllowArg, DetailsArg, InspectFormat, JobsArg, PolicyArgs, SampleArgs, SourceArg, TablesArg,
+    max_time,
 };
 use super::citus::{Cluster, NodesArg, OfNode};
 use super::connect::{ConnectionArgs, HelpFlag};
@@ -166,6 +167,9 @@ pub struct InspectArgs {
 
     #[command(flatten)]
     order: OrderArg,
+
+    #[command(flatten)]
+    allow: AllowArg,
 
     #[command(flatten)]
     connection: ConnectionArgs,
@@ -357,10 +361,9 @@ impl InspectArgs {
 /// Connects as often as is read side by side.
 pub(super) async fn inspector(
     connection: &ConnectionArgs,
-    (verb, count): (&'static str, u16),
+    (session, count): (SessionOptions, u16),
     options: Options,
 ) -> Result<Inspector, Failure> {
-    let session = SessionOptions::read_only(verb);
     let first = terminal::connected(connection, &session).await?;
     let opened = run::open(first, count, options, Arc::new(ReadingProgress::default())).await;
     opened.map_err(Failure::from)
@@ -373,7 +376,9 @@ async fn relations(args: &InspectArgs, request: &Request) -> Result<Ended, Failu
         sampling: args.sampling(),
         ..Options::default()
     };
-    let inspector = inspector(&args.connection, ("inspect", args.jobs.readers()), options).await?;
+    let inspector =
+        inspector(&args.connection, (args.allow.session("inspect"), args.jobs.readers()), options)
+            .await?;
     let mut interrupt = std::pin::pin!(terminal::interrupted());
     let tables = &args.tables.tables;
     let found = run::find(&inspector, tables, true, tell, interrupt.as_mut()).await;
@@ -385,7 +390,7 @@ async fn relations(args: &InspectArgs, request: &Request) -> Result<Ended, Failu
     let cluster = args.nodes.cluster(&inspector, &selection).await?;
     let cluster = cluster.map(|cluster| cluster.one_by_one(args.overview.parts));
     let (first, count) = (inspector.server_report(), args.jobs.readers());
-    let session = SessionOptions::read_only("inspect");
+    let session = args.allow.session("inspect");
     let format = match args.format {
         InspectFormat::Report(format) if !args.wants_overview(found, cluster.as_ref()) => format,
         format => {
@@ -429,7 +434,7 @@ async fn relations(args: &InspectArgs, request: &Request) -> Result<Ended, Failu
 
 /// What the storage of these tables' columns costs.
 async fn explain(args: &InspectArgs, format: Format) -> Result<Exit, Failure> {
-    let session = SessionOptions::read_only("inspect");
+    let session = args.allow.session("inspect");
     let connection = terminal::connected(&args.connection, &session).await?;
     let options = AdviseOptions {
         sample: args.sample.size(),

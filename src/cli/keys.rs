@@ -7,7 +7,8 @@ use clap::Args;
 
 use super::advise::{self, AdviseOutput, Emit};
 use super::arguments::{
-    ColumnsArg, DetailsArg, ExactArg, FormatArg, SampleArgs, SourceArg, TablesArg, reads_per_write,
+    AllowArg, ColumnsArg, DetailsArg, ExactArg, FormatArg, SampleArgs, SourceArg, TablesArg,
+    reads_per_write,
 };
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
@@ -23,7 +24,6 @@ use crate::keys::{files, live};
 use crate::report::advise::Shown;
 use crate::report::document::Format;
 use crate::server::about::ServerReport;
-use crate::server::connect::SessionOptions;
 use crate::server::pattern::NamePattern;
 use crate::server::sink::{RunError, Sink};
 
@@ -99,6 +99,9 @@ pub struct KeysArgs {
     details: DetailsArg,
 
     #[command(flatten)]
+    allow: AllowArg,
+
+    #[command(flatten)]
     connection: ConnectionArgs,
 
     #[command(flatten)]
@@ -154,7 +157,7 @@ fn run_each(args: &KeysArgs) -> Result<Exit, Failure> {
 }
 
 async fn advisor(args: &KeysArgs, extract: Option<&Extract>) -> Result<Advisor, Failure> {
-    let session = SessionOptions::read_only("keys");
+    let session = args.allow.session("keys");
     let connection = terminal::connected(&args.connection, &session).await?;
     let options = Options {
         columns: args.columns.columns.clone(),

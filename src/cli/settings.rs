@@ -105,9 +105,9 @@ pub struct RowArgs {
 
     /// Permit triggers, or owner-code, to run
     ///
-    /// triggers: continue even if triggers fire for each row. owner-code: continue even if functions of the table's owner
-    /// (in index expressions, check constraints, generated columns, domains or triggers) run with privileges that the
-    /// owner does not have. Can be repeated.
+    /// triggers: continue even if triggers fire for each row. owner-code: continue even if functions that the table's owner
+    /// chose (in index expressions, check constraints, generated columns, domains or triggers) run with the rights of
+    /// another role. Can be repeated.
     #[arg(
         long,
         value_name = "WHAT",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::arguments::{FormatArg, SourceArg};
+use super::arguments::{AllowArg, FormatArg, SourceArg};
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::files::{File, FileArgs, OrderArg, SavedArgs, SavedText, unreadable};
@@ -62,6 +62,9 @@ pub struct ValueArgs {
 
     #[command(flatten)]
     format: FormatArg,
+
+    #[command(flatten)]
+    allow: AllowArg,
 
     #[command(flatten)]
     connection: ConnectionArgs,
@@ -170,7 +173,8 @@ async fn value(
     column: &str,
     ctid: ItemPointer,
 ) -> Result<Exit, Failure> {
-    let inspector = inspector(&args.connection, ("value", 1), args.options()).await?;
+    let inspector =
+        inspector(&args.connection, (args.allow.session("value"), 1), args.options()).await?;
     let anatomy = run::value(&inspector, table, column, ctid).await?;
     print_anatomy(args, &anatomy)
 }
@@ -191,7 +195,8 @@ impl ValueArgs {
 
 /// Prints the values of tables.
 async fn values(args: &ValueArgs) -> Result<Exit, Failure> {
-    let inspector = inspector(&args.connection, ("value", 1), args.options()).await?;
+    let inspector =
+        inspector(&args.connection, (args.allow.session("value"), 1), args.options()).await?;
     let mut interrupt = std::pin::pin!(terminal::interrupted());
     let mut output = args.rows();
     let selection = match run::find(&inspector, &args.of, false, tell, interrupt.as_mut()).await {

@@ -21,6 +21,7 @@ use crate::server::catalog::{Relation, RelationKind, ToastRelation, UNKNOWN_LAYO
 use crate::server::chunks::{self, ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
 use crate::server::index_scan::IndexFill;
+use crate::server::owner_facts::begin_reading;
 use crate::server::snapshot::{self, Moment};
 use crate::server::{LiveError, functions, toasters};
 use crate::value::anatomy::{self, Anatomy, Wanted};
@@ -73,8 +74,14 @@ impl Inspector {
         let name = relation.display_name();
         tracing::debug!("{name}: SQL functions are used: {why}");
         self.progress.begin(&name, 0);
-        let read = async || functions::groups(connection.client(), &self.server, relation).await;
-        let (live, groups) = connection.reading(read).await?;
+        begin_reading(connection, relation, false).await?;
+        let read = functions::groups(connection.client(), &self.server, relation).await;
+        if read.is_err() {
+            // If this fails too, the connection is lost, and the next query reports that.
+            let _ = snapshot::abandon(connection.client()).await;
+        }
+        let (live, groups) = read?;
+        snapshot::end(connection.client()).await?;
         self.progress.end();
         let mut scan = Scan::new(self.scanned(&name, Arc::new(relation.desc.clone())), ());
         scan.stats.tuples.live = live;

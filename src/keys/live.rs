@@ -17,6 +17,7 @@ use crate::advise::run::{Meant, all};
 use crate::server::about::{Access, Pageinspect};
 use crate::server::catalog::Relation;
 use crate::server::chunks::{self, LiveChunks};
+use crate::server::owner_facts::begin_reading;
 use crate::server::pages::Pages;
 use crate::server::probe::Asked;
 use crate::server::sampled::{AskedRow, RowReader, RowSource};
@@ -147,7 +148,11 @@ impl Reading<'_> {
             Some(_) => toasters::toasters(client, server).await?,
             None => Toasters::by_bytes(),
         };
-        let snapshot = snapshot::begin(connection).await?.snapshot;
+        let moment = match pageinspect {
+            Some(_) => snapshot::begin(connection).await?,
+            None => begin_reading(connection, relation, false).await?,
+        };
+        let snapshot = moment.snapshot;
         let pages = pageinspect.map(|_| &snapshot);
         let mut source = RowSource::open(server, connection, relation, pages).await?;
         let total = source.block_count().await?;

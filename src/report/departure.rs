@@ -42,14 +42,15 @@ pub(super) fn text(report: &DepartureReport, dry_run: bool, document: &mut Docum
         document.unbroken(&format!(
             "complete: a scan of {tables} found nothing that refers to the toaster"
         ));
-    } else if report.unfit.is_empty()
-        && report.older_transactions.is_empty()
-        && report.values_left == 0
-        && report.columns_left.is_empty()
-    {
+    } else if report.unused && report.unfit.is_empty() {
         document.unbroken(&format!(
-            "complete: a scan of {tables} found no value that refers to the toaster, but dropped columns are set to \
-             it, and without it no long value could be written to their tables"
+            "complete: a scan of {tables} found no value that refers to the toaster. Dropped columns are still set to \
+             it, and without it no long value could be written to their tables{}",
+            if report.steps.is_empty() {
+                ""
+            } else {
+                ": the statements below set them to the default toaster"
+            }
         ));
     } else {
         let left = counted(report.values_left, "value");
@@ -90,6 +91,7 @@ mod tests {
             alter: vec!["ALTER TABLE ONLY \"s\".\"p\" ...".into()],
             unfit: Vec::new(),
             older_transactions: Vec::new(),
+            unused: true,
             gone: true,
             steps: ["BEGIN;", "DO $$\nBEGIN\nEND$$;", "COMMIT;"].map(Into::into).into(),
         };
@@ -111,7 +113,7 @@ mod tests {
         toaster my "toaster" (OID 147811): 120 values found, 3 tables read (the whole database)
         set: ALTER TABLE ONLY "s"."p" ...
         column still set to the toaster: s.it's, dropped column 2
-        complete: a scan of all tables found no value that refers to the toaster, but dropped columns are set to it, and without it no long value could be written to their tables
+        complete: a scan of all tables found no value that refers to the toaster. Dropped columns are still set to it, and without it no long value could be written to their tables: the statements below set them to the default toaster
         HINT:  The server has no DROP TOASTER. A superuser can remove the toaster with this transaction, which checks again and fails if a table was created, altered or dropped in the meantime:
             UPDATE ...;
         "#);
@@ -126,7 +128,7 @@ mod tests {
         report.unfit.push(UnfitTable { relation: "pg_temp_3.t".into(), reason });
         report.columns_left.push("pg_temp_3.t.a".into());
         report.older_transactions.push("process 7 (app), begun 2026-01-01 10:00:00+00".into());
-        (report.gone, report.values_left) = (false, 7);
+        (report.unused, report.gone, report.values_left) = (false, false, 7);
         insta::assert_snapshot!(shown(&report, false), @r#"
         toaster my "toaster" (OID 147811): 120 values found, 3 tables read (only the named tables)
         set: ALTER TABLE ONLY "s"."p" ...

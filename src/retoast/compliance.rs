@@ -128,6 +128,7 @@ async fn shares(
         ));
     }
     let client = connection.client();
+    let trust_owner = connection.session().allows_owner_code;
     let (ready, bytes) = connection
         .reading(async || {
             let toasters = toasters::ask(client, server).await?;
@@ -139,7 +140,7 @@ async fn shares(
                         .into(),
                 ));
             }
-            let ready = policy::to_look_at(client, server, relation, goal).await?;
+            let ready = policy::to_look_at(client, server, relation, goal, trust_owner).await?;
             let bytes = metrics::heap(client, ready.relation.oid).await?;
             Ok::<_, RetoastError>((ready, bytes))
         })

@@ -932,7 +932,9 @@ pub struct DepartureReport {
     pub unfit: Vec<UnfitTable>,
     /// Transactions that were older than the final check and had not ended: tables that they created were not seen.
     pub older_transactions: Vec<String>,
-    /// Whether a scan of all tables and of the catalog has shown that nothing refers to it any more.
+    /// Whether a scan of all tables and of the catalog has shown that no value and no column that is not dropped uses it.
+    pub unused: bool,
+    /// Whether, in addition, no dropped column is set to it, so that nothing refers to it any more.
     pub gone: bool,
     /// Once no value and no column of the whole database uses it: the statements that a superuser runs, in this order and
     /// in one transaction, to remove it. toastctl never runs them. They check again, and fail if a table was created,

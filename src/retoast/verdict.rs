@@ -148,7 +148,8 @@ pub fn of_run(report: &Report, stopped: bool) -> RunEnd {
         Outcome::Stopped => RunEnd::Stopped,
     });
     let departure = report.departure.iter().map(|departure| {
-        let is_done = departure.unfit.is_empty() && (departure.gone || report.dry_run);
+        // No run changes what dropped columns are set to, but the printed statements do.
+        let is_done = departure.unfit.is_empty() && (departure.unused || report.dry_run);
         if is_done { RunEnd::Complete } else { RunEnd::Incomplete }
     });
     let stopped = stopped.then_some(RunEnd::Stopped);
@@ -271,13 +272,13 @@ mod tests {
     #[test]
     fn a_departure_is_complete_once_it_is_proven_or_planned() {
         let unfit = UnfitTable { relation: "t".to_owned(), reason: "it is foreign".to_owned() };
-        for (gone, dry_run, unfit, ended) in [
+        for (unused, dry_run, unfit, ended) in [
             (true, false, vec![], RunEnd::Complete),
             (false, true, vec![], RunEnd::Complete),
             (false, false, vec![], RunEnd::Incomplete),
             (true, true, vec![unfit], RunEnd::Incomplete),
         ] {
-            let departure = Some(DepartureReport { gone, unfit, ..DepartureReport::default() });
+            let departure = Some(DepartureReport { unused, unfit, ..DepartureReport::default() });
             let report = Report {
                 schema: SCHEMA,
                 dry_run,

@@ -5,6 +5,7 @@ use tokio_postgres::types::Type;
 use super::about::Server;
 use super::catalog::Relation;
 use super::connect::{Client, Connection};
+use super::owner_facts::lock_unplanned;
 use super::sqlstate::refuses_lock;
 use super::toasters::TOAST_RELATIONS;
 use super::{LiveError, snapshot};
@@ -41,13 +42,15 @@ pub struct Standing {
     pub is_out_of_reach: bool,
 }
 
-/// Begins a transaction that reads `relation`. The lock that protects its definition is taken before the snapshot. If LOCK
-/// TABLE is refused for this relation, which is remembered in `by_query`, a query takes the lock, and the snapshot may be a
-/// moment older. Returns `None` if the name now belongs to another relation, or to none.
+/// Begins a transaction that reads `relation`. A lock in this mode, which protects its definition, is taken before the
+/// snapshot. If LOCK
+/// TABLE is refused for this relation, which is remembered in `by_query`, a query that is only parsed takes the lock, and the
+/// snapshot may be a moment older. Returns `None` if the name now belongs to another relation, or to none.
 pub async fn begin(
     connection: &Connection,
     relation: &Relation,
     page: PageSize,
+    mode: &str,
     by_query: &mut bool,
 ) -> Result<Option<Standing>, LiveError> {
     const MODE: &str = "TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -55,7 +58,7 @@ pub async fn begin(
     let begin = format!("{}{}", connection.begin_sql(MODE), snapshot::BY_KEY);
     let client = connection.client();
     if !*by_query {
-        let lock = format!("{begin}; LOCK TABLE ONLY {quoted} IN ACCESS SHARE MODE");
+        let lock = format!("{begin}; LOCK TABLE ONLY {quoted} IN {mode} MODE");
         match client.batch_execute(&lock).await {
             Err(error) if refuses_lock(&error) => {
                 snapshot::abandon(client).await?;
@@ -65,7 +68,8 @@ pub async fn begin(
         }
     }
     if *by_query {
-        client.batch_execute(&format!("{begin}; SELECT FROM ONLY {quoted} LIMIT 0")).await?;
+        client.batch_execute(&begin).await?;
+        lock_unplanned(client, &quoted).await?;
     }
     let rows = client
         .query_typed(
@@ -90,7 +94,7 @@ pub async fn begin(
                     CASE WHEN c.relpersistence = 'p' THEN c.reltuples END, c.relpages, \
                     t.relfilenode \
              FROM pg_catalog.pg_class AS c \
-             LEFT JOIN pg_catalog.pg_class AS t ON t.oid = c.reltoastrelid \
+             LEFT JOIN pg_catalog.pg_class AS t ON t.oid = ({TOAST_RELATIONS})[1] \
              WHERE c.oid = $1 AND c.oid = pg_catalog.to_regclass($2)"),
             &[(&relation.oid.0, Type::OID), (&quoted, Type::TEXT)],
         )

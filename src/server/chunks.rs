@@ -19,7 +19,9 @@ use toast_format::disk::layout::PageSize;
 use toast_format::disk::pointer::ToastPointer;
 use toast_format::disk::{BlockNumber, ItemPointer, Oid, ValueId, ValueIdType};
 use toast_format::model::sql::quote_qualified;
-use toast_format::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
+use toast_format::model::toaster::chunks::{
+    Chunk, ChunkData, ChunkStore, Fate, FetchedChunks, StoreError, WantedChunks,
+};
 use toast_format::model::visibility::Snapshot;
 
 /// Blocks read at a time: 4 MB of 8 kB pages.
@@ -134,6 +136,36 @@ impl LiveChunks {
     /// A reader that uses pages for what SQL does not return.
     pub fn with_pages(connection: Arc<Connection>, pages: ChunkPages) -> LiveChunks {
         LiveChunks { pages: Some(pages), ..LiveChunks::new(connection) }
+    }
+
+    /// Reads what a value lacks.
+    pub(crate) async fn fetch(
+        &mut self,
+        wanted: WantedChunks,
+        into: &mut FetchedChunks,
+    ) -> Result<(), StoreError> {
+        match wanted {
+            WantedChunks::Value(relation, value_id) => {
+                let chunks = self.value(relation, value_id).await?;
+                into.add_value(relation, value_id, chunks);
+            }
+            WantedChunks::At(relation, tid) => {
+                let chunk = self.at(relation, tid).await?;
+                into.add_at(relation, tid, chunk);
+            }
+        }
+        Ok(())
+    }
+
+    /// The chunk at an address.
+    async fn at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
+        let text = tid.to_string();
+        let condition = |_: &str| "ctid = $1::pg_catalog.tid".to_owned();
+        let found = self.select(relation, condition, &[(&text, Type::TEXT)]).await?;
+        match (found.into_iter().next(), self.pages.clone()) {
+            (None, Some(pages)) => self.on_page(relation, tid, &pages).await,
+            (found, _) => Ok(found),
+        }
     }
 
     async fn reader(
@@ -353,13 +385,7 @@ impl ChunkStore for LiveChunks {
     }
 
     fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
-        let text = tid.to_string();
-        let condition = |_: &str| "ctid = $1::pg_catalog.tid".to_owned();
-        let found = wait(self.select(relation, condition, &[(&text, Type::TEXT)]))?;
-        match (found.into_iter().next(), self.pages.clone()) {
-            (None, Some(pages)) => wait(self.on_page(relation, tid, &pages)),
-            (found, _) => Ok(found),
-        }
+        wait(self.at(relation, tid))
     }
 }
 

@@ -30,7 +30,8 @@ pub struct Group {
     pub unplaced: bool,
 }
 
-/// Groups the values of all columns of a table by form and sizes, and counts its rows. Must be called in a transaction.
+/// Groups the values of all columns of a table by form and sizes, and counts its rows. Must be called in a transaction of
+/// [`begin_reading`](super::owner_facts::begin_reading).
 pub async fn groups(
     client: &Client,
     server: &Server,

@@ -6,6 +6,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::connect::Connection;
+use super::toasters::TOAST_RELATIONS;
 use super::{LiveError, numbers};
 use toast_format::disk::Oid;
 use toast_format::disk::desc::Align;
@@ -122,7 +123,8 @@ pub(crate) async fn of_tables(
     connection: &Connection,
     tables: &[Oid],
 ) -> Result<HashMap<Oid, Vec<Index>>, LiveError> {
-    const SQL: &str = "SELECT c.oid, i.indrelid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
+    let sql = format!(
+        "SELECT c.oid, i.indrelid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
           m.amname::pg_catalog.text, coalesce(pg_catalog.pg_relation_size(c.oid), 0), i.indisvalid, \
           i.indisunique, i.indisexclusion, o.fillfactor, coalesce(o.deduplicate, true), c.reltuples::pg_catalog.float8, \
           t.relkind = 't', i.indpred IS NULL AND NOT EXISTS (\
@@ -141,8 +143,8 @@ pub(crate) async fn of_tables(
             pg_catalog.pg_get_expr(i.indpred, i.indrelid)), pg_catalog.format('%I.%I', n.nspname, c.relname), \
           NOT i.indimmediate, own.oid \
         FROM (SELECT oid, oid AS of FROM pg_catalog.unnest($1) AS oid UNION ALL \
-          SELECT r.oid, r.reltoastrelid FROM pg_catalog.pg_class AS r \
-          WHERE r.oid = ANY ($1) AND r.reltoastrelid <> 0) AS own \
+          SELECT c.oid, pg_catalog.unnest({TOAST_RELATIONS}) FROM pg_catalog.pg_class AS c \
+          WHERE c.oid = ANY ($1)) AS own \
         JOIN pg_catalog.pg_index AS i ON i.indrelid = own.of JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid \
         JOIN pg_catalog.pg_class AS t ON t.oid = i.indrelid \
         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
@@ -153,12 +155,13 @@ pub(crate) async fn of_tables(
             FILTER (WHERE x.option_name = 'deduplicate_items') AS deduplicate \
           FROM pg_catalog.pg_options_to_table(c.reloptions) AS x \
           WHERE x.option_name IN ('fillfactor', 'deduplicate_items')) AS o \
-        WHERE c.relkind = 'i' ORDER BY 6, 1";
+        WHERE c.relkind = 'i' ORDER BY 6, 1"
+    );
     connection
         .reading(async || {
             let client = connection.client();
             client.batch_execute(LIMITS).await?;
-            let rows = client.query_typed(SQL, &[(&numbers(tables), Type::OID_ARRAY)]).await?;
+            let rows = client.query_typed(&sql, &[(&numbers(tables), Type::OID_ARRAY)]).await?;
             let mut found: HashMap<Oid, Vec<Index>> = HashMap::new();
             for row in &rows {
                 found.entry(Oid(row.try_get(20)?)).or_default().push(read(row)?);

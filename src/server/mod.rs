@@ -8,7 +8,8 @@
 //! * [`catalog`]: relations and their columns; `listing`: the files of many relations, and the tables to which they
 //!   belong.
 //! * `indexes`: the indexes of a table; `index_scan`: the sizes of fresh ones.
-//! * `owner_code`: code of other roles that an UPDATE of a table runs.
+//! * `owner_code`: which code of a table's owner may run with the rights of another role (pure); `owner_facts`: what the
+//!   catalog says about it, and the transactions in which tables are read by SQL.
 //! * [`snapshot`]: the fixed snapshot for everything that is read, and the plans of our statements.
 //! * [`pages`]: pages read with pageinspect, with visibility determined; `scan`: the pages of a relation, over all
 //!   connections.
@@ -98,6 +99,7 @@ pub(crate) mod listing;
 pub mod locks;
 pub(crate) mod names;
 pub(crate) mod owner_code;
+pub(crate) mod owner_facts;
 pub mod pages;
 pub mod pattern;
 pub(crate) mod probe;
@@ -119,12 +121,18 @@ pub enum LiveError {
     /// A result with an unexpected shape.
     #[error("unexpected answer of the server: {0}")]
     Unexpected(String),
+    /// The connection ended while the server read a value that it may have crashed on.
+    #[error("{0}")]
+    Crashed(String),
     /// Why values could not be timed.
     #[error("{0}")]
     NotTimed(String),
     /// A relation's definition is not the one that was read before.
     #[error("the relation was changed by another session")]
     Changed,
+    /// Reading a relation would run code of its owner with the user's rights; a hint follows on a separate line.
+    #[error("{0}")]
+    OwnerCode(String),
     /// The server is too old.
     #[error("server version {0} is not supported: PostgreSQL 14 or later is needed")]
     Version(String),

@@ -1,233 +1,419 @@
-//! Code of other roles that an `UPDATE` of a table runs with the privileges of the current user: expressions and
-//! predicates of indexes, checks of the table and of domains, generated columns, statistics, triggers, policies,
-//! partition keys, and the functions that their operators and operator classes call.
+//! Which code of a table's owner a session of another role may run (pure): the rule, and what it needs to know.
 //!
-//! The server protects its own maintenance commands from such code (CVE-2020-25695) by a security context that clients
-//! cannot set; `SET ROLE` can be undone from inside a function.
+//! Whoever uses a table runs code that its owner chose: expressions and predicates of indexes, checks, generated columns,
+//! statistics, partition keys, policies, triggers, and the functions of operator classes. Planning a SELECT, even without
+//! running it, evaluates the constant parts of most of them. The code has all rights of the session's user: it can undo
+//! `SET ROLE`, and the server's restricted context (CVE-2020-25695) is not available to clients.
+//!
+//! So a table is used only if all of this code is harmless, whatever arguments the owner chose:
+//!
+//! * Every node of an expression is of a kind in [`NODES`]. Subqueries, XML and SQL/JSON expressions, `nextval` of identity
+//!   columns, coercions to domains and conversions of rows are not.
+//! * Every function is written in C or internal, its owner is a superuser, and the table's owner may execute it.
+//! * A function that an expression calls is immutable, or one of the server's own about dates and times, which depend on
+//!   the clock and the time zone ([`Function::is_about_time`]), or `current_setting`. What superusers own is not harmless for that reason alone:
+//!   `dblink_exec` and `nextval` are volatile, `table_to_xml` is stable.
+//! * Its arguments and its result are of base types that superusers own, or arrays or ranges of these. Polymorphic functions
+//!   call functions of the type that they are given; the server's own are harmless for built-in base types, enums, and
+//!   arrays and built-in ranges of these, whose functions are the server's. `"any"` is never allowed:
+//!   `satisfies_hash_partition` evaluates constants in the partition key of any table.
+//!
+//! Only superusers can make operator classes, and the server passes their functions nothing but values of the column, so that
+//! their volatility does not matter. Operators are judged by their functions, casts by their functions or as nodes.
+//! Collations call no functions.
+//!
+//! Defaults are left out, because no statement of ours evaluates one: there is no INSERT, and an UPDATE names each column
+//! that it sets. The checks of domains and the functions of range types run only where a value is coerced or constructed:
+//! that is, in expressions, and for the columns that [`Object::coerced`] names. The owner of a domain can add a check at any
+//! time, whatever lock is held, so that it is the domain's owner who counts there. NOT NULL calls no function.
 
 use std::collections::HashMap;
+use std::fmt::Write;
 
-use tokio_postgres::types::Type;
-
-use super::connect::Client;
-use super::{LiveError, numbers};
-use toast_format::disk::Oid;
-
-/// A function or domain whose owner lacks privileges of the user.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Foreign {
-    /// The function with its argument types; for a domain, `domain` and its name.
-    pub(crate) function: String,
-    pub(crate) owner: String,
-    /// What calls the function.
-    pub(crate) place: String,
+/// Something of a table that can run code.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Object {
+    /// As messages name it, such as `index i`.
+    pub(crate) name: String,
+    /// Its expressions, as `pg_node_tree` is printed.
+    pub(crate) expressions: Vec<String>,
+    /// The types of the columns whose values the functions of `classes` receive.
+    pub(crate) key_types: Vec<u32>,
+    /// The functions of its operator classes, and of operators that belong to operator classes.
+    pub(crate) classes: Vec<u32>,
+    /// Functions that are called by themselves, such as those of triggers.
+    pub(crate) called: Vec<u32>,
+    /// Domains to which values are coerced.
+    pub(crate) coerced: Vec<u32>,
 }
 
-/// The privileges of the user compared with those of the table's owner.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Rights {
-    pub(crate) user: String,
-    /// The table's owner.
-    pub(crate) owner: String,
-    /// Whether the user has privileges that the owner does not have.
-    pub(crate) lent: bool,
-    /// Whether the user is not the owner but may act as the owner, and the owner has the required privileges.
-    pub(crate) may_be_owner: bool,
+/// What the catalog says about functions, operators and types.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Catalog {
+    pub(crate) functions: HashMap<u32, Function>,
+    /// The functions of operators.
+    pub(crate) operators: HashMap<u32, u32>,
+    pub(crate) types: HashMap<u32, DataType>,
 }
 
-/// Roles that only allow seeing more do not count as additional privileges, because this program itself recommends
-/// them.
-const RIGHTS: &str = "SELECT me.rolname::pg_catalog.text, o.rolname::pg_catalog.text, \
-    me.oid <> o.oid AND NOT o.rolsuper AND NOT pg_catalog.pg_has_role(o.oid, me.oid, 'USAGE') AND (\
-      me.rolsuper OR NOT pg_catalog.pg_has_role(me.oid, o.oid, 'MEMBER') \
-      OR me.rolcreaterole AND NOT o.rolcreaterole OR me.rolcreatedb AND NOT o.rolcreatedb \
-      OR me.rolreplication AND NOT o.rolreplication OR me.rolbypassrls AND NOT o.rolbypassrls \
-      OR EXISTS (SELECT FROM pg_catalog.pg_roles AS r WHERE r.oid <> me.oid \
-        AND pg_catalog.pg_has_role(me.oid, r.oid, 'MEMBER') \
-        AND NOT pg_catalog.pg_has_role(o.oid, r.oid, 'MEMBER') \
-        AND r.rolname NOT IN ('pg_monitor', 'pg_read_all_settings', 'pg_read_all_stats', \
-          'pg_stat_scan_tables'))), \
-    me.oid <> o.oid AND NOT o.rolsuper AND CASE \
-      WHEN pg_catalog.current_setting('server_version_num')::pg_catalog.int4 < 160000 \
-      THEN pg_catalog.pg_has_role(me.oid, o.oid, 'MEMBER') \
-      ELSE pg_catalog.pg_has_role(me.oid, o.oid, 'SET') END \
-      AND NOT (c.relrowsecurity AND c.relforcerowsecurity AND NOT o.rolbypassrls) \
-      AND pg_catalog.has_schema_privilege(o.oid, c.relnamespace, 'USAGE') \
-      AND pg_catalog.has_table_privilege(o.oid, c.oid, 'SELECT') \
-      AND pg_catalog.has_table_privilege(o.oid, c.oid, 'UPDATE'), c.oid \
-    FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_roles AS o ON o.oid = c.relowner, \
-      pg_catalog.pg_roles AS me WHERE c.oid = ANY ($1) AND me.rolname = current_user";
+/// A function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Function {
+    /// With its argument types.
+    pub(crate) name: String,
+    pub(crate) owner: Owner,
+    pub(crate) language: Language,
+    pub(crate) volatility: Volatility,
+    /// Whether the table's owner may execute it.
+    pub(crate) executable: bool,
+    /// Whether initdb created it.
+    pub(crate) built_in: bool,
+    /// The types of its arguments and of its result.
+    pub(crate) types: Vec<u32>,
+}
 
-/// The functions, with what calls them. `$1` is the table, `$2` whether ordinary triggers are disabled, `$3` whether
-/// policies are applied, `$4` the columns whose values are coerced to their domains.
-///
-/// A function of the catalog is harmless if it is immutable and not written in SQL, or if all its argument and result
-/// types are in the catalog. Other functions of the catalog may run queries given as text (these functions are
-/// volatile), views (`table_to_xml`), or casts, input functions and checks of the given types (`to_jsonb`, `domain_in`,
-/// `||` of a text and any type), apart from a few that are listed. A function outside the catalog is harmless if its
-/// owner has all privileges of the user. For domains to which values are coerced, the owner of the domain counts: that
-/// role can add a check at any time, and no lock of the table prevents this.
-const FOREIGN: &str = r"WITH RECURSIVE tree (oid) AS (
-      SELECT $1::pg_catalog.oid UNION SELECT a.relid FROM pg_catalog.pg_partition_ancestors($1) AS a),
-    own (place, code) AS (
-      SELECT pg_catalog.format('index %I', c.relname),
-        pg_catalog.concat(i.indexprs::pg_catalog.text, i.indpred::pg_catalog.text)
-      FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
-      WHERE i.indrelid = $1
-      UNION ALL SELECT pg_catalog.format('constraint %I', conname), conbin::pg_catalog.text
-      FROM pg_catalog.pg_constraint WHERE conrelid = $1 AND conbin IS NOT NULL
-      UNION ALL SELECT pg_catalog.format('generated column %I', a.attname), d.adbin::pg_catalog.text
-      FROM pg_catalog.pg_attrdef AS d JOIN pg_catalog.pg_attribute AS a
-        ON a.attrelid = d.adrelid AND a.attnum = d.adnum
-      WHERE d.adrelid = $1 AND a.attgenerated <> ''
-      UNION ALL SELECT pg_catalog.format('statistics %I', stxname), stxexprs::pg_catalog.text
-      FROM pg_catalog.pg_statistic_ext WHERE stxrelid = $1 AND stxexprs IS NOT NULL
-      UNION ALL SELECT pg_catalog.format('trigger %I', tgname), tgqual::pg_catalog.text
-      FROM pg_catalog.pg_trigger WHERE tgrelid = $1 AND tgqual IS NOT NULL
-      UNION ALL SELECT pg_catalog.format('policy %I', polname),
-        pg_catalog.concat(polqual::pg_catalog.text, polwithcheck::pg_catalog.text)
-      FROM pg_catalog.pg_policy WHERE polrelid = $1 AND $3
-      UNION ALL SELECT pg_catalog.format('partition key of %s', partrelid::pg_catalog.regclass),
-        partexprs::pg_catalog.text
-      FROM pg_catalog.pg_partitioned_table WHERE partrelid IN (SELECT oid FROM tree)
-        AND partexprs IS NOT NULL),
-    types (oid) AS (
-      (SELECT atttypid FROM pg_catalog.pg_attribute
-       WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped
-       UNION SELECT m[1]::pg_catalog.oid
-       FROM own, pg_catalog.regexp_matches(code, ':[a-z]*type ([0-9]+)', 'g') AS m)
-      UNION SELECT x.oid FROM types AS t JOIN pg_catalog.pg_type AS y ON y.oid = t.oid
-      CROSS JOIN LATERAL (
-        SELECT y.typbasetype UNION ALL SELECT y.typelem
-        UNION ALL SELECT a.atttypid FROM pg_catalog.pg_attribute AS a
-        WHERE y.typrelid <> 0 AND a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped
-        UNION ALL SELECT r.rngsubtype FROM pg_catalog.pg_range AS r WHERE r.rngtypid = y.oid
-        UNION ALL SELECT r.rngtypid FROM pg_catalog.pg_range AS r WHERE r.rngmultitypid = y.oid
-        UNION ALL SELECT m[1]::pg_catalog.oid FROM pg_catalog.pg_constraint AS k,
-          pg_catalog.regexp_matches(k.conbin::pg_catalog.text, ':[a-z]*type ([0-9]+)', 'g') AS m
-        WHERE k.contypid = y.oid) AS x (oid) WHERE x.oid <> 0),
-    code (place, code) AS (
-      SELECT place, code FROM own
-      UNION ALL SELECT pg_catalog.format('domain %s', contypid::pg_catalog.regtype),
-        conbin::pg_catalog.text
-      FROM pg_catalog.pg_constraint WHERE contypid <> 0 AND contypid IN (SELECT oid FROM types)
-        AND conbin IS NOT NULL),
-    guards (place, oid) AS (
-      SELECT place, m[1]::pg_catalog.oid FROM own,
-        pg_catalog.regexp_matches(code, ':[a-z]*(?:resulttype|casttype) ([0-9]+)', 'g') AS m
-      UNION SELECT pg_catalog.format('column %I', attname), atttypid FROM pg_catalog.pg_attribute
-      WHERE attrelid = $1 AND attnum = ANY ($4) AND NOT attisdropped
-      UNION SELECT g.place, x.oid FROM guards AS g JOIN pg_catalog.pg_type AS y ON y.oid = g.oid
-      CROSS JOIN LATERAL (
-        SELECT y.typbasetype UNION ALL SELECT y.typelem
-        UNION ALL SELECT a.atttypid FROM pg_catalog.pg_attribute AS a
-        WHERE y.typrelid <> 0 AND a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped
-        UNION ALL SELECT r.rngsubtype FROM pg_catalog.pg_range AS r WHERE r.rngtypid = y.oid
-        UNION ALL SELECT r.rngtypid FROM pg_catalog.pg_range AS r WHERE r.rngmultitypid = y.oid) AS x (oid)
-      WHERE x.oid <> 0),
-    classes (place, class) AS (
-      SELECT pg_catalog.format('index %I', c.relname), k.class
-      FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid,
-        pg_catalog.unnest(i.indclass::pg_catalog.oid[]) AS k (class) WHERE i.indrelid = $1
-      UNION ALL SELECT 'partition key', k.class FROM pg_catalog.pg_partitioned_table AS p,
-        pg_catalog.unnest(p.partclass::pg_catalog.oid[]) AS k (class)
-      WHERE p.partrelid IN (SELECT oid FROM tree)),
-    operators (place, oid) AS (
-      SELECT place, m[1]::pg_catalog.oid FROM code,
-        pg_catalog.regexp_matches(code, ':opno ([0-9]+)', 'g') AS m
-      UNION SELECT place, n::pg_catalog.oid FROM code,
-        pg_catalog.regexp_matches(code, ':opnos \(o ([0-9 ]+)\)', 'g') AS m,
-        pg_catalog.regexp_split_to_table(pg_catalog.btrim(m[1]), ' +') AS n
-      UNION SELECT pg_catalog.format('constraint %I', k.conname), o
-      FROM pg_catalog.pg_constraint AS k, pg_catalog.unnest(k.conexclop) AS o WHERE k.conrelid = $1
-      UNION SELECT c.place, a.amopopr FROM classes AS c
-      JOIN pg_catalog.pg_opclass AS o ON o.oid = c.class
-      JOIN pg_catalog.pg_amop AS a ON a.amopfamily = o.opcfamily),
-    functions (place, oid) AS (
-      SELECT place, m[1]::pg_catalog.oid FROM code, pg_catalog.regexp_matches(code,
-        ':(?:funcid|opfuncid|hashfuncid|negfuncid|aggfnoid|winfnoid) ([0-9]+)', 'g') AS m
-      UNION SELECT p.place, o.oprcode::pg_catalog.oid FROM operators AS p
-      JOIN pg_catalog.pg_operator AS o ON o.oid = p.oid
-      UNION SELECT c.place, a.amproc::pg_catalog.oid FROM classes AS c
-      JOIN pg_catalog.pg_opclass AS o ON o.oid = c.class
-      JOIN pg_catalog.pg_amproc AS a ON a.amprocfamily = o.opcfamily
-      UNION SELECT pg_catalog.format('type %s', r.rngtypid::pg_catalog.regtype), f::pg_catalog.oid
-      FROM pg_catalog.pg_range AS r,
-        pg_catalog.unnest(ARRAY[r.rngsubdiff, r.rngcanonical]) AS f
-      WHERE r.rngtypid IN (SELECT oid FROM types)
-      UNION SELECT pg_catalog.format('trigger %I', tgname), tgfoid FROM pg_catalog.pg_trigger
-      WHERE tgrelid = $1 AND tgtype & 16 <> 0
-        AND (tgenabled = 'A' OR tgenabled = CASE WHEN $2 THEN 'R' ELSE 'O' END)),
-    trusted (oid) AS (
-      SELECT r.oid FROM pg_catalog.pg_roles AS r, pg_catalog.pg_roles AS me WHERE me.rolname = current_user
-        AND (r.rolsuper OR NOT me.rolsuper AND pg_catalog.pg_has_role(r.oid, me.oid, 'USAGE')))
-    SELECT p.oid::pg_catalog.regprocedure::pg_catalog.text, o.rolname::pg_catalog.text, f.place
-    FROM functions AS f JOIN pg_catalog.pg_proc AS p ON p.oid = f.oid
-    JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang
-    JOIN pg_catalog.pg_roles AS o ON o.oid = p.proowner
-    WHERE CASE WHEN p.oid < 16384
-      THEN p.prorettype <> 'pg_catalog.trigger'::pg_catalog.regtype AND CASE p.provolatile
-          WHEN 'v' THEN p.proname NOT IN ('random', 'random_normal', 'clock_timestamp', 'timeofday',
-            'gen_random_uuid', 'uuidv4', 'uuidv7', 'nextval', 'currval', 'lastval')
-          ELSE p.proname ~ '_to_xml|^pg_input_' OR (p.provolatile = 's' OR l.lanname = 'sql')
-            AND p.proname NOT IN ('array_to_string', 'concat', 'concat_ws', 'format', 'quote_literal',
-              'quote_nullable', 'pg_typeof', 'pg_column_size', 'pg_column_compression', 'enum_first',
-              'enum_last', 'enum_range')
-            AND EXISTS (SELECT FROM pg_catalog.unnest(p.proargtypes::pg_catalog.oid[] || p.prorettype)
-                AS a (oid) JOIN pg_catalog.pg_type AS t ON t.oid = a.oid WHERE t.typtype = 'p') END
-      ELSE p.proowner NOT IN (SELECT oid FROM trusted) END
-    UNION SELECT pg_catalog.concat('domain ', t.oid::pg_catalog.regtype), o.rolname::pg_catalog.text, g.place
-    FROM guards AS g JOIN pg_catalog.pg_type AS t ON t.oid = g.oid AND t.typtype = 'd'
-    JOIN pg_catalog.pg_roles AS o ON o.oid = t.typowner
-    WHERE t.typowner NOT IN (SELECT oid FROM trusted)
-    UNION SELECT CASE WHEN c.code ~ '[{]SUBLINK' THEN 'a subquery' ELSE 'an SQL/JSON expression' END,
-      pg_catalog.pg_get_userbyid(r.relowner)::pg_catalog.text, c.place
-    FROM code AS c JOIN pg_catalog.pg_class AS r ON r.oid = $1
-    WHERE c.code ~ '[{](SUBLINK|JSONEXPR|JSONCONSTRUCTOREXPR)'
-    ORDER BY 3, 1";
+/// A role that owns a function or type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) name: String,
+    pub(crate) is_superuser: bool,
+}
 
-/// The privileges of the user and the owner of each table; tables that were dropped are missing.
-pub(crate) async fn rights(
-    client: &Client,
-    tables: &[Oid],
-) -> Result<HashMap<Oid, Rights>, LiveError> {
-    let rows = client.query_typed(RIGHTS, &[(&numbers(tables), Type::OID_ARRAY)]).await?;
-    let rights = |row: &tokio_postgres::Row| {
-        let rights = Rights {
-            user: row.try_get(0)?,
-            owner: row.try_get(1)?,
-            lent: row.try_get(2)?,
-            may_be_owner: row.try_get(3)?,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Language {
+    Internal,
+    C,
+    Other,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Volatility {
+    Immutable,
+    Stable,
+    Volatile,
+}
+
+/// A type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DataType {
+    pub(crate) name: String,
+    pub(crate) owner: Owner,
+    /// Whether initdb created it.
+    pub(crate) built_in: bool,
+    pub(crate) kind: TypeKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TypeKind {
+    Base,
+    /// Of elements of this type.
+    Array(u32),
+    Enum,
+    /// Of this subtype.
+    Range(u32),
+    /// Of this range type.
+    Multirange(u32),
+    /// Over this type.
+    Domain(u32),
+    /// `anyenum`.
+    AnyEnum,
+    /// `anyelement` and its other relatives, apart from `"any"`.
+    Polymorphic,
+    /// `internal` and `void`, of which no expression has a value.
+    Internal,
+    /// Composite types, `"any"` and the other pseudo-types.
+    Other,
+}
+
+/// Whose functions handle the values of a type, from the most to the least trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum HandledBy {
+    Server,
+    Superusers,
+    Users,
+}
+
+/// How an object uses a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Expression,
+    OperatorClass,
+}
+
+/// The kinds of nodes that run no code but the functions and operators named in them.
+const NODES: [&str; 24] = [
+    "ARRAYCOERCEEXPR",
+    "ARRAYEXPR",
+    "BOOLEANTEST",
+    "BOOLEXPR",
+    "CASEEXPR",
+    "CASETESTEXPR",
+    "CASEWHEN",
+    "COALESCEEXPR",
+    "COERCETODOMAINVALUE",
+    "COERCEVIAIO",
+    "COLLATEEXPR",
+    "CONST",
+    "DISTINCTEXPR",
+    "FUNCEXPR",
+    "MINMAXEXPR",
+    "NAMEDARGEXPR",
+    "NULLIFEXPR",
+    "NULLTEST",
+    "OPEXPR",
+    "RELABELTYPE",
+    "SCALARARRAYOPEXPR",
+    "SQLVALUEFUNCTION",
+    "SUBSCRIPTINGREF",
+    "VAR",
+];
+
+const FUNCTION_FIELDS: [&str; 4] = ["funcid", "opfuncid", "hashfuncid", "negfuncid"];
+const TYPE_FIELDS: [&str; 16] = [
+    "vartype",
+    "consttype",
+    "funcresulttype",
+    "opresulttype",
+    "resulttype",
+    "casetype",
+    "coalescetype",
+    "minmaxtype",
+    "typeId",
+    "type",
+    "array_typeid",
+    "element_typeid",
+    "refcontainertype",
+    "refelemtype",
+    "refrestype",
+    "refassgntype",
+];
+
+/// `current_setting(text)` and `current_setting(text, bool)`, as policies of tenants call them. They are stable because
+/// settings change, and run no code.
+const SETTINGS: [u32; 2] = [2077, 3294];
+
+/// How deep types may be nested; catalogs are not trusted to have no cycles.
+const MOST_LEVELS: usize = 32;
+
+/// `date`, `time`, `timestamp`, `timestamptz`, `interval` and `timetz`.
+const TIMES: [u32; 6] = [1082, 1083, 1114, 1184, 1186, 1266];
+/// `bool`, `int4`, `text`, `float8` and `numeric`.
+const PLAIN: [u32; 5] = [16, 23, 25, 701, 1700];
+
+/// What an expression consists of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Expression {
+    /// The kinds of nodes that [`NODES`] lacks.
+    unknown_nodes: Vec<String>,
+    pub(crate) functions: Vec<u32>,
+    pub(crate) operators: Vec<u32>,
+    pub(crate) types: Vec<u32>,
+}
+
+impl Expression {
+    /// Reads a printed node tree. The server escapes braces and spaces inside names (`outToken`), and prints constants as
+    /// numbers, so that each brace begins a node and each colon a field.
+    pub(crate) fn parse(tree: &str) -> Expression {
+        let mut found = Expression::default();
+        let mut field = "";
+        for word in tree.split([' ', '(', ')', '}']) {
+            if let Some(node) = word.strip_prefix('{') {
+                if !NODES.contains(&node) {
+                    found.unknown_nodes.push(node.to_owned());
+                }
+                field = "";
+            } else if let Some(name) = word.strip_prefix(':') {
+                field = name;
+            } else if let Some(oid) = word.parse().ok().filter(|&oid: &u32| oid != 0) {
+                if FUNCTION_FIELDS.contains(&field) {
+                    found.functions.push(oid);
+                } else if field == "opno" {
+                    found.operators.push(oid);
+                } else if TYPE_FIELDS.contains(&field) {
+                    found.types.push(oid);
+                }
+                field = "";
+            }
+        }
+        found
+    }
+}
+
+impl Function {
+    /// Whether it is one of the server's stable functions about dates and times: clocks, conversions, comparisons and
+    /// `to_char`. They read the clock, the time zone and the locale, and nothing else.
+    fn is_about_time(&self) -> bool {
+        self.built_in
+            && self.language == Language::Internal
+            && self.volatility == Volatility::Stable
+            && self.types.iter().any(|of_type| TIMES.contains(of_type))
+            && self.types.iter().all(|of_type| TIMES.contains(of_type) || PLAIN.contains(of_type))
+    }
+}
+
+impl Catalog {
+    /// What makes the code of these objects not harmless, one text for each function, type or node; empty if all of it is
+    /// harmless.
+    pub(crate) fn refusals(&self, objects: &[Object]) -> Vec<String> {
+        let mut found = Vec::new();
+        for object in objects {
+            self.judge(object, &mut found);
+        }
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    fn judge(&self, object: &Object, found: &mut Vec<String>) {
+        let place = &object.name;
+        let (mut types, mut called) = (object.key_types.clone(), object.called.clone());
+        for tree in &object.expressions {
+            let expression = Expression::parse(tree);
+            for node in expression.unknown_nodes {
+                found.push(match node.as_str() {
+                    "SUBLINK" => format!("a subquery, in {place}"),
+                    "COERCETODOMAIN" => format!("a coercion to a domain, in {place}"),
+                    _ => format!("a node {node}, in {place}"),
+                });
+            }
+            for of_type in &expression.types {
+                if self.handled_by(*of_type) == HandledBy::Users {
+                    found.push(format!("{}, used in {place}", self.type_name(*of_type)));
+                }
+            }
+            let of_operator = |operator| self.operators.get(operator).copied().unwrap_or(0);
+            called.extend(expression.operators.iter().map(of_operator));
+            called.extend(expression.functions);
+            types.extend(expression.types);
+        }
+        let values = types.iter().map(|of_type| self.handled_by(*of_type)).max();
+        let values = values.unwrap_or(HandledBy::Users);
+        for function in called {
+            self.judge_function(function, Use::Expression, values, place, found);
+        }
+        for function in &object.classes {
+            self.judge_function(*function, Use::OperatorClass, values, place, found);
+        }
+        for domain in &object.coerced {
+            if !self.types.get(domain).is_some_and(|of_type| of_type.owner.is_superuser) {
+                found.push(format!("{}, checked for {place}", self.type_name(*domain)));
+            }
+        }
+    }
+
+    fn judge_function(
+        &self,
+        oid: u32,
+        used: Use,
+        values: HandledBy,
+        place: &str,
+        found: &mut Vec<String>,
+    ) {
+        let Some(function) = self.functions.get(&oid) else {
+            found.push(format!("a function that does not exist ({oid}), called by {place}"));
+            return;
         };
-        Ok((Oid(row.try_get(4)?), rights))
-    };
-    rows.iter().map(rights).collect()
+        let Function { name, owner, .. } = function;
+        if !owner.is_superuser {
+            found.push(format!("{name} of \"{}\", called by {place}", owner.name));
+        } else if let Some(why) = self.why_not(oid, function, used, values) {
+            found.push(format!("{name}, called by {place}: {why}"));
+        }
+    }
+
+    /// Why a superuser's function may do harm.
+    fn why_not(
+        &self,
+        oid: u32,
+        function: &Function,
+        used: Use,
+        values: HandledBy,
+    ) -> Option<String> {
+        if function.language == Language::Other {
+            return Some("its language is neither C nor internal".into());
+        }
+        if !function.executable {
+            return Some("the table's owner may not execute it".into());
+        }
+        if used == Use::Expression
+            && function.volatility != Volatility::Immutable
+            && !function.is_about_time()
+            && !SETTINGS.contains(&oid)
+        {
+            return Some("it is not immutable".into());
+        }
+        let of_server = function.built_in && function.language == Language::Internal;
+        for of_type in &function.types {
+            let kind = self.types.get(of_type).map_or(TypeKind::Other, |of_type| of_type.kind);
+            let is_harmless = match kind {
+                TypeKind::Internal => used == Use::OperatorClass,
+                TypeKind::AnyEnum => of_server,
+                TypeKind::Polymorphic => of_server && values == HandledBy::Server,
+                TypeKind::Domain(_) | TypeKind::Enum => false,
+                _ => self.handled_by(*of_type) != HandledBy::Users,
+            };
+            if !is_harmless {
+                return Some(match kind {
+                    TypeKind::Polymorphic => {
+                        "it may call any function of its argument's type".into()
+                    }
+                    _ => format!("it uses {}", self.type_name(*of_type)),
+                });
+            }
+        }
+        None
+    }
+
+    /// Whose functions handle values of a type. A value of a domain is handled as one of its base type, except inside of
+    /// others, where input functions check it.
+    fn handled_by(&self, oid: u32) -> HandledBy {
+        let mut of_type = oid;
+        for _ in 0..MOST_LEVELS {
+            match self.types.get(&of_type).map(|of_type| of_type.kind) {
+                Some(TypeKind::Domain(base)) => of_type = base,
+                _ => return self.element_handled_by(of_type, MOST_LEVELS),
+            }
+        }
+        HandledBy::Users
+    }
+
+    fn element_handled_by(&self, oid: u32, levels: usize) -> HandledBy {
+        let of_type = self.types.get(&oid).filter(|_| levels > 0);
+        let Some(of_type) = of_type else { return HandledBy::Users };
+        let own = if !of_type.owner.is_superuser {
+            HandledBy::Users
+        } else if of_type.built_in {
+            HandledBy::Server
+        } else {
+            HandledBy::Superusers
+        };
+        match of_type.kind {
+            TypeKind::Base => own,
+            // All functions for enums are the server's, whoever owns the type; casts are functions of their own.
+            TypeKind::Enum => HandledBy::Server,
+            TypeKind::Array(element) => self.element_handled_by(element, levels - 1),
+            TypeKind::Range(part) | TypeKind::Multirange(part) => {
+                own.max(self.element_handled_by(part, levels - 1))
+            }
+            TypeKind::Domain(_)
+            | TypeKind::AnyEnum
+            | TypeKind::Polymorphic
+            | TypeKind::Internal
+            | TypeKind::Other => HandledBy::Users,
+        }
+    }
+
+    fn type_name(&self, oid: u32) -> String {
+        let Some(of_type) = self.types.get(&oid) else { return format!("type {oid}") };
+        let what = if matches!(of_type.kind, TypeKind::Domain(_)) { "domain" } else { "type" };
+        let mut text = format!("{what} {}", of_type.name);
+        if !of_type.owner.is_superuser {
+            // Writing to a string cannot fail.
+            let _ = write!(text, " of \"{}\"", of_type.owner.name);
+        }
+        text
+    }
 }
 
-/// The functions that an `UPDATE` may call and whose owners lack privileges of the user. `silent_triggers`: ordinary
-/// triggers will not fire; `policies`: row security applies to the user; `coerced`: `attnum` of the columns whose
-/// values are coerced to the domains of their types.
-pub(crate) async fn foreign(
-    client: &Client,
-    table: Oid,
-    silent_triggers: bool,
-    policies: bool,
-    coerced: &[i16],
-) -> Result<Vec<Foreign>, LiveError> {
-    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 4] = [
-        (&table.0, Type::OID),
-        (&silent_triggers, Type::BOOL),
-        (&policies, Type::BOOL),
-        (&coerced, Type::INT2_ARRAY),
-    ];
-    let rows = client.query_typed(FOREIGN, &parameters).await?;
-    rows.iter()
-        .map(|row| {
-            Ok(Foreign {
-                function: row.try_get(0)?,
-                owner: row.try_get(1)?,
-                place: row.try_get(2)?,
-            })
-        })
-        .collect()
-}
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 
 use super::about::{Pageinspect, Server};
 use super::connect::Connection;
+use super::owner_facts::{Holder, lock_unplanned};
 use super::snapshot::learn;
 use super::sqlstate::refuses_lock;
 use super::{LiveError, catalog};
@@ -38,6 +39,7 @@ pub struct PageReader {
     relation: String,
     page_size: PageSize,
     snapshot: Arc<Snapshot>,
+    holder: Holder,
 }
 
 /// The order in which pages are passed on.
@@ -241,22 +243,20 @@ impl PageReader {
         snapshot: Snapshot,
     ) -> Result<PageReader, LiveError> {
         let client = connection.client();
-        let lock = |sql: String| {
-            format!("SAVEPOINT toastctl_lock; {sql}; RELEASE SAVEPOINT toastctl_lock")
-        };
-        // A query would be planned, which evaluates constant parts of expressions of the table's indexes and
-        // statistics.
-        let by_lock = lock(format!("LOCK TABLE ONLY {relation} IN ACCESS SHARE MODE"));
-        let locked = match client.batch_execute(&by_lock).await {
+        let lock = format!(
+            "SAVEPOINT toastctl_lock; LOCK TABLE ONLY {relation} IN ACCESS SHARE MODE; \
+             RELEASE SAVEPOINT toastctl_lock"
+        );
+        let locked = match client.batch_execute(&lock).await {
             Err(error) if refuses_lock(&error) => {
                 client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_lock").await?;
-                client.batch_execute(&lock(format!("SELECT FROM ONLY {relation} LIMIT 0"))).await
+                lock_unplanned(client, &relation).await
             }
             locked => locked,
         };
         match locked {
             Ok(()) => {}
-            // An index of the table is so damaged that no query can be planned; pages can be read without the lock.
+            // The catalog is so damaged that the table cannot be opened; pages can be read without the lock.
             Err(error) if is_about_data(&error) => {
                 client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_lock").await?;
             }
@@ -280,6 +280,7 @@ impl PageReader {
             relation,
             page_size,
             snapshot: Arc::new(snapshot),
+            holder: Holder::default(),
         }
     }
 
@@ -497,7 +498,8 @@ impl PageReader {
     }
 
     /// Determines the visibility of tuples: first by the status of transactions, and for the rest (MultiXacts,
-    /// subtransactions that were in progress at the snapshot) by querying the tuples themselves.
+    /// subtransactions that were in progress at the snapshot) by querying the tuples themselves. If planning the query
+    /// could run code of another role, it stays unknown.
     async fn resolve(&mut self, pages: &mut Pages) -> Result<(), LiveError> {
         let undecided = pages.undecided();
         let finished: HashSet<_> = undecided
@@ -521,9 +523,20 @@ impl PageReader {
             self.learn(&more, pages).await?;
             left = pages.undecided();
         }
-        if left.is_empty() {
+        if left.is_empty() || !Box::pin(self.holder.hold(&self.connection, &self.relation)).await? {
             return Ok(());
         }
+        let asked = self.ask_about(left, pages).await;
+        self.holder.release().await;
+        asked
+    }
+
+    /// Queries tuples whose visibility is still to be determined.
+    async fn ask_about(
+        &self,
+        left: Vec<(ItemPointer, Option<TransactionId>)>,
+        pages: &mut Pages,
+    ) -> Result<(), LiveError> {
         let ctids: Vec<String> = left.iter().map(|(ctid, _)| ctid.to_string()).collect();
         let sql = format!(
             "SELECT ctid::pg_catalog.text FROM ONLY {} \

@@ -13,6 +13,7 @@ use super::catalog::{self, Relation};
 use super::chunks::address;
 use super::connect::{Client, Connection};
 use super::functions::{Answers, rows, size};
+use super::owner_facts::lock_unplanned;
 use super::pages::{Order, PageReader};
 use super::probe::{Asked, Probe};
 use super::scan::{BATCH, ScanError};
@@ -44,15 +45,14 @@ pub(crate) struct RowReader<'a> {
 }
 
 impl<'a> RowReader<'a> {
-    /// Creates a reader, and takes the lock that keeps the relation from being dropped or truncated until the
-    /// transaction ends.
+    /// Creates a reader, in a transaction of [`begin_reading`](super::owner_facts::begin_reading), and takes the lock that
+    /// keeps the relation from being dropped or truncated until the transaction ends.
     pub(crate) async fn new(
         connection: Arc<Connection>,
         server: &Server,
         relation: &'a Relation,
     ) -> Result<RowReader<'a>, LiveError> {
-        let lock = format!("SELECT FROM ONLY {} LIMIT 0", relation.quoted());
-        connection.client().batch_execute(&lock).await?;
+        lock_unplanned(connection.client(), &relation.quoted()).await?;
         let probe = Probe::new(server, relation);
         Ok(RowReader { connection, relation, probe, page: server.page_size })
     }

@@ -54,6 +54,7 @@ impl From<&LiveError> for Kind {
         match error {
             // Such a name is invalid.
             LiveError::Pattern(_) => Kind::Usage,
+            LiveError::Crashed(_) => Kind::Lost,
             _ => Kind::Incomplete,
         }
     }

@@ -16,7 +16,8 @@ pub struct Moment {
     pub snapshot: Snapshot,
 }
 
-const MODE: &str = "TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY";
+/// The mode of a transaction that reads.
+pub(super) const MODE: &str = "TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// Begins the transaction in which all later queries on this connection run.
 pub async fn begin(connection: &Connection) -> Result<Moment, LiveError> {
@@ -26,7 +27,7 @@ pub async fn begin(connection: &Connection) -> Result<Moment, LiveError> {
 
 /// The mode of a transaction that writes only to temporary tables: its commit need wait neither for the disk nor for a
 /// standby.
-const TEMPORARY: &str =
+pub(super) const TEMPORARY: &str =
     "TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE; SET LOCAL synchronous_commit = off";
 
 /// Like [`begin`], for a run that writes to temporary tables.
@@ -42,7 +43,8 @@ pub async fn begin_with_lock(client: &Client, lock: &str) -> Result<Moment, Live
     take(client).await
 }
 
-async fn take(client: &Client) -> Result<Moment, LiveError> {
+/// Takes the snapshot of the transaction that the connection is in.
+pub(super) async fn take(client: &Client) -> Result<Moment, LiveError> {
     let ask = client.query_typed(
         "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, pg_catalog.pg_is_in_recovery()",
         &[],

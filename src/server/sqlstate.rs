@@ -2,6 +2,8 @@
 
 use tokio_postgres::error::SqlState;
 
+use super::LiveError;
+
 /// What an error of the server means for the attempted work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -42,6 +44,11 @@ impl ErrorKind {
 /// Whether the error shows that a page or index cannot be read because it is damaged.
 pub fn is_damage(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_some_and(|db| db.code().code().starts_with("XX"))
+}
+
+/// Whether a connection ended without a message of the server, as when the server crashes.
+pub(crate) fn is_sudden(error: &LiveError) -> bool {
+    matches!(error, LiveError::Server(error) if error.as_db_error().is_none())
 }
 
 /// Whether LOCK TABLE may have been refused for what the relation is: it accepts only tables, and Citus refuses it for

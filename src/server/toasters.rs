@@ -1,6 +1,6 @@
 //! The toasters of a server with pluggable TOAST, and the columns that may use them.
 //!
-//! The catalogs of such servers differ: one has `pg_class.reltoastrelid`, another an array with one TOAST relation for
+//! The catalogs of such servers differ: one has `reltoastrelid` in `pg_class`, another an array with one TOAST relation for
 //! each toaster; stock servers do not have `pg_attribute.atttoaster`. Rows are therefore read as jsonb, where a missing
 //! column is NULL.
 
@@ -176,15 +176,35 @@ pub async fn referents(client: &Client, toaster: Oid) -> Result<Vec<Referent>, L
 }
 
 /// The extension to which a toaster belongs.
-pub async fn extension(client: &Client, toaster: Oid) -> Result<Option<String>, LiveError> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ToasterExtension {
+    pub(crate) name: String,
+    /// Other toasters that belong to it or use a handler of it: while they exist, it cannot be dropped.
+    pub(crate) others: Vec<String>,
+}
+
+/// The extension to which a toaster belongs.
+pub(crate) async fn extension(
+    client: &Client,
+    toaster: Oid,
+) -> Result<Option<ToasterExtension>, LiveError> {
     let rows = client
         .query_typed(
-            "SELECT e.extname::pg_catalog.text FROM pg_catalog.pg_depend AS d \
+            "SELECT e.extname::pg_catalog.text, ARRAY( \
+                 SELECT t.tsrname::pg_catalog.text FROM pg_catalog.pg_toaster AS t \
+                 WHERE t.oid <> $1 AND EXISTS (SELECT FROM pg_catalog.pg_depend AS m \
+                     WHERE m.refclassid = d.refclassid AND m.refobjid = d.refobjid AND m.deptype = 'e' \
+                     AND (m.classid = d.classid AND m.objid = t.oid \
+                         OR m.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass \
+                         AND m.objid = t.tsrhandler::pg_catalog.oid)) \
+                 ORDER BY t.tsrname) \
+             FROM pg_catalog.pg_depend AS d \
              JOIN pg_catalog.pg_extension AS e ON e.oid = d.refobjid \
              WHERE d.classid = 'pg_catalog.pg_toaster'::pg_catalog.regclass AND d.objid = $1 \
              AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND d.deptype = 'e'",
             &[(&toaster.0, Type::OID)],
         )
         .await?;
-    rows.first().map(|row| row.try_get(0)).transpose().map_err(LiveError::from)
+    let Some(row) = rows.first() else { return Ok(None) };
+    Ok(Some(ToasterExtension { name: row.try_get(0)?, others: row.try_get(1)? }))
 }

@@ -8,8 +8,10 @@ use crate::server::LiveError;
 use crate::server::about::Server;
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
+use crate::server::owner_facts::begin_reading;
 use crate::server::probe::Asked;
 use crate::server::sampled::{AskedRow, RowReader};
+use crate::server::snapshot;
 use toast_format::disk::jsonb_of_text::jsonb;
 use toast_format::disk::jsonb_parts::{Part, Step, Visit, walk};
 use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, types};
@@ -70,7 +72,8 @@ fn candidates(known: &KnownUses, column: &str) -> BTreeMap<String, Used> {
     by_path.into_iter().filter_map(at_root).filter(in_use).collect()
 }
 
-/// Looks at a few documents of a `jsonb` column that are out of line. `None` where no use is known, or none is found.
+/// Looks at a few documents of a `jsonb` column that are out of line. `None` where no use is known, none is
+/// found, or the table is not read by SQL.
 ///
 /// # Errors
 /// The server's.
@@ -86,8 +89,14 @@ pub(crate) async fn used_keys(
     if used.is_empty() || attribute.type_oid != types::JSONB {
         return Ok(None);
     }
-    let ask = async || documents(connection, server, relation, column).await;
-    let documents = connection.reading(ask).await?;
+    match begin_reading(connection, relation, false).await {
+        Err(LiveError::OwnerCode(_)) => return Ok(None),
+        begun => begun?,
+    };
+    let documents = documents(connection, server, relation, column).await;
+    let ended = snapshot::end(connection.client()).await;
+    let documents = documents?;
+    ended?;
     let page = server.page_size;
     let levels = relation.toast.as_ref().map_or(0, |toast| toast.full_index_levels(page));
     let mut seen = Seen { of: used.keys().map(|key| (key.as_bytes(), (0, 0))).collect() };

@@ -251,7 +251,8 @@ fn sound_values_of_toasters_are_sound_and_notes_say_which_are_meant() {
         }
         let done = run(&mut command);
         // the server itself has damaged a copy; nothing says what became of transactions
-        let is_sound = !["json_copy_broken", "json_vacuum_full"].contains(&name.as_str());
+        let unsound = ["json_copy_broken", "json_vacuum_full", "json_cchunks_packed"];
+        let is_sound = !unsound.contains(&name.as_str());
         let report = done.report::<Report>();
         let checked = &report.relations[0];
         println!("{name}: {:?} {checked:?}", done.code);
@@ -290,4 +291,23 @@ fn patches_beyond_the_value() {
         assert_eq!(capture.code(kind, |_| {}), [""; 0]);
         assert_eq!(capture.code(kind, |datum| datum[41] = 9), ["TC093"], "{name}");
     }
+}
+
+/// A value that was compressed as a whole and then chunk by chunk is there, and the server fails on it.
+#[test]
+fn values_on_which_the_server_is_known_to_fail_are_found() {
+    let dir = standin::capture("jsonb_toaster", "json_cchunks_packed");
+    let done = run(toastctl().current_dir(&dir).args(["check", "--format", "json"]).args([
+        "--columns",
+        "@meta.json",
+        "--relation-file",
+        "heap.bin",
+        "--toast-file",
+        "toast.bin",
+    ]));
+    assert_eq!(done.code, Some(5), "{}", done.stderr);
+    let report = done.report::<Report>();
+    let found: Vec<(&str, Option<u64>)> =
+        report.findings.iter().map(|finding| (&*finding.code, finding.item)).collect();
+    assert_eq!(found, [("TC095", Some(4))], "{report}");
 }

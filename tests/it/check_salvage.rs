@@ -155,7 +155,12 @@ fn what_is_left_in_files_is_saved() {
     assert_eq!(found.code, Some(5), "{}{}", found.stdout, found.stderr);
     is_theirs(&dir, &ext, &cmp);
     let sql = std::fs::read_to_string(dir.join("repair.sql")).unwrap();
-    assert!(sql.contains("UPDATE ONLY mytable SET \"ext\" = NULL"), "{sql}");
+    // whether SQL reads a value is known by a server alone
+    assert!(
+        !sql.contains("UPDATE ONLY") && sql.contains("-- No statements: these are files"),
+        "{sql}"
+    );
+    assert!(sql.contains("TC051") && sql.contains("TC061"), "{sql}");
 }
 
 /// Checks files in a directory with `--salvage left`; what is there then.
@@ -204,7 +209,7 @@ fn chunks_that_a_value_cannot_have_are_kept_apart() {
     let ext = lines.iter().find(|line| line.column == "ext").unwrap();
     assert_eq!(ext.chunks_found, [0, 2, 900_000_000]);
     // it is likely to be the one that is missing
-    assert!(ext.whole && ext.guesses[0].contains("has the number 900000000"), "{ext}");
+    assert!(!ext.whole && ext.guesses[0].contains("has the number 900000000"), "{ext}");
     assert_eq!(content(&dir, ext), truth);
     // and of two it is not known which
     let other = files.chunk(2, "ext", 0);

@@ -66,12 +66,12 @@ fn values_of_dropped_columns_count_and_are_cleared() {
     assert_eq!(pointers(&database, "bytea_fresh", toaster), 0);
     assert_eq!(database.psql("SELECT count(*) > 10 FROM bytea_fresh"), "t");
 
-    values_read_in_two_ways_are_left_with_what_mends_them(&database);
+    values_read_in_two_ways_are_left_without_sql_for_them(&database);
     parents_get_the_choice_of_their_partitions(&database);
     a_toaster_that_would_refuse_values_is_not_set(&database);
 }
 
-fn values_read_in_two_ways_are_left_with_what_mends_them(database: &Database<'_>) {
+fn values_read_in_two_ways_are_left_without_sql_for_them(database: &Database<'_>) {
     let arguments = ["json_diff_plain", "--from-toaster", "jsonb_toaster", "--dry-run"];
     let (_, report) = json(database, &arguments);
     let table = &report.tables[0];
@@ -82,10 +82,11 @@ fn values_read_in_two_ways_are_left_with_what_mends_them(database: &Database<'_>
         assert!(reason.contains("the server reads it in two ways"), "{reason}");
     }
     let notes = table.notes();
-    assert!(
-        notes.contains("(SELECT jsonb_object_agg(key, value::text::jsonb) FROM jsonb_each("),
-        "{notes}"
-    );
+    assert!(notes.contains("toastctl value public.json_diff_plain --reassemble=DIR"), "{notes}");
+    assert!(notes.contains("No SQL is printed for them"), "{notes}");
+    for sql in ["jsonb_each", "jsonb_set", "SET "] {
+        assert!(!notes.contains(sql), "{notes}");
+    }
     assert!(!notes.contains("VACUUM FULL gets rid of them"), "{notes}");
     assert!(notes.contains("Do not run VACUUM FULL"), "{notes}");
 }
@@ -216,4 +217,47 @@ fn the_printed_steps_look_again() {
     database.psql(&second);
     assert_eq!(there(), "0");
     drop(reader);
+}
+
+/// Damage in another toaster's value says nothing of the one that is left.
+#[test]
+fn damage_in_values_of_another_toaster_does_not_block_the_proof() {
+    let server = standin::start();
+    let database = server.create_database("other_damage");
+    let capture = standin::capture("jsonb_toaster", "json_copy_broken");
+    standin::make_toasters(&database, &standin::meta(&capture).pg_toaster);
+    database
+        .psql("INSERT INTO pg_catalog.pg_toaster VALUES (150000, 'idle', 'bytea_toaster_handler')");
+    standin::transplant(&database, &[capture]);
+
+    let (code, report) = json(&database, &LEAVE_IDLE);
+    assert_eq!(code, Some(0), "{report}");
+    assert!(report.departure().gone, "{report}");
+    // its own values are not all readable
+    let (code, report) = json(&database, &["--from-toaster", "jsonb_toaster", "--dry-run"]);
+    assert_eq!(code, Some(1), "{report}");
+}
+
+/// `DROP EXTENSION` would fail while another toaster uses a function of the extension.
+#[test]
+fn an_extension_that_another_toaster_needs_is_not_dropped() {
+    let server = standin::start();
+    let database = idle(&server);
+    database.psql(
+        "INSERT INTO pg_depend VALUES ('pg_toaster'::regclass, 150000, 0, 'pg_extension'::regclass,
+             (SELECT oid FROM pg_extension WHERE extname = 'pageinspect'), 0, 'e');
+         ALTER EXTENSION pageinspect ADD FUNCTION bytea_toaster_handler()",
+    );
+    let steps = || {
+        let (code, report) = json(&database, &LEAVE_IDLE);
+        assert_eq!(code, Some(0), "{report}");
+        report.departure().steps.clone()
+    };
+    let shared = steps();
+    let needed = "-- extension \"pageinspect\" is needed by \"bytea_toaster\"".to_owned();
+    assert!(shared.contains(&needed), "{shared:?}");
+    assert!(!shared.iter().any(|step| step.starts_with("DROP EXTENSION")), "{shared:?}");
+    database.psql("DELETE FROM pg_toaster WHERE tsrname = 'bytea_toaster'");
+    let alone = steps();
+    assert!(alone.contains(&"DROP EXTENSION \"pageinspect\";".to_owned()), "{alone:?}");
 }

@@ -70,7 +70,12 @@ fn an_index_expression_makes_nobody_a_superuser() {
 fn all_code_that_an_update_runs_is_found_and_what_others_answer_for_is_harmless() {
     let database = server::shared().create_database("found");
     let mallory = make_mallory(&database);
-    database.psql("CREATE EXTENSION pg_trgm; CREATE EXTENSION unaccent");
+    database.psql(
+        "CREATE EXTENSION pg_trgm; CREATE EXTENSION unaccent;
+         CREATE FUNCTION public.ours(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT $1';
+         CREATE FUNCTION public.f_unaccent(text) RETURNS text LANGUAGE sql IMMUTABLE
+             AS $$SELECT public.unaccent('public.unaccent', $1)$$;",
+    );
     let always = "CREATE OR REPLACE FUNCTION public.fires() RETURNS trigger LANGUAGE plpgsql AS
             'BEGIN RETURN NEW; END';
         CREATE TRIGGER g BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION public.fires();";
@@ -83,8 +88,9 @@ fn all_code_that_an_update_runs_is_found_and_what_others_answer_for_is_harmless(
         ),
         ("CREATE STATISTICS s ON (public.calm(v)), id FROM t", "called by statistics s"),
         (
-            "CREATE DOMAIN public.d AS text CHECK (public.calm(VALUE) <> ''); ALTER TABLE t ADD x public.d[]",
-            "called by domain public.d",
+            "CREATE DOMAIN public.d AS text CHECK (public.calm(VALUE) <> '');
+             ALTER TABLE t ADD x public.d GENERATED ALWAYS AS (v) STORED",
+            ", in generated column x",
         ),
         (
             "CREATE OPERATOR public.~~~ (LEFTARG = text, FUNCTION = public.calm_op, RIGHTARG = text);
@@ -93,8 +99,21 @@ fn all_code_that_an_update_runs_is_found_and_what_others_answer_for_is_harmless(
         ),
         (
             "CREATE TYPE public.r AS RANGE (SUBTYPE = float8, SUBTYPE_DIFF = public.diff);
-             ALTER TABLE t ADD y public.r",
-            "called by type public.r",
+             ALTER TABLE t ADD y public.r; CREATE INDEX y ON t USING gist (y)",
+            "called by index y: it may call any function of its argument's type",
+        ),
+        // what superusers own is trusted with no arguments of the owner's
+        (
+            "ALTER TABLE t ADD CONSTRAINT u CHECK (public.ours(v) <> '')",
+            "called by constraint u: its language is neither C nor internal",
+        ),
+        (
+            "CREATE INDEX i ON t (left(public.f_unaccent(v), 20))",
+            "called by index i: its language is neither C nor internal",
+        ),
+        (
+            "ALTER TABLE t ADD CONSTRAINT n CHECK (random() >= 0)",
+            "random(), called by constraint n: it is not immutable",
         ),
         (
             "ALTER TABLE t ADD CONSTRAINT q
@@ -133,16 +152,11 @@ fn all_code_that_an_update_runs_is_found_and_what_others_answer_for_is_harmless(
         let policy = run_inspect_policy(&database);
         refused(&policy, 1, &place.replace('M', &mallory));
     }
-    database.psql(
-        "CREATE FUNCTION public.ours(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT $1';
-         CREATE FUNCTION public.f_unaccent(text) RETURNS text LANGUAGE sql IMMUTABLE
-             AS $$SELECT public.unaccent('public.unaccent', $1)$$;",
-    );
     for code in [
         "CREATE INDEX ON t (lower(v)); CREATE INDEX ON t USING gin (v public.gin_trgm_ops)",
-        "ALTER TABLE t ADD CHECK (public.ours(v) <> '' AND random() >= 0 AND concat(v, 'x') <> format('%s', id)
-             AND date_trunc('day', now()) < timestamptz 'infinity')",
-        "CREATE INDEX ON t (left(public.f_unaccent(v), 20))",
+        "ALTER TABLE t ADD CHECK (length(v) > 0 AND date_trunc('day', now()) < timestamptz 'infinity')",
+        // no value of these columns is coerced or constructed
+        "ALTER TABLE t ADD x public.d[], ADD y public.r",
         // silenced
         always,
     ] {
@@ -161,7 +175,7 @@ fn run_inspect_policy(database: &Database<'_>) -> Run {
 }
 
 #[test]
-fn batches_run_as_the_owner_and_a_member_without_further_rights_may_go_on() {
+fn batches_run_as_the_owner_and_a_member_lends_the_owner_no_rights() {
     let database = server::shared().create_database("member");
     let mallory = make_mallory(&database);
     let seen = "CREATE TABLE public.seen (who name);
@@ -176,13 +190,10 @@ fn batches_run_as_the_owner_and_a_member_without_further_rights_may_go_on() {
     database.psql(&format!(
         "CREATE ROLE {member} LOGIN IN ROLE {mallory}; GRANT pg_monitor TO {member}"
     ));
-    let index = "CREATE INDEX i ON t (public.calm(v))";
-    table(&database, &mallory, index);
-    done(&sweep(&database, &member, &[]));
-    database.psql(&format!("ALTER ROLE {member} CREATEDB"));
-    table(&database, &mallory, index);
+    table(&database, &mallory, "CREATE INDEX i ON t (public.calm(v))");
     refused(&sweep(&database, &member, &[]), 1, "called by index i");
     assert_eq!(database.psql(UNTOUCHED), "x|50");
+    done(&sweep(&database, &member, &["--allow", "owner-code"]));
     database.psql(&format!(
         "DROP OWNED BY {mallory} CASCADE; DROP OWNED BY {member}; DROP ROLE {member}, {mallory}"
     ));

@@ -115,7 +115,7 @@ pub const DAMAGE: Topic = Topic {
     ],
     items: &[
         (
-            "TC001 to TC008",
+            "TC001 to TC009",
             "Page: header, checksum, new but not empty, unreadable, of another block, of zeros; none in use.",
         ),
         (
@@ -234,6 +234,8 @@ pub const PERMISSIONS: Topic = Topic {
         "Managed services (RDS, Aurora, Cloud SQL, Azure) do not grant superuser, so pageinspect cannot \
          be used there: check is not possible, and the other verbs use SQL functions; see \
          toastctl-inspect(1).",
+        "If a table uses functions that could do harm with dba's rights, such as those in SQL or PL/pgSQL, connect as \
+         app_owner, or use --allow owner-code; see CODE OF THE TABLE'S OWNER in toastctl-safety(7).",
     ],
     items: &[
         (

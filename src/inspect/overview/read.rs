@@ -17,6 +17,7 @@ use crate::inspect::result::SampleReport;
 use crate::inspect::result::{RelationReport, Source};
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
+use crate::server::owner_facts::begin_reading;
 use crate::server::sampled::RowSource;
 use crate::server::scan::BATCH;
 use crate::server::{LiveError, snapshot};
@@ -131,7 +132,10 @@ impl Inspector {
     ) -> Result<RelationReport, InspectError> {
         let name = relation.display_name();
         let live = |error| InspectError::Live { relation: name.clone(), error };
-        let mut moment = snapshot::begin(connection).await.map_err(live)?;
+        let mut moment = match why {
+            Some(_) => begin_reading(connection, relation, false).await.map_err(live)?,
+            None => snapshot::begin(connection).await.map_err(live)?,
+        };
         if why.is_none() && is_worth_findings(relation) {
             // first, since the rounds take what time there is
             let found = self.look(relation, &moment, effort.sampling, None, failed).await;

@@ -60,6 +60,8 @@ pub(crate) struct Counter<'a> {
     pub(crate) server: &'a Server,
     pub(crate) pageinspect: &'a Pageinspect,
     pub(crate) toaster: Oid,
+    /// All toasters of the database.
+    pub(crate) toasters: &'a Toasters,
     /// Cancelled from outside to stop.
     pub(crate) stop: &'a CancellationToken,
 }
@@ -130,6 +132,7 @@ impl Counter<'_> {
             desc: &relation.desc,
             page: self.server.page_size,
             toaster: self.toaster,
+            toasters: self.toasters,
             values: HashMap::new(),
             problems: Problems::default(),
         };
@@ -159,6 +162,7 @@ struct Look<'a> {
     desc: &'a TupleDesc,
     page: PageSize,
     toaster: Oid,
+    toasters: &'a Toasters,
     /// Counts by index of the column.
     values: HashMap<usize, u64>,
     problems: Problems,
@@ -209,8 +213,11 @@ impl Look<'_> {
             if pointer.toaster == self.toaster {
                 *self.values.entry(index).or_default() += 1;
             }
-            // A damaged pointer may belong to any toaster.
-            if let Err(error) = describe(&pointer, &Toasters::by_bytes(), self.page) {
+            let is_of_other = pointer.toaster != self.toaster
+                && self.toasters.rows().iter().any(|row| row.oid == pointer.toaster);
+            // A damaged pointer may belong to any toaster, unless it names another one that exists.
+            if !is_of_other && let Err(error) = describe(&pointer, &Toasters::by_bytes(), self.page)
+            {
                 self.problem(ctid.block, Some(ctid.item), error.to_string());
             }
         }

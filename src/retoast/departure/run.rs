@@ -112,6 +112,7 @@ impl DepartureRun<'_, '_> {
             server: self.session.server,
             pageinspect: self.pageinspect,
             toaster: self.toaster,
+            toasters: self.toasters,
             stop: self.session.stop,
         };
         let columns = columns(&counter, self.wanted.as_ref()).await?;
@@ -241,8 +242,9 @@ impl DepartureRun<'_, '_> {
         let skipped = report.as_ref().and_then(|TaskReport { common, .. }| {
             let row = common.skipped.first()?;
             let count = common.rows.refused.max(common.skipped.len() as u64);
+            let place = if row.ctid.is_empty() { "" } else { " " };
             Some(format!(
-                "{count} rows could not be re-toasted, the first {}: {}",
+                "{count} rows could not be re-toasted, the first{place}{}: {}",
                 row.ctid, row.reason
             ))
         });
@@ -261,16 +263,17 @@ impl DepartureRun<'_, '_> {
 
     /// An error on one table does not prevent work on the others, unless a connection is lost.
     async fn unless_lost(&self, error: RetoastError) -> Result<Outcome, RetoastError> {
-        match &error {
-            RetoastError::Live(of_server) => {
-                for connection in self.session.connections.iter() {
-                    if connection.is_lost() || of_server.lost(connection).await.is_some() {
-                        return Err(error);
-                    }
-                }
+        for connection in self.session.connections.iter() {
+            let ends = match &error {
+                RetoastError::Live(of_server) => of_server.lost(connection).await.is_some(),
+                _ => false,
+            };
+            if ends || connection.is_lost() {
+                return Err(error);
             }
-            RetoastError::Lost(_) => return Err(error),
-            _ => {}
+        }
+        if let RetoastError::Lost(_) = error {
+            return Err(error);
         }
         Ok(Err(error.to_string()))
     }

@@ -7,7 +7,7 @@ use super::census::{Census, Counter};
 use crate::retoast::result::DepartureReport;
 use crate::server::LiveError;
 use crate::server::connect::Client;
-use crate::server::toasters::{self, Referent};
+use crate::server::toasters::{self, Referent, ToasterExtension};
 use toast_format::disk::Oid;
 use toast_format::disk::custom::DEFAULT_TOASTER;
 use toast_format::model::sql::{quote_identifier, quote_literal};
@@ -32,7 +32,7 @@ pub(super) async fn columns_now(client: &Client) -> Result<String, LiveError> {
 pub(crate) fn steps(
     toaster: Oid,
     dropped: &[Referent],
-    extension: Option<&str>,
+    extension: Option<&ToasterExtension>,
     columns: &str,
 ) -> Vec<String> {
     let mut steps = vec![
@@ -59,8 +59,15 @@ pub(crate) fn steps(
         "DELETE FROM pg_catalog.pg_description WHERE classoid = {class} AND objoid = {toaster};"
     ));
     steps.push(format!("DELETE FROM pg_catalog.pg_toaster WHERE oid = {toaster};"));
-    if let Some(extension) = extension {
-        steps.push(format!("DROP EXTENSION {};", quote_identifier(extension)));
+    if let Some(ToasterExtension { name, others }) = extension {
+        let name = quote_identifier(name);
+        if others.is_empty() {
+            steps.push(format!("DROP EXTENSION {name};"));
+        } else {
+            let others: Vec<String> = others.iter().map(|other| quote_identifier(other)).collect();
+            let comment = format!("extension {name} is needed by {}", others.join(", "));
+            steps.push(format!("-- {}", comment.replace(char::is_control, " ")));
+        }
     }
     steps.push("COMMIT;".to_owned());
     steps
@@ -141,10 +148,11 @@ pub(crate) async fn prove(
     report.dropped_columns_left = dropped.iter().map(Referent::display_name).collect();
     let all_seen = after.unread.is_empty() && report.older_transactions.is_empty();
     let no_value = after.values() == 0 && all_seen && living.is_empty();
+    report.unused = no_value;
     report.gone = no_value && dropped.is_empty();
     if no_value && report.whole_database {
         let extension = toasters::extension(client, counter.toaster).await?;
-        report.steps = steps(counter.toaster, &dropped, extension.as_deref(), &columns_before);
+        report.steps = steps(counter.toaster, &dropped, extension.as_ref(), &columns_before);
     }
     report.unfit.extend(after.unread);
     Ok(())
@@ -164,7 +172,9 @@ mod tests {
             column: "........pg.dropped.2........".into(),
             dropped: true,
         };
-        let all = steps(Oid(147_811), &[dropped], Some("my \"ext\""), "0a1b");
+        let mut extension = ToasterExtension { name: "my \"ext\"".into(), others: Vec::new() };
+        let dropped = [dropped];
+        let all = steps(Oid(147_811), &dropped, Some(&extension), "0a1b");
         let position = |start: &str| all.iter().position(|step| step.starts_with(start)).unwrap();
         assert_eq!(position("BEGIN ISOLATION LEVEL READ COMMITTED;"), 0);
         let look = position("DO $toastctl$");
@@ -178,5 +188,9 @@ mod tests {
         DROP EXTENSION "my ""ext""";
         COMMIT;
         "#);
+        extension.others = vec!["two\nlines".into(), "other".into()];
+        let all = steps(Oid(147_811), &dropped, Some(&extension), "0a1b");
+        let end = "-- extension \"my \"\"ext\"\"\" is needed by \"two lines\", \"other\"";
+        assert_eq!(all[all.len() - 2..], [end, "COMMIT;"]);
     }
 }

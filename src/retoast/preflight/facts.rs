@@ -12,7 +12,7 @@ use crate::server::about::{Compression, Server};
 use crate::server::catalog::{self, Relation};
 use crate::server::citus::{self, Shard};
 use crate::server::connect::Client;
-use crate::server::owner_code::{self, Rights};
+use crate::server::owner_facts::{self, Rights};
 use crate::server::{LiveError, locks, numbers, toasters};
 use toast_format::disk::Oid;
 use toast_format::model::toaster::catalog::Toasters;
@@ -99,7 +99,7 @@ impl Facts {
         let lacking = lacking_identity(client, oids).await?;
         let mut generated = shapes::generated(client, oids).await?;
         let computes_all = shapes::computes_all(client, oids).await?;
-        let mut rights = owner_code::rights(client, oids).await?;
+        let mut rights = owner_facts::rights(client, oids).await?;
         let mut triggers = UpdateTriggers::ask(client, oids).await?;
         let mut privileges = Privileges::ask(client, oids).await?;
         for relation in relations {

@@ -224,7 +224,7 @@ async fn look(
             let known = (rights, triggers);
             Code::approve(client, &relation, known, replica_role, approval, coerced).await?
         }
-        false => Code::of_reader(rights),
+        false => Code::of_maintenance(rights),
     };
     if let Some((plan, longest)) = plan.as_ref().and_then(|plan| Some((plan, plan.longest?))) {
         refuse_longer(client, &relation, &targets, &plan.toaster, longest).await?;

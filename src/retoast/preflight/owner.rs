@@ -2,7 +2,6 @@
 //! table's definition was updated.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::slice;
 
 use tokio_postgres::types::Type;
@@ -11,13 +10,13 @@ use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::sql::Target;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
-use crate::server::owner_code::{self, Foreign, Rights};
+use crate::server::owner_facts::{self, Rights};
 use crate::server::{LiveError, numbers};
 use toast_format::disk::Oid;
 use toast_format::model::sql::Shape;
 
-/// How many functions a refusal names.
-const NAMED: usize = 10;
+const WAYS_OUT: &str = "Run as the owner (-U). If you have reviewed these functions and everything they call, you can use \
+     --allow owner-code.";
 
 /// What the user allows.
 #[derive(Debug, Clone, Copy, Default)]
@@ -33,10 +32,10 @@ pub struct Approval {
 pub struct Code {
     /// The role that batches are run as, if it is not the user.
     role: Option<String>,
-    /// Whether the user has privileges that the owner does not have.
+    /// Whether the owner's code would run with rights of another role.
     lent: bool,
     /// The owner's code that the user trusts: all that existed when the run began.
-    trusted: Option<Vec<Foreign>>,
+    trusted: Option<Vec<String>>,
     /// `attnum` of the columns whose values are coerced to their types' domains.
     coerced: Vec<i16>,
     /// Whether ordinary triggers are disabled.
@@ -45,6 +44,10 @@ pub struct Code {
     allow_triggers: bool,
     /// Whether triggers do fire.
     triggers_fire: bool,
+    /// Whether no statement on the table runs code with the user's rights.
+    is_maintenance: bool,
+    /// In that case, whether queries on the table would run the owner's code with the user's rights.
+    lends_rights: bool,
 }
 
 impl Code {
@@ -64,7 +67,7 @@ impl Code {
         let (lent, role) = standing(rights);
         let mut trusted = None;
         if let (true, Some(rights)) = (lent, rights) {
-            let found = foreign(client, relation, silent_triggers, &coerced).await?;
+            let found = refusals(client, relation, silent_triggers, &coerced).await?;
             if !trust_owner && !found.is_empty() {
                 let text = refusal(relation, rights, &found);
                 return Err(RetoastError::Refused(format!("{text} Nothing was changed.")));
@@ -73,7 +76,17 @@ impl Code {
         }
         let triggers_fire = triggers.fire(relation, silent_triggers, allow_triggers)?;
         let coerced = if lent { coerced } else { Vec::new() };
-        Ok(Code { role, lent, trusted, coerced, silent_triggers, allow_triggers, triggers_fire })
+        Ok(Code {
+            role,
+            lent,
+            trusted,
+            coerced,
+            silent_triggers,
+            allow_triggers,
+            triggers_fire,
+            is_maintenance: false,
+            lends_rights: false,
+        })
     }
 
     /// Checks the code again, in the snapshot in which the definition was read.
@@ -85,6 +98,9 @@ impl Code {
         client: &Client,
         relation: &Relation,
     ) -> Result<(), RetoastError> {
+        if self.is_maintenance {
+            return Ok(());
+        }
         // If the table does not exist any more, the definition shows that.
         let Some(rights) = rights(client, relation.oid).await? else { return Ok(()) };
         let (lent, role) = standing(Some(&rights));
@@ -96,9 +112,9 @@ impl Code {
             )));
         }
         if lent {
-            let mut found = foreign(client, relation, self.silent_triggers, &self.coerced).await?;
+            let mut found = refusals(client, relation, self.silent_triggers, &self.coerced).await?;
             if let Some(trusted) = &self.trusted {
-                found.retain(|one| !trusted.contains(one));
+                found.retain(|code| !trusted.contains(code));
             }
             if !found.is_empty() {
                 return Err(RetoastError::Refused(format!(
@@ -119,10 +135,15 @@ impl Code {
         Ok(())
     }
 
-    /// For a run that updates no rows; the code that reading the table may run is still checked.
-    pub(crate) fn of_reader(rights: Option<&Rights>) -> Code {
-        let (lent, role) = standing(rights);
-        Code { role, lent, silent_triggers: true, allow_triggers: true, ..Code::default() }
+    /// For a run that sends no statement on the table but those whose code the server runs as the owner, such as REINDEX.
+    pub(crate) fn of_maintenance(rights: Option<&Rights>) -> Code {
+        let (lends_rights, _) = standing(rights);
+        Code { is_maintenance: true, lends_rights, ..Code::default() }
+    }
+
+    /// Whether queries on the table may be sent, whose planning runs the owner's code.
+    pub(crate) fn allows_queries(&self) -> bool {
+        !self.lends_rights
     }
 
     /// Takes over what the user trusted when the run began.
@@ -131,10 +152,9 @@ impl Code {
     /// More code exists now.
     pub(crate) fn trust_as(&mut self, earlier: &Code, name: &str) -> Result<(), RetoastError> {
         let (Some(now), Some(then)) = (&self.trusted, &earlier.trusted) else { return Ok(()) };
-        if let Some(added) = now.iter().find(|one| !then.contains(one)) {
+        if let Some(added) = now.iter().find(|code| !then.contains(code)) {
             return Err(RetoastError::Refused(format!(
-                "{name}: {} of \"{}\", called by {}, was added by another session since the run began",
-                added.function, added.owner, added.place
+                "{name}: this was added by another session since the run began:\n  {added}"
             )));
         }
         self.trusted = earlier.trusted.clone();
@@ -158,7 +178,7 @@ impl Code {
     }
 }
 
-/// Whether the user has privileges that the owner does not have, and the role that batches are run as.
+/// Whether the owner's code would run with rights of another role, and the role that batches are run as.
 fn standing(rights: Option<&Rights>) -> (bool, Option<String>) {
     let role = rights.filter(|rights| rights.may_be_owner).map(|rights| rights.owner.clone());
     (rights.is_some_and(|rights| rights.lent), role)
@@ -176,61 +196,40 @@ pub(crate) fn coerced(targets: &[Target], by_policy: bool) -> Vec<i16> {
 }
 
 async fn rights(client: &Client, table: Oid) -> Result<Option<Rights>, LiveError> {
-    Ok(owner_code::rights(client, slice::from_ref(&table)).await?.remove(&table))
+    Ok(owner_facts::rights(client, slice::from_ref(&table)).await?.remove(&table))
 }
 
-async fn foreign(
+async fn refusals(
     client: &Client,
     relation: &Relation,
     silent_triggers: bool,
     coerced: &[i16],
-) -> Result<Vec<Foreign>, LiveError> {
-    owner_code::foreign(client, relation.oid, silent_triggers, relation.row_security, coerced).await
+) -> Result<Vec<String>, LiveError> {
+    let firing = if silent_triggers { ["A", "R"] } else { ["A", "O"] };
+    owner_facts::refusals(client, relation.oid, &firing, coerced).await
 }
 
-/// Refuses to read a table if planning the statement would run code of roles that lack the user's privileges.
+/// The code that reading a table runs, approved.
 ///
 /// # Errors
 /// Like [`Code::approve`].
-pub(super) async fn check_reading(
+pub(super) async fn approve_reading(
     client: &Client,
     relation: &Relation,
-) -> Result<(), RetoastError> {
-    let Some(rights) = rights(client, relation.oid).await? else { return Ok(()) };
-    if !rights.lent {
-        return Ok(());
-    }
-    let found = foreign(client, relation, true, &[]).await?;
-    match found.is_empty() {
-        true => Ok(()),
-        false => {
-            let text = refusal(relation, &rights, &found);
-            Err(RetoastError::Refused(format!("{text} Nothing was changed.")))
-        }
-    }
+    trust_owner: bool,
+) -> Result<Code, RetoastError> {
+    let rights = rights(client, relation.oid).await?;
+    let approval = Approval { allow_triggers: true, trust_owner_code: trust_owner };
+    let none = UpdateTriggers::default();
+    let approved =
+        Code::approve(client, relation, (rights.as_ref(), &none), true, approval, Vec::new())
+            .await?;
+    Ok(Code { role: None, ..approved })
 }
 
-fn refusal(relation: &Relation, rights: &Rights, foreign: &[Foreign]) -> String {
-    let mut text = format!(
-        "{}: an UPDATE of this table would run functions of other roles with privileges of user \"{}\" that the \
-         owner \"{}\" does not have:",
-        relation.display_name(),
-        rights.user,
-        rights.owner
-    );
-    for one in foreign.iter().take(NAMED) {
-        let (function, owner, place) = (&one.function, &one.owner, &one.place);
-        let used = if function.starts_with("domain ") { "checked for" } else { "called by" };
-        let _ = write!(text, "\n  {function} of \"{owner}\", {used} {place}");
-    }
-    if foreign.len() > NAMED {
-        let _ = write!(text, "\n  and {} more", foreign.len() - NAMED);
-    }
-    text.push_str(
-        "\nHINT:  Run as the owner (-U), or as a member of that role with no further \
-         privileges. If you have reviewed these functions and everything they call, you can use --allow owner-code.",
-    );
-    text
+fn refusal(relation: &Relation, rights: &Rights, refusals: &[String]) -> String {
+    let name = relation.display_name();
+    format!("{name}: {}", owner_facts::refusal(rights, refusals, WAYS_OUT))
 }
 
 /// Whether ordinary triggers can be disabled.

@@ -48,10 +48,11 @@ pub(crate) async fn to_look_at(
     server: &Server,
     relation: Relation,
     goal: PolicyGoal,
+    trust_owner: bool,
 ) -> Result<PreparedTable, RetoastError> {
     let compression = Compression::ask(client).await?;
     check(goal, &[], compression)?;
-    owner::check_reading(client, &relation).await?;
+    let code = owner::approve_reading(client, &relation, trust_owner).await?;
     let default_method = compression.default;
     let (mut targets, mut types) = (Vec::new(), Types::default());
     for (index, column) in relation.desc.attributes.iter().enumerate() {
@@ -88,7 +89,7 @@ pub(crate) async fn to_look_at(
         }),
         pluggable: false,
         replica_role: false,
-        code: owner::Code::default(),
+        code,
         generated: Vec::new(),
         computes_all: false,
         notes: Vec::new(),

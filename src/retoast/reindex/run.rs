@@ -20,6 +20,7 @@ use crate::server::about::Pageinspect;
 use crate::server::connect::Connection;
 use crate::server::index_scan::{Fresh, IndexFill, IndexScan};
 use crate::server::indexes::Index;
+use crate::server::toasters::TOAST_RELATIONS;
 use crate::server::{LiveError, index_scan, indexes};
 use toast_format::disk::Oid;
 use toast_format::disk::layout::PageSize;
@@ -258,10 +259,12 @@ impl Reindexing<'_> {
             .session
             .writer()
             .query_typed(
-                "SELECT pg_catalog.pg_stat_get_dead_tuples(o)::pg_catalog.float8, \
-                        pg_catalog.pg_stat_get_live_tuples(o)::pg_catalog.float8 \
-                 FROM pg_catalog.pg_class AS c, \
-                 LATERAL pg_catalog.unnest(ARRAY[c.oid, c.reltoastrelid]) AS o WHERE c.oid = $1",
+                &format!(
+                    "SELECT pg_catalog.pg_stat_get_dead_tuples(o)::pg_catalog.float8, \
+                            pg_catalog.pg_stat_get_live_tuples(o)::pg_catalog.float8 \
+                     FROM pg_catalog.pg_class AS c, \
+                     LATERAL pg_catalog.unnest(c.oid || {TOAST_RELATIONS}) AS o WHERE c.oid = $1"
+                ),
                 &[(&self.guard.ready.relation.oid.0, Type::OID)],
             )
             .await?;

@@ -247,6 +247,15 @@ pub(crate) fn hashes(table: &str, columns: Option<&[String]>) -> String {
     )
 }
 
+/// These expressions, about the rows at addresses `$1`.
+pub(crate) fn readings(table: &str, expressions: &[String]) -> String {
+    format!(
+        "SELECT {} FROM ONLY {table} AS t \
+         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])",
+        expressions.join(", ")
+    )
+}
+
 /// The statements of a batch that is verified: lock the rows (`$1`) that no other session has locked, re-toast them,
 /// and read them again. All three can be sent together, because they pass the addresses on in settings of the
 /// transaction. The first returns the addresses and hashes of the locked rows, the second the same as [`update`], the

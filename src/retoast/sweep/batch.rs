@@ -33,7 +33,7 @@ const WAITS: u32 = 4;
 /// The statements of a batch.
 struct Statements {
     prune: Statement,
-    /// With a policy: locks the rows and returns their versions.
+    /// If rows are taken only in the versions that the scan has seen: locks them and returns their versions.
     lock: Option<Statement>,
     update: Statement,
     /// Finds old index entries, if that helps.
@@ -70,7 +70,18 @@ impl Conversion<'_> {
             Some(condition) => self.insist(opening, rows, verify, condition).await,
             None => self.try_marking(opening, job, rows, verify).await,
         };
-        self.guard.batch(job, batch).await
+        let done = self.guard.batch(job, batch).await;
+        // after another error, the connection may have ended while the server was reading
+        if !matches!(done, Err(RetoastError::Live(_))) {
+            self.seen_rows.readings.has_read(job);
+        }
+        done
+    }
+
+    /// Whether a batch takes rows only in the versions that the scan has seen: because of what it has found about
+    /// their values.
+    pub(super) fn needs_versions(&self) -> bool {
+        self.choice.judge.needs_copies() || self.seen_rows.readings.comparison().is_some()
     }
 
     /// Tries a batch, and tries it again if marking dead index entries was what failed.
@@ -109,25 +120,35 @@ impl Conversion<'_> {
         let range: [&(dyn ToSql + Sync); 2] = [&first, &end];
         let prune = self.make_room(client, &statements, &range);
         let all: [&(dyn ToSql + Sync); 1] = [&addresses];
-        let (stored, before) = match (&self.choice.judge, &statements.lock) {
-            (Judge::Policy(rule), Some(lock)) => {
+        let (stored, before) = match &statements.lock {
+            Some(lock) => {
                 let plan = client.batch_execute(by_policy::PLAN_BY_ADDRESS);
-                let (opened, pruned, planned, seen) =
+                let (opened, pruned, planned, locked) =
                     join4(opening.send(), prune, plan, client.query(lock, &all)).await;
                 opened?;
                 pruned?;
                 planned?;
-                let seen = self.seen(&seen?)?;
+                let alike = self.read_alike(client, job, &self.seen(&locked?)?).await?;
+                let seen = &alike.rows;
                 let before = match verify {
-                    true => Some(guard.lock_and_hash(client, &seen).await?),
+                    true => Some(guard.lock_and_hash(client, seen).await?),
                     false => None,
                 };
-                let ctids = before.as_ref().map_or(&seen, |(ctids, _)| ctids);
-                let stored = self.store_by_rule(client, rule, ctids, &statements.update).await?;
-                (Stored::read(&stored)?, before)
+                let ctids = before.as_ref().map_or(seen, |(ctids, _)| ctids);
+                let stored = match &self.choice.judge {
+                    Judge::Policy(rule) => {
+                        self.store_by_rule(client, rule, ctids, &statements.update).await?
+                    }
+                    Judge::Forms(_) => client.query(&statements.update, &[ctids]).await?,
+                };
+                let stored = Stored::read(&stored)?;
+                if let Some(end) = self.stored_alike(opening, &alike, &stored).await? {
+                    return Ok(end);
+                }
+                (stored, before)
             }
             // nothing in this batch is checked before its commit
-            _ if !verify && !self.choice.judge.needs_copies() => {
+            None if !verify => {
                 let update = client.query(&statements.update, &all);
                 let (opened, pruned, stored, committed) =
                     join4(opening.send(), prune, update, opening.commit()).await;
@@ -137,7 +158,7 @@ impl Conversion<'_> {
                 committed?;
                 return Ok(self.moved(rows, &stored, 0));
             }
-            _ => {
+            None => {
                 let store = guard.store_and_compare(client, &addresses);
                 let (opened, pruned, stored) = join3(opening.send(), prune, store).await;
                 opened?;
@@ -186,10 +207,10 @@ impl Conversion<'_> {
     async fn statements(&self, job: usize) -> Result<Statements, RetoastError> {
         let (table, targets) = (self.guard.ready.relation.quoted(), &self.guard.ready.targets);
         let prune = sql::prune(&table);
-        let (lock, update, parameters) = match &self.choice.judge {
-            Judge::Forms(_) => (None, sql::update(&table, targets), vec![Type::TEXT_ARRAY]),
+        let lock = self.needs_versions().then(|| by_policy::lock(&table));
+        let (update, parameters) = match &self.choice.judge {
+            Judge::Forms(_) => (sql::update(&table, targets), vec![Type::TEXT_ARRAY]),
             Judge::Policy(rule) => (
-                Some(by_policy::lock(&table)),
                 by_policy::update(&table, targets, &rule.methods),
                 vec![Type::INT2_ARRAY; targets.len()],
             ),
@@ -300,24 +321,26 @@ impl Conversion<'_> {
         }
     }
 
-    /// The addresses of those locked rows that are still in the versions that the scan saw. `locked` is the result of
-    /// [`by_policy::lock`].
+    /// The addresses and inserting transactions of those locked rows that are still in the versions that the scan saw.
+    /// `locked` is the result of [`by_policy::lock`].
     ///
     /// The address is not sufficient: the row may have been deleted and vacuumed, and its place taken by another row,
-    /// to which the decision does not apply.
-    fn seen(&self, locked: &[tokio_postgres::Row]) -> Result<Vec<String>, RetoastError> {
-        let mut addresses = Vec::with_capacity(locked.len());
+    /// to which what the scan has found does not apply.
+    fn seen(
+        &self,
+        locked: &[tokio_postgres::Row],
+    ) -> Result<Vec<(ItemPointer, u32)>, RetoastError> {
+        let is_by_rule = self.choice.judge.needs_copies();
+        let mut seen = Vec::with_capacity(locked.len());
         for row in locked {
             let (ctid, xmin): (String, String) = (row.try_get(0)?, row.try_get(1)?);
-            let known = match xmin.parse() {
-                Ok(xmin) => self.seen_rows.has(address(&ctid)?, xmin),
-                Err(_) => false,
-            };
-            if known {
-                addresses.push(ctid);
+            let (ctid, Ok(xmin)) = (address(&ctid)?, xmin.parse()) else { continue };
+            // without a policy, the readings are those of versions
+            if !is_by_rule || self.seen_rows.has(ctid, xmin) {
+                seen.push((ctid, xmin));
             }
         }
-        Ok(addresses)
+        Ok(seen)
     }
 
     /// Stores locked rows, found by [`Conversion::seen`], as the policy wants them, with the prepared

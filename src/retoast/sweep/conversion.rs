@@ -135,7 +135,10 @@ impl Conversion<'_> {
         report.common.notes.extend(
             self.doubt.iter().map(|doubt| format!("--since: all rows are examined: {doubt}")),
         );
-        let done = self.work(&mut report).await;
+        let done = match self.work(&mut report).await {
+            Err(error) => Err(self.unless_crashed(error, &mut report.common)),
+            done => done,
+        };
         report.common.effort.elapsed_ms = millis(began.elapsed());
         if done.is_err() {
             report.outcome = Outcome::Failed;
@@ -157,6 +160,7 @@ impl Conversion<'_> {
 
     async fn work(&self, report: &mut Progress) -> Result<(), RetoastError> {
         self.guard.say_marks(&mut report.common.notes).await?;
+        self.prepare_readings().await?;
         let Guard { session, ready, .. } = self.guard;
         let Session { connections, server, pages, options, .. } = session;
         // the writer may be used for trials, because nothing is re-toasted while a scan reads
@@ -408,8 +412,7 @@ impl Conversion<'_> {
                     Event::Scanned(if session.options.dry_run { Vec::new() } else { rows })
                 }
                 action @ (Action::Batch(..) | Action::Insist(..)) => {
-                    let insists =
-                        matches!(action, Action::Insist(..)) && !self.choice.judge.needs_copies();
+                    let insists = matches!(action, Action::Insist(..)) && !self.needs_versions();
                     let (Action::Batch(job, rows) | Action::Insist(job, rows)) = action else {
                         continue;
                     };

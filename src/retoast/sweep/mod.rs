@@ -5,10 +5,12 @@
 //!   `dead_entries`: room in indexes for new row versions; `vacuum`: VACUUM during a conversion.
 //! * `sample`: the sample of rows and indexes on which a forecast is based.
 //! * [`scanner`], [`scan`]: the rows that do not comply, and whether the goal can be stored at all; `judges`: what
-//!   only the server can determine about rows; `index_entries`: whether rows fit indexes; [`policy_scan`]: scans with a
+//!   only the server can determine about rows; `index_entries`: whether rows fit indexes; `readings` and `compared`:
+//!   whether the server reads values of pluggable toasters as their chunks hold them; [`policy_scan`]: scans with a
 //!   policy.
 
 pub mod batch;
+mod compared;
 pub(crate) mod conversion;
 pub(crate) mod dead_entries;
 mod index_entries;
@@ -16,6 +18,7 @@ mod judges;
 mod keys;
 pub mod machine;
 pub mod policy_scan;
+mod readings;
 mod sample;
 pub mod scan;
 pub mod scanner;

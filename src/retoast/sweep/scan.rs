@@ -28,7 +28,6 @@ use toast_format::heap::scan::{self, Item};
 use toast_format::judge::stock::{Compliance, by_functions, fits};
 use toast_format::judge::{Judge, Row as Judged};
 use toast_format::model::pages::chunk_bytes;
-use toast_format::model::sql::quote_identifier;
 use toast_format::model::stored::StoredValue;
 use toast_format::model::visibility::Visibility;
 
@@ -175,7 +174,13 @@ impl Scanner<'_> {
         }
     }
 
-    pub(super) async fn look(
+    async fn look(&mut self, moment: &Moment, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
+        self.customs.clear();
+        let rows = self.noncompliant(moment, blocks).await?;
+        self.note_readings(moment, rows).await
+    }
+
+    async fn noncompliant(
         &mut self,
         moment: &Moment,
         blocks: Range<u32>,
@@ -289,6 +294,7 @@ impl Scanner<'_> {
                     values.push(StoredValue::NULL);
                 }
                 Ok((column, datum)) => {
+                    self.keep_custom(ctid, values.len(), &datum);
                     values.push(StoredValue::of(&datum, column, self.server.page_size));
                 }
                 Err(error) => {
@@ -329,6 +335,10 @@ impl Scanner<'_> {
         }
         let judge = match &self.choice.judge {
             Judge::Policy(rule) => {
+                // No policy keeps such a value; where values are only judged, it counts.
+                if !self.by_rule.judge_all && self.is_left(ctid, &values) {
+                    return;
+                }
                 let placed = vec![true; indexes.len()];
                 return self.decide_by_rule(rule, found, values, placed, rows);
             }
@@ -338,16 +348,7 @@ impl Scanner<'_> {
         let row = Judged { table, targets: &indexes, follow: &follow, values: &values };
         let compliance =
             if clears { Compliance::Differs } else { judge.compliance(&row, &|_| None) };
-        if let (Some(index), false) = (judge.stale(&values), compliance == Compliance::Complies) {
-            let name = desc.attributes.get(index).map_or("", |column| &column.name);
-            self.seen.problems.push(format!(
-                "row {ctid}: column \"{name}\" was changed in place, and the server reads it in two ways: \
-                 each key as it is now, the whole value as it was before"
-            ));
-            let hint = mend_misread(name);
-            if !self.seen.hints.contains(&hint) {
-                self.seen.hints.push(hint);
-            }
+        if compliance != Compliance::Complies && self.is_left(ctid, &values) {
             return;
         }
         match compliance {
@@ -452,22 +453,6 @@ impl Scanner<'_> {
 pub(super) fn sizes_outside(values: &[StoredValue]) -> impl Iterator<Item = u32> {
     let outside = values.iter().filter(|value| value.location.is_some());
     outside.filter_map(|value| u32::try_from(value.stored_size?).ok())
-}
-
-/// How to repair values that the server reads in two ways (tested). Reading a changed array or object itself returns
-/// its current content; reading a path of keys that ends above it does not always.
-fn mend_misread(column: &str) -> String {
-    let name = quote_identifier(column);
-    let whole = |of: &str| {
-        format!("(SELECT jsonb_object_agg(key, value::text::jsonb) FROM jsonb_each({of}))")
-    };
-    format!(
-        "values changed in place: SET {name} = {} keeps what was changed in the values of the document's own keys; \
-         what was changed deeper, in the values of the object at {name} -> 'a' -> 'b', is kept by SET {name} = \
-         jsonb_set({name}, '{{a,b}}', {}). Then run the command again. Setting the value to itself loses the change",
-        whole(&name),
-        whole(&format!("{name} -> 'a' -> 'b'"))
-    )
 }
 
 /// The server's message without DETAIL and CONTEXT, which may contain data.

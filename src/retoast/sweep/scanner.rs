@@ -9,12 +9,14 @@ use crate::retoast::preflight::ready::{Choice, PreparedTable};
 use crate::retoast::result::FormReport;
 use crate::retoast::sql::Target;
 use crate::retoast::sweep::machine::Row;
+use crate::retoast::sweep::readings::Readings;
 use crate::retoast::task::guard::{Reading, Reads};
 use crate::server::about::Pageinspect;
 use crate::server::about::Server;
 use crate::server::connect::Connection;
 use crate::server::snapshot::Moment;
 use crate::server::{LiveError, snapshot};
+use crate::value::reading::CustomDatum;
 use toast_format::codec::Method;
 use toast_format::disk::ItemPointer;
 use toast_format::judge::policy::Seen;
@@ -55,6 +57,8 @@ pub struct Scanner<'a> {
     pub(super) ours: HashSet<u32>,
     /// What is known to be unreadable.
     pub(super) damage: Damage,
+    /// Values of pluggable toasters on the pages that are being read.
+    pub(super) customs: HashMap<ItemPointer, Vec<CustomDatum>>,
     /// The snapshot that is kept from chunk to chunk.
     pub held: Option<Held>,
     /// The part of the state that scans with a policy need.
@@ -131,6 +135,7 @@ impl<'a> Scanner<'a> {
             own: HashSet::new(),
             ours: HashSet::new(),
             damage: Damage::default(),
+            customs: HashMap::new(),
             held: None,
             by_rule,
         }
@@ -292,12 +297,16 @@ impl Damage {
 
 /// What scans have seen of the rows to re-toast.
 #[derive(Debug, Default)]
-pub struct SeenRows(Mutex<HashMap<ItemPointer, Seen>>);
+pub struct SeenRows {
+    rows: Mutex<HashMap<ItemPointer, Seen>>,
+    /// How values of pluggable toasters read.
+    pub(super) readings: Readings,
+}
 
 impl SeenRows {
     fn rows(&self) -> MutexGuard<'_, HashMap<ItemPointer, Seen>> {
         // entries are only inserted and removed as a whole
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn note(&self, ctid: ItemPointer, seen: Seen) {
@@ -325,6 +334,7 @@ impl SeenRows {
     /// Removes all rows.
     pub fn clear(&self) {
         self.rows().clear();
+        self.readings.clear();
     }
 }
 

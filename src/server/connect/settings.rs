@@ -22,6 +22,8 @@ pub struct SessionOptions {
     pub statement_timeout: Duration,
     /// Further settings, by name.
     pub settings: Vec<(String, String)>,
+    /// Whether code of the owners of tables may run with this user's rights.
+    pub allows_owner_code: bool,
 }
 
 impl SessionOptions {
@@ -38,6 +40,7 @@ impl SessionOptions {
             lock_timeout: Duration::from_secs(10),
             statement_timeout: Duration::ZERO,
             settings: Vec::new(),
+            allows_owner_code: false,
         }
     }
 

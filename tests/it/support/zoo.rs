@@ -385,6 +385,19 @@ fn chunks() -> Vec<(&'static str, FilesChange)> {
             let id = f.value_id(3, "ext");
             chunk(f, |c| set_word(c, 24, id));
         }),
+        ("chunk of another value behind the last", |f| {
+            let id = f.value_id(3, "ext");
+            chunk(f, |c| {
+                set_word(c, 24, id);
+                set_word(c, 28, 3);
+            });
+        }),
+        ("chunk_id of two values exchanged", |f| {
+            let (id, own) = (f.value_id(3, "ext"), f.value_id(2, "ext"));
+            let other = f.chunk(3, "ext", 1).tuple;
+            chunk(f, |c| set_word(c, 24, id));
+            set_word(&mut f.toast, other + 24, own);
+        }),
         ("chunk_seq far behind", |f| chunk(f, |c| set_word(c, 28, 900_000_000))),
         ("chunk_seq of two chunks exchanged", |f| {
             let other = f.chunk(2, "ext", 0).tuple;

@@ -9,7 +9,7 @@
 //! All work on slices, know no varlena header, and trust no size: it is checked against what the
 //! compressed bytes can give before anything is allocated.
 
-#![allow(missing_docs)]
+#![deny(missing_docs)]
 
 pub mod datum;
 pub mod items;

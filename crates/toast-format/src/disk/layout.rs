@@ -47,6 +47,11 @@ impl PageSize {
         ((self.bytes() - max_align(PAGE_HEADER_SIZE + n * LINE_POINTER_SIZE)) / n) & !7
     }
 
+    /// Tuples that fit a page at the most (`MaxHeapTuplesPerPage`).
+    pub fn max_heap_tuples(self) -> usize {
+        (self.bytes() - PAGE_HEADER_SIZE) / (max_align(TUPLE_HEADER_SIZE) + LINE_POINTER_SIZE)
+    }
+
     /// Tuples longer than this are given to the toaster (`TOAST_TUPLE_THRESHOLD`).
     pub fn toast_tuple_threshold(self) -> usize {
         self.max_bytes_per_tuple(4)
@@ -95,6 +100,7 @@ mod tests {
         assert_eq!(PageSize::DEFAULT.toast_max_chunk_size_of(ValueIdType::Oid8), 1992);
         assert_eq!(PageSize::new(8191), None);
         assert_eq!(PageSize::DEFAULT.chunks(1996), 1);
+        assert_eq!(PageSize::DEFAULT.max_heap_tuples(), 291);
         assert_eq!(PageSize::DEFAULT.chunks(1997), 2);
     }
 }

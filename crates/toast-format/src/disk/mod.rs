@@ -15,7 +15,7 @@
 //! Everything borrows from the bytes given and takes both byte orders. A value that is not
 //! understood is a value with its bytes, not an error that stops the page.
 
-#![allow(missing_docs)]
+#![deny(missing_docs)]
 
 pub mod array;
 pub mod btree;

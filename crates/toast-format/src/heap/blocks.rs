@@ -196,7 +196,7 @@ mod tests {
             handler: Handler::Unknown,
             kind: PointerKind::Unknown,
             chunks,
-            stale: false,
+            failure: None,
         };
         let mut stats = RelationStats::new(1);
         for (chunks, count) in [(Some(3), 2), (None, 1), (Some(0), 5)] {

@@ -111,14 +111,6 @@ impl FormJudge {
         }
     }
 
-    /// The first column whose value cannot be re-toasted by SQL, because the server does not read it correctly.
-    pub fn stale(&self, values: &[StoredValue]) -> Option<usize> {
-        match self {
-            FormJudge::Stock(_) => None,
-            FormJudge::Pluggable(plan) => plan.stale(values),
-        }
-    }
-
     /// Whether this column's toaster may leave an out-of-line value unchanged.
     pub fn may_keep_pointers(&self, index: usize) -> bool {
         match self {

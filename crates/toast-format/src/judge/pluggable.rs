@@ -337,14 +337,6 @@ impl Plan {
         self.clears == Some(pointer.toaster)
     }
 
-    /// The first column whose value cannot be re-toasted by SQL, because the server does not read it correctly.
-    pub fn stale(&self, values: &[StoredValue]) -> Option<usize> {
-        let stale = |index: usize| {
-            values.get(index).and_then(|value| value.custom).is_some_and(|custom| custom.stale)
-        };
-        self.columns.iter().map(|column| column.index).find(|&index| stale(index))
-    }
-
     /// Whether a row is stored as planned: like [`by_model`], but pointers of different toasters are distinguished.
     /// `table` has the plan's settings. For an out-of-line value, `known` shows only whether its toaster would leave
     /// the value unchanged (`None`).

@@ -13,7 +13,7 @@
 //! * [`estimate`]: from a sample of blocks to the relation; [`interval`]: estimates as shown in reports.
 //! * [`sql`]: quoted identifiers and literals, and expressions that make a fresh datum.
 
-#![allow(missing_docs)]
+#![deny(missing_docs)]
 
 pub mod btree;
 pub mod cost;

@@ -2,7 +2,7 @@
 
 use super::toaster::catalog::{Handler, Toasters};
 pub use super::toaster::chunks::Location;
-use super::toaster::describe::{Description, PointerKind, describe};
+use super::toaster::describe::{Description, KnownFailure, PointerKind, describe};
 use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::custom::CustomPointer;
@@ -81,8 +81,8 @@ pub struct CustomStored {
     pub kind: PointerKind,
     /// The number of its chunks; `None` if the pointer does not contain it.
     pub chunks: Option<u64>,
-    /// Whether the server may read the state before a change in place.
-    pub stale: bool,
+    /// How the server is known to fail on it.
+    pub failure: Option<KnownFailure>,
 }
 
 /// A value's stored form and sizes. All sizes are bytes.
@@ -203,7 +203,7 @@ impl StoredValue {
                 handler: handler.unwrap_or_else(|| Handler::recognize(pointer)),
                 kind: described.as_ref().map_or(PointerKind::Unknown, |d| d.kind),
                 chunks: described.as_ref().and_then(Description::chunks),
-                stale: described.as_ref().is_some_and(Description::may_be_read_stale),
+                failure: described.as_ref().and_then(Description::known_failure),
             }),
             ..StoredValue::NULL
         }

@@ -31,6 +31,7 @@ pub(crate) struct Finding {
     pub(crate) item: Option<u64>,
     pub(crate) column: Option<String>,
     pub(crate) byte: Option<u64>,
+    pub(crate) expected: String,
     pub(crate) found: String,
     pub(crate) row: Option<String>,
     pub(crate) sql: Option<String>,

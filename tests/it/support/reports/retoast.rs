@@ -150,6 +150,7 @@ impl Sizes {
 
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Skipped {
+    pub(crate) ctid: String,
     pub(crate) reason: String,
     /// Absent where no statement failed.
     #[serde(default)]

@@ -177,7 +177,7 @@ fn custom(toaster: Oid) -> StoredValue {
             handler: Handler::Bytea,
             kind: PointerKind::Appendable,
             chunks: Some(5),
-            stale: false,
+            failure: None,
         }),
         ..StoredValue::NULL
     }
@@ -228,15 +228,4 @@ fn what_jsonb_toaster_itself_leaves_outside_is_asked_for() {
     assert_eq!(compliance(None), Compliance::Depends(vec![1]));
     assert_eq!(compliance(Some(None)), Compliance::Complies);
     assert_eq!(compliance(Some(Some(0))), Compliance::Differs);
-}
-
-#[test]
-fn a_value_that_the_server_misreads_is_named() {
-    let left = leaves_goal("jsonb_toaster");
-    let left = plan(Some(&toasters()), &[&column(1, "a")], &left).unwrap().unwrap();
-    let mut value = custom(JSONB_TOASTER);
-    assert_eq!(left.stale(&[StoredValue::NULL, value]), None);
-    value.custom = value.custom.map(|custom| CustomStored { stale: true, ..custom });
-    assert_eq!(left.stale(&[StoredValue::NULL, value]), Some(1));
-    assert_eq!(left.stale(&[value, StoredValue::NULL]), None);
 }

@@ -1,5 +1,7 @@
 //! Chunks of out-of-line values, and their sources.
 
+use std::collections::HashMap;
+
 use crate::disk::varlena::{Varlena, tc_raw_size};
 use crate::disk::{ItemPointer, Oid, ValueId};
 
@@ -98,6 +100,61 @@ pub trait ChunkStore {
 
     /// Returns the chunk at `tid`, following redirects; `None` if there is no tuple.
     fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError>;
+}
+
+/// What was asked of [`FetchedChunks`] before it was fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WantedChunks {
+    /// All chunks of a value of this TOAST relation.
+    Value(Oid, ValueId),
+    /// The chunk at an address in this TOAST relation.
+    At(Oid, ItemPointer),
+}
+
+/// Chunks in memory. A value is reassembled again each time that what it lacked was fetched.
+#[derive(Debug, Default)]
+pub struct FetchedChunks {
+    values: HashMap<(Oid, ValueId), Vec<Chunk>>,
+    addresses: HashMap<(Oid, ItemPointer), Option<Chunk>>,
+    wanted: Vec<WantedChunks>,
+}
+
+impl FetchedChunks {
+    /// Adds all chunks of a value.
+    pub fn add_value(&mut self, relation: Oid, value_id: ValueId, chunks: Vec<Chunk>) {
+        self.values.insert((relation, value_id), chunks);
+    }
+
+    /// Adds what is at an address.
+    pub fn add_at(&mut self, relation: Oid, tid: ItemPointer, chunk: Option<Chunk>) {
+        self.addresses.insert((relation, tid), chunk);
+    }
+
+    /// Takes what was asked for and is not here.
+    pub fn take_wanted(&mut self) -> Vec<WantedChunks> {
+        std::mem::take(&mut self.wanted)
+    }
+
+    fn lacks(&mut self, wanted: WantedChunks) -> StoreError {
+        self.wanted.push(wanted);
+        StoreError("not fetched yet".to_owned())
+    }
+}
+
+impl ChunkStore for FetchedChunks {
+    fn chunks(&mut self, relation: Oid, value_id: ValueId) -> Result<Vec<Chunk>, StoreError> {
+        match self.values.get(&(relation, value_id)) {
+            Some(chunks) => Ok(chunks.clone()),
+            None => Err(self.lacks(WantedChunks::Value(relation, value_id))),
+        }
+    }
+
+    fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
+        match self.addresses.get(&(relation, tid)) {
+            Some(chunk) => Ok(chunk.clone()),
+            None => Err(self.lacks(WantedChunks::At(relation, tid))),
+        }
+    }
 }
 
 /// A source that may not be available.

@@ -97,6 +97,17 @@ pub struct Part {
     pub chunks: Option<u32>,
     /// The raw size.
     pub raw_size: Option<u64>,
+    /// Whether the bytes in chunks, joined, are compressed.
+    pub compressed: bool,
+}
+
+/// How the server is known to fail on a value, which its pointer alone shows (each was tried).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum KnownFailure {
+    /// It was changed in place. The server applies the change only if the value below it was compressed as a whole.
+    ChangedInPlace,
+    /// It was compressed as a whole, and then chunk by chunk. The server fails or crashes when it reads it.
+    CompressedTwice,
 }
 
 /// The meaning of a custom pointer.
@@ -134,14 +145,22 @@ impl Description {
         Some(Location { value_id, toast_relation: relation, chunks: part.chunks.unwrap_or(0) })
     }
 
-    /// Whether the server may read the state before a change in place: it applies a diff only if the value below it was
-    /// compressed as a whole.
-    pub fn may_be_read_stale(&self) -> bool {
-        self.parts.iter().any(|part| match part.kind {
-            PointerKind::Jsonx(5) => part.chunk_bytes >= part.raw_size,
-            PointerKind::Jsonx(6) => true,
-            _ => false,
-        })
+    /// How the server is known to fail on the value.
+    pub fn known_failure(&self) -> Option<KnownFailure> {
+        let of_part = |part: &Part| match part.kind {
+            PointerKind::Jsonx(4 | 6) if part.compressed => Some(KnownFailure::CompressedTwice),
+            PointerKind::Jsonx(5) if part.compressed => None,
+            PointerKind::Jsonx(5 | 6) => Some(KnownFailure::ChangedInPlace),
+            _ => None,
+        };
+        let mut known = None;
+        for failure in self.parts.iter().filter_map(of_part) {
+            if failure == KnownFailure::CompressedTwice {
+                return Some(failure);
+            }
+            known = Some(failure);
+        }
+        known
     }
 
     /// The number of chunks; `None` if the pointer does not contain it.
@@ -186,6 +205,7 @@ pub fn describe(
                 chunk_bytes: Some(u64::from(external.stored_size())),
                 chunks: Some(external.stored_size().div_ceil(bytea::slice_size(page))),
                 raw_size: Some(u64::from(external.stored_size())),
+                compressed: false,
             });
         }
         Handler::Dummy => {
@@ -228,6 +248,7 @@ fn ordinary_part(kind: PointerKind, pointer: &ToastPointer, page: PageSize) -> P
         chunk_bytes: Some(u64::from(pointer.stored_size())),
         chunks: Some(pointer.chunks(page)),
         raw_size: Some(u64::from(pointer.raw_size())),
+        compressed: pointer.is_compressed(),
     }
 }
 
@@ -259,6 +280,7 @@ fn jsonx_part(jsonx: &Jsonx<'_>, page: PageSize) -> Part {
                 chunks: Some(tids.len() as u32),
                 tids,
                 raw_size: None,
+                compressed: false,
             }
         }
         JsonxBody::Plain { container } => Part {
@@ -269,6 +291,7 @@ fn jsonx_part(jsonx: &Jsonx<'_>, page: PageSize) -> Part {
             chunk_bytes: Some(0),
             chunks: Some(0),
             raw_size: Some(container.len() as u64),
+            compressed: false,
         },
     }
 }
@@ -325,6 +348,7 @@ fn nested_part(value: &Varlena<'_>, page: PageSize) -> Result<Part, ToastError> 
             chunk_bytes: Some(0),
             chunks: Some(0),
             raw_size: Some(u64::from(crate::disk::varlena::tc_raw_size(*tc_info))),
+            compressed: false,
         }),
         Varlena::Short { .. } | Varlena::Plain { .. } => {
             Err(ToastError::NoContent("an entry that is not a pointer"))

@@ -1,0 +1,506 @@
+//! No verb runs code of a table's owner with the rights of another role, and no table of an ordinary application is refused.
+
+use crate::support::command::{Run, run, toastctl};
+use crate::support::retoast::Session;
+use crate::support::server::{self, Database, Options, Server};
+
+/// What an owner adds to a table of hers, in whose schema these functions write to the server's log if they run with the
+/// rights of another: `f` (of and to text), `f` (without arguments), `ok` (a condition), `s` (written in SQL), `cmp`,
+/// `tells` and `gives` (casts of the enum `mood`), `diff`, and `fires` (a trigger).
+const ATTACKS: &[(&str, &str)] = &[
+    (
+        "SQL function with a cast",
+        "CREATE CAST (mood AS text) WITH FUNCTION tells(mood);
+         ALTER TABLE t ADD CHECK (quote_literal(m) IS NOT NULL)",
+    ),
+    (
+        "text and enum",
+        "CREATE CAST (mood AS text) WITH FUNCTION tells(mood); ALTER TABLE t ADD CHECK (k || m <> '')",
+    ),
+    ("cast", "CREATE CAST (mood AS text) WITH FUNCTION tells(mood); ALTER TABLE t ADD CHECK (m::text <> '')"),
+    (
+        "cast that to_jsonb looks up",
+        "CREATE CAST (mood AS json) WITH FUNCTION gives(mood); ALTER TABLE t ADD CHECK (to_jsonb(m) IS NOT NULL)",
+    ),
+    (
+        "helper of a superuser",
+        "ALTER TABLE t FORCE ROW LEVEL SECURITY; ALTER TABLE t ADD CHECK (lib.exec('SELECT f()') IS NOT NULL)",
+    ),
+    (
+        "helper with its own rights",
+        "ALTER TABLE t ADD CHECK (lib.definer('SELECT f()') IS NOT NULL) NOT VALID",
+    ),
+    (
+        "sequence",
+        "ALTER TABLE t FORCE ROW LEVEL SECURITY;
+         ALTER TABLE t ADD CHECK (nextval('lib.numbers') > 0) NOT VALID",
+    ),
+    (
+        "pg_surgery",
+        "ALTER TABLE t ADD CHECK (lib.heap_force_kill('lib.victim', '{\"(0,1)\"}') IS NULL) NOT VALID",
+    ),
+    ("revoked SELECT", "REVOKE SELECT ON t FROM CURRENT_USER; CREATE INDEX i ON t (f(k))"),
+    ("constant in an index", "CREATE INDEX i ON t ((f()))"),
+    ("SQL function in an index", "CREATE INDEX i ON t (s(k))"),
+    ("constant in an SQL function", "CREATE INDEX i ON t ((s('x')))"),
+    ("predicate", "CREATE INDEX i ON t (id) WHERE ok('x')"),
+    ("predicate of rows", "CREATE INDEX i ON t (id) WHERE ok(k)"),
+    ("statistics", "CREATE STATISTICS st ON (k || f()), id FROM t"),
+    ("statistics and SQL", "CREATE STATISTICS st ON (s('x') || k), id FROM t"),
+    ("check", "ALTER TABLE t ADD CHECK (ok(k))"),
+    ("check and a constant", "ALTER TABLE t ADD CHECK (ok('x') AND k <> '')"),
+    ("row", "ALTER TABLE t ADD CHECK (ROW(f(k)) IS NOT NULL)"),
+    ("least", "ALTER TABLE t ADD CHECK (least(k, f()) IS NOT NULL)"),
+    ("generated", "ALTER TABLE t ADD g text GENERATED ALWAYS AS (f(k)) STORED"),
+    (
+        "generated and a domain",
+        "CREATE DOMAIN dom AS text CHECK (ok(VALUE));
+         ALTER TABLE t ADD g dom GENERATED ALWAYS AS (k::dom) STORED",
+    ),
+    ("column of a domain", "CREATE DOMAIN dom AS text CHECK (ok(VALUE)); ALTER TABLE t ALTER v TYPE dom"),
+    (
+        "input function",
+        "CREATE DOMAIN dom AS text CHECK (ok(VALUE)); ALTER TABLE t ADD CHECK (
+             domain_in('x'::cstring, 'dom'::regtype::oid, -1) IS NOT NULL)",
+    ),
+    (
+        "operator",
+        "CREATE OPERATOR ~~~ (LEFTARG = text, RIGHTARG = text, FUNCTION = okop);
+         ALTER TABLE t ADD CHECK (k OPERATOR(~~~) 'x')",
+    ),
+    (
+        "policy",
+        "CREATE POLICY p ON t USING (ok(k)); ALTER TABLE t ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+    ),
+    (
+        "policy and a subquery",
+        "CREATE POLICY p ON t USING (EXISTS (SELECT f()));
+         ALTER TABLE t ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+    ),
+    (
+        "trigger",
+        "CREATE TRIGGER g BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION fires();
+         ALTER TABLE t ENABLE ALWAYS TRIGGER g",
+    ),
+    (
+        "deferred trigger",
+        "CREATE CONSTRAINT TRIGGER g AFTER UPDATE ON t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+             EXECUTE FUNCTION fires(); ALTER TABLE t ENABLE REPLICA TRIGGER g",
+    ),
+    (
+        "condition of a trigger",
+        "CREATE TRIGGER g BEFORE UPDATE ON t FOR EACH ROW WHEN (ok(NEW.k)) EXECUTE FUNCTION
+             suppress_redundant_updates_trigger(); ALTER TABLE t ENABLE ALWAYS TRIGGER g",
+    ),
+    ("rule", "CREATE RULE r AS ON UPDATE TO t DO ALSO SELECT f()"),
+    (
+        "partition key",
+        "CREATE TABLE p (LIKE t) PARTITION BY LIST (f(k)); ALTER TABLE p ATTACH PARTITION t DEFAULT",
+    ),
+    (
+        "partition key of another table",
+        "CREATE TABLE p (LIKE t) PARTITION BY HASH ((id + length(f())));
+         ALTER TABLE t ADD CHECK (satisfies_hash_partition('p'::regclass, 1, 0, id))",
+    ),
+    (
+        "range type",
+        "CREATE TYPE r AS RANGE (SUBTYPE = float8, SUBTYPE_DIFF = diff);
+         ALTER TABLE t ADD y r; UPDATE t SET y = r(id, id + 1); CREATE INDEX i ON t USING gist (y)",
+    ),
+    ("exclusion", "ALTER TABLE t ADD CONSTRAINT x EXCLUDE USING btree (f(id::text || k) WITH =)"),
+    (
+        "query as text",
+        "ALTER TABLE t ADD CHECK (query_to_xml('SELECT ' || k, true, true, '') IS NULL) NOT VALID",
+    ),
+    (
+        "view as XML",
+        "CREATE VIEW w AS SELECT f() AS x;
+         ALTER TABLE t ADD CHECK (table_to_xml('w'::regclass, true, false, '') IS NOT NULL) NOT VALID",
+    ),
+    ("default", "ALTER TABLE t ALTER v SET DEFAULT f()"),
+    ("collation and an index", "CREATE COLLATION c (LOCALE = 'C'); CREATE INDEX i ON t (f(k COLLATE c))"),
+    ("operator class", ""),
+];
+
+const COMPUTED: (&str, &str) = (
+    "virtual column",
+    "ALTER TABLE t ADD g text GENERATED ALWAYS AS (quote_literal(m::text) || k)",
+);
+
+/// Those whose tables no reader needs to refuse: their code runs only in an UPDATE, or for users to whom policies apply.
+const ONLY_WRITTEN: [&str; 6] = [
+    "column of a domain",
+    "trigger",
+    "deferred trigger",
+    "condition of a trigger",
+    "rule",
+    "default",
+];
+
+const LIBRARY: &str = "CREATE SCHEMA lib; GRANT USAGE ON SCHEMA lib TO PUBLIC;
+    CREATE SEQUENCE lib.numbers; CREATE TABLE lib.victim AS SELECT 1 AS x;
+    CREATE FUNCTION lib.exec(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS
+        'DECLARE answer text; BEGIN EXECUTE $1 INTO answer; RETURN coalesce(answer, ''''); END';
+    CREATE FUNCTION lib.definer(text) RETURNS text LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER AS
+        'DECLARE answer text; BEGIN EXECUTE $1 INTO answer; RETURN coalesce(answer, ''''); END';";
+
+struct Attacked<'a> {
+    database: Database<'a>,
+    mallory: String,
+    attacks: Vec<(&'static str, &'static str)>,
+}
+
+impl<'a> Attacked<'a> {
+    fn new(server: &'a Server, pageinspect: bool) -> Attacked<'a> {
+        let database = server.create_database("attacked");
+        let mallory = format!("mallory_{}", database.name());
+        database.psql(LIBRARY);
+        if pageinspect {
+            database.psql("CREATE EXTENSION pageinspect");
+        }
+        let has = "SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_surgery'";
+        let surgery = database.psql(has) == "1";
+        if surgery {
+            database.psql("CREATE EXTENSION pg_surgery SCHEMA lib");
+        }
+        let name = database.name();
+        database.psql(&format!(
+            "CREATE ROLE {mallory} LOGIN; GRANT CREATE ON DATABASE {name} TO {mallory};
+             CREATE ROLE member_{name} LOGIN IN ROLE {mallory}; GRANT ALL ON ALL TABLES IN SCHEMA lib TO member_{name};
+             GRANT ALL ON ALL SEQUENCES IN SCHEMA lib TO member_{name};
+             CREATE ROLE reader_{name} LOGIN IN ROLE pg_read_all_data"
+        ));
+        let mut attacks: Vec<_> = ATTACKS.to_vec();
+        if server.major() >= 18 {
+            attacks.push(COMPUTED);
+        }
+        attacks.retain(|(name, _)| surgery || *name != "pg_surgery");
+        let attacked = Attacked { database, mallory, attacks };
+        for number in 0..attacked.attacks.len() {
+            attacked.as_mallory(&attacked.set_up(number));
+        }
+        let number = attacked.number("operator class");
+        attacked.database.psql(&format!(
+            "CREATE OPERATOR CLASS a{number}.o FOR TYPE text USING btree AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =,
+                 OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 a{number}.cmp(text, text)"
+        ));
+        attacked.as_mallory(&format!("CREATE INDEX i ON a{number}.t (k a{number}.o)"));
+        attacked
+    }
+
+    fn number(&self, name: &str) -> usize {
+        self.attacks.iter().position(|(attack, _)| *attack == name).unwrap()
+    }
+
+    fn as_mallory(&self, sql: &str) {
+        let conninfo = format!("{} user={}", self.database.conninfo(), self.mallory);
+        let mut psql = self.database.psql_command();
+        run(psql.args(["-v", "ON_ERROR_STOP=1", "-d", &conninfo, "-c", sql])).ok();
+    }
+
+    fn set_up(&self, number: usize) -> String {
+        let (Attacked { mallory, .. }, (name, code)) = (self, self.attacks[number]);
+        let schema = format!("a{number}");
+        // REINDEX and VACUUM run it too, in the server's own protection, where this setting is refused.
+        let witness = format!(
+            "IF session_user <> '{mallory}' THEN
+                 BEGIN
+                     PERFORM pg_catalog.set_config('role', 'none', true);
+                     RAISE LOG 'WITNESS: {name} as %', current_user;
+                 EXCEPTION WHEN insufficient_privilege THEN NULL; END;
+             END IF;"
+        );
+        let functions = [
+            ("f()", "text", "''x''"),
+            ("f(text)", "text", "$1"),
+            ("ok(text)", "bool", "true"),
+            ("okop(text, text)", "bool", "true"),
+            ("cmp(text, text)", "int", "pg_catalog.bttextcmp($1, $2)"),
+            ("tells(mood)", "text", "''a''"),
+            ("gives(mood)", "json", "''1''"),
+            ("diff(float8, float8)", "float8", "$1 - $2"),
+        ];
+        let mut sql = format!(
+            "CREATE SCHEMA {schema}; SET search_path = {schema}; CREATE TYPE mood AS ENUM ('a', 'b');
+             CREATE FUNCTION fires() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN {witness} RETURN NEW; END$$;"
+        );
+        for (signature, returns, value) in functions {
+            let value = value.replace("''", "'");
+            sql += &format!(
+                "CREATE FUNCTION {signature} RETURNS {returns} LANGUAGE plpgsql IMMUTABLE AS
+                     $$BEGIN {witness} RETURN {value}; END$$;"
+            );
+        }
+        sql += &format!(
+            "CREATE FUNCTION s(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT {schema}.f($1)';
+             CREATE TABLE t (id int PRIMARY KEY, k text, v text, m mood DEFAULT 'a', d jsonb);
+             ALTER TABLE t ALTER d SET STORAGE external;
+             INSERT INTO t SELECT i, 'k' || i, repeat(md5(i::text), 150), 'a',
+                 jsonb_build_object('n', i, 'x', repeat(md5(i::text), 80)) FROM generate_series(1, 40) AS i;
+             GRANT SELECT ON t TO reader_{};"
+            , self.database.name()
+        );
+        sql + &code.replace("f()", &format!("{schema}.f()")) + ";"
+    }
+
+    fn toastctl(&self, user: &str, arguments: &[&str]) -> Run {
+        run(toastctl()
+            .args([arguments[0], "-d", &self.database.url_of(user)])
+            .args(&arguments[1..]))
+    }
+
+    /// Fails if code ran with the rights of another.
+    fn nothing_ran(&self, what: &str) {
+        let logged = self.database.server().logged(|line| line.contains("WITNESS"));
+        assert!(
+            logged.is_empty(),
+            "PostgreSQL {}: {what}: {logged:#?}",
+            self.database.server().major()
+        );
+        let left = "SELECT is_called, (SELECT count(*) FROM lib.victim) FROM lib.numbers";
+        assert_eq!(self.database.psql(left), "f|1", "{what}");
+    }
+
+    /// Each table is refused by itself, or read.
+    fn all_were_tried(&self, user: &str, refused: impl Fn(&str) -> bool) {
+        let run = self.toastctl(user, &["keys", "a*.t", "-c", "d", "--source", "functions"]);
+        assert_eq!(run.code, Some(1), "{}", run.stderr);
+        for (number, (name, _)) in self.attacks.iter().enumerate() {
+            let named = run.stderr.contains(&format!("a{number}.t: a statement on this relation"));
+            assert_eq!(named, refused(name), "{name}: {}", run.stderr);
+        }
+        assert!(run.stderr.contains("--allow owner-code"), "{}", run.stderr);
+    }
+}
+
+fn is_read_by_owner_only(name: &str) -> bool {
+    !ONLY_WRITTEN.contains(&name) && !name.starts_with("policy")
+}
+
+const READS: &[&[&str]] = &[
+    &["inspect", "a*.t", "--details"],
+    &["inspect", "a*.t", "--source", "functions"],
+    &["keys", "a*.t", "-c", "d"],
+    &["keys", "a*.t", "-c", "d", "--source", "functions"],
+    &["advise-threshold", "a*.t"],
+    &["advise-threshold", "a*.t", "--exact"],
+    &["check", "a*.t"],
+    &["value", "a9.t"],
+    &["value", "a9.t", "--source", "functions"],
+    &["inspect", "a9.t", "--policy", "best"],
+];
+
+const WRITES: &[&[&str]] = &[
+    &["retoast", "a*.t", "-c", "v", "--toaster", "external"],
+    &["retoast", "a*.t", "-c", "v", "--policy", "ratio=0.5", "--method", "pglz"],
+    &["compact", "a*.t"],
+    &["reindex", "a*.t", "--indexes=all"],
+];
+
+#[test]
+fn no_verb_runs_code_of_an_owner() {
+    let server = Server::start(&Options::default().set("max_connections", "100"));
+    for pageinspect in [false, true] {
+        let attacked = Attacked::new(&server, pageinspect);
+        attacked.nothing_ran("set-up");
+        let name = attacked.database.name().to_owned();
+        for user in ["postgres".to_owned(), format!("member_{name}"), format!("reader_{name}")] {
+            if pageinspect && user != "postgres" {
+                continue;
+            }
+            for arguments in READS {
+                let run = attacked.toastctl(&user, arguments);
+                attacked.nothing_ran(&format!("{user}: {arguments:?}: {run:?}"));
+            }
+        }
+        attacked.all_were_tried("postgres", is_read_by_owner_only);
+        for user in ["postgres".to_owned(), format!("member_{name}")] {
+            for arguments in WRITES {
+                let run = attacked.toastctl(&user, arguments);
+                attacked.nothing_ran(&format!("{user}: {arguments:?}: {run:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn no_planner_of_any_major_runs_code_of_an_owner() {
+    for major in server::other_majors() {
+        let server = Server::start(&Options::major(major));
+        for pageinspect in [false, true] {
+            let attacked = Attacked::new(&server, pageinspect);
+            for arguments in READS.iter().chain(&WRITES[..1]) {
+                let run = attacked.toastctl(server.superuser(), arguments);
+                attacked.nothing_ran(&format!("{arguments:?}: {run:?}"));
+            }
+        }
+    }
+}
+
+/// Tables as applications have them, all owned by a role that is no superuser.
+const ORDINARY: &str = "
+    CREATE TABLE pgbench_accounts (aid int PRIMARY KEY, bid int, abalance int, filler char(84));
+    CREATE TYPE status AS ENUM ('new', 'paid', 'closed'); CREATE DOMAIN email AS text CHECK (VALUE ~ '@');
+    CREATE DOMAIN amount AS numeric(10, 2) CHECK (VALUE >= 0);
+    CREATE TABLE customers (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, address email UNIQUE, name text NOT NULL,
+        body text GENERATED ALWAYS AS (lower(name) || ' ' || coalesce(name, '')) STORED,
+        created timestamptz NOT NULL DEFAULT now() CHECK (created <= now()), CHECK (char_length(name) BETWEEN 1 AND 9999));
+    CREATE INDEX ON customers (lower(address)); CREATE INDEX ON customers (date_trunc('day', created AT TIME ZONE 'UTC'));
+    CREATE TABLE orders (id bigserial PRIMARY KEY, customer int REFERENCES customers, state status DEFAULT 'new',
+        states status[], price amount, tags text[], doc jsonb CHECK (doc ->> 'kind' <> ''), during tstzrange,
+        search tsvector GENERATED ALWAYS AS (to_tsvector('english', coalesce(doc ->> 'text', ''))) STORED,
+        CHECK (state <> 'closed' OR price > 0), CHECK (state = ANY ('{new,paid,closed}')),
+        CHECK (id::text <> '' AND cardinality(tags) < 1000 AND (doc ->> 'n')::int >= 0),
+        EXCLUDE USING gist (customer WITH =, during WITH &&));
+    CREATE INDEX ON orders (state) WHERE state <> 'closed'; CREATE INDEX ON orders (states);
+    CREATE INDEX ON orders USING gin (tags); CREATE INDEX ON orders USING gin (doc);
+    CREATE INDEX ON orders USING gin (doc jsonb_path_ops); CREATE INDEX ON orders USING gin (search);
+    CREATE INDEX ON orders USING gin ((doc ->> 'text') gin_trgm_ops); CREATE INDEX ON orders USING gist (during);
+    CREATE INDEX ON orders ((doc -> 'a' ->> 'b'), (CASE WHEN customer > 1 THEN 'x' ELSE 'y' END));
+    CREATE INDEX ON orders USING hash (state); CREATE INDEX ON orders USING brin (id);
+    CREATE STATISTICS orders_st ON (doc ->> 'kind'), customer FROM orders;
+    CREATE TABLE places (id int PRIMARY KEY, area cube, attributes hstore, name citext UNIQUE, path ltree,
+        CHECK (cube_dim(area) <= 3), CHECK (name <> ''), CHECK (attributes ? 'a'));
+    CREATE INDEX ON places USING gist (area); CREATE INDEX ON places USING gin (attributes);
+    CREATE INDEX ON places USING gist (path); CREATE INDEX ON places ((attributes -> 'a'));
+    CREATE TABLE events (at timestamptz NOT NULL, v text, id int, PRIMARY KEY (at, id)) PARTITION BY RANGE (at);
+    CREATE TABLE events_old PARTITION OF events FOR VALUES FROM (MINVALUE) TO ('2030-01-01');
+    CREATE TABLE hashed (id int, v text) PARTITION BY HASH (id);
+    CREATE TABLE hashed_0 PARTITION OF hashed FOR VALUES WITH (MODULUS 1, REMAINDER 0);
+    CREATE TABLE tenants (id int PRIMARY KEY, v text); ALTER TABLE tenants ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY p ON tenants USING (v = current_setting('app.tenant', true));
+    CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+    CREATE TRIGGER g BEFORE UPDATE ON tenants FOR EACH ROW EXECUTE FUNCTION touch();
+    INSERT INTO pgbench_accounts SELECT i, 1, 0, repeat('x', 84) FROM generate_series(1, 300) AS i;
+    INSERT INTO customers (address, name) SELECT i || '@x', repeat(md5(i::text), 90) FROM generate_series(1, 60) AS i;
+    INSERT INTO orders (customer, states, price, tags, doc) SELECT i, '{new}', 1, '{a,b}', jsonb_build_object(
+        'kind', 'k', 'n', i, 'text', repeat(md5(i::text) || ' ', 90)) FROM generate_series(1, 60) AS i;
+    INSERT INTO places SELECT i, cube(i), ('a=>' || i)::hstore, 'n' || i, 'a.b' FROM generate_series(1, 60) AS i;
+    INSERT INTO events SELECT '2020-01-01', repeat(md5(i::text), 90), i FROM generate_series(1, 60) AS i;
+    INSERT INTO hashed SELECT i, repeat(md5(i::text), 90) FROM generate_series(1, 60) AS i;
+    INSERT INTO tenants SELECT i, repeat(md5(i::text), 90) FROM generate_series(1, 60) AS i;";
+
+#[test]
+fn no_table_of_an_ordinary_application_is_refused() {
+    let server = Server::start(&Options::default());
+    for pageinspect in [false, true] {
+        let database = server.create_database("ordinary");
+        let name = database.name().to_owned();
+        let owner = format!("app_{name}");
+        if pageinspect {
+            database.psql("CREATE EXTENSION pageinspect");
+        }
+        database.psql(&format!(
+            "CREATE EXTENSION pg_trgm; CREATE EXTENSION btree_gist; CREATE EXTENSION hstore; CREATE EXTENSION citext;
+             CREATE EXTENSION cube; CREATE EXTENSION ltree; CREATE ROLE {owner} LOGIN;
+             CREATE ROLE member_{name} LOGIN IN ROLE {owner}; CREATE ROLE reader_{name} LOGIN IN ROLE pg_read_all_data;
+             CREATE SCHEMA app AUTHORIZATION {owner}"
+        ));
+        database.psql(&format!("SET search_path = app, public; SET ROLE {owner}; {ORDINARY}"));
+        let toastctl = |user: &str, arguments: &[&str]| {
+            run(toastctl().args([arguments[0], "-d", &database.url_of(user)]).args(&arguments[1..]))
+        };
+        for user in ["postgres".to_owned(), format!("member_{name}"), format!("reader_{name}")] {
+            for arguments in [
+                &["inspect", "app.*"][..],
+                &["inspect", "app.*", "--source", "functions"],
+                &["inspect", "app.*", "--details"],
+                &["keys", "app.orders", "-c", "doc"],
+                &["check", "app.*"],
+                &["advise-threshold", "app.orders", "app.customers", "app.events_old"],
+            ] {
+                if arguments[0] == "check" && !(pageinspect && user == "postgres") {
+                    continue;
+                }
+                let run = toastctl(&user, arguments);
+                assert!(!run.stderr.contains("a statement on this relation"), "{user}: {run:?}");
+                let hidden = user != "postgres" && run.stderr.contains("row security");
+                assert!(run.code == Some(0) || hidden, "{user} {arguments:?}: {run:?}");
+            }
+        }
+        for table in [
+            "pgbench_accounts",
+            "customers",
+            "orders",
+            "places",
+            "events_old",
+            "hashed_0",
+            "tenants",
+        ] {
+            for arguments in [
+                &["inspect", "--policy", "best"][..],
+                &["retoast", "--toaster", "external"],
+                &["retoast", "--policy", "ratio=0.5", "--method", "pglz"],
+                &["compact", "--files", "heap"],
+                &["reindex", "--indexes=all"],
+            ] {
+                let table = format!("app.{table}");
+                let run = toastctl("postgres", &[arguments, &[table.as_str()]].concat());
+                let refused = run.stderr.contains("a statement on this relation");
+                // A policy passes values through columns of base types, and a domain's owner can add a check.
+                let by_policy = arguments.contains(&"ratio=0.5");
+                assert!(
+                    !refused || by_policy && table == "app.customers",
+                    "{arguments:?}: {run:?}"
+                );
+            }
+        }
+        let locks = server.logged(|line| line.contains("could not obtain lock"));
+        assert!(locks.is_empty(), "{locks:#?}");
+    }
+}
+
+/// Rows whose visibility a snapshot does not show: those of transactions that ended while an older one was running.
+#[test]
+fn rows_of_other_owners_that_changed_just_now_are_counted() {
+    let server = Server::start(&Options::default());
+    let attacked = Attacked::new(&server, true);
+    let table = format!("a{}.t", attacked.number("constant in an index"));
+    attacked.as_mallory(&format!("CREATE SCHEMA calm; CREATE TABLE calm.t (LIKE {table})"));
+    let older = "BEGIN; SELECT pg_current_xact_id(); SELECT pg_sleep(600)";
+    let _older = Session::start(&attacked.database, "older", older);
+    attacked.as_mallory(&format!("INSERT INTO calm.t SELECT 1; INSERT INTO {table} SELECT 100"));
+    let tuples = |table: &str| {
+        let run = attacked.toastctl("postgres", &["inspect", table, "--format", "json"]);
+        let found = run.exits(0).relation();
+        (found.tuples.live, found.tuples.unknown)
+    };
+    assert_eq!(tuples("calm.t"), (1, Some(0)));
+    assert_eq!(tuples(&table), (40, Some(1)));
+    attacked.nothing_ran("a query for visibility");
+}
+
+#[test]
+fn what_an_owner_adds_and_drops_again_and_again_is_not_planned() {
+    let server = Server::start(&Options::default());
+    let attacked = Attacked::new(&server, true);
+    let schema = format!("a{}", attacked.number("default"));
+    let add = format!(
+        "DO $$BEGIN PERFORM set_config('search_path', '{schema}', false); FOR i IN 1..100000 LOOP
+             CREATE STATISTICS st ON ({schema}.f() || k), id FROM t; COMMIT;
+             CREATE INDEX i ON t ((s('x'))); COMMIT;
+             DROP STATISTICS st; COMMIT; DROP INDEX i; COMMIT; END LOOP; END$$"
+    );
+    let conninfo = format!("{} user={}", attacked.database.conninfo(), attacked.mallory);
+    let mut psql = attacked.database.psql_command();
+    let mut adding = psql.args(["-d", &conninfo, "-c", &add]).spawn().unwrap();
+    let table = format!("{schema}.t");
+    for _ in 0..6 {
+        for arguments in [
+            &["inspect", &table, "--source", "functions"][..],
+            &["keys", &table, "-c", "d", "--source", "functions"],
+            &["advise-threshold", &table, "--exact"],
+            &["inspect", &table],
+        ] {
+            let run = attacked.toastctl("postgres", arguments);
+            assert!(matches!(run.code, Some(0 | 1)), "{run:?}");
+        }
+    }
+    assert_eq!(adding.try_wait().unwrap(), None, "the owner still adds and drops");
+    attacked.database.psql(&format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{}'",
+        attacked.mallory
+    ));
+    adding.wait().unwrap();
+    attacked.nothing_ran("added and dropped");
+}
