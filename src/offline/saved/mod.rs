@@ -1,40 +1,34 @@
 //! Reads saved psql output of pageinspect's functions.
 //!
 //! [`read`] takes the text of one file, which may contain any number of results of `heap_page_items`,
-//! `heap_page_item_attrs`, `get_raw_page` and `tuple_data_split`, each in any of psql's formats: aligned (with any
-//! border and line style, also wrapped), expanded, unaligned with any field separator, CSV, or JSON rows made by the
-//! server. The formats are detected. Columns are matched by name, or without a header by their number and contents.
+//! `heap_page_item_attrs`, `get_raw_page` and `tuple_data_split`, in psql's default formats (aligned and expanded), as
+//! CSV, unaligned with any field separator, or as JSON rows made by the server. The formats are detected. Columns are
+//! matched by name, or without a header if they are exactly those of such a function. Other formats of psql (line style
+//! unicode, border 0 and 2, wrapped) are errors that name CSV.
 //!
-//! The text is read as a stream: only part of it is available at a time, and each row is passed on as soon as it is
-//! read.
+//! The text is read line by line, and each row is passed on as soon as it is read.
 //!
 //! What psql prints around results (titles, timings, echoed commands, command tags) is skipped. A server's error
 //! message, and anything that looks like a result but is not one, is an error with its line. An error affects only its
 //! row.
 //!
-//! * `stream`: decodes bytes to text, of which part is available.
-//! * `reader`: from lines to results, which may have begun in an earlier part; `lines`: the input of all formats, and
-//!   the output for their rows and errors.
-//! * `chatter`: what psql prints around results.
-//! * `aligned`, `expanded`, `delimited`, `json`: one format each, from lines to cells.
+//! * `text`: what a line is.
+//! * `rows`, `expanded`, `json`: one format each, from lines to cells.
 //! * `table`: from names to columns, and from cells to values and rows.
 
-mod aligned;
-mod chatter;
-mod delimited;
 mod error;
 mod expanded;
 mod json;
-mod lines;
-mod reader;
-mod stream;
+mod rows;
 mod table;
+mod text;
 
 use std::fmt;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 
 use crate::disk::{BlockNumber, ItemPointer, Oid, TransactionId};
 
+use error::Problem;
 pub use error::SavedError;
 
 /// A line number, from 1.
@@ -50,9 +44,9 @@ impl fmt::Display for LineNumber {
 /// The format in which a result was printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// `\pset format aligned` or `wrapped`.
+    /// `\pset format aligned`.
     Aligned,
-    /// `\x`, in any format.
+    /// `\x`.
     Expanded,
     /// `\pset format unaligned`.
     Unaligned,
@@ -162,7 +156,11 @@ pub struct SavedAttributes {
     pub attributes: Vec<Option<Vec<u8>>>,
 }
 
-/// Reads all results of a text, in UTF-8 or in UTF-16 with a byte order mark, as redirected by PowerShell.
+/// The longest line outside JSON, expanded record, and JSON row: a page of 32 kB takes 64 kB, an array of bytea of the
+/// same size little more, and a row has few of these.
+const MOST: usize = 1 << 20;
+
+/// Reads all results of a text in UTF-8. A byte that is not UTF-8 becomes U+FFFD, which no value contains.
 ///
 /// Memory use does not grow with the text: a row, or a line outside JSON, that is longer than any of pageinspect is an
 /// error and is skipped.
@@ -170,7 +168,260 @@ pub struct SavedAttributes {
 /// # Errors
 /// The text cannot be read at all. If only a later part cannot be read, the error is passed to `sink`.
 pub fn read(text: impl Read, sink: &mut dyn SavedSink) -> io::Result<()> {
-    stream::read(text, stream::Sizes::default(), sink)
+    let mut text = BufReader::new(text);
+    let mut reader = Reader {
+        open: Open::Nothing,
+        out: Out { sink, line: LineNumber(1), results: 0, errors: 0, has_other_format: false },
+        ended: true,
+    };
+    let mut piece = Vec::new();
+    let mut begins = true;
+    let mut failed = None;
+    while !reader.out.sink.has_enough() {
+        piece.clear();
+        let length = text.by_ref().take(MOST as u64).read_until(b'\n', &mut piece);
+        if piece.is_empty() {
+            match length {
+                Ok(_) => break,
+                Err(error) if reader.out.line == LineNumber(1) && begins => return Err(error),
+                Err(error) => failed = Some(error),
+            }
+            break;
+        }
+        if reader.out.line == LineNumber(1) && begins {
+            if piece.starts_with(b"\xff\xfe") || piece.starts_with(b"\xfe\xff") {
+                reader.out.error(Problem::OtherFormat("UTF-16").at(LineNumber(1)));
+                return Ok(());
+            }
+            if piece.starts_with(b"\xef\xbb\xbf") {
+                piece.drain(..3);
+            }
+        }
+        let ended = piece.ends_with(b"\n");
+        let is_part = !ended && piece.len() == MOST;
+        let content = String::from_utf8_lossy(&piece);
+        let content = content.strip_suffix('\n').unwrap_or(&content);
+        let content = content.strip_suffix('\r').unwrap_or(content);
+        reader.take(&Line { number: reader.out.line, text: content, begins, ended, is_part });
+        begins = ended;
+        reader.out.line.0 += usize::from(ended);
+    }
+    if begins && reader.out.line.0 > 1 {
+        reader.out.line.0 -= 1;
+    }
+    reader.end();
+    if let Some(error) = failed {
+        let line = reader.out.line;
+        reader.out.error(Problem::Unreadable(error.to_string()).at(line));
+    }
+    Ok(())
+}
+
+/// A line without its line break, or a piece of a long one.
+struct Line<'a> {
+    number: LineNumber,
+    text: &'a str,
+    /// Whether the text begins with the line.
+    begins: bool,
+    /// Whether a line break follows.
+    ended: bool,
+    /// Whether the line is longer than [`MOST`].
+    is_part: bool,
+}
+
+/// Receives rows and errors.
+struct Out<'s> {
+    sink: &'s mut dyn SavedSink,
+    /// The line being read.
+    line: LineNumber,
+    results: u64,
+    errors: u64,
+    /// Whether the text has results in a format that is not read; this is reported once.
+    has_other_format: bool,
+}
+
+impl Out<'_> {
+    fn begin(&mut self, line: LineNumber, form: Form, kind: Kind) {
+        self.results += 1;
+        self.sink.begin(line, form, kind);
+    }
+
+    fn error(&mut self, error: SavedError) {
+        let is_format = matches!(error.problem, Problem::OtherFormat(_));
+        if is_format && std::mem::replace(&mut self.has_other_format, true) {
+            return;
+        }
+        self.errors += 1;
+        self.sink.error(error);
+    }
+}
+
+/// What follows after a line.
+enum Next {
+    /// The result continues.
+    More,
+    /// The line ended the result.
+    Ended,
+    /// The result ended before the line.
+    Again,
+    /// The rest of the result cannot be read.
+    Skip,
+}
+
+/// What is being read.
+enum Open {
+    Nothing,
+    Header(rows::HeaderLine),
+    Rows(rows::Rows),
+    Records(expanded::Records),
+    Json(json::Values),
+    /// A result that is not pageinspect's or cannot be read, up to an empty line or footer.
+    Unknown {
+        is_reported: bool,
+    },
+}
+
+struct Reader<'s> {
+    open: Open,
+    out: Out<'s>,
+    /// Whether the last line had a line break.
+    ended: bool,
+}
+
+impl Reader<'_> {
+    fn take(&mut self, line: &Line<'_>) {
+        self.ended = line.ended;
+        let is_json = match &self.open {
+            Open::Json(values) => values.is_within() || !line.begins || json::begins(line.text),
+            Open::Nothing | Open::Unknown { .. } => line.begins && json::begins(line.text),
+            _ => false,
+        };
+        if !is_json && (line.is_part || !line.begins) {
+            // No row is this long, but the lines that psql draws above one JSON value may be.
+            if line.begins && (line.text.contains(r"\x") || !matches!(self.open, Open::Nothing)) {
+                self.out.error(Problem::TooLong(MOST).at(line.number));
+            }
+            if let Open::Header(_) | Open::Records(_) = self.open {
+                self.open = Open::Nothing;
+            }
+            return;
+        }
+        loop {
+            let next = match &mut self.open {
+                Open::Nothing => return self.begin(line),
+                Open::Header(header) => match header.begin(line, &mut self.out) {
+                    Ok(Some(rows)) => {
+                        self.open = Open::Rows(rows);
+                        continue;
+                    }
+                    Ok(None) => Next::Again,
+                    Err(problem) => return self.refuse(problem, line.number),
+                },
+                Open::Rows(rows) => rows.take(line, &mut self.out),
+                Open::Records(records) => records.take(line, &mut self.out),
+                Open::Json(values) => values.take(line, &mut self.out),
+                Open::Unknown { is_reported } => {
+                    let text = line.text;
+                    if text.trim().is_empty() || text::footer(text).is_some() {
+                        Next::Ended
+                    } else if json::begins(text)
+                        || text::is_record_line(text)
+                        || text::server_error(text).is_some()
+                        || rows::HeaderLine::parse(line).is_some()
+                    {
+                        Next::Again
+                    } else {
+                        // Rows of numbers may be those of another table.
+                        if !*is_reported && (text.contains(r"\x") || text::is_row_value(text))
+                            && let Some(problem) = row_problem(text)
+                        {
+                            self.refuse(problem, line.number);
+                        }
+                        return;
+                    }
+                }
+            };
+            match next {
+                Next::More => return,
+                Next::Ended => self.open = Open::Nothing,
+                Next::Again => {
+                    self.open = Open::Nothing;
+                    continue;
+                }
+                Next::Skip => self.open = Open::Unknown { is_reported: true },
+            }
+            return;
+        }
+    }
+
+    /// Begins what is on a line. The order matters: formats that are more distinctive come first.
+    fn begin(&mut self, line: &Line<'_>) {
+        let text = line.text;
+        if text.trim().is_empty() || text::footer(text).is_some() {
+            return;
+        }
+        if let Some(message) = text::server_error(text) {
+            self.out.error(Problem::Server(message.to_owned()).at(line.number));
+        } else if json::begins(text) {
+            let mut values = json::Values::default();
+            values.take(line, &mut self.out);
+            self.open = Open::Json(values);
+        } else if let Some(format) = text::other_format(text) {
+            self.refuse(Problem::OtherFormat(format), line.number);
+        } else if let Some(header) = rows::HeaderLine::parse(line) {
+            self.open = Open::Header(header);
+        } else if text::is_record_line(text) {
+            self.open = Open::Records(expanded::Records::begin(line));
+        } else if text::is_rule(text) {
+            self.open = Open::Unknown { is_reported: false };
+        } else {
+            match rows::Rows::begin_without_header(line, &mut self.out) {
+                Ok(Some(mut rows)) => {
+                    rows.take(line, &mut self.out);
+                    self.open = Open::Rows(rows);
+                }
+                Ok(None) => {
+                    if let Some(problem) = row_problem(text) {
+                        self.refuse(problem, line.number);
+                    }
+                }
+                Err(problem) => self.refuse(problem, line.number),
+            }
+        }
+    }
+
+    /// Reports why a result cannot be read, and skips it.
+    fn refuse(&mut self, problem: Problem, line: LineNumber) {
+        self.out.error(problem.at(line));
+        self.open = Open::Unknown { is_reported: true };
+    }
+
+    /// The text ends.
+    fn end(&mut self) {
+        match &mut self.open {
+            Open::Header(header) => header.end(self.ended, &mut self.out),
+            Open::Rows(rows) => rows.end(self.ended, &mut self.out),
+            Open::Records(records) => records.end(self.ended, &mut self.out),
+            Open::Json(values) => values.end(&mut self.out),
+            Open::Nothing | Open::Unknown { .. } => {}
+        }
+        if self.out.results == 0 && self.out.errors == 0 {
+            self.out.error(Problem::Nothing.at(self.out.line));
+        }
+    }
+}
+
+/// Why a line cannot be read, if it can only be a row.
+fn row_problem(line: &str) -> Option<Problem> {
+    if text::is_row_value(line) {
+        return Some(Problem::RowValue);
+    }
+    let is_pair = table::own_column(line.split([' ', '|', ',']).next()?).is_some()
+        && line.contains(['|', ',', ' ']);
+    if is_pair && text::looks_like_data(line) {
+        return Some(Problem::OtherFormat("an expanded result without the lines of its records"));
+    }
+    text::looks_like_data(line).then_some(Problem::NoHeader)
 }
 
 #[cfg(test)]
