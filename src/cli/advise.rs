@@ -79,10 +79,6 @@ pub struct AdviseArgs {
     #[command(flatten)]
     details: DetailsArg,
 
-    /// Draw size against the cost of reads
-    #[arg(long, help_heading = "Output")]
-    plot: bool,
-
     #[command(flatten)]
     connection: ConnectionArgs,
 
@@ -200,7 +196,7 @@ async fn tables(args: &AdviseArgs) -> Result<Exit, Failure> {
     let progress = Arc::new(ReadingProgress::default());
     let advisor = Advisor::open(connection, options(args), progress).await?;
     let kept = use_calibration(args, &advisor).await?;
-    let shown = Shown { extraction: false, plot: args.plot, details: args.details.details };
+    let shown = Shown { extraction: false, details: args.details.details };
     let server = ServerReport::from(&advisor.server);
     let mut output = AdviseOutput::new(args.emit, args.format.format, shown, server, None);
     let interrupt = terminal::interrupted();
