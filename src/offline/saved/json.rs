@@ -19,7 +19,8 @@ pub(crate) fn begins(line: &str) -> bool {
         let name = text.strip_prefix('{').and_then(|inner| inner.trim_start().strip_prefix('"'));
         name.is_some_and(|name| name.starts_with(|c: char| c.is_alphabetic() || "_?".contains(c)))
     };
-    let is_array = |text: &str| text.strip_prefix('[').is_some_and(|a| a.trim_start().starts_with('{'));
+    let is_array =
+        |text: &str| text.strip_prefix('[').is_some_and(|a| a.trim_start().starts_with('{'));
     line == "[" || line == "{" || is_row(line) || is_array(line)
 }
 
@@ -56,7 +57,9 @@ impl Values {
 
     pub(crate) fn take(&mut self, line: &Line<'_>, out: &mut Out<'_>) -> Next {
         if self.value.is_none() {
-            if line.begins && let Some(expected) = text::footer(line.text) {
+            if line.begins
+                && let Some(expected) = text::footer(line.text)
+            {
                 if expected != self.count {
                     let problem = Problem::RowCount { expected, got: self.count };
                     out.error(problem.at(line.number));

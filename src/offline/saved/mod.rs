@@ -12,23 +12,23 @@
 //! message, and anything that looks like a result but is not one, is an error with its line. An error affects only its
 //! row.
 //!
-//! * `text`: what a line is.
+//! * `reader`: from lines to results; `text`: what a line is.
 //! * `rows`, `expanded`, `json`: one format each, from lines to cells.
 //! * `table`: from names to columns, and from cells to values and rows.
 
 mod error;
 mod expanded;
 mod json;
+mod reader;
 mod rows;
 mod table;
 mod text;
 
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 
 use crate::disk::{BlockNumber, ItemPointer, Oid, TransactionId};
 
-use error::Problem;
 pub use error::SavedError;
 
 /// A line number, from 1.
@@ -168,53 +168,7 @@ const MOST: usize = 1 << 20;
 /// # Errors
 /// The text cannot be read at all. If only a later part cannot be read, the error is passed to `sink`.
 pub fn read(text: impl Read, sink: &mut dyn SavedSink) -> io::Result<()> {
-    let mut text = BufReader::new(text);
-    let mut reader = Reader {
-        open: Open::Nothing,
-        out: Out { sink, line: LineNumber(1), results: 0, errors: 0, has_other_format: false },
-        ended: true,
-    };
-    let mut piece = Vec::new();
-    let mut begins = true;
-    let mut failed = None;
-    while !reader.out.sink.has_enough() {
-        piece.clear();
-        let length = text.by_ref().take(MOST as u64).read_until(b'\n', &mut piece);
-        if piece.is_empty() {
-            match length {
-                Ok(_) => break,
-                Err(error) if reader.out.line == LineNumber(1) && begins => return Err(error),
-                Err(error) => failed = Some(error),
-            }
-            break;
-        }
-        if reader.out.line == LineNumber(1) && begins {
-            if piece.starts_with(b"\xff\xfe") || piece.starts_with(b"\xfe\xff") {
-                reader.out.error(Problem::OtherFormat("UTF-16").at(LineNumber(1)));
-                return Ok(());
-            }
-            if piece.starts_with(b"\xef\xbb\xbf") {
-                piece.drain(..3);
-            }
-        }
-        let ended = piece.ends_with(b"\n");
-        let is_part = !ended && piece.len() == MOST;
-        let content = String::from_utf8_lossy(&piece);
-        let content = content.strip_suffix('\n').unwrap_or(&content);
-        let content = content.strip_suffix('\r').unwrap_or(content);
-        reader.take(&Line { number: reader.out.line, text: content, begins, ended, is_part });
-        begins = ended;
-        reader.out.line.0 += usize::from(ended);
-    }
-    if begins && reader.out.line.0 > 1 {
-        reader.out.line.0 -= 1;
-    }
-    reader.end();
-    if let Some(error) = failed {
-        let line = reader.out.line;
-        reader.out.error(Problem::Unreadable(error.to_string()).at(line));
-    }
-    Ok(())
+    reader::read(text, sink)
 }
 
 /// A line without its line break, or a piece of a long one.
@@ -247,7 +201,7 @@ impl Out<'_> {
     }
 
     fn error(&mut self, error: SavedError) {
-        let is_format = matches!(error.problem, Problem::OtherFormat(_));
+        let is_format = matches!(error.problem, error::Problem::OtherFormat(_));
         if is_format && std::mem::replace(&mut self.has_other_format, true) {
             return;
         }
@@ -266,162 +220,6 @@ enum Next {
     Again,
     /// The rest of the result cannot be read.
     Skip,
-}
-
-/// What is being read.
-enum Open {
-    Nothing,
-    Header(rows::HeaderLine),
-    Rows(rows::Rows),
-    Records(expanded::Records),
-    Json(json::Values),
-    /// A result that is not pageinspect's or cannot be read, up to an empty line or footer.
-    Unknown {
-        is_reported: bool,
-    },
-}
-
-struct Reader<'s> {
-    open: Open,
-    out: Out<'s>,
-    /// Whether the last line had a line break.
-    ended: bool,
-}
-
-impl Reader<'_> {
-    fn take(&mut self, line: &Line<'_>) {
-        self.ended = line.ended;
-        let is_json = match &self.open {
-            Open::Json(values) => values.is_within() || !line.begins || json::begins(line.text),
-            Open::Nothing | Open::Unknown { .. } => line.begins && json::begins(line.text),
-            _ => false,
-        };
-        if !is_json && (line.is_part || !line.begins) {
-            // No row is this long, but the lines that psql draws above one JSON value may be.
-            if line.begins && (line.text.contains(r"\x") || !matches!(self.open, Open::Nothing)) {
-                self.out.error(Problem::TooLong(MOST).at(line.number));
-            }
-            if let Open::Header(_) | Open::Records(_) = self.open {
-                self.open = Open::Nothing;
-            }
-            return;
-        }
-        loop {
-            let next = match &mut self.open {
-                Open::Nothing => return self.begin(line),
-                Open::Header(header) => match header.begin(line, &mut self.out) {
-                    Ok(Some(rows)) => {
-                        self.open = Open::Rows(rows);
-                        continue;
-                    }
-                    Ok(None) => Next::Again,
-                    Err(problem) => return self.refuse(problem, line.number),
-                },
-                Open::Rows(rows) => rows.take(line, &mut self.out),
-                Open::Records(records) => records.take(line, &mut self.out),
-                Open::Json(values) => values.take(line, &mut self.out),
-                Open::Unknown { is_reported } => {
-                    let text = line.text;
-                    if text.trim().is_empty() || text::footer(text).is_some() {
-                        Next::Ended
-                    } else if json::begins(text)
-                        || text::is_record_line(text)
-                        || text::server_error(text).is_some()
-                        || rows::HeaderLine::parse(line).is_some()
-                    {
-                        Next::Again
-                    } else {
-                        // Rows of numbers may be those of another table.
-                        if !*is_reported && (text.contains(r"\x") || text::is_row_value(text))
-                            && let Some(problem) = row_problem(text)
-                        {
-                            self.refuse(problem, line.number);
-                        }
-                        return;
-                    }
-                }
-            };
-            match next {
-                Next::More => return,
-                Next::Ended => self.open = Open::Nothing,
-                Next::Again => {
-                    self.open = Open::Nothing;
-                    continue;
-                }
-                Next::Skip => self.open = Open::Unknown { is_reported: true },
-            }
-            return;
-        }
-    }
-
-    /// Begins what is on a line. The order matters: formats that are more distinctive come first.
-    fn begin(&mut self, line: &Line<'_>) {
-        let text = line.text;
-        if text.trim().is_empty() || text::footer(text).is_some() {
-            return;
-        }
-        if let Some(message) = text::server_error(text) {
-            self.out.error(Problem::Server(message.to_owned()).at(line.number));
-        } else if json::begins(text) {
-            let mut values = json::Values::default();
-            values.take(line, &mut self.out);
-            self.open = Open::Json(values);
-        } else if let Some(format) = text::other_format(text) {
-            self.refuse(Problem::OtherFormat(format), line.number);
-        } else if let Some(header) = rows::HeaderLine::parse(line) {
-            self.open = Open::Header(header);
-        } else if text::is_record_line(text) {
-            self.open = Open::Records(expanded::Records::begin(line));
-        } else if text::is_rule(text) {
-            self.open = Open::Unknown { is_reported: false };
-        } else {
-            match rows::Rows::begin_without_header(line, &mut self.out) {
-                Ok(Some(mut rows)) => {
-                    rows.take(line, &mut self.out);
-                    self.open = Open::Rows(rows);
-                }
-                Ok(None) => {
-                    if let Some(problem) = row_problem(text) {
-                        self.refuse(problem, line.number);
-                    }
-                }
-                Err(problem) => self.refuse(problem, line.number),
-            }
-        }
-    }
-
-    /// Reports why a result cannot be read, and skips it.
-    fn refuse(&mut self, problem: Problem, line: LineNumber) {
-        self.out.error(problem.at(line));
-        self.open = Open::Unknown { is_reported: true };
-    }
-
-    /// The text ends.
-    fn end(&mut self) {
-        match &mut self.open {
-            Open::Header(header) => header.end(self.ended, &mut self.out),
-            Open::Rows(rows) => rows.end(self.ended, &mut self.out),
-            Open::Records(records) => records.end(self.ended, &mut self.out),
-            Open::Json(values) => values.end(&mut self.out),
-            Open::Nothing | Open::Unknown { .. } => {}
-        }
-        if self.out.results == 0 && self.out.errors == 0 {
-            self.out.error(Problem::Nothing.at(self.out.line));
-        }
-    }
-}
-
-/// Why a line cannot be read, if it can only be a row.
-fn row_problem(line: &str) -> Option<Problem> {
-    if text::is_row_value(line) {
-        return Some(Problem::RowValue);
-    }
-    let is_pair = table::own_column(line.split([' ', '|', ',']).next()?).is_some()
-        && line.contains(['|', ',', ' ']);
-    if is_pair && text::looks_like_data(line) {
-        return Some(Problem::OtherFormat("an expanded result without the lines of its records"));
-    }
-    text::looks_like_data(line).then_some(Problem::NoHeader)
 }
 
 #[cfg(test)]

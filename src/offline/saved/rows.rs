@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 
 use super::error::Problem;
-use super::table::{ITEM_COLUMN_COUNT, MAX_COLUMNS, Header, Table, Value, is_null, may_be_name, own_column};
+use super::table::{
+    Header, ITEM_COLUMN_COUNT, MAX_COLUMNS, Table, Value, is_null, may_be_name, own_column,
+};
 use super::{Form, Line, LineNumber, Next, Out, text};
 
 /// A line with names of columns; the next line shows whether a result begins.
@@ -19,11 +21,8 @@ pub(crate) struct HeaderLine {
 impl HeaderLine {
     pub(crate) fn parse(line: &Line<'_>) -> Option<HeaderLine> {
         let is_aligned = line.text.starts_with(' ');
-        let (separator, names) = if is_aligned {
-            aligned_names(line.text)?
-        } else {
-            delimited_names(line.text)?
-        };
+        let (separator, names) =
+            if is_aligned { aligned_names(line.text)? } else { delimited_names(line.text)? };
         Some(HeaderLine {
             line: line.number,
             names: names.into_iter().map(str::to_owned).collect(),
@@ -33,7 +32,11 @@ impl HeaderLine {
     }
 
     /// The result that begins with this header and the next line. If there is none, the header may be part of a query.
-    pub(crate) fn begin(&self, next: &Line<'_>, out: &mut Out<'_>) -> Result<Option<Rows>, Problem> {
+    pub(crate) fn begin(
+        &self,
+        next: &Line<'_>,
+        out: &mut Out<'_>,
+    ) -> Result<Option<Rows>, Problem> {
         let text = next.text;
         if self.is_aligned && !text::is_rule(text) {
             let is_query = self.separator.is_empty();
@@ -43,7 +46,8 @@ impl HeaderLine {
             if text::is_rule(text) || text::other_format(text) == Some("border 0") {
                 return Err(Problem::OtherFormat("border 0"));
             }
-            let is_query = text.trim().get(..5).is_some_and(|word| word.eq_ignore_ascii_case("from "));
+            let is_query =
+                text.trim().get(..5).is_some_and(|word| word.eq_ignore_ascii_case("from "));
             let is_row = !self.separator.is_empty()
                 || is_single_cell(text.trim())
                 || text::footer(text).is_some();

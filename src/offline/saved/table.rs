@@ -452,7 +452,10 @@ pub(crate) fn bytea_array(cell: &str) -> Result<Vec<Option<Vec<u8>>>, Problem> {
         if let Some(quoted) = rest.strip_prefix('"') {
             // The digits of a bytea contain neither quotes nor backslashes.
             let Some(end) = closing_quote(quoted) else {
-                return Err(in_attribute(number, Problem::cut("the array ends within a quoted value")));
+                return Err(in_attribute(
+                    number,
+                    Problem::cut("the array ends within a quoted value"),
+                ));
             };
             let value = &quoted[..end];
             let value = match value.strip_prefix(r"\\x") {

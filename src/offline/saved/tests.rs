@@ -516,8 +516,8 @@ fn a_cut_anywhere_gives_the_first_rows() {
                 37
             } == 0
         };
-        let says_nothing = name.contains("json-array")
-            || (name.contains(".aligned") && !name.contains("rows"));
+        let says_nothing =
+            name.contains("json-array") || (name.contains(".aligned") && !name.contains("rows"));
         for end in (0..text.len()).filter(is_cut) {
             let outcome = parse(&text[..end]);
             let rows = Rows::of(&outcome);

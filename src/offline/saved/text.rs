@@ -128,7 +128,8 @@ mod tests {
         for no_record in ["[1]", "* Record 1", "-[ x ]-", "- 1", "[ RECORD 1 ]"] {
             assert!(!is_record_line(no_record), "{no_record}");
         }
-        for other in ["-- ------", "+---+", "────┼──", "* Record 1   ", "| lp |", " 1 │ 2"] {
+        for other in ["-- ------", "+---+", "────┼──", "* Record 1   ", "| lp |", " 1 │ 2"]
+        {
             assert!(other_format(other).is_some(), "{other}");
         }
     }
