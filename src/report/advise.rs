@@ -631,18 +631,16 @@ fn why(known: &[KnownUse]) -> String {
     if known.is_empty() {
         return "These keys save most if all keys are used equally often; nothing is known about their use.".into();
     }
-    let of = |one: &KnownUse| {
-        let calls = (one.calls > 0).then(|| counted(one.calls, "call"));
-        let known: Vec<String> = calls.into_iter().chain(one.named_in.iter().cloned()).collect();
-        format!("{} ({})", one.key, known.join(", "))
-    };
-    let mut shown: Vec<String> = known.iter().take(SHOWN).map(of).collect();
+    let mut shown = Vec::new();
+    for key in known.iter().take(SHOWN) {
+        shown.push(format!("{} ({})", key.key, key.named_in.join(", ")));
+    }
     if known.len() > SHOWN {
         shown.push(format!("and {} more", known.len() - SHOWN));
     }
     format!(
         "These keys save most if half of all uses are spread evenly over the keys that most documents have, and the other \
-         half is as known: {}.",
+         half as indexes, generated columns and views name keys: {}.",
         shown.join(", ")
     )
 }
