@@ -184,7 +184,7 @@ pub(super) fn check_extraction(tables: &[String], emit: Option<Emit>) -> Result<
     }
     if emit == Some(Emit::Command) {
         return Err(Failure::usage(
-            "--emit command is not available with --extract\nHINT:  --emit sql prints the migration script.",
+            "--emit command is not available with --extract\nHINT:  --emit sql prints the migration.",
         ));
     }
     Ok(())

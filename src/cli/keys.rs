@@ -62,7 +62,7 @@ pub struct KeysArgs {
 
     /// sql: print only the migration script
     ///
-    /// A script for psql that moves the keys of --extract to columns.
+    /// A skeleton for psql that moves the keys of --extract to columns, for its reader to adapt.
     #[arg(
         long,
         value_enum,

@@ -218,9 +218,7 @@ impl<V: Visitor> Reader<'_, V> {
 fn null_bitmap(bits: &str) -> Vec<u8> {
     bits.as_bytes()
         .chunks(8)
-        .map(|eight| {
-            eight.iter().rev().fold(0, |byte, &bit| byte << 1 | u8::from(bit == b'1'))
-        })
+        .map(|eight| eight.iter().rev().fold(0, |byte, &bit| byte << 1 | u8::from(bit == b'1')))
         .collect()
 }
 

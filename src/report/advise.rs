@@ -619,11 +619,11 @@ fn with_columns(report: &Report, extraction: &ExtractionReport, document: &mut D
     document.paragraph(if document.details { EXTRACTED } else { EXTRACTED_BRIEFLY });
 }
 
-const EXTRACTED_BRIEFLY: &str = "Buffers/scan: pages visited by a scan that reads it. --emit sql prints the migration; \
-                                 --details explains.";
+const EXTRACTED_BRIEFLY: &str = "Buffers/scan: pages visited by a scan that reads it. --emit sql prints a skeleton of the \
+                                 migration; --details explains.";
 const EXTRACTED: &str = "VACUUM FULL: the files as it would leave them; compaction comes close. Out of line: documents in \
                          the TOAST relation. Each column has a type that fits all values of the sample. --emit sql prints \
-                         the migration script, which can also undo it.";
+                         a skeleton of the migration.";
 
 /// Why these keys were chosen.
 fn why(known: &[KnownUse]) -> String {

@@ -137,9 +137,10 @@ impl Memory {
     /// Why the record is not trusted.
     pub fn since(&self, now: &ProvenState, choice: &str) -> Result<Option<Since>, Doubt> {
         let Some(proven) = self.tables.get(&key(now)) else {
-            let is_other_cluster = self.tables.keys().any(|key| {
-                key.split_once('/').is_some_and(|(_, name)| name == now.name)
-            });
+            let is_other_cluster = self
+                .tables
+                .keys()
+                .any(|key| key.split_once('/').is_some_and(|(_, name)| name == now.name));
             return if is_other_cluster { Err(Doubt::Cluster) } else { Ok(None) };
         };
         let then = &proven.identity;
