@@ -191,7 +191,10 @@ fn migrates(database: &Database<'_>) {
     let left =
         "SELECT id, doc -> 'id', doc -> 'name', doc -> 'price', doc_id, name, price FROM docs
                 WHERE doc -> 'id' IS NOT NULL OR doc -> 'name' IS NOT NULL ORDER BY id";
-    assert_eq!(database.psql(left), "5||\"new\"|7.00|5|name of 5|0.15000000000000000000\n6|6|||-5|name of 6|0.16000000000000000000");
+    assert_eq!(
+        database.psql(left),
+        "5||\"new\"|7.00|5|name of 5|0.15000000000000000000\n6|6|||-5|name of 6|0.16000000000000000000"
+    );
     database.psql(
         "UPDATE docs SET doc = doc - ARRAY['name', 'price'] WHERE id = 5;
          UPDATE docs SET doc = doc - 'id', doc_id = 6 WHERE id = 6",
@@ -218,9 +221,6 @@ fn migrates(database: &Database<'_>) {
     assert_eq!(database.psql(&sql), "0");
 
     database.psql("VACUUM FULL docs");
-    let [heap, toast] = sizes(database, "docs");
-    near("heap", told.heap_bytes.estimate, heap, 0.01);
-    near("TOAST", told.toast_bytes.estimate, toast, 0.01);
     for (query, access) in [
         ("SELECT doc_id FROM docs", &told.keys[0].access),
         ("SELECT tags -> 0 FROM docs", &told.keys[5].access),
@@ -228,6 +228,11 @@ fn migrates(database: &Database<'_>) {
     ] {
         near(query, access.scan_buffers.estimate, buffers(database, query), 0.03);
     }
+    // in the order of the rows that were sampled, on which depends how full pages get
+    database.psql("CLUSTER docs USING docs_pkey");
+    let [heap, toast] = sizes(database, "docs");
+    near("heap", told.heap_bytes.estimate, heap, 0.01);
+    near("TOAST", told.toast_bytes.estimate, toast, 0.01);
 }
 
 #[test]
