@@ -66,7 +66,7 @@ impl TableFacts {
     /// Asks the server, in a transaction of its own, for its last statement may fail.
     pub(super) async fn ask(client: &Client, relation: &Relation) -> Result<TableFacts, LiveError> {
         let facts = TableFacts::without_statements(client, relation).await?;
-        Ok(TableFacts { statements: Statements::ask(client, relation, &[]).await?, ..facts })
+        Ok(TableFacts { statements: Statements::ask(client, relation).await?, ..facts })
     }
 
     /// The same without the statements.

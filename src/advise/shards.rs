@@ -460,7 +460,7 @@ impl Advisor {
         }
         let ask = async || {
             let facts = TableFacts::without_statements(self.client(), table).await?;
-            Ok::<_, LiveError>((facts, Statements::ask(self.client(), table, &[]).await?))
+            Ok::<_, LiveError>((facts, Statements::ask(self.client(), table).await?))
         };
         let asked = self.connection.reading(ask).await;
         let (own, statements) =

@@ -80,10 +80,6 @@ pub struct AdviseArgs {
     #[command(flatten)]
     details: DetailsArg,
 
-    /// Draw size against the cost of reads
-    #[arg(long, help_heading = "Output")]
-    plot: bool,
-
     #[command(flatten)]
     allow: AllowArg,
 
@@ -192,7 +188,7 @@ pub(super) fn check_extraction(tables: &[String], emit: Option<Emit>) -> Result<
     }
     if emit == Some(Emit::Command) {
         return Err(Failure::usage(
-            "--emit command is not available with --extract\nHINT:  --emit sql prints the migration script.",
+            "--emit command is not available with --extract\nHINT:  --emit sql prints the migration.",
         ));
     }
     Ok(())
@@ -204,7 +200,7 @@ async fn tables(args: &AdviseArgs) -> Result<Exit, Failure> {
     let progress = Arc::new(ReadingProgress::default());
     let advisor = Advisor::open(connection, options(args), progress).await?;
     let kept = use_calibration(args, &advisor).await?;
-    let shown = Shown { extraction: false, plot: args.plot, details: args.details.details };
+    let shown = Shown { extraction: false, details: args.details.details };
     let server = ServerReport::from(&advisor.server);
     let mut output = AdviseOutput::new(args.emit, args.format.format, shown, server, None);
     let interrupt = terminal::interrupted();

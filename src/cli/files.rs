@@ -143,8 +143,8 @@ impl File<'_> {
 pub struct SavedArgs {
     /// Read pageinspect's saved output; - is stdin
     ///
-    /// The output of heap_page_items, heap_page_item_attrs, get_raw_page or tuple_data_split, in psql's aligned,
-    /// expanded, unaligned, CSV or JSON form.
+    /// The output of heap_page_items, heap_page_item_attrs, get_raw_page or tuple_data_split: as psql prints it by
+    /// default or with \x, unaligned, as CSV, or as JSON.
     #[arg(long, value_name = "FILE", requires = "file_columns", conflicts_with_all = ["relation_file", "flavor"])]
     pageinspect: Option<PathBuf>,
 }

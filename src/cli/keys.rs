@@ -62,7 +62,7 @@ pub struct KeysArgs {
 
     /// sql: print only the migration script
     ///
-    /// A script for psql that moves the keys of --extract to columns.
+    /// A skeleton for psql that moves the keys of --extract to columns, for its reader to adapt.
     #[arg(
         long,
         value_enum,
@@ -186,7 +186,7 @@ async fn keys(args: &KeysArgs) -> Result<Exit, Failure> {
 /// What the table would be with keys in columns of their own.
 async fn extraction(args: &KeysArgs, extract: &Extract) -> Result<Exit, Failure> {
     let advisor = advisor(args, Some(extract)).await?;
-    let shown = Shown { extraction: true, plot: false, details: args.details.details };
+    let shown = Shown { extraction: true, details: args.details.details };
     let server = ServerReport::from(&advisor.server);
     let mut output = AdviseOutput::new(args.emit, args.format.format, shown, server, Some(extract));
     let interrupt = terminal::interrupted();

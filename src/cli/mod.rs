@@ -94,55 +94,12 @@ fn parse() -> Cli {
         let words: Vec<String> = std::env::args().skip(1).collect();
         let mistake = mistake(&error, &words);
         terminal::tell(&mistake);
-        std::process::exit(match inspect::asks_for_nagios(&words) {
-            true => inspect::unknown(&mistake) as i32,
-            false => Exit::Usage.code().into(),
-        });
+        if inspect::asks_for_nagios(&words) {
+            std::process::exit(inspect::unknown(&mistake) as i32);
+        }
+        std::process::exit(Exit::Usage.code().into());
     })
 }
-
-/// What stands elsewhere: verb, option, and what to use.
-const MOVED: [(&str, &str, &str); 39] = [
-    ("inspect", "--check", "toastctl check [TABLE]"),
-    ("inspect", "--deep", "toastctl check [TABLE] --deep"),
-    ("inspect", "--no-decompress", "toastctl check [TABLE] --no-decompress"),
-    ("inspect", "--salvage", "toastctl check [TABLE] --salvage DIR"),
-    ("inspect", "--checksums", "toastctl check --relation-file FILE --checksums"),
-    ("inspect", "--ignore-checksums", "toastctl check --relation-file FILE --ignore-checksums"),
-    ("inspect", "--scan-toast", "toastctl check [TABLE] --scan-toast"),
-    ("inspect", "--values", "toastctl value TABLE"),
-    ("inspect", "--reassemble", "toastctl value TABLE --reassemble"),
-    ("inspect", "--value", "toastctl value 'TABLE.COLUMN@(BLOCK,ITEM)'"),
-    ("inspect", "--datum", "toastctl value --datum HEX"),
-    ("inspect", "--jsonb-keys", "toastctl keys TABLE [-c COLUMN]"),
-    ("inspect", "--depth", "toastctl keys TABLE --depth N"),
-    ("inspect", "--block-size", "toastctl inspect --relation-file FILE, which finds the page size"),
-    ("inspect", "--seed", "--sample PART,seed=NUMBER"),
-    ("value", "--all", "toastctl value -d DATABASE: a value is in one database"),
-    ("value", "--targets", "toastctl value -d DATABASE: a value is in one database"),
-    ("keys", "--seed", "--sample PART,seed=NUMBER"),
-    ("advise-threshold", "--seed", "--sample PART,seed=NUMBER"),
-    ("advise-threshold", "--extract", "toastctl keys TABLE -c COLUMN --extract KEYS"),
-    ("retoast", "--batch-ms", "--set batch-ms=MS"),
-    ("retoast", "--max-bloat", "--set max-bloat=PERCENT"),
-    ("retoast", "--lock-timeout", "--set lock-timeout=MS"),
-    ("retoast", "--parallel-tables", "--set parallel-tables=N"),
-    ("retoast", "--replication-origin", "--set replication-origin=NAME"),
-    ("retoast", "--no-alter", "--set alter=off"),
-    ("retoast", "--enforce", "--set enforce=on"),
-    ("retoast", "--progress", "--set progress=WHICH"),
-    ("retoast", "--log", "--set log=FILE"),
-    ("retoast", "--on-end", "--set on-end=COMMAND"),
-    ("retoast", "--new-values", "--set new-values=STORAGE"),
-    ("retoast", "--source", "--set source=WHICH"),
-    ("retoast", "--nice", "--set nice=RATIO"),
-    ("retoast", "--max-replica-lag", "--set max-replica-lag=TIME|SIZE"),
-    ("retoast", "--min-free-space", "--set min-free-space=SIZE"),
-    ("retoast", "--disk-limit", "--set disk-limit=SIZE"),
-    ("retoast", "--list-refused", "--set list-refused=FILE"),
-    ("retoast", "--allow-triggers", "--allow triggers"),
-    ("retoast", "--trust-owner-code", "--allow owner-code"),
-];
 
 /// A mistake in the command line as a message: what is wrong, and hints.
 fn mistake(error: &clap::Error, words: &[String]) -> String {
@@ -153,10 +110,6 @@ fn mistake(error: &clap::Error, words: &[String]) -> String {
     let verbs = Cli::command();
     let is_verb = |word: &&String| verbs.find_subcommand(word).is_some();
     let verb = words.iter().find(is_verb).map_or("", String::as_str);
-    let option = argument.split(['=', ' ']).next().unwrap_or_default();
-    if let Some((_, _, now)) = MOVED.iter().find(|moved| (moved.0, moved.1) == (verb, option)) {
-        return format!("error: {verb} has no option {option}\nHINT:  Use {now}.");
-    }
     let text = error.render().to_string();
     let mut lines = Vec::new();
     for line in text.lines() {

@@ -181,7 +181,7 @@ const TABLE: [Entry; KINDS] = [
         Code::HotKeys,
         "hot-keys",
         Medium,
-        "Small, frequently used keys of out-of-line jsonb documents.",
+        "Small keys of out-of-line jsonb documents that indexes are for.",
         "Reading any key fetches and decompresses the whole document, and changing any key rewrites all of it; a \
          small key in a column of its own is read with the row.",
     ),

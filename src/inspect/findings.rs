@@ -320,7 +320,7 @@ impl Inspector {
             let counters = Counters::ask(client, relation).await?;
             // no statement texts are read for a table that is not used
             let statements = match counters.is_busy() {
-                true => Statements::ask(client, relation, &[]).await?,
+                true => Statements::ask(client, relation).await?,
                 false => Statements::NotInstalled,
             };
             Ok::<_, LiveError>((counters, statements))

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use super::file_findings::{self, HeapPages};
-use super::result::{HeapReport, RelationReport, Source};
+use super::result::{RelationReport, Source};
 use crate::findings::code::WORTH;
 use crate::offline::saved::{self, SavedAttributes, SavedError, SavedItem, SavedPage, SavedSink};
 use crate::offline::toastfile::ToastFile;
@@ -67,16 +67,13 @@ fn report<V: Visitor>(
     };
     saved::read(text, &mut reader)?;
     let Reader { scan, first_page_size, mut pages, blocks, .. } = reader;
-    let report = RelationReport::of(&scan, Source::PageinspectOutput, None);
-    let whole_pages = first_page_size.is_some();
-    let heap = HeapReport {
-        new_blocks: report.heap.new_blocks.filter(|_| whole_pages),
-        free_bytes: report.heap.free_bytes.filter(|_| whole_pages),
-        ..report.heap
-    };
-    let page_size = first_page_size.unwrap_or(PageSize::DEFAULT.bytes() as u64);
-    let mut report = RelationReport { page_size, heap, ..report };
-    // only whole pages show how full they are, and nothing else is known
+    let mut report = RelationReport::of(&scan, Source::PageinspectOutput, None);
+    report.page_size = first_page_size.unwrap_or(PageSize::DEFAULT.bytes() as u64);
+    if first_page_size.is_none() {
+        // Only whole pages show how full they are.
+        report.heap.new_blocks = None;
+        report.heap.free_bytes = None;
+    }
     if blocks.any() {
         pages.end_page();
     }
@@ -90,7 +87,6 @@ fn report<V: Visitor>(
 struct Reader<'a, V> {
     scan: Scan<V>,
     order: ByteOrder,
-    /// Bytes of the first page, if there was one.
     first_page_size: Option<u64>,
     /// The first pages, as findings need them.
     pages: HeapPages<'a>,
@@ -222,17 +218,13 @@ impl<V: Visitor> Reader<'_, V> {
 fn null_bitmap(bits: &str) -> Vec<u8> {
     bits.as_bytes()
         .chunks(8)
-        .map(|eight| {
-            let set = eight.iter().enumerate().filter(|&(_, &bit)| bit == b'1');
-            set.fold(0, |byte, (at, _)| byte | 1 << at)
-        })
+        .map(|eight| eight.iter().rev().fold(0, |byte, &bit| byte << 1 | u8::from(bit == b'1')))
         .collect()
 }
 
 /// The pages from which rows have come.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    /// The last row's.
     block: Option<BlockNumber>,
     lp: Option<u16>,
     pages: u64,

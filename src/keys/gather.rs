@@ -198,7 +198,6 @@ impl Gathering {
             totals: table.totals(),
             index_levels: self.terms.levels,
             contents: table.contents(self.request.limit),
-            usage: None,
             problems: self.problems.clone(),
         }
     }

@@ -12,7 +12,7 @@ use crate::advise::extract::result::ExtractionReport;
 use crate::advise::result::{Files, Report, SampleReport};
 use crate::server::about::ServerReport;
 use crate::server::catalog::RelationName;
-use crate::usage::keys::{KnownUses, Named, Usage};
+use crate::usage::keys::{KnownUses, Named};
 use toast_format::heap::problem::Problems;
 use toast_format::model::interval::Interval;
 
@@ -135,27 +135,18 @@ pub struct KeysReport {
     pub index_levels: u32,
     #[serde(flatten)]
     pub contents: Contents,
-    /// What `pg_stat_statements` shows about the column's keys; absent for a file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Usage>,
     #[serde(skip)]
     pub problems: Problems,
 }
 
 impl KeysReport {
-    /// Says which keys are used.
+    /// Sets what names each key in the catalog.
     pub(super) fn add_uses(&mut self, known: &KnownUses) {
-        let (usage, by_path) = known.of_column(&self.subject.column);
-        let is_known = usage.why_not.is_none();
+        let mut by_path = known.by_path(&self.subject.column);
         for key in &mut self.contents.keys {
-            let used = by_path.get(&key.steps).cloned().unwrap_or_default();
-            key.uses = KeyUses {
-                calls: is_known.then_some(used.calls),
-                sessions: Some(used.sessions),
-                named_in: used.named.into_iter().collect(),
-            };
+            let named = by_path.remove(&key.steps).unwrap_or_default();
+            key.uses.named_in = named.into_iter().collect();
         }
-        self.usage = Some(usage);
     }
 }
 
@@ -284,17 +275,10 @@ pub struct KeyCosts {
     pub wal_extracted: Option<Interval>,
 }
 
-/// Who uses a key, as far as that is known.
+/// What names a key in the catalog.
 #[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
 pub struct KeyUses {
-    /// Estimated calls that use the key: calls of statements in `pg_stat_statements` whose text, or a view in it,
-    /// contains the key. `null` if statements are not known.
-    pub calls: Option<u64>,
-    /// Estimated sessions that use the key: those whose current or last statement, or a view in it, contains the key.
-    /// `null` for a file.
-    pub sessions: Option<u64>,
-    /// What names the key in the catalog: expressions of indexes and generated columns, views, policies, check
-    /// constraints, and functions in SQL or PL/pgSQL that belong to the table's triggers or name the table.
+    /// Expressions of indexes and generated columns, and views. Empty for a file.
     pub named_in: Vec<Named>,
 }
 

@@ -5,7 +5,6 @@ use std::io::{self, Write};
 
 use serde_json::json;
 
-use super::advise_plot;
 use super::charts;
 use super::document::{Document, Format, Output};
 use super::table::{Column, Grid, Head, Tone, number, printable, text};
@@ -25,8 +24,6 @@ use toast_format::model::interval::Interval;
 pub struct Shown {
     /// Keys in columns of their own, as `keys --extract` has them, instead of the candidates.
     pub extraction: bool,
-    /// Size drawn against read cost.
-    pub plot: bool,
     /// What terms mean, the caveats of every candidate, and all notes; else those of the recommended one.
     pub details: bool,
 }
@@ -64,7 +61,8 @@ impl<W: Write> Writer<W> {
 
     /// Writes one report, so that whoever reads has it at once.
     pub fn report(&mut self, report: &Report) -> io::Result<()> {
-        let (shown, has_toasters) = (self.shown, self.has_toasters);
+        let shown = self.shown;
+        let has_toasters = self.has_toasters;
         let is_ranked = match self.output.format {
             Format::Table => !shown.details && !shown.extraction,
             Format::Html => !shown.extraction,
@@ -81,8 +79,11 @@ impl<W: Write> Writer<W> {
             return self.output.section(|| keys::KeysColumn::from(report), text, Vec::new);
         }
         let told = &mut self.told;
-        let text = |document: &mut Document| one(report, shown.plot, has_toasters, told, document);
-        self.output.section(|| report, text, || csv_rows(report))
+        self.output.section(
+            || report,
+            |document| column_section(report, has_toasters, told, document),
+            || csv_rows(report),
+        )
     }
 
     /// States on a page that something could not be read.
@@ -92,11 +93,11 @@ impl<W: Write> Writer<W> {
 
     /// Ends the document; must be called once.
     pub fn finish(self) -> io::Result<()> {
-        let Writer { output, shown, mut told, held, has_toasters } = self;
+        let Writer { output, mut told, held, has_toasters, .. } = self;
         let text = |document: &mut Document| match &held[..] {
             [] => {}
             [_] if document.is_html() => {}
-            [report] => one(report, shown.plot, has_toasters, &mut told, document),
+            [report] => column_section(report, has_toasters, &mut told, document),
             several => ranked(several, document),
         };
         output.finish(None::<&()>, text, Vec::new)
@@ -171,9 +172,8 @@ fn heading(report: &Report, document: &mut Document) {
     document.heading(&format!("{relation}, column {column} ({of_type})"), 2);
 }
 
-fn one(
+fn column_section(
     report: &Report,
-    plot: bool,
     has_toasters: bool,
     told: &mut HashSet<String>,
     document: &mut Document,
@@ -200,11 +200,6 @@ fn one(
         let terms = terms(&[&left_out[..], &DETAILED].concat(), told);
         document.paragraph(&[&[BRIEFLY], &terms[..]].concat().join(" "));
     }
-    if plot && !document.is_html() {
-        document.gap();
-        let chart = advise_plot::chart(report, document.style.width().unwrap_or(80));
-        document.figure("Size against read cost", &chart);
-    }
     if details {
         notes(report, told, document);
     }
@@ -227,8 +222,9 @@ fn front(report: &Report, document: &mut Document) {
     let spots: Vec<charts::Spot> = shown
         .iter()
         .map(|(_, c)| {
-            let (x, y) = (advise_plot::x_of(c), advise_plot::y_of(c));
-            (x, y, c.marks.pareto, c.marks.recommended)
+            let bytes = c.after_vacuum_full.total_bytes.value.estimate;
+            let read_cpu = c.read_cpu_ns_per_value.figure.value.estimate;
+            (bytes, read_cpu, c.marks.pareto, c.marks.recommended)
         })
         .collect();
     let of = format!("{}.{}", report.table.relation, report.column);
@@ -623,11 +619,11 @@ fn with_columns(report: &Report, extraction: &ExtractionReport, document: &mut D
     document.paragraph(if document.details { EXTRACTED } else { EXTRACTED_BRIEFLY });
 }
 
-const EXTRACTED_BRIEFLY: &str = "Buffers/scan: pages visited by a scan that reads it. --emit sql prints the migration; \
-                                 --details explains.";
+const EXTRACTED_BRIEFLY: &str = "Buffers/scan: pages visited by a scan that reads it. --emit sql prints a skeleton of the \
+                                 migration; --details explains.";
 const EXTRACTED: &str = "VACUUM FULL: the files as it would leave them; compaction comes close. Out of line: documents in \
                          the TOAST relation. Each column has a type that fits all values of the sample. --emit sql prints \
-                         the migration script, which can also undo it.";
+                         a skeleton of the migration.";
 
 /// Why these keys were chosen.
 fn why(known: &[KnownUse]) -> String {
@@ -635,18 +631,16 @@ fn why(known: &[KnownUse]) -> String {
     if known.is_empty() {
         return "These keys save most if all keys are used equally often; nothing is known about their use.".into();
     }
-    let of = |one: &KnownUse| {
-        let calls = (one.calls > 0).then(|| counted(one.calls, "call"));
-        let known: Vec<String> = calls.into_iter().chain(one.named_in.iter().cloned()).collect();
-        format!("{} ({})", one.key, known.join(", "))
-    };
-    let mut shown: Vec<String> = known.iter().take(SHOWN).map(of).collect();
+    let mut shown = Vec::new();
+    for key in known.iter().take(SHOWN) {
+        shown.push(format!("{} ({})", key.key, key.named_in.join(", ")));
+    }
     if known.len() > SHOWN {
         shown.push(format!("and {} more", known.len() - SHOWN));
     }
     format!(
         "These keys save most if half of all uses are spread evenly over the keys that most documents have, and the other \
-         half is as known: {}.",
+         half as indexes, generated columns and views name keys: {}.",
         shown.join(", ")
     )
 }

@@ -9,7 +9,6 @@ use super::table::{Grid, Tone, number, printable, text};
 use super::units::{counted, nanoseconds, percent, plain, size, size_within};
 use crate::keys::result::{Key, KeysColumn, KeysDocument, KeysReport, SCHEMA, Subject};
 use crate::server::about::ServerReport;
-use crate::usage::keys::Usage;
 use toast_format::heap::problem::Problems;
 use toast_format::model::interval::Interval;
 
@@ -51,8 +50,8 @@ impl Printed for KeysReport {
                 document.grid("Cost of each key", &costs(self));
                 document.gap();
             }
-            if let Some(usage) = &self.usage {
-                document.line(&used(self, usage), 0);
+            if let Some(named) = named(self) {
+                document.line(&named, 0);
             }
             document.line(if document.details { NOTE } else { BRIEFLY }, 0);
         }
@@ -165,12 +164,11 @@ fn costs(report: &KeysReport) -> Grid {
             number("Own", 0, |key| {
                 optional(&key.costs.wal_extracted, |wal| size(wal.round() as u64))
             }),
-            number("Calls", 2, calls),
         ],
     );
     let mut rest = |name: String, stored: u64, share: f64| {
         let mut row = vec![name, String::new(), String::new(), size(stored), percent(share)];
-        row.resize(13, String::new());
+        row.resize(12, String::new());
         grid.row(row);
     };
     if let Some(others) = &report.contents.others {
@@ -179,11 +177,6 @@ fn costs(report: &KeysReport) -> Grid {
     let container = &report.contents.container;
     rest("(container)".into(), container.stored_bytes.estimate, container.share.estimate);
     grid
-}
-
-/// Estimated calls that use the key; empty if none are known.
-fn calls(key: &Key) -> String {
-    key.uses.calls.filter(|&calls| calls > 0).map_or(String::new(), |calls| calls.to_string())
 }
 
 fn distinct(key: &Key) -> String {
@@ -202,47 +195,16 @@ fn optional(ratio: &Option<Interval>, show: fn(f64) -> String) -> String {
     ratio.as_ref().map_or(String::new(), |ratio| show(ratio.estimate))
 }
 
-/// What is known about the use of the keys.
-fn used(report: &KeysReport, usage: &Usage) -> String {
-    let mut text = match &usage.why_not {
-        Some(why) => format!("It is not known which keys statements use: {}.", printable(why)),
-        None if usage.calls == 0 => "pg_stat_statements names no key of the column.".to_owned(),
-        None => format!(
-            "Calls are estimated from the texts in pg_stat_statements: {} of {} use keys of the column.",
-            counted(usage.calls, "call"),
-            counted(usage.statements, "statement")
-        ),
-    };
-    if usage.hidden_calls > 0 {
-        text.push_str(&format!(
-            " Of these, {} a parameter in place of the key, so the key is not known.",
-            if usage.hidden_calls == 1 {
-                "1 has".to_owned()
-            } else {
-                format!("{} have", usage.hidden_calls)
-            }
-        ));
-    }
-    if usage.unseen_statements > 0 {
-        text.push_str(&format!(
-            " The texts of {} are hidden: this user is not a member of pg_read_all_stats.",
-            counted(usage.unseen_statements, "statement")
-        ));
-    }
-    let mut named_in = Vec::new();
+/// What names keys in the catalog; `None` if nothing does.
+fn named(report: &KeysReport) -> Option<String> {
+    let mut named = Vec::new();
     for key in &report.contents.keys {
-        let named = key.uses.named_in.iter().map(ToString::to_string);
-        let sessions = key.uses.sessions.filter(|&sessions| sessions > 0);
-        let running = sessions.map(|sessions| format!("last of {}", counted(sessions, "session")));
-        let names: Vec<String> = named.chain(running).collect();
-        if !names.is_empty() {
-            named_in.push(format!("{} ({})", key.path, names.join(", ")));
+        let places: Vec<String> = key.uses.named_in.iter().map(ToString::to_string).collect();
+        if !places.is_empty() {
+            named.push(format!("{} ({})", key.path, places.join(", ")));
         }
     }
-    if !named_in.is_empty() {
-        text.push_str(&format!(" Named in: {}.", printable(&named_in.join(", "))));
-    }
-    text
+    (!named.is_empty()).then(|| format!("Named in the catalog: {}.", printable(&named.join(", "))))
 }
 
 /// The keys' parts of the raw documents.

@@ -8,7 +8,7 @@
 //!   one value; [`check`], [`explain`], [`keys`]: the reports of these verbs and options.
 //! * [`fleet`]: the reports of any verb on several databases.
 //! * [`openmetrics`], [`nagios`]: the same columns and tables for monitoring.
-//! * [`advise`]: the report of `advise-threshold`; [`advise_plot`]: its chart.
+//! * [`advise`]: the report of `advise-threshold`.
 //! * `html`: a page for a browser; `charts`: its charts.
 //! * [`retoast`]: the report of `retoast`; `retoast_course`: the course of a run;
 //!   `retoast_compact`, `retoast_indexes`, `departure`: its parts about files, indexes and a toaster;
@@ -54,7 +54,6 @@
 //! commands. `scripts/view-html` views pages in Chromium.
 
 pub mod advise;
-pub mod advise_plot;
 pub mod anatomy;
 mod charts;
 pub mod check;

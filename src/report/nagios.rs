@@ -1,16 +1,16 @@
 //! One line for a monitoring system that runs Nagios plugins: a state, what led to it, and performance data
-//! (Monitoring Plugins Development Guidelines, "Plugin Output" and "Threshold and Ranges").
+//! (Monitoring Plugins Development Guidelines, "Plugin Output").
 
 use super::table::printable;
 use super::units::{counted, percent, size};
 use crate::findings::code::Severity;
 use crate::findings::finding::Finding;
 use crate::inspect::overview::figures::{
-    Condition, Figure, Figures, Judged, Operator, Test, Unit, is_warning,
+    Condition, Figure, Figures, Judged, Test, Unit, is_warning,
 };
 use toast_format::model::interval::Interval;
 
-/// Findings that are named.
+/// The number of findings that are named.
 const NAMED: usize = 3;
 
 /// The state of a service, as a plugin's exit code.
@@ -33,26 +33,23 @@ impl State {
         }
     }
 
-    /// Its place among those of several conditions, of which the last one counts.
-    fn severity(self) -> u8 {
-        match self {
-            State::Ok => 0,
-            State::Unknown => 1,
-            State::Warning => 2,
-            State::Critical => 3,
-        }
+    /// The worse of two states. A limit that is exceeded is worse than a figure that is not known.
+    fn max(self, other: State) -> State {
+        let order = [State::Ok, State::Unknown, State::Warning, State::Critical];
+        let rank = |state| order.iter().position(|&other| other == state);
+        if rank(other) > rank(self) { other } else { self }
     }
 }
 
 /// The conditions if the user names none: findings of severity medium are a warning, and those of severity high an
 /// alarm.
 pub(crate) fn usual() -> Vec<Condition> {
-    [Severity::Medium, Severity::High]
-        .map(|severity| Condition {
-            text: severity.name().to_owned(),
-            test: Test::Severity(severity),
-        })
-        .into()
+    let severities = [Severity::Medium, Severity::High];
+    let condition = severities.map(|severity| Condition {
+        text: severity.name().to_owned(),
+        test: Test::Severity(severity),
+    });
+    condition.into()
 }
 
 /// A figure for people.
@@ -78,118 +75,72 @@ pub(crate) fn report(
     conditions: &[Condition],
     incomplete: bool,
 ) -> (State, String) {
-    let mut said: Vec<String> = Vec::new();
+    let mut reasons: Vec<String> = Vec::new();
     let mut state = State::Ok;
     for condition in conditions {
-        let judged = match figures.judge(&condition.test) {
-            Judged::NotMet(_) => State::Ok,
-            Judged::Met(value) => {
-                said.extend(met(condition, &value));
-                if is_warning(condition, conditions) { State::Warning } else { State::Critical }
+        match (figures.judge(&condition.test), condition.test) {
+            (Judged::NotMet(_), _) => {}
+            (Judged::Met(value), test) => {
+                // Findings are listed anyway.
+                if let Test::Figure(figure, ..) = test {
+                    let value = shown(figure.unit(), &value);
+                    reasons.push(format!("{} is {value} ({})", figure.name(), condition.text));
+                }
+                let is_warning = is_warning(condition, conditions);
+                state = state.max(if is_warning { State::Warning } else { State::Critical });
             }
-            Judged::Unknown(why) => {
-                said.push(format!("{} is not known ({why})", condition.text));
-                State::Unknown
+            (Judged::Unknown(why), _) => {
+                reasons.push(format!("{} is not known ({why})", condition.text));
+                state = state.max(State::Unknown);
             }
-        };
-        state = worse(state, judged);
+        }
     }
     if incomplete {
-        said.push("something could not be read".to_owned());
-        state = worse(state, State::Unknown);
+        reasons.push("something could not be read".to_owned());
+        state = state.max(State::Unknown);
     }
-    if said.is_empty() {
-        let known = |figure| figures.of_all(figure).unwrap_or_default();
-        let tables = counted(known(Figure::Tables).estimate as u64, "table");
-        let bytes = shown(Unit::Bytes, &known(Figure::Size));
-        said.push(format!("{tables}, {bytes}"));
+    if reasons.is_empty() {
+        let tables = figures.of_all(Figure::Tables).unwrap_or_default();
+        let bytes = figures.of_all(Figure::Size).unwrap_or_default();
+        let tables = counted(tables.estimate as u64, "table");
+        reasons.push(format!("{tables}, {}", shown(Unit::Bytes, &bytes)));
     }
-    said.extend(found(figures, findings));
-    let data: Vec<String> =
-        Figure::all().map(|figure| performance(figure, figures, conditions)).collect();
-    (state, line(state, &said.join("; "), &data.join(" ")))
+    if !findings.is_empty() {
+        reasons.push(listed(findings));
+    }
+    let data: Vec<String> = Figure::all().map(|figure| performance(figure, figures)).collect();
+    (state, line(state, &reasons.join("; "), &data.join(" ")))
 }
 
-fn worse(one: State, other: State) -> State {
-    if other.severity() > one.severity() { other } else { one }
-}
-
-/// What is said of a condition that is met; findings are listed anyway.
-fn met(condition: &Condition, value: &Interval) -> Option<String> {
-    let Test::Figure(figure, ..) = condition.test else { return None };
-    Some(format!("{} is {} ({})", figure.name(), shown(figure.unit(), value), condition.text))
-}
-
-/// `2 findings (1 high, 1 low): no-compression public.orders.doc, unused-setting public.orders`
-fn found(figures: &Figures, findings: &[Finding]) -> Option<String> {
-    let numbers = [Severity::High, Severity::Medium, Severity::Low].map(|severity| {
-        let number = figures.findings(severity).unwrap_or_default();
-        (number > 0).then(|| format!("{number} {}", severity.name()))
-    });
-    let numbers: Vec<String> = numbers.into_iter().flatten().collect();
-    let mut places: Vec<String> = findings.iter().take(NAMED).map(place).collect();
+/// `2 findings: no-compression public.orders.doc (high), unused-setting public.orders (low)`
+fn listed(findings: &[Finding]) -> String {
+    let mut named: Vec<String> = Vec::new();
+    for finding in findings.iter().take(NAMED) {
+        let column = finding.column.as_ref().map(|column| format!(".{column}")).unwrap_or_default();
+        let severity = finding.code.severity().name();
+        named.push(format!("{} {}{column} ({severity})", finding.code.name(), finding.relation));
+    }
     if findings.len() > NAMED {
-        places.push("...".to_owned());
+        named.push("...".to_owned());
     }
-    let all = counted(findings.len() as u64, "finding");
-    (!findings.is_empty()).then(|| format!("{all} ({}): {}", numbers.join(", "), places.join(", ")))
-}
-
-/// `no-compression public.orders.doc`
-fn place(finding: &Finding) -> String {
-    let column = finding.column.as_ref().map(|column| format!(".{column}")).unwrap_or_default();
-    format!("{} {}{column}", finding.code.name(), finding.relation)
+    format!("{}: {}", counted(findings.len() as u64, "finding"), named.join(", "))
 }
 
 /// A line without signs that have a meaning for the reader.
 fn line(state: State, text: &str, data: &str) -> String {
     let text = printable(text).replace('|', "/");
-    let data = if data.is_empty() { String::new() } else { format!(" | {data}") };
-    format!("TOAST {}: {text}{data}\n", state.name())
+    let separator = if data.is_empty() { "" } else { " | " };
+    format!("TOAST {}: {text}{separator}{data}\n", state.name())
 }
 
-/// `free_space=160432128B;104857600;;0`: the value with the limits of warning and alarm.
-fn performance(figure: Figure, figures: &Figures, conditions: &[Condition]) -> String {
-    let (scale, unit) = match figure.unit() {
-        Unit::Bytes => (1.0, "B"),
-        Unit::Ratio => (100.0, "%"),
-        Unit::Count => (1.0, ""),
-    };
-    let number = |value: f64| format!("{}", (value * scale * 1e4).round() / 1e4);
-    let value = match figures.of_all(figure) {
-        Some(value) => format!("{}{unit}", number(value.estimate)),
-        None => "U".to_owned(),
-    };
-    // of several limits in the same direction, the one that is met first
-    let first = |warning: bool, upward: bool| {
-        let tests = conditions.iter().filter(|one| is_warning(one, conditions) == warning);
-        let tests = tests.map(|condition| &condition.test).filter(|test| {
-            matches!(test, Test::Figure(of, operator, _)
-                if *of == figure && operator.is_upward() == upward)
-        });
-        let first = tests.reduce(|one, other| if other.is_before(one) { other } else { one })?;
-        match *first {
-            Test::Figure(_, operator, limit) => Some((operator, number(limit))),
-            Test::Severity(_) => None,
-        }
-    };
-    let limits = |warning: bool| match (first(warning, false), first(warning, true)) {
-        // one range has no room for both unless it excludes them
-        (Some((Operator::Under, low)), Some((Operator::Over, high))) => format!("{low}:{high}"),
-        (_, Some((operator, limit))) | (Some((operator, limit)), None) => range(operator, &limit),
-        (None, None) => String::new(),
-    };
-    let [warning, alarm] = [true, false].map(limits);
-    format!("{}={value};{warning};{alarm};0", figure.name())
-}
-
-/// The range outside which, or with @ inside which, the limit is exceeded.
-fn range(operator: Operator, limit: &str) -> String {
-    match operator {
-        Operator::Over => limit.to_owned(),
-        Operator::AtLeast => format!("@{limit}:"),
-        Operator::Under => format!("{limit}:"),
-        Operator::AtMost => format!("@{limit}"),
+/// `free_space=160432128B`
+fn performance(figure: Figure, figures: &Figures) -> String {
+    let name = figure.name();
+    let Some(value) = figures.of_all(figure) else { return format!("{name}=U") };
+    match figure.unit() {
+        Unit::Bytes => format!("{name}={:.0}B", value.estimate),
+        Unit::Ratio => format!("{name}={}%", (value.estimate * 1e6).round() / 1e4),
+        Unit::Count => format!("{name}={:.0}", value.estimate),
     }
 }
 
@@ -198,9 +149,9 @@ mod tests {
     use super::*;
     use crate::findings::code::Code;
     use crate::findings::finding::Unit as FindingUnit;
-    use crate::inspect::overview::Extent;
-    use crate::inspect::overview::LeftOut;
+    use crate::inspect::overview::figures::Operator;
     use crate::inspect::overview::rank::Ranking;
+    use crate::inspect::overview::{Extent, LeftOut};
 
     fn over(figure: Figure, limit: f64) -> Condition {
         let text = format!("{}>{limit}", figure.name());
@@ -208,11 +159,11 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_state_reasons_and_data_with_limits() {
+    fn a_line_has_state_reasons_and_data() {
         let mut ranking = Ranking::new(Extent::default());
         let (state, text) = report(&Figures::of(&ranking), &[], &usual(), false);
         assert_eq!(state, State::Ok);
-        insta::assert_snapshot!(text, @"TOAST OK: 0 tables, 0 bytes | size=0B;;;0 toast_size=0B;;;0 index_size=0B;;;0 largest_table=0B;;;0 free_space=0B;;;0 free_ratio=0%;;;0 dead_rows=0;;;0 value_id_ratio=0%;;;0 findings=0;;;0 tables=0;;;0 tables_not_read=0;;;0 problems=0;;;0");
+        insta::assert_snapshot!(text, @"TOAST OK: 0 tables, 0 bytes | size=0B toast_size=0B index_size=0B largest_table=0B free_space=0B free_ratio=0% dead_rows=0 value_id_ratio=0% findings=0 tables=0 tables_not_read=0 problems=0");
         let left_out = LeftOut { relation: "t".into(), bytes: Some(5000), reason: "locked".into() };
         ranking.left_out.push(left_out);
         let conditions = [over(Figure::Size, 4000.0), over(Figure::Size, 6000.0)];
@@ -220,24 +171,15 @@ mod tests {
         assert_eq!(state, State::Warning, "which is worse than what is not known");
         assert!(
             text.starts_with(
-                "TOAST WARNING: size is 5000 bytes (size>4000); something could not be read | size=5000B;4000;6000;0 "
+                "TOAST WARNING: size is 5000 bytes (size>4000); something could not be read | size=5000B "
             ),
             "{text}"
         );
         assert_eq!(text.lines().count(), 1);
         // the limits in any order, of which the first is a warning and the second an alarm
         let limits = [6000.0, 8000.0, 4000.0].map(|limit| over(Figure::Size, limit));
-        let (state, text) = report(&Figures::of(&ranking), &[], &limits, false);
+        let (state, _) = report(&Figures::of(&ranking), &[], &limits, false);
         assert_eq!(state, State::Warning);
-        assert!(text.contains(" size=5000B;4000;6000;0 "), "{text}");
-        let under = Condition {
-            text: "size<10".into(),
-            test: Test::Figure(Figure::Size, Operator::Under, 10.0),
-        };
-        let limits = [over(Figure::Size, 9000.0), under];
-        let (state, text) = report(&Figures::of(&ranking), &[], &limits, false);
-        assert_eq!(state, State::Ok);
-        assert!(text.contains(" size=5000B;;10:9000;0 "), "{text}");
     }
 
     #[test]
@@ -250,19 +192,10 @@ mod tests {
         assert_eq!(state, State::Critical);
         assert!(
             text.starts_with(
-                r"TOAST CRITICAL: 0 tables, 0 bytes; 1 finding (1 high): value-ids public.a/b\nc | size="
+                r"TOAST CRITICAL: 0 tables, 0 bytes; 1 finding: value-ids public.a/b\nc (high) | size="
             ),
             "{text}"
         );
         assert_eq!(failed("no | route\nHINT:  x"), "TOAST UNKNOWN: no / route\n");
-    }
-
-    #[test]
-    fn ranges_are_those_of_the_guidelines() {
-        let range = |operator| range(operator, "5");
-        assert_eq!(range(Operator::Over), "5");
-        assert_eq!(range(Operator::AtLeast), "@5:");
-        assert_eq!(range(Operator::Under), "5:");
-        assert_eq!(range(Operator::AtMost), "@5");
     }
 }

@@ -55,7 +55,7 @@
 //! `heap::scan::Scan` is the visitor that counts tuples and values, in accumulators that can be merged. It passes
 //! the pages on to further visitors: pages kept for findings, a meter of how full the file is, rows of values,
 //! references. There is no common type for the four sources: each verb uses at most two, and the visitor is what
-//! they share. Saved output is read as a stream, part by part (`offline::saved::stream`).
+//! they share. Saved output is read line by line (`offline::saved`).
 //!
 //! Where pages cannot be read, `server::functions` aggregates the results of `pg_column_size` and similar
 //! functions, and `server::sampled` fetches sampled rows by ctid (such reads do not appear in the usage
@@ -66,8 +66,8 @@
 //! Documents whose keys are counted (`keys`) come from pages and their chunks, from files, or as text, which
 //! `disk::jsonb_of_text` and `disk::element_text` convert to the server's stored form. `disk::jsonb_parts` and its
 //! siblings (`json_parts`, `hstore_parts`, `element_parts`) attribute every byte of a document to a path, and
-//! `keys::tree` adds the paths up in bounded memory. `usage::keys` determines from the text of SQL statements which
-//! keys are used; for findings, `usage::hot` determines how small these keys are.
+//! `keys::tree` adds the paths up in bounded memory. `usage::keys` determines which keys
+//! indexes, generated columns and views name; for findings, `usage::hot` determines how small those of indexes are.
 //!
 //! `keys --extract` splits the documents of the sample (`disk::jsonb::split`, which produces the server's bytes),
 //! and the same tally adds up the longer rows (`advise::extract::rows`). Which parts leave a document is defined

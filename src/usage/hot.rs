@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::keys::{KnownUses, NamedIn, Used};
+use super::keys::{KnownUses, Named, NamedIn};
 use crate::server::LiveError;
 use crate::server::about::Server;
 use crate::server::catalog::Relation;
@@ -32,9 +32,7 @@ const LONGEST: u64 = 32 << 20;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct UsedKey {
     pub(crate) key: String,
-    /// Calls of statements that name it, by their texts.
-    pub(crate) calls: u64,
-    /// What names it in the catalog: `index by_state`.
+    /// The indexes that name it: `index by_state`.
     pub(crate) named: Vec<String>,
     /// Its part of the documents' raw bytes.
     pub(crate) part: f64,
@@ -50,26 +48,22 @@ pub(crate) struct UsedKeys {
     pub(crate) buffers: f64,
 }
 
-/// Whether this use alone says that reads need the key: indexes and policies are there for queries. A generated
-/// column has it already, a check is made of a value at hand, and that views or functions are used at all, statements
-/// tell.
-fn is_for_reads(kind: NamedIn) -> bool {
-    matches!(kind, NamedIn::Index | NamedIn::Policy)
-}
-
-/// The keys at the root that statements, indexes or policies name.
-fn candidates(known: &KnownUses, column: &str) -> BTreeMap<String, Used> {
-    let (_, by_path) = known.of_column(column);
-    let at_root = |(path, used): (Vec<Option<String>>, Used)| match <[_; 1]>::try_from(path) {
-        Ok([Some(key)]) => Some((key, used)),
-        _ => None,
-    };
-    let in_use = |(_, used): &(String, Used)| {
-        let apart = used.named.iter().any(|named| named.kind == NamedIn::GeneratedColumn);
-        let read = used.calls > 0 || used.named.iter().any(|named| is_for_reads(named.kind));
-        read && !apart
-    };
-    by_path.into_iter().filter_map(at_root).filter(in_use).collect()
+/// The keys at the root that indexes are for. A generated column has its key already, and that a view is used at all
+/// nobody knows.
+fn indexed_keys(known: &KnownUses, column: &str) -> BTreeMap<String, Vec<Named>> {
+    let mut keys = BTreeMap::new();
+    for (path, named) in known.by_path(column) {
+        let [Some(key)] = &path[..] else { continue };
+        if named.iter().any(|named| named.kind == NamedIn::GeneratedColumn) {
+            continue;
+        }
+        let indexes: Vec<Named> =
+            named.into_iter().filter(|named| named.kind == NamedIn::Index).collect();
+        if !indexes.is_empty() {
+            keys.insert(key.clone(), indexes);
+        }
+    }
+    keys
 }
 
 /// Looks at a few documents of a `jsonb` column that are out of line. `None` where no use is known, none is
@@ -85,7 +79,7 @@ pub(crate) async fn used_keys(
     known: &KnownUses,
 ) -> Result<Option<UsedKeys>, LiveError> {
     let Some(attribute) = relation.desc.attributes.get(column) else { return Ok(None) };
-    let used = candidates(known, &attribute.name);
+    let used = indexed_keys(known, &attribute.name);
     if used.is_empty() || attribute.type_oid != types::JSONB {
         return Ok(None);
     }
@@ -100,7 +94,9 @@ pub(crate) async fn used_keys(
     let page = server.page_size;
     let levels = relation.toast.as_ref().map_or(0, |toast| toast.full_index_levels(page));
     let mut seen = Seen { of: used.keys().map(|key| (key.as_bytes(), (0, 0))).collect() };
-    let (mut number, mut raw, mut buffers) = (0u64, 0u64, 0.0);
+    let mut number = 0u64;
+    let mut raw = 0u64;
+    let mut buffers = 0.0;
     for (stored, text) in &documents {
         let Ok(content) = jsonb(text) else { continue };
         // damage is for `toastctl check` to tell
@@ -115,25 +111,17 @@ pub(crate) async fn used_keys(
     if number == 0 {
         return Ok(None);
     }
-    let key = |(key, used): (&String, &Used)| {
-        let &(values, bytes) = seen.of.get(key.as_bytes())?;
-        Some(UsedKey {
+    let mut keys = Vec::with_capacity(used.len());
+    for (key, indexes) in &used {
+        let Some(&(values, bytes)) = seen.of.get(key.as_bytes()) else { continue };
+        keys.push(UsedKey {
             key: key.clone(),
-            calls: used.calls,
-            named: used
-                .named
-                .iter()
-                .filter(|named| is_for_reads(named.kind))
-                .map(ToString::to_string)
-                .collect(),
+            named: indexes.iter().map(ToString::to_string).collect(),
             part: bytes as f64 / raw.max(1) as f64,
             presence: values as f64 / number as f64,
-        })
-    };
-    Ok(Some(UsedKeys {
-        keys: used.iter().filter_map(key).collect(),
-        buffers: buffers / number as f64,
-    }))
+        });
+    }
+    Ok(Some(UsedKeys { keys, buffers: buffers / number as f64 }))
 }
 
 /// The texts of some documents out of line, with their stored bytes.

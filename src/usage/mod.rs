@@ -2,7 +2,7 @@
 //!
 //! * [`workload`]: counters of a table and of its TOAST relation, and what follows for reads and writes.
 //! * [`statements`]: the one reader of `pg_stat_statements`; what texts of SQL say of a column.
-//! * [`keys`]: which keys of documents statements, sessions and the catalog name; [`hot`]: how small used ones are.
+//! * [`keys`]: which keys of documents the catalog names; [`hot`]: how small those of indexes are.
 //! * [`upkeep`]: when autovacuum starts on a TOAST relation, and what updates log of old rows.
 
 pub(crate) mod hot;

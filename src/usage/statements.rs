@@ -15,7 +15,7 @@ use toast_format::model::sql::{quote_literal, quote_qualified};
 pub(super) const MOST_TEXTS: i64 = 5000;
 pub(super) const LONGEST_TEXT: i64 = 20_000;
 /// What the view shows in place of the text of another user's statement.
-pub(super) const HIDDEN: &str = "<insufficient privilege>";
+const HIDDEN: &str = "<insufficient privilege>";
 
 /// A statement of the view that may be about the table.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,7 +23,6 @@ pub(crate) struct Statement {
     pub(crate) query: String,
     /// Rows returned or changed.
     pub(crate) rows: f64,
-    pub(crate) calls: u64,
 }
 
 /// What the view gave.
@@ -35,7 +34,7 @@ pub(crate) enum Statements {
     Unreadable(String),
     /// It was read.
     Read {
-        /// Statements whose text has the table's name in it, or a view's that was asked for.
+        /// Statements whose text has the table's name in it.
         list: Vec<Statement>,
         /// Statements of this database whose text this user may not see.
         hidden: u64,
@@ -93,16 +92,12 @@ const LEAST_ROWS: f64 = 1000.0;
 const UNCLEAR_PART: f64 = 0.1;
 
 impl Statements {
-    /// What this database's view has of statements with the name of the table, or of one of these views, in them. The
-    /// last statement of a transaction: where its library is not loaded the view is an error.
+    /// What this database's view has of statements with the name of the table in them. The last statement of a
+    /// transaction: where its library is not loaded the view is an error.
     ///
     /// # Errors
     /// The server's, but for those of the view itself.
-    pub(crate) async fn ask(
-        client: &Client,
-        relation: &Relation,
-        views: &[&str],
-    ) -> Result<Statements, LiveError> {
+    pub(crate) async fn ask(client: &Client, relation: &Relation) -> Result<Statements, LiveError> {
         let extension = client
             .query_typed(
                 "SELECT n.nspname::pg_catalog.text, \
@@ -116,22 +111,20 @@ impl Statements {
             .await?
             .pop();
         let Some(extension) = extension else { return Ok(Statements::NotInstalled) };
-        let (schema, unique_name): (String, bool) = (extension.try_get(0)?, extension.try_get(1)?);
+        let schema: String = extension.try_get(0)?;
+        let unique_name: bool = extension.try_get(1)?;
         let sql = format!(
-            "SELECT pg_catalog.left(s.query, {LONGEST_TEXT}), s.rows::pg_catalog.float8, \
-                    s.calls::pg_catalog.int8 \
+            "SELECT pg_catalog.left(s.query, {LONGEST_TEXT}), s.rows::pg_catalog.float8 \
              FROM {} AS s \
              WHERE s.dbid = (SELECT d.oid FROM pg_catalog.pg_database AS d \
                              WHERE d.datname = pg_catalog.current_database()) \
-             AND (s.query IS NULL OR s.query = {} OR EXISTS (\
-                  SELECT FROM pg_catalog.unnest($1) AS n (name) \
-                  WHERE pg_catalog.strpos(pg_catalog.lower(s.query), pg_catalog.lower(n.name)) > 0)) \
+             AND (s.query IS NULL OR s.query = {} \
+                  OR pg_catalog.strpos(pg_catalog.lower(s.query), pg_catalog.lower($1)) > 0) \
              ORDER BY s.calls DESC LIMIT {MOST_TEXTS}",
             quote_qualified(&schema, "pg_stat_statements"),
             quote_literal(HIDDEN),
         );
-        let names: Vec<&str> = views.iter().copied().chain([relation.name.as_str()]).collect();
-        let rows = match client.query_typed(&sql, &[(&names, Type::TEXT_ARRAY)]).await {
+        let rows = match client.query_typed(&sql, &[(&relation.name, Type::TEXT)]).await {
             Ok(rows) => rows,
             Err(error) => {
                 return match error.as_db_error() {
@@ -140,13 +133,11 @@ impl Statements {
                 };
             }
         };
-        let (mut list, mut hidden) = (Vec::with_capacity(rows.len()), 0);
+        let mut list = Vec::with_capacity(rows.len());
+        let mut hidden = 0;
         for row in rows {
             match row.try_get::<_, Option<String>>(0)?.filter(|query| query != HIDDEN) {
-                Some(query) => {
-                    let calls = u64::try_from(row.try_get::<_, i64>(2)?).unwrap_or(0);
-                    list.push(Statement { query, rows: row.try_get(1)?, calls });
-                }
+                Some(query) => list.push(Statement { query, rows: row.try_get(1)? }),
                 None => hidden += 1,
             }
         }
@@ -168,7 +159,7 @@ impl Statements {
 
 impl Statement {
     /// Whether this program has sent it, which is nobody's use of the table.
-    pub(super) fn is_own(&self) -> bool {
+    fn is_own(&self) -> bool {
         self.query.contains(OWN)
     }
 }
@@ -531,7 +522,7 @@ mod tests {
         let read = |list: &[(&str, f64)], hidden| Statements::Read {
             list: list
                 .iter()
-                .map(|&(query, rows)| Statement { query: query.into(), rows, calls: 1 })
+                .map(|&(query, rows)| Statement { query: query.into(), rows })
                 .collect(),
             hidden,
             unique_name: true,

@@ -264,7 +264,7 @@ fn a_plugin_prints_one_line_and_has_its_own_exit_codes() {
     let (code, line) = plugin(&[]);
     assert_eq!(code, 1, "{line}");
     assert!(line.starts_with("TOAST WARNING: 2 tables, "), "{line}");
-    assert!(line.contains("; 1 finding (1 medium): no-compression public.t.v | size="), "{line}");
+    assert!(line.contains("; 1 finding: no-compression public.t.v (medium) | size="), "{line}");
     assert_eq!(plugin(&["--fail-on", "high"]).0, 0);
     assert_eq!(plugin(&["--fail-on", "medium"]).0, 2);
     let limits =
@@ -272,14 +272,14 @@ fn a_plugin_prints_one_line_and_has_its_own_exit_codes() {
     assert_eq!(plugin(&limits("size>1GB", "size>1TB")).0, 0);
     let (code, line) = plugin(&limits("size>1MB", "size>1TB"));
     assert_eq!(code, 1, "{line}");
-    assert!(line.contains("B;1048576;1099511627776;0 toast_size="), "{line}");
+    assert!(line.starts_with("TOAST WARNING: size is "), "{line}");
     assert_eq!(plugin(&limits("size>1TB", "size>1MB")).0, 1);
     let (code, line) = plugin(&limits("size>1MB", "size>2MB"));
     assert!(code == 2 && line.starts_with("TOAST CRITICAL: size is "), "{line}");
     let (code, line) = plugin(&["--source", "functions", "--fail-on", "free_ratio>30%"]);
     assert_eq!(code, 3);
     assert!(
-        line.contains("free_ratio>30% is not known") && line.contains(" free_ratio=U;;30;0 "),
+        line.contains("free_ratio>30% is not known") && line.contains(" free_ratio=U "),
         "{line}"
     );
     let failures: [&[&str]; 4] = [

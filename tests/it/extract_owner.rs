@@ -54,12 +54,14 @@ fn without_pages_an_extraction_has_the_same_figures_and_the_owner_migrates() {
     assert_eq!(by_user(&owner), by_user(server.superuser()));
 
     let script = Script::told(&by_owner);
-    let mut psql = database.psql_command();
-    psql.env("PGOPTIONS", format!("-c role={owner}")).args(["-q", "-v", "remove=1", "-f"]);
-    run(psql.arg(&script.path)).ok();
+    for part in [&["-q"][..], &["-q", "-v", "remove=1"]] {
+        let mut psql = database.psql_command();
+        psql.env("PGOPTIONS", format!("-c role={owner}")).args(part);
+        run(psql.arg("-f").arg(&script.path)).ok();
+    }
     database.psql("VACUUM FULL docs");
     let [heap, toast] = sizes(&database, "docs");
     // how full pages get hangs on the order in which the batches leave rows
-    near("heap", by_owner.heap_bytes.estimate, heap, 0.03);
+    near("heap", by_owner.heap_bytes.estimate, heap, 0.04);
     near("TOAST", by_owner.toast_bytes.estimate, toast, 0.01);
 }

@@ -356,7 +356,7 @@ fn what_is_about_one_database_is_refused() {
         (&["advise-threshold", "--emit", "sql"], "--emit cannot be used"),
         (&["advise-threshold", "--calibration", "x"], "--calibration cannot be used"),
         (&["compact", "t", "--set", "log=x"], "--set log cannot be used"),
-        (&["value", "t"], "value has no option --targets"),
+        (&["value", "t"], "unexpected argument '--targets'"),
     ] {
         let run = run(&mut command(file.path(), arguments));
         assert!(matches!(run.code, Some(2 | 3)), "{arguments:?}: {}", run.stderr);

@@ -32,7 +32,6 @@ mod connect_cli;
 mod corpora;
 mod explain;
 mod extract;
-mod extract_around;
 mod extract_end;
 mod extract_owner;
 mod extract_partitions;

@@ -139,15 +139,6 @@ fn a_file_that_does_not_fit_the_cluster_is_ignored_with_the_reason() {
         assert!(run.stderr.contains(reason), "{field}: {}", run.stderr);
         assert!(table.notes().contains(reason), "{field}: {table}");
     }
-    // as earlier versions have written it
-    let xid = number(unseen);
-    let first = format!(
-        r#"{{"schema": "toastctl.since/1", "tables": {{"1/d/2": {{"choice": "c", "xid": {xid}}}}}}}"#
-    );
-    std::fs::write(&file, first).unwrap();
-    let run = since(&database, &choice, &file);
-    assert_eq!(done(&run).rows_stored, 1);
-    assert!(run.stderr.contains("an earlier version of toastctl"), "{}", run.stderr);
 }
 
 #[test]

@@ -116,7 +116,7 @@ impl Reading<'_> {
         let Some((weights, keys)) = scout.and_then(|scout| {
             let common = scout.common_keys();
             let nothing = KnownUses::default();
-            let weights = Weights::of(&common, &v.name, beforehand.known.unwrap_or(&nothing));
+            let weights = Weights::of_keys(&common, &v.name, beforehand.known.unwrap_or(&nothing));
             let keys = scout.candidates(&weights)?;
             Some((weights, keys))
         }) else {

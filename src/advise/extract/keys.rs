@@ -121,8 +121,6 @@ const KNOWN: f64 = 0.5;
 pub struct KnownUse {
     /// A key, at the root of documents.
     pub key: String,
-    /// Calls of statements that name it, by `pg_stat_statements`.
-    pub calls: u64,
     /// What names it in the catalog, such as "`index by_state`".
     pub named_in: Vec<String>,
 }
@@ -136,39 +134,28 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    /// Of these keys of a column.
-    pub(crate) fn of(common: &[String], column: &str, known: &KnownUses) -> Weights {
-        let (_, by_path) = known.of_column(column);
-        let known = common.iter().filter_map(|key| {
-            let used = by_path.get(&vec![Some(key.clone())])?;
-            let named_in: Vec<String> = used.named.iter().map(ToString::to_string).collect();
-            (used.calls > 0 || !named_in.is_empty()).then(|| KnownUse {
-                key: key.clone(),
-                calls: used.calls,
-                named_in,
-            })
-        });
-        Weights { common: common.len(), known: known.collect() }
+    pub(crate) fn of_keys(common: &[String], column: &str, known: &KnownUses) -> Weights {
+        let by_path = known.by_path(column);
+        let mut known = Vec::new();
+        for key in common {
+            if let Some(named) = by_path.get(&vec![Some(key.clone())]) {
+                let named_in = named.iter().map(ToString::to_string).collect();
+                known.push(KnownUse { key: key.clone(), named_in });
+            }
+        }
+        Weights { common: common.len(), known }
     }
 
-    /// The part of all uses that is of this key. Calls and what the catalog has count alike, where there are both.
+    /// The part of all uses that is of this key.
     pub(crate) fn part(&self, key: &str) -> f64 {
         let even = 1.0 / self.common.max(1) as f64;
-        let own = self.known.iter().find(|one| one.key == key);
-        let share = |of: fn(&KnownUse) -> f64| {
-            let all: f64 = self.known.iter().map(of).sum();
-            (all > 0.0).then(|| own.map_or(0.0, of) / all)
-        };
-        let shares: Vec<f64> =
-            [share(|one| one.calls as f64), share(|one| one.named_in.len() as f64)]
-                .into_iter()
-                .flatten()
-                .collect();
-        if shares.is_empty() {
+        let all: usize = self.known.iter().map(|known| known.named_in.len()).sum();
+        if all == 0 {
             return even;
         }
-        let known = shares.iter().sum::<f64>() / shares.len() as f64;
-        (1.0 - KNOWN) * even + KNOWN * known
+        let own = self.known.iter().find(|known| known.key == key);
+        let own = own.map_or(0, |known| known.named_in.len());
+        (1.0 - KNOWN) * even + KNOWN * own as f64 / all as f64
     }
 }
 
@@ -281,17 +268,14 @@ mod tests {
     }
     #[test]
     fn half_of_all_uses_are_as_known() {
-        let one = |key: &str, calls, named: &[&str]| KnownUse {
+        let known = |key: &str, indexes: usize| KnownUse {
             key: key.into(),
-            calls,
-            named_in: named.iter().map(|&name| name.to_owned()).collect(),
+            named_in: vec!["index x".to_owned(); indexes],
         };
         let mut weights = Weights { common: 4, known: Vec::new() };
         assert_eq!(weights.part("a"), 0.25);
-        weights.known = vec![one("a", 30, &[]), one("b", 10, &[])];
+        weights.known = vec![known("a", 3), known("b", 1)];
         assert_eq!([weights.part("a"), weights.part("b"), weights.part("c")], [0.5, 0.25, 0.125]);
-        weights.known = vec![one("a", 30, &["index x"]), one("b", 10, &[])];
-        assert_eq!(weights.part("a"), 0.125 + 0.4375);
         let all: f64 = ["a", "b", "c", "d"].iter().map(|key| weights.part(key)).sum();
         assert!((all - 1.0).abs() < 1e-9);
     }

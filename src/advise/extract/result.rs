@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::keys::KnownUse;
 use super::rows::{Extraction, KEYS, KeyType, REST, TODAY, WHOLE};
-use super::script::Migration;
+use super::script::script;
 use crate::advise::estimate::{CpuTime, Figure, Figures, FileSizes, Scope, figures};
 use crate::advise::tally::VariantTally;
 use toast_format::model::cost::Pricing;
@@ -43,7 +43,7 @@ pub struct ExtractionReport {
     pub whole: AccessReport,
     /// Rows that the server would refuse.
     pub refused_rows: u64,
-    /// The migration, as a script for psql, which --emit sql prints.
+    /// A skeleton of the migration for psql, which --emit sql prints.
     pub script: String,
 }
 
@@ -145,8 +145,7 @@ pub(crate) fn report(
         rest: access(rest),
         whole: access(all.get(WHOLE)?),
         refused_rows: whole(made.refused),
-        script: Migration::new(&extraction.target, types, rows_per_page)
-            .script(command, has_toasters),
+        script: script(&extraction.target, types, rows_per_page, command, has_toasters),
     })
 }
 

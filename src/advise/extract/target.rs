@@ -1,5 +1,4 @@
-//! The column whose keys are extracted, the columns that they get, what speaks against it, and what is around the column:
-//! what depends on it, who may use it, what fires and what is replicated.
+//! The column whose keys are extracted, the columns that they get, and what keeps the table from getting them.
 
 use tokio_postgres::types::Type;
 
@@ -10,9 +9,7 @@ use crate::server::catalog::Relation;
 use crate::server::connect::Client;
 use toast_format::disk::Oid;
 use toast_format::disk::desc::Attribute;
-use toast_format::model::sql::{
-    LONGEST_NAME, quote_literal, quote_qualified, shown_qualified, truncated,
-};
+use toast_format::model::sql::{LONGEST_NAME, quote_qualified, shown_qualified, truncated};
 
 /// Columns that a table can have (`MaxHeapAttributeNumber`), dropped ones included.
 const MOST_COLUMNS: usize = 1600;
@@ -36,7 +33,6 @@ pub(crate) struct Target {
     pub column: usize,
     pub column_name: String,
     pub keys: Vec<TargetKey>,
-    pub around: Around,
     /// The table that is migrated: it, or its parent.
     pub table: Migrated,
 }
@@ -47,7 +43,6 @@ pub(crate) struct Target {
 /// Where there is not exactly one.
 pub(crate) fn column(relation: &Relation, named: &[usize]) -> Result<usize, AdviseError> {
     let name = relation.display_name();
-    let attribute = |index: usize| relation.desc.attributes.get(index);
     match named {
         [] => {
             let all = relation.desc.attributes.iter().enumerate();
@@ -67,7 +62,7 @@ pub(crate) fn column(relation: &Relation, named: &[usize]) -> Result<usize, Advi
                 }
             }
         }
-        &[column] => match attribute(column) {
+        &[column] => match relation.desc.attributes.get(column) {
             Some(own) if !is_jsonb(own) => Err(AdviseError::Unfit(format!(
                 "column \"{}\" of relation \"{name}\" has type {}; keys are extracted from jsonb",
                 own.name, own.type_name
@@ -92,7 +87,6 @@ pub(crate) struct Asked {
     generated: bool,
     /// The keys in the database's encoding.
     keys: Vec<Vec<u8>>,
-    around: Around,
     table: Migrated,
     in_key: bool,
 }
@@ -105,7 +99,8 @@ impl Asked {
         column: usize,
         keys: Keys,
     ) -> (Keys, Asked) {
-        let (mut usable, all) = (Keys(Vec::new()), std::mem::take(&mut self.keys));
+        let mut usable = Keys(Vec::new());
+        let all = std::mem::take(&mut self.keys);
         for (key, bytes) in keys.0.into_iter().zip(all) {
             let is_same = bytes == key.as_bytes();
             usable.0.push(key);
@@ -164,22 +159,16 @@ pub(crate) async fn ask(
         oid: relation.oid,
         partitions: 0,
     };
-    let (mut number, mut in_key) = (number, false);
+    let mut in_key = false;
     if let Some(parent) = parent {
         let attribute = relation.desc.attributes.get(column);
         let name = attribute.map_or("", |attribute| attribute.name.as_str());
         let said = parent_column(client, parent, name).await?;
-        (number, in_key, table) = (said.number, said.in_key, parent.clone());
+        in_key = said.in_key;
+        table = parent.clone();
         refused = refused.or(said.is_partition.then_some("a partition"));
     }
-    Ok(Asked {
-        refused,
-        generated: row.try_get(1)?,
-        keys: row.try_get(2)?,
-        around: around(client, &table, number).await?,
-        table,
-        in_key,
-    })
+    Ok(Asked { refused, generated: row.try_get(1)?, keys: row.try_get(2)?, table, in_key })
 }
 
 /// The keys with names for their columns.
@@ -236,8 +225,7 @@ pub(crate) fn target(
         taken.push(free.clone());
         named.push(TargetKey { key: key.clone(), bytes: bytes.clone(), name: free });
     }
-    let (around, table) = (asked.around.clone(), asked.table.clone());
-    Ok(Target { column, column_name, keys: named, around, table })
+    Ok(Target { column, column_name, keys: named, table: asked.table.clone() })
 }
 
 /// The table that a migration is for.
@@ -280,7 +268,6 @@ pub(crate) async fn parent(
 /// What a parent says of the column of a name.
 #[derive(Debug)]
 struct ParentColumn {
-    number: i16,
     /// Whether the parent is itself a partition.
     is_partition: bool,
     /// Whether rows are dealt out by it.
@@ -294,7 +281,7 @@ async fn parent_column(
     name: &str,
 ) -> Result<ParentColumn, LiveError> {
     // what a partition key names depends on the table (StorePartitionKey)
-    let sql = "SELECT a.attnum, c.relispartition, EXISTS (\
+    let sql = "SELECT c.relispartition, EXISTS (\
                    SELECT FROM pg_catalog.pg_partition_tree($1) AS t \
                    JOIN pg_catalog.pg_attribute AS k ON k.attrelid = t.relid AND k.attname = a.attname \
                    JOIN pg_catalog.pg_depend AS d ON d.objid = t.relid AND d.objsubid = k.attnum \
@@ -310,96 +297,5 @@ async fn parent_column(
     let rows = client.query_typed(sql, &parameters).await?;
     let row =
         rows.first().ok_or_else(|| LiveError::Unexpected("no row about the column".into()))?;
-    Ok(ParentColumn {
-        number: row.try_get(0)?,
-        is_partition: row.try_get(1)?,
-        in_key: row.try_get(2)?,
-    })
-}
-
-/// What the names of triggers and functions of a migration begin with.
-pub(super) const OWN: &str = "toastctl_extract.";
-
-/// What the catalog says.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Around {
-    /// Descriptions of what depends on the column: indexes, constraints, views, policies.
-    pub dependents: Vec<String>,
-    /// Names of row triggers that fire when rows are updated.
-    pub triggers: Vec<String>,
-    /// Publications that the table is in.
-    pub publications: Vec<String>,
-    /// Whether a subscription writes to the table, for which ordinary triggers do not fire.
-    pub subscribed: bool,
-    /// Privileges on the column alone.
-    pub grants: Vec<Grant>,
-}
-
-/// A privilege on the column.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Grant {
-    pub privilege: String,
-    /// A role, quoted, or PUBLIC; with the option to grant it, where it has that.
-    pub to: String,
-}
-
-/// A query for descriptions of what depends on column `number` of `table`, both SQL expressions, the migration's own
-/// trigger and the column's default left out.
-pub(super) fn dependents(table: &str, number: &str) -> String {
-    format!(
-        "SELECT DISTINCT pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid) AS object
-  FROM pg_catalog.pg_depend AS d
-  LEFT JOIN pg_catalog.pg_trigger AS g ON d.classid = 'pg_catalog.pg_trigger'::pg_catalog.regclass AND g.oid = d.objid
-  LEFT JOIN pg_catalog.pg_attrdef AS v ON d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass AND v.oid = d.objid
-  WHERE d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass
-    AND d.refobjid = {table} AND d.refobjsubid = {number}
-    AND NOT pg_catalog.starts_with(coalesce(g.tgname, ''), {own})
-    AND (v.oid IS NULL OR v.adrelid <> d.refobjid OR v.adnum <> d.refobjsubid)",
-        own = quote_literal(OWN)
-    )
-}
-
-/// Asks the server about the column of this number.
-async fn around(client: &Client, table: &Migrated, number: i16) -> Result<Around, LiveError> {
-    let dependents = dependents("$1", "$2::pg_catalog.int4");
-    // row triggers (1) on UPDATE (16)
-    let sql = format!(
-        "SELECT ARRAY({dependents} ORDER BY 1), \
-                ARRAY(SELECT g.tgname::pg_catalog.text FROM pg_catalog.pg_trigger AS g \
-                      WHERE g.tgrelid = $1 AND NOT g.tgisinternal AND g.tgenabled <> 'D' AND g.tgtype & 17 = 17 \
-                      AND NOT pg_catalog.starts_with(g.tgname, {own}) ORDER BY 1), \
-                ARRAY(SELECT p.pubname::pg_catalog.text FROM pg_catalog.pg_publication_tables AS p \
-                      WHERE p.schemaname = $3 AND p.tablename = $4 ORDER BY 1), \
-                EXISTS (SELECT FROM pg_catalog.pg_subscription_rel AS s WHERE s.srrelid = $1), \
-                ARRAY(SELECT x.privilege_type FROM pg_catalog.aclexplode(a.attacl) AS x \
-                      ORDER BY x.grantee, x.privilege_type), \
-                ARRAY(SELECT pg_catalog.concat(CASE WHEN x.grantee = 0 THEN 'PUBLIC' ELSE \
-                          pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(x.grantee)) END, \
-                          CASE WHEN x.is_grantable THEN ' WITH GRANT OPTION' END) \
-                      FROM pg_catalog.aclexplode(a.attacl) AS x ORDER BY x.grantee, x.privilege_type) \
-         FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = $1 AND a.attnum = $2",
-        own = quote_literal(OWN)
-    );
-    let rows = client
-        .query_typed(
-            &sql,
-            &[
-                (&table.oid.0, Type::OID),
-                (&number, Type::INT2),
-                (&table.schema, Type::TEXT),
-                (&table.name, Type::TEXT),
-            ],
-        )
-        .await?;
-    let row =
-        rows.first().ok_or_else(|| LiveError::Unexpected("no row about the column".into()))?;
-    let (privileges, roles): (Vec<String>, Vec<String>) = (row.try_get(4)?, row.try_get(5)?);
-    let grants = privileges.into_iter().zip(roles);
-    Ok(Around {
-        dependents: row.try_get(0)?,
-        triggers: row.try_get(1)?,
-        publications: row.try_get(2)?,
-        subscribed: row.try_get(3)?,
-        grants: grants.map(|(privilege, to)| Grant { privilege, to }).collect(),
-    })
+    Ok(ParentColumn { is_partition: row.try_get(0)?, in_key: row.try_get(1)? })
 }

@@ -191,7 +191,6 @@ const ADVISE: Manual = Manual {
         ),
         ("the statements alone, for a migration", "toastctl advise-threshold orders --emit sql"),
         ("the command alone, for a script", "toastctl advise-threshold orders --emit command"),
-        ("size against cost as a picture", "toastctl advise-threshold orders --plot"),
         (
             "CPU times of this server, measured once and kept",
             "toastctl advise-threshold orders --calibration prices.json",

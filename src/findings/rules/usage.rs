@@ -67,8 +67,6 @@ fn by_lz4(facts: &Facts, column: &ColumnFacts, usage: Mostly) -> Finding {
     finding(facts, column, code, ratio, unit, what, command)
 }
 
-/// The number of calls from which statements alone make a key worth reporting.
-const OFTEN: u64 = 100;
 /// The largest part of its document that a key has, and the part of the documents that has it.
 const SMALL: f64 = 0.05;
 const HALF: f64 = 0.5;
@@ -90,13 +88,8 @@ fn hot(facts: &Facts, column: &ColumnFacts) -> Option<Finding> {
     let UsedKeys { keys, buffers } = column.keys.as_ref()?;
     let documents = facts.counted(column).filter(|&counted| has_documents(counted))?;
     let documents = documents.of(Count::OutOfLineValues);
-    let is_hot = |key: &&UsedKey| {
-        let used = key.calls >= OFTEN || !key.named.is_empty();
-        used && key.part <= SMALL && key.presence >= HALF
-    };
-    let mut hot: Vec<&UsedKey> = keys.iter().filter(is_hot).collect();
-    hot.sort_by_key(|key| (std::cmp::Reverse(key.calls), &key.key));
-    hot.truncate(MOST);
+    let small = keys.iter().filter(|key| key.part <= SMALL && key.presence >= HALF);
+    let hot: Vec<&UsedKey> = small.take(MOST).collect();
     if hot.is_empty() {
         return None;
     }
@@ -109,16 +102,10 @@ fn hot(facts: &Facts, column: &ColumnFacts) -> Option<Finding> {
 /// `each read of key "state" (index by_state), 0.2 % of its document, visits 9 more buffers than a read of a column
 /// would`
 fn said(hot: &[&UsedKey], buffers: f64) -> String {
-    let one = |key: &&UsedKey| {
-        let calls = match key.calls {
-            0 => None,
-            1 => Some("about 1 call".to_owned()),
-            calls => Some(format!("about {calls} calls")),
-        };
-        let used: Vec<String> = key.named.iter().cloned().chain(calls).collect();
-        format!("\"{}\" ({})", key.key, used.join(", "))
-    };
-    let mut named: Vec<String> = hot.iter().take(NAMED).map(one).collect();
+    let mut named = Vec::new();
+    for key in hot.iter().take(NAMED) {
+        named.push(format!("\"{}\" ({})", key.key, key.named.join(", ")));
+    }
     match hot.len().saturating_sub(NAMED) {
         0 => {}
         1 => named.push("1 other".into()),

@@ -29,82 +29,46 @@ impl SavedError {
 /// What is wrong at a location.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Problem {
-    /// A value is not valid for its column.
+    /// A value is not valid for its column; its text is shortened.
     #[error("expected {expected}, got {got:?}")]
-    Expected {
-        /// What was expected.
-        expected: Cow<'static, str>,
-        /// The actual text, shortened.
-        got: String,
-    },
+    Expected { expected: Cow<'static, str>, got: String },
     /// The hexadecimal digits are wrong; positions are relative to the first digit.
     #[error("{0}")]
     Hex(HexError),
-    /// An attribute of an array is wrong.
+    /// An attribute of an array is wrong; attributes are numbered from 1.
     #[error("attribute {number}: {problem}")]
-    Attribute {
-        /// Its number, from 1.
-        number: usize,
-        /// What is wrong.
-        problem: Box<Problem>,
-    },
+    Attribute { number: usize, problem: Box<Problem> },
     /// A bytea was printed with `bytea_output = 'escape'`.
     #[error("bytea is in escape format, expected hexadecimal digits after \\x")]
     EscapeFormat,
     /// The length of `t_data` does not match the tuple's header.
     #[error("expected {expected} bytes (lp_len - t_hoff), got {got}")]
-    DataLength {
-        /// `lp_len - t_hoff`.
-        expected: usize,
-        /// The number of bytes printed.
-        got: usize,
-    },
+    DataLength { expected: usize, got: usize },
     /// A page has an invalid size, or is incomplete.
     #[error("expected a page of {expected} bytes, got {got}")]
-    PageSize {
-        /// The size in the page's header, or the valid sizes.
-        expected: Cow<'static, str>,
-        /// The number of bytes printed.
-        got: usize,
-    },
-    /// A row has a different number of columns than its result.
+    PageSize { expected: Cow<'static, str>, got: usize },
+    /// A row has a different number of columns than its header.
     #[error("expected {expected} columns, got {got}")]
-    ColumnCount {
-        /// The number of columns of the header or of earlier rows.
-        expected: usize,
-        /// The number of columns of this row.
-        got: usize,
-    },
-    /// A row of an aligned result does not match the column positions of its header.
-    #[error("the row is not aligned with its header")]
-    Misaligned,
+    ColumnCount { expected: usize, got: usize },
     /// The number of rows does not match the footer.
     #[error("expected {expected} rows according to the footer, got {got}")]
-    RowCount {
-        /// The number in the footer.
-        expected: u64,
-        /// The number of rows printed.
-        got: u64,
-    },
-    /// There are rows, but no names of columns.
-    #[error("no header, and rows of {columns} column{} are not those of pageinspect", if *columns == 1 { "" } else { "s" })]
-    NoHeader {
-        /// The number of columns found.
-        columns: usize,
-    },
-    /// The header has no column of pageinspect, but the values may be pageinspect's.
-    #[error("no column has a name that pageinspect uses")]
-    UnknownColumns,
+    RowCount { expected: u64, got: u64 },
+    /// There are rows, but no names of pageinspect's columns.
+    #[error("rows without a header that names columns of pageinspect")]
+    NoHeader,
     /// A row was printed as one composite value.
     #[error("the row is one composite value")]
     RowValue,
+    /// The output has a format of psql that is not read.
+    #[error("{0} is not read")]
+    OtherFormat(&'static str),
     /// A result is cut.
     #[error("the output is cut: {0}")]
     Cut(Cow<'static, str>),
     /// The last line has no line break, and nothing else shows that it is complete.
     #[error("the output may be cut: its last line has no line break")]
     Unterminated,
-    /// The JSON is not an array of rows.
+    /// A JSON value is not an array of rows, or not a row.
     #[error("invalid JSON: {0}")]
     Json(String),
     /// The text contains an error message of the server.
@@ -128,17 +92,21 @@ impl Problem {
             Problem::EscapeFormat => {
                 Some("set bytea_output = 'hex' in the session, then run the query again")
             }
-            Problem::NoHeader { .. } => {
-                Some("save the output with its header (without \\t, -t or tuples_only)")
-            }
-            Problem::UnknownColumns => Some("keep the names t_data, t_attrs, get_raw_page, …"),
+            Problem::NoHeader => Some(
+                "keep the header and the names lp, t_data, get_raw_page, …, or save the result as CSV: \
+                 \\copy (SELECT …) TO 'FILE' CSV HEADER",
+            ),
             Problem::RowValue => Some("write SELECT * FROM heap_page_items(…) to get columns"),
+            Problem::OtherFormat(_) => {
+                Some("save the result as CSV: \\copy (SELECT …) TO 'FILE' CSV HEADER")
+            }
             Problem::Unterminated => Some("if the last line is whole, end it with a line break"),
             Problem::Nothing => Some(
                 "expected what psql prints for SELECT * FROM heap_page_items(get_raw_page('table', 0)), \
-                 heap_page_item_attrs, get_raw_page or tuple_data_split",
+                 heap_page_item_attrs, get_raw_page or tuple_data_split, or these as CSV: \
+                 \\copy (SELECT …) TO 'FILE' CSV HEADER",
             ),
-            Problem::Hex(e) => e.hint(),
+            Problem::Hex(error) => error.hint(),
             _ => None,
         }
     }
@@ -150,19 +118,25 @@ impl Problem {
         }
     }
 
-    /// The problem that `expected` was not found; the actual text is shortened.
     pub(crate) fn expected(expected: impl Into<Cow<'static, str>>, got: &str) -> Problem {
         Problem::Expected { expected: expected.into(), got: shorten(got) }
     }
 
-    /// The same problem with a location.
-    pub(crate) fn at(self, line: LineNumber, column: Option<&str>) -> SavedError {
-        SavedError { line, column: column.map(shorten), problem: self }
+    pub(crate) fn cut(what: &'static str) -> Problem {
+        Problem::Cut(what.into())
+    }
+
+    pub(crate) fn at(self, line: LineNumber) -> SavedError {
+        SavedError { line, column: None, problem: self }
+    }
+
+    pub(crate) fn in_column(self, line: LineNumber, column: &str) -> SavedError {
+        SavedError { line, column: Some(shorten(column)), problem: self }
     }
 }
 
 /// At most 40 characters of a text.
-pub(crate) fn shorten(text: &str) -> String {
+fn shorten(text: &str) -> String {
     match text.char_indices().nth(40) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", &text[..end]),

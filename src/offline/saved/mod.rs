@@ -1,34 +1,28 @@
 //! Reads saved psql output of pageinspect's functions.
 //!
 //! [`read`] takes the text of one file, which may contain any number of results of `heap_page_items`,
-//! `heap_page_item_attrs`, `get_raw_page` and `tuple_data_split`, each in any of psql's formats: aligned (with any
-//! border and line style, also wrapped), expanded, unaligned with any field separator, CSV, or JSON rows made by the
-//! server. The formats are detected. Columns are matched by name, or without a header by their number and contents.
+//! `heap_page_item_attrs`, `get_raw_page` and `tuple_data_split`, in psql's default formats (aligned and expanded), as
+//! CSV, unaligned with any field separator, or as JSON rows made by the server. The formats are detected. Columns are
+//! matched by name, or without a header if they are exactly those of such a function. Other formats of psql (line style
+//! unicode, border 0 and 2, wrapped) are errors that name CSV.
 //!
-//! The text is read as a stream: only part of it is available at a time, and each row is passed on as soon as it is
-//! read.
+//! The text is read line by line, and each row is passed on as soon as it is read.
 //!
 //! What psql prints around results (titles, timings, echoed commands, command tags) is skipped. A server's error
 //! message, and anything that looks like a result but is not one, is an error with its line. An error affects only its
 //! row.
 //!
-//! * `stream`: decodes bytes to text, of which part is available.
-//! * `reader`: from lines to results, which may have begun in an earlier part; `lines`: the input of all formats, and
-//!   the output for their rows and errors.
-//! * `chatter`: what psql prints around results.
-//! * `aligned`, `expanded`, `delimited`, `json`: one format each, from lines to cells.
+//! * `reader`: from lines to results; `text`: what a line is.
+//! * `rows`, `expanded`, `json`: one format each, from lines to cells.
 //! * `table`: from names to columns, and from cells to values and rows.
 
-mod aligned;
-mod chatter;
-mod delimited;
 mod error;
 mod expanded;
 mod json;
-mod lines;
 mod reader;
-mod stream;
+mod rows;
 mod table;
+mod text;
 
 use std::fmt;
 use std::io::{self, Read};
@@ -50,9 +44,9 @@ impl fmt::Display for LineNumber {
 /// The format in which a result was printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// `\pset format aligned` or `wrapped`.
+    /// `\pset format aligned`.
     Aligned,
-    /// `\x`, in any format.
+    /// `\x`.
     Expanded,
     /// `\pset format unaligned`.
     Unaligned,
@@ -162,7 +156,11 @@ pub struct SavedAttributes {
     pub attributes: Vec<Option<Vec<u8>>>,
 }
 
-/// Reads all results of a text, in UTF-8 or in UTF-16 with a byte order mark, as redirected by PowerShell.
+/// The longest line outside JSON, expanded record, and JSON row: a page of 32 kB takes 64 kB, an array of bytea of the
+/// same size little more, and a row has few of these.
+const MOST: usize = 1 << 20;
+
+/// Reads all results of a text in UTF-8. A byte that is not UTF-8 becomes U+FFFD, which no value contains.
 ///
 /// Memory use does not grow with the text: a row, or a line outside JSON, that is longer than any of pageinspect is an
 /// error and is skipped.
@@ -170,7 +168,58 @@ pub struct SavedAttributes {
 /// # Errors
 /// The text cannot be read at all. If only a later part cannot be read, the error is passed to `sink`.
 pub fn read(text: impl Read, sink: &mut dyn SavedSink) -> io::Result<()> {
-    stream::read(text, stream::Sizes::default(), sink)
+    reader::read(text, sink)
+}
+
+/// A line without its line break, or a piece of a long one.
+struct Line<'a> {
+    number: LineNumber,
+    text: &'a str,
+    /// Whether the text begins with the line.
+    begins: bool,
+    /// Whether a line break follows.
+    ended: bool,
+    /// Whether the line is longer than [`MOST`].
+    is_part: bool,
+}
+
+/// Receives rows and errors.
+struct Out<'s> {
+    sink: &'s mut dyn SavedSink,
+    /// The line being read.
+    line: LineNumber,
+    results: u64,
+    errors: u64,
+    /// Whether the text has results in a format that is not read; this is reported once.
+    has_other_format: bool,
+}
+
+impl Out<'_> {
+    fn begin(&mut self, line: LineNumber, form: Form, kind: Kind) {
+        self.results += 1;
+        self.sink.begin(line, form, kind);
+    }
+
+    fn error(&mut self, error: SavedError) {
+        let is_format = matches!(error.problem, error::Problem::OtherFormat(_));
+        if is_format && std::mem::replace(&mut self.has_other_format, true) {
+            return;
+        }
+        self.errors += 1;
+        self.sink.error(error);
+    }
+}
+
+/// What follows after a line.
+enum Next {
+    /// The result continues.
+    More,
+    /// The line ended the result.
+    Ended,
+    /// The result ended before the line.
+    Again,
+    /// The rest of the result cannot be read.
+    Skip,
 }
 
 #[cfg(test)]

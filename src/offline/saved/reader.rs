@@ -1,149 +1,214 @@
-//! Finds the results in a text, and continues a result whose rows are in several parts of it.
+//! Finds the results in a text, and passes its lines to the one that is being read.
 
-use super::error::{Problem, SavedError};
-use super::lines::{Lines, Out, Step};
-use super::{LineNumber, aligned, chatter, delimited, expanded, json};
+use std::io::{self, BufRead, BufReader, Read};
 
-/// A result that is being read, or something that is being skipped.
-pub(crate) enum Open {
-    Aligned(aligned::Rows),
-    Blanks(aligned::BlankRows),
-    Foreign(aligned::Foreign),
-    Delimited(delimited::Rows),
-    Expanded(expanded::Records),
+use super::error::Problem;
+use super::{Line, LineNumber, MOST, Next, Out, SavedSink, expanded, json, rows, table, text};
+
+/// Reads all results of a text; see [`super::read`].
+pub(crate) fn read(text: impl Read, sink: &mut dyn SavedSink) -> io::Result<()> {
+    let mut text = BufReader::new(text);
+    let mut reader = Reader {
+        open: Open::Nothing,
+        out: Out { sink, line: LineNumber(1), results: 0, errors: 0, has_other_format: false },
+        ended: true,
+    };
+    let mut piece = Vec::new();
+    let mut begins = true;
+    let mut failed = None;
+    while !reader.out.sink.has_enough() {
+        piece.clear();
+        let length = text.by_ref().take(MOST as u64).read_until(b'\n', &mut piece);
+        if piece.is_empty() {
+            match length {
+                Ok(_) => break,
+                Err(error) if reader.out.line == LineNumber(1) && begins => return Err(error),
+                Err(error) => failed = Some(error),
+            }
+            break;
+        }
+        if reader.out.line == LineNumber(1) && begins {
+            if piece.starts_with(b"\xff\xfe") || piece.starts_with(b"\xfe\xff") {
+                reader.out.error(Problem::OtherFormat("UTF-16").at(LineNumber(1)));
+                return Ok(());
+            }
+            if piece.starts_with(b"\xef\xbb\xbf") {
+                piece.drain(..3);
+            }
+        }
+        let ended = piece.ends_with(b"\n");
+        let is_part = !ended && piece.len() == MOST;
+        let content = String::from_utf8_lossy(&piece);
+        let content = content.strip_suffix('\n').unwrap_or(&content);
+        let content = content.strip_suffix('\r').unwrap_or(content);
+        reader.take(&Line { number: reader.out.line, text: content, begins, ended, is_part });
+        begins = ended;
+        reader.out.line.0 += usize::from(ended);
+    }
+    if begins && reader.out.line.0 > 1 {
+        reader.out.line.0 -= 1;
+    }
+    reader.end();
+    if let Some(error) = failed {
+        let line = reader.out.line;
+        reader.out.error(Problem::Unreadable(error.to_string()).at(line));
+    }
+    Ok(())
+}
+
+/// What is being read.
+enum Open {
+    Nothing,
+    Header(rows::HeaderLine),
+    Rows(rows::Rows),
+    Records(expanded::Records),
     Json(json::Values),
-    /// Lines like one that could not be read, which would cause the same error.
-    Alike,
+    /// A result that is not pageinspect's or cannot be read, up to an empty line or footer.
+    Unknown {
+        is_reported: bool,
+    },
 }
 
-impl Open {
-    fn go_on(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) -> Step {
-        match self {
-            Open::Aligned(rows) => rows.go_on(lines, out),
-            Open::Blanks(rows) => rows.go_on(lines, out),
-            Open::Foreign(foreign) => foreign.go_on(lines, out),
-            Open::Delimited(rows) => rows.go_on(lines, out),
-            Open::Expanded(records) => records.go_on(lines, out),
-            Open::Json(values) => values.go_on(lines, out),
-            Open::Alike => pass_over_alike(lines),
+struct Reader<'s> {
+    open: Open,
+    out: Out<'s>,
+    /// Whether the last line had a line break.
+    ended: bool,
+}
+
+impl Reader<'_> {
+    fn take(&mut self, line: &Line<'_>) {
+        self.ended = line.ended;
+        let is_json = match &self.open {
+            Open::Json(values) => values.is_within() || !line.begins || json::begins(line.text),
+            Open::Nothing | Open::Unknown { .. } => line.begins && json::begins(line.text),
+            _ => false,
+        };
+        if !is_json && (line.is_part || !line.begins) {
+            // No row is this long, but the lines that psql draws above one JSON value may be.
+            if line.begins && (line.text.contains(r"\x") || !matches!(self.open, Open::Nothing)) {
+                self.out.error(Problem::TooLong(MOST).at(line.number));
+            }
+            if let Open::Header(_) | Open::Records(_) = self.open {
+                self.open = Open::Nothing;
+            }
+            return;
         }
-    }
-}
-
-/// Reads the parts of one text.
-#[derive(Default)]
-pub(crate) struct Reader {
-    /// What an earlier part has begun, and the line where it began.
-    open: Option<(LineNumber, Open)>,
-}
-
-impl Reader {
-    /// Whether an incomplete line can be read: JSON may have any length.
-    pub(crate) fn takes_part_of(&self, line: &str) -> bool {
-        match &self.open {
-            Some((_, Open::Json(values))) => values.are_within() || json::begins(line),
-            None | Some((_, Open::Foreign(_))) => json::begins(line),
-            Some((_, Open::Alike)) => json::begins(line) && !chatter::looks_like_data(line),
-            Some(_) => false,
-        }
-    }
-
-    /// Reads until the lines pause or end.
-    pub(crate) fn read(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) {
         loop {
-            if let Some((began, open)) = &mut self.open {
-                if open.go_on(lines, out) == Step::Paused {
-                    return;
-                }
-                if lines.next_number() == *began {
-                    lines.next();
-                }
-                self.open = None;
-            }
-            if lines.pauses() {
-                return;
-            }
-            let Some(line) = lines.peek() else { return };
-            if line.text.trim().is_empty() || chatter::footer(line.text).is_some() {
-                lines.next();
-            } else if let Some(message) = chatter::server_error(line.text) {
-                lines.next();
-                out.error(Problem::Server(message.to_owned()).at(line.number, None));
-            } else {
-                match begin(lines, out) {
-                    Some(Ok(open)) => self.open = Some((line.number, open)),
-                    Some(Err(error)) => {
-                        out.error(error);
-                        lines.next();
-                        self.open = Some((line.number, Open::Alike));
+            let next = match &mut self.open {
+                Open::Nothing => return self.begin(line),
+                Open::Header(header) => match header.begin(line, &mut self.out) {
+                    Ok(Some(rows)) => {
+                        self.open = Open::Rows(rows);
+                        continue;
                     }
-                    None => {
-                        lines.next();
+                    Ok(None) => Next::Again,
+                    Err(problem) => return self.refuse(problem, line.number),
+                },
+                Open::Rows(rows) => rows.take(line, &mut self.out),
+                Open::Records(records) => records.take(line, &mut self.out),
+                Open::Json(values) => values.take(line, &mut self.out),
+                Open::Unknown { is_reported } => {
+                    let text = line.text;
+                    if text.trim().is_empty() || text::footer(text).is_some() {
+                        Next::Ended
+                    } else if json::begins(text)
+                        || text::is_record_line(text)
+                        || text::server_error(text).is_some()
+                        || rows::HeaderLine::parse(line).is_some()
+                    {
+                        Next::Again
+                    } else {
+                        // Rows of numbers may be those of another table.
+                        if !*is_reported
+                            && (text.contains(r"\x") || text::is_row_value(text))
+                            && let Some(problem) = row_problem(text)
+                        {
+                            self.refuse(problem, line.number);
+                        }
+                        return;
                     }
                 }
+            };
+            match next {
+                Next::More => return,
+                Next::Ended => self.open = Open::Nothing,
+                Next::Again => {
+                    self.open = Open::Nothing;
+                    continue;
+                }
+                Next::Skip => self.open = Open::Unknown { is_reported: true },
+            }
+            return;
+        }
+    }
+
+    /// Begins what is on a line. The order matters: formats that are more distinctive come first.
+    fn begin(&mut self, line: &Line<'_>) {
+        let text = line.text;
+        if text.trim().is_empty() || text::footer(text).is_some() {
+            return;
+        }
+        if let Some(message) = text::server_error(text) {
+            self.out.error(Problem::Server(message.to_owned()).at(line.number));
+        } else if json::begins(text) {
+            let mut values = json::Values::default();
+            values.take(line, &mut self.out);
+            self.open = Open::Json(values);
+        } else if let Some(format) = text::other_format(text) {
+            self.refuse(Problem::OtherFormat(format), line.number);
+        } else if let Some(header) = rows::HeaderLine::parse(line) {
+            self.open = Open::Header(header);
+        } else if text::is_record_line(text) {
+            self.open = Open::Records(expanded::Records::begin(line));
+        } else if text::is_rule(text) {
+            self.open = Open::Unknown { is_reported: false };
+        } else {
+            match rows::Rows::begin_without_header(line, &mut self.out) {
+                Ok(Some(mut rows)) => {
+                    rows.take(line, &mut self.out);
+                    self.open = Open::Rows(rows);
+                }
+                Ok(None) => {
+                    if let Some(problem) = row_problem(text) {
+                        self.refuse(problem, line.number);
+                    }
+                }
+                Err(problem) => self.refuse(problem, line.number),
             }
         }
     }
 
-    /// Reads the last part of the text.
-    pub(crate) fn end(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) {
-        self.read(lines, out);
-        if out.is_empty() {
-            out.error(Problem::Nothing.at(lines.number(), None));
+    /// Reports why a result cannot be read, and skips it.
+    fn refuse(&mut self, problem: Problem, line: LineNumber) {
+        self.out.error(problem.at(line));
+        self.open = Open::Unknown { is_reported: true };
+    }
+
+    /// The text ends.
+    fn end(&mut self) {
+        match &mut self.open {
+            Open::Header(header) => header.end(self.ended, &mut self.out),
+            Open::Rows(rows) => rows.end(self.ended, &mut self.out),
+            Open::Records(records) => records.end(self.ended, &mut self.out),
+            Open::Json(values) => values.end(&mut self.out),
+            Open::Nothing | Open::Unknown { .. } => {}
+        }
+        if self.out.results == 0 && self.out.errors == 0 {
+            self.out.error(Problem::Nothing.at(self.out.line));
         }
     }
 }
 
-/// Begins what is on the next line; `None` if that is neither a result nor part of one.
-///
-/// The order matters: formats that are more distinctive come first.
-fn begin(lines: &mut Lines<'_>, out: &mut Out<'_>) -> Option<Result<Open, SavedError>> {
-    if let Some(values) = json::begin(lines) {
-        return Some(Ok(Open::Json(values)));
+/// Why a line cannot be read, if it can only be a row.
+fn row_problem(line: &str) -> Option<Problem> {
+    if text::is_row_value(line) {
+        return Some(Problem::RowValue);
     }
-    if let Some(rows) = aligned::begin_with_header(lines, out) {
-        return Some(Ok(Open::Aligned(rows)));
+    let is_pair = table::own_column(line.split([' ', '|', ',']).next()?).is_some()
+        && line.contains(['|', ',', ' ']);
+    if is_pair && text::looks_like_data(line) {
+        return Some(Problem::OtherFormat("an expanded result without the lines of its records"));
     }
-    if let Some(rows) = delimited::begin_with_header(lines, out) {
-        return Some(Ok(Open::Delimited(rows)));
-    }
-    if let Some(records) = expanded::begin(lines, out) {
-        return Some(Ok(Open::Expanded(records)));
-    }
-    if let Some(rows) = aligned::begin_without_header(lines, out) {
-        return Some(rows.map(Open::Aligned));
-    }
-    if let Some(rows) = delimited::begin_without_header(lines, out) {
-        return Some(rows.map(Open::Delimited));
-    }
-    if let Some(rows) = aligned::begin_blank_separated(lines, out) {
-        return Some(Ok(Open::Blanks(rows)));
-    }
-    if let Some(foreign) = aligned::begin_foreign(lines) {
-        return Some(Ok(Open::Foreign(foreign)));
-    }
-    let line = lines.peek()?;
-    if chatter::is_row_value(line.text) {
-        return Some(Err(Problem::RowValue.at(line.number, None)));
-    }
-    if chatter::looks_like_data(line.text) {
-        let columns = delimited::count_cells(line.text);
-        return Some(Err(Problem::NoHeader { columns }.at(line.number, None)));
-    }
-    None
-}
-
-fn pass_over_alike(lines: &mut Lines<'_>) -> Step {
-    while !lines.pauses() {
-        let alike = lines.peek().is_some_and(|line| {
-            chatter::looks_like_data(line.text)
-                || chatter::is_row_value(line.text)
-                || chatter::is_rule(line.text)
-        });
-        if !alike {
-            return Step::Ended;
-        }
-        lines.next();
-    }
-    Step::Paused
+    text::looks_like_data(line).then_some(Problem::NoHeader)
 }

@@ -3,163 +3,113 @@
 use std::borrow::Cow;
 
 use super::error::{Problem, SavedError};
-use super::lines::Out;
-use super::{Form, Kind, LineNumber, SavedAttributes, SavedItem, SavedPage};
+use super::{Form, Kind, LineNumber, Out, SavedAttributes, SavedItem, SavedPage};
 use toast_format::disk::hex::decode_digits;
 use toast_format::disk::{BlockNumber, ItemPointer, Oid, TransactionId};
 
 /// The value of one cell.
-#[derive(Debug)]
 pub(crate) enum Value<'a> {
-    /// Text as printed by psql, possibly for NULL.
-    Text(&'a str),
-    /// Certainly NULL.
+    /// As printed by psql, possibly for NULL.
+    Text(Cow<'a, str>),
     Null,
-    /// A JSON array of strings.
-    Array(&'a [Option<String>]),
-}
-
-/// Whether a row may be cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// A line break or a closing character follows the last cell.
-    Seen,
-    /// The text ends within or directly after the last cell.
-    EndOfText,
+    /// A JSON array of strings and nulls.
+    Array(Vec<Option<&'a str>>),
 }
 
 /// A result that is being read.
-#[derive(Debug)]
 pub(crate) struct Table {
-    header: Header<'static>,
+    pub(crate) header: Header,
     /// The number of rows printed, including those that could not be read.
-    rows_seen: u64,
+    pub(crate) rows: u64,
     last_malformed: Option<LineNumber>,
     /// Whether the session's `bytea_output` was wrong, which is reported only once.
-    escape_format: bool,
+    is_escaped: bool,
 }
 
 impl Table {
     /// Begins the result whose first line is `line`.
-    pub(crate) fn begin(
-        header: Header<'_>,
-        form: Form,
-        line: LineNumber,
-        out: &mut Out<'_>,
-    ) -> Table {
+    pub(crate) fn begin(header: Header, form: Form, line: LineNumber, out: &mut Out<'_>) -> Table {
         out.begin(line, form, header.kind);
-        let header = header.into_owned();
-        Table { header, rows_seen: 0, last_malformed: None, escape_format: false }
-    }
-
-    pub(crate) fn header(&self) -> &Header<'static> {
-        &self.header
-    }
-
-    pub(crate) fn rows_seen(&self) -> u64 {
-        self.rows_seen
-    }
-
-    /// Counts rows in which a single column is NULL.
-    pub(crate) fn skip_null_rows(&mut self, rows: u64) {
-        self.rows_seen += rows;
+        Table { header, rows: 0, last_malformed: None, is_escaped: false }
     }
 
     /// Counts a row that cannot be parsed. Only the first of several consecutive ones is reported.
     pub(crate) fn malformed(&mut self, line: LineNumber, problem: Problem, out: &mut Out<'_>) {
-        self.rows_seen += 1;
+        self.rows += 1;
         let follows = self.last_malformed.is_some_and(|last| last.0 + 1 == line.0);
         self.last_malformed = Some(line);
         if !follows {
-            out.error(problem.at(line, None));
+            out.error(problem.at(line));
         }
     }
 
     /// Compares the number of rows with psql's `(N rows)`.
     pub(crate) fn check_footer(&self, line: LineNumber, rows: u64, out: &mut Out<'_>) {
-        if rows != self.rows_seen {
-            out.error(Problem::RowCount { expected: rows, got: self.rows_seen }.at(line, None));
+        if rows != self.rows {
+            out.error(Problem::RowCount { expected: rows, got: self.rows }.at(line));
         }
     }
 
-    /// Reads a row from its cells, of which there must be as many as in the header.
+    /// Reads a row from its cells. If the text ends within or directly after the last cell, the row is not `ended`.
     pub(crate) fn push(
         &mut self,
         line: LineNumber,
         cells: &[Value<'_>],
-        ending: Ending,
-        out: &mut Out<'_>,
-    ) {
-        if let Err(error) = self.try_push(line, cells, ending, out) {
-            out.error(error);
-        }
-    }
-
-    /// Like [`Table::push`], but returns the problem to the caller.
-    pub(crate) fn try_push(
-        &mut self,
-        line: LineNumber,
-        cells: &[Value<'_>],
-        ending: Ending,
+        ended: bool,
         out: &mut Out<'_>,
     ) -> Result<(), SavedError> {
-        if cells.len() != self.header.len() {
-            let problem = Problem::ColumnCount { expected: self.header.len(), got: cells.len() };
+        if cells.len() != self.header.columns.len() {
+            let expected = self.header.columns.len();
+            let problem = Problem::ColumnCount { expected, got: cells.len() };
             self.malformed(line, problem, out);
             return Ok(());
         }
-        self.rows_seen += 1;
-        let Err(error) = self.read(line, cells, ending, out) else { return Ok(()) };
-        let escape_format = error.problem.is_escape_format();
-        let escapes = escape_format && self.escape_format;
-        self.escape_format |= escape_format;
-        if escapes { Ok(()) } else { Err(error) }
+        self.rows += 1;
+        let Err(error) = self.read(line, cells, ended, out) else { return Ok(()) };
+        if error.problem.is_escape_format() && std::mem::replace(&mut self.is_escaped, true) {
+            return Ok(());
+        }
+        Err(error)
     }
 
     fn read(
         &self,
         line: LineNumber,
         cells: &[Value<'_>],
-        ending: Ending,
+        ended: bool,
         out: &mut Out<'_>,
     ) -> Result<(), SavedError> {
-        let mut fields = Fields::new(line);
+        let mut fields = Fields { item: SavedItem::new(line), page: None };
         for ((name, column), cell) in self.header.columns.iter().zip(cells) {
-            if let Some(column) = column {
-                let set = match cell {
-                    Value::Null => Ok(()),
-                    Value::Text(text) if is_null(text) => Ok(()),
-                    Value::Text(text) => fields.set(*column, text),
-                    Value::Array(elements) => fields.set_array(*column, elements),
-                };
-                set.map_err(|problem| problem.at(line, Some(name)))?;
-            }
+            let Some(column) = *column else { continue };
+            let set = match cell {
+                Value::Null => Ok(()),
+                Value::Text(text) if is_null(text) => Ok(()),
+                Value::Text(text) => fields.set(column, text),
+                Value::Array(elements) => fields.set_array(column, elements),
+            };
+            set.map_err(|problem| problem.in_column(line, name))?;
         }
-        let whole = fields.check_lengths(line)?;
-        let whole_last = match self.header.columns.last() {
-            Some((_, Some(Column::TData | Column::RawPage))) => whole,
+        let is_whole = fields.check_lengths(line)?;
+        let is_last_whole = match self.header.columns.last() {
+            Some((_, Some(Column::TData | Column::RawPage))) => is_whole,
             // The closing brace of the array was found.
             Some((_, Some(Column::TAttrs))) => fields.item.t_attrs.is_some(),
-            Some((_, Some(Column::TDataOrAttrs))) => whole || fields.item.t_attrs.is_some(),
+            Some((_, Some(Column::TDataOrAttrs))) => is_whole || fields.item.t_attrs.is_some(),
             _ => false,
         };
-        if ending == Ending::EndOfText && !whole_last {
-            return Err(Problem::Unterminated.at(line, None));
+        if !ended && !is_last_whole {
+            return Err(Problem::Unterminated.at(line));
         }
         let Fields { item, page } = fields;
         let block = item.block;
-        match self.header.kind {
-            Kind::Items => out.sink.item(item),
-            Kind::Pages => {
-                if let Some(bytes) = page {
-                    out.sink.page(SavedPage { line, block, bytes });
-                }
+        match (self.header.kind, page, item.t_attrs) {
+            (Kind::Items, _, t_attrs) => out.sink.item(SavedItem { t_attrs, ..item }),
+            (Kind::Pages, Some(bytes), _) => out.sink.page(SavedPage { line, block, bytes }),
+            (Kind::Attributes, _, Some(attributes)) => {
+                out.sink.attributes(SavedAttributes { line, block, attributes });
             }
-            Kind::Attributes => {
-                if let Some(attributes) = item.t_attrs {
-                    out.sink.attributes(SavedAttributes { line, block, attributes });
-                }
-            }
+            _ => {}
         }
         Ok(())
     }
@@ -172,10 +122,6 @@ struct Fields {
 }
 
 impl Fields {
-    fn new(line: LineNumber) -> Fields {
-        Fields { item: SavedItem::new(line), page: None }
-    }
-
     fn set(&mut self, column: Column, text: &str) -> Result<(), Problem> {
         let item = &mut self.item;
         // The limits make these conversions exact.
@@ -206,25 +152,23 @@ impl Fields {
         Ok(())
     }
 
-    fn set_array(&mut self, column: Column, elements: &[Option<String>]) -> Result<(), Problem> {
+    fn set_array(&mut self, column: Column, elements: &[Option<&str>]) -> Result<(), Problem> {
         if column != Column::TAttrs {
             return Err(Problem::expected("a single value", "an array"));
         }
-        let read = |(i, element): (usize, &Option<String>)| {
-            element
-                .as_deref()
-                .map(bytea)
-                .transpose()
-                .map_err(|problem| Problem::Attribute { number: i + 1, problem: Box::new(problem) })
-        };
-        self.item.t_attrs = Some(elements.iter().enumerate().map(read).collect::<Result<_, _>>()?);
+        let mut attributes = Vec::with_capacity(elements.len());
+        for (at, element) in elements.iter().enumerate() {
+            let attribute = element.map(bytea).transpose();
+            attributes.push(attribute.map_err(|problem| in_attribute(at + 1, problem))?);
+        }
+        self.item.t_attrs = Some(attributes);
         Ok(())
     }
 
     /// Compares the bytes with the lengths in the row. Returns whether they prove that the bytes are complete.
     fn check_lengths(&self, line: LineNumber) -> Result<bool, SavedError> {
         if let Some(page) = &self.page {
-            return page_is_whole(page).map_err(|p| p.at(line, Some("get_raw_page")));
+            return page_is_whole(page).map_err(|p| p.in_column(line, "get_raw_page"));
         }
         let (Some(data), Some(length), Some(header)) =
             (&self.item.t_data, self.item.lp_len, self.item.t_hoff)
@@ -235,7 +179,7 @@ impl Fields {
         if data.len() == expected {
             return Ok(true);
         }
-        Err(Problem::DataLength { expected, got: data.len() }.at(line, Some("t_data")))
+        Err(Problem::DataLength { expected, got: data.len() }.in_column(line, "t_data"))
     }
 }
 
@@ -314,28 +258,10 @@ const OTHER_COLUMNS: [(&str, Column); 4] = [
     ("raw_page", Column::RawPage),
 ];
 
-/// Common names for a block number added by the user. `page` is one if it occurs together with pageinspect's columns.
-const BLOCK_NAMES: [&str; 19] = [
-    "blkno",
-    "block",
-    "blk",
-    "blockno",
-    "blknum",
-    "block_no",
-    "blk_no",
-    "block_number",
-    "blocknumber",
-    "pageno",
-    "page_no",
-    "page_number",
-    "page",
-    "p",
-    "b",
-    "n",
-    "i",
-    "g",
-    "generate_series",
-];
+/// Common names for a block number added by the user, the clearest first. `page` is one if it occurs together with
+/// pageinspect's columns.
+const BLOCK_NAMES: &str = "blkno block blk blockno blknum block_no blk_no block_number blocknumber pageno page_no \
+                           page_number page p b n i g generate_series";
 
 /// The column with this name, if it is a column name of pageinspect.
 pub(crate) fn own_column(name: &str) -> Option<Column> {
@@ -355,118 +281,73 @@ pub(crate) fn may_be_name(text: &str) -> bool {
 /// The maximum number of columns of a query (`MaxTupleAttributeNumber`, `htup_details.h`).
 pub(crate) const MAX_COLUMNS: usize = 1664;
 
-/// Whether a column with this name is relevant.
-pub(crate) fn is_known(name: &str) -> bool {
-    own_column(name).is_some() || BLOCK_NAMES.iter().any(|b| name.eq_ignore_ascii_case(b))
-}
-
 /// The number of columns of `heap_page_items` and of `heap_page_item_attrs`.
 pub(crate) const ITEM_COLUMN_COUNT: usize = ITEM_COLUMNS.len();
 
 /// The columns of a result.
-#[derive(Debug, Clone)]
-pub(crate) struct Header<'a> {
+pub(crate) struct Header {
     pub(crate) kind: Kind,
     /// The printed name of each column, and which column it is if it is read.
-    pub(crate) columns: Vec<(Cow<'a, str>, Option<Column>)>,
+    pub(crate) columns: Vec<(String, Option<Column>)>,
 }
 
-impl<'a> Header<'a> {
+impl Header {
     /// The header with these names; `None` if none of them belongs to pageinspect.
     ///
     /// If two columns have the same name, the first one is read.
-    pub(crate) fn of_names(names: &[&'a str]) -> Option<Header<'a>> {
-        let mut seen = Vec::with_capacity(names.len().min(ITEM_COLUMN_COUNT + 4));
-        let mut columns = Vec::with_capacity(names.len());
-        for &name in names {
-            let column = own_column(name).filter(|column| !seen.contains(column));
-            seen.extend(column);
-            columns.push((Cow::Borrowed(name), column));
+    pub(crate) fn by_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Option<Header> {
+        let mut found = Vec::new();
+        let mut columns = Vec::new();
+        for name in names {
+            let column = own_column(name).filter(|column| !found.contains(column));
+            found.extend(column);
+            columns.push((name.to_owned(), column));
         }
-        let kind = if seen.iter().any(|c| !matches!(c, Column::TAttrs | Column::RawPage)) {
+        let kind = if found.iter().any(|c| !matches!(c, Column::TAttrs | Column::RawPage)) {
             Kind::Items
-        } else if seen.contains(&Column::RawPage) {
+        } else if found.contains(&Column::RawPage) {
             Kind::Pages
-        } else if seen.contains(&Column::TAttrs) {
+        } else if found.contains(&Column::TAttrs) {
             Kind::Attributes
         } else {
             return None;
         };
-        let block = |name: &str| BLOCK_NAMES.iter().position(|b| name.eq_ignore_ascii_case(b));
-        let best = columns
-            .iter()
-            .enumerate()
-            .filter(|(_, (_, column))| column.is_none())
-            .filter_map(|(at, (name, _))| Some((block(name)?, at)))
-            .min();
-        if let Some((_, at)) = best {
-            columns[at].1 = Some(Column::Block);
+        let block = BLOCK_NAMES.split(' ').find_map(|block| {
+            columns.iter().position(|(name, _)| name.eq_ignore_ascii_case(block))
+        });
+        if let Some((_, column)) = block.and_then(|at| columns.get_mut(at)) {
+            *column = Some(Column::Block);
         }
         Some(Header { kind, columns })
     }
 
-    /// All columns of a function that returns items, for a result without names.
-    pub(crate) fn of_items() -> Header<'static> {
-        let mut columns: Vec<_> = ITEM_COLUMNS
-            .iter()
-            .map(|&(name, column)| (Cow::Borrowed(name), Some(column)))
-            .collect();
-        if let Some(last) = columns.last_mut() {
-            last.1 = Some(Column::TDataOrAttrs);
-        }
-        Header { kind: Kind::Items, columns }
-    }
-
-    /// A single `get_raw_page`, optionally after its block number.
-    pub(crate) fn of_pages(with_block: bool) -> Header<'static> {
-        let block = with_block.then_some((Cow::Borrowed("blkno"), Some(Column::Block)));
-        let page = (Cow::Borrowed("get_raw_page"), Some(Column::RawPage));
-        Header { kind: Kind::Pages, columns: block.into_iter().chain([page]).collect() }
-    }
-
-    /// A single `tuple_data_split`.
-    pub(crate) fn of_attributes() -> Header<'static> {
-        let column = (Cow::Borrowed("tuple_data_split"), Some(Column::TAttrs));
-        Header { kind: Kind::Attributes, columns: vec![column] }
-    }
-
-    /// The header of a result without one, derived from its first row; `None` if it is not a result of pageinspect.
-    pub(crate) fn of_shape(cells: &[Cow<'_, str>]) -> Option<Header<'static>> {
-        let cells: Vec<&str> = cells.iter().map(|cell| cell.trim()).collect();
-        match cells[..] {
-            [cell] if cell.starts_with('{') => Some(Header::of_attributes()),
-            [cell] if page_like(cell) => Some(Header::of_pages(false)),
+    /// The header of a result without one, derived from its first row; `None` if its columns are not exactly those of
+    /// a function of pageinspect, or a block number and a page.
+    pub(crate) fn by_shape(cells: &[Cow<'_, str>]) -> Option<Header> {
+        match cells {
+            [cell] if cell.starts_with('{') => Header::by_names(["tuple_data_split"]),
+            [cell] if page_like(cell) => Header::by_names(["get_raw_page"]),
             [block, cell] if page_like(cell) && number(block, u32::MAX).is_ok() => {
-                Some(Header::of_pages(true))
+                Header::by_names(["blkno", "get_raw_page"])
             }
-            _ if cells.len() == ITEM_COLUMN_COUNT => Some(Header::of_items()),
+            _ if cells.len() == ITEM_COLUMN_COUNT => {
+                let mut header = Header::by_names(ITEM_COLUMNS.map(|(name, _)| name))?;
+                header.columns.last_mut()?.1 = Some(Column::TDataOrAttrs);
+                Some(header)
+            }
             _ => None,
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.columns.len()
-    }
-
     /// Whether these are all columns of a function, so that no others are missing.
-    pub(crate) fn is_all(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         let read = self.columns.iter().filter(|(_, c)| c.is_some_and(|c| c != Column::Block));
-        match self.kind {
-            Kind::Items => read.count() >= ITEM_COLUMN_COUNT,
-            Kind::Pages | Kind::Attributes => true,
-        }
-    }
-
-    /// The same header, independent of the text.
-    pub(crate) fn into_owned(self) -> Header<'static> {
-        let owned = |(name, column): (Cow<'a, str>, _)| (Cow::Owned(name.into_owned()), column);
-        Header { kind: self.kind, columns: self.columns.into_iter().map(owned).collect() }
+        self.kind != Kind::Items || read.count() >= ITEM_COLUMN_COUNT
     }
 
     /// Whether the columns have these names, in this order.
-    pub(crate) fn has_names<'n>(&self, names: impl ExactSizeIterator<Item = &'n str>) -> bool {
-        names.len() == self.columns.len()
-            && names.zip(&self.columns).all(|(name, (own, _))| name == own)
+    pub(crate) fn has_names<'n>(&self, names: impl Iterator<Item = &'n str>) -> bool {
+        names.eq(self.columns.iter().map(|(name, _)| name.as_str()))
     }
 }
 
@@ -490,13 +371,9 @@ pub(crate) fn is_null(cell: &str) -> bool {
     // The longest of them has four bytes.
     inner.is_empty()
         || inner.len() <= 4
-            && !inner.starts_with(|c: char| c.is_ascii_digit())
-            && [
-                "null", "nil", "none", "n/a", "na", r"\n", "∅", "ø", "¤", "␀", "·", "-", "--", "—",
-                "~", "_", "?",
-            ]
-            .iter()
-            .any(|shown| inner.eq_ignore_ascii_case(shown))
+            && r"null nil none n/a na \n ∅ ø ¤ ␀ · - -- — ~ _ ?"
+                .split(' ')
+                .any(|shown| inner.eq_ignore_ascii_case(shown))
 }
 
 /// Parses an integer from 0 to `max`.
@@ -521,15 +398,16 @@ pub(crate) fn int4_bits(cell: &str) -> Result<u32, Problem> {
 
 /// Parses a `tid`: `(block,item)`.
 pub(crate) fn tid(cell: &str) -> Result<ItemPointer, Problem> {
-    let read = || {
-        let (block, item) = cell.strip_prefix('(')?.strip_suffix(')')?.split_once(',')?;
-        Some(ItemPointer {
-            block: BlockNumber(number(block.trim(), u32::MAX).ok()?),
-            // The limit makes this conversion exact.
-            item: number(item.trim(), u32::from(u16::MAX)).ok()? as u16,
-        })
+    let inner = cell.strip_prefix('(').and_then(|cell| cell.strip_suffix(')'));
+    let parts = inner.and_then(|inner| inner.split_once(',')).and_then(|(block, item)| {
+        let block = number(block.trim(), u32::MAX).ok()?;
+        Some((block, number(item.trim(), u32::from(u16::MAX)).ok()?))
+    });
+    let Some((block, item)) = parts else {
+        return Err(Problem::expected("a tuple address such as (0,1)", cell));
     };
-    read().ok_or_else(|| Problem::expected("a tuple address such as (0,1)", cell))
+    // The limit makes this conversion exact.
+    Ok(ItemPointer { block: BlockNumber(block), item: item as u16 })
 }
 
 /// Parses the null bitmap as printed by `heap_page_items`: whole bytes of `0` and `1`.
@@ -571,11 +449,13 @@ pub(crate) fn bytea_array(cell: &str) -> Result<Vec<Option<Vec<u8>>>, Problem> {
     }
     loop {
         let number = attributes.len() + 1;
-        let here = |problem| Problem::Attribute { number, problem: Box::new(problem) };
         if let Some(quoted) = rest.strip_prefix('"') {
             // The digits of a bytea contain neither quotes nor backslashes.
             let Some(end) = closing_quote(quoted) else {
-                return Err(here(Problem::Cut("the array ends within a quoted value".into())));
+                return Err(in_attribute(
+                    number,
+                    Problem::cut("the array ends within a quoted value"),
+                ));
             };
             let value = &quoted[..end];
             let value = match value.strip_prefix(r"\\x") {
@@ -583,20 +463,21 @@ pub(crate) fn bytea_array(cell: &str) -> Result<Vec<Option<Vec<u8>>>, Problem> {
                 None if looks_escaped(value) => Err(Problem::EscapeFormat),
                 None => Err(Problem::expected(r#"a bytea such as "\\x0102""#, value)),
             };
-            attributes.push(Some(value.map_err(here)?));
+            attributes.push(Some(value.map_err(|problem| in_attribute(number, problem))?));
             rest = &quoted[end + 1..];
         } else {
             let end = rest.find([',', '}']).unwrap_or(rest.len());
             let value = &rest[..end];
             if value != "NULL" {
-                return Err(here(if end == rest.len() {
-                    Problem::Cut("the array has no closing brace".into())
+                let problem = if end == rest.len() {
+                    Problem::cut("the array has no closing brace")
                 } else if value.is_empty() || value.starts_with("\\") {
                     Problem::expected(r#"a bytea such as "\\x0102" or NULL"#, value)
                 } else {
                     // An unquoted element contains no backslash, so it is not in hexadecimal format.
                     Problem::EscapeFormat
-                }));
+                };
+                return Err(in_attribute(number, problem));
             }
             attributes.push(None);
             rest = &rest[end..];
@@ -604,10 +485,17 @@ pub(crate) fn bytea_array(cell: &str) -> Result<Vec<Option<Vec<u8>>>, Problem> {
         match rest.as_bytes() {
             [b',', ..] => rest = &rest[1..],
             [b'}'] => return Ok(attributes),
-            [] => return Err(Problem::Cut("the array has no closing brace".into())),
-            _ => return Err(here(Problem::expected("a comma or a closing brace", rest))),
+            [] => return Err(Problem::cut("the array has no closing brace")),
+            _ => {
+                let problem = Problem::expected("a comma or a closing brace", rest);
+                return Err(in_attribute(number, problem));
+            }
         }
     }
+}
+
+fn in_attribute(number: usize, problem: Problem) -> Problem {
+    Problem::Attribute { number, problem: Box::new(problem) }
 }
 
 /// The position of the quote that is not escaped by a backslash.
@@ -644,7 +532,7 @@ mod tests {
     }
 
     fn read_columns(names: &[&str]) -> Option<(Kind, Vec<Option<Column>>)> {
-        let header = Header::of_names(names)?;
+        let header = Header::by_names(names.iter().copied())?;
         Some((header.kind, header.columns.iter().map(|(_, c)| *c).collect()))
     }
 

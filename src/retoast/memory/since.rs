@@ -14,8 +14,6 @@ use serde::{Deserialize, Serialize};
 
 /// The name and version of the JSON format.
 const SCHEMA: &str = "toastctl.since/2";
-/// The previous format, which did not record rewrites.
-const EARLIER: &str = "toastctl.since/1";
 /// The maximum age of a recorded transaction. The 32 bits in tuple headers do not order transactions that are further
 /// apart; the margin is for the transactions of the run itself.
 const MAX_AGE: u64 = (1 << 31) - (1 << 24);
@@ -59,9 +57,6 @@ pub struct ProvenState {
 pub struct Memory {
     schema: String,
     tables: BTreeMap<String, Proven>,
-    /// Whether it was read from a file of an earlier version, which cannot be trusted.
-    #[serde(skip)]
-    earlier: bool,
 }
 
 /// What a run has proven about one table.
@@ -80,8 +75,6 @@ struct Proven {
 /// Why all rows are judged although the file has a record of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Doubt {
-    /// The file has an earlier format.
-    Earlier,
     /// It is another cluster.
     Cluster,
     /// The database or the table has another OID.
@@ -103,7 +96,6 @@ pub enum Doubt {
 impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Doubt::Earlier => f.write_str("the file was written by an earlier version of toastctl"),
             Doubt::Cluster => f.write_str("the file belongs to another cluster"),
             Doubt::MadeAnew(what) => write!(f, "the {what} has been re-created since"),
             Doubt::Timeline(then, now) => write!(
@@ -123,18 +115,14 @@ impl fmt::Display for Doubt {
 
 impl Default for Memory {
     fn default() -> Memory {
-        Memory { schema: SCHEMA.into(), tables: BTreeMap::new(), earlier: false }
+        Memory { schema: SCHEMA.into(), tables: BTreeMap::new() }
     }
 }
 
 impl Memory {
     /// Parses the JSON format; `None` if the text does not have it.
     pub fn parse(text: &str) -> Option<Memory> {
-        let value: serde_json::Value = serde_json::from_str(text).ok()?;
-        if value.get("schema")? == EARLIER {
-            return Some(Memory { earlier: true, ..Memory::default() });
-        }
-        serde_json::from_value(value).ok().filter(|memory: &Memory| memory.schema == SCHEMA)
+        serde_json::from_str(text).ok().filter(|memory: &Memory| memory.schema == SCHEMA)
     }
 
     /// The JSON text.
@@ -148,15 +136,15 @@ impl Memory {
     /// # Errors
     /// Why the record is not trusted.
     pub fn since(&self, now: &ProvenState, choice: &str) -> Result<Option<Since>, Doubt> {
-        if self.earlier {
-            return Err(Doubt::Earlier);
-        }
         let Some(proven) = self.tables.get(&key(now)) else {
-            let of_another =
-                |key: &String| key.split_once('/').is_some_and(|(_, name)| name == now.name);
-            return if self.tables.keys().any(of_another) { Err(Doubt::Cluster) } else { Ok(None) };
+            let is_other_cluster = self
+                .tables
+                .keys()
+                .any(|key| key.split_once('/').is_some_and(|(_, name)| name == now.name));
+            return if is_other_cluster { Err(Doubt::Cluster) } else { Ok(None) };
         };
-        let (then, identity) = (&proven.identity, &now.identity);
+        let then = &proven.identity;
+        let identity = &now.identity;
         if then.system != identity.system {
             return Err(Doubt::Cluster);
         }
@@ -192,7 +180,6 @@ impl Memory {
         let proven =
             Proven { identity: then.identity.clone(), choice, xid: then.xmin, wal: then.wal };
         self.tables.insert(key(then), proven);
-        self.earlier = false;
     }
 }
 
@@ -294,12 +281,7 @@ mod tests {
         assert_eq!(Memory::parse("{}"), None);
         assert_eq!(Memory::parse(r#"{"schema": "another/1", "tables": {}}"#), None);
         assert_eq!(Memory::parse(r#"{"schema": "toastctl.since/2", "tables": {"x": {}}}"#), None);
-        let earlier =
-            r#"{"schema": "toastctl.since/1", "tables": {"1/d/2": {"choice": "c", "xid": 1}}}"#;
-        let mut memory = Memory::parse(earlier).unwrap();
-        assert_eq!(memory.since(&table(), "c"), Err(Doubt::Earlier));
-        memory.remember(&table(), "c".into());
-        assert_eq!(memory.since(&table(), "c"), Ok(Some(Since(10))));
+        assert_eq!(Memory::parse(r#"{"schema": "toastctl.since/1", "tables": {}}"#), None);
     }
 
     #[test]

@@ -56,11 +56,11 @@ impl Script {
         self.try_run(database, part).ok();
     }
 
-    /// The expression that puts a document together again, as a comment has it.
-    pub(crate) fn together(&self) -> String {
-        let (_, behind) = self.text.split_once("after the keys were removed").unwrap();
-        let lines = behind.lines().skip(1).map_while(|line| line.strip_prefix("--   "));
-        lines.collect::<Vec<_>>().join("\n")
+    /// Both parts: the columns, and then the documents.
+    #[track_caller]
+    pub(crate) fn migrate(&self, database: &Database<'_>) {
+        self.run(database, None);
+        self.run(database, Some("remove"));
     }
 }
 

@@ -87,13 +87,14 @@ impl Pglz {
         dst: &mut Vec<u8>,
         strategy: &Strategy,
     ) -> Option<usize> {
+        let is_always = *strategy == Strategy::ALWAYS;
         let strategy = CStrategy {
-            min_input_size: strategy.min_input_size,
-            max_input_size: strategy.max_input_size,
-            min_comp_rate: strategy.min_comp_rate,
-            first_success_by: strategy.first_success_by,
-            match_size_good: strategy.match_size_good,
-            match_size_drop: strategy.match_size_drop,
+            min_input_size: if is_always { 0 } else { 32 },
+            max_input_size: i32::MAX,
+            min_comp_rate: if is_always { 0 } else { 25 },
+            first_success_by: if is_always { i32::MAX } else { 1024 },
+            match_size_good: 128,
+            match_size_drop: if is_always { 6 } else { 10 },
         };
         if dst.len() < src.len() + 4 {
             dst.resize(src.len() + 4, 0);

@@ -1,7 +1,6 @@
 //! Inputs of all kinds, each made from its number alone.
 
 use crate::corpora::{self, Seeded};
-use toast_format::codec::pglz::Strategy;
 
 /// Sizes where something changes: the smallest input, the number of history lists, the window, the
 /// bytes that a refusal waits for.
@@ -103,20 +102,6 @@ fn copied(rng: &mut Seeded, len: usize, longest: usize) -> Vec<u8> {
     }
     bytes.truncate(len);
     bytes
-}
-
-/// A strategy as nobody uses one, its values in and out of range.
-pub(crate) fn strategy(number: u64) -> Strategy {
-    let mut rng = Seeded::new(number ^ 0x5747);
-    let mut pick = |values: &[i32]| values[rng.below(values.len())];
-    Strategy {
-        min_input_size: pick(&[-5, 0, 32, 100]),
-        max_input_size: pick(&[i32::MAX, i32::MAX, 5000]),
-        min_comp_rate: pick(&[-1, 0, 1, 25, 50, 99, 120]),
-        first_success_by: pick(&[-1, 0, 1, 2, 8, 9, 10, 17, 100, 1024, i32::MAX]),
-        match_size_good: pick(&[-1, 1, 16, 17, 40, 128, 272, 273, 274, i32::MAX]),
-        match_size_drop: pick(&[-1, 0, 1, 6, 10, 25, 33, 34, 50, 99, 100, 200]),
-    }
 }
 
 /// `stream` with one to three bytes changed, inserted or left out.

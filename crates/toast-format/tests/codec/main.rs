@@ -11,3 +11,4 @@ mod lz4;
 #[path = "../../benches/codec/oracle.rs"]
 mod oracle;
 mod properties;
+mod reference;

@@ -227,7 +227,6 @@ pub(crate) struct Extraction {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct KnownUse {
     pub(crate) key: String,
-    pub(crate) calls: u64,
     pub(crate) named_in: Vec<String>,
 }
 

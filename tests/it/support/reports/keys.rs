@@ -21,7 +21,6 @@ pub(crate) struct Keys {
     pub(crate) keys: Vec<Printed<Key>>,
     pub(crate) others: Option<Others>,
     pub(crate) container: Container,
-    pub(crate) usage: Option<Usage>,
     pub(crate) problem_count: u64,
 }
 
@@ -86,8 +85,6 @@ pub(crate) struct Key {
     pub(crate) buffers_extracted: Option<Interval>,
     pub(crate) wal_now: Interval,
     pub(crate) wal_extracted: Option<Interval>,
-    pub(crate) calls: Option<u64>,
-    pub(crate) sessions: Option<u64>,
     pub(crate) named_in: Vec<Named>,
 }
 
@@ -126,13 +123,4 @@ pub(crate) struct Container {
     pub(crate) bytes: Interval,
     pub(crate) stored_bytes: Interval,
     pub(crate) share: Interval,
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub(crate) struct Usage {
-    pub(crate) statements: u64,
-    pub(crate) calls: u64,
-    pub(crate) hidden_calls: u64,
-    pub(crate) unseen_statements: u64,
-    pub(crate) why_not: Option<String>,
 }

@@ -23,7 +23,7 @@
 //! compared like any others, and positions with the same four bytes have all been seen by then. It
 //! costs time, and is rare.
 
-use super::{Limits, MAX_MATCH, MAX_OFFSET, Search, Strategy, list_of, plain};
+use super::{Limits, MAX_MATCH, MAX_OFFSET, Strategy, list_of};
 use crate::codec::KEEP;
 
 /// How many positions are entered into the tables at a time.
@@ -50,23 +50,15 @@ pub struct Compressor {
 impl Compressor {
     /// A compressor with empty tables.
     pub fn new() -> Compressor {
-        Compressor {
-            tables: Tables::new(),
-            stops: Stops::of(Strategy::DEFAULT.search()),
-            out: Vec::new(),
-        }
+        Compressor { tables: Tables::new(), stops: Stops::new(&Strategy::DEFAULT), out: Vec::new() }
     }
 
     /// Compresses `src`, or refuses as the strategy demands: then `None` (`pglz_compress`, which
     /// returns -1). Inputs of 2 GB and more, which C's `int32` cannot say, are refused.
     pub fn compress(&mut self, src: &[u8], strategy: &Strategy) -> Option<&[u8]> {
         let limits = strategy.limits(src.len())?;
-        if self.stops.search != limits.search {
-            self.stops = Stops::of(limits.search);
-        }
-        if !self.stops.only_at_matches() {
-            self.out = plain::compress_within(src, &limits)?;
-            return Some(&self.out);
+        if self.stops.strategy != *strategy {
+            self.stops = Stops::new(strategy);
         }
         let room = limits.result_max + GROUP;
         if self.out.len() < room || self.out.len() > KEEP.max(8 * room) {
@@ -96,7 +88,7 @@ fn run(
     let words_end = src.len().saturating_sub(3);
     let lists = limits.lists - 1;
     let mut entered = 0;
-    let mut success_by = limits.first_success_by;
+    let mut success_by = stops.strategy.first_success_by;
     let mut written = 0;
     let mut at = 0;
     while at < src.len() {
@@ -317,37 +309,31 @@ fn chain_of(word: [u8; 4]) -> u16 {
     (u32::from_le_bytes(word).wrapping_mul(0x9e37_79b1) >> (32 - CHAIN_BITS)) as u16
 }
 
-/// For each length of match, after how many candidates C is content with it; `u16::MAX` for never.
+/// For each length of match, after how many candidates C is content with it; `u16::MAX` for never. C never is with less
+/// than four bytes, so that candidates that share less can be passed over.
 #[derive(Debug, Clone)]
 struct Stops {
-    search: Search,
+    strategy: Strategy,
     after: [u16; MAX_MATCH + 1],
 }
 
 impl Stops {
-    fn of(search: Search) -> Stops {
+    fn new(strategy: &Strategy) -> Stops {
         let mut after = [u16::MAX; MAX_MATCH + 1];
-        let mut good_match = search.good_match;
+        let mut good_match = 128;
         let mut end = after.len();
         for candidates in 1..u16::MAX {
-            let from = usize::try_from(good_match).unwrap_or(0);
-            if from < end {
-                after[from..end].fill(candidates);
-                end = from;
+            if good_match < end {
+                after[good_match..end].fill(candidates);
+                end = good_match;
             }
-            let lowered = search.lowered(good_match);
+            let lowered = good_match - good_match * strategy.match_size_drop / 100;
             if lowered == good_match {
                 break;
             }
             good_match = lowered;
         }
-        Stops { search, after }
-    }
-
-    /// Whether C stops only where it has a match of four bytes or more, so that candidates that
-    /// share less can be passed over.
-    fn only_at_matches(&self) -> bool {
-        self.after[3] == u16::MAX
+        Stops { strategy: *strategy, after }
     }
 }
 
@@ -372,4 +358,16 @@ fn common(src: &[u8], a: usize, b: usize, max: usize) -> usize {
     }
     let rest = earlier_rest.iter().zip(later_rest).take_while(|(one, other)| one == other);
     8 * later_words.len() + rest.count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_strategy_is_content_with_three_bytes() {
+        for strategy in [Strategy::DEFAULT, Strategy::ALWAYS] {
+            assert_eq!(Stops::new(&strategy).after[..4], [u16::MAX; 4]);
+        }
+    }
 }

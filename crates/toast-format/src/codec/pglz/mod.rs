@@ -17,9 +17,8 @@
 //!
 //! # Files
 //!
-//! * [`plain`]: both directions in safe code and in the order the C file does things. It ends every
-//!   decompression, compresses under the strategies that [`Compressor`] has no short cut for, and
-//!   is what the fast code is tested against.
+//! * [`plain`]: decompression in safe code and in the order the C file does things. It ends every
+//!   decompression, and is what the fast code is tested against.
 //! * `compress`, `decompress`: the fast code.
 
 mod compress;
@@ -33,65 +32,52 @@ pub use decompress::{decompress, decompress_prefix};
 const MAX_OFFSET: usize = 0x0fff;
 /// `PGLZ_MAX_MATCH`, the longest match that can be coded.
 pub const MAX_MATCH: usize = 273;
-/// `PGLZ_HISTORY_SIZE`. The compressor breaks off at offsets of `0x0fff` and more
-/// (`pglz_find_match`), so no entry that was recycled is ever missed.
-const HISTORY_SIZE: usize = 4096;
 /// `PGLZ_MAX_HISTORY_LISTS`.
 const MAX_HISTORY_LISTS: u16 = 8192;
 /// No stream gives more than this many bytes for each of its own: a match of [`MAX_MATCH`] bytes
 /// takes three, control bits not counted.
 pub(super) const MAX_EXPANSION: usize = MAX_MATCH / 3;
 
-/// When to try, and how hard (`PGLZ_Strategy`). The fields have C's types and may hold anything, as
-/// there; values out of range are brought into it where they are used.
+/// When to try, and how hard (`PGLZ_Strategy`). A match of 128 bytes ends the search for a better one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Strategy {
     /// The smallest input to compress, in bytes.
-    pub min_input_size: i32,
-    /// The largest input to compress, in bytes.
-    pub max_input_size: i32,
-    /// The saving that a result must show, in percent of the input, 0 to 99.
-    pub min_comp_rate: i32,
+    min_input_size: usize,
+    /// The saving that a result must show, in percent of the input.
+    min_comp_rate: u64,
     /// Give up when this many bytes are written and no match was found yet.
-    pub first_success_by: i32,
-    /// The length of match that ends the search for a better one, 17 to 273.
-    pub match_size_good: i32,
-    /// By how many percent `match_size_good` falls with each candidate looked at, 0 to 100.
-    pub match_size_drop: i32,
+    first_success_by: usize,
+    /// By how many percent the length of a good match falls with each candidate looked at.
+    match_size_drop: usize,
 }
 
 impl Strategy {
     /// `PGLZ_strategy_default`, which TOAST uses.
     pub const DEFAULT: Strategy = Strategy {
         min_input_size: 32,
-        max_input_size: i32::MAX,
         min_comp_rate: 25,
         first_success_by: 1024,
-        match_size_good: 128,
         match_size_drop: 10,
     };
 
     /// `PGLZ_strategy_always`: any size, any saving.
     pub const ALWAYS: Strategy = Strategy {
         min_input_size: 0,
-        max_input_size: i32::MAX,
         min_comp_rate: 0,
-        first_success_by: i32::MAX,
-        match_size_good: 128,
+        first_success_by: i32::MAX as usize,
         match_size_drop: 6,
     };
 
     /// What this strategy means for an input of `len` bytes; `None` where it forbids compression.
     fn limits(&self, len: usize) -> Option<Limits> {
-        let size = i32::try_from(len).ok()?;
-        if self.match_size_good <= 0 || size < self.min_input_size || size > self.max_input_size {
+        let size = u64::from(i32::try_from(len).ok()?.unsigned_abs());
+        if len < self.min_input_size {
             return None;
         }
-        let keep = 100 - i64::from(self.min_comp_rate.clamp(0, 99));
-        let size = i64::from(size);
+        let keep = 100 - self.min_comp_rate;
         // Like C, which approximates where its int would overflow.
-        let result_max =
-            if size > i64::from(i32::MAX / 100) { size / 100 * keep } else { size * keep / 100 };
+        let overflows = size > u64::from(i32::MAX.unsigned_abs() / 100);
+        let result_max = if overflows { size / 100 * keep } else { size * keep / 100 };
         let lists = match len {
             0..128 => 512,
             128..256 => 1024,
@@ -99,21 +85,7 @@ impl Strategy {
             512..1024 => 4096,
             _ => MAX_HISTORY_LISTS,
         };
-        Some(Limits {
-            result_max: usize::try_from(result_max).ok()?,
-            first_success_by: usize::try_from(self.first_success_by).unwrap_or(0),
-            search: self.search(),
-            lists,
-        })
-    }
-}
-
-impl Strategy {
-    fn search(&self) -> Search {
-        Search {
-            good_match: self.match_size_good.clamp(17, MAX_MATCH as i32),
-            good_drop: self.match_size_drop.clamp(0, 100),
-        }
+        Some(Limits { result_max: usize::try_from(result_max).ok()?, lists })
     }
 }
 
@@ -123,29 +95,13 @@ impl Default for Strategy {
     }
 }
 
-/// A [`Strategy`] applied to one input, every value within its range.
+/// A [`Strategy`] applied to one input.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     /// A result of this many bytes or more is refused.
     result_max: usize,
-    first_success_by: usize,
-    search: Search,
     /// The number of history lists, a power of two.
     lists: u16,
-}
-
-/// The part of a strategy that says when the search for a match ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Search {
-    good_match: i32,
-    good_drop: i32,
-}
-
-impl Search {
-    /// The good match after one more candidate.
-    fn lowered(self, good_match: i32) -> i32 {
-        good_match - good_match * self.good_drop / 100
-    }
 }
 
 /// The history list of four bytes (`pglz_hist_idx`), among the most lists there can be. C computes
@@ -259,7 +215,8 @@ mod tests {
         assert!(size.is_some_and(|size| size < 100_000));
         // And the next value is compressed as by a new one.
         let small = b"a small value, a small one".repeat(3);
-        let expected = plain::compress(&small, &Strategy::DEFAULT);
-        assert_eq!(compressor.compress(&small, &Strategy::DEFAULT), expected.as_deref());
+        let mut new = Compressor::new();
+        let expected = new.compress(&small, &Strategy::DEFAULT);
+        assert_eq!(compressor.compress(&small, &Strategy::DEFAULT), expected);
     }
 }

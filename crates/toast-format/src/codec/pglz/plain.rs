@@ -1,6 +1,5 @@
-//! pglz in safe code, step by step as `common/pg_lzcompress.c` does it.
+//! pglz decompression in safe code, step by step as `common/pg_lzcompress.c` does it.
 
-use super::{HISTORY_SIZE, Limits, MAX_MATCH, MAX_OFFSET, Strategy, list_of};
 use crate::codec::DecompressError;
 use crate::codec::items::Items;
 
@@ -122,99 +121,5 @@ pub(in crate::codec) fn copy_match(dst: &mut [u8], at: usize, offset: usize, len
         let step = (offset + done).min(len - done);
         dst.copy_within(from..from + step, at + done);
         done += step;
-    }
-}
-
-/// Compresses `src`, or refuses as the strategy demands: then `None`.
-pub fn compress(src: &[u8], strategy: &Strategy) -> Option<Vec<u8>> {
-    compress_within(src, &strategy.limits(src.len())?)
-}
-
-/// [`compress`] with the limits worked out.
-pub(super) fn compress_within(src: &[u8], limits: &Limits) -> Option<Vec<u8>> {
-    let mut history = History::new(limits.lists);
-    let mut out = Vec::new();
-    let mut control_at = 0;
-    let mut item = 0;
-    let mut matched = false;
-    let mut at = 0;
-    while at < src.len() {
-        if out.len() >= limits.result_max || !matched && out.len() >= limits.first_success_by {
-            return None;
-        }
-        if item == 0 {
-            control_at = out.len();
-            out.push(0);
-        }
-        let mut len = 1;
-        if let Some((found, offset)) = history.find(src, at, limits) {
-            matched = true;
-            len = found;
-            out[control_at] |= 1 << item;
-            let high = ((offset >> 4) & 0xf0) as u8;
-            let low = (offset & 0xff) as u8;
-            match len {
-                ..18 => out.extend([high | (len - 3) as u8, low]),
-                _ => out.extend([high | 0x0f, low, (len - 18) as u8]),
-            }
-        } else {
-            out.push(src[at]);
-        }
-        for position in at..at + len {
-            history.add(src, position);
-        }
-        at += len;
-        item = (item + 1) % 8;
-    }
-    (out.len() < limits.result_max).then_some(out)
-}
-
-/// The positions seen, in one chain for each list, the latest first.
-struct History {
-    /// The latest position of each list, plus one; 0 for none.
-    heads: Vec<usize>,
-    /// For each of the last [`HISTORY_SIZE`] positions the one before it in its list, plus one.
-    next: Vec<usize>,
-}
-
-impl History {
-    fn new(lists: u16) -> History {
-        History { heads: vec![0; usize::from(lists)], next: vec![0; HISTORY_SIZE] }
-    }
-
-    fn list(&self, src: &[u8], at: usize) -> usize {
-        let list = match src[at..].first_chunk::<4>() {
-            Some(&[a, b, c, d]) => list_of(a, b, c, d),
-            None => i16::from(src[at].cast_signed()).cast_unsigned(),
-        };
-        usize::from(list) & (self.heads.len() - 1)
-    }
-
-    fn add(&mut self, src: &[u8], at: usize) {
-        let list = self.list(src, at);
-        self.next[at % HISTORY_SIZE] = self.heads[list];
-        self.heads[list] = at + 1;
-    }
-
-    /// The length and offset of the match for `at` (`pglz_find_match`).
-    fn find(&self, src: &[u8], at: usize, limits: &Limits) -> Option<(usize, usize)> {
-        let mut good_match = limits.search.good_match;
-        let (mut best, mut offset) = (0, 0);
-        let max = MAX_MATCH.min(src.len() - at);
-        let mut entry = self.heads[self.list(src, at)];
-        while entry > 0 && at - (entry - 1) < MAX_OFFSET {
-            let from = entry - 1;
-            let equal = src[from..].iter().zip(&src[at..at + max]).take_while(|(a, b)| a == b);
-            let len = equal.count();
-            if len > best {
-                (best, offset) = (len, at - from);
-            }
-            if i32::try_from(best).is_ok_and(|best| best >= good_match) {
-                break;
-            }
-            good_match = limits.search.lowered(good_match);
-            entry = self.next[from % HISTORY_SIZE];
-        }
-        (best > 2).then_some((best, offset))
     }
 }
