@@ -61,9 +61,10 @@ pub fn command(
     let mut out = vec!["toastctl".to_owned(), "retoast".to_owned(), table];
     for column in [target.column].iter().chain(besides) {
         // A word that begins with a hyphen would be parsed as an option.
-        match column.starts_with('-') {
-            true => out.push(format!("--column={column}")),
-            false => out.extend(["--column".to_owned(), (*column).to_owned()]),
+        if column.starts_with('-') {
+            out.push(format!("--column={column}"))
+        } else {
+            out.extend(["--column".to_owned(), (*column).to_owned()])
         }
     }
     if wanted.is_stock() {
@@ -77,7 +78,8 @@ pub fn command(
         };
         out.extend(["--toaster".to_owned(), toaster]);
     } else {
-        let (policy, method) = (wanted.policy.to_string(), wanted.method.to_string());
+        let policy = wanted.policy.to_string();
+        let method = wanted.method.to_string();
         out.extend(["--policy".to_owned(), policy, "--method".to_owned(), method]);
     }
     if wanted.target != present.target {
@@ -157,7 +159,8 @@ impl TableName {
 
     /// The command that re-toasts the values of a column with the options `how`.
     pub(crate) fn retoast(&self, column: &str, how: &str) -> String {
-        let (table, column) = (self.words(), column_words(column));
+        let table = self.words();
+        let column = column_words(column);
         format!("toastctl retoast {table} {column} {how}")
     }
 
@@ -178,7 +181,8 @@ impl TableName {
     /// The command that prints the migration which moves keys of a column's documents to columns of their own.
     pub(crate) fn extract(&self, column: &str, keys: &str) -> String {
         // A word that begins with a hyphen would be parsed as an option.
-        let (table, column) = (self.words(), column_words(column));
+        let table = self.words();
+        let column = column_words(column);
         format!("toastctl keys {table} {column} --extract={} --emit sql", shell_quoted(keys))
     }
 
@@ -192,7 +196,8 @@ impl TableName {
         const SUFFIX: &str = "_unchanged";
         let name = format!("{table}_{column}");
         let name = format!("{}{SUFFIX}", truncated(&name, LONGEST_NAME - SUFFIX.len()));
-        let (function, trigger) = (quote_qualified(schema, &name), quote_identifier(&name));
+        let function = quote_qualified(schema, &name);
+        let trigger = quote_identifier(&name);
         let column = quote_identifier(column);
         let body = quote_literal(&format!(
             "BEGIN IF pg_catalog.record_image_eq(ROW(NEW.{column}), ROW(OLD.{column})) THEN NEW.{column} := OLD.{column}; \

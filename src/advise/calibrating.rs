@@ -126,7 +126,8 @@ impl Advisor {
         specimens: &[Specimen],
         limit: Duration,
     ) -> Result<Pricing, String> {
-        let (client, page) = (self.client(), self.server.page_size);
+        let client = self.client();
+        let page = self.server.page_size;
         let groups = grouped(specimens);
         let asked: Vec<Group> = groups.iter().map(|group| asked(group, page)).collect();
         let subject = Subject {

@@ -76,9 +76,10 @@ impl Kept {
     /// What is wrong with them.
     pub(crate) fn parse(text: &str) -> Result<Kept, String> {
         let kept: Kept = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        match kept.schema == SCHEMA && kept.pricing.is_sound() {
-            true => Ok(kept),
-            false => Err(format!("not a calibration ({SCHEMA}) with positive prices")),
+        if kept.schema == SCHEMA && kept.pricing.is_sound() {
+            Ok(kept)
+        } else {
+            Err(format!("not a calibration ({SCHEMA}) with positive prices"))
         }
     }
 
@@ -185,8 +186,10 @@ const FROM_TABLE: f64 = 1.2;
 
 /// The prices fitted to the times of these groups.
 pub(super) fn fitted(timed: &[Timed], groups: &[&[Specimen]], page: PageSize) -> Option<Pricing> {
-    let (read_prices, write_prices) = (Prices::default(), WritePrices::default());
-    let (mut reads, mut writes) = (Vec::new(), Vec::new());
+    let read_prices = Prices::default();
+    let write_prices = WritePrices::default();
+    let mut reads = Vec::new();
+    let mut writes = Vec::new();
     for one in timed {
         let group = *groups.get(one.group)?;
         let all = groups.iter().flat_map(|group| group.iter());
@@ -200,7 +203,8 @@ pub(super) fn fitted(timed: &[Timed], groups: &[&[Specimen]], page: PageSize) ->
     // a difference of two times may be negative on a busy machine
     reads.retain(|one| one.ns > 0.0);
     writes.retain(|one| one.ns > 0.0);
-    let (reads, writes) = (fit(&reads)?, fit(&writes)?);
+    let reads = fit(&reads)?;
+    let writes = fit(&writes)?;
     let pricing = Pricing {
         read: of_table(read_prices.times(reads.factors)),
         write: write_prices.times(writes.factors),
@@ -307,7 +311,8 @@ mod tests {
         assert_eq!(chosen(&many).len(), 150);
         let short: Vec<Specimen> = (1..1000).map(|number| specimen(number, 100)).collect();
         assert!(chosen(&short).is_empty());
-        let (mut one, few) = (vec![specimen(1, 2_000_000)], &many[..20]);
+        let mut one = vec![specimen(1, 2_000_000)];
+        let few = &many[..20];
         one.extend(few);
         assert_eq!(chosen(&one), few);
         let all = specimens();
@@ -318,7 +323,8 @@ mod tests {
     #[test]
     fn prices_are_found_from_the_times_they_cause() {
         let all = specimens();
-        let (groups, page) = (grouped(&all), PageSize::DEFAULT);
+        let groups = grouped(&all);
+        let page = PageSize::DEFAULT;
         // reads are twice as slow as assumed, and decompression of pglz four times
         let mut factors = [2.0; toast_format::model::cost::READ_PARTS];
         factors[6..10].fill(4.0);
@@ -337,7 +343,8 @@ mod tests {
             }
         }
         let pricing = fitted(&timed, &groups, page).unwrap();
-        let (longest, of_table) = (all.last().unwrap(), of_table(real));
+        let longest = all.last().unwrap();
+        let of_table = of_table(real);
         for stored in forms {
             let work = read(longest, stored, page, 1);
             let ratio = pricing.read.read_ns(&work) / of_table.read_ns(&work);

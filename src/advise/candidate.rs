@@ -228,7 +228,8 @@ pub(crate) fn named_columns(
                 continue;
             }
         };
-        let (table, allowed) = (relation.display_name(), relation.toastable_hint());
+        let table = relation.display_name();
+        let allowed = relation.toastable_hint();
         return Err(AdviseError::column(name, &table, &why, &allowed));
     }
     Ok(found)

@@ -50,7 +50,7 @@ impl Advisor {
             // the next query says if the connection is gone
             let _ = snapshot::abandon(self.client()).await;
         }
-        let pageinspect = self.server.pageinspect.clone().filter(|_| by_pages);
+        let pageinspect = if by_pages { self.server.pageinspect.clone() } else { None };
         let scan = IndexScan::new(pageinspect, page, relation.oid);
         let indexes = or_traced(scan.over(&[&*self.connection]).await);
         found(relation, page, &files.unwrap_or_default(), &indexes.unwrap_or_default(), estimated)
@@ -149,9 +149,12 @@ fn found(
 ) -> Option<CompactionReport> {
     let files: Vec<FileCompaction> =
         looked.iter().filter_map(|(name, facts)| file(name, facts, page)).collect();
-    let of = |name, estimated| match looked.iter().any(|&(file, _)| file == name) {
-        true => files.iter().find(|f| f.file == name).map_or(0, |f| f.expected.gives_back),
-        false => estimated,
+    let of = |name, estimated| {
+        if looked.iter().any(|&(file, _)| file == name) {
+            files.iter().find(|f| f.file == name).map_or(0, |f| f.expected.gives_back)
+        } else {
+            estimated
+        }
     };
     let heap_bytes = of("heap", estimated.map_or(0, |estimated| estimated.heap_bytes));
     let toast_bytes = of("toast", estimated.map_or(0, |estimated| estimated.toast_bytes));
@@ -305,7 +308,8 @@ impl After {
 /// What a conversion with these figures leaves of the files. An in-place conversion uses free space again, but shortens
 /// no file, and an index keeps the pages of removed entries. `compacts`: whether the server shortens files at all.
 pub(super) fn after(figures: &Figures, files: &Files, page: PageSize, compacts: bool) -> After {
-    let (sizes, written) = (&figures.files, &figures.written);
+    let sizes = &figures.files;
+    let written = &figures.written;
     let heap = sizes.heap_bytes.value;
     let now = files.heap_bytes as f64;
     let swept_heap = if heap.estimate > now { SWEPT_GROWN_HEAP } else { SWEPT_HEAP };
@@ -317,8 +321,8 @@ pub(super) fn after(figures: &Figures, files: &Files, page: PageSize, compacts: 
         let pages = |bytes: f64| (bytes / page.bytes() as f64).ceil() as u32;
         compacts && pages(left).saturating_sub(pages(fresh)) >= least_gain(pages(left))
     };
-    let (heap_pays, toast_pays) =
-        (pays(heap_left, heap.estimate), pays(toast_left, toast.estimate));
+    let heap_pays = pays(heap_left, heap.estimate);
+    let toast_pays = pays(toast_left, toast.estimate);
     let index = sizes.toast_index_bytes.value;
     // moved values have new entries too
     let moved = if toast_pays { toast_left / toast.estimate.max(1.0) - 1.0 } else { 0.0 };
@@ -329,18 +333,20 @@ pub(super) fn after(figures: &Figures, files: &Files, page: PageSize, compacts: 
     let kept = least_bloated(index.estimate as u64) as f64 + 2.0 * one;
     let ends = |(pays, compacted), fresh: Interval, left: f64, now: u64, growth: f64| {
         let (now, (above, off)): (f64, &(f64, Range<f64>)) = (now as f64, compacted);
-        match pays {
-            true => Interval {
+        if pays {
+            Interval {
                 estimate: fresh.estimate * (1.0 + above),
                 low: fresh.low.min(fresh.estimate * (1.0 + off.start)),
                 high: fresh.high.max(fresh.estimate * (1.0 + off.end) + one),
-            },
-            false if growth <= 0.0 => Interval::exact(now.max(fresh.estimate)),
-            false => Interval {
+            }
+        } else if growth <= 0.0 {
+            Interval::exact(now.max(fresh.estimate))
+        } else {
+            Interval {
                 estimate: left,
                 low: now.max(fresh.low),
                 high: left + 0.5 * (left - now.max(fresh.estimate)) + fresh.high - fresh.estimate,
-            },
+            }
         }
     };
     let mut heap_ends =

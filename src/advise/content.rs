@@ -204,7 +204,7 @@ impl<'p> SampledRow<'p> {
         content: bool,
     ) -> Option<ToastPointer> {
         let Value { known, pointer, .. } = self.values.get(column)?;
-        pointer.filter(|_| content || methods.iter().any(|&method| !known.has(method)))
+        if content || methods.iter().any(|&method| !known.has(method)) { *pointer } else { None }
     }
 
     /// Takes the stored bytes of a value out of line and learns its sizes with `methods`; `look` is

@@ -381,12 +381,16 @@ pub fn figures(tally: &Tally, scope: &Scope, pricing: &Pricing) -> Vec<Figures> 
         let timed = |formula: Formula, error: Option<f64>| {
             each(formula).less_certain(error.unwrap_or_default())
         };
-        let (read_error, write_error) = (pricing.read_error, pricing.write_error);
+        let read_error = pricing.read_error;
+        let write_error = pricing.write_error;
         let parts = variant.parts();
         let each_part = |bytes: &dyn Fn(&Sums) -> f64| parts.iter().map(bytes).sum::<f64>();
-        let pages = |filled: Filled, formula: Formula| match scope.complete {
-            true => filled.pages * page,
-            false => each_part(&|sums| (formula(&formulas, sums) * scale / page).ceil() * page),
+        let pages = |filled: Filled, formula: Formula| {
+            if scope.complete {
+                filled.pages * page
+            } else {
+                each_part(&|sums| (formula(&formulas, sums) * scale / page).ceil() * page)
+            }
         };
         let [heap, toast] = variant.filled();
         let heap = pages(heap, Formulas::heap);

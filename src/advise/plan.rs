@@ -88,12 +88,11 @@ impl SamplePlan {
     /// The part of this plan for one of the relations that it is for, of `total` blocks: at least one of them.
     pub(crate) fn part(&self, total: u32) -> SamplePlan {
         let part = f64::from(total) / f64::from(self.sample.total().max(1));
-        let sample = match self.sample.is_all() {
-            true => Sample::all(total),
-            false => {
-                let blocks = (f64::from(self.sample.chosen()) * part).ceil() as u32;
-                Sample::new(total, blocks.max(1), self.seed)
-            }
+        let sample = if self.sample.is_all() {
+            Sample::all(total)
+        } else {
+            let blocks = (f64::from(self.sample.chosen()) * part).ceil() as u32;
+            Sample::new(total, blocks.max(1), self.seed)
         };
         let shuffled = self.shuffled.as_ref().map(|_| shuffled(&sample, self.seed));
         SamplePlan { sample, part, shuffled, ..*self }

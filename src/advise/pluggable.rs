@@ -85,11 +85,13 @@ impl Pluggable {
         if values < 1.0 {
             return None;
         }
-        let (then, today) = (&self.then, &self.today);
+        let then = &self.then;
+        let today = &self.today;
         let bytes = |sum: f64| (sum / values).round() as u64;
         let rounded = |sum: f64| (sum / values * 100.0).round() / 100.0;
         let levels = |of: &Taken| ToastIndex::of(self.page, (of.chunks * scale) as u64).levels;
-        let (then_levels, today_levels) = (levels(then), levels(today));
+        let then_levels = levels(then);
+        let today_levels = levels(today);
         Some(PluggableReport {
             toaster: match self.toaster {
                 Toaster::Bytea => "bytea_toaster",

@@ -112,8 +112,9 @@ impl<'a> Reading<'a> {
         access: Access,
         snapshot: Snapshot,
     ) -> Result<Reading<'a>, LiveError> {
-        let pages = Some(&snapshot).filter(|_| matches!(access, Access::Pages));
-        let (connection, server) = (&advisor.connection, &advisor.server);
+        let pages = if matches!(access, Access::Pages) { Some(&snapshot) } else { None };
+        let connection = &advisor.connection;
+        let server = &advisor.server;
         let source = RowSource::open(server, connection, relation, pages).await?;
         Ok(Reading {
             advisor,
@@ -167,7 +168,8 @@ impl Reading<'_> {
 
     /// Takes out what has been read, with this plan.
     pub(super) fn take(&mut self, access: Access, plan: &SamplePlan) -> SampleRead {
-        let (total_blocks, page) = (plan.sample.total(), self.advisor.server.page_size);
+        let total_blocks = plan.sample.total();
+        let page = self.advisor.server.page_size;
         let heap_bytes = u64::from(total_blocks) * page.bytes() as u64;
         SampleRead {
             access,
@@ -381,7 +383,8 @@ impl Reading<'_> {
                 };
                 let ctid = row.ctid;
                 let Some(bytes) = values.get(&pointer.value_id.0) else {
-                    let (id, size) = (pointer.value_id, pointer.stored_size());
+                    let id = pointer.value_id;
+                    let size = pointer.stored_size();
                     let message = format!("chunks of value {id} do not give its {size} bytes");
                     self.note(ctid, v.column, Err(message));
                     continue;
@@ -392,9 +395,10 @@ impl Reading<'_> {
                     if let Some(toaster) = pluggable.iter_mut().find(|p| p.is_for(v.column)) {
                         toaster.external(raw, pointer.stored_size(), row.tuple_length);
                     }
-                    match documents.are_of(v.column) {
-                        true => documents.look(ctid, &row.values, raw),
-                        false => Ok(()),
+                    if documents.are_of(v.column) {
+                        documents.look(ctid, &row.values, raw)
+                    } else {
+                        Ok(())
                     }
                 };
                 let fetched = row.fetched(v.column, bytes, &v.methods, compressor, look);
@@ -489,7 +493,7 @@ impl Reading<'_> {
         for row in pages.iter().flatten() {
             // columns for keys are filled while the document still has them
             let document =
-                row.facts.values.get(v.column).filter(|_| self.documents.are_of(v.column));
+                if self.documents.are_of(v.column) { row.facts.values.get(v.column) } else { None };
             let more = document.map_or(0, |document| sizes(*document).1 as u32);
             for (column, method) in compressed_besides(v.column, &row.facts.values, table, more) {
                 if !row.knows(column, method) {

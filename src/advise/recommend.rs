@@ -69,15 +69,17 @@ impl Score {
     fn of(figures: &Figures, end: End) -> Score {
         let bytes = part(figures.update_bytes.change, end);
         let wal = part(figures.update_wal_bytes.change, end);
-        let (heap, total) = (&figures.files.heap_bytes, &figures.files.total_bytes);
-        let (size, scan) = (part(total.change, end), part(heap.change, end));
+        let heap = &figures.files.heap_bytes;
+        let total = &figures.files.total_bytes;
+        let size = part(total.change, end);
+        let scan = part(heap.change, end);
         let felt = |cpu: &Figure| {
             let is_felt = growth(cpu, part(cpu.change, ESTIMATE)).abs() >= LEAST_CPU_NS;
             if is_felt { part(cpu.change, end) } else { 1.0 }
         };
         let further = &figures.further;
-        let (cold, other) =
-            (part(further.cold_pages.change, end), part(further.other_wal_bytes.change, end));
+        let cold = part(further.cold_pages.change, end);
+        let other = part(further.other_wal_bytes.change, end);
         Score {
             size,
             scan,
@@ -225,7 +227,8 @@ impl Weighed {
         let tied = self.values.iter().zip(entries).enumerate();
         let tied = tied.filter(|&(at, (value, _))| value.low <= reach && wanted(at));
         let order = |a: &(usize, (&Interval, &Entry)), b: &(usize, (&Interval, &Entry))| {
-            let (a, b) = (a.1, b.1);
+            let a = a.1;
+            let b = b.1;
             a.1.rank.cmp(&b.1.rank).then(a.0.estimate.total_cmp(&b.0.estimate))
         };
         tied.min_by(order).map(|(at, _)| at)

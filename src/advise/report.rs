@@ -110,13 +110,18 @@ impl<'a> Gathered<'a> {
         let heap_now = self.files().heap_bytes as f64;
         let heap_then = if std::ptr::eq(shown, today) { heap_now } else { shown.after.heap_bytes };
         let Figure { value, change } = shown.figures.read_buffers;
-        let (by, fresh) = (more(shown, heap_then), today.figures.read_buffers.value.estimate);
+        let by = more(shown, heap_then);
+        let fresh = today.figures.read_buffers.value.estimate;
         let now = fresh + more(today, heap_now);
-        let change = change.filter(|_| now > 0.0).map(|change| {
-            moved(change.plus(Interval::exact(1.0)).scaled(fresh), by)
-                .scaled(1.0 / now)
-                .plus(Interval::exact(-1.0))
-        });
+        let change = if now > 0.0 {
+            change.map(|change| {
+                moved(change.plus(Interval::exact(1.0)).scaled(fresh), by)
+                    .scaled(1.0 / now)
+                    .plus(Interval::exact(-1.0))
+            })
+        } else {
+            None
+        };
         Figure { value: moved(value, by), change }
     }
 
@@ -154,10 +159,16 @@ struct Shown<'a> {
 /// The report on one column.
 pub(super) fn report(gathered: &Gathered<'_>) -> Report {
     let Gathered { subject, variants, tally, calibrated } = *gathered;
-    let (read, facts) = (&subject.read, subject.facts);
-    let (relation, options, server) = (gathered.relation(), gathered.options(), gathered.server());
-    let (page, done, complete) = (server.page_size, &read.done, read.complete);
-    let (files, has_toasters) = (gathered.files(), server.has_toasters);
+    let read = &subject.read;
+    let facts = subject.facts;
+    let relation = gathered.relation();
+    let options = gathered.options();
+    let server = gathered.server();
+    let page = server.page_size;
+    let done = &read.done;
+    let complete = read.complete;
+    let files = gathered.files();
+    let has_toasters = server.has_toasters;
     let logical = facts.logical;
     let scope = Scope { total_blocks: read.total_blocks, complete, page, logical };
     let pricing = &calibrated.pricing;
@@ -190,7 +201,8 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
         .zip(front)
         .enumerate()
         .map(|(index, (s, pareto))| {
-            let (figures, forms) = (&s.figures, FormCounts::of(&s.tally.forms, scale));
+            let figures = &s.figures;
+            let forms = FormCounts::of(&s.tally.forms, scale);
             let Figure { value, change } = figures.files.heap_bytes;
             let mut same = shown.iter().take(index);
             CandidateReport {
@@ -235,7 +247,8 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
         .collect();
     let target =
         CommandTarget { schema: &relation.schema, table: &relation.name, column: &variants.name };
-    let chosen = shown.get(recommendation.choice).filter(|_| recommendation.choice != TODAY);
+    let chosen =
+        if recommendation.choice != TODAY { shown.get(recommendation.choice) } else { None };
     Report {
         table: relation.into(),
         column: variants.name.clone(),
@@ -268,16 +281,20 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
         calibration: calibrated.report.clone(),
         candidates,
         // of documents that pluggable toasters store no key was seen
-        extraction: subject.extraction.filter(|_| uncompared.is_none()).and_then(|extraction| {
-            let present = &variants.present;
-            let table = extraction.table();
-            let target = CommandTarget { schema: &table.schema, table: &table.name, ..target };
-            let compaction: &[&str] =
-                if gathered.server().compacts() { &["--compact"] } else { &[] };
-            let words = command::command(target, &[], (present, present), compaction);
-            let command = command::shell_line(&words);
-            extract::result::report(extraction, &scope, &command, has_toasters)
-        }),
+        extraction: if uncompared.is_none() {
+            subject.extraction.and_then(|extraction| {
+                let present = &variants.present;
+                let table = extraction.table();
+                let target = CommandTarget { schema: &table.schema, table: &table.name, ..target };
+                let compaction: &[&str] =
+                    if gathered.server().compacts() { &["--compact"] } else { &[] };
+                let words = command::command(target, &[], (present, present), compaction);
+                let command = command::shell_line(&words);
+                extract::result::report(extraction, &scope, &command, has_toasters)
+            })
+        } else {
+            None
+        },
         pluggable: read
             .pluggable
             .iter()
@@ -396,7 +413,8 @@ fn uncompared(gathered: &Gathered<'_>) -> Option<String> {
 /// Why, where pluggable toasters store values of the column.
 fn custom(gathered: &Gathered<'_>) -> Option<String> {
     let today = gathered.tally.tallies().get(TODAY)?;
-    let (custom, unknown) = (today.forms.get(Form::Custom), today.unknown);
+    let custom = today.forms.get(Form::Custom);
+    let unknown = today.unknown;
     if custom <= 0.0 {
         return None;
     }
@@ -471,7 +489,9 @@ fn gain(gathered: &Gathered<'_>, shown: &[Shown<'_>]) -> Option<CompactionReport
 }
 
 fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String> {
-    let (facts, files, server) = (gathered.subject.facts, gathered.files(), gathered.server());
+    let facts = gathered.subject.facts;
+    let files = gathered.files();
+    let server = gathered.server();
     let mut notes = Vec::new();
     notes.push(
         if server.has_toasters {
@@ -500,7 +520,8 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
         shown.iter().find(|s| is_plain(s, Method::Lz4)),
     ) {
         let compressed = |s: &Shown<'_>| (s.tally.forms.pglz + s.tally.forms.lz4) * scale;
-        let (pglz, lz4) = (compressed(before), compressed(after));
+        let pglz = compressed(before);
+        let lz4 = compressed(after);
         if (pglz - lz4).abs() >= 1.0 {
             notes.push(format!(
                 "The method also decides which values are compressed: {pglz:.0} with pglz, which must save a quarter, \

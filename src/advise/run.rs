@@ -67,7 +67,8 @@ async fn all_with_citus(
     address: &str,
     output: &mut dyn Sink<Report>,
 ) -> Result<(), RunError> {
-    let (connection, database) = (&advisor.connection, &advisor.server.database);
+    let connection = &advisor.connection;
+    let database = &advisor.server.database;
     let find = async || select_with_citus(connection, database, tables).await;
     let found = connection.reading(find).await;
     let found = found.map_err(|error| Failed::new((&error).into(), error.to_string()))?;
@@ -77,9 +78,10 @@ async fn all_with_citus(
         return Err(Failed::new(Kind::Incomplete, message).into());
     }
     // shards are read on their nodes
-    let why_no_pages = match found.found.is_empty() {
-        true => sharded.iter().find_map(Sharded::why_no_pages),
-        false => advisor.why_no_pages(),
+    let why_no_pages = if found.found.is_empty() {
+        sharded.iter().find_map(Sharded::why_no_pages)
+    } else {
+        advisor.why_no_pages()
     };
     let of = |table: &Relation| sharded.iter().find(|sharded| sharded.table.oid == table.oid);
     let advice = async |relation: &Relation, columns: &[String]| match of(relation) {
@@ -105,7 +107,8 @@ async fn partitions(
     tables: &[String],
     output: &mut dyn Sink<Report>,
 ) -> Result<bool, RunError> {
-    let (connection, database) = (&advisor.connection, &advisor.server.database);
+    let connection = &advisor.connection;
+    let database = &advisor.server.database;
     let find = async || {
         let Some(&oid) = select::partitioned(connection, database, tables).await?.first() else {
             return Ok(None);
@@ -287,7 +290,8 @@ fn largest<R, O: Sink<R> + ?Sized>(
     let sum = |tables: &[(Relation, Vec<String>)]| -> u64 {
         tables.iter().map(|(table, _)| table.bytes_with_toast()).fold(0, u64::saturating_add)
     };
-    let (count, all) = (tables.len(), sum(&tables));
+    let count = tables.len();
+    let all = sum(&tables);
     tables.truncate(LARGEST);
     if count > LARGEST {
         output.notice(&format!(

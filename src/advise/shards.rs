@@ -79,7 +79,8 @@ impl Sharded {
         }
         let (_, _, any) = copies.values().next()?.first()?;
         let is_partition = any.table != table.display_name();
-        let (mut shards, mut lost) = (Vec::new(), Vec::new());
+        let mut shards = Vec::new();
+        let mut lost = Vec::new();
         for mut placed in copies.into_values() {
             placed.sort_by_key(|(reached, ..)| !reached.node.is_here);
             let found = placed.iter().find_map(|(reached, at, placement)| {
@@ -177,7 +178,8 @@ struct Layout(Vec<(String, String)>);
 
 impl Layout {
     fn of(advisor: &Advisor, relation: &Relation, facts: &TableFacts) -> Layout {
-        let (page, default) = (advisor.server.page_size, facts.compression.default);
+        let page = advisor.server.page_size;
+        let default = facts.compression.default;
         let target = relation.table(default, page).target.bytes();
         let mut all = vec![
             ("the page size".to_owned(), page.bytes().to_string()),
@@ -247,7 +249,8 @@ impl Shard {
     }
 
     fn lost(&self, error: &AdviseError) -> Lost {
-        let (node, shard) = (self.node.clone(), self.relation.display_name());
+        let node = self.node.clone();
+        let shard = self.relation.display_name();
         let message = error.to_string();
         let message = message.strip_prefix(&format!("{shard}: ")).unwrap_or(&message).to_owned();
         Lost { node, shard, why: Failed::new(Kind::Incomplete, message) }
@@ -255,7 +258,8 @@ impl Shard {
 
     /// Describes the shard again, and decides how to read it.
     async fn now(&self) -> Result<(Relation, TableFacts, Access), AdviseError> {
-        let (advisor, name) = (&*self.advisor, self.relation.display_name());
+        let advisor = &*self.advisor;
+        let name = self.relation.display_name();
         if advisor.options.exact && advisor.server.in_recovery {
             return Err(AdviseError::ExactOnStandby);
         }
@@ -351,9 +355,10 @@ impl Shard {
         run.pluggable = pluggable(&variants, page);
         let plan = model.plan.part(total_blocks);
         let tallies = run.all(&plan, &variants, relation.fillfactor()).await?;
-        let calibrated = match calibrates {
-            true => Some(advisor.calibrated(relation, &variants, &run.specimens).await?),
-            false => None,
+        let calibrated = if calibrates {
+            Some(advisor.calibrated(relation, &variants, &run.specimens).await?)
+        } else {
+            None
         };
         Ok(Part { tallies, facts, read: run.take(access, &plan), calibrated })
     }

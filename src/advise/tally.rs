@@ -248,7 +248,8 @@ impl Sums {
         items: impl Fn(Method) -> [Sum; 4],
         index: IndexShape,
     ) -> ReadWork {
-        let (lookups, chunks) = (self.get(Sum::Lookups), self.get(chunks));
+        let lookups = self.get(Sum::Lookups);
+        let chunks = self.get(chunks);
         ReadWork {
             heap_pages: 0.0,
             lookups,
@@ -276,7 +277,8 @@ impl Sums {
 
     /// What an UPDATE of all rows writes that changes no value out of line.
     pub(super) fn update_other(&self) -> UpdateWork {
-        let (rows, heap_bytes) = (self.get(Sum::Rows), self.get(Sum::HeapBytes));
+        let rows = self.get(Sum::Rows);
+        let heap_bytes = self.get(Sum::HeapBytes);
         UpdateWork { rows, heap_bytes, ..UpdateWork::default() }
     }
 
@@ -397,9 +399,10 @@ impl Variant {
             }
         }
         let is_kept = |value: &Incoming| matches!(value, Incoming::Kept { .. });
-        match self.named.is_empty() || !row.values.iter().any(is_kept) {
-            true => Operation::Update,
-            false => Operation::UpdateOfExternal,
+        if self.named.is_empty() || !row.values.iter().any(is_kept) {
+            Operation::Update
+        } else {
+            Operation::UpdateOfExternal
         }
     }
 
@@ -531,7 +534,8 @@ impl Tally {
     ) {
         let judged: Vec<StoredValue> =
             made.values.iter().map(|value| value.stored_value()).collect();
-        let (page, toast_now) = (self.page, &mut self.toast_now);
+        let page = self.page;
+        let toast_now = &mut self.toast_now;
         self.now.clear();
         self.now.extend(made.values.iter().map(|value| {
             let now = Some(value.as_stored(page)).filter(Placed::is_outside)?;
@@ -543,7 +547,8 @@ impl Tally {
                 None => tally.add(variant, (stored, &judged, &[]), page, compressor),
                 Some(_) => {
                     let now = now.unwrap_or(&variant.table);
-                    let (table, named) = (&variant.table, &variant.named);
+                    let table = &variant.table;
+                    let named = &variant.named;
                     let refused = tally.block_refused;
                     let entry = too_large(table, now, named, &made.values, compressor);
                     tally.add(variant, (made, &judged, &self.now), page, compressor);
@@ -581,7 +586,8 @@ impl Tally {
     /// block of the sample stands for `weight` blocks of a copy.
     pub(super) fn add_part(&mut self, other: &Tally, weight: f64, copies: usize) {
         let part_weight = weight;
-        let (weight, times) = (weight * copies as f64, copies as f64);
+        let weight = weight * copies as f64;
+        let times = copies as f64;
         for (at, blocks) in other.blocks.iter().enumerate() {
             let cluster = self.cluster();
             if let Some(sum) = self.blocks.get_mut(cluster) {

@@ -101,9 +101,10 @@ impl Counts {
         if may_grow && condition.operator.is_upward() != is_met {
             return Judged::Unknown("not everything was checked".to_owned());
         }
-        match is_met {
-            true => Judged::Met(Interval::exact(value)),
-            false => Judged::NotMet(Interval::exact(value)),
+        if is_met {
+            Judged::Met(Interval::exact(value))
+        } else {
+            Judged::NotMet(Interval::exact(value))
         }
     }
 }
@@ -123,7 +124,8 @@ mod tests {
     fn severities_include_the_higher_ones_and_what_is_not_checked_may_be_damaged() {
         let mut counts = Counts::default();
         let judged = |counts: &Counts, severity| counts.judge(&Condition::of(severity));
-        let (none, one) = (Interval::exact(0.0), Interval::exact(1.0));
+        let none = Interval::exact(0.0);
+        let one = Interval::exact(1.0);
         counts.add(Severity::Warning);
         assert_eq!(judged(&counts, Severity::Error), Judged::NotMet(none));
         assert_eq!(judged(&counts, Severity::Warning), Judged::Met(one));

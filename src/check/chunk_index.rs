@@ -223,11 +223,12 @@ fn read_chunk(
     id_type: ValueIdType,
 ) -> (Option<ValueId>, i32, ChunkForm, usize) {
     let order: ByteOrder = tuple.order;
-    let (id, seq) = (order.value_id(tuple.data, 0, id_type), order.u32(tuple.data, id_type.size()));
+    let id = order.value_id(tuple.data, 0, id_type);
+    let seq = order.u32(tuple.data, id_type.size());
     if tuple.infomask & infomask::HASNULL != 0 {
         // what stands before the first NULL can be read
-        let id = id.filter(|_| !tuple.is_null(0));
-        let seq = seq.filter(|_| id.is_some() && !tuple.is_null(1));
+        let id = if !tuple.is_null(0) { id } else { None };
+        let seq = if id.is_some() && !tuple.is_null(1) { seq } else { None };
         return (id, seq.unwrap_or(0) as i32, ChunkForm::Null, 0);
     }
     let seq = seq.unwrap_or(0) as i32;

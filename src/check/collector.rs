@@ -234,7 +234,8 @@ impl<'a> Collector<'a> {
         let is_column = |other: &Attribute| std::ptr::eq(other, column);
         let index = self.subject.desc.attributes.iter().position(is_column);
         if let (Some(index), false) = (index, column.dropped) {
-            let (order, bytes) = (pointer.order, pointer.datum.to_vec());
+            let order = pointer.order;
+            let bytes = pointer.datum.to_vec();
             let datum = CustomDatum { index, order, bytes };
             self.customs_read.push((place.clone(), datum));
         }

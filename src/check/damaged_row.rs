@@ -274,7 +274,7 @@ pub(super) fn row_at(
         if is_headless(&page, bytes, subject, pointer) {
             return headless_row(&page, visible, ctid, pointer);
         }
-        misread = fitting_tuple_at(bytes, subject, ctid).filter(|_| subject.ignores_hoff);
+        misread = if subject.ignores_hoff { fitting_tuple_at(bytes, subject, ctid) } else { None };
     }
     let tuple = misread.or_else(|| tuple_at(bytes, ctid))?;
     let mut row = RowAt {
@@ -356,7 +356,8 @@ fn enter_columns(
             Datum::Varlena(Varlena::External(pointer)) => Some(pointer),
             _ => None,
         };
-        let (column, fresh) = (attribute.name.clone(), fresh_of(attribute));
+        let column = attribute.name.clone();
+        let fresh = fresh_of(attribute);
         let is_custom = matches!(datum, Datum::Varlena(Varlena::Custom(_)));
         let is_compressed = matches!(datum, Datum::Varlena(Varlena::Compressed { .. }));
         row.values.push(ValueAt { column, code, pointer, is_compressed, is_custom, fresh });
@@ -374,9 +375,10 @@ fn is_headless(page: &Page<'_>, bytes: &[u8], subject: &Subject<'_>, pointer: Li
         return true;
     }
     let Ok(header) = HeapTuple::parse_header(from, page.byte_order()) else { return true };
-    let offset = match subject.ignores_hoff {
-        true => header.fitting_offset(),
-        false => usize::from(from.get(HOFF_AT).copied().unwrap_or_default()),
+    let offset = if subject.ignores_hoff {
+        header.fitting_offset()
+    } else {
+        usize::from(from.get(HOFF_AT).copied().unwrap_or_default())
     };
     // it asks for no more attributes than there are columns
     let asked = header.attribute_count().min(subject.desc.attributes.len()) as u16;
@@ -498,8 +500,10 @@ pub(super) fn pointing(
                         Ok(description) if description.toaster.handler != Handler::Unknown => {
                             let values = description.parts.iter().filter_map(|part| part.value);
                             for value in values.filter(|value| is_asked(value.value_id)) {
-                                let (value_id, column) = (value.value_id.0, column());
-                                let (pointer, anew) = (None, None);
+                                let value_id = value.value_id.0;
+                                let column = column();
+                                let pointer = None;
+                                let anew = None;
                                 all.push(Pointing { ctid, column, value_id, pointer, anew });
                             }
                         }
@@ -559,7 +563,8 @@ fn guard(
                 }
             }
             Datum::Varlena(value) => {
-                let content = value.inline_content().filter(|_| is_text_like(column.type_oid));
+                let content =
+                    if is_text_like(column.type_oid) { value.inline_content() } else { None };
                 let text = content.and_then(|content| std::str::from_utf8(content).ok());
                 if let Some(text) = text.filter(|text| text.len() <= LONGEST_GUARD)
                     && !text.contains('\0')

@@ -259,10 +259,11 @@ fn save(scan: &Scan<'_, '_>, heap: &Heap, out: &mut Out<'_, '_>) -> Result<(), C
     let Some(salvage) = &mut out.salvage.dir else { return Ok(()) };
     let mut worker = Worker::open(scan)?;
     save_rows(scan, &mut worker, (&all, &heap.known), salvage)?;
-    let toast = scan
-        .target
-        .toast
-        .filter(|_| heap.remarks.tells_all(heap.known.len()) && out.checked.has_findings());
+    let toast = if heap.remarks.tells_all(heap.known.len()) && out.checked.has_findings() {
+        scan.target.toast
+    } else {
+        None
+    };
     if let (Some(path), Some(index)) = (toast, scan.index) {
         let toast = path.display().to_string();
         let mut orphans = index.orphans(&heap.known);
@@ -296,7 +297,8 @@ fn save_rows(
     salvage: &mut SalvageDir,
 ) -> Result<(), CheckError> {
     let rows = worker.rows_of(&by_row(wanted));
-    let (subject, page_size) = (scan.subject, scan.target.page_size);
+    let subject = scan.subject;
+    let page_size = scan.target.page_size;
     let mut ids: Vec<u64> = Vec::new();
     for (ctid, _) in &rows {
         let row = worker.row(*ctid);
@@ -337,7 +339,8 @@ fn save_rows(
             }
             let Cell::External(pointer) = cell else { continue };
             let mut pieces = all(worker, pointer.value_id.0);
-            let instead = orphans.instead_of(pointer, page_size).filter(|_| pieces.is_empty());
+            let instead =
+                if pieces.is_empty() { orphans.instead_of(pointer, page_size) } else { None };
             if let Some(id) = instead {
                 pieces = worker.pieces(ValueId(id));
             }
@@ -834,7 +837,8 @@ impl Customs for CustomFile<'_, '_, '_> {
         if store.is_none() {
             let file = RelationFile::open(target.toast?, target.page_size).ok()?;
             let page = vec![0; target.page_size.bytes()];
-            let (id_type, xact) = (target.desc.id_type, target.xact);
+            let id_type = target.desc.id_type;
+            let xact = target.xact;
             *store = Some(IndexedChunks { index, id_type, file, page, block: None, xact });
         }
         let store = store.as_mut()?;

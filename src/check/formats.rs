@@ -410,11 +410,13 @@ impl Formats<'_> {
         let Some(strings) = content.get(start..) else {
             return wrong(format!("{pairs} pairs"), format!("{} bytes", content.len()));
         };
-        let (mut from, mut last_key): (usize, Option<&[u8]>) = (0, None);
+        let mut from: usize = 0;
+        let mut last_key: Option<&[u8]> = None;
         for index in 0..pairs * 2 {
             let entry = self.order.u32(content, 4 + index * 4).unwrap_or(0);
             let end = (entry & 0x3FFF_FFFF) as usize;
-            let (is_first, is_null) = (entry & 0x8000_0000 != 0, entry & 0x4000_0000 != 0);
+            let is_first = entry & 0x8000_0000 != 0;
+            let is_null = entry & 0x4000_0000 != 0;
             let is_key = index % 2 == 0;
             let string = strings.get(from..end);
             let (Some(string), true) = (string, is_first == (index == 0) && !(is_key && is_null))
@@ -479,7 +481,8 @@ impl Formats<'_> {
                 ByteOrder::Little => (entry & 1 != 0, entry >> 1 & 0x7FF, entry >> 12),
                 ByteOrder::Big => (entry >> 31 != 0, entry >> 20 & 0x7FF, entry & 0xF_FFFF),
             };
-            let (at, end) = (at as usize, at as usize + length as usize);
+            let end = at as usize + length as usize;
+            let at = at as usize;
             let Some(word) = words.get(at..end) else {
                 return wrong(
                     format!("a word in {} bytes", words.len()),
@@ -531,7 +534,8 @@ impl Formats<'_> {
                         ByteOrder::Little => (word & 0xFFF, word >> 12),
                         ByteOrder::Big => (word >> 20, word & 0xF_FFFF),
                     };
-                    let (at, end) = (at as usize, at as usize + length as usize);
+                    let end = at as usize + length as usize;
+                    let at = at as usize;
                     match (words.get(at..end), words.get(end)) {
                         (Some(word), Some(0)) => self.text(word)?,
                         _ => {
@@ -647,7 +651,8 @@ mod tests {
 
     fn is_sound(type_name: &str, content: &[u8]) -> bool {
         let desc = parse_list(&format!("c {type_name}")).unwrap();
-        let (column, types) = (&desc.attributes[0], Types::default());
+        let column = &desc.attributes[0];
+        let types = Types::default();
         let formats = Formats { types: &types, order: ByteOrder::Little, utf8: true };
         let of = types.of_column(column).unwrap();
         formats.value(&of, column.type_oid, content).is_ok()

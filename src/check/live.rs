@@ -234,7 +234,8 @@ impl Table {
     }
 
     fn looker(&self, connection: &Arc<Connection>) -> Looker {
-        let (about, relation) = (Arc::clone(&self.about), Arc::clone(&self.relation));
+        let about = Arc::clone(&self.about);
+        let relation = Arc::clone(&self.relation);
         Looker::new(Arc::clone(connection), about, relation)
     }
 
@@ -356,7 +357,8 @@ impl Table {
                     return Ok(());
                 }
             }
-            let (client, oid) = (looker.connection.client(), looker.relation.oid);
+            let client = looker.connection.client();
+            let oid = looker.relation.oid;
             // a standby does not know that lock
             let in_recovery = standing.snapshot.taken_during_recovery;
             let expected = format!("reltuples {rows} and relpages {blocks} in pg_class");
@@ -667,7 +669,8 @@ impl Worker {
                 return Ok(());
             };
             let all = again.findings.len() + again.missing.len();
-            let (seen, lost) = (again.findings.clone(), again.missing.clone());
+            let seen = again.findings.clone();
+            let lost = again.missing.clone();
             again.findings.retain(|one| findings.iter().any(|other| one.is_same(other)));
             again.missing.retain(|(one, _)| missing.iter().any(|(other, _)| one.is_same(other)));
             if again.findings.len() + again.missing.len() == all {
@@ -727,7 +730,8 @@ impl Worker {
                     byte: Some(8),
                     ..Place::of(name.as_str())
                 };
-                let (right, got) = (format!("checksum 0x{right:04x}"), format!("0x{got:04x}"));
+                let right = format!("checksum 0x{right:04x}");
+                let got = format!("0x{got:04x}");
                 look.findings.push(Finding::new(Code::Checksum, place, right, got));
             }
         }
@@ -735,7 +739,8 @@ impl Worker {
     }
 
     async fn on_disk(&mut self, range: Range<u32>) -> Result<Vec<u8>, LiveError> {
-        let (connection, relation) = (&self.looker.connection, self.looker.quoted(self.which));
+        let connection = &self.looker.connection;
+        let relation = self.looker.quoted(self.which);
         let About { server, storage, .. } = &*self.looker.about;
         let read =
             async || storage.on_disk(connection.client(), server, &relation, range.clone()).await;

@@ -43,7 +43,8 @@ impl Marks {
     /// Notes that blocks were looked at after `lsn` was the end of the log. A batch that several looks
     /// share has the mark of the first.
     pub(super) fn note(&mut self, blocks: &Range<u32>, lsn: u64) {
-        let (first, end) = ((blocks.start / BATCH) as usize, blocks.end.div_ceil(BATCH) as usize);
+        let first = (blocks.start / BATCH) as usize;
+        let end = blocks.end.div_ceil(BATCH) as usize;
         if self.lsns.len() < end {
             self.lsns.resize(end, u64::MAX);
         }
@@ -115,7 +116,8 @@ async fn round(
 ) -> Result<Round, LiveError> {
     const BUSY: &str = "the table is changed faster than it can be read in 10 s";
     let began = Instant::now();
-    let (mut changed, mut first): (u64, u32) = (0, 0);
+    let mut changed: u64 = 0;
+    let mut first: u32 = 0;
     let mut standing: Option<Standing> = None;
     loop {
         let now = match standing.take() {
@@ -134,7 +136,8 @@ async fn round(
         if first >= end {
             return Ok(Round::Changed(changed));
         }
-        let (lsn, seen) = (marks.take(first), marks.end.clamp(first, end));
+        let lsn = marks.take(first);
+        let seen = marks.end.clamp(first, end);
         let mut blocks = changed_of(looker, first..seen, lsn).await?;
         blocks.extend((seen..end).map(BlockNumber));
         if !blocks.is_empty() {
@@ -172,7 +175,8 @@ async fn changed_of(
         return Ok(blocks.map(BlockNumber).collect());
     }
     let relation = looker.quoted(Which::Heap);
-    let (client, server) = (looker.connection.client(), &looker.about.server);
+    let client = looker.connection.client();
+    let server = &looker.about.server;
     checking::changed_since(client, server, &relation, blocks, lsn).await
 }
 

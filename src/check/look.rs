@@ -346,7 +346,8 @@ impl Looker {
             .pageinspect
             .as_ref()
             .ok_or_else(|| LiveError::Unexpected("pageinspect is gone".into()))?;
-        let (relation, snapshot) = (self.quoted(which), standing.snapshot.clone());
+        let relation = self.quoted(which);
+        let snapshot = standing.snapshot.clone();
         let connection = Arc::clone(&self.connection);
         PageReader::new(connection, pageinspect, server.page_size, relation, snapshot).await
     }
@@ -376,7 +377,8 @@ impl Looker {
         let customs = self.customs(standing);
         let (mut look, externals) = {
             let mut collector = Collector::new(&subject, Some(&customs));
-            let (mut chunks, id_type) = (Vec::new(), self.id_type());
+            let mut chunks = Vec::new();
+            let id_type = self.id_type();
             for (block, bytes) in pages.iter() {
                 subject.check_page(block, bytes, &pages, &mut collector);
                 if which == Which::Toast {
@@ -524,12 +526,13 @@ impl Looker {
     ) -> Result<(), LiveError> {
         let relation = self.quoted(Which::Toast);
         let ids = ids(values);
-        let ask = async || match self.by_index {
-            true => {
+        let ask = async || {
+            if self.by_index {
                 let relation = (relation.as_str(), self.id_type());
                 chunk_rows::outlines(self.connection.client(), relation, &ids).await
+            } else {
+                Ok(None)
             }
-            false => Ok(None),
         };
         let rows = match self.attempt(ask).await? {
             Ok(Some(rows)) => rows,
@@ -653,7 +656,8 @@ impl Looker {
             let is_all = rows.iter().all(|row| row.seq.is_some());
             let mut checked = check_chunks(&value.pointer, &all, page);
             if let (Ok(_), Some((chunk, at)), true) = (&checked, places, is_all) {
-                let (expected, found) = (format!("chunk {at}"), format!("chunk {}", chunk.seq));
+                let expected = format!("chunk {at}");
+                let found = format!("chunk {}", chunk.seq);
                 let damage = Damage::new(Code::IndexEntryWrong, expected, found);
                 collector.damaged(value, damage);
                 continue;
@@ -828,7 +832,8 @@ pub fn odd_ones(
         return (values.to_vec(), 0);
     }
     let mut groups = rows.chunk_by(|a, b| a.value_id == b.value_id).peekable();
-    let (mut odd, mut chunks) = (Vec::new(), 0);
+    let mut odd = Vec::new();
+    let mut chunks = 0;
     // rows that refer to the same value follow each other
     for own in values.chunk_by(|a, b| a.pointer.value_id == b.pointer.value_id) {
         let Some(first) = own.first() else { continue };
@@ -851,7 +856,8 @@ pub fn odd_ones(
 
 /// Whether these chunks, in order, are those of the value to which this pointer leads.
 fn is_whole(pointer: &ToastPointer, rows: &[ChunkOutline], page: PageSize) -> bool {
-    let (size, limit) = (pointer.stored_size(), pointer.max_chunk_size(page));
+    let size = pointer.stored_size();
+    let limit = pointer.max_chunk_size(page);
     let count = pointer.chunks(page);
     rows.len() as u64 == u64::from(count)
         && (0..count).zip(rows).all(|(number, row)| {

@@ -140,7 +140,8 @@ impl Looker {
 
     /// Comments for findings for which there is neither a statement nor a comment.
     fn left_over(&self, known: &Known, rows: &[RowAt], facts: &Facts) -> Vec<String> {
-        let (heap, toast) = (self.name(Which::Heap), self.name(Which::Toast));
+        let heap = self.name(Which::Heap);
+        let toast = self.name(Which::Toast);
         let rows: HashSet<ItemPointer> = rows.iter().map(|row| row.ctid).collect();
         let removed = facts.headless.iter().filter(|chunk| chunk.is_live).map(|chunk| chunk.ctid);
         let removed: HashSet<ItemPointer> = removed.collect();
@@ -203,9 +204,11 @@ impl Looker {
                 self.chunks_in_pages(standing, &ids).await?;
         }
         let own = self.relation.toast.as_ref().map(|toast| toast.oid);
-        let (mut own_pointers, mut others) = (0_u64, 0_u64);
+        let mut own_pointers = 0_u64;
+        let mut others = 0_u64;
         let written = Written { table: &facts.table, generated: &facts.columns.generated };
-        let (all, unread) = (&mut facts.pointing, &mut facts.unread.rows);
+        let all = &mut facts.pointing;
+        let unread = &mut facts.unread.rows;
         let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
             *unread |= !pointing(written, subject, pages, block, bytes, &ids, all);
             live_pointers(subject, pages, block, bytes, |pointer| {
@@ -226,7 +229,8 @@ impl Looker {
         led_to: &LedTo,
         facts: &mut Facts,
     ) -> Result<(), LiveError> {
-        let (none, moved) = (Vec::new(), moved(&facts.chunks));
+        let none = Vec::new();
+        let moved = moved(&facts.chunks);
         let is_seen = |row: &&RowAt| row.is_live || row.is_refused;
         let is_whole = |row: &&RowAt| row.is_readable && row.broken.is_none();
         for row in rows.iter().filter(is_seen).filter(is_whole) {
@@ -398,7 +402,8 @@ impl Looker {
     ) -> Result<(Vec<u64>, bool), LiveError> {
         let mut ids = referred.to_vec();
         ids.dedup();
-        let (mut counts, mut has_others) = (vec![0_u32; ids.len()], false);
+        let mut counts = vec![0_u32; ids.len()];
+        let mut has_others = false;
         let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
             let all = |_| true;
             chunks_of(toast, block, bytes, pages, all, |id, chunk| {
@@ -412,7 +417,8 @@ impl Looker {
             });
         };
         self.each_page(standing, Which::Toast, None, take).await?;
-        let (mut miscounted, size) = (Vec::new(), self.about.server.page_size);
+        let mut miscounted = Vec::new();
+        let size = self.about.server.page_size;
         let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
             live_pointers(subject, pages, block, bytes, |pointer| {
                 let at = ids.binary_search(&pointer.value_id.0).ok();
@@ -433,7 +439,8 @@ impl Looker {
         value_id: u64,
         data: Option<PageSize>,
     ) -> Result<Option<Vec<ChunkRow>>, LiveError> {
-        let (client, quoted) = (self.connection.client(), self.quoted(Which::Toast));
+        let client = self.connection.client();
+        let quoted = self.quoted(Which::Toast);
         let ids = [value_id];
         let ask = async || {
             chunk_rows::chunks(client, (&quoted, self.id_type()), &ids, By::Index, data).await
@@ -449,7 +456,8 @@ impl Looker {
         pointer: &ToastPointer,
         chunks: &Chunks,
     ) -> Result<Option<(Option<Vec<Piece>>, bool)>, LiveError> {
-        let (id, size) = (pointer.value_id.0, self.about.server.page_size);
+        let id = pointer.value_id.0;
+        let size = self.about.server.page_size;
         if !self.by_index || !self.is_own(pointer) {
             return Ok(None);
         }
@@ -532,7 +540,8 @@ impl Looker {
     ) -> Result<Vec<Finding>, LiveError> {
         let mut misread: BTreeMap<u64, ChunkSeen> = BTreeMap::new();
         let blocks: BTreeSet<BlockNumber> = tids.iter().map(|tid| tid.block).collect();
-        let (blocks, tids) = (blocks.into_iter().collect(), HashSet::<_>::from_iter(tids));
+        let blocks = blocks.into_iter().collect();
+        let tids = HashSet::<_>::from_iter(tids);
         let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
             let all = |_| true;
             chunks_of(toast, block, bytes, pages, all, |id, Chunk { seen, is_misread, .. }| {
@@ -545,7 +554,8 @@ impl Looker {
         let ids: Vec<u64> = misread.keys().copied().collect();
         let finding = |name: &str, Pointing { ctid, column, value_id, .. }: Pointing| {
             let ChunkSeen { seq, tid, .. } = misread.get(&value_id)?;
-            let (block, item) = (Some(ctid.block), Some(ctid.item));
+            let block = Some(ctid.block);
+            let item = Some(ctid.item);
             let place = Place { block, item, column: Some(column), ..Place::of(name) };
             let expected = format!("chunk {seq} of value {value_id}");
             let found = format!("a tuple at {tid} whose t_hoff is wrong");
@@ -912,7 +922,8 @@ impl Looker {
         known: &[u64],
         dir: &mut SalvageDir,
     ) -> Result<(), CheckError> {
-        let (name, quoted) = (self.name(Which::Heap), self.quoted(Which::Heap));
+        let name = self.name(Which::Heap);
+        let quoted = self.quoted(Which::Heap);
         let types = checking::types(self.connection.client(), &self.relation).await?;
         let encoding = self.about.storage.encoding.as_str();
         let copy = salvage_dir::copy_of(&self.relation.schema, &self.relation.name);
@@ -990,7 +1001,8 @@ impl Looker {
             });
         };
         self.each_page(standing, Which::Toast, None, take).await?;
-        let (toast, size) = (self.name(Which::Toast), self.about.server.page_size);
+        let toast = self.name(Which::Toast);
+        let size = self.about.server.page_size;
         for (id, chunks) in all {
             let Some(first) = chunks.iter().min_by_key(|chunk| chunk.seen.seq) else { continue };
             let pieces = self.pieces(standing, Some(&chunks)).await?;
@@ -1015,8 +1027,8 @@ impl Looker {
             let end = own.partition_point(|(ctid, _)| ctid.block == block);
             for row in on_page(bytes, own.get(..end).unwrap_or_default()) {
                 if let Some(read) = Row::read(bytes, subject, row.0) {
-                    let (pointers, value_ids) =
-                        (read.pointers().copied().collect(), read.value_ids());
+                    let pointers = read.pointers().copied().collect();
+                    let value_ids = read.value_ids();
                     rows.push(DamagedRow { row, pointers, value_ids });
                 }
             }
@@ -1046,7 +1058,8 @@ impl Looker {
         ids.sort_unstable();
         ids.dedup();
         let mut orphans: HashMap<u64, (u64, u64)> = HashMap::new();
-        let (by_value, size) = (&mut chunks.by_value, self.about.server.page_size);
+        let by_value = &mut chunks.by_value;
+        let size = self.about.server.page_size;
         let is_own = |id: u64| ids.binary_search(&id).is_ok();
         let is_asked = |id: u64| is_own(id) || known.binary_search(&id).is_err();
         let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
@@ -1088,7 +1101,8 @@ impl Looker {
     /// A page as its file has it; empty where the role may not read that.
     async fn on_disk(&self, which: Which, block: BlockNumber) -> Result<Vec<u8>, LiveError> {
         let About { server, storage, .. } = &*self.about;
-        let (client, relation) = (self.connection.client(), self.quoted(which));
+        let client = self.connection.client();
+        let relation = self.quoted(which);
         let blocks = block.0..block.0.saturating_add(1);
         let read = async || storage.on_disk(client, server, &relation, blocks).await;
         Ok(self.attempt_any(read).await?.unwrap_or_default())
@@ -1153,7 +1167,7 @@ impl Looker {
                     }
                     let mut pieces = self.all_pieces(standing, chunks, id).await?;
                     let instead = chunks.orphans.instead_of(&pointer, size);
-                    let instead = instead.filter(|_| pieces.is_empty());
+                    let instead = if pieces.is_empty() { instead } else { None };
                     if let Some(id) = instead {
                         pieces = self.pieces(standing, chunks.by_value.get(&id)).await?;
                     }
@@ -1280,9 +1294,12 @@ impl Looker {
 /// Chunks at these addresses, numbered in this order, as they are to be looked for.
 fn chunks_at(tids: &[ItemPointer]) -> Vec<Chunk> {
     let chunk = |(seq, tid): (i32, &ItemPointer)| {
-        let (form, fate) = (ChunkForm::Plain, Fate::Committed);
+        let form = ChunkForm::Plain;
+        let fate = Fate::Committed;
         let seen = ChunkSeen { tid: *tid, seq, form, size: 0, fate };
-        let (is_refused, is_misread, is_moved) = (false, false, false);
+        let is_refused = false;
+        let is_misread = false;
+        let is_moved = false;
         Chunk { seen, xids: [0, 0], is_refused, is_misread, is_moved, page_items: 0 }
     };
     let mut chunks: Vec<Chunk> = (0..).zip(tids).map(chunk).collect();

@@ -126,7 +126,7 @@ impl Subject<'_> {
             }
             Ok(PageState::Used(page)) => {
                 found.page(block, true);
-                let wrong = page.wrong_checksum(block).filter(|_| self.checksums);
+                let wrong = if self.checksums { page.wrong_checksum(block) } else { None };
                 if let Some(WrongChecksum { right, got }) = wrong {
                     let finding = Finding::new(
                         Code::Checksum,
@@ -279,7 +279,8 @@ impl Subject<'_> {
         } else if is_toast {
             for (own, ctid) in elsewhere {
                 let place = Place { byte: Some(CTID_AT), ..self.tuple_place(own) };
-                let (expected, got) = (own.to_string(), ctid.to_string());
+                let expected = own.to_string();
+                let got = ctid.to_string();
                 found.finding(Finding::new(Code::Ctid, place, expected, got));
             }
         }
@@ -296,7 +297,8 @@ impl Subject<'_> {
             tuples.iter().map(|(item, p)| (p.offset, *item, p.length)).collect();
         order.sort_unstable();
         let mut overlapping = Vec::new();
-        let (mut end, mut before) = (0, 0);
+        let mut end = 0;
+        let mut before = 0;
         for (offset, item, length) in order {
             if usize::from(offset) < end {
                 let expected = format!("bytes of its own, from {end} on");
@@ -323,14 +325,17 @@ pub(super) fn with_fitting_header(bytes: &[u8]) -> Option<Vec<u8>> {
     let version = PageSize::new(bytes.len())?.version_word();
     let is_big = ByteOrder::Big.u16(bytes, SIZE_AT) == Some(version);
     let order = if is_big { ByteOrder::Big } else { ByteOrder::Little };
-    let (mut lower, mut upper, mut at) = (0, bytes.len(), LINE_POINTERS_AT);
+    let mut lower = 0;
+    let mut upper = bytes.len();
+    let mut at = LINE_POINTERS_AT;
     while let Some(word) = order.u32(bytes, at).filter(|_| at + LINE_POINTER <= upper) {
         at += LINE_POINTER;
         let LinePointer { offset, state, length } = LinePointer::from_word(word);
-        let (start, end) = (usize::from(offset), usize::from(offset) + usize::from(length));
+        let start = usize::from(offset);
+        let end = usize::from(offset) + usize::from(length);
         let is_there = match state {
             LinePointerState::Normal => {
-                let own = bytes.get(start..end).filter(|_| start >= at && start % 8 == 0);
+                let own = if start >= at && start % 8 == 0 { bytes.get(start..end) } else { None };
                 own.is_some_and(|own| HeapTuple::parse(own, order).is_ok())
             }
             _ => length == 0,

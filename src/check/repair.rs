@@ -181,7 +181,8 @@ impl<'f> Script<'f> {
 
     /// Makes chunks live that are all there.
     fn revive(&mut self, rows: &'f [RowAt]) {
-        let (index, mut has_revived) = (&self.facts.index, false);
+        let index = &self.facts.index;
+        let mut has_revived = false;
         for row in rows.iter().filter(|row| row.is_readable && (row.is_live || row.is_refused)) {
             for value in &row.values {
                 if let Remedy::Freeze(chunks) = self.remedy(row, value) {
@@ -237,12 +238,13 @@ impl<'f> Script<'f> {
             return self.store_values_anew(row, &remedies);
         }
         if remedies.iter().any(|(_, remedy)| matches!(remedy, Remedy::StoreRowAnew)) {
-            match is_open {
-                true => self.comment(&format!(
+            if is_open {
+                self.comment(&format!(
                     "{} Follow what is said of its other values, then check again.",
                     self.why_anew(row)
-                )),
-                false => self.store_row_anew(row),
+                ))
+            } else {
+                self.store_row_anew(row)
             }
             return;
         }
@@ -453,7 +455,8 @@ impl<'f> Script<'f> {
     /// Sets all columns of a row that can be set, in one statement: its address changes with it.
     fn set_null(&mut self, row: &'f RowAt, remedies: &[(&'f ValueAt, Remedy<'f>)]) {
         let facts = self.facts;
-        let (mut columns, mut conditions) = (Vec::new(), Vec::new());
+        let mut columns = Vec::new();
+        let mut conditions = Vec::new();
         let mut refused = Vec::new();
         let mut vacuums = false;
         for (value, remedy) in remedies {
@@ -644,9 +647,10 @@ impl<'f> Script<'f> {
 
     /// The statement that makes the extension, where it was not asked for yet.
     fn surgery(&mut self) -> &'static str {
-        match std::mem::replace(&mut self.has_surgery, true) {
-            true => "",
-            false => "CREATE EXTENSION IF NOT EXISTS pg_surgery;\n",
+        if std::mem::replace(&mut self.has_surgery, true) {
+            ""
+        } else {
+            "CREATE EXTENSION IF NOT EXISTS pg_surgery;\n"
         }
     }
 
@@ -671,7 +675,8 @@ impl<'f> Script<'f> {
             row.ctid, facts.table
         );
         let place = where_row(row.ctid, row.xmin, &row.guard);
-        let (why, set) = (commented(&why), set.join(", "));
+        let why = commented(&why);
+        let set = set.join(", ");
         self.out.push(format!("{why}UPDATE ONLY {} SET {set}\n{place};\n", facts.table));
     }
 
@@ -690,14 +695,13 @@ impl<'f> Script<'f> {
             );
         }
         let pointers = row.values.iter().filter_map(|value| value.pointer.as_ref());
-        match pointers.into_iter().all(|pointer| self.is_own(pointer)) {
-            true => {
-                format!("In {place}, UPDATE and DELETE would delete the chunks of another value.")
-            }
-            false => format!(
+        if pointers.into_iter().all(|pointer| self.is_own(pointer)) {
+            format!("In {place}, UPDATE and DELETE would delete the chunks of another value.")
+        } else {
+            format!(
                 "A pointer of {place} leads to another relation, where UPDATE and DELETE fail or delete another \
                  table's chunks."
-            ),
+            )
         }
     }
 
@@ -705,11 +709,10 @@ impl<'f> Script<'f> {
     fn remove(&mut self, relation: &str, row: &RowAt, is_page: bool) {
         let header = &self.facts.header;
         let place = format!("the row at {} of {relation}", row.ctid);
-        let why = match is_page {
-            true => {
-                "no row of its page can be read; perhaps a page of another relation was written over it"
-            }
-            false => "none of its columns can be read",
+        let why = if is_page {
+            "no row of its page can be read; perhaps a page of another relation was written over it"
+        } else {
+            "none of its columns can be read"
         };
         let Some((_, page)) = header else {
             return self.comment(&format!("No statement for {place}: {why}."));
@@ -738,10 +741,7 @@ impl<'f> Script<'f> {
 
     /// What clears the line pointer that leads to a row which was removed.
     fn unchained(&self, row: &RowAt) -> String {
-        match row.is_heap_only {
-            true => format!("VACUUM {};\n", self.facts.table),
-            false => String::new(),
-        }
+        if row.is_heap_only { format!("VACUUM {};\n", self.facts.table) } else { String::new() }
     }
 
     /// What gives up pages that the server refuses, which psql skips unless it is asked for by a variable.
@@ -832,12 +832,11 @@ impl<'f> Script<'f> {
         let (ItemPointer { block, item }, xmin) = (row.ctid, row.xmin);
         let copy = format!("toastctl_{}_{block}_{item}_{xmin}", oid.0);
         let copy = format!("{schema}{}", quote_identifier(&copy));
-        let what = match lost.is_empty() {
-            true => "The row is copied and removed, and the copy is inserted without triggers.",
-            false => {
-                "The row's other columns are copied, the row is removed, and the copy is inserted without \
+        let what = if lost.is_empty() {
+            "The row is copied and removed, and the copy is inserted without triggers."
+        } else {
+            "The row's other columns are copied, the row is removed, and the copy is inserted without \
                  triggers; what is lost will be NULL."
-            }
         };
         let why = format!(
             "{why} {what} Removing a row is not undone: the copy is first inserted into a temporary table that \
@@ -977,7 +976,8 @@ fn why_none(code: Code) -> &'static str {
 /// Lines of a comment.
 pub(super) fn commented(text: &str) -> String {
     const WIDTH: usize = 100;
-    let (mut out, mut line) = (String::new(), String::from("--"));
+    let mut out = String::new();
+    let mut line = String::from("--");
     for word in text.split_whitespace() {
         if line.len() > 2 && line.len() + 1 + word.len() > WIDTH {
             out.push_str(&line);
@@ -1042,7 +1042,9 @@ mod tests {
 
     fn chunk(seq: i32, size: u32, fate: Fate) -> Chunk {
         let seen = ChunkSeen { tid: tid(20), seq, form: ChunkForm::Plain, size, fate };
-        let (is_refused, is_misread, is_moved) = (false, false, false);
+        let is_refused = false;
+        let is_misread = false;
+        let is_moved = false;
         Chunk { seen, xids: [742, 743], is_refused, is_misread, is_moved, page_items: 4 }
     }
 
@@ -1132,7 +1134,8 @@ mod tests {
         assert!(may_crash_at_pglz(160_000) && !may_crash_at_pglz(160_001));
         // what is in it is wrong: only people give it up
         let content = of(Code::Jsonb, reads(true)).concat();
-        let (start, end) = (content.find("\\if :{?give_up}"), content.find("\\endif"));
+        let start = content.find("\\if :{?give_up}");
+        let end = content.find("\\endif");
         let null = content.find("= NULL");
         assert!(start < null && null < end && start.is_some(), "{content}");
         // it fails

@@ -90,7 +90,8 @@ async fn all<O: CheckSink + ?Sized>(
         tells_dropped: true,
     };
     let visit = async |relation: Relation, how, output: &mut O| {
-        let (name, oid) = (relation.display_name(), relation.oid);
+        let name = relation.display_name();
+        let oid = relation.oid;
         if let Some(why) = inspector.why_no_pages(&relation) {
             let message = format!("{name}: check needs pages: {why}");
             let failed = Failed::new(Kind::Incomplete, message);

@@ -108,9 +108,10 @@ impl Saved {
     /// The content as the server reads it, if it is whole and its text is known here.
     pub(super) fn text(&self, column: &Attribute, order: ByteOrder, utf8: bool) -> Option<Vec<u8>> {
         let content = self.content()?;
-        let text = match column.type_name.ends_with("[]") {
-            true => value_text::array(content, order)?,
-            false => value_text::text(column.type_oid, content, order)?,
+        let text = if column.type_name.ends_with("[]") {
+            value_text::array(content, order)?
+        } else {
+            value_text::text(column.type_oid, content, order)?
         };
         // what COPY would refuse
         let is_text = !text.contains(&0) && (!utf8 || std::str::from_utf8(&text).is_ok());
@@ -137,7 +138,8 @@ impl Cell {
 fn inline(value: &Varlena<'_>) -> Saved {
     match value {
         Varlena::Compressed { tc_info, stream } => {
-            let (method, raw) = (tc_method(*tc_info), tc_raw_size(*tc_info));
+            let method = tc_method(*tc_info);
+            let raw = tc_raw_size(*tc_info);
             let mut saved = Saved {
                 shape: Shape {
                     raw_size: Some(u64::from(raw)),
@@ -268,7 +270,7 @@ pub(super) fn without_row(
     let joined = saved.content().unwrap_or_default();
     let stream = joined.get(4..).unwrap_or_default();
     let info = order.u32(joined, 0).unwrap_or(0);
-    let method = tc_method(info).filter(|_| tc_raw_size(info) as usize > joined.len());
+    let method = if tc_raw_size(info) as usize > joined.len() { tc_method(info) } else { None };
     let content = method.and_then(|method| {
         datum::decompress(method, tc_raw_size(info) as usize, stream)
             .ok()
@@ -460,7 +462,8 @@ fn up_to_damage(method: Option<Method>, raw_size: u32, stream: &[u8]) -> Vec<u8>
         return whole;
     }
     // the first length at which the damage is met
-    let (mut good, mut bad) = (0, most);
+    let mut good = 0;
+    let mut bad = most;
     while good + 1 < bad {
         let middle = good + (bad - good) / 2;
         if prefix(middle).is_some() { good = middle } else { bad = middle }
@@ -485,7 +488,8 @@ pub(super) struct Wanted {
 impl Wanted {
     /// The value or row of `relation` that a finding names, if what is left of it is to be saved.
     pub(super) fn of(relation: &str, finding: &Finding) -> Option<Wanted> {
-        let (place, code) = (&finding.place, finding.code);
+        let place = &finding.place;
+        let code = finding.code;
         let item = place.item.or(refuses_page(code).then_some(ALL));
         let ctid = ItemPointer { block: place.block?, item: item? };
         let column = place.column.clone();
@@ -710,7 +714,9 @@ pub(super) fn unread_pieces(
     let is_asked = |id: u64| value_ids.binary_search(&id).is_ok();
     chunks_of(subject, block, bytes, &HintBits, is_asked, |id, chunk| {
         let Some(doubt) = doubt_of(&chunk) else { return };
-        let (tid, seq, mut data) = (chunk.seen.tid, chunk.seen.seq, Vec::new());
+        let tid = chunk.seen.tid;
+        let seq = chunk.seen.seq;
+        let mut data = Vec::new();
         if append_chunk(bytes, tid, subject.desc.id_type, &mut data) {
             pieces.entry(id).or_default().push(Piece { tid, seq, data, doubt: Some(doubt) });
         }

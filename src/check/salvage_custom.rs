@@ -131,7 +131,9 @@ mod tests {
             [&version.to_le_bytes()[..], &vec![byte; length]].concat()
         };
         let [a, b, c] = [b'a', b'b', b'c'].map(|byte| chunk(1, byte, slice));
-        let (d, newer, older) = (chunk(5, b'd', 10), chunk(6, b'x', 20), chunk(4, b'y', 3));
+        let d = chunk(5, b'd', 10);
+        let newer = chunk(6, b'x', 20);
+        let older = chunk(4, b'y', 3);
         let of = |chunks: &[(i32, bool, &[u8])]| {
             let parts = appendable.content(chunks, PageSize::DEFAULT, ByteOrder::Little);
             parts

@@ -162,8 +162,9 @@ impl SalvageDir {
             return Err(about(io::Error::other(error)));
         }
         let open = |name: &str| Appended::create(dir.join(name));
-        let (manifest, mut rows, mut sql) =
-            (open("manifest.jsonl")?, open("rows.sql")?, open("repair.sql")?);
+        let manifest = open("manifest.jsonl")?;
+        let mut rows = open("rows.sql")?;
+        let mut sql = open("repair.sql")?;
         sql.append(REPAIR.as_bytes())?;
         rows.append(ROWS.as_bytes())?;
         Ok(SalvageDir {
@@ -324,7 +325,7 @@ impl Saving<'_> {
             let code = code.or(row.guess.map(|(code, _)| code));
             if let (Some(code), Some(Cell::Inline(saved))) = (code, cell) {
                 let wanted = Wanted { ctid, column: Some(column.name.clone()), code };
-                let own = text.as_deref().filter(|_| !is_text_like(column.type_oid));
+                let own = if !is_text_like(column.type_oid) { text.as_deref() } else { None };
                 let mut saved = saved.clone();
                 saved.is_whole &= !is_of_content(code);
                 saved.guesses.extend(row.guess.map(|(_, guess)| guess.to_owned()));
@@ -508,9 +509,12 @@ mod tests {
         let dir = temp.path().join("left");
         let mut salvage = SalvageDir::create(&dir).unwrap();
         let desc = parse_list("note text, doc text").unwrap();
-        let (name, quoted, copy) = ("public.t", "\"public\".\"t\"", "\"public\".\"t_salvaged\"");
+        let name = "public.t";
+        let quoted = "\"public\".\"t\"";
+        let copy = "\"public\".\"t_salvaged\"";
         let types = Types::default();
-        let (desc, types) = (&desc, &types);
+        let desc = &desc;
+        let types = &types;
         let relation = Relation { name, quoted, copy, desc, types, encoding: Some("UTF8") };
         let empty = Saved { content: vec![(0, Vec::new())], is_whole: true, ..Saved::default() };
         let content = vec![(0, b"a\\b\n".to_vec())];

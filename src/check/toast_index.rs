@@ -78,7 +78,8 @@ impl IndexTree {
         let alone = self.wrong.values().map(|wrong| (wrong.clone(), vec![wrong.block]));
         let mut all: Vec<_> = alone.collect();
         if !self.pages.contains_key(&BlockNumber(0)) && !self.wrong.contains_key(&BlockNumber(0)) {
-            let (block, expected) = (BlockNumber(0), "a metapage".to_owned());
+            let block = BlockNumber(0);
+            let expected = "a metapage".to_owned();
             let wrong = WrongPage { block, expected, found: "none".into() };
             all.push((wrong, vec![block]));
         }
@@ -127,7 +128,8 @@ impl IndexTree {
 
     /// Whether an entry leads behind the end of the TOAST relation.
     fn leads_behind(&self, block: BlockNumber, node: &Node) -> Option<WrongPage> {
-        let (last, end) = (node.last_row?, self.rows_end?);
+        let last = node.last_row?;
+        let end = self.rows_end?;
         let expected = format!("entries that point to the {end} blocks of the TOAST relation");
         let found = format!("one that points to block {last}");
         (last.0 >= end).then_some(WrongPage { block, expected, found })
@@ -225,8 +227,10 @@ impl Looker {
     ) -> Result<Option<Vec<WrongPage>>, LiveError> {
         let server = &self.about.server;
         let Some(pageinspect) = &server.pageinspect else { return Ok(Some(Vec::new())) };
-        let (quoted, snapshot) = (quote_qualified("pg_toast", index), standing.snapshot.clone());
-        let (connection, page) = (Arc::clone(&self.connection), server.page_size);
+        let quoted = quote_qualified("pg_toast", index);
+        let snapshot = standing.snapshot.clone();
+        let connection = Arc::clone(&self.connection);
+        let page = server.page_size;
         let file = self.index_file(&quoted).await?;
         let reader = PageReader::unlocked(connection, pageinspect, page, quoted.clone(), snapshot);
         let mut tree = IndexTree { id_type: self.id_type(), ..IndexTree::default() };
@@ -238,7 +242,8 @@ impl Looker {
             tree.read(&reader, blocks).await?;
         }
         // counted after the entries were read: VACUUM removes these before it cuts off blocks
-        let (client, toast) = (self.connection.client(), self.quoted(Which::Toast));
+        let client = self.connection.client();
+        let toast = self.quoted(Which::Toast);
         let count = async || catalog::blocks(client, &toast, page).await;
         tree.rows_end = Some(count().await?);
         // others change the tree while it is read: what is wrong must be so when its pages are read together
@@ -293,7 +298,8 @@ mod tests {
         for (at, word) in [(0, prev), (4, next), (8, level), (12, u32::from(level == 0))] {
             page[special + at..special + at + 4].copy_from_slice(&word.to_le_bytes());
         }
-        let (mut lower, mut upper) = (24, special);
+        let mut lower = 24;
+        let mut upper = special;
         for &(to, id, seq) in entries {
             upper -= 16;
             page[upper + 2..upper + 4].copy_from_slice(&(to as u16).to_le_bytes());

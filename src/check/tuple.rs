@@ -50,7 +50,8 @@ impl Subject<'_> {
             }
         };
         self.check_infomask(ctid, &tuple, found);
-        let xvac = order.u32(bytes, XVAC_AT).filter(|_| tuple.infomask & infomask::MOVED != 0);
+        let xvac =
+            if tuple.infomask & infomask::MOVED != 0 { order.u32(bytes, XVAC_AT) } else { None };
         let range = xvac.zip(self.xids).and_then(|(xvac, xids)| xids.refuses(TransactionId(xvac)));
         if let (Some(xvac), Some(range)) = (xvac, range) {
             found.finding(Finding::new(Code::Xvac, at(XVAC_AT), range, xvac.to_string()));
@@ -65,7 +66,8 @@ impl Subject<'_> {
             found.finding(Finding::new(code, at(HOFF_AT), expected.to_string(), got));
             return None;
         }
-        let (count, bits) = (tuple.attribute_count(), tuple.null_bitmap.unwrap_or(&[]));
+        let count = tuple.attribute_count();
+        let bits = tuple.null_bitmap.unwrap_or(&[]);
         if let (Some(&last), true) = (bits.last(), count % 8 != 0)
             && last >> (count % 8) != 0
         {
@@ -126,7 +128,7 @@ impl Subject<'_> {
             // what pg_upgrade brought from before 9.3 is of another kind (HEAP_LOCKED_UPGRADED)
             let is_upgraded = has(infomask::XMAX_LOCK_ONLY) && !has(infomask::LOCK_MASK);
             let is_no_multi = has(infomask::XMAX_COMMITTED);
-            limits.refuses_multi(tuple.xmax).filter(|_| !is_upgraded && !is_no_multi)
+            if !is_upgraded && !is_no_multi { limits.refuses_multi(tuple.xmax) } else { None }
         } else if has(infomask::XMAX_INVALID) || tuple.xmax_locked_only() {
             None
         } else {
@@ -149,7 +151,8 @@ impl Subject<'_> {
         found: &mut impl Found,
     ) {
         let is_live = visibility == Visibility::Live;
-        let (count, columns) = (tuple.attribute_count(), self.desc.attributes.len());
+        let count = tuple.attribute_count();
+        let columns = self.desc.attributes.len();
         if count > columns {
             // a transaction that added a column may have been aborted
             if is_live {

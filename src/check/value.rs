@@ -226,7 +226,8 @@ pub fn external_content(
     let Some(tc_info) = order.u32(&stored, 0) else {
         return header("4 bytes of va_tcinfo".into(), format!("{} bytes", stored.len()));
     };
-    let (raw, method) = (tc_raw_size(tc_info), tc_method(tc_info));
+    let raw = tc_raw_size(tc_info);
+    let method = tc_method(tc_info);
     if raw != pointer.raw_size() {
         return header(
             format!("{} bytes uncompressed, by the pointer", pointer.raw_size()),
@@ -292,7 +293,9 @@ mod tests {
     use toast_format::disk::{ValueId, ValueIdType};
 
     fn pointer(raw: i32, ext_info: u32) -> ToastPointer {
-        let (value_id, toast_relation, id_type) = (ValueId(7), Oid(9), ValueIdType::Oid);
+        let value_id = ValueId(7);
+        let toast_relation = Oid(9);
+        let id_type = ValueIdType::Oid;
         ToastPointer { raw_size_with_header: raw, ext_info, value_id, toast_relation, id_type }
     }
 
@@ -308,7 +311,9 @@ mod tests {
 
     #[test]
     fn chunks_that_are_whole_are_in_order() {
-        let (a, b, c) = (chunk(0, 1996), chunk(1, 1996), chunk(2, 8));
+        let a = chunk(0, 1996);
+        let b = chunk(1, 1996);
+        let c = chunk(2, 8);
         let dead = |of: ChunkSeen| ChunkSeen { fate: Fate::NotCommitted, ..of };
         let unknown = |of: ChunkSeen| ChunkSeen { fate: Fate::Unknown, ..of };
         assert_eq!(code(&[c, a, b]), None);

@@ -116,8 +116,8 @@ pub(super) fn lost_in_file(
     }
     let blocks = |file: &RelationFile| u32::try_from(file.blocks()).unwrap_or(u32::MAX);
     let end = blocks(&RelationFile::open(target.heap, target.page_size)?);
-    let (mut file, mut map) =
-        (RelationFile::open(&path, target.page_size)?, Map::of(target.page_size));
+    let mut file = RelationFile::open(&path, target.page_size)?;
+    let mut map = Map::of(target.page_size);
     let mut page = vec![0; target.page_size.bytes()];
     for number in map.wanted(zeros, end, blocks(&file)) {
         if file.read(BlockNumber(number), &mut page)? {
@@ -144,8 +144,8 @@ impl Looker {
         let client = self.connection.client();
         let size = self.about.server.page_size;
         let Some(pageinspect) = &self.about.server.pageinspect else { return Ok(Lost::default()) };
-        let (relation, get_raw_page) =
-            (quote_literal(&self.quoted(Which::Heap)), pageinspect.get_raw_page());
+        let relation = quote_literal(&self.quoted(Which::Heap));
+        let get_raw_page = pageinspect.get_raw_page();
         let sql =
             format!("SELECT pg_catalog.pg_relation_size({relation}::pg_catalog.regclass, 'vm')");
         let rows = client.query_typed(&sql, &[]).await?;

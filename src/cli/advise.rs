@@ -168,12 +168,15 @@ pub(super) fn run(args: &AdviseArgs) -> Result<Exit, Failure> {
 }
 
 fn run_each(args: &AdviseArgs) -> Result<Exit, Failure> {
-    let (emit, calibration) = (args.emit.is_some(), args.calibration.file.is_some());
+    let emit = args.emit.is_some();
+    let calibration = args.calibration.file.is_some();
     fleet::refuse(&[("--emit", emit), ("--calibration", calibration)])?;
-    let (several, format) = ((&args.fleet, &args.connection), args.format.format);
+    let several = (&args.fleet, &args.connection);
+    let format = args.format.format;
     let fleet = Fleet::of_reader("advise-threshold", several, format, 1);
     fleet::run(&fleet, |OfOne { connection, format, .. }| {
-        let (format, fleet) = (FormatArg { format }, FleetArgs::default());
+        let format = FormatArg { format };
+        let fleet = FleetArgs::default();
         run(&AdviseArgs { connection, format, fleet, ..args.clone() })
     })
 }
@@ -321,7 +324,8 @@ impl AdviseOutput {
 
     /// Ends the document, and says how the run ended. Where nothing was found nothing is printed.
     pub(super) fn end(self, ended: Result<(), RunError>) -> Result<Exit, Failure> {
-        let (found, incomplete) = (self.found, self.failed.is_some());
+        let found = self.found;
+        let incomplete = self.failed.is_some();
         let exit = match self.failed {
             Some(_) if found => Exit::Incomplete,
             Some(exit) => exit,
@@ -392,9 +396,10 @@ fn emitted(emit: Emit, report: &Report, out: &mut impl Write) -> io::Result<()> 
         (_, None) => {
             let mark = if emit == Emit::Sql { "--" } else { "#" };
             let place = format!("{}, column {}", report.table.relation, report.column);
-            let what = match recommendation.compares() {
-                true => "keep the current settings",
-                false => "not compared with other settings",
+            let what = if recommendation.compares() {
+                "keep the current settings"
+            } else {
+                "not compared with other settings"
             };
             writeln!(out, "{mark} {}: {what}", printable(&place))?;
         }

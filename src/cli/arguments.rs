@@ -301,7 +301,7 @@ pub(super) fn lag(text: &str) -> Result<LagArg, String> {
     if let Some(time) = a_time(text) {
         return Ok(LagArg(Some(Lag::Time(time))));
     }
-    let size = size(text).ok().filter(|_| !split(text).1.is_empty());
+    let size = if !split(text).1.is_empty() { size(text).ok() } else { None };
     let size = size
         .ok_or_else(|| format!("\"{text}\" is not a lag: expected for example 10s, 64MB or off"))?;
     Ok(LagArg(Some(Lag::Bytes(size))))

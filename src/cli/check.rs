@@ -200,10 +200,12 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
 
 fn run_each(args: &CheckArgs) -> Result<Exit, Failure> {
     fleet::refuse(&[("--salvage", args.salvage.is_some())])?;
-    let (several, format) = ((&args.fleet, &args.connection), args.format.format);
+    let several = (&args.fleet, &args.connection);
+    let format = args.format.format;
     let fleet = Fleet::of_reader("check", several, format, args.jobs.readers());
     fleet::run(&fleet, |OfOne { connection, format, .. }| {
-        let (format, fleet) = (FormatArg { format }, FleetArgs::default());
+        let format = FormatArg { format };
+        let fleet = FleetArgs::default();
         run(&CheckArgs { connection, format, fleet, ..args.clone() })
     })
 }
@@ -289,7 +291,8 @@ async fn relations(args: &CheckArgs) -> Result<Exit, Failure> {
     let mut output = CheckOutput::new(args, Some(inspector.server_report()));
     selection.report_to(&mut output);
     let mut salvage = args.salvage_dir()?;
-    let (found, keep) = (&selection.found, salvage.as_mut());
+    let found = &selection.found;
+    let keep = salvage.as_mut();
     let mut ended =
         run::check(&inspector, &request, found, keep, &mut output, interrupt.as_mut()).await;
     if let (Ok(()), Some(cluster)) = (&ended, &cluster) {
@@ -298,7 +301,8 @@ async fn relations(args: &CheckArgs) -> Result<Exit, Failure> {
             let inspector = node.inspector(connection, count, &inspector.options).await?;
             let found = node.found(&inspector).await?;
             let mut salvage = args.salvage_of(node.name())?;
-            let (keep, stop) = (salvage.as_mut(), stop.cancelled());
+            let keep = salvage.as_mut();
+            let stop = stop.cancelled();
             run::check(&inspector, &request, &found, keep, node, stop).await?;
             node.output().salvaged(salvage, Some(node.name())).map_err(RunError::Output)
         };

@@ -51,7 +51,8 @@ impl Run<'_> {
     /// # Errors
     /// It selects other tables too, or asks for what cannot be done with shards.
     pub(super) async fn tables(&self) -> Result<Vec<Oid>, Failed> {
-        let (first, request) = (self.first, self.request);
+        let first = self.first;
+        let request = self.request;
         let Assignment::Tables(tasks) = &request.work else { return Ok(Vec::new()) };
         if request.tables.is_empty() {
             return Ok(Vec::new());
@@ -140,7 +141,8 @@ impl Run<'_> {
     async fn examine(&self, nodes: Vec<Node>, examined: &mut Examined) -> Result<(), RunError> {
         let names = examined.names.clone();
         let work = async |connection, node: &mut OfNode<'_, '_, Examined>, _: CancellationToken| {
-            let (request, control) = (self.of_node(node.node), Arc::clone(self.control));
+            let request = self.of_node(node.node);
+            let control = Arc::clone(self.control);
             let listener = OnNode { is_quiet: true, ..OnNode::new(self.listener, node.node) };
             let shells = tables::examine(connection, &request, &names, control, &listener).await?;
             node.output().shells.insert(node.node.name.clone(), shells);
@@ -177,7 +179,8 @@ impl Run<'_> {
                           _: CancellationToken| {
             let shells = of(&node.node.name);
             connection.make_own().await.map_err(|error| unread(&error.into()))?;
-            let (request, control) = (self.request, self.control);
+            let request = self.request;
+            let control = self.control;
             let listener = OnNode::new(self.listener, node.node);
             tables::set_shells(&connection, shells, request, control, &listener).await?;
             Ok(())
@@ -417,7 +420,8 @@ impl Results {
                     let unknown = || Failed::new(Kind::Incomplete, why);
                     let Failed { message: reason, .. } =
                         self.why.remove(&place).unwrap_or_else(unknown);
-                    let (relation, node) = (shard.relation.clone(), node.name.clone());
+                    let relation = shard.relation.clone();
+                    let node = node.name.clone();
                     report.missing.push(MissingShard { relation, node, reason });
                 }
             }

@@ -224,7 +224,8 @@ fn ask<T>(
 /// and the quote that is still open there.
 fn split(line: &str) -> (Vec<String>, Option<char>) {
     let mut words = vec![String::new()];
-    let (mut open, mut in_word) = (None, false);
+    let mut open = None;
+    let mut in_word = false;
     let mut characters = line.chars();
     while let Some(c) = characters.next() {
         if open.is_none() && c.is_whitespace() {

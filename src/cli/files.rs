@@ -84,7 +84,8 @@ impl FileArgs {
         let open = |path: &PathBuf| {
             PgXact::open(path).map_err(|error| Failure::usage(format!("--xact: {error}")))
         };
-        let (page_size, toast) = (page_size(heap), self.toast_file.as_deref());
+        let page_size = page_size(heap);
+        let toast = self.toast_file.as_deref();
         let id_type = toast.map_or(ValueIdType::Oid, |path| toastfile::id_type(path, page_size));
         Ok(Some(File {
             heap,
@@ -166,10 +167,8 @@ impl SavedArgs {
         let Some(path) = &self.pageinspect else { return Ok(None) };
         no_tables("--pageinspect", tables)?;
         let desc = file.columns()?;
-        let name = match path == Path::new("-") {
-            true => "stdin".to_owned(),
-            false => path.display().to_string(),
-        };
+        let name =
+            if path == Path::new("-") { "stdin".to_owned() } else { path.display().to_string() };
         Ok(Some(SavedText { name, desc, source: open(path)? }))
     }
 }

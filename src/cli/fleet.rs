@@ -147,11 +147,10 @@ impl FleetArgs {
     /// Together with files, which are read without a server.
     pub(super) fn is_given(&self, with_files: bool) -> Result<bool, Failure> {
         let given = self.all || self.targets.is_some();
-        match given && with_files {
-            true => Err(Failure::usage(
-                "--all and --targets need servers: they cannot be used with files",
-            )),
-            false => Ok(given),
+        if given && with_files {
+            Err(Failure::usage("--all and --targets need servers: they cannot be used with files"))
+        } else {
+            Ok(given)
         }
     }
 }
@@ -184,7 +183,8 @@ pub(super) fn run(
     });
     let finished = checkpoint.transpose()?.map(Mutex::new);
     let stop = CancellationToken::new();
-    let (mut waiting, mut outcomes) = (Vec::new(), Vec::new());
+    let mut waiting = Vec::new();
+    let mut outcomes = Vec::new();
     let mut known = HashSet::new();
     for (line, text) in fleet.lines()? {
         match fleet.target(text.as_deref()) {
@@ -320,17 +320,14 @@ impl<'a> Fleet<'a> {
         let unreadable = |why: &dyn Display| {
             Failure::usage(format!("--targets: file \"{}\": {why}", path.display()))
         };
-        let (bytes, name) = match path == Path::new("-") {
-            true => {
-                let mut bytes = Vec::new();
-                let read = io::stdin().take(LARGEST_FILE + 1).read_to_end(&mut bytes);
-                read.map_err(|error| unreadable(&error))?;
-                (bytes, "stdin".to_owned())
-            }
-            false => {
-                let bytes = memory::read(path).map_err(|error| unreadable(&error))?;
-                (bytes, path.display().to_string())
-            }
+        let (bytes, name) = if path == Path::new("-") {
+            let mut bytes = Vec::new();
+            let read = io::stdin().take(LARGEST_FILE + 1).read_to_end(&mut bytes);
+            read.map_err(|error| unreadable(&error))?;
+            (bytes, "stdin".to_owned())
+        } else {
+            let bytes = memory::read(path).map_err(|error| unreadable(&error))?;
+            (bytes, path.display().to_string())
         };
         let lines = lines(&bytes).map_err(|why| unreadable(&why))?;
         let named = |(number, line)| (format!("line {number} of {name}"), Some(line));
@@ -368,7 +365,8 @@ impl<'a> Fleet<'a> {
         let options = resolved.options().into_iter();
         let place: Vec<String> =
             options.map(|(option, value)| format!("{option} {}", shell_quoted(&value))).collect();
-        let (name, place) = (resolved.name(), place.join(" "));
+        let name = resolved.name();
+        let place = place.join(" ");
         let target = Target { name, connection, place, is_database };
         Ok((resolved.servers(), target))
     }
@@ -380,9 +378,10 @@ impl<'a> Fleet<'a> {
             let connection = terminal::connected(&target.connection, &session).await?;
             let ask = async || {
                 let server = about::instance(connection.client()).await?;
-                let names = match self.args.all {
-                    true => about::databases(connection.client()).await?,
-                    false => Vec::new(),
+                let names = if self.args.all {
+                    about::databases(connection.client()).await?
+                } else {
+                    Vec::new()
                 };
                 Ok::<_, LiveError>((server, names))
             };
@@ -433,7 +432,9 @@ impl<'a> Fleet<'a> {
             (_, [first]) => Some(first.clone()),
             (_, [first, rest @ ..]) => Some(format!("{first}\n(and {} more)", rest.len())),
         });
-        let (name, place, took) = (target.name.clone(), target.place.clone(), began.elapsed());
+        let name = target.name.clone();
+        let place = target.place.clone();
+        let took = began.elapsed();
         Outcome { name, place, exit, error, kept, took }
     }
 }
@@ -444,7 +445,9 @@ impl Outcome {
         if failure.exit != Exit::Stopped {
             tell(&format!("error: {name}: {}", failure.message));
         }
-        let (place, kept, took) = (String::new(), Kept::default(), Duration::ZERO);
+        let place = String::new();
+        let kept = Kept::default();
+        let took = Duration::ZERO;
         Outcome { name, place, exit: failure.exit, error: Some(failure.message), kept, took }
     }
 

@@ -267,7 +267,8 @@ fn run_each(args: &InspectArgs) -> Result<Ended, Failure> {
     let reader = Fleet::of_reader("inspect", several, format, args.jobs.readers());
     let fleet = Fleet { view: args.overview.view(), ..reader };
     let exit = fleet::run(&fleet, |OfOne { connection, format, .. }| {
-        let (format, fleet) = (InspectFormat::Report(format), FleetArgs::default());
+        let format = InspectFormat::Report(format);
+        let fleet = FleetArgs::default();
         let ended = of_any(&InspectArgs { connection, format, fleet, ..args.clone() })?;
         Ok(ended.exit)
     })?;
@@ -389,7 +390,8 @@ async fn relations(args: &InspectArgs, request: &Request) -> Result<Ended, Failu
     let found = &selection.found;
     let cluster = args.nodes.cluster(&inspector, &selection).await?;
     let cluster = cluster.map(|cluster| cluster.one_by_one(args.overview.parts));
-    let (first, count) = (inspector.server_report(), args.jobs.readers());
+    let first = inspector.server_report();
+    let count = args.jobs.readers();
     let session = args.allow.session("inspect");
     let format = match args.format {
         InspectFormat::Report(format) if !args.wants_overview(found, cluster.as_ref()) => format,

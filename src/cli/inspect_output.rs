@@ -199,7 +199,8 @@ impl OverviewOutput {
                     OverviewLines::Joined(console, view)
                 }
                 _ => {
-                    let (out, width) = (stdout_for_people(format), terminal::output_width());
+                    let out = stdout_for_people(format);
+                    let width = terminal::output_width();
                     let server = Some(server);
                     OverviewLines::Report(overview::Writer::new(out, format, width, server, view))
                 }

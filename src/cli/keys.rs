@@ -146,11 +146,13 @@ pub(super) fn run(args: &KeysArgs) -> Result<Exit, Failure> {
 
 fn run_each(args: &KeysArgs) -> Result<Exit, Failure> {
     fleet::refuse(&[("--emit", args.emit.is_some())])?;
-    let (several, format) = ((&args.fleet, &args.connection), args.format.format);
+    let several = (&args.fleet, &args.connection);
+    let format = args.format.format;
     fleet::run(
         &Fleet::of_reader("keys", several, format, 1),
         |OfOne { connection, format, .. }| {
-            let (format, fleet) = (FormatArg { format }, FleetArgs::default());
+            let format = FormatArg { format };
+            let fleet = FleetArgs::default();
             run(&KeysArgs { connection, format, fleet, ..args.clone() })
         },
     )
@@ -175,7 +177,8 @@ async fn advisor(args: &KeysArgs, extract: Option<&Extract>) -> Result<Advisor, 
 async fn keys(args: &KeysArgs) -> Result<Exit, Failure> {
     let advisor = advisor(args, None).await?;
     let server = Some(ServerReport::from(&advisor.server));
-    let (format, details) = (args.format.format, args.details.details);
+    let format = args.format.format;
+    let details = args.details.details;
     let mut output = ReportOutput::new::<KeysReport>(format, server, details);
     let interrupt = terminal::interrupted();
     let asked = (request(args), args.source.source);
@@ -200,10 +203,12 @@ async fn extraction(args: &KeysArgs, extract: &Extract) -> Result<Exit, Failure>
 fn keys_of_file(args: &KeysArgs, file: &File<'_>) -> Result<Exit, Failure> {
     let progress = ReadingProgress::default();
     let sample = (args.sample.size(), args.sample.seed());
-    let (target, columns) = (file.target(None), &args.columns.columns);
+    let target = file.target(None);
+    let columns = &args.columns.columns;
     let reports = files::relation_file(&target, columns, request(args), sample, &progress)
         .map_err(|error| Failure::usage(error.to_string()))?;
-    let (format, details) = (args.format.format, args.details.details);
+    let format = args.format.format;
+    let details = args.details.details;
     let mut output = ReportOutput::new::<KeysReport>(format, None, details);
     let found = reports.into_iter().try_for_each(|report| output.found(report));
     output.end(found.map_err(RunError::Output))

@@ -284,7 +284,8 @@ fn convert(
     if args.columns.columns.is_empty() {
         return Err(Failure::usage("--toaster and --policy require --column"));
     }
-    let (columns, target) = (args.columns.columns.clone(), args.target);
+    let columns = args.columns.columns.clone();
+    let target = args.target;
     Ok(ConvertRequest { columns, goal, target, no_alter: !settings.alter })
 }
 

@@ -77,9 +77,10 @@ impl RetoastOutput {
         let exit = Exit::from(of_run(&report, stopped));
         let ended = worst.map_or(exit, |worst| worst.max(exit));
         report.exit_code = ended.code();
-        let printed = match report.tables.is_empty() && report.departure.is_none() {
-            true => Ok(()),
-            false => print(&report, self.format),
+        let printed = if report.tables.is_empty() && report.departure.is_none() {
+            Ok(())
+        } else {
+            print(&report, self.format)
         };
         let received = match on_end {
             Some(command) if !self.dry_run => receives(command, &report),

@@ -140,7 +140,8 @@ pub(crate) fn each_target<T: Send, R: Send>(
     }
     thread::scope(|scope| {
         for number in 0..limits.in_all {
-            let (sender, work) = (sender.clone(), &work);
+            let sender = sender.clone();
+            let work = &work;
             let started =
                 thread::Builder::new().stack_size(STACK).spawn_scoped(scope, move || work(sender));
             match started {
@@ -184,7 +185,8 @@ mod tests {
     fn no_server_has_more_visits_at_a_time_than_it_may_have() {
         let mut targets = on("a", 0..20);
         targets.extend(on("b", 20..40));
-        let (here, most) = ([AtomicUsize::new(0), AtomicUsize::new(0)], AtomicUsize::new(0));
+        let here = [AtomicUsize::new(0), AtomicUsize::new(0)];
+        let most = AtomicUsize::new(0);
         let visit = |&target: &usize| {
             let server = &here[target / 20];
             most.fetch_max(server.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);

@@ -49,9 +49,10 @@ pub(crate) fn savings(
     let Some(stream) = compressor.compress(method, raw) else { return 0 };
     let chunks = |bytes: usize| page.chunks(u32::try_from(bytes).unwrap_or(u32::MAX));
     let stored = stream.len() + datum::COMPRESSED_HEADER;
-    match stored as f64 <= raw.len() as f64 * SAVES && chunks(stored) < chunks(raw.len()) {
-        true => raw.len() - stored,
-        false => 0,
+    if stored as f64 <= raw.len() as f64 * SAVES && chunks(stored) < chunks(raw.len()) {
+        raw.len() - stored
+    } else {
+        0
     }
 }
 
@@ -94,7 +95,9 @@ impl<T> EvenSample<T> {
 /// counts. The interval is Wilson's, with as many values as weigh alike (Kish).
 pub(crate) fn part(sample: impl Iterator<Item = (u64, bool)>) -> Option<Interval> {
     const Z: f64 = 1.959_964;
-    let (mut sum, mut squares, mut counting) = (0.0, 0.0, 0.0);
+    let mut sum = 0.0;
+    let mut squares = 0.0;
+    let mut counting = 0.0;
     for (bytes, counts) in sample {
         let bytes = bytes as f64;
         sum += bytes;
@@ -104,10 +107,12 @@ pub(crate) fn part(sample: impl Iterator<Item = (u64, bool)>) -> Option<Interval
     if sum <= 0.0 {
         return None;
     }
-    let (part, n) = (counting / sum, sum * sum / squares);
+    let part = counting / sum;
+    let n = sum * sum / squares;
     let middle = (part + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
     let half = Z / (1.0 + Z * Z / n) * (part * (1.0 - part) / n + Z * Z / (4.0 * n * n)).sqrt();
-    let (low, high) = ((middle - half).max(0.0), (middle + half).min(1.0));
+    let low = (middle - half).max(0.0);
+    let high = (middle + half).min(1.0);
     Some(Interval { estimate: part, low: low.min(part), high: high.max(part) })
 }
 

@@ -94,9 +94,10 @@ impl Facts {
     /// compacts them, because the next finding would otherwise report the free space.
     pub(crate) fn retoast(&self, column: &ColumnFacts, how: &str) -> String {
         let command = self.table.retoast(&column.name, how);
-        match self.server.truncates && !self.server.has_toasters {
-            true => format!("{command} --compact"),
-            false => command,
+        if self.server.truncates && !self.server.has_toasters {
+            format!("{command} --compact")
+        } else {
+            command
         }
     }
 

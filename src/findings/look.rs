@@ -255,7 +255,8 @@ impl RowLook<'_> {
     /// Finds the values that UPDATEs on this page have stored anew. Versions of a row that follow each other are known
     /// by `t_ctid` and the transaction (`heap_get_latest_tid`, heapam.c).
     fn updates(&mut self, number: BlockNumber, bytes: &[u8], visible: &impl Visible) {
-        let (mut old, mut new) = (Vec::new(), Vec::new());
+        let mut old = Vec::new();
+        let mut new = Vec::new();
         each_tuple(number, bytes, visible, |at, tuple, _, seen| {
             let is_dead = matches!(seen, Visibility::Dead);
             let no_update = infomask::XMAX_INVALID | infomask::XMAX_IS_MULTI;

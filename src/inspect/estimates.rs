@@ -43,17 +43,23 @@ impl Estimator {
     }
 
     fn known_bytes(&self, sums: &PowerSums, known: Known) -> Option<Interval<u64>> {
-        self.bytes(sums).filter(|_| known == Known::Always)
+        if known == Known::Always { self.bytes(sums) } else { None }
     }
 
     fn form(&self, blocks: &ValueBlocks, form: Form) -> FormEstimates {
         let sized = form != Form::Null;
         FormEstimates {
             values: self.count(&blocks.values),
-            raw_bytes: self.known_bytes(&blocks.raw_bytes, blocks.raw_known).filter(|_| sized),
-            stored_bytes: self
-                .known_bytes(&blocks.stored_bytes, blocks.stored_known)
-                .filter(|_| sized),
+            raw_bytes: if sized {
+                self.known_bytes(&blocks.raw_bytes, blocks.raw_known)
+            } else {
+                None
+            },
+            stored_bytes: if sized {
+                self.known_bytes(&blocks.stored_bytes, blocks.stored_known)
+            } else {
+                None
+            },
             pointer_bytes: self.bytes(&blocks.pointer_bytes),
             chunks: self.count(&blocks.chunks),
         }
@@ -75,7 +81,7 @@ impl Estimator {
             raw_bytes: self.known_bytes(&all.raw_bytes, all.raw_known),
             stored_bytes: self.known_bytes(&all.stored_bytes, all.stored_known),
             pointer_bytes: self.bytes(&all.pointer_bytes),
-            ratio: ratio.filter(|_| known).map(Interval::ratio),
+            ratio: if known { ratio.map(Interval::ratio) } else { None },
             chunks: self.count(&all.chunks),
             own_bytes: own.map(Interval::whole),
             share: own
@@ -89,8 +95,8 @@ impl Estimator {
             let (low, high) = values.around_quantile(part, self.drawn);
             Some(Interval {
                 estimate: sizes.quantile(part)?,
-                low: sizes.quantile(low).filter(|_| low > 0.0),
-                high: sizes.quantile(high).filter(|_| high < 1.0),
+                low: if low > 0.0 { sizes.quantile(low) } else { None },
+                high: if high < 1.0 { sizes.quantile(high) } else { None },
             })
         };
         Some(SizeEstimates { median: quantile(0.5)?, p95: quantile(0.95)?, p99: quantile(0.99)? })
@@ -128,11 +134,11 @@ pub fn fill(
         drawn: BlocksRead { read: blocks.blocks, total: sample.blocks },
         tuples_per_block: tuples as f64 / blocks.blocks.max(1) as f64,
         page_size: report.page_size as f64,
-        relation_bytes: report
-            .heap
-            .bytes
-            .filter(|_| report.source != Source::RelationFile)
-            .map(|heap| heap.saturating_add(toast_bytes) as f64),
+        relation_bytes: if report.source != Source::RelationFile {
+            report.heap.bytes.map(|heap| heap.saturating_add(toast_bytes) as f64)
+        } else {
+            None
+        },
     };
     report.sample = Some(sample);
     report.tuples.live_estimate = estimator.count(&blocks.live);

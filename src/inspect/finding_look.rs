@@ -86,8 +86,9 @@ impl Inspector {
         kept: KeptPages,
         all: Option<FileMeter>,
     ) -> Begun {
-        let (relation, page, flavor) =
-            (Arc::clone(relation), self.server.page_size, self.options.flavor);
+        let relation = Arc::clone(relation);
+        let page = self.server.page_size;
+        let flavor = self.options.flavor;
         let total = u64::from(kept.total);
         let heap = tokio::task::spawn_blocking(move || {
             let model = relation.table(compression.default, page);
@@ -149,7 +150,7 @@ impl Inspector {
         let HeapFacts { rows, heap, uncompressed, short_ends, rewrites } = seen;
         let mut contents = vec![Contents::default(); relation.desc.attributes.len()];
         let mut toast = None;
-        let toast_relation = relation.toast.as_ref().filter(|_| sampling.is_none());
+        let toast_relation = if sampling.is_none() { relation.toast.as_ref() } else { None };
         let chunks = toast_relation.filter(|toast| toast.layout_is_known(&self.server));
         if let Some(chunks) = chunks {
             let quoted = quote_qualified("pg_toast", &chunks.name);

@@ -94,10 +94,7 @@ impl ColumnValues<'_> {
             })
         };
         Ok(part(mine.iter().filter_map(|one| {
-            let unchanged = match may_be_equal(one) {
-                true => of_old(one)? == of_new(one)?,
-                false => false,
-            };
+            let unchanged = if may_be_equal(one) { of_old(one)? == of_new(one)? } else { false };
             Some((u64::from(one.new.stored_size()), unchanged))
         })))
     }
@@ -218,7 +215,8 @@ async fn first_bytes(
     );
     let rows = client.query_typed(&sql, &[]).await?;
     let read = rows.iter().map(|row| {
-        let (id, first): (i64, &[u8]) = (row.try_get(0)?, row.try_get(1)?);
+        let id: i64 = row.try_get(0)?;
+        let first: &[u8] = row.try_get(1)?;
         Ok((value_id(id).0, is_compressed(first)))
     });
     read.collect()

@@ -34,7 +34,8 @@ use toast_format::model::interval::Interval;
 impl Inspector {
     /// An examination of a relation's indexes that will begin; none if it is not a table.
     pub(super) fn looks(&self, relation: &Relation, source: Source) -> Option<IndexScan> {
-        let pageinspect = self.server.pageinspect.clone().filter(|_| source == Source::Pageinspect);
+        let pageinspect =
+            if source == Source::Pageinspect { self.server.pageinspect.clone() } else { None };
         is_wanted(relation)
             .then(|| IndexScan::new(pageinspect, self.server.page_size, relation.oid))
     }
@@ -100,9 +101,10 @@ impl Inspector {
                 .collect(),
             None => Vec::new(),
         };
-        let counters = match lz4 && !slow.is_empty() {
-            true => noted(self.used(relation, &mut slow).await, failed)?,
-            false => None,
+        let counters = if lz4 && !slow.is_empty() {
+            noted(self.used(relation, &mut slow).await, failed)?
+        } else {
+            None
         };
         if let Some(look) = &look {
             let is_worth = |column: &&mut ColumnFacts| {
@@ -126,9 +128,10 @@ impl Inspector {
             None => None,
         };
         let toast_bytes = relation.toast.as_ref().map_or(0, |toast| toast.bytes);
-        let upkeep = match toast_bytes >= WORTH && !self.server.has_toasters {
-            true => noted(self.upkeep(relation).await, failed)?.unwrap_or_default(),
-            false => Upkeep::default(),
+        let upkeep = if toast_bytes >= WORTH && !self.server.has_toasters {
+            noted(self.upkeep(relation).await, failed)?.unwrap_or_default()
+        } else {
+            Upkeep::default()
         };
         let toast_facts = ToastFacts {
             bytes: toast_bytes,
@@ -273,9 +276,11 @@ fn columns(
             is_vector: is_vector(&attribute.type_name),
             compression: attribute.compression,
             method,
-            other_method: report
-                .filter(|_| matches!(attribute.storage, Storage::Extended | Storage::Main))
-                .map(|report| other_method(report, method)),
+            other_method: if matches!(attribute.storage, Storage::Extended | Storage::Main) {
+                report.map(|report| other_method(report, method))
+            } else {
+                None
+            },
             contents: contents.get(index).copied().unwrap_or_default(),
             statements: None,
             keys: None,
@@ -319,9 +324,10 @@ impl Inspector {
             let client = leader.client();
             let counters = Counters::ask(client, relation).await?;
             // no statement texts are read for a table that is not used
-            let statements = match counters.is_busy() {
-                true => Statements::ask(client, relation).await?,
-                false => Statements::NotInstalled,
+            let statements = if counters.is_busy() {
+                Statements::ask(client, relation).await?
+            } else {
+                Statements::NotInstalled
             };
             Ok::<_, LiveError>((counters, statements))
         };

@@ -79,7 +79,8 @@ impl Visitor for KeptPages {
         if self.wanted.binary_search(&block).is_err() {
             return;
         }
-        let (mut all_visible, mut seen) = (false, Vec::new());
+        let mut all_visible = false;
+        let mut seen = Vec::new();
         if let Ok(PageState::Used(page)) = Page::parse(bytes) {
             all_visible = visible.sees_all_of(&page);
             if !all_visible {
@@ -110,8 +111,8 @@ mod tests {
         assert_eq!(looked_at(3, None), [0, 1, 2].map(BlockNumber));
         assert_eq!(looked_at(100_000, None).len(), BLOCKS as usize);
         let sampling = Sampling { size: SampleSize::Blocks(1000), seed: 7 };
-        let (sampled, looked) =
-            (sampling.draw(100_000).collect::<Vec<_>>(), looked_at(100_000, Some(sampling)));
+        let sampled = sampling.draw(100_000).collect::<Vec<_>>();
+        let looked = looked_at(100_000, Some(sampling));
         assert!(looked.len() <= BLOCKS as usize && looked.len() > 200);
         assert!(looked.iter().all(|block| sampled.contains(block)));
     }

@@ -153,9 +153,10 @@ impl Inspector {
         let leader = self.connections.first().ok_or_else(no_client).map_err(live)?;
         let values_alone = rows.is_some();
         let mut failed = None;
-        let compression = match values_alone {
-            true => None,
-            false => self.compression(&relation, &mut failed).await.map_err(live)?,
+        let compression = if values_alone {
+            None
+        } else {
+            self.compression(&relation, &mut failed).await.map_err(live)?
         };
         let moment = snapshot::begin(leader).await.map_err(live)?;
         let joined = self.joined(leader).await.map_err(live)?;
@@ -292,9 +293,10 @@ impl Inspector {
     ) -> Result<(Option<PageFacts>, Vec<IndexFill>), LiveError> {
         let (leader, others) = self.connections.split_first().ok_or_else(no_client)?;
         let sampling = self.options.sampling;
-        let looks = match values_alone || sampling.is_some() {
-            true => None,
-            false => self.looks(relation, Source::Pageinspect),
+        let looks = if values_alone || sampling.is_some() {
+            None
+        } else {
+            self.looks(relation, Source::Pageinspect)
         };
         let goes_on = async |connection: &Connection| {
             snapshot::end(connection.client()).await?;
@@ -372,8 +374,11 @@ impl Inspector {
             heap: HeapReport {
                 bytes: Some(relation.bytes),
                 blocks: Some(relation.bytes / report.page_size),
-                index_bytes: Some(relation.index_bytes)
-                    .filter(|_| relation.kind != RelationKind::Toast || relation.index_bytes > 0),
+                index_bytes: if relation.kind != RelationKind::Toast || relation.index_bytes > 0 {
+                    Some(relation.index_bytes)
+                } else {
+                    None
+                },
                 ..report.heap
             },
             toast: relation.toast.as_ref().map(|toast| ToastReport {
@@ -417,7 +422,8 @@ impl Inspector {
         let toasters = toasters::toasters(leader.client(), &self.server).await.map_err(live)?;
         // the values of dead rows may have dead chunks
         let mut store = self.chunk_store(leader, &moment, !pages.is_live(ctid));
-        let (desc, flavor) = (&relation.desc, self.options.flavor);
+        let desc = &relation.desc;
+        let flavor = self.options.flavor;
         let wanted = Wanted { relation: &name, desc, flavor, column, ctid };
         let bytes = pages.iter().next().map(|(_, bytes)| bytes).unwrap_or_default();
         let anatomy =

@@ -54,7 +54,7 @@ pub fn relation_file(
     let mut problems = Problems::default();
     let mut store = store(target, &mut problems)?;
     let model = file_findings::model(target.desc, page_size);
-    let sampling = target.sampling.filter(|_| target.toast.is_none());
+    let sampling = if target.toast.is_none() { target.sampling } else { None };
     let heap = FileScan::open(target, target.heap, sampling)?;
     let blocks = heap.file.blocks();
     // rows of values come without findings
@@ -76,7 +76,8 @@ pub fn relation_file(
         }
         Some(writer) => {
             let with_store = |files: ContentFiles<'_>| {
-                let (store, toasters) = (store.take(), Toasters::by_bytes());
+                let store = store.take();
+                let toasters = Toasters::by_bytes();
                 Contents::new(store, toasters, page_size, files.output_dir)
             };
             let contents = contents.map(with_store).transpose().map_err(InspectError::Output)?;
@@ -93,7 +94,8 @@ pub fn relation_file(
             (scan, look, references)
         }
     };
-    let (mut not_available, mut orphans) = (Vec::new(), None);
+    let mut not_available = Vec::new();
+    let mut orphans = None;
     if let Some(store) = &mut store {
         let unread = scan.problems.count() > 0 || store.problems().count() > 0;
         match references.orphans(store, unread) {

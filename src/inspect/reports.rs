@@ -37,7 +37,8 @@ impl RelationReport {
     /// What a scan has counted, for a relation of this many bytes (heap, TOAST relation and its index) if that is
     /// known. The sources fill in what only they know.
     pub fn of<V>(scan: &Scan<V>, source: Source, relation_bytes: Option<u64>) -> RelationReport {
-        let (counts, problems) = (&scan.stats.tuples, &scan.problems);
+        let counts = &scan.stats.tuples;
+        let problems = &scan.problems;
         RelationReport {
             relation: scan.relation.source.to_string(),
             source,

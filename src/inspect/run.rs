@@ -98,9 +98,12 @@ pub(crate) async fn find(
     let database = &inspector.server.database;
     let work = async {
         let leader = inspector.leader()?;
-        let find = async || match takes_citus {
-            true => select_with_citus(leader, database, tables).await,
-            false => select(leader, database, tables).await,
+        let find = async || {
+            if takes_citus {
+                select_with_citus(leader, database, tables).await
+            } else {
+                select(leader, database, tables).await
+            }
         };
         let found: Result<_, LiveError> = leader.reading(find).await;
         found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))
@@ -270,7 +273,7 @@ impl Run<'_> {
     /// Reports why figures will be missing, and how to get them.
     fn explain_functions<O: Output + ?Sized>(&self, relation: &Relation, output: &mut O) -> bool {
         // The report of a table with another access method says so itself.
-        let why = self.inspector.why_no_pages(relation).filter(|_| relation.is_heap);
+        let why = if relation.is_heap { self.inspector.why_no_pages(relation) } else { None };
         let Some(why) = why else { return false };
         functions_notices(self.inspector, &why).iter().for_each(|notice| output.notice(notice));
         true

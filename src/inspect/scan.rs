@@ -64,7 +64,8 @@ impl ScanError {
 impl Inspector {
     /// A relation of the server as a source of scans.
     pub(super) fn scanned(&self, name: &str, desc: Arc<TupleDesc>) -> Scanned {
-        let (page_size, flavor) = (self.server.page_size, self.options.flavor);
+        let page_size = self.server.page_size;
+        let flavor = self.options.flavor;
         Scanned { source: name.into(), desc, page_size, flavor }
     }
 
@@ -107,11 +108,15 @@ impl Inspector {
         self.progress.begin(name, u64::from(chosen));
         let Some(writer) = rows else {
             let page = self.server.page_size;
-            let meter = target.metered.filter(|_| sampling.is_none()).map(|(kind, fillfactor)| {
-                let growth = Growth::of(&target.desc, page, target.target);
-                let meter = FileMeter::whole(kind, page, total_blocks, fillfactor);
-                meter.growing(growth).with_dead_values()
-            });
+            let meter = if sampling.is_none() {
+                target.metered.map(|(kind, fillfactor)| {
+                    let growth = Growth::of(&target.desc, page, target.target);
+                    let meter = FileMeter::whole(kind, page, total_blocks, fillfactor);
+                    meter.growing(growth).with_dead_values()
+                })
+            } else {
+                None
+            };
             let looks = (target.keeps.then(|| KeptPages::new(total_blocks, sampling)), meter);
             let (scan, (kept, meter), references) = match references {
                 None => {
@@ -154,7 +159,8 @@ impl Inspector {
         };
         scan.problems.merge(problems);
         let unknown_defaults = unknown.into_iter().collect();
-        let (kept, meter) = (None, None);
+        let kept = None;
+        let meter = None;
         Ok(ScanResult { scan, total_blocks, kept, meter, references, unknown_defaults })
     }
 

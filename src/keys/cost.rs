@@ -58,7 +58,7 @@ impl Stored {
     }
 
     fn method(&self) -> Option<Method> {
-        self.value.method.filter(|_| self.is_compressed())
+        if self.is_compressed() { self.value.method } else { None }
     }
 
     /// The chunk that holds byte `byte` of the content; in proportion for a compressed document. `None` in the row.
@@ -107,7 +107,7 @@ impl Stored {
         if rest + datum <= longest {
             return cost(terms, rest + datum, None, None);
         }
-        let method = self.method().filter(|_| share < 1.0);
+        let method = if share < 1.0 { self.method() } else { None };
         let small = method.map_or(content, |_| (content as f64 * share).ceil() as u64);
         let compressed = method.map(|method| (method, items(method, content, small)));
         let squeezed = small + u64::from(COMPRESSED_HEADER_SIZE);
@@ -177,7 +177,8 @@ mod tests {
     fn text(bytes: &[u8]) -> Part<'_> {
         let own = 8 + 3 + bytes.len() as u64;
         let extracted = Extracted::Varlena(8 + bytes.len() as u64);
-        let (step, kind) = (Step::Key(b"key"), Kind::String);
+        let step = Step::Key(b"key");
+        let kind = Kind::String;
         Part { step, kind, bytes: own, value: bytes, byte: 0, extracted }
     }
 
@@ -213,7 +214,8 @@ mod tests {
     #[test]
     fn documents_in_their_rows_gain_nothing() {
         let small = document(Form::Plain, 500, 504, 540);
-        let (now, then) = (small.now(&TERMS), small.extracted(&text(b"abc"), &TERMS));
+        let now = small.now(&TERMS);
+        let then = small.extracted(&text(b"abc"), &TERMS);
         assert_eq!((now.buffers, then.buffers), (0.0, 0.0));
         assert!((now.wal - then.wal).abs() < 20.0, "{now:?} {then:?}");
     }

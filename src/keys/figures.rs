@@ -155,7 +155,8 @@ impl<'t> Table<'t> {
         if self.missed() > 0 {
             return true;
         }
-        let (mut keys, mut had) = (0u64, 0u64);
+        let mut keys = 0u64;
+        let mut had = 0u64;
         for (id, figures) in self.tree.paths() {
             if let [OwnStep::Key(_)] = self.tree.steps(id)[..] {
                 keys += 1;

@@ -36,7 +36,8 @@ pub fn relation_file(
     let columns: Vec<usize> = chosen.iter().map(|&(at, _)| at).collect();
     let page = target.page_size;
     let mut heap = RelationFile::open(target.heap, page)?;
-    let (mut store, mut unread) = (None, None);
+    let mut store = None;
+    let mut unread = None;
     if let Some(path) = target.toast {
         let file = RelationFile::open(path, page)?;
         match ToastFile::open(file, page, (None, target.desc.id_type), target.xact) {

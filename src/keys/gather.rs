@@ -74,7 +74,8 @@ impl Gathering {
     ) -> Gathering {
         let column = |(column, language): (&Attribute, Language)| {
             let tree = Tree::new(language, request.depth, terms);
-            let (name, type_name) = (column.name.clone(), column.type_name.clone());
+            let name = column.name.clone();
+            let type_name = column.type_name.clone();
             Column { name, type_name, tree, in_blocks: PowerSums::default() }
         };
         Gathering {
@@ -377,7 +378,8 @@ fn visits(chunks: &[Chunk]) -> Option<u32> {
 
 impl<S: ChunkStore> ChunkStore for Ahead<S> {
     fn chunks(&mut self, relation: Oid, value_id: ValueId) -> Result<Vec<Chunk>, StoreError> {
-        let known = self.values.remove(&value_id.0).filter(|_| self.relation == Some(relation));
+        let known =
+            if self.relation == Some(relation) { self.values.remove(&value_id.0) } else { None };
         let chunks = match known {
             Some(chunks) => chunks,
             None => self.rest.chunks(relation, value_id)?,

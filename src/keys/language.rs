@@ -123,8 +123,11 @@ const FIRST_OF_USERS: u32 = 16_384;
 
 /// That of each column, as far as its own type says it.
 pub(super) fn languages(desc: &TupleDesc) -> Vec<Option<Language>> {
-    let of = |column| Language::of(column).filter(|_| !column.dropped);
-    desc.attributes.iter().map(of).collect()
+    let languages = desc
+        .attributes
+        .iter()
+        .map(|column| if column.dropped { None } else { Language::of(column) });
+    languages.collect()
 }
 
 /// The named columns, or all with documents.

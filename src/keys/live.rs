@@ -141,9 +141,11 @@ impl Reading<'_> {
     /// Reads the sample: from pages if possible, otherwise through functions.
     async fn read(&self, pageinspect: Option<&Pageinspect>) -> Result<Vec<KeysReport>, LiveError> {
         let Reading { advisor, relation, .. } = *self;
-        let (connection, server) = (&advisor.connection, &advisor.server);
-        let (client, page, toast) =
-            (connection.client(), server.page_size, relation.toast.as_ref());
+        let connection = &advisor.connection;
+        let server = &advisor.server;
+        let client = connection.client();
+        let page = server.page_size;
+        let toast = relation.toast.as_ref();
         let toasters = match pageinspect {
             Some(_) => toasters::toasters(client, server).await?,
             None => Toasters::by_bytes(),

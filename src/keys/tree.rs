@@ -293,7 +293,8 @@ impl Tree {
         order: ByteOrder,
         stored: &Stored,
     ) -> Result<(), String> {
-        let (language, depth) = (self.language.clone(), self.depth);
+        let language = self.language.clone();
+        let depth = self.depth;
         let own = language.walk((content, order), depth, (), &mut Validate)?;
         self.documents += 1;
         let now = stored.now(&self.terms);
@@ -493,7 +494,9 @@ impl Visit for Adding<'_, '_> {
 
     fn part(&mut self, inside: usize, part: &Part<'_>) -> Option<usize> {
         let Adding { tree, stored, now, in_stored } = self;
-        let (document, block, terms) = (tree.documents, tree.blocks + 1, tree.terms);
+        let document = tree.documents;
+        let block = tree.blocks + 1;
+        let terms = tree.terms;
         let in_stored = (*in_stored * part.bytes as f64) as u64;
         let cut;
         let step = match part.step {

@@ -141,7 +141,8 @@ impl Control {
             let unknown = unknown(&format!("control file version {version} is not known"));
             return Control { is_newer: version > NEWEST, ..unknown };
         };
-        let (first, second) = (word(layout.float_format), word(layout.float_format + 4));
+        let first = word(layout.float_format);
+        let second = word(layout.float_format + 4);
         // Depending on the byte order, the low half comes first or last.
         let (low, high, xid_at) = match order {
             ByteOrder::Little => (first, second, layout.next_xid),

@@ -121,7 +121,7 @@ fn own_size(page: &[u8]) -> Option<PageSize> {
     const SIZE_WORD: usize = 18;
     [ByteOrder::Little, ByteOrder::Big].into_iter().find_map(|order| {
         let word = order.u16(page, SIZE_WORD)?;
-        PageSize::new(usize::from(word & 0xFF00)).filter(|_| word & 0x00FF == 4)
+        if word & 0x00FF == 4 { PageSize::new(usize::from(word & 0xFF00)) } else { None }
     })
 }
 

@@ -214,7 +214,8 @@ pub fn id_type(path: &Path, page_size: PageSize) -> ValueIdType {
             }
             _ => false,
         };
-        let (mut narrow, mut wide) = (0, 0);
+        let mut narrow = 0;
+        let mut wide = 0;
         for (_, item) in scan::items(block, &used) {
             let Item::Tuple(tuple, _) = item else { continue };
             narrow += u32::from(ends(&tuple, ValueIdType::Oid));

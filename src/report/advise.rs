@@ -302,7 +302,7 @@ fn verdict(report: &Report, details: bool, document: &mut Document) {
         document.paragraph(&recommendation.weighting);
     }
     let Some(command) = &command else {
-        let compacts = report.compaction.as_ref().filter(|_| !details);
+        let compacts = if !details { report.compaction.as_ref() } else { None };
         let note = compacts.and_then(|compaction| {
             report.notes.iter().find(|note| note.starts_with(&compaction.command))
         });
@@ -363,10 +363,7 @@ fn ranked(reports: &[Report], document: &mut Document) {
         2,
     );
     document.gap();
-    let (most, commands) = match document.is_html() {
-        true => (ON_PAGE, ON_PAGE),
-        false => (RANKED, COMMANDS),
-    };
+    let (most, commands) = if document.is_html() { (ON_PAGE, ON_PAGE) } else { (RANKED, COMMANDS) };
     let shown = reports.get(..most).unwrap_or(&reports);
     document.grid("Columns with their recommended settings", &ranking(shown));
     if reports.len() > shown.len() {
@@ -377,9 +374,10 @@ fn ranked(reports: &[Report], document: &mut Document) {
     let reasons: BTreeSet<&String> = reasons.map(|report| &report.recommendation.reasons).collect();
     reasons.into_iter().for_each(|reason| document.paragraph(reason));
     let on_disk = TERMS.iter().find(|(title, _)| *title == "On disk").map(|(_, text)| *text);
-    let all = match document.is_html() {
-        true => "",
-        false => " Name one table, or add --details, to compare all settings.",
+    let all = if document.is_html() {
+        ""
+    } else {
+        " Name one table, or add --details, to compare all settings."
     };
     document.paragraph(&format!("{}{all}", on_disk.unwrap_or_default()));
     if changed.is_empty() {
@@ -461,9 +459,8 @@ fn grid(report: &Report, details: bool) -> Grid {
         text("", 0, |(c, _)| mark(c).to_owned()),
         text("Settings", 0, |(c, _)| c.name.clone()),
         number("On disk", 0, |(c, _)| size(c.after_command_bytes.estimate)),
-        number("Change", 0, |(c, today)| match c.marks.today {
-            true => String::new(),
-            false => disk_change(&c.after_command_bytes, *today),
+        number("Change", 0, |(c, today)| {
+            if c.marks.today { String::new() } else { disk_change(&c.after_command_bytes, *today) }
         }),
         number("VACUUM FULL", 2, |(c, _)| bytes(&c.after_vacuum_full.total_bytes)),
         number("Before compaction", 4, |(c, _)| {
@@ -784,11 +781,15 @@ fn cpu(time: &CpuTime) -> String {
 
 /// As [`change`]; without calibration the error is not known.
 fn cpu_change(time: &CpuTime, today: bool) -> String {
-    let change = time.figure.change.filter(|_| !today);
-    change.map_or_else(String::new, |change| match time.calibrated {
-        true => with_half_width(change),
-        false if change == Interval::default() => "same".into(),
-        false => format!("{:+.1} %", change.estimate * 100.0),
+    let change = if !today { time.figure.change } else { None };
+    change.map_or_else(String::new, |change| {
+        if time.calibrated {
+            with_half_width(change)
+        } else if change == Interval::default() {
+            "same".into()
+        } else {
+            format!("{:+.1} %", change.estimate * 100.0)
+        }
     })
 }
 

@@ -157,11 +157,13 @@ pub(super) fn front(title: &str, spots: &[Spot]) -> Markup {
                  the recommended settings.";
     let range = |of: fn(&Spot) -> f64| {
         let values = || spots.iter().map(of);
-        let (low, high) = (values().fold(f64::MAX, f64::min), values().fold(0.0, f64::max));
+        let low = values().fold(f64::MAX, f64::min);
+        let high = values().fold(0.0, f64::max);
         let room = ((high - low) * 0.1).max(high * 0.05).max(1.0);
         (low - room).max(0.0)..high + room
     };
-    let (bytes, ns) = (range(|spot| spot.0), range(|spot| spot.1));
+    let bytes = range(|spot| spot.0);
+    let ns = range(|spot| spot.1);
     let (unit, name) = unit(bytes.end - bytes.start);
     let xs = bytes.start / unit..bytes.end / unit;
     let across = xs.end - xs.start;
@@ -290,8 +292,10 @@ fn one(tile: &Tile, place: Place, within: &str) -> Markup {
     let path = if within.is_empty() { name.clone() } else { format!("{within}, {name}") };
     let Place { x, y, width, height } = place;
     let percent = |part: f64| format!("{:.2}%", part / MAP.width * 100.0);
-    let (left, across) = (percent(x), percent(width));
-    let (above, down) = (format!("{y:.1}"), format!("{height:.1}"));
+    let left = percent(x);
+    let across = percent(width);
+    let above = format!("{y:.1}");
+    let down = format!("{height:.1}");
     let is_named = height >= NAME && named_width(&name) <= width;
     let wide = (named_width(&name) > width * ON_PHONE).then_some("wide");
     let has_parts = !tile.parts.is_empty() && width.min(height) >= WITH_PARTS;
@@ -326,15 +330,18 @@ fn squarified(weights: &[f64], whole: Place) -> Vec<Place> {
     let total: f64 = weights.iter().sum();
     let scale = whole.width.max(0.0) * whole.height.max(0.0) / total.max(f64::MIN_POSITIVE);
     let mut places = Vec::with_capacity(weights.len());
-    let (mut rest, mut left) = (whole, weights);
+    let mut rest = whole;
+    let mut left = weights;
     while let Some((&first, _)) = left.split_first() {
         let side = rest.width.min(rest.height).max(f64::MIN_POSITIVE);
         // the worst ratio of the sides in a row with this sum and this smallest part
         let worst = |sum: f64, least: f64| {
-            let (sum, side) = (sum * scale, side * side);
+            let sum = sum * scale;
+            let side = side * side;
             (side * first * scale / (sum * sum)).max(sum * sum / (side * least * scale))
         };
-        let (mut count, mut sum) = (1, first);
+        let mut count = 1;
+        let mut sum = first;
         for &next in left.iter().skip(1) {
             if worst(sum + next, next) > worst(sum, left.get(count - 1).copied().unwrap_or(next)) {
                 break;
@@ -347,15 +354,17 @@ fn squarified(weights: &[f64], whole: Place) -> Vec<Place> {
         let mut along = 0.0;
         for &weight in row {
             let length = side * weight / sum;
-            places.push(match is_tall {
-                true => Place { x: rest.x, y: rest.y + along, width: thick, height: length },
-                false => Place { x: rest.x + along, y: rest.y, width: length, height: thick },
+            places.push(if is_tall {
+                Place { x: rest.x, y: rest.y + along, width: thick, height: length }
+            } else {
+                Place { x: rest.x + along, y: rest.y, width: length, height: thick }
             });
             along += length;
         }
-        rest = match is_tall {
-            true => Place { x: rest.x + thick, width: rest.width - thick, ..rest },
-            false => Place { y: rest.y + thick, height: rest.height - thick, ..rest },
+        rest = if is_tall {
+            Place { x: rest.x + thick, width: rest.width - thick, ..rest }
+        } else {
+            Place { y: rest.y + thick, height: rest.height - thick, ..rest }
         };
         left = others;
     }

@@ -103,7 +103,9 @@ impl<W: Write> CheckWriter<W> {
                     .lines("| Code | Place | Damage | Expected | Found |\n|---|---|---|---|---|\n");
             }
             let cell = |text: &str| printable(text).replace('|', "\\|");
-            let (place, expected, found) = (cell(&place), cell(expected), cell(found));
+            let place = cell(&place);
+            let expected = cell(expected);
+            let found = cell(found);
             let row = row.replace('|', "\\|");
             document
                 .lines(&format!("| {code} | {place}{row} | {title} | {expected} | {found} |\n"));
@@ -246,7 +248,9 @@ impl<W: Write> CheckWriter<W> {
     fn finish_page(self) -> io::Result<()> {
         let CheckWriter { output, has_toasters, codes, repairs, mut relations, any_line, .. } =
             self;
-        let (found, shown, statements) = (output.written, self.on_page, self.statements);
+        let found = output.written;
+        let shown = self.on_page;
+        let statements = self.statements;
         relations.sort_by_key(|checked| {
             checked.errors + checked.warnings + checked.notices == 0 && !checked.is_incomplete
         });

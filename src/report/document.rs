@@ -111,10 +111,7 @@ impl Document {
 
     /// Adds a short text, which is not wrapped.
     pub(super) fn unbroken(&mut self, words: &str) {
-        match self.is_html() {
-            true => self.line(words, 0),
-            false => self.lines(&format!("{words}\n")),
-        }
+        if self.is_html() { self.line(words, 0) } else { self.lines(&format!("{words}\n")) }
     }
 
     /// Adds words followed by a statement, whose names and literals are not broken.
@@ -347,7 +344,10 @@ impl<W: Write> Output<W> {
         document: &Value,
     ) -> Output<W> {
         let fields = fields.iter().map(ToString::to_string).collect();
-        let (head, has_begun, details, written) = (head_of(document), false, false, 0);
+        let head = head_of(document);
+        let has_begun = false;
+        let details = false;
+        let written = 0;
         let page = Box::new(Page::new(schema, document.get("server")));
         Output { out, format, width, schema, fields, head, has_begun, details, written, page }
     }

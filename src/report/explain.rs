@@ -125,7 +125,8 @@ fn paragraphs(explanation: &Explanation, column: &ColumnExplanation, document: &
         0.0 => String::new(),
         _ => format!(", {} in TOAST", bytes(&update.toast_bytes)),
     };
-    let (heap, wal) = (bytes(&update.heap_bytes), bytes(&update.wal_bytes));
+    let heap = bytes(&update.heap_bytes);
+    let wal = bytes(&update.wal_bytes);
     say("update", format!("{heap} in the heap{toast}, {wal} of WAL"));
 }
 

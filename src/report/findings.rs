@@ -39,9 +39,10 @@ fn on_page(finding: &Finding, relation: Option<&str>, document: &mut Document) {
     document.heading(&format!("{}{place}", finding.code.name()), 3);
     document.line(&format!("Severity {}: {text}.", finding.severity), 0);
     document.line(finding.why, 0);
-    match finding.command.starts_with("toastctl ") {
-        true => document.command(&finding.command),
-        false => document.sql(&finding.command),
+    if finding.command.starts_with("toastctl ") {
+        document.command(&finding.command)
+    } else {
+        document.sql(&finding.command)
     }
 }
 
@@ -159,9 +160,10 @@ fn of_one(finding: &Finding, relation: Option<&str>, style: Style) -> [String; 2
 /// What compaction would move, with `free` bytes free, and what it would return if that is more.
 fn moves(expected: &Expected, free: u64) -> String {
     let Expected { gives_back, rows, values, moved_bytes, wal_bytes: wal, estimated } = *expected;
-    let gives = match gives_back > free + free / 20 {
-        true => format!("returns {} once VACUUM has removed dead rows, and ", size(gives_back)),
-        false => String::new(),
+    let gives = if gives_back > free + free / 20 {
+        format!("returns {} once VACUUM has removed dead rows, and ", size(gives_back))
+    } else {
+        String::new()
     };
     let moved = match (rows, values) {
         (None, None) => return format!("; the rebuild writes {} of WAL", size(wal.high)),

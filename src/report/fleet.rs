@@ -58,8 +58,11 @@ impl<W: Write> Writer<W> {
         width: Option<usize>,
         limit: Option<usize>,
     ) -> Writer<W> {
-        let (overview, fields, problems) = (None, None, Vec::new());
-        let (done, has_text) = (0, false);
+        let overview = None;
+        let fields = None;
+        let problems = Vec::new();
+        let done = 0;
+        let has_text = false;
         Writer { out, format, width, limit, overview, fields, done, has_text, problems }
     }
 

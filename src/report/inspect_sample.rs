@@ -62,7 +62,8 @@ fn size_range(e: &Interval<u64>) -> String {
     if e.low == e.high {
         return String::new();
     }
-    let (low, high) = (size(e.low), size(e.high));
+    let low = size(e.low);
+    let high = size(e.high);
     match (low.split_once(' '), high.split_once(' ')) {
         (Some((number, unit)), Some((_, same))) if unit == same => format!("{number}–{high}"),
         _ => format!("{low}–{high}"),

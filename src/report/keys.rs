@@ -140,7 +140,8 @@ fn contents(report: &KeysReport) -> Grid {
     let documents = report.totals.documents.estimate.max(1) as f64;
     let mean = plain(report.contents.container.bytes.estimate as f64 / documents);
     let stored = size(report.contents.container.stored_bytes.estimate);
-    let (name, all) = ("(container)".into(), percent(1.0));
+    let name = "(container)".into();
+    let all = percent(1.0);
     grid.row(vec![name, empty(), all, mean, empty(), stored, empty(), empty()]);
     grid
 }

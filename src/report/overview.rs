@@ -303,7 +303,7 @@ fn grid(ranked: &Ranked) -> Grid {
         // the same for all columns of a table, so printed once
         let again = last == Some((target, &line.relation, &line.node));
         last = Some((target, &line.relation, &line.node));
-        let figure = figure.as_ref().filter(|_| !again);
+        let figure = if !again { figure.as_ref() } else { None };
         let shown = |e: &Interval<u64>| match sort {
             SortBy::Unused => about_size(e),
             _ => e.estimate.to_string(),
@@ -341,7 +341,8 @@ fn grid(ranked: &Ranked) -> Grid {
 
 fn notes(overview: &Overview) -> Vec<String> {
     let Overview { totals, left_out, spread, databases, .. } = overview;
-    let (databases, on_nodes) = (*databases, !spread.is_empty());
+    let databases = *databases;
+    let on_nodes = !spread.is_empty();
     let mut notes = Vec::new();
     let read = totals.bytes.saturating_sub(totals.left_out_bytes);
     let held = totals.columns_bytes.estimate.min(read);
@@ -388,9 +389,10 @@ fn notes(overview: &Overview) -> Vec<String> {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let known = match left_out.iter().all(|relation| relation.bytes.is_some()) {
-            true => size(totals.left_out_bytes),
-            false => "of unknown size".to_owned(),
+        let known = if left_out.iter().all(|relation| relation.bytes.is_some()) {
+            size(totals.left_out_bytes)
+        } else {
+            "of unknown size".to_owned()
         };
         notes.push(format!(
             "Not read: {}, {known}: {}{more}.",

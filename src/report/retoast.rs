@@ -151,10 +151,7 @@ fn first_line(table: &TableReport) -> ([String; 3], Tone) {
             format!("complete, except for {bytes} (less than 1 %) that other sessions keep from being returned")
         }
         (_, Headed::Compact, Remaining::Nothing) => {
-            match table.compaction.iter().any(|file| file.ended == FileEnd::NoRoom) {
-                true => "complete: no earlier page has room for the last rows".to_owned(),
-                false => "complete: too little free space is left for another round".to_owned(),
-            }
+            if table.compaction.iter().any(|file| file.ended == FileEnd::NoRoom) { "complete: no earlier page has room for the last rows".to_owned() } else { "complete: too little free space is left for another round".to_owned() }
         }
         (_, Headed::Reindex, Remaining::Nothing) => {
             let number =
@@ -243,7 +240,8 @@ fn tables(report: &Report, document: &mut Document) {
             document.gap();
         }
         let ([what, ended, newer], tone) = first_line(table);
-        let (what, ended) = (document.toned(Tone::Heading, &what), document.toned(tone, &ended));
+        let what = document.toned(Tone::Heading, &what);
+        let ended = document.toned(tone, &ended);
         document.line(&format!("{what} {ended}{newer}"), 4);
         one(table, document);
     }
@@ -289,7 +287,8 @@ fn one(table: &TableReport, document: &mut Document) {
         work_lines(table, document);
     } else {
         let what = if table.headed != Headed::Convert { "move" } else { "re-toast" };
-        let (found, bytes) = (table.common.rows.found, size(table.common.rows.bytes));
+        let found = table.common.rows.found;
+        let bytes = size(table.common.rows.bytes);
         document.unbroken(&format!("rows to {what}: {found} ({bytes})"));
     }
     for pause in &table.common.effort.pauses {
@@ -380,13 +379,14 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
         "{name}: {} before, {} now (heap, TOAST, indexes); {}in {:.1} s; ",
         size(sum(|table| table.common.before.sum())),
         size(sum(|table| table.common.after.sum())),
-        match tables.iter().all(|table| table.headed == Headed::Reindex) {
-            true => String::new(),
-            false => format!(
+        if tables.iter().all(|table| table.headed == Headed::Reindex) {
+            String::new()
+        } else {
+            format!(
                 "{} {} ",
                 counted(sum(|table| table.common.rows.stored), "row"),
                 done_to(tables)
-            ),
+            )
         },
         sum(|table| table.common.effort.elapsed_ms) as f64 / 1000.0
     );
@@ -425,7 +425,8 @@ fn gives_back(tables: &[&TableReport], of_what: &str) -> String {
     };
     let rewriters = if names.all(|name| name == Some(first)) { first } else { "VACUUM FULL" };
     let gives = tables.iter().map(|table| table.gains.rewrite_gives).reduce(|all, one| {
-        let (all, one) = (all?, one?);
+        let all = all?;
+        let one = one?;
         Some(Gives {
             low: all.low.saturating_add(one.low),
             high: all.high.saturating_add(one.high),

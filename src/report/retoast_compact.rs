@@ -104,9 +104,10 @@ fn why(file: &FileReport) -> String {
         reasons.push(format!(
             "{} empty at its end, not truncated{}",
             size(file.untruncated),
-            match reached {
-                true => ": other sessions hold a lock on the table, or still see old row versions",
-                false => "",
+            if reached {
+                ": other sessions hold a lock on the table, or still see old row versions"
+            } else {
+                ""
             }
         ));
     } else if reached && file.held_back {

@@ -21,7 +21,8 @@ pub(super) fn lines(table: &TableReport, document: &mut Document) {
 }
 
 fn line(index: &IndexReport) -> Option<String> {
-    let (name, before) = (&index.index, size(index.before));
+    let name = &index.index;
+    let before = size(index.before);
     let reason = index.reason.as_deref().unwrap_or("not known");
     let todo = index.command.as_ref().map_or_else(String::new, |sql| format!("; to do: {sql};"));
     let expected = index.expected.map(size);

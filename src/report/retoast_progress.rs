@@ -146,7 +146,8 @@ impl Moment {
 
     /// By how much table, TOAST relation and indexes have grown, as a part of their sizes before.
     fn growth(&self) -> f64 {
-        let (before, now) = (self.figures.before.sum(), self.figures.now.sum());
+        let before = self.figures.before.sum();
+        let now = self.figures.now.sum();
         now.saturating_sub(before) as f64 / before.max(1) as f64
     }
 
@@ -220,7 +221,8 @@ pub fn rebuilds<'a>(
     (relation, index): (&'a str, &'a str),
     (number, indexes): (usize, usize),
 ) -> Line<'a> {
-    let (number, indexes) = (number as u64, indexes as u64);
+    let number = number as u64;
+    let indexes = indexes as u64;
     Line::Index { schema: SCHEMA, event: "index", time, relation, index, number, indexes }
 }
 

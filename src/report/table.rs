@@ -352,7 +352,8 @@ const KEPT_SPACE: char = '\u{FDD0}';
 /// The same statement in printable characters: names and literals with other characters are written with escapes
 /// (`U&"…"` and `E'…'`).
 pub fn statement(sql: &str) -> String {
-    let (mut out, mut rest) = (String::with_capacity(sql.len()), sql);
+    let mut out = String::with_capacity(sql.len());
+    let mut rest = sql;
     while let Some((before, quoted, behind)) = first_part(rest) {
         let is_odd = |c: char| is_odd(c) || c == KEPT_SPACE;
         if !quoted.starts_with(['"', '\'']) {
@@ -435,7 +436,8 @@ fn end_of_quoted(text: &str, is_escaped: bool) -> usize {
 
 /// The lines of a statement that has several, each as [`statement`] gives it.
 pub fn statement_lines(sql: &str) -> Vec<String> {
-    let (mut lines, mut rest) = (vec![String::new()], sql);
+    let mut lines = vec![String::new()];
+    let mut rest = sql;
     while let Some((before, part, behind)) = first_part(rest) {
         if let Some(line) = lines.last_mut() {
             line.push_str(before);
@@ -454,7 +456,8 @@ pub fn statement_lines(sql: &str) -> Vec<String> {
 
 /// Like [`wrapped`], for words followed by a statement, whose names and literals are not broken.
 pub fn wrapped_statement(words: &str, sql: &str, width: Option<usize>, indent: usize) -> String {
-    let (mut text, sql) = (words.to_owned(), statement(sql));
+    let mut text = words.to_owned();
+    let sql = statement(sql);
     let mut rest = sql.as_str();
     while let Some(start) = rest.find(['"', '\'']) {
         let (before, quoted) = rest.split_at(start);

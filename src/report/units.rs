@@ -63,7 +63,8 @@ pub fn nanoseconds(ns: f64) -> String {
 
 /// A size and half the width of its interval: `12 kB`, `6850 ±32 bytes`, `32 MB ±900 kB`.
 pub(super) fn size_within(estimate: u64, half: u64) -> String {
-    let (text, within) = (size(estimate), size(half));
+    let text = size(estimate);
+    let within = size(half);
     if half.saturating_mul(1000) <= estimate {
         return text;
     }

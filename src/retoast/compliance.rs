@@ -57,7 +57,8 @@ async fn add(
     let PolicyRequest { policy, method } = *request;
     let goal = PolicyGoal { policy, method, new_extended: false };
     let server = &inspector.server;
-    let pages = server.pageinspect.as_ref().filter(|_| report.source == Source::Pageinspect);
+    let pages =
+        if report.source == Source::Pageinspect { server.pageinspect.as_ref() } else { None };
     let connection = inspector.leader()?;
     let asker = connection
         .open_another()

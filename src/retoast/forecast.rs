@@ -246,7 +246,8 @@ impl Sums {
         for pass in 0..passes {
             let mut left = 0.0;
             for row in page.rows.iter().skip(pass).step_by(passes) {
-                let (before, after) = (taken(row.tuple.0), taken(row.tuple.1));
+                let before = taken(row.tuple.0);
+                let after = taken(row.tuple.1);
                 self.updates += LOCKED;
                 if heap.stays(at, row.new_tuple()) {
                     self.updates += SAME_PAGE + f64::from(row.changed);
@@ -371,7 +372,8 @@ impl Found<'_> {
 
     /// How often the whole table is vacuumed.
     fn vacuums(&self, sums: &Sums) -> f64 {
-        let (limit, batch) = (self.limit(self.max_bloat.0), self.batch(sums));
+        let limit = self.limit(self.max_bloat.0);
+        let batch = self.batch(sums);
         let dead = sums.external.0 + sums.tuple_before;
         // the last vacuum finds less than others
         (dead / (limit + batch / 2.0) + 0.75).max(1.0)
@@ -467,9 +469,10 @@ impl Found<'_> {
         let behind = kept / toast.max(1.0) * (toast - toast_live).max(0.0)
             + free / toast.max(1.0) * (filled_to - toast_live).max(0.0);
         // where there is free space, values were changed before, and the index has no page with old values alone
-        let newest = match before_vacuum > 0.0 && free > before_vacuum {
-            true => new,
-            false => (toast_growth + ahead * (RECYCLED_AFTER - 1.0)).min(new),
+        let newest = if before_vacuum > 0.0 && free > before_vacuum {
+            new
+        } else {
+            (toast_growth + ahead * (RECYCLED_AFTER - 1.0)).min(new)
         };
         let entries = sums.chunks.1 * newest / new.max(1.0);
         let toast_index_growth = match entries as u64 {
@@ -497,7 +500,8 @@ impl Found<'_> {
 
     /// The pages of the TOAST relation for a row, if rows have values of these sizes.
     fn chunk_pages(&self, sizes: impl Iterator<Item = u64>) -> f64 {
-        let (mut filler, mut rows) = (ToastFiller::new(self.page, Fill::Insert), 0.0);
+        let mut filler = ToastFiller::new(self.page, Fill::Insert);
+        let mut rows = 0.0;
         for size in sizes {
             filler.put(u32::try_from(size).unwrap_or(u32::MAX));
             rows += 1.0;
@@ -577,7 +581,8 @@ impl After {
 
     /// WAL of compacting the TOAST relation.
     fn compaction(&self, page: PageSize) -> f64 {
-        let (rows, per_row) = (self.compacted(page), self.chunks_per_row.max(1.0));
+        let rows = self.compacted(page);
+        let per_row = self.chunks_per_row.max(1.0);
         if rows == 0.0 {
             return 0.0;
         }
@@ -597,9 +602,10 @@ impl After {
     /// WAL of rebuilding the index of the TOAST relation, if it is bloated then.
     fn rebuild(&self, page: PageSize) -> f64 {
         let fresh = ToastIndex::of(page, self.chunks as u64).pages * page.bytes() as u64;
-        match is_bloated(self.toast_index as u64, fresh) {
-            true => build_wal(page, fresh, DEFAULT_FILLFACTOR) as f64,
-            false => 0.0,
+        if is_bloated(self.toast_index as u64, fresh) {
+            build_wal(page, fresh, DEFAULT_FILLFACTOR) as f64
+        } else {
+            0.0
         }
     }
 }
@@ -627,7 +633,8 @@ impl Gin {
     /// WAL of inserting these keys. Keys that only one row of the sample has are rare: how rare, the number of all keys
     /// shows.
     fn inserts(&self, keys: &Keys, rows: f64, vacuums: f64) -> f64 {
-        let (sampled, each) = (self.sampled.max(1.0), rows / vacuums);
+        let sampled = self.sampled.max(1.0);
+        let each = rows / vacuums;
         let per_row = keys.keys * keys.rows / sampled;
         let (different, listed) = if keys.rows > 1.0 {
             (keys.keys, self.rows * keys.rows / sampled)
@@ -637,9 +644,10 @@ impl Gin {
             (rare, (self.rows * per_row / rare).max(1.0))
         };
         let list = 6.0 + GIN_ROW * listed;
-        let record = match list > GIN_MOST_ROWS {
-            true => GIN_TREE,
-            false => GIN_ENTRY + max_align((14.0 + keys.bytes + list) as usize) as f64,
+        let record = if list > GIN_MOST_ROWS {
+            GIN_TREE
+        } else {
+            GIN_ENTRY + max_align((14.0 + keys.bytes + list) as usize) as f64
         };
         if self.has_list {
             // a key is inserted once for all rows in the list
@@ -651,9 +659,10 @@ impl Gin {
 
     /// The growth of an index of this size, if `rows` rows get new entries before old ones are removed.
     fn growth(&self, page: f64, bytes: f64, rows: f64) -> f64 {
-        let list = match self.has_list {
-            true => (rows * (self.pending() / page).ceil() * page).min(LIST_PAGES * page),
-            false => 0.0,
+        let list = if self.has_list {
+            (rows * (self.pending() / page).ceil() * page).min(LIST_PAGES * page)
+        } else {
+            0.0
         };
         bytes * (rows / self.rows.max(1.0)).min(1.0) * GIN_GROWTH + list
     }
@@ -877,12 +886,14 @@ mod tests {
     #[test]
     fn nothing_to_do_writes_nothing_and_more_work_writes_more() {
         let row = RowChange { tuple: (200, 200), changed: 150, ..RowChange::default() };
-        let (pages, sizes) = (pages(38, row, 100), Sizes { heap: 8 << 20, toast: 0, indexes: 0 });
+        let pages = pages(38, row, 100);
+        let sizes = Sizes { heap: 8 << 20, toast: 0, indexes: 0 };
         let plain = found(&pages, 0.0, sizes);
         assert_eq!(plain.forecast(), (Forecast::default(), Forecast::default()));
         let plain = Found { rows: Interval::exact(38_000.0), ..plain };
         let index = IndexFacts { method: Method::Btree(20.0), bytes: 800_000 };
-        let (one, two) = ([index.clone()], [index.clone(), index]);
+        let one = [index.clone()];
+        let two = [index.clone(), index];
         let with =
             |indexes, is_covered| Found { indexes, is_covered, ..plain.clone() }.forecast().0;
         assert_eq!(with(&two, false).indexes / 2, with(&one, false).indexes);

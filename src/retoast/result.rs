@@ -260,8 +260,9 @@ impl Effort {
                 None => self.pauses.push(pause),
             }
         }
-        let (ms, bytes, wal) =
-            (self.elapsed_ms, self.course.last().map_or(0, |point| point.bytes), self.wal_bytes);
+        let ms = self.elapsed_ms;
+        let bytes = self.course.last().map_or(0, |point| point.bytes);
+        let wal = self.wal_bytes;
         self.course.extend(later.course.into_iter().map(|point| CoursePoint {
             ms: point.ms + ms,
             bytes: point.bytes + bytes,
@@ -814,9 +815,10 @@ impl FileReport {
 
     /// The report of an empty file.
     pub(crate) fn of_nothing(dry_run: bool) -> FileReport {
-        let (ended, wal_expected) = match dry_run {
-            true => (FileEnd::Planned, Some(Range::default())),
-            false => (FileEnd::Compact, None),
+        let (ended, wal_expected) = if dry_run {
+            (FileEnd::Planned, Some(Range::default()))
+        } else {
+            (FileEnd::Compact, None)
         };
         FileReport { ended, wal_expected, ..FileReport::new("heap") }
     }

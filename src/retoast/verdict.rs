@@ -106,9 +106,10 @@ pub fn remaining(table: &TableReport) -> Remaining {
         (Outcome::Incomplete, Headed::Reindex) => Remaining::Indexes(indexes),
         (Outcome::Incomplete, Headed::Compact) => {
             let is_compact = table.compaction.iter().all(|file| file.ended.is_done());
-            match is_compact && indexes > 0 {
-                true => Remaining::Indexes(indexes),
-                false => Remaining::Space(space(|_| true)),
+            if is_compact && indexes > 0 {
+                Remaining::Indexes(indexes)
+            } else {
+                Remaining::Space(space(|_| true))
             }
         }
         (Outcome::Incomplete, Headed::Convert) => match table.common.rows.left {

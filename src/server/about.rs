@@ -192,7 +192,8 @@ impl Pageinspect {
         let row = client.query_typed(&sql, &[(&toast.0, Type::OID)]).await?.pop();
         let row =
             row.ok_or_else(|| LiveError::Unexpected("no index of a TOAST relation".into()))?;
-        let (level, root): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+        let level: i64 = row.try_get(0)?;
+        let root: i64 = row.try_get(1)?;
         // An empty index has no root.
         Ok(if root == 0 { 0 } else { u32::try_from(level).unwrap_or_default().saturating_add(1) })
     }

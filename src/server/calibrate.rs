@@ -211,9 +211,10 @@ struct Clock<'a> {
 
 impl Clock<'_> {
     fn check(&self) -> Result<(), LiveError> {
-        match self.started.elapsed() + STATEMENT_LIMIT < self.limit {
-            true => Ok(()),
-            false => Err(LiveError::NotTimed(too_long())),
+        if self.started.elapsed() + STATEMENT_LIMIT < self.limit {
+            Ok(())
+        } else {
+            Err(LiveError::NotTimed(too_long()))
         }
     }
 
@@ -282,7 +283,8 @@ async fn fill(
         )
         .await?;
     let of = rows.first().ok_or_else(|| LiveError::Unexpected("no column of copies".into()))?;
-    let (category, type_name): (String, String) = (of.try_get(0)?, of.try_get(1)?);
+    let category: String = of.try_get(0)?;
+    let type_name: String = of.try_get(1)?;
     // a type of that name in another schema may have casts, which are functions of other users; an array type is in the
     // schema of its elements' type
     let is_built_in: bool = of.try_get(2)?;
@@ -383,8 +385,9 @@ pub(crate) async fn refusal(client: &Client) -> Result<Option<String>, LiveError
                               WHERE s.name = 'default_transaction_read_only' AND s.reset_val = 'on')";
     let rows = client.query_typed(sql, &[]).await?;
     let row = rows.first().ok_or_else(|| LiveError::Unexpected("no row about the user".into()))?;
-    let (user, allowed, read_only): (String, bool, bool) =
-        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let user: String = row.try_get(0)?;
+    let allowed: bool = row.try_get(1)?;
+    let read_only: bool = row.try_get(2)?;
     Ok(if read_only {
         Some(
             "transactions are read-only by default here (default_transaction_read_only)".to_owned(),

@@ -183,7 +183,8 @@ pub async fn types(client: &Client, relation: &Relation) -> Result<Types, LiveEr
     );
     let mut types = Types::default();
     for row in client.query_typed(&sql, &[(&relation.oid.0, Type::OID)]).await? {
-        let (kind, of): (String, Option<u32>) = (row.try_get(2)?, row.try_get(5)?);
+        let kind: String = row.try_get(2)?;
+        let of: Option<u32> = row.try_get(5)?;
         let columns: Vec<String> = row.try_get(8)?;
         let columns = columns.iter().enumerate().map(|(at, text)| composite_column(at, text));
         let made = match (kind.as_str(), of) {
@@ -215,7 +216,9 @@ pub async fn types(client: &Client, relation: &Relation) -> Result<Types, LiveEr
 fn composite_column(at: usize, text: &str) -> Option<Attribute> {
     let mut words = text.split(' ');
     let mut next = || words.next();
-    let (type_oid, length, align) = (next()?.parse().ok()?, next()?.parse().ok()?, next()?);
+    let type_oid = next()?.parse().ok()?;
+    let length = next()?.parse().ok()?;
+    let align = next()?;
     Some(Attribute {
         name: (at + 1).to_string(),
         type_name: String::new(),
@@ -320,11 +323,13 @@ impl Storage {
         blocks: std::ops::Range<u32>,
     ) -> Result<Vec<u8>, LiveError> {
         let size = server.page_size.bytes() as u64;
-        let (first, end) = (u64::from(blocks.start) * size, u64::from(blocks.end) * size);
+        let first = u64::from(blocks.start) * size;
+        let end = u64::from(blocks.end) * size;
         let mut bytes = Vec::new();
         let mut at = first;
         while at < end {
-            let (segment, within) = (at / self.segment, at % self.segment);
+            let within = at % self.segment;
+            let segment = at / self.segment;
             let length = (end - at).min(self.segment - within);
             let suffix = if segment == 0 { String::new() } else { format!(".{segment}") };
             let sql = format!(

@@ -176,7 +176,9 @@ pub async fn outlines(
             bytes(0)?.as_chunks().0.iter().map(|id| u64::from_be_bytes(*id)).collect()
         }
     };
-    let (seqs, raw, stored) = (words(1)?, words(2)?, words(3)?);
+    let seqs = words(1)?;
+    let raw = words(2)?;
+    let stored = words(3)?;
     if [seqs, raw, stored].iter().any(|column| column.len() != ids.len()) {
         return Ok(None);
     }
@@ -209,7 +211,8 @@ mod tests {
     #[test]
     fn values_are_asked_for_by_ranges_where_their_ids_follow_each_other() {
         let single = [7, 8, 9, 10, 11, 12, 20, 4_294_967_295];
-        let (oid, oid8) = (("pg_toast.t", ValueIdType::Oid), ("pg_toast.t", ValueIdType::Oid8));
+        let oid = ("pg_toast.t", ValueIdType::Oid);
+        let oid8 = ("pg_toast.t", ValueIdType::Oid8);
         assert_eq!(
             of_values(oid, &single, By::Index),
             "FROM pg_toast.t AS c WHERE chunk_id = \

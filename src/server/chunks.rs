@@ -252,12 +252,10 @@ impl LiveChunks {
         let row = rows
             .first()
             .ok_or_else(|| StoreError(format!("there is no toast relation {relation}")))?;
-        let (schema, name): (String, String) =
-            (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
-        let id_type = match row.try_get(2).map_err(failed)? {
-            true => ValueIdType::Oid8,
-            false => ValueIdType::Oid,
-        };
+        let schema: String = row.try_get(0).map_err(failed)?;
+        let name: String = row.try_get(1).map_err(failed)?;
+        let id_type =
+            if row.try_get(2).map_err(failed)? { ValueIdType::Oid8 } else { ValueIdType::Oid };
         let known = (quote_qualified(&schema, &name), id_type);
         self.names.insert(relation, known.clone());
         Ok(known)
@@ -307,12 +305,16 @@ impl LiveChunks {
                 )
             };
             // where one of the values cannot be read, each is read by itself
-            let (first, last) = (value_id.0.cast_signed(), end.cast_signed());
+            let first = value_id.0.cast_signed();
+            let last = end.cast_signed();
             let ids = [(&first as &(dyn ToSql + Sync), Type::INT8), (&last, Type::INT8)];
             if let Ok(chunks) = self.select(relation, condition, &ids).await {
                 // The last value may be incomplete.
-                let cut =
-                    chunks.last().filter(|_| chunks.len() >= MOST_CHUNKS).map(|last| last.value_id);
+                let cut = if chunks.len() >= MOST_CHUNKS {
+                    chunks.last().map(|last| last.value_id)
+                } else {
+                    None
+                };
                 for chunk in chunks {
                     if Some(chunk.value_id) != cut {
                         self.ahead.values.entry(chunk.value_id.0).or_default().push(chunk);
@@ -445,7 +447,8 @@ mod tests {
 
     #[test]
     fn ever_more_values_are_read_ahead_while_they_follow_each_other() {
-        let (mut ahead, relation) = (Ahead::default(), Oid(7));
+        let mut ahead = Ahead::default();
+        let relation = Oid(7);
         let spans: Vec<u64> =
             (0..10).map(|at| ahead.next(relation, ValueId(1000 + at * 100))).collect();
         assert_eq!(spans, [1, 2, 4, 8, 16, 32, 64, 128, 128, 128]);

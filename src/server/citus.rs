@@ -209,13 +209,16 @@ pub(crate) async fn nodes(client: &Client, tables: &[Oid]) -> Result<Vec<Node>, 
                WHERE t.oid = ANY ($1) AND t.relkind <> 'p' ORDER BY p.groupid, r.oid, s.shardid";
     let mut nodes: Vec<Node> = Vec::new();
     for row in client.query_typed(sql, &[(&numbers(tables), Type::OID_ARRAY)]).await? {
-        let (host, port): (String, i32) = (row.try_get(0)?, row.try_get(1)?);
+        let host: String = row.try_get(0)?;
+        let port: i32 = row.try_get(1)?;
         let is_here = row.try_get(2)?;
-        let name = match host.is_empty() {
-            true => "a node that is not in the metadata of Citus".to_owned(),
-            false => format!("{host}:{port}"),
+        let name = if host.is_empty() {
+            "a node that is not in the metadata of Citus".to_owned()
+        } else {
+            format!("{host}:{port}")
         };
-        let (schema, shard): (String, String) = (row.try_get(4)?, row.try_get(5)?);
+        let schema: String = row.try_get(4)?;
+        let shard: String = row.try_get(5)?;
         let placement = Placement {
             shard: row.try_get(3)?,
             relation: shown_qualified(&schema, &shard),
@@ -244,8 +247,9 @@ pub(crate) async fn all_nodes(
                CROSS JOIN pg_catalog.pg_dist_local_group AS l \
                WHERE n.noderole::pg_catalog.text = 'primary' AND n.hasmetadata AND n.isactive ORDER BY n.groupid";
     for row in client.query_typed(sql, &[]).await? {
-        let (host, port, is_here): (String, i32, bool) =
-            (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let host: String = row.try_get(0)?;
+        let port: i32 = row.try_get(1)?;
+        let is_here: bool = row.try_get(2)?;
         let name = format!("{host}:{port}");
         if !all.iter().any(|node| node.name == name) {
             all.push(Node { name, host, port, is_here, shards: Vec::new() });
@@ -281,9 +285,10 @@ impl Node {
         if !session.read_only {
             session.settings.push((CHANGES_SHARDS.to_owned(), "on".to_owned()));
         }
-        let opened = match self.is_here {
-            true => first.open_another_with(&session).await,
-            false => first.open_at(&self.address(address), &session).await,
+        let opened = if self.is_here {
+            first.open_another_with(&session).await
+        } else {
+            first.open_at(&self.address(address), &session).await
         };
         let connection = opened.map_err(|error| Failed::from(&error))?;
         if !self.is_here {
@@ -309,9 +314,10 @@ impl Node {
                    JOIN pg_catalog.pg_dist_node AS n ON n.groupid = l.groupid \
                      AND n.noderole::pg_catalog.text = 'primary'";
         let ask = async || -> Result<Option<String>, LiveError> {
-            match is_here(connection.client()).await? {
-                true => Ok(connection.client().value(sql, &[]).await?),
-                false => Ok(None),
+            if is_here(connection.client()).await? {
+                Ok(connection.client().value(sql, &[]).await?)
+            } else {
+                Ok(None)
             }
         };
         let hint = "HINT:  --node-address gives the addresses of nodes.";

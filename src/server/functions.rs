@@ -109,7 +109,8 @@ pub(crate) async fn rows(
     let answers = client.query_typed(&probe.rows(asked, blocks), &[]).await?;
     let mut rows = Vec::with_capacity(answers.len());
     for row in &answers {
-        let (ctid, xmin): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
+        let ctid: &str = row.try_get(0)?;
+        let xmin: &str = row.try_get(1)?;
         let answers = Answers::of(row, 2)?;
         let mut values = Vec::with_capacity(asked.len());
         for (at, (&index, place)) in asked.iter().zip(&places).enumerate() {

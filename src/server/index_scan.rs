@@ -118,7 +118,8 @@ async fn by_pages(
     if last == 0 {
         return Ok(Fresh::Bytes(page.bytes() as u64));
     }
-    let (step, name) = (last.div_ceil(SAMPLE), quote_literal(&index.quoted()));
+    let step = last.div_ceil(SAMPLE);
+    let name = quote_literal(&index.quoted());
     let stats = pageinspect.function("bt_page_stats");
     // The first item of a page with a right sibling is its high key, which is not an entry.
     let sql = format!(
@@ -135,7 +136,9 @@ async fn by_pages(
     );
     let rows = client.query_typed(&sql, &[]).await?;
     let Some(row) = rows.first() else { return not_known("it could not be read") };
-    let (seen, live, used): (i64, f64, f64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let seen: i64 = row.try_get(0)?;
+    let live: f64 = row.try_get(1)?;
+    let used: f64 = row.try_get(2)?;
     let same: bool = row.try_get(3)?;
     if live > 0.0 && index.entries.deduplicates && !index.unique {
         match shares_entries(connection, pageinspect, last, &name).await? {
@@ -156,14 +159,16 @@ async fn shares_entries(
     last: u64,
     name: &str,
 ) -> Result<Option<bool>, LiveError> {
-    let (metapage, raw_page) = (pageinspect.function("bt_metap"), pageinspect.get_raw_page());
+    let metapage = pageinspect.function("bt_metap");
+    let raw_page = pageinspect.get_raw_page();
     let sql = format!(
         "SELECT {raw_page}({name}, 'main', b::pg_catalog.int8) \
          FROM {metapage}({name}) AS m, pg_catalog.generate_series(1, {last}, {}) AS b \
          WHERE m.allequalimage",
         last.div_ceil(COMPARED)
     );
-    let (mut rows, mut keys) = (0u64, 0u64);
+    let mut rows = 0u64;
+    let mut keys = 0u64;
     for row in connection.client().query_typed(&sql, &[]).await? {
         let bytes: &[u8] = row.try_get(0)?;
         match Page::parse(bytes) {

@@ -175,12 +175,14 @@ fn read(row: &Row) -> Result<Index, LiveError> {
     let bytes: i64 = row.try_get(5)?;
     let fillfactor: Option<i32> = row.try_get(9)?;
     let count: f64 = row.try_get(11)?;
-    let (of_toast, never_null): (bool, bool) = (row.try_get(12)?, row.try_get(13)?);
-    let (lengths, alignments): (Vec<i16>, Vec<String>) = (row.try_get(14)?, row.try_get(15)?);
+    let of_toast: bool = row.try_get(12)?;
+    let never_null: bool = row.try_get(13)?;
+    let lengths: Vec<i16> = row.try_get(14)?;
+    let alignments: Vec<String> = row.try_get(15)?;
     let keys = if of_toast {
         Some(TOAST_KEYS)
     } else {
-        fixed(&lengths, &alignments).filter(|_| never_null)
+        if never_null { fixed(&lengths, &alignments) } else { None }
     };
     Ok(Index {
         oid: Oid(row.try_get(0)?),

@@ -49,7 +49,8 @@ pub(crate) async fn names(client: &Client, oids: &[Oid]) -> Result<Names, LiveEr
                WHERE c.oid = ANY ($1)";
     let rows = client.query_typed(sql, &[(&numbers(oids), Type::OID_ARRAY)]).await?;
     let named = rows.iter().map(|row| {
-        let (schema, name): (String, String) = (row.try_get(1)?, row.try_get(2)?);
+        let schema: String = row.try_get(1)?;
+        let name: String = row.try_get(2)?;
         Ok((Oid(row.try_get(0)?), shown_qualified(&schema, &name)))
     });
     Ok(Names(named.collect::<Result<_, LiveError>>()?))
@@ -83,7 +84,8 @@ pub(crate) async fn explained(connection: &Connection, oid: Oid) -> String {
     let holder = rows.first().and_then(|row| {
         let pid: Option<i32> = row.try_get(0).ok()?;
         let does = if row.try_get(1).ok()? { "holds" } else { "waits for" };
-        let (user, application): (String, String) = (row.try_get(2).ok()?, row.try_get(3).ok()?);
+        let user: String = row.try_get(2).ok()?;
+        let application: String = row.try_get(3).ok()?;
         let Some(pid) = pid else { return Some(format!("A prepared transaction {does}")) };
         let mut who = format!("Process {pid}");
         let named: Vec<String> = [("user", user), ("application", application)]

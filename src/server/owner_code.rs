@@ -266,7 +266,8 @@ impl Catalog {
 
     fn judge(&self, object: &Object, found: &mut Vec<String>) {
         let place = &object.name;
-        let (mut types, mut called) = (object.key_types.clone(), object.called.clone());
+        let mut types = object.key_types.clone();
+        let mut called = object.called.clone();
         for tree in &object.expressions {
             let expression = Expression::parse(tree);
             for node in expression.unknown_nodes {
@@ -378,7 +379,7 @@ impl Catalog {
     }
 
     fn element_handled_by(&self, oid: u32, levels: usize) -> HandledBy {
-        let of_type = self.types.get(&oid).filter(|_| levels > 0);
+        let of_type = if levels > 0 { self.types.get(&oid) } else { None };
         let Some(of_type) = of_type else { return HandledBy::Users };
         let own = if !of_type.owner.is_superuser {
             HandledBy::Users

@@ -195,7 +195,9 @@ pub(crate) async fn refusals(
     coerced: &[i16],
 ) -> Result<Vec<String>, LiveError> {
     let objects = objects(client, table, triggers, coerced).await?;
-    let (mut functions, mut operators, mut types) = (Vec::new(), Vec::new(), Vec::new());
+    let mut functions = Vec::new();
+    let mut operators = Vec::new();
+    let mut types = Vec::new();
     for object in &objects {
         functions.extend(object.classes.iter().chain(&object.called));
         types.extend(object.key_types.iter().chain(&object.coerced));
@@ -253,7 +255,8 @@ async fn add_functions(
     let parameters: [(&(dyn ToSql + Sync), Type); 3] =
         [(&table.0, Type::OID), (&functions, Type::OID_ARRAY), (&operators, Type::OID_ARRAY)];
     for row in client.query_typed(FUNCTIONS, &parameters).await? {
-        let (operator, oid): (u32, u32) = (row.try_get(0)?, row.try_get(1)?);
+        let operator: u32 = row.try_get(0)?;
+        let oid: u32 = row.try_get(1)?;
         if operator != 0 {
             catalog.operators.insert(operator, oid);
         }
@@ -305,7 +308,8 @@ async fn add_types(
 }
 
 fn type_kind(row: &Row) -> Result<TypeKind, LiveError> {
-    let (kind, name): (String, String) = (row.try_get(4)?, row.try_get(5)?);
+    let kind: String = row.try_get(4)?;
+    let name: String = row.try_get(5)?;
     let is_array: bool = row.try_get(6)?;
     let part: u32 = row.try_get(7)?;
     Ok(match (kind.as_str(), name.as_str()) {

@@ -137,7 +137,8 @@ impl Pages {
     /// Splits these pages into the rows in which the server sent them. A last part, without pages, has the unreadable
     /// blocks.
     fn parts(mut self) -> impl Iterator<Item = Pages> {
-        let (rows, page_size) = (std::mem::take(&mut self.rows), self.page_size);
+        let rows = std::mem::take(&mut self.rows);
+        let page_size = self.page_size;
         let mut asked: HashMap<BlockNumber, Vec<(ItemPointer, bool)>> = HashMap::new();
         for (ctid, live) in std::mem::take(&mut self.asked) {
             asked.entry(ctid.block).or_default().push((ctid, live));
@@ -209,7 +210,8 @@ impl Server {
         let pageinspect = self.pageinspect.as_ref();
         let pageinspect =
             pageinspect.ok_or_else(|| LiveError::Unexpected("pageinspect is gone".into()))?;
-        let (connection, page_size) = (Arc::clone(connection), self.page_size);
+        let connection = Arc::clone(connection);
+        let page_size = self.page_size;
         PageReader::new(connection, pageinspect, page_size, relation, snapshot.clone()).await
     }
 }
@@ -348,9 +350,8 @@ impl PageReader {
     ) -> Result<(), LiveError> {
         let mut undecided = self.no_pages();
         let unreadable = self
-            .read_raw(blocks, |pages| match pages.undecided().is_empty() {
-                true => take(pages),
-                false => undecided.append(pages),
+            .read_raw(blocks, |pages| {
+                if pages.undecided().is_empty() { take(pages) } else { undecided.append(pages) }
             })
             .await?;
         self.resolve(&mut undecided).await?;
@@ -436,7 +437,8 @@ impl PageReader {
         let size = self.page_size.bytes();
         while let Some(row) = rows.try_next().await? {
             let bytes: &[u8] = row.try_get(0)?;
-            let (first, end) = (blocks.get(*read).copied(), *read + bytes.len() / size);
+            let first = blocks.get(*read).copied();
+            let end = *read + bytes.len() / size;
             let whole =
                 !bytes.is_empty() && bytes.len().is_multiple_of(size) && end <= blocks.len();
             let (Some(first), true) = (first, whole) else {

@@ -78,7 +78,9 @@ impl NamePattern {
             return Err(format!("unterminated quoted string: {pattern}"));
         }
         let mut parts = parts.into_iter().rev();
-        let (name, schema, database) = (parts.next(), parts.next(), parts.next());
+        let name = parts.next();
+        let schema = parts.next();
+        let database = parts.next();
         if parts.next().is_some() {
             return Err(format!("improper qualified name (too many dotted names): {pattern}"));
         }

@@ -230,12 +230,15 @@ impl<'a> Probe<'a> {
                 missing.stored_size.is_none_or(|size| u64::from(size) == stored)
             });
         let form = if may_be_missing { Form::Unknown } else { form };
-        let location =
-            self.toast_relation.filter(|_| form.is_external()).map(|toast_relation| Location {
+        let location = if form.is_external() {
+            self.toast_relation.map(|toast_relation| Location {
                 value_id: ValueId(0),
                 toast_relation,
                 chunks: self.page.chunks(u32::try_from(stored).unwrap_or(u32::MAX)),
-            });
+            })
+        } else {
+            None
+        };
         let value = StoredValue {
             form,
             method: answer.method,

@@ -59,7 +59,9 @@ pub(crate) async fn side_by_side<V: Visitor + Merge + Clone + Send + 'static>(
     let tasks: Vec<_> = readers
         .into_iter()
         .map(|mut reader| {
-            let (mut part, queue, control) = (scan.clone(), Arc::clone(&queue), control.clone());
+            let mut part = scan.clone();
+            let queue = Arc::clone(&queue);
+            let control = control.clone();
             tokio::spawn(async move {
                 let read = run(&mut reader, &queue, batch, &control, &mut part).await;
                 read.map(|()| part)

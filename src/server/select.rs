@@ -95,13 +95,19 @@ impl Selection {
     fn left_out(&self) -> impl Iterator<Item = String> {
         let foreign: Vec<&str> = self.foreign.iter().map(String::as_str).collect();
         let citus: Vec<&str> = self.citus.iter().map(|(_, name)| name.as_str()).collect();
-        let foreign = left_out(foreign, |many| match many {
-            false => "is a foreign table, whose rows are stored outside of this database".into(),
-            true => "are foreign tables, whose rows are stored outside of this database".into(),
+        let foreign = left_out(foreign, |many| {
+            if !many {
+                "is a foreign table, whose rows are stored outside of this database".into()
+            } else {
+                "are foreign tables, whose rows are stored outside of this database".into()
+            }
         });
-        let citus = left_out(citus, |many| match many {
-            false => format!("is a table of Citus, whose rows are stored in {}", self.shards),
-            true => format!("are tables of Citus, whose rows are stored in {}", self.shards),
+        let citus = left_out(citus, |many| {
+            if !many {
+                format!("is a table of Citus, whose rows are stored in {}", self.shards)
+            } else {
+                format!("are tables of Citus, whose rows are stored in {}", self.shards)
+            }
         });
         foreign.into_iter().chain(citus)
     }
@@ -334,11 +340,12 @@ async fn select_one(
     if any {
         Ok(())
     } else if literal {
-        let hint = match citus::may_be_shard(connection.client(), given).await? {
-            true => format!(
+        let hint = if citus::may_be_shard(connection.client(), given).await? {
+            format!(
                 "\nHINT:  If it is a shard of Citus, it is hidden from this session; {SHOWN_BY} shows shards."
-            ),
-            false => tables(connection, given).await?,
+            )
+        } else {
+            tables(connection, given).await?
         };
         Err(LiveError::NoSuchRelation { name: quoted(given), hint })
     } else {
@@ -478,7 +485,8 @@ pub fn similar<'a>(wanted: &str, names: &'a [String]) -> Vec<&'a str> {
 
 /// The number of letters to insert, remove, change or swap with their neighbor to turn one word into the other.
 fn distance(one: &str, other: &str) -> usize {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let one: Vec<char> = one.chars().collect();
+    let other: Vec<char> = other.chars().collect();
     let mut last: Vec<usize> = Vec::new();
     let mut line: Vec<usize> = (0..=other.len()).collect();
     for (i, a) in one.iter().enumerate() {

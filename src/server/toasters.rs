@@ -135,9 +135,10 @@ impl Referent {
     /// The name in reports; a dropped column has only its number.
     pub fn display_name(&self) -> String {
         let Referent { schema, name, number, column, .. } = self;
-        match self.dropped {
-            true => format!("{schema}.{name}, dropped column {number}"),
-            false => format!("{schema}.{name}.{column}"),
+        if self.dropped {
+            format!("{schema}.{name}, dropped column {number}")
+        } else {
+            format!("{schema}.{name}.{column}")
         }
     }
 

@@ -73,7 +73,8 @@ pub(crate) struct Copies {
 impl Copies {
     /// Creates the table, with keys, copies and padding in this order. An existing one in the same session is dropped.
     pub(crate) fn make(&self, table: &str) -> String {
-        let (mut columns, mut settings) = (String::new(), String::new());
+        let mut columns = String::new();
+        let mut settings = String::new();
         // Writing to a string cannot fail.
         for (key, of) in &self.keys {
             let _ = write!(columns, "{of} AS {key}, ");

@@ -152,7 +152,8 @@ impl Statements {
         live_rows: f64,
     ) -> ColumnUse {
         let unique_name = matches!(self, Statements::Read { unique_name: true, .. });
-        let (schema, table) = (relation.schema.as_str(), relation.name.as_str());
+        let schema = relation.schema.as_str();
+        let table = relation.name.as_str();
         column_use(self, Named { schema, table, column, unique_name }, live_rows)
     }
 }
@@ -176,7 +177,10 @@ fn column_use(statements: &Statements, named: Named<'_>, live_rows: f64) -> Colu
              pg_read_all_stats"
         ));
     }
-    let (mut reads, mut inserts, mut updates, mut unclear) = (0.0, 0.0, 0.0, 0.0);
+    let mut reads = 0.0;
+    let mut inserts = 0.0;
+    let mut updates = 0.0;
+    let mut unclear = 0.0;
     let mut telling = 0;
     for statement in list.iter().filter(|statement| !statement.is_own()) {
         let sum = match use_of(&statement.query, named) {

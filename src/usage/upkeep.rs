@@ -161,7 +161,8 @@ fn tested_age() -> Option<f64> {
 
 /// Everything but the age; `None` if the TOAST relation was never vacuumed, or autovacuum leaves it alone.
 fn vacuum(row: &Row) -> Result<Option<ToastVacuum>, LiveError> {
-    let (decides, last): (bool, Option<String>) = (row.try_get(2)?, row.try_get(9)?);
+    let decides: bool = row.try_get(2)?;
+    let last: Option<String> = row.try_get(9)?;
     let Some(last) = last.filter(|_| decides) else { return Ok(None) };
     let options: Vec<String> = row.try_get(1)?;
     let set = |name: &str| option::<f64>(&options, name);
@@ -177,9 +178,10 @@ fn vacuum(row: &Row) -> Result<Option<ToastVacuum>, LiveError> {
     let is_inherited = |option: &&String| {
         INHERITED.iter().any(|name| option.split_once('=').is_some_and(|(set, _)| set == *name))
     };
-    let inherited = match row.try_get(0)? {
-        true => options.iter().filter(is_inherited).cloned().collect(),
-        false => Vec::new(),
+    let inherited = if row.try_get(0)? {
+        options.iter().filter(is_inherited).cloned().collect()
+    } else {
+        Vec::new()
     };
     Ok(Some(ToastVacuum {
         threshold: Threshold {

@@ -140,16 +140,18 @@ impl Counters {
             .pop()
             .ok_or_else(|| LiveError::Unexpected("no row about the table".into()))?;
         let number = |at: usize| row.try_get::<_, f64>(at);
-        let chunks = match row.try_get(6)? {
-            true => Some(Chunks {
+        let chunks = if row.try_get(6)? {
+            Some(Chunks {
                 fetched: number(7)?,
                 inserted: number(8)?,
                 deleted: number(9)?,
                 live: number(10)?,
-            }),
-            false => None,
+            })
+        } else {
+            None
         };
-        let (hit, read) = (number(12)?, number(13)?);
+        let hit = number(12)?;
+        let read = number(13)?;
         Ok(Counters {
             by_index: number(0)?,
             scanned: number(1)?,
@@ -242,7 +244,8 @@ impl Counters {
     pub(crate) fn reads_per_write(&self) -> Option<(f64, Bound)> {
         let written = self.written();
         let writes = written.max(1.0);
-        let (least, most) = (self.by_index / writes, (self.by_index + self.scanned) / writes);
+        let least = self.by_index / writes;
+        let most = (self.by_index + self.scanned) / writes;
         if least > ASSUMED_RATIO && self.by_index + written >= LEAST_ACTIVITY {
             Some((least, Bound::Least))
         } else if most < ASSUMED_RATIO && written >= LEAST_ACTIVITY {

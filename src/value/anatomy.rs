@@ -210,7 +210,8 @@ impl Anatomy {
         let mut blocks = BTreeSet::new();
         match seen.datum {
             Datum::Varlena(Varlena::External(pointer)) => {
-                let (id, relation) = (pointer.value_id, pointer.toast_relation);
+                let id = pointer.value_id;
+                let relation = pointer.toast_relation;
                 let chunks = store.chunks(relation, id)?;
                 let raw_size = Some(u64::from(pointer.raw_size()));
                 let kind = PointerKind::Ordinary;

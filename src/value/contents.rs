@@ -165,7 +165,8 @@ impl<S: ChunkStore> Contents<S> {
         if let Some(dir) = output_dir {
             create_dir(dir)?;
         }
-        let (output_dir, problems) = (output_dir.map(Path::to_owned), Problems::default());
+        let output_dir = output_dir.map(Path::to_owned);
+        let problems = Problems::default();
         Ok(Contents { store, toasters, page, output_dir, problems, unknown: BTreeSet::new() })
     }
 
@@ -214,7 +215,9 @@ impl<S: ChunkStore> Contents<S> {
             Datum::Fixed(bytes) | Datum::CString(bytes) => Varlena::Plain { content: bytes },
             Datum::Varlena(value) => value,
         };
-        let (toasters, page, order) = (&self.toasters, self.page, found.order);
+        let toasters = &self.toasters;
+        let page = self.page;
+        let order = found.order;
         let mut reassembler = Reassembler { store: &mut self.store, toasters, page, order };
         let logical = reassembler.value(&value)?;
         let form = TextForm::of(found.column.type_oid);

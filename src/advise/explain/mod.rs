@@ -203,7 +203,8 @@ impl Reading<'_> {
     /// How many of these blocks have few enough values to be looked up together.
     fn at_a_time(&self, blocks: &[Vec<SampledRow<'_>>]) -> usize {
         let page = self.advisor.server.page_size;
-        let (mut values, mut chunks) = (0, 0);
+        let mut values = 0;
+        let mut chunks = 0;
         let fits = |block: &&Vec<SampledRow<'_>>| {
             for (_, _, pointer) in self.pointers(block) {
                 values += 1;

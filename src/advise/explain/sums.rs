@@ -208,7 +208,8 @@ impl Clusters {
         };
         let sum = |sum: Sum| series(&|sums| sums.get(sum));
         let read = |of: fn(&ReadWork) -> f64| series(&|sums| of(&sums.read(scope.index)));
-        let (values, external) = (sum(Sum::Values), sum(Sum::Lookups));
+        let values = sum(Sum::Values);
+        let external = sum(Sum::Lookups);
         let ratio = |above: &[f64], below: &[f64]| self.ratio(scope, above, below);
         let each = |above: &[f64], below: &[f64]| ratio(above, below).unwrap_or_default();
         let of_external = |of: fn(&ReadWork) -> f64| each(&read(of), &external);

@@ -188,7 +188,8 @@ fn choose(
     let mut entries = Vec::with_capacity(sets.len() + 1);
     for (rank, set) in sets.iter().enumerate() {
         let all = figures(&set.tally, scope, &Pricing::default());
-        let (today, rest) = (all.get(STORED)?, all.get(REST)?);
+        let today = all.get(STORED)?;
+        let rest = all.get(REST)?;
         if entries.is_empty() {
             entries.push(Entry { figures: *today, refused: false, rank: 0, disk: 0.0 });
         }

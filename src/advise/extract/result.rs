@@ -100,7 +100,8 @@ pub(crate) fn report(
     has_toasters: bool,
 ) -> Option<ExtractionReport> {
     let all = figures(&extraction.tally, scope, &Pricing::default());
-    let (tallies, types) = (extraction.tally.tallies(), extraction.types.as_ref()?);
+    let tallies = extraction.tally.tallies();
+    let types = extraction.types.as_ref()?;
     let blocks: f64 = extraction.tally.blocks().iter().sum();
     let scale = if blocks > 0.0 { f64::from(scope.total_blocks) / blocks } else { 0.0 };
     let whole = |count: f64| (count * scale).round() as u64;
@@ -113,7 +114,8 @@ pub(crate) fn report(
     let access = |figures: &Figures| access(figures, documents * scale);
     let keys = || extraction.target.keys.iter().zip(types);
     let rows_per_page = extraction.tally.rows() / blocks.max(1.0);
-    let (today, rest) = (all.get(TODAY)?, all.get(REST)?);
+    let today = all.get(TODAY)?;
+    let rest = all.get(REST)?;
     let made = tallies.get(REST)?;
     Some(ExtractionReport {
         auto: extraction.auto,

@@ -499,7 +499,8 @@ impl Extraction {
             values: self.values(&row.values, apart, types),
             tuple_length: row.tuple_length,
         };
-        let (column, first) = (self.target.column, row.values.len());
+        let column = self.target.column;
+        let first = row.values.len();
         let of_key = |key: usize| {
             let value = apart?.values.get(key).copied().flatten()?;
             match types.get(key) {

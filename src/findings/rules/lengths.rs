@@ -81,7 +81,8 @@ fn price(counted: &Counted, target: &TargetFacts) -> f64 {
 
 fn near(facts: &Facts, column: &ColumnFacts, counted: &Counted, rows: Interval) -> Option<Finding> {
     let target = targets(facts).next()?;
-    let (above, below) = (counted.of(Count::JustAbove), counted.of(Count::JustBelow));
+    let above = counted.of(Count::JustAbove);
+    let below = counted.of(Count::JustBelow);
     let more = buffers_more(facts, below);
     let what = match (above.estimate > 0.0, below.estimate > 0.0) {
         (true, true) => format!(
@@ -104,9 +105,10 @@ fn near(facts: &Facts, column: &ColumnFacts, counted: &Counted, rows: Interval) 
         format!("takes {percent} % more space, since fewer values are compressed")
     });
     let costs: Vec<String> = [scans, bytes].into_iter().flatten().collect();
-    let what = match costs.is_empty() {
-        true => what,
-        false => format!("{what}; a target of {} {}", target.bytes, costs.join(" and ")),
+    let what = if costs.is_empty() {
+        what
+    } else {
+        format!("{what}; a target of {} {}", target.bytes, costs.join(" and "))
     };
     let command = facts.retoast_with_target(column, target.bytes);
     Some(finding(facts, column, Code::NearThreshold, rows, Unit::Rows, &what, command))
@@ -114,7 +116,8 @@ fn near(facts: &Facts, column: &ColumnFacts, counted: &Counted, rows: Interval) 
 
 /// Values with a last chunk that is nearly empty, if these are many.
 fn many_short_ends(counted: &Counted) -> Option<Interval> {
-    let (ends, all) = (counted.of(Count::ShortEnds), counted.of(Count::OutOfLineValues));
+    let ends = counted.of(Count::ShortEnds);
+    let all = counted.of(Count::OutOfLineValues);
     (ends.low >= LEAST && ends.low >= all.high * SHORT_ENDS).then_some(ends)
 }
 
@@ -165,8 +168,10 @@ fn compressed(facts: &Facts, column: &ColumnFacts) -> Option<(String, String)> {
         return None;
     }
     let parts = column.contents.short_ends;
-    let methods =
-        [(Method::Lz4, parts.lz4.filter(|_| facts.server.lz4)), (Method::Pglz, parts.pglz)];
+    let methods = [
+        (Method::Lz4, if facts.server.lz4 { parts.lz4 } else { None }),
+        (Method::Pglz, parts.pglz),
+    ];
     let (method, _) =
         methods.into_iter().find(|(_, part)| part.is_some_and(|part| part.low >= NEARLY_ALL))?;
     let name = method.name();
@@ -193,8 +198,8 @@ pub(super) fn target_that_keeps<'f>(
 /// Vectors out of line, if rows have room for them: the planner estimates a sequential scan by the pages of the table
 /// alone (`cost_seqscan`, costsize.c), although comparing vectors reads the TOAST relation too.
 fn vectors(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
-    let (values, bytes) =
-        (counted.of(Count::OutOfLineValues), counted.of(Count::UncompressedBytes));
+    let values = counted.of(Count::OutOfLineValues);
+    let bytes = counted.of(Count::UncompressedBytes);
     let heap = facts.heap?.bytes;
     let many = values.low >= LEAST && bytes.low >= WORTH.max(heap) as f64;
     if !column.is_vector || !many {

@@ -54,9 +54,10 @@ fn value_ids(facts: &Facts) -> Option<Finding> {
     let ids = facts.toast_facts.ids.filter(|&ids| are_many_ids(values, ids))?;
     let rate = facts.toast_facts.use_of_ids.map_or(String::new(), |used| {
         let days = (ids * HALF - values.estimate) / used.net;
-        let end = match days > 0.0 && days < MOST_DAYS {
-            true => format!(", and half of all are in use within {days:.0} days"),
-            false => String::new(),
+        let end = if days > 0.0 && days < MOST_DAYS {
+            format!(", and half of all are in use within {days:.0} days")
+        } else {
+            String::new()
         };
         format!("; at least {:.0} are assigned a day{end}", used.assigned)
     });

@@ -97,9 +97,10 @@ fn probable(facts: &Facts) -> Option<Finding> {
     if spare.low < WORTH as f64 || spare.estimate < bytes as f64 * PROBABLY {
         return None;
     }
-    let command = match facts.server.truncates {
-        true => facts.table.compact("toast"),
-        false => facts.table.vacuum_full(),
+    let command = if facts.server.truncates {
+        facts.table.compact("toast")
+    } else {
+        facts.table.vacuum_full()
     };
     Some(Finding {
         object: Some("toast".to_owned()),
@@ -121,11 +122,10 @@ fn spare(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
     } else {
         return None;
     };
-    let (what, command, compaction) = match facts.server.truncates {
-        true => (what, facts.table.compact(name), file.compaction),
-        false => {
-            (format!("{what}; {NEVER_TRUNCATES} (--compact)"), facts.table.vacuum_full(), None)
-        }
+    let (what, command, compaction) = if facts.server.truncates {
+        (what, facts.table.compact(name), file.compaction)
+    } else {
+        (format!("{what}; {NEVER_TRUNCATES} (--compact)"), facts.table.vacuum_full(), None)
     };
     Some(Finding {
         object: Some(name.to_owned()),

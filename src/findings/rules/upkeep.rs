@@ -100,7 +100,8 @@ fn period(seconds: f64) -> String {
 /// are read for that, and stay compressed (`toast_flatten_tuple`, heaptoast.c).
 fn full_identity(facts: &Facts) -> Option<Finding> {
     let identity = facts.toast_facts.upkeep.full_identity.as_ref()?;
-    let (stored, rows) = (facts.toast_facts.stored, facts.rows);
+    let stored = facts.toast_facts.stored;
+    let rows = facts.rows;
     let each = Interval {
         estimate: stored.estimate / rows.estimate.max(1.0),
         low: stored.low / rows.high.max(1.0),

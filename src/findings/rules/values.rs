@@ -40,7 +40,8 @@ pub(super) fn add_of_forms(facts: &Facts, out: &mut Vec<Finding>) {
 }
 
 fn by_rows(facts: &Facts, column: &ColumnFacts, counted: &Counted, out: &mut Vec<Finding>) {
-    let (values, bytes) = (counted.of(Count::OlderValues), counted.of(Count::OlderBytes));
+    let values = counted.of(Count::OlderValues);
+    let bytes = counted.of(Count::OlderBytes);
     let by_form = older(facts, column, values, bytes);
     out.extend(by_form.or_else(|| compressible(facts, column, counted)));
     out.extend(precompressed(facts, column, counted));
@@ -98,7 +99,7 @@ fn compressible(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Optio
     let compresses = matches!(column.storage, Storage::Extended | Storage::Main);
     let part = column.contents.compressible.filter(|_| compresses)?;
     let bytes = counted.of(Count::ShortUncompressedBytes).times(part);
-    older(facts, column, Interval::exact(1.0), bytes).filter(|_| part.low >= TOLD)
+    if part.low >= TOLD { older(facts, column, Interval::exact(1.0), bytes) } else { None }
 }
 
 fn precompressed(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
@@ -129,7 +130,8 @@ pub(super) fn uncompressed(
 }
 
 fn idle(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
-    let (idle, raw) = (counted.of(Count::IdleRaw), counted.of(Count::Raw));
+    let idle = counted.of(Count::IdleRaw);
+    let raw = counted.of(Count::Raw);
     if !is_worth(idle) || idle.low < raw.estimate * TOLD {
         return None;
     }
@@ -147,7 +149,8 @@ fn idle(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Findin
 }
 
 fn fitting(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
-    let (values, bytes) = (counted.of(Count::FittingValues), counted.of(Count::FittingBytes));
+    let values = counted.of(Count::FittingValues);
+    let bytes = counted.of(Count::FittingBytes);
     if !is_worth(bytes) || values.low < LEAST {
         return None;
     }

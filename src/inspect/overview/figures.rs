@@ -261,12 +261,24 @@ impl Figures {
             Figure::FreeSpace => free.map(real),
             Figure::FreeRatio if files == 0 => count(0),
             Figure::FreeRatio => free.map(|free| real(free).scaled(1.0 / files as f64)),
-            Figure::DeadRows => count(counts.dead_rows).filter(|_| without_dead_rows == 0),
+            Figure::DeadRows => {
+                if without_dead_rows == 0 {
+                    count(counts.dead_rows)
+                } else {
+                    None
+                }
+            }
             Figure::ValueIdRatio => {
                 let most = real(counts.most_ids).scaled(1.0 / VALUE_IDS);
-                Some(most).filter(|_| without_ids == 0)
+                if without_ids == 0 { Some(most) } else { None }
             }
-            Figure::Findings => count(found).filter(|_| found > 0 || unsearched.is_none()),
+            Figure::Findings => {
+                if found > 0 || unsearched.is_none() {
+                    count(found)
+                } else {
+                    None
+                }
+            }
             Figure::Tables => count(totals.relations),
             Figure::TablesNotRead => count(ranking.left_out.len() as u64),
             Figure::Problems => count(problems),

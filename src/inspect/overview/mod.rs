@@ -253,11 +253,11 @@ impl RelationLine {
             not_available: report.not_available.clone(),
             problems: report.problems.clone(),
             problem_count: report.problem_count,
-            findings: report
-                .findings
-                .as_ref()
-                .filter(|_| of_server || file_bytes >= WORTH)
-                .map(|found| found.findings.clone()),
+            findings: if of_server || file_bytes >= WORTH {
+                report.findings.as_ref().map(|found| found.findings.clone())
+            } else {
+                None
+            },
         }
     }
 

@@ -523,7 +523,9 @@ impl ColumnSum {
             return ColumnLine { share, ..self.line };
         }
         let total = |sum: Option<IndependentSum>| sum.map(|sum| sum.total());
-        let (stored, raw, measured) = (self.stored.total(), total(self.raw), total(self.measured));
+        let stored = self.stored.total();
+        let raw = total(self.raw);
+        let measured = total(self.measured);
         let forms = self.forms.into_iter().map(|((form, method), sum)| FormLine {
             form,
             method,
@@ -563,7 +565,7 @@ impl Ranking {
             counts.blocks_read += sample.blocks_read;
         }
         let name = relation.part_of.as_ref().unwrap_or(&relation.relation);
-        let node = relation.shard.as_ref().filter(|_| relation.part_of.is_none());
+        let node = if relation.part_of.is_none() { relation.shard.as_ref() } else { None };
         let whole = on_node(name, node.map(|shard| &shard.node));
         self.whole.entry(whole.clone()).or_insert_with(Whole::new).add(relation);
         add(&mut self.unused_bytes, relation.unused_bytes.as_ref());
@@ -620,7 +622,7 @@ impl Ranking {
             left_out_bytes,
             index_bytes,
             columns_bytes: self.columns_bytes.total(),
-            unused_bytes: self.unused_bytes.filter(|_| read > 0).map(|sum| sum.total()),
+            unused_bytes: if read > 0 { self.unused_bytes.map(|sum| sum.total()) } else { None },
             database_bytes: self.extent.database_bytes,
         }
     }

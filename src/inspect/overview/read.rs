@@ -73,7 +73,8 @@ impl Inspector {
         let why =
             self.options.access.by_functions(self.why_no_pages(relation)).map_err(no_pages)?;
         let connection = self.connections.first().ok_or_else(no_client).map_err(live)?;
-        let (mut looked, mut failed) = (None, None);
+        let mut looked = None;
+        let mut failed = None;
         let read =
             self.by_blocks(connection, relation, why, effort, &mut looked, &mut failed).await;
         // An error ends the transaction as well as success; if that fails the next statement will say so.

@@ -55,7 +55,8 @@ impl Records {
             out.error(Problem::TooLong(MOST).at(self.begin));
             return Next::Skip;
         }
-        let (name, value) = (name.trim().to_owned(), value.trim().to_owned());
+        let name = name.trim().to_owned();
+        let value = value.trim().to_owned();
         self.pairs.push(Pair { line: line.number, name, value });
         Next::More
     }

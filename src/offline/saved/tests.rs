@@ -367,7 +367,8 @@ fn json_in_one_long_line() {
     let count = 1 + 2 * MOST / rows.len();
     let long = format!("[{}]", vec![rows.as_str(); count].join(", "));
     let width = long.len();
-    let (blanks, rule) = (" ".repeat(width / 2), "-".repeat(width + 2));
+    let blanks = " ".repeat(width / 2);
+    let rule = "-".repeat(width + 2);
     let aligned = format!("{blanks}jsonb_agg{blanks}\n{rule}\n {long} \n(1 row)\n\n{array}");
     let once = whole(array.as_bytes());
     for text in [format!("{long}\n\n{array}"), aligned] {

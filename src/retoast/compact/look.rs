@@ -224,7 +224,8 @@ impl TableRows<'_> {
     /// How full the table is; `None` if a stop is requested.
     pub(super) async fn room(&self) -> Result<Option<Room>, RetoastError> {
         let Some(blocks) = self.0.blocks(self.0.ready.relation.oid).await? else { return Ok(None) };
-        let (page, relation) = (self.0.session.server.page_size, &self.0.ready.relation);
+        let page = self.0.session.server.page_size;
+        let relation = &self.0.ready.relation;
         let fillfactor = u32::from(relation.fillfactor());
         let mut rows = Rows::new(Room::new(page, blocks, fillfactor));
         let mut at_least = Rows::new(Room::new(page, blocks, fillfactor));
@@ -361,10 +362,8 @@ impl TableRows<'_> {
         let columns = &relation.desc.attributes;
         let lengths = rows.iter().map(|row| {
             let mut values = row.values.iter();
-            let answers = columns.iter().map(|column| match column.dropped {
-                true => None,
-                false => values.next(),
-            });
+            let answers =
+                columns.iter().map(|column| if column.dropped { None } else { values.next() });
             (row.ctid, length(columns, answers, limits))
         });
         let mut lengths: Vec<(ItemPointer, RowLength)> = lengths.collect();
@@ -518,8 +517,9 @@ pub(super) async fn toast_room(
         let Some(rows) = guard.read(&sql).await? else { return Ok(None) };
         let mut found: HashMap<u32, u32> = HashMap::new();
         for row in &rows {
-            let (block, size, count): (i64, i32, i64) =
-                (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            let block: i64 = row.try_get(0)?;
+            let size: i32 = row.try_get(1)?;
+            let count: i64 = row.try_get(2)?;
             // pg_column_size counts the header of chunk_data
             let header = VARLENA_HEADER_SIZE as usize;
             let tuple = CHUNK_OVERHEAD - header + usize::try_from(size).unwrap_or(0);
@@ -536,8 +536,9 @@ pub(super) async fn toast_room(
             return Ok(None);
         };
         for row in &rows {
-            let (value, block, bytes): (u32, i64, i64) =
-                (row.try_get(0)?, row.try_get(1)?, row.try_get(3)?);
+            let value: u32 = row.try_get(0)?;
+            let block: i64 = row.try_get(1)?;
+            let bytes: i64 = row.try_get(3)?;
             sizes.push((value, unsigned(block), u64::try_from(bytes).unwrap_or(0)));
         }
     }
@@ -569,8 +570,9 @@ pub(super) async fn values_behind(
         let sql = compact::values(name, &some, Some(all.since));
         let Some(rows) = guard.read(&sql).await? else { return Ok(None) };
         for row in &rows {
-            let (value, block, xmin): (u32, i64, &str) =
-                (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            let value: u32 = row.try_get(0)?;
+            let block: i64 = row.try_get(1)?;
+            let xmin: &str = row.try_get(2)?;
             let (block, xid, is_recent) =
                 (unsigned(block), transaction(xmin)?, row.try_get::<_, bool>(4)?);
             behind.last = behind.last.max(block.saturating_add(1));

@@ -89,8 +89,11 @@ pub(super) struct HeapFile<'a> {
 
 impl<'a> HeapFile<'a> {
     pub(super) fn new(guard: Guard<'a>, files: Files, touch: String) -> HeapFile<'a> {
-        let (since, own) = (RefCell::default(), RefCell::default());
-        let (stayed, trial, gave_up) = (Cell::new(0), Cell::new(None), Cell::new(false));
+        let since = RefCell::default();
+        let own = RefCell::default();
+        let stayed = Cell::new(0);
+        let trial = Cell::new(None);
+        let gave_up = Cell::new(false);
         HeapFile { guard, files, touch, since, own, stayed, trial, gave_up }
     }
 }
@@ -125,9 +128,10 @@ impl File for HeapFile<'_> {
             let Some(rows) = guard.read(&sql).await? else { return Ok(None) };
             let mut blocks: BTreeMap<u32, u32> = BTreeMap::new();
             for row in &rows {
-                let (block, count): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-                let (block, rows) =
-                    (u32::try_from(block).unwrap_or(u32::MAX), u32::try_from(count).unwrap_or(0));
+                let block: i64 = row.try_get(0)?;
+                let count: i64 = row.try_get(1)?;
+                let block = u32::try_from(block).unwrap_or(u32::MAX);
+                let rows = u32::try_from(count).unwrap_or(0);
                 let of_block = blocks.entry(block).or_default();
                 *of_block = of_block.saturating_add(rows);
                 let recent: Option<&str> = row.try_get(2)?;
@@ -180,33 +184,34 @@ impl HeapFile<'_> {
         pieces: &[FullPage],
         verify: bool,
     ) -> Result<BatchEnd, RetoastError> {
-        let (guard, client) = (&self.guard, opening.client());
+        let guard = &self.guard;
+        let client = opening.client();
         let table = guard.ready.relation.quoted();
         let blocks = || pieces.iter().map(|piece| piece.block);
         let first = blocks().min().unwrap_or(0);
         let end = blocks().max().unwrap_or(0).saturating_add(1);
-        let (from, to) = (format!("({first},0)"), format!("({end},0)"));
+        let from = format!("({first},0)");
+        let to = format!("({end},0)");
         let types: &[Type] = &[Type::TEXT, Type::TEXT];
         let shift = compact::shift(&table, &self.touch);
         let again = compact::shift_again(&table, &self.touch);
         let statements = guard.statements(0, &[(&shift, types), (&again, types)]).await?;
         opening.send().await?;
         guard.still_has(&self.files).await?;
-        let before = match verify {
-            true => {
-                let rows = client
-                    .query_typed(
-                        &compact::in_range(&table),
-                        &[(&from, Type::TEXT), (&to, Type::TEXT)],
-                    )
-                    .await?;
-                let locked = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
-                Some(guard.lock_and_hash(client, &locked).await?)
-            }
-            false => None,
+        let before = if verify {
+            let rows = client
+                .query_typed(&compact::in_range(&table), &[(&from, Type::TEXT), (&to, Type::TEXT)])
+                .await?;
+            let locked = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+            Some(guard.lock_and_hash(client, &locked).await?)
+        } else {
+            None
         };
         let range: [&(dyn ToSql + Sync); 2] = [&from, &to];
-        let (mut gone, mut xid, mut turns, mut together) = (Vec::new(), 0, 0, 1);
+        let mut gone = Vec::new();
+        let mut xid = 0;
+        let mut turns = 0;
+        let mut together = 1;
         let mut staying: Vec<String>;
         loop {
             // statements after the first no longer find rows that have left the range
@@ -243,7 +248,8 @@ impl HeapFile<'_> {
                 return Ok(BatchEnd::Stored { rows: 0, verified: 0, xid });
             }
         }
-        let (moved, stayed) = (gone.len() as u64, staying.len() as u64);
+        let moved = gone.len() as u64;
+        let stayed = staying.len() as u64;
         let mut verified = 0;
         if let Some((ctids, hashes)) = before {
             let all: Vec<String> = gone.into_iter().chain(staying).collect();

@@ -45,7 +45,8 @@ pub(super) struct PiecesBehind<P> {
 
 impl<P> Default for PiecesBehind<P> {
     fn default() -> PiecesBehind<P> {
-        let (pieces, all) = (Vec::new(), true);
+        let pieces = Vec::new();
+        let all = true;
         PiecesBehind { pieces, last: 0, all, fixed: 0, without_row: 0, by_setting: 0, of_others: 0 }
     }
 }
@@ -94,9 +95,10 @@ pub(super) async fn compact_file<F: File>(
     let pace = Pace::new(tuning.batch, tuning.batch_bytes);
     let mut rounds = Rounds::new(Tuning { pace, versions });
     file_report.files = Some(file.files().clone());
-    let done = match guard.session.options.dry_run {
-        true => foresee(guard, file, report, file_report).await,
-        false => file_steps(guard, file, &mut rounds, report, file_report).await,
+    let done = if guard.session.options.dry_run {
+        foresee(guard, file, report, file_report).await
+    } else {
+        file_steps(guard, file, &mut rounds, report, file_report).await
     };
     file_report.rounds += rounds.counts.rounds;
     file_report.rows_left = rounds.rows_left();
@@ -181,10 +183,12 @@ fn wal_of<F: File>(
 ) -> Range {
     let page = guard.session.server.page_size;
     let sum = |of: fn(&_) -> u64| pieces.iter().map(of).sum::<u64>();
-    let (rows, tuples, stored) = (sum(Piece::rows), sum(Piece::tuples), sum(Piece::stored));
+    let rows = sum(Piece::rows);
+    let tuples = sum(Piece::tuples);
+    let stored = sum(Piece::stored);
     let relation = &guard.ready.relation;
     let is_toast = file.files().toast() == Some(file.relation());
-    let toast = relation.toast.as_ref().filter(|_| is_toast);
+    let toast = if is_toast { relation.toast.as_ref() } else { None };
     let (taken, index_bytes) = match toast {
         Some(toast) => (stored + tuples * tuple_bytes(CHUNK_OVERHEAD as u32), toast.index_bytes),
         None => (room.behind(end), relation.index_bytes),

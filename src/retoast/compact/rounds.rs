@@ -438,7 +438,7 @@ impl<P: Piece + Clone> Rounds<P> {
         }
         self.counts.rounds += 1;
         (self.tries.passes, self.tries.idle) = (0, 0);
-        self.begin_round(before.filter(|_| self.trend.gained_too_little));
+        self.begin_round(if self.trend.gained_too_little { before } else { None });
         self.phase = Phase::Finding;
     }
 
@@ -644,7 +644,8 @@ impl Pace {
         if self.others {
             most *= BESIDE_OTHERS;
         }
-        let (mut costs, mut bytes) = (0u64, 0u64);
+        let mut costs = 0u64;
+        let mut bytes = 0u64;
         let before = std::iter::once(None).chain(pieces.iter().map(Some));
         let fits = |(piece, before): &(&P, Option<&P>)| {
             let follows = before.is_none_or(|before| piece.follows(before));

@@ -71,7 +71,8 @@ impl Compaction<'_> {
         reports: &mut Vec<FileReport>,
     ) -> Result<(), RetoastError> {
         let Guard { session, ready, .. } = self.guard;
-        let (client, relation) = (session.writer(), &ready.relation);
+        let client = session.writer();
+        let relation = &ready.relation;
         // comes first, because a table without columns has no definition to watch
         let touch = match touched(client, relation, &ready.generated).await {
             Ok(target) => target.name,
@@ -131,8 +132,10 @@ impl Compaction<'_> {
         report: &mut Common,
         reports: &mut Vec<FileReport>,
     ) -> Result<(), RetoastError> {
-        let (session, request) = (self.guard.session, self.request);
-        let (files, touch) = (files.clone(), touch.to_owned());
+        let session = self.guard.session;
+        let request = self.request;
+        let files = files.clone();
+        let touch = touch.to_owned();
         if let Some(toast) = files.toast().filter(|_| request.toast()) {
             let name = self.name_of_toast(toast).await?;
             let file = ToastFile::new(self.guard, toast, name, files.clone(), touch.clone());

@@ -189,7 +189,8 @@ impl ToastFile<'_> {
 
     /// The columns of which values were moved.
     fn targets(&self) -> Vec<Target> {
-        let (used, all) = (self.used.borrow(), &self.guard.ready.targets);
+        let used = self.used.borrow();
+        let all = &self.guard.ready.targets;
         used.iter().filter_map(|&at| all.get(at)).cloned().collect()
     }
 
@@ -201,11 +202,13 @@ impl ToastFile<'_> {
         by_copy: bool,
         verify: bool,
     ) -> Result<BatchEnd, RetoastError> {
-        let (guard, client) = (&self.guard, opening.client());
+        let guard = &self.guard;
+        let client = opening.client();
         let table = guard.ready.relation.quoted();
-        let sql = match by_copy {
-            true => compact::move_copies(&table, targets),
-            false => compact::move_values(&table, targets, &self.touch),
+        let sql = if by_copy {
+            compact::move_copies(&table, targets)
+        } else {
+            compact::move_values(&table, targets, &self.touch)
         };
         let types = vec![Type::TEXT_ARRAY; compact::parameters(targets)];
         let statements = guard.statements(0, &[(&sql, &types)]).await?;
@@ -249,7 +252,8 @@ impl ToastFile<'_> {
     /// Prunes the rows' pages to make room for new versions, unless the rows are too far apart.
     async fn prune(&self, client: &Client, rows: &[&RowToMove]) -> Result<(), RetoastError> {
         let blocks = || rows.iter().map(|row| row.ctid.block.0);
-        let (first, last) = (blocks().min().unwrap_or(0), blocks().max().unwrap_or(0));
+        let first = blocks().min().unwrap_or(0);
+        let last = blocks().max().unwrap_or(0);
         let pages = last - first;
         let many = u32::try_from(rows.len()).unwrap_or(u32::MAX).saturating_mul(PRUNED_PER_ROW);
         if pages > PRUNED_PAGES.max(many) {
@@ -258,7 +262,8 @@ impl ToastFile<'_> {
         let prune = sql::prune(&self.guard.ready.relation.quoted());
         let prune =
             self.guard.session.connection(0).prepared(&prune, &[Type::TEXT, Type::TEXT]).await?;
-        let (from, to) = (format!("({first},0)"), format!("({},0)", last.saturating_add(1)));
+        let from = format!("({first},0)");
+        let to = format!("({},0)", last.saturating_add(1));
         client.query(&prune, &[&from, &to]).await?;
         Ok(())
     }

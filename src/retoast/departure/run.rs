@@ -66,7 +66,8 @@ pub(crate) async fn run(
     listener: &dyn Listener,
     results: &Results<'_>,
 ) -> Result<DepartureReport, RetoastError> {
-    let (first, server) = (&sessions.first, &sessions.server);
+    let first = &sessions.first;
+    let server = &sessions.server;
     let known = toasters::ask(first.client(), server).await?;
     let toaster = pluggable::foreign(known.as_ref(), name)?.oid;
     let pages = need_pages(pages(server, request.source, results)?)?;
@@ -179,9 +180,10 @@ impl DepartureRun<'_, '_> {
         match &departure.action {
             TableAction::Unfit(reason) => Ok(Err(reason.clone())),
             TableAction::Alter(sql) => {
-                let done = match self.session.options.dry_run {
-                    true => Ok(()),
-                    false => self.alter(&departure.name, sql).await?,
+                let done = if self.session.options.dry_run {
+                    Ok(())
+                } else {
+                    self.alter(&departure.name, sql).await?
                 };
                 report.alter.push(sql.clone());
                 Ok(done)
@@ -214,7 +216,8 @@ impl DepartureRun<'_, '_> {
             target: None,
             no_alter: false,
         };
-        let (client, task) = (session.writer(), Task::Convert(&request));
+        let client = session.writer();
+        let task = Task::Convert(&request);
         let looked = preflight::table(client, session.server, table, task, self.approval).await;
         let ready = match looked {
             Ok(Some(ready)) => ready,

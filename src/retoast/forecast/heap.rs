@@ -112,7 +112,9 @@ impl HeapPage {
 
     /// WAL of updating the page's rows, one after the other, until all have left it.
     fn emptied(&self) -> f64 {
-        let (mut free, mut rows, mut records) = (self.free, self.rows.clone(), 0.0);
+        let mut free = self.free;
+        let mut rows = self.rows.clone();
+        let mut records = 0.0;
         while !rows.is_empty() {
             rows.retain(|row| {
                 let stays = taken(row.length) <= free;
@@ -216,7 +218,9 @@ impl Heap {
             to = Some(at).filter(|&at| fits(&self.pages, at));
         }
         let to = to.unwrap_or_else(|| {
-            let (free, known, rows) = (self.room, 0.0, Vec::new());
+            let free = self.room;
+            let known = 0.0;
+            let rows = Vec::new();
             let new = HeapPage { free, known, rows, is_unchanged: false, is_swept: true };
             self.pages.push(new);
             self.pages.len() - 1
@@ -248,14 +252,15 @@ impl Heap {
     /// those in front.
     pub(super) fn compacted(&self) -> Emptied {
         let rows = || self.pages.iter().flat_map(|page| &page.rows);
-        let (all, bytes) =
-            (rows().count() as f64, rows().map(|row| taken(row.length)).sum::<f64>());
+        let all = rows().count() as f64;
+        let bytes = rows().map(|row| taken(row.length)).sum::<f64>();
         let average = bytes / all.max(1.0);
         let capacity = |page: &HeapPage| {
             ((page.free - self.reserved).max(0.0) / average.max(1.0)).floor() * average
         };
         let mut before: f64 = self.pages.iter().map(capacity).sum();
-        let (mut behind, mut end) = (0.0, self.pages.len());
+        let mut behind = 0.0;
+        let mut end = self.pages.len();
         for page in self.pages.iter().rev() {
             before -= capacity(page);
             behind += self.room - page.free;
@@ -297,7 +302,9 @@ mod tests {
     }
 
     fn heap(pages: Vec<HeapPage>) -> Heap {
-        let (old, reserved, room) = (pages.len(), 0.0, ROOM);
+        let old = pages.len();
+        let reserved = 0.0;
+        let room = ROOM;
         Heap { old, pages, last: None, reserved, room, dead: 0.0, limit: 0.0 }
     }
 

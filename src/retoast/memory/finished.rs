@@ -44,20 +44,22 @@ impl Finished {
                     format!("file \"{name}\" is not a checkpoint of several databases")
                 })?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let (schema, work) = (SCHEMA.to_owned(), work.to_owned());
+                let schema = SCHEMA.to_owned();
+                let work = work.to_owned();
                 Saved { schema, work, finished: BTreeSet::new() }
             }
             Err(error) => {
                 return Err(format!("could not read checkpoint file \"{name}\": {error}"));
             }
         };
-        match saved.work == work {
-            true => Ok(Finished { path: path.to_owned(), saved }),
-            false => Err(format!(
+        if saved.work == work {
+            Ok(Finished { path: path.to_owned(), saved })
+        } else {
+            Err(format!(
                 "checkpoint file \"{name}\" belongs to another run: {}\n\
                  HINT:  Name another file, or remove this one.",
                 saved.work
-            )),
+            ))
         }
     }
 

@@ -114,8 +114,10 @@ pub(crate) async fn proven_now(
     let columns: Vec<&str> = ready.targets.iter().map(|target| target.name.as_str()).collect();
     let rows = client.query_typed(SQL, &[(&oid, Type::OID), (&columns, Type::TEXT_ARRAY)]).await?;
     let row = rows.first().ok_or_else(|| LiveError::Unexpected("no database".into()))?;
-    let (timeline, database): (String, String) = (row.try_get(1)?, row.try_get(3)?);
-    let (numbers, types): (Vec<i16>, Vec<u32>) = (row.try_get(5)?, row.try_get(6)?);
+    let timeline: String = row.try_get(1)?;
+    let database: String = row.try_get(3)?;
+    let numbers: Vec<i16> = row.try_get(5)?;
+    let types: Vec<u32> = row.try_get(6)?;
     let snapshot: String = row.try_get(8)?;
     let unexpected = || LiveError::Unexpected(format!("snapshot \"{snapshot}\""));
     let mut parts = snapshot.split(':');

@@ -125,11 +125,13 @@ pub(crate) async fn ask(
         .await?;
     let mut columns: HashMap<Oid, Vec<Column>> = HashMap::new();
     for row in &rows {
-        let (oid, name): (Oid, String) = (Oid(row.try_get(4)?), row.try_get(0)?);
+        let oid: Oid = Oid(row.try_get(4)?);
+        let name: String = row.try_get(0)?;
         if !chosen.get(&oid).is_some_and(|chosen| chosen.contains(&name.as_str())) {
             continue;
         }
-        let (storage, compression): (String, String) = (row.try_get(1)?, row.try_get(2)?);
+        let storage: String = row.try_get(1)?;
+        let compression: String = row.try_get(2)?;
         let found = storage.chars().next().and_then(Storage::from_char);
         let storage =
             found.ok_or_else(|| LiveError::Unexpected(format!("attstorage \"{storage}\"")))?;

@@ -59,7 +59,8 @@ impl ForecastFacts {
         tables: &[&PreparedTable],
         logged: HashMap<Oid, Logged>,
     ) -> Result<HashMap<Oid, ForecastFacts>, LiveError> {
-        let (client, oids) = (connection.client(), oids(tables));
+        let client = connection.client();
+        let oids = oids(tables);
         let images = metrics::images(client).await?;
         let mut indexes = indexes::of_tables(connection, &oids).await?;
         let covered = metrics::covered(client, tables).await?;

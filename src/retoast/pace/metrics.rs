@@ -97,7 +97,9 @@ pub(crate) async fn sizes_of(
     );
     let rows = connection.query_again(&sql, &[(&numbers(oids), Type::OID_ARRAY)]).await?;
     let sizes = |row: &Row| {
-        let (heap, toast, indexes) = (unsigned(row, 0)?, unsigned(row, 1)?, unsigned(row, 2)?);
+        let heap = unsigned(row, 0)?;
+        let toast = unsigned(row, 1)?;
+        let indexes = unsigned(row, 2)?;
         Ok((Oid(row.try_get(3)?), Sizes { heap, toast, indexes }))
     };
     rows.iter().map(sizes).collect()
@@ -141,7 +143,8 @@ pub async fn replicas(connection: &Connection) -> Result<Vec<Replica>, LiveError
                WHERE state IN ('catchup', 'streaming') AND replay_lsn IS NOT NULL";
     let mut replicas = Vec::new();
     for row in connection.query_again(sql, &[]).await? {
-        let (name, place): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+        let name: String = row.try_get(0)?;
+        let place: String = row.try_get(1)?;
         let seconds: Option<f64> = row.try_get(3)?;
         replicas.push(Replica {
             name: format!("{} ({place})", quote_identifier(&name)),
@@ -274,9 +277,10 @@ pub(crate) async fn rewrites(
 ) -> Result<HashMap<Oid, Rewrite>, LiveError> {
     // the view was renamed in 19; the old one reports REPACK under the old commands' names
     const REPACK: u32 = 190_000;
-    let view = match connection.server_version() >= REPACK {
-        true => "pg_stat_progress_repack",
-        false => "pg_stat_progress_cluster",
+    let view = if connection.server_version() >= REPACK {
+        "pg_stat_progress_repack"
+    } else {
+        "pg_stat_progress_cluster"
     };
     let sql = format!(
         "SELECT pg_catalog.format('%I.%I', c.nspname, c.relname), \
@@ -370,7 +374,8 @@ pub(crate) async fn directories(
     let mut all: HashMap<Oid, Vec<Place>> =
         oids.iter().map(|&oid| (oid, servers.to_vec())).collect();
     for row in client.query_typed(&spaces, &[(&numbers(oids), Type::OID_ARRAY)]).await? {
-        let (path, parts): (String, u64) = (row.try_get(0)?, unsigned(&row, 1)?);
+        let path: String = row.try_get(0)?;
+        let parts: u64 = unsigned(&row, 1)?;
         let values = row.try_get(2)?;
         let places = all.entry(Oid(row.try_get(3)?)).or_default();
         match places.first_mut().filter(|_| path.is_empty()) {
@@ -425,7 +430,8 @@ pub(crate) async fn covered(
     client: &Client,
     tables: &[&PreparedTable],
 ) -> Result<HashSet<Oid>, LiveError> {
-    let (mut oids, mut columns): (Vec<u32>, Vec<i16>) = (Vec::new(), Vec::new());
+    let mut oids: Vec<u32> = Vec::new();
+    let mut columns: Vec<i16> = Vec::new();
     for ready in tables {
         for target in &ready.targets {
             oids.push(ready.relation.oid.0);
@@ -567,14 +573,15 @@ impl ServerWait {
     /// Describes the wait.
     pub(crate) fn text(&self) -> String {
         let holders: Vec<String> = self.holders.iter().map(ToString::to_string).collect();
-        match holders.is_empty() {
-            true => format!("process {} waits for {}", self.pid, self.event),
-            false => format!(
+        if holders.is_empty() {
+            format!("process {} waits for {}", self.pid, self.event)
+        } else {
+            format!(
                 "process {} waits for {}, held by process {}",
                 self.pid,
                 self.event,
                 holders.join(", ")
-            ),
+            )
         }
     }
 }

@@ -253,10 +253,10 @@ impl ThrottleRules {
         let rewrite = || readings.rewrite.clone().map(|text| (Cause::Rewrite, text));
         let found = rewrite()
             .or_else(|| self.query(readings))
-            .or_else(|| self.lag(now, readings).filter(|_| work != WorkKind::Scan))
-            .or_else(|| self.slots(readings, work).filter(|_| work != WorkKind::Scan))
-            .or_else(|| self.space(readings).filter(|_| work.stores()))
-            .or_else(|| self.xmin(readings).filter(|_| work == WorkKind::Vacuum));
+            .or_else(|| if work != WorkKind::Scan { self.lag(now, readings) } else { None })
+            .or_else(|| if work != WorkKind::Scan { self.slots(readings, work) } else { None })
+            .or_else(|| if work.stores() { self.space(readings) } else { None })
+            .or_else(|| if work == WorkKind::Vacuum { self.xmin(readings) } else { None });
         found.map(|(cause, text)| Pause { cause, text, wait: POLL })
     }
 
@@ -295,7 +295,8 @@ impl ThrottleRules {
     }
 
     fn space(&self, readings: &Readings) -> Option<(Cause, String)> {
-        let (limit, free) = (self.limits.free_space?, readings.free.as_ref()?);
+        let limit = self.limits.free_space?;
+        let free = readings.free.as_ref()?;
         let text = format!(
             "{} MB are free {}, less than {} MB (setting min-free-space)",
             free.bytes >> 20,

@@ -219,18 +219,18 @@ impl Throttle {
         &self,
         tables: &[Oid],
     ) -> Result<HashMap<Oid, Beginning>, RetoastError> {
-        let (has_limit, dry_run) = (self.options.limits.free_space.is_some(), self.options.dry_run);
+        let has_limit = self.options.limits.free_space.is_some();
+        let dry_run = self.options.dry_run;
         let ask = async |connection: &Connection| {
             let client = connection.client();
-            let mut places = match has_limit {
-                true => metrics::directories(client, tables).await?,
-                false => HashMap::new(),
+            let mut places = if has_limit {
+                metrics::directories(client, tables).await?
+            } else {
+                HashMap::new()
             };
             // a dry run does not wait, so it only reports the command
-            let mut rewrites = match dry_run {
-                true => metrics::rewrites(connection, tables).await?,
-                false => HashMap::new(),
-            };
+            let mut rewrites =
+                if dry_run { metrics::rewrites(connection, tables).await? } else { HashMap::new() };
             let max_wal_size = metrics::max_wal_size(client).await?;
             let of = |&oid: &Oid| {
                 let beginning = Beginning {
@@ -732,7 +732,8 @@ impl Throttle {
             None => self.measuring.read(async |c| metrics::sizes(c, oid).await).await?,
         };
         let beginning = self.beginning(ready, known.map(|(_, beginning)| beginning)).await?;
-        let (needs, max_wal_size) = (space::needs(&beginning.places), beginning.max_wal_size);
+        let needs = space::needs(&beginning.places);
+        let max_wal_size = beginning.max_wal_size;
         if needs.is_empty() {
             if self.options.space_given && !self.options.dry_run {
                 return Err(RetoastError::Refused(format!(
@@ -916,7 +917,8 @@ impl Throttle {
     ) -> Result<Option<String>, RetoastError> {
         let began = Instant::now();
         while let (false, Some(rewrite)) = (self.control.stopped(), self.rewrite_of(table).await?) {
-            let (name, text) = (&rewrite.table, &rewrite.text);
+            let name = &rewrite.table;
+            let text = &rewrite.text;
             let mut wait = POLL;
             if let Some(limit) = self.options.limits.wait {
                 let left = limit.saturating_sub(began.elapsed());

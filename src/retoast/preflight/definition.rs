@@ -430,7 +430,8 @@ fn column(row: &Row) -> Result<Column, LiveError> {
     let storage = letter.chars().next().and_then(Storage::from_char);
     let storage =
         storage.ok_or_else(|| LiveError::Unexpected(format!("attstorage \"{letter}\"")))?;
-    let (own, method): (String, String) = (row.try_get("own")?, row.try_get("method")?);
+    let own: String = row.try_get("own")?;
+    let method: String = row.try_get("method")?;
     let toaster: String = row.try_get("toaster")?;
     Ok(Column {
         name: row.try_get("name")?,

@@ -78,10 +78,7 @@ impl Facts {
 
     /// Reads what is not known yet of one table.
     pub(crate) async fn add(&mut self, client: &Client, oid: Oid) -> Result<(), LiveError> {
-        match self.tables.contains_key(&oid) {
-            true => Ok(()),
-            false => self.learn(client, &[oid]).await,
-        }
+        if self.tables.contains_key(&oid) { Ok(()) } else { self.learn(client, &[oid]).await }
     }
 
     /// A table that was read; `None` if it was dropped.

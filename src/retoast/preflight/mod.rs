@@ -178,7 +178,9 @@ async fn look(
 ) -> Result<Option<PreparedTable>, RetoastError> {
     let Some(table) = facts.take(oid) else { return Ok(None) };
     let TableFacts { relation, shard: shard_of, generated, computes_all, .. } = table;
-    let (rights, triggers, granted) = (table.rights.as_ref(), &table.triggers, &table.privileges);
+    let rights = table.rights.as_ref();
+    let triggers = &table.triggers;
+    let granted = &table.privileges;
     let name = relation.display_name();
     kind(&relation)?;
     if let Some(shard) = shard_of.as_ref().filter(|shard| !shard.may_change) {
@@ -206,7 +208,8 @@ async fn look(
         }
     }
     let Facts { replica_role, compression, .. } = *facts;
-    let (method, types) = (compression.default, &mut facts.types);
+    let method = compression.default;
+    let types = &mut facts.types;
     let (targets, plan, by_policy) = match task {
         Task::Convert(request) => {
             let mut targets =
@@ -218,13 +221,12 @@ async fn look(
         _ => (kept((client, types), &relation, &generated, method).await?, None, false),
     };
     // This comes before the first statement on the table, because planning one may already run code.
-    let code = match task.updates() {
-        true => {
-            let coerced = coerced(&targets, by_policy);
-            let known = (rights, triggers);
-            Code::approve(client, &relation, known, replica_role, approval, coerced).await?
-        }
-        false => Code::of_maintenance(rights),
+    let code = if task.updates() {
+        let coerced = coerced(&targets, by_policy);
+        let known = (rights, triggers);
+        Code::approve(client, &relation, known, replica_role, approval, coerced).await?
+    } else {
+        Code::of_maintenance(rights)
     };
     if let Some((plan, longest)) = plan.as_ref().and_then(|plan| Some((plan, plan.longest?))) {
         refuse_longer(client, &relation, &targets, &plan.toaster, longest).await?;
@@ -340,7 +342,8 @@ fn choose(
         (_, Some(plan)) => Judge::Forms(FormJudge::Pluggable(plan)),
         (_, None) => Judge::Forms(FormJudge::Stock(toaster)),
     };
-    let (follow, stored_columns) = (Vec::new(), Vec::new());
+    let follow = Vec::new();
+    let stored_columns = Vec::new();
     Ok(Choice {
         follow,
         stored_columns,
@@ -401,7 +404,8 @@ pub(crate) async fn refuse_longer(
     let sql = sql::longer_than(&relation.quoted(), targets, longest);
     let rows = client.query_typed(&sql, &[]).await?;
     let Some(row) = rows.first() else { return Ok(()) };
-    let (count, first): (i64, Option<String>) = (row.try_get(0)?, row.try_get(1)?);
+    let count: i64 = row.try_get(0)?;
+    let first: Option<String> = row.try_get(1)?;
     match first {
         None => Ok(()),
         Some(first) => Err(RetoastError::Refused(format!(

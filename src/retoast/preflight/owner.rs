@@ -272,9 +272,10 @@ impl UpdateTriggers {
         let mut found: HashMap<Oid, UpdateTriggers> = HashMap::new();
         for row in client.query_typed(sql, &[(&numbers(tables), Type::OID_ARRAY)]).await? {
             let of = found.entry(Oid(row.try_get(0)?)).or_default();
-            match row.try_get(3)? {
-                true => of.rules.push(row.try_get(1)?),
-                false => of.triggers.push((row.try_get(1)?, row.try_get(2)?)),
+            if row.try_get(3)? {
+                of.rules.push(row.try_get(1)?)
+            } else {
+                of.triggers.push((row.try_get(1)?, row.try_get(2)?))
             }
         }
         Ok(found)

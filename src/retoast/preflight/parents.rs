@@ -50,7 +50,8 @@ pub async fn parent(
         )
         .await?;
     let Some(first) = rows.first() else { return Ok(None) };
-    let (schema, name): (String, String) = (first.try_get(0)?, first.try_get(1)?);
+    let schema: String = first.try_get(0)?;
+    let name: String = first.try_get(1)?;
     let bytes = |text: Option<String>| text.and_then(|text| text.parse().ok());
     let has_target = bytes(first.try_get(6)?);
     let wanted_target = if first.try_get(5)? { None } else { request.target };
@@ -58,10 +59,12 @@ pub async fn parent(
         let target = bytes.map(|bytes| TupleTarget::new(bytes, server.page_size)).transpose();
         target.map_err(|error| RetoastError::Usage(error.to_string()))
     };
-    let (wanted_target, has_target) = (target(wanted_target)?, target(has_target)?);
+    let wanted_target = target(wanted_target)?;
+    let has_target = target(has_target)?;
     let mut columns = Vec::new();
     for row in &rows {
-        let (storage, compression): (String, String) = (row.try_get(3)?, row.try_get(4)?);
+        let storage: String = row.try_get(3)?;
+        let compression: String = row.try_get(4)?;
         let column: String = row.try_get(2)?;
         let storage = storage.chars().next().and_then(Storage::from_char);
         let current = Current {

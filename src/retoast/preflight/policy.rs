@@ -54,7 +54,8 @@ pub(crate) async fn to_look_at(
     check(goal, &[], compression)?;
     let code = owner::approve_reading(client, &relation, trust_owner).await?;
     let default_method = compression.default;
-    let (mut targets, mut types) = (Vec::new(), Types::default());
+    let mut targets = Vec::new();
+    let mut types = Types::default();
     for (index, column) in relation.desc.attributes.iter().enumerate() {
         let model = Column::of(column, default_method);
         if column.dropped || model.type_storage == Storage::Plain {

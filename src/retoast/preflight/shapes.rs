@@ -167,7 +167,8 @@ async fn type_row(client: &Client, oid: u32) -> Result<Option<TypeRow>, LiveErro
         )
         .await?;
     let Some(row) = rows.first() else { return Ok(None) };
-    let (schema, name): (String, String) = (row.try_get(6)?, row.try_get(7)?);
+    let schema: String = row.try_get(6)?;
+    let name: String = row.try_get(7)?;
     Ok(Some(TypeRow {
         kind: row.try_get(0)?,
         length: row.try_get(1)?,

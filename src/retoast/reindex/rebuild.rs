@@ -265,7 +265,8 @@ impl Reindexing<'_> {
         other: &Connection,
         left: &Index,
     ) -> Result<Ran, RetoastError> {
-        let (pid, other_pid) = (connection.process().await?, other.process().await?);
+        let pid = connection.process().await?;
+        let other_pid = other.process().await?;
         let sql = left.drop();
         let mut first = pin!(connection.client().batch_execute(&sql));
         let mut ended = loop {
@@ -403,7 +404,8 @@ pub(super) async fn quiet(
     table: Oid,
     patience: Duration,
 ) -> Result<Option<String>, RetoastError> {
-    let (session, began) = (guard.session, Instant::now());
+    let session = guard.session;
+    let began = Instant::now();
     let mut waited_for = under_way(session.reader(), table).await?;
     let mut index_report = false;
     while !waited_for.is_empty() && !session.stopped() {

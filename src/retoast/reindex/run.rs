@@ -93,7 +93,8 @@ impl Reindexing<'_> {
         report: &mut Common,
         indexes: &mut Vec<IndexReport>,
     ) -> Result<(), RetoastError> {
-        let (session, table) = (self.guard.session, self.guard.ready.relation.oid);
+        let session = self.guard.session;
+        let table = self.guard.ready.relation.oid;
         if !self.guard.session.options.dry_run && self.has_dead_rows().await? {
             self.guard.vacuum_now(Vacuum::Tidy, report).await?;
         }
@@ -153,7 +154,8 @@ impl Reindexing<'_> {
             let mut done = Ok(());
             if index_report.ended == IndexEnd::Planned && !self.guard.session.options.dry_run {
                 let bytes = index_report.expected.unwrap_or(index.bytes);
-                let (listener, number) = (session.listener, at + 1);
+                let listener = session.listener;
+                let number = at + 1;
                 listener.rebuilds(&self.guard.name(), &index.quoted(), number, valid.len());
                 done = self.rebuild(index, bytes, &mut index_report).await;
             }
@@ -223,7 +225,8 @@ impl Reindexing<'_> {
             return Ok(index_report);
         }
         index_report.command = Some(index.drop());
-        let (table, name) = (self.guard.ready.relation.oid.0, base.quoted());
+        let table = self.guard.ready.relation.oid.0;
+        let name = base.quoted();
         let is_ours = self.rebuilds.has(&name)
             || self.checkpoint.is_some_and(|one| one.was_rebuilding(table, &name));
         if !is_ours {
@@ -270,8 +273,10 @@ impl Reindexing<'_> {
             .await?;
         let mut any = false;
         for row in rows {
-            let (dead, live): (Option<f64>, Option<f64>) = (row.try_get(0)?, row.try_get(1)?);
-            let (dead, live) = (dead.unwrap_or(0.0), live.unwrap_or(0.0));
+            let dead: Option<f64> = row.try_get(0)?;
+            let live: Option<f64> = row.try_get(1)?;
+            let dead = dead.unwrap_or(0.0);
+            let live = live.unwrap_or(0.0);
             any |= dead > (dead + live) * DEAD;
         }
         Ok(any)
@@ -296,10 +301,11 @@ fn index_report(request: Reindex, page: PageSize, index: &Index, fresh: &Fresh) 
         ended,
         before: index.bytes,
         expected: fresh.bytes(),
-        wal_expected: fresh
-            .bytes()
-            .filter(|_| rebuild)
-            .map(|bytes| build_wal(page, bytes, index.entries.fillfactor)),
+        wal_expected: if rebuild {
+            fresh.bytes().map(|bytes| build_wal(page, bytes, index.entries.fillfactor))
+        } else {
+            None
+        },
         after: None,
         reason,
         command: rebuild.then(|| index.rebuild()),

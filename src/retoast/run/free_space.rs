@@ -82,7 +82,8 @@ impl Look<'_> {
     }
 
     async fn look(&self, moment: Moment) -> Result<FreeSpace, LiveError> {
-        let (client, page) = (self.connection.client(), self.server.page_size);
+        let client = self.connection.client();
+        let page = self.server.page_size;
         client.batch_execute(&format!("{LIMITS}; {BY_KEY}")).await?;
         let sql = format!(
             "SELECT o::pg_catalog.regclass::pg_catalog.text, \
@@ -100,7 +101,8 @@ impl Look<'_> {
         let mut free = FreeSpace::default();
         let mut all: Vec<i64> = Vec::new();
         for row in client.query_typed(&sql, &parameters).await? {
-            let (name, pages): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
+            let name: String = row.try_get(0)?;
+            let pages: i64 = row.try_get(1)?;
             free.repacks = row.try_get(2)?;
             // The first is the table; owners put no code on its TOAST relation.
             let may_ask = !all.is_empty() || self.reading.ready.code.allows_queries();
@@ -201,7 +203,8 @@ fn runs(blocks: u32, random: impl Fn(u32) -> u32) -> Vec<std::ops::Range<u32>> {
     let starts = |run: u32| (u64::from(blocks) * u64::from(run) / u64::from(RUNS)) as u32;
     (0..RUNS)
         .map(|run| {
-            let (from, to) = (starts(run), starts(run + 1));
+            let from = starts(run);
+            let to = starts(run + 1);
             let at = from + random((to - from).saturating_sub(length));
             at..at.saturating_add(length).min(blocks)
         })
@@ -224,7 +227,8 @@ async fn empty_at_end(
     name: &str,
     pages: i64,
 ) -> Result<i64, tokio_postgres::Error> {
-    let (mut end, mut step) = (pages, 16);
+    let mut end = pages;
+    let mut step = 16;
     while end > 0 && pages - end < MOST_READ {
         let from = (end - step).max(0);
         let sql = format!(

@@ -158,7 +158,8 @@ mod tests {
     fn what_follows_depends_on_what_was_done_last_and_how_it_ended() {
         use Outcome::{Complete, Failed, Held, Incomplete, Planned, Stopped, Unverified};
         let request = CompactRequest::All;
-        let (compact, reindex) = (Task::Compact(request), Task::Reindex(Reindex::Bloated));
+        let compact = Task::Compact(request);
+        let reindex = Task::Reindex(Reindex::Bloated);
         let wanted = ConvertRequest {
             columns: vec!["v".to_owned()],
             goal: Goal::Stock(Toaster::External),

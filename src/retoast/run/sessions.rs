@@ -88,7 +88,8 @@ impl Sessions {
     ) -> Result<Throttle, RetoastError> {
         measuring.make_own().await?;
         self.ours.add(&measuring).await?;
-        let (control, ours) = (Arc::clone(&self.control), Arc::clone(&self.ours));
+        let control = Arc::clone(&self.control);
+        let ours = Arc::clone(&self.ours);
         Throttle::open(Arc::new(measuring), control, ours, options.clone(), note).await
     }
 
@@ -115,7 +116,8 @@ impl Sessions {
         throttle: Throttle,
         options: &ThrottleOptions,
     ) -> Result<Vec<WorkerSessions>, RetoastError> {
-        let (mut all, mut first) = (Vec::new(), Some(throttle));
+        let mut all = Vec::new();
+        let mut first = Some(throttle);
         for sweep in 0..sweeps {
             let writer = match sweep {
                 0 => Arc::clone(&self.first),
@@ -204,7 +206,7 @@ impl Sessions {
     pub(crate) async fn renew(&self, worker: &mut WorkerSessions) -> Result<(), RetoastError> {
         let began = Instant::now();
         for (at, old) in worker.connections.iter_mut().enumerate() {
-            let origin = self.origin.as_deref().filter(|_| at == 0);
+            let origin = if at == 0 { self.origin.as_deref() } else { None };
             while old.is_lost() {
                 match self.in_place_of(old, origin).await {
                     Ok(new) => *old = new,

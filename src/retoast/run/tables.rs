@@ -52,7 +52,8 @@ pub(crate) async fn run(
     listener: &dyn Listener,
     sink: &mut dyn Sink<Swept>,
 ) -> Result<Option<DepartureReport>, RunError> {
-    let (first, results) = (Arc::new(first), Results::new(sink));
+    let first = Arc::new(first);
+    let results = Results::new(sink);
     match run_over(&first, request, control, listener, &results).await {
         Ok(departure) => results.end().map(|()| departure),
         Err(error) => Err(error.failed(&[first]).await.into()),
@@ -265,7 +266,7 @@ impl Run<'_, '_> {
             pages,
             listener,
             checkpoint: checkpoint.as_ref(),
-            memory: memory.as_ref().filter(|_| !options.dry_run),
+            memory: if !options.dry_run { memory.as_ref() } else { None },
             tasks,
             approval: request.approval,
             results,
@@ -374,7 +375,8 @@ impl Run<'_, '_> {
         }
         // A plan shows this for each table.
         if !self.request.options.dry_run {
-            let (mut expected, updates) = (0u64, self.tasks.first().updates());
+            let mut expected = 0u64;
+            let updates = self.tasks.first().updates();
             for ready in &tables {
                 expected = expected.saturating_add(throttle.expected_wal(ready, updates).await?);
             }
@@ -397,9 +399,11 @@ impl Run<'_, '_> {
         for text in selection.notices() {
             self.results.notice(&format!("notice: {text}"));
         }
-        let (mut tables, mut refused) = (Vec::new(), selection.failures().to_vec());
-        let (server, task, approval) =
-            (&self.sessions.server, self.tasks.first(), self.request.approval);
+        let mut tables = Vec::new();
+        let mut refused = selection.failures().to_vec();
+        let server = &self.sessions.server;
+        let task = self.tasks.first();
+        let approval = self.request.approval;
         let mut facts = Facts::of_session(client, server).await?;
         for together in selection.found.chunks(AT_ONCE) {
             let oids: Vec<Oid> = together.iter().map(|found| found.oid).collect();
@@ -446,7 +450,8 @@ impl Run<'_, '_> {
 
     /// Refuses a table if the user may not do the requested compaction or rebuilding on it.
     async fn check(&self, ready: &PreparedTable, pages: bool) -> Result<(), RetoastError> {
-        let (client, server) = (self.sessions.first.client(), &self.sessions.server);
+        let client = self.sessions.first.client();
+        let server = &self.sessions.server;
         if let Some(compact) = self.tasks.compact {
             may_compact(client, server, ready, compact, pages).await?;
         }
@@ -472,9 +477,10 @@ impl Run<'_, '_> {
     fn announce(&self, ready: &PreparedTable) {
         let goal = self.tasks.convert.as_ref().map(|wanted| &wanted.goal);
         let Some(&Goal::Policy(PolicyGoal { new_extended, .. })) = goal else { return };
-        let what = match new_extended {
-            false => "not be compressed, and be stored out of line if the row is too long",
-            true => "be compressed whenever possible (but not while the run re-toasts rows)",
+        let what = if !new_extended {
+            "not be compressed, and be stored out of line if the row is too long"
+        } else {
+            "be compressed whenever possible (but not while the run re-toasts rows)"
         };
         let rewrites = match (new_extended, self.sessions.server.version_num >= REPACK) {
             (false, _) => "",
@@ -500,7 +506,8 @@ impl Run<'_, '_> {
         if wanted.no_alter || is_set_last {
             return Ok(());
         }
-        let (first, server) = (&sessions.first, &sessions.server);
+        let first = &sessions.first;
+        let server = &sessions.server;
         let mut parents = Vec::new();
         for oid in select::partitioned(first, &server.database, &request.tables).await? {
             parents.extend(parents::parent(first.client(), server, oid, wanted).await?);

@@ -162,7 +162,8 @@ impl Tables<'_, '_> {
         mut ahead: Option<&PlanFacts>,
     ) -> (Option<TableReport>, Option<Failed>) {
         let mut task = self.tasks.first();
-        let (mut report, mut failed): (Option<TableReport>, Option<Failed>) = (None, None);
+        let mut report: Option<TableReport> = None;
+        let mut failed: Option<Failed> = None;
         let mut looked_again: Option<PreparedTable> = None;
         let error = loop {
             let table = looked_again.as_ref().unwrap_or(ready);
@@ -226,7 +227,8 @@ impl Tables<'_, '_> {
         if matches!(report.outcome, Outcome::Planned | Outcome::Failed) {
             return;
         }
-        let (page, table) = (server.page_size, ready.relation.oid);
+        let page = server.page_size;
+        let table = ready.relation.oid;
         // After a complete conversion, uncompressed out-of-line values were tried and do not compress.
         let settled =
             match (verdict::concluded(report), ready.choice.as_ref().map(|choice| &choice.judge)) {
@@ -293,7 +295,8 @@ impl Tables<'_, '_> {
         ready: &PreparedTable,
         task: Task<'_>,
     ) -> Result<PreparedTable, RetoastError> {
-        let (server, oid) = (&self.sessions.server, ready.relation.oid);
+        let server = &self.sessions.server;
+        let oid = ready.relation.oid;
         let mut ends = 0;
         let looked = loop {
             let writer = worker.connections.writer.client();
@@ -325,8 +328,10 @@ impl Tables<'_, '_> {
         ahead: Option<&PlanFacts>,
     ) -> TaskEnd {
         let name = ready.relation.display_name();
-        let (seen_rows, rebuilds) = (SeenRows::default(), Rebuilds::default());
-        let (mut earlier, mut ends): (Option<TaskReport>, u32) = (None, 0);
+        let seen_rows = SeenRows::default();
+        let rebuilds = Rebuilds::default();
+        let mut earlier: Option<TaskReport> = None;
+        let mut ends: u32 = 0;
         let known = KnownDefinition::default();
         loop {
             let mut session =
@@ -336,7 +341,8 @@ impl Tables<'_, '_> {
                 session.connections.others.clear();
             }
             let guard = Guard { session: &session, ready, known: &known, ahead };
-            let (checkpoint, doubt) = (self.checkpoint, doubt.clone());
+            let checkpoint = self.checkpoint;
+            let doubt = doubt.clone();
             let (mut report, ended) = match (task, &ready.choice) {
                 (Task::Convert(_), Some(choice)) => {
                     Conversion {

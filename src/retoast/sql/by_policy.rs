@@ -95,8 +95,11 @@ pub fn lock(table: &str) -> String {
 /// Copies the rows at addresses `$1`. For each chosen column, only the values of the rows listed in its own parameter
 /// (`$2`, `$3`, …) are copied.
 pub fn fill(table: &str, targets: &[Target], methods: &[MethodChoice], page: PageSize) -> String {
-    let (mut inner, mut measured) = (String::new(), String::new());
-    let (mut sizes, mut values, mut wanted) = (String::new(), String::new(), Vec::new());
+    let mut inner = String::new();
+    let mut measured = String::new();
+    let mut sizes = String::new();
+    let mut values = String::new();
+    let mut wanted = Vec::new();
     for (at, (target, choice)) in targets.iter().zip(methods).enumerate() {
         let value = format!("t.{}", quote_identifier(&target.name));
         // Writing to a string cannot fail.

@@ -186,7 +186,8 @@ pub(crate) fn make_copies(table: &str, targets: &[Target], role: Option<&str>) -
     let mut make = drop_copies(targets);
     for (number, part) in copied(targets).into_iter().enumerate() {
         let name = copies(number);
-        let (mut columns, mut plain) = (String::new(), Vec::new());
+        let mut columns = String::new();
+        let mut plain = Vec::new();
         for (number, target) in part {
             // Writing to a string cannot fail.
             let _ = write!(columns, ", {} AS v{number}", target.column());
@@ -244,7 +245,8 @@ pub(crate) fn fill_copies(table: &str, targets: &[Target]) -> Vec<String> {
 /// Like [`move_values`], but stores the values from the temporary tables.
 pub(crate) fn move_copies(table: &str, targets: &[Target]) -> String {
     let mut assign = bases(targets);
-    let (mut from, mut same) = (Vec::new(), String::new());
+    let mut from = Vec::new();
+    let mut same = String::new();
     for (number, part) in copied(targets).into_iter().enumerate() {
         let alias = format!("p{}", number + 1);
         for (parameter, target) in part {

@@ -268,7 +268,8 @@ pub(crate) fn verified(table: &str, targets: &[Target], columns: Option<&[String
              coalesce(pg_catalog.array_agg({rows}.ctid), '{{}}')::pg_catalog.text, true)"
         )
     };
-    let (locked, stored) = ("toastctl.locked", "toastctl.stored");
+    let locked = "toastctl.locked";
+    let stored = "toastctl.stored";
     let lock = format!(
         "WITH l AS MATERIALIZED (SELECT t.ctid, {} AS hash FROM ONLY {table} AS t \
          WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) FOR NO KEY UPDATE SKIP LOCKED) \
@@ -327,7 +328,7 @@ pub fn hidden(
     let conditions: Vec<String> = targets
         .iter()
         .filter_map(|target| {
-            let method = Some(target.method).filter(|_| toaster.compresses());
+            let method = if toaster.compresses() { Some(target.method) } else { None };
             target.shape.hidden(&target.column(), method)
         })
         .collect();

@@ -118,7 +118,8 @@ pub(crate) enum Addresses {
 /// The planner does not see the number of addresses, so one plan serves for any number. If an index no longer exists,
 /// nothing is looked up, because the server would read the whole table instead.
 pub(crate) fn look(table: &str, indexes: &[Btree], addresses: Addresses) -> String {
-    let (mut keys, mut looks) = (Vec::new(), Vec::new());
+    let mut keys = Vec::new();
+    let mut looks = Vec::new();
     for (at, index) in indexes.iter().enumerate() {
         let mut equal = Vec::new();
         for (number, (key, operator)) in index.keys.iter().enumerate() {

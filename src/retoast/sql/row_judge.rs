@@ -41,7 +41,8 @@ pub fn there(table: &str) -> String {
 /// Inserts the rows at addresses `$1` into the temporary table as the sweep would store them, in order. Values of the
 /// columns `fresh` are recomputed. Returns the rows' addresses in the temporary table.
 pub fn judge_rows(table: &str, columns: &[String], fresh: &[&Target]) -> String {
-    let (mut names, mut values) = (Vec::new(), Vec::new());
+    let mut names = Vec::new();
+    let mut values = Vec::new();
     for column in columns {
         let name = quote_identifier(column);
         let value = format!("t.{name}");

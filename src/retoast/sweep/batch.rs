@@ -109,7 +109,8 @@ impl Conversion<'_> {
         rows: &[Row],
         verify: bool,
     ) -> Result<BatchEnd, RetoastError> {
-        let (client, guard) = (opening.client(), &self.guard);
+        let client = opening.client();
+        let guard = &self.guard;
         let statements = self.statements(job).await?;
         let blocks = rows.iter().map(|row| row.ctid.block.0);
         let first = format!("({},0)", blocks.clone().min().unwrap_or(0));
@@ -130,10 +131,8 @@ impl Conversion<'_> {
                 planned?;
                 let alike = self.read_alike(client, job, &self.seen(&locked?)?).await?;
                 let seen = &alike.rows;
-                let before = match verify {
-                    true => Some(guard.lock_and_hash(client, seen).await?),
-                    false => None,
-                };
+                let before =
+                    if verify { Some(guard.lock_and_hash(client, seen).await?) } else { None };
                 let ctids = before.as_ref().map_or(seen, |(ctids, _)| ctids);
                 let stored = match &self.choice.judge {
                     Judge::Policy(rule) => {
@@ -205,7 +204,8 @@ impl Conversion<'_> {
     }
 
     async fn statements(&self, job: usize) -> Result<Statements, RetoastError> {
-        let (table, targets) = (self.guard.ready.relation.quoted(), &self.guard.ready.targets);
+        let table = self.guard.ready.relation.quoted();
+        let targets = &self.guard.ready.targets;
         let prune = sql::prune(&table);
         let lock = self.needs_versions().then(|| by_policy::lock(&table));
         let (update, parameters) = match &self.choice.judge {
@@ -254,7 +254,8 @@ impl Conversion<'_> {
             format!("SET LOCAL statement_timeout = {}", limit.as_millis().min(i32::MAX as u128));
         client.batch_execute(&set).await?;
         let began = Instant::now();
-        let (mut ctids, mut hashes): (Vec<String>, Vec<i64>) = (Vec::new(), Vec::new());
+        let mut ctids: Vec<String> = Vec::new();
+        let mut hashes: Vec<i64> = Vec::new();
         let parameters: Vec<(&(dyn ToSql + Sync), Type)> = condition
             .parameters
             .iter()
@@ -333,7 +334,8 @@ impl Conversion<'_> {
         let is_by_rule = self.choice.judge.needs_copies();
         let mut seen = Vec::with_capacity(locked.len());
         for row in locked {
-            let (ctid, xmin): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+            let ctid: String = row.try_get(0)?;
+            let xmin: String = row.try_get(1)?;
             let (ctid, Ok(xmin)) = (address(&ctid)?, xmin.parse()) else { continue };
             // without a policy, the readings are those of versions
             if !is_by_rule || self.seen_rows.has(ctid, xmin) {

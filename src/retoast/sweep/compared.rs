@@ -58,7 +58,8 @@ impl Scanner<'_> {
         let Datum::Varlena(Varlena::Custom(pointer)) = datum else { return };
         let comparison = self.by_rule.seen_rows.readings.comparison();
         if comparison.is_some_and(|comparison| comparison.reads(index)) {
-            let (order, bytes) = (pointer.order, pointer.datum.to_vec());
+            let order = pointer.order;
+            let bytes = pointer.datum.to_vec();
             self.customs.entry(ctid).or_default().push(CustomDatum { index, order, bytes });
         }
     }

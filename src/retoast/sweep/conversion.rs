@@ -186,7 +186,8 @@ impl Conversion<'_> {
         if self.choice.final_settings.is_none() {
             self.guard.set_choice(&self.choice.changes).await?;
         }
-        let (mut times, mut rewritten) = (0, 0);
+        let mut times = 0;
+        let mut rewritten = 0;
         let done = loop {
             match self.sweep(&mut scanner, report).await {
                 Err(RetoastError::Rewritten) if rewritten < MOST_REWRITTEN => {
@@ -222,7 +223,8 @@ impl Conversion<'_> {
         report: &mut Progress,
     ) -> Result<(), RetoastError> {
         let began = Instant::now();
-        let (options, jobs) = (self.guard.session.options, self.guard.session.jobs());
+        let options = self.guard.session.options;
+        let jobs = self.guard.session.jobs();
         let mut machine = Machine::new(Tuning { jobs, ..options.tuning });
         if !self.choice.judge.new_values_comply() {
             machine.cut_off();
@@ -234,9 +236,10 @@ impl Conversion<'_> {
         }
         // with a policy, a scan may hold no snapshot, so a rewrite could move rows from blocks not yet read to blocks
         // already read
-        let files = match self.choice.judge.new_values_comply() || options.dry_run {
-            true => None,
-            false => Some(self.guard.files().await?),
+        let files = if self.choice.judge.new_values_comply() || options.dry_run {
+            None
+        } else {
+            Some(self.guard.files().await?)
         };
         let scans = report.common.effort.scans;
         let mut end = self.steps(&mut machine, scanner, report, saved).await;
@@ -308,10 +311,12 @@ impl Conversion<'_> {
         let mut failed: Option<RetoastError> = None;
         let mut prepared = false;
         let mut keys = Keys::default();
-        let (mut course, started) = (Course::default(), Instant::now());
+        let mut course = Course::default();
+        let started = Instant::now();
         let mut scanning = (0, started);
         let computed = self.guard.ready.computed();
-        let (guard, session) = (&self.guard, self.guard.session);
+        let session = self.guard.session;
+        let guard = &self.guard;
         loop {
             if self.guard.session.stopped() {
                 machine.note(Event::Stop, 0.0);
@@ -535,7 +540,8 @@ impl Conversion<'_> {
         let around = match self.guard.ahead {
             Some(known) => known.surroundings.clone(),
             None => {
-                let (client, oid) = (session.writer(), ready.relation.oid);
+                let client = session.writer();
+                let oid = ready.relation.oid;
                 let logged = metrics::logged(client, &[oid]).await?;
                 let mut found = metrics::surroundings(client, &[ready], &logged).await?;
                 found.remove(&oid).unwrap_or_default()
@@ -551,7 +557,8 @@ impl Conversion<'_> {
             let vacuum = self.vacuum_of(0, extent, EARLY * bloat).await?;
             statements.extend(vacuum.map(|(_, sql)| sql).filter(|sql| !statements.contains(sql)));
         }
-        let (rows, runs) = (report.common.rows.found, report.found_runs.blocks());
+        let rows = report.common.rows.found;
+        let runs = report.found_runs.blocks();
         let found = self.forecast(scanner, report.common.before, runs, Some(rows)).await?;
         let known = found.map(|(_, wal, growth)| (growth, wal));
         self.check_space(known).await?;

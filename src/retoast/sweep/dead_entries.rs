@@ -205,7 +205,8 @@ async fn usable_indexes(
     let table = guard.ready.relation.quoted();
     let mut usable = Vec::new();
     for row in client.query_typed(BTREES, &[(&oid, Type::OID)]).await? {
-        let (keys, operators): (Vec<String>, Vec<String>) = (row.try_get(3)?, row.try_get(4)?);
+        let keys: Vec<String> = row.try_get(3)?;
+        let operators: Vec<String> = row.try_get(4)?;
         let has_all = keys.len() == operators.len();
         let bounds: Vec<String> = row.try_get(6)?;
         let index = Btree {
@@ -361,7 +362,8 @@ mod tests {
     #[test]
     fn what_takes_long_again_and_again_is_left() {
         let old = known(false);
-        let (long, short) = (Duration::from_secs(1), Duration::from_millis(5));
+        let long = Duration::from_secs(1);
+        let short = Duration::from_millis(5);
         let ends = |look: Duration, rest: Duration| {
             old.looked(look);
             old.judge(look + rest).is_some()

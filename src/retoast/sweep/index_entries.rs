@@ -330,11 +330,13 @@ impl Scanner<'_> {
         rows: &[LongRow],
         sizes: &mut Sizes,
     ) -> Result<(), LiveError> {
-        let column = self.choice.model.columns.get(index).filter(|_| self.compresses(index));
+        let column =
+            if self.compresses(index) { self.choice.model.columns.get(index) } else { None };
         let Some(&method) = column.and_then(|column| column.method.methods().first()) else {
             return Ok(());
         };
-        let (table, page) = (self.ready.relation.quoted(), self.choice.model.page);
+        let table = self.ready.relation.quoted();
+        let page = self.choice.model.page;
         let trial = Trial::of(table, (index, name), fresh, &[method], page);
         let client = self.connection.client();
         trial.make(client).await?;

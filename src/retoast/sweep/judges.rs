@@ -45,7 +45,8 @@ impl Scanner<'_> {
                 if candidate.open.iter().any(|&index| answer(index).is_none()) {
                     continue;
                 }
-                let (table, values) = (&self.choice.model, &candidate.values);
+                let table = &self.choice.model;
+                let values = &candidate.values;
                 let row = Judged { table, targets: &indexes, follow: &follow, values };
                 match judge.compliance(&row, &answer) {
                     Compliance::Complies => {}
@@ -55,10 +56,7 @@ impl Scanner<'_> {
                             judge.may_keep_pointers(index)
                                 && value.is_some_and(|value| value.form.is_external())
                         };
-                        let left = |index| match is_left(index) {
-                            true => Some(None),
-                            false => answer(index),
-                        };
+                        let left = |index| if is_left(index) { Some(None) } else { answer(index) };
                         let spared = judge.compliance(&row, &left) == Compliance::Complies;
                         rows.push(Row { spared, ..found });
                     }

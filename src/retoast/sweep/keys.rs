@@ -98,7 +98,8 @@ impl Keys {
     /// rows of the block.
     pub(super) fn condition(&self, rows: &[Row]) -> Condition {
         let columns = self.columns.as_deref().unwrap_or_default();
-        let (mut parts, mut parameters) = (Vec::new(), Vec::new());
+        let mut parts = Vec::new();
+        let mut parameters = Vec::new();
         for row in rows {
             let Some(key) = self.known.get(&row.ctid) else {
                 let block = row.ctid.block.0;
@@ -108,7 +109,8 @@ impl Keys {
             let mut equals = Vec::new();
             for ((name, of), value) in columns.iter().zip(key) {
                 parameters.push(value.clone());
-                let (name, number) = (quote_identifier(name), parameters.len());
+                let name = quote_identifier(name);
+                let number = parameters.len();
                 equals.push(format!(
                     "t.{name} OPERATOR(pg_catalog.=) ${number}::pg_catalog.text::{of}"
                 ));

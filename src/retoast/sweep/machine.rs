@@ -231,7 +231,8 @@ impl Machine {
     /// left can be pruned, so that the rows find room on their own pages.
     fn batch(&mut self) -> Option<Action> {
         let job = self.work.iter().position(|work| *work == Work::Nothing)?;
-        let (mut pinned, mut under_way) = (u64::MAX, Vec::new());
+        let mut pinned = u64::MAX;
+        let mut under_way = Vec::new();
         for work in &self.work {
             if let Work::Batch { batch, pins } = work {
                 pinned = pinned.min(*pins);

@@ -158,7 +158,8 @@ impl Scanner<'_> {
         }
         let mut open = open.into_iter().peekable();
         while open.peek().is_some() {
-            let (mut group, mut bytes) = (Vec::new(), 0);
+            let mut group = Vec::new();
+            let mut bytes = 0;
             while let Some(next) =
                 open.next_if(|next| group.is_empty() || bytes + next.row.bytes <= JUDGED_BYTES)
             {
@@ -199,7 +200,8 @@ impl Scanner<'_> {
             lists.push(asked.map(address_of).collect());
         }
         client.batch_execute(by_policy::BEGIN_ASKING).await?;
-        let (targets, page) = (&self.ready.targets, self.choice.model.page);
+        let targets = &self.ready.targets;
+        let page = self.choice.model.page;
         let asked = fill_and_measure(client, table, targets, rule, page, &lists).await;
         let end = match &asked {
             Ok(copies) if copies.is_full => format!("{}; COMMIT", by_policy::EMPTY),
@@ -228,7 +230,8 @@ impl Scanner<'_> {
         for row in functions::rows(self.connection.client(), &probe, &columns, blocks).await? {
             let mut values = vec![StoredValue::NULL; count];
             let mut placed = vec![true; targets.len()];
-            let (mut bytes, mut stored) = (0, 0);
+            let mut bytes = 0;
+            let mut stored = 0;
             let is_new = !self.own.contains(&row.xmin);
             for (&index, answer) in columns.iter().zip(&row.values) {
                 let value = answer.likely(limit);

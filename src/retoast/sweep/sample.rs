@@ -127,7 +127,8 @@ impl Conversion<'_> {
         };
         let is_rough = session.pages.is_none()
             || !matches!(self.choice.judge, Judge::Forms(FormJudge::Stock(_)));
-        let outside = outside.filter(|_| !is_rough).map(|bytes| bytes * sample.outside_takes);
+        let outside =
+            if !is_rough { outside.map(|bytes| bytes * sample.outside_takes) } else { None };
         // what is certainly free in the TOAST relation, if it is known what its values take
         let dead = facts.logged.dead_chunks * page.bytes() as f64 / f64::from(CHUNKS_PER_PAGE);
         let toast_free = outside.map(|taken| (sizes.toast as f64 - taken - dead).max(0.0));
@@ -291,7 +292,8 @@ impl Conversion<'_> {
     fn outside(&self, sampled: &Sampled) -> (PowerSums, f64) {
         let page = self.choice.model.page;
         let rows: BTreeMap<&ItemPointer, &Vec<StoredValue>> = sampled.values.iter().collect();
-        let (mut filler, mut sizes) = (ToastFiller::new(page, Fill::Append), Vec::new());
+        let mut filler = ToastFiller::new(page, Fill::Append);
+        let mut sizes = Vec::new();
         for (ctid, values) in rows {
             for size in sizes_outside(values) {
                 filler.put(size);
@@ -468,10 +470,13 @@ impl Conversion<'_> {
             bytes <= KEYED_BYTES
         });
         let some: Vec<String> = some.map(|row| row.ctid.to_string()).collect();
-        let (table, oid) = (ready.relation.quoted(), ready.relation.oid.0);
+        let table = ready.relation.quoted();
+        let oid = ready.relation.oid.0;
         for row in client.query_typed(gin::GINS, &[(&oid, Type::OID)]).await? {
-            let (index, name): (u32, String) = (row.try_get(0)?, row.try_get(1)?);
-            let (classes, columns): (Vec<String>, Vec<String>) = (row.try_get(3)?, row.try_get(4)?);
+            let index: u32 = row.try_get(0)?;
+            let name: String = row.try_get(1)?;
+            let classes: Vec<String> = row.try_get(3)?;
+            let columns: Vec<String> = row.try_get(4)?;
             let known = all.iter().find(|one| one.oid.0 == index);
             let bytes = known.map_or(0, |one| one.bytes);
             let counted = known.and_then(|one| one.entries.count).unwrap_or(0.0).max(rows);
@@ -485,7 +490,7 @@ impl Conversion<'_> {
                 rows: counted,
             };
             for (class, column) in classes.iter().zip(&columns) {
-                let sql = gin::keys(&table, class, column).filter(|_| !some.is_empty());
+                let sql = if !some.is_empty() { gin::keys(&table, class, column) } else { None };
                 let known = match sql {
                     Some(sql) => self.keys(&sql, &some).await?,
                     None => None,
@@ -553,7 +558,8 @@ fn typical(sizes: &CopySizes, sampled: &Sampled) -> Ratios {
     let mut sums: HashMap<usize, (f64, f64, u32, u32)> = HashMap::new();
     for (&(ctid, index), size) in sizes {
         let raw = sampled.values.get(&ctid).and_then(|values| values.get(index)?.raw_size);
-        let (raw, sum) = (raw.unwrap_or(0) as f64, sums.entry(index).or_default());
+        let raw = raw.unwrap_or(0) as f64;
+        let sum = sums.entry(index).or_default();
         sum.2 += 1;
         if let Some(size) = size {
             (sum.0, sum.1, sum.3) = (sum.0 + f64::from(*size), sum.1 + raw, sum.3 + 1);

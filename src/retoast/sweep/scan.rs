@@ -76,7 +76,8 @@ impl Scanner<'_> {
 
     /// Reads blocks of which at least one, or a value of one of their rows, is damaged.
     async fn by_halves(&mut self, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
-        let (mut rows, mut rest) = (Vec::new(), vec![blocks]);
+        let mut rows = Vec::new();
+        let mut rest = vec![blocks];
         while let Some(part) = rest.pop() {
             match self.counted(part.clone()).await {
                 Err(LiveError::Server(error)) if is_damage(&error) => match part.len() {
@@ -307,7 +308,8 @@ impl Scanner<'_> {
             self.note_long_row(ctid, &values);
             return;
         }
-        let (mut bytes, mut all_stored) = (0, 0);
+        let mut bytes = 0;
+        let mut all_stored = 0;
         let (indexes, follow) = self.indexes();
         if let Some(unfit) = &mut self.seen.unfit {
             if !fits(&self.choice.model, &indexes, &follow, &values) {
@@ -372,7 +374,9 @@ impl Scanner<'_> {
         let indexes: Vec<usize> = targets.iter().map(|target| target.index).collect();
         let mut open = Vec::new();
         for row in functions::rows(self.connection.client(), &probe, &indexes, &blocks).await? {
-            let (mut differs, mut depends, mut bytes) = (false, Vec::new(), 0);
+            let mut differs = false;
+            let mut depends = Vec::new();
+            let mut bytes = 0;
             let is_new = !self.own.contains(&row.xmin);
             for (at, (target, answer)) in targets.iter().zip(&row.values).enumerate() {
                 if is_new {

@@ -54,10 +54,11 @@ impl Conversion<'_> {
         let Some((extent, sql)) = self.vacuum_of(job, extent, part).await? else {
             return Ok((None, 0));
         };
-        let (mut done, mut times) = (None, 0);
+        let mut done = None;
+        let mut times = 0;
         for number in 0..=AGAIN {
-            let (dead, removable) =
-                (self.guard.session.throttle.still_dead(), self.guard.session.throttle.removable());
+            let dead = self.guard.session.throttle.still_dead();
+            let removable = self.guard.session.throttle.removable();
             let at = self.guard.server_time(job).await?;
             let began = Instant::now();
             if self.guard.vacuum_by(job, &sql).await? != Vacuumed::Done {
@@ -121,7 +122,8 @@ impl Conversion<'_> {
         extent: Extent,
         part: f64,
     ) -> Result<Option<(Extent, Duration)>, RetoastError> {
-        let (mut done, began) = (None, Instant::now());
+        let mut done = None;
+        let began = Instant::now();
         if self.unvacuumed.parts().toast.is_none()
             && let Some((Extent::Toast, sql)) = self.vacuum_of(job, Extent::Toast, part).await?
         {
@@ -188,8 +190,8 @@ impl Conversion<'_> {
         if let Some(known) = self.guard.ahead {
             return Ok(known.toast.clone());
         }
-        let (connection, table) =
-            (self.guard.session.connection(job), self.guard.ready.relation.oid);
+        let connection = self.guard.session.connection(job);
+        let table = self.guard.ready.relation.oid;
         let mut names = metrics::toast_names(connection, &[table]).await?;
         Ok(names.remove(&table).unwrap_or_default())
     }

@@ -218,7 +218,8 @@ impl<'a> Guard<'a> {
 
     /// Waits for other sessions. If the waits exceed the limit, the run ends.
     pub(crate) async fn wait(&self, time: Duration, why: &Wait) {
-        let (why, session) = (why.to_string(), self.session);
+        let why = why.to_string();
+        let session = self.session;
         session.throttle.wait(time, &self.name(), &why, session.listener).await;
     }
 
@@ -255,7 +256,8 @@ impl<'a> Guard<'a> {
         let connection = self.session.connection(job);
         // The check reads only catalogs, which no session locks for long.
         let check = connection.prepared(&check, &[]).await?;
-        let (session, client) = (self.session, connection.client());
+        let session = self.session;
+        let client = connection.client();
         Ok(Opening { session, client, sql, check, is_open: Cell::new(false) })
     }
 
@@ -332,9 +334,10 @@ impl<'a> Guard<'a> {
             }
             Ok(parsed)
         };
-        match texts.iter().all(|(sql, _)| connection.knows(sql)) {
-            true => parse().await,
-            false => self.in_opening(job, async |_| parse().await).await,
+        if texts.iter().all(|(sql, _)| connection.knows(sql)) {
+            parse().await
+        } else {
+            self.in_opening(job, async |_| parse().await).await
         }
     }
 
@@ -408,7 +411,8 @@ impl<'a> Guard<'a> {
             Tried::Done(done) => Ok(Some(done)),
             Tried::Stopped => Ok(None),
             Tried::TooLong(waited) => {
-                let (why, session) = (Wait::NoLock(what.to_owned()).to_string(), self.session);
+                let why = Wait::NoLock(what.to_owned()).to_string();
+                let session = self.session;
                 session.throttle.give_up(&self.name(), waited, &why, session.listener);
                 Ok(None)
             }
@@ -485,9 +489,10 @@ impl<'a> Guard<'a> {
     /// Returns an error if the table has different files now.
     pub(crate) async fn still_has(&self, files: &Files) -> Result<(), RetoastError> {
         let writer = &self.session.connections.writer;
-        match Files::of(writer, self.ready.relation.oid).await?.as_ref() == Some(files) {
-            true => Ok(()),
-            false => Err(RetoastError::Rewritten),
+        if Files::of(writer, self.ready.relation.oid).await?.as_ref() == Some(files) {
+            Ok(())
+        } else {
+            Err(RetoastError::Rewritten)
         }
     }
 

@@ -69,7 +69,8 @@ impl Guard<'_> {
         let table = self.ready.relation.quoted();
         let sql = sql::lock_and_hash(&table, self.hashed_columns().as_deref());
         let locked = client.query_typed(&sql, &[(addresses, Type::TEXT_ARRAY)]).await?;
-        let (mut ctids, mut hashes) = (Vec::new(), Vec::new());
+        let mut ctids = Vec::new();
+        let mut hashes = Vec::new();
         for row in &locked {
             ctids.push(row.try_get(0)?);
             hashes.push(row.try_get(1)?);
@@ -99,7 +100,8 @@ impl Guard<'_> {
         let row = locked.first().ok_or_else(|| {
             LiveError::Unexpected("no row about the locked rows of a batch".to_owned())
         })?;
-        let (locked, before): (Vec<String>, Vec<i64>) = (row.try_get(0)?, row.try_get(1)?);
+        let locked: Vec<String> = row.try_get(0)?;
+        let before: Vec<i64> = row.try_get(1)?;
         let after = now?.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
         same(stored.rows, &locked, before, after, &self.ready.computed())?;
         Ok(stored)

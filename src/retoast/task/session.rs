@@ -264,7 +264,8 @@ mod tests {
 
     #[test]
     fn windows_of_several_jobs_are_smaller_and_all_take_turns() {
-        let (alone, two) = (window(1, 11.0, 5448), window(2, 11.0, 5448));
+        let alone = window(1, 11.0, 5448);
+        let two = window(2, 11.0, 5448);
         assert_eq!((alone, two), (64, 29));
         assert_eq!(256u32.div_ceil(two) % tuning(2).turns(), 0);
         assert_eq!(window(2, 11.0, 600), window(1, 11.0, 600));

@@ -22,7 +22,8 @@ impl Guard<'_> {
 
     /// The current definition; the code that an UPDATE would run is not approved.
     async fn definition_now(&self) -> Result<Option<Definition>, RetoastError> {
-        let (oid, pluggable) = (self.ready.relation.oid, self.ready.pluggable);
+        let oid = self.ready.relation.oid;
+        let pluggable = self.ready.pluggable;
         Ok(Definition::read(self.session.writer(), oid, pluggable).await?)
     }
 
@@ -46,7 +47,8 @@ impl Guard<'_> {
         if let Some(changed) = found.changed_since(&self.ready.relation.desc) {
             return Err(RetoastError::altered(changed));
         }
-        let (mut before, mut more_set) = (found.settings().clone(), false);
+        let mut before = found.settings().clone();
+        let mut more_set = false;
         for column in self.marked().await? {
             let Some(was) = column.before else { continue };
             more_set |= was != column.now;

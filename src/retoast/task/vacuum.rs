@@ -85,7 +85,8 @@ impl Unvacuumed {
 impl Guard<'_> {
     /// Runs this VACUUM. It never waits long: what cannot be vacuumed now is vacuumed later.
     pub(crate) async fn vacuum_by(&self, job: usize, sql: &str) -> Result<Vacuumed, RetoastError> {
-        let (connection, patience) = (self.session.connection(job), Patience::Vacuum);
+        let connection = self.session.connection(job);
+        let patience = Patience::Vacuum;
         let (ended, why) = match self.run_watched(connection, sql, patience).await {
             Ok(Ok(())) => return Ok(Vacuumed::Done),
             Ok(Err(GaveUp::Stopped)) => return Ok(Vacuumed::Not),
@@ -119,7 +120,9 @@ impl Guard<'_> {
         let connection = self.session.connection(job);
         let rows = connection.query_again(&left_dead(), &parameters).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let (relations, dead, all) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let relations = row.try_get(0)?;
+        let dead = row.try_get(1)?;
+        let all = row.try_get(2)?;
         Ok(Some(LeftDead { relations, dead, all }))
     }
 

@@ -125,11 +125,14 @@ impl Guard<'_> {
         patience: Patience,
     ) -> Result<Result<(), GaveUp>, RetoastError> {
         let session = self.session;
-        let (client, canceller) = (connection.client(), connection.canceller());
+        let client = connection.client();
+        let canceller = connection.canceller();
         let pid = connection.process().await?;
         let looks_often = !patience.is_vacuum() || session.throttle.watches_slots();
         let look_every = if looks_often { LOOK_EVERY } else { LOOK_AT_VACUUM };
-        let (mut seen, mut gave_up, began) = (Seen::default(), None, Instant::now());
+        let mut seen = Seen::default();
+        let mut gave_up = None;
+        let began = Instant::now();
         let mut failed: Option<RetoastError> = None;
         let mut work = std::pin::pin!(client.batch_execute(sql));
         let done = loop {

@@ -104,7 +104,8 @@ impl Client {
     ) -> Result<(Option<SimpleQueryRow>, bool), Error> {
         let asked = async {
             let mut messages = std::pin::pin!(self.0.simple_query_raw(sql).await?);
-            let (mut first, mut rows) = (None, 0);
+            let mut first = None;
+            let mut rows = 0;
             while let Some(message) = messages.try_next().await? {
                 if let SimpleQueryMessage::Row(row) = message {
                     first.get_or_insert(row);

@@ -92,7 +92,8 @@ fn parse_uri(rest: &str) -> Result<Params, ConnectError> {
         rest = &rest[end + 1..];
     }
 
-    let (mut hosts, mut ports) = (Vec::new(), Vec::new());
+    let mut hosts = Vec::new();
+    let mut ports = Vec::new();
     loop {
         let host;
         if let Some(bracketed) = rest.strip_prefix('[') {

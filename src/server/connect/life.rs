@@ -53,7 +53,8 @@ where
     let (end, ended) = watch::channel(false);
     let seen = Arc::clone(&life);
     tokio::spawn(async move {
-        let (mut unsent, mut tries) = (None, 0);
+        let mut unsent = None;
+        let mut tries = 0;
         let error = loop {
             match future::poll_fn(|context| connection.poll_message(context)).await {
                 Some(Ok(_)) => {}

@@ -226,7 +226,9 @@ fn targets(params: &Params) -> Result<Vec<Host>, ConnectError> {
     let list = |keyword: &str| -> Vec<&str> {
         params.get(keyword).map_or_else(Vec::new, |value| value.split(',').collect())
     };
-    let (hosts, addresses, ports) = (list("host"), list("hostaddr"), list("port"));
+    let hosts = list("host");
+    let addresses = list("hostaddr");
+    let ports = list("port");
     if !hosts.is_empty() && !addresses.is_empty() && hosts.len() != addresses.len() {
         return Err(ConnectError::usage(format!(
             "could not match {} host names to {} hostaddr values",
@@ -406,7 +408,7 @@ fn tls(params: &Params, home: Option<&Path>) -> Result<TlsParams, ConnectError> 
     }
     let sends = choice(params, "sslcertmode", true, &[("disable", false), ("allow", true)])?;
     let file = |keyword: &str, default: &str| {
-        params.get(keyword).map(PathBuf::from).or_else(|| own(default)).filter(|_| sends)
+        if sends { params.get(keyword).map(PathBuf::from).or_else(|| own(default)) } else { None }
     };
     let versions = [("TLSv1", 10), ("TLSv1.1", 11), ("TLSv1.2", 12), ("TLSv1.3", 13)];
     let oldest = choice(params, "ssl_min_protocol_version", 12, &versions)?;

@@ -201,7 +201,7 @@ impl Resolved {
 
     /// The options of psql for the first server and the database.
     pub fn options(&self) -> Vec<(&'static str, String)> {
-        let first = self.targets.first().filter(|_| !self.is_default());
+        let first = if !self.is_default() { self.targets.first() } else { None };
         let host = first.map(|host| ("-h", host.host()));
         let port = self.targets.first().map(|host| ("-p", host.port.to_string()));
         host.into_iter().chain(port).chain([("-d", self.dbname.clone())]).collect()

@@ -114,11 +114,10 @@ impl Probe<'_> {
             let raw = raw_size(&column, &value);
             // The size of an uncompressed value shows whether it has a header, and which one.
             let open = if self.has_chunk_id { LONGEST_SHORT } else { longest };
-            asked.raw = match weighed {
-                true => raw,
-                false => {
-                    format!("CASE WHEN {method} IS NULL AND {size} <= {open} THEN {raw} END")
-                }
+            asked.raw = if weighed {
+                raw
+            } else {
+                format!("CASE WHEN {method} IS NULL AND {size} <= {open} THEN {raw} END")
             };
         }
         if !self.has_chunk_id {

@@ -207,7 +207,8 @@ pub(crate) fn jsonb(seed: u64, len: usize) -> Vec<u8> {
             }),
         });
         let values: Vec<(u32, Vec<u8>)> = values.collect();
-        let (mut entries, mut data) = (Vec::new(), Vec::new());
+        let mut entries = Vec::new();
+        let mut data = Vec::new();
         let parts = keys.iter().map(|key| (0, key.as_bytes().to_vec())).chain(values);
         for (index, (kind, part)) in parts.enumerate() {
             let before = data.len();

@@ -89,7 +89,8 @@ fn measure(c: &mut Pglz, c_lz4: &Lz4, corpus: &'static str, data: &[u8], size: u
     let values: Vec<&[u8]> = data.chunks_exact(size.min(data.len())).collect();
     let mut ours = pglz::Compressor::new();
     let mut ours_lz4 = lz4::Compressor::new();
-    let (mut out, mut lz4_out) = (Vec::new(), Vec::new());
+    let mut out = Vec::new();
+    let mut lz4_out = Vec::new();
     // What the default strategy refuses is decompressed too, so that all corpora count.
     let packed: Packed = values
         .iter()
@@ -223,10 +224,11 @@ fn print_means(rows: &[Row]) {
         ("whole", Some(WHOLE)),
         ("all sizes", None),
     ] {
-        let (decompress, compress) =
-            (mean(|row| row.decompress, size), mean(|row| row.compress, size));
+        let decompress = mean(|row| row.decompress, size);
+        let compress = mean(|row| row.compress, size);
         println!("| {name} | {decompress:.2} | {compress:.2} |");
     }
-    let (decompress, compress) = (worst(|row| row.decompress), worst(|row| row.compress));
+    let decompress = worst(|row| row.decompress);
+    let compress = worst(|row| row.compress);
     println!("| worst of all, zeros too | {decompress:.2} | {compress:.2} |");
 }

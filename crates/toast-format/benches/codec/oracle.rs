@@ -101,7 +101,8 @@ impl Pglz {
         }
         // SAFETY: dst has PGLZ_MAX_OUTPUT(src.len()) bytes; nothing else compresses meanwhile.
         let size = unsafe {
-            let (src_at, dst_at) = (src.as_ptr().cast(), dst.as_mut_ptr().cast());
+            let src_at = src.as_ptr().cast();
+            let dst_at = dst.as_mut_ptr().cast();
             (self.compress)(src_at, src.len() as i32, dst_at, &raw const strategy)
         };
         usize::try_from(size).ok()
@@ -112,7 +113,8 @@ impl Pglz {
         // SAFETY: the lengths are those of the slices; since PostgreSQL 14 the function reads and
         // writes nothing outside them whatever they hold.
         let size = unsafe {
-            let (src_at, dst_at) = (src.as_ptr().cast(), dst.as_mut_ptr().cast());
+            let src_at = src.as_ptr().cast();
+            let dst_at = dst.as_mut_ptr().cast();
             (self.decompress)(src_at, src.len() as i32, dst_at, dst.len() as i32, complete)
         };
         usize::try_from(size).ok()
@@ -171,7 +173,8 @@ impl Lz4 {
         }
         // SAFETY: the lengths are those of the slices.
         let size = unsafe {
-            let (src_at, dst_at) = (src.as_ptr().cast(), dst.as_mut_ptr().cast());
+            let src_at = src.as_ptr().cast();
+            let dst_at = dst.as_mut_ptr().cast();
             (self.compress)(src_at, dst_at, src.len() as c_int, dst.len() as c_int)
         };
         usize::try_from(size).unwrap_or(0)
@@ -181,7 +184,8 @@ impl Lz4 {
     pub(crate) fn decompress(&self, src: &[u8], dst: &mut [u8]) -> Option<usize> {
         // SAFETY: the lengths are those of the slices.
         let size = unsafe {
-            let (src_at, dst_at) = (src.as_ptr().cast(), dst.as_mut_ptr().cast());
+            let src_at = src.as_ptr().cast();
+            let dst_at = dst.as_mut_ptr().cast();
             (self.decompress)(src_at, dst_at, src.len() as c_int, dst.len() as c_int)
         };
         usize::try_from(size).ok()
@@ -192,7 +196,8 @@ impl Lz4 {
         let len = dst.len() as c_int;
         // SAFETY: the lengths are those of the slices.
         let size = unsafe {
-            let (src_at, dst_at) = (src.as_ptr().cast(), dst.as_mut_ptr().cast());
+            let src_at = src.as_ptr().cast();
+            let dst_at = dst.as_mut_ptr().cast();
             (self.partial)(src_at, dst_at, src.len() as c_int, len, len)
         };
         usize::try_from(size).ok()

@@ -26,7 +26,8 @@ impl Items {
             // a token for the literals and the match behind them, and two bytes for the offset
             Method::Lz4 => (1.0, 3.0, 4.0),
         };
-        let (raw, stream) = (f64::from(raw), f64::from(stream));
+        let raw = f64::from(raw);
+        let stream = f64::from(stream);
         let mut matches = stream / (literal * LITERALS_PER_MATCH + matched);
         if (LITERALS_PER_MATCH + shortest) * matches > raw {
             // little is repeated: matches are as short as they can be

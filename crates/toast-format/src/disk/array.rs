@@ -58,9 +58,8 @@ impl ArrayType {
             .dimensions
             .iter()
             .try_fold(1usize, |all, &(length, _)| all.checked_mul(usize::try_from(length).ok()?));
-        product.is_some_and(|product| match self.dimensions.is_empty() {
-            true => elements == 0,
-            false => product == elements,
+        product.is_some_and(|product| {
+            if self.dimensions.is_empty() { elements == 0 } else { product == elements }
         })
     }
 

@@ -45,7 +45,8 @@ struct Entry {
 
 impl Entry {
     fn read(order: ByteOrder, bytes: &[u8]) -> Option<Entry> {
-        let (high, low) = (order.u16(bytes, 0)?, order.u16(bytes, 2)?);
+        let high = order.u16(bytes, 0)?;
+        let low = order.u16(bytes, 2)?;
         let block = u32::from(high) << 16 | u32::from(low);
         Some(Entry { block, offset: order.u16(bytes, 4)?, info: order.u16(bytes, 6)? })
     }
@@ -76,7 +77,8 @@ pub struct Leaf {
 
 /// Of a page of a btree index; nothing of one that is no leaf, `None` of one that is damaged.
 pub fn leaf(page: &Page<'_>) -> Option<Leaf> {
-    let (order, special) = (page.byte_order(), page.special_space());
+    let order = page.byte_order();
+    let special = page.special_space();
     let flags = order.u16(special, 12)?;
     if flags & LEAF == 0 || flags & (DELETED | HALF_DEAD) != 0 {
         return Some(Leaf::default());
@@ -91,9 +93,10 @@ pub fn leaf(page: &Page<'_>) -> Option<Leaf> {
         }
         let bytes = page.tuple_bytes(item).ok()?;
         let entry = Entry::read(order, bytes)?;
-        let (end, rows) = match entry.is_posting_list() {
-            true => (entry.block as usize, u64::from(entry.offset & ROWS)),
-            false => (bytes.len(), 1),
+        let (end, rows) = if entry.is_posting_list() {
+            (entry.block as usize, u64::from(entry.offset & ROWS))
+        } else {
+            (bytes.len(), 1)
         };
         leaf.rows += rows;
         keys.insert((entry.has_nulls(), bytes.get(ENTRY_HEADER..end)?));
@@ -153,12 +156,15 @@ pub fn tree_page(
     is_first: bool,
     id_type: ValueIdType,
 ) -> Result<TreePage, (&'static str, String)> {
-    let (order, special) = (page.byte_order(), page.special_space());
+    let order = page.byte_order();
+    let special = page.special_space();
     if special.len() != SPECIAL {
         return Err(("16 bytes at the page's end", special.len().to_string()));
     }
     let word = |at| order.u32(special, at).unwrap_or_default();
-    let (prev, next, level) = (BlockNumber(word(0)), BlockNumber(word(4)), word(8));
+    let prev = BlockNumber(word(0));
+    let next = BlockNumber(word(4));
+    let level = word(8);
     let flags = order.u16(special, 12).unwrap_or_default();
     if is_first != (flags & META != 0) {
         return Err(("one metapage, at the beginning", format!("flags 0x{flags:04x}")));
@@ -178,7 +184,8 @@ pub fn tree_page(
     if (flags & LEAF != 0) != (level == 0) {
         return Err(("level 0 of leaves alone", format!("level {level}, flags 0x{flags:04x}")));
     }
-    let (children, keys) = (Vec::new(), Vec::new());
+    let children = Vec::new();
+    let keys = Vec::new();
     let mut node = Node { level, prev, next, children, keys, last_row: None };
     for (number, item) in page.line_pointers() {
         let is_high_key = number == 1 && node.has_high_key();
@@ -226,7 +233,8 @@ mod tests {
         let special = 8192 - SPECIAL;
         page[special + 4..special + 8].copy_from_slice(&right.to_le_bytes());
         page[special + 12..special + 14].copy_from_slice(&flags.to_le_bytes());
-        let (mut lower, mut upper) = (24, special);
+        let mut lower = 24;
+        let mut upper = special;
         for entry in entries {
             upper -= entry.len();
             page[upper..upper + entry.len()].copy_from_slice(entry);

@@ -97,7 +97,10 @@ fn split(text: &str) -> Result<Vec<&str>, ColumnsError> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
-    let (mut parts, mut start, mut depth, mut quoted) = (Vec::new(), 0, 0usize, false);
+    let mut parts = Vec::new();
+    let mut start = 0;
+    let mut depth = 0usize;
+    let mut quoted = false;
     for (at, c) in text.char_indices() {
         match c {
             '"' => quoted = !quoted,

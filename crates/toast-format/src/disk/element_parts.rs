@@ -87,7 +87,8 @@ impl<'a> Reader<'a> {
 
     /// Reads the next value with the padding before it (`att_align_pointer`).
     fn part(&mut self, step: Step<'a>, shape: Shape) -> Result<Part<'a>, ContentError> {
-        let (from, cut) = (self.at, self.error("value ends after the end of its container"));
+        let from = self.at;
+        let cut = self.error("value ends after the end of its container");
         let byte_at = |at: usize| self.content.get(at - HEADER).copied();
         let aligned = shape.align.align(from);
         let (start, length, extracted) = match shape.length {

@@ -192,7 +192,8 @@ fn attributes(text: &[u8]) -> Result<Vec<Option<Vec<u8>>>, ContentError> {
     if !expect(0, b'(') {
         return Err(ContentError::ElementText(0));
     }
-    let (mut at, mut found) = (1, Vec::new());
+    let mut at = 1;
+    let mut found = Vec::new();
     if text == b"()" {
         return Ok(found);
     }
@@ -211,7 +212,9 @@ fn attributes(text: &[u8]) -> Result<Vec<Option<Vec<u8>>>, ContentError> {
 
 /// What stands up to one of the bytes `ends`, without quotes and escapes; whether quotes were there; where it ends.
 fn value(text: &[u8], mut at: usize, ends: &[u8]) -> Result<(Vec<u8>, bool, usize), ContentError> {
-    let (mut out, mut inside, mut quoted) = (Vec::new(), false, false);
+    let mut out = Vec::new();
+    let mut inside = false;
+    let mut quoted = false;
     loop {
         let &byte = text.get(at).ok_or(ContentError::ElementText(at))?;
         match byte {

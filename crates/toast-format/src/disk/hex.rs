@@ -116,7 +116,8 @@ pub fn decode_digits(digits: &str) -> Result<Vec<u8>, HexError> {
     let mut seen = 0;
     let bytes = pairs
         .map(|pair| {
-            let (high, low) = (NIBBLES[usize::from(pair[0])], NIBBLES[usize::from(pair[1])]);
+            let high = NIBBLES[usize::from(pair[0])];
+            let low = NIBBLES[usize::from(pair[1])];
             seen |= high | low;
             high << 4 | low
         })

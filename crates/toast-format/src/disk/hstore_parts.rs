@@ -63,9 +63,10 @@ pub fn walk<V: Visit>(
         let byte = HEADER + pair * 2 * ENTRY;
         let (key, ..) = string(byte)?;
         let (value, at, null) = string(byte + ENTRY)?;
-        let (kind, extracted) = match null {
-            true => (Kind::Null, Extracted::Null),
-            false => (Kind::String, Extracted::Varlena(value.len() as u64)),
+        let (kind, extracted) = if null {
+            (Kind::Null, Extracted::Null)
+        } else {
+            (Kind::String, Extracted::Varlena(value.len() as u64))
         };
         let bytes = (2 * ENTRY + key.len() + value.len()) as u64;
         let step = Step::Key(key);
@@ -81,7 +82,8 @@ pub fn walk<V: Visit>(
 /// Where no server prints that.
 pub fn hstore(text: &[u8]) -> Result<Vec<u8>, ContentError> {
     let mut reader = Reader { text, at: 0 };
-    let (mut entries, mut strings) = (Vec::new(), Vec::new());
+    let mut entries = Vec::new();
+    let mut strings = Vec::new();
     while reader.at < text.len() {
         if !entries.is_empty() {
             reader.takes(b", ")?;

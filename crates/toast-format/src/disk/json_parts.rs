@@ -20,7 +20,8 @@ pub fn walk<V: Visit>(
 ) -> Result<u64, ContentError> {
     let mut reader = Reader { text, at: 0 };
     reader.blanks();
-    let (from, kind) = (reader.at, reader.kind()?);
+    let from = reader.at;
+    let kind = reader.kind()?;
     if matches!(kind, Kind::Array | Kind::Object) {
         let parts = reader.container(depth, document, visit)?;
         reader.blanks();
@@ -116,7 +117,8 @@ impl<'a> Reader<'a> {
         loop {
             let from = self.at;
             let key = if object { Some(self.key()?) } else { None };
-            let (value, kind) = (self.at, self.kind()?);
+            let value = self.at;
+            let kind = self.kind()?;
             self.value()?;
             let value_end = self.at;
             self.blanks();

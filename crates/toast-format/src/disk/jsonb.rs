@@ -264,7 +264,8 @@ impl<'a> Container<'a> {
                 let (value, _) = Varlena::parse(bytes.get(4..).unwrap_or(&[]), self.order)
                     .map_err(|error| at(JsonbErrorKind::Varlena(error)))?;
                 let class = ContainerClass { object: kind.is_object(), count: header & COUNT_MASK };
-                let (byte, length) = (self.position(aligned), bytes.len());
+                let byte = self.position(aligned);
+                let length = bytes.len();
                 Ok(Item::Pointer(PointerEntry { class, value, byte, length }))
             }
             _ => Err(self.entry_error(index, JsonbErrorKind::EntryType(word))),
@@ -306,7 +307,8 @@ impl<'a> Items<'a> {
                 value_start = container.end(index, value_start)?;
             }
         }
-        let (mut mapped, mut mapped_end) = (None, 0);
+        let mut mapped = None;
+        let mut mapped_end = 0;
         if container.kind == ContainerKind::MappedObject {
             let mut values = Vec::with_capacity(container.count as usize);
             let mut start = value_start;
@@ -364,7 +366,8 @@ impl<'a> Items<'a> {
         let count = container.count;
         let Some(values) = &mut self.mapped else {
             let entry = if container.kind.is_object() { count + index } else { index };
-            let (start, end) = (self.value_start, container.end(entry, self.value_start)?);
+            let start = self.value_start;
+            let end = container.end(entry, self.value_start)?;
             self.value_start = end;
             return container.placed(key, entry, (start, end));
         };

@@ -89,7 +89,8 @@ impl Open {
         out.extend_from_slice(&(self.kind | count).to_le_bytes());
         out.resize(4 + entries * 4, 0);
         let first = out.len();
-        let (mut entry, mut from) = (0, 0);
+        let mut entry = 0;
+        let mut from = 0;
         let put = |out: &mut Vec<u8>, kind: u32, length: usize, entry: &mut usize| {
             let total = out.len() - first;
             if total > MOST_DATA {

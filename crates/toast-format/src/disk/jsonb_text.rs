@@ -160,7 +160,8 @@ impl<'s, S: TextSink, F: FetchContainer> JsonbText<'s, S, F> {
         let content = self.fetch.fetch(entry)?;
         let result = Container::parse(&content, self.order)
             .and_then(|container| {
-                let (expected, found) = (entry.class, container.class());
+                let expected = entry.class;
+                let found = container.class();
                 if expected == found {
                     Ok(())
                 } else {

@@ -67,7 +67,9 @@ fn only_element(text: &str) -> Option<String> {
 fn array_elements(text: &str) -> Option<Vec<Option<String>>> {
     let inner = text.trim().strip_prefix('{')?.strip_suffix('}')?;
     let mut elements = Vec::new();
-    let (mut element, mut quoted, mut in_quotes) = (String::new(), false, false);
+    let mut element = String::new();
+    let mut quoted = false;
+    let mut in_quotes = false;
     let mut chars = inner.chars();
     if inner.trim().is_empty() {
         return Some(elements);

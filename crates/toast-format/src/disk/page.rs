@@ -195,7 +195,8 @@ impl<'a> Page<'a> {
 
     /// The checksum that is wrong, where checksums are on and `pd_checksum` is not what it is for this content.
     pub fn wrong_checksum(&self, block: BlockNumber) -> Option<WrongChecksum> {
-        let (right, got) = (self.checksum(block), self.header.checksum);
+        let right = self.checksum(block);
+        let got = self.header.checksum;
         (right != got).then_some(WrongChecksum { right, got })
     }
 
@@ -206,7 +207,8 @@ impl<'a> Page<'a> {
 
     /// Line pointers with their numbers from 1, in order.
     pub fn line_pointers(&self) -> impl Iterator<Item = (u16, LinePointer)> + use<'a> {
-        let (bytes, order) = (self.bytes, self.order);
+        let bytes = self.bytes;
+        let order = self.order;
         (1..=self.line_pointer_count()).map(move |number| {
             let at = line_pointer_offset(number);
             (number, LinePointer::from_word(order.u32(bytes, at).unwrap_or(0)))
@@ -236,7 +238,8 @@ impl<'a> Page<'a> {
     /// The bytes of the tuple that a normal line pointer addresses.
     pub fn tuple_bytes(&self, item: LinePointer) -> Result<&'a [u8], ItemError> {
         let LinePointer { offset, length, .. } = item;
-        let (start, end) = (usize::from(offset), usize::from(offset) + usize::from(length));
+        let start = usize::from(offset);
+        let end = usize::from(offset) + usize::from(length);
         let PageHeader { upper, special, .. } = self.header;
         if offset < upper || end > usize::from(special) {
             return Err(ItemError::OutOfBounds { offset, length, upper, special });

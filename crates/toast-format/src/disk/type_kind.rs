@@ -78,7 +78,9 @@ impl Types {
                 _ => None,
             })
             .unwrap_or(Made::Base);
-        let (name, length, align) = (layout.name.into(), layout.length, layout.align);
+        let name = layout.name.into();
+        let length = layout.length;
+        let align = layout.align;
         Some(Cow::Owned(Type { name, length, align, made }))
     }
 
@@ -91,7 +93,8 @@ impl Types {
             Some(element) => Made::Array(types::by_name(element).map_or(Oid(0), |of| of.oid)),
             None => Made::Base,
         };
-        let (length, align) = (column.length, column.align);
+        let length = column.length;
+        let align = column.align;
         Some(Cow::Owned(Type { name: column.type_name.clone().into(), length, align, made }))
     }
 }

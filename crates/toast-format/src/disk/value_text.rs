@@ -21,7 +21,8 @@ pub fn text(type_oid: Oid, content: &[u8], order: ByteOrder) -> Option<Vec<u8>> 
     let fixed = |length| (content.len() == length).then_some(());
     let word = |at| order.u32(content, at);
     let double = || {
-        let (first, second) = (u64::from(word(0)?), u64::from(word(4)?));
+        let first = u64::from(word(0)?);
+        let second = u64::from(word(4)?);
         fixed(8)?;
         Some(match order {
             ByteOrder::Little => second << 32 | first,
@@ -85,7 +86,8 @@ pub fn hex(bytes: &[u8]) -> String {
 /// Year, month and day of so many days after 2000-01-01 in the Gregorian calendar, and what follows the time of day.
 fn date(days: i64) -> (String, &'static str) {
     let days = days + DAYS_TO_2000;
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
     let year_of_era =
         (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
@@ -106,11 +108,13 @@ fn timestamp(microseconds: i64, zone: &str) -> String {
         i64::MIN => return "-infinity".to_owned(),
         _ => {}
     }
-    let (seconds, fraction) =
-        (microseconds.div_euclid(MICROSECONDS), microseconds.rem_euclid(MICROSECONDS));
+    let seconds = microseconds.div_euclid(MICROSECONDS);
+    let fraction = microseconds.rem_euclid(MICROSECONDS);
     let (date, era) = date(seconds.div_euclid(SECONDS_OF_DAY));
     let time = seconds.rem_euclid(SECONDS_OF_DAY);
-    let (hour, minute, second) = (time / 3600, time / 60 % 60, time % 60);
+    let hour = time / 3600;
+    let minute = time / 60 % 60;
+    let second = time % 60;
     format!("{date} {hour:02}:{minute:02}:{second:02}.{fraction:06}{zone}{era}")
 }
 
@@ -259,7 +263,8 @@ mod tests {
         let texts: [Option<&[u8]>; 4] = [Some(b"a"), None, Some(b"x \"y\\"), Some(b"null")];
         assert_eq!(made(25, &[(4, 1)], &texts), r#"{a,NULL,"x \"y\\","null"}"#);
         let word = |n: i32| n.to_le_bytes();
-        let (one, two) = (word(1), word(2));
+        let one = word(1);
+        let two = word(2);
         let numbers: [Option<&[u8]>; 4] = [Some(&one), Some(&two), Some(&two), Some(&one)];
         assert_eq!(made(23, &[(2, 1), (2, 1)], &numbers), "{{1,2},{2,1}}");
         assert_eq!(made(23, &[(4, 0)], &numbers), "[0:3]={1,2,2,1}");

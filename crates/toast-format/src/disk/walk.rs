@@ -252,7 +252,8 @@ impl<'a, 'd> Walk<'a, 'd> {
 
     /// What must hold when every column was read.
     fn finish(&mut self) -> Option<WalkError> {
-        let (got, columns) = (self.tuple.attribute_count(), self.columns.len());
+        let got = self.tuple.attribute_count();
+        let columns = self.columns.len();
         let rest = self.tuple.data.get(self.offset..).unwrap_or(&[]);
         let is_slack = rest.len() <= self.slack && rest.iter().all(|&byte| byte == 0);
         let left = if is_slack { 0 } else { rest.len() };

@@ -281,7 +281,7 @@ impl FileMeter {
                 let key = tuple.order.u32(tuple.data, 0).unwrap_or(0);
                 let data = u32::from(length).saturating_sub(CHUNK_OVERHEAD as u32);
                 let is_rest = data < self.page.toast_max_chunk_size();
-                let before_rest = tuple.order.u32(tuple.data, 4).filter(|_| is_rest);
+                let before_rest = if is_rest { tuple.order.u32(tuple.data, 4) } else { None };
                 match &mut self.now.run {
                     Some(run) if run.key == key => {
                         run.taken = run.taken.saturating_add(bytes);
@@ -341,7 +341,8 @@ impl FileMeter {
     pub fn finish(mut self, total: u64, related: Option<&RelatedFiles>) -> FileFill {
         let drawn = BlocksRead { read: self.read(), total };
         let page = self.page.bytes() as u64;
-        let (tuples, dead) = (self.tuples.total(drawn), self.dead.total(drawn));
+        let tuples = self.tuples.total(drawn);
+        let dead = self.dead.total(drawn);
         let fill = FileFill {
             bytes: total.saturating_mul(page),
             drawn,
@@ -378,9 +379,10 @@ impl FileMeter {
         self.live.room.holds(moves);
         let end = self.live.room.layout().end;
         let spare_vacuumed = self.live.spare(end, drawn, self.page);
-        let spare = match has_dead {
-            true => self.all.spare(self.all.room.layout().end, drawn, self.page),
-            false => spare_vacuumed,
+        let spare = if has_dead {
+            self.all.spare(self.all.room.layout().end, drawn, self.page)
+        } else {
+            spare_vacuumed
         };
         let compaction = related.map(|related| {
             let moved = self.moved(drawn, end);
@@ -410,7 +412,8 @@ impl FileMeter {
         let mut sample = Sample::default();
         let most = MOST_CHUNKS * self.page.toast_max_chunk_size();
         for value in self.runs.of_values() {
-            let (mut bytes, mut last) = (0u32, 0);
+            let mut bytes = 0u32;
+            let mut last = 0;
             for run in value {
                 (bytes, last) = (bytes.saturating_add(run.data), run.block);
                 if bytes >= most {
@@ -429,7 +432,8 @@ impl FileMeter {
         let chunk = self.page.toast_max_chunk_size();
         let whole = |number: u32| u64::from(number) * u64::from(chunk);
         let mut sample = Sample::default();
-        let (mut full, mut before_rests) = (0u64, 0u64);
+        let mut full = 0u64;
+        let mut before_rests = 0u64;
         for run in &self.runs.runs {
             full += u64::from(run.data / chunk);
             if let Some(before) = run.before_rest {
@@ -485,8 +489,11 @@ impl FileMeter {
     /// The values with chunks behind the end, extrapolated from those that were kept, which are all of them if they
     /// are few.
     fn values_behind(&self, all: Moved) -> Moved {
-        let (mut values, mut data, mut taken, mut behind, mut runs) =
-            (0u64, 0u64, 0u64, 0u64, 0u64);
+        let mut values = 0u64;
+        let mut data = 0u64;
+        let mut taken = 0u64;
+        let mut behind = 0u64;
+        let mut runs = 0u64;
         for value in self.runs.of_values() {
             let stands_behind = |run: &&Run| run.block >= all.end;
             if !value.iter().any(|run| stands_behind(&run)) {
@@ -626,7 +633,8 @@ mod tests {
     #[test]
     fn parts_that_are_merged_in_any_order_say_the_same_as_the_whole() {
         for blocks in [10, 1_000, 40_000] {
-            let (one, three) = (values(blocks, 1), values(blocks, 3));
+            let one = values(blocks, 1);
+            let three = values(blocks, 3);
             let related = RelatedFiles { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) };
             let finish = |meter: FileMeter| meter.finish(u64::from(blocks), Some(&related));
             let one = finish(one);

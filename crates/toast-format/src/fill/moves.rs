@@ -86,7 +86,9 @@ pub fn wal(page: PageSize, moved: &Moved, live: u64, related: &RelatedFiles) -> 
         return Range { low: 0, high: 0 };
     }
     let of = |number: u64| number as f64;
-    let (tuples, taken, blocks) = (of(moved.tuples), of(moved.taken), of(moved.blocks));
+    let tuples = of(moved.tuples);
+    let taken = of(moved.taken);
+    let blocks = of(moved.blocks);
     let part = (tuples / of(live).max(1.0)).min(1.0);
     let index = of(related.index_bytes);
     let page = page.bytes() as f64;

@@ -82,7 +82,8 @@ impl<'a> Rewritten<'a> {
         fillfactor: u8,
     ) -> Rewritten<'a> {
         let empty = empty(table, fillfactor);
-        let (least, most) = (empty.clone(), empty);
+        let least = empty.clone();
+        let most = empty;
         Rewritten {
             table,
             columns,
@@ -150,7 +151,8 @@ impl<'a> Rewritten<'a> {
         let of = |part: fn(&Part) -> f64| self.parts.iter().map(part).collect::<Vec<f64>>();
         let read: f64 = of(|part| part.blocks).iter().sum();
         let total = f64::from(blocks);
-        let (mut least, mut most) = (0.0, 0.0);
+        let mut least = 0.0;
+        let mut most = 0.0;
         if total > 0.0 {
             let is_all = read >= total;
             let share =

@@ -111,7 +111,8 @@ impl Room {
             return;
         }
         self.last = self.last.max(number + 1);
-        let (is_kept, at) = (self.is_kept(number), (number / self.per_kept) as usize);
+        let is_kept = self.is_kept(number);
+        let at = (number / self.per_kept) as usize;
         if let Some(sum) = self.sums.get_mut(at) {
             *sum = sum.saturating_add(taken);
         }
@@ -209,7 +210,8 @@ impl Room {
     /// This many blocks, evenly spread over what is live.
     pub fn spread(&self, count: u32) -> Vec<u32> {
         let step = (self.live() / u64::from(count.max(1))).max(1);
-        let (mut next, mut sum) = (step / 2, 0);
+        let mut next = step / 2;
+        let mut sum = 0;
         let mut spread = Vec::new();
         for (at, &of) in (0..).zip(&self.sums) {
             sum += u64::from(of);
@@ -230,7 +232,8 @@ impl Room {
 
     /// The smallest end for which everything behind it fits into the room in front.
     fn end(&self) -> u32 {
-        let (mut fits, mut fails) = (self.kept.len(), 0);
+        let mut fits = self.kept.len();
+        let mut fails = 0;
         let mut at = 0;
         while fails < fits {
             if self.fits(at) {

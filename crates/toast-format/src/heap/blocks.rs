@@ -81,7 +81,8 @@ impl ColumnBlocks {
     /// Adds what `now` has in addition to the earlier blocks. Returns the number of out-of-line values and of chunks.
     fn block(&mut self, now: BTreeMap<FormKey, FormSums>) -> (u64, u64) {
         let mut total = FormSums::default();
-        let (mut in_catalog, mut out_of_line) = (0, 0);
+        let mut in_catalog = 0;
+        let mut out_of_line = 0;
         for (key, sums) in &now {
             let more = match self.before.get(key) {
                 Some(before) => sums.less(before),
@@ -102,7 +103,8 @@ impl ColumnBlocks {
         }
         self.before = now;
         self.all.add(&total);
-        let (raw, stored) = (u128::from(total.raw_bytes), u128::from(total.stored_bytes));
+        let raw = u128::from(total.raw_bytes);
+        let stored = u128::from(total.stored_bytes);
         self.raw_by_stored = self.raw_by_stored.saturating_add(raw.saturating_mul(stored));
         let own = total.stored_bytes.saturating_sub(in_catalog);
         self.own_bytes.add(own.saturating_add(total.pointer_bytes));
@@ -147,14 +149,16 @@ impl BlockSums {
     /// Adds the block that was counted last in `stats`, which must have counted exactly this block and all earlier
     /// ones.
     pub fn block(&mut self, stats: &RelationStats) {
-        let (now, before) = (stats.tuples, self.before);
+        let now = stats.tuples;
+        let before = self.before;
         self.blocks += 1;
         self.live.add(now.live.saturating_sub(before.live));
         self.dead.add(now.dead.saturating_sub(before.dead));
         self.unknown.add(now.unknown.saturating_sub(before.unknown));
         self.free_bytes.add(now.free_bytes.saturating_sub(before.free_bytes));
         self.before = now;
-        let (mut out_of_line, mut chunks) = (0u64, 0u64);
+        let mut out_of_line = 0u64;
+        let mut chunks = 0u64;
         for (column, stats) in self.columns.iter_mut().zip(&stats.columns) {
             let (values, more) = column.block(stats.forms());
             out_of_line = out_of_line.saturating_add(values);

@@ -176,7 +176,8 @@ impl Iterator for Sample {
             self.taken += 1;
             return Some(BlockNumber(self.taken - 1));
         }
-        let (first, end) = (self.part(self.taken), self.part(self.taken + 1));
+        let first = self.part(self.taken);
+        let end = self.part(self.taken + 1);
         self.taken += 1;
         Some(BlockNumber(self.rng.random_range(first..end.max(first + 1))))
     }

@@ -222,9 +222,10 @@ pub fn live_tuples<'p>(
             Item::Unused | Item::Redirect | Item::Dead => Ok(()),
             Item::Damaged(message) => Err(problem(message)),
             Item::Tuple(tuple, length) => {
-                match all_visible || visible.visibility(ctid, &tuple) != Visibility::Dead {
-                    true => take(ctid, &tuple, length),
-                    false => Ok(()),
+                if all_visible || visible.visibility(ctid, &tuple) != Visibility::Dead {
+                    take(ctid, &tuple, length)
+                } else {
+                    Ok(())
                 }
             }
         };
@@ -616,7 +617,8 @@ mod tests {
         let tuple = HeapTuple::of_data(&data);
         let mut counted = Scan::new(relation.clone(), ());
         let mut listed = Scan::new(relation, Touch(0));
-        let (at, live) = (ItemPointer::default(), Visibility::Live);
+        let at = ItemPointer::default();
+        let live = Visibility::Live;
         counted.take_tuple(at, &tuple, live);
         listed.take_tuple(at, &tuple, live);
         assert_eq!(counted.problems.count() + listed.problems.count(), 0);

@@ -532,7 +532,8 @@ mod tests {
             Datum::Varlena(Varlena::Plain { content: &content }),
             Datum::Varlena(Varlena::Compressed { tc_info: 1 << 30 | 9000, stream: &content }),
         ];
-        let (mut quick, mut plain) = (ColumnStats::default(), ColumnStats::default());
+        let mut quick = ColumnStats::default();
+        let mut plain = ColumnStats::default();
         for datum in &data {
             let stored = StoredValue::of(datum, column, PageSize::DEFAULT);
             quick.add_datum(datum, || stored);
@@ -551,35 +552,36 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn merged_parts_equal_the_whole(
-            values in proptest::collection::vec((0u64..5000, 0u8..4, any::<bool>()), 0..60),
-            cut in 0usize..60,
-        ) {
-            let forms = [Form::Null, Form::Short, Form::Plain, Form::External];
-            let add = |stats: &mut ColumnStats, part: &[(u64, u8, bool)]| {
-                for &(size, form, known) in part {
-                    let mut v = value(forms[usize::from(form)], size, size / 2);
-                    if !known { v.raw_size = None; }
-                    stats.add(&v, 1);
-                }
-            };
-            let cut = cut.min(values.len());
-            let (mut whole, mut left, mut right) =
-                (ColumnStats::default(), ColumnStats::default(), ColumnStats::default());
-            add(&mut whole, &values);
-            add(&mut left, &values[..cut]);
-            add(&mut right, &values[cut..]);
-            left.merge(&right);
-            prop_assert_eq!(left.forms(), whole.forms());
-            for (l, w) in [(left.raw(), whole.raw()), (left.stored(), whole.stored())] {
-                prop_assert_eq!((l.count(), l.sum(), l.min(), l.max()), (w.count(), w.sum(), w.min(), w.max()));
-                for q in [0.5, 0.95, 0.99] {
-                    prop_assert_eq!(l.quantile(q), w.quantile(q));
+            #[test]
+            fn merged_parts_equal_the_whole(
+                values in proptest::collection::vec((0u64..5000, 0u8..4, any::<bool>()), 0..60),
+                cut in 0usize..60,
+            ) {
+                let forms = [Form::Null, Form::Short, Form::Plain, Form::External];
+                let add = |stats: &mut ColumnStats, part: &[(u64, u8, bool)]| {
+                    for &(size, form, known) in part {
+                        let mut v = value(forms[usize::from(form)], size, size / 2);
+                        if !known { v.raw_size = None; }
+                        stats.add(&v, 1);
+                    }
+                };
+                let cut = cut.min(values.len());
+                let mut whole = ColumnStats::default();
+    let mut left = ColumnStats::default();
+    let mut right = ColumnStats::default();
+                add(&mut whole, &values);
+                add(&mut left, &values[..cut]);
+                add(&mut right, &values[cut..]);
+                left.merge(&right);
+                prop_assert_eq!(left.forms(), whole.forms());
+                for (l, w) in [(left.raw(), whole.raw()), (left.stored(), whole.stored())] {
+                    prop_assert_eq!((l.count(), l.sum(), l.min(), l.max()), (w.count(), w.sum(), w.min(), w.max()));
+                    for q in [0.5, 0.95, 0.99] {
+                        prop_assert_eq!(l.quantile(q), w.quantile(q));
+                    }
                 }
             }
         }
-    }
 
     #[test]
     fn quantiles_are_exact_below_2048_bytes() {

@@ -347,7 +347,8 @@ impl Plan {
         values: &[StoredValue],
         known: &dyn Fn(usize) -> Option<Compressed>,
     ) -> Compliance {
-        let (mut ordinary, mut open) = (Vec::new(), Vec::new());
+        let mut ordinary = Vec::new();
+        let mut open = Vec::new();
         for column in &self.columns {
             let Some(value) = values.get(column.index) else { continue };
             let toaster = value.custom.map(|custom| custom.toaster);
@@ -372,9 +373,10 @@ impl Plan {
                 _ => ordinary.push(column.index),
             }
         }
-        let rest = match ordinary.is_empty() {
-            true => Compliance::Complies,
-            false => by_model(table, &ordinary, follow, values, known),
+        let rest = if ordinary.is_empty() {
+            Compliance::Complies
+        } else {
+            by_model(table, &ordinary, follow, values, known)
         };
         match rest {
             Compliance::Differs => Compliance::Differs,

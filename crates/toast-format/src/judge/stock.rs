@@ -221,9 +221,10 @@ pub fn stored_anew(
     values: &[StoredValue],
     known: &dyn Fn(usize) -> Option<Compressed>,
 ) -> Result<Toasted, ToastError> {
-    let operation = match values.iter().any(|value| value.form.is_external()) {
-        true => Operation::UpdateOfExternal,
-        false => Operation::Update,
+    let operation = if values.iter().any(|value| value.form.is_external()) {
+        Operation::UpdateOfExternal
+    } else {
+        Operation::Update
     };
     let mut compress = |index: usize, method: Method| {
         let value = values.get(index)?;

@@ -124,7 +124,7 @@ impl Changes {
 
     /// Only the target, if it differs from the table's.
     pub fn of_target(target: Option<TupleTarget>, has_target: Option<TupleTarget>) -> Changes {
-        Changes { target: target.filter(|_| target != has_target), ..Changes::default() }
+        Changes { target: if target != has_target { target } else { None }, ..Changes::default() }
     }
 
     /// The differences between the columns' current settings and the choice. `target` is the requested target,

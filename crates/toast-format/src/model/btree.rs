@@ -114,7 +114,8 @@ impl ToastIndex {
             return ToastIndex { pages: 1, levels: 0 };
         }
         let mut on_level = split_pages(page, chunks, entries_per_leaf(page));
-        let (mut pages, mut levels) = (1 + on_level, 1);
+        let mut pages = 1 + on_level;
+        let mut levels = 1;
         while on_level > 1 {
             on_level = split_pages(page, on_level, entries_per_inner_page(page));
             pages += on_level;

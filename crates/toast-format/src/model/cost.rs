@@ -361,7 +361,8 @@ impl Pricing {
             pglz_refused: 1.0,
             lz4_refused: 1.0,
         };
-        let (read, write) = (self.read.parts(&read), self.write.parts(&write));
+        let read = self.read.parts(&read);
+        let write = self.write.parts(&write);
         let mut prices = read.iter().chain(&write).chain([&self.read.stored_byte_ns]);
         let mut errors = self.read_error.iter().chain(&self.write_error);
         prices.all(|&ns| ns.is_finite() && ns > 0.0) && errors.all(|&e| e.is_finite() && e >= 0.0)
@@ -417,9 +418,10 @@ impl UpdateWork {
     /// `toaster_rows` of them, the toaster is called, and a lock is logged. `logical`: whether whole rows are logged, for
     /// logical decoding. Pruning is not included.
     pub fn hot_wal_bytes(&self, toaster_rows: f64, logical: bool) -> f64 {
-        let records = match logical {
-            true => self.rows * (WAL_UPDATE - WAL_SECOND_BLOCK) + self.heap_bytes,
-            false => self.rows * WAL_HOT_CHANGE,
+        let records = if logical {
+            self.rows * (WAL_UPDATE - WAL_SECOND_BLOCK) + self.heap_bytes
+        } else {
+            self.rows * WAL_HOT_CHANGE
         };
         (records + toaster_rows * WAL_LOCK) * WAL_PAGES
     }

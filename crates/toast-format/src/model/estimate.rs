@@ -16,7 +16,10 @@ fn quantile(degrees: usize) -> f64 {
         3 => 3.182,
         _ => {
             const Z: f64 = 1.959_964;
-            let (n, z3, z5, z7) = (degrees as f64, Z.powi(3), Z.powi(5), Z.powi(7));
+            let n = degrees as f64;
+            let z3 = Z.powi(3);
+            let z5 = Z.powi(5);
+            let z7 = Z.powi(7);
             // This is the Cornish-Fisher expansion.
             Z + (z3 + Z) / (4.0 * n)
                 + (5.0 * z5 + 16.0 * z3 + 3.0 * Z) / (96.0 * n.powi(2))
@@ -140,7 +143,8 @@ impl PowerSums {
         if drawn.read == 0 {
             return drawn.is_all().then(Interval::default);
         }
-        let (n, sum) = (drawn.read as f64, self.sum as f64);
+        let n = drawn.read as f64;
+        let sum = self.sum as f64;
         let mean = sum / n;
         if drawn.is_all() {
             return Some(Interval::exact(sum));
@@ -295,7 +299,8 @@ mod tests {
         let amounts = [5, 0, 17, 3, 9, 250, 4];
         let below = [2, 1, 8, 3, 4, 90, 2];
         let drawn = BlocksRead { read: 7, total: 70 };
-        let (above, under) = (power_sums(&amounts), power_sums(&below));
+        let above = power_sums(&amounts);
+        let under = power_sums(&below);
         let [by_block, under_by_block] =
             [amounts, below].map(|all| all.iter().map(|&a| a as f64).collect::<Vec<_>>());
         let expected = ratio(&by_block, &[1.0; 7], 0.1, false).unwrap().scaled(70.0);

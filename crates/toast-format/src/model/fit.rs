@@ -56,7 +56,8 @@ pub fn fit<const N: usize>(measured: &[Measured<N>]) -> Option<Fit<N>> {
     };
     for _ in 0..ROUNDS {
         for at in 0..N {
-            let (mut above, mut below) = (PRIOR, PRIOR);
+            let mut above = PRIOR;
+            let mut below = PRIOR;
             for row in &rows {
                 let part = row.get(at).copied().unwrap_or(0.0);
                 let own = part * factors.get(at).copied().unwrap_or(0.0);

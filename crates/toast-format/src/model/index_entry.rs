@@ -99,7 +99,8 @@ impl IndexShape {
     /// element's compressed datum, if it can be compressed.
     pub fn element_fit(&self, table: &Table, column: usize, raw: u32, size: Option<u32>) -> Fit {
         let Some(column) = table.columns.get(column) else { return Fit::Unknown };
-        let (limit, storage) = (self.limit(table.page), storage_of(column));
+        let limit = self.limit(table.page);
+        let storage = storage_of(column);
         let datum = Datum::of(raw, storage, table.page, || size);
         let size = max_align(datum.end(HEADER, Align::Int, storage));
         if size <= limit { Fit::Fits } else { Fit::TooLarge(self.too_large(size, limit)) }

@@ -89,7 +89,8 @@ impl Interval {
         if self.low == self.high {
             return Interval::exact(estimate);
         }
-        let (low, high) = ((self.low * UNIT).floor() / UNIT, (self.high * UNIT).ceil() / UNIT);
+        let low = (self.low * UNIT).floor() / UNIT;
+        let high = (self.high * UNIT).ceil() / UNIT;
         Interval { estimate, low, high }
     }
 }

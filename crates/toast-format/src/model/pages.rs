@@ -371,7 +371,8 @@ mod tests {
             }
             filler.pages()
         };
-        let (insert, append) = (fill(Fill::Insert), fill(Fill::Append));
+        let insert = fill(Fill::Insert);
+        let append = fill(Fill::Append);
         assert!(insert < append, "{insert} {append}");
     }
 

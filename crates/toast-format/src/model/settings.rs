@@ -42,7 +42,8 @@ impl FromStr for TupleTarget {
     /// Parses a target for pages of 8 kB.
     fn from_str(text: &str) -> Result<TupleTarget, SettingsError> {
         let page = PageSize::DEFAULT;
-        let (min, max) = (Self::MIN, page.toast_tuple_target_main());
+        let min = Self::MIN;
+        let max = page.toast_tuple_target_main();
         let invalid = |_| SettingsError::Target { got: text.into(), min, max };
         let bytes = text.trim().parse().map_err(invalid)?;
         TupleTarget::new(bytes, page)

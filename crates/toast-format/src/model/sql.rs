@@ -17,10 +17,8 @@ pub fn quote_qualified(schema: &str, name: &str) -> String {
 
 /// `schema.name` for people: quoted only where a dot in one of them would make two relations look alike.
 pub fn shown_qualified(schema: &str, name: &str) -> String {
-    let shown = |part: &str| match part.contains('.') {
-        true => quote_identifier(part),
-        false => part.to_owned(),
-    };
+    let shown =
+        |part: &str| if part.contains('.') { quote_identifier(part) } else { part.to_owned() };
     format!("{}.{}", shown(schema), shown(name))
 }
 

@@ -40,7 +40,9 @@ impl Both {
 
     /// Decompresses `stream` to `len` bytes with both, and says whether that succeeded.
     fn decompress(&self, stream: &[u8], len: usize, complete: bool, number: u64) -> Option<usize> {
-        let (mut expected, mut got, mut safe) = (vec![1; len], vec![2; len], vec![3; len]);
+        let mut expected = vec![1; len];
+        let mut got = vec![2; len];
+        let mut safe = vec![3; len];
         let size = self.c.decompress(stream, &mut expected, complete);
         let (got_size, safe_size) = if complete {
             let whole = |()| len;
@@ -177,7 +179,8 @@ fn record() {
             let size = c.compress(&raw, &mut out, strategy);
             outcome(size.map(|size| &out[..size]))
         };
-        let (default, always) = (compress(&Strategy::DEFAULT), compress(&Strategy::ALWAYS));
+        let default = compress(&Strategy::DEFAULT);
+        let always = compress(&Strategy::ALWAYS);
         writeln!(text, "{number}\t{default}\t{always}").unwrap();
     }
     std::fs::write(VECTORS, text).unwrap();

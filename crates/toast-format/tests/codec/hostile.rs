@@ -48,7 +48,9 @@ fn all_damage(method: Method, try_one: impl Fn(&mut Scratch, usize, &[u8]) -> bo
             .map(|part| {
                 let try_one = &try_one;
                 scope.spawn(move || {
-                    let (mut scratch, mut taken, mut refused) = (Scratch::default(), 0, 0);
+                    let mut scratch = Scratch::default();
+                    let mut taken = 0;
+                    let mut refused = 0;
                     for (len, stream) in part {
                         each_damage(stream, |damaged| {
                             if try_one(&mut scratch, *len, damaged) {

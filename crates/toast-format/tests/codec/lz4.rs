@@ -15,7 +15,8 @@ fn lz4_reads_what_liblz4_writes_and_the_other_way_round() {
     };
     let mut compressor = lz4::Compressor::new();
     let mut c_out = Vec::new();
-    let (mut taken, mut refused) = (0, 0);
+    let mut taken = 0;
+    let mut refused = 0;
     for number in 0..20_000 {
         let raw = inputs::input(number);
         let size = c.compress(&raw, &mut c_out);
@@ -62,7 +63,8 @@ fn lz4_sizes_are_close_to_those_of_liblz4() {
     let mut compressor = lz4::Compressor::new();
     let mut c_out = Vec::new();
     for kind in [0, 1, 12, 13, 14] {
-        let (mut ours, mut theirs) = (0, 0);
+        let mut ours = 0;
+        let mut theirs = 0;
         for number in (0..4000).filter(|number| number % 16 == kind) {
             let raw = inputs::input(number);
             ours += compressor.compress(&raw).len();

@@ -35,7 +35,8 @@ proptest! {
         stream in prop::collection::vec(any::<u8>(), 0..300),
         len in 0..3000usize,
     ) {
-        let (mut fast, mut safe) = (vec![0; len], vec![0; len]);
+        let mut fast = vec![0; len];
+let mut safe = vec![0; len];
         let expected = plain::decompress_prefix(&stream, &mut safe);
         let got = pglz::decompress_prefix(&stream, &mut fast);
         prop_assert_eq!(&got, &expected);

@@ -92,7 +92,8 @@ impl History {
     /// The length and offset of the match for `at` (`pglz_find_match`).
     fn find(&self, src: &[u8], at: usize) -> Option<(usize, usize)> {
         let mut good_match = 128;
-        let (mut best, mut offset) = (0, 0);
+        let mut best = 0;
+        let mut offset = 0;
         let max = MAX_MATCH.min(src.len() - at);
         let mut entry = self.heads[self.list(src, at)];
         while entry > 0 && at - (entry - 1) < MAX_OFFSET {

@@ -17,7 +17,8 @@ fn column(name: &str, storage: Storage, method: Option<Method>) -> Column {
 }
 
 fn definition(columns: Vec<Column>) -> Definition {
-    let (attributes, columns_there) = (vec![731, 738], columns.len());
+    let attributes = vec![731, 738];
+    let columns_there = columns.len();
     let versions =
         Versions { class: 740, attributes, columns: columns_there, code: vec![733], rows: 2 };
     let settings = Settings { columns, target: None };

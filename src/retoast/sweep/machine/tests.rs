@@ -385,7 +385,8 @@ fn a_row_that_the_server_refuses_is_found_out_and_the_others_done() {
 #[test]
 fn a_row_that_the_judge_wants_otherwise_again_and_again_is_counted_and_left() {
     let mut machine = Machine::new(TUNING);
-    let (mut xmin, mut batches) = (3, 0);
+    let mut xmin = 3;
+    let mut batches = 0;
     let end = loop {
         let event = match machine.next_action() {
             Action::Finish(end) => break end,

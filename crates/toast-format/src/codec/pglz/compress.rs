@@ -187,11 +187,15 @@ impl Tables {
     fn enter(&mut self, src: &[u8], from: usize, to: usize, lists: u16) {
         let count = to - from;
         let bytes = &src[from..to + 3];
-        let (first, second) = (&bytes[..count], &bytes[1..count + 1]);
-        let (third, fourth) = (&bytes[2..count + 2], &bytes[3..count + 3]);
+        let first = &bytes[..count];
+        let second = &bytes[1..count + 1];
+        let third = &bytes[2..count + 2];
+        let fourth = &bytes[3..count + 3];
         // Both hashes of all positions first, in loops that vectorise.
-        let (mut list, mut chain) = ([0u16; BLOCK], [0u16; BLOCK]);
-        let (list, chain) = (&mut list[..count], &mut chain[..count]);
+        let mut list = [0u16; BLOCK];
+        let mut chain = [0u16; BLOCK];
+        let list = &mut list[..count];
+        let chain = &mut chain[..count];
         for index in 0..count {
             list[index] = list_of(first[index], second[index], third[index], fourth[index]) & lists;
         }
@@ -200,7 +204,8 @@ impl Tables {
         }
         let base = self.base;
         let mut rank = 0u16;
-        let (mut last_list, mut last_chain) = (usize::MAX, usize::MAX);
+        let mut last_list = usize::MAX;
+        let mut last_chain = usize::MAX;
         for index in 0..count {
             let position = base.wrapping_add((from + index) as u16);
             let slot = (from + index) % RING;
@@ -347,7 +352,8 @@ fn word(src: &[u8], at: usize) -> u32 {
 /// How many bytes at `a` and at `b`, which is behind it, are the same, at most `max`.
 #[inline(always)]
 fn common(src: &[u8], a: usize, b: usize, max: usize) -> usize {
-    let (earlier, later) = (&src[a..a + max], &src[b..b + max]);
+    let earlier = &src[a..a + max];
+    let later = &src[b..b + max];
     let (earlier_words, earlier_rest) = earlier.as_chunks::<8>();
     let (later_words, later_rest) = later.as_chunks::<8>();
     for (index, (one, other)) in earlier_words.iter().zip(later_words).enumerate() {

@@ -64,7 +64,8 @@ fn skip_ahead(src: &[u8], dst: &mut [u8]) -> Position {
     // no farther than it writes.
     unsafe {
         let dst_len = dst.len();
-        let (from_start, to_start) = (src.as_ptr(), dst.as_mut_ptr());
+        let from_start = src.as_ptr();
+        let to_start = dst.as_mut_ptr();
         let from_last = from_start.add(src.len() - STREAM_ROOM);
         let to_last = to_start.add(dst_len - ROOM);
         let mut from = from_start;

@@ -129,7 +129,8 @@ mod tests {
     const STREAM: [u8; 6] = [0b0100, b'a', b'b', 0x03, 0x02, b'x'];
 
     fn whole(stream: &[u8], len: usize) -> Result<Vec<u8>, DecompressError> {
-        let (mut fast, mut safe) = (vec![0; len], vec![0; len]);
+        let mut fast = vec![0; len];
+        let mut safe = vec![0; len];
         let result = decompress(stream, &mut fast);
         assert_eq!(result, plain::decompress(stream, &mut safe));
         result.map(|()| fast)

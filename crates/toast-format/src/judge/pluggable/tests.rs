@@ -197,7 +197,8 @@ fn pointers_decide_whether_a_value_complies() {
             &|_| None,
         )
     };
-    let (yes, no) = (Compliance::Complies, Compliance::Differs);
+    let yes = Compliance::Complies;
+    let no = Compliance::Differs;
 
     let appendable = becomes_plan("bytea_toaster", &[column(1, "a")]);
     let by = |value| compliance(&appendable, Storage::External, value);

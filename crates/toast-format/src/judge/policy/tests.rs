@@ -18,7 +18,8 @@ fn seen(values: &[StoredValue]) -> Seen {
     let mut all = vec![value(Form::Plain, None, 4, 4)];
     all.extend_from_slice(values);
     let count = values.len();
-    let (placed, contents) = (vec![true; count], vec![None; count]);
+    let placed = vec![true; count];
+    let contents = vec![None; count];
     Seen { xmin: 700, values: all, placed, contents, inner: false }
 }
 
@@ -129,7 +130,8 @@ fn what_a_batch_has_stored_complies() {
     };
     let policies =
         ["always", "never", "chunk-saving", "ratio=0.7", "chunk-floor=3", "hybrid", "best"];
-    let (mut changed, mut mixed) = (0, 0);
+    let mut changed = 0;
+    let mut mixed = 0;
     for _ in 0..20_000 {
         let count = 1 + random(4) as usize;
         let target = [128, 2032, 4080][random(3) as usize];

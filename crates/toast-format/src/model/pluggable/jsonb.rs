@@ -186,9 +186,10 @@ fn split(
 fn container_size(object: &Parts, fields: &[Field]) -> u32 {
     let count = fields.len() as u32;
     // The value map is needed only if the values are not in order of size.
-    let map = match object.list.is_sorted_by_key(|part| part.size) {
-        true => 0,
-        false => align4(count * map_width(count)),
+    let map = if object.list.is_sorted_by_key(|part| part.size) {
+        0
+    } else {
+        align4(count * map_width(count))
     };
     let mut data = object.keys;
     for field in fields {
@@ -215,7 +216,8 @@ fn array(page: PageSize, room: u32, root: &Parts) -> Option<Taken> {
     let limit = page.toast_max_chunk_size();
     let most = room.checked_sub(JSONX_HEADER + DIRECTORY)? / DIRECTORY_ENTRY;
     let mut chunks = Vec::new();
-    let (mut reckoned, mut size) = (DATUM_HEADER, DATUM_HEADER);
+    let mut reckoned = DATUM_HEADER;
+    let mut size = DATUM_HEADER;
     for part in &root.list {
         let (bytes, aligned) = match part.kind {
             // One byte is counted that is not written.

@@ -73,7 +73,8 @@ impl Table {
             row.toast();
         }
         let length = row.header + row.data_size();
-        let (size, max) = (max_align(length), self.page.toast_tuple_target_main());
+        let size = max_align(length);
+        let max = self.page.toast_tuple_target_main();
         if size > max {
             return Err(ToastError::RowTooBig { size, max });
         }

@@ -46,7 +46,8 @@ impl<'a> ByteaPointer<'a> {
             byte: head + byte,
             problem,
         };
-        let (payload, order) = (pointer.payload, pointer.order);
+        let payload = pointer.payload;
+        let order = pointer.order;
         let short =
             || error(0, format!("payload of {} bytes, at least {TAIL_AT} expected", payload.len()));
         let external = ToastPointer::parse(payload, order, ValueIdType::Oid).ok_or_else(short)?;
@@ -90,7 +91,8 @@ pub fn slice_size(page: PageSize) -> u32 {
 }
 
 fn u64_at(bytes: &[u8], at: usize, order: ByteOrder) -> Option<u64> {
-    let (first, second) = (u64::from(order.u32(bytes, at)?), u64::from(order.u32(bytes, at + 4)?));
+    let first = u64::from(order.u32(bytes, at)?);
+    let second = u64::from(order.u32(bytes, at + 4)?);
     Some(match order {
         ByteOrder::Little => second << 32 | first,
         ByteOrder::Big => first << 32 | second,

@@ -108,7 +108,8 @@ fn ordinary_values() {
             chunk.inserted = fate;
         }
         let undecided = fate == Fate::Unknown;
-        let (first, second) = (tid(2), tid(3));
+        let first = tid(2);
+        let second = tid(3);
         let twice = ToastError::DuplicateChunk { value: SELF, seq: 1, first, second, undecided };
         assert_eq!(read(&pointer, store), Err(twice));
     }

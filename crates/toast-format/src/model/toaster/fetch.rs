@@ -60,7 +60,8 @@ fn by_tids(
         let chunk = store.chunk_at(relation, tid)?;
         let chunk = chunk.ok_or(ToastError::NoChunkAt { relation, tid, seq })?;
         if chunk.value_id != value_id || i64::from(chunk.seq) != i64::from(seq) {
-            let (got_seq, got_id) = (chunk.seq, chunk.value_id);
+            let got_seq = chunk.seq;
+            let got_id = chunk.value_id;
             return Err(ToastError::OtherChunkAt { relation, tid, seq, value_id, got_seq, got_id });
         }
         let size = u64::from(pointer.stored_size());
@@ -131,12 +132,14 @@ pub fn array_chunk(
             }
         }
         ArrayChunk::At(tid) => {
-            let (relation, seq) = (directory.relation, 0);
+            let relation = directory.relation;
+            let seq = 0;
             let chunk = store.chunk_at(relation, tid)?;
             let chunk = chunk.ok_or(ToastError::NoChunkAt { relation, tid, seq })?;
             let value = ValueRef { relation, value_id: chunk.value_id };
             if chunk.seq != 0 {
-                let (got_seq, got_id) = (chunk.seq, chunk.value_id);
+                let got_seq = chunk.seq;
+                let got_id = chunk.value_id;
                 let value_id = got_id;
                 return Err(ToastError::OtherChunkAt {
                     relation,

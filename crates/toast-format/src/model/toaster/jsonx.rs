@@ -136,7 +136,8 @@ impl<'a> Jsonx<'a> {
             return Err(error(14, format!("padding is 0x{padding:04x}")));
         }
         let word = order.u32(datum, WORD_AT).ok_or_else(cut(WORD_AT))?;
-        let (kind, count) = ((word >> 28) as u8, word & 0x0FFF_FFFF);
+        let kind = (word >> 28) as u8;
+        let count = word & 0x0FFF_FFFF;
         if !matches!(kind, 2 | 3) && count != 0 {
             return Err(error(WORD_AT, format!("kind {kind} with count {count}")));
         }
@@ -226,7 +227,9 @@ fn array(datum: &[u8], order: ByteOrder) -> Result<ArrayDirectory<'_>, ToastErro
             error(at, format!("array directory ends with the datum of {} bytes", datum.len()))
         })
     };
-    let (elements, count, relation) = (word(20)?, word(24)?, Oid(word(28)?));
+    let elements = word(20)?;
+    let count = word(24)?;
+    let relation = Oid(word(28)?);
     if elements > 0x0FFF_FFFF {
         return Err(error(20, format!("{elements} elements")));
     }
@@ -241,7 +244,8 @@ fn array(datum: &[u8], order: ByteOrder) -> Result<ArrayDirectory<'_>, ToastErro
     let mut chunks = Vec::with_capacity(count as usize);
     let mut previous = None;
     for index in 0..count as usize {
-        let (first_at, tid_byte) = (firsts_at + index * 4, tids_at + index * TID_SIZE);
+        let first_at = firsts_at + index * 4;
+        let tid_byte = tids_at + index * TID_SIZE;
         let first = word(first_at)?;
         let ascends = previous.map_or(first == 0, |previous| previous < first);
         if !ascends || first >= elements {

@@ -30,7 +30,8 @@ pub fn stored(
     let value = checked(pointer)?;
     let chunks = store.chunks(value.relation, value.value_id)?;
     let chunks = one_of_each(chunks, value)?;
-    let (size, limit) = (u64::from(pointer.stored_size()), pointer.max_chunk_size(page));
+    let size = u64::from(pointer.stored_size());
+    let limit = pointer.max_chunk_size(page);
     let expected = pointer.chunks(page);
     if chunks.is_empty() {
         return Err(ToastError::NoChunks { value, expected });
