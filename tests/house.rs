@@ -1,6 +1,6 @@
 //! The house rules that no compiler checks, read from the sources themselves: layers are imported downwards
 //! only, files do not import each other in a circle, the command line neither speaks SQL nor starts tasks, and
-//! messages and documents do without phrases that readers stumbled over.
+//! messages, documents and comments do without phrases that readers stumbled over, and code without some habits.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests, not only tests
 
@@ -487,6 +487,96 @@ fn texts_do_without_phrases_that_readers_stumbled_over() {
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// Habits that make code slower to read, with how often they may still occur. The numbers may only fall.
+const HABITS: [(Habit, usize); 6] = [
+    (Habit::MatchOnBool, 8),
+    (Habit::FilterAsIf, 53),
+    (Habit::TupleOfBindings, 0),
+    (Habit::BoundClosure, 844),
+    (Habit::EmptyName, 150),
+    (Habit::ShortDoc, 884),
+];
+
+#[derive(Debug, Clone, Copy)]
+enum Habit {
+    /// `match is_on { true => …, false => … }` instead of `if`.
+    MatchOnBool,
+    /// `.filter(|_| condition)` instead of `if`.
+    FilterAsIf,
+    /// `let (a, b) = (x, y);` instead of two lines.
+    TupleOfBindings,
+    /// `let name = |…| …` instead of the expression in place or a function.
+    BoundClosure,
+    /// Functions called `of`, `one`, `all`, `look`, `each`, `seen` or `report`.
+    EmptyName,
+    /// Doc comments of at most three words.
+    ShortDoc,
+}
+
+impl Habit {
+    /// Whether the line has the habit; `before` and `after` are the lines around it.
+    fn is_in(self, line: &str, before: &str, after: &str) -> bool {
+        match self {
+            Habit::MatchOnBool => line.starts_with("true =>") || line.starts_with("false =>"),
+            Habit::FilterAsIf => line.contains(".filter(|_|"),
+            Habit::TupleOfBindings => {
+                line.starts_with("let (") && line.contains(") = (") && line.ends_with(");")
+            }
+            Habit::BoundClosure => bound_to(line).is_some_and(|value| {
+                let value = value.strip_prefix("async ").unwrap_or(value);
+                value.strip_prefix("move ").unwrap_or(value).starts_with('|')
+            }),
+            Habit::EmptyName => {
+                ["of", "one", "all", "look", "each", "seen", "report"].iter().any(|name| {
+                    line.contains(&format!("fn {name}(")) || line.contains(&format!("fn {name}<"))
+                })
+            }
+            Habit::ShortDoc => line.strip_prefix("///").is_some_and(|words| {
+                let is_alone = !before.starts_with("///") && !after.starts_with("///");
+                is_alone && words.split_whitespace().count() <= 3
+            }),
+        }
+    }
+}
+
+/// What a `let` of one name binds it to.
+fn bound_to(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("let ")?;
+    let (name, value) = rest.strip_prefix("mut ").unwrap_or(rest).split_once(" = ")?;
+    let is_name = name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    is_name.then_some(value)
+}
+
+#[test]
+fn habits_do_not_come_back() {
+    let mut counts = [0; HABITS.len()];
+    for root in ROOTS {
+        let mut files = Vec::new();
+        collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join(root), &mut files);
+        for path in files.iter().filter(|path| !path.ends_with("tests.rs")) {
+            let text = fs::read_to_string(path).unwrap();
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+            let lines: Vec<&str> = code.lines().map(str::trim).collect();
+            for (at, line) in lines.iter().enumerate() {
+                let before = if at > 0 { lines[at - 1] } else { "" };
+                let after = lines.get(at + 1).copied().unwrap_or_default();
+                for ((habit, _), count) in HABITS.iter().zip(&mut counts) {
+                    *count += usize::from(habit.is_in(line, before, after));
+                }
+            }
+        }
+    }
+    let mut wrong = Vec::new();
+    for ((habit, limit), count) in HABITS.into_iter().zip(counts) {
+        if count > limit {
+            wrong.push(format!("{habit:?}: {count}, at most {limit}"));
+        } else if count < limit {
+            wrong.push(format!("{habit:?}: {count}; lower the limit from {limit}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]

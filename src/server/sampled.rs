@@ -13,7 +13,6 @@ use super::catalog::{self, Relation};
 use super::chunks::address;
 use super::connect::{Client, Connection};
 use super::functions::{Answers, rows, size};
-use super::owner_facts::lock_unplanned;
 use super::pages::{Order, PageReader};
 use super::probe::{Asked, Probe};
 use super::scan::{BATCH, ScanError};
@@ -52,7 +51,9 @@ impl<'a> RowReader<'a> {
         server: &Server,
         relation: &'a Relation,
     ) -> Result<RowReader<'a>, LiveError> {
-        lock_unplanned(connection.client(), &relation.quoted()).await?;
+        // run, not only parsed: the server then also says if the relation may not be read
+        let lock = format!("SELECT FROM ONLY {} LIMIT 0", relation.quoted());
+        connection.client().batch_execute(&lock).await?;
         let probe = Probe::new(server, relation);
         Ok(RowReader { connection, relation, probe, page: server.page_size })
     }
