@@ -493,9 +493,9 @@ fn texts_do_without_phrases_that_readers_stumbled_over() {
 const HABITS: [(Habit, usize); 6] = [
     (Habit::MatchOnBool, 8),
     (Habit::FilterAsIf, 53),
-    (Habit::TupleOfBindings, 0),
+    (Habit::TupleOfBindings, 5),
     (Habit::BoundClosure, 844),
-    (Habit::EmptyName, 150),
+    (Habit::EmptyName, 143),
     (Habit::ShortDoc, 884),
 ];
 

@@ -753,12 +753,12 @@ impl Looker {
                 .connection
                 .client()
                 .query_typed(
-                    "SELECT d.objid, c.reltoastrelid FROM pg_catalog.pg_depend AS d \
+                    "SELECT d.objid, reltoastrelid FROM pg_catalog.pg_depend AS d \
                      JOIN pg_catalog.pg_class AS c ON c.oid = d.refobjid \
-                     LEFT JOIN pg_catalog.pg_class AS t ON t.oid = d.objid \
                      WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refclassid = d.classid \
                        AND d.refobjid = $1 AND d.refobjsubid = 0 AND d.deptype = 'i' \
-                       AND (t.relkind = 't' OR t.oid IS NULL)",
+                       AND NOT EXISTS (SELECT FROM pg_catalog.pg_class AS t \
+                         WHERE t.oid = d.objid AND t.relkind <> 't')",
                     &[(&self.relation.oid.0, Type::OID)],
                 )
                 .await?;

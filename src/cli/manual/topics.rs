@@ -231,11 +231,9 @@ pub const PERMISSIONS: Topic = Topic {
     intro: &[
         "dba is the role that connects, app the schema, shop the database, app_owner the tables' \
          owner. Files, saved output and --datum need no privileges.",
-        "Managed services (RDS, Aurora, Cloud SQL, Azure) do not grant superuser, so pageinspect cannot \
-         be used there: check is not possible, and the other verbs use SQL functions; see \
-         toastctl-inspect(1).",
-        "If a table uses functions that could do harm with dba's rights, such as those in SQL or PL/pgSQL, connect as \
-         app_owner, or use --allow owner-code; see CODE OF THE TABLE'S OWNER in toastctl-safety(7).",
+        "Managed services (RDS, Aurora, Cloud SQL, Azure) grant no superuser, and so no pageinspect: \
+         check is not possible, and the other verbs use SQL functions.",
+        "Tables with functions in SQL or PL/pgSQL: as app_owner; see toastctl-safety(7).",
     ],
     items: &[
         (
