@@ -92,7 +92,7 @@ pub enum Code {
     CustomMisread,
 }
 
-/// What is said of a code.
+/// The texts of a code.
 struct CodeEntry {
     code: Code,
     name: &'static str,
@@ -299,7 +299,7 @@ impl Code {
         self.entry().severity
     }
 
-    /// What it means, in few words.
+    /// Its meaning in few words.
     pub fn title(self) -> &'static str {
         self.entry().title
     }

@@ -1,4 +1,4 @@
-//! Takes what a check meets on the pages of a table, and looks at values once they are whole.
+//! Collects what a check finds on the pages of a table, and checks values once they are reassembled.
 
 use super::code::Code;
 use super::content::check_content;
@@ -112,7 +112,7 @@ impl Zeros {
         blocks
     }
 
-    /// What is not looked at where there are more than are kept.
+    /// The note about blocks beyond those that are kept.
     pub(super) fn left_out(&self) -> Option<String> {
         let is_full = self.blocks.len() >= Zeros::MOST;
         is_full.then(|| format!("only {} of the blocks of zeros were examined", Zeros::MOST))
@@ -131,7 +131,7 @@ impl Zeros {
     }
 }
 
-/// What the pages of a part of a table gave.
+/// The results of checking some pages of a table.
 pub struct Collector<'a> {
     subject: &'a Subject<'a>,
     customs: Option<&'a (dyn Customs + Sync)>,
@@ -146,7 +146,7 @@ pub struct Collector<'a> {
     pub zeros: Zeros,
     /// Whether `known` is all that rows refer to, but for chunks that are known by their addresses.
     pub is_complete: bool,
-    /// What is to be said of values that are not damaged.
+    /// Notes about values that are not damaged.
     pub remarks: Remarks,
     /// Sound values of pluggable toasters, which the server may misread.
     pub(super) customs_read: Vec<(Place, CustomDatum)>,
@@ -185,7 +185,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// A value out of line is damaged; chunks that a row misses which may be dead are none of its.
+    /// Reports a damaged value out of line. A row that may be dead can lack chunks without damage.
     pub fn damaged(&mut self, value: &External, damage: Damage) {
         if value.is_live || !damage.is_absence() {
             self.findings.push(at_value(damage, self.place(value)));
@@ -198,7 +198,7 @@ impl<'a> Collector<'a> {
         depth.content || depth.decompress && value.pointer.is_compressed()
     }
 
-    /// A value out of line was put together.
+    /// Checks the content of a value out of line.
     pub fn content(&mut self, value: &External, content: &[u8]) {
         if value.pointer.is_compressed() {
             self.decompressed(content.len());
@@ -214,7 +214,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// A live value of a pluggable toaster was put together.
+    /// Keeps a live value of a pluggable toaster that could be reassembled.
     fn sound(
         &mut self,
         place: &Place,
@@ -298,7 +298,9 @@ impl PageFindings for Collector<'_> {
         if failure == Some(KnownFailure::ChangedInPlace) {
             self.remarks.stale.note(&place);
         }
-        let in_row = matches!(&described, Ok(found) if !found.parts.iter().any(|part| part.value.is_some() || part.relation.is_some()));
+        let in_row = described.as_ref().is_ok_and(|description| {
+            description.parts.iter().all(|part| part.value.is_none() && part.relation.is_none())
+        });
         let described = match described {
             Ok(description) if description.toaster.handler == Handler::Unknown => {
                 Err(ToastError::UnknownToaster { toaster: pointer.toaster })

@@ -10,7 +10,8 @@ use super::code::Code;
 use super::collector::{self, Collector, Customs, Zeros};
 use super::damaged_row::{Reference, RewriteTarget, references_on_page, shared_values, twice};
 use super::finding::{
-    CheckError, Checked, CheckedAmounts, Finding, MAX_KNOWN, Remarks, chunks_without_row, zeros,
+    CheckError, Checked, CheckedAmounts, Finding, MAX_KNOWN, Remarks, chunks_without_row, place_at,
+    zeros,
 };
 use super::repair::{commented, left_over};
 use super::salvage::{
@@ -50,7 +51,7 @@ use toast_format::model::visibility::{HintBits, Transactions};
 const RANGE: u32 = 64;
 /// The table's name in statements, which a file does not tell.
 const TABLE: &str = "mytable";
-/// What is said in place of statements.
+/// The comment that stands in place of statements.
 const IN_FILES: &str = "No statements: these are files, and whether SQL can still read a value is known by the server alone. If \
      it starts, check its table. rows.sql has the rows.";
 /// The name of the table that takes saved rows.
@@ -65,7 +66,7 @@ pub struct FileOptions {
     pub threads: usize,
 }
 
-/// What a check gives its findings to; an error ends it.
+/// Receives the findings of a check; an error ends the check.
 pub type Tell<'a> = dyn FnMut(Finding) -> std::io::Result<()> + 'a;
 
 /// Checks a relation's file with that of its TOAST relation.
@@ -196,7 +197,7 @@ fn check_heap_and_chunks(
     save(&scan, &heap, out)
 }
 
-/// Tells blocks that had rows, as the visibility map has it. The map of a server that was not shut down may be ahead of
+/// Reports blocks that had rows, according to the visibility map. The map of a server that was not shut down may be ahead of
 /// the table.
 fn lost_blocks(
     target: &FileTarget<'_>,
@@ -263,7 +264,7 @@ fn toast_relation(target: &FileTarget<'_>) -> Result<Toast, CheckError> {
     })
 }
 
-/// What to do where the fate of transactions is not known.
+/// The advice where the status of transactions is not known.
 fn give_xact(target: &FileTarget<'_>) -> &'static str {
     if target.xact.is_none() { " (give --xact)" } else { "" }
 }
@@ -444,7 +445,7 @@ fn truncated(
     Ok(())
 }
 
-/// What the heap's blocks told of the TOAST relation.
+/// The results of reading the heap's blocks.
 struct HeapResult {
     /// Values that rows refer to; in order once all blocks were read.
     known: Vec<u64>,
@@ -453,11 +454,11 @@ struct HeapResult {
     /// Those that live rows refer to.
     live: Vec<u64>,
     zeros: Zeros,
-    /// What is to be said of values that are not damaged.
+    /// Notes about values that are not damaged.
     remarks: Remarks,
 }
 
-/// Tells chunks that nobody refers to, if it is known that nobody does; whether there are any.
+/// Reports chunks that no row refers to, if that is certain. Returns whether there are any.
 fn orphans(
     target: &FileTarget<'_>,
     name: &str,
@@ -477,11 +478,7 @@ fn orphans(
     let mut has_orphans = false;
     for orphan in chunks.orphans(&heap.known) {
         has_orphans = true;
-        let place = Place {
-            block: Some(orphan.first.block),
-            item: Some(orphan.first.item),
-            ..Place::of(name)
-        };
+        let place = place_at(name, orphan.first);
         let found = chunks_without_row(orphan.chunks, orphan.value_id, orphan.bytes);
         out.tell(Finding::new(Code::Orphan, place, "a row that refers to them", found))?;
     }
@@ -534,7 +531,7 @@ impl HeapScan<'_, '_> {
         done.map(|()| heap)
     }
 
-    /// Takes what the threads found, and tells it in the blocks' order.
+    /// Reports what the threads found, in the order of blocks.
     fn collect(
         &self,
         receiver: &mpsc::Receiver<Result<RangeResult, CheckError>>,
@@ -616,7 +613,7 @@ pub(super) struct HeapScan<'s, 't> {
     pub(super) stop: AtomicBool,
 }
 
-/// What a range of blocks gave.
+/// The results of one range of blocks.
 pub(super) struct RangeResult {
     pub(super) number: u32,
     pub(super) blocks: u64,
@@ -972,7 +969,7 @@ pub fn saved_pages(
     Ok(checked)
 }
 
-/// What is found in the pages as they come.
+/// Checks saved pages as they are read.
 struct SavedPagesCheck<'a, 't> {
     name: &'a str,
     desc: &'a TupleDesc,

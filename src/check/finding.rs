@@ -381,14 +381,14 @@ pub(super) fn zeros(source: &str, blocks: &[BlockNumber], has_orphans: bool) -> 
     Some(Finding::new(code, place, "rows", found))
 }
 
+/// The place of a tuple of `source`.
+pub(super) fn place_at(source: &str, tid: ItemPointer) -> Place {
+    Place { block: Some(tid.block), item: Some(tid.item), ..Place::of(source) }
+}
+
 /// The finding for a row that shares a value with another row.
 pub(super) fn shared(source: &str, ctid: ItemPointer, column: &str, with: &str) -> Finding {
-    let place = Place {
-        block: Some(ctid.block),
-        item: Some(ctid.item),
-        column: Some(column.to_owned()),
-        ..Place::of(source)
-    };
+    let place = Place { column: Some(column.to_owned()), ..place_at(source, ctid) };
     Finding::new(Code::SharedValue, place, "a value of its own", with)
 }
 

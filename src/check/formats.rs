@@ -225,7 +225,21 @@ impl Formats<'_> {
         if dimensions == 0 {
             return Ok(());
         }
-        let Some(of) = self.types.get(Oid(got)) else { return Ok(()) };
+        self.elements(Oid(got), elements, nulls, content, first, depth)
+    }
+
+    /// The elements of an array, from byte `first` of the value on.
+    fn elements(
+        &self,
+        element: Oid,
+        elements: u64,
+        nulls: Option<&[u8]>,
+        content: &[u8],
+        first: usize,
+        depth: u32,
+    ) -> Verdict {
+        let Some(of) = self.types.get(element) else { return Ok(()) };
+        let end = LENGTH_WORD + content.len();
         let mut at = first;
         for index in 0..elements as usize {
             let is_null = nulls
@@ -234,7 +248,7 @@ impl Formats<'_> {
                 continue;
             }
             let bytes = at.checked_sub(LENGTH_WORD).and_then(|at| content.get(at..)).unwrap_or(&[]);
-            let length = self.datum(&of, Oid(got), bytes, depth).map_err(|damage| {
+            let length = self.datum(&of, element, bytes, depth).map_err(|damage| {
                 let Damage { code, expected, found, chunk } = damage;
                 let code = if code == Code::Content { Code::Array } else { code };
                 Damage {

@@ -1,5 +1,5 @@
 //! A check of one table of a live server: batch by batch on all connections, each batch in a
-//! transaction of its own. What looks wrong is looked at again in another one before it is told.
+//! transaction of its own. What looks wrong is checked again in another one before it is reported.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -78,11 +78,11 @@ impl TableCheck {
         let leader = self.connections.first().ok_or_else(no_connection)?;
         let mut first = self.live_check(leader);
         let Some(start) = first.begin().await? else {
-            snapshot::abandon(leader.client()).await.map_err(CheckError::Live)?;
+            snapshot::abandon(leader.client()).await?;
             return Ok(None);
         };
         let index = first.toast_index().await?;
-        snapshot::end(leader.client()).await.map_err(CheckError::Live)?;
+        snapshot::end(leader.client()).await?;
         let name = self.relation.display_name();
         if start.is_out_of_reach {
             let mut checked = Checked::new(&name);
@@ -137,7 +137,7 @@ impl TableCheck {
         !server.has_toasters && toast.is_some_and(|toast| toast.layout_is_known(server))
     }
 
-    /// Tells what is known once all rows were read.
+    /// Reports what is known only once all rows were read.
     async fn values(
         &self,
         first: &mut LiveCheck,
@@ -362,7 +362,7 @@ impl TableCheck {
         let mut found = None;
         for _ in 0..2 {
             let standing = check.begin().await?;
-            snapshot::abandon(check.connection.client()).await.map_err(CheckError::Live)?;
+            snapshot::abandon(check.connection.client()).await?;
             let Some(standing) = standing else { return Ok(()) };
             let counted = standing.counted.filter(|(rows, blocks)| *rows > 0.0 && *blocks > 0);
             let Some((rows, blocks)) = counted else { return Ok(()) };
@@ -409,7 +409,7 @@ impl TableCheck {
             return Ok(());
         }
         let standing = check.begin().await?;
-        snapshot::abandon(check.connection.client()).await.map_err(CheckError::Live)?;
+        snapshot::abandon(check.connection.client()).await?;
         // the file of a new relation has the number of its OID
         let toast = check.relation.toast.as_ref().map(|toast| toast.oid.0);
         let is_first = standing.is_some_and(|now| toast.is_some() && now.toast_file == toast);
@@ -459,7 +459,7 @@ fn no_connection() -> LiveError {
     LiveError::Unexpected("no connection".into())
 }
 
-/// What a check has come to so far, and where its findings go.
+/// The results of a check so far, and the receiver of its findings.
 struct TableRun<'t> {
     checked: Checked,
     tell: &'t mut (dyn FnMut(Finding) -> std::io::Result<()> + Send),
@@ -478,7 +478,7 @@ struct TableRun<'t> {
     salvage: TableSalvage<'t>,
     /// Findings about the TOAST index, which are told once it is known whether it can be rebuilt.
     of_index: Vec<Finding>,
-    /// What findings tell of the table as a whole.
+    /// Damage of the table as a whole.
     damage: TableDamage,
 }
 
@@ -623,10 +623,10 @@ pub(super) const LOOKS: usize = 4;
 /// How long a page may be half written.
 const TORN: Duration = Duration::from_millis(100);
 
-/// What a worker tells of a batch.
+/// The result of one batch.
 struct CheckedRange {
     blocks: Range<u32>,
-    /// What two looks agree on.
+    /// What two checks agree on.
     result: CheckedBlocks,
 }
 

@@ -1,5 +1,5 @@
-//! One look at some blocks of a live table, and at the values that they lead to: a transaction that ends with it. Chunks
-//! come by the TOAST index, many at a time.
+//! Checks some blocks of a live table, and the values that they lead to, in one transaction. Chunks are fetched by the
+//! TOAST index, many at a time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::chunk_index::live_chunks;
 use super::code::Code;
 use super::collector::{self, Collector, Customs, Zeros};
-use super::finding::{CheckedAmounts, Finding, Remarks};
+use super::finding::{CheckedAmounts, Finding, Remarks, place_at};
 use super::subject::{Depth, External, PageOwner, Subject, XidLimits};
 use super::value::{ChunkForm, ChunkSeen, Damage, Toast, check_chunks, external_content};
 use crate::server::about::Server;
@@ -35,20 +35,20 @@ use toast_format::model::toaster::chunks::Fate;
 use toast_format::model::toaster::error::ToastError;
 use toast_format::model::visibility::HintBits;
 
-/// Blocks that are looked at together at the most.
+/// At most so many blocks are checked together.
 pub(super) const BATCH: u32 = 512;
-/// How often a table that changes meanwhile is described anew before it is given up.
+/// How often a table that changes meanwhile is described again before the check gives up.
 pub(super) const TRIES: u32 = 5;
 
 /// The `server_version_num` since which SQL reads rows without a look at `t_hoff` (`slot_deform_heap_tuple`). A value's
 /// chunks, and the rows that are updated or deleted, are read by it as before.
 pub(super) const IGNORES_HOFF: i32 = 190_000;
 
-/// What a check of a server is about.
+/// What a check knows of the server, and how far it goes.
 #[derive(Debug, Clone)]
 pub struct About {
     pub server: Server,
-    /// What else is known of it.
+    /// Settings of its storage that a check needs.
     pub storage: Storage,
     pub toasters: Toasters,
     /// The layout of custom pointers.
@@ -57,14 +57,14 @@ pub struct About {
     pub depth: Depth,
 }
 
-/// Which relation is looked at.
+/// The relation whose blocks are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     Heap,
     Toast,
 }
 
-/// A connection that looks at one table.
+/// A check of one table over one connection.
 pub struct LiveCheck {
     pub(super) connection: Arc<Connection>,
     pub(super) about: Arc<About>,
@@ -84,7 +84,7 @@ pub struct LiveCheck {
     locks_by_query: bool,
 }
 
-/// What one look gave.
+/// The results of checking some blocks.
 #[derive(Debug, Default)]
 pub struct CheckedBlocks {
     pub findings: Vec<Finding>,
@@ -102,7 +102,7 @@ pub struct CheckedBlocks {
     pub missing: Vec<(Finding, External)>,
     /// Values in another TOAST relation than the table's, which were not looked at.
     pub elsewhere: u64,
-    /// What is to be said of values that are not damaged.
+    /// Notes about values that are not damaged.
     pub remarks: Remarks,
     /// The end of the write-ahead log when the look began, if the table's changes are in it.
     pub lsn: Option<u64>,
@@ -153,7 +153,7 @@ impl LiveCheck {
         }
     }
 
-    /// Looks at `blocks`, as far as there are such, in a transaction of its own; `None` if the table is gone.
+    /// Checks those of `blocks` that exist in a transaction of its own; `None` if the table is gone.
     pub async fn check_blocks(
         &mut self,
         which: Which,
@@ -249,7 +249,7 @@ impl LiveCheck {
         Err(LiveError::Unexpected("the table is renamed again and again".into()))
     }
 
-    /// Looks at pages, then at the values that they point to.
+    /// Checks pages, then the values that they point to.
     async fn inside(
         &self,
         standing: &Standing,
@@ -520,8 +520,7 @@ impl LiveCheck {
         Ok(())
     }
 
-    /// Looks at values, in order, by the numbers and sizes of their chunks, and closer at those that
-    /// are not as they should be.
+    /// Checks values, in order, by the numbers and sizes of their chunks; those that look wrong are read chunk by chunk.
     async fn by_outlines(
         &self,
         subject: &Subject<'_>,
@@ -610,7 +609,7 @@ impl LiveCheck {
         self.relation.desc.id_type
     }
 
-    /// What a statement gives; the server's message where it is the data that it cannot read.
+    /// The result of a statement, or the server's message if it cannot read the data.
     pub(super) async fn attempt<T>(
         &self,
         ask: impl AsyncFnOnce() -> Result<T, LiveError>,
@@ -711,11 +710,7 @@ impl LiveCheck {
 
     /// A chunk that the index leads to from an entry that is not the chunk's own.
     fn led_to(&self, row: &ChunkRow) -> Finding {
-        let place = Place {
-            block: Some(row.tid.block),
-            item: Some(row.tid.item),
-            ..Place::of(self.name(Which::Toast))
-        };
+        let place = place_at(&self.name(Which::Toast), row.tid);
         let seq = row.seq.map_or("NULL".to_owned(), |seq| seq.to_string());
         let found = format!("chunk {seq} of value {}", row.value_id);
         Finding::new(Code::IndexEntryWrong, place, "a chunk asked for", found)

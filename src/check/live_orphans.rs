@@ -7,14 +7,13 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::code::Code;
-use super::finding::{self, Finding, chunks_without_row};
+use super::finding::{self, Finding, chunks_without_row, place_at};
 use super::live_check::{BATCH, LiveCheck, Which};
 use super::live_repair::{self, InRelation};
 use super::value::ChunkSeen;
 use crate::server::checking::{self, Standing};
 use crate::server::{LiveError, snapshot};
 use toast_format::disk::{BlockNumber, ValueId};
-use toast_format::heap::problem::Place;
 
 /// Rounds over blocks that were changed meanwhile, each batch in a transaction of its own, before one
 /// snapshot is held for a round.
@@ -70,7 +69,7 @@ enum RoundEnd {
     Gone,
 }
 
-/// What is known of values that seemed to have no row.
+/// The decision about values that seemed to have no row.
 pub(super) enum Decided {
     /// No row refers to these: a finding for each that is still there.
     Found(Vec<Finding>),
@@ -190,24 +189,23 @@ async fn without_row(check: &mut LiveCheck, left: HashSet<u64>) -> Result<Vec<Fi
     let mut findings = Vec::new();
     for id in ids {
         let Some(own) = chunks.get(&id) else { continue };
-        let place = |chunk: &ChunkSeen| Place {
-            block: Some(chunk.tid.block),
-            item: Some(chunk.tid.item),
-            ..Place::of(toast.as_str())
-        };
-        let unindexed = |chunk: &&InRelation| chunk.is_indexed == Some(false);
-        for InRelation { seen, .. } in own.iter().filter(unindexed) {
+        let mut others: Vec<&ChunkSeen> = Vec::new();
+        for InRelation { seen, is_indexed } in own {
+            if *is_indexed != Some(false) {
+                others.push(seen);
+                continue;
+            }
+            let place = place_at(&toast, seen.tid);
             let expected = format!("an entry for chunk {} of value {id}", seen.seq);
             let found = "none; no row refers to the chunk either";
-            findings.push(Finding::new(Code::IndexEntryMissing, place(seen), expected, found));
+            findings.push(Finding::new(Code::IndexEntryMissing, place, expected, found));
         }
-        let others: Vec<&ChunkSeen> =
-            own.iter().filter(|chunk| !unindexed(chunk)).map(|chunk| &chunk.seen).collect();
         if let Some(first) = others.first() {
             let bytes = others.iter().map(|chunk| u64::from(chunk.size)).sum();
             let found = chunks_without_row(others.len() as u64, ValueId(id), bytes);
             let expected = "a row that refers to them";
-            findings.push(Finding::new(Code::Orphan, place(first), expected, found));
+            let place = place_at(&toast, first.tid);
+            findings.push(Finding::new(Code::Orphan, place, expected, found));
         }
     }
     Ok(findings)

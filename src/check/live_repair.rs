@@ -1,5 +1,5 @@
-//! Closer looks at what is damaged in a live table: chunks without the TOAST index, what is left of values, and what must
-//! be known before SQL is printed that repairs them.
+//! Examines damaged values of a live table: finds chunks without the TOAST index, salvages values, and collects the facts
+//! that are needed before SQL that repairs them is printed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use super::damaged_row::{
     Reference, RewriteTarget, RowAt, ValueAt, by_key, is_readable, live_pointers,
     references_on_page, row_at, shared_values, value_ids,
 };
-use super::finding::{CheckError, Finding};
+use super::finding::{CheckError, Finding, place_at};
 use super::live_check::{About, BATCH, LiveCheck, Which, is_too_much, seen_chunk};
 use super::reading::{ValueReading, is_read, is_sound, numbered_by_index};
 use super::repair::{self, RepairFacts, ToastIndexState, Unread, left_over, may_crash_at_pglz};
@@ -40,7 +40,7 @@ use toast_format::model::visibility::Snapshot;
 /// The chunks of values by their IDs, and the blocks that could not be read.
 pub(super) type ChunksByValue = (HashMap<u64, Vec<ChunkTuple>>, Vec<BlockNumber>);
 
-/// What findings tell of a table as a whole.
+/// Damage of a table as a whole, taken from its findings.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TableDamage {
     pub(super) index: ToastIndexState,
@@ -68,7 +68,7 @@ pub(super) struct Repairs {
 type LedTo = HashMap<u64, Vec<ChunkRow>>;
 
 impl LiveCheck {
-    /// The SQL for damaged values, after looks at what else it would touch. `referred`, in order, are the values that
+    /// The SQL for damaged values, after checking what else it would touch. `referred`, in order, are the values that
     /// rows refer to.
     pub(super) async fn repairs(
         &mut self,
@@ -228,7 +228,7 @@ impl LiveCheck {
         Ok(())
     }
 
-    /// Has SQL read damaged values, where it does not crash at them, and holds the index against their chunks.
+    /// Reads damaged values by SQL where that does not crash, and compares the index with their chunks.
     async fn read_values(
         &self,
         rows: &[RowAt],
@@ -237,11 +237,11 @@ impl LiveCheck {
     ) -> Result<(), LiveError> {
         let none = Vec::new();
         let moved = moved(&facts.chunks);
-        for row in rows
-            .iter()
-            .filter(|row| row.is_live || row.is_refused)
-            .filter(|row| row.is_readable && row.broken.is_none())
-        {
+        for row in rows {
+            let is_visible = row.is_live || row.is_refused;
+            if !is_visible || !row.is_readable || row.broken.is_some() {
+                continue;
+            }
             for value in &row.values {
                 let mut reading = ValueReading::default();
                 if let Some(pointer) = value.pointer.as_ref().filter(|p| self.is_own(p)) {
@@ -304,14 +304,15 @@ impl LiveCheck {
         let mut is_compressed = value.is_compressed;
         if let Some(pointer) = value.pointer.as_ref().filter(|p| self.is_own(p)) {
             let Some(led) = led_to.get(&pointer.value_id.0) else { return Ok(None) };
-            if !led.iter().all(|row| {
+            let are_plain = led.iter().all(|row| {
                 let own = facts.chunks.get(&row.value_id.0).into_iter().flatten();
                 own.clone().any(|chunk| {
                     chunk.seen.tid == row.tid
                         && chunk.seen.form == ChunkForm::Plain
                         && is_sound(chunk)
                 })
-            }) {
+            });
+            if !are_plain {
                 // it refuses such chunks, or crashes at them
                 return Ok(Some(false));
             }
@@ -406,25 +407,21 @@ impl LiveCheck {
         ids.dedup();
         let mut counts = vec![0_u32; ids.len()];
         let mut has_others = false;
-        let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
-            chunks_of(
-                toast,
-                block,
-                bytes,
-                pages,
-                |_| true,
-                |id, chunk| {
-                    if chunk.seen.fate != Fate::Committed || chunk.is_refused {
-                        return;
-                    }
-                    match ids.binary_search(&id).ok().and_then(|at| counts.get_mut(at)) {
-                        Some(count) => *count += 1,
-                        None => has_others = true,
-                    }
-                },
-            );
-        };
-        self.each_page(standing, Which::Toast, None, take).await?;
+        self.each_chunk(
+            standing,
+            None,
+            |_| true,
+            |id, chunk| {
+                if chunk.seen.fate != Fate::Committed || chunk.is_refused {
+                    return;
+                }
+                match ids.binary_search(&id).ok().and_then(|at| counts.get_mut(at)) {
+                    Some(count) => *count += 1,
+                    None => has_others = true,
+                }
+            },
+        )
+        .await?;
         let mut miscounted = Vec::new();
         let size = self.about.server.page_size;
         self.each_page(standing, Which::Heap, None, |subject, block, bytes, pages| {
@@ -450,12 +447,8 @@ impl LiveCheck {
         let client = self.connection.client();
         let quoted = self.quoted(Which::Toast);
         let ids = [value_id];
-        Ok(self
-            .attempt(async || {
-                chunk_rows::chunks(client, (&quoted, self.id_type()), &ids, By::Index, data).await
-            })
-            .await?
-            .ok())
+        let relation = (quoted.as_str(), self.id_type());
+        Ok(self.attempt(|| chunk_rows::chunks(client, relation, &ids, By::Index, data)).await?.ok())
     }
 
     /// The chunks of a value as the index leads to them, if it does so in another way than their IDs and numbers say; with
@@ -478,23 +471,14 @@ impl LiveCheck {
         let strangers = led.iter().filter(|row| row.value_id.0 != id).map(|row| row.tid.block);
         let blocks: BTreeSet<BlockNumber> = strangers.collect();
         if !blocks.is_empty() {
-            self.each_page(
+            self.each_chunk(
                 standing,
-                Which::Toast,
                 Some(blocks.into_iter().collect()),
-                |toast, block, bytes, pages| {
-                    chunks_of(
-                        toast,
-                        block,
-                        bytes,
-                        pages,
-                        |_| true,
-                        |_, chunk| {
-                            moved.extend(
-                                (chunk.is_moved || chunk.is_misread).then_some(chunk.seen.tid),
-                            );
-                        },
-                    );
+                |_| true,
+                |_, chunk| {
+                    if chunk.is_moved || chunk.is_misread {
+                        moved.insert(chunk.seen.tid);
+                    }
                 },
             )
             .await?;
@@ -513,13 +497,7 @@ impl LiveCheck {
         } else {
             numbered_by_index(pointer, &rows, size)
         };
-        let pieces = rows.and_then(|rows| {
-            rows.into_iter()
-                .map(|row| {
-                    Some(SavedChunk { tid: row.tid, seq: row.seq?, data: row.data?, doubt: None })
-                })
-                .collect()
-        });
+        let pieces = rows.and_then(|rows| rows.into_iter().map(saved_chunk).collect());
         let is_proven = reading.by_index && !reading.by_chunks;
         Ok(Some((pieces, is_proven)))
     }
@@ -569,33 +547,28 @@ impl LiveCheck {
         let blocks: BTreeSet<BlockNumber> = tids.iter().map(|tid| tid.block).collect();
         let blocks = blocks.into_iter().collect();
         let tids = HashSet::<_>::from_iter(tids);
-        self.each_page(standing, Which::Toast, Some(blocks), |toast, block, bytes, pages| {
-            chunks_of(
-                toast,
-                block,
-                bytes,
-                pages,
-                |_| true,
-                |id, ChunkTuple { seen, is_misread, .. }| {
-                    if is_misread && tids.contains(&seen.tid) {
-                        misread.entry(id).or_insert(seen);
-                    }
-                },
-            );
-        })
+        self.each_chunk(
+            standing,
+            Some(blocks),
+            |_| true,
+            |id, ChunkTuple { seen, is_misread, .. }| {
+                if is_misread && tids.contains(&seen.tid) {
+                    misread.entry(id).or_insert(seen);
+                }
+            },
+        )
         .await?;
         let ids: Vec<u64> = misread.keys().copied().collect();
-        let finding = |name: &str, Reference { ctid, column, value_id, .. }: Reference| {
-            let ChunkSeen { seq, tid, .. } = misread.get(&value_id)?;
-            let block = Some(ctid.block);
-            let item = Some(ctid.item);
-            let place = Place { block, item, column: Some(column), ..Place::of(name) };
-            let expected = format!("chunk {seq} of value {value_id}");
-            let found = format!("a tuple at {tid} whose t_hoff is wrong");
-            Some(Finding::new(Code::ChunkMissing, place, expected, found))
-        };
-        self.reference_findings(standing, &ids, |name, all| {
-            all.into_iter().filter_map(|pointing| finding(name, pointing)).collect()
+        self.reference_findings(standing, &ids, |name, references| {
+            let mut findings = Vec::new();
+            for Reference { ctid, column, value_id, .. } in references {
+                let Some(ChunkSeen { seq, tid, .. }) = misread.get(&value_id) else { continue };
+                let place = Place { column: Some(column), ..place_at(name, ctid) };
+                let expected = format!("chunk {seq} of value {value_id}");
+                let found = format!("a tuple at {tid} whose t_hoff is wrong");
+                findings.push(Finding::new(Code::ChunkMissing, place, expected, found));
+            }
+            findings
         })
         .await
     }
@@ -665,20 +638,16 @@ impl LiveCheck {
     ) -> Result<ChunksByValue, LiveError> {
         let mut chunks: HashMap<u64, Vec<ChunkTuple>> = HashMap::new();
         let lost = self
-            .each_page(standing, Which::Toast, None, |toast, block, bytes, pages| {
-                chunks_of(
-                    toast,
-                    block,
-                    bytes,
-                    pages,
-                    |id| ids.binary_search(&id).is_ok(),
-                    |id, chunk| {
-                        if !chunk.is_misread {
-                            chunks.entry(id).or_default().push(chunk);
-                        }
-                    },
-                );
-            })
+            .each_chunk(
+                standing,
+                None,
+                |id| ids.binary_search(&id).is_ok(),
+                |id, chunk| {
+                    if !chunk.is_misread {
+                        chunks.entry(id).or_default().push(chunk);
+                    }
+                },
+            )
             .await?;
         Ok((chunks, lost))
     }
@@ -722,7 +691,7 @@ impl LiveCheck {
         .map(drop)
     }
 
-    /// Gives the pages of these blocks, or of all, to `take`; those that cannot be read are what it returns.
+    /// Calls `take` with the pages of these blocks, or of all. Returns the blocks that cannot be read.
     pub(super) async fn each_page(
         &self,
         standing: &Standing,
@@ -743,6 +712,21 @@ impl LiveCheck {
             lost.extend(pages.unreadable.iter().map(|(block, _)| *block));
         }
         Ok(lost)
+    }
+
+    /// Calls `each` with every chunk in these blocks of the TOAST relation, or in all, whose value `is_asked` for, deleted
+    /// ones too. Returns the blocks that cannot be read.
+    async fn each_chunk(
+        &self,
+        standing: &Standing,
+        blocks: Option<Vec<BlockNumber>>,
+        is_asked: impl Fn(u64) -> bool,
+        mut each: impl FnMut(u64, ChunkTuple),
+    ) -> Result<Vec<BlockNumber>, LiveError> {
+        self.each_page(standing, Which::Toast, blocks, |toast, block, bytes, pages| {
+            chunks_of(toast, block, bytes, pages, &is_asked, &mut each);
+        })
+        .await
     }
 
     async fn columns(&self, facts: &mut RepairFacts) -> Result<(), LiveError> {
@@ -790,7 +774,7 @@ impl LiveCheck {
         if self.about.server.has_toasters {
             return Ok(None);
         }
-        let found = self.connection.reading(async || {
+        let depends = async || {
             let rows = self
                 .connection
                 .client()
@@ -804,10 +788,13 @@ impl LiveCheck {
                     &[(&self.relation.oid.0, Type::OID)],
                 )
                 .await?;
-            rows.iter().map(|row| {
-                Ok::<(u32, u32), LiveError>((row.try_get(0)?, row.try_get(1)?))
-            }).collect::<Result<Vec<(u32, u32)>, LiveError>>()
-        }).await?;
+            let mut pairs: Vec<(u32, u32)> = Vec::new();
+            for row in &rows {
+                pairs.push((row.try_get(0)?, row.try_get(1)?));
+            }
+            Ok::<_, LiveError>(pairs)
+        };
+        let found = self.connection.reading(depends).await?;
         let [(depends, named)] = found.as_slice() else { return Ok(None) };
         let place = Place::of(self.name(Which::Heap));
         let expected = format!("reltoastrelid {depends}, which depends on the table");
@@ -1034,30 +1021,26 @@ impl LiveCheck {
         let mut all: BTreeMap<u64, Vec<ChunkTuple>> = BTreeMap::new();
         let mut count: u64 = 0;
         let mut left_out: BTreeSet<u64> = BTreeSet::new();
-        self.each_page(standing, Which::Toast, None, |toast, block, bytes, pages| {
-            chunks_of(
-                toast,
-                block,
-                bytes,
-                pages,
-                |id| known.binary_search(&id).is_err(),
-                |id, chunk| {
-                    let is_live = chunk.seen.fate == Fate::Committed && !chunk.is_refused;
-                    let [xmin, _] = chunk.xids;
-                    let is_old = xmin <= 2 || start.was_over(TransactionId(xmin));
-                    if !is_live || !is_old {
-                        return;
-                    }
-                    let has_room = count < CHUNKS_AT_A_TIME && all.len() < MAX_WITHOUT;
-                    if has_room || all.contains_key(&id) && count < CHUNKS_AT_A_TIME {
-                        count += 1;
-                        all.entry(id).or_default().push(chunk);
-                    } else if left_out.len() < MAX_ORPHANS {
-                        left_out.insert(id);
-                    }
-                },
-            );
-        })
+        self.each_chunk(
+            standing,
+            None,
+            |id| known.binary_search(&id).is_err(),
+            |id, chunk| {
+                let is_live = chunk.seen.fate == Fate::Committed && !chunk.is_refused;
+                let [xmin, _] = chunk.xids;
+                let is_old = xmin <= 2 || start.was_over(TransactionId(xmin));
+                if !is_live || !is_old {
+                    return;
+                }
+                let has_room = count < CHUNKS_AT_A_TIME && all.len() < MAX_WITHOUT;
+                if has_room || all.contains_key(&id) && count < CHUNKS_AT_A_TIME {
+                    count += 1;
+                    all.entry(id).or_default().push(chunk);
+                } else if left_out.len() < MAX_ORPHANS {
+                    left_out.insert(id);
+                }
+            },
+        )
         .await?;
         let toast = self.name(Which::Toast);
         let size = self.about.server.page_size;
@@ -1111,26 +1094,22 @@ impl LiveCheck {
         let size = self.about.server.page_size;
         let is_own = |id: u64| ids.binary_search(&id).is_ok();
         let refused = self
-            .each_page(standing, Which::Toast, None, |toast, block, bytes, pages| {
-                chunks_of(
-                    toast,
-                    block,
-                    bytes,
-                    pages,
-                    |id| is_own(id) || known.binary_search(&id).is_err(),
-                    |id, chunk| {
-                        if is_own(id) {
-                            by_value.entry(id).or_default().push(chunk);
-                        } else if chunk.seen.fate == Fate::Committed
-                            && (orphans.len() < MAX_ORPHANS || orphans.contains_key(&id))
-                        {
-                            let own = orphans.entry(id).or_default();
-                            own.0 += 1;
-                            own.1 += u64::from(chunk.seen.size);
-                        }
-                    },
-                );
-            })
+            .each_chunk(
+                standing,
+                None,
+                |id| is_own(id) || known.binary_search(&id).is_err(),
+                |id, chunk| {
+                    if is_own(id) {
+                        by_value.entry(id).or_default().push(chunk);
+                    } else if chunk.seen.fate == Fate::Committed
+                        && (orphans.len() < MAX_ORPHANS || orphans.contains_key(&id))
+                    {
+                        let own = orphans.entry(id).or_default();
+                        own.0 += 1;
+                        own.1 += u64::from(chunk.seen.size);
+                    }
+                },
+            )
             .await?;
         for (id, (count, bytes)) in orphans {
             chunks.orphans.add(id, count, bytes);
@@ -1318,7 +1297,7 @@ impl LiveCheck {
             .flatten())
     }
 
-    /// What a statement gives, or nothing if the server refuses it.
+    /// The result of a statement; `None` if the server refuses it.
     async fn attempt_any<T>(
         &self,
         ask: impl AsyncFnOnce() -> Result<T, LiveError>,
@@ -1371,6 +1350,11 @@ impl LiveCheck {
         }
         Ok(pieces)
     }
+}
+
+/// A chunk as the server has read it; `None` if a column of it is NULL.
+fn saved_chunk(row: ChunkRow) -> Option<SavedChunk> {
+    Some(SavedChunk { tid: row.tid, seq: row.seq?, data: row.data?, doubt: None })
 }
 
 /// Whether two sound chunks have the same number.

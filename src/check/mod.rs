@@ -1,18 +1,18 @@
 //! `check`: whether every value can be read as it was written.
 //!
-//! * [`code`]: the kinds of damage; [`finding`]: one of them, and what was looked at, as they are reported.
-//! * [`subject`]: what is known of a relation, and whom a check tells what it meets.
+//! * [`code`]: the kinds of damage; [`finding`]: findings, and totals of what was checked, as they are reported.
+//! * [`subject`]: the relation whose pages are checked, and the trait that receives what is found on them.
 //! * [`page`], [`tuple`], [`value`], [`content`]: the checks themselves, which are pure; `formats`: contents of types that
 //!   consist of parts.
-//! * [`collector`]: what the pages of a table gave; [`chunk_index`]: the chunks of a TOAST relation.
+//! * [`collector`]: the results of some pages; [`chunk_index`]: the chunks of a TOAST relation.
 //! * [`files`]: relation files and saved pages.
 //! * `toast_index`: the pages of a TOAST relation's index, before anything is read by it.
 //! * `visibility_map`: blocks of a table that were lost.
-//! * [`live_check`]: one look at some blocks of a live table; `live_readings`: whether the server misreads values of pluggable toasters;
-//!   `live_repair`: closer looks at what is damaged;
-//!   [`live`]: all of a table, `live_orphans`: its values without a row; `run`: all tables.
-//! * `salvage`: what is left of a damaged value and its row, `salvage_custom`: of values of pluggable toasters, [`salvage_dir`]: the files that it is written to;
-//!   `damaged_row`: how the row is found again; `repair`: the SQL that makes it readable again.
+//! * [`live_check`]: some blocks of a live table; [`live`]: all of a table; `live_orphans`: its values without a row;
+//!   `run`: all tables.
+//! * `live_readings`: whether the server misreads values of pluggable toasters; `live_repair`: damaged values in detail.
+//! * `salvage`, `salvage_custom`: the bytes that remain of damaged values; [`salvage_dir`]: the files for them.
+//! * `damaged_row`: how a damaged row is found again; `repair`: the SQL that makes it readable again.
 //! * `alarm`: conditions about what was found.
 //!
 //! # How damage is found

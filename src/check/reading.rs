@@ -11,7 +11,7 @@ use toast_format::disk::layout::PageSize;
 use toast_format::disk::pointer::ToastPointer;
 use toast_format::model::toaster::chunks::Fate;
 
-/// What is known of a damaged value before a statement is printed for it.
+/// How a damaged value can be read: the facts from which its statement is chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ValueReading {
     /// Whether SQL has read it; `None` where it was not tried.

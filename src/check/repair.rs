@@ -23,7 +23,7 @@ const FROZEN: u32 = 2;
 /// A list of blocks names so many at most.
 const NAMED: usize = 8;
 
-/// What is known of a table with damaged values.
+/// The facts about a table with damaged values.
 #[derive(Debug, Default)]
 pub(super) struct RepairFacts {
     /// The table's name, quoted for SQL.
@@ -45,7 +45,7 @@ pub(super) struct RepairFacts {
     pub(super) is_toast_doubtful: bool,
     /// The chunks of damaged values, by their IDs.
     pub(super) chunks: HashMap<u64, Vec<ChunkTuple>>,
-    /// What is known of damaged values, by row and column.
+    /// How damaged values can be read, by row and column.
     pub(super) readings: HashMap<(ItemPointer, String), ValueReading>,
     /// TOAST tuples whose header is wrong, so that the server misreads them.
     pub(super) unreadable_chunks: Vec<RowAt>,
@@ -54,7 +54,7 @@ pub(super) struct RepairFacts {
     pub(super) columns: ColumnRules,
 }
 
-/// What could not be read.
+/// The parts of the table that could not be read.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Unread {
     /// Blocks of the table, and of the TOAST relation.
@@ -76,7 +76,7 @@ pub(super) struct ToastIndexState {
     pub(super) risk: Option<String>,
 }
 
-/// What statements may write to the table's columns.
+/// Rules for writing the table's columns.
 #[derive(Debug, Default)]
 pub(super) struct ColumnRules {
     /// Columns that do not accept NULL.
@@ -117,7 +117,7 @@ impl ColumnRules {
     }
 }
 
-/// What can be done for a damaged value.
+/// The way to repair a damaged value.
 #[derive(Debug)]
 enum Remedy<'f> {
     /// It is lost, and no other value has its chunks.
@@ -784,12 +784,12 @@ impl<'f> Script<'f> {
         ));
     }
 
-    /// What clears the line pointer that leads to a row which was removed.
+    /// The statement that clears the line pointer of a removed row.
     fn unchained(&self, row: &RowAt) -> String {
         if row.is_heap_only { format!("VACUUM {};\n", self.facts.table) } else { String::new() }
     }
 
-    /// What gives up pages that the server refuses, which psql skips unless it is asked for by a variable.
+    /// Prints statements that give up pages which the server refuses. psql skips them unless a variable is set.
     fn zero_pages(&mut self) {
         let RepairFacts { table, toast, unread, .. } = self.facts;
         if self.facts.has_toasters || self.facts.unread.wrong_checksums {

@@ -18,7 +18,7 @@ use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, locks, toasters};
 use toast_format::disk::Oid;
 
-/// What is asked of a server.
+/// How the tables of a server are checked.
 pub(crate) struct CheckRequest {
     /// Whether compressed values are decompressed.
     pub(crate) decompress: bool,

@@ -1,4 +1,4 @@
-//! What is left of damaged values, and of the rows that they stand in (pure).
+//! Salvages damaged values and their rows (pure).
 
 use std::collections::HashMap;
 
@@ -70,7 +70,7 @@ pub(super) struct StoredShape {
 /// Bytes with their offsets, in order.
 pub(super) type ByteRuns = Vec<(u64, Vec<u8>)>;
 
-/// What is left of a value.
+/// The bytes of a damaged value that could be read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct SalvagedValue {
     pub(super) shape: StoredShape,
@@ -83,7 +83,7 @@ pub(super) struct SalvagedValue {
     pub(super) stray: Vec<SavedChunk>,
     /// The tuple's bytes from a value on that cannot be told from those behind it.
     pub(super) rest: Vec<u8>,
-    /// What was taken for granted that nothing proves.
+    /// Assumptions that nothing proves.
     pub(super) guesses: Vec<String>,
     /// Why nothing was saved, where it is not that nothing was left.
     pub(super) note: Option<&'static str>,
@@ -132,7 +132,7 @@ impl Cell {
     }
 }
 
-/// What is left of a value in the row.
+/// Salvages a value in the row.
 fn inline(value: &Varlena<'_>) -> SalvagedValue {
     match value {
         Varlena::Compressed { tc_info, stream } => {
@@ -170,7 +170,7 @@ fn inline(value: &Varlena<'_>) -> SalvagedValue {
     }
 }
 
-/// What is left of a value out of line, by the chunks that could be read.
+/// Salvages a value out of line from the chunks that could be read.
 pub(super) fn external(
     pointer: &ToastPointer,
     mut pieces: Vec<SavedChunk>,
@@ -294,7 +294,7 @@ pub(super) fn without_row(
     saved
 }
 
-/// What is left of a value of a pluggable toaster, by the chunks of each of its parts that could be read.
+/// Salvages a value of a pluggable toaster from the chunks of each of its parts that could be read.
 pub(super) fn custom(
     value: &CustomValue,
     mut parts: Vec<Vec<SavedChunk>>,
@@ -336,7 +336,7 @@ pub(super) fn custom(
     saved
 }
 
-/// The bytes that chunks have which are all there by themselves: the last one shows the end, as it is not full.
+/// The size of chunks that are complete by themselves: the last one is not full, and so shows the end.
 fn size_by_chunks(pieces: &[SavedChunk], limit: u32) -> Option<u32> {
     let mut size: u32 = 0;
     for (next, own) in (0i64..).zip(pieces.chunk_by(|a, b| a.seq == b.seq)) {
