@@ -10,9 +10,9 @@ pub(crate) enum Figure {
     Errors,
     Warnings,
     Notices,
-    /// Errors and warnings.
+    /// Errors and warnings together.
     Damage,
-    /// These and notices.
+    /// Errors, warnings and notices together.
     Findings,
     /// Tables or files that were not checked to the end.
     Incomplete,
@@ -35,7 +35,7 @@ impl Figure {
     }
 }
 
-/// What raises an alarm.
+/// A condition that raises an alarm.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Condition {
     /// As the user wrote it.
@@ -58,7 +58,7 @@ impl Condition {
     }
 }
 
-/// What was found in one run.
+/// Findings of one run, by severity.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {
     errors: u64,
@@ -77,12 +77,11 @@ impl Counts {
         } += 1;
     }
 
-    /// Errors and warnings.
     pub(crate) fn damage(&self) -> u64 {
         self.errors + self.warnings
     }
 
-    fn of(&self, figure: Figure) -> u64 {
+    fn figure(&self, figure: Figure) -> u64 {
         match figure {
             Figure::Errors => self.errors,
             Figure::Warnings => self.warnings,
@@ -95,7 +94,7 @@ impl Counts {
 
     /// Whether a condition is met, as far as this is known: what was not checked may be damaged.
     pub(crate) fn judge(&self, condition: &Condition) -> Judged {
-        let value = self.of(condition.figure) as f64;
+        let value = self.figure(condition.figure) as f64;
         let is_met = condition.operator.holds(value, condition.limit);
         let may_grow = condition.figure != Figure::Incomplete && self.incomplete > 0;
         if may_grow && condition.operator.is_upward() != is_met {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::code::Code;
 use super::finding::Finding;
-use super::subject::{Found, Subject};
+use super::subject::{PageFindings, Subject};
 use super::value::{ChunkForm, ChunkSeen, inline_content};
 use toast_format::disk::page::{LinePointer, LinePointerState, Page, PageState};
 use toast_format::disk::tuple::{HOFF_AT, HeapTuple, infomask};
@@ -21,14 +21,13 @@ use toast_format::model::visibility::Visibility;
 const MAX_CHUNKS: usize = 1 << 27;
 /// Findings in TOAST relations that are kept until it is known which belong to values.
 const MAX_FINDINGS: usize = 100_000;
-/// `FrozenTransactionId`.
-const FROZEN: TransactionId = TransactionId(2);
+const FROZEN_TRANSACTION_ID: TransactionId = TransactionId(2);
 /// After these it is not known whose chunk a tuple is.
 const LOST: [Code; 4] =
     [Code::LinePointer, Code::Overlap, Code::HeaderLength, Code::AttributeCount];
 /// A chunk and whose it is.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct ChunkEntry {
     value_id: u64,
     seq: i32,
     block: u32,
@@ -41,7 +40,7 @@ struct Entry {
 /// The chunks of a TOAST relation, by value.
 #[derive(Debug, Default)]
 pub struct ChunkIndex {
-    entries: Vec<Entry>,
+    entries: Vec<ChunkEntry>,
     /// What is damaged in the TOAST relation itself.
     findings: Vec<Finding>,
     /// Findings beyond those that are kept.
@@ -57,11 +56,10 @@ pub struct ChunkIndex {
 /// A value without rows that refer to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Orphan {
-    /// `chunk_id`.
     pub value_id: ValueId,
     /// Where its first chunk stands.
     pub first: ItemPointer,
-    /// Live chunks.
+    /// How many of its chunks are live.
     pub chunks: u64,
     /// Bytes of their data.
     pub bytes: u64,
@@ -116,7 +114,7 @@ impl ChunkIndex {
             self.is_full = true;
             return;
         }
-        self.entries.push(Entry {
+        self.entries.push(ChunkEntry {
             value_id: value_id.0,
             seq,
             block: tid.block.0,
@@ -171,12 +169,13 @@ impl ChunkIndex {
     /// refers.
     pub fn undecided(&self, known: &[u64]) -> usize {
         let values = self.entries.chunk_by(|a, b| a.value_id == b.value_id);
-        let is_open = |own: &&[Entry]| {
-            own.iter().all(|entry| entry.fate != Fate::Committed)
-                && own.iter().any(|entry| entry.fate == Fate::Unknown)
-                && own.first().is_some_and(|e| known.binary_search(&e.value_id).is_err())
-        };
-        values.filter(is_open).count()
+        values
+            .filter(|own| {
+                own.iter().all(|entry| entry.fate != Fate::Committed)
+                    && own.iter().any(|entry| entry.fate == Fate::Unknown)
+                    && own.first().is_some_and(|e| known.binary_search(&e.value_id).is_err())
+            })
+            .count()
     }
 
     /// The values of which a chunk is live and to which none of `known`, in order, refers.
@@ -199,12 +198,8 @@ impl ChunkIndex {
     /// What is damaged in the TOAST relation but for chunks that are `claimed` by findings of their
     /// values, and how many findings are not told.
     pub fn findings(&self, claimed: &HashSet<ItemPointer>) -> (Vec<Finding>, u64) {
-        let is_claimed = |finding: &Finding| match (finding.place.block, finding.place.item) {
-            (Some(block), Some(item)) => claimed.contains(&ItemPointer { block, item }),
-            _ => false,
-        };
-        let unclaimed =
-            self.findings.iter().filter(|finding| !is_claimed(finding)).cloned().collect();
+        let mut unclaimed = self.findings.clone();
+        unclaimed.retain(|finding| !finding.tid().is_some_and(|tid| claimed.contains(&tid)));
         (unclaimed, self.more)
     }
 
@@ -295,7 +290,7 @@ pub fn live_chunks(
             && let (Some(value_id), ..) = read_chunk(tuple, id_type)
         {
             // of frozen ones it is as old as can be
-            let xmin = if tuple.xmin_frozen() { FROZEN } else { tuple.xmin };
+            let xmin = if tuple.xmin_frozen() { FROZEN_TRANSACTION_ID } else { tuple.xmin };
             each(value_id, xmin);
         }
     });
@@ -303,7 +298,7 @@ pub fn live_chunks(
 
 /// A chunk of a value, deleted or not.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Chunk {
+pub(super) struct ChunkTuple {
     pub(super) seen: ChunkSeen,
     /// Its `xmin` and `xmax`, as they stand in the tuple.
     pub(super) xids: [u32; 2],
@@ -325,7 +320,7 @@ pub(super) fn chunks_of(
     bytes: &[u8],
     visible: &impl Visible,
     is_asked: impl Fn(u64) -> bool,
-    mut each: impl FnMut(u64, Chunk),
+    mut each: impl FnMut(u64, ChunkTuple),
 ) {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
     let page_items = page.line_pointer_count();
@@ -343,7 +338,7 @@ pub(super) fn chunks_of(
         }
         let size = u32::try_from(size).unwrap_or(u32::MAX);
         let fate = fate(visible.visibility(tid, &tuple));
-        let chunk = Chunk {
+        let chunk = ChunkTuple {
             seen: ChunkSeen { tid, seq, form, size, fate },
             xids: [tuple.xmin.0, tuple.xmax.0],
             is_refused: toast.has_refused_xid(&tuple),
@@ -366,7 +361,7 @@ fn fate(seen: Visibility) -> Fate {
 /// A page of the TOAST relation: only findings count.
 struct ToastPage<'i>(&'i mut ChunkIndex);
 
-impl Found for ToastPage<'_> {
+impl PageFindings for ToastPage<'_> {
     fn finding(&mut self, finding: Finding) {
         self.0.keep(finding);
     }

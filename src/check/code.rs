@@ -92,8 +92,8 @@ pub enum Code {
     CustomMisread,
 }
 
-/// What is said of a code.
-struct Entry {
+/// The texts of a code.
+struct CodeEntry {
     code: Code,
     name: &'static str,
     severity: Severity,
@@ -107,8 +107,8 @@ const fn entry(
     severity: Severity,
     title: &'static str,
     hint: &'static str,
-) -> Entry {
-    Entry { code, name, severity, title, hint }
+) -> CodeEntry {
+    CodeEntry { code, name, severity, title, hint }
 }
 
 const PAGE: &str = "Restore the block from a backup. Without one copy the table's files first; --salvage then saves \
@@ -164,7 +164,7 @@ const ORPHAN: &str = "Usually no damage: a VACUUM FULL or CLUSTER that copied re
 const ORPHAN_PLUGGABLE: &str = "No damage: they take space and nothing else. On this server do not have the table \
      rewritten, which damages values; dump it and load it again to be rid of them.";
 
-const TABLE: [Entry; 62] = [
+const TABLE: [CodeEntry; 62] = [
     entry(Code::PageHeader, "TC001", Error, "page header is invalid", PAGE),
     entry(Code::Checksum, "TC002", Error, "page checksum does not match", CHECKSUM),
     entry(Code::NewPage, "TC003", Error, "page says that it is new, but is not empty", PAGE),
@@ -284,7 +284,7 @@ const TABLE: [Entry; 62] = [
 ];
 
 impl Code {
-    fn entry(self) -> &'static Entry {
+    fn entry(self) -> &'static CodeEntry {
         // every code has one, as a test holds
         TABLE.iter().find(|entry| entry.code == self).unwrap_or(&TABLE[0])
     }
@@ -299,7 +299,7 @@ impl Code {
         self.entry().severity
     }
 
-    /// What it means, in few words.
+    /// Its meaning in few words.
     pub fn title(self) -> &'static str {
         self.entry().title
     }

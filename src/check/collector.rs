@@ -1,9 +1,9 @@
-//! Takes what a check meets on the pages of a table, and looks at values once they are whole.
+//! Collects what a check finds on the pages of a table, and checks values once they are reassembled.
 
 use super::code::Code;
 use super::content::check_content;
-use super::finding::{Finding, Looked, Remarks};
-use super::subject::{External, Found, Subject};
+use super::finding::{CheckedAmounts, Finding, Remarks};
+use super::subject::{External, PageFindings, Subject};
 use super::tuple::at_value;
 use super::value::Damage;
 use crate::value::reading::CustomDatum;
@@ -16,18 +16,17 @@ use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, ValueId};
 use toast_format::heap::problem::Place;
 use toast_format::model::toaster::catalog::{Handler, Toasters};
 use toast_format::model::toaster::chunks::{Chunk, ChunkStore, StoreError};
-use toast_format::model::toaster::describe::{Description, KnownFailure, Part, describe};
+use toast_format::model::toaster::describe::{Description, KnownFailure, describe};
 use toast_format::model::toaster::error::ToastError;
 use toast_format::model::toaster::reassemble::{Logical, Reassembler};
 
-/// `jsonb`.
 const JSONB: Oid = Oid(3802);
 
 /// Puts values of pluggable toasters together.
 pub trait Customs {
     /// Whether the value can be read, with its text if `with_text`, and from how many chunks; `None` where that
     /// is out of reach.
-    fn look(
+    fn reassemble(
         &self,
         value: &Varlena<'_>,
         order: ByteOrder,
@@ -36,7 +35,7 @@ pub trait Customs {
 }
 
 /// Puts a value together from `store`, and counts the chunks.
-pub fn look<S: ChunkStore>(
+pub fn reassemble<S: ChunkStore>(
     store: &mut S,
     toasters: &Toasters,
     page: PageSize,
@@ -113,7 +112,7 @@ impl Zeros {
         blocks
     }
 
-    /// What is not looked at where there are more than are kept.
+    /// The note about blocks beyond those that are kept.
     pub(super) fn left_out(&self) -> Option<String> {
         let is_full = self.blocks.len() >= Zeros::MOST;
         is_full.then(|| format!("only {} of the blocks of zeros were examined", Zeros::MOST))
@@ -132,14 +131,12 @@ impl Zeros {
     }
 }
 
-/// What the pages of a part of a table gave.
+/// The results of checking some pages of a table.
 pub struct Collector<'a> {
     subject: &'a Subject<'a>,
     customs: Option<&'a (dyn Customs + Sync)>,
-    /// What is damaged.
     pub findings: Vec<Finding>,
-    /// What was looked at.
-    pub looked: Looked,
+    pub looked: CheckedAmounts,
     /// Values out of line whose chunks are still to be looked at.
     pub externals: Vec<External>,
     /// Values that rows refer to, and those that live rows do.
@@ -149,7 +146,7 @@ pub struct Collector<'a> {
     pub zeros: Zeros,
     /// Whether `known` is all that rows refer to, but for chunks that are known by their addresses.
     pub is_complete: bool,
-    /// What is to be said of values that are not damaged.
+    /// Notes about values that are not damaged.
     pub remarks: Remarks,
     /// Sound values of pluggable toasters, which the server may misread.
     pub(super) customs_read: Vec<(Place, CustomDatum)>,
@@ -165,7 +162,7 @@ impl<'a> Collector<'a> {
             subject,
             customs,
             findings: Vec::new(),
-            looked: Looked::default(),
+            looked: CheckedAmounts::default(),
             externals: Vec::new(),
             known: Vec::new(),
             live: Vec::new(),
@@ -188,7 +185,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// A value out of line is damaged; chunks that a row misses which may be dead are none of its.
+    /// Reports a damaged value out of line. A row that may be dead can lack chunks without damage.
     pub fn damaged(&mut self, value: &External, damage: Damage) {
         if value.is_live || !damage.is_absence() {
             self.findings.push(at_value(damage, self.place(value)));
@@ -201,7 +198,7 @@ impl<'a> Collector<'a> {
         depth.content || depth.decompress && value.pointer.is_compressed()
     }
 
-    /// A value out of line was put together.
+    /// Checks the content of a value out of line.
     pub fn content(&mut self, value: &External, content: &[u8]) {
         if value.pointer.is_compressed() {
             self.decompressed(content.len());
@@ -217,7 +214,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// A live value of a pluggable toaster was put together.
+    /// Keeps a live value of a pluggable toaster that could be reassembled.
     fn sound(
         &mut self,
         place: &Place,
@@ -231,8 +228,8 @@ impl<'a> Collector<'a> {
             self.findings.push(Finding::new(Code::CustomMisread, place.clone(), expected, found));
             return;
         }
-        let is_column = |other: &Attribute| std::ptr::eq(other, column);
-        let index = self.subject.desc.attributes.iter().position(is_column);
+        let index =
+            self.subject.desc.attributes.iter().position(|other| std::ptr::eq(other, column));
         if let (Some(index), false) = (index, column.dropped) {
             let order = pointer.order;
             let bytes = pointer.datum.to_vec();
@@ -260,7 +257,7 @@ impl<'a> Collector<'a> {
     }
 }
 
-impl Found for Collector<'_> {
+impl PageFindings for Collector<'_> {
     fn finding(&mut self, finding: Finding) {
         if self.subject.is_newer && matches!(finding.code, Code::Tag | Code::Method) {
             self.remarks.unknown.note(&finding.place);
@@ -301,8 +298,9 @@ impl Found for Collector<'_> {
         if failure == Some(KnownFailure::ChangedInPlace) {
             self.remarks.stale.note(&place);
         }
-        let is_elsewhere = |part: &Part| part.value.is_some() || part.relation.is_some();
-        let in_row = matches!(&described, Ok(found) if !found.parts.iter().any(is_elsewhere));
+        let in_row = described.as_ref().is_ok_and(|description| {
+            description.parts.iter().all(|part| part.value.is_none() && part.relation.is_none())
+        });
         let described = match described {
             Ok(description) if description.toaster.handler == Handler::Unknown => {
                 Err(ToastError::UnknownToaster { toaster: pointer.toaster })
@@ -312,7 +310,7 @@ impl Found for Collector<'_> {
         let looked = match (described, self.customs) {
             (Ok(_) | Err(ToastError::UnknownToaster { .. }), Some(customs)) if is_live => {
                 let with_text = self.subject.depth.content && column.type_oid == JSONB;
-                customs.look(&Varlena::Custom(*pointer), pointer.order, with_text)
+                customs.reassemble(&Varlena::Custom(*pointer), pointer.order, with_text)
             }
             (described, _) => Some(described),
         };

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::code::Code;
 use super::content::check_content;
 use super::finding::{self, Finding};
-use super::subject::{Depth, Found, Subject};
+use super::subject::{Depth, PageFindings, Subject};
 use super::value::{check_pointer, inline_content};
 use toast_format::disk::desc::{Attribute, Length, TupleDesc};
 use toast_format::disk::layout::LINE_POINTER_SIZE;
@@ -184,11 +184,11 @@ struct Unreadable {
     page: bool,
     items: HashSet<u16>,
     /// Those of them that do not begin where they should, or their columns.
-    headless: HashSet<u16>,
+    misaligned: HashSet<u16>,
 }
 
 impl Unreadable {
-    fn of(
+    fn new(
         subject: &Subject<'_>,
         visible: &impl Visible,
         block: BlockNumber,
@@ -208,8 +208,8 @@ impl Unreadable {
 
     /// Whether these are all tuples of a page that has several, and none has as many attributes as there are `columns`.
     fn is_all_of(&self, page: &Page<'_>, columns: usize) -> bool {
-        let is_normal = |pointer: &LinePointer| pointer.state == LinePointerState::Normal;
-        let mut normal = page.line_pointers().filter(|(_, pointer)| is_normal(pointer));
+        let mut normal =
+            page.line_pointers().filter(|(_, pointer)| pointer.state == LinePointerState::Normal);
         let is_foreign = |pointer| {
             let own = page.tuple_bytes(pointer).ok();
             let header = own.and_then(|own| HeapTuple::parse_header(own, page.byte_order()).ok());
@@ -227,10 +227,10 @@ pub(super) fn is_readable(
     visible: &impl Visible,
     ctid: ItemPointer,
 ) -> bool {
-    !Unreadable::of(subject, visible, ctid.block, bytes).has(ctid)
+    !Unreadable::new(subject, visible, ctid.block, bytes).has(ctid)
 }
 
-impl Found for Unreadable {
+impl PageFindings for Unreadable {
     fn finding(&mut self, finding: Finding) {
         let Some(item) = finding.place.item else {
             self.page = true;
@@ -251,7 +251,7 @@ impl Found for Unreadable {
             self.items.insert(item);
         }
         if matches!(finding.code, Code::LinePointer | Code::HeaderLength) {
-            self.headless.insert(item);
+            self.misaligned.insert(item);
         }
     }
 }
@@ -268,11 +268,11 @@ pub(super) fn row_at(
 ) -> Option<RowAt> {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return None };
     let pointer = page.line_pointer(ctid.item)?;
-    let unreadable = Unreadable::of(subject, visible, ctid.block, bytes);
+    let unreadable = Unreadable::new(subject, visible, ctid.block, bytes);
     let mut misread = None;
-    if pointer.state == LinePointerState::Normal && unreadable.headless.contains(&ctid.item) {
-        if is_headless(&page, bytes, subject, pointer) {
-            return headless_row(&page, visible, ctid, pointer);
+    if pointer.state == LinePointerState::Normal && unreadable.misaligned.contains(&ctid.item) {
+        if is_misread(&page, bytes, subject, pointer) {
+            return unreadable_row(&page, visible, ctid, pointer);
         }
         misread = if subject.ignores_hoff { fitting_tuple_at(bytes, subject, ctid) } else { None };
     }
@@ -299,7 +299,7 @@ pub(super) fn row_at(
     let broken = broken_at(bytes, subject, ctid, &tuple).filter(has_finding);
     let mut left_out = Vec::new();
     let (end, has_content) =
-        enter_columns(&mut row, subject, (&tuple, broken), damaged, &mut left_out);
+        enter_columns(&mut row, subject, &tuple, broken, damaged, &mut left_out);
     let behind = columns.get(end..).unwrap_or_default();
     row.broken = (broken.is_some() || misread.is_some()).then(|| Broken {
         columns: behind.iter().filter(|of| !of.dropped).map(|of| of.name.clone()).collect(),
@@ -321,7 +321,8 @@ fn code_of(damaged: &[(String, Code)], column: &Attribute) -> Option<Code> {
 fn enter_columns(
     row: &mut RowAt,
     subject: &Subject<'_>,
-    (tuple, broken): (&HeapTuple<'_>, Option<usize>),
+    tuple: &HeapTuple<'_>,
+    broken: Option<usize>,
     damaged: &[(String, Code)],
     left_out: &mut Vec<usize>,
 ) -> (usize, bool) {
@@ -365,9 +366,9 @@ fn enter_columns(
     (columns.len(), has_content)
 }
 
-/// Whether the server reads nothing right of a row whose line pointer or `t_hoff` is wrong. It reads it all the same
+/// Whether the server misreads a row whose line pointer or `t_hoff` is wrong. It reads it all the same
 /// where only the length is wrong, or `pd_upper`, or the number of attributes.
-fn is_headless(page: &Page<'_>, bytes: &[u8], subject: &Subject<'_>, pointer: LinePointer) -> bool {
+fn is_misread(page: &Page<'_>, bytes: &[u8], subject: &Subject<'_>, pointer: LinePointer) -> bool {
     let start = usize::from(pointer.offset);
     let least = usize::from(page.header().lower);
     let from = bytes.get(start..).unwrap_or_default();
@@ -406,7 +407,7 @@ fn is_headless(page: &Page<'_>, bytes: &[u8], subject: &Subject<'_>, pointer: Li
 }
 
 /// A row of which nothing is read right.
-fn headless_row(
+fn unreadable_row(
     page: &Page<'_>,
     visible: &impl Visible,
     ctid: ItemPointer,
@@ -414,15 +415,14 @@ fn headless_row(
 ) -> Option<RowAt> {
     let own = page.tuple_bytes(pointer).ok();
     let header = own.and_then(|own| HeapTuple::parse_header(own, page.byte_order()).ok());
-    let is_seen = |tuple: &HeapTuple<'_>| {
-        visible.sees_all_of(page) || visible.visibility(ctid, tuple) != Visibility::Dead
-    };
     Some(RowAt {
         ctid,
         xmin: header.map_or(0, |tuple| tuple.xmin.0),
         xmax: header.map_or(0, |tuple| tuple.xmax.0),
         order: page.byte_order(),
-        is_live: header.is_none_or(|tuple| is_seen(&tuple)),
+        is_live: header.is_none_or(|tuple| {
+            visible.sees_all_of(page) || visible.visibility(ctid, &tuple) != Visibility::Dead
+        }),
         is_refused: false,
         is_readable: false,
         guard: Vec::new(),
@@ -437,23 +437,23 @@ fn headless_row(
 
 /// A table, quoted, and its generated columns.
 #[derive(Clone, Copy)]
-pub(super) struct Written<'a> {
+pub(super) struct RewriteTarget<'a> {
     pub(super) table: &'a str,
     pub(super) generated: &'a HashSet<String>,
 }
 
 /// Adds the pointers on a page to these values, whose IDs are in order, in rows that are not known to be dead;
 /// `false` if rows could not be read, or what they refer to.
-pub(super) fn pointing(
-    written: Written<'_>,
+pub(super) fn references_on_page(
+    written: RewriteTarget<'_>,
     subject: &Subject<'_>,
     visible: &impl Visible,
     block: BlockNumber,
     bytes: &[u8],
     value_ids: &[u64],
-    all: &mut Vec<Pointing>,
+    all: &mut Vec<Reference>,
 ) -> bool {
-    let Written { table, generated } = written;
+    let RewriteTarget { table, generated } = written;
     let page = match Page::parse(bytes) {
         Ok(PageState::Used(page)) => page,
         Ok(PageState::New) => return true,
@@ -461,7 +461,7 @@ pub(super) fn pointing(
     };
     let is_asked = |id: ValueId| value_ids.binary_search(&id.0).is_ok();
     let all_visible = visible.sees_all_of(&page);
-    let unreadable = Unreadable::of(subject, visible, block, bytes);
+    let unreadable = Unreadable::new(subject, visible, block, bytes);
     let mut is_whole = !unreadable.page && unreadable.items.is_empty();
     for (ctid, item) in scan::items(block, &page) {
         let tuple = match item {
@@ -480,10 +480,9 @@ pub(super) fn pointing(
                 is_whole = false;
                 break;
             };
-            let column = || attribute.name.clone();
             match datum {
                 Datum::Varlena(Varlena::External(pointer)) if is_asked(pointer.value_id) => {
-                    let anew = (is_live && !attribute.dropped).then(|| {
+                    let rewrite = (is_live && !attribute.dropped).then(|| {
                         let name = quote_identifier(&attribute.name);
                         let value = fresh_of(attribute);
                         let own = [walk.index() - 1];
@@ -493,7 +492,13 @@ pub(super) fn pointing(
                     });
                     let value_id = pointer.value_id.0;
                     let pointer = Some(pointer);
-                    all.push(Pointing { ctid, column: column(), value_id, pointer, anew });
+                    all.push(Reference {
+                        ctid,
+                        column: attribute.name.clone(),
+                        value_id,
+                        pointer,
+                        rewrite,
+                    });
                 }
                 Datum::Varlena(Varlena::Custom(pointer)) => {
                     match describe(&pointer, &Toasters::by_bytes(), subject.page_size) {
@@ -501,10 +506,10 @@ pub(super) fn pointing(
                             let values = description.parts.iter().filter_map(|part| part.value);
                             for value in values.filter(|value| is_asked(value.value_id)) {
                                 let value_id = value.value_id.0;
-                                let column = column();
+                                let column = attribute.name.clone();
                                 let pointer = None;
-                                let anew = None;
-                                all.push(Pointing { ctid, column, value_id, pointer, anew });
+                                let rewrite = None;
+                                all.push(Reference { ctid, column, value_id, pointer, rewrite });
                             }
                         }
                         _ => is_whole = false,
@@ -625,7 +630,7 @@ fn fixed(column: &Attribute, bytes: &[u8], order: ByteOrder) -> Option<String> {
 
 /// A pointer to a value, in a row that is not known to be dead.
 #[derive(Debug, Clone)]
-pub(super) struct Pointing {
+pub(super) struct Reference {
     pub(super) ctid: ItemPointer,
     pub(super) column: String,
     pub(super) value_id: u64,
@@ -633,7 +638,7 @@ pub(super) struct Pointing {
     pub(super) pointer: Option<ToastPointer>,
     /// The statement that stores the value anew; `None` if none can: the row is not live, or the value a
     /// pluggable toaster's.
-    pub(super) anew: Option<String>,
+    pub(super) rewrite: Option<String>,
 }
 
 /// The values that live rows have twice, in order, among all that they have.
@@ -644,8 +649,8 @@ pub(super) fn twice(mut live: Vec<u64>) -> Vec<u64> {
 }
 
 /// A finding for each live row of `source` whose value another one has too.
-pub(super) fn shared_values(source: &str, mut pointing: Vec<Pointing>) -> Vec<Finding> {
-    pointing.retain(|one| one.anew.is_some());
+pub(super) fn shared_values(source: &str, mut pointing: Vec<Reference>) -> Vec<Finding> {
+    pointing.retain(|one| one.rewrite.is_some());
     pointing.sort_by_key(|one| (one.value_id, one.ctid));
     let mut findings = Vec::new();
     for same in pointing.chunk_by(|a, b| a.value_id == b.value_id) {

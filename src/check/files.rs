@@ -5,23 +5,24 @@ use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 
-use super::chunk_index::{Chunk, ChunkIndex, Orphan, append_chunk};
+use super::chunk_index::{ChunkIndex, Orphan, append_chunk};
 use super::code::Code;
 use super::collector::{self, Collector, Customs, Zeros};
-use super::damaged_row::{Pointing, Written, pointing, shared_values, twice};
+use super::damaged_row::{Reference, RewriteTarget, references_on_page, shared_values, twice};
 use super::finding::{
-    CheckError, Checked, Finding, Looked, MAX_KNOWN, Remarks, chunks_without_row, zeros,
+    CheckError, Checked, CheckedAmounts, Finding, MAX_KNOWN, Remarks, chunks_without_row, place_at,
+    zeros,
 };
 use super::repair::{commented, left_over};
 use super::salvage::{
-    self, Cell, Damaged, Doubt, MAX_WITHOUT, Orphans, Piece, Row, Wanted, by_row, on_page,
-    unread_pieces,
+    self, Cell, ChunkDoubt, DamagedValue, MAX_WITHOUT, Orphans, RowDamage, SalvagedRow, SavedChunk,
+    by_row, on_page, unread_pieces,
 };
-use super::salvage_custom::Elsewhere;
+use super::salvage_custom::ChunkPlace;
 use super::salvage_dir::{self, SalvageDir, TableSalvage};
-use super::subject::{Depth, External, Pages, Subject, XidLimits};
+use super::subject::{Depth, External, PageOwner, Subject, XidLimits};
 use super::value::{ChunkSeen, Damage, Toast, check_chunks, external_content};
-use super::visibility_map::{Lost, lost_in_file};
+use super::visibility_map::{LostBlocks, lost_in_file};
 use crate::offline::file::RelationFile;
 use crate::offline::saved::{
     self, Form, Kind, LineNumber, SavedAttributes, SavedError, SavedItem, SavedPage, SavedSink,
@@ -50,7 +51,7 @@ use toast_format::model::visibility::{HintBits, Transactions};
 const RANGE: u32 = 64;
 /// The table's name in statements, which a file does not tell.
 const TABLE: &str = "mytable";
-/// What is said in place of statements.
+/// The comment that stands in place of statements.
 const IN_FILES: &str = "No statements: these are files, and whether SQL can still read a value is known by the server alone. If \
      it starts, check its table. rows.sql has the rows.";
 /// The name of the table that takes saved rows.
@@ -65,7 +66,7 @@ pub struct FileOptions {
     pub threads: usize,
 }
 
-/// What a check gives its findings to; an error ends it.
+/// Receives the findings of a check; an error ends the check.
 pub type Tell<'a> = dyn FnMut(Finding) -> std::io::Result<()> + 'a;
 
 /// Checks a relation's file with that of its TOAST relation.
@@ -85,7 +86,7 @@ pub fn relation_file(
     let types = Types::default();
     let subject = Subject {
         source: &name,
-        pages: Pages::Table,
+        pages: PageOwner::Table,
         desc: target.desc,
         page_size: target.page_size,
         flavor: target.flavor,
@@ -105,66 +106,15 @@ pub fn relation_file(
         depth: options.depth,
         types: &types,
     };
-    let mut checked = Checked::of(&name);
-    if let Some(unverified) = target.checksums_unverified() {
-        checked.note(format!("{unverified}; give --checksums or --ignore-checksums"));
-        checked.is_incomplete = true;
-    }
-    if target.needs_recovery() {
-        checked.note(
-            "the server runs, or was not shut down (pg_control): changes that are only in its memory or WAL are not in \
-             the files",
-        );
-        checked.is_incomplete = true;
-    }
-    let mut out = Out {
+    let mut checked = Checked::new(&name);
+    note_state(target, &mut checked);
+    let mut out = FindingOutput {
         tell,
         checked: &mut checked,
         salvage: TableSalvage::new(salvage),
         told: BTreeMap::new(),
     };
-    let chunks = learn(target, &subject, progress, &mut out)?;
-    let scan = Scan {
-        target,
-        subject: &subject,
-        index: target.toast.is_some().then_some(&chunks),
-        next: AtomicU32::new(0),
-        stop: AtomicBool::new(false),
-    };
-    let mut heap = scan.run(options.threads, progress, &mut out)?;
-    out.checked.remark(&heap.remarks);
-    heap.known.sort_unstable();
-    let lost = lost_blocks(target, &name, &heap, &mut out)?;
-    let twice = twice(std::mem::take(&mut heap.live));
-    if !twice.is_empty() {
-        let mut all = Vec::new();
-        Worker::open(&scan)?.pointing(&twice, TABLE, &HashSet::new(), &mut all);
-        for finding in shared_values(&name, all) {
-            out.tell(finding)?;
-        }
-    }
-    let mut has_orphans = false;
-    if let Some(path) = target.toast {
-        has_orphans = orphans(target, &path.display().to_string(), &heap, &chunks, &mut out)?;
-    }
-    let mut front = heap.zeros.in_front();
-    front.retain(|block| lost.zeros.binary_search(block).is_err());
-    let is_lost = has_orphans && is_first_toast(target, subject.toast);
-    if let Some(finding) = zeros(&name, &front, is_lost) {
-        out.tell(finding)?;
-    }
-    if let Some(path) = target.toast {
-        let toast_name = path.display().to_string();
-        let claimed = std::mem::take(&mut out.checked.claimed);
-        let (findings, more) = chunks.findings(&claimed);
-        for finding in findings {
-            out.tell(finding)?;
-        }
-        if more > 0 {
-            out.checked.leave_out(format!("{more} more findings in {toast_name} are not listed"));
-        }
-    }
-    save(&scan, &heap, &mut out)?;
+    check_heap_and_chunks(target, &subject, options.threads, progress, &mut out)?;
     if checked.looked.undecided > 0 {
         let rows = checked.looked.undecided;
         checked.note(format!(
@@ -180,19 +130,86 @@ pub fn relation_file(
     Ok(checked)
 }
 
-/// Tells blocks that had rows, as the visibility map has it. The map of a server that was not shut down may be ahead of
+/// Notes what the state of the cluster keeps from being checked.
+fn note_state(target: &FileTarget<'_>, checked: &mut Checked) {
+    if let Some(unverified) = target.checksums_unverified() {
+        checked.note(format!("{unverified}; give --checksums or --ignore-checksums"));
+        checked.is_incomplete = true;
+    }
+    if target.needs_recovery() {
+        checked.note(
+            "the server runs, or was not shut down (pg_control): changes that are only in its memory or WAL are not in \
+             the files",
+        );
+        checked.is_incomplete = true;
+    }
+}
+
+fn check_heap_and_chunks(
+    target: &FileTarget<'_>,
+    subject: &Subject<'_>,
+    threads: usize,
+    progress: &dyn Progress,
+    out: &mut FindingOutput<'_, '_>,
+) -> Result<(), CheckError> {
+    let name = subject.source;
+    let chunks = learn(target, subject, progress, out)?;
+    let scan = HeapScan {
+        target,
+        subject,
+        index: target.toast.is_some().then_some(&chunks),
+        next: AtomicU32::new(0),
+        stop: AtomicBool::new(false),
+    };
+    let mut heap = scan.run(threads, progress, out)?;
+    out.checked.remark(&heap.remarks);
+    heap.known.sort_unstable();
+    let lost = lost_blocks(target, name, &heap, out)?;
+    let twice = twice(std::mem::take(&mut heap.live));
+    if !twice.is_empty() {
+        let mut all = Vec::new();
+        RangeWorker::open(&scan)?.references(&twice, TABLE, &HashSet::new(), &mut all);
+        for finding in shared_values(name, all) {
+            out.tell(finding)?;
+        }
+    }
+    let mut has_orphans = false;
+    if let Some(path) = target.toast {
+        has_orphans = orphans(target, &path.display().to_string(), &heap, &chunks, out)?;
+    }
+    let mut front = heap.zeros.in_front();
+    front.retain(|block| lost.zeros.binary_search(block).is_err());
+    let is_lost = has_orphans && is_first_toast(target, subject.toast);
+    if let Some(finding) = zeros(name, &front, is_lost) {
+        out.tell(finding)?;
+    }
+    if let Some(path) = target.toast {
+        let toast_name = path.display().to_string();
+        let claimed = std::mem::take(&mut out.checked.claimed);
+        let (findings, more) = chunks.findings(&claimed);
+        for finding in findings {
+            out.tell(finding)?;
+        }
+        if more > 0 {
+            out.checked.leave_out(format!("{more} more findings in {toast_name} are not listed"));
+        }
+    }
+    save(&scan, &heap, out)
+}
+
+/// Reports blocks that had rows, according to the visibility map. The map of a server that was not shut down may be ahead of
 /// the table.
 fn lost_blocks(
     target: &FileTarget<'_>,
     name: &str,
-    heap: &Heap,
-    out: &mut Out<'_, '_>,
-) -> Result<Lost, CheckError> {
+    heap: &HeapResult,
+    out: &mut FindingOutput<'_, '_>,
+) -> Result<LostBlocks, CheckError> {
     if let Some(left_out) = heap.zeros.left_out() {
         out.checked.leave_out(left_out);
     }
     if target.needs_recovery() {
-        return Ok(Lost::default());
+        return Ok(LostBlocks::default());
     }
     let lost = lost_in_file(target, &heap.zeros.blocks())?;
     for finding in lost.findings(name) {
@@ -247,18 +264,22 @@ fn toast_relation(target: &FileTarget<'_>) -> Result<Toast, CheckError> {
     })
 }
 
-/// What to do where the fate of transactions is not known.
+/// The advice where the status of transactions is not known.
 fn give_xact(target: &FileTarget<'_>) -> &'static str {
     if target.xact.is_none() { " (give --xact)" } else { "" }
 }
 
 /// Writes what is left of the values that findings name, and their rows, and SQL for these. Where anything was found, values
 /// without a row are saved too: those of lost rows may be among them.
-fn save(scan: &Scan<'_, '_>, heap: &Heap, out: &mut Out<'_, '_>) -> Result<(), CheckError> {
+fn save(
+    scan: &HeapScan<'_, '_>,
+    heap: &HeapResult,
+    out: &mut FindingOutput<'_, '_>,
+) -> Result<(), CheckError> {
     let all = out.salvage.take_wanted(out.checked);
     let Some(salvage) = &mut out.salvage.dir else { return Ok(()) };
-    let mut worker = Worker::open(scan)?;
-    save_rows(scan, &mut worker, (&all, &heap.known), salvage)?;
+    let mut worker = RangeWorker::open(scan)?;
+    save_rows(scan, &mut worker, &all, &heap.known, salvage)?;
     let toast = if heap.remarks.tells_all(heap.known.len()) && out.checked.has_findings() {
         scan.target.toast
     } else {
@@ -270,7 +291,8 @@ fn save(scan: &Scan<'_, '_>, heap: &Heap, out: &mut Out<'_, '_>) -> Result<(), C
         for Orphan { value_id, first, .. } in orphans.by_ref().take(MAX_WITHOUT) {
             let pieces = worker.pieces(value_id);
             let saved = salvage::without_row(
-                (value_id, scan.target.desc.id_type),
+                value_id,
+                scan.target.desc.id_type,
                 pieces,
                 scan.target.page_size,
             );
@@ -291,9 +313,10 @@ fn save(scan: &Scan<'_, '_>, heap: &Heap, out: &mut Out<'_, '_>) -> Result<(), C
 
 /// Writes what is left of rows and their values. `known`, in order, are the values that rows refer to.
 fn save_rows(
-    scan: &Scan<'_, '_>,
-    worker: &mut Worker<'_, '_, '_>,
-    (wanted, known): (&[Wanted], &[u64]),
+    scan: &HeapScan<'_, '_>,
+    worker: &mut RangeWorker<'_, '_, '_>,
+    wanted: &[DamagedValue],
+    known: &[u64],
     salvage: &mut SalvageDir,
 ) -> Result<(), CheckError> {
     let rows = worker.rows_of(&by_row(wanted));
@@ -302,7 +325,7 @@ fn save_rows(
     let mut ids: Vec<u64> = Vec::new();
     for (ctid, _) in &rows {
         let row = worker.row(*ctid);
-        ids.extend(row.iter().flat_map(Row::value_ids));
+        ids.extend(row.iter().flat_map(SalvagedRow::value_ids));
     }
     ids.sort_unstable();
     ids.dedup();
@@ -311,7 +334,7 @@ fn save_rows(
     for orphan in scan.index.into_iter().flat_map(|index| index.orphans(known)) {
         orphans.add(orphan.value_id.0, orphan.chunks, orphan.bytes);
     }
-    let relation = salvage_dir::Relation {
+    let relation = salvage_dir::SavedRelation {
         name: subject.source,
         quoted: TABLE,
         copy: SAVED_ROWS,
@@ -323,22 +346,17 @@ fn save_rows(
     for (ctid, damaged) in &rows {
         let Some(mut row) = worker.row(*ctid) else { continue };
         for (_, cell) in &mut row.cells {
-            let all = |worker: &mut Worker<'_, '_, '_>, id: u64| {
-                let mut pieces = worker.pieces(ValueId(id));
-                pieces.extend(unread.get(&id).into_iter().flatten().cloned());
-                pieces
-            };
             if let Cell::Custom(value) = cell {
                 let parts = value.elsewhere.iter().map(|part| match part {
-                    Elsewhere::Value(id) => all(worker, *id),
-                    Elsewhere::At(tids) => worker.pieces_at(tids),
+                    ChunkPlace::Value(id) => worker.all_pieces(*id, &unread),
+                    ChunkPlace::At(tids) => worker.pieces_at(tids),
                 });
                 let saved = salvage::custom(value, parts.collect(), page_size, row.order);
                 *cell = Cell::inline(saved);
                 continue;
             }
             let Cell::External(pointer) = cell else { continue };
-            let mut pieces = all(worker, pointer.value_id.0);
+            let mut pieces = worker.all_pieces(pointer.value_id.0, &unread);
             let instead =
                 if pieces.is_empty() { orphans.instead_of(pointer, page_size) } else { None };
             if let Some(id) = instead {
@@ -355,8 +373,7 @@ fn save_rows(
     Ok(saving.end()?)
 }
 
-/// Where findings go.
-struct Out<'a, 't> {
+struct FindingOutput<'a, 't> {
     tell: &'a mut Tell<'t>,
     checked: &'a mut Checked,
     salvage: TableSalvage<'a>,
@@ -364,7 +381,7 @@ struct Out<'a, 't> {
     told: BTreeMap<Code, (u64, Place)>,
 }
 
-impl Out<'_, '_> {
+impl FindingOutput<'_, '_> {
     fn tell(&mut self, finding: Finding) -> Result<(), CheckError> {
         self.checked.count(&finding);
         self.salvage.note(&self.checked.relation, &finding);
@@ -378,7 +395,7 @@ fn learn(
     target: &FileTarget<'_>,
     heap: &Subject<'_>,
     progress: &dyn Progress,
-    out: &mut Out<'_, '_>,
+    out: &mut FindingOutput<'_, '_>,
 ) -> Result<ChunkIndex, CheckError> {
     let mut index = ChunkIndex::default();
     let Some(path) = target.toast else { return Ok(index) };
@@ -386,8 +403,13 @@ fn learn(
     let mut file = RelationFile::open(path, target.page_size)?;
     let mut page = vec![0; target.page_size.bytes()];
     let desc = TupleDesc::toast_relation(target.desc.id_type);
-    let toast =
-        Subject { source: &name, desc: &desc, pages: Pages::Toast, toast: Toast::None, ..*heap };
+    let toast = Subject {
+        source: &name,
+        desc: &desc,
+        pages: PageOwner::Toast,
+        toast: Toast::None,
+        ..*heap
+    };
     let blocks = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
     progress.begin(&name, u64::from(blocks));
     for block in (0..blocks).map(BlockNumber) {
@@ -412,34 +434,37 @@ fn learn(
     Ok(index)
 }
 
-fn truncated(name: &str, file: &RelationFile, out: &mut Out<'_, '_>) -> Result<(), CheckError> {
+fn truncated(
+    name: &str,
+    file: &RelationFile,
+    out: &mut FindingOutput<'_, '_>,
+) -> Result<(), CheckError> {
     for (block, error) in file.truncated_blocks() {
         out.tell(unreadable(name, block, &error.to_string()))?;
     }
     Ok(())
 }
 
-/// What the heap's blocks told of the TOAST relation.
-struct Heap {
+/// The results of reading the heap's blocks.
+struct HeapResult {
     /// Values that rows refer to; in order once all blocks were read.
     known: Vec<u64>,
     /// Whether these are all.
     is_complete: bool,
     /// Those that live rows refer to.
     live: Vec<u64>,
-    /// Blocks of zeros.
     zeros: Zeros,
-    /// What is to be said of values that are not damaged.
+    /// Notes about values that are not damaged.
     remarks: Remarks,
 }
 
-/// Tells chunks that nobody refers to, if it is known that nobody does; whether there are any.
+/// Reports chunks that no row refers to, if that is certain. Returns whether there are any.
 fn orphans(
     target: &FileTarget<'_>,
     name: &str,
-    heap: &Heap,
+    heap: &HeapResult,
     chunks: &ChunkIndex,
-    out: &mut Out<'_, '_>,
+    out: &mut FindingOutput<'_, '_>,
 ) -> Result<bool, CheckError> {
     if !heap.is_complete || out.checked.errors > 0 || chunks.is_full() {
         let is_full = chunks.is_full() || heap.known.len() >= MAX_KNOWN;
@@ -453,11 +478,7 @@ fn orphans(
     let mut has_orphans = false;
     for orphan in chunks.orphans(&heap.known) {
         has_orphans = true;
-        let place = Place {
-            block: Some(orphan.first.block),
-            item: Some(orphan.first.item),
-            ..Place::of(name)
-        };
+        let place = place_at(name, orphan.first);
         let found = chunks_without_row(orphan.chunks, orphan.value_id, orphan.bytes);
         out.tell(Finding::new(Code::Orphan, place, "a row that refers to them", found))?;
     }
@@ -473,13 +494,13 @@ fn orphans(
     Ok(has_orphans)
 }
 
-impl Scan<'_, '_> {
+impl HeapScan<'_, '_> {
     fn run(
         &self,
         threads: usize,
         progress: &dyn Progress,
-        out: &mut Out<'_, '_>,
-    ) -> Result<Heap, CheckError> {
+        out: &mut FindingOutput<'_, '_>,
+    ) -> Result<HeapResult, CheckError> {
         let name = self.subject.source;
         let mut file = RelationFile::open(self.target.heap, self.target.page_size)?;
         let blocks = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
@@ -489,7 +510,7 @@ impl Scan<'_, '_> {
         }
         truncated(name, &file, out)?;
         progress.begin(name, u64::from(blocks));
-        let mut heap = Heap {
+        let mut heap = HeapResult {
             known: Vec::new(),
             is_complete: true,
             live: Vec::new(),
@@ -510,13 +531,13 @@ impl Scan<'_, '_> {
         done.map(|()| heap)
     }
 
-    /// Takes what the threads found, and tells it in the blocks' order.
+    /// Reports what the threads found, in the order of blocks.
     fn collect(
         &self,
-        receiver: &mpsc::Receiver<Result<Range, CheckError>>,
+        receiver: &mpsc::Receiver<Result<RangeResult, CheckError>>,
         progress: &dyn Progress,
-        heap: &mut Heap,
-        out: &mut Out<'_, '_>,
+        heap: &mut HeapResult,
+        out: &mut FindingOutput<'_, '_>,
     ) -> Result<(), CheckError> {
         let mut early = BTreeMap::new();
         let mut next = 0;
@@ -557,8 +578,8 @@ impl Scan<'_, '_> {
         ended
     }
 
-    fn work(&self, blocks: u32, sender: &mpsc::SyncSender<Result<Range, CheckError>>) {
-        let mut worker = match Worker::open(self) {
+    fn work(&self, blocks: u32, sender: &mpsc::SyncSender<Result<RangeResult, CheckError>>) {
+        let mut worker = match RangeWorker::open(self) {
             Ok(worker) => worker,
             Err(error) => {
                 let _ = sender.send(Err(error));
@@ -584,7 +605,7 @@ impl Scan<'_, '_> {
 const PAGES: usize = 8;
 
 /// The heap's blocks, which threads take range by range.
-pub(super) struct Scan<'s, 't> {
+pub(super) struct HeapScan<'s, 't> {
     pub(super) target: &'s FileTarget<'t>,
     pub(super) subject: &'s Subject<'s>,
     pub(super) index: Option<&'s ChunkIndex>,
@@ -592,12 +613,12 @@ pub(super) struct Scan<'s, 't> {
     pub(super) stop: AtomicBool,
 }
 
-/// What a range of blocks gave.
-pub(super) struct Range {
+/// The results of one range of blocks.
+pub(super) struct RangeResult {
     pub(super) number: u32,
     pub(super) blocks: u64,
     pub(super) findings: Vec<Finding>,
-    pub(super) looked: Looked,
+    pub(super) looked: CheckedAmounts,
     pub(super) known: Vec<u64>,
     pub(super) live: Vec<u64>,
     pub(super) zeros: Zeros,
@@ -611,19 +632,19 @@ pub(super) fn unreadable(name: &str, block: BlockNumber, error: &str) -> Finding
 }
 
 /// A thread's own files and buffers.
-pub(super) struct Worker<'w, 's, 't> {
-    scan: &'w Scan<'s, 't>,
+pub(super) struct RangeWorker<'w, 's, 't> {
+    scan: &'w HeapScan<'s, 't>,
     pub(super) heap: RelationFile,
     pub(super) page: Vec<u8>,
     toast: Option<ToastPages>,
     chunks: Vec<ChunkSeen>,
 }
 
-impl<'w, 's, 't> Worker<'w, 's, 't> {
-    pub(super) fn open(scan: &'w Scan<'s, 't>) -> Result<Worker<'w, 's, 't>, CheckError> {
+impl<'w, 's, 't> RangeWorker<'w, 's, 't> {
+    pub(super) fn open(scan: &'w HeapScan<'s, 't>) -> Result<RangeWorker<'w, 's, 't>, CheckError> {
         let size = scan.target.page_size;
         let toast = scan.target.toast.map(|path| RelationFile::open(path, size)).transpose()?;
-        Ok(Worker {
+        Ok(RangeWorker {
             scan,
             heap: RelationFile::open(scan.target.heap, size)?,
             page: vec![0; size.bytes()],
@@ -637,7 +658,7 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
         })
     }
 
-    pub(super) fn range(&mut self, number: u32, blocks: std::ops::Range<u32>) -> Range {
+    pub(super) fn range(&mut self, number: u32, blocks: std::ops::Range<u32>) -> RangeResult {
         let subject = self.scan.subject;
         let customs = CustomFile { scan: self.scan, store: Mutex::new(None) };
         let mut collector = Collector::new(subject, Some(&customs));
@@ -663,25 +684,43 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
         collector.findings.sort_by_key(|finding| (finding.place.block, finding.place.item));
         let Collector { findings, looked, known, live, zeros, is_complete, remarks, .. } =
             collector;
-        Range { number, blocks: count, findings, looked, known, live, zeros, is_complete, remarks }
+        RangeResult {
+            number,
+            blocks: count,
+            findings,
+            looked,
+            known,
+            live,
+            zeros,
+            is_complete,
+            remarks,
+        }
     }
 
-    /// Adds the pointers of the table to these values, as [`pointing`]; `false` if rows could not be read.
-    fn pointing(
+    /// Adds the pointers of the table to these values, as [`references_on_page`]; `false` if rows could not be read.
+    fn references(
         &mut self,
         value_ids: &[u64],
         table: &str,
         generated: &HashSet<String>,
-        all: &mut Vec<Pointing>,
+        all: &mut Vec<Reference>,
     ) -> bool {
         let blocks = u32::try_from(self.heap.blocks()).unwrap_or(u32::MAX);
-        let Scan { subject, target, .. } = self.scan;
+        let HeapScan { subject, target, .. } = self.scan;
         let mut is_whole = true;
         for block in (0..blocks).map(BlockNumber) {
             is_whole &= match self.heap.read(block, &mut self.page) {
                 Ok(true) => {
-                    let written = Written { table, generated };
-                    pointing(written, subject, &target.xact, block, &self.page, value_ids, all)
+                    let written = RewriteTarget { table, generated };
+                    references_on_page(
+                        written,
+                        subject,
+                        &target.xact,
+                        block,
+                        &self.page,
+                        value_ids,
+                        all,
+                    )
                 }
                 Ok(false) => true,
                 Err(_) => false,
@@ -691,13 +730,13 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
     }
 
     /// The tuple at `ctid`, if it can be read.
-    fn row(&mut self, ctid: ItemPointer) -> Option<Row> {
+    fn row(&mut self, ctid: ItemPointer) -> Option<SalvagedRow> {
         let is_there = matches!(self.heap.read(ctid.block, &mut self.page), Ok(true));
-        is_there.then(|| Row::read(&self.page, self.scan.subject, ctid)).flatten()
+        is_there.then(|| SalvagedRow::read(&self.page, self.scan.subject, ctid)).flatten()
     }
 
     /// The rows that these are, and those of pages that are asked for as a whole.
-    fn rows_of(&mut self, asked: &[Damaged]) -> Vec<Damaged> {
+    fn rows_of(&mut self, asked: &[RowDamage]) -> Vec<RowDamage> {
         let mut rows = Vec::new();
         for own in asked.chunk_by(|(a, _), (b, _)| a.block == b.block) {
             let Some((ctid, _)) = own.first() else { continue };
@@ -709,7 +748,7 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
     }
 
     /// The chunks of a value that can be read, deleted ones too.
-    fn pieces(&mut self, value_id: ValueId) -> Vec<Piece> {
+    fn pieces(&mut self, value_id: ValueId) -> Vec<SavedChunk> {
         let (Some(index), Some(toast)) = (self.scan.index, &mut self.toast) else {
             return Vec::new();
         };
@@ -718,40 +757,57 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
         for ChunkSeen { tid, seq, fate, .. } in &self.chunks {
             let mut data = Vec::new();
             if toast.append(*tid, &mut data) {
-                let doubt = (*fate == Fate::NotCommitted).then_some(Doubt::Deleted);
-                pieces.push(Piece { tid: *tid, seq: *seq, data, doubt });
+                let doubt = (*fate == Fate::NotCommitted).then_some(ChunkDoubt::Deleted);
+                pieces.push(SavedChunk { tid: *tid, seq: *seq, data, doubt });
             }
         }
         pieces
     }
 
+    /// The chunks with this ID: those in the index, and the `unread` ones.
+    fn all_pieces(&mut self, id: u64, unread: &HashMap<u64, Vec<SavedChunk>>) -> Vec<SavedChunk> {
+        let mut pieces = self.pieces(ValueId(id));
+        pieces.extend(unread.get(&id).into_iter().flatten().cloned());
+        pieces
+    }
+
     /// The chunks at these addresses that can be read, numbered in this order.
-    fn pieces_at(&mut self, tids: &[ItemPointer]) -> Vec<Piece> {
+    fn pieces_at(&mut self, tids: &[ItemPointer]) -> Vec<SavedChunk> {
         let Some(toast) = &mut self.toast else { return Vec::new() };
         let pieces = (0..).zip(tids).filter_map(|(seq, tid)| {
             let mut data = Vec::new();
-            toast.append(*tid, &mut data).then_some(Piece { tid: *tid, seq, data, doubt: None })
+            toast.append(*tid, &mut data).then_some(SavedChunk {
+                tid: *tid,
+                seq,
+                data,
+                doubt: None,
+            })
         });
         pieces.collect()
     }
 
     /// The chunks of these values, whose IDs are in order, that are not in the index: those on pages that the check
     /// refused, as for a wrong checksum, and those whose `t_hoff` is wrong.
-    fn unread_pieces(&mut self, value_ids: &[u64]) -> HashMap<u64, Vec<Piece>> {
+    fn unread_pieces(&mut self, value_ids: &[u64]) -> HashMap<u64, Vec<SavedChunk>> {
         let mut pieces = HashMap::new();
         let (Some(index), Some(toast)) = (self.scan.index, &mut self.toast) else {
             return pieces;
         };
         let mut page = vec![0; toast.size];
-        let refused = index.lost().iter().map(|block| (*block, Doubt::PageRefused));
-        let misread = index.misread().iter().map(|block| (*block, Doubt::Misread));
+        let refused = index.lost().iter().map(|block| (*block, ChunkDoubt::PageRefused));
+        let misread = index.misread().iter().map(|block| (*block, ChunkDoubt::Misread));
         for (block, doubt) in refused.chain(misread) {
             if !matches!(toast.file.read(block, &mut page), Ok(true)) {
                 continue;
             }
-            let doubt_of =
-                |chunk: &Chunk| (doubt == Doubt::PageRefused || chunk.is_misread).then_some(doubt);
-            unread_pieces(self.scan.subject, (block, &page), value_ids, doubt_of, &mut pieces);
+            unread_pieces(
+                self.scan.subject,
+                block,
+                &page,
+                value_ids,
+                |chunk| (doubt == ChunkDoubt::PageRefused || chunk.is_misread).then_some(doubt),
+                &mut pieces,
+            );
         }
         pieces
     }
@@ -819,13 +875,13 @@ impl ToastPages {
 
 /// Values of pluggable toasters, put together from the TOAST relation's file.
 struct CustomFile<'w, 's, 't> {
-    scan: &'w Scan<'s, 't>,
+    scan: &'w HeapScan<'s, 't>,
     /// Opened when the first is met.
     store: Mutex<Option<IndexedChunks<'w>>>,
 }
 
 impl Customs for CustomFile<'_, '_, '_> {
-    fn look(
+    fn reassemble(
         &self,
         value: &Varlena<'_>,
         order: ByteOrder,
@@ -843,7 +899,7 @@ impl Customs for CustomFile<'_, '_, '_> {
         }
         let store = store.as_mut()?;
         let toasters = Toasters::by_bytes();
-        Some(collector::look(store, &toasters, target.page_size, value, order, with_text))
+        Some(collector::reassemble(store, &toasters, target.page_size, value, order, with_text))
     }
 }
 
@@ -893,11 +949,11 @@ pub fn saved_pages(
     depth: Depth,
     tell: &mut Tell<'_>,
 ) -> Result<Checked, CheckError> {
-    let checked = Checked::of(name);
+    let checked = Checked::new(name);
     let remarks = Remarks::default();
-    let mut pages = Text { name, desc, depth, tell, checked, remarks, untold: None };
+    let mut pages = SavedPagesCheck { name, desc, depth, tell, checked, remarks, untold: None };
     saved::read(text, &mut pages).map_err(CheckError::Text)?;
-    let Text { mut checked, remarks, untold, .. } = pages;
+    let SavedPagesCheck { mut checked, remarks, untold, .. } = pages;
     checked.remark(&remarks);
     if let Some(error) = untold {
         return Err(error.into());
@@ -913,8 +969,8 @@ pub fn saved_pages(
     Ok(checked)
 }
 
-/// What is found in the pages as they come.
-struct Text<'a, 't> {
+/// Checks saved pages as they are read.
+struct SavedPagesCheck<'a, 't> {
     name: &'a str,
     desc: &'a TupleDesc,
     depth: Depth,
@@ -925,7 +981,7 @@ struct Text<'a, 't> {
     untold: Option<io::Error>,
 }
 
-impl SavedSink for Text<'_, '_> {
+impl SavedSink for SavedPagesCheck<'_, '_> {
     fn begin(&mut self, _line: LineNumber, _form: Form, kind: Kind) {
         if kind != Kind::Pages {
             self.checked.note("only whole pages are checked, as get_raw_page gives them");
@@ -945,7 +1001,7 @@ impl SavedSink for Text<'_, '_> {
         let types = Types::default();
         let subject = Subject {
             source: self.name,
-            pages: if page.block.is_some() { Pages::Table } else { Pages::Unplaced },
+            pages: if page.block.is_some() { PageOwner::Table } else { PageOwner::Unplaced },
             desc: self.desc,
             page_size: PageSize::new(page.bytes.len()).unwrap_or_default(),
             flavor: CustomFlavor::Auto,

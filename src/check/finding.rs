@@ -22,7 +22,6 @@ pub struct Finding {
     pub place: Place,
     /// What should be there.
     pub expected: String,
-    /// What is there.
     pub found: String,
     /// The chunk that is damaged, where the place is that of the value.
     pub chunk: Option<ItemPointer>,
@@ -54,6 +53,12 @@ impl Finding {
         }
     }
 
+    /// The line pointer of its place, if that names one.
+    pub(super) fn tid(&self) -> Option<ItemPointer> {
+        let (block, item) = self.place.block.zip(self.place.item)?;
+        Some(ItemPointer { block, item })
+    }
+
     /// Whether both are the same damage at the same place, as seen at two times.
     pub fn is_same(&self, other: &Finding) -> bool {
         self.code == other.code && self.place == other.place
@@ -69,7 +74,7 @@ impl fmt::Display for Finding {
 
 /// What was looked at in one relation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, schemars::JsonSchema)]
-pub struct Looked {
+pub struct CheckedAmounts {
     /// Blocks of the relation.
     pub blocks: u64,
     /// Blocks of its TOAST relation.
@@ -89,9 +94,8 @@ pub struct Looked {
     pub raw_bytes: u64,
 }
 
-impl Looked {
-    /// Adds another part.
-    pub fn add(&mut self, other: &Looked) {
+impl CheckedAmounts {
+    pub fn add(&mut self, other: &CheckedAmounts) {
         self.blocks += other.blocks;
         self.toast_blocks += other.toast_blocks;
         self.rows += other.rows;
@@ -105,18 +109,25 @@ impl Looked {
 
 /// How many values there are of a kind, and where the first is.
 #[derive(Debug, Clone, Default)]
-pub struct Noted {
+pub struct NotedValues {
     pub(super) count: u64,
     pub(super) first: Option<Place>,
 }
 
-impl Noted {
+impl NotedValues {
     pub(super) fn note(&mut self, place: &Place) {
         self.count += 1;
         self.first.get_or_insert_with(|| place.clone());
     }
 
-    fn add(&mut self, other: Noted) {
+    /// The count, the words "values" and "were" that go with it, and the first place.
+    fn words(&self) -> Option<(u64, &'static str, &'static str, &Place)> {
+        let first = self.first.as_ref()?;
+        let (values, were) = if self.count == 1 { ("value", "was") } else { ("values", "were") };
+        Some((self.count, values, were, first))
+    }
+
+    fn add(&mut self, other: NotedValues) {
         self.count += other.count;
         self.first = self.first.take().or(other.first);
     }
@@ -126,13 +137,13 @@ impl Noted {
 #[derive(Debug, Clone, Default)]
 pub struct Remarks {
     /// Values of toasters, pointers and methods that are not known here, which were not looked at.
-    pub(super) unknown: Noted,
+    pub(super) unknown: NotedValues,
     /// Values that were changed in place, so that the server reads them in two ways.
-    pub(super) stale: Noted,
+    pub(super) stale: NotedValues,
     /// Values whose chunks the row knows by their addresses alone.
-    pub(super) by_address: Noted,
+    pub(super) by_address: NotedValues,
     /// Values of pluggable toasters that were not compared with what the server reads.
-    pub(super) unread: Noted,
+    pub(super) unread: NotedValues,
 }
 
 impl Remarks {
@@ -158,7 +169,7 @@ pub struct Checked {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shard: Option<ShardLine>,
     #[serde(flatten)]
-    pub looked: Looked,
+    pub looked: CheckedAmounts,
     /// Findings that are errors.
     pub errors: u64,
     /// Findings that are warnings.
@@ -183,7 +194,6 @@ fn negated<S: Serializer>(flag: &bool, serializer: S) -> Result<S::Ok, S::Error>
 /// Why a relation could not be checked to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// The server's answer.
     #[error(transparent)]
     Live(#[from] LiveError),
     /// A file cannot be opened or read.
@@ -206,7 +216,7 @@ pub(super) const UNREAD: &str = "not all that rows refer to could be read";
 
 impl Checked {
     /// Nothing is looked at yet.
-    pub fn of(relation: &str) -> Checked {
+    pub fn new(relation: &str) -> Checked {
         Checked { relation: relation.to_owned(), ..Checked::default() }
     }
 
@@ -239,26 +249,20 @@ impl Checked {
 
     /// Notes what is to be said of values that are not damaged.
     pub(super) fn remark(&mut self, remarks: &Remarks) {
-        let told = |noted: &Noted| {
-            let first = noted.first.as_ref().filter(|_| noted.count > 0)?;
-            let (values, were) =
-                if noted.count == 1 { ("value", "was") } else { ("values", "were") };
-            Some((noted.count, values, were, first.clone()))
-        };
-        if let Some((count, values, were, first)) = told(&remarks.unknown) {
+        if let Some((count, values, were, first)) = remarks.unknown.words() {
             self.note(format!(
                 "{count} {values} of unknown toasters, pointers or compression methods {were} not checked; the \
                  first is at {first}"
             ));
             self.is_incomplete = true;
         }
-        if let Some((count, values, were, first)) = told(&remarks.stale) {
+        if let Some((count, values, were, first)) = remarks.stale.words() {
             self.note(format!(
                 "{count} {values} {were} changed in place, and the server may read them in two ways, each key as it \
                  is now and the whole value as it was before; the first is at {first}"
             ));
         }
-        if let Some((count, values, were, first)) = told(&remarks.unread) {
+        if let Some((count, values, were, first)) = remarks.unread.words() {
             self.note(format!(
                 "{count} {values} of pluggable toasters {were} not compared with what the server reads, because a query \
                  could run code of other roles, or no text form of the type is known; the first is at {first}"
@@ -365,7 +369,7 @@ pub struct Rest {
     pub relations: Vec<Checked>,
 }
 
-/// What is told of blocks of zeros in front of used ones: that rows are lost, where chunks have no row.
+/// The finding for blocks of zeros in front of used ones: rows are lost if some chunks have no row.
 pub(super) fn zeros(source: &str, blocks: &[BlockNumber], has_orphans: bool) -> Option<Finding> {
     let first = *blocks.first()?;
     let code = if has_orphans { Code::LostRows } else { Code::ZeroPage };
@@ -377,18 +381,18 @@ pub(super) fn zeros(source: &str, blocks: &[BlockNumber], has_orphans: bool) -> 
     Some(Finding::new(code, place, "rows", found))
 }
 
-/// What is told of a row whose value another row has too.
+/// The place of a tuple of `source`.
+pub(super) fn place_at(source: &str, tid: ItemPointer) -> Place {
+    Place { block: Some(tid.block), item: Some(tid.item), ..Place::of(source) }
+}
+
+/// The finding for a row that shares a value with another row.
 pub(super) fn shared(source: &str, ctid: ItemPointer, column: &str, with: &str) -> Finding {
-    let place = Place {
-        block: Some(ctid.block),
-        item: Some(ctid.item),
-        column: Some(column.to_owned()),
-        ..Place::of(source)
-    };
+    let place = Place { column: Some(column.to_owned()), ..place_at(source, ctid) };
     Finding::new(Code::SharedValue, place, "a value of its own", with)
 }
 
-/// What is found where no row refers to a value.
+/// The text of a finding for a value without a row.
 pub(super) fn chunks_without_row(chunks: u64, value_id: ValueId, bytes: u64) -> String {
     let [c, b] = [chunks, bytes].map(|count| if count == 1 { "" } else { "s" });
     format!("{chunks} chunk{c} of value {value_id}, {bytes} byte{b}")

@@ -26,7 +26,7 @@ const LENGTH_WORD: usize = VARLENA_HEADER_SIZE as usize;
 /// The maximum nesting of values that are checked.
 const DEPTH: u32 = 32;
 
-type Checked = Result<(), Damage>;
+type Verdict = Result<(), Damage>;
 
 fn wrong<T>(expected: impl Into<String>, found: impl Into<String>) -> Result<T, Damage> {
     Err(Damage::new(Code::Content, expected, found))
@@ -36,7 +36,7 @@ fn wrong_array<T>(expected: impl Into<String>, found: impl Into<String>) -> Resu
     Err(Damage::new(Code::Array, expected, found))
 }
 
-/// Looks at contents.
+/// Checks contents by the formats of their types.
 #[derive(Clone, Copy)]
 pub(super) struct Formats<'t> {
     pub(super) types: &'t Types,
@@ -47,12 +47,12 @@ pub(super) struct Formats<'t> {
 
 impl Formats<'_> {
     /// What is wrong with a value of this type. `oid` is 0 where only the name is known.
-    pub(super) fn value(&self, of: &Type, oid: Oid, content: &[u8]) -> Checked {
+    pub(super) fn value(&self, of: &Type, oid: Oid, content: &[u8]) -> Verdict {
         self.inside(of, oid, content, 0)
     }
 
     /// A value of fixed length.
-    pub(super) fn fixed(&self, of: &Type, bytes: &[u8]) -> Checked {
+    pub(super) fn fixed(&self, of: &Type, bytes: &[u8]) -> Verdict {
         match &of.made {
             Made::Enum(labels) => {
                 let label = self.order.u32(bytes, 0).unwrap_or(0);
@@ -68,7 +68,7 @@ impl Formats<'_> {
         }
     }
 
-    fn inside(&self, of: &Type, oid: Oid, content: &[u8], depth: u32) -> Checked {
+    fn inside(&self, of: &Type, oid: Oid, content: &[u8], depth: u32) -> Verdict {
         if depth > DEPTH {
             return Ok(());
         }
@@ -86,7 +86,7 @@ impl Formats<'_> {
         }
     }
 
-    fn base(&self, name: &str, oid: Oid, content: &[u8]) -> Checked {
+    fn base(&self, name: &str, oid: Oid, content: &[u8]) -> Verdict {
         match (oid.0, name) {
             (JSONB, _) => self.jsonb(content),
             (NUMERIC, _) => Numeric::parse(content, self.order)
@@ -106,7 +106,7 @@ impl Formats<'_> {
         }
     }
 
-    fn text(&self, content: &[u8]) -> Checked {
+    fn text(&self, content: &[u8]) -> Verdict {
         let nul = content.iter().position(|&byte| byte == 0);
         let invalid = if self.utf8 { std::str::from_utf8(content).err() } else { None };
         let Some(at) = invalid.map(|error| error.valid_up_to()).into_iter().chain(nul).min() else {
@@ -117,7 +117,7 @@ impl Formats<'_> {
         Err(Damage::new(Code::Encoding, expected, format!("byte 0x{byte:02x} at {at} of the text")))
     }
 
-    fn jsonb(&self, content: &[u8]) -> Checked {
+    fn jsonb(&self, content: &[u8]) -> Verdict {
         let mut pieces = Pieces { utf8: self.utf8, invalid: false };
         JsonbText::new(&mut pieces, &mut InPlace, self.order)
             .value(content)
@@ -129,7 +129,7 @@ impl Formats<'_> {
     }
 
     /// A value of this type inside another value.
-    fn part(&self, of: &Type, oid: Oid, value: Varlena<'_>, depth: u32) -> Checked {
+    fn part(&self, of: &Type, oid: Oid, value: Varlena<'_>, depth: u32) -> Verdict {
         match value {
             Varlena::Short { content } | Varlena::Plain { content } => {
                 self.inside(of, oid, content, depth + 1)
@@ -170,7 +170,7 @@ impl Formats<'_> {
     }
 
     /// `ArrayType` (`utils/array.h`). `element` is 0 where it is not known.
-    fn array(&self, element: Oid, content: &[u8], depth: u32) -> Checked {
+    fn array(&self, element: Oid, content: &[u8], depth: u32) -> Verdict {
         let u32 = |at| self.order.u32(content, at);
         let (Some(dimensions), Some(data), Some(got)) = (u32(0), u32(4), u32(8)) else {
             let found = format!("{} bytes", content.len());
@@ -225,7 +225,21 @@ impl Formats<'_> {
         if dimensions == 0 {
             return Ok(());
         }
-        let Some(of) = self.types.get(Oid(got)) else { return Ok(()) };
+        self.elements(Oid(got), elements, nulls, content, first, depth)
+    }
+
+    /// The elements of an array, from byte `first` of the value on.
+    fn elements(
+        &self,
+        element: Oid,
+        elements: u64,
+        nulls: Option<&[u8]>,
+        content: &[u8],
+        first: usize,
+        depth: u32,
+    ) -> Verdict {
+        let Some(of) = self.types.get(element) else { return Ok(()) };
+        let end = LENGTH_WORD + content.len();
         let mut at = first;
         for index in 0..elements as usize {
             let is_null = nulls
@@ -234,7 +248,7 @@ impl Formats<'_> {
                 continue;
             }
             let bytes = at.checked_sub(LENGTH_WORD).and_then(|at| content.get(at..)).unwrap_or(&[]);
-            let length = self.datum(&of, Oid(got), bytes, depth).map_err(|damage| {
+            let length = self.datum(&of, element, bytes, depth).map_err(|damage| {
                 let Damage { code, expected, found, chunk } = damage;
                 let code = if code == Code::Content { Code::Array } else { code };
                 Damage {
@@ -253,8 +267,8 @@ impl Formats<'_> {
         Ok(())
     }
 
-    /// `HeapTupleHeaderData` with `DatumTupleFields`.
-    fn composite(&self, desc: &TupleDesc, oid: Oid, content: &[u8], depth: u32) -> Checked {
+    /// A composite value: `HeapTupleHeaderData` with `DatumTupleFields`.
+    fn composite(&self, desc: &TupleDesc, oid: Oid, content: &[u8], depth: u32) -> Verdict {
         let whole = [&[0; LENGTH_WORD], content].concat();
         let tuple = HeapTuple::parse(&whole, self.order)
             .map_err(|error| Damage::new(Code::Content, "a composite value", error.to_string()))?;
@@ -285,7 +299,8 @@ impl Formats<'_> {
     /// The bounds of a range from byte `at` of the value on; where they end (`range_deserialize`).
     fn bounds(
         &self,
-        (oid, of): (Oid, &Type),
+        oid: Oid,
+        of: &Type,
         content: &[u8],
         flags: u8,
         mut at: usize,
@@ -317,21 +332,21 @@ impl Formats<'_> {
     }
 
     /// `RangeType`, with its flags in the last byte.
-    fn range(&self, subtype: Oid, oid: Oid, content: &[u8], depth: u32) -> Checked {
+    fn range(&self, subtype: Oid, oid: Oid, content: &[u8], depth: u32) -> Verdict {
         self.own_type(oid, content)?;
         let (Some((&flags, before)), Some(of)) = (content.split_last(), self.types.get(subtype))
         else {
             return Ok(());
         };
         let end = LENGTH_WORD + before.len();
-        match self.bounds((subtype, &of), before, flags, 2 * LENGTH_WORD, depth)? {
+        match self.bounds(subtype, &of, before, flags, 2 * LENGTH_WORD, depth)? {
             at if at == end => Ok(()),
             at => wrong(format!("bounds up to byte {end}"), format!("up to byte {at}")),
         }
     }
 
     /// Ranges have their own type's OID in front.
-    fn own_type(&self, oid: Oid, content: &[u8]) -> Checked {
+    fn own_type(&self, oid: Oid, content: &[u8]) -> Verdict {
         match self.order.u32(content, 0) {
             None => wrong("the OID of the range's type", format!("{} bytes", content.len())),
             Some(got) if oid.0 != 0 && got != oid.0 => {
@@ -342,7 +357,7 @@ impl Formats<'_> {
     }
 
     /// `MultirangeType`: how long each range but the first is away from the one before, the flags of each, bounds.
-    fn multirange(&self, range: Oid, oid: Oid, content: &[u8], depth: u32) -> Checked {
+    fn multirange(&self, range: Oid, oid: Oid, content: &[u8], depth: u32) -> Verdict {
         self.own_type(oid, content)?;
         let Some(range) = self.types.get(range) else { return Ok(()) };
         let Made::Range(subtype) = range.made else { return Ok(()) };
@@ -363,7 +378,7 @@ impl Formats<'_> {
                     return wrong(format!("range {} at byte {}", index + 1, at - first), found);
                 }
             }
-            at = of.align.align(self.bounds((subtype, &of), content, flags, at, depth)?);
+            at = of.align.align(self.bounds(subtype, &of, content, flags, at, depth)?);
         }
         match LENGTH_WORD + content.len() {
             end if count == 0 || at == end => Ok(()),
@@ -372,7 +387,7 @@ impl Formats<'_> {
     }
 
     /// `VarBit`: how many bits, and the bits.
-    fn bits(&self, content: &[u8]) -> Checked {
+    fn bits(&self, content: &[u8]) -> Verdict {
         let Some((bits, bytes)) = self.order.u32(content, 0).zip(content.get(4..)) else {
             return wrong("the number of bits", format!("{} bytes", content.len()));
         };
@@ -389,7 +404,7 @@ impl Formats<'_> {
     }
 
     /// `PATH` and `POLYGON`: the number of points, and the points, which begin at byte `before` of the content.
-    fn points(&self, content: &[u8], before: usize) -> Checked {
+    fn points(&self, content: &[u8], before: usize) -> Verdict {
         let count = self.order.u32(content, 0).unwrap_or(0);
         if content.len() as u64 == before as u64 + 16 * u64::from(count) {
             return Ok(());
@@ -398,7 +413,7 @@ impl Formats<'_> {
     }
 
     /// `hstore.h`: entries in front of the strings. Other than its reader, keys must be in order.
-    fn hstore(&self, content: &[u8]) -> Checked {
+    fn hstore(&self, content: &[u8]) -> Verdict {
         let Some(word) = self.order.u32(content, 0) else {
             return wrong("an hstore", format!("{} bytes", content.len()));
         };
@@ -442,7 +457,7 @@ impl Formats<'_> {
     }
 
     /// Of PostgreSQL before 9.0, which the server still reads (`hstore_compat.c`).
-    fn old_hstore(&self, pairs: usize, content: &[u8]) -> Checked {
+    fn old_hstore(&self, pairs: usize, content: &[u8]) -> Verdict {
         let start = pairs.saturating_mul(8).saturating_add(4);
         let room = content.len().checked_sub(start);
         for index in 0..pairs {
@@ -468,7 +483,7 @@ impl Formats<'_> {
     }
 
     /// `ts_type.h`: entries in order, in front of words and positions.
-    fn tsvector(&self, content: &[u8]) -> Checked {
+    fn tsvector(&self, content: &[u8]) -> Verdict {
         let count = self.order.u32(content, 0).unwrap_or(u32::MAX) as usize;
         let start = count.saturating_mul(4).saturating_add(4);
         let Some(words) = content.get(start..) else {
@@ -501,7 +516,7 @@ impl Formats<'_> {
         Ok(())
     }
 
-    fn positions(&self, words: &[u8], at: usize) -> Checked {
+    fn positions(&self, words: &[u8], at: usize) -> Verdict {
         let count = self.order.u16(words, at).unwrap_or(0);
         let mut last = 0;
         for index in 0..usize::from(count) {
@@ -516,7 +531,7 @@ impl Formats<'_> {
     }
 
     /// `TSQueryData`: operators and operands of 12 bytes, in prefix order; operands behind them.
-    fn tsquery(&self, content: &[u8]) -> Checked {
+    fn tsquery(&self, content: &[u8]) -> Verdict {
         const ITEM: usize = 12;
         let count = self.order.u32(content, 0).unwrap_or(u32::MAX) as usize;
         let start = count.saturating_mul(ITEM).saturating_add(4);
@@ -564,7 +579,7 @@ impl Formats<'_> {
     }
 
     /// `ltree.h`: how many labels, and each with its length, padded to 8 bytes.
-    fn ltree(&self, content: &[u8]) -> Checked {
+    fn ltree(&self, content: &[u8]) -> Verdict {
         let levels = self.order.u16(content, 0).unwrap_or(0);
         let mut at = 4;
         for level in 1..=levels {
@@ -591,11 +606,11 @@ const LOWER_INC: u8 = 0x02;
 const UPPER_INC: u8 = 0x04;
 const LOWER_INF: u8 = 0x08;
 const UPPER_INF: u8 = 0x10;
-/// `MULTIRANGE_ITEM_OFF_BIT`
+/// The item holds an offset instead of a length (`MULTIRANGE_ITEM_OFF_BIT`).
 const OFFSET: u32 = 0x8000_0000;
 
 /// `inet_struct`: family, bits, address.
-fn inet(content: &[u8], is_cidr: bool) -> Checked {
+fn inet(content: &[u8], is_cidr: bool) -> Verdict {
     let [family, bits, address @ ..] = content else {
         return wrong("a network address", format!("{} bytes", content.len()));
     };

@@ -1,5 +1,5 @@
 //! A check of one table of a live server: batch by batch on all connections, each batch in a
-//! transaction of its own. What looks wrong is looked at again in another one before it is told.
+//! transaction of its own. What looks wrong is checked again in another one before it is reported.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -13,10 +13,10 @@ use super::code::Code;
 use super::collector::Zeros;
 use super::damaged_row::twice;
 use super::finding::{CheckError, Checked, Finding, MAX_KNOWN, Remarks, zeros};
-use super::live_orphans::{self, Decided, Marks};
-use super::look::{About, BATCH, IGNORES_HOFF, Look, Looker, Which};
-use super::look_repair::{self, InRelation, Known, MAX_REFUSED};
-use super::repair::ToastIndex;
+use super::live_check::{About, BATCH, CheckedBlocks, IGNORES_HOFF, LiveCheck, Which};
+use super::live_orphans::{self, Decided, LsnMarks};
+use super::live_repair::{self, InRelation, MAX_REFUSED, TableDamage};
+use super::repair::ToastIndexState;
 use super::salvage::refuses_page;
 use super::salvage_dir::{SalvageDir, TableSalvage};
 use super::subject::External;
@@ -25,8 +25,8 @@ use crate::server::catalog::{Relation, UNKNOWN_LAYOUT};
 use crate::server::checking::{self, Standing};
 use crate::server::connect::Connection;
 use crate::server::{LiveError, snapshot};
+use toast_format::disk::BlockNumber;
 use toast_format::disk::page::{WrongChecksum, wrong_checksum};
-use toast_format::disk::{BlockNumber, ItemPointer};
 use toast_format::heap::problem::Place;
 use toast_format::heap::progress::Progress;
 use toast_format::model::sql::quote_qualified;
@@ -49,22 +49,22 @@ pub struct LiveOptions {
 }
 
 /// The parts of a check that one table has.
-pub struct Table {
+pub struct TableCheck {
     connections: Vec<Arc<Connection>>,
     about: Arc<About>,
     relation: Arc<Relation>,
     options: LiveOptions,
 }
 
-impl Table {
+impl TableCheck {
     /// A table of the server that `connections` lead to.
     pub fn new(
         connections: Vec<Arc<Connection>>,
         about: Arc<About>,
         relation: Arc<Relation>,
         options: LiveOptions,
-    ) -> Table {
-        Table { connections, about, relation, options }
+    ) -> TableCheck {
+        TableCheck { connections, about, relation, options }
     }
 
     /// Checks the table; `None` if it was dropped meanwhile.
@@ -76,53 +76,54 @@ impl Table {
         tell: &mut (dyn FnMut(Finding) -> std::io::Result<()> + Send),
     ) -> Result<Option<Checked>, CheckError> {
         let leader = self.connections.first().ok_or_else(no_connection)?;
-        let mut first = self.looker(leader);
+        let mut first = self.live_check(leader);
         let Some(start) = first.begin().await? else {
-            snapshot::abandon(leader.client()).await.map_err(CheckError::Live)?;
+            snapshot::abandon(leader.client()).await?;
             return Ok(None);
         };
         let index = first.toast_index().await?;
-        snapshot::end(leader.client()).await.map_err(CheckError::Live)?;
+        snapshot::end(leader.client()).await?;
         let name = self.relation.display_name();
         if start.is_out_of_reach {
-            let mut checked = Checked::of(&name);
+            let mut checked = Checked::new(&name);
             checked.note("the table is unlogged, and has no rows on a standby");
             return Ok(Some(checked));
         }
-        let mut run = Run::of(&name, &start, index.as_deref(), salvage, tell);
-        let ended = self.all(&mut first, (&start, index), progress, stop, &mut run).await;
+        let mut run = TableRun::new(&name, &start, index.as_deref(), salvage, tell);
+        let ended = self.check_all(&mut first, &start, index, progress, stop, &mut run).await;
         // of a check that ends early too
         run.tell_of_index(false)?;
         Ok(ended?.then_some(run.checked))
     }
 
     /// Checks all of the table; `false` if it was dropped meanwhile.
-    async fn all(
+    async fn check_all(
         &self,
-        first: &mut Looker,
-        (start, index): (&Standing, Option<String>),
+        first: &mut LiveCheck,
+        start: &Standing,
+        index: Option<String>,
         progress: &dyn Progress,
         stop: &Arc<AtomicBool>,
-        run: &mut Run<'_>,
+        run: &mut TableRun<'_>,
     ) -> Result<bool, CheckError> {
         let name = first.name(Which::Heap);
         if let Some(finding) = first.wrong_toast().await? {
             first.has_wrong_toast = true;
-            run.known_of_all.has_wrong_toast = true;
+            run.damage.has_wrong_toast = true;
             run.tell(finding)?;
-        } else if let Some(index) = index.filter(|_| self.is_stock(first)) {
+        } else if let Some(index) = index
+            && self.is_stock(first)
+        {
             for finding in first.index_pages(&index, stop).await? {
                 run.tell(finding)?;
             }
-            first.by_index = !run.known_of_all.index.is_damaged;
+            first.by_index = !run.damage.index.is_damaged;
         }
-        let heap = (Which::Heap, start.blocks, name.as_str());
-        if !self.relation_of(heap, progress, stop, run).await? {
+        if !self.relation_of(Which::Heap, start.blocks, &name, progress, stop, run).await? {
             return Ok(false);
         }
         self.values(first, run).await?;
-        if !first.has_wrong_toast && !self.chunks((&mut *first, start), progress, stop, run).await?
-        {
+        if !first.has_wrong_toast && !self.chunks(first, start, progress, stop, run).await? {
             return Ok(false);
         }
         self.save(first, start, run).await?;
@@ -130,14 +131,18 @@ impl Table {
     }
 
     /// Whether the server's own toaster alone is at work, and its layout known.
-    fn is_stock(&self, looker: &Looker) -> bool {
+    fn is_stock(&self, check: &LiveCheck) -> bool {
         let server = &self.about.server;
-        let toast = looker.relation().toast.as_ref();
+        let toast = check.relation().toast.as_ref();
         !server.has_toasters && toast.is_some_and(|toast| toast.layout_is_known(server))
     }
 
-    /// Tells what is known once all rows were read.
-    async fn values(&self, first: &mut Looker, run: &mut Run<'_>) -> Result<(), CheckError> {
+    /// Reports what is known only once all rows were read.
+    async fn values(
+        &self,
+        first: &mut LiveCheck,
+        run: &mut TableRun<'_>,
+    ) -> Result<(), CheckError> {
         if let Some(left_out) = run.zeros.left_out() {
             run.checked.leave_out(left_out);
         }
@@ -162,10 +167,11 @@ impl Table {
     /// Checks the pages of the TOAST relation; `false` if the table was dropped meanwhile.
     async fn chunks(
         &self,
-        (first, start): (&mut Looker, &Standing),
+        first: &mut LiveCheck,
+        start: &Standing,
         progress: &dyn Progress,
         stop: &Arc<AtomicBool>,
-        run: &mut Run<'_>,
+        run: &mut TableRun<'_>,
     ) -> Result<bool, CheckError> {
         let Some(toast) = first.relation().toast.clone() else { return Ok(true) };
         let name = first.name(Which::Toast);
@@ -190,12 +196,12 @@ impl Table {
         } else {
             run.checked.orphans_unseen(&name, run.known.len() >= MAX_KNOWN);
         }
-        if !self.relation_of((Which::Toast, blocks, &name), progress, stop, run).await? {
+        if !self.relation_of(Which::Toast, blocks, &name, progress, stop, run).await? {
             return Ok(false);
         }
-        let headless = run.known_of_all.headless.clone();
-        if self.about.server.version_num >= IGNORES_HOFF && !headless.is_empty() {
-            for finding in first.misread_values(&headless).await? {
+        let unreadable_chunks = run.damage.unreadable_chunks.clone();
+        if self.about.server.version_num >= IGNORES_HOFF && !unreadable_chunks.is_empty() {
+            for finding in first.misread_values(&unreadable_chunks).await? {
                 run.tell(finding)?;
             }
         }
@@ -206,19 +212,19 @@ impl Table {
     /// Saves what is left of damaged values, and values without a row where anything was found.
     async fn save(
         &self,
-        first: &mut Looker,
+        first: &mut LiveCheck,
         start: &Standing,
-        run: &mut Run<'_>,
+        run: &mut TableRun<'_>,
     ) -> Result<(), CheckError> {
         let is_saving = run.salvage.dir.is_some();
-        if !is_saving && !run.known_of_all.index.is_damaged {
+        if !is_saving && !run.damage.index.is_damaged {
             return Ok(());
         }
         let all = run.salvage.take_wanted(&mut run.checked);
-        let repairs = first.repairs(&all, &run.known, run.known_of_all.clone()).await?;
+        let repairs = first.repairs(&all, &run.known, run.damage.clone()).await?;
         run.tell_of_index(repairs.risk.is_none())?;
         let Some(dir) = &mut run.salvage.dir else { return Ok(()) };
-        if run.known_of_all.refused.iter().any(|refused| refused.len() > MAX_REFUSED) {
+        if run.damage.refused.iter().any(|refused| refused.len() > MAX_REFUSED) {
             run.checked.leave_out(format!(
                 "only {MAX_REFUSED} of the pages that the server refuses were saved"
             ));
@@ -233,10 +239,10 @@ impl Table {
         Ok(dir.repair(repairs.script)?)
     }
 
-    fn looker(&self, connection: &Arc<Connection>) -> Looker {
+    fn live_check(&self, connection: &Arc<Connection>) -> LiveCheck {
         let about = Arc::clone(&self.about);
         let relation = Arc::clone(&self.relation);
-        Looker::new(Arc::clone(connection), about, relation)
+        LiveCheck::new(Arc::clone(connection), about, relation)
     }
 
     /// Blocks of one batch: fewer where much stands out of line behind each.
@@ -255,10 +261,12 @@ impl Table {
     /// meanwhile.
     async fn relation_of(
         &self,
-        (which, blocks, name): (Which, u32, &str),
+        which: Which,
+        blocks: u32,
+        name: &str,
         progress: &dyn Progress,
         stop: &Arc<AtomicBool>,
-        run: &mut Run<'_>,
+        run: &mut TableRun<'_>,
     ) -> Result<bool, CheckError> {
         progress.begin(name, u64::from(blocks));
         let next = Arc::new(AtomicU32::new(0));
@@ -268,12 +276,12 @@ impl Table {
             .connections
             .iter()
             .map(|connection| {
-                let mut looker = self.looker(connection);
+                let mut check = self.live_check(connection);
                 // while rows are read only damage to its pages is known
-                looker.by_index = !run.known_of_all.index.is_damaged;
-                looker.has_wrong_toast = run.known_of_all.has_wrong_toast;
-                let worker = Worker {
-                    looker,
+                check.by_index = !run.damage.index.is_damaged;
+                check.has_wrong_toast = run.damage.has_wrong_toast;
+                let worker = BatchWorker {
+                    check,
                     which,
                     blocks,
                     batch: self.batch(which, blocks),
@@ -301,7 +309,11 @@ impl Table {
     }
 
     /// Tells of chunks that are missing or cannot be read, after a look at the TOAST relation without its index.
-    async fn missing(&self, looker: &mut Looker, run: &mut Run<'_>) -> Result<(), CheckError> {
+    async fn missing(
+        &self,
+        check: &mut LiveCheck,
+        run: &mut TableRun<'_>,
+    ) -> Result<(), CheckError> {
         if run.missing.is_empty() {
             return Ok(());
         }
@@ -309,7 +321,7 @@ impl Table {
         let mut ids: Vec<u64> = missing.iter().map(|(_, v)| v.pointer.value_id.0).collect();
         ids.sort_unstable();
         ids.dedup();
-        let there = look_repair::chunks(looker, &ids).await?;
+        let there = live_repair::chunks(check, &ids).await?;
         let page = self.about.server.page_size;
         for (finding, value) in missing {
             let id = value.pointer.value_id;
@@ -342,23 +354,27 @@ impl Table {
 
     /// Reports a table in which no block is in use, although the catalog counts rows. VACUUM empties a table before it corrects the
     /// catalog, and holds a lock until it has: the second look is after that.
-    async fn emptied(&self, looker: &mut Looker, run: &mut Run<'_>) -> Result<(), CheckError> {
+    async fn emptied(
+        &self,
+        check: &mut LiveCheck,
+        run: &mut TableRun<'_>,
+    ) -> Result<(), CheckError> {
         let mut found = None;
         for _ in 0..2 {
-            let standing = looker.begin().await?;
-            snapshot::abandon(looker.connection.client()).await.map_err(CheckError::Live)?;
+            let standing = check.begin().await?;
+            snapshot::abandon(check.connection.client()).await?;
             let Some(standing) = standing else { return Ok(()) };
             let counted = standing.counted.filter(|(rows, blocks)| *rows > 0.0 && *blocks > 0);
             let Some((rows, blocks)) = counted else { return Ok(()) };
             let all: Vec<BlockNumber> = (0..standing.blocks).map(BlockNumber).collect();
             for some in all.chunks(BATCH as usize) {
-                let look = looker.look(Which::Heap, some, true).await?;
-                if look.is_none_or(|look| look.zeros.has_used()) {
+                let result = check.check_blocks(Which::Heap, some, true).await?;
+                if result.is_none_or(|result| result.zeros.has_used()) {
                     return Ok(());
                 }
             }
-            let client = looker.connection.client();
-            let oid = looker.relation.oid;
+            let client = check.connection.client();
+            let oid = check.relation.oid;
             // a standby does not know that lock
             let in_recovery = standing.snapshot.taken_during_recovery;
             let expected = format!("reltuples {rows} and relpages {blocks} in pg_class");
@@ -371,13 +387,13 @@ impl Table {
                 return Ok(());
             }
             let zeros = format!("blocks in use: 0 of {}", standing.blocks);
-            let place = Place::of(looker.name(Which::Heap));
+            let place = Place::of(check.name(Which::Heap));
             found = Some(Finding::new(Code::Emptied, place, expected, zeros));
         }
-        match found {
-            Some(finding) => Ok(run.tell(finding)?),
-            None => Ok(()),
+        if let Some(finding) = found {
+            run.tell(finding)?;
         }
+        Ok(())
     }
 
     /// Reports blocks of zeros in front of used ones if there are values without a row. A server that extends a table by
@@ -385,26 +401,26 @@ impl Table {
     /// rewritten, because VACUUM FULL and the like leave values without a row.
     async fn lost_rows(
         &self,
-        looker: &mut Looker,
+        check: &mut LiveCheck,
         has_orphans: bool,
-        run: &mut Run<'_>,
+        run: &mut TableRun<'_>,
     ) -> Result<(), CheckError> {
         if !has_orphans {
             return Ok(());
         }
-        let standing = looker.begin().await?;
-        snapshot::abandon(looker.connection.client()).await.map_err(CheckError::Live)?;
+        let standing = check.begin().await?;
+        snapshot::abandon(check.connection.client()).await?;
         // the file of a new relation has the number of its OID
-        let toast = looker.relation.toast.as_ref().map(|toast| toast.oid.0);
+        let toast = check.relation.toast.as_ref().map(|toast| toast.oid.0);
         let is_first = standing.is_some_and(|now| toast.is_some() && now.toast_file == toast);
         let mut still = Vec::new();
         for blocks in run.zeros.in_front().chunks(BATCH as usize) {
-            let Some(look) = looker.look(Which::Heap, blocks, true).await? else {
+            let Some(result) = check.check_blocks(Which::Heap, blocks, true).await? else {
                 return Ok(());
             };
-            still.extend(look.zeros.blocks());
+            still.extend(result.zeros.blocks());
         }
-        if let Some(finding) = zeros(&looker.name(Which::Heap), &still, is_first) {
+        if let Some(finding) = zeros(&check.name(Which::Heap), &still, is_first) {
             run.tell(finding)?;
         }
         Ok(())
@@ -413,19 +429,19 @@ impl Table {
     /// Tells values of the TOAST relation that no row refers to.
     async fn orphans(
         &self,
-        looker: &mut Looker,
+        check: &mut LiveCheck,
         start: &Standing,
-        run: &mut Run<'_>,
+        run: &mut TableRun<'_>,
     ) -> Result<(), CheckError> {
         let Some((_, left)) = run.candidates.take() else { return Ok(()) };
-        let toast = looker.name(Which::Toast);
+        let toast = check.name(Which::Toast);
         if left.len() >= MAX_CANDIDATES {
             run.checked.orphans_unseen(&toast, true);
         }
         let marks = std::mem::take(&mut run.marks);
-        match live_orphans::decide(looker, marks, left, start.lsn.is_some()).await? {
+        match live_orphans::decide(check, marks, left, start.lsn.is_some()).await? {
             Decided::Found(findings) => {
-                self.lost_rows(looker, !findings.is_empty(), run).await?;
+                self.lost_rows(check, !findings.is_empty(), run).await?;
                 for finding in findings {
                     run.tell(finding)?;
                 }
@@ -443,8 +459,8 @@ fn no_connection() -> LiveError {
     LiveError::Unexpected("no connection".into())
 }
 
-/// What a check has come to so far, and where its findings go.
-struct Run<'t> {
+/// The results of a check so far, and the receiver of its findings.
+struct TableRun<'t> {
     checked: Checked,
     tell: &'t mut (dyn FnMut(Finding) -> std::io::Result<()> + Send),
     known: Vec<u64>,
@@ -458,26 +474,25 @@ struct Run<'t> {
     /// to refer.
     candidates: Option<(Snapshot, HashSet<u64>)>,
     /// How far its blocks were looked at.
-    marks: Marks,
+    marks: LsnMarks,
     salvage: TableSalvage<'t>,
     /// Findings about the TOAST index, which are told once it is known whether it can be rebuilt.
     of_index: Vec<Finding>,
-    /// What findings tell of the table as a whole.
-    known_of_all: Known,
+    /// Damage of the table as a whole.
+    damage: TableDamage,
 }
 
-impl<'t> Run<'t> {
+impl<'t> TableRun<'t> {
     /// Of a table that was seen like this when the check began.
-    fn of(
+    fn new(
         name: &str,
         start: &Standing,
         index: Option<&str>,
         salvage: Option<&'t mut SalvageDir>,
         tell: &'t mut (dyn FnMut(Finding) -> std::io::Result<()> + Send),
-    ) -> Run<'t> {
-        let reindex = |name| format!("REINDEX INDEX {};", quote_qualified("pg_toast", name));
-        Run {
-            checked: Checked::of(name),
+    ) -> TableRun<'t> {
+        TableRun {
+            checked: Checked::new(name),
             tell,
             known: Vec::new(),
             live: Vec::new(),
@@ -486,36 +501,38 @@ impl<'t> Run<'t> {
             is_complete: true,
             missing: Vec::new(),
             candidates: None,
-            marks: Marks::of(start.file),
+            marks: LsnMarks::new(start.file),
             salvage: TableSalvage::new(salvage),
             of_index: Vec::new(),
-            known_of_all: Known {
-                index: ToastIndex { reindex: index.map(reindex), ..ToastIndex::default() },
-                ..Known::default()
+            damage: TableDamage {
+                index: ToastIndexState {
+                    reindex: index.map(|name| {
+                        format!("REINDEX INDEX {};", quote_qualified("pg_toast", name))
+                    }),
+                    ..ToastIndexState::default()
+                },
+                ..TableDamage::default()
             },
         }
     }
 }
 
-impl Run<'_> {
+impl TableRun<'_> {
     fn tell(&mut self, finding: Finding) -> std::io::Result<()> {
         let is_of_index = finding.code.is_of_index();
-        self.known_of_all.index.is_damaged |= is_of_index;
-        self.known_of_all.wrong_checksums |= finding.code == Code::Checksum;
+        self.damage.index.is_damaged |= is_of_index;
+        self.damage.wrong_checksums |= finding.code == Code::Checksum;
         if let (Some(block), None, true) =
             (finding.place.block, finding.place.item, refuses_page(finding.code))
         {
-            let [heap, toast] = &mut self.known_of_all.refused;
+            let [heap, toast] = &mut self.damage.refused;
             let is_heap = finding.place.source == self.checked.relation;
             if is_heap { heap } else { toast }.push(block);
         }
-        let claimed = match (finding.place.block, finding.place.item) {
-            (Some(block), Some(item)) => Some(ItemPointer { block, item }),
-            _ => None,
-        };
-        let is_headless = matches!(finding.code, Code::LinePointer | Code::HeaderLength);
-        if finding.place.source != self.checked.relation && is_headless {
-            self.known_of_all.headless.extend(claimed);
+        let claimed = finding.tid();
+        let is_misread = matches!(finding.code, Code::LinePointer | Code::HeaderLength);
+        if finding.place.source != self.checked.relation && is_misread {
+            self.damage.unreadable_chunks.extend(claimed);
         }
         let is_told = finding.place.source != self.checked.relation
             && claimed.is_some_and(|tid| self.checked.claimed.contains(&tid));
@@ -524,8 +541,8 @@ impl Run<'_> {
         }
         self.checked.count(&finding);
         self.salvage.note(&self.checked.relation, &finding);
-        if self.known_of_all.told.len() < MAX_TOLD {
-            self.known_of_all.told.push((finding.code, finding.place.clone()));
+        if self.damage.told.len() < MAX_TOLD {
+            self.damage.told.push((finding.code, finding.place.clone()));
         }
         if is_of_index && self.of_index.len() < MAX_TOLD {
             self.of_index.push(finding);
@@ -538,7 +555,7 @@ impl Run<'_> {
     fn tell_of_index(&mut self, loses_nothing: bool) -> std::io::Result<()> {
         for mut finding in std::mem::take(&mut self.of_index) {
             if loses_nothing {
-                finding.sql.clone_from(&self.known_of_all.index.reindex);
+                finding.sql.clone_from(&self.damage.index.reindex);
             }
             (self.tell)(finding)?;
         }
@@ -547,33 +564,33 @@ impl Run<'_> {
 
     async fn collect(
         &mut self,
-        mut receiver: UnboundedReceiver<Part>,
+        mut receiver: UnboundedReceiver<CheckedRange>,
         which: Which,
         progress: &dyn Progress,
         done: &AtomicBool,
     ) -> std::io::Result<()> {
         let mut told = Ok(());
-        while let Some(Part { blocks, look }) = receiver.recv().await {
+        while let Some(CheckedRange { blocks, result }) = receiver.recv().await {
             progress.advance(u64::from(blocks.end - blocks.start));
-            self.checked.looked.add(&look.looked);
-            if look.elsewhere > 0 {
+            self.checked.looked.add(&result.looked);
+            if result.elsewhere > 0 {
                 self.checked.note("values of other TOAST relations were not checked");
                 self.checked.is_incomplete = true;
             }
-            self.remarks.add(look.remarks);
+            self.remarks.add(result.remarks);
             if which == Which::Heap {
-                self.marks.note(&blocks, look.lsn.unwrap_or(0));
-                self.is_complete &= look.is_complete && look.elsewhere == 0;
-                self.zeros.add(look.zeros);
+                self.marks.note(&blocks, result.lsn.unwrap_or(0));
+                self.is_complete &= result.is_complete && result.elsewhere == 0;
+                self.zeros.add(result.zeros);
                 if self.known.len() < MAX_KNOWN {
-                    self.known.extend(look.known);
-                    self.live.extend(look.live);
+                    self.known.extend(result.known);
+                    self.live.extend(result.live);
                 } else {
                     self.is_complete = false;
                 }
             }
             if let Some((start, candidates)) = &mut self.candidates {
-                for (id, xmin) in look.chunks {
+                for (id, xmin) in result.chunks {
                     let is_old = xmin.0 <= 2 || start.was_over(xmin);
                     let is_new = is_old && self.known.binary_search(&id).is_err();
                     if is_new && candidates.len() < MAX_CANDIDATES {
@@ -581,14 +598,14 @@ impl Run<'_> {
                     }
                 }
             }
-            for (finding, value) in look.missing {
+            for (finding, value) in result.missing {
                 if self.missing.len() < MAX_MISSING {
                     self.missing.push((finding, value));
                 } else if told.is_ok() {
                     told = self.tell(finding);
                 }
             }
-            for finding in look.findings {
+            for finding in result.findings {
                 if told.is_ok() {
                     told = self.tell(finding);
                 }
@@ -606,17 +623,16 @@ pub(super) const LOOKS: usize = 4;
 /// How long a page may be half written.
 const TORN: Duration = Duration::from_millis(100);
 
-/// What a worker tells of a batch.
-struct Part {
-    /// Its blocks.
+/// The result of one batch.
+struct CheckedRange {
     blocks: Range<u32>,
-    /// What two looks agree on.
-    look: Look,
+    /// What two checks agree on.
+    result: CheckedBlocks,
 }
 
-/// One connection's share.
-struct Worker {
-    looker: Looker,
+/// Checks batches on one connection until none is left.
+struct BatchWorker {
+    check: LiveCheck,
     which: Which,
     blocks: u32,
     /// Blocks of one batch.
@@ -626,9 +642,9 @@ struct Worker {
     stop: Arc<AtomicBool>,
 }
 
-impl Worker {
+impl BatchWorker {
     /// `false` if the table was dropped meanwhile.
-    async fn run(mut self, sender: UnboundedSender<Part>) -> Result<bool, LiveError> {
+    async fn run(mut self, sender: UnboundedSender<CheckedRange>) -> Result<bool, LiveError> {
         loop {
             let first = self.next.fetch_add(self.batch, Ordering::Relaxed);
             let ended = self.done.load(Ordering::Relaxed) || self.stop.load(Ordering::Relaxed);
@@ -637,25 +653,26 @@ impl Worker {
             }
             let range = first..first.saturating_add(self.batch).min(self.blocks);
             let blocks: Vec<BlockNumber> = range.clone().map(BlockNumber).collect();
-            let Some(mut look) = self.looker.look(self.which, &blocks, false).await? else {
+            let Some(mut result) = self.check.check_blocks(self.which, &blocks, false).await?
+            else {
                 return Ok(false);
             };
-            self.confirm(&mut look).await?;
-            if self.looker.about.storage.checksums {
-                self.checksums(range.clone(), &mut look).await?;
+            self.confirm(&mut result).await?;
+            if self.check.about.storage.checksums {
+                self.checksums(range.clone(), &mut result).await?;
             }
-            if sender.send(Part { blocks: range, look }).is_err() {
+            if sender.send(CheckedRange { blocks: range, result }).is_err() {
                 return Ok(true);
             }
         }
     }
 
     /// Leaves of the findings only those that another look has too.
-    async fn confirm(&mut self, look: &mut Look) -> Result<(), LiveError> {
-        let mut findings = std::mem::take(&mut look.findings);
-        let mut missing = std::mem::take(&mut look.missing);
+    async fn confirm(&mut self, result: &mut CheckedBlocks) -> Result<(), LiveError> {
+        let mut findings = std::mem::take(&mut result.findings);
+        let mut missing = std::mem::take(&mut result.missing);
         for _ in 0..LOOKS {
-            let own = self.looker.name(self.which);
+            let own = self.check.name(self.which);
             let places = findings.iter().chain(missing.iter().map(|(finding, _)| finding));
             let places = places.filter(|finding| finding.place.source == own);
             let mut blocks: Vec<BlockNumber> =
@@ -665,7 +682,7 @@ impl Worker {
             if blocks.is_empty() {
                 return Ok(());
             }
-            let Some(mut again) = self.looker.look(self.which, &blocks, true).await? else {
+            let Some(mut again) = self.check.check_blocks(self.which, &blocks, true).await? else {
                 return Ok(());
             };
             let all = again.findings.len() + again.missing.len();
@@ -674,13 +691,13 @@ impl Worker {
             again.findings.retain(|one| findings.iter().any(|other| one.is_same(other)));
             again.missing.retain(|(one, _)| missing.iter().any(|(other, _)| one.is_same(other)));
             if again.findings.len() + again.missing.len() == all {
-                look.findings = again.findings;
-                look.missing = again.missing;
+                result.findings = again.findings;
+                result.missing = again.missing;
                 return Ok(());
             }
             // what is new is looked at once more
-            look.findings = again.findings;
-            look.missing = again.missing;
+            result.findings = again.findings;
+            result.missing = again.missing;
             (findings, missing) = (seen, lost);
         }
         Ok(())
@@ -688,16 +705,20 @@ impl Worker {
 
     /// Verifies the checksums of blocks as they are on disk, for the server does so only with those
     /// that it has to read.
-    async fn checksums(&mut self, range: Range<u32>, look: &mut Look) -> Result<(), LiveError> {
-        let size = self.looker.about.server.page_size.bytes();
-        let name = self.looker.name(self.which);
+    async fn checksums(
+        &mut self,
+        range: Range<u32>,
+        result: &mut CheckedBlocks,
+    ) -> Result<(), LiveError> {
+        let size = self.check.about.server.page_size.bytes();
+        let name = self.check.name(self.which);
         let mut wrong: HashMap<u32, Vec<u8>> = HashMap::new();
         for (block, page) in range.clone().zip(self.on_disk(range).await?.chunks_exact(size)) {
             if wrong_checksum(BlockNumber(block), page).is_some() {
                 wrong.insert(block, page.to_vec());
             }
         }
-        let told: HashSet<u32> = look
+        let told: HashSet<u32> = result
             .findings
             .iter()
             .filter(|finding| finding.place.item.is_none() && finding.place.source == name)
@@ -732,16 +753,16 @@ impl Worker {
                 };
                 let right = format!("checksum 0x{right:04x}");
                 let got = format!("0x{got:04x}");
-                look.findings.push(Finding::new(Code::Checksum, place, right, got));
+                result.findings.push(Finding::new(Code::Checksum, place, right, got));
             }
         }
         Ok(())
     }
 
     async fn on_disk(&mut self, range: Range<u32>) -> Result<Vec<u8>, LiveError> {
-        let connection = &self.looker.connection;
-        let relation = self.looker.quoted(self.which);
-        let About { server, storage, .. } = &*self.looker.about;
+        let connection = &self.check.connection;
+        let relation = self.check.quoted(self.which);
+        let About { server, storage, .. } = &*self.check.about;
         let read =
             async || storage.on_disk(connection.client(), server, &relation, range.clone()).await;
         match connection.reading(read).await {

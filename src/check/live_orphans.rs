@@ -7,14 +7,13 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::code::Code;
-use super::finding::{self, Finding, chunks_without_row};
-use super::look::{BATCH, Looker, Which};
-use super::look_repair::{self, InRelation};
+use super::finding::{self, Finding, chunks_without_row, place_at};
+use super::live_check::{BATCH, LiveCheck, Which};
+use super::live_repair::{self, InRelation};
 use super::value::ChunkSeen;
 use crate::server::checking::{self, Standing};
 use crate::server::{LiveError, snapshot};
 use toast_format::disk::{BlockNumber, ValueId};
-use toast_format::heap::problem::Place;
 
 /// Rounds over blocks that were changed meanwhile, each batch in a transaction of its own, before one
 /// snapshot is held for a round.
@@ -24,7 +23,7 @@ const HELD: Duration = Duration::from_secs(10);
 
 /// How far the table's blocks were looked at.
 #[derive(Debug, Default)]
-pub(super) struct Marks {
+pub(super) struct LsnMarks {
     /// The table's file (`relfilenode`).
     file: u32,
     /// By number of batch the place in the write-ahead log up to which changes were seen; 0: not
@@ -34,10 +33,10 @@ pub(super) struct Marks {
     end: u32,
 }
 
-impl Marks {
+impl LsnMarks {
     /// Nothing of this file was looked at yet.
-    pub(super) fn of(file: u32) -> Marks {
-        Marks { file, ..Marks::default() }
+    pub(super) fn new(file: u32) -> LsnMarks {
+        LsnMarks { file, ..LsnMarks::default() }
     }
 
     /// Notes that blocks were looked at after `lsn` was the end of the log. A batch that several looks
@@ -61,7 +60,7 @@ impl Marks {
 }
 
 /// How a round over the table ended.
-enum Round {
+enum RoundEnd {
     /// So many blocks had been changed.
     Changed(u64),
     /// It cannot be told, and why not.
@@ -70,7 +69,7 @@ enum Round {
     Gone,
 }
 
-/// What is known of values that seemed to have no row.
+/// The decision about values that seemed to have no row.
 pub(super) enum Decided {
     /// No row refers to these: a finding for each that is still there.
     Found(Vec<Finding>),
@@ -81,8 +80,8 @@ pub(super) enum Decided {
 /// Tells of values of the TOAST relation those that no row refers to. `marks` is how far the table's
 /// blocks were looked at before.
 pub(super) async fn decide(
-    looker: &mut Looker,
-    mut marks: Marks,
+    check: &mut LiveCheck,
+    mut marks: LsnMarks,
     mut left: HashSet<u64>,
     is_logged: bool,
 ) -> Result<Decided, LiveError> {
@@ -93,27 +92,27 @@ pub(super) async fn decide(
         }
         // without a log there are no rounds
         let holds = rounds >= ROUNDS || !is_logged;
-        let done = round(looker, holds, &mut marks, &mut left).await;
-        snapshot::abandon(looker.connection.client()).await?;
+        let done = round(check, holds, &mut marks, &mut left).await;
+        snapshot::abandon(check.connection.client()).await?;
         match done? {
-            Round::Changed(changed) if changed == 0 || holds => break,
-            Round::Changed(_) => rounds += 1,
-            Round::Lost(why) => return Ok(Decided::Open(left.len(), why)),
-            Round::Gone => return Ok(Decided::Found(Vec::new())),
+            RoundEnd::Changed(changed) if changed == 0 || holds => break,
+            RoundEnd::Changed(_) => rounds += 1,
+            RoundEnd::Lost(why) => return Ok(Decided::Open(left.len(), why)),
+            RoundEnd::Gone => return Ok(Decided::Found(Vec::new())),
         }
     }
-    without_row(looker, left).await.map(Decided::Found)
+    without_row(check, left).await.map(Decided::Found)
 }
 
 /// Looks at the blocks that were changed since they were looked at last, and leaves in `left` what
 /// their rows do not refer to. If none was changed, and likewise if one snapshot was held for all,
 /// no row refers to what is left: it would stand where it was seen before, or be seen now.
 async fn round(
-    looker: &mut Looker,
+    check: &mut LiveCheck,
     holds: bool,
-    marks: &mut Marks,
+    marks: &mut LsnMarks,
     left: &mut HashSet<u64>,
-) -> Result<Round, LiveError> {
+) -> Result<RoundEnd, LiveError> {
     const BUSY: &str = "the table is changed faster than it can be read in 10 s";
     let began = Instant::now();
     let mut changed: u64 = 0;
@@ -122,28 +121,28 @@ async fn round(
     loop {
         let now = match standing.take() {
             Some(held) => held,
-            None => match looker.begin().await? {
+            None => match check.begin().await? {
                 Some(now) => now,
-                None => return Ok(Round::Gone),
+                None => return Ok(RoundEnd::Gone),
             },
         };
         if now.file != marks.file {
             // rewritten meanwhile
-            *marks = Marks::of(now.file);
+            *marks = LsnMarks::new(now.file);
             (changed, first) = (changed + 1, 0);
         }
         let end = first.saturating_add(BATCH).min(now.blocks);
         if first >= end {
-            return Ok(Round::Changed(changed));
+            return Ok(RoundEnd::Changed(changed));
         }
         let lsn = marks.take(first);
         let seen = marks.end.clamp(first, end);
-        let mut blocks = changed_of(looker, first..seen, lsn).await?;
+        let mut blocks = changed_of(check, first..seen, lsn).await?;
         blocks.extend((seen..end).map(BlockNumber));
         if !blocks.is_empty() {
-            let (known, is_whole) = looker.references(&now, &blocks).await?;
+            let (known, is_whole) = check.references(&now, &blocks).await?;
             if !is_whole {
-                return Ok(Round::Lost(finding::UNREAD));
+                return Ok(RoundEnd::Lost(finding::UNREAD));
             }
             known.iter().for_each(|id| {
                 left.remove(id);
@@ -152,13 +151,13 @@ async fn round(
         }
         marks.note(&(first..end), now.lsn.unwrap_or(0));
         if left.is_empty() {
-            return Ok(Round::Changed(changed));
+            return Ok(RoundEnd::Changed(changed));
         }
         first = end;
         if !holds {
-            snapshot::end(looker.connection.client()).await?;
+            snapshot::end(check.connection.client()).await?;
         } else if began.elapsed() > HELD {
-            return Ok(Round::Lost(BUSY));
+            return Ok(RoundEnd::Lost(BUSY));
         } else {
             standing = Some(now);
         }
@@ -167,47 +166,46 @@ async fn round(
 
 /// Those of some blocks that were changed after `lsn`.
 async fn changed_of(
-    looker: &Looker,
+    check: &LiveCheck,
     blocks: Range<u32>,
     lsn: u64,
 ) -> Result<Vec<BlockNumber>, LiveError> {
     if lsn == 0 || blocks.is_empty() {
         return Ok(blocks.map(BlockNumber).collect());
     }
-    let relation = looker.quoted(Which::Heap);
-    let client = looker.connection.client();
-    let server = &looker.about.server;
+    let relation = check.quoted(Which::Heap);
+    let client = check.connection.client();
+    let server = &check.about.server;
     checking::changed_since(client, server, &relation, blocks, lsn).await
 }
 
 /// Findings for those of the values whose chunks are still there: a chunk that the index does not lead to is
 /// damage of the index, and is there for good until that is rebuilt; others only take space.
-async fn without_row(looker: &mut Looker, left: HashSet<u64>) -> Result<Vec<Finding>, LiveError> {
-    let toast = looker.name(Which::Toast);
+async fn without_row(check: &mut LiveCheck, left: HashSet<u64>) -> Result<Vec<Finding>, LiveError> {
+    let toast = check.name(Which::Toast);
     let mut ids: Vec<u64> = left.into_iter().collect();
     ids.sort_unstable();
-    let chunks = look_repair::chunks(looker, &ids).await?;
+    let chunks = live_repair::chunks(check, &ids).await?;
     let mut findings = Vec::new();
     for id in ids {
         let Some(own) = chunks.get(&id) else { continue };
-        let place = |chunk: &ChunkSeen| Place {
-            block: Some(chunk.tid.block),
-            item: Some(chunk.tid.item),
-            ..Place::of(toast.as_str())
-        };
-        let unindexed = |chunk: &&InRelation| chunk.is_indexed == Some(false);
-        for InRelation { seen, .. } in own.iter().filter(unindexed) {
+        let mut others: Vec<&ChunkSeen> = Vec::new();
+        for InRelation { seen, is_indexed } in own {
+            if *is_indexed != Some(false) {
+                others.push(seen);
+                continue;
+            }
+            let place = place_at(&toast, seen.tid);
             let expected = format!("an entry for chunk {} of value {id}", seen.seq);
             let found = "none; no row refers to the chunk either";
-            findings.push(Finding::new(Code::IndexEntryMissing, place(seen), expected, found));
+            findings.push(Finding::new(Code::IndexEntryMissing, place, expected, found));
         }
-        let others: Vec<&ChunkSeen> =
-            own.iter().filter(|chunk| !unindexed(chunk)).map(|chunk| &chunk.seen).collect();
         if let Some(first) = others.first() {
             let bytes = others.iter().map(|chunk| u64::from(chunk.size)).sum();
             let found = chunks_without_row(others.len() as u64, ValueId(id), bytes);
             let expected = "a row that refers to them";
-            findings.push(Finding::new(Code::Orphan, place(first), expected, found));
+            let place = place_at(&toast, first.tid);
+            findings.push(Finding::new(Code::Orphan, place, expected, found));
         }
     }
     Ok(findings)
@@ -219,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_batch_has_the_first_mark_of_the_looks_that_share_it() {
-        let mut marks = Marks::default();
+        let mut marks = LsnMarks::default();
         marks.note(&(0..360), 50);
         marks.note(&(360..720), 40);
         marks.note(&(720..1000), 60);

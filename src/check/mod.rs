@@ -1,18 +1,18 @@
 //! `check`: whether every value can be read as it was written.
 //!
-//! * [`code`]: the kinds of damage; [`finding`]: one of them, and what was looked at, as they are reported.
-//! * [`subject`]: what is known of a relation, and whom a check tells what it meets.
+//! * [`code`]: the kinds of damage; [`finding`]: findings, and totals of what was checked, as they are reported.
+//! * [`subject`]: the relation whose pages are checked, and the trait that receives what is found on them.
 //! * [`page`], [`tuple`], [`value`], [`content`]: the checks themselves, which are pure; `formats`: contents of types that
 //!   consist of parts.
-//! * [`collector`]: what the pages of a table gave; [`chunk_index`]: the chunks of a TOAST relation.
+//! * [`collector`]: the results of some pages; [`chunk_index`]: the chunks of a TOAST relation.
 //! * [`files`]: relation files and saved pages.
 //! * `toast_index`: the pages of a TOAST relation's index, before anything is read by it.
 //! * `visibility_map`: blocks of a table that were lost.
-//! * [`look`]: one look at some blocks of a live table; `look_readings`: whether the server misreads values of pluggable toasters;
-//!   `look_repair`: closer looks at what is damaged;
-//!   [`live`]: all of a table, `live_orphans`: its values without a row; `run`: all tables.
-//! * `salvage`: what is left of a damaged value and its row, `salvage_custom`: of values of pluggable toasters, [`salvage_dir`]: the files that it is written to;
-//!   `damaged_row`: how the row is found again; `repair`: the SQL that makes it readable again.
+//! * [`live_check`]: some blocks of a live table; [`live`]: all of a table; `live_orphans`: its values without a row;
+//!   `run`: all tables.
+//! * `live_readings`: whether the server misreads values of pluggable toasters; `live_repair`: damaged values in detail.
+//! * `salvage`, `salvage_custom`: the bytes that remain of damaged values; [`salvage_dir`]: the files for them.
+//! * `damaged_row`: how a damaged row is found again; `repair`: the SQL that makes it readable again.
 //! * `alarm`: conditions about what was found.
 //!
 //! # How damage is found
@@ -20,13 +20,13 @@
 //! `check::page`, `check::tuple`, `check::value` and `check::content` are pure: they take bytes and report
 //! findings, from the page's header to the content of a value (`check::formats`; on a server, `disk::type_kind` has
 //! what the catalog says of the types). `check::subject` holds what they know of a relation, and the trait
-//! (`Found`) to which they report findings. `check::files` reads a TOAST relation's file into `check::chunk_index`
-//! and then the heap, in several threads. On a server, `check::look` reads some blocks in one transaction.
+//! (`PageFindings`) to which they report findings. `check::files` reads a TOAST relation's file into `check::chunk_index`
+//! and then the heap, in several threads. On a server, `check::live_check` reads some blocks in one transaction.
 //! `check::live` does this in batches on all connections, and reports only what two reads in two snapshots agree
 //! on. Without decompression, only a packed summary of each value's chunks is fetched; a value whose summary looks
 //! wrong is then read chunk by chunk. `check::live_orphans` detects by page LSNs which pages changed in the
-//! meantime. Missing chunks are searched for without the index (`check::look_repair`). SQL for damaged rows is text
-//! that `check::repair` (pure) generates from facts collected by `check::look_repair` and `check::files`: all
+//! meantime. Missing chunks are searched for without the index (`check::live_repair`). SQL for damaged rows is text
+//! that `check::repair` (pure) generates from facts collected by `check::live_repair` and `check::files`: all
 //! chunks of the values, and every row that refers to them. It is printed with `--salvage`; REINDEX is printed
 //! without it. `check::salvage` (pure) puts together what is left of a value, from chunks found on pages or, where
 //! these are not the value's alone, by the index. Codes and their texts are in the table in `check::code`;
@@ -44,10 +44,10 @@ pub mod files;
 pub mod finding;
 mod formats;
 pub mod live;
+pub mod live_check;
 mod live_orphans;
-pub mod look;
-mod look_readings;
-mod look_repair;
+mod live_readings;
+mod live_repair;
 pub mod page;
 mod reading;
 mod repair;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::code::Code;
 use super::finding::Finding;
-use super::subject::{Found, Pages, Subject};
+use super::subject::{PageFindings, PageOwner, Subject};
 use super::tuple::{INFOMASK_AT, INFOMASK2_AT};
 use toast_format::disk::layout::{PageSize, TUPLE_HEADER_SIZE};
 use toast_format::disk::page::{
@@ -33,7 +33,7 @@ impl Subject<'_> {
         block: BlockNumber,
         bytes: &[u8],
         visible: &impl Visible,
-        found: &mut impl Found,
+        found: &mut impl PageFindings,
     ) {
         let Some(page) = self.check_page_header(block, bytes, found) else { return };
         let mut tuples: Vec<(u16, LinePointer)> = Vec::new();
@@ -90,7 +90,7 @@ impl Subject<'_> {
         page: &Page<'_>,
         ctid: ItemPointer,
         tuple: &HeapTuple<'_>,
-        found: &mut impl Found,
+        found: &mut impl PageFindings,
     ) {
         let has = |bit| tuple.infomask & bit != 0;
         // that has a finding of its own
@@ -111,7 +111,7 @@ impl Subject<'_> {
         &self,
         block: BlockNumber,
         bytes: &'p [u8],
-        found: &mut impl Found,
+        found: &mut impl PageFindings,
     ) -> Option<Page<'p>> {
         let at = |byte| Place { byte: Some(byte), ..self.page_place(block) };
         let mut invalid = |code, byte, expected: String, got: String| {
@@ -173,7 +173,7 @@ impl Subject<'_> {
         block: BlockNumber,
         item: u16,
         pointer: LinePointer,
-        found: &mut impl Found,
+        found: &mut impl PageFindings,
     ) -> bool {
         let least = max_align(TUPLE_HEADER_SIZE);
         let (expected, got) = match page.tuple_bytes(pointer) {
@@ -203,7 +203,7 @@ impl Subject<'_> {
         page: &Page<'_>,
         block: BlockNumber,
         item: u16,
-        found: &mut impl Found,
+        found: &mut impl PageFindings,
     ) {
         let find = |number: u16| page.line_pointers().find(|(n, _)| *n == number);
         let Some((_, pointer)) = find(item) else { return };
@@ -237,12 +237,12 @@ impl Subject<'_> {
         page: &Page<'_>,
         block: BlockNumber,
         tuples: &[(u16, LinePointer)],
-        found: &mut impl Found,
+        found: &mut impl PageFindings,
     ) {
         let is_toast = match self.pages {
-            Pages::Toast => true,
-            Pages::Table => false,
-            Pages::Unplaced => return,
+            PageOwner::Toast => true,
+            PageOwner::Table => false,
+            PageOwner::Unplaced => return,
         };
         // own addresses, and those that t_ctid gives
         let mut elsewhere: Vec<(ItemPointer, ItemPointer)> = Vec::new();
@@ -291,7 +291,7 @@ impl Subject<'_> {
         &self,
         block: BlockNumber,
         tuples: &[(u16, LinePointer)],
-        found: &mut impl Found,
+        found: &mut impl PageFindings,
     ) -> Vec<u16> {
         let mut order: Vec<(u16, u16, u16)> =
             tuples.iter().map(|(item, p)| (p.offset, *item, p.length)).collect();
@@ -328,7 +328,9 @@ pub(super) fn with_fitting_header(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut lower = 0;
     let mut upper = bytes.len();
     let mut at = LINE_POINTERS_AT;
-    while let Some(word) = order.u32(bytes, at).filter(|_| at + LINE_POINTER <= upper) {
+    while at + LINE_POINTER <= upper
+        && let Some(word) = order.u32(bytes, at)
+    {
         at += LINE_POINTER;
         let LinePointer { offset, state, length } = LinePointer::from_word(word);
         let start = usize::from(offset);
@@ -363,7 +365,7 @@ pub(super) fn with_fitting_header(bytes: &[u8]) -> Option<Vec<u8>> {
     (lower > 0 && Page::parse(&page).is_ok()).then_some(page)
 }
 
-/// Where `t_ctid` stands.
+/// Offset of `t_ctid` in a tuple.
 const CTID_AT: usize = 12;
 
 /// What may be part of a chain on a page.
@@ -410,7 +412,7 @@ impl Subject<'_> {
         page: &Page<'_>,
         chains: &Chains<'_>,
         visible: &impl Visible,
-        found: &mut impl Found,
+        found: &mut impl PageFindings,
     ) {
         if chains.versions.is_empty() && chains.redirects.len() < 2 {
             return;

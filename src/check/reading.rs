@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::chunk_index::Chunk;
-use super::look::seen_chunk;
+use super::chunk_index::ChunkTuple;
+use super::live_check::seen_chunk;
 use super::value::{ChunkSeen, check_chunks};
 use crate::server::chunk_rows::ChunkRow;
 use toast_format::disk::ItemPointer;
@@ -11,9 +11,9 @@ use toast_format::disk::layout::PageSize;
 use toast_format::disk::pointer::ToastPointer;
 use toast_format::model::toaster::chunks::Fate;
 
-/// What is known of a damaged value before a statement is printed for it.
+/// How a damaged value can be read: the facts from which its statement is chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Reading {
+pub(super) struct ValueReading {
     /// Whether SQL has read it; `None` where it was not tried.
     pub(super) by_sql: Option<bool>,
     /// Whether the index leads to all of its chunks, in the order of their numbers.
@@ -30,36 +30,38 @@ pub(super) struct Reading {
     pub(super) is_whole: bool,
 }
 
-impl Reading {
+impl ValueReading {
     /// Holds the chunks that the index leads to, in its order, against those with the value's ID. `misled` are those
     /// to which the index is proven to lead by a wrong entry.
     pub(super) fn new(
         pointer: &ToastPointer,
         led_to: &[ChunkRow],
-        own: &[Chunk],
+        own: &[ChunkTuple],
         misled: &HashSet<ItemPointer>,
         page: PageSize,
-    ) -> Reading {
+    ) -> ValueReading {
         let by_index = is_read(pointer, led_to, page);
         let sound: Vec<ChunkSeen> = own.iter().filter(|c| is_sound(c)).map(|c| c.seen).collect();
         let by_chunks = check_chunks(pointer, &sound, page).is_ok();
-        let live = |chunk: &Chunk| ChunkSeen { fate: Fate::Committed, ..chunk.seen };
-        let all: Vec<ChunkSeen> = own.iter().filter(|c| !c.is_misread).map(live).collect();
+        let all: Vec<ChunkSeen> = own
+            .iter()
+            .filter(|c| !c.is_misread)
+            .map(|chunk| ChunkSeen { fate: Fate::Committed, ..chunk.seen })
+            .collect();
         let is_hidden = !by_chunks && check_chunks(pointer, &all, page).is_ok();
         let mut places = HashSet::new();
         let entries: Vec<&ChunkRow> = led_to
             .iter()
             .filter(|row| places.insert(row.tid) && !misled.contains(&row.tid))
             .collect();
-        let is_stranger = |row: &&ChunkRow| row.value_id != pointer.value_id;
-        let is_open = entries.iter().any(is_stranger)
+        let is_open = entries.iter().any(|row| row.value_id != pointer.value_id)
             || !entries.is_sorted_by(|a, b| a.seq < b.seq)
             || by_index && !by_chunks;
-        Reading { by_index, by_chunks, is_hidden, is_open, ..Reading::default() }
+        ValueReading { by_index, by_chunks, is_hidden, is_open, ..ValueReading::default() }
     }
 }
 
-pub(super) fn is_sound(chunk: &Chunk) -> bool {
+pub(super) fn is_sound(chunk: &ChunkTuple) -> bool {
     !chunk.is_refused && !chunk.is_misread && chunk.seen.fate != Fate::NotCommitted
 }
 
@@ -77,8 +79,8 @@ pub(super) fn numbered_by_index(
     led_to: &[ChunkRow],
     page: PageSize,
 ) -> Option<Vec<ChunkRow>> {
-    let number = |(seq, row): (i32, &ChunkRow)| ChunkRow { seq: Some(seq), ..row.clone() };
-    let rows: Vec<ChunkRow> = (0..).zip(led_to).map(number).collect();
+    let rows: Vec<ChunkRow> =
+        (0..).zip(led_to).map(|(seq, row)| ChunkRow { seq: Some(seq), ..row.clone() }).collect();
     is_read(pointer, &rows, page).then_some(rows)
 }
 
@@ -111,7 +113,7 @@ mod tests {
             stored_size: Some(size(item) + 4),
             data: None,
         };
-        let chunk = |&(item, seq): &(u16, i32)| Chunk {
+        let chunk = |&(item, seq): &(u16, i32)| ChunkTuple {
             seen: ChunkSeen {
                 tid: tid(item),
                 seq,
@@ -126,10 +128,10 @@ mod tests {
             page_items: 10,
         };
         let rows: Vec<ChunkRow> = led_to.iter().map(row).collect();
-        let chunks: Vec<Chunk> = own.iter().map(chunk).collect();
+        let chunks: Vec<ChunkTuple> = own.iter().map(chunk).collect();
         let misled = misled.iter().copied().map(tid).collect();
-        let Reading { by_index, by_chunks, is_open, .. } =
-            Reading::new(&pointer, &rows, &chunks, &misled, PageSize::DEFAULT);
+        let ValueReading { by_index, by_chunks, is_open, .. } =
+            ValueReading::new(&pointer, &rows, &chunks, &misled, PageSize::DEFAULT);
         [by_index, by_chunks, is_open]
     }
 

@@ -1,14 +1,14 @@
-//! SQL that makes the rows of damaged values readable again and deletes nothing that is sound (pure). An UPDATE
-//! or DELETE deletes what the TOAST index leads to, whoever's it is: so it is known first whether the index can be
-//! trusted, whether the chunks are lost at all, whether another row's value has the same ones, and whether SQL reads
-//! the value. What SQL reads is stored anew where all of its bytes are accounted for, and never removed.
+//! SQL that makes the rows of damaged values readable again and deletes nothing that is sound (pure). UPDATE and DELETE
+//! remove every chunk that the TOAST index finds, even another value's. Before any statement is printed, check whether
+//! the index can be trusted, whether the chunks are lost at all, whether another row's value shares them, and whether
+//! SQL reads the value. What SQL reads is rewritten where all of its bytes are accounted for, and never removed.
 
 use std::collections::{HashMap, HashSet};
 
-use super::chunk_index::Chunk;
+use super::chunk_index::ChunkTuple;
 use super::code::Code;
-use super::damaged_row::{Pointing, RowAt, ValueAt, where_row};
-use super::reading::{Reading, is_sound};
+use super::damaged_row::{Reference, RowAt, ValueAt, where_row};
+use super::reading::{ValueReading, is_sound};
 use super::value::{ChunkSeen, check_chunks};
 use toast_format::disk::layout::{LINE_POINTER_SIZE, PageSize};
 use toast_format::disk::page::line_pointer_offset;
@@ -20,13 +20,13 @@ use toast_format::model::sql::{quote_identifier, quote_literal};
 
 /// `FrozenTransactionId`, which `heap_force_freeze` gives a row.
 const FROZEN: u32 = 2;
-/// Block numbers that are named one by one.
+/// A list of blocks names so many at most.
 const NAMED: usize = 8;
 
-/// What is known of a table with damaged values.
+/// The facts about a table with damaged values.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
-    /// Quoted.
+pub(super) struct RepairFacts {
+    /// The table's name, quoted for SQL.
     pub(super) table: String,
     pub(super) oid: Oid,
     /// Its schema, quoted, with a dot.
@@ -35,7 +35,7 @@ pub(super) struct Facts {
     pub(super) toast: Option<(String, Oid)>,
     /// Whether it is on a server with pluggable TOAST.
     pub(super) has_toasters: bool,
-    pub(super) index: ToastIndex,
+    pub(super) index: ToastIndexState,
     /// `heap_page_items` and `get_raw_page` with their schema.
     pub(super) header: Option<(String, String)>,
     pub(super) page_size: PageSize,
@@ -44,18 +44,17 @@ pub(super) struct Facts {
     /// Whether most pointers lead to another relation than pg_class names.
     pub(super) is_toast_doubtful: bool,
     /// The chunks of damaged values, by their IDs.
-    pub(super) chunks: HashMap<u64, Vec<Chunk>>,
-    /// What is known of damaged values, by row and column.
-    pub(super) readings: HashMap<(ItemPointer, String), Reading>,
-    /// Tuples of the TOAST relation of which the server reads nothing right.
-    pub(super) headless: Vec<RowAt>,
-    /// Who refers to these values.
-    pub(super) pointing: Vec<Pointing>,
+    pub(super) chunks: HashMap<u64, Vec<ChunkTuple>>,
+    /// How damaged values can be read, by row and column.
+    pub(super) readings: HashMap<(ItemPointer, String), ValueReading>,
+    /// TOAST tuples whose header is wrong, so that the server misreads them.
+    pub(super) unreadable_chunks: Vec<RowAt>,
+    pub(super) references: Vec<Reference>,
     pub(super) unread: Unread,
     pub(super) columns: ColumnRules,
 }
 
-/// What could not be read.
+/// The parts of the table that could not be read.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Unread {
     /// Blocks of the table, and of the TOAST relation.
@@ -69,7 +68,7 @@ pub(super) struct Unread {
 
 /// The index of the table's TOAST relation.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ToastIndex {
+pub(super) struct ToastIndexState {
     /// The statement that rebuilds it.
     pub(super) reindex: Option<String>,
     pub(super) is_damaged: bool,
@@ -77,7 +76,7 @@ pub(super) struct ToastIndex {
     pub(super) risk: Option<String>,
 }
 
-/// What statements may write to the table's columns.
+/// Rules for writing the table's columns.
 #[derive(Debug, Default)]
 pub(super) struct ColumnRules {
     /// Columns that do not accept NULL.
@@ -88,20 +87,50 @@ pub(super) struct ColumnRules {
     pub(super) made_of: HashMap<String, Vec<String>>,
 }
 
-/// What can be done for a damaged value.
+impl ColumnRules {
+    /// Why a row without these columns cannot be inserted again.
+    fn forbids_loss(&self, lost: &[&String]) -> Option<String> {
+        for (other, bases) in &self.made_of {
+            if !lost.contains(&other) && bases.iter().any(|base| lost.contains(&base)) {
+                return Some(format!(
+                    "the generated column {} is made of one that is lost, and would be computed again, from NULL.",
+                    quote_identifier(other)
+                ));
+            }
+        }
+        let column = lost
+            .iter()
+            .find(|name| self.not_null.contains(**name) && !self.generated.contains(**name))?;
+        Some(format!(
+            "{}, which is lost, is NOT NULL. Copy the row's other columns; heap_force_kill of pg_surgery removes it; \
+             insert it again.",
+            quote_identifier(column)
+        ))
+    }
+
+    /// The names, quoted, of those of these columns that INSERT can write.
+    fn written<'c>(&self, columns: impl Iterator<Item = &'c String>) -> Vec<String> {
+        columns
+            .filter(|name| !self.generated.contains(*name))
+            .map(|name| quote_identifier(name))
+            .collect()
+    }
+}
+
+/// The way to repair a damaged value.
 #[derive(Debug)]
 enum Remedy<'f> {
     /// It is lost, and no other value has its chunks.
     SetNull,
     /// It is lost, and a sound value has its ID.
-    SetNullAfter(&'f Pointing),
+    SetNullAfter(&'f Reference),
     /// All of its chunks are there, but these are deleted, or the server refuses them.
-    Freeze(Vec<Chunk>),
+    Freeze(Vec<ChunkTuple>),
     /// An UPDATE would delete chunks of another relation, or of another value.
     StoreRowAnew,
-    /// SQL reads it, all of it, and would not once the index is rebuilt; or its pointer is wrong.
+    /// Readable only through the damaged index, so it is rewritten before REINDEX; or its pointer is wrong.
     StoreAnew,
-    /// SQL copies it, but what is in it is not of its type: whether it is given up is for people to say.
+    /// SQL copies it, but its content is not valid for its type: people decide whether to give it up.
     GiveUp,
     /// Nothing can be said before the index is rebuilt.
     AfterReindex,
@@ -109,9 +138,9 @@ enum Remedy<'f> {
     None(String),
 }
 
-/// The SQL for these rows, in order. What makes deleted chunks live again comes first: a VACUUM between other
-/// statements would remove them.
-pub(super) fn script(facts: &Facts, rows: &[RowAt]) -> Vec<String> {
+/// The SQL for these rows, in order. Statements that undelete chunks come first: a VACUUM between other statements
+/// would remove these chunks.
+pub(super) fn script(facts: &RepairFacts, rows: &[RowAt]) -> Vec<String> {
     let values = rows.iter().flat_map(|row| row.values.iter().map(move |value| (row, value)));
     let mut script = Script {
         facts,
@@ -125,14 +154,16 @@ pub(super) fn script(facts: &Facts, rows: &[RowAt]) -> Vec<String> {
     script.revive(rows);
     // VACUUM may fail at rows that the server refuses
     let (refused, others): (Vec<&RowAt>, Vec<&RowAt>) = rows.iter().partition(|row| row.is_refused);
-    refused.into_iter().chain(others).for_each(|row| script.row(row));
+    for row in refused.into_iter().chain(others) {
+        script.row(row);
+    }
     script.zero_pages();
     script.out
 }
 
 /// The statements so far.
 struct Script<'f> {
-    facts: &'f Facts,
+    facts: &'f RepairFacts,
     damaged: HashMap<(ItemPointer, &'f str), &'f ValueAt>,
     /// Whether the extension was asked for.
     has_surgery: bool,
@@ -145,7 +176,7 @@ struct Script<'f> {
 impl<'f> Script<'f> {
     /// `has_rows`: whether rows follow that are damaged by themselves.
     fn begin(&mut self, has_rows: bool) {
-        let Facts { table, index, unread, .. } = self.facts;
+        let RepairFacts { table, index, unread, .. } = self.facts;
         if unread.wrong_checksums && (has_rows || index.is_damaged) {
             let why = format!(
                 "Pages of {table} have wrong checksums: this session reads them as they are."
@@ -154,8 +185,9 @@ impl<'f> Script<'f> {
         }
         if let Some((toast, _)) = &self.facts.toast {
             // REINDEX would make entries for them, by what is read there
-            let seen = self.facts.headless.iter().filter(|chunk| chunk.is_live);
-            seen.for_each(|chunk| self.remove(toast, chunk, false));
+            for chunk in self.facts.unreadable_chunks.iter().filter(|chunk| chunk.is_live) {
+                self.remove(toast, chunk, false);
+            }
         }
         if !index.is_damaged {
             return;
@@ -179,7 +211,7 @@ impl<'f> Script<'f> {
         }
     }
 
-    /// Makes chunks live that are all there.
+    /// Undeletes the chunks of values that are complete.
     fn revive(&mut self, rows: &'f [RowAt]) {
         let index = &self.facts.index;
         let mut has_revived = false;
@@ -269,7 +301,7 @@ impl<'f> Script<'f> {
         }
         if is_of_chunks(value.code) && reading.is_hidden {
             let chunks = facts.chunks.get(&pointer.value_id.0).map_or(&[][..], Vec::as_slice);
-            let hidden: Vec<Chunk> = chunks.iter().filter(|c| !is_sound(c)).copied().collect();
+            let hidden: Vec<ChunkTuple> = chunks.iter().filter(|c| !is_sound(c)).copied().collect();
             if !hidden.is_empty() {
                 return Remedy::Freeze(hidden);
             }
@@ -304,9 +336,15 @@ impl<'f> Script<'f> {
                     .to_owned(),
             );
         }
+        self.remedy_of_unread(row, value, &pointer)
+    }
+
+    /// For a value that SQL cannot read by the index: by the chunks with its ID, and the values that share them.
+    fn remedy_of_unread(&self, row: &RowAt, value: &ValueAt, pointer: &ToastPointer) -> Remedy<'f> {
+        let facts = self.facts;
         let chunks = facts.chunks.get(&pointer.value_id.0).map_or(&[][..], Vec::as_slice);
         let sound: Vec<ChunkSeen> = chunks.iter().filter(|c| is_sound(c)).map(|c| c.seen).collect();
-        let is_whole = check_chunks(&pointer, &sound, facts.page_size).is_ok();
+        let is_whole = check_chunks(pointer, &sound, facts.page_size).is_ok();
         if is_of_chunks(value.code) && is_whole {
             return Remedy::None("all of its chunks are there now. Check again.".to_owned());
         }
@@ -316,11 +354,11 @@ impl<'f> Script<'f> {
         if chunks.is_empty() {
             return Remedy::SetNull;
         }
-        let others = facts.pointing.iter().filter(|other| {
+        let others = facts.references.iter().filter(|other| {
             let is_own = other.ctid == row.ctid && other.column == value.column;
             other.value_id == pointer.value_id.0 && !is_own
         });
-        let (own, others): (Vec<&Pointing>, Vec<&Pointing>) =
+        let (own, others): (Vec<&Reference>, Vec<&Reference>) =
             others.partition(|other| other.ctid == row.ctid);
         let id = pointer.value_id;
         if !own.is_empty() {
@@ -332,18 +370,12 @@ impl<'f> Script<'f> {
                  {id}), which UPDATE deletes. Repair what cannot be read first, then check again."
             ));
         }
-        // what can still be made whole is not lost
-        let is_lost = |other: &Pointing| {
-            let value = self.damaged.get(&(other.ctid, other.column.as_str()));
-            let reading = facts.readings.get(&(other.ctid, other.column.clone()));
-            let is_hidden = reading.is_some_and(|reading| reading.is_hidden);
-            value.is_some_and(|value| !(is_of_chunks(value.code) && is_hidden))
-        };
-        let sound: Vec<&Pointing> = others.into_iter().filter(|other| !is_lost(other)).collect();
+        let sound: Vec<&Reference> =
+            others.into_iter().filter(|other| !self.is_lost(other)).collect();
         match sound.as_slice() {
             [] => Remedy::SetNull,
             [other]
-                if other.anew.is_some()
+                if other.rewrite.is_some()
                     && !facts.has_toasters
                     && !self.damaged.keys().any(|(ctid, _)| *ctid == other.ctid) =>
             {
@@ -353,8 +385,16 @@ impl<'f> Script<'f> {
         }
     }
 
+    /// Whether the value of another reference is lost too. One that undeleted chunks complete is not.
+    fn is_lost(&self, other: &Reference) -> bool {
+        let value = self.damaged.get(&(other.ctid, other.column.as_str()));
+        let reading = self.facts.readings.get(&(other.ctid, other.column.clone()));
+        let is_hidden = reading.is_some_and(|reading| reading.is_hidden);
+        value.is_some_and(|value| !(is_of_chunks(value.code) && is_hidden))
+    }
+
     /// For a value in the row.
-    fn remedy_in_row(&self, value: &ValueAt, reading: &Reading) -> Remedy<'f> {
+    fn remedy_in_row(&self, value: &ValueAt, reading: &ValueReading) -> Remedy<'f> {
         match reading.by_sql {
             Some(true) if is_of_content(value.code) => Remedy::GiveUp,
             Some(true) => Remedy::None(in_part()),
@@ -364,7 +404,7 @@ impl<'f> Script<'f> {
     }
 
     /// For a value whose pointer leads to another relation.
-    fn remedy_elsewhere(&self, reading: &Reading) -> Remedy<'f> {
+    fn remedy_elsewhere(&self, reading: &ValueReading) -> Remedy<'f> {
         let why = if self.facts.has_toasters {
             "its pointer leads to a relation that was not examined.".to_owned()
         } else if self.facts.is_toast_doubtful {
@@ -384,7 +424,7 @@ impl<'f> Script<'f> {
     }
 
     /// For a value that SQL reads by the index.
-    fn remedy_of_read(&self, value: &ValueAt, reading: &Reading) -> Remedy<'f> {
+    fn remedy_of_read(&self, value: &ValueAt, reading: &ValueReading) -> Remedy<'f> {
         let index = &self.facts.index;
         if reading.harms {
             return Remedy::None(
@@ -464,20 +504,8 @@ impl<'f> Script<'f> {
             if !matches!(remedy, Remedy::SetNull | Remedy::SetNullAfter(_)) {
                 continue;
             }
-            if let Some(why) = self.is_bound(row, &value.column) {
-                self.comment(&format!(
-                    "No statement for {column} in the row at {} of {}: {why}",
-                    row.ctid, facts.table
-                ));
-                continue;
-            }
-            let is_generated = facts.columns.generated.contains(&value.column);
-            if facts.columns.not_null.contains(&value.column) && !is_generated {
-                self.comment(&format!(
-                    "{column} in the row at {} of {} is lost, but the column is NOT NULL: no statement is \
-                     printed. UPDATE it to what you choose.",
-                    row.ctid, facts.table
-                ));
+            if let Some(why) = self.why_not_null(row, &value.column) {
+                self.comment(&why);
                 continue;
             }
             let id = value.pointer.map(|pointer| pointer.value_id.0);
@@ -507,7 +535,7 @@ impl<'f> Script<'f> {
         if columns.is_empty() {
             return;
         }
-        let most = refused.iter().map(|chunk: &Chunk| chunk.page_items).max().unwrap_or(0);
+        let most = refused.iter().map(|chunk: &ChunkTuple| chunk.page_items).max().unwrap_or(0);
         let most = if row.is_refused { most.max(row.page_items) } else { most };
         if !self.surgery_is_safe(most) {
             return self.no_surgery(&format!("the row at {} of {}", row.ctid, facts.table), most);
@@ -538,6 +566,23 @@ impl<'f> Script<'f> {
             facts.table,
             columns.join(", ")
         ));
+    }
+
+    /// Why a lost column cannot be set to NULL.
+    fn why_not_null(&self, row: &RowAt, name: &str) -> Option<String> {
+        let RepairFacts { table, columns, .. } = self.facts;
+        let column = quote_identifier(name);
+        if let Some(why) = self.is_bound(row, name) {
+            let place = format!("{column} in the row at {} of {table}", row.ctid);
+            return Some(format!("No statement for {place}: {why}"));
+        }
+        (columns.not_null.contains(name) && !columns.generated.contains(name)).then(|| {
+            format!(
+                "{column} in the row at {} of {table} is lost, but the column is NOT NULL: no statement is \
+                 printed. UPDATE it to what you choose.",
+                row.ctid
+            )
+        })
     }
 
     /// Offers to give up values that SQL copies, but that are not of their type; psql skips it unless it is asked for by a
@@ -571,11 +616,11 @@ impl<'f> Script<'f> {
         }
     }
 
-    /// Why a damaged column cannot be set: another one is made of it, or it of another.
+    /// Why a damaged column cannot be set: it is, or feeds, a generated column.
     fn is_bound(&self, row: &RowAt, column: &str) -> Option<String> {
         let made_of = &self.facts.columns.made_of;
-        let is_of = |bases: &Vec<String>| bases.iter().any(|base| base == column);
-        if let Some((other, _)) = made_of.iter().find(|(_, bases)| is_of(bases)) {
+        let other = made_of.iter().find(|(_, bases)| bases.iter().any(|base| base == column));
+        if let Some((other, _)) = other {
             return Some(format!(
                 "the generated column {} is made of it, and would be computed again, from NULL. Save that \
                  first; then UPDATE the row.",
@@ -583,8 +628,9 @@ impl<'f> Script<'f> {
             ));
         }
         let bases = made_of.get(column)?;
-        let is_damaged = |base: &&String| row.values.iter().any(|value| value.column == **base);
-        if let Some(base) = bases.iter().find(is_damaged) {
+        let damaged =
+            bases.iter().find(|base| row.values.iter().any(|value| value.column == **base));
+        if let Some(base) = damaged {
             return Some(format!(
                 "it is generated from {}, which is damaged too. Repair that first, then check again.",
                 quote_identifier(base)
@@ -593,8 +639,8 @@ impl<'f> Script<'f> {
         bases.is_empty().then(|| "it is generated, and cannot be set.".to_owned())
     }
 
-    fn store_anew(&mut self, row: &RowAt, column: &str, other: &'f Pointing) {
-        let Some(anew) = &other.anew else { return };
+    fn store_anew(&mut self, row: &RowAt, column: &str, other: &'f Reference) {
+        let Some(rewrite) = &other.rewrite else { return };
         if !self.stored_anew.insert(other.value_id) {
             return;
         }
@@ -608,11 +654,11 @@ impl<'f> Script<'f> {
             quote_identifier(&other.column),
             other.ctid,
         );
-        self.out.push(format!("{}{anew}VACUUM {};\n", commented(&why), self.facts.table));
+        self.out.push(format!("{}{rewrite}VACUUM {};\n", commented(&why), self.facts.table));
     }
 
     /// Whether there is a statement.
-    fn freeze_chunks(&mut self, value: &str, chunks: &[Chunk]) -> bool {
+    fn freeze_chunks(&mut self, value: &str, chunks: &[ChunkTuple]) -> bool {
         let facts = self.facts;
         let Some((toast, _)) = &facts.toast else { return false };
         let why = format!(
@@ -657,10 +703,9 @@ impl<'f> Script<'f> {
     /// Stores values anew, in one statement: its address changes with it.
     fn store_values_anew(&mut self, row: &RowAt, remedies: &[(&ValueAt, Remedy<'f>)]) {
         let facts = self.facts;
-        let is_written = |column: &String| !facts.columns.generated.contains(column);
         let own = remedies.iter().filter(|(_, remedy)| matches!(remedy, Remedy::StoreAnew));
         let set: Vec<String> = own
-            .filter(|(value, _)| is_written(&value.column))
+            .filter(|(value, _)| !facts.columns.generated.contains(&value.column))
             .map(|(value, _)| format!("{} = {}", quote_identifier(&value.column), value.fresh))
             .collect();
         if set.is_empty() {
@@ -739,14 +784,14 @@ impl<'f> Script<'f> {
         ));
     }
 
-    /// What clears the line pointer that leads to a row which was removed.
+    /// The statement that clears the line pointer of a removed row.
     fn unchained(&self, row: &RowAt) -> String {
         if row.is_heap_only { format!("VACUUM {};\n", self.facts.table) } else { String::new() }
     }
 
-    /// What gives up pages that the server refuses, which psql skips unless it is asked for by a variable.
+    /// Prints statements that give up pages which the server refuses. psql skips them unless a variable is set.
     fn zero_pages(&mut self) {
-        let Facts { table, toast, unread, .. } = self.facts;
+        let RepairFacts { table, toast, unread, .. } = self.facts;
         if self.facts.has_toasters || self.facts.unread.wrong_checksums {
             return;
         }
@@ -770,10 +815,9 @@ impl<'f> Script<'f> {
         }
     }
 
-    /// Copies the row's other columns, removes it without a look at its pointers, and inserts the copy.
+    /// Copies the row's other columns, removes the row without reading its pointers, and inserts the copy.
     fn store_row_anew(&mut self, row: &RowAt) {
-        let Facts { table, schema, oid, columns, .. } = self.facts;
-        let ColumnRules { not_null, generated, made_of } = columns;
+        let RepairFacts { table, schema, oid, columns, .. } = self.facts;
         if !self.surgery_is_safe(row.page_items) {
             return self.no_surgery(&format!("the row at {} of {table}", row.ctid), row.page_items);
         }
@@ -790,35 +834,15 @@ impl<'f> Script<'f> {
         let damaged = row.values.iter().map(|value| &value.column);
         let lost: Vec<&String> =
             damaged.chain(row.broken.iter().flat_map(|broken| &broken.columns)).collect();
-        let is_bound = |(other, bases): &(&String, &Vec<String>)| {
-            !lost.contains(other) && bases.iter().any(|base| lost.contains(&base))
-        };
-        if let Some((other, _)) = made_of.iter().find(is_bound) {
-            return self.comment(&format!(
-                "No statement for {place}. {why} And the generated column {} is made of one that is lost, and \
-                 would be computed again, from NULL.",
-                quote_identifier(other)
-            ));
+        if let Some(obstacle) = columns.forbids_loss(&lost) {
+            return self.comment(&format!("No statement for {place}. {why} And {obstacle}"));
         }
-        let written = || lost.iter().filter(|column| !generated.contains(**column));
-        if let Some(column) = written().find(|column| not_null.contains(**column)) {
-            return self.comment(&format!(
-                "No statement for {place}. {why} And {}, which is lost, is NOT NULL. Copy the row's other \
-                 columns; heap_force_kill of pg_surgery removes it; insert it again.",
-                quote_identifier(column)
-            ));
-        }
-        let kept: Vec<String> = row
-            .others
-            .iter()
-            .filter(|column| !generated.contains(*column))
-            .map(|column| quote_identifier(column))
-            .collect();
+        let kept = columns.written(row.others.iter());
         // else they would have their defaults
-        let names = written().map(|column| quote_identifier(column));
-        let into = kept.iter().cloned().chain(names).collect::<Vec<_>>().join(", ");
-        let nulls = written().map(|_| "NULL".to_owned());
-        let from = kept.iter().cloned().chain(nulls).collect::<Vec<_>>().join(", ");
+        let lost_names = columns.written(lost.iter().copied());
+        let into = [kept.as_slice(), &lost_names].concat().join(", ");
+        let nulls = vec!["NULL".to_owned(); lost_names.len()];
+        let from = [kept.as_slice(), &nulls].concat().join(", ");
         let is_misread = row.broken.as_ref().is_some_and(|broken| broken.columns.is_empty());
         let copied: Vec<String> = match kept.split_first() {
             // with all columns as they are, the server would copy the tuple, and read it by its t_hoff
@@ -829,7 +853,8 @@ impl<'f> Script<'f> {
             _ => kept,
         };
         let copied = copied.join(", ");
-        let (ItemPointer { block, item }, xmin) = (row.ctid, row.xmin);
+        let ItemPointer { block, item } = row.ctid;
+        let xmin = row.xmin;
         let copy = format!("toastctl_{}_{block}_{item}_{xmin}", oid.0);
         let copy = format!("{schema}{}", quote_identifier(&copy));
         let what = if lost.is_empty() {
@@ -895,7 +920,7 @@ fn surgery_arguments(relation: &str, tid: ItemPointer) -> String {
     format!("({}::pg_catalog.regclass, ARRAY['{tid}']::pg_catalog.tid[])", quote_literal(relation))
 }
 
-fn headers(chunks: &[Chunk]) -> Vec<(ItemPointer, [u32; 2])> {
+fn headers(chunks: &[ChunkTuple]) -> Vec<(ItemPointer, [u32; 2])> {
     chunks.iter().map(|chunk| (chunk.seen.tid, chunk.xids)).collect()
 }
 
@@ -905,7 +930,7 @@ pub(super) fn may_crash_at_pglz(version_num: i32) -> bool {
     matches!(version_num, ..140_010 | 150_000..150_005 | 160_000..160_001)
 }
 
-/// Why what SQL reads is neither stored anew nor removed.
+/// Why a value that SQL reads is neither rewritten nor removed.
 fn in_part() -> String {
     "SQL reads it, but not all of its bytes are accounted for, so that it may be shorter than it was: it is neither removed \
      nor stored for good as it reads now. Restore it from a backup, or compare what is saved with what SQL reads."
@@ -1040,35 +1065,35 @@ mod tests {
         }
     }
 
-    fn chunk(seq: i32, size: u32, fate: Fate) -> Chunk {
+    fn chunk(seq: i32, size: u32, fate: Fate) -> ChunkTuple {
         let seen = ChunkSeen { tid: tid(20), seq, form: ChunkForm::Plain, size, fate };
         let is_refused = false;
         let is_misread = false;
         let is_moved = false;
-        Chunk { seen, xids: [742, 743], is_refused, is_misread, is_moved, page_items: 4 }
+        ChunkTuple { seen, xids: [742, 743], is_refused, is_misread, is_moved, page_items: 4 }
     }
 
-    fn facts() -> Facts {
-        Facts {
+    fn facts() -> RepairFacts {
+        RepairFacts {
             table: quote_identifier("t\nu"),
             schema: "\"public\".".into(),
             toast: Some(("\"pg_toast\".\"pg_toast_1\"".into(), Oid(9))),
             header: Some(("heap_page_items".into(), "get_raw_page".into())),
             index: index(false),
-            readings: readings(&Reading { by_sql: Some(false), ..Reading::default() }),
-            ..Facts::default()
+            readings: readings(&ValueReading { by_sql: Some(false), ..ValueReading::default() }),
+            ..RepairFacts::default()
         }
     }
 
     /// The same of all values.
-    fn readings(reading: &Reading) -> HashMap<(ItemPointer, String), Reading> {
+    fn readings(reading: &ValueReading) -> HashMap<(ItemPointer, String), ValueReading> {
         let columns = [EVIL, "doc", "g", "x"];
         let keys = [2, 3].into_iter().flat_map(|item| columns.map(|c| (tid(item), c.to_owned())));
         keys.map(|key| (key, reading.clone())).collect()
     }
 
-    fn index(is_damaged: bool) -> ToastIndex {
-        ToastIndex { reindex: Some("REINDEX INDEX i;".into()), is_damaged, risk: None }
+    fn index(is_damaged: bool) -> ToastIndexState {
+        ToastIndexState { reindex: Some("REINDEX INDEX i;".into()), is_damaged, risk: None }
     }
 
     /// The lines that are no comments.
@@ -1098,33 +1123,34 @@ mod tests {
 
     #[test]
     fn what_sql_reads_is_stored_anew_or_left_but_never_removed() {
-        let of = |code, reading: Reading| {
-            let mut facts = Facts { readings: readings(&reading), ..facts() };
+        let of = |code, reading: ValueReading| {
+            let mut facts = RepairFacts { readings: readings(&reading), ..facts() };
             facts.chunks.insert(7, vec![chunk(0, 1996, Fate::Committed)]);
             script(&facts, &[row(2, code, pointer(9))])
         };
-        let reads = |is_whole| Reading {
+        let reads = |is_whole| ValueReading {
             by_sql: Some(true),
             by_index: true,
             is_whole,
-            ..Reading::default()
+            ..ValueReading::default()
         };
         let anew = of(Code::StoredSize, reads(true)).concat();
         assert!(anew.contains(" = (ARRAY[") && !anew.contains("= NULL"), "{anew}");
         // not all of its bytes are accounted for; its pointer leads elsewhere; it is another value's too
         let short = of(Code::StoredSize, reads(false));
         assert!(code(&short).is_empty() && short.concat().contains("shorter"), "{short:?}");
-        let facts = Facts { readings: readings(&reads(true)), ..facts() };
+        let facts = RepairFacts { readings: readings(&reads(true)), ..facts() };
         let elsewhere = script(&facts, &[row(2, Code::ToastRelation, pointer(0))]);
         assert!(
             code(&elsewhere).is_empty() && elsewhere.concat().contains("SQL reads"),
             "{elsewhere:?}"
         );
-        let harms = of(Code::ChunkMissing, Reading { harms: true, is_open: true, ..reads(true) });
+        let harms =
+            of(Code::ChunkMissing, ValueReading { harms: true, is_open: true, ..reads(true) });
         assert!(code(&harms).is_empty(), "{harms:?}");
         // it was not tried, as on minor releases that crash at damaged data
         let mut untried =
-            Facts { readings: HashMap::new(), may_crash_at_pglz: true, ..self::facts() };
+            RepairFacts { readings: HashMap::new(), may_crash_at_pglz: true, ..self::facts() };
         let none = script(&untried, &[row(2, Code::StoredSize, pointer(9))]);
         assert!(code(&none).is_empty() && none.concat().contains("minor release"), "{none:?}");
         untried.may_crash_at_pglz = false;
@@ -1139,7 +1165,8 @@ mod tests {
         let null = content.find("= NULL");
         assert!(start < null && null < end && start.is_some(), "{content}");
         // it fails
-        let lost = of(Code::ChunksEnd, Reading { by_sql: Some(false), ..Reading::default() });
+        let lost =
+            of(Code::ChunksEnd, ValueReading { by_sql: Some(false), ..ValueReading::default() });
         assert!(lost.concat().contains("= NULL"), "{lost:?}");
     }
 
@@ -1148,7 +1175,7 @@ mod tests {
         let kill = |page_items| {
             let row = RowAt { page_items, ..row(2, Code::ToastRelation, pointer(0)) };
             let chunk = RowAt { page_items, ..row.clone() };
-            let facts = Facts { headless: vec![chunk], ..facts() };
+            let facts = RepairFacts { unreadable_chunks: vec![chunk], ..facts() };
             script(&facts, &[row]).concat()
         };
         assert_eq!(kill(290).matches("heap_force_kill('").count(), 2);
@@ -1158,8 +1185,8 @@ mod tests {
         }
         let mut revived = chunk(1, 4, Fate::NotCommitted);
         revived.page_items = 291;
-        let readings = readings(&Reading { is_hidden: true, ..Reading::default() });
-        let mut facts = Facts { readings, ..facts() };
+        let readings = readings(&ValueReading { is_hidden: true, ..ValueReading::default() });
+        let mut facts = RepairFacts { readings, ..facts() };
         facts.chunks.insert(7, vec![chunk(0, 1996, Fate::Committed), revived]);
         let none = script(&facts, &[row(2, Code::ChunksEnd, pointer(9))]);
         assert_eq!(code(&none), [""; 0], "{none:?}");
@@ -1172,7 +1199,7 @@ mod tests {
     #[test]
     fn a_chunk_is_removed_while_its_line_pointer_is_what_it_was() {
         let chunk = row(2, Code::HeaderLength, pointer(0));
-        let text = script(&Facts { headless: vec![chunk], ..facts() }, &[]).concat();
+        let text = script(&RepairFacts { unreadable_chunks: vec![chunk], ..facts() }, &[]).concat();
         let kill = "SELECT heap_force_kill('\"pg_toast\".\"pg_toast_1\"'::pg_catalog.regclass, \
                     ARRAY['(0,2)']::pg_catalog.tid[])\n  \
                     FROM get_raw_page('\"pg_toast\".\"pg_toast_1\"', 'main', 0) AS page\n \
@@ -1185,7 +1212,7 @@ mod tests {
         let mut only = row(2, Code::ToastRelation, pointer(0));
         only.others.clear();
         only.values[0].column = "doc".into();
-        let text = script(&Facts { oid: Oid(77), ..facts() }, &[only]).concat();
+        let text = script(&RepairFacts { oid: Oid(77), ..facts() }, &[only]).concat();
         let steps = [
             "CREATE TABLE \"public\".\"toastctl_77_0_2_742\"",
             "LOCK TABLE ONLY",
@@ -1208,15 +1235,16 @@ mod tests {
         let made_of = HashMap::from([("g".to_owned(), vec!["doc".to_owned()])]);
         let generated = HashSet::from(["g".to_owned()]);
         let columns = ColumnRules { made_of, generated, ..ColumnRules::default() };
-        let facts = Facts { columns, ..facts() };
+        let facts = RepairFacts { columns, ..facts() };
         let base = script(&facts, &[of("doc", Code::NoChunks)]);
         assert_eq!(code(&base), [""; 0], "{base:?}");
         let generated = script(&facts, &[of("g", Code::NoChunks)]).concat();
         assert!(generated.contains("SET \"doc\" = \"doc\"\n"), "{generated}");
         let risk = Some("chunks are there twice".to_owned());
-        let reading = Reading { is_open: true, by_chunks: true, ..Reading::default() };
-        let readings = readings(&Reading { by_sql: Some(false), ..reading });
-        let facts = Facts { index: ToastIndex { risk, ..index(true) }, readings, ..facts };
+        let reading = ValueReading { is_open: true, by_chunks: true, ..ValueReading::default() };
+        let readings = readings(&ValueReading { by_sql: Some(false), ..reading });
+        let facts =
+            RepairFacts { index: ToastIndexState { risk, ..index(true) }, readings, ..facts };
         let twice = script(&facts, &[of("x", Code::ChunkTwice)]);
         assert_eq!(code(&twice), [""; 0], "{twice:?}");
         let mut custom = of("x", Code::CustomPointer);
@@ -1231,19 +1259,19 @@ mod tests {
         let mut facts = facts();
         let there = [chunk(0, 1996, Fate::Committed), chunk(1, 4, Fate::NotCommitted)];
         facts.chunks.insert(7, there.to_vec());
-        let pointing = |item| Pointing {
+        let pointing = |item| Reference {
             ctid: tid(item),
             column: EVIL.into(),
             value_id: 7,
             pointer: Some(pointer(9)),
-            anew: Some("UPDATE ONLY t SET a = (ARRAY[a])[1];\n".into()),
+            rewrite: Some("UPDATE ONLY t SET a = (ARRAY[a])[1];\n".into()),
         };
-        facts.pointing = vec![pointing(2), pointing(3)];
+        facts.references = vec![pointing(2), pointing(3)];
         // row 2 is whole with its deleted chunk; row 3 has the same ID and another size
         let mut other = pointer(9);
         other.ext_info = 1900;
         let rows = [row(3, Code::ChunkSize, other), row(2, Code::ChunksEnd, pointer(9))];
-        let hidden = Reading { is_hidden: true, ..Reading::default() };
+        let hidden = ValueReading { is_hidden: true, ..ValueReading::default() };
         facts.readings.insert((tid(2), EVIL.to_owned()), hidden);
         let script = script(&facts, &rows);
         let lines = code(&script);
@@ -1255,12 +1283,16 @@ mod tests {
     #[test]
     fn what_a_rebuilt_index_would_lose_is_stored_anew_before() {
         let rows = [row(2, Code::ChunkMissing, pointer(9)), row(3, Code::ChunkMissing, pointer(9))];
-        let open =
-            Reading { by_sql: Some(true), by_index: true, is_open: true, ..Reading::default() };
+        let open = ValueReading {
+            by_sql: Some(true),
+            by_index: true,
+            is_open: true,
+            ..ValueReading::default()
+        };
         for is_damaged in [true, false] {
             let risk = is_damaged.then(|| "it is not known".to_owned());
-            let index = ToastIndex { risk, ..index(is_damaged) };
-            let facts = Facts { readings: readings(&open), index, ..facts() };
+            let index = ToastIndexState { risk, ..index(is_damaged) };
+            let facts = RepairFacts { readings: readings(&open), index, ..facts() };
             let text = script(&facts, &rows[..1]).concat();
             let set =
                 format!("SET {0} = {1}", quote_identifier(EVIL), fresh(&quote_identifier(EVIL)));
@@ -1271,7 +1303,7 @@ mod tests {
 
     #[test]
     fn a_damaged_index_keeps_all_other_statements_back() {
-        let facts = Facts { index: index(true), ..facts() };
+        let facts = RepairFacts { index: index(true), ..facts() };
         let rows = [row(2, Code::NoChunks, pointer(9)), row(3, Code::ToastRelation, pointer(0))];
         assert_eq!(code(&script(&facts, &rows)), ["REINDEX INDEX i;"]);
     }

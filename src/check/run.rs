@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::finding::{CheckError, Checked, Finding};
-use super::live::{LiveOptions, Table};
-use super::look::About;
+use super::live::{LiveOptions, TableCheck};
+use super::live_check::About;
 use super::salvage_dir::SalvageDir;
 use super::subject::Depth;
 use crate::drive::{Order, Schedule, each_relation, tell_dropped};
@@ -18,7 +18,7 @@ use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, locks, toasters};
 use toast_format::disk::Oid;
 
-/// What is asked of a server.
+/// How the tables of a server are checked.
 pub(crate) struct CheckRequest {
     /// Whether compressed values are decompressed.
     pub(crate) decompress: bool,
@@ -30,7 +30,6 @@ pub(crate) struct CheckRequest {
 
 /// Where findings go, and then what was looked at.
 pub(crate) trait CheckSink: Sink<Checked> {
-    /// One finding.
     fn finding(&mut self, finding: Finding) -> std::io::Result<()>;
 }
 
@@ -46,14 +45,14 @@ pub(crate) async fn check(
     output: &mut dyn CheckSink,
     interrupt: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let work = all(inspector, request, found, salvage, output);
+    let work = check_relations(inspector, request, found, salvage, output);
     let ended = until(interrupt, &inspector.connections, work).await;
     // tasks of their own read on otherwise
     inspector.stop.store(true, Ordering::Relaxed);
     ended
 }
 
-async fn all<O: CheckSink + ?Sized>(
+async fn check_relations<O: CheckSink + ?Sized>(
     inspector: &Inspector,
     request: &CheckRequest,
     found: &[Selected],
@@ -61,15 +60,16 @@ async fn all<O: CheckSink + ?Sized>(
     output: &mut O,
 ) -> Result<(), RunError> {
     let leader = inspector.leader()?;
-    let incomplete = |error: LiveError| Failed::new(Kind::Incomplete, error.to_string());
-    let ask = async || {
-        let oids: Vec<Oid> = found.iter().map(|found| found.oid).collect();
-        let names = locks::names(leader.client(), &oids).await?;
-        let storage = Storage::ask(leader.client()).await?;
-        let toasters = toasters::toasters(leader.client(), &inspector.server).await?;
-        Ok::<_, LiveError>((names, storage, toasters))
-    };
-    let (names, storage, toasters) = leader.reading(ask).await.map_err(incomplete)?;
+    let (names, storage, toasters) = leader
+        .reading(async || {
+            let oids: Vec<Oid> = found.iter().map(|found| found.oid).collect();
+            let names = locks::names(leader.client(), &oids).await?;
+            let storage = Storage::ask(leader.client()).await?;
+            let toasters = toasters::toasters(leader.client(), &inspector.server).await?;
+            Ok::<_, LiveError>((names, storage, toasters))
+        })
+        .await
+        .map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
     let depth = Depth {
         decompress: request.decompress,
         content: request.content,
@@ -89,7 +89,7 @@ async fn all<O: CheckSink + ?Sized>(
         order: Order::AsFound,
         tells_dropped: true,
     };
-    let visit = async |relation: Relation, how, output: &mut O| {
+    each_relation(&schedule, output, async |relation, how, output| {
         let name = relation.display_name();
         let oid = relation.oid;
         if let Some(why) = inspector.why_no_pages(&relation) {
@@ -101,7 +101,7 @@ async fn all<O: CheckSink + ?Sized>(
             return failed.report_to(output);
         }
         let salvage = salvage.as_deref_mut();
-        match one(inspector, request, &about, relation, salvage, output).await {
+        match check_relation(inspector, request, &about, relation, salvage, output).await {
             Ok(None) => tell_dropped(&names.of(oid), how, output),
             Ok(Some(checked)) => {
                 output.found(checked).map_err(RunError::Output)?;
@@ -114,11 +114,12 @@ async fn all<O: CheckSink + ?Sized>(
             Err(error) => Failed::new(Kind::Incomplete, error.to_string()).report_to(output)?,
         }
         Ok(())
-    };
-    each_relation(&schedule, output, visit).await.map(drop)
+    })
+    .await
+    .map(drop)
 }
 
-async fn one<O: CheckSink + ?Sized>(
+async fn check_relation<O: CheckSink + ?Sized>(
     inspector: &Inspector,
     request: &CheckRequest,
     about: &Arc<About>,
@@ -129,7 +130,7 @@ async fn one<O: CheckSink + ?Sized>(
     let toast = relation.toast.as_ref().map_or(0, |toast| toast.bytes);
     let options = LiveOptions { toast_pages: toast <= request.toast_limit };
     let connections = inspector.connections.clone();
-    let table = Table::new(connections, Arc::clone(about), Arc::new(relation), options);
+    let table = TableCheck::new(connections, Arc::clone(about), Arc::new(relation), options);
     let tell = &mut |finding| output.finding(finding);
     table.check(&*inspector.progress, &inspector.stop, salvage, tell).await
 }

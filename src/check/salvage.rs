@@ -1,10 +1,10 @@
-//! What is left of damaged values, and of the rows that they stand in (pure).
+//! Salvages damaged values and their rows (pure).
 
 use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::chunk_index::{Chunk, append_chunk, chunks_of};
+use super::chunk_index::{ChunkTuple, append_chunk, chunks_of};
 use super::code::Code;
 use super::damaged_row::{end_of, fitting_tuple_at, longer_tuple_at, tuple_at};
 use super::finding::Finding;
@@ -29,7 +29,7 @@ use toast_format::model::visibility::{HintBits, Visibility};
 
 /// Why a chunk is not known to be the value's; better ones come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Doubt {
+pub(super) enum ChunkDoubt {
     /// Its `t_hoff` is wrong.
     Misread,
     /// It is deleted, or its transaction was aborted.
@@ -47,18 +47,16 @@ const MAY_MISS: usize = 100;
 
 /// A chunk that could be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct SavedChunk {
     pub(super) tid: ItemPointer,
-    /// `chunk_seq`.
     pub(super) seq: i32,
-    /// `chunk_data`.
     pub(super) data: Vec<u8>,
-    pub(super) doubt: Option<Doubt>,
+    pub(super) doubt: Option<ChunkDoubt>,
 }
 
 /// How a value is stored, as its header or pointer says. Sizes are bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub(super) struct Shape {
+pub(super) struct StoredShape {
     /// `chunk_id`, of a value out of line.
     pub(super) value_id: Option<u64>,
     pub(super) raw_size: Option<u64>,
@@ -70,28 +68,28 @@ pub(super) struct Shape {
 }
 
 /// Bytes with their offsets, in order.
-pub(super) type Parts = Vec<(u64, Vec<u8>)>;
+pub(super) type ByteRuns = Vec<(u64, Vec<u8>)>;
 
-/// What is left of a value.
+/// The bytes of a damaged value that could be read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Saved {
-    pub(super) shape: Shape,
+pub(super) struct SalvagedValue {
+    pub(super) shape: StoredShape,
     /// Stored bytes that could be read, by their offsets among those of the value.
-    pub(super) stored: Parts,
+    pub(super) stored: ByteRuns,
     /// The content's bytes, by their offsets in it, and whether these are all.
-    pub(super) content: Parts,
+    pub(super) content: ByteRuns,
     pub(super) is_whole: bool,
     /// Chunks with the value's ID that have no place in it, one behind the other.
-    pub(super) stray: Vec<Piece>,
+    pub(super) stray: Vec<SavedChunk>,
     /// The tuple's bytes from a value on that cannot be told from those behind it.
     pub(super) rest: Vec<u8>,
-    /// What was taken for granted that nothing proves.
+    /// Assumptions that nothing proves.
     pub(super) guesses: Vec<String>,
     /// Why nothing was saved, where it is not that nothing was left.
     pub(super) note: Option<&'static str>,
 }
 
-impl Saved {
+impl SalvagedValue {
     /// Bytes of the content that could be read.
     pub(super) fn content_bytes(&self) -> u64 {
         self.content.iter().map(|(_, bytes)| bytes.len() as u64).sum()
@@ -120,7 +118,7 @@ impl Saved {
 }
 
 impl Cell {
-    pub(super) fn inline(saved: Saved) -> Cell {
+    pub(super) fn inline(saved: SalvagedValue) -> Cell {
         Cell::Inline(Box::new(saved))
     }
 
@@ -134,48 +132,53 @@ impl Cell {
     }
 }
 
-/// What is left of a value in the row.
-fn inline(value: &Varlena<'_>) -> Saved {
+/// Salvages a value in the row.
+fn inline(value: &Varlena<'_>) -> SalvagedValue {
     match value {
         Varlena::Compressed { tc_info, stream } => {
             let method = tc_method(*tc_info);
             let raw = tc_raw_size(*tc_info);
-            let mut saved = Saved {
-                shape: Shape {
+            let mut saved = SalvagedValue {
+                shape: StoredShape {
                     raw_size: Some(u64::from(raw)),
                     stored_size: Some(stream.len() as u64),
                     method: method.map(Method::name),
-                    ..Shape::default()
+                    ..StoredShape::default()
                 },
                 stored: vec![(0, stream.to_vec())],
-                ..Saved::default()
+                ..SalvagedValue::default()
             };
             saved.decompress(stream, &[(method, raw)]);
             saved
         }
         // what follows a value of unknown length cannot be told from it
-        Varlena::Unknown { bytes, .. } => Saved { rest: bytes.to_vec(), ..Saved::default() },
+        Varlena::Unknown { bytes, .. } => {
+            SalvagedValue { rest: bytes.to_vec(), ..SalvagedValue::default() }
+        }
         _ => {
             let content = value.inline_content().unwrap_or(&[]);
-            Saved {
-                shape: Shape { raw_size: Some(content.len() as u64), ..Shape::default() },
+            SalvagedValue {
+                shape: StoredShape {
+                    raw_size: Some(content.len() as u64),
+                    ..StoredShape::default()
+                },
                 content: vec![(0, content.to_vec())],
                 is_whole: true,
-                ..Saved::default()
+                ..SalvagedValue::default()
             }
         }
     }
 }
 
-/// What is left of a value out of line, by the chunks that could be read.
+/// Salvages a value out of line from the chunks that could be read.
 pub(super) fn external(
     pointer: &ToastPointer,
-    mut pieces: Vec<Piece>,
+    mut pieces: Vec<SavedChunk>,
     page: PageSize,
     order: ByteOrder,
-) -> Saved {
+) -> SalvagedValue {
     let limit = pointer.max_chunk_size(page);
-    let mut saved = Saved::default();
+    let mut saved = SalvagedValue::default();
     let mut stored_size = pointer.stored_size();
     let size_of = |seq: u32, all: u32| all.saturating_sub(seq.saturating_mul(limit)).min(limit);
     pieces.sort_by_key(|piece| {
@@ -189,7 +192,7 @@ pub(super) fn external(
         stored_size = size;
     }
     let expected = stored_size.div_ceil(limit);
-    saved.shape = Shape {
+    saved.shape = StoredShape {
         value_id: Some(pointer.value_id.0),
         raw_size: Some(u64::from(pointer.raw_size())),
         stored_size: Some(u64::from(pointer.stored_size())),
@@ -198,7 +201,7 @@ pub(super) fn external(
         chunks_found: pieces.iter().map(|piece| piece.seq).collect(),
     };
     saved.shape.chunks_found.dedup();
-    let mut doubted: Vec<(Doubt, i32)> = Vec::new();
+    let mut doubted: Vec<(ChunkDoubt, i32)> = Vec::new();
     let mut last = None;
     let mut is_sure = true;
     for mut piece in pieces {
@@ -241,21 +244,25 @@ pub(super) fn external(
 /// A value to which no row that could be read refers, by its chunks: its size is theirs, and it is compressed if it is what the header
 /// of compressed data says.
 pub(super) fn without_row(
-    (value_id, id_type): (ValueId, ValueIdType),
-    pieces: Vec<Piece>,
+    value_id: ValueId,
+    id_type: ValueIdType,
+    pieces: Vec<SavedChunk>,
     page: PageSize,
-) -> Saved {
+) -> SalvagedValue {
     // The byte order is not known: little-endian is assumed. If it is not, compressed data is saved as stored.
     let order = ByteOrder::Little;
     let limit = page.toast_max_chunk_size_of(id_type);
     // a wild number does not make it long
     let most = pieces.len().saturating_mul(2).saturating_add(MAY_MISS);
-    let end = |piece: &Piece| {
-        let seq = u32::try_from(piece.seq).ok().filter(|seq| (*seq as usize) < most)?;
-        let end = seq.checked_mul(limit)?.checked_add(u32::try_from(piece.data.len()).ok()?)?;
-        (end <= MOST).then_some(end)
-    };
-    let size = pieces.iter().filter_map(end).max().unwrap_or(0);
+    let size = pieces
+        .iter()
+        .filter_map(|piece| {
+            let seq = u32::try_from(piece.seq).ok().filter(|seq| (*seq as usize) < most)?;
+            let end = seq.checked_mul(limit)?.checked_add(u32::try_from(piece.data.len()).ok()?)?;
+            (end <= MOST).then_some(end)
+        })
+        .max()
+        .unwrap_or(0);
     // more chunks may have followed a full one
     let is_ended = !size.is_multiple_of(limit);
     let pointer = ToastPointer {
@@ -287,30 +294,30 @@ pub(super) fn without_row(
     saved
 }
 
-/// What is left of a value of a pluggable toaster, by the chunks of each of its parts that could be read.
+/// Salvages a value of a pluggable toaster from the chunks of each of its parts that could be read.
 pub(super) fn custom(
     value: &CustomValue,
-    mut parts: Vec<Vec<Piece>>,
+    mut parts: Vec<Vec<SavedChunk>>,
     page: PageSize,
     order: ByteOrder,
-) -> Saved {
+) -> SalvagedValue {
     for pieces in &mut parts {
         pieces.sort_by_key(|piece| (piece.seq, piece.doubt, piece.tid));
     }
     let all = || parts.iter().flatten();
-    let mut saved = Saved {
-        shape: Shape {
+    let mut saved = SalvagedValue {
+        shape: StoredShape {
             value_id: value.value_ids().next(),
             raw_size: value.raw_size,
             chunks_expected: value.chunks_expected,
             chunks_found: all().map(|piece| piece.seq).collect(),
-            ..Shape::default()
+            ..StoredShape::default()
         },
         rest: value.datum.clone(),
         note: Some(
             "of a pluggable toaster: the file of stray chunks has all that were found, the rest is the pointer",
         ),
-        ..Saved::default()
+        ..SalvagedValue::default()
     };
     if let (Some(appendable), Some(own)) = (&value.appendable, parts.first()) {
         let chunks: Vec<_> =
@@ -321,7 +328,7 @@ pub(super) fn custom(
             _ => false,
         };
     }
-    let mut doubted: Vec<(Doubt, i32)> =
+    let mut doubted: Vec<(ChunkDoubt, i32)> =
         all().filter_map(|piece| Some((piece.doubt?, piece.seq))).collect();
     doubted.sort_unstable();
     saved.guesses.extend(doubted.chunk_by(|a, b| a.0 == b.0).map(doubt));
@@ -329,8 +336,8 @@ pub(super) fn custom(
     saved
 }
 
-/// The bytes that chunks have which are all there by themselves: the last one shows the end, as it is not full.
-fn size_by_chunks(pieces: &[Piece], limit: u32) -> Option<u32> {
+/// The size of chunks that are complete by themselves: the last one is not full, and so shows the end.
+fn size_by_chunks(pieces: &[SavedChunk], limit: u32) -> Option<u32> {
     let mut size: u32 = 0;
     for (next, own) in (0i64..).zip(pieces.chunk_by(|a, b| a.seq == b.seq)) {
         let [piece] = own else { return None };
@@ -344,7 +351,7 @@ fn size_by_chunks(pieces: &[Piece], limit: u32) -> Option<u32> {
     (!size.is_multiple_of(limit)).then_some(size)
 }
 
-fn doubt(chunks: &[(Doubt, i32)]) -> String {
+fn doubt(chunks: &[(ChunkDoubt, i32)]) -> String {
     const NAMED: usize = 8;
     let named: Vec<String> =
         chunks.iter().take(NAMED).map(|(_, seq)| format!("chunk {seq}")).collect();
@@ -353,17 +360,17 @@ fn doubt(chunks: &[(Doubt, i32)]) -> String {
         more => format!(" and {more} more"),
     };
     let (is, are) = match chunks.first() {
-        Some((Doubt::PageRefused, _)) => {
+        Some((ChunkDoubt::PageRefused, _)) => {
             (" is on a page that is refused", " are on pages that are refused")
         }
-        Some((Doubt::Misread, _)) => (" has a wrong t_hoff", " have a wrong t_hoff"),
+        Some((ChunkDoubt::Misread, _)) => (" has a wrong t_hoff", " have a wrong t_hoff"),
         _ => (" is deleted", " are deleted"),
     };
     let what = if chunks.len() == 1 { is } else { are };
     format!("{}{more}{what}", named.join(", "))
 }
 
-impl Saved {
+impl SalvagedValue {
     /// Where one chunk is missing, and one has no place of which the size is right: its number may be wrong. Whether it is
     /// put there.
     fn fill_gap(&mut self, expected: u32, limit: u32, size_of: impl Fn(u32) -> usize) -> bool {
@@ -374,7 +381,7 @@ impl Saved {
         let is_missing =
             |(seq, at): &(u32, Option<u64>)| *at != Some(u64::from(*seq) * u64::from(limit));
         let Some((seq, _)) = starts.into_iter().find(is_missing) else { return false };
-        let fits = |piece: &Piece| piece.doubt.is_none() && piece.data.len() == size_of(seq);
+        let fits = |piece: &SavedChunk| piece.doubt.is_none() && piece.data.len() == size_of(seq);
         let mut fitting = (0..).zip(&self.stray).filter(|(_, piece)| fits(piece));
         let (Some((at, _)), None) = (fitting.next(), fitting.next()) else { return false };
         let piece = self.stray.remove(at);
@@ -474,20 +481,18 @@ fn up_to_damage(method: Option<Method>, raw_size: u32, stream: &[u8]) -> Vec<u8>
 /// In place of an item: all rows of the page.
 pub(super) const ALL: u16 = 0;
 
-/// A damaged value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct DamagedValue {
     /// Its row; item [`ALL`] for a page that the server, or the check, refuses.
     pub(super) ctid: ItemPointer,
     /// Its column; `None` for the row as a whole.
     pub(super) column: Option<String>,
-    /// What was found.
     pub(super) code: Code,
 }
 
-impl Wanted {
+impl DamagedValue {
     /// The value or row of `relation` that a finding names, if what is left of it is to be saved.
-    pub(super) fn of(relation: &str, finding: &Finding) -> Option<Wanted> {
+    pub(super) fn from_finding(relation: &str, finding: &Finding) -> Option<DamagedValue> {
         let place = &finding.place;
         let code = finding.code;
         let item = place.item.or(refuses_page(code).then_some(ALL));
@@ -496,7 +501,7 @@ impl Wanted {
         let is_sound = matches!(code, Code::HasExternal | Code::SharedValue);
         let is_lost = column.is_some() || ctid.item == ALL || hides_row(code);
         let has_value = place.source == relation && !is_sound && is_lost;
-        has_value.then_some(Wanted { ctid, column, code })
+        has_value.then_some(DamagedValue { ctid, column, code })
     }
 }
 
@@ -523,10 +528,10 @@ pub(super) fn refuses_page(code: Code) -> bool {
 }
 
 /// A damaged row: its damaged columns, and what was found there first.
-pub(super) type Damaged = (ItemPointer, Vec<(String, Code)>);
+pub(super) type RowDamage = (ItemPointer, Vec<(String, Code)>);
 
 /// The rows of a page that are asked for; all that are not known to be deleted, where the page is.
-pub(super) fn on_page(bytes: &[u8], asked: &[Damaged]) -> Vec<Damaged> {
+pub(super) fn on_page(bytes: &[u8], asked: &[RowDamage]) -> Vec<RowDamage> {
     let Some((ItemPointer { block, item: ALL }, _)) = asked.first() else { return asked.to_vec() };
     let fitting = with_fitting_header(bytes);
     let page = match Page::parse(fitting.as_deref().unwrap_or(bytes)) {
@@ -543,9 +548,9 @@ pub(super) fn on_page(bytes: &[u8], asked: &[Damaged]) -> Vec<Damaged> {
 }
 
 /// Damaged rows, in order.
-pub(super) fn by_row<'w>(wanted: impl IntoIterator<Item = &'w Wanted>) -> Vec<Damaged> {
-    let mut rows: Vec<Damaged> = Vec::new();
-    for Wanted { ctid, column, code } in wanted {
+pub(super) fn by_row<'w>(wanted: impl IntoIterator<Item = &'w DamagedValue>) -> Vec<RowDamage> {
+    let mut rows: Vec<RowDamage> = Vec::new();
+    for DamagedValue { ctid, column, code } in wanted {
         if rows.last().is_none_or(|(last, _)| last != ctid) {
             rows.push((*ctid, Vec::new()));
         }
@@ -565,7 +570,7 @@ pub(super) enum Cell {
     /// A value of which the text alone is known.
     Text(Vec<u8>),
     /// A value in the row.
-    Inline(Box<Saved>),
+    Inline(Box<SalvagedValue>),
     /// A value out of line.
     External(ToastPointer),
     /// A value of a pluggable toaster.
@@ -576,39 +581,43 @@ pub(super) enum Cell {
 
 /// A damaged row: each of its columns, with its index.
 #[derive(Debug, Clone)]
-pub(super) struct Row {
+pub(super) struct SalvagedRow {
     pub(super) order: ByteOrder,
     pub(super) cells: Vec<(usize, Cell)>,
     /// Why all of its columns may be wrong, and what was found.
     pub(super) guess: Option<(Code, &'static str)>,
 }
 
-impl Row {
+impl SalvagedRow {
     /// Of the tuple at `ctid`, whose page is `bytes`. Where its columns end behind its line pointer, the bytes up to the
     /// next tuple are tried; where they do not begin at `t_hoff`, those behind the null bitmap.
-    pub(super) fn read(bytes: &[u8], subject: &Subject<'_>, ctid: ItemPointer) -> Option<Row> {
+    pub(super) fn read(
+        bytes: &[u8],
+        subject: &Subject<'_>,
+        ctid: ItemPointer,
+    ) -> Option<SalvagedRow> {
         let fitting = with_fitting_header(bytes);
-        let mut row = Row::of_page(fitting.as_deref().unwrap_or(bytes), subject, ctid)?;
+        let mut row = SalvagedRow::of_page(fitting.as_deref().unwrap_or(bytes), subject, ctid)?;
         let guess = "the header of its page is damaged: the rows are those of its line pointers";
         row.guess = row.guess.or(fitting.map(|_| (Code::PageHeader, guess)));
         Some(row)
     }
 
-    fn of_page(bytes: &[u8], subject: &Subject<'_>, ctid: ItemPointer) -> Option<Row> {
+    fn of_page(bytes: &[u8], subject: &Subject<'_>, ctid: ItemPointer) -> Option<SalvagedRow> {
         let tuple = tuple_at(bytes, ctid);
         if let Some(tuple) = fitting_tuple_at(bytes, subject, ctid) {
             let guess = "t_hoff is wrong: its columns are those behind the null bitmap";
             let guess = Some((Code::HeaderLength, guess));
-            return Some(Row { guess, ..Row::of(&tuple, subject).0 });
+            return Some(SalvagedRow { guess, ..SalvagedRow::from_tuple(&tuple, subject).0 });
         }
-        let (row, broken) = Row::of(&tuple?, subject);
+        let (row, broken) = SalvagedRow::from_tuple(&tuple?, subject);
         let Some(broken) = broken else { return Some(row) };
         let Some((longer, length)) = longer_tuple_at(bytes, ctid) else { return Some(row) };
         let Some(end) = end_of(&longer, subject).filter(|end| max_align(*end) == length) else {
             return Some(row);
         };
         let data = longer.data.get(..end.saturating_sub(longer.data_offset)).unwrap_or_default();
-        let (mut row, _) = Row::of(&HeapTuple { data, ..longer }, subject);
+        let (mut row, _) = SalvagedRow::from_tuple(&HeapTuple { data, ..longer }, subject);
         for (index, cell) in &mut row.cells {
             if let (Cell::Inline(saved), true) = (cell, *index >= broken) {
                 saved
@@ -620,7 +629,7 @@ impl Row {
     }
 
     /// With the column at which the tuple is broken.
-    fn of(tuple: &HeapTuple<'_>, subject: &Subject<'_>) -> (Row, Option<usize>) {
+    fn from_tuple(tuple: &HeapTuple<'_>, subject: &Subject<'_>) -> (SalvagedRow, Option<usize>) {
         let mut broken = None;
         let order = tuple.order;
         let mut cells = Vec::new();
@@ -632,7 +641,7 @@ impl Row {
                     broken = Some(error.index);
                     let start = error.byte.saturating_sub(tuple.data_offset);
                     let rest = tuple.data.get(start..).unwrap_or_default().to_vec();
-                    let saved = Saved { rest, ..Saved::default() };
+                    let saved = SalvagedValue { rest, ..SalvagedValue::default() };
                     cells.push((error.index, Cell::inline(saved)));
                     break;
                 }
@@ -641,7 +650,7 @@ impl Row {
                 Datum::Null => Cell::Null,
                 Datum::Varlena(Varlena::External(pointer)) => Cell::External(pointer),
                 Datum::Varlena(Varlena::Custom(pointer)) => {
-                    Cell::Custom(Box::new(CustomValue::of(&pointer, subject.page_size)))
+                    Cell::Custom(Box::new(CustomValue::new(&pointer, subject.page_size)))
                 }
                 Datum::Varlena(value) => Cell::inline(inline(&value)),
                 Datum::Fixed(content) | Datum::CString(content) => {
@@ -659,17 +668,19 @@ impl Row {
                 cells.push((walk.index() - 1, cell));
             }
         }
-        (Row { order, cells, guess: None }, broken)
+        (SalvagedRow { order, cells, guess: None }, broken)
     }
 
     /// The IDs of its values in the TOAST relation.
     pub(super) fn value_ids(&self) -> Vec<u64> {
-        let of = |(_, cell): &(usize, Cell)| match cell {
-            Cell::External(pointer) => vec![pointer.value_id.0],
-            Cell::Custom(value) => value.value_ids().collect(),
-            _ => Vec::new(),
-        };
-        self.cells.iter().flat_map(of).collect()
+        self.cells
+            .iter()
+            .flat_map(|(_, cell)| match cell {
+                Cell::External(pointer) => vec![pointer.value_id.0],
+                Cell::Custom(value) => value.value_ids().collect(),
+                _ => Vec::new(),
+            })
+            .collect()
     }
 
     /// The pointers of its values out of line.
@@ -706,21 +717,33 @@ impl Orphans {
 /// server, or the check, does not read: those of which there is a doubt.
 pub(super) fn unread_pieces(
     subject: &Subject<'_>,
-    (block, bytes): (BlockNumber, &[u8]),
+    block: BlockNumber,
+    bytes: &[u8],
     value_ids: &[u64],
-    doubt_of: impl Fn(&Chunk) -> Option<Doubt>,
-    pieces: &mut HashMap<u64, Vec<Piece>>,
+    doubt_of: impl Fn(&ChunkTuple) -> Option<ChunkDoubt>,
+    pieces: &mut HashMap<u64, Vec<SavedChunk>>,
 ) {
-    let is_asked = |id: u64| value_ids.binary_search(&id).is_ok();
-    chunks_of(subject, block, bytes, &HintBits, is_asked, |id, chunk| {
-        let Some(doubt) = doubt_of(&chunk) else { return };
-        let tid = chunk.seen.tid;
-        let seq = chunk.seen.seq;
-        let mut data = Vec::new();
-        if append_chunk(bytes, tid, subject.desc.id_type, &mut data) {
-            pieces.entry(id).or_default().push(Piece { tid, seq, data, doubt: Some(doubt) });
-        }
-    });
+    chunks_of(
+        subject,
+        block,
+        bytes,
+        &HintBits,
+        |id| value_ids.binary_search(&id).is_ok(),
+        |id, chunk| {
+            let Some(doubt) = doubt_of(&chunk) else { return };
+            let tid = chunk.seen.tid;
+            let seq = chunk.seen.seq;
+            let mut data = Vec::new();
+            if append_chunk(bytes, tid, subject.desc.id_type, &mut data) {
+                pieces.entry(id).or_default().push(SavedChunk {
+                    tid,
+                    seq,
+                    data,
+                    doubt: Some(doubt),
+                });
+            }
+        },
+    );
 }
 
 /// What is said of values without a row that were too many to be saved.
@@ -785,18 +808,18 @@ mod tests {
         }
     }
 
-    fn piece(seq: i32, byte: u8, length: usize) -> Piece {
+    fn piece(seq: i32, byte: u8, length: usize) -> SavedChunk {
         let tid = ItemPointer { block: BlockNumber(0), item: seq.unsigned_abs() as u16 };
-        Piece { tid, seq, data: vec![byte; length], doubt: None }
+        SavedChunk { tid, seq, data: vec![byte; length], doubt: None }
     }
 
     #[test]
     fn what_has_no_place_in_a_value_is_kept_apart() {
-        let of = |pieces: Vec<Piece>| {
+        let of = |pieces: Vec<SavedChunk>| {
             external(&pointer(4000, 4000, 0), pieces, PageSize::DEFAULT, ByteOrder::Little)
         };
         let sound = [piece(0, b'a', 1996), piece(1, b'b', 1996), piece(2, b'c', 8)];
-        let whole = |saved: &Saved| {
+        let whole = |saved: &SalvagedValue| {
             let all: Vec<u8> = saved.content.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
             let truth = [vec![b'a'; 1996], vec![b'b'; 1996], vec![b'c'; 8]].concat();
             saved.is_whole && all == truth
@@ -808,7 +831,7 @@ mod tests {
         }
         // one whose number is wrong: its place is a guess
         for seq in [900_000_000, -1, 0] {
-            let wrong = Piece { seq, ..sound[1].clone() };
+            let wrong = SavedChunk { seq, ..sound[1].clone() };
             let saved = of(vec![sound[0].clone(), wrong, sound[2].clone()]);
             assert!(!saved.is_whole && saved.content_bytes() == 4000, "{seq}");
             assert!(saved.stray.is_empty(), "{seq}");
@@ -836,11 +859,12 @@ mod tests {
             assert_eq!((saved.is_whole, saved.stray.len()), (false, count));
         }
         // a deleted chunk stands in where no other is there
-        let doubted = |of: &Piece| Piece { doubt: Some(Doubt::Deleted), ..of.clone() };
+        let doubted =
+            |of: &SavedChunk| SavedChunk { doubt: Some(ChunkDoubt::Deleted), ..of.clone() };
         let saved = of(vec![sound[0].clone(), doubted(&sound[1]), sound[2].clone()]);
         assert!(whole(&saved));
         assert_eq!(saved.guesses, ["chunk 1 is deleted"]);
-        let old = Piece { data: vec![b'o'; 1996], ..doubted(&sound[1]) };
+        let old = SavedChunk { data: vec![b'o'; 1996], ..doubted(&sound[1]) };
         let saved = of([&[old], &sound[..]].concat());
         assert!(whole(&saved) && saved.guesses.is_empty());
         // longer than a chunk: what is behind its end has no place
@@ -857,7 +881,7 @@ mod tests {
             let stream = datum::Compressor::new().compress(method, &raw).unwrap().to_vec();
             let info = raw.len() as u32 | u32::from(method.id()) << 30;
             let stored = [&info.to_le_bytes()[..], &stream].concat();
-            let chunk = |data: &[u8]| vec![Piece { data: data.to_vec(), ..piece(0, 0, 0) }];
+            let chunk = |data: &[u8]| vec![SavedChunk { data: data.to_vec(), ..piece(0, 0, 0) }];
             let of = |pointer: ToastPointer, data: &[u8]| {
                 external(&pointer, chunk(data), PageSize::DEFAULT, ByteOrder::Little)
             };
@@ -886,7 +910,7 @@ mod tests {
 
     #[test]
     fn a_value_without_a_row_is_what_its_chunks_say() {
-        let of = |pieces| without_row((ValueId(7), ValueIdType::Oid), pieces, PageSize::DEFAULT);
+        let of = |pieces| without_row(ValueId(7), ValueIdType::Oid, pieces, PageSize::DEFAULT);
         let plain = of(vec![piece(1, b'b', 10), piece(0, b'a', 1996)]);
         assert!(plain.is_whole && plain.content_bytes() == 2006 && plain.guesses.is_empty());
         // the last chunks may be gone, or the first, or a number is wild
@@ -902,7 +926,7 @@ mod tests {
             let stream = datum::Compressor::new().compress(method, &raw).unwrap().to_vec();
             let info = raw.len() as u32 | u32::from(method.id()) << 30;
             let data = [&info.to_le_bytes()[..], &stream].concat();
-            let saved = of(vec![Piece { data, ..piece(0, 0, 0) }]);
+            let saved = of(vec![SavedChunk { data, ..piece(0, 0, 0) }]);
             assert_eq!((saved.content, saved.guesses.len()), (vec![(0, raw.clone())], 1));
         }
     }
@@ -912,7 +936,7 @@ mod tests {
         let pointer = pointer(5000, 5000, 0);
         let pieces = vec![piece(2, b'c', 1008), piece(0, b'a', 1996)];
         let saved = external(&pointer, pieces, PageSize::DEFAULT, ByteOrder::Little);
-        let Shape { chunks_expected, chunks_found, .. } = &saved.shape;
+        let StoredShape { chunks_expected, chunks_found, .. } = &saved.shape;
         assert_eq!((*chunks_expected, chunks_found.as_slice()), (Some(3), &[0, 2][..]));
         assert!(!saved.is_whole && saved.guesses.is_empty());
         assert_eq!(saved.content_bytes(), 3004);

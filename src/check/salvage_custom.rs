@@ -10,7 +10,7 @@ use toast_format::model::toaster::describe::{Description, describe};
 
 /// A part of a value that stands in the TOAST relation: where its chunks are to be looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Elsewhere {
+pub(super) enum ChunkPlace {
     /// All chunks with this ID.
     Value(u64),
     /// The chunks at these addresses.
@@ -20,7 +20,7 @@ pub(super) enum Elsewhere {
 /// What `bytea_toaster`'s pointer says of the value's chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Appendable {
-    /// Bytes in chunks.
+    /// Bytes of the value that are in chunks.
     pub(super) size: u32,
     pub(super) version: u64,
     /// Bytes in the pointer, behind those in chunks.
@@ -30,23 +30,23 @@ pub(super) struct Appendable {
 /// A value of a pluggable toaster, as its pointer says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CustomValue {
-    /// The pointer's bytes.
+    /// All bytes of the pointer in the row.
     pub(super) datum: Vec<u8>,
-    pub(super) elsewhere: Vec<Elsewhere>,
+    pub(super) elsewhere: Vec<ChunkPlace>,
     pub(super) raw_size: Option<u64>,
     pub(super) chunks_expected: Option<u32>,
     pub(super) appendable: Option<Appendable>,
 }
 
 impl CustomValue {
-    pub(super) fn of(pointer: &CustomPointer<'_>, page: PageSize) -> CustomValue {
+    pub(super) fn new(pointer: &CustomPointer<'_>, page: PageSize) -> CustomValue {
         let toasters = Toasters::by_bytes();
         let description = describe(pointer, &toasters, page).ok();
         let parts = description.as_ref().map_or(&[][..], |of| of.parts.as_slice());
         let elsewhere = parts.iter().filter_map(|part| match part.value {
-            Some(value) => Some(Elsewhere::Value(value.value_id.0)),
+            Some(value) => Some(ChunkPlace::Value(value.value_id.0)),
             None if part.tids.is_empty() => None,
-            None => Some(Elsewhere::At(part.tids.clone())),
+            None => Some(ChunkPlace::At(part.tids.clone())),
         });
         let bytea = (toasters.of(pointer).handler == Handler::Bytea)
             .then(|| ByteaPointer::parse(pointer).ok())
@@ -68,8 +68,8 @@ impl CustomValue {
     /// The IDs of its values in the TOAST relation.
     pub(super) fn value_ids(&self) -> impl Iterator<Item = u64> {
         self.elsewhere.iter().filter_map(|part| match part {
-            Elsewhere::Value(id) => Some(*id),
-            Elsewhere::At(_) => None,
+            ChunkPlace::Value(id) => Some(*id),
+            ChunkPlace::At(_) => None,
         })
     }
 }

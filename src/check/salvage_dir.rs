@@ -12,7 +12,7 @@ use super::code::Code;
 use super::content::check_content;
 use super::finding::{Checked, Finding};
 use super::repair::is_of_content;
-use super::salvage::{Cell, Parts, Row, Saved, Shape, Wanted};
+use super::salvage::{ByteRuns, Cell, DamagedValue, SalvagedRow, SalvagedValue, StoredShape};
 use crate::value::contents::named;
 use toast_format::disk::ItemPointer;
 use toast_format::disk::desc::{Attribute, TupleDesc};
@@ -29,7 +29,7 @@ const MAX_SHOWN: usize = 20;
 
 /// A line of the manifest. Sizes and offsets are bytes.
 #[derive(Debug, Serialize)]
-struct Line<'a> {
+struct ManifestLine<'a> {
     schema: &'static str,
     relation: &'a str,
     block: u32,
@@ -37,11 +37,11 @@ struct Line<'a> {
     column: &'a str,
     code: &'static str,
     #[serde(flatten)]
-    shape: &'a Shape,
+    shape: &'a StoredShape,
     /// Whether the file of the content has all of it, as it was: no byte is missing, damaged, or in a place that damaged
     /// numbers gave it.
     whole: bool,
-    files: Vec<Written>,
+    files: Vec<ValueFile>,
     guesses: &'a [String],
     note: Option<&'static str>,
 }
@@ -49,8 +49,7 @@ struct Line<'a> {
 /// What a file has of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Kind {
-    /// The content.
+enum FileKind {
     Content,
     /// Its text, as COPY reads it.
     Text,
@@ -64,16 +63,16 @@ enum Kind {
 
 /// A file. What lies between its ranges is zeros.
 #[derive(Debug, Serialize)]
-struct Written {
-    kind: Kind,
+struct ValueFile {
+    kind: FileKind,
     file: String,
-    /// Offset and length.
+    /// Offset and length of each, in bytes.
     ranges: Vec<[u64; 2]>,
 }
 
 /// A relation whose rows are saved.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Relation<'a> {
+pub(super) struct SavedRelation<'a> {
     /// Its name in findings.
     pub(super) name: &'a str,
     /// The same quoted, as SQL.
@@ -91,7 +90,7 @@ pub(super) struct Relation<'a> {
 pub(super) struct TableSalvage<'d> {
     /// `None` where nothing is saved.
     pub(super) dir: Option<&'d mut SalvageDir>,
-    wanted: Vec<Wanted>,
+    wanted: Vec<DamagedValue>,
     /// Damaged values beyond those that are saved.
     more: u64,
 }
@@ -104,7 +103,7 @@ impl<'d> TableSalvage<'d> {
 
     /// Notes a finding in `relation`, if it is of a value.
     pub(super) fn note(&mut self, relation: &str, finding: &Finding) {
-        match Wanted::of(relation, finding) {
+        match DamagedValue::from_finding(relation, finding) {
             Some(wanted) if self.wanted.len() < MAX_WANTED => self.wanted.push(wanted),
             Some(_) => self.more += 1,
             None => {}
@@ -112,7 +111,7 @@ impl<'d> TableSalvage<'d> {
     }
 
     /// The values noted, in the order of their rows; that there are more is noted in `checked`.
-    pub(super) fn take_wanted(&mut self, checked: &mut Checked) -> Vec<Wanted> {
+    pub(super) fn take_wanted(&mut self, checked: &mut Checked) -> Vec<DamagedValue> {
         if self.more > 0 && self.dir.is_some() {
             checked.leave_out(format!(
                 "damaged values of {} beyond the first {MAX_WANTED} were neither saved nor repaired ({} more findings): \
@@ -155,16 +154,19 @@ impl SalvageDir {
     /// Makes the directory, with its manifest and the files for SQL. One that has files already is refused, for they
     /// may be what an earlier run has saved.
     pub fn create(dir: &Path) -> io::Result<SalvageDir> {
-        let about = |error: io::Error| named("directory", dir, &error);
-        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(about)?;
-        if std::fs::read_dir(dir).map_err(about)?.next().is_some() {
+        let is_empty = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .and_then(|()| Ok(std::fs::read_dir(dir)?.next().is_none()))
+            .map_err(|error| named("directory", dir, &error))?;
+        if !is_empty {
             let error = "it is not empty, and may have what an earlier run has saved";
-            return Err(about(io::Error::other(error)));
+            return Err(named("directory", dir, &io::Error::other(error)));
         }
-        let open = |name: &str| Appended::create(dir.join(name));
-        let manifest = open("manifest.jsonl")?;
-        let mut rows = open("rows.sql")?;
-        let mut sql = open("repair.sql")?;
+        let manifest = Appended::create(dir.join("manifest.jsonl"))?;
+        let mut rows = Appended::create(dir.join("rows.sql"))?;
+        let mut sql = Appended::create(dir.join("repair.sql"))?;
         sql.append(REPAIR.as_bytes())?;
         rows.append(ROWS.as_bytes())?;
         Ok(SalvageDir {
@@ -184,10 +186,10 @@ impl SalvageDir {
         &mut self,
         toast: &str,
         first: ItemPointer,
-        saved: &Saved,
+        saved: &SalvagedValue,
     ) -> io::Result<()> {
         let wanted =
-            Wanted { ctid: first, column: Some("chunk_data".to_owned()), code: Code::Orphan };
+            DamagedValue { ctid: first, column: Some("chunk_data".to_owned()), code: Code::Orphan };
         self.value(toast, &wanted, saved, None)?;
         self.without_row += 1;
         Ok(())
@@ -197,8 +199,8 @@ impl SalvageDir {
     fn value(
         &mut self,
         relation: &str,
-        wanted: &Wanted,
-        saved: &Saved,
+        wanted: &DamagedValue,
+        saved: &SalvagedValue,
         text: Option<&[u8]>,
     ) -> io::Result<bool> {
         let dir = &self.dir;
@@ -218,15 +220,15 @@ impl SalvageDir {
                     None => ranges.push([*at, bytes.len() as u64]),
                 }
             }
-            files.push(Written { kind, file, ranges });
+            files.push(ValueFile { kind, file, ranges });
             Ok::<_, io::Error>(())
         };
-        write(Kind::Content, "content", &borrowed(&saved.content))?;
+        write(FileKind::Content, "content", &borrowed(&saved.content))?;
         if let Some(text) = text {
-            write(Kind::Text, "text", &[(0, text)])?;
+            write(FileKind::Text, "text", &[(0, text)])?;
         }
         if saved.shape.method.is_some() {
-            write(Kind::Stored, "stored", &borrowed(&saved.stored))?;
+            write(FileKind::Stored, "stored", &borrowed(&saved.stored))?;
         }
         let mut at = 0;
         let stray = saved.stray.iter().map(|piece| {
@@ -234,9 +236,9 @@ impl SalvageDir {
             at += piece.data.len() as u64;
             own
         });
-        write(Kind::Stray, "stray", &stray.collect::<Vec<_>>())?;
-        write(Kind::Rest, "rest", &[(0, saved.rest.as_slice())])?;
-        let line = Line {
+        write(FileKind::Stray, "stray", &stray.collect::<Vec<_>>())?;
+        write(FileKind::Rest, "rest", &[(0, saved.rest.as_slice())])?;
+        let line = ManifestLine {
             schema: SCHEMA,
             relation,
             block: wanted.ctid.block.0,
@@ -256,7 +258,7 @@ impl SalvageDir {
     }
 
     /// Takes the damaged rows of a relation.
-    pub(super) fn rows_of<'s>(&'s mut self, relation: Relation<'s>) -> Saving<'s> {
+    pub(super) fn rows_of<'s>(&'s mut self, relation: SavedRelation<'s>) -> Saving<'s> {
         Saving { dir: self, relation, has_begun: false }
     }
 
@@ -293,7 +295,7 @@ impl SalvageDir {
 /// COPY.
 pub(super) struct Saving<'s> {
     dir: &'s mut SalvageDir,
-    relation: Relation<'s>,
+    relation: SavedRelation<'s>,
     has_begun: bool,
 }
 
@@ -303,9 +305,9 @@ impl Saving<'_> {
         &mut self,
         ctid: ItemPointer,
         damaged: &[(String, Code)],
-        row: &Row,
+        row: &SalvagedRow,
     ) -> io::Result<()> {
-        let Relation { desc, types, encoding, .. } = self.relation;
+        let SavedRelation { desc, types, encoding, .. } = self.relation;
         let utf8 = encoding == Some("UTF8");
         // COPY refuses others, and all rows with them
         let is_loaded = |column: &Attribute, cell: &Cell| match cell {
@@ -324,7 +326,7 @@ impl Saving<'_> {
             // an assumption about a row is reported with each of its values
             let code = code.or(row.guess.map(|(code, _)| code));
             if let (Some(code), Some(Cell::Inline(saved))) = (code, cell) {
-                let wanted = Wanted { ctid, column: Some(column.name.clone()), code };
+                let wanted = DamagedValue { ctid, column: Some(column.name.clone()), code };
                 let own = if !is_text_like(column.type_oid) { text.as_deref() } else { None };
                 let mut saved = saved.clone();
                 saved.is_whole &= !is_of_content(code);
@@ -349,7 +351,7 @@ impl Saving<'_> {
     }
 
     fn begin(&mut self) -> io::Result<()> {
-        let Relation { quoted, copy, desc, encoding, .. } = self.relation;
+        let SavedRelation { quoted, copy, desc, encoding, .. } = self.relation;
         let columns = desc.attributes.iter().filter(|column| !column.dropped);
         let columns: Vec<String> = columns.map(|column| quote_identifier(&column.name)).collect();
         let columns = columns.join(", ");
@@ -385,7 +387,7 @@ fn copied(text: &[u8], line: &mut Vec<u8>) {
     }
 }
 
-fn borrowed(parts: &Parts) -> Vec<(u64, &[u8])> {
+fn borrowed(parts: &ByteRuns) -> Vec<(u64, &[u8])> {
     parts.iter().map(|(at, bytes)| (*at, bytes.as_slice())).collect()
 }
 
@@ -397,18 +399,19 @@ fn create_new(path: &Path) -> io::Result<File> {
 /// Writes parts at their offsets. Where that fails, nothing stays.
 fn write_new(path: &Path, parts: &[&(u64, &[u8])]) -> io::Result<()> {
     let mut file = BufWriter::new(create_new(path).map_err(|error| named("file", path, &error))?);
-    let mut write = || {
-        for (at, bytes) in parts {
-            file.seek(SeekFrom::Start(*at))?;
-            file.write_all(bytes)?;
-        }
-        file.flush()
-    };
-    write().map_err(|error| {
+    write_at_offsets(&mut file, parts).map_err(|error| {
         // what stays of it is in no manifest, and the first error says more
         let _ = std::fs::remove_file(path);
         named("file", path, &error)
     })
+}
+
+fn write_at_offsets(file: &mut BufWriter<File>, parts: &[&(u64, &[u8])]) -> io::Result<()> {
+    for (at, bytes) in parts {
+        file.seek(SeekFrom::Start(*at))?;
+        file.write_all(bytes)?;
+    }
+    file.flush()
 }
 
 /// A file that always ends with whole records, also on a full disk.
@@ -438,31 +441,36 @@ impl Appended {
 
 /// `relation.block.item.column.hash`, without characters that a file system or a shell could take amiss. The hash
 /// keeps names apart that differ in others, or behind what is shown of them.
-fn file_name(relation: &str, wanted: &Wanted) -> String {
-    /// Characters of a name that are shown: all take less than the 255 bytes that a file's name has.
-    const SHOWN: usize = 63;
-    let Wanted { ctid, column, .. } = wanted;
+fn file_name(relation: &str, wanted: &DamagedValue) -> String {
+    let DamagedValue { ctid, column, .. } = wanted;
     let column = column.as_deref().unwrap_or_default();
-    let tame = |name: &str| -> String {
-        let is_tame = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        name.chars().map(|c| if is_tame(c) { c } else { '_' }).take(SHOWN).collect()
-    };
-    let shown = Path::new(relation).file_name().map(|name| tame(&name.to_string_lossy()));
+    let shown =
+        Path::new(relation).file_name().map(|name| without_special(&name.to_string_lossy()));
     let shown = shown.unwrap_or_default();
-    let hash = fnv(relation.bytes().chain([0]).chain(column.bytes()));
+    let hash = fnv1a_hash(relation.bytes().chain([0]).chain(column.bytes()));
     format!(
         "{}.{}.{}.{}.{hash:016x}",
         shown.trim_start_matches('.'),
         ctid.block,
         ctid.item,
-        tame(column)
+        without_special(column)
     )
 }
 
-/// FNV-1a.
-fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
-    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
-    bytes.fold(0xCBF2_9CE4_8422_2325, step)
+/// The beginning of a name, without characters that are special to a file system or a shell.
+fn without_special(name: &str) -> String {
+    /// Characters of a name that are shown: all take less than the 255 bytes that a file's name has.
+    const SHOWN: usize = 63;
+    let characters = name.chars().take(SHOWN);
+    characters
+        .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' })
+        .collect()
+}
+
+fn fnv1a_hash(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    })
 }
 
 /// The name of the table that takes the rows of this one. Where that would be too long, a hash keeps names apart that
@@ -471,7 +479,7 @@ pub(super) fn copy_of(schema: &str, name: &str) -> String {
     const SUFFIX: &str = "_salvaged";
     let mut copy = format!("{name}{SUFFIX}");
     if copy.len() > LONGEST_NAME {
-        let end = format!("_{:08x}{SUFFIX}", fnv(name.bytes()) as u32);
+        let end = format!("_{:08x}{SUFFIX}", fnv1a_hash(name.bytes()) as u32);
         copy = format!("{}{end}", truncated(name, LONGEST_NAME - end.len()));
     }
     quote_qualified(schema, &copy)
@@ -485,9 +493,9 @@ mod tests {
     use toast_format::disk::{BlockNumber, ByteOrder};
     use toast_format::heap::problem::Place;
 
-    fn wanted(item: u16, column: &str) -> Wanted {
+    fn wanted(item: u16, column: &str) -> DamagedValue {
         let ctid = ItemPointer { block: BlockNumber(3), item };
-        Wanted { ctid, column: Some(column.into()), code: Code::NoChunks }
+        DamagedValue { ctid, column: Some(column.into()), code: Code::NoChunks }
     }
 
     #[test]
@@ -515,11 +523,15 @@ mod tests {
         let types = Types::default();
         let desc = &desc;
         let types = &types;
-        let relation = Relation { name, quoted, copy, desc, types, encoding: Some("UTF8") };
-        let empty = Saved { content: vec![(0, Vec::new())], is_whole: true, ..Saved::default() };
+        let relation = SavedRelation { name, quoted, copy, desc, types, encoding: Some("UTF8") };
+        let empty = SalvagedValue {
+            content: vec![(0, Vec::new())],
+            is_whole: true,
+            ..SalvagedValue::default()
+        };
         let content = vec![(0, b"a\\b\n".to_vec())];
-        let saved = Saved { content, is_whole: true, ..Saved::default() };
-        let row = Row {
+        let saved = SalvagedValue { content, is_whole: true, ..SalvagedValue::default() };
+        let row = SalvagedRow {
             order: ByteOrder::Little,
             cells: vec![(0, Cell::inline(empty)), (1, Cell::inline(saved))],
             guess: None,
@@ -558,7 +570,7 @@ mod tests {
         let place = Place { block: Some(BlockNumber(3)), item: Some(1), ..Place::of("t") };
         let finding = Finding::new(Code::HeaderLength, place, "24", "0");
         (0..MAX_WANTED).for_each(|_| salvage.note("t", &finding));
-        let mut checked = Checked::of("t");
+        let mut checked = Checked::new("t");
         assert_eq!(salvage.take_wanted(&mut checked).len(), MAX_WANTED);
         assert!(!checked.is_incomplete && checked.notes.is_empty());
         (0..=MAX_WANTED).for_each(|_| salvage.note("t", &finding));

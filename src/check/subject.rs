@@ -1,4 +1,4 @@
-//! What a check knows of the relation whose pages it looks at, and whom it tells what it meets.
+//! The relation whose pages a check reads, and the receiver of what the check finds on them.
 
 use super::finding::Finding;
 use super::value::Toast;
@@ -44,13 +44,17 @@ const FIRST_NORMAL: u32 = 3;
 /// IDs so far ahead of one that was read before the page may have been given since.
 const AHEAD: i32 = 1 << 24;
 
+/// How far `to` is ahead of `from`, in the order of `TransactionIdPrecedes`.
+fn distance(from: TransactionId, to: TransactionId) -> i32 {
+    to.0.wrapping_sub(from.0) as i32
+}
+
 impl XidLimits {
     /// The range, where `xid` is not in it (`get_xid_status`).
     pub(super) fn refuses(&self, xid: TransactionId) -> Option<String> {
-        let distance = |from: TransactionId| xid.0.wrapping_sub(from.0) as i32;
-        let is_old = self.frozen.0 >= FIRST_NORMAL && distance(self.frozen) < 0;
+        let is_old = self.frozen.0 >= FIRST_NORMAL && distance(self.frozen, xid) < 0;
         let most = if self.is_exact { -1 } else { AHEAD };
-        if xid.0 < FIRST_NORMAL || !(is_old || distance(self.next) > most) {
+        if xid.0 < FIRST_NORMAL || !(is_old || distance(self.next, xid) > most) {
             return None;
         }
         let [oldest, _] = self.oldest;
@@ -59,9 +63,8 @@ impl XidLimits {
 
     /// The range of MultiXact IDs, where `multi` is not in it (`check_mxid_in_range`).
     pub(super) fn refuses_multi(&self, multi: TransactionId) -> Option<String> {
-        let distance = |from: TransactionId| multi.0.wrapping_sub(from.0) as i32;
-        let is_old = self.multi.0 != 0 && distance(self.multi) < 0;
-        let is_ahead = self.next_multi.is_some_and(|next| distance(next) >= 0);
+        let is_old = self.multi.0 != 0 && distance(self.multi, multi) < 0;
+        let is_ahead = self.next_multi.is_some_and(|next| distance(next, multi) >= 0);
         if multi.0 != 0 && !is_old && !is_ahead {
             return None;
         }
@@ -76,8 +79,7 @@ impl XidLimits {
 
 /// What pages are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pages {
-    /// A table.
+pub enum PageOwner {
     Table,
     /// A TOAST relation, whose tuples are never updated.
     Toast,
@@ -90,11 +92,8 @@ pub enum Pages {
 pub struct Subject<'a> {
     /// Its name in places.
     pub source: &'a str,
-    /// What it is.
-    pub pages: Pages,
-    /// Its columns.
+    pub pages: PageOwner,
     pub desc: &'a TupleDesc,
-    /// Its page size.
     pub page_size: PageSize,
     /// The layout of custom pointers.
     pub flavor: CustomFlavor,
@@ -125,6 +124,11 @@ impl Subject<'_> {
         Place { item: Some(ctid.item), ..self.page_place(ctid.block) }
     }
 
+    /// The place of a byte of the tuple at `ctid`.
+    pub(super) fn byte_place(&self, ctid: ItemPointer, byte: usize) -> Place {
+        Place { byte: Some(byte), ..self.tuple_place(ctid) }
+    }
+
     pub(super) fn value_place(&self, ctid: ItemPointer, column: &Attribute) -> Place {
         Place { column: Some(column.name.clone()), ..self.tuple_place(ctid) }
     }
@@ -133,13 +137,11 @@ impl Subject<'_> {
 /// A value out of line whose pointer is sound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct External {
-    /// The row.
     pub ctid: ItemPointer,
     /// The column's index from 0.
     pub index: usize,
     /// Where the pointer stands in the tuple.
     pub byte: usize,
-    /// The pointer.
     pub pointer: ToastPointer,
     /// Whether the row is surely live: else its chunks may be gone.
     pub is_live: bool,
@@ -147,9 +149,8 @@ pub struct External {
     pub order: ByteOrder,
 }
 
-/// Takes what a check meets on pages; of what it does not ask for it is told in vain.
-pub trait Found {
-    /// Something is damaged.
+/// Receives what a check finds on pages. Methods that a check does not need do nothing.
+pub trait PageFindings {
     fn finding(&mut self, finding: Finding);
     /// A row is live, or (`false`) nothing says whether it is.
     fn row(&mut self, _is_live: bool) {}

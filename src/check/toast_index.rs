@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::code::Code;
 use super::finding::Finding;
 use super::live::LOOKS;
-use super::look::{Looker, TRIES, Which, is_passing};
+use super::live_check::{LiveCheck, TRIES, Which, is_passing};
 use crate::server::checking::Standing;
-use crate::server::pages::{AT_ONCE, PageReader, Pages};
+use crate::server::pages::{AT_ONCE, PageReader};
 use crate::server::{LiveError, catalog, snapshot};
 use toast_format::disk::btree::{ChunkKey, Node, TreePage, tree_page};
 use toast_format::disk::page::{Page, PageState};
@@ -63,10 +63,12 @@ impl IndexTree {
 
     /// Reads pages and enters them.
     async fn read(&mut self, reader: &PageReader, blocks: &[BlockNumber]) -> Result<(), LiveError> {
-        let take = |pages: Pages| {
-            pages.iter().for_each(|(block, bytes)| self.enter(block, bytes));
-        };
-        for (block, message) in reader.read_raw(blocks, take).await? {
+        for (block, message) in reader
+            .read_raw(blocks, |pages| {
+                pages.iter().for_each(|(block, bytes)| self.enter(block, bytes));
+            })
+            .await?
+        {
             self.refuse(block, "a page that the server can read", message);
         }
         Ok(())
@@ -180,21 +182,27 @@ fn in_order(keys: &[Option<ChunkKey>], has_high_key: bool) -> Result<(), (&'stat
         Some((high, keys)) if has_high_key => (*high, keys),
         _ => (None, keys),
     };
-    let last = |key: Option<ChunkKey>| key.map(|(id, seq)| (id, seq.unwrap_or(i32::MIN)));
     let mut before = None;
-    for key in keys.iter().map(|&key| last(key)).chain(last(high).map(Some)) {
+    for key in keys.iter().map(|&key| without_null(key)).chain(without_null(high).map(Some)) {
         if key < before {
-            let shown = |key: Option<(ValueId, i32)>| {
-                key.map_or("none".into(), |(id, seq)| format!("chunk {seq} of value {id}"))
-            };
-            return Err(("entries in order", format!("{} after {}", shown(key), shown(before))));
+            let found = format!("{} after {}", shown_key(key), shown_key(before));
+            return Err(("entries in order", found));
         }
         before = key;
     }
     Ok(())
 }
 
-impl Looker {
+/// A key by which entries are ordered: one without a chunk number comes before all others.
+fn without_null(key: Option<ChunkKey>) -> Option<(ValueId, i32)> {
+    key.map(|(id, seq)| (id, seq.unwrap_or(i32::MIN)))
+}
+
+fn shown_key(key: Option<(ValueId, i32)>) -> String {
+    key.map_or("none".into(), |(id, seq)| format!("chunk {seq} of value {id}"))
+}
+
+impl LiveCheck {
     /// What is wrong with the pages of the TOAST relation's index, which has this name.
     pub(super) async fn index_pages(
         &mut self,
@@ -244,8 +252,7 @@ impl Looker {
         // counted after the entries were read: VACUUM removes these before it cuts off blocks
         let client = self.connection.client();
         let toast = self.quoted(Which::Toast);
-        let count = async || catalog::blocks(client, &toast, page).await;
-        tree.rows_end = Some(count().await?);
+        tree.rows_end = Some(catalog::blocks(client, &toast, page).await?);
         // others change the tree while it is read: what is wrong must be so when its pages are read together
         let mut wrong = tree.wrong();
         for _ in 0..LOOKS {
@@ -255,7 +262,7 @@ impl Looker {
                 about.copied().filter(|block| block.0 < end).collect();
             let blocks: Vec<BlockNumber> = blocks.into_iter().collect();
             tree.read(&reader, &blocks).await?;
-            tree.rows_end = Some(count().await?);
+            tree.rows_end = Some(catalog::blocks(client, &toast, page).await?);
             let before = std::mem::replace(&mut wrong, tree.wrong());
             if wrong == before {
                 break;
@@ -277,14 +284,18 @@ impl Looker {
 fn findings(index: &str, mut wrong: Vec<WrongPage>) -> Vec<Finding> {
     let more = wrong.len().saturating_sub(MAX_FINDINGS);
     wrong.truncate(MAX_FINDINGS);
-    if let Some(last) = wrong.last_mut().filter(|_| more > 0) {
+    if let Some(last) = wrong.last_mut()
+        && more > 0
+    {
         last.found += &format!("; {more} more findings of this index are not listed");
     }
-    let finding = |wrong: WrongPage| {
-        let place = Place { block: Some(wrong.block), ..Place::of(index) };
-        Finding::new(Code::IndexUnreadable, place, wrong.expected, wrong.found)
-    };
-    wrong.into_iter().map(finding).collect()
+    wrong
+        .into_iter()
+        .map(|wrong| {
+            let place = Place { block: Some(wrong.block), ..Place::of(index) };
+            Finding::new(Code::IndexUnreadable, place, wrong.expected, wrong.found)
+        })
+        .collect()
 }
 
 #[cfg(test)]

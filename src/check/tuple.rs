@@ -4,7 +4,7 @@
 use super::code::Code;
 use super::content::{check_content, check_fixed};
 use super::finding::Finding;
-use super::subject::{External, Found, Subject};
+use super::subject::{External, PageFindings, Subject};
 use super::value::{Damage, check_pointer, inline_content};
 use toast_format::disk::desc::Attribute;
 use toast_format::disk::layout::TUPLE_HEADER_SIZE;
@@ -15,13 +15,13 @@ use toast_format::disk::{ByteOrder, ItemPointer, TransactionId, max_align};
 use toast_format::heap::problem::Place;
 use toast_format::model::visibility::Visibility;
 
-/// Where `t_infomask` stands, and the null bitmap.
+/// Offset of `t_infomask` in a tuple.
 pub(super) const INFOMASK_AT: usize = 20;
-/// Where `t_infomask2` stands.
+/// Offset of `t_infomask2` in a tuple.
 pub(super) const INFOMASK2_AT: usize = 18;
-/// Where `t_xmax` stands.
+/// Offset of `t_xmax` in a tuple.
 const XMAX_AT: usize = 4;
-/// Where `t_xvac` stands.
+/// Offset of `t_xvac` in a tuple.
 const XVAC_AT: usize = 8;
 /// An object ID's bytes, in tuples older than PostgreSQL 12.
 const OLD_OID: usize = 4;
@@ -33,19 +33,22 @@ impl Subject<'_> {
         ctid: ItemPointer,
         bytes: &'t [u8],
         order: ByteOrder,
-        found: &mut impl Found,
+        found: &mut impl PageFindings,
     ) -> Option<HeapTuple<'t>> {
-        let at = |byte| Place { byte: Some(byte), ..self.tuple_place(ctid) };
         let tuple = match HeapTuple::parse(bytes, order) {
             Ok(tuple) => tuple,
             Err(TupleError::HeaderCut { got }) => {
                 let expected = format!("{TUPLE_HEADER_SIZE} bytes of header");
-                found.finding(Finding::new(Code::LinePointer, at(0), expected, format!("{got}")));
+                let place = self.byte_place(ctid, 0);
+                let got = format!("{got}");
+                found.finding(Finding::new(Code::LinePointer, place, expected, got));
                 return None;
             }
             Err(TupleError::HeaderOffset { got, min, .. }) => {
                 let code = Code::HeaderLength;
-                found.finding(Finding::new(code, at(HOFF_AT), min.to_string(), got.to_string()));
+                let place = self.byte_place(ctid, HOFF_AT);
+                let got = got.to_string();
+                found.finding(Finding::new(code, place, min.to_string(), got));
                 return None;
             }
         };
@@ -54,7 +57,9 @@ impl Subject<'_> {
             if tuple.infomask & infomask::MOVED != 0 { order.u32(bytes, XVAC_AT) } else { None };
         let range = xvac.zip(self.xids).and_then(|(xvac, xids)| xids.refuses(TransactionId(xvac)));
         if let (Some(xvac), Some(range)) = (xvac, range) {
-            found.finding(Finding::new(Code::Xvac, at(XVAC_AT), range, xvac.to_string()));
+            let place = self.byte_place(ctid, XVAC_AT);
+            let got = xvac.to_string();
+            found.finding(Finding::new(Code::Xvac, place, range, got));
         }
         let bitmap = tuple.null_bitmap.map_or(0, <[u8]>::len);
         let expected = max_align(TUPLE_HEADER_SIZE + bitmap);
@@ -63,7 +68,8 @@ impl Subject<'_> {
         if tuple.data_offset != expected && !old_oid {
             let got = tuple.data_offset.to_string();
             let code = Code::HeaderLength;
-            found.finding(Finding::new(code, at(HOFF_AT), expected.to_string(), got));
+            let place = self.byte_place(ctid, HOFF_AT);
+            found.finding(Finding::new(code, place, expected.to_string(), got));
             return None;
         }
         let count = tuple.attribute_count();
@@ -74,17 +80,23 @@ impl Subject<'_> {
             let expected = format!("zeros behind the bit of attribute {count}");
             let got = format!("0x{last:02x}");
             let byte = TUPLE_HEADER_SIZE + bits.len() - 1;
-            found.finding(Finding::new(Code::NullBitmap, at(byte), expected, got));
+            let place = self.byte_place(ctid, byte);
+            found.finding(Finding::new(Code::NullBitmap, place, expected, got));
         }
         Some(tuple)
     }
 
-    fn check_infomask(&self, ctid: ItemPointer, tuple: &HeapTuple<'_>, found: &mut impl Found) {
-        let at = |byte| Place { byte: Some(byte), ..self.tuple_place(ctid) };
+    fn check_infomask(
+        &self,
+        ctid: ItemPointer,
+        tuple: &HeapTuple<'_>,
+        found: &mut impl PageFindings,
+    ) {
         let has = |bit| tuple.infomask & bit != 0;
         let is_multi = has(infomask::XMAX_IS_MULTI);
         let mut contradiction = |expected: &str, got: String| {
-            found.finding(Finding::new(Code::Infomask, at(INFOMASK_AT), expected, got));
+            let place = self.byte_place(ctid, INFOMASK_AT);
+            found.finding(Finding::new(Code::Infomask, place, expected, got));
         };
         let is_no_multi = is_multi && has(infomask::XMAX_COMMITTED);
         if is_no_multi {
@@ -102,19 +114,17 @@ impl Subject<'_> {
         let (xmin, xmax) = self.refused_xids(tuple);
         if let Some(range) = xmin {
             let got = tuple.xmin.0.to_string();
-            found.finding(Finding::new(Code::XminRange, at(0), range, got));
+            found.finding(Finding::new(Code::XminRange, self.byte_place(ctid, 0), range, got));
         }
         if let Some(range) = xmax {
             let code = if is_multi { Code::MultiRange } else { Code::XmaxRange };
             let got = tuple.xmax.0.to_string();
-            found.finding(Finding::new(code, at(XMAX_AT), range, got));
+            found.finding(Finding::new(code, self.byte_place(ctid, XMAX_AT), range, got));
         }
-        let committed = |xid: TransactionId| {
-            self.commit_status.and_then(|status| status.seen(xid, false)) == Some(true)
-        };
-        if aborted && tuple.xmin.0 > 2 && committed(tuple.xmin) {
+        let committed = self.commit_status.and_then(|status| status.seen(tuple.xmin, false));
+        if aborted && tuple.xmin.0 > 2 && committed == Some(true) {
             let expected = format!("a committed xmin, as pg_xact says of {}", tuple.xmin.0);
-            let place = at(INFOMASK_AT);
+            let place = self.byte_place(ctid, INFOMASK_AT);
             found.finding(Finding::new(Code::CommitStatus, place, expected, "HEAP_XMIN_INVALID"));
         }
     }
@@ -148,20 +158,19 @@ impl Subject<'_> {
         ctid: ItemPointer,
         tuple: &HeapTuple<'_>,
         visibility: Visibility,
-        found: &mut impl Found,
+        found: &mut impl PageFindings,
     ) {
         let is_live = visibility == Visibility::Live;
         let count = tuple.attribute_count();
         let columns = self.desc.attributes.len();
+        // a transaction that added a column may have been aborted
+        if count > columns && is_live {
+            let place = self.byte_place(ctid, INFOMASK2_AT);
+            let expected = format!("at most {columns} attributes");
+            let got = count.to_string();
+            found.finding(Finding::new(Code::AttributeCount, place, expected, got));
+        }
         if count > columns {
-            // a transaction that added a column may have been aborted
-            if is_live {
-                let place = Place { byte: Some(INFOMASK2_AT), ..self.tuple_place(ctid) };
-                let expected = format!("at most {columns} attributes");
-                let finding =
-                    Finding::new(Code::AttributeCount, place, expected, count.to_string());
-                found.finding(finding);
-            }
             return;
         }
         let mut walk = Walk::with_flavor(tuple, self.desc, self.flavor);
@@ -180,12 +189,13 @@ impl Subject<'_> {
             let value = match datum {
                 Datum::Varlena(value) => value,
                 Datum::Fixed(bytes) => {
-                    let is_asked = self.depth.content && !column.dropped;
-                    let damage =
-                        is_asked.then(|| check_fixed(column, bytes, tuple.order, self.types));
-                    if let Some(damage) = damage.flatten() {
-                        found.finding(at_value(damage, place(end - bytes.len())));
-                    }
+                    self.check_fixed_value(
+                        place(end - bytes.len()),
+                        column,
+                        bytes,
+                        tuple.order,
+                        found,
+                    );
                     continue;
                 }
                 _ => continue,
@@ -197,19 +207,19 @@ impl Subject<'_> {
                 }
                 Varlena::Compressed { tc_info, stream } => {
                     let byte = end - stream.len() - COMPRESSED_HEADER_SIZE as usize;
-                    if !self.depth.decompress {
-                        continue;
-                    }
-                    match inline_content(tc_info, stream) {
-                        Ok(content) => {
+                    match self.depth.decompress.then(|| inline_content(tc_info, stream)) {
+                        Some(Ok(content)) => {
                             found.decompressed(content.len());
                             self.check_inline(place(byte), column, &content, tuple.order, found);
                         }
-                        Err(damage) => found.finding(at_value(damage, place(byte))),
+                        Some(Err(damage)) => found.finding(at_value(damage, place(byte))),
+                        None => {}
                     }
                 }
                 Varlena::External(pointer) => {
                     let byte = end - pointer.size();
+                    let order = tuple.order;
+                    let value = External { ctid, index, byte, pointer, is_live, order };
                     if !flagged {
                         flagged = true;
                         let got = format!("0x{:04x}", tuple.infomask);
@@ -217,20 +227,7 @@ impl Subject<'_> {
                         let place = place(INFOMASK_AT);
                         found.finding(Finding::new(Code::HasExternal, place, expected, got));
                     }
-                    found.refers_to(pointer.value_id);
-                    if let Some(damage) = check_pointer(&pointer, self.toast) {
-                        found.finding(at_value(damage, place(byte)));
-                        found.is_incomplete();
-                        continue;
-                    }
-                    found.external(External {
-                        ctid,
-                        index,
-                        byte,
-                        pointer,
-                        is_live,
-                        order: tuple.order,
-                    });
+                    self.check_external(value, place(byte), found);
                 }
                 Varlena::Custom(pointer) => {
                     let byte = end - pointer.datum.len();
@@ -254,7 +251,7 @@ impl Subject<'_> {
         &self,
         ctid: ItemPointer,
         tuple: &HeapTuple<'_>,
-        found: &mut impl Found,
+        found: &mut impl PageFindings,
     ) {
         for walked in Walk::with_flavor(tuple, self.desc, self.flavor) {
             match walked {
@@ -270,13 +267,41 @@ impl Subject<'_> {
         }
     }
 
+    fn check_fixed_value(
+        &self,
+        place: Place,
+        column: &Attribute,
+        bytes: &[u8],
+        order: ByteOrder,
+        found: &mut impl PageFindings,
+    ) {
+        if !self.depth.content || column.dropped {
+            return;
+        }
+        if let Some(damage) = check_fixed(column, bytes, order, self.types) {
+            found.finding(at_value(damage, place));
+        }
+    }
+
+    /// A pointer to a value out of line, and the value if the pointer is sound.
+    fn check_external(&self, value: External, place: Place, found: &mut impl PageFindings) {
+        found.refers_to(value.pointer.value_id);
+        match check_pointer(&value.pointer, self.toast) {
+            Some(damage) => {
+                found.finding(at_value(damage, place));
+                found.is_incomplete();
+            }
+            None => found.external(value),
+        }
+    }
+
     fn check_inline(
         &self,
         place: Place,
         column: &Attribute,
         content: &[u8],
         order: ByteOrder,
-        found: &mut impl Found,
+        found: &mut impl PageFindings,
     ) {
         if !self.depth.content || column.dropped {
             return;
@@ -287,7 +312,7 @@ impl Subject<'_> {
         }
     }
 
-    fn broken(&self, ctid: ItemPointer, error: &WalkError, found: &mut impl Found) {
+    fn broken(&self, ctid: ItemPointer, error: &WalkError, found: &mut impl PageFindings) {
         found.is_incomplete();
         let column = self.desc.attributes.get(error.index).map(|column| column.name.clone());
         let place = Place { column, byte: Some(error.byte), ..self.tuple_place(ctid) };

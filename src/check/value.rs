@@ -15,11 +15,9 @@ const LARGEST: i32 = 0x3FFF_FFFF;
 /// What is wrong with a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// What kind.
     pub code: Code,
     /// What should be there.
     pub expected: String,
-    /// What is there.
     pub found: String,
     /// The chunk that is damaged.
     pub chunk: Option<ItemPointer>,
@@ -45,9 +43,7 @@ impl Damage {
 pub enum Toast {
     /// Not known, as of a file.
     Unknown,
-    /// There is none.
     None,
-    /// This one.
     Relation(Oid),
 }
 
@@ -98,7 +94,7 @@ pub fn check_pointer(pointer: &ToastPointer, toast: Toast) -> Option<Damage> {
 /// What a chunk's tuple holds as `chunk_data`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChunkForm {
-    /// Bytes, not compressed.
+    /// Bytes that are not compressed.
     Plain,
     /// One of its columns is NULL.
     Null,
@@ -111,13 +107,11 @@ pub enum ChunkForm {
 /// A chunk without its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkSeen {
-    /// Where it stands.
+    /// Its address in the TOAST relation.
     pub tid: ItemPointer,
-    /// `chunk_seq`.
     pub seq: i32,
-    /// What it holds.
     pub form: ChunkForm,
-    /// Bytes of it.
+    /// Bytes of its data, if that is plain.
     pub size: u32,
     /// Whether it counts: [`Fate::NotCommitted`] also where it is deleted.
     pub fate: Fate,
@@ -148,14 +142,6 @@ pub fn check_chunks(
     order.dedup_by(|later, first| {
         later.seq == first.seq && first.fate == Fate::Committed && later.fate == Fate::Unknown
     });
-    let there = || {
-        const SHOWN: usize = 8;
-        let mut text: Vec<String> = order.iter().take(SHOWN).map(|c| c.seq.to_string()).collect();
-        if order.len() > SHOWN {
-            text.push(format!("and {} more", order.len() - SHOWN));
-        }
-        format!("{} {}", plural(order.len() as u32, "chunk"), text.join(", "))
-    };
     let mut next: u32 = 0;
     for (at, chunk) in order.iter().enumerate() {
         let ChunkSeen { seq, tid, form, .. } = *chunk;
@@ -169,7 +155,11 @@ pub fn check_chunks(
             return Err(Damage::new(Code::ChunkNumber, all, found).at(tid));
         }
         if i64::from(seq) != i64::from(next) {
-            return Err(Damage::new(Code::ChunkMissing, format!("chunk {next} of {all}"), there()));
+            return Err(Damage::new(
+                Code::ChunkMissing,
+                format!("chunk {next} of {all}"),
+                numbers(&order),
+            ));
         }
         let wanted = size.saturating_sub(next * limit).min(limit);
         match form {
@@ -193,9 +183,19 @@ pub fn check_chunks(
         next += 1;
     }
     if next < count {
-        return Err(Damage::new(Code::ChunksEnd, all, there()));
+        return Err(Damage::new(Code::ChunksEnd, all, numbers(&order)));
     }
     Ok(order)
+}
+
+/// The numbers of the first chunks.
+fn numbers(chunks: &[ChunkSeen]) -> String {
+    const SHOWN: usize = 8;
+    let mut text: Vec<String> = chunks.iter().take(SHOWN).map(|c| c.seq.to_string()).collect();
+    if chunks.len() > SHOWN {
+        text.push(format!("and {} more", chunks.len() - SHOWN));
+    }
+    format!("{} {}", plural(chunks.len() as u32, "chunk"), text.join(", "))
 }
 
 fn plural(count: u32, word: &str) -> String {

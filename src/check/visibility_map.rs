@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use super::code::Code;
 use super::finding::Finding;
-use super::look::{Looker, Which};
+use super::live_check::{LiveCheck, Which};
 use crate::offline::file::{FileError, RelationFile};
 use crate::offline::target::FileTarget;
 use crate::server::checking::Standing;
@@ -23,7 +23,7 @@ const PER_BYTE: u32 = 4;
 
 /// Pages of a map, by their numbers.
 #[derive(Debug, Default)]
-struct Map {
+struct VisibilityMap {
     pages: BTreeMap<u32, Vec<u8>>,
     /// Blocks of which a page has the bits.
     per_page: u32,
@@ -31,17 +31,20 @@ struct Map {
 
 /// Blocks that had rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Lost {
+pub(super) struct LostBlocks {
     /// Those that are zeros, in order.
     pub(super) zeros: Vec<BlockNumber>,
     /// The first behind the end, and how many there are.
     behind: Option<(BlockNumber, u64)>,
 }
 
-impl Map {
-    fn of(size: PageSize) -> Map {
+impl VisibilityMap {
+    fn new(size: PageSize) -> VisibilityMap {
         let bytes = size.bytes().saturating_sub(PAGE_HEADER_SIZE);
-        Map { pages: BTreeMap::new(), per_page: (bytes as u32).saturating_mul(PER_BYTE).max(1) }
+        VisibilityMap {
+            pages: BTreeMap::new(),
+            per_page: (bytes as u32).saturating_mul(PER_BYTE).max(1),
+        }
     }
 
     /// The pages that have bits of `blocks`, which are in order, and of all from `end` on.
@@ -69,36 +72,35 @@ impl Map {
     }
 
     /// Of the blocks that are zeros, in order, those that had rows; and those behind the end.
-    fn lost(&self, zeros: &[BlockNumber], end: u32) -> Lost {
+    fn lost(&self, zeros: &[BlockNumber], end: u32) -> LostBlocks {
         let last = self.pages.keys().next_back().copied().unwrap_or(0);
         let all = end..last.saturating_add(1).saturating_mul(self.per_page);
         let mut behind = all.filter(|block| self.has(*block));
         let first = behind.next();
-        Lost {
+        LostBlocks {
             zeros: zeros.iter().copied().filter(|block| self.has(block.0)).collect(),
             behind: first.map(|first| (BlockNumber(first), 1 + behind.count() as u64)),
         }
     }
 }
 
-impl Lost {
+impl LostBlocks {
     /// A finding in `source` for the blocks that are zeros, and one for those behind the end.
     pub(super) fn findings(&self, source: &str) -> Vec<Finding> {
-        const MAP: &str = "whose visibility map says that it was in use";
-        let finding = |block, found| {
-            let place = Place { block: Some(block), ..Place::of(source) };
-            Finding::new(Code::LostRows, place, format!("a block with rows, {MAP}"), found)
-        };
-        let more = |what: &str, count: u64| match count {
-            1 => what.to_owned(),
-            _ => format!("{what}; there are {count} such blocks"),
-        };
-        let zeros =
-            self.zeros.first().map(|first| finding(*first, more("zeros", self.zeros.len() as u64)));
-        let behind = self
-            .behind
-            .map(|(first, count)| finding(first, more("the file's end before it", count)));
-        zeros.into_iter().chain(behind).collect()
+        let zeros = self.zeros.first().map(|first| (*first, "zeros", self.zeros.len() as u64));
+        let behind = self.behind.map(|(first, count)| (first, "the file's end before it", count));
+        let mut findings = Vec::new();
+        for (first, what, count) in zeros.into_iter().chain(behind) {
+            let place = Place { block: Some(first), ..Place::of(source) };
+            let expected = "a block with rows, whose visibility map says that it was in use";
+            let found = if count == 1 {
+                what.to_owned()
+            } else {
+                format!("{what}; there are {count} such blocks")
+            };
+            findings.push(Finding::new(Code::LostRows, place, expected, found));
+        }
+        findings
     }
 }
 
@@ -107,19 +109,20 @@ impl Lost {
 pub(super) fn lost_in_file(
     target: &FileTarget<'_>,
     zeros: &[BlockNumber],
-) -> Result<Lost, FileError> {
+) -> Result<LostBlocks, FileError> {
     let mut name = target.heap.as_os_str().to_owned();
     name.push("_vm");
     let path = PathBuf::from(name);
     if !path.exists() {
-        return Ok(Lost::default());
+        return Ok(LostBlocks::default());
     }
-    let blocks = |file: &RelationFile| u32::try_from(file.blocks()).unwrap_or(u32::MAX);
-    let end = blocks(&RelationFile::open(target.heap, target.page_size)?);
+    let heap = RelationFile::open(target.heap, target.page_size)?;
+    let end = u32::try_from(heap.blocks()).unwrap_or(u32::MAX);
     let mut file = RelationFile::open(&path, target.page_size)?;
-    let mut map = Map::of(target.page_size);
+    let mut map = VisibilityMap::new(target.page_size);
     let mut page = vec![0; target.page_size.bytes()];
-    for number in map.wanted(zeros, end, blocks(&file)) {
+    let pages = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
+    for number in map.wanted(zeros, end, pages) {
         if file.read(BlockNumber(number), &mut page)? {
             map.enter(number, &page);
         }
@@ -127,12 +130,15 @@ pub(super) fn lost_in_file(
     Ok(map.lost(zeros, end))
 }
 
-impl Looker {
+impl LiveCheck {
     /// Blocks of the table that had rows, by its visibility map. `zeros`, in order, are those that were zeros.
-    pub(super) async fn lost_blocks(&mut self, zeros: &[BlockNumber]) -> Result<Lost, LiveError> {
+    pub(super) async fn lost_blocks(
+        &mut self,
+        zeros: &[BlockNumber],
+    ) -> Result<LostBlocks, LiveError> {
         let lost = match self.begin().await? {
             Some(standing) => self.lost_in(&standing, zeros).await,
-            None => Ok(Lost::default()),
+            None => Ok(LostBlocks::default()),
         };
         snapshot::abandon(self.connection.client()).await?;
         lost
@@ -140,10 +146,16 @@ impl Looker {
 
     /// The map is read before the pages, and the lock keeps others from cutting off what has bits: a page that had one is
     /// not zeros afterwards.
-    async fn lost_in(&self, standing: &Standing, zeros: &[BlockNumber]) -> Result<Lost, LiveError> {
+    async fn lost_in(
+        &self,
+        standing: &Standing,
+        zeros: &[BlockNumber],
+    ) -> Result<LostBlocks, LiveError> {
         let client = self.connection.client();
         let size = self.about.server.page_size;
-        let Some(pageinspect) = &self.about.server.pageinspect else { return Ok(Lost::default()) };
+        let Some(pageinspect) = &self.about.server.pageinspect else {
+            return Ok(LostBlocks::default());
+        };
         let relation = quote_literal(&self.quoted(Which::Heap));
         let get_raw_page = pageinspect.get_raw_page();
         let sql =
@@ -151,23 +163,26 @@ impl Looker {
         let rows = client.query_typed(&sql, &[]).await?;
         let bytes: i64 = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(0);
         let pages = u64::try_from(bytes).unwrap_or(0) / size.bytes() as u64;
-        let mut map = Map::of(size);
+        let mut map = VisibilityMap::new(size);
         for number in map.wanted(zeros, standing.blocks, pages as u32) {
             let sql = format!("SELECT {get_raw_page}({relation}, 'vm', {number})");
-            let read = async || {
-                let rows = client.query_typed(&sql, &[]).await?;
-                let page = rows.first().map(|row| row.try_get::<_, Vec<u8>>(0)).transpose()?;
-                Ok(page.unwrap_or_default())
-            };
-            if let Ok(page) = self.attempt(read).await? {
+            if let Ok(page) = self
+                .attempt(async || {
+                    let rows = client.query_typed(&sql, &[]).await?;
+                    let page = rows.first().map(|row| row.try_get::<_, Vec<u8>>(0)).transpose()?;
+                    Ok(page.unwrap_or_default())
+                })
+                .await?
+            {
                 map.enter(number, &page);
             }
         }
         let lost = map.lost(zeros, standing.blocks);
         let mut still = Vec::new();
-        let is_new = |bytes: &[u8]| matches!(Page::parse(bytes), Ok(PageState::New));
         self.each_page(standing, Which::Heap, Some(lost.zeros), |_, block, bytes, _| {
-            still.extend(is_new(bytes).then_some(block));
+            if matches!(Page::parse(bytes), Ok(PageState::New)) {
+                still.push(block);
+            }
         })
         .await?;
         let end = self.reader(standing, Which::Heap).await?.block_count().await?;
@@ -181,7 +196,7 @@ mod tests {
 
     #[test]
     fn blocks_with_bits_are_lost_where_they_are_zeros_or_behind_the_end() {
-        let mut map = Map::of(PageSize::DEFAULT);
+        let mut map = VisibilityMap::new(PageSize::DEFAULT);
         assert_eq!(map.per_page, 32_672);
         let mut page = vec![0; 8192];
         for (at, half) in [(12, 24_u16), (14, 8192), (16, 8192), (18, 8192 | 4)] {
@@ -195,8 +210,8 @@ mod tests {
         map.enter(1, &[0xFF; 8192]);
         let block = BlockNumber;
         let lost = map.lost(&[block(0), block(1), block(3), block(40_000)], 6);
-        assert_eq!(lost, Lost { zeros: vec![block(1)], behind: Some((block(6), 1)) });
-        assert_eq!(map.lost(&[block(0)], 7), Lost::default());
+        assert_eq!(lost, LostBlocks { zeros: vec![block(1)], behind: Some((block(6), 1)) });
+        assert_eq!(map.lost(&[block(0)], 7), LostBlocks::default());
         assert_eq!(lost.findings("t").len(), 2);
         assert_eq!(map.wanted(&[block(1), block(70_000)], 40_000, 4), [0, 1, 2, 3]);
         assert_eq!(map.wanted(&[], 40_000, 1), [0; 0]);

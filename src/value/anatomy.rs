@@ -94,7 +94,6 @@ pub struct Anatomy {
     pub first_bytes: Option<String>,
     /// The text's first characters.
     pub first_text: Option<String>,
-    /// What is wrong.
     pub problems: Vec<String>,
 }
 
@@ -136,7 +135,6 @@ pub fn of<S: ChunkStore>(
 /// Where to look for a value.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    /// The relation's name.
     pub relation: &'a str,
     pub desc: &'a TupleDesc,
     /// The layout of custom pointers.
@@ -292,22 +290,25 @@ impl Anatomy {
         }
         let mut reassembler = Reassembler { store, toasters, page, order: seen.order };
         let logical = reassembler.value(&value)?;
-        let first = |bytes: &[u8]| hex(bytes.get(..FIRST_BYTES).unwrap_or(bytes));
         if let Ok(content) = logical.content() {
             self.row.raw_size = Some(content.len() as u64);
             self.row.md5 = Some(md5_hex(content));
-            self.first_bytes = Some(first(content));
+            self.first_bytes = Some(first_hex(content));
         }
         let mut text = Vec::new();
         if write_text(&logical, seen.column.type_oid, &mut reassembler, &mut text)?.is_some() {
             self.row.text_md5 = Some(md5_hex(&text));
-            self.first_bytes.get_or_insert_with(|| first(&text));
+            self.first_bytes.get_or_insert_with(|| first_hex(&text));
             let text = text.get(..FIRST_BYTES * 4).unwrap_or(&text);
             let text = String::from_utf8_lossy(text);
             self.first_text = Some(text.chars().take(FIRST_BYTES).collect());
         }
         Ok(())
     }
+}
+
+fn first_hex(bytes: &[u8]) -> String {
+    hex(bytes.get(..FIRST_BYTES).unwrap_or(bytes))
 }
 
 fn chunk_anatomy(chunk: &Chunk) -> ChunkAnatomy {

@@ -283,9 +283,12 @@ fn file_name(relation: &str, value: &TupleValue<'_>, extension: &str) -> String 
     let relation = Path::new(relation).file_name().map(|name| name.to_string_lossy().into_owned());
     let relation = relation.unwrap_or_default();
     let name = format!("{relation}.{}.{}.{}.{name}", ctid.block, ctid.item, index + 1);
-    let tame = |c: char| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' };
     // 255 bytes at the most; four of UTF-8 for a character
-    let name: String = name.chars().map(tame).take(60).collect();
+    let name: String = name
+        .chars()
+        .map(|c| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' })
+        .take(60)
+        .collect();
     format!("{}.{extension}", name.trim_start_matches('.'))
 }
 

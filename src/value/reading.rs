@@ -17,7 +17,6 @@ use toast_format::model::toaster::describe::describe;
 use toast_format::model::toaster::error::ToastError;
 use toast_format::model::toaster::reassemble::Reassembler;
 
-/// `bytea` in `pg_type`.
 const BYTEA: Oid = Oid(17);
 
 /// The md5 of a text as it is written.

@@ -14,7 +14,7 @@ pub struct ValueRow {
     pub relation: String,
     /// Block; null if the input does not show it.
     pub block: Option<u32>,
-    /// Line pointer number.
+    /// Line pointer number, counted from 1.
     pub item: Option<u16>,
     pub ctid: Option<String>,
     pub column: Option<String>,
@@ -22,9 +22,9 @@ pub struct ValueRow {
     pub form: &'static str,
     /// As in the report.
     pub method: Option<&'static str>,
-    /// Content without header.
+    /// Bytes of content without header.
     pub raw_size: Option<u64>,
-    /// As `pg_column_size` counts.
+    /// Bytes as `pg_column_size` counts them.
     pub stored_size: Option<u64>,
     /// `chunk_id` of the value's chunks.
     pub value_id: Option<u64>,

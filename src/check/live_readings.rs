@@ -6,7 +6,7 @@ use tokio_postgres::types::Type;
 
 use super::code::Code;
 use super::finding::Finding;
-use super::look::{About, Look, Looker, Which};
+use super::live_check::{About, CheckedBlocks, LiveCheck, Which};
 use crate::server::checking::Standing;
 use crate::server::chunks::{ChunkPages, LiveChunks};
 use crate::server::sqlstate::is_sudden;
@@ -17,15 +17,15 @@ use toast_format::heap::problem::Place;
 use toast_format::model::sql::quote_identifier;
 use toast_format::model::toaster::catalog::ToasterColumn;
 
-impl Looker {
+impl LiveCheck {
     /// Finds those of a look's sound values of pluggable toasters that the server misreads. Each is read by a statement
     /// of its own, so that it is known which one the server has crashed on.
     pub(super) async fn misread(
         &self,
         standing: &Standing,
-        look: &mut Look,
+        result: &mut CheckedBlocks,
     ) -> Result<(), LiveError> {
-        let customs = std::mem::take(&mut look.customs);
+        let customs = std::mem::take(&mut result.customs);
         let About { toasters, server, .. } = &*self.about;
         let (Some((first, _)), Some(pageinspect)) = (customs.first(), server.pageinspect.clone())
         else {
@@ -33,7 +33,7 @@ impl Looker {
         };
         let client = self.connection.client();
         if !owner_facts::may_read(&self.connection, self.relation.oid, self.lock_mode).await? {
-            look.remarks.unread.note(first);
+            result.remarks.unread.note(first);
             return Ok(());
         }
         let columns = toasters::columns(client, Some(self.relation.oid)).await?;
@@ -49,7 +49,7 @@ impl Looker {
             let (Some(block), Some(item)) = (place.block, place.item) else { continue };
             let (Some(column), ctid) = (column, ItemPointer { block, item }) else { continue };
             let Some(compared) = ComparedType::new(column.base_type) else {
-                look.remarks.unread.note(&place);
+                result.remarks.unread.note(&place);
                 continue;
             };
             let page = server.page_size;
@@ -65,7 +65,7 @@ impl Looker {
                 Err(error) => return Err(crashed(error, &place)),
             };
             let expected = format!("md5 {own}, as the chunks hold it");
-            look.findings.push(Finding::new(Code::CustomMisread, place, expected, found));
+            result.findings.push(Finding::new(Code::CustomMisread, place, expected, found));
         }
         Ok(())
     }
@@ -82,13 +82,13 @@ impl Looker {
             compared.sql(&format!("t.{}", quote_identifier(&column.name))),
             self.quoted(Which::Heap)
         );
-        let ask = async || {
+        self.attempt(async || {
             let address = ctid.to_string();
             let rows =
                 self.connection.client().query_typed(&sql, &[(&address, Type::TEXT)]).await?;
             Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
-        };
-        self.attempt(ask).await
+        })
+        .await
     }
 }
 

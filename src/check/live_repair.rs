@@ -1,26 +1,26 @@
-//! Closer looks at what is damaged in a live table: chunks without the TOAST index, what is left of values, and what must
-//! be known before SQL is printed that repairs them.
+//! Examines damaged values of a live table: finds chunks without the TOAST index, salvages values, and collects the facts
+//! that are needed before SQL that repairs them is printed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use tokio_postgres::types::Type;
 
-use super::chunk_index::{Chunk, append_chunk, chunks_of};
+use super::chunk_index::{ChunkTuple, append_chunk, chunks_of};
 use super::code::Code;
 use super::content::check_content;
 use super::damaged_row::{
-    Pointing, RowAt, ValueAt, Written, by_key, is_readable, live_pointers, pointing, row_at,
-    shared_values, value_ids,
+    Reference, RewriteTarget, RowAt, ValueAt, by_key, is_readable, live_pointers,
+    references_on_page, row_at, shared_values, value_ids,
 };
-use super::finding::{CheckError, Finding};
-use super::look::{About, BATCH, Looker, Which, is_too_much, seen_chunk};
-use super::reading::{Reading, is_read, is_sound, numbered_by_index};
-use super::repair::{self, Facts, ToastIndex, Unread, left_over, may_crash_at_pglz};
+use super::finding::{CheckError, Finding, place_at};
+use super::live_check::{About, BATCH, LiveCheck, Which, is_too_much, seen_chunk};
+use super::reading::{ValueReading, is_read, is_sound, numbered_by_index};
+use super::repair::{self, RepairFacts, ToastIndexState, Unread, left_over, may_crash_at_pglz};
 use super::salvage::{
-    self, Cell, Damaged, Doubt, MAX_WITHOUT, Orphans, Piece, Row, Wanted, by_row, on_page,
-    unread_pieces,
+    self, Cell, ChunkDoubt, DamagedValue, MAX_WITHOUT, Orphans, RowDamage, SalvagedRow,
+    SalvagedValue, SavedChunk, by_row, on_page, unread_pieces,
 };
-use super::salvage_custom::Elsewhere;
+use super::salvage_custom::ChunkPlace;
 use super::salvage_dir::{self, SalvageDir};
 use super::subject::Subject;
 use super::value::{ChunkForm, ChunkSeen, uses_all};
@@ -31,25 +31,25 @@ use crate::server::{LiveError, owner_facts, snapshot};
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::pointer::ToastPointer;
 use toast_format::disk::type_kind::Types;
-use toast_format::disk::{BlockNumber, ItemPointer, TransactionId, ValueId};
+use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId, ValueId};
 use toast_format::heap::problem::Place;
 use toast_format::model::sql::{quote_identifier, quote_qualified};
 use toast_format::model::toaster::chunks::Fate;
 use toast_format::model::visibility::Snapshot;
 
 /// The chunks of values by their IDs, and the blocks that could not be read.
-pub(super) type ChunksByValue = (HashMap<u64, Vec<Chunk>>, Vec<BlockNumber>);
+pub(super) type ChunksByValue = (HashMap<u64, Vec<ChunkTuple>>, Vec<BlockNumber>);
 
-/// What findings tell of a table as a whole.
+/// Damage of a table as a whole, taken from its findings.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Known {
-    pub(super) index: ToastIndex,
+pub(super) struct TableDamage {
+    pub(super) index: ToastIndexState,
     /// Whether pages have wrong checksums.
     pub(super) wrong_checksums: bool,
     /// Pages of the table and of its TOAST relation that the check could not judge; the server may read them.
     pub(super) refused: [Vec<BlockNumber>; 2],
     /// Tuples of the TOAST relation that do not begin where they should, or their columns.
-    pub(super) headless: Vec<ItemPointer>,
+    pub(super) unreadable_chunks: Vec<ItemPointer>,
     /// Whether pg_class does not name the table's TOAST relation.
     pub(super) has_wrong_toast: bool,
     /// Findings, as far as they are kept.
@@ -67,25 +67,25 @@ pub(super) struct Repairs {
 /// The chunks that the index leads to, by the value that was asked for, in its order.
 type LedTo = HashMap<u64, Vec<ChunkRow>>;
 
-impl Looker {
-    /// The SQL for damaged values, after looks at what else it would touch. `referred`, in order, are the values that
+impl LiveCheck {
+    /// The SQL for damaged values, after checking what else it would touch. `referred`, in order, are the values that
     /// rows refer to.
     pub(super) async fn repairs(
         &mut self,
-        wanted: &[Wanted],
+        wanted: &[DamagedValue],
         referred: &[u64],
-        known: Known,
+        damage: TableDamage,
     ) -> Result<Repairs, LiveError> {
-        if known.told.is_empty() {
+        if damage.told.is_empty() {
             return Ok(Repairs::default());
         }
         if self.has_wrong_toast {
-            let first = known.told.iter().find(|(code, _)| *code == Code::ToastCatalog);
+            let first = damage.told.iter().find(|(code, _)| *code == Code::ToastCatalog);
             let why = first.map(|(code, place)| left_over(*code, 1, place));
             return Ok(Repairs { script: why.into_iter().collect(), risk: None });
         }
         let repairs = match self.begin_reading_rows().await? {
-            Some(standing) => self.script(&standing, wanted, referred, known).await,
+            Some(standing) => self.script(&standing, wanted, referred, damage).await,
             None => Ok(Repairs::default()),
         };
         snapshot::abandon(self.connection.client()).await?;
@@ -95,36 +95,37 @@ impl Looker {
     async fn script(
         &self,
         standing: &Standing,
-        wanted: &[Wanted],
+        wanted: &[DamagedValue],
         referred: &[u64],
-        known: Known,
+        damage: TableDamage,
     ) -> Result<Repairs, LiveError> {
         let toast = self.relation.toast.as_ref();
-        let mut facts = Facts {
+        let mut facts = RepairFacts {
             table: self.quoted(Which::Heap),
             oid: self.relation.oid,
             schema: format!("{}.", quote_identifier(&self.relation.schema)),
             toast: toast.map(|toast| (quote_qualified("pg_toast", &toast.name), toast.oid)),
             has_toasters: self.about.server.has_toasters,
-            index: known.index.clone(),
+            index: damage.index.clone(),
             header: self.about.server.pageinspect.as_ref().map(|pageinspect| {
                 let items = pageinspect.function("heap_page_items");
                 (items, pageinspect.get_raw_page())
             }),
             page_size: self.about.server.page_size,
             may_crash_at_pglz: may_crash_at_pglz(self.about.server.version_num),
-            unread: Unread { wrong_checksums: known.wrong_checksums, ..Unread::default() },
-            ..Facts::default()
+            unread: Unread { wrong_checksums: damage.wrong_checksums, ..Unread::default() },
+            ..RepairFacts::default()
         };
         self.columns(&mut facts).await?;
-        let [heap, toast] = known.refused.clone();
+        let [heap, toast] = damage.refused.clone();
         facts.unread.heap_blocks =
             self.each_page(standing, Which::Heap, Some(heap), |_, _, _, _| ()).await?;
         if facts.toast.is_some() {
             facts.unread.toast_blocks =
                 self.each_page(standing, Which::Toast, Some(toast), |_, _, _, _| ()).await?;
         }
-        facts.headless = self.headless(standing, &known.headless).await?;
+        facts.unreadable_chunks =
+            self.unreadable_chunks(standing, &damage.unreadable_chunks).await?;
         let rows = self.rows(standing, wanted, &facts.columns.generated).await?;
         let led_to = self.chunks_by_index(&value_ids(&rows)).await?;
         self.chunks_and_rows(standing, &value_ids(&rows), &led_to, &mut facts).await?;
@@ -134,33 +135,37 @@ impl Looker {
             facts.index.risk = self.risk_of_reindex(standing, &rows, referred, &facts).await?;
         }
         let mut script = repair::script(&facts, &rows);
-        script.extend(self.left_over(&known, &rows, &facts));
+        script.extend(self.left_over(&damage, &rows, &facts));
         Ok(Repairs { script, risk: facts.index.risk })
     }
 
     /// Comments for findings for which there is neither a statement nor a comment.
-    fn left_over(&self, known: &Known, rows: &[RowAt], facts: &Facts) -> Vec<String> {
+    fn left_over(&self, damage: &TableDamage, rows: &[RowAt], facts: &RepairFacts) -> Vec<String> {
         let heap = self.name(Which::Heap);
         let toast = self.name(Which::Toast);
         let rows: HashSet<ItemPointer> = rows.iter().map(|row| row.ctid).collect();
-        let removed = facts.headless.iter().filter(|chunk| chunk.is_live).map(|chunk| chunk.ctid);
+        let removed =
+            facts.unreadable_chunks.iter().filter(|chunk| chunk.is_live).map(|chunk| chunk.ctid);
         let removed: HashSet<ItemPointer> = removed.collect();
+        let none = HashSet::new();
         let is_zeroed = !facts.has_toasters && !facts.unread.wrong_checksums;
-        let is_covered = |code: Code, place: &Place| {
-            let tid = place.block.zip(place.item).map(|(block, item)| ItemPointer { block, item });
-            let (items, blocks) = match &place.source {
-                source if *source == heap => (&rows, &facts.unread.heap_blocks),
-                source if *source == toast => (&removed, &facts.unread.toast_blocks),
-                _ => return code.is_of_index(),
-            };
-            let is_unread = place.block.is_some_and(|block| blocks.contains(&block));
-            code.is_of_index()
-                || tid.is_some_and(|tid| items.contains(&tid))
-                || place.item.is_none() && is_unread && is_zeroed
-        };
         let mut left: BTreeMap<Code, (u64, &Place)> = BTreeMap::new();
-        for (code, place) in known.told.iter().filter(|(code, place)| !is_covered(*code, place)) {
-            left.entry(*code).or_insert((0, place)).0 += 1;
+        for (code, place) in &damage.told {
+            let (items, blocks) = if place.source == heap {
+                (&rows, facts.unread.heap_blocks.as_slice())
+            } else if place.source == toast {
+                (&removed, facts.unread.toast_blocks.as_slice())
+            } else {
+                (&none, &[][..])
+            };
+            let is_covered = match (place.block, place.item) {
+                (Some(block), Some(item)) => items.contains(&ItemPointer { block, item }),
+                (Some(block), None) => is_zeroed && blocks.contains(&block),
+                (None, _) => false,
+            };
+            if !code.is_of_index() && !is_covered {
+                left.entry(*code).or_insert((0, place)).0 += 1;
+            }
         }
         left.into_iter().map(|(code, (count, first))| left_over(code, count, first)).collect()
     }
@@ -192,7 +197,7 @@ impl Looker {
         standing: &Standing,
         ids: &[u64],
         led_to: &LedTo,
-        facts: &mut Facts,
+        facts: &mut RepairFacts,
     ) -> Result<(), LiveError> {
         let ids: BTreeSet<u64> = ids.iter().chain(led_to.keys()).copied().collect();
         let ids: Vec<u64> = ids.into_iter().collect();
@@ -206,42 +211,45 @@ impl Looker {
         let own = self.relation.toast.as_ref().map(|toast| toast.oid);
         let mut own_pointers = 0_u64;
         let mut others = 0_u64;
-        let written = Written { table: &facts.table, generated: &facts.columns.generated };
-        let all = &mut facts.pointing;
+        let written = RewriteTarget { table: &facts.table, generated: &facts.columns.generated };
+        let all = &mut facts.references;
         let unread = &mut facts.unread.rows;
-        let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
-            *unread |= !pointing(written, subject, pages, block, bytes, &ids, all);
-            live_pointers(subject, pages, block, bytes, |pointer| {
-                let is_own = Some(pointer.toast_relation) == own;
-                *(if is_own { &mut own_pointers } else { &mut others }) += 1;
-            });
-        };
-        let lost = self.each_page(standing, Which::Heap, None, take).await?;
+        let lost = self
+            .each_page(standing, Which::Heap, None, |subject, block, bytes, pages| {
+                *unread |= !references_on_page(written, subject, pages, block, bytes, &ids, all);
+                live_pointers(subject, pages, block, bytes, |pointer| {
+                    let is_own = Some(pointer.toast_relation) == own;
+                    *(if is_own { &mut own_pointers } else { &mut others }) += 1;
+                });
+            })
+            .await?;
         facts.unread.rows |= !lost.is_empty();
         facts.is_toast_doubtful = others >= own_pointers;
         Ok(())
     }
 
-    /// Has SQL read damaged values, where it does not crash at them, and holds the index against their chunks.
+    /// Reads damaged values by SQL where that does not crash, and compares the index with their chunks.
     async fn read_values(
         &self,
         rows: &[RowAt],
         led_to: &LedTo,
-        facts: &mut Facts,
+        facts: &mut RepairFacts,
     ) -> Result<(), LiveError> {
         let none = Vec::new();
         let moved = moved(&facts.chunks);
-        let is_seen = |row: &&RowAt| row.is_live || row.is_refused;
-        let is_whole = |row: &&RowAt| row.is_readable && row.broken.is_none();
-        for row in rows.iter().filter(is_seen).filter(is_whole) {
+        for row in rows {
+            let is_visible = row.is_live || row.is_refused;
+            if !is_visible || !row.is_readable || row.broken.is_some() {
+                continue;
+            }
             for value in &row.values {
-                let mut reading = Reading::default();
+                let mut reading = ValueReading::default();
                 if let Some(pointer) = value.pointer.as_ref().filter(|p| self.is_own(p)) {
                     let id = pointer.value_id.0;
                     let led = led_to.get(&id).unwrap_or(&none);
                     let own = facts.chunks.get(&id).map_or(&[][..], Vec::as_slice);
                     let misled = misled(id, led, led_to, &moved);
-                    reading = Reading::new(pointer, led, own, &misled, facts.page_size);
+                    reading = ValueReading::new(pointer, led, own, &misled, facts.page_size);
                     reading.harms = self.harms(id, led, led_to, facts);
                 }
                 reading.by_sql = self.read_by_sql(row, value, led_to, &reading, facts).await?;
@@ -267,18 +275,18 @@ impl Looker {
 
     /// Whether an UPDATE of a value would delete chunks that another one needs: those of one that is read by them, or that
     /// is not read without them.
-    fn harms(&self, id: u64, led: &[ChunkRow], led_to: &LedTo, facts: &Facts) -> bool {
-        let needs = |chunk: &ChunkRow| {
+    fn harms(&self, id: u64, led: &[ChunkRow], led_to: &LedTo, facts: &RepairFacts) -> bool {
+        led.iter().filter(|chunk| chunk.value_id.0 != id).any(|chunk| {
             let other = chunk.value_id.0;
             let theirs = led_to.get(&other).map_or(&[][..], Vec::as_slice);
-            let is_read = |pointer: ToastPointer| is_read(&pointer, theirs, facts.page_size);
-            let mut referring = facts.pointing.iter().filter(|one| one.value_id == other);
+            let mut referring = facts.references.iter().filter(|one| one.value_id == other);
             facts.unread.rows
                 || theirs.iter().any(|own| own.tid == chunk.tid)
-                    && facts.pointing.iter().any(|one| one.value_id == other)
-                || referring.any(|one| !one.pointer.is_some_and(is_read))
-        };
-        led.iter().filter(|chunk| chunk.value_id.0 != id).any(needs)
+                    && facts.references.iter().any(|one| one.value_id == other)
+                || referring.any(|one| {
+                    !one.pointer.is_some_and(|pointer| is_read(&pointer, theirs, facts.page_size))
+                })
+        })
     }
 
     /// Whether SQL copies a value; `None` where that is not tried, or fails for another reason than the data.
@@ -287,8 +295,8 @@ impl Looker {
         row: &RowAt,
         value: &ValueAt,
         led_to: &LedTo,
-        reading: &Reading,
-        facts: &Facts,
+        reading: &ValueReading,
+        facts: &RepairFacts,
     ) -> Result<Option<bool>, LiveError> {
         if !self.reads_rows || facts.has_toasters || value.is_custom || row.is_refused {
             return Ok(None);
@@ -296,15 +304,15 @@ impl Looker {
         let mut is_compressed = value.is_compressed;
         if let Some(pointer) = value.pointer.as_ref().filter(|p| self.is_own(p)) {
             let Some(led) = led_to.get(&pointer.value_id.0) else { return Ok(None) };
-            let is_plain = |row: &ChunkRow| {
+            let are_plain = led.iter().all(|row| {
                 let own = facts.chunks.get(&row.value_id.0).into_iter().flatten();
                 own.clone().any(|chunk| {
                     chunk.seen.tid == row.tid
                         && chunk.seen.form == ChunkForm::Plain
                         && is_sound(chunk)
                 })
-            };
-            if !led.iter().all(is_plain) {
+            });
+            if !are_plain {
                 // it refuses such chunks, or crashes at them
                 return Ok(Some(false));
             }
@@ -353,7 +361,7 @@ impl Looker {
         standing: &Standing,
         rows: &[RowAt],
         referred: &[u64],
-        facts: &Facts,
+        facts: &RepairFacts,
     ) -> Result<Option<String>, LiveError> {
         if let Some(((ctid, column), _)) =
             facts.readings.iter().find(|(_, reading)| reading.is_open)
@@ -365,32 +373,27 @@ impl Looker {
             )));
         }
         let (miscounted, has_others) = self.miscounted(standing, referred).await?;
-        let mut examined: HashMap<u64, &Reading> = HashMap::new();
+        let mut examined: HashMap<u64, &ValueReading> = HashMap::new();
         for (row, value) in rows.iter().flat_map(|row| row.values.iter().map(move |v| (row, v))) {
             let reading = facts.readings.get(&(row.ctid, value.column.clone()));
             if let Some((pointer, reading)) = value.pointer.as_ref().zip(reading) {
                 examined.insert(pointer.value_id.0, reading);
             }
         }
-        let is_twice = |id: &u64| {
-            let own = facts.chunks.get(id).into_iter().flatten().filter(|chunk| is_sound(chunk));
-            let mut numbers = HashSet::new();
-            own.map(|chunk| chunk.seen.seq).any(|seq| !numbers.insert(seq))
-        };
-        let is_risk = |id: &u64| {
-            is_twice(id)
-                || match examined.get(id) {
-                    // without the index it is not known which chunks were its
-                    Some(reading) if reading.is_hidden => false,
-                    Some(reading) => reading.by_sql == Some(true) || !self.by_index && has_others,
-                    None => true,
-                }
-        };
-        Ok(miscounted.iter().find(|id| is_risk(id)).map(|id| {
-            format!(
-                "the chunks with the ID {id} are not those that its row asks for, and the index may lead to the right ones"
-            )
-        }))
+        for id in miscounted {
+            let may_be_lost = match examined.get(&id) {
+                // without the index it is not known which chunks were its
+                Some(reading) if reading.is_hidden => false,
+                Some(reading) => reading.by_sql == Some(true) || !self.by_index && has_others,
+                None => true,
+            };
+            if may_be_lost || has_duplicate_chunks(facts.chunks.get(&id)) {
+                return Ok(Some(format!(
+                    "the chunks with the ID {id} are not those that its row asks for, and the index may lead to the right ones"
+                )));
+            }
+        }
+        Ok(None)
     }
 
     /// Values whose rows ask for another number of chunks than there are with their IDs, and whether there are chunks with
@@ -404,9 +407,11 @@ impl Looker {
         ids.dedup();
         let mut counts = vec![0_u32; ids.len()];
         let mut has_others = false;
-        let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
-            let all = |_| true;
-            chunks_of(toast, block, bytes, pages, all, |id, chunk| {
+        self.each_chunk(
+            standing,
+            None,
+            |_| true,
+            |id, chunk| {
                 if chunk.seen.fate != Fate::Committed || chunk.is_refused {
                     return;
                 }
@@ -414,12 +419,12 @@ impl Looker {
                     Some(count) => *count += 1,
                     None => has_others = true,
                 }
-            });
-        };
-        self.each_page(standing, Which::Toast, None, take).await?;
+            },
+        )
+        .await?;
         let mut miscounted = Vec::new();
         let size = self.about.server.page_size;
-        let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
+        self.each_page(standing, Which::Heap, None, |subject, block, bytes, pages| {
             live_pointers(subject, pages, block, bytes, |pointer| {
                 let at = ids.binary_search(&pointer.value_id.0).ok();
                 let count = at.and_then(|at| counts.get(at));
@@ -428,8 +433,8 @@ impl Looker {
                     miscounted.push(pointer.value_id.0);
                 }
             });
-        };
-        self.each_page(standing, Which::Heap, None, take).await?;
+        })
+        .await?;
         Ok((miscounted, has_others))
     }
 
@@ -442,10 +447,8 @@ impl Looker {
         let client = self.connection.client();
         let quoted = self.quoted(Which::Toast);
         let ids = [value_id];
-        let ask = async || {
-            chunk_rows::chunks(client, (&quoted, self.id_type()), &ids, By::Index, data).await
-        };
-        Ok(self.attempt(ask).await?.ok())
+        let relation = (quoted.as_str(), self.id_type());
+        Ok(self.attempt(|| chunk_rows::chunks(client, relation, &ids, By::Index, data)).await?.ok())
     }
 
     /// The chunks of a value as the index leads to them, if it does so in another way than their IDs and numbers say; with
@@ -455,7 +458,7 @@ impl Looker {
         standing: &Standing,
         pointer: &ToastPointer,
         chunks: &Chunks,
-    ) -> Result<Option<(Option<Vec<Piece>>, bool)>, LiveError> {
+    ) -> Result<Option<(Option<Vec<SavedChunk>>, bool)>, LiveError> {
         let id = pointer.value_id.0;
         let size = self.about.server.page_size;
         if !self.by_index || !self.is_own(pointer) {
@@ -467,38 +470,40 @@ impl Looker {
         let mut moved = moved(&chunks.by_value);
         let strangers = led.iter().filter(|row| row.value_id.0 != id).map(|row| row.tid.block);
         let blocks: BTreeSet<BlockNumber> = strangers.collect();
-        let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
-            let all = |_| true;
-            chunks_of(toast, block, bytes, pages, all, |_, chunk| {
-                moved.extend((chunk.is_moved || chunk.is_misread).then_some(chunk.seen.tid));
-            });
-        };
         if !blocks.is_empty() {
-            self.each_page(standing, Which::Toast, Some(blocks.into_iter().collect()), take)
-                .await?;
+            self.each_chunk(
+                standing,
+                Some(blocks.into_iter().collect()),
+                |_| true,
+                |_, chunk| {
+                    if chunk.is_moved || chunk.is_misread {
+                        moved.insert(chunk.seen.tid);
+                    }
+                },
+            )
+            .await?;
         }
         let misled = misled(id, led, &led_to, &moved);
-        let reading = Reading::new(pointer, led, own, &misled, size);
+        let reading = ValueReading::new(pointer, led, own, &misled, size);
         if !reading.is_open {
             return Ok(None);
         }
         let Some(rows) = self.by_index(id, Some(size)).await? else { return Ok(None) };
-        let rows = match reading.by_index {
-            true => Some(rows),
+        let rows = if reading.by_index {
+            Some(rows)
+        } else if reading.by_chunks {
             // both orders are complete: neither is better
-            false if reading.by_chunks => None,
-            false => numbered_by_index(pointer, &rows, size),
+            None
+        } else {
+            numbered_by_index(pointer, &rows, size)
         };
-        let piece = |row: ChunkRow| {
-            Some(Piece { tid: row.tid, seq: row.seq?, data: row.data?, doubt: None })
-        };
-        let pieces = rows.and_then(|rows| rows.into_iter().map(piece).collect());
+        let pieces = rows.and_then(|rows| rows.into_iter().map(saved_chunk).collect());
         let is_proven = reading.by_index && !reading.by_chunks;
         Ok(Some((pieces, is_proven)))
     }
 
     /// Those of these tuples of the TOAST relation of which the server reads nothing right.
-    async fn headless(
+    async fn unreadable_chunks(
         &self,
         standing: &Standing,
         tids: &[ItemPointer],
@@ -511,11 +516,11 @@ impl Looker {
             return Ok(rows);
         }
         let none = HashSet::new();
-        let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
+        self.each_page(standing, Which::Toast, Some(blocks), |toast, block, bytes, pages| {
             let own = tids.iter().filter(|tid| tid.block == block);
             rows.extend(own.filter_map(|tid| row_at(bytes, toast, pages, *tid, &[], &none)));
-        };
-        self.each_page(standing, Which::Toast, Some(blocks), take).await?;
+        })
+        .await?;
         Ok(rows)
     }
 
@@ -542,45 +547,46 @@ impl Looker {
         let blocks: BTreeSet<BlockNumber> = tids.iter().map(|tid| tid.block).collect();
         let blocks = blocks.into_iter().collect();
         let tids = HashSet::<_>::from_iter(tids);
-        let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
-            let all = |_| true;
-            chunks_of(toast, block, bytes, pages, all, |id, Chunk { seen, is_misread, .. }| {
+        self.each_chunk(
+            standing,
+            Some(blocks),
+            |_| true,
+            |id, ChunkTuple { seen, is_misread, .. }| {
                 if is_misread && tids.contains(&seen.tid) {
                     misread.entry(id).or_insert(seen);
                 }
-            });
-        };
-        self.each_page(standing, Which::Toast, Some(blocks), take).await?;
+            },
+        )
+        .await?;
         let ids: Vec<u64> = misread.keys().copied().collect();
-        let finding = |name: &str, Pointing { ctid, column, value_id, .. }: Pointing| {
-            let ChunkSeen { seq, tid, .. } = misread.get(&value_id)?;
-            let block = Some(ctid.block);
-            let item = Some(ctid.item);
-            let place = Place { block, item, column: Some(column), ..Place::of(name) };
-            let expected = format!("chunk {seq} of value {value_id}");
-            let found = format!("a tuple at {tid} whose t_hoff is wrong");
-            Some(Finding::new(Code::ChunkMissing, place, expected, found))
-        };
-        let find = |name: &str, all: Vec<Pointing>| {
-            all.into_iter().filter_map(|pointing| finding(name, pointing)).collect()
-        };
-        self.of_pointing(standing, &ids, find).await
+        self.reference_findings(standing, &ids, |name, references| {
+            let mut findings = Vec::new();
+            for Reference { ctid, column, value_id, .. } in references {
+                let Some(ChunkSeen { seq, tid, .. }) = misread.get(&value_id) else { continue };
+                let place = Place { column: Some(column), ..place_at(name, ctid) };
+                let expected = format!("chunk {seq} of value {value_id}");
+                let found = format!("a tuple at {tid} whose t_hoff is wrong");
+                findings.push(Finding::new(Code::ChunkMissing, place, expected, found));
+            }
+            findings
+        })
+        .await
     }
 
-    /// What `find` makes of the table's name and of who refers to these values, whose IDs are in order.
-    async fn of_pointing(
+    /// Applies `find` to the rows that refer to these values. `value_ids` is sorted.
+    async fn reference_findings(
         &self,
         standing: &Standing,
         value_ids: &[u64],
-        find: impl FnOnce(&str, Vec<Pointing>) -> Vec<Finding>,
+        find: impl FnOnce(&str, Vec<Reference>) -> Vec<Finding>,
     ) -> Result<Vec<Finding>, LiveError> {
         let mut all = Vec::new();
         let generated = HashSet::new();
-        let written = Written { table: "", generated: &generated };
-        let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
-            pointing(written, subject, pages, block, bytes, value_ids, &mut all);
-        };
-        self.each_page(standing, Which::Heap, None, take).await?;
+        let written = RewriteTarget { table: "", generated: &generated };
+        self.each_page(standing, Which::Heap, None, |subject, block, bytes, pages| {
+            references_on_page(written, subject, pages, block, bytes, value_ids, &mut all);
+        })
+        .await?;
         let mut findings = find(&self.name(Which::Heap), all);
         self.name_rows(standing, findings.iter_mut().collect()).await?;
         Ok(findings)
@@ -589,20 +595,20 @@ impl Looker {
     async fn rows(
         &self,
         standing: &Standing,
-        wanted: &[Wanted],
+        wanted: &[DamagedValue],
         generated: &HashSet<String>,
     ) -> Result<Vec<RowAt>, LiveError> {
         let asked = by_row(wanted);
         let mut blocks: Vec<BlockNumber> = asked.iter().map(|(ctid, _)| ctid.block).collect();
         blocks.dedup();
         let mut rows = Vec::new();
-        let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
+        self.each_page(standing, Which::Heap, Some(blocks), |subject, block, bytes, pages| {
             let own = asked.iter().filter(|(ctid, _)| ctid.block == block);
             rows.extend(own.filter_map(|(ctid, damaged)| {
                 row_at(bytes, subject, pages, *ctid, damaged, generated)
             }));
-        };
-        self.each_page(standing, Which::Heap, Some(blocks), take).await?;
+        })
+        .await?;
         Ok(rows)
     }
 
@@ -616,7 +622,7 @@ impl Looker {
             return Ok(Vec::new());
         }
         let found = match self.begin().await? {
-            Some(standing) => self.of_pointing(&standing, value_ids, shared_values).await,
+            Some(standing) => self.reference_findings(&standing, value_ids, shared_values).await,
             None => Ok(Vec::new()),
         };
         snapshot::abandon(self.connection.client()).await?;
@@ -630,16 +636,19 @@ impl Looker {
         standing: &Standing,
         ids: &[u64],
     ) -> Result<ChunksByValue, LiveError> {
-        let mut chunks: HashMap<u64, Vec<Chunk>> = HashMap::new();
-        let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
-            let is_asked = |id: u64| ids.binary_search(&id).is_ok();
-            chunks_of(toast, block, bytes, pages, is_asked, |id, chunk| {
-                if !chunk.is_misread {
-                    chunks.entry(id).or_default().push(chunk);
-                }
-            });
-        };
-        let lost = self.each_page(standing, Which::Toast, None, take).await?;
+        let mut chunks: HashMap<u64, Vec<ChunkTuple>> = HashMap::new();
+        let lost = self
+            .each_chunk(
+                standing,
+                None,
+                |id| ids.binary_search(&id).is_ok(),
+                |id, chunk| {
+                    if !chunk.is_misread {
+                        chunks.entry(id).or_default().push(chunk);
+                    }
+                },
+            )
+            .await?;
         Ok((chunks, lost))
     }
 
@@ -651,11 +660,12 @@ impl Looker {
     ) -> Result<(), LiveError> {
         let name = self.name(Which::Heap);
         // it is not known where these tuples begin, or what is in them
-        let is_lost = |code| {
-            matches!(code, Code::LinePointer | Code::Redirect | Code::Overlap | Code::HeaderLength)
-        };
-        findings.retain(|one| {
-            one.place.source == name && one.place.item.is_some() && !is_lost(one.code)
+        findings.retain(|finding| {
+            let is_lost = matches!(
+                finding.code,
+                Code::LinePointer | Code::Redirect | Code::Overlap | Code::HeaderLength
+            );
+            finding.place.source == name && finding.place.item.is_some() && !is_lost
         });
         let mut blocks: Vec<BlockNumber> =
             findings.iter().filter_map(|finding| finding.place.block).collect();
@@ -669,18 +679,19 @@ impl Looker {
         blocks.sort_unstable();
         blocks.dedup();
         findings.sort_by_key(|finding| finding.place.block);
-        let take = |subject: &Subject<'_>, block, bytes: &[u8], _: &Pages| {
+        self.each_page(standing, Which::Heap, Some(blocks), |subject, block, bytes, _| {
             let start = findings.partition_point(|finding| finding.place.block < Some(block));
             let own = findings.iter_mut().skip(start);
             for finding in own.take_while(|finding| finding.place.block == Some(block)) {
                 let Some(item) = finding.place.item else { continue };
                 finding.row = by_key(bytes, subject, ItemPointer { block, item }, &key);
             }
-        };
-        self.each_page(standing, Which::Heap, Some(blocks), take).await.map(drop)
+        })
+        .await
+        .map(drop)
     }
 
-    /// Gives the pages of these blocks, or of all, to `take`; those that cannot be read are what it returns.
+    /// Calls `take` with the pages of these blocks, or of all. Returns the blocks that cannot be read.
     pub(super) async fn each_page(
         &self,
         standing: &Standing,
@@ -703,7 +714,22 @@ impl Looker {
         Ok(lost)
     }
 
-    async fn columns(&self, facts: &mut Facts) -> Result<(), LiveError> {
+    /// Calls `each` with every chunk in these blocks of the TOAST relation, or in all, whose value `is_asked` for, deleted
+    /// ones too. Returns the blocks that cannot be read.
+    async fn each_chunk(
+        &self,
+        standing: &Standing,
+        blocks: Option<Vec<BlockNumber>>,
+        is_asked: impl Fn(u64) -> bool,
+        mut each: impl FnMut(u64, ChunkTuple),
+    ) -> Result<Vec<BlockNumber>, LiveError> {
+        self.each_page(standing, Which::Toast, blocks, |toast, block, bytes, pages| {
+            chunks_of(toast, block, bytes, pages, &is_asked, &mut each);
+        })
+        .await
+    }
+
+    async fn columns(&self, facts: &mut RepairFacts) -> Result<(), LiveError> {
         let rows = self
             .connection
             .client()
@@ -748,7 +774,7 @@ impl Looker {
         if self.about.server.has_toasters {
             return Ok(None);
         }
-        let ask = async || {
+        let depends = async || {
             let rows = self
                 .connection
                 .client()
@@ -762,12 +788,13 @@ impl Looker {
                     &[(&self.relation.oid.0, Type::OID)],
                 )
                 .await?;
-            let pair = |row: &tokio_postgres::Row| {
-                Ok::<(u32, u32), LiveError>((row.try_get(0)?, row.try_get(1)?))
-            };
-            rows.iter().map(pair).collect::<Result<Vec<(u32, u32)>, LiveError>>()
+            let mut pairs: Vec<(u32, u32)> = Vec::new();
+            for row in &rows {
+                pairs.push((row.try_get(0)?, row.try_get(1)?));
+            }
+            Ok::<_, LiveError>(pairs)
         };
-        let found = self.connection.reading(ask).await?;
+        let found = self.connection.reading(depends).await?;
         let [(depends, named)] = found.as_slice() else { return Ok(None) };
         let place = Place::of(self.name(Which::Heap));
         let expected = format!("reltoastrelid {depends}, which depends on the table");
@@ -802,35 +829,36 @@ pub(super) struct InRelation {
 
 /// The live chunks of values, whose IDs are in order.
 pub(super) async fn chunks(
-    looker: &mut Looker,
+    check: &mut LiveCheck,
     ids: &[u64],
 ) -> Result<HashMap<u64, Vec<InRelation>>, LiveError> {
-    let found = match looker.begin().await? {
-        Some(standing) => inside(looker, &standing, ids).await,
+    let found = match check.begin().await? {
+        Some(standing) => inside(check, &standing, ids).await,
         None => Ok(HashMap::new()),
     };
-    snapshot::abandon(looker.connection.client()).await?;
+    snapshot::abandon(check.connection.client()).await?;
     found
 }
 
 async fn inside(
-    looker: &Looker,
+    check: &LiveCheck,
     standing: &Standing,
     ids: &[u64],
 ) -> Result<HashMap<u64, Vec<InRelation>>, LiveError> {
-    let client = looker.connection.client();
+    let client = check.connection.client();
     let mut chunks: HashMap<u64, Vec<InRelation>> = HashMap::new();
-    if looker.relation.toast.is_none() {
+    if check.relation.toast.is_none() {
         return Ok(chunks);
     }
-    let quoted = looker.quoted(Which::Toast);
-    let relation = (quoted.as_str(), looker.id_type());
-    let scan = async || chunk_rows::chunks(client, relation, ids, By::Scan, None).await;
-    let mut all: Vec<(u64, ChunkSeen)> = match looker.attempt(scan).await?.ok() {
+    let quoted = check.quoted(Which::Toast);
+    let relation = (quoted.as_str(), check.id_type());
+    let by_scan =
+        check.attempt(|| chunk_rows::chunks(client, relation, ids, By::Scan, None)).await?;
+    let mut all: Vec<(u64, ChunkSeen)> = match by_scan.ok() {
         Some(rows) => rows.iter().map(|row| (row.value_id.0, seen_chunk(row))).collect(),
         // the server cannot plan a scan beside an index without its first page, nor scan pages that it cannot read
         None => {
-            let (of_pages, _) = looker.chunks_in_pages(standing, ids).await?;
+            let (of_pages, _) = check.chunks_in_pages(standing, ids).await?;
             let of_pages = of_pages.into_iter().flat_map(|(id, own)| {
                 let own = own.into_iter().filter(|c| !c.is_refused);
                 own.map(move |chunk| (id, chunk.seen)).collect::<Vec<_>>()
@@ -838,8 +866,14 @@ async fn inside(
             of_pages.filter(|(_, chunk)| chunk.fate == Fate::Committed).collect()
         }
     };
-    let index = async || chunk_rows::chunks(client, relation, ids, By::Index, None).await;
-    let by_index = if looker.by_index { looker.attempt(index).await?.ok() } else { None };
+    let by_index = if check.by_index {
+        check
+            .attempt(async || chunk_rows::chunks(client, relation, ids, By::Index, None).await)
+            .await?
+            .ok()
+    } else {
+        None
+    };
     let by_index: Option<HashSet<ItemPointer>> =
         by_index.map(|rows| rows.iter().map(|row| row.tid).collect());
     if let Some(by_index) = &by_index {
@@ -848,8 +882,10 @@ async fn inside(
         let left: Vec<ItemPointer> =
             left.into_iter().filter(|tid| !by_index.contains(tid)).collect();
         if !left.is_empty() {
-            let ask = async || chunk_rows::visible(client, &quoted, &left).await;
-            let visible = looker.attempt(ask).await?.unwrap_or_default();
+            let visible = check
+                .attempt(async || chunk_rows::visible(client, &quoted, &left).await)
+                .await?
+                .unwrap_or_default();
             all.retain(|(_, chunk)| by_index.contains(&chunk.tid) || visible.contains(&chunk.tid));
         }
     }
@@ -868,9 +904,8 @@ const MAX_ORPHANS: usize = 1_000_000;
 /// Refused pages of a relation that are read from their file.
 pub(super) const MAX_REFUSED: usize = 10_000;
 
-/// A damaged row.
 struct DamagedRow {
-    row: Damaged,
+    row: RowDamage,
     pointers: Vec<ToastPointer>,
     /// All of its values in the TOAST relation.
     value_ids: Vec<u64>,
@@ -879,18 +914,18 @@ struct DamagedRow {
 /// The chunks of some values, however they were found.
 #[derive(Default)]
 struct Chunks {
-    by_value: HashMap<u64, Vec<Chunk>>,
+    by_value: HashMap<u64, Vec<ChunkTuple>>,
     /// Those on pages that the server refuses.
-    refused: HashMap<u64, Vec<Piece>>,
+    refused: HashMap<u64, Vec<SavedChunk>>,
     orphans: Orphans,
 }
 
-impl Looker {
+impl LiveCheck {
     /// Saves what is left of damaged values and of their rows. No index is asked: the TOAST relation is read once for
     /// as many values as have [`CHUNKS_AT_A_TIME`]. `known`, in order, are the values that rows refer to.
     pub(super) async fn save(
         &mut self,
-        wanted: &[Wanted],
+        wanted: &[DamagedValue],
         known: &[u64],
         dir: &mut SalvageDir,
     ) -> Result<(), CheckError> {
@@ -918,7 +953,7 @@ impl Looker {
     async fn save_rows(
         &self,
         standing: &Standing,
-        wanted: &[Wanted],
+        wanted: &[DamagedValue],
         known: &[u64],
         dir: &mut SalvageDir,
     ) -> Result<(), CheckError> {
@@ -927,7 +962,7 @@ impl Looker {
         let types = checking::types(self.connection.client(), &self.relation).await?;
         let encoding = self.about.storage.encoding.as_str();
         let copy = salvage_dir::copy_of(&self.relation.schema, &self.relation.name);
-        let relation = salvage_dir::Relation {
+        let relation = salvage_dir::SavedRelation {
             name: &name,
             quoted: &quoted,
             copy: &copy,
@@ -938,19 +973,20 @@ impl Looker {
         let mut saving = dir.rows_of(relation);
         let rows = self.damaged_rows(standing, wanted).await?;
         let size = self.about.server.page_size;
-        let chunks_of = |pointer: &ToastPointer| u64::from(pointer.chunks(size));
         let mut rest = rows.as_slice();
         while !rest.is_empty() {
             let mut all = 0;
             let fits = rest.iter().take_while(|row| {
-                all += row.pointers.iter().map(chunks_of).sum::<u64>();
+                all +=
+                    row.pointers.iter().map(|pointer| u64::from(pointer.chunks(size))).sum::<u64>();
                 all <= CHUNKS_AT_A_TIME
             });
             let (some, left) = rest.split_at(fits.count().max(1));
             rest = left;
             let chunks = self.chunks_of_rows(standing, some, known).await?;
             for DamagedRow { row: (ctid, damaged), .. } in some {
-                if let Some(row) = self.left_of(standing, *ctid, damaged, (&chunks, &types)).await?
+                if let Some(row) =
+                    self.salvage_row(standing, *ctid, damaged, &chunks, &types).await?
                 {
                     saving.row(*ctid, damaged, &row)?;
                 }
@@ -968,7 +1004,7 @@ impl Looker {
         dir: &mut SalvageDir,
     ) -> Result<Option<String>, CheckError> {
         let saved = match self.begin().await? {
-            Some(standing) => self.without_row(&standing, (start, known), dir).await,
+            Some(standing) => self.without_row(&standing, start, known, dir).await,
             None => Ok(None),
         };
         snapshot::abandon(self.connection.client()).await?;
@@ -978,17 +1014,22 @@ impl Looker {
     async fn without_row(
         &self,
         standing: &Standing,
-        (start, known): (&Snapshot, &[u64]),
+        start: &Snapshot,
+        known: &[u64],
         dir: &mut SalvageDir,
     ) -> Result<Option<String>, CheckError> {
-        let (mut all, mut count): (BTreeMap<u64, Vec<Chunk>>, u64) = (BTreeMap::new(), 0);
+        let mut all: BTreeMap<u64, Vec<ChunkTuple>> = BTreeMap::new();
+        let mut count: u64 = 0;
         let mut left_out: BTreeSet<u64> = BTreeSet::new();
-        let is_old = |xmin: u32| xmin <= 2 || start.was_over(TransactionId(xmin));
-        let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
-            let is_asked = |id: u64| known.binary_search(&id).is_err();
-            chunks_of(toast, block, bytes, pages, is_asked, |id, chunk| {
+        self.each_chunk(
+            standing,
+            None,
+            |id| known.binary_search(&id).is_err(),
+            |id, chunk| {
                 let is_live = chunk.seen.fate == Fate::Committed && !chunk.is_refused;
-                if !is_live || !is_old(chunk.xids[0]) {
+                let [xmin, _] = chunk.xids;
+                let is_old = xmin <= 2 || start.was_over(TransactionId(xmin));
+                if !is_live || !is_old {
                     return;
                 }
                 let has_room = count < CHUNKS_AT_A_TIME && all.len() < MAX_WITHOUT;
@@ -998,15 +1039,15 @@ impl Looker {
                 } else if left_out.len() < MAX_ORPHANS {
                     left_out.insert(id);
                 }
-            });
-        };
-        self.each_page(standing, Which::Toast, None, take).await?;
+            },
+        )
+        .await?;
         let toast = self.name(Which::Toast);
         let size = self.about.server.page_size;
         for (id, chunks) in all {
             let Some(first) = chunks.iter().min_by_key(|chunk| chunk.seen.seq) else { continue };
             let pieces = self.pieces(standing, Some(&chunks)).await?;
-            let saved = salvage::without_row((ValueId(id), self.id_type()), pieces, size);
+            let saved = salvage::without_row(ValueId(id), self.id_type(), pieces, size);
             dir.without_row(&toast, first.seen.tid, &saved)?;
         }
         Ok(salvage::not_saved(&toast, left_out.len() as u64))
@@ -1015,31 +1056,22 @@ impl Looker {
     async fn damaged_rows(
         &self,
         standing: &Standing,
-        wanted: &[Wanted],
+        wanted: &[DamagedValue],
     ) -> Result<Vec<DamagedRow>, LiveError> {
         let asked = by_row(wanted);
         let mut blocks: Vec<BlockNumber> = asked.iter().map(|(ctid, _)| ctid.block).collect();
         blocks.dedup();
         let mut rows = Vec::new();
-        let mut take = |subject: &Subject<'_>, block: BlockNumber, bytes: &[u8]| {
-            let start = asked.partition_point(|(ctid, _)| ctid.block < block);
-            let own = asked.get(start..).unwrap_or_default();
-            let end = own.partition_point(|(ctid, _)| ctid.block == block);
-            for row in on_page(bytes, own.get(..end).unwrap_or_default()) {
-                if let Some(read) = Row::read(bytes, subject, row.0) {
-                    let pointers = read.pointers().copied().collect();
-                    let value_ids = read.value_ids();
-                    rows.push(DamagedRow { row, pointers, value_ids });
-                }
-            }
-        };
-        let each =
-            |subject: &Subject<'_>, block, bytes: &[u8], _: &Pages| take(subject, block, bytes);
-        let refused = self.each_page(standing, Which::Heap, Some(blocks), each).await?;
+        let refused = self
+            .each_page(standing, Which::Heap, Some(blocks), |subject, block, bytes, _| {
+                rows.extend(damaged_rows_on_page(&asked, subject, block, bytes));
+            })
+            .await?;
         let name = self.name(Which::Heap);
         let subject = self.subject(standing, Which::Heap, &name);
         for block in refused.into_iter().take(MAX_REFUSED) {
-            take(&subject, block, &self.on_disk(Which::Heap, block).await?);
+            let bytes = self.on_disk(Which::Heap, block).await?;
+            rows.extend(damaged_rows_on_page(&asked, &subject, block, &bytes));
         }
         Ok(rows)
     }
@@ -1061,21 +1093,24 @@ impl Looker {
         let by_value = &mut chunks.by_value;
         let size = self.about.server.page_size;
         let is_own = |id: u64| ids.binary_search(&id).is_ok();
-        let is_asked = |id: u64| is_own(id) || known.binary_search(&id).is_err();
-        let take = |toast: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
-            chunks_of(toast, block, bytes, pages, is_asked, |id, chunk| {
-                if is_own(id) {
-                    by_value.entry(id).or_default().push(chunk);
-                } else if chunk.seen.fate == Fate::Committed
-                    && (orphans.len() < MAX_ORPHANS || orphans.contains_key(&id))
-                {
-                    let own = orphans.entry(id).or_default();
-                    own.0 += 1;
-                    own.1 += u64::from(chunk.seen.size);
-                }
-            });
-        };
-        let refused = self.each_page(standing, Which::Toast, None, take).await?;
+        let refused = self
+            .each_chunk(
+                standing,
+                None,
+                |id| is_own(id) || known.binary_search(&id).is_err(),
+                |id, chunk| {
+                    if is_own(id) {
+                        by_value.entry(id).or_default().push(chunk);
+                    } else if chunk.seen.fate == Fate::Committed
+                        && (orphans.len() < MAX_ORPHANS || orphans.contains_key(&id))
+                    {
+                        let own = orphans.entry(id).or_default();
+                        own.0 += 1;
+                        own.1 += u64::from(chunk.seen.size);
+                    }
+                },
+            )
+            .await?;
         for (id, (count, bytes)) in orphans {
             chunks.orphans.add(id, count, bytes);
         }
@@ -1092,8 +1127,14 @@ impl Looker {
         let subject = self.subject(standing, Which::Toast, &toast);
         for block in refused.into_iter().take(MAX_REFUSED) {
             let page = self.on_disk(Which::Toast, block).await?;
-            let doubt_of = |_: &Chunk| Some(Doubt::PageRefused);
-            unread_pieces(&subject, (block, &page), &ids, doubt_of, &mut chunks.refused);
+            unread_pieces(
+                &subject,
+                block,
+                &page,
+                &ids,
+                |_| Some(ChunkDoubt::PageRefused),
+                &mut chunks.refused,
+            );
         }
         Ok(chunks)
     }
@@ -1104,18 +1145,21 @@ impl Looker {
         let client = self.connection.client();
         let relation = self.quoted(which);
         let blocks = block.0..block.0.saturating_add(1);
-        let read = async || storage.on_disk(client, server, &relation, blocks).await;
-        Ok(self.attempt_any(read).await?.unwrap_or_default())
+        Ok(self
+            .attempt_any(async || storage.on_disk(client, server, &relation, blocks).await)
+            .await?
+            .unwrap_or_default())
     }
 
-    /// What is left of a row.
-    async fn left_of(
+    /// Collects what can still be read of a row: first what the server returns, then the bytes of pages and chunks.
+    async fn salvage_row(
         &self,
         standing: &Standing,
         ctid: ItemPointer,
         damaged: &[(String, Code)],
-        (chunks, types): (&Chunks, &Types),
-    ) -> Result<Option<Row>, LiveError> {
+        chunks: &Chunks,
+        types: &Types,
+    ) -> Result<Option<SalvagedRow>, LiveError> {
         let size = self.about.server.page_size;
         let name = self.name(Which::Heap);
         let mut reader = self.reader(standing, Which::Heap).await?;
@@ -1127,17 +1171,17 @@ impl Looker {
         let (mut row, is_readable) = {
             let subject = self.subject(standing, Which::Heap, &name);
             let bytes = pages.iter().next().map_or(refused.as_slice(), |(_, bytes)| bytes);
-            let Some(row) = Row::read(bytes, &subject, ctid) else { return Ok(None) };
+            let Some(row) = SalvagedRow::read(bytes, &subject, ctid) else { return Ok(None) };
             (row, refused.is_empty() && is_readable(bytes, &subject, &pages, ctid))
         };
-        let depth = self.about.depth;
+        let order = row.order;
+        let utf8 = self.about.depth.utf8;
         for (index, cell) in &mut row.cells {
             match cell {
                 Cell::Custom(value) => {
-                    let column = self.relation.desc.attributes.get(*index);
-                    let sound =
-                        column.filter(|of| damaged.iter().all(|(name, _)| *name != of.name));
-                    if let Some(column) = sound.filter(|_| is_readable)
+                    if let Some(column) = self.relation.desc.attributes.get(*index)
+                        && is_readable
+                        && damaged.iter().all(|(name, _)| *name != column.name)
                         && let Some(text) = self.text_of(&column.name, ctid).await?
                     {
                         *cell = Cell::Text(text);
@@ -1146,8 +1190,8 @@ impl Looker {
                     let mut parts = Vec::new();
                     for part in &value.elsewhere {
                         parts.push(match part {
-                            Elsewhere::Value(id) => self.all_pieces(standing, chunks, *id).await?,
-                            Elsewhere::At(tids) => {
+                            ChunkPlace::Value(id) => self.all_pieces(standing, chunks, *id).await?,
+                            ChunkPlace::At(tids) => {
                                 self.pieces(standing, Some(&chunks_at(tids))).await?
                             }
                         });
@@ -1156,39 +1200,17 @@ impl Looker {
                 }
                 Cell::External(pointer) => {
                     let pointer = *pointer;
-                    let id = pointer.value_id.0;
-                    let by_index = self.pieces_by_index(standing, &pointer, chunks).await?;
-                    if let Some((Some(pieces), is_proven)) = by_index {
-                        let mut saved = salvage::external(&pointer, pieces, size, row.order);
-                        saved.guesses.push(salvage::BY_INDEX.to_owned());
-                        saved.is_whole &= is_proven;
-                        *cell = Cell::inline(saved);
-                        continue;
-                    }
-                    let mut pieces = self.all_pieces(standing, chunks, id).await?;
-                    let instead = chunks.orphans.instead_of(&pointer, size);
-                    let instead = if pieces.is_empty() { instead } else { None };
-                    if let Some(id) = instead {
-                        pieces = self.pieces(standing, chunks.by_value.get(&id)).await?;
-                    }
-                    let mut saved = salvage::external(&pointer, pieces, size, row.order);
-                    if let Some(id) = instead {
-                        saved.takes_instead(id);
-                    }
-                    if by_index.is_some() {
-                        saved.guesses.push(salvage::BY_NUMBERS.to_owned());
-                        saved.is_whole = false;
-                    }
+                    let saved = self.salvage_external(standing, &pointer, chunks, order).await?;
                     *cell = Cell::inline(saved);
                 }
                 Cell::Null | Cell::Text(_) => {}
                 Cell::Inline(_) | Cell::Unknown => {
                     let Some(column) = self.relation.desc.attributes.get(*index) else { continue };
-                    let has_text = cell.text(column, row.order, depth.utf8).is_some();
+                    let has_text = cell.text(column, order, utf8).is_some();
                     // the server's functions may crash on a damaged one
                     let is_sound = match &*cell {
                         Cell::Inline(saved) => saved.content().is_some_and(|content| {
-                            check_content(column, content, row.order, depth.utf8, types).is_none()
+                            check_content(column, content, order, utf8, types).is_none()
                         }),
                         _ => true,
                     };
@@ -1205,13 +1227,50 @@ impl Looker {
         Ok(Some(row))
     }
 
+    /// Salvages a value out of line: in the order of the TOAST index if that differs from IDs and numbers, otherwise from
+    /// all chunks with its ID, otherwise from chunks without a row whose size fits.
+    async fn salvage_external(
+        &self,
+        standing: &Standing,
+        pointer: &ToastPointer,
+        chunks: &Chunks,
+        order: ByteOrder,
+    ) -> Result<SalvagedValue, LiveError> {
+        let size = self.about.server.page_size;
+        let by_index = self.pieces_by_index(standing, pointer, chunks).await?;
+        let is_disputed = by_index.is_some();
+        if let Some((Some(pieces), is_proven)) = by_index {
+            let mut saved = salvage::external(pointer, pieces, size, order);
+            saved.guesses.push(salvage::BY_INDEX.to_owned());
+            saved.is_whole &= is_proven;
+            return Ok(saved);
+        }
+        let mut pieces = self.all_pieces(standing, chunks, pointer.value_id.0).await?;
+        let mut instead = None;
+        if pieces.is_empty() {
+            instead = chunks.orphans.instead_of(pointer, size);
+        }
+        if let Some(id) = instead {
+            pieces = self.pieces(standing, chunks.by_value.get(&id)).await?;
+        }
+        let mut saved = salvage::external(pointer, pieces, size, order);
+        if let Some(id) = instead {
+            saved.takes_instead(id);
+        }
+        if is_disputed {
+            saved.guesses.push(salvage::BY_NUMBERS.to_owned());
+            saved.is_whole = false;
+        }
+        Ok(saved)
+    }
+
     /// The chunks with this ID, also those on pages that the server refuses.
     async fn all_pieces(
         &self,
         standing: &Standing,
         chunks: &Chunks,
         id: u64,
-    ) -> Result<Vec<Piece>, LiveError> {
+    ) -> Result<Vec<SavedChunk>, LiveError> {
         let mut pieces = self.pieces(standing, chunks.by_value.get(&id)).await?;
         pieces.extend(chunks.refused.get(&id).into_iter().flatten().cloned());
         Ok(pieces)
@@ -1229,14 +1288,16 @@ impl Looker {
             self.quoted(Which::Heap)
         );
         let client = self.connection.client();
-        let ask = async || {
-            let rows = client.query_typed(&sql, &[]).await?;
-            Ok(rows.first().map(|row| row.try_get(0)).transpose()?.flatten())
-        };
-        Ok(self.attempt_any(ask).await?.flatten())
+        Ok(self
+            .attempt_any(async || {
+                let rows = client.query_typed(&sql, &[]).await?;
+                Ok(rows.first().map(|row| row.try_get(0)).transpose()?.flatten())
+            })
+            .await?
+            .flatten())
     }
 
-    /// What a statement gives, or nothing if the server refuses it.
+    /// The result of a statement; `None` if the server refuses it.
     async fn attempt_any<T>(
         &self,
         ask: impl AsyncFnOnce() -> Result<T, LiveError>,
@@ -1260,13 +1321,13 @@ impl Looker {
     async fn pieces(
         &self,
         standing: &Standing,
-        chunks: Option<&Vec<Chunk>>,
-    ) -> Result<Vec<Piece>, LiveError> {
+        chunks: Option<&Vec<ChunkTuple>>,
+    ) -> Result<Vec<SavedChunk>, LiveError> {
         let mut pieces = Vec::new();
         let Some(chunks) = chunks else { return Ok(pieces) };
         let mut reader = self.reader(standing, Which::Toast).await?;
         // they were found page by page
-        let pages: Vec<&[Chunk]> =
+        let pages: Vec<&[ChunkTuple]> =
             chunks.chunk_by(|a, b| a.seen.tid.block == b.seen.tid.block).collect();
         let id_type = self.id_type();
         for some in pages.chunks(BATCH as usize) {
@@ -1280,9 +1341,9 @@ impl Looker {
                     let mut data = Vec::new();
                     if tid.block == block && append_chunk(bytes, tid, id_type, &mut data) {
                         let is_hidden = fate == Fate::NotCommitted || chunk.is_refused;
-                        let misread = chunk.is_misread.then_some(Doubt::Misread);
-                        let doubt = is_hidden.then_some(Doubt::Deleted).or(misread);
-                        pieces.push(Piece { tid, seq, data, doubt });
+                        let misread = chunk.is_misread.then_some(ChunkDoubt::Misread);
+                        let doubt = is_hidden.then_some(ChunkDoubt::Deleted).or(misread);
+                        pieces.push(SavedChunk { tid, seq, data, doubt });
                     }
                 }
             }
@@ -1291,24 +1352,60 @@ impl Looker {
     }
 }
 
+/// A chunk as the server has read it; `None` if a column of it is NULL.
+fn saved_chunk(row: ChunkRow) -> Option<SavedChunk> {
+    Some(SavedChunk { tid: row.tid, seq: row.seq?, data: row.data?, doubt: None })
+}
+
+/// Whether two sound chunks have the same number.
+fn has_duplicate_chunks(chunks: Option<&Vec<ChunkTuple>>) -> bool {
+    let sound = chunks.into_iter().flatten().filter(|chunk| is_sound(chunk));
+    let mut numbers = HashSet::new();
+    sound.map(|chunk| chunk.seen.seq).any(|seq| !numbers.insert(seq))
+}
+
 /// Chunks at these addresses, numbered in this order, as they are to be looked for.
-fn chunks_at(tids: &[ItemPointer]) -> Vec<Chunk> {
-    let chunk = |(seq, tid): (i32, &ItemPointer)| {
+fn chunks_at(tids: &[ItemPointer]) -> Vec<ChunkTuple> {
+    let mut chunks: Vec<ChunkTuple> = Vec::new();
+    for (seq, tid) in (0..).zip(tids) {
         let form = ChunkForm::Plain;
         let fate = Fate::Committed;
-        let seen = ChunkSeen { tid: *tid, seq, form, size: 0, fate };
-        let is_refused = false;
-        let is_misread = false;
-        let is_moved = false;
-        Chunk { seen, xids: [0, 0], is_refused, is_misread, is_moved, page_items: 0 }
-    };
-    let mut chunks: Vec<Chunk> = (0..).zip(tids).map(chunk).collect();
+        chunks.push(ChunkTuple {
+            seen: ChunkSeen { tid: *tid, seq, form, size: 0, fate },
+            xids: [0, 0],
+            is_refused: false,
+            is_misread: false,
+            is_moved: false,
+            page_items: 0,
+        });
+    }
     chunks.sort_by_key(|chunk| chunk.seen.tid);
     chunks
 }
 
+/// The rows of a page that are among those `asked` for, which are in order.
+fn damaged_rows_on_page(
+    asked: &[RowDamage],
+    subject: &Subject<'_>,
+    block: BlockNumber,
+    bytes: &[u8],
+) -> Vec<DamagedRow> {
+    let start = asked.partition_point(|(ctid, _)| ctid.block < block);
+    let own = asked.get(start..).unwrap_or_default();
+    let end = own.partition_point(|(ctid, _)| ctid.block == block);
+    let mut rows = Vec::new();
+    for row in on_page(bytes, own.get(..end).unwrap_or_default()) {
+        if let Some(read) = SalvagedRow::read(bytes, subject, row.0) {
+            let pointers = read.pointers().copied().collect();
+            let value_ids = read.value_ids();
+            rows.push(DamagedRow { row, pointers, value_ids });
+        }
+    }
+    rows
+}
+
 /// The places of chunks whose tuples were moved there as they are, or of which SQL reads nothing right.
-fn moved(chunks: &HashMap<u64, Vec<Chunk>>) -> HashSet<ItemPointer> {
+fn moved(chunks: &HashMap<u64, Vec<ChunkTuple>>) -> HashSet<ItemPointer> {
     let all = chunks.values().flatten();
     all.filter(|chunk| chunk.is_moved || chunk.is_misread).map(|chunk| chunk.seen.tid).collect()
 }
@@ -1321,10 +1418,13 @@ fn misled(
     led_to: &LedTo,
     moved: &HashSet<ItemPointer>,
 ) -> HashSet<ItemPointer> {
-    let is_claimed = |row: &ChunkRow| {
+    let mut misled = HashSet::new();
+    for row in led {
         let mut theirs = led_to.get(&row.value_id.0).into_iter().flatten();
-        row.value_id.0 != id && theirs.any(|own| own.tid == row.tid)
-    };
-    let is_misled = |row: &&ChunkRow| moved.contains(&row.tid) || is_claimed(row);
-    led.iter().filter(is_misled).map(|row| row.tid).collect()
+        let is_claimed = row.value_id.0 != id && theirs.any(|own| own.tid == row.tid);
+        if is_claimed || moved.contains(&row.tid) {
+            misled.insert(row.tid);
+        }
+    }
+    misled
 }

@@ -1,5 +1,5 @@
-//! One look at some blocks of a live table, and at the values that they lead to: a transaction that ends with it. Chunks
-//! come by the TOAST index, many at a time.
+//! Checks some blocks of a live table, and the values that they lead to, in one transaction. Chunks are fetched by the
+//! TOAST index, many at a time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::chunk_index::live_chunks;
 use super::code::Code;
 use super::collector::{self, Collector, Customs, Zeros};
-use super::finding::{Finding, Looked, Remarks};
-use super::subject::{Depth, External, Pages, Subject, XidLimits};
+use super::finding::{CheckedAmounts, Finding, Remarks, place_at};
+use super::subject::{Depth, External, PageOwner, Subject, XidLimits};
 use super::value::{ChunkForm, ChunkSeen, Damage, Toast, check_chunks, external_content};
 use crate::server::about::Server;
 use crate::server::catalog::{self, Relation, RelationKind};
@@ -35,23 +35,21 @@ use toast_format::model::toaster::chunks::Fate;
 use toast_format::model::toaster::error::ToastError;
 use toast_format::model::visibility::HintBits;
 
-/// Blocks that are looked at together at the most.
+/// At most so many blocks are checked together.
 pub(super) const BATCH: u32 = 512;
-/// How often a table that changes meanwhile is described anew before it is given up.
+/// How often a table that changes meanwhile is described again before the check gives up.
 pub(super) const TRIES: u32 = 5;
 
 /// The `server_version_num` since which SQL reads rows without a look at `t_hoff` (`slot_deform_heap_tuple`). A value's
 /// chunks, and the rows that are updated or deleted, are read by it as before.
 pub(super) const IGNORES_HOFF: i32 = 190_000;
 
-/// What a check of a server is about.
+/// What a check knows of the server, and how far it goes.
 #[derive(Debug, Clone)]
 pub struct About {
-    /// The server.
     pub server: Server,
-    /// What else is known of it.
+    /// Settings of its storage that a check needs.
     pub storage: Storage,
-    /// Its toasters.
     pub toasters: Toasters,
     /// The layout of custom pointers.
     pub flavor: CustomFlavor,
@@ -59,17 +57,15 @@ pub struct About {
     pub depth: Depth,
 }
 
-/// Which relation is looked at.
+/// The relation whose blocks are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// The table.
     Heap,
-    /// Its TOAST relation.
     Toast,
 }
 
-/// A connection that looks at one table.
-pub struct Looker {
+/// A check of one table over one connection.
+pub struct LiveCheck {
     pub(super) connection: Arc<Connection>,
     pub(super) about: Arc<About>,
     pub(super) relation: Arc<Relation>,
@@ -88,13 +84,11 @@ pub struct Looker {
     locks_by_query: bool,
 }
 
-/// What one look gave.
+/// The results of checking some blocks.
 #[derive(Debug, Default)]
-pub struct Look {
-    /// What is damaged.
+pub struct CheckedBlocks {
     pub findings: Vec<Finding>,
-    /// What was looked at.
-    pub looked: Looked,
+    pub looked: CheckedAmounts,
     /// Values of the TOAST relation that rows refer to.
     pub known: Vec<u64>,
     /// Those that live rows refer to.
@@ -108,7 +102,7 @@ pub struct Look {
     pub missing: Vec<(Finding, External)>,
     /// Values in another TOAST relation than the table's, which were not looked at.
     pub elsewhere: u64,
-    /// What is to be said of values that are not damaged.
+    /// Notes about values that are not damaged.
     pub remarks: Remarks,
     /// The end of the write-ahead log when the look began, if the table's changes are in it.
     pub lsn: Option<u64>,
@@ -118,10 +112,13 @@ pub struct Look {
     pub(super) customs: Vec<(Place, CustomDatum)>,
 }
 
-impl Looker {
-    /// Over this connection.
-    pub fn new(connection: Arc<Connection>, about: Arc<About>, relation: Arc<Relation>) -> Looker {
-        Looker {
+impl LiveCheck {
+    pub fn new(
+        connection: Arc<Connection>,
+        about: Arc<About>,
+        relation: Arc<Relation>,
+    ) -> LiveCheck {
+        LiveCheck {
             connection,
             about,
             locks_by_query: relation.kind != RelationKind::Table,
@@ -156,13 +153,13 @@ impl Looker {
         }
     }
 
-    /// Looks at `blocks`, as far as there are such, in a transaction of its own; `None` if the table is gone.
-    pub async fn look(
+    /// Checks those of `blocks` that exist in a transaction of its own; `None` if the table is gone.
+    pub async fn check_blocks(
         &mut self,
         which: Which,
         blocks: &[BlockNumber],
         fresh: bool,
-    ) -> Result<Option<Look>, LiveError> {
+    ) -> Result<Option<CheckedBlocks>, LiveError> {
         if fresh {
             self.fingerprint = None;
         }
@@ -178,9 +175,9 @@ impl Looker {
                 Err(error) => Err(error),
             };
             match looked {
-                Ok(look) => {
+                Ok(result) => {
                     snapshot::end(self.connection.client()).await?;
-                    return Ok(Some(look));
+                    return Ok(Some(result));
                 }
                 Err(error) => {
                     // If that fails too the connection is gone, as the next query will say.
@@ -236,8 +233,11 @@ impl Looker {
             // renamed or dropped: described anew, outside of the transaction
             snapshot::abandon(self.connection.client()).await?;
             let oid = self.relation.oid;
-            let describe = async || catalog::describe(self.connection.client(), oid).await;
-            match self.connection.reading(describe).await? {
+            match self
+                .connection
+                .reading(async || catalog::describe(self.connection.client(), oid).await)
+                .await?
+            {
                 Some(relation) => self.relation = Arc::new(relation),
                 None => {
                     self.connection.begin("READ ONLY").await?;
@@ -249,27 +249,27 @@ impl Looker {
         Err(LiveError::Unexpected("the table is renamed again and again".into()))
     }
 
-    /// Looks at pages, then at the values that they point to.
+    /// Checks pages, then the values that they point to.
     async fn inside(
         &self,
         standing: &Standing,
         which: Which,
         blocks: &[BlockNumber],
-    ) -> Result<Look, LiveError> {
-        let (mut look, externals) = self.pages(standing, which, blocks).await?;
-        look.lsn = standing.lsn;
+    ) -> Result<CheckedBlocks, LiveError> {
+        let (mut result, externals) = self.pages(standing, which, blocks).await?;
+        result.lsn = standing.lsn;
         if which == Which::Heap && !externals.is_empty() {
             let name = self.name(which);
             let subject = self.subject(standing, which, &name);
-            self.values(&subject, externals, &mut look).await?;
+            self.values(&subject, externals, &mut result).await?;
         }
-        self.misread(standing, &mut look).await?;
+        self.misread(standing, &mut result).await?;
         if which == Which::Heap {
-            let missing = look.missing.iter_mut().map(|(finding, _)| finding);
-            self.name_rows(standing, look.findings.iter_mut().chain(missing).collect()).await?;
+            let missing = result.missing.iter_mut().map(|(finding, _)| finding);
+            self.name_rows(standing, result.findings.iter_mut().chain(missing).collect()).await?;
         }
-        look.findings.sort_by_key(|finding| (finding.place.block, finding.place.item));
-        Ok(look)
+        result.findings.sort_by_key(|finding| (finding.place.block, finding.place.item));
+        Ok(result)
     }
 
     pub(super) fn subject<'a>(
@@ -297,7 +297,7 @@ impl Looker {
                 (Which::Heap, Some(toast)) => Toast::Relation(toast.oid),
                 _ => Toast::None,
             },
-            pages: if which == Which::Heap { Pages::Table } else { Pages::Toast },
+            pages: if which == Which::Heap { PageOwner::Table } else { PageOwner::Toast },
             xids: Some(XidLimits {
                 frozen,
                 multi,
@@ -316,7 +316,7 @@ impl Looker {
         }
     }
 
-    /// As [`Looker::subject`]; `is_read`: for pages that were read, of which none is read later in the transaction.
+    /// As [`LiveCheck::subject`]; `is_read`: for pages that were read, of which none is read later in the transaction.
     pub(super) async fn subject_now<'a>(
         &'a self,
         standing: &Standing,
@@ -357,7 +357,7 @@ impl Looker {
         standing: &Standing,
         which: Which,
         blocks: &[BlockNumber],
-    ) -> Result<(Look, Vec<External>), LiveError> {
+    ) -> Result<(CheckedBlocks, Vec<External>), LiveError> {
         let name = self.name(which);
         let mut reader = self.reader(standing, which).await?;
         let end = match which {
@@ -366,7 +366,10 @@ impl Looker {
         };
         let there: Vec<BlockNumber> = blocks.iter().copied().filter(|b| b.0 < end).collect();
         if there.is_empty() {
-            return Ok((Look { is_complete: true, ..Look::default() }, Vec::new()));
+            return Ok((
+                CheckedBlocks { is_complete: true, ..CheckedBlocks::default() },
+                Vec::new(),
+            ));
         }
         let pages = reader.read(&there).await?;
         let mut fates = pages.transactions().clone();
@@ -375,7 +378,7 @@ impl Looker {
         let subject = self.subject_now(standing, which, &name, true).await?;
         let subject = Subject { commit_status: Some(&fates), ..subject };
         let customs = self.customs(standing);
-        let (mut look, externals) = {
+        let (mut result, externals) = {
             let mut collector = Collector::new(&subject, Some(&customs));
             let mut chunks = Vec::new();
             let id_type = self.id_type();
@@ -387,20 +390,20 @@ impl Looker {
                     });
                 }
             }
-            let mut look = take(&mut collector);
-            look.chunks = chunks;
+            let mut result = take(&mut collector);
+            result.chunks = chunks;
             let count = there.len() as u64;
-            look.looked = match which {
-                Which::Heap => Looked { blocks: count, ..look.looked },
-                Which::Toast => Looked { toast_blocks: count, ..Looked::default() },
+            result.looked = match which {
+                Which::Heap => CheckedAmounts { blocks: count, ..result.looked },
+                Which::Toast => CheckedAmounts { toast_blocks: count, ..CheckedAmounts::default() },
             };
-            (look, collector.externals)
+            (result, collector.externals)
         };
         for (block, message) in &pages.unreadable {
-            look.is_complete = false;
-            self.unreadable(&subject, which, *block, message, &mut look).await?;
+            result.is_complete = false;
+            self.unreadable(&subject, which, *block, message, &mut result).await?;
         }
-        Ok((look, externals))
+        Ok((result, externals))
     }
 
     /// The values that rows of `blocks` refer to, dead ones included, and whether these are all.
@@ -411,9 +414,9 @@ impl Looker {
     ) -> Result<(Vec<u64>, bool), LiveError> {
         let depth = Depth { decompress: false, content: false, utf8: false };
         let about = Arc::new(About { depth, ..(*self.about).clone() });
-        let quick = Looker::new(Arc::clone(&self.connection), about, Arc::clone(&self.relation));
-        let look = quick.pages(standing, Which::Heap, blocks).await?.0;
-        Ok((look.known, look.is_complete && look.remarks.by_address.count == 0))
+        let quick = LiveCheck::new(Arc::clone(&self.connection), about, Arc::clone(&self.relation));
+        let result = quick.pages(standing, Which::Heap, blocks).await?.0;
+        Ok((result.known, result.is_complete && result.remarks.by_address.count == 0))
     }
 
     /// What is wrong with a block that the server refuses to read, by its bytes on disk.
@@ -423,7 +426,7 @@ impl Looker {
         which: Which,
         block: BlockNumber,
         message: &str,
-        look: &mut Look,
+        result: &mut CheckedBlocks,
     ) -> Result<(), LiveError> {
         let About { server, storage, .. } = &*self.about;
         let client = self.connection.client();
@@ -442,7 +445,7 @@ impl Looker {
             subject.check_page(block, &bytes, &HintBits, &mut collector);
         }
         let header = collector.findings.into_iter().find(|f| f.place.item.is_none());
-        look.findings.push(header.unwrap_or_else(|| {
+        result.findings.push(header.unwrap_or_else(|| {
             let place = Place { block: Some(block), ..Place::of(subject.source) };
             Finding::new(Code::Unreadable, place, "a page that the server can read", message)
         }));
@@ -460,8 +463,8 @@ pub(super) fn is_passing(error: &LiveError) -> bool {
     })
 }
 
-fn take(collector: &mut Collector<'_>) -> Look {
-    Look {
+fn take(collector: &mut Collector<'_>) -> CheckedBlocks {
+    CheckedBlocks {
         findings: std::mem::take(&mut collector.findings),
         looked: std::mem::take(&mut collector.looked),
         known: std::mem::take(&mut collector.known),
@@ -470,7 +473,7 @@ fn take(collector: &mut Collector<'_>) -> Look {
         is_complete: collector.is_complete,
         remarks: std::mem::take(&mut collector.remarks),
         customs: std::mem::take(&mut collector.customs_read),
-        ..Look::default()
+        ..CheckedBlocks::default()
     }
 }
 
@@ -481,13 +484,13 @@ const BYTES: u64 = 16 << 20;
 const OUTLINES: usize = 16384;
 const CHUNKS: u64 = 1 << 20;
 
-impl Looker {
+impl LiveCheck {
     /// The chunks of values, which the index leads to, some at a time.
     pub(super) async fn values(
         &self,
         subject: &Subject<'_>,
         mut values: Vec<External>,
-        look: &mut Look,
+        result: &mut CheckedBlocks,
     ) -> Result<(), LiveError> {
         // the check of the TOAST relation reports a layout that is not known
         let server = &self.about.server;
@@ -499,50 +502,52 @@ impl Looker {
         let count = values.len() as u64;
         let own = self.relation.toast.as_ref().map(|toast| toast.oid);
         values.retain(|value| Some(value.pointer.toast_relation) == own);
-        look.elsewhere += count - values.len() as u64;
-        let wants = |value: &External| Collector::new(subject, None).wants_content(value);
-        let (mut with, mut without): (Vec<External>, Vec<External>) =
-            values.into_iter().partition(wants);
+        result.elsewhere += count - values.len() as u64;
+        let (mut with, mut without): (Vec<External>, Vec<External>) = values
+            .into_iter()
+            .partition(|value| Collector::new(subject, None).wants_content(value));
         with.sort_by_key(|value| value.pointer.value_id);
         without.sort_by_key(|value| value.pointer.value_id);
         let page = self.about.server.page_size;
-        let chunks = |value: &External| u64::from(page.chunks(value.pointer.stored_size()));
-        for part in parts(&without, OUTLINES, CHUNKS, chunks) {
-            self.by_outlines(subject, part, look).await?;
+        for part in parts(&without, OUTLINES, CHUNKS, |value| {
+            u64::from(page.chunks(value.pointer.stored_size()))
+        }) {
+            self.by_outlines(subject, part, result).await?;
         }
         for part in parts(&with, VALUES, BYTES, |value| u64::from(value.pointer.stored_size())) {
-            self.some(subject, part, true, look).await?;
+            self.some(subject, part, true, result).await?;
         }
         Ok(())
     }
 
-    /// Looks at values, in order, by the numbers and sizes of their chunks, and closer at those that
-    /// are not as they should be.
+    /// Checks values, in order, by the numbers and sizes of their chunks; those that look wrong are read chunk by chunk.
     async fn by_outlines(
         &self,
         subject: &Subject<'_>,
         values: &[External],
-        look: &mut Look,
+        result: &mut CheckedBlocks,
     ) -> Result<(), LiveError> {
         let relation = self.quoted(Which::Toast);
         let ids = ids(values);
-        let ask = async || {
-            if self.by_index {
-                let relation = (relation.as_str(), self.id_type());
-                chunk_rows::outlines(self.connection.client(), relation, &ids).await
-            } else {
-                Ok(None)
-            }
-        };
-        let rows = match self.attempt(ask).await? {
+        let rows = match self
+            .attempt(async || {
+                if self.by_index {
+                    let relation = (relation.as_str(), self.id_type());
+                    chunk_rows::outlines(self.connection.client(), relation, &ids).await
+                } else {
+                    Ok(None)
+                }
+            })
+            .await?
+        {
             Ok(Some(rows)) => rows,
             Ok(None) | Err(_) => Vec::new(),
         };
         let (odd, chunks) = odd_ones(values, &rows, self.about.server.page_size);
-        look.looked.values += (values.len() - odd.len()) as u64;
-        look.looked.chunks += chunks;
+        result.looked.values += (values.len() - odd.len()) as u64;
+        result.looked.chunks += chunks;
         for part in odd.chunks(VALUES) {
-            self.some(subject, part, false, look).await?;
+            self.some(subject, part, false, result).await?;
         }
         Ok(())
     }
@@ -552,7 +557,7 @@ impl Looker {
         subject: &Subject<'_>,
         values: &[External],
         with_data: bool,
-        look: &mut Look,
+        result: &mut CheckedBlocks,
     ) -> Result<(), LiveError> {
         let mut left = vec![values];
         while let Some(values) = left.pop() {
@@ -562,7 +567,7 @@ impl Looker {
                     let (first, second) = values.split_at(values.len() / 2);
                     left.extend([second, first]);
                 }
-                Ok(rows) => self.judge(subject, values, rows, with_data, look),
+                Ok(rows) => self.judge(subject, values, rows, with_data, result),
                 // one of them it is
                 Err(_) if values.len() > 1 => {
                     let (first, second) = values.split_at(values.len() / 2);
@@ -575,7 +580,7 @@ impl Looker {
                     values.iter().for_each(|value| collector.damaged(value, damage.clone()));
                     // it may be the index that cannot be read
                     let found = std::mem::take(&mut collector.findings);
-                    look.missing.extend(found.into_iter().zip(values.iter().copied()));
+                    result.missing.extend(found.into_iter().zip(values.iter().copied()));
                 }
             }
         }
@@ -604,7 +609,7 @@ impl Looker {
         self.relation.desc.id_type
     }
 
-    /// What a statement gives; the server's message where it is the data that it cannot read.
+    /// The result of a statement, or the server's message if it cannot read the data.
     pub(super) async fn attempt<T>(
         &self,
         ask: impl AsyncFnOnce() -> Result<T, LiveError>,
@@ -630,7 +635,7 @@ impl Looker {
         values: &[External],
         rows: Vec<ChunkRow>,
         with_data: bool,
-        look: &mut Look,
+        result: &mut CheckedBlocks,
     ) {
         let mut collector = Collector::new(subject, None);
         let mut by_value: HashMap<ValueId, Vec<ChunkRow>> = HashMap::with_capacity(values.len());
@@ -679,7 +684,7 @@ impl Looker {
                     let is_absence = damage.is_absence();
                     collector.damaged(value, damage);
                     if is_absence && let Some(finding) = collector.findings.pop() {
-                        look.missing.push((finding, *value));
+                        result.missing.push((finding, *value));
                     }
                     continue;
                 }
@@ -700,16 +705,12 @@ impl Looker {
                 Err(damage) => collector.damaged(value, damage),
             }
         }
-        add(look, &mut collector);
+        add(result, &mut collector);
     }
 
     /// A chunk that the index leads to from an entry that is not the chunk's own.
     fn led_to(&self, row: &ChunkRow) -> Finding {
-        let place = Place {
-            block: Some(row.tid.block),
-            item: Some(row.tid.item),
-            ..Place::of(self.name(Which::Toast))
-        };
+        let place = place_at(&self.name(Which::Toast), row.tid);
         let seq = row.seq.map_or("NULL".to_owned(), |seq| seq.to_string());
         let found = format!("chunk {seq} of value {}", row.value_id);
         Finding::new(Code::IndexEntryWrong, place, "a chunk asked for", found)
@@ -775,12 +776,12 @@ pub(super) fn seen_chunk(row: &ChunkRow) -> ChunkSeen {
     }
 }
 
-fn add(look: &mut Look, collector: &mut Collector<'_>) {
-    look.findings.append(&mut collector.findings);
-    look.looked.add(&collector.looked);
+fn add(result: &mut CheckedBlocks, collector: &mut Collector<'_>) {
+    result.findings.append(&mut collector.findings);
+    result.looked.add(&collector.looked);
 }
 
-impl Looker {
+impl LiveCheck {
     pub(super) fn customs(&self, standing: &Standing) -> LiveCustoms<'_> {
         let connection = Arc::clone(&self.connection);
         let server = &self.about.server;
@@ -807,7 +808,7 @@ pub(super) struct LiveCustoms<'a> {
 }
 
 impl Customs for LiveCustoms<'_> {
-    fn look(
+    fn reassemble(
         &self,
         value: &Varlena<'_>,
         order: ByteOrder,
@@ -815,7 +816,14 @@ impl Customs for LiveCustoms<'_> {
     ) -> Option<Result<u64, ToastError>> {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let About { toasters, server, .. } = self.about;
-        Some(collector::look(&mut *store, toasters, server.page_size, value, order, with_text))
+        Some(collector::reassemble(
+            &mut *store,
+            toasters,
+            server.page_size,
+            value,
+            order,
+            with_text,
+        ))
     }
 }
 
