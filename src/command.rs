@@ -8,7 +8,7 @@ use toast_format::model::sql::{
     LONGEST_NAME, quote_identifier, quote_literal, quote_qualified, shown_qualified, truncated,
 };
 
-/// A column of a table.
+/// A column and its table, by their names in the catalog.
 #[derive(Debug, Clone, Copy)]
 pub struct CommandTarget<'a> {
     pub schema: &'a str,
@@ -33,8 +33,9 @@ pub fn sql(
         out.push(format!("ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE {name};"));
     }
     let compresses = matches!(storage, Storage::Extended | Storage::Main);
-    if let (true, MethodChoice::One(method)) = (compresses, wanted.method)
+    if compresses
         && wanted.method != present.method
+        && let MethodChoice::One(method) = wanted.method
     {
         let name = method.name();
         out.push(format!("ALTER TABLE {table} ALTER COLUMN {column} SET COMPRESSION {name};"));
@@ -57,7 +58,7 @@ pub fn command(
     (present, wanted): (&Settings, &Settings),
     options: &[&str],
 ) -> Vec<String> {
-    let table = format!("{}.{}", pattern(target.schema), pattern(target.table));
+    let table = table_pattern(target.schema, target.table);
     let mut out = vec!["toastctl".to_owned(), "retoast".to_owned(), table];
     for column in [target.column].iter().chain(besides) {
         // A word that begins with a hyphen would be parsed as an option.
@@ -89,19 +90,22 @@ pub fn command(
     out
 }
 
-/// Joins words to a line for a POSIX shell.
+/// The words as a line for a POSIX shell.
 pub(crate) fn shell_line(words: &[String]) -> String {
     words.iter().map(|word| shell_quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// A table, as an argument of a command.
+/// A table, as an argument of a command in a shell.
 pub(crate) fn table_words(schema: &str, table: &str) -> String {
-    shell_quoted(&format!("{}.{}", pattern(schema), pattern(table)))
+    shell_quoted(&table_pattern(schema, table))
 }
 
-/// The option that selects a column.
+fn table_pattern(schema: &str, table: &str) -> String {
+    format!("{}.{}", pattern(schema), pattern(table))
+}
+
+/// The option that selects a column. A word that begins with a hyphen would be parsed as an option.
 pub(crate) fn column_words(column: &str) -> String {
-    // A word that begins with a hyphen would be parsed as an option.
     let between = if column.starts_with('-') { '=' } else { ' ' };
     format!("--column{between}{}", shell_quoted(column))
 }
@@ -143,6 +147,7 @@ impl TableName {
         }
     }
 
+    /// The table as an argument of a command in a shell.
     fn words(&self) -> String {
         match self {
             TableName::Known { schema, name } => table_words(schema, name),
@@ -150,6 +155,7 @@ impl TableName {
         }
     }
 
+    /// The table in an SQL statement.
     fn sql(&self) -> String {
         match self {
             TableName::Known { schema, name } => quote_qualified(schema, name),
@@ -174,15 +180,18 @@ impl TableName {
     }
 
     pub(crate) fn advise(&self, column: Option<&str>) -> String {
-        let column = column.map(|column| format!(" {}", column_words(column))).unwrap_or_default();
-        format!("toastctl advise-threshold {}{column}", self.words())
+        let table = self.words();
+        match column {
+            Some(column) => format!("toastctl advise-threshold {table} {}", column_words(column)),
+            None => format!("toastctl advise-threshold {table}"),
+        }
     }
 
     /// The command that prints the migration which moves keys of a column's documents to columns of their own.
     pub(crate) fn extract(&self, column: &str, keys: &str) -> String {
-        // A word that begins with a hyphen would be parsed as an option.
         let table = self.words();
         let column = column_words(column);
+        // A word that begins with a hyphen would be parsed as an option.
         format!("toastctl keys {table} {column} --extract={} --emit sql", shell_quoted(keys))
     }
 

@@ -49,7 +49,7 @@ pub fn largest_raw_size(method: Method, len: usize) -> usize {
     len.saturating_mul(expansion)
 }
 
-/// What a stream consists of, up to where it is damaged; counted without decompressing it.
+/// The literals and matches of a stream, up to the first damage, counted without decompressing it.
 pub fn items(method: Method, stream: &[u8]) -> Items {
     match method {
         Method::Pglz => pglz::plain::items(stream),
@@ -61,7 +61,7 @@ pub fn items(method: Method, stream: &[u8]) -> Items {
 /// the stream can give.
 ///
 /// # Errors
-/// Where the stream is damaged or does not give exactly `raw_size` bytes.
+/// If the stream is damaged or does not give exactly `raw_size` bytes.
 pub fn decompress(
     method: Method,
     raw_size: usize,
@@ -83,7 +83,7 @@ pub fn decompress(
 /// (`toast_decompress_datum_slice`).
 ///
 /// # Errors
-/// Where the stream is damaged within what is needed, or cut inside an item.
+/// If the part of the stream that is needed is damaged, or cut inside an item.
 pub fn decompress_prefix(
     method: Method,
     len: usize,

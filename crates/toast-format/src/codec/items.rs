@@ -1,11 +1,11 @@
-//! What a compressed stream consists of: what its decompression takes its time for.
+//! The literals and matches of a compressed stream, which determine the time that its decompression takes.
 
 use super::Method;
 
 /// The literals and matches of one stream or of several.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Items {
-    /// Bytes that stand in the stream itself.
+    /// Bytes that the stream contains as they are.
     pub literals: f64,
     /// Matches, each of which repeats bytes that were decompressed before.
     pub matches: f64,
@@ -48,12 +48,12 @@ impl Items {
         self.overlapping += (len - copied) as f64;
     }
 
-    /// All numbers, in their order.
+    /// Literals, matches, copied and overlapping bytes.
     pub fn each(&self) -> [f64; 4] {
         [self.literals, self.matches, self.copied, self.overlapping]
     }
 
-    /// The items of both.
+    /// The sum with the items of another stream.
     pub fn plus(self, more: Items) -> Items {
         Items {
             literals: self.literals + more.literals,
@@ -63,7 +63,7 @@ impl Items {
         }
     }
 
-    /// Bytes that decompression gives.
+    /// Bytes of the decompressed value.
     pub fn bytes(&self) -> f64 {
         self.literals + self.copied + self.overlapping
     }
@@ -78,7 +78,7 @@ impl From<[f64; 4]> for Items {
 
 /// The ratio that [`Items::typical`] assumes.
 const LITERALS_PER_MATCH: f64 = 2.0;
-/// It takes what is longer for a run that repeats itself.
+/// Longer matches are assumed to be runs that repeat their own output.
 const LONG_MATCH: f64 = 100.0;
 
 #[cfg(test)]

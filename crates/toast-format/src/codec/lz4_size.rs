@@ -27,15 +27,15 @@ fn read_u64(src: &[u8], at: usize) -> u64 {
 }
 
 /// The latest position of each hash.
-struct Table {
+struct HashTable {
     positions: Vec<u32>,
     short: bool,
 }
 
-impl Table {
-    fn new(short: bool) -> Table {
+impl HashTable {
+    fn new(short: bool) -> HashTable {
         let bits = if short { TABLE_BITS + 1 } else { TABLE_BITS };
-        Table { positions: vec![0; 1 << bits], short }
+        HashTable { positions: vec![0; 1 << bits], short }
     }
 
     /// Four bytes are hashed in short values, five in long ones (on 64-bit machines).
@@ -93,7 +93,7 @@ pub fn compressed(src: &[u8]) -> (usize, Items) {
     }
     let last_start = length - MATCH_LIMIT + 1;
     let match_end = length - LAST_LITERALS;
-    let mut table = Table::new(length < SHORT_LIMIT);
+    let mut table = HashTable::new(length < SHORT_LIMIT);
     let mut size = 0;
     let mut anchor = 0;
     table.replace(table.hash(src, 0), 0);

@@ -2,14 +2,12 @@
 //!
 //! * [`pglz`]: PostgreSQL's own method, with the same bytes and the same refusals.
 //! * [`lz4`]: the LZ4 block format; what is compressed here may differ in size from liblz4's.
-//! * [`lz4_size`]: the length that liblz4 itself comes to.
-//! * [`datum`]: what the server makes of either for a whole value.
+//! * [`lz4_size`]: the exact length of liblz4's streams.
+//! * [`datum`]: whole values, compressed or refused as by the server.
 //! * [`items`]: what a compressed stream consists of.
 //!
-//! All work on slices, know no varlena header, and trust no size: it is checked against what the
-//! compressed bytes can give before anything is allocated.
-
-#![deny(missing_docs)]
+//! All work on slices without varlena headers, and trust no size: before anything is allocated, a size is
+//! checked against the maximum that the compressed bytes can give.
 
 pub mod datum;
 pub mod items;
@@ -48,7 +46,7 @@ impl Method {
         }
     }
 
-    /// From `attcompression`.
+    /// The method for a letter of `attcompression` (`p`, `l`); `None` for others.
     pub fn from_char(c: char) -> Option<Method> {
         match c {
             'p' => Some(Method::Pglz),
@@ -57,7 +55,7 @@ impl Method {
         }
     }
 
-    /// By its [`name`](Method::name).
+    /// The method with this [`name`](Method::name).
     pub fn from_name(name: &str) -> Option<Method> {
         [Method::Pglz, Method::Lz4].into_iter().find(|method| method.name() == name)
     }
@@ -94,9 +92,9 @@ pub enum DecompressError {
     /// The stream ends before the value is whole.
     #[error("compressed data gives {got} bytes, but the raw size is {expected}")]
     Short {
-        /// The raw size.
+        /// The raw size in bytes, from a header.
         expected: usize,
-        /// What the stream gives.
+        /// Bytes that the stream gives.
         got: usize,
     },
     /// The value is whole before the stream ends.
@@ -104,7 +102,7 @@ pub enum DecompressError {
     Trailing {
         /// Where the value was complete.
         at: usize,
-        /// Bytes left.
+        /// Bytes of the stream behind it.
         len: usize,
     },
     /// The raw size is more than any stream of this length can give.

@@ -7,7 +7,7 @@ use super::types;
 use super::varlena::VARLENA_HEADER_SIZE;
 use super::{ByteOrder, Oid, max_align};
 
-/// Bytes of the varlena header, which the content lacks.
+/// Bytes of the varlena header, which contents do not have.
 const HEADER: usize = VARLENA_HEADER_SIZE as usize;
 
 /// An array, apart from its elements (`ArrayType`).
@@ -15,7 +15,7 @@ const HEADER: usize = VARLENA_HEADER_SIZE as usize;
 pub struct ArrayType {
     /// The type of the elements.
     pub(crate) element: Oid,
-    /// For each dimension its length and its lower bound.
+    /// The length and the lower bound of each dimension.
     pub(crate) dimensions: Vec<(i32, i32)>,
 }
 
@@ -52,7 +52,7 @@ pub fn sent(bytes: &[u8]) -> Option<(ArrayType, Vec<Option<&[u8]>>)> {
 }
 
 impl ArrayType {
-    /// Whether it is that of an array of so many elements.
+    /// Whether an array of this shape has this number of elements.
     fn holds(&self, elements: usize) -> bool {
         let product = self
             .dimensions
@@ -71,38 +71,43 @@ impl ArrayType {
         order: ByteOrder,
     ) -> Option<Vec<u8>> {
         let layout = types::by_oid(self.element)?;
-        let value = |element: &Option<Vec<u8>>| match element {
-            Some(element) => with_header(element, layout.length, order).map(Some),
-            None => Some(None),
-        };
-        let values: Vec<Option<Vec<u8>>> = elements.iter().map(value).collect::<Option<_>>()?;
+        let mut values = Vec::with_capacity(elements.len());
+        for element in elements {
+            values.push(match element {
+                Some(element) => Some(with_header(element, layout.length, order)?),
+                None => None,
+            });
+        }
         Some(self.of_values(layout.align, &values, order))
     }
 
-    /// The same of values as they stand inside an array, with their headers; NULL is `None`.
+    /// Like [`ArrayType::content`], for values that have their headers; NULL is `None`.
     pub(super) fn of_values(
         &self,
         align: Align,
         values: &[Option<Vec<u8>>],
         order: ByteOrder,
     ) -> Vec<u8> {
-        let word = |number: u32| word(number, order);
         let nulls = values.iter().any(Option::is_none);
         // as if the varlena header were there
         let mut bytes = vec![0; HEADER];
-        bytes.extend(word(length(self.dimensions.len())));
+        bytes.extend(word(length(self.dimensions.len()), order));
         let offset_at = bytes.len();
-        bytes.extend(word(0));
-        bytes.extend(word(self.element.0));
-        bytes.extend(self.dimensions.iter().flat_map(|&(length, _)| word(length as u32)));
-        bytes.extend(self.dimensions.iter().flat_map(|&(_, bound)| word(bound as u32)));
+        bytes.extend(word(0, order));
+        bytes.extend(word(self.element.0, order));
+        for &(length, _) in &self.dimensions {
+            bytes.extend(word(length as u32, order));
+        }
+        for &(_, bound) in &self.dimensions {
+            bytes.extend(word(bound as u32, order));
+        }
         if nulls {
             bytes.extend(null_bitmap(values.iter().map(Option::is_some)));
         }
         if !self.dimensions.is_empty() {
             bytes.resize(max_align(bytes.len()), 0);
         }
-        let offset = word(length(bytes.len()));
+        let offset = word(length(bytes.len()), order);
         if let (true, Some(place)) = (nulls, bytes.get_mut(offset_at..offset_at + 4)) {
             place.copy_from_slice(&offset);
         }
@@ -126,7 +131,7 @@ fn length(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// A bit for each value, in order: set if it is there, and not if it is NULL.
+/// A null bitmap: one bit for each value in order, set unless it is NULL.
 pub(super) fn null_bitmap(there: impl Iterator<Item = bool>) -> Vec<u8> {
     let mut bits = Vec::new();
     for (number, there) in there.enumerate() {
@@ -140,7 +145,7 @@ pub(super) fn null_bitmap(there: impl Iterator<Item = bool>) -> Vec<u8> {
     bits
 }
 
-/// An element as it stands inside an array.
+/// An element with its header, as an array stores it.
 fn with_header(element: &[u8], of_type: Length, order: ByteOrder) -> Option<Vec<u8>> {
     match of_type {
         Length::Fixed(size) => (element.len() == usize::from(size)).then(|| element.to_vec()),

@@ -19,9 +19,9 @@ const LEAF: u16 = 0x0001;
 const DELETED: u16 = 0x0004;
 const META: u16 = 0x0008;
 const HALF_DEAD: u16 = 0x0010;
-/// `BTREE_MAGIC`.
+/// `BTREE_MAGIC` of `nbtree.h`.
 const MAGIC: u32 = 0x0005_3162;
-/// Bytes of `BTPageOpaqueData`.
+/// Bytes of `BTPageOpaqueData` (`nbtree.h`).
 const SPECIAL: usize = 16;
 /// Bytes before an entry's null bitmap and key.
 const ENTRY_HEADER: usize = 8;
@@ -59,23 +59,23 @@ impl Entry {
         self.info & HAS_NULLS != 0
     }
 
-    /// The number of its columns if it separates pages; `None` of another one, which has them all.
+    /// The number of columns of an entry that separates pages; `None` for other entries, which have all columns.
     fn columns(self) -> Option<u16> {
         let separates = self.info & ALTERNATIVE_TID != 0 && !self.is_posting_list();
         separates.then_some(self.offset & ROWS)
     }
 }
 
-/// What a leaf page has entries for.
+/// The entries of a leaf page.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Leaf {
-    /// Rows that its entries lead to, unless they are known to be dead.
+    /// The number of rows that its entries point to, without entries marked dead (`LP_DEAD`).
     pub rows: u64,
-    /// Different keys of them, byte by byte.
+    /// The number of different keys of these entries, compared byte by byte.
     pub keys: u64,
 }
 
-/// Of a page of a btree index; nothing of one that is no leaf, `None` of one that is damaged.
+/// Counts the entries of a page of a btree index: none if it is not a leaf, `None` if it is damaged.
 pub fn leaf(page: &Page<'_>) -> Option<Leaf> {
     let order = page.byte_order();
     let special = page.special_space();
@@ -105,21 +105,21 @@ pub fn leaf(page: &Page<'_>) -> Option<Leaf> {
     Some(leaf)
 }
 
-/// The part that a page plays in its tree.
+/// What a page is used for in a btree (`nbtree.h`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TreePage {
-    /// `BTMetaPageData`: where the tree begins.
+    /// The metapage (`BTMetaPageData`), which names the root.
     Meta {
         /// `btm_root` and `btm_level`, `btm_fastroot` and `btm_fastlevel`: a page, 0 if there is none, and its level.
         roots: [(BlockNumber, u32); 2],
     },
-    /// Deleted: nothing leads to it.
+    /// A deleted page (`BTP_DELETED`), to which no other page points.
     Deleted,
-    /// Any other page.
+    /// Any page but the metapage.
     Node(Node),
 }
 
-/// A page between the root and the leaves, both included.
+/// A page of the tree: the root, a leaf, or a page between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// `btpo_level`: 0 of leaves.
@@ -147,10 +147,10 @@ impl Node {
 /// `chunk_id` and `chunk_seq`, which may be missing in entries that separate pages.
 pub type ChunkKey = (ValueId, Option<i32>);
 
-/// The part that a page plays in the tree of a TOAST relation's index.
+/// Reads a page of a TOAST relation's index.
 ///
 /// # Errors
-/// What a page of such an index has, and what this one has instead.
+/// Returns what a page of such an index must have, and what this page has instead.
 pub fn tree_page(
     page: &Page<'_>,
     is_first: bool,
@@ -170,13 +170,11 @@ pub fn tree_page(
         return Err(("one metapage, at the beginning", format!("flags 0x{flags:04x}")));
     }
     if is_first {
-        let meta = |at: usize| order.u32(page.contents(), at).unwrap_or_default();
-        let magic = meta(0);
+        let magic = order.u32(page.contents(), 0).unwrap_or_default();
         if magic != MAGIC {
             return Err(("magic number 0x00053162", format!("0x{magic:08x}")));
         }
-        let root = |at| (BlockNumber(meta(at)), meta(at + 4));
-        return Ok(TreePage::Meta { roots: [root(8), root(16)] });
+        return Ok(TreePage::Meta { roots: [root(page, 8), root(page, 16)] });
     }
     if flags & DELETED != 0 {
         return Ok(TreePage::Deleted);
@@ -210,15 +208,22 @@ pub fn tree_page(
             node.last_row = node.last_row.max(Some(BlockNumber(entry.block)));
         }
         let id = order.value_id(bytes, ENTRY_HEADER, id_type);
-        let seq = || order.u32(bytes, ENTRY_HEADER + id_type.size());
+        let seq = order.u32(bytes, ENTRY_HEADER + id_type.size());
         node.keys.push(match entry.columns() {
             _ if is_least => None,
             Some(0) => None,
             Some(1) => id.map(|id| (id, None)),
-            _ => id.zip(seq()).map(|(id, seq)| (id, Some(seq as i32))),
+            _ => id.zip(seq).map(|(id, seq)| (id, Some(seq as i32))),
         });
     }
     Ok(TreePage::Node(node))
+}
+
+/// A root and its level, as the metapage names them (`BTMetaPageData`, `nbtree.h`).
+fn root(page: &Page<'_>, at: usize) -> (BlockNumber, u32) {
+    let order = page.byte_order();
+    let block = order.u32(page.contents(), at).unwrap_or_default();
+    (BlockNumber(block), order.u32(page.contents(), at + 4).unwrap_or_default())
 }
 
 #[cfg(test)]

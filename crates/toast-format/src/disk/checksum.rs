@@ -4,7 +4,7 @@ use super::{BlockNumber, ByteOrder};
 
 const LANES: usize = 32;
 const FNV_PRIME: u32 = 16_777_619;
-/// Where `pd_checksum` stands in the page header.
+/// Offset of `pd_checksum` in the page header.
 const PD_CHECKSUM: usize = 8;
 
 const LANE_SEEDS: [u32; LANES] = [

@@ -37,9 +37,9 @@ pub enum ColumnsError {
     UnknownType {
         /// The column's number, from 1.
         number: usize,
-        /// Its name.
+        /// The name of the column.
         column: String,
-        /// The type's name.
+        /// The type's name as given.
         type_name: String,
     },
     /// A field of a row of `pg_attribute` is missing or has an invalid value.
@@ -47,9 +47,9 @@ pub enum ColumnsError {
     Field {
         /// The column's number, from 1.
         number: usize,
-        /// The field's name.
+        /// The key in the JSON object.
         field: &'static str,
-        /// What is wrong.
+        /// The reason, in words.
         problem: String,
     },
     /// The text is not JSON.
@@ -124,11 +124,10 @@ fn split(text: &str) -> Result<Vec<&str>, ColumnsError> {
 }
 
 fn parse_one(number: usize, text: &str) -> Result<Attribute, ColumnsError> {
-    let incomplete = || ColumnsError::Incomplete { number, text: text.to_owned() };
-    let (name, type_text) = split_name(text).ok_or_else(incomplete)?;
+    let (name, type_text) = split_name(text).unwrap_or_default();
     let type_text = type_text.trim();
     if name.is_empty() || type_text.is_empty() {
-        return Err(incomplete());
+        return Err(ColumnsError::Incomplete { number, text: text.to_owned() });
     }
     if let Some((type_name, length, align)) = explicit_layout(type_text) {
         let dropped = type_name.eq_ignore_ascii_case("dropped");
@@ -277,11 +276,14 @@ impl AttributeRow<'_> {
         }
     }
 
+    fn missing(&self, field: &'static str) -> ColumnsError {
+        self.error(field, "is missing")
+    }
+
     fn attribute(&self) -> Result<Attribute, ColumnsError> {
         if !self.row.is_object() {
             return Err(ColumnsError::Shape);
         }
-        let missing_field = |field| self.error(field, "is missing");
         if let Some(attnum) = self.number("attnum")? {
             let expected = i64::try_from(self.number).unwrap_or(i64::MAX);
             if attnum != expected {
@@ -292,7 +294,7 @@ impl AttributeRow<'_> {
                 return Err(self.error("attnum", problem));
             }
         }
-        let name = self.text("attname")?.ok_or_else(|| missing_field("attname"))?.to_owned();
+        let name = self.text("attname")?.ok_or_else(|| self.missing("attname"))?.to_owned();
         let dropped = self.flag("attisdropped")?;
         let type_oid = match self.number("atttypid")? {
             Some(oid) => Oid(u32::try_from(oid)
@@ -305,12 +307,12 @@ impl AttributeRow<'_> {
             Some(attlen) => Length::from_attlen(attlen).ok_or_else(|| {
                 self.error("attlen", format!("{attlen} is not the length of a type"))
             })?,
-            None => known.map(|t| t.length).ok_or_else(|| missing_field("attlen"))?,
+            None => known.map(|t| t.length).ok_or_else(|| self.missing("attlen"))?,
         };
         let align = self
             .code("attalign", Align::from_char)?
             .or(known.map(|t| t.align))
-            .ok_or_else(|| missing_field("attalign"))?;
+            .ok_or_else(|| self.missing("attalign"))?;
         let default_storage =
             if length == Length::Varlena { Storage::Extended } else { Storage::Plain };
         let storage = self

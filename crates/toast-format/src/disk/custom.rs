@@ -19,7 +19,7 @@ use super::{ByteOrder, Oid};
 
 /// Tag of a custom pointer (`VARTAG_CUSTOM`), and of another pointer in the patches for PostgreSQL 20
 /// (`VARTAG_ONDISK_OID8`), which do not know this one.
-pub const VARTAG_CUSTOM: u8 = 4;
+pub(crate) const VARTAG_CUSTOM: u8 = 4;
 
 /// OID of the row of `pg_toaster` for the default toaster (`DEFAULT_TOASTER_OID`), the same in
 /// every database.
@@ -28,7 +28,7 @@ pub const DEFAULT_TOASTER: Oid = Oid(9864);
 /// The payload length of the default toaster's pointer: size, `chunk_id` and TOAST relation.
 const DEFAULT_TOASTER_PAYLOAD: usize = 12;
 
-/// Which layout to read custom pointers in.
+/// The layout in which custom pointers are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CustomFlavor {
     // The `u16` behind the tag is 0 in the 32-bit layout and never 0 in the 16-bit one, where the default
@@ -36,9 +36,9 @@ pub enum CustomFlavor {
     /// Detected for each pointer.
     #[default]
     Auto,
-    /// 16-bit length.
+    /// A length field of 16 bits.
     Bits16,
-    /// 32-bit length.
+    /// A length field of 32 bits.
     Bits32,
     /// 16-bit length, without the data that it counts.
     HeadOnly,
@@ -72,16 +72,16 @@ impl CustomFlavor {
 /// The layout a custom pointer was read in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CustomLayout {
-    /// 16-bit length field.
+    /// A length field of 16 bits.
     Bits16,
-    /// 32-bit length field.
+    /// A length field of 32 bits.
     Bits32,
     /// 16-bit length field, payload missing.
     HeadOnly,
 }
 
 impl CustomLayout {
-    /// Bytes in front of the payload.
+    /// The number of bytes before the payload.
     pub fn head_size(self) -> usize {
         match self {
             CustomLayout::Bits32 => 14,
@@ -112,7 +112,7 @@ pub struct CustomPointer<'a> {
     pub raw_size_with_header: u32,
     /// The toaster's row in `pg_toaster`.
     pub toaster: Oid,
-    /// What stands behind the head.
+    /// The bytes after the head.
     pub payload: &'a [u8],
     /// The whole datum, from its header on.
     pub datum: &'a [u8],
@@ -171,7 +171,7 @@ impl<'a> CustomPointer<'a> {
     }
 
     /// The raw size as stated, without header.
-    pub fn stated_raw_size(&self) -> u32 {
+    pub(crate) fn stated_raw_size(&self) -> u32 {
         self.raw_size_with_header.saturating_sub(4)
     }
 }

@@ -1,4 +1,4 @@
-//! What the catalog says of a relation's columns (`pg_attribute`).
+//! The columns of a relation, from the catalog (`pg_attribute`).
 
 use super::{Oid, ValueIdType};
 use crate::codec::Method;
@@ -6,9 +6,9 @@ use crate::codec::Method;
 /// `attlen`: how long a type's values are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Length {
-    /// This many bytes.
+    /// This many bytes (positive `attlen`).
     Fixed(u16),
-    /// -1: a varlena.
+    /// A varlena, with its own header (-1).
     Varlena,
     /// -2: a C string, NUL-terminated.
     CString,
@@ -25,7 +25,7 @@ impl Length {
         }
     }
 
-    /// As in `attlen`.
+    /// The number in `attlen`.
     pub fn attlen(self) -> i16 {
         match self {
             Length::Fixed(n) => i16::try_from(n).unwrap_or(i16::MAX),
@@ -38,18 +38,18 @@ impl Length {
 /// `attalign`: what a value's offset in the tuple is a multiple of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Align {
-    /// `c`: 1.
+    /// `c`: at any offset.
     Char,
-    /// `s`: 2.
+    /// `s`: multiples of 2.
     Short,
-    /// `i`: 4.
+    /// `i`: multiples of 4.
     Int,
-    /// `d`: 8.
+    /// `d`: multiples of 8.
     Double,
 }
 
 impl Align {
-    /// From `attalign`.
+    /// The alignment for a letter of `attalign`; `None` for others.
     pub fn from_char(c: char) -> Option<Align> {
         match c {
             'c' => Some(Align::Char),
@@ -60,7 +60,7 @@ impl Align {
         }
     }
 
-    /// As in `attalign`.
+    /// The letter in `attalign`.
     pub fn to_char(self) -> char {
         match self {
             Align::Char => 'c',
@@ -70,7 +70,7 @@ impl Align {
         }
     }
 
-    /// In bytes.
+    /// The alignment in bytes, 1 to 8.
     pub fn bytes(self) -> usize {
         match self {
             Align::Char => 1,
@@ -90,7 +90,7 @@ impl Align {
 /// `attstorage`: what may happen to a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Storage {
-    /// `p`: nothing.
+    /// `p`: neither compression nor chunks.
     Plain,
     /// `m`: compress; out of line only as a last resort.
     Main,
@@ -101,7 +101,7 @@ pub enum Storage {
 }
 
 impl Storage {
-    /// From `attstorage`.
+    /// The storage for a letter of `attstorage`; `None` for others.
     pub fn from_char(c: char) -> Option<Storage> {
         match c {
             'p' => Some(Storage::Plain),
@@ -112,7 +112,7 @@ impl Storage {
         }
     }
 
-    /// As in `attstorage`.
+    /// The letter in `attstorage`.
     pub fn to_char(self) -> char {
         match self {
             Storage::Plain => 'p',
@@ -138,34 +138,34 @@ impl Storage {
 pub struct MissingValue {
     /// Content bytes without header; `None` if the type's binary form is not known.
     pub raw_size: Option<u32>,
-    /// What `pg_column_size` answers for it; `None` as above.
+    /// Its size in bytes as `pg_column_size` returns it; `None` if the type's binary form is not known.
     pub stored_size: Option<u32>,
     /// Its text form, in the database's encoding; `None` if that is not known.
     pub text: Option<Vec<u8>>,
-    /// As its type's function sends it, where text would not tell its bytes; `None` if that was not asked.
+    /// Its binary form (`typsend`), for types whose bytes do not follow from text; `None` if it was not asked for.
     pub sent: Option<Vec<u8>>,
 }
 
 /// One column, dropped ones included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attribute {
-    /// `attname`.
+    /// The column's name (`attname`), not quoted.
     pub name: String,
     /// The type's name as the user knows it (`format_type`), empty for a dropped column.
     pub type_name: String,
     /// `atttypid`, 0 if not known or dropped.
     pub type_oid: Oid,
-    /// `attlen`.
+    /// The type's length (`attlen`).
     pub length: Length,
-    /// `attalign`.
+    /// The type's alignment (`attalign`).
     pub align: Align,
-    /// `attstorage`.
+    /// The column's storage (`attstorage`).
     pub storage: Storage,
     /// `attcompression`, `None` for the server's default.
     pub compression: Option<Method>,
-    /// `attisdropped`.
+    /// Whether the column is dropped (`attisdropped`); its old values stay in rows.
     pub dropped: bool,
-    /// `attmissingval` where `atthasmissing`.
+    /// `attmissingval`, if `atthasmissing` is set.
     pub missing: Option<MissingValue>,
 }
 
@@ -185,32 +185,25 @@ impl TupleDesc {
             ValueIdType::Oid => (26, Align::Int),
             ValueIdType::Oid8 => (0, Align::Double),
         };
-        let column = |name: &str, type_name: &str, type_oid, length| Attribute {
-            name: name.into(),
-            type_name: type_name.into(),
-            type_oid: Oid(type_oid),
-            length,
-            align: Align::Int,
-            storage: Storage::Plain,
-            compression: None,
-            dropped: false,
-            missing: None,
-        };
-        TupleDesc {
-            attributes: vec![
-                Attribute {
-                    align: id_align,
-                    ..column(
-                        "chunk_id",
-                        id_type.name(),
-                        id_oid,
-                        Length::Fixed(id_type.size() as u16),
-                    )
-                },
-                column("chunk_seq", "integer", 23, Length::Fixed(4)),
-                column("chunk_data", "bytea", 17, Length::Varlena),
-            ],
-            id_type,
-        }
+        let id_length = Length::Fixed(id_type.size() as u16);
+        let mut id = plain_column("chunk_id", id_type.name(), id_oid, id_length);
+        id.align = id_align;
+        let seq = plain_column("chunk_seq", "integer", 23, Length::Fixed(4));
+        let data = plain_column("chunk_data", "bytea", 17, Length::Varlena);
+        TupleDesc { attributes: vec![id, seq, data], id_type }
+    }
+}
+
+fn plain_column(name: &str, type_name: &str, type_oid: u32, length: Length) -> Attribute {
+    Attribute {
+        name: name.into(),
+        type_name: type_name.into(),
+        type_oid: Oid(type_oid),
+        length,
+        align: Align::Int,
+        storage: Storage::Plain,
+        compression: None,
+        dropped: false,
+        missing: None,
     }
 }

@@ -15,15 +15,15 @@ use super::varlena::{VARLENA_HEADER_SIZE, Varlena};
 
 /// Bytes of the varlena header, which the content lacks.
 const HEADER: usize = VARLENA_HEADER_SIZE as usize;
-/// `sizeof(ArrayType)`
+/// `sizeof(ArrayType)` in bytes (`array.h`).
 pub(super) const ARRAY_HEADER: usize = 16;
-/// `MAXDIM`
+/// `MAXDIM`: the most dimensions of an array.
 pub(super) const MOST_DIMENSIONS: usize = 6;
-/// `SizeofHeapTupleHeader`
+/// `SizeofHeapTupleHeader` of `htup_details.h`.
 pub(super) const TUPLE_HEADER: usize = 23;
-/// `HEAP_HASNULL`
+/// `HEAP_HASNULL` of `htup_details.h`.
 pub(super) const HAS_NULL: u16 = 0x0001;
-/// `HEAP_NATTS_MASK`
+/// `HEAP_NATTS_MASK` of `htup_details.h`.
 const ATTRIBUTES: u16 = 0x07FF;
 
 /// How values of a type are stored inside others.
@@ -31,14 +31,14 @@ const ATTRIBUTES: u16 = 0x07FF;
 pub struct Shape {
     /// The type; 0 if it is not known.
     pub type_oid: Oid,
-    /// `typlen`
+    /// The type's length (`typlen`).
     pub length: Length,
-    /// `typalign`
+    /// The type's alignment (`typalign`).
     pub align: Align,
 }
 
 impl Shape {
-    /// What a value of the type is in the words of JSON.
+    /// The type of JSON that corresponds to this type.
     fn kind(self) -> Kind {
         match self.type_oid.0 {
             16 => Kind::Boolean,
@@ -55,23 +55,23 @@ impl Shape {
 /// An attribute of a composite type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// `attname`
+    /// The attribute's name (`attname`).
     pub name: String,
-    /// Its type.
+    /// The layout of its type.
     pub shape: Shape,
-    /// Whether it was dropped; values from before have it.
+    /// Whether it was dropped; values that are older still contain it.
     pub dropped: bool,
 }
 
-/// Where a value stands.
-struct Reader<'a> {
+/// A position in the content of an array or a composite value.
+struct ElementReader<'a> {
     content: &'a [u8],
     order: ByteOrder,
-    /// Where the value before ended.
+    /// Offset of the end of the previous value.
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ElementReader<'a> {
     fn error(&self, what: &'static str) -> ContentError {
         ContentError::Element { what, byte: self.at.saturating_sub(HEADER) }
     }
@@ -85,18 +85,22 @@ impl<'a> Reader<'a> {
         Some(byte & (1 << (number % 8)) != 0)
     }
 
+    fn header_word(&self, at: usize) -> Result<u32, ContentError> {
+        self.u32(at).ok_or(self.error("array header is cut off"))
+    }
+
     /// Reads the next value with the padding before it (`att_align_pointer`).
     fn part(&mut self, step: Step<'a>, shape: Shape) -> Result<Part<'a>, ContentError> {
         let from = self.at;
         let cut = self.error("value ends after the end of its container");
-        let byte_at = |at: usize| self.content.get(at - HEADER).copied();
         let aligned = shape.align.align(from);
         let (start, length, extracted) = match shape.length {
             Length::Fixed(n) => (aligned, usize::from(n), Extracted::Fixed(u64::from(n))),
             Length::CString => return Err(self.error("values of this type cannot be read")),
             Length::Varlena => {
                 // a 1-byte header is not aligned, and is not 0 as padding is
-                let start = if byte_at(from).ok_or(cut)? == 0 { aligned } else { from };
+                let &first = self.content.get(from - HEADER).ok_or(cut)?;
+                let start = if first == 0 { aligned } else { from };
                 let bytes = self.content.get(start - HEADER..).ok_or(cut)?;
                 let (value, length) = Varlena::parse(bytes, self.order)
                     .map_err(|_| self.error("invalid varlena inside the value"))?;
@@ -122,7 +126,7 @@ impl<'a> Reader<'a> {
 /// bitmap, padding at the end.
 ///
 /// # Errors
-/// Where it is damaged; what was given till then was there.
+/// If it is damaged. Parts that were passed to `visit` before are valid.
 pub fn walk_array<V: Visit>(
     content: &[u8],
     order: ByteOrder,
@@ -130,14 +134,11 @@ pub fn walk_array<V: Visit>(
     document: V::At,
     visit: &mut V,
 ) -> Result<u64, ContentError> {
-    let mut reader = Reader { content, order, at: HEADER };
+    let mut reader = ElementReader { content, order, at: HEADER };
     let all = content.len() as u64;
-    let word = |reader: &Reader<'_>, at: usize| {
-        reader.u32(at).ok_or(reader.error("array header is cut off"))
-    };
-    let dimensions = word(&reader, 4)? as usize;
-    let data = word(&reader, 8)? as usize;
-    let element = word(&reader, 12)?;
+    let dimensions = reader.header_word(4)? as usize;
+    let data = reader.header_word(8)? as usize;
+    let element = reader.header_word(12)?;
     if dimensions > MOST_DIMENSIONS {
         return Err(reader.error("array of more than 6 dimensions"));
     }
@@ -149,7 +150,7 @@ pub fn walk_array<V: Visit>(
     }
     let mut items = 1u64;
     for dimension in 0..dimensions {
-        let length = u64::from(word(&reader, ARRAY_HEADER + 4 * dimension)?);
+        let length = u64::from(reader.header_word(ARRAY_HEADER + 4 * dimension)?);
         items = items.saturating_mul(length);
     }
     // each takes at least a bit
@@ -179,7 +180,7 @@ pub fn walk_array<V: Visit>(
 /// header and null bitmap, and what dropped attributes hold.
 ///
 /// # Errors
-/// Where it is damaged; what was given till then was there.
+/// If it is damaged. Parts that were passed to `visit` before are valid.
 pub fn walk_row<V: Visit>(
     content: &[u8],
     order: ByteOrder,
@@ -187,11 +188,11 @@ pub fn walk_row<V: Visit>(
     document: V::At,
     visit: &mut V,
 ) -> Result<u64, ContentError> {
-    let mut reader = Reader { content, order, at: HEADER };
+    let mut reader = ElementReader { content, order, at: HEADER };
     let cut = reader.error("tuple header is cut off");
-    let half = |at: usize| order.u16(content, at - HEADER).ok_or(cut);
-    let attributes = usize::from(half(18)? & ATTRIBUTES);
-    let has_nulls = half(20)? & HAS_NULL != 0;
+    let attributes = order.u16(content, 18 - HEADER).ok_or(cut)? & ATTRIBUTES;
+    let attributes = usize::from(attributes);
+    let has_nulls = order.u16(content, 20 - HEADER).ok_or(cut)? & HAS_NULL != 0;
     let first = usize::from(*content.get(22 - HEADER).ok_or(cut)?);
     let bitmap = if has_nulls { attributes.div_ceil(8) } else { 0 };
     if first % 8 != 0 || first < TUPLE_HEADER + bitmap || first > content.len() + HEADER {

@@ -14,36 +14,40 @@ use super::{ByteOrder, max_align};
 
 /// The longest content with a header of 1 byte.
 const LONGEST_SHORT: usize = 126;
-/// Bytes of the varlena header, which the content lacks.
+/// Bytes of the varlena header, which contents do not have.
 const HEADER: usize = 4;
 
 /// The content of the array with this text, little-endian, without varlena header.
 ///
 /// # Errors
-/// Where no server prints that, or the element type's size does not follow from its text.
+/// If no server prints this text, or the size of an element does not follow from its text.
 pub fn array(text: &[u8], shape: Shape) -> Result<Vec<u8>, ContentError> {
-    let read = Elements::read(text)?;
+    let read = PrintedElements::read(text)?;
     // what the bounds are takes no bytes
     let dimensions =
         read.lengths.iter().map(|&length| (i32::try_from(length).unwrap_or(i32::MAX), 1));
     let made = ArrayType { element: shape.type_oid, dimensions: dimensions.collect() };
-    let value = |element: &Option<Vec<u8>>| match element {
-        Some(text) => stored(shape, text, false).map(Some),
-        None => Ok(None),
-    };
-    let values: Vec<Option<Vec<u8>>> = read.elements.iter().map(value).collect::<Result<_, _>>()?;
+    let mut values = Vec::with_capacity(read.elements.len());
+    for element in &read.elements {
+        values.push(match element {
+            Some(text) => Some(stored(shape, text, false)?),
+            None => None,
+        });
+    }
     Ok(made.of_values(shape.align, &values, ByteOrder::Little))
 }
 
-/// The content of the composite value with this text, as [`array`].
+/// The content of the composite value with this text, little-endian, without varlena header.
 ///
 /// # Errors
-/// As of [`array`].
+/// As for an array, above.
 pub fn row(text: &[u8], fields: &[Field]) -> Result<Vec<u8>, ContentError> {
-    let mut values = attributes(text)?.into_iter();
-    let next = |field: &Field| if field.dropped { Some(None) } else { values.next() };
-    let values: Option<Vec<Option<Vec<u8>>>> = fields.iter().map(next).collect();
-    let values = values.ok_or(ContentError::ElementText(text.len()))?;
+    let mut printed = attributes(text)?.into_iter();
+    let mut values = Vec::with_capacity(fields.len());
+    for field in fields {
+        let value = if field.dropped { Some(None) } else { printed.next() };
+        values.push(value.ok_or(ContentError::ElementText(text.len()))?);
+    }
     let has_nulls = values.iter().any(Option::is_none);
     let bitmap = if has_nulls { fields.len().div_ceil(8) } else { 0 };
     let first = max_align(TUPLE_HEADER + bitmap);
@@ -68,7 +72,7 @@ pub fn row(text: &[u8], fields: &[Field]) -> Result<Vec<u8>, ContentError> {
     Ok(out.split_off(HEADER))
 }
 
-/// A value inside another; with a 1-byte header if that may be.
+/// A value inside another, with a 1-byte header if `may_be_short` and it is short enough.
 fn stored(shape: Shape, text: &[u8], may_be_short: bool) -> Result<Vec<u8>, ContentError> {
     if let Length::Fixed(length) = shape.length {
         return Ok(fixed(text, usize::from(length)));
@@ -93,7 +97,7 @@ fn stored(shape: Shape, text: &[u8], may_be_short: bool) -> Result<Vec<u8>, Cont
     Ok(value)
 }
 
-/// So many bytes that differ where texts do, nearly always.
+/// `length` bytes that nearly always differ if texts differ.
 fn fixed(text: &[u8], length: usize) -> Vec<u8> {
     let short: Option<i16> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     match (length, short) {
@@ -108,9 +112,14 @@ fn fixed(text: &[u8], length: usize) -> Vec<u8> {
 }
 
 fn hexadecimal(text: &[u8]) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let pair = |pair: &[u8]| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?);
-    text.strip_prefix(b"\\x")?.chunks(2).map(pair).collect()
+    let digits = text.strip_prefix(b"\\x")?;
+    let mut bytes = Vec::with_capacity(digits.len() / 2);
+    for pair in digits.chunks(2) {
+        let high = char::from(*pair.first()?).to_digit(16)?;
+        let low = char::from(*pair.get(1)?).to_digit(16)?;
+        bytes.push((high << 4 | low) as u8);
+    }
+    Some(bytes)
 }
 
 /// The content of a numeric: as in `jsonb`, behind header, entry and its own header.
@@ -123,16 +132,16 @@ fn numeric(text: &[u8]) -> Option<Vec<u8>> {
 
 /// An array's text, taken apart.
 #[derive(Debug, Default)]
-struct Elements {
+struct PrintedElements {
     /// Elements of each dimension.
     lengths: Vec<usize>,
     /// In order; `None` is NULL.
     elements: Vec<Option<Vec<u8>>>,
 }
 
-impl Elements {
+impl PrintedElements {
     /// Reads `{1,NULL,"a b"}`, `{{1,2},{3,4}}`, `[0:1]={1,2}`.
-    fn read(text: &[u8]) -> Result<Elements, ContentError> {
+    fn read(text: &[u8]) -> Result<PrintedElements, ContentError> {
         let mut at = 0;
         if text.first() == Some(&b'[') {
             let bounds = text.iter().position(|&byte| byte == b'=');
@@ -142,7 +151,7 @@ impl Elements {
         if text.get(start) != Some(&b'{') {
             return Err(ContentError::ElementText(start));
         }
-        let mut read = Elements::default();
+        let mut read = PrintedElements::default();
         // how many there are so far of each level that is open
         let mut open: Vec<usize> = Vec::new();
         while let Some(&byte) = text.get(at) {
@@ -188,8 +197,7 @@ impl Elements {
 
 /// The attributes of `(1,"a ""b""",)`; nothing between commas is NULL.
 fn attributes(text: &[u8]) -> Result<Vec<Option<Vec<u8>>>, ContentError> {
-    let expect = |at: usize, byte: u8| text.get(at) == Some(&byte);
-    if !expect(0, b'(') {
+    if text.first() != Some(&b'(') {
         return Err(ContentError::ElementText(0));
     }
     let mut at = 1;
@@ -201,16 +209,17 @@ fn attributes(text: &[u8]) -> Result<Vec<Option<Vec<u8>>>, ContentError> {
         let (read, quoted, end) = value(text, at, b",)")?;
         found.push((quoted || end > at).then_some(read));
         at = end + 1;
-        if expect(end, b')') && at == text.len() {
+        let separator = text.get(end);
+        if separator == Some(&b')') && at == text.len() {
             return Ok(found);
         }
-        if !expect(end, b',') {
+        if separator != Some(&b',') {
             return Err(ContentError::ElementText(end));
         }
     }
 }
 
-/// What stands up to one of the bytes `ends`, without quotes and escapes; whether quotes were there; where it ends.
+/// The text up to one of the bytes `ends`, without quotes and escapes; whether it had quotes; the offset of its end.
 fn value(text: &[u8], mut at: usize, ends: &[u8]) -> Result<(Vec<u8>, bool, usize), ContentError> {
     let mut out = Vec::new();
     let mut inside = false;

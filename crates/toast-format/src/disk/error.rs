@@ -1,6 +1,6 @@
 //! What can be wrong with a varlena, a `jsonb` container or the content of another value, and where.
 
-/// Why bytes are no varlena. Offsets count from the datum's first byte.
+/// Why bytes are not a varlena. Offsets count from the datum's first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum VarlenaError {
     /// The bytes end inside the header.
@@ -8,7 +8,7 @@ pub enum VarlenaError {
     HeaderCut {
         /// Bytes of this kind of header.
         need: usize,
-        /// Bytes there are.
+        /// The number of bytes given.
         got: usize,
     },
     /// The length in the header is less than the header itself.
@@ -24,7 +24,7 @@ pub enum VarlenaError {
     PastEnd {
         /// The length read, header included.
         length: usize,
-        /// Bytes there are.
+        /// The number of bytes given.
         got: usize,
     },
 }
@@ -35,7 +35,7 @@ pub enum JsonbErrorKind {
     /// A container header is cut off.
     #[error("jsonb container header needs 4 bytes, {got} are left")]
     HeaderCut {
-        /// Bytes there are.
+        /// The number of bytes left.
         got: usize,
     },
     /// Type bits that no server writes.
@@ -48,7 +48,7 @@ pub enum JsonbErrorKind {
         count: u32,
         /// Bytes that entries and value map need.
         need: u64,
-        /// Bytes there are.
+        /// The number of bytes left.
         got: usize,
     },
     /// A scalar's container with more or less than one element.
@@ -62,9 +62,9 @@ pub enum JsonbErrorKind {
     EntryBounds {
         /// Where the entry before ends.
         start: u64,
-        /// Where it ends.
+        /// Offset of its end in the data.
         end: u64,
-        /// Bytes of data.
+        /// The number of data bytes.
         length: usize,
     },
     /// An object's key is no string.
@@ -73,7 +73,7 @@ pub enum JsonbErrorKind {
     /// A value map leads to no value, or twice to the same.
     #[error("jsonb value map leads to value {position} of {count}, or a second time")]
     ValueMap {
-        /// The position read.
+        /// The position that was read.
         position: u32,
         /// The number of values.
         count: u32,
@@ -81,7 +81,7 @@ pub enum JsonbErrorKind {
     /// A numeric's or pointer's varlena is damaged.
     #[error(transparent)]
     Varlena(VarlenaError),
-    /// A numeric's varlena is not what it must be.
+    /// A numeric's varlena is compressed, or does not fill its entry.
     #[error("jsonb numeric of {length} bytes is not an uncompressed varlena of that length")]
     NumericVarlena {
         /// Bytes of the entry.
@@ -104,7 +104,7 @@ pub enum JsonbErrorKind {
     FetchedContainer {
         /// By the pointer's entry.
         expected: ContainerClass,
-        /// What was fetched.
+        /// The container that was fetched.
         found: ContainerClass,
     },
     /// An array was expected, as in each chunk of a chunked array.
@@ -115,9 +115,9 @@ pub enum JsonbErrorKind {
 /// Whether a container is an object or an array, and of how many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContainerClass {
-    /// Object or array.
+    /// Whether it is an object; otherwise an array.
     pub object: bool,
-    /// Pairs or elements.
+    /// The number of pairs or elements.
     pub count: u32,
 }
 
@@ -134,7 +134,7 @@ impl std::fmt::Display for ContainerClass {
 pub struct JsonbError {
     /// Offset from the start of the outermost container.
     pub byte: usize,
-    /// What is wrong.
+    /// What is wrong there.
     pub kind: JsonbErrorKind,
 }
 
@@ -154,7 +154,7 @@ pub enum ContentError {
     /// A numeric that ends inside its header.
     #[error("numeric of {got} bytes is shorter than its header")]
     NumericCut {
-        /// Bytes there are.
+        /// The number of bytes given.
         got: usize,
     },
     /// Half a digit at a numeric's end.
@@ -166,7 +166,7 @@ pub enum ContentError {
     /// A digit over 9999.
     #[error("invalid numeric digit {digit} at position {index}")]
     NumericDigit {
-        /// The digit.
+        /// The digit, which must be below 10,000.
         digit: u16,
         /// Its index from 0.
         index: usize,
@@ -182,7 +182,7 @@ pub enum ContentError {
     /// An `hstore` of before PostgreSQL 9.0, or none.
     #[error("hstore header {word:#010x} is none of PostgreSQL 9.0 or later (hstore byte 0)")]
     HstoreVersion {
-        /// The header.
+        /// The header word as read.
         word: u32,
     },
     /// A key or a value of an `hstore` that ends before it begins, or behind the strings.
@@ -190,15 +190,15 @@ pub enum ContentError {
         "hstore entry {entry:#010x} ends at {end} of {strings} bytes of strings, where {before} came before it (hstore byte {byte})"
     )]
     HstoreEntry {
-        /// The entry.
+        /// The entry's number, from 0.
         entry: u32,
-        /// Where it ends.
+        /// Offset of its end in the data.
         end: u32,
         /// Bytes of all strings.
         strings: usize,
         /// Where the string before it ends.
         before: usize,
-        /// Where the entry stands.
+        /// Offset of the entry in the content.
         byte: usize,
     },
     /// A text that no server prints of an `hstore`.
@@ -225,7 +225,7 @@ pub enum ContentError {
     /// An array or composite value that cannot be read.
     #[error("{what} (byte {byte})")]
     Element {
-        /// What is wrong.
+        /// The damage, in words.
         what: &'static str,
         /// Offset from the start of the content.
         byte: usize,

@@ -19,9 +19,9 @@ pub enum HexError {
     /// A character is not a hexadecimal digit.
     #[error("invalid hexadecimal digit {found:?} at character {position}")]
     BadDigit {
-        /// Its position.
+        /// The character's position, from 1.
         position: usize,
-        /// The character.
+        /// The character at that position.
         found: char,
     },
     /// A quote is not closed.

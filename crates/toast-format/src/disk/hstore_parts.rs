@@ -12,15 +12,15 @@ use super::ByteOrder;
 use super::error::ContentError;
 use super::jsonb_parts::{Extracted, Kind, Part, Step, Visit};
 
-/// `HS_FLAG_NEWVERSION`
+/// `HS_FLAG_NEWVERSION` of `hstore.h`.
 const NEW_VERSION: u32 = 0x8000_0000;
-/// As `HS_COUNT` reads it.
+/// The bits that `HS_COUNT` reads (`hstore.h`).
 const COUNT: u32 = 0x0FFF_FFFF;
-/// `HENTRY_ISFIRST`
+/// `HENTRY_ISFIRST` of `hstore.h`.
 const IS_FIRST: u32 = 0x8000_0000;
-/// `HENTRY_ISNULL`
+/// `HENTRY_ISNULL` of `hstore.h`.
 const IS_NULL: u32 = 0x4000_0000;
-/// `HENTRY_POSMASK`
+/// `HENTRY_POSMASK` of `hstore.h`.
 const POSITION: u32 = 0x3FFF_FFFF;
 /// Bytes of the number of pairs.
 const HEADER: usize = 4;
@@ -31,7 +31,7 @@ const ENTRY: usize = 4;
 /// those.
 ///
 /// # Errors
-/// Where it is damaged; what was given till then was there.
+/// If it is damaged. Pairs that were passed to `visit` before are valid.
 pub fn walk<V: Visit>(
     content: &[u8],
     order: ByteOrder,
@@ -55,7 +55,10 @@ pub fn walk<V: Visit>(
         let from = if entry & IS_FIRST == 0 { before } else { 0 };
         let damaged =
             ContentError::HstoreEntry { entry, end, strings: strings.len(), before: from, byte };
-        let bytes = strings.get(from..end as usize).filter(|_| from == before).ok_or(damaged)?;
+        if from != before {
+            return Err(damaged);
+        }
+        let bytes = strings.get(from..end as usize).ok_or(damaged)?;
         before = end as usize;
         Ok((bytes, start + from, entry & IS_NULL != 0))
     };
@@ -81,7 +84,7 @@ pub fn walk<V: Visit>(
 /// # Errors
 /// Where no server prints that.
 pub fn hstore(text: &[u8]) -> Result<Vec<u8>, ContentError> {
-    let mut reader = Reader { text, at: 0 };
+    let mut reader = HstoreTextReader { text, at: 0 };
     let mut entries = Vec::new();
     let mut strings = Vec::new();
     while reader.at < text.len() {
@@ -110,12 +113,12 @@ fn ended(strings: &[u8]) -> u32 {
     u32::try_from(strings.len()).unwrap_or(POSITION) & POSITION
 }
 
-struct Reader<'a> {
+struct HstoreTextReader<'a> {
     text: &'a [u8],
     at: usize,
 }
 
-impl Reader<'_> {
+impl HstoreTextReader<'_> {
     fn takes(&mut self, expected: &[u8]) -> Result<(), ContentError> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         if !rest.starts_with(expected) {

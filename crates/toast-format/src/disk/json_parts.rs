@@ -2,6 +2,7 @@
 //! or an element, or to a container that holds them.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::error::ContentError;
 use super::jsonb_parts::{Extracted, Kind, Part, Step, Visit};
@@ -11,14 +12,14 @@ use super::jsonb_parts::{Extracted, Kind, Part, Step, Visit};
 /// looked at but for its end.
 ///
 /// # Errors
-/// Where the document is damaged; what was given till then was there.
+/// If the document is damaged. Parts that were passed to `visit` before are valid.
 pub fn walk<V: Visit>(
     text: &[u8],
     depth: u8,
     document: V::At,
     visit: &mut V,
 ) -> Result<u64, ContentError> {
-    let mut reader = Reader { text, at: 0 };
+    let mut reader = JsonReader { text, at: 0 };
     reader.blanks();
     let from = reader.at;
     let kind = reader.kind()?;
@@ -32,17 +33,17 @@ pub fn walk<V: Visit>(
     let end = reader.at;
     reader.blanks();
     reader.ended()?;
-    let part = reader.part(Step::Scalar, kind, (from, end), (from, end));
+    let part = reader.part(Step::Scalar, kind, from..end, from..end);
     visit.part(document, &part);
     Ok((text.len() as u64).saturating_sub(part.bytes))
 }
 
-struct Reader<'a> {
+struct JsonReader<'a> {
     text: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> JsonReader<'a> {
     fn error(&self) -> ContentError {
         ContentError::Json { byte: self.at }
     }
@@ -88,15 +89,15 @@ impl<'a> Reader<'a> {
         &self,
         step: Step<'p>,
         kind: Kind,
-        (from, end): (usize, usize),
-        (value, value_end): (usize, usize),
+        whole: Range<usize>,
+        value: Range<usize>,
     ) -> Part<'p>
     where
         'a: 'p,
     {
-        let bytes = self.slice(value, value_end);
+        let bytes = self.slice(value.start, value.end);
         let extracted = Extracted::Varlena(bytes.len() as u64);
-        Part { step, kind, bytes: (end - from) as u64, value: bytes, byte: value, extracted }
+        Part { step, kind, bytes: whole.len() as u64, value: bytes, byte: value.start, extracted }
     }
 
     /// Gives the parts of the container that begins here; the sum of their bytes. Recursion ends with `depth`.
@@ -127,11 +128,11 @@ impl<'a> Reader<'a> {
                 self.blanks();
             }
             let step = key.as_ref().map_or(Step::Element, |key| Step::Key(key));
-            let part = self.part(step, kind, (from, self.at), (value, value_end));
+            let part = self.part(step, kind, from..self.at, value..value_end);
             sum += part.bytes;
             let known = visit.part(inside, &part);
             if let (Some(known), Kind::Array | Kind::Object, 2..) = (known, kind, depth) {
-                let mut inner = Reader { text: self.slice(0, value_end), at: value };
+                let mut inner = JsonReader { text: self.slice(0, value_end), at: value };
                 inner.container(depth - 1, known, visit)?;
             }
             if more {

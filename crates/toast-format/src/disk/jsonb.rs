@@ -17,14 +17,14 @@ use super::varlena::Varlena;
 
 pub mod split;
 
-/// What a container is.
+/// The kind of a container (`JsonbContainer`, `jsonb.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ContainerKind {
-    /// An array.
+    /// An array of elements (`JB_FARRAY`).
     Array,
     /// An array around a scalar that is the whole document.
     Scalar,
-    /// An object.
+    /// An object of pairs (`JB_FOBJECT`).
     Object,
     /// An object whose values are not in the order of its keys; pluggable TOAST only.
     MappedObject,
@@ -35,7 +35,7 @@ pub enum ContainerKind {
 }
 
 impl ContainerKind {
-    /// By the type bits of a container's header.
+    /// The kind for the type bits of a container's header.
     fn from_bits(bits: u32) -> Option<ContainerKind> {
         match bits {
             1 => Some(ContainerKind::ToastedObject),
@@ -65,7 +65,7 @@ pub struct Container<'a> {
     entries: &'a [u8],
     map: &'a [u8],
     data: &'a [u8],
-    /// Where the header stands in the outermost container.
+    /// Offset of the header in the outermost container.
     base: usize,
     order: ByteOrder,
 }
@@ -75,11 +75,11 @@ pub struct Container<'a> {
 pub enum Item<'a> {
     /// A string's bytes in the database's encoding.
     String(&'a [u8]),
-    /// A number.
+    /// A number (`JENTRY_ISNUMERIC`), as `numeric` stores it.
     Numeric(Numeric<'a>),
-    /// `true` or `false`.
+    /// `true` or `false` (`JENTRY_ISBOOL_TRUE`, `JENTRY_ISBOOL_FALSE`).
     Bool(bool),
-    /// `null`.
+    /// `null` of JSON (`JENTRY_ISNULL`).
     Null,
     /// A container in place.
     Container(Container<'a>),
@@ -90,13 +90,13 @@ pub enum Item<'a> {
 /// A container that was moved out of its object, as `jsonb_toaster` leaves it.
 #[derive(Debug, Clone, Copy)]
 pub struct PointerEntry<'a> {
-    /// What was moved out.
+    /// The kind and size of the container that was moved out.
     pub class: ContainerClass,
-    /// What leads to it. The entry may have slack behind it.
+    /// The pointer to the container. The entry may be longer than the pointer.
     pub value: Varlena<'a>,
-    /// Where the entry's header word stands in the outermost container.
+    /// Offset of the entry's header word in the outermost container.
     pub byte: usize,
-    /// Bytes from there to the entry's end.
+    /// Bytes from that offset to the end of the entry.
     pub length: usize,
 }
 
@@ -105,13 +105,13 @@ pub struct PointerEntry<'a> {
 pub struct Placed<'a> {
     /// Its key; `None` in an array.
     pub key: Option<&'a [u8]>,
-    /// The value.
+    /// The decoded value.
     pub item: Item<'a>,
-    /// Its own bytes, without entry and padding.
+    /// The value's bytes, without entry and padding.
     pub bytes: &'a [u8],
-    /// Where they begin in the outermost container.
+    /// Offset of these bytes in the outermost container.
     pub byte: usize,
-    /// Bytes before them that align them.
+    /// The number of bytes of padding before them.
     pub padding: usize,
 }
 
@@ -150,7 +150,7 @@ impl<'a> Container<'a> {
         Ok(Container { kind, count, entries, map, data, base, order })
     }
 
-    /// What it is.
+    /// Array, scalar or object.
     pub fn kind(&self) -> ContainerKind {
         self.kind
     }
@@ -160,7 +160,7 @@ impl<'a> Container<'a> {
         self.count
     }
 
-    /// Where its header stands in the outermost container.
+    /// Offset of its header in the outermost container.
     pub fn byte(&self) -> usize {
         self.base
     }
@@ -170,7 +170,7 @@ impl<'a> Container<'a> {
         4 + self.map.len()
     }
 
-    /// Object or array, and of how many.
+    /// Whether it is an object or an array, and its number of pairs or elements.
     pub fn class(&self) -> ContainerClass {
         ContainerClass { object: self.kind.is_object(), count: self.count }
     }
@@ -184,7 +184,7 @@ impl<'a> Container<'a> {
         self.order.u32(self.entries, index as usize * 4).unwrap_or(0)
     }
 
-    /// Where byte `offset` of the data stands in the outermost container.
+    /// Offset in the outermost container of byte `offset` of the data.
     fn position(&self, offset: usize) -> usize {
         self.base + 4 + self.entries.len() + self.map.len() + offset
     }
@@ -209,12 +209,13 @@ impl<'a> Container<'a> {
         Ok(end)
     }
 
-    /// The value of entry `index`, which stands at `start..end`, with what it takes.
+    /// The value of entry `index`, whose data is `start..end`, with its bytes and padding.
     fn placed(
         &self,
         key: Option<&'a [u8]>,
         index: u32,
-        (start, end): (usize, usize),
+        start: usize,
+        end: usize,
     ) -> Result<Placed<'a>, JsonbError> {
         let item = self.item(index, start, end)?;
         let padding = match item {
@@ -228,21 +229,23 @@ impl<'a> Container<'a> {
         Ok(Placed { key, item, bytes, byte: self.position(from), padding })
     }
 
-    /// The value of entry `index`, which stands at `start..end`.
+    /// The value of entry `index`, whose data is `start..end`.
     fn item(&self, index: u32, start: usize, end: usize) -> Result<Item<'a>, JsonbError> {
         let aligned = start.next_multiple_of(4);
         let at = |kind| JsonbError { byte: self.position(aligned), kind };
-        let own = || self.data.get(aligned..end).unwrap_or(&[]);
+        let bytes = self.data.get(aligned..end).unwrap_or(&[]);
         let word = self.entry(index);
         match word >> 28 & 7 {
             0 => Ok(Item::String(self.data.get(start..end).unwrap_or(&[]))),
             1 => {
-                let bytes = own();
                 let (value, used) = Varlena::parse(bytes, self.order)
                     .map_err(|error| at(JsonbErrorKind::Varlena(error)))?;
-                let content = value.inline_content().filter(|_| used == bytes.len()).ok_or(at(
-                    JsonbErrorKind::NumericVarlena { length: end.saturating_sub(start) },
-                ))?;
+                let length = end.saturating_sub(start);
+                let other = at(JsonbErrorKind::NumericVarlena { length });
+                if used != bytes.len() {
+                    return Err(other);
+                }
+                let content = value.inline_content().ok_or(other)?;
                 Numeric::parse(content, self.order)
                     .map(Item::Numeric)
                     .map_err(|error| at(JsonbErrorKind::Numeric(error)))
@@ -251,10 +254,9 @@ impl<'a> Container<'a> {
             3 => Ok(Item::Bool(true)),
             4 => Ok(Item::Null),
             5 => {
-                Container::parse_at(own(), self.position(aligned), self.order).map(Item::Container)
+                Container::parse_at(bytes, self.position(aligned), self.order).map(Item::Container)
             }
             6 => {
-                let bytes = own();
                 let header = self
                     .order
                     .u32(bytes, 0)
@@ -328,8 +330,8 @@ impl<'a> Items<'a> {
         self.container.data.len().saturating_sub(end)
     }
 
-    /// As [`Iterator::next`], with what the value takes.
-    pub fn next_placed(&mut self) -> Option<Result<Placed<'a>, JsonbError>> {
+    /// Like [`Iterator::next`], with the bytes and padding of the value.
+    pub(crate) fn next_placed(&mut self) -> Option<Result<Placed<'a>, JsonbError>> {
         let index = self.next;
         if index >= self.container.count {
             return None;
@@ -344,7 +346,7 @@ impl<'a> Items<'a> {
         Some(placed)
     }
 
-    /// The container.
+    /// The container whose values are iterated.
     pub fn container(&self) -> &Container<'a> {
         &self.container
     }
@@ -369,7 +371,7 @@ impl<'a> Items<'a> {
             let start = self.value_start;
             let end = container.end(entry, self.value_start)?;
             self.value_start = end;
-            return container.placed(key, entry, (start, end));
+            return container.placed(key, entry, start, end);
         };
         let width = map_width(count);
         let at = index as usize * width;
@@ -384,7 +386,7 @@ impl<'a> Items<'a> {
                 byte: container.base + 4 + container.entries.len() + at,
                 kind: JsonbErrorKind::ValueMap { position, count },
             })?;
-        container.placed(key, count + position, (start, end))
+        container.placed(key, count + position, start, end)
     }
 }
 

@@ -5,13 +5,13 @@ use super::error::{ContentError, MOST_DATA};
 use super::jsonb::MAX_DEPTH;
 use super::varlena::VARLENA_HEADER_SIZE;
 
-/// Each so many entries one has an offset instead of a length (`JB_OFFSET_STRIDE`).
+/// One entry in this many contains an offset instead of a length (`JB_OFFSET_STRIDE`).
 const OFFSET_STRIDE: usize = 32;
 const HAS_OFFSET: u32 = 0x8000_0000;
 const OBJECT: u32 = 0x2000_0000;
 const ARRAY: u32 = 0x4000_0000;
 const SCALAR: u32 = 0x5000_0000;
-/// Types of entries.
+/// Types of entries (`JENTRY_TYPEMASK`, `jsonb.h`).
 const STRING: u32 = 0;
 const NUMERIC: u32 = 0x1000_0000;
 const FALSE: u32 = 0x2000_0000;
@@ -22,9 +22,9 @@ const CONTAINER: u32 = 0x5000_0000;
 /// The content of the `jsonb` with this text, little-endian, without varlena header. The text is in the encoding
 /// of the database, in which strings are stored.
 ///
-/// Takes memory for the content, and for each level of nesting what is inside.
+/// Memory is needed for the content, and for the contents of each level of nesting.
 pub fn jsonb(text: &[u8]) -> Result<Vec<u8>, ContentError> {
-    let mut reader = Reader { text, at: 0 };
+    let mut reader = JsonbTextReader { text, at: 0 };
     let mut open: Vec<Open> = Vec::new();
     // the array around a scalar takes the outermost value
     let mut frame = Open { kind: SCALAR, ..Open::default() };
@@ -69,7 +69,7 @@ struct Open {
     keys: Vec<u8>,
     /// Where each key ends.
     key_ends: Vec<usize>,
-    /// Values without padding.
+    /// The values so far, without padding.
     data: Vec<u8>,
     /// Type, and where it ends, of each.
     values: Vec<(u32, usize)>,
@@ -91,24 +91,11 @@ impl Open {
         let first = out.len();
         let mut entry = 0;
         let mut from = 0;
-        let put = |out: &mut Vec<u8>, kind: u32, length: usize, entry: &mut usize| {
-            let total = out.len() - first;
-            if total > MOST_DATA {
-                return Err(ContentError::TooLong);
-            }
-            let offset = entry.is_multiple_of(OFFSET_STRIDE);
-            // both are below MOST_DATA
-            let word = kind | if offset { HAS_OFFSET | total as u32 } else { length as u32 };
-            let at = 4 + *entry * 4;
-            if let Some(place) = out.get_mut(at..at + 4) {
-                place.copy_from_slice(&word.to_le_bytes());
-            }
-            *entry += 1;
-            Ok(())
-        };
         for &end in &self.key_ends {
             out.extend_from_slice(self.keys.get(from..end).unwrap_or(&[]));
-            put(&mut out, STRING, end - from, &mut entry)?;
+            let total = out.len() - first;
+            put_entry(&mut out, entry, STRING, end - from, total)?;
+            entry += 1;
             from = end;
         }
         from = 0;
@@ -119,7 +106,9 @@ impl Open {
             }
             out.extend_from_slice(self.data.get(from..end).unwrap_or(&[]));
             let length = out.len() - before;
-            put(&mut out, kind, length, &mut entry)?;
+            let total = out.len() - first;
+            put_entry(&mut out, entry, kind, length, total)?;
+            entry += 1;
             from = end;
         }
         Ok(out)
@@ -134,12 +123,12 @@ impl Open {
     }
 }
 
-struct Reader<'a> {
+struct JsonbTextReader<'a> {
     text: &'a [u8],
     at: usize,
 }
 
-impl Reader<'_> {
+impl JsonbTextReader<'_> {
     fn unexpected(&self) -> ContentError {
         ContentError::JsonbText(self.at)
     }
@@ -282,12 +271,14 @@ impl Reader<'_> {
 /// The content of the `numeric` with this text, little-endian, without varlena header; `None` for a text that no
 /// server prints.
 pub(crate) fn numeric_content(text: &[u8]) -> Option<Vec<u8>> {
-    let special = |header: u16| Some(header.to_le_bytes().to_vec());
-    match text {
-        b"NaN" => return special(0xC000),
-        b"Infinity" => return special(0xD000),
-        b"-Infinity" => return special(0xF000),
-        _ => {}
+    let special: Option<u16> = match text {
+        b"NaN" => Some(0xC000),
+        b"Infinity" => Some(0xD000),
+        b"-Infinity" => Some(0xF000),
+        _ => None,
+    };
+    if let Some(header) = special {
+        return Some(header.to_le_bytes().to_vec());
     }
     let mut stored = Vec::new();
     numeric(text, &mut stored)?;
@@ -309,18 +300,13 @@ fn numeric(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
         return None;
     }
     // groups of four digits that meet at the decimal point
-    let digit = |index: i64| -> u16 {
-        let from_whole = |at: usize| whole.get(at);
-        let byte = match usize::try_from(index) {
-            Ok(at) => fraction.get(at),
-            Err(_) => whole.len().checked_sub(index.unsigned_abs() as usize).and_then(from_whole),
-        };
-        byte.map_or(0, |byte| u16::from(byte - b'0'))
-    };
-    let group = |at: i64| (0..4).fold(0, |sum, digit_at| sum * 10 + digit(at * 4 + digit_at));
     let first = -(whole.len().div_ceil(4) as i64);
     let end = fraction.len().div_ceil(4) as i64;
-    let mut groups: Vec<u16> = (first..end).map(group).collect();
+    let mut groups: Vec<u16> = Vec::with_capacity((end - first) as usize);
+    for group in first..end {
+        let digits = group * 4..group * 4 + 4;
+        groups.push(digits.fold(0, |sum, index| sum * 10 + digit(whole, fraction, index)));
+    }
     let mut weight = -first - 1;
     let leading = groups.iter().take_while(|&&group| group == 0).count();
     groups.drain(..leading);
@@ -349,6 +335,39 @@ fn numeric(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     out.extend_from_slice(&header);
     out.extend(groups.iter().flat_map(|group| group.to_le_bytes()));
     Some(())
+}
+
+/// A decimal digit: at `index` behind the decimal point, or that many before it if `index` is negative; 0 outside.
+fn digit(whole: &[u8], fraction: &[u8], index: i64) -> u16 {
+    let byte = match usize::try_from(index) {
+        Ok(at) => fraction.get(at),
+        Err(_) => {
+            let at = whole.len().checked_sub(index.unsigned_abs() as usize);
+            at.and_then(|at| whole.get(at))
+        }
+    };
+    byte.map_or(0, |byte| u16::from(byte - b'0'))
+}
+
+/// Writes the entry with this number (`JEntry`, `jsonb.h`), for a value of `length` bytes that ends at `total`.
+fn put_entry(
+    out: &mut [u8],
+    number: usize,
+    kind: u32,
+    length: usize,
+    total: usize,
+) -> Result<(), ContentError> {
+    if total > MOST_DATA {
+        return Err(ContentError::TooLong);
+    }
+    let has_offset = number.is_multiple_of(OFFSET_STRIDE);
+    // both are below MOST_DATA
+    let word = kind | if has_offset { HAS_OFFSET | total as u32 } else { length as u32 };
+    let at = 4 + number * 4;
+    if let Some(place) = out.get_mut(at..at + 4) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    Ok(())
 }
 
 #[cfg(test)]

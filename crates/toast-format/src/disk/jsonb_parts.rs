@@ -12,35 +12,35 @@ const HEADER: u64 = 4;
 /// How a part is reached from its container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step<'a> {
-    /// By a key of an object.
+    /// As the value of this key of an object.
     Key(&'a [u8]),
-    /// By its position in an array.
+    /// As an element of an array, by its position.
     Element,
-    /// As the one value of a document that is no container.
+    /// As the only value of a document that is not a container.
     Scalar,
 }
 
-/// A part's type.
+/// The type of a part, as `jsonb_typeof` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// `null`.
+    /// `null` of JSON, not of SQL.
     Null,
-    /// `true` or `false`.
+    /// `true` or `false`, in its entry alone.
     Boolean,
-    /// A numeric.
+    /// A number, stored as a `numeric`.
     Number,
-    /// A string.
+    /// A string, without quotes and escapes.
     String,
-    /// An array.
+    /// An array, with what it contains.
     Array,
-    /// An object.
+    /// An object, with what it contains.
     Object,
     /// A value of a type that JSON does not know.
     Other,
 }
 
 impl Kind {
-    /// All of them, in their order.
+    /// All types, in the order of reports.
     pub const ALL: [Kind; 7] = [
         Kind::Null,
         Kind::Boolean,
@@ -51,7 +51,7 @@ impl Kind {
         Kind::Other,
     ];
 
-    /// As `jsonb_typeof` names it.
+    /// The name, as `jsonb_typeof` returns it.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Null => "null",
@@ -63,8 +63,10 @@ impl Kind {
             Kind::Other => "other",
         }
     }
+}
 
-    fn of(item: &Item<'_>) -> Kind {
+impl From<&Item<'_>> for Kind {
+    fn from(item: &Item<'_>) -> Kind {
         match item {
             Item::Null => Kind::Null,
             Item::Bool(_) => Kind::Boolean,
@@ -78,21 +80,21 @@ impl Kind {
     }
 }
 
-/// A part's value once it is taken out of its document.
+/// The datum that a part becomes if it is extracted from its document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extracted {
-    /// NULL.
+    /// NULL of SQL, without a document.
     Null,
-    /// So many bytes of content, as a varlena with a header of 4 bytes.
+    /// A varlena with a header of 4 bytes, and this many bytes of content.
     Varlena(u64),
-    /// The same with a header of 1 byte, as it stood inside its value.
+    /// A varlena with a header of 1 byte, and this many bytes of content.
     Short(u64),
-    /// Of a type of fixed length.
+    /// A value of fixed length, in bytes.
     Fixed(u64),
 }
 
 impl Extracted {
-    /// What `pg_column_size` says of it.
+    /// The size in bytes, as `pg_column_size` returns it.
     pub fn size(self) -> u64 {
         match self {
             Extracted::Null => 0,
@@ -106,29 +108,29 @@ impl Extracted {
 /// A part of a document.
 #[derive(Debug, Clone, Copy)]
 pub struct Part<'a> {
-    /// How it is reached.
+    /// How the part is reached from its container.
     pub step: Step<'a>,
-    /// Its type.
+    /// The type of its value.
     pub kind: Kind,
-    /// All that it takes in its container: entries, key text, padding, value.
+    /// Bytes that it takes in its container: entries, text of the key, padding, value.
     pub bytes: u64,
-    /// The value alone.
+    /// The value alone, without entry and padding.
     pub value: &'a [u8],
-    /// Where the value begins in the document.
+    /// Offset of the value in the document.
     pub byte: usize,
-    /// What it is by itself.
+    /// The datum that it becomes by itself.
     pub extracted: Extracted,
 }
 
 impl<'a> Part<'a> {
-    fn of(placed: &Placed<'a>, scalar: bool) -> Part<'a> {
+    fn new(placed: &Placed<'a>, scalar: bool) -> Part<'a> {
         let Placed { key, item, bytes, byte, padding } = *placed;
         let (step, own) = match key {
             Some(key) => (Step::Key(key), 2 * ENTRY + key.len() as u64),
             None if scalar => (Step::Scalar, ENTRY),
             None => (Step::Element, ENTRY),
         };
-        let kind = Kind::of(&item);
+        let kind = Kind::from(&item);
         // a scalar is put into an array
         let around = match kind {
             Kind::Array | Kind::Object => 0,
@@ -140,9 +142,9 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Takes the parts of a document.
+/// Receives the parts of a document.
 pub trait Visit {
-    /// What the visitor knows a part by.
+    /// How the visitor identifies a part.
     type At: Copy;
 
     /// Takes a part of the container that `inside` stands for. The parts of this part follow if the result says
@@ -150,7 +152,7 @@ pub trait Visit {
     fn part(&mut self, inside: Self::At, part: &Part<'_>) -> Option<Self::At>;
 }
 
-/// Nothing is done with the parts: the walk says whether they can be read.
+/// Ignores the parts: the result of the walk shows whether they can be read.
 #[derive(Debug, Clone, Copy)]
 pub struct Validate;
 
@@ -166,7 +168,7 @@ impl Visit for Validate {
 /// bytes that belong to none of the first level's: `content` has as many as these and those.
 ///
 /// # Errors
-/// Where the document is damaged; what was given till then was there.
+/// If the document is damaged. Parts that were passed to `visit` before are valid.
 pub fn walk<V: Visit>(
     content: &[u8],
     order: ByteOrder,
@@ -188,7 +190,7 @@ fn container<V: Visit>(
     let mut items: Items<'_> = container_.items()?;
     while let Some(placed) = items.next_placed() {
         let placed = placed?;
-        let known = visit.part(inside, &Part::of(&placed, scalar));
+        let known = visit.part(inside, &Part::new(&placed, scalar));
         if let (Some(known), Item::Container(inner), 2..) = (known, &placed.item, depth) {
             container(inner, depth - 1, known, visit)?;
         }

@@ -6,9 +6,9 @@ use super::jsonb::{
     PointerEntry,
 };
 
-/// Takes text piece by piece.
+/// Receives text piece by piece.
 pub trait TextSink {
-    /// Takes the next piece.
+    /// Receives the next piece of the text.
     fn put(&mut self, piece: &[u8]);
 }
 
@@ -20,13 +20,13 @@ impl TextSink for Vec<u8> {
 
 /// Fetches containers that were moved out of their object.
 pub trait FetchContainer {
-    /// What can go wrong, damaged containers included.
+    /// The error type, which includes damaged containers.
     type Error: From<JsonbError>;
 
     /// The container that `entry` leads to, without varlena header.
     fn fetch(&mut self, entry: &PointerEntry<'_>) -> Result<Vec<u8>, Self::Error>;
 
-    /// `error` happened inside the container that `entry` leads to.
+    /// Adds to `error` that it happened inside the container that `entry` leads to.
     fn inside(&self, entry: &PointerEntry<'_>, error: Self::Error) -> Self::Error;
 }
 
@@ -51,8 +51,8 @@ const MAX_FETCHES_DEEP: usize = 32;
 
 /// The text of the `jsonb` value with this content.
 ///
-/// Takes memory for the text and for each level of nesting.
-pub fn to_text(content: &[u8], order: ByteOrder) -> Result<Vec<u8>, JsonbError> {
+/// Memory is needed for the text and for each level of nesting.
+pub(crate) fn to_text(content: &[u8], order: ByteOrder) -> Result<Vec<u8>, JsonbError> {
     let mut text = Vec::new();
     JsonbText::new(&mut text, &mut InPlace, order).value(content)?;
     Ok(text)
@@ -69,7 +69,7 @@ pub struct JsonbText<'s, S, F> {
 }
 
 impl<'s, S: TextSink, F: FetchContainer> JsonbText<'s, S, F> {
-    /// Writes to `sink` and asks `fetch` for what is not in place.
+    /// Writes to `sink`; `fetch` returns containers that were moved out.
     pub fn new(sink: &'s mut S, fetch: &'s mut F, order: ByteOrder) -> Self {
         JsonbText { sink, fetch, order, written: 0, scratch: Vec::new() }
     }
@@ -81,7 +81,7 @@ impl<'s, S: TextSink, F: FetchContainer> JsonbText<'s, S, F> {
 
     /// Writes an array whose elements are those of `chunks` arrays, one after the other, which
     /// `get` gives by their index.
-    pub fn chunked_array(
+    pub(crate) fn chunked_array(
         &mut self,
         chunks: usize,
         mut get: impl FnMut(&mut F, usize) -> Result<Vec<u8>, F::Error>,
@@ -205,8 +205,6 @@ impl<'s, S: TextSink, F: FetchContainer> JsonbText<'s, S, F> {
             let (plain, special) = rest.split_at(at);
             self.put(plain)?;
             let Some((&byte, behind)) = special.split_first() else { break };
-            let hex = b"0123456789abcdef";
-            let digit = |n: u8| hex.get(usize::from(n & 15)).copied().unwrap_or(b'0');
             match byte {
                 b'"' => self.put(b"\\\"")?,
                 b'\\' => self.put(b"\\\\")?,
@@ -215,7 +213,7 @@ impl<'s, S: TextSink, F: FetchContainer> JsonbText<'s, S, F> {
                 b'\n' => self.put(b"\\n")?,
                 b'\r' => self.put(b"\\r")?,
                 b'\t' => self.put(b"\\t")?,
-                _ => self.put(&[b'\\', b'u', b'0', b'0', digit(byte >> 4), digit(byte)])?,
+                _ => self.put(format!("\\u{byte:04x}").as_bytes())?,
             }
             rest = behind;
         }

@@ -47,7 +47,7 @@ impl PageSize {
         ((self.bytes() - max_align(PAGE_HEADER_SIZE + n * LINE_POINTER_SIZE)) / n) & !7
     }
 
-    /// Tuples that fit a page at the most (`MaxHeapTuplesPerPage`).
+    /// The maximum number of tuples on a page (`MaxHeapTuplesPerPage`).
     pub fn max_heap_tuples(self) -> usize {
         (self.bytes() - PAGE_HEADER_SIZE) / (max_align(TUPLE_HEADER_SIZE) + LINE_POINTER_SIZE)
     }
@@ -73,7 +73,7 @@ impl PageSize {
         (self.max_bytes_per_tuple(4) - 24 - id_type.data_offset() - 4) as u32
     }
 
-    /// How many chunks hold `stored` bytes.
+    /// The number of chunks for `stored` bytes, if value IDs are OIDs.
     pub fn chunks(self, stored: u32) -> u32 {
         stored.div_ceil(self.toast_max_chunk_size())
     }

@@ -19,7 +19,7 @@ const JSONB: u32 = 3802;
 
 /// The sizes of the only element of `text`, an array literal such as `{"a \"default\""}`, as a value of `type_name`.
 /// Sizes are `None` if the type's stored form cannot be derived from text.
-pub fn missing_value(text: &str, type_name: &str, length: Length) -> MissingValue {
+pub(crate) fn missing_value(text: &str, type_name: &str, length: Length) -> MissingValue {
     let element = only_element(text);
     // The encoding of other characters in the database is not known here.
     let text = element.as_ref().filter(|element| element.is_ascii());
@@ -74,12 +74,6 @@ fn array_elements(text: &str) -> Option<Vec<Option<String>>> {
     if inner.trim().is_empty() {
         return Some(elements);
     }
-    let mut push = |element: &mut String, quoted: &mut bool| {
-        let text = std::mem::take(element);
-        let null = !*quoted && text.eq_ignore_ascii_case("null");
-        *quoted = false;
-        elements.push((!null).then_some(text));
-    };
     while let Some(c) = chars.next() {
         match c {
             '\\' => element.push(chars.next()?),
@@ -87,7 +81,10 @@ fn array_elements(text: &str) -> Option<Vec<Option<String>>> {
                 in_quotes = !in_quotes;
                 quoted = true;
             }
-            ',' if !in_quotes => push(&mut element, &mut quoted),
+            ',' if !in_quotes => {
+                elements.push(unless_null(std::mem::take(&mut element), quoted));
+                quoted = false;
+            }
             '{' | '}' if !in_quotes => return None,
             c => element.push(c),
         }
@@ -95,8 +92,13 @@ fn array_elements(text: &str) -> Option<Vec<Option<String>>> {
     if in_quotes {
         return None;
     }
-    push(&mut element, &mut quoted);
+    elements.push(unless_null(element, quoted));
     Some(elements)
+}
+
+fn unless_null(element: String, quoted: bool) -> Option<String> {
+    let is_null = !quoted && element.eq_ignore_ascii_case("null");
+    (!is_null).then_some(element)
 }
 
 /// Returns `int4` for `int4[]` and for `_int4`.
@@ -118,12 +120,14 @@ pub fn content(column: &Attribute, order: ByteOrder) -> Option<Vec<u8>> {
         let sent = missing.sent.as_deref()?;
         if element.is_some() {
             let (shape, elements) = array::sent(sent)?;
-            let stored = |element: Option<&[u8]>| match element {
-                Some(element) => by_sent(shape.element, element, order).map(Some),
-                None => Some(None),
-            };
-            let elements = elements.into_iter().map(stored).collect::<Option<Vec<_>>>()?;
-            shape.content(&elements, order)
+            let mut values = Vec::with_capacity(elements.len());
+            for element in elements {
+                values.push(match element {
+                    Some(element) => Some(by_sent(shape.element, element, order)?),
+                    None => None,
+                });
+            }
+            shape.content(&values, order)
         } else {
             by_sent(column.type_oid, sent, order)
         }
@@ -163,17 +167,22 @@ fn array_by_text(
     let texts = array_elements(std::str::from_utf8(text).ok()?)?;
     let count = i32::try_from(texts.len()).ok()?;
     let dimensions = if count == 0 { Vec::new() } else { vec![(count, 1)] };
-    let stored = |text: &Option<String>| match text {
-        Some(text) => stored(&layout, text.as_bytes()).map(Some),
-        None => Some(None),
-    };
-    let elements = texts.iter().map(stored).collect::<Option<Vec<_>>>()?;
+    let mut elements = Vec::with_capacity(texts.len());
+    for text in &texts {
+        elements.push(match text {
+            Some(text) => Some(stored(&layout, text.as_bytes())?),
+            None => None,
+        });
+    }
     ArrayType { element: layout.oid, dimensions }.content(&elements, order)
 }
 
 /// A value from its type's binary form.
 fn by_sent(type_oid: Oid, sent: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
-    let layout = types::by_oid(type_oid).filter(|_| SENT_AS_STORED.contains(&type_oid.0))?;
+    if !SENT_AS_STORED.contains(&type_oid.0) {
+        return None;
+    }
+    let layout = types::by_oid(type_oid)?;
     let whole = layout.length == Length::Fixed(u16::try_from(sent.len()).ok()?);
     whole.then(|| match type_oid.0 {
         UUID => sent.to_vec(),

@@ -1,21 +1,20 @@
 //! On-disk formats of PostgreSQL, decoded without copying and without IO.
 //!
 //! * [`page`]: page header and line pointers; [`checksum`]: the page checksum.
-//! * [`btree`]: what leaf pages of btree indexes have entries for.
-//! * [`tuple`]: heap tuple header and null bitmap; [`walk`]: its attributes one after the other.
-//! * [`varlena`]: variable-length values and their headers; [`pointer`]: TOAST pointers;
+//! * [`btree`]: pages of btree indexes, and the entries of leaves.
+//! * [`mod@tuple`]: heap tuple header and null bitmap; [`walk`]: its attributes one after the other.
+//! * [`varlena`]: variable-length values and their headers; [`mod@pointer`]: TOAST pointers;
 //!   [`custom`]: pointers of pluggable toasters.
-//! * [`numeric`] and [`jsonb`]: the insides of those types; [`jsonb_text`]: their text, [`jsonb_of_text`]: back from
-//!   it; [`jsonb_parts`], [`json_parts`], [`hstore_parts`]: what each key takes, [`element_parts`]:
-//!   each element of an array or attribute of a composite value; [`element_text`]: these back from their text; `value_text`: the text of values.
-//! * [`desc`]: what the catalog says of a relation's columns; [`types`]: the built-in types,
-//!   [`type_kind`]: what types are made of; [`columns`]: columns written by hand or as rows of `pg_attribute`;
+//! * [`numeric`] and [`jsonb`]: the contents of these types; [`jsonb_text`]: `jsonb` as text, [`jsonb_of_text`]:
+//!   text as `jsonb`; [`jsonb_parts`], [`json_parts`], [`hstore_parts`]: the size of each key; [`element_parts`]: the
+//!   size of each element or attribute; [`element_text`]: arrays and composite values from text; [`value_text`]: the
+//!   text of values.
+//! * [`desc`]: the columns of a relation, from the catalog; [`types`]: the built-in types,
+//!   [`type_kind`]: how types are composed; [`columns`]: columns written by hand or as rows of `pg_attribute`;
 //!   [`missing`]: values that no row contains; [`hex`]: one value in hexadecimal.
 //!
 //! Everything borrows from the bytes given and takes both byte orders. A value that is not
 //! understood is a value with its bytes, not an error that stops the page.
-
-#![deny(missing_docs)]
 
 pub mod array;
 pub mod btree;
@@ -71,14 +70,17 @@ impl ByteOrder {
     pub fn value_id(self, bytes: &[u8], at: usize, id_type: ValueIdType) -> Option<ValueId> {
         match id_type {
             ValueIdType::Oid => self.u32(bytes, at).map(|id| ValueId(id.into())),
-            ValueIdType::Oid8 => {
-                let b = *bytes.get(at..)?.first_chunk::<8>()?;
-                Some(ValueId(match self {
-                    ByteOrder::Little => u64::from_le_bytes(b),
-                    ByteOrder::Big => u64::from_be_bytes(b),
-                }))
-            }
+            ValueIdType::Oid8 => self.u64(bytes, at).map(ValueId),
         }
+    }
+
+    /// The `u64` at `at`, `None` past the end of `bytes`.
+    pub(crate) fn u64(self, bytes: &[u8], at: usize) -> Option<u64> {
+        let b = *bytes.get(at..)?.first_chunk::<8>()?;
+        Some(match self {
+            ByteOrder::Little => u64::from_le_bytes(b),
+            ByteOrder::Big => u64::from_be_bytes(b),
+        })
     }
 
     /// The `u32` at `at`, `None` past the end of `bytes`.
@@ -101,7 +103,7 @@ impl fmt::Display for BlockNumber {
     }
 }
 
-/// Object identifier (`postgres_ext.h`).
+/// An object identifier (`Oid`, `postgres_ext.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Oid(pub u32);
 
@@ -130,7 +132,7 @@ impl From<Oid> for ValueId {
 /// The type of `chunk_id` in a TOAST relation. It decides how long pointers to its values are, and how long chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ValueIdType {
-    /// `oid`.
+    /// `oid`, as in all released versions.
     #[default]
     Oid,
     /// `oid8`, in PostgreSQL's development branch for 20 (reloption `toast_value_type`).
@@ -146,7 +148,7 @@ impl ValueIdType {
         }
     }
 
-    /// Where `chunk_data` stands in a chunk, behind `chunk_id` and `chunk_seq`.
+    /// Offset of `chunk_data` in a chunk, after `chunk_id` and `chunk_seq`.
     pub const fn data_offset(self) -> usize {
         self.size() + 4
     }
@@ -167,7 +169,7 @@ pub struct TransactionId(pub u32);
 /// A tuple's address: block and line pointer number, the latter counted from 1 (`itemptr.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ItemPointer {
-    /// The block.
+    /// The number of its block.
     pub block: BlockNumber,
     /// The line pointer's number, from 1; 0 is never a tuple's.
     pub item: u16,

@@ -9,24 +9,24 @@
 use super::ByteOrder;
 use super::error::ContentError;
 
-/// A numeric, its digits where they stand.
+/// The content of a `numeric`, with digits borrowed from its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numeric<'a> {
-    /// `NaN`.
+    /// `NaN` (`NUMERIC_NAN`, `numeric.c`).
     NaN,
     /// `Infinity` (since PostgreSQL 14).
     Infinity,
-    /// `-Infinity`.
+    /// `-Infinity` (`NUMERIC_NINF`), since PostgreSQL 14.
     NegativeInfinity,
-    /// A number.
+    /// A number, in the short or the long form.
     Number {
-        /// Less than zero.
+        /// Whether it is less than zero.
         negative: bool,
         /// Weight of the first digit, as a power of 10000.
         weight: i16,
         /// Decimal digits shown behind the point.
         display_scale: u16,
-        /// The digits.
+        /// Its digits to the base 10,000.
         digits: Digits<'a>,
     },
 }
@@ -49,7 +49,7 @@ impl Digits<'_> {
 }
 
 impl<'a> Numeric<'a> {
-    /// Reads the content of a numeric, the varlena header removed.
+    /// Reads the content of a numeric, without varlena header.
     pub fn parse(bytes: &'a [u8], order: ByteOrder) -> Result<Numeric<'a>, ContentError> {
         let cut = ContentError::NumericCut { got: bytes.len() };
         let header = order.u16(bytes, 0).ok_or(cut)?;
@@ -124,8 +124,7 @@ impl<'a> Numeric<'a> {
 
 /// A digit below 10000 in decimal, with leading zeros.
 fn four_digits(digit: u16) -> [u8; 4] {
-    let decimal = |n: u16| b'0' + (n % 10) as u8;
-    [decimal(digit / 1000), decimal(digit / 100), decimal(digit / 10), decimal(digit)]
+    [1000, 100, 10, 1].map(|unit| b'0' + (digit / unit % 10) as u8)
 }
 
 #[cfg(test)]

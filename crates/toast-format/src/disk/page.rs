@@ -25,15 +25,15 @@ pub struct PageHeader {
     pub lsn: u64,
     /// `pd_checksum`, 0 where checksums are off.
     pub checksum: u16,
-    /// `pd_flags`.
+    /// `pd_flags`: whether all tuples are visible, and the like.
     pub flags: u16,
-    /// `pd_lower`.
+    /// `pd_lower`: offset of the end of the line pointers.
     pub lower: u16,
-    /// `pd_upper`.
+    /// `pd_upper`: offset of the first tuple.
     pub upper: u16,
-    /// `pd_special`.
+    /// `pd_special`: offset of an index's special space, the page size in a heap.
     pub special: u16,
-    /// `pd_prune_xid`.
+    /// `pd_prune_xid`: the oldest transaction whose tuple could be pruned.
     pub prune_xid: TransactionId,
 }
 
@@ -46,7 +46,7 @@ pub struct Page<'a> {
     header: PageHeader,
 }
 
-/// What a block of a relation holds.
+/// The contents of a block of a relation.
 #[derive(Debug, Clone, Copy)]
 pub enum PageState<'a> {
     /// All zeros: allocated and never written (`PageIsNew`).
@@ -55,13 +55,13 @@ pub enum PageState<'a> {
     Used(Page<'a>),
 }
 
-/// Why bytes are no page. `byte` positions count from the page's start.
+/// Why bytes are not a page. `byte` is an offset from the page's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PageError {
     /// Length is not one of 1, 2, 4, 8, 16, 32 kB.
     #[error("{got} bytes are not a page: a page has 1, 2, 4, 8, 16 or 32 kB")]
     Size {
-        /// Bytes given.
+        /// The number of bytes given.
         got: usize,
     },
     /// The header names another page size or an unknown layout version.
@@ -81,19 +81,19 @@ pub enum PageError {
          page size {size}"
     )]
     Bounds {
-        /// `pd_lower`.
+        /// `pd_lower` as read.
         lower: u16,
-        /// `pd_upper`.
+        /// `pd_upper` as read.
         upper: u16,
-        /// `pd_special`.
+        /// `pd_special` as read.
         special: u16,
-        /// The page's size.
+        /// The page size in bytes.
         size: usize,
     },
     /// `pd_flags` has bits that no version sets.
     #[error("invalid page header at byte 10: flags 0x{got:04x}")]
     Flags {
-        /// `pd_flags`.
+        /// `pd_flags` as read.
         got: u16,
     },
     /// A new page (`pd_upper` 0) that is not all zeros.
@@ -116,9 +116,9 @@ pub fn wrong_checksum(block: BlockNumber, bytes: &[u8]) -> Option<WrongChecksum>
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("checksum 0x{right:04x} expected, 0x{got:04x} found")]
 pub struct WrongChecksum {
-    /// What the content and the block number give.
+    /// The checksum that follows from content and block number.
     pub right: u16,
-    /// `pd_checksum`.
+    /// `pd_checksum` as read.
     pub got: u16,
 }
 
@@ -138,9 +138,10 @@ impl<'a> Page<'a> {
             .into_iter()
             .find(|&order| at(order, 18) == expected)
             .ok_or(PageError::SizeWord { got: at(ByteOrder::Little, 18), expected })?;
-        let half = |offset| u64::from(order.u32(bytes, offset).unwrap_or(0));
+        let lsn_high = u64::from(order.u32(bytes, 0).unwrap_or(0));
+        let lsn_low = u64::from(order.u32(bytes, 4).unwrap_or(0));
         let header = PageHeader {
-            lsn: half(0) << 32 | half(4),
+            lsn: lsn_high << 32 | lsn_low,
             checksum: at(order, 8),
             flags: at(order, 10),
             lower: at(order, 12),
@@ -163,7 +164,7 @@ impl<'a> Page<'a> {
         Ok(PageState::Used(Page { bytes, order, size, header }))
     }
 
-    /// The header's fields.
+    /// The header's fields as read.
     pub fn header(&self) -> PageHeader {
         self.header
     }
@@ -173,7 +174,7 @@ impl<'a> Page<'a> {
         self.order
     }
 
-    /// The page's size.
+    /// The page size, which is the length of its bytes.
     pub fn size(&self) -> PageSize {
         self.size
     }
@@ -188,12 +189,12 @@ impl<'a> Page<'a> {
         self.header.flags & PD_ALL_VISIBLE != 0
     }
 
-    /// What `pd_checksum` of a page of this content at `block` is, where checksums are on.
+    /// The `pd_checksum` that a page with this content has at `block`, if checksums are on.
     fn checksum(&self, block: BlockNumber) -> u16 {
         checksum::page_checksum(self.bytes, block, self.order)
     }
 
-    /// The checksum that is wrong, where checksums are on and `pd_checksum` is not what it is for this content.
+    /// The wrong checksum, if checksums are on and `pd_checksum` does not fit the content.
     pub fn wrong_checksum(&self, block: BlockNumber) -> Option<WrongChecksum> {
         let right = self.checksum(block);
         let got = self.header.checksum;
@@ -215,22 +216,22 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// The line pointer of this number, from 1 on; `None` if there are not so many.
+    /// The line pointer with this number, from 1; `None` if the page has fewer.
     pub fn line_pointer(&self, number: u16) -> Option<LinePointer> {
         Some(self.line_pointers().nth(usize::from(number).checked_sub(1)?)?.1)
     }
 
-    /// The line pointer of this number as it stands in the page, at [`line_pointer_offset`].
+    /// The bytes of the line pointer with this number, at [`line_pointer_offset`].
     pub fn line_pointer_bytes(&self, number: u16) -> Option<[u8; LINE_POINTER_SIZE]> {
         self.bytes.get(line_pointer_offset(number)..)?.first_chunk().copied()
     }
 
-    /// What stands behind the header (`PageGetContents`).
+    /// The bytes after the header (`PageGetContents`).
     pub(crate) fn contents(&self) -> &'a [u8] {
         self.bytes.get(PAGE_HEADER_SIZE..).unwrap_or_default()
     }
 
-    /// What the access method keeps at the page's end.
+    /// The special space of the access method, at the page's end (`PageGetSpecialPointer`).
     pub(crate) fn special_space(&self) -> &'a [u8] {
         self.bytes.get(usize::from(self.header.special)..).unwrap_or_default()
     }
@@ -251,17 +252,17 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Where the line pointer of this number, from 1 on, begins in its page.
+/// Offset in its page of the line pointer with this number, from 1.
 pub fn line_pointer_offset(number: u16) -> usize {
     PAGE_HEADER_SIZE + usize::from(number.saturating_sub(1)) * LINE_POINTER_SIZE
 }
 
-/// What a line pointer says of its item (`LP_*`).
+/// The state of a line pointer (`LP_*`, `itemid.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LinePointerState {
-    /// Free.
+    /// `LP_UNUSED`: free for a new tuple.
     Unused,
-    /// Addresses a tuple.
+    /// `LP_NORMAL`: addresses a tuple.
     Normal,
     /// Forwards to another line pointer of the page, whose number is in `offset`.
     Redirect,
@@ -287,7 +288,7 @@ impl LinePointerState {
 pub struct LinePointer {
     /// `lp_off`: byte offset of the tuple; of a redirect the line pointer number it leads to.
     pub offset: u16,
-    /// `lp_flags`.
+    /// `lp_flags`: what the line pointer is used for.
     pub state: LinePointerState,
     /// `lp_len`: bytes of the tuple, header included.
     pub length: u16,
@@ -315,19 +316,19 @@ pub enum ItemError {
         u32::from(*offset) + u32::from(*length)
     )]
     OutOfBounds {
-        /// `lp_off`.
+        /// `lp_off` in bytes.
         offset: u16,
-        /// `lp_len`.
+        /// `lp_len` in bytes.
         length: u16,
-        /// `pd_upper`.
+        /// `pd_upper` of the page.
         upper: u16,
-        /// `pd_special`.
+        /// `pd_special` of the page.
         special: u16,
     },
     /// Tuples start at multiples of 8.
     #[error("line pointer to byte {offset}, which is not a multiple of 8")]
     Unaligned {
-        /// `lp_off`.
+        /// `lp_off` as read.
         offset: u16,
     },
 }

@@ -9,7 +9,7 @@ use crate::codec::Method;
 /// (`TOAST_POINTER_SIZE`).
 pub const TOAST_POINTER_SIZE: usize = 18;
 
-/// The same of a pointer with an ID of 8 bytes (`TOAST_OID8_POINTER_SIZE`).
+/// Size of a pointer with an ID of 8 bytes (`TOAST_OID8_POINTER_SIZE`).
 const TOAST_OID8_POINTER_SIZE: usize = 22;
 
 /// An on-disk TOAST pointer, tag `VARTAG_ONDISK` or `VARTAG_ONDISK_OID8`.
@@ -24,7 +24,7 @@ pub struct ToastPointer {
     pub value_id: ValueId,
     /// `va_toastrelid`: OID (not relfilenode) of the TOAST relation.
     pub toast_relation: Oid,
-    /// How wide its value ID is.
+    /// The type of its value ID, which decides the pointer's length.
     pub id_type: ValueIdType,
 }
 
@@ -46,7 +46,7 @@ impl ToastPointer {
         })
     }
 
-    /// Its own bytes in a tuple, with header and tag.
+    /// The size of the pointer in a tuple, in bytes, with header and tag.
     pub fn size(&self) -> usize {
         pointer_size(self.id_type)
     }
@@ -56,7 +56,7 @@ impl ToastPointer {
         page.toast_max_chunk_size_of(self.id_type)
     }
 
-    /// How many chunks its value has.
+    /// The number of chunks of its value.
     pub fn chunks(&self, page: PageSize) -> u32 {
         self.stored_size().div_ceil(self.max_chunk_size(page))
     }
@@ -74,7 +74,7 @@ impl ToastPointer {
     }
 
     /// Whether the stored bytes are compressed (`VARATT_EXTERNAL_IS_COMPRESSED`). The method bits
-    /// do not tell: they are 0 both for pglz and for uncompressed values.
+    /// do not show it: they are 0 both for pglz and for uncompressed values.
     pub fn is_compressed(&self) -> bool {
         i64::from(self.stored_size()) < i64::from(self.raw_size_with_header) - 4
     }
@@ -89,7 +89,7 @@ impl ToastPointer {
         if self.is_compressed() { Method::from_id(self.method_id()) } else { None }
     }
 
-    /// Whether sizes and OIDs are such as a server can have written.
+    /// Whether a server can have written these sizes and OIDs.
     pub fn is_sane(&self) -> bool {
         self.raw_size_with_header >= 4
             && self.raw_size_with_header < 0x4000_0000

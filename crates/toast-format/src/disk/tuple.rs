@@ -11,12 +11,10 @@
 use super::layout::TUPLE_HEADER_SIZE;
 use super::{BlockNumber, ByteOrder, ItemPointer, TransactionId};
 
-/// `t_infomask` bits.
+/// Bits of `t_infomask` (`htup_details.h`).
 pub mod infomask {
     /// There is a null bitmap.
     pub const HASNULL: u16 = 0x0001;
-    /// There are variable-length attributes.
-    pub const HASVARWIDTH: u16 = 0x0002;
     /// There are values out of line.
     pub const HASEXTERNAL: u16 = 0x0004;
     /// There is an object ID, as before PostgreSQL 12 (`HEAP_HASOID_OLD`).
@@ -27,11 +25,11 @@ pub mod infomask {
     pub const XMAX_EXCL_LOCK: u16 = 0x0040;
     /// xmax, if valid, is only a locker.
     pub const XMAX_LOCK_ONLY: u16 = 0x0080;
-    /// xmin committed.
+    /// xmin committed, by a hint bit.
     pub const XMIN_COMMITTED: u16 = 0x0100;
     /// xmin invalid or aborted; with `XMIN_COMMITTED`: frozen.
     pub const XMIN_INVALID: u16 = 0x0200;
-    /// xmax committed.
+    /// xmax committed, by a hint bit.
     pub const XMAX_COMMITTED: u16 = 0x0400;
     /// xmax invalid or aborted.
     pub const XMAX_INVALID: u16 = 0x0800;
@@ -45,7 +43,7 @@ pub mod infomask {
     pub const LOCK_MASK: u16 = XMAX_EXCL_LOCK | XMAX_KEYSHR_LOCK;
 }
 
-/// `t_infomask2` bits.
+/// Bits of `t_infomask2` (`htup_details.h`).
 pub mod infomask2 {
     /// The number of attributes.
     pub const NATTS_MASK: u16 = 0x07FF;
@@ -55,7 +53,7 @@ pub mod infomask2 {
     pub const ONLY_TUPLE: u16 = 0x8000;
 }
 
-/// Where `t_hoff` stands.
+/// Offset of `t_hoff` in a tuple.
 pub const HOFF_AT: usize = 22;
 
 /// A tuple's header with the bytes behind it.
@@ -67,9 +65,9 @@ pub struct HeapTuple<'a> {
     pub xmax: TransactionId,
     /// `t_ctid`: the next version, or the tuple itself.
     pub ctid: ItemPointer,
-    /// `t_infomask`.
+    /// `t_infomask`: see [`infomask`](mod@infomask).
     pub infomask: u16,
-    /// `t_infomask2`.
+    /// `t_infomask2`: see [`infomask2`](mod@infomask2).
     pub infomask2: u16,
     /// The null bitmap, if there is one.
     pub null_bitmap: Option<&'a [u8]>,
@@ -81,23 +79,23 @@ pub struct HeapTuple<'a> {
     pub order: ByteOrder,
 }
 
-/// Why bytes are no heap tuple. `byte` positions count from the tuple's start.
+/// Why bytes are not a heap tuple.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TupleError {
     /// Shorter than a header.
     #[error("tuple of {got} bytes is shorter than its header of {TUPLE_HEADER_SIZE}")]
     HeaderCut {
-        /// Bytes there are.
+        /// The number of bytes given.
         got: usize,
     },
     /// `t_hoff` is inside the header or its null bitmap, behind the end, or unaligned.
     #[error("invalid t_hoff {got} at byte 22: expected a multiple of 8 from {min} to {max}")]
     HeaderOffset {
-        /// `t_hoff`.
+        /// `t_hoff` as read.
         got: u8,
         /// The least that header and null bitmap need.
         min: usize,
-        /// The tuple's length.
+        /// The tuple's length in bytes.
         max: usize,
     },
 }
@@ -133,7 +131,7 @@ impl<'a> HeapTuple<'a> {
         tuple.with_data(bytes, data_offset).ok_or(bad)
     }
 
-    /// The same without a look at `t_hoff`, and without the attributes.
+    /// Like [`HeapTuple::parse`], without checking `t_hoff` and without the attributes.
     pub fn parse_header(bytes: &'a [u8], order: ByteOrder) -> Result<HeapTuple<'a>, TupleError> {
         let cut = TupleError::HeaderCut { got: bytes.len() };
         let u16 = |at| order.u16(bytes, at).ok_or(cut);
@@ -174,6 +172,11 @@ impl<'a> HeapTuple<'a> {
             0 => 0,
             _ => self.attribute_count().div_ceil(8),
         }
+    }
+
+    /// Whether one of these bits of `t_infomask` is set.
+    pub(crate) fn has(&self, bits: u16) -> bool {
+        self.infomask & bits != 0
     }
 
     /// How many attributes the tuple was written with (`HeapTupleHeaderGetNatts`).

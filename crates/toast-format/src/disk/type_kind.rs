@@ -7,35 +7,35 @@ use super::Oid;
 use super::desc::{Align, Attribute, Length, TupleDesc};
 use super::types;
 
-/// What a type is made of.
+/// How a type is composed of others (`typtype`, `pg_type`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Made {
-    /// Of nothing else.
+    /// A type that contains no others.
     Base,
-    /// Of its base type.
+    /// A domain over this base type.
     Domain(Oid),
-    /// Of elements.
+    /// An array of elements of this type.
     Array(Oid),
-    /// Of columns.
+    /// A composite type with these columns.
     Composite(TupleDesc),
-    /// Of labels; their OIDs.
+    /// An enum: its labels by OID (`pg_enum`).
     Enum(HashSet<u32>),
-    /// Of two bounds.
+    /// A range with bounds of this type.
     Range(Oid),
-    /// Of ranges.
+    /// A multirange of ranges of this type.
     Multirange(Oid),
 }
 
-/// A type.
+/// A type as in `pg_type`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Type {
-    /// `typname`.
+    /// The type's name (`typname`).
     pub name: Cow<'static, str>,
-    /// `typlen`.
+    /// Bytes of its values (`typlen`).
     pub length: Length,
-    /// `typalign`.
+    /// Alignment of its values (`typalign`).
     pub align: Align,
-    /// What it is made of.
+    /// How it is composed of other types.
     pub made: Made,
 }
 
@@ -54,17 +54,17 @@ const RANGES: [(u32, u32, u32); 6] = [
 ];
 
 impl Types {
-    /// Adds a type.
+    /// Adds the type with this OID.
     pub fn add(&mut self, oid: Oid, described: Type) {
         self.0.insert(oid.0, described);
     }
 
-    /// A type that was added.
+    /// The type with this OID, if it was added.
     pub fn added(&self, oid: Oid) -> Option<&Type> {
         self.0.get(&oid.0)
     }
 
-    /// A type; `None` if it is not known.
+    /// The type with this OID; `None` if it is not known.
     pub fn get(&self, oid: Oid) -> Option<Cow<'_, Type>> {
         if let Some(described) = self.added(oid) {
             return Some(Cow::Borrowed(described));

@@ -10,15 +10,15 @@ pub const JSONB: Oid = Oid(3802);
 /// How a type's values are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TypeLayout {
-    /// `typname`.
+    /// The type's name (`typname`).
     pub name: &'static str,
-    /// `oid`; 0 for types of extensions, whose OID differs from database to database.
+    /// The type's OID; 0 for types of extensions, whose OIDs differ between databases.
     pub oid: Oid,
-    /// `typlen`.
+    /// Bytes of its values (`typlen`).
     pub length: Length,
-    /// `typalign`.
+    /// Alignment of its values (`typalign`).
     pub align: Align,
-    /// `typstorage`.
+    /// Default storage of its columns (`typstorage`).
     pub storage: Storage,
 }
 

@@ -13,39 +13,30 @@ use super::{ByteOrder, Oid, max_align};
 const DAYS_TO_2000: i64 = 730_425;
 const SECONDS_OF_DAY: i64 = 86_400;
 const MICROSECONDS: i64 = 1_000_000;
-/// Bytes of the varlena header, which the content lacks.
+/// Bytes of the varlena header, which contents do not have.
 const HEADER: usize = VARLENA_HEADER_SIZE as usize;
 
-/// The text of a value of this type, whose content is without varlena header; `None` where it is not known here.
+/// The text of a value of this type; `None` if it is not known here. `content` has no varlena header.
 pub fn text(type_oid: Oid, content: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
-    let fixed = |length| (content.len() == length).then_some(());
-    let word = |at| order.u32(content, at);
-    let double = || {
-        let first = u64::from(word(0)?);
-        let second = u64::from(word(4)?);
-        fixed(8)?;
-        Some(match order {
-            ByteOrder::Little => second << 32 | first,
-            ByteOrder::Big => first << 32 | second,
-        })
-    };
+    let word = order.u32(content, 0);
+    let double = if content.len() == 8 { order.u64(content, 0) } else { None };
     let text = match type_oid.0 {
         // bool
         16 => (*content.first()? != 0).to_string(),
         // bytea
         17 => format!("\\x{}", hex(content)),
         // int8, int2, int4, oid
-        20 => (double()? as i64).to_string(),
+        20 => (double? as i64).to_string(),
         21 => (order.u16(content, 0)? as i16).to_string(),
-        23 => (word(0)? as i32).to_string(),
-        26 => word(0)?.to_string(),
+        23 => (word? as i32).to_string(),
+        26 => word?.to_string(),
         // name, padded with NULs
         19 => return Some(content.split(|byte| *byte == 0).next()?.to_vec()),
         // float4, float8
-        700 => f32::from_bits(word(0)?).to_string(),
-        701 => f64::from_bits(double()?).to_string(),
+        700 => f32::from_bits(word?).to_string(),
+        701 => f64::from_bits(double?).to_string(),
         // date
-        1082 => match word(0)? as i32 {
+        1082 => match word? as i32 {
             i32::MAX => "infinity".to_owned(),
             i32::MIN => "-infinity".to_owned(),
             days => {
@@ -54,8 +45,8 @@ pub fn text(type_oid: Oid, content: &[u8], order: ByteOrder) -> Option<Vec<u8>> 
             }
         },
         // timestamp, timestamptz
-        1114 => timestamp(double()? as i64, ""),
-        1184 => timestamp(double()? as i64, "+00"),
+        1114 => timestamp(double? as i64, ""),
+        1184 => timestamp(double? as i64, "+00"),
         // numeric
         1700 => {
             let mut text = Vec::new();
@@ -64,8 +55,10 @@ pub fn text(type_oid: Oid, content: &[u8], order: ByteOrder) -> Option<Vec<u8>> 
         }
         // uuid
         2950 => {
-            fixed(16)?;
-            let hex: String = content.iter().map(|byte| format!("{byte:02x}")).collect();
+            if content.len() != 16 {
+                return None;
+            }
+            let hex = hex(content);
             let parts = [hex.get(..8)?, hex.get(8..12)?, hex.get(12..16)?, hex.get(16..20)?];
             format!("{}-{}", parts.join("-"), hex.get(20..)?)
         }
@@ -76,14 +69,14 @@ pub fn text(type_oid: Oid, content: &[u8], order: ByteOrder) -> Option<Vec<u8>> 
     Some(text.into_bytes())
 }
 
-/// Bytes in hexadecimal.
+/// Bytes as lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |n: u8| DIGITS.get(usize::from(n & 15)).copied().map_or('?', char::from);
-    bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte)]).collect()
+    let digits = bytes.iter().flat_map(|&byte| [byte >> 4, byte & 15]);
+    digits.map(|digit| DIGITS.get(usize::from(digit)).copied().map_or('?', char::from)).collect()
 }
 
-/// Year, month and day of so many days after 2000-01-01 in the Gregorian calendar, and what follows the time of day.
+/// The date this many days after 2000-01-01 in the Gregorian calendar, and the era that follows the time of day.
 fn date(days: i64) -> (String, &'static str) {
     let days = days + DAYS_TO_2000;
     let era = days.div_euclid(146_097);
@@ -118,7 +111,7 @@ fn timestamp(microseconds: i64, zone: &str) -> String {
     format!("{date} {hour:02}:{minute:02}:{second:02}.{fraction:06}{zone}{era}")
 }
 
-/// The text of an array (`array_out`); `None` where it is damaged, or its elements' text is not known here.
+/// The text of an array (`array_out`); `None` if it is damaged, or the text of its elements is not known here.
 pub fn array(content: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
     let word = |at: usize| order.u32(content, at.checked_sub(HEADER)?);
     let count = usize::try_from(word(4)?).ok().filter(|&count| count <= MOST_DIMENSIONS)?;
@@ -136,7 +129,7 @@ pub fn array(content: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
         return (count == 0).then(|| b"{}".to_vec());
     }
     let bitmap = ARRAY_HEADER + 8 * count;
-    let mut elements = Elements {
+    let mut elements = StoredElements {
         content,
         order,
         element,
@@ -157,19 +150,18 @@ pub fn array(content: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
 }
 
 /// The elements of an array, one after the other.
-struct Elements<'a> {
+struct StoredElements<'a> {
     content: &'a [u8],
     order: ByteOrder,
     element: TypeLayout,
-    /// Where the null bitmap stands. Offsets count the varlena header.
+    /// Offset of the null bitmap. Offsets include the varlena header.
     bitmap: Option<usize>,
-    /// Where the element before ended.
+    /// Offset of the end of the previous element.
     at: usize,
-    /// Its number.
     number: usize,
 }
 
-impl Elements<'_> {
+impl StoredElements<'_> {
     fn nested(&mut self, bounds: &[(usize, i32)], out: &mut Vec<u8>) -> Option<()> {
         let ((length, _), inner) = bounds.split_first()?;
         for number in 0..*length {
@@ -209,10 +201,13 @@ impl Elements<'_> {
     }
 }
 
-/// An element inside an array, quoted where it must be.
+fn needs_quotes(byte: &u8) -> bool {
+    matches!(byte, b'"' | b'\\' | b'{' | b'}' | b',' | b' ' | 9..=13)
+}
+
+/// Appends an element of an array, quoted where `array_out` quotes it.
 fn quote(text: &[u8], out: &mut Vec<u8>) {
-    let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | b'{' | b'}' | b',' | b' ' | 9..=13);
-    if !text.is_empty() && !text.iter().any(is_special) && !text.eq_ignore_ascii_case(b"null") {
+    if !text.is_empty() && !text.iter().any(needs_quotes) && !text.eq_ignore_ascii_case(b"null") {
         return out.extend_from_slice(text);
     }
     out.push(b'"');

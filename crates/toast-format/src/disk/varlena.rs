@@ -13,14 +13,14 @@ pub const TCINFO_SIZE: u32 = COMPRESSED_HEADER_SIZE - VARLENA_HEADER_SIZE;
 /// Of these the bytes that do not move to the TOAST relation: the length word (`VARHDRSZ`).
 pub const VARLENA_HEADER_SIZE: u32 = 4;
 /// Tag of an ordinary on-disk TOAST pointer (`VARTAG_ONDISK`).
-pub const VARTAG_ONDISK: u8 = 18;
+pub(crate) const VARTAG_ONDISK: u8 = 18;
 /// Tags that exist in memory only (`VARTAG_INDIRECT`, `VARTAG_EXPANDED_RO`, `VARTAG_EXPANDED_RW`);
 /// on disk they are corruption, yet of known length.
 const MEMORY_TAGS: std::ops::RangeInclusive<u8> = 1..=3;
 /// Header, tag and pointer of a datum with one of the [`MEMORY_TAGS`].
 const MEMORY_POINTER_SIZE: usize = 10;
 
-/// A variable-length value as it stands in a tuple.
+/// A variable-length value in a tuple (`varatt.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Varlena<'a> {
     /// 1-byte header, up to 126 bytes of content.
@@ -28,7 +28,7 @@ pub enum Varlena<'a> {
         /// The content, without header.
         content: &'a [u8],
     },
-    /// 4-byte header, uncompressed.
+    /// Uncompressed, with a header of 4 bytes.
     Plain {
         /// The content, without header.
         content: &'a [u8],
@@ -40,7 +40,7 @@ pub enum Varlena<'a> {
         /// The compressed stream, without the 8 bytes of headers.
         stream: &'a [u8],
     },
-    /// Out of line.
+    /// Out of line: a TOAST pointer.
     External(ToastPointer),
     /// Stored by a pluggable toaster.
     Custom(CustomPointer<'a>),
@@ -57,7 +57,7 @@ pub enum Varlena<'a> {
 }
 
 impl<'a> Varlena<'a> {
-    /// Reads the varlena that starts with the first byte, and says how many bytes it takes.
+    /// Reads the varlena that starts with the first byte, and returns it with its length in bytes.
     ///
     /// The first byte must be the header's (padding skipped). Bytes behind the value are ignored.
     pub fn parse(bytes: &'a [u8], order: ByteOrder) -> Result<(Varlena<'a>, usize), VarlenaError> {
@@ -65,7 +65,7 @@ impl<'a> Varlena<'a> {
     }
 
     /// As [`Varlena::parse`], with custom pointers in the layout that `flavor` says.
-    pub fn parse_as(
+    pub(crate) fn parse_as(
         bytes: &'a [u8],
         order: ByteOrder,
         flavor: CustomFlavor,
@@ -95,25 +95,18 @@ impl<'a> Varlena<'a> {
         flavor: CustomFlavor,
     ) -> Result<(Varlena<'a>, usize), VarlenaError> {
         let &tag = bytes.get(1).ok_or(VarlenaError::HeaderCut { need: 2, got: bytes.len() })?;
-        let stock = |id_type| {
-            let need = pointer_size(id_type);
-            let pointer = bytes
-                .get(2..)
-                .and_then(|b| ToastPointer::parse(b, order, id_type))
-                .ok_or(VarlenaError::PastEnd { length: need, got: bytes.len() })?;
-            Ok((Varlena::External(pointer), need))
-        };
         if tag == VARTAG_ONDISK {
-            return stock(ValueIdType::Oid);
+            return Self::parse_stock(bytes, order, ValueIdType::Oid);
         }
         if tag == VARTAG_CUSTOM {
             if flavor == CustomFlavor::Oid8 {
-                return stock(ValueIdType::Oid8);
+                return Self::parse_stock(bytes, order, ValueIdType::Oid8);
             }
             let custom = CustomPointer::parse(bytes, order, flavor);
             if custom.is_err()
                 && flavor == CustomFlavor::Auto
-                && let Ok(wide @ (Varlena::External(pointer), _)) = stock(ValueIdType::Oid8)
+                && let Ok(wide) = Self::parse_stock(bytes, order, ValueIdType::Oid8)
+                && let (Varlena::External(pointer), _) = wide
                 && pointer.is_sane()
             {
                 return Ok(wide);
@@ -129,13 +122,27 @@ impl<'a> Varlena<'a> {
         }
     }
 
+    /// A TOAST pointer as stock servers write it, with value IDs of this type.
+    fn parse_stock(
+        bytes: &[u8],
+        order: ByteOrder,
+        id_type: ValueIdType,
+    ) -> Result<(Varlena<'a>, usize), VarlenaError> {
+        let length = pointer_size(id_type);
+        let pointer = bytes
+            .get(2..)
+            .and_then(|b| ToastPointer::parse(b, order, id_type))
+            .ok_or(VarlenaError::PastEnd { length, got: bytes.len() })?;
+        Ok((Varlena::External(pointer), length))
+    }
+
     fn parse_four_byte(
         bytes: &'a [u8],
         first: u8,
         order: ByteOrder,
     ) -> Result<(Varlena<'a>, usize), VarlenaError> {
-        let cut = |need| VarlenaError::HeaderCut { need, got: bytes.len() };
-        let word = order.u32(bytes, 0).ok_or(cut(4))?;
+        let got = bytes.len();
+        let word = order.u32(bytes, 0).ok_or(VarlenaError::HeaderCut { need: 4, got })?;
         let (length, compressed) = match order {
             ByteOrder::Little => (word >> 2, first & 0x03 == 0x02),
             ByteOrder::Big => (word & 0x3FFF_FFFF, first & 0xC0 == 0x40),
@@ -143,14 +150,14 @@ impl<'a> Varlena<'a> {
         let length = length as usize;
         if compressed {
             let stream = slice(bytes, 8, length)?;
-            let tc_info = order.u32(bytes, 4).ok_or(cut(8))?;
+            let tc_info = order.u32(bytes, 4).ok_or(VarlenaError::HeaderCut { need: 8, got })?;
             Ok((Varlena::Compressed { tc_info, stream }, length))
         } else {
             Ok((Varlena::Plain { content: slice(bytes, 4, length)? }, length))
         }
     }
 
-    /// The content where it stands uncompressed in the row.
+    /// The content, if it is uncompressed in the row.
     pub fn inline_content(&self) -> Option<&'a [u8]> {
         match self {
             Varlena::Short { content } | Varlena::Plain { content } => Some(content),

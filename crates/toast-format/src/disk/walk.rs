@@ -6,10 +6,10 @@ use super::tuple::HeapTuple;
 use super::varlena::{Varlena, VarlenaError};
 use super::{ByteOrder, ValueIdType};
 
-/// One attribute's value as it stands in the tuple.
+/// The value of one attribute of a tuple.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Datum<'a> {
-    /// NULL.
+    /// NULL, by the null bitmap, or behind the tuple's last attribute.
     Null,
     /// Not in the tuple, which is older than the column: the column's missing value holds.
     Missing,
@@ -17,18 +17,18 @@ pub enum Datum<'a> {
     Fixed(&'a [u8]),
     /// A C string without its NUL.
     CString(&'a [u8]),
-    /// A variable-length value.
+    /// A variable-length value, in any of its forms.
     Varlena(Varlena<'a>),
 }
 
-/// What [`Walk::step_simple`] steps over.
+/// An attribute that [`Walk::step_simple`] steps over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Simple {
-    /// NULL.
+pub(crate) enum Simple {
+    /// NULL, by the null bitmap.
     Null,
     /// A value of this fixed length.
     Fixed(u16),
-    /// A varlena with a 1-byte header and so many bytes of content.
+    /// A varlena with a 1-byte header, and this many bytes of content.
     Short(u8),
 }
 
@@ -41,7 +41,7 @@ pub enum WalkErrorKind {
     PastEnd {
         /// Bytes of the type.
         need: usize,
-        /// Bytes there are.
+        /// The number of bytes left.
         got: usize,
     },
     /// A C string without NUL.
@@ -52,24 +52,24 @@ pub enum WalkErrorKind {
     TooManyAttributes {
         /// Attributes of the tuple.
         got: usize,
-        /// Columns given.
+        /// The number of columns given.
         columns: usize,
     },
     /// Bytes are left over behind the last attribute: the columns given are not the tuple's.
     LeftOver {
-        /// How many.
+        /// The number of bytes left over.
         bytes: usize,
     },
 }
 
-/// An attribute that could not be read, and where. What stands before it holds.
+/// An attribute that could not be read. The attributes before it are valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WalkError {
     /// The attribute's index from 0.
     pub index: usize,
     /// Offset from the tuple's start (from the data's start where only data was given).
     pub byte: usize,
-    /// What is wrong.
+    /// What is wrong there.
     pub kind: WalkErrorKind,
 }
 
@@ -110,14 +110,14 @@ pub struct Walk<'a, 'd> {
     columns: &'d [Attribute],
     index: usize,
     offset: usize,
-    state: State,
+    state: WalkState,
     flavor: CustomFlavor,
     /// Zeros that may follow the last attribute.
     slack: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum WalkState {
     Reading,
     /// A datum of unknown length took the rest of the tuple.
     Lost,
@@ -142,7 +142,7 @@ impl<'a, 'd> Walk<'a, 'd> {
             columns: &desc.attributes,
             index: 0,
             offset: 0,
-            state: State::Reading,
+            state: WalkState::Reading,
             flavor: match (flavor, desc.id_type) {
                 (CustomFlavor::Auto, ValueIdType::Oid8) => CustomFlavor::Oid8,
                 _ => flavor,
@@ -164,11 +164,11 @@ impl<'a, 'd> Walk<'a, 'd> {
     }
 
     /// Steps over the next attribute if it is one of the simple ones, which are most of any table,
-    /// and says which; otherwise stays, and [`Iterator::next`] tells what comes.
+    /// and returns which; otherwise it stays there, and [`Iterator::next`] returns the attribute.
     #[inline]
-    pub fn step_simple(&mut self) -> Option<Simple> {
+    pub(crate) fn step_simple(&mut self) -> Option<Simple> {
         let column = self.columns.get(self.index)?;
-        if self.state != State::Reading || self.index >= self.tuple.attribute_count() {
+        if self.state != WalkState::Reading || self.index >= self.tuple.attribute_count() {
             return None;
         }
         let data = self.tuple.data;
@@ -212,7 +212,7 @@ impl<'a, 'd> Walk<'a, 'd> {
         if self.tuple.is_null(self.index) {
             return Ok(Datum::Null);
         }
-        if self.state == State::Lost {
+        if self.state == WalkState::Lost {
             return Err(WalkErrorKind::Unreachable);
         }
         let data = self.tuple.data;
@@ -241,7 +241,7 @@ impl<'a, 'd> Walk<'a, 'd> {
                     .map_err(WalkErrorKind::Varlena)?;
                 self.offset += used;
                 match value {
-                    Varlena::Unknown { sized: false, .. } => self.state = State::Lost,
+                    Varlena::Unknown { sized: false, .. } => self.state = WalkState::Lost,
                     Varlena::Custom(_) => self.slack += CUSTOM_SLACK,
                     _ => {}
                 }
@@ -250,7 +250,7 @@ impl<'a, 'd> Walk<'a, 'd> {
         }
     }
 
-    /// What must hold when every column was read.
+    /// Checks that nothing is left once every column was read.
     fn finish(&mut self) -> Option<WalkError> {
         let got = self.tuple.attribute_count();
         let columns = self.columns.len();
@@ -259,7 +259,7 @@ impl<'a, 'd> Walk<'a, 'd> {
         let left = if is_slack { 0 } else { rest.len() };
         if got > columns {
             Some(self.error(WalkErrorKind::TooManyAttributes { got, columns }))
-        } else if self.state == State::Reading && left > 0 {
+        } else if self.state == WalkState::Reading && left > 0 {
             Some(self.error(WalkErrorKind::LeftOver { bytes: left }))
         } else {
             None
@@ -271,17 +271,17 @@ impl<'a, 'd> Iterator for Walk<'a, 'd> {
     type Item = Result<(&'d Attribute, Datum<'a>), WalkError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.state == State::Done {
+        if self.state == WalkState::Done {
             return None;
         }
         let Some(column) = self.columns.get(self.index) else {
             let last = self.finish();
-            self.state = State::Done;
+            self.state = WalkState::Done;
             return last.map(Err);
         };
         let result = self.read(column).map_err(|kind| self.error(kind));
         if result.is_err() {
-            self.state = State::Done;
+            self.state = WalkState::Done;
         }
         self.index += 1;
         Some(result.map(|datum| (column, datum)))

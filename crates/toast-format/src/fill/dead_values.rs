@@ -14,6 +14,7 @@ const MOST: usize = 1 << 16;
 /// What identifies the stored bytes of a value. Its chunks are added in any order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fingerprint {
+    /// The sum of the chunks' data, in bytes.
     pub bytes: u64,
     /// Of hashes of the chunks.
     sum: u64,
@@ -45,10 +46,14 @@ pub struct DeadValues {
 }
 
 impl DeadValues {
-    /// Adds a dead chunk; what is no chunk is left out.
+    /// Adds a dead chunk; tuples that are not chunks are ignored.
     pub(crate) fn take(&mut self, tuple: &HeapTuple<'_>) {
-        let word = |at| tuple.order.u32(tuple.data, at);
-        let (Some(id), Some(seq)) = (word(0).map(u64::from), word(4)) else { return };
+        let (Some(id), Some(seq)) =
+            (tuple.order.u32(tuple.data, 0), tuple.order.u32(tuple.data, 4))
+        else {
+            return;
+        };
+        let id = u64::from(id);
         if !self.wants(id) {
             return;
         }

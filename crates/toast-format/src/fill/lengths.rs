@@ -39,7 +39,7 @@ pub struct RowLength {
 
 /// A value, as far as it occupies space in the row.
 #[derive(Debug, Clone, Copy)]
-struct Value<'a> {
+struct ColumnValue<'a> {
     column: &'a Attribute,
     bytes: usize,
     is_compressed: bool,
@@ -47,16 +47,16 @@ struct Value<'a> {
     may_be_missing: bool,
 }
 
-impl<'a> Value<'a> {
+impl<'a> ColumnValue<'a> {
     /// `None` for NULL, and for columns that are in no row.
-    fn of(column: &'a Attribute, answer: Option<&FunctionAnswer>) -> Option<Value<'a>> {
+    fn new(column: &'a Attribute, answer: Option<&FunctionAnswer>) -> Option<ColumnValue<'a>> {
         let answer = answer?;
         let stored = answer.value.stored_size?;
         let may_be_missing = answer.placement != Placement::OutOfLine
             && column.missing.as_ref().is_some_and(|missing| {
                 missing.stored_size.is_none_or(|size| u64::from(size) == stored)
             });
-        Some(Value {
+        Some(ColumnValue {
             column,
             bytes: usize::try_from(stored).unwrap_or(usize::MAX),
             is_compressed: answer.value.method.is_some(),
@@ -85,8 +85,11 @@ pub fn length<'a>(
     answers: impl Iterator<Item = Option<&'a FunctionAnswer>>,
     limits: Limits,
 ) -> RowLength {
-    let values: Vec<Option<Value<'_>>> =
-        columns.iter().zip(answers).map(|(column, answer)| Value::of(column, answer)).collect();
+    let values: Vec<Option<ColumnValue<'_>>> = columns
+        .iter()
+        .zip(answers)
+        .map(|(column, answer)| ColumnValue::new(column, answer))
+        .collect();
     let nulls = values.iter().any(Option::is_none);
     let mut placed = values.clone();
     let mut likely = header(nulls, values.len()) + data(&placed, false);
@@ -116,7 +119,7 @@ pub fn length<'a>(
 }
 
 /// The order in which values leave a row, of those for which it is not known whether they have.
-fn longest_first(values: &[Option<Value<'_>>]) -> Vec<usize> {
+fn longest_first(values: &[Option<ColumnValue<'_>>]) -> Vec<usize> {
     let mut places: Vec<(usize, usize)> = (0..)
         .zip(values)
         .filter_map(|(at, value)| Some((at, (*value)?)))
@@ -129,7 +132,7 @@ fn longest_first(values: &[Option<Value<'_>>]) -> Vec<usize> {
     places.into_iter().map(|(_, at)| at).collect()
 }
 
-fn data(values: &[Option<Value<'_>>], is_least: bool) -> usize {
+fn data(values: &[Option<ColumnValue<'_>>], is_least: bool) -> usize {
     values.iter().flatten().fold(0, |offset, value| value.end(offset, value.placement, is_least))
 }
 
@@ -140,7 +143,7 @@ fn header(nulls: bool, columns: usize) -> usize {
 
 /// The minimum header. A row that is older than its last columns has no place for them, and a row that is older than
 /// the dropping of a column may have a value there.
-fn least_header(columns: &[Attribute], values: &[Option<Value<'_>>]) -> usize {
+fn least_header(columns: &[Attribute], values: &[Option<ColumnValue<'_>>]) -> usize {
     let last = values.iter().rposition(Option::is_some).map_or(0, |at| at + 1);
     let mut before = columns.iter().zip(values).take(last);
     let nulls = before.any(|(column, value)| value.is_none() && !column.dropped);
@@ -203,12 +206,15 @@ impl Growth {
 
 /// The number of bytes that a column's default occupies in a row.
 fn default(column: &Attribute) -> Option<usize> {
-    let missing = column.missing.as_ref().filter(|_| !column.dropped)?;
-    let text = || missing.text.as_ref().map(Vec::len);
+    if column.dropped {
+        return None;
+    }
+    let missing = column.missing.as_ref()?;
     let bytes = match column.length {
         Length::Fixed(bytes) => usize::from(bytes),
         Length::Varlena | Length::CString => {
-            missing.stored_size.and_then(|size| usize::try_from(size).ok()).or_else(text)?
+            let stored = missing.stored_size.and_then(|size| usize::try_from(size).ok());
+            stored.or(missing.text.as_ref().map(Vec::len))?
         }
     };
     Some(column.align.align(bytes))

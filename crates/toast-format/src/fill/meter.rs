@@ -27,12 +27,13 @@ const MOST_CHUNKS: u32 = 60;
 pub struct FileFill {
     /// The size of the file, in bytes.
     pub bytes: u64,
+    /// The number of blocks read, and of all blocks.
     pub drawn: BlocksRead,
     /// Dead tuples, which no current statement would return.
     pub dead: Interval,
     /// The size of the dead tuples, in bytes.
     pub dead_bytes: Interval,
-    /// All tuples.
+    /// The number of tuples, dead ones included.
     pub tuples: Interval,
     /// By how many bytes the file would be shorter if its content, including dead tuples, were stored contiguously.
     pub spare: Interval,
@@ -45,7 +46,9 @@ pub struct FileFill {
 /// The kind of tuples in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
+    /// Rows of a table.
     Rows,
+    /// Chunks of a TOAST relation.
     Chunks,
 }
 
@@ -135,11 +138,13 @@ impl Occupied {
         let needed = f64::from(end) * total / drawn.read as f64;
         let bytes = self.bytes.total(drawn);
         // the need is as uncertain as the number of bytes in the file
-        let part = |end: f64| if bytes.estimate > 0.0 { end / bytes.estimate } else { 1.0 };
+        let is_empty = bytes.estimate <= 0.0;
+        let most = if is_empty { 1.0 } else { bytes.high / bytes.estimate };
+        let least = if is_empty { 1.0 } else { bytes.low / bytes.estimate };
         Interval {
             estimate: total - needed,
-            low: total - needed * part(bytes.high),
-            high: total - needed * part(bytes.low),
+            low: total - needed * most,
+            high: total - needed * least,
         }
         .at_least_zero()
         .scaled(page.bytes() as f64)
@@ -154,18 +159,18 @@ pub struct FileMeter {
     /// Whether the blocks are from different places, and represent the file in the order in which they are added.
     is_sample: bool,
     read: u32,
-    /// Including dead tuples.
+    /// All tuples, including dead ones.
     all: Occupied,
     /// Without dead tuples, as VACUUM would leave the file.
     live: Occupied,
-    /// The live tuples of each group of blocks of which `live` keeps one.
+    /// Live tuples per group of blocks; `live` keeps one block of each group.
     standing: Vec<Tuples>,
     runs: Runs,
     tuples: Tally,
     dead: Tally,
     dead_bytes: Tally,
     growth: Growth,
-    /// What dead chunks hold, if that is needed.
+    /// The values in dead chunks, if they are needed.
     dead_values: Option<DeadValues>,
     /// The block that is being read.
     now: Now,
@@ -210,7 +215,7 @@ impl FileMeter {
         meter
     }
 
-    /// A meter for a file of which a sample is read, block after block, at most [`MOST_KEPT`].
+    /// A meter for a file of which a sample is read, block after block, at most `MOST_KEPT` blocks.
     pub fn sample(kind: Kind, page: PageSize, fillfactor: u32) -> FileMeter {
         FileMeter { is_sample: true, ..FileMeter::whole(kind, page, MOST_KEPT, fillfactor) }
     }
@@ -220,13 +225,13 @@ impl FileMeter {
         FileMeter { growth, ..self }
     }
 
-    /// Makes the meter of a TOAST relation remember what dead chunks hold.
+    /// Makes the meter of a TOAST relation remember the values in dead chunks.
     pub fn with_dead_values(self) -> FileMeter {
         let dead_values = (self.kind == Kind::Chunks).then(DeadValues::default);
         FileMeter { dead_values, ..self }
     }
 
-    /// What dead chunks hold, if that was to be remembered.
+    /// The values in dead chunks, if the meter was made with [`FileMeter::with_dead_values`].
     pub fn take_dead_values(&mut self) -> DeadValues {
         self.dead_values.take().unwrap_or_default()
     }
@@ -314,7 +319,9 @@ impl FileMeter {
         self.dead.add_block(u64::from(dead));
         self.dead_bytes.add_block(u64::from(dead_bytes));
         let group = self.live.room.group(place);
-        if let Some(standing) = self.standing.get_mut(group).filter(|_| tuples > 0) {
+        if tuples > 0
+            && let Some(standing) = self.standing.get_mut(group)
+        {
             standing.tuples = standing.tuples.saturating_add(tuples);
             standing.blocks += 1;
         }
@@ -430,7 +437,6 @@ impl FileMeter {
     /// the remaining full chunks are assumed to be moved too, evenly spread.
     fn rests(&self) -> Sample {
         let chunk = self.page.toast_max_chunk_size();
-        let whole = |number: u32| u64::from(number) * u64::from(chunk);
         let mut sample = Sample::default();
         let mut full = 0u64;
         let mut before_rests = 0u64;
@@ -439,7 +445,7 @@ impl FileMeter {
             if let Some(before) = run.before_rest {
                 let before = before.min(MOST_CHUNKS);
                 before_rests += u64::from(before);
-                let bytes = whole(before) + u64::from(run.data % chunk);
+                let bytes = u64::from(before) * u64::from(chunk) + u64::from(run.data % chunk);
                 sample.add(run.block, chunks_of(self.page, bytes));
             }
         }
@@ -447,7 +453,7 @@ impl FileMeter {
         for number in 0..others {
             let block = u128::from(number) * u128::from(self.read) / u128::from(others);
             let block = u32::try_from(block).unwrap_or(u32::MAX);
-            sample.add(block, chunks_of(self.page, whole(1)));
+            sample.add(block, chunks_of(self.page, u64::from(chunk)));
         }
         sample
     }
@@ -495,16 +501,19 @@ impl FileMeter {
         let mut behind = 0u64;
         let mut runs = 0u64;
         for value in self.runs.of_values() {
-            let stands_behind = |run: &&Run| run.block >= all.end;
-            if !value.iter().any(|run| stands_behind(&run)) {
+            if !value.iter().any(|run| run.block >= all.end) {
                 continue;
             }
             values += 1;
-            data += value.iter().map(|run| u64::from(run.data)).sum::<u64>();
-            taken += value.iter().map(|run| u64::from(run.taken)).sum::<u64>();
-            behind +=
-                value.iter().filter(stands_behind).map(|run| u64::from(run.taken)).sum::<u64>();
-            runs += value.iter().filter(|run| run.block < all.end).count() as u64;
+            for run in value {
+                data += u64::from(run.data);
+                taken += u64::from(run.taken);
+                if run.block < all.end {
+                    runs += 1;
+                } else {
+                    behind += u64::from(run.taken);
+                }
+            }
         }
         if all.taken == 0 || behind == 0 {
             return Moved { moved: 0, bytes: 0, ..all };
@@ -524,7 +533,7 @@ impl FileMeter {
     }
 
     /// The same for a sample of blocks: the number of values whose last chunks are behind the end, with all chunks
-    /// there. If values fill their last chunks, they cannot be told apart, and each chunk counts.
+    /// there. If values fill their last chunks, they cannot be distinguished, and each chunk counts.
     fn rests_behind(&self, all: Moved) -> Moved {
         let ends = self.runs.runs.iter();
         let ends = ends.filter(|run| run.before_rest.is_some() && run.block >= all.end).count();

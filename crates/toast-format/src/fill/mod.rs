@@ -4,7 +4,7 @@
 //! * [`meter`]: how full a file is, from a scan of all its blocks or of a sample, and what compaction would return.
 //! * [`moves`]: what compaction moves and writes; [`lengths`]: the lengths of rows, as far as functions on their
 //!   values show them, and how much longer rows become when they are moved.
-//! * [`dead_values`]: what dead chunks hold.
+//! * [`dead_values`]: the values in dead chunks.
 //! * [`rewritten`]: the size of the files that commands rewriting a table would produce.
 
 pub mod dead_values;

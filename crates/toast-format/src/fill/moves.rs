@@ -85,16 +85,15 @@ pub fn wal(page: PageSize, moved: &Moved, live: u64, related: &RelatedFiles) -> 
     if moved.moved == 0 {
         return Range { low: 0, high: 0 };
     }
-    let of = |number: u64| number as f64;
-    let tuples = of(moved.tuples);
-    let taken = of(moved.taken);
-    let blocks = of(moved.blocks);
-    let part = (tuples / of(live).max(1.0)).min(1.0);
-    let index = of(related.index_bytes);
+    let tuples = moved.tuples as f64;
+    let taken = moved.taken as f64;
+    let blocks = moved.blocks as f64;
+    let part = (tuples / (live as f64).max(1.0)).min(1.0);
+    let index = related.index_bytes as f64;
     let page = page.bytes() as f64;
     let images = taken.min(blocks * page)
-        + of(moved.front.taken)
-        + (blocks + of(moved.front.blocks)) * IMAGE;
+        + moved.front.taken as f64
+        + (blocks + moved.front.blocks as f64) * IMAGE;
     let (low, more) = match related.table {
         None => {
             let room = (blocks * (page - PAGE_HEADER_SIZE as f64) - taken).max(0.0);
@@ -105,9 +104,9 @@ pub fn wal(page: PageSize, moved: &Moved, live: u64, related: &RelatedFiles) -> 
             (wal_of_rows(records, entries, blocks), more)
         }
         Some((table, table_index)) => {
-            let rows = of(moved.moved);
+            let rows = moved.moved as f64;
             let pages = rows * page;
-            let more = of(table).min(pages) + of(table_index).min(pages);
+            let more = (table as f64).min(pages) + (table_index as f64).min(pages);
             (taken + tuples * CHUNK + rows * OWNER + blocks * CLEANED, index * part + more)
         }
     };

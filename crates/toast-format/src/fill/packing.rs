@@ -1,7 +1,7 @@
 //! How tuples fit into free space when they are moved (pure).
 
 use crate::disk::layout::{LINE_POINTER_SIZE, PageSize};
-use crate::model::pages::{CHUNK_OVERHEAD, Filler, tuple_bytes};
+use crate::model::pages::{Filler, chunk_tuple_bytes};
 
 /// The maximum number of tuples in a sample.
 const MOST: usize = 20_000;
@@ -52,15 +52,17 @@ impl Sample {
     /// tuples.
     fn behind(&self, block: u32) -> Vec<u32> {
         const FEW: usize = 100;
-        let behind = |from: u32| {
-            let mut of: Vec<Tuple> =
-                self.tuples.iter().filter(|tuple| tuple.block >= from).copied().collect();
-            // the tuples of a group remain in their order
-            of.sort_by_key(|tuple| std::cmp::Reverse(tuple.block));
-            of.iter().map(|tuple| tuple.taken).collect::<Vec<u32>>()
-        };
-        let some = behind(block);
-        if some.len() < FEW { behind(0) } else { some }
+        let behind = self.from_block(block);
+        if behind.len() < FEW { self.from_block(0) } else { behind }
+    }
+
+    /// The space that each tuple from `block` on takes, the last block first.
+    fn from_block(&self, block: u32) -> Vec<u32> {
+        let mut tuples: Vec<Tuple> =
+            self.tuples.iter().filter(|tuple| tuple.block >= block).copied().collect();
+        // the tuples of a group remain in their order
+        tuples.sort_by_key(|tuple| std::cmp::Reverse(tuple.block));
+        tuples.iter().map(|tuple| tuple.taken).collect()
     }
 
     /// Whether this many bytes of tuples like those behind a block fit on pages with these numbers of free bytes.
@@ -76,7 +78,7 @@ impl Sample {
         if bytes <= 0.0 || all < bytes {
             return bytes <= 0.0;
         }
-        let mut filler = Filler::of(page, fillfactor, free);
+        let mut filler = Filler::with_free_space(page, fillfactor, free);
         let mut placed = 0.0;
         for taken in self.behind(block).into_iter().filter(|&taken| taken > 0).cycle() {
             if placed >= bytes {
@@ -97,11 +99,7 @@ pub fn chunks_of(page: PageSize, bytes: u64) -> impl Iterator<Item = u32> {
     let rest = Some(bytes % whole).filter(|&rest| rest > 0);
     // a limited number is enough to determine how they fill pages
     let full = (bytes / whole).min(64);
-    let tuple = |bytes: u64| {
-        let length = CHUNK_OVERHEAD as u64 + bytes;
-        u32::try_from(tuple_bytes(u32::try_from(length).unwrap_or(0))).unwrap_or(u32::MAX)
-    };
-    (0..full).map(move |_| tuple(whole)).chain(rest.map(tuple))
+    (0..full).map(move |_| whole).chain(rest).map(|data| chunk_tuple_bytes(data as u32) as u32)
 }
 
 #[cfg(test)]

@@ -22,7 +22,9 @@ const UNSURE: (f64, f64) = (0.01, 1.0);
 /// The number of bytes by which files would be smaller; negative if they would be larger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gain {
+    /// The least gain, in bytes.
     pub low: i64,
+    /// The largest gain, in bytes.
     pub high: i64,
     /// Whether it depends on how well values can be compressed that are not compressed now.
     pub open: bool,
@@ -49,7 +51,7 @@ impl Files {
 
 /// A contiguous part of a table after rewriting.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Part {
+pub(crate) struct RewrittenPart {
     /// The number of the table's blocks.
     blocks: f64,
     /// The minimum and maximum number of pages that it would take, in the heap and the TOAST relation.
@@ -66,7 +68,7 @@ pub struct Rewritten<'a> {
     fillfactor: u8,
     least: Files,
     most: Files,
-    parts: Vec<Part>,
+    parts: Vec<RewrittenPart>,
     open: bool,
 }
 
@@ -75,6 +77,8 @@ pub struct Rewritten<'a> {
 pub struct NotKnown;
 
 impl<'a> Rewritten<'a> {
+    /// A simulation for a table with these columns and this `fillfactor` in percent. External values of the columns
+    /// `settled` are known to be incompressible.
     pub fn new(
         table: &'a Table,
         columns: &'a [Attribute],
@@ -137,7 +141,7 @@ impl<'a> Rewritten<'a> {
         let empty = empty(self.table, self.fillfactor);
         let least = std::mem::replace(&mut self.least, empty.clone());
         let most = std::mem::replace(&mut self.most, empty);
-        self.parts.push(Part {
+        self.parts.push(RewrittenPart {
             blocks: f64::from(blocks),
             // the next rows of the table may fill the last page
             least: if is_all { least.pages() } else { least.filled() },
@@ -148,24 +152,25 @@ impl<'a> Rewritten<'a> {
     /// By how much files with this total of `pages` pages would be smaller, if the table's own file has this many
     /// blocks.
     pub fn gain(&self, blocks: u32, pages: u64) -> Option<Gain> {
-        let of = |part: fn(&Part) -> f64| self.parts.iter().map(part).collect::<Vec<f64>>();
-        let read: f64 = of(|part| part.blocks).iter().sum();
+        let blocks_read: Vec<f64> = self.parts.iter().map(|part| part.blocks).collect();
+        let read: f64 = blocks_read.iter().sum();
         let total = f64::from(blocks);
         let mut least = 0.0;
         let mut most = 0.0;
         if total > 0.0 {
             let is_all = read >= total;
-            let share =
-                |above: Vec<f64>| ratio(&above, &of(|part| part.blocks), read / total, is_all);
-            least = share(of(|part| part.least))?.low * total;
-            most = share(of(|part| part.most))?.high * total;
+            let least_pages: Vec<f64> = self.parts.iter().map(|part| part.least).collect();
+            let most_pages: Vec<f64> = self.parts.iter().map(|part| part.most).collect();
+            least = ratio(&least_pages, &blocks_read, read / total, is_all)?.low * total;
+            most = ratio(&most_pages, &blocks_read, read / total, is_all)?.high * total;
         }
         if self.open {
             most = most * (1.0 + UNSURE.0) + UNSURE.1;
         }
         let page = self.table.page.bytes() as f64;
-        let gain = |left: f64| ((pages as f64 - left.max(0.0)) * page) as i64;
-        Some(Gain { low: gain(most.ceil()), high: gain(least.floor()), open: self.open })
+        let low = (pages as f64 - most.ceil().max(0.0)) * page;
+        let high = (pages as f64 - least.floor().max(0.0)) * page;
+        Some(Gain { low: low as i64, high: high as i64, open: self.open })
     }
 }
 

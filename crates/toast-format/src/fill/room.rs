@@ -116,7 +116,7 @@ impl Room {
         if let Some(sum) = self.sums.get_mut(at) {
             *sum = sum.saturating_add(taken);
         }
-        if let Some(kept) = self.kept.get_mut(at).filter(|_| is_kept) {
+        if is_kept && let Some(kept) = self.kept.get_mut(at) {
             *kept = u16::try_from(taken).unwrap_or(u16::MAX);
         }
     }
@@ -124,12 +124,14 @@ impl Room {
     /// Records by how many bytes a block's tuples become longer when they are moved.
     pub fn grow(&mut self, number: u32, longer: u32) {
         let at = (number / self.per_kept) as usize;
-        if let Some(sum) = self.longer.get_mut(at).filter(|_| number < self.blocks) {
+        if number < self.blocks
+            && let Some(sum) = self.longer.get_mut(at)
+        {
             *sum = sum.saturating_add(longer);
         }
     }
 
-    /// Adds what is known of other blocks of the same relation.
+    /// Adds the figures of other blocks of the same relation.
     pub(crate) fn merge(&mut self, other: &Room) {
         self.last = self.last.max(other.last);
         for (ours, theirs) in self.sums.iter_mut().zip(&other.sums) {

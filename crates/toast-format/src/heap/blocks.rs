@@ -13,6 +13,7 @@ pub type FormKey = (Form, Option<Method>);
 /// Values of one form, or of all that are not NULL.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ValueBlocks {
+    /// The number of values.
     pub values: PowerSums,
     /// The size of the content, without headers.
     pub raw_bytes: PowerSums,
@@ -20,6 +21,7 @@ pub struct ValueBlocks {
     pub stored_bytes: PowerSums,
     /// TOAST pointers in the rows.
     pub pointer_bytes: PowerSums,
+    /// The number of chunks in the TOAST relation.
     pub chunks: PowerSums,
     /// Whether all raw sizes are known.
     pub raw_known: Known,
@@ -30,6 +32,7 @@ pub struct ValueBlocks {
 /// Whether something is known for all values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Known {
+    /// It is known for every value.
     #[default]
     Always,
     /// For some values it is not known.
@@ -64,8 +67,10 @@ impl ValueBlocks {
     }
 }
 
+/// The contents of one column in the blocks of a sample.
 #[derive(Debug, Clone, Default)]
 pub struct ColumnBlocks {
+    /// The values of each form and method.
     pub forms: BTreeMap<FormKey, ValueBlocks>,
     /// All values that are not NULL.
     pub all: ValueBlocks,
@@ -124,6 +129,7 @@ impl ColumnBlocks {
 /// The sums over all blocks of a sample, or over those that one connection has read.
 #[derive(Debug, Clone, Default)]
 pub struct BlockSums {
+    /// The number of blocks in the sample.
     pub blocks: u64,
     /// Tuples that a `SELECT` returns.
     pub live: PowerSums,
@@ -131,9 +137,11 @@ pub struct BlockSums {
     pub dead: PowerSums,
     /// Tuples for which this is not known.
     pub unknown: PowerSums,
+    /// Free bytes between line pointers and tuples (`pd_lower` to `pd_upper`).
     pub free_bytes: PowerSums,
     /// Out-of-line values of all columns.
     pub out_of_line: PowerSums,
+    /// Chunks of the values of all columns.
     pub chunks: PowerSums,
     /// One for each attribute, including dropped ones.
     pub columns: Vec<ColumnBlocks>,

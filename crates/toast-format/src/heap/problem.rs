@@ -14,9 +14,11 @@ pub struct Place {
     pub source: String,
     /// The line of a text, from 1.
     pub line: Option<usize>,
+    /// The number of the block in the relation.
     pub block: Option<BlockNumber>,
     /// The line pointer's number.
     pub item: Option<u16>,
+    /// The name of the column.
     pub column: Option<String>,
     /// The offset in bytes: within the tuple if `item` is known, otherwise within the page.
     pub byte: Option<usize>,
@@ -68,9 +70,17 @@ impl fmt::Display for Place {
 /// Something that could not be read. Everything else was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
+    /// Where the problem was found.
     pub place: Place,
-    /// What is wrong.
+    /// The problem, as a sentence without a full stop.
     pub message: String,
+}
+
+impl Problem {
+    /// A problem whose place is added by the caller.
+    pub(crate) fn without_place(message: String) -> Problem {
+        Problem { place: Place::default(), message }
+    }
 }
 
 impl fmt::Display for Problem {
@@ -101,6 +111,7 @@ pub struct Problems {
 }
 
 impl Problems {
+    /// Adds a problem; of more than 1000, only the number is kept.
     pub fn add(&mut self, problem: Problem) {
         self.count += 1;
         if self.kept.len() < KEPT {
@@ -108,7 +119,7 @@ impl Problems {
         }
     }
 
-    /// Adds several problems.
+    /// Adds several problems, in their order.
     pub fn extend(&mut self, problems: impl IntoIterator<Item = Problem>) {
         problems.into_iter().for_each(|problem| self.add(problem));
     }
@@ -138,14 +149,14 @@ impl Problems {
 
     /// Adds the problems of a part of the same relation that was read concurrently. The result is in the order of
     /// blocks, regardless of who read which.
-    pub fn merge_beside(&mut self, other: Problems) {
+    pub(crate) fn merge_beside(&mut self, other: Problems) {
         self.count += other.count;
         self.kept.extend(other.kept);
         self.kept.sort_by_key(|problem| (problem.place.block, problem.place.item));
         self.kept.truncate(KEPT);
     }
 
-    /// The first problems.
+    /// The problems that were kept, in order.
     pub fn kept(&self) -> &[Problem] {
         &self.kept
     }

@@ -37,14 +37,13 @@ impl FromStr for SampleSize {
     type Err = SampleSizeError;
 
     fn from_str(text: &str) -> Result<SampleSize, SampleSizeError> {
-        let error = || SampleSizeError(text.into());
         let trimmed = text.trim();
         if let Some(part) = trimmed.strip_suffix('%') {
-            let part: f64 = part.trim().parse().map_err(|_| error())?;
+            let part: f64 = part.trim().parse().map_err(|_| SampleSizeError(text.into()))?;
             return if part > 0.0 && part <= 100.0 {
                 Ok(SampleSize::Percent(part))
             } else {
-                Err(error())
+                Err(SampleSizeError(text.into()))
             };
         }
         let number = trimmed
@@ -54,7 +53,7 @@ impl FromStr for SampleSize {
             .trim();
         match number.parse() {
             Ok(blocks) if blocks > 0 => Ok(SampleSize::Blocks(blocks)),
-            _ => Err(error()),
+            _ => Err(SampleSizeError(text.into())),
         }
     }
 }
@@ -85,6 +84,7 @@ impl SampleSize {
 /// Which sample to take.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
+    /// How many blocks are read.
     pub size: SampleSize,
     /// The same seed gives the same blocks.
     pub seed: u64,
@@ -97,13 +97,12 @@ impl FromStr for Sampling {
     type Err = SampleSizeError;
 
     fn from_str(text: &str) -> Result<Sampling, SampleSizeError> {
-        let error = || SampleSizeError(text.into());
         let Some((size, seed)) = text.split_once(',') else {
             return Ok(Sampling { size: text.parse()?, seed: SEED });
         };
         let seed = seed.trim().strip_prefix("seed=").and_then(|seed| seed.parse().ok());
-        let size = size.parse().map_err(|_| error())?;
-        Ok(Sampling { size, seed: seed.ok_or_else(error)? })
+        let size = size.parse().map_err(|_| SampleSizeError(text.into()))?;
+        Ok(Sampling { size, seed: seed.ok_or_else(|| SampleSizeError(text.into()))? })
     }
 }
 
@@ -128,7 +127,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Chooses `count` of the blocks 0 to `total` - 1, or all of them if there are not more.
+    /// Chooses `count` of the blocks 0 to `total` - 1, or all of them if there are fewer.
     pub fn new(total: u32, count: u32, seed: u64) -> Sample {
         let mut rng = Box::new(ChaCha8Rng::seed_from_u64(seed));
         let shift = rng.random();
@@ -183,7 +182,7 @@ impl Iterator for Sample {
     }
 }
 
-/// Blocks, spread evenly over those that were added, but fewer than twice as many as are wanted.
+/// Blocks spread evenly over those that were added: at least the wanted number, and less than twice that.
 #[derive(Debug, Clone)]
 pub struct SpreadBlocks {
     /// Half of the maximum number.

@@ -21,13 +21,15 @@ use crate::model::visibility::{HintBits, Transactions, Visibility, visibility};
 /// A value found in a tuple.
 #[derive(Debug, Clone, Copy)]
 pub struct TupleValue<'a> {
-    /// The tuple's address.
+    /// The address of its tuple.
     pub ctid: ItemPointer,
     /// Whether the source knows the block, which is 0 otherwise.
     pub block_known: bool,
     /// The column's index from 0, including dropped columns.
     pub index: usize,
+    /// The column of the value.
     pub column: &'a Attribute,
+    /// The value, borrowed from the tuple.
     pub datum: Datum<'a>,
     /// Its form and sizes.
     pub stored: StoredValue,
@@ -41,7 +43,7 @@ pub trait Visitor {
     /// Whether [`Visitor::value`] does anything.
     const WANTS_VALUES: bool;
 
-    /// Takes a page.
+    /// Receives a page before its tuples.
     fn page(&mut self, _block: BlockNumber, _bytes: &[u8], _visible: &impl Visible) {}
 
     /// Receives something that could not be read.
@@ -135,6 +137,7 @@ impl<A: Visitor, B: Visitor> Visitor for (A, B) {
 
 /// Combines the results of visitors of several parts of a relation.
 pub trait Merge {
+    /// Adds the results of another part.
     fn merge(&mut self, other: Self);
 }
 
@@ -210,17 +213,16 @@ pub fn live_tuples<'p>(
         problems
             .add(Problem { place: Place { source, block: Some(block), item, ..place }, message });
     };
-    let problem = |message| Problem { place: Place::default(), message };
     let page = match Page::parse(bytes) {
         Ok(PageState::Used(page)) => page,
         Ok(PageState::New) => return,
-        Err(error) => return add(None, problem(error.to_string())),
+        Err(error) => return add(None, Problem::without_place(error.to_string())),
     };
     let all_visible = visible.sees_all_of(&page);
     for (ctid, item) in items(block, &page) {
         let taken = match item {
             Item::Unused | Item::Redirect | Item::Dead => Ok(()),
-            Item::Damaged(message) => Err(problem(message)),
+            Item::Damaged(message) => Err(Problem::without_place(message)),
             Item::Tuple(tuple, length) => {
                 if all_visible || visible.visibility(ctid, &tuple) != Visibility::Dead {
                     take(ctid, &tuple, length)
@@ -240,6 +242,7 @@ pub fn live_tuples<'p>(
 pub struct Relation {
     /// The name shown in the locations of problems.
     pub source: Arc<str>,
+    /// The columns of the relation.
     pub desc: Arc<TupleDesc>,
     /// The relation's page size.
     pub page_size: PageSize,
@@ -260,15 +263,19 @@ impl Relation {
 /// Counts the pages, tuples and values of a relation or a part of it, and passes them to a visitor.
 #[derive(Debug, Clone)]
 pub struct Scan<V> {
+    /// The relation that is scanned.
     pub relation: Relation,
     /// Whether the source knows the blocks of the tuples.
     pub block_known: bool,
+    /// What was counted so far.
     pub stats: RelationStats,
     /// For each column, the number of values for which SQL functions do not show whether they are out of line.
     pub unplaced: Vec<u64>,
     /// The contents of single blocks, if the blocks are a sample.
     pub blocks: Option<BlockSums>,
+    /// What could not be read so far.
     pub problems: Problems,
+    /// Receives the tuples and values.
     pub visitor: V,
 }
 
@@ -393,7 +400,7 @@ impl<V: Visitor> Scan<V> {
             let Some(walked) = walk.next() else { return };
             match walked {
                 Ok((column, _)) if column.dropped => {}
-                Ok((column, datum)) => self.take_value(ctid, (index, column), datum, tuple.order),
+                Ok((column, datum)) => self.take_value(ctid, index, column, datum, tuple.order),
                 Err(error) => {
                     let column = desc.attributes.get(error.index);
                     let place = Place {
@@ -432,7 +439,7 @@ impl<V: Visitor> Scan<V> {
             };
             match datum {
                 Ok(_) if column.dropped => {}
-                Ok(datum) => self.take_value(split.ctid, (index, column), datum, split.order),
+                Ok(datum) => self.take_value(split.ctid, index, column, datum, split.order),
                 Err(message) => {
                     let place = self.relation.value_place(split.ctid, Some(column));
                     self.problems.add(Problem { place, message });
@@ -445,7 +452,8 @@ impl<V: Visitor> Scan<V> {
     fn take_value(
         &mut self,
         ctid: ItemPointer,
-        (index, column): (usize, &Attribute),
+        index: usize,
+        column: &Attribute,
         datum: Datum<'_>,
         order: ByteOrder,
     ) {
@@ -549,8 +557,11 @@ fn whole_datum<'a>(
 /// What a line pointer refers to.
 #[derive(Debug)]
 pub enum Item<'p> {
+    /// A line pointer without a tuple (`LP_UNUSED`).
     Unused,
+    /// A line pointer to another one of the page (`LP_REDIRECT`).
     Redirect,
+    /// A line pointer whose tuple was removed (`LP_DEAD`).
     Dead,
     /// A tuple, with its `lp_len` in bytes.
     Tuple(HeapTuple<'p>, u16),

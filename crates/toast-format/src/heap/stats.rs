@@ -15,6 +15,7 @@ use crate::model::toaster::describe::PointerKind;
 /// Sums over the values with one form and method.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FormSums {
+    /// The number of values.
     pub values: u64,
     /// Raw bytes of the values whose raw size is known.
     pub raw_bytes: u64,
@@ -26,6 +27,7 @@ pub struct FormSums {
     pub stored_unknown: u64,
     /// The size of TOAST pointers.
     pub pointer_bytes: u64,
+    /// The number of chunks in the TOAST relation.
     pub chunks: u64,
     /// The number of custom pointers that lead to chunks.
     pub custom_out_of_line: u64,
@@ -53,7 +55,7 @@ impl FormSums {
         }
     }
 
-    /// Adds another sum.
+    /// Adds the sums over other values.
     pub fn merge(&mut self, other: &FormSums) {
         self.values += other.values;
         self.raw_bytes += other.raw_bytes;
@@ -135,7 +137,7 @@ fn slot(form: Form, method: Option<Method>) -> usize {
 impl ColumnStats {
     /// Counts a value as found in a tuple; `stored` computes its form and sizes if they are needed.
     #[inline]
-    pub fn add_datum(&mut self, datum: &Datum<'_>, stored: impl FnOnce() -> StoredValue) {
+    pub(crate) fn add_datum(&mut self, datum: &Datum<'_>, stored: impl FnOnce() -> StoredValue) {
         match datum {
             Datum::Null => self.nulls += 1,
             Datum::Fixed(bytes) => self.fixed = (bytes.len() as u64, self.fixed.1 + 1),
@@ -150,7 +152,7 @@ impl ColumnStats {
 
     /// Counts a value of which only this is known.
     #[inline]
-    pub fn add_simple(&mut self, simple: Simple) {
+    pub(crate) fn add_simple(&mut self, simple: Simple) {
         match simple {
             Simple::Null => self.nulls += 1,
             Simple::Fixed(length) => self.fixed = (u64::from(length), self.fixed.1 + 1),
@@ -266,6 +268,7 @@ fn chunks_of(value: &StoredValue) -> u64 {
 /// Counts of a relation's blocks and tuples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TupleCounts {
+    /// The number of blocks.
     pub blocks: u64,
     /// Blocks that were never written.
     pub new_blocks: u64,
@@ -281,16 +284,16 @@ pub struct TupleCounts {
     pub hot_updated: u64,
     /// Tuples without index entries of their own (`HEAP_ONLY_TUPLE`).
     pub heap_only: u64,
-    /// Unused line pointers.
+    /// Line pointers with `LP_UNUSED` (`itemid.h`).
     pub line_pointers_unused: u64,
-    /// Redirecting line pointers.
+    /// Line pointers with `LP_REDIRECT` (`itemid.h`).
     pub line_pointers_redirect: u64,
-    /// Dead line pointers.
+    /// Line pointers with `LP_DEAD` (`itemid.h`).
     pub line_pointers_dead: u64,
 }
 
 impl TupleCounts {
-    /// Adds other counts.
+    /// Adds the counts of other blocks.
     pub fn merge(&mut self, other: &TupleCounts) {
         self.blocks += other.blocks;
         self.new_blocks += other.new_blocks;
@@ -309,7 +312,7 @@ impl TupleCounts {
 /// Statistics of all blocks of a relation, or of some of them.
 #[derive(Debug, Clone, Default)]
 pub struct RelationStats {
-    /// Blocks and tuples.
+    /// The counts of blocks, line pointers and tuples.
     pub tuples: TupleCounts,
     /// One for each attribute, including dropped ones.
     pub columns: Vec<ColumnStats>,
@@ -450,6 +453,7 @@ impl Sizes {
         self.count
     }
 
+    /// The sum of all sizes, in bytes.
     pub fn sum(&self) -> u64 {
         self.sum
     }
@@ -482,12 +486,17 @@ impl Sizes {
                 }
             }
         }
-        let range = |bits: u32| match bits.checked_sub(1) {
-            None => (0, 0),
-            Some(first) => (1 << first, u64::MAX >> (u64::BITS - bits)),
-        };
-        let filled = (0..).zip(counts).filter(|(_, count)| *count > 0);
-        filled.map(|(bits, count)| (range(bits).0, range(bits).1, count)).collect()
+        let mut ranges = Vec::new();
+        for (bits, count) in (0u32..).zip(counts) {
+            if count > 0 {
+                let (least, most) = match bits.checked_sub(1) {
+                    None => (0, 0),
+                    Some(first) => (1 << first, u64::MAX >> (u64::BITS - bits)),
+                };
+                ranges.push((least, most, count));
+            }
+        }
+        ranges
     }
 
     /// The smallest size such that at least the fraction `quantile` of all sizes are not larger (`percentile_disc`).

@@ -26,7 +26,7 @@ pub enum Pluggable {
 /// A policy for each value, and its parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PolicyGoal {
-    /// The policy.
+    /// Which compressed values are kept.
     pub policy: Policy,
     /// The compression method; `None` for each column's own.
     pub method: Option<MethodChoice>,

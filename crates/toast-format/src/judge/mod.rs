@@ -49,7 +49,7 @@ pub struct Row<'a> {
     pub targets: &'a [usize],
     /// The indexes of generated columns that are recomputed with them.
     pub follow: &'a [usize],
-    /// By column index.
+    /// The row's values by column index.
     pub values: &'a [StoredValue],
 }
 

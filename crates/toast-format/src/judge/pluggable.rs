@@ -17,9 +17,9 @@ use crate::model::toast::Table as Model;
 use crate::model::toaster::catalog::ToasterColumn;
 use crate::model::toaster::catalog::{Handler, PluggableToaster, Toasters};
 
-/// `bytea` in `pg_type`.
+/// OID of `bytea` in `pg_type`.
 const BYTEA: Oid = Oid(17);
-/// `jsonb` in `pg_type`.
+/// OID of `jsonb` in `pg_type`.
 const JSONB: Oid = Oid(3802);
 /// The names that `--toaster` accepts on every server.
 const STOCK_NAMES: &str = "pglz, lz4, external, main, extended or plain";
@@ -47,7 +47,7 @@ pub enum PlanError {
     Unknown {
         /// The name as given.
         name: String,
-        /// The existing toasters.
+        /// The toasters of the database, as a list for people.
         known: String,
     },
     /// The toaster does not store values of the column's type.
@@ -57,15 +57,15 @@ pub enum PlanError {
          HINT:  The server would accept this setting, but the toaster would misread the values."
     )]
     WrongType {
-        /// The table.
+        /// The table's name, as in reports.
         table: String,
-        /// The toaster.
+        /// The name of the toaster.
         toaster: String,
         /// The type that the toaster supports.
         wanted: &'static str,
-        /// The column.
+        /// The name of the column.
         column: String,
-        /// The column's type.
+        /// The name of the column's type.
         type_name: String,
     },
     /// The goal is to leave the default toaster, but values could only go back to the default.
@@ -87,7 +87,7 @@ pub enum Rule {
     Leaves(Oid),
 }
 
-/// A chosen column.
+/// A chosen column and what its toaster does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnPlan {
     /// Its index from 0, including dropped columns.
@@ -107,7 +107,7 @@ pub struct ColumnPlan {
 pub struct Plan {
     /// The toaster's name, as in reports.
     pub toaster: String,
-    /// The chosen columns.
+    /// The chosen columns, in the order of the table.
     pub columns: Vec<ColumnPlan>,
     /// The settings to change.
     pub changes: Changes,
@@ -117,7 +117,7 @@ pub struct Plan {
     pub clears: Option<Oid>,
     /// The maximum size of a value, in bytes, that the toaster accepts if it does not fit in its row.
     pub longest: Option<u32>,
-    /// Further notes.
+    /// Remarks for the user, as sentences.
     pub notes: Vec<String>,
 }
 
@@ -277,6 +277,7 @@ fn becomes(toaster: &PluggableToaster, columns: &[&ToasterColumn]) -> Result<Pla
     Ok(plan)
 }
 
+/// The plan that removes a toaster: columns that have it get the default toaster, called `default`.
 pub fn leaves(toaster: Oid, default: &str, columns: &[&ToasterColumn]) -> Plan {
     let mut plan = Plan { clears: Some(toaster), ..Plan::new(default) };
     plan.notes.push(LEFT_BEHIND.to_owned());

@@ -24,14 +24,14 @@ use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::model::policy::{CompressedSizes, MethodChoice, Policy};
 use crate::model::stored::{Form, StoredValue};
-use crate::model::toast::{Incoming, Operation, Placed, Table};
+use crate::model::toast::{Compressor, Incoming, Operation, Placed, Table};
 
 use super::stock::{same_form, small};
 
 /// What a policy requires of the chosen columns of a table.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// The policy.
+    /// Which compressed values are kept.
     pub policy: Policy,
     /// The possible methods for each chosen column.
     pub methods: Vec<MethodChoice>,
@@ -42,7 +42,7 @@ pub struct Rule {
 /// What is known about the content of one chosen value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content {
-    /// Content bytes, decompressed.
+    /// Content bytes, decompressed and without header.
     pub raw: u32,
     /// The sizes to which the server compresses it.
     pub sizes: CompressedSizes,
@@ -53,7 +53,7 @@ pub struct Content {
 pub struct Seen {
     /// The inserting transaction, which identifies a row version together with the address.
     pub xmin: u32,
-    /// By column index.
+    /// The row's values by column index.
     pub values: Vec<StoredValue>,
     /// For each chosen column, whether it is known if the value is in the row or out of line.
     pub placed: Vec<bool>,
@@ -92,7 +92,7 @@ pub struct Wanted {
     pub complies: bool,
     /// How to hand the value over so that it gets that form.
     pub handover: Handover,
-    /// The intended form.
+    /// The form that the policy wants.
     pub form: Form,
     /// The intended compression method.
     pub method: Option<Method>,
@@ -146,6 +146,15 @@ impl Rule {
         Some(Content { raw, sizes })
     }
 
+    fn chosen_values<'a>(&self, targets: &'a [usize], seen: &'a Seen) -> ChosenValues<'a> {
+        let mut contents = Vec::with_capacity(targets.len());
+        for (at, &index) in targets.iter().enumerate() {
+            let value = seen.values.get(index);
+            contents.push(value.and_then(|value| self.content(at, value, seen)));
+        }
+        ChosenValues { targets, seen, contents, needed: Vec::new() }
+    }
+
     /// Whether a chosen value's content is unknown because a toaster of `pg_toaster` stores it. What a batch does with
     /// the value depends on its content.
     pub fn lacks_content(&self, targets: &[usize], seen: &Seen) -> bool {
@@ -170,69 +179,33 @@ impl Rule {
 
     /// Decides on a row. In `actual`, the chosen columns (`targets`) are `external`.
     pub fn decide(&self, actual: &Table, targets: &[usize], seen: &Seen) -> Decision {
-        let contents: Vec<Option<Content>> = targets
-            .iter()
-            .enumerate()
-            .map(|(at, &index)| {
-                seen.values.get(index).and_then(|value| self.content(at, value, seen))
-            })
-            .collect();
-        let chosen = |index: usize| targets.iter().position(|&target| target == index);
-        let content_of = |at: usize| contents.get(at).copied().flatten();
-        let mut open = Vec::new();
-        let incoming: Vec<Incoming> = seen
-            .values
-            .iter()
-            .enumerate()
-            .map(|(index, value)| match chosen(index) {
-                None => actual.carried(index, value),
-                Some(at) => match (actual.carried(index, value).fresh(), content_of(at)) {
-                    (Incoming::Plain { .. } | Incoming::Opaque { .. }, Some(content)) => {
-                        Incoming::Plain { raw: content.raw }
-                    }
-                    (Incoming::Plain { .. }, None) if value.raw_size.is_none() || seen.inner => {
-                        open.push(at);
-                        Incoming::Plain { raw: 0 }
-                    }
-                    (other, _) => other,
-                },
-            })
-            .collect();
+        let mut chosen = self.chosen_values(targets, seen);
+        let incoming = chosen.incoming(actual);
         let operation = if seen.values.iter().any(|value| value.form.is_external()) {
             Operation::UpdateOfExternal
         } else {
             Operation::Insert
         };
-        let mut compress = |index: usize, method: Method| match chosen(index) {
-            Some(at) => match content_of(at) {
-                Some(content) => content.sizes.get(method),
-                None => {
-                    open.push(at);
-                    None
-                }
-            },
-            None => seen.values.get(index).and_then(compressed_size),
-        };
         // The row is treated as new, because its present storage must not affect the decision.
-        let ideal = self.ideal.toast(&incoming, Operation::Insert, &mut compress);
-        if !open.is_empty() {
-            open.sort_unstable();
-            open.dedup();
-            return Decision::Depends(open);
+        let ideal = self.ideal.toast(&incoming, Operation::Insert, &mut chosen);
+        if !chosen.needed.is_empty() {
+            chosen.needed.sort_unstable();
+            chosen.needed.dedup();
+            return Decision::Depends(chosen.needed);
         }
         let Ok(ideal) = ideal else { return Decision::TooBig };
         let handed: Vec<Incoming> = incoming
             .iter()
             .enumerate()
-            .map(|(index, &value)| match (chosen(index), ideal.values.get(index)) {
+            .map(|(index, &value)| match (chosen.position(index), ideal.values.get(index)) {
                 (Some(_), Some(placed)) => handed_over(value, placed),
                 _ => value,
             })
             .collect();
-        let mut others = |index: usize, _: Method| seen.values.get(index).and_then(compressed_size);
-        let Ok(stored) = actual.toast(&handed, operation, &mut others) else {
-            return Decision::TooBig;
-        };
+        let stored = actual.toast(&handed, operation, &mut |index: usize, _: Method| {
+            seen.values.get(index).and_then(compressed_size)
+        });
+        let Ok(stored) = stored else { return Decision::TooBig };
         let wanted = targets.iter().enumerate().map(|(at, &index)| {
             match (seen.values.get(index), stored.values.get(index)) {
                 (Some(now), Some(then)) => {
@@ -250,6 +223,63 @@ impl Rule {
             }
         });
         Decision::Forms(wanted.collect())
+    }
+}
+
+/// The chosen values of a row, as far as their contents are known.
+struct ChosenValues<'a> {
+    targets: &'a [usize],
+    seen: &'a Seen,
+    contents: Vec<Option<Content>>,
+    /// Positions in `targets` of values whose unknown contents the decision depends on.
+    needed: Vec<usize>,
+}
+
+impl ChosenValues<'_> {
+    fn position(&self, index: usize) -> Option<usize> {
+        self.targets.iter().position(|&target| target == index)
+    }
+
+    fn content(&self, at: usize) -> Option<Content> {
+        self.contents.get(at).copied().flatten()
+    }
+
+    /// The row's values as an UPDATE hands them to the toaster, the chosen ones decompressed.
+    fn incoming(&mut self, actual: &Table) -> Vec<Incoming> {
+        let mut incoming = Vec::with_capacity(self.seen.values.len());
+        for (index, value) in self.seen.values.iter().enumerate() {
+            let carried = actual.carried(index, value);
+            let Some(at) = self.position(index) else {
+                incoming.push(carried);
+                continue;
+            };
+            incoming.push(match (carried.fresh(), self.content(at)) {
+                (Incoming::Plain { .. } | Incoming::Opaque { .. }, Some(content)) => {
+                    Incoming::Plain { raw: content.raw }
+                }
+                (Incoming::Plain { .. }, None) if value.raw_size.is_none() || self.seen.inner => {
+                    self.needed.push(at);
+                    Incoming::Plain { raw: 0 }
+                }
+                (other, _) => other,
+            });
+        }
+        incoming
+    }
+}
+
+impl Compressor for ChosenValues<'_> {
+    fn compressed_size(&mut self, index: usize, method: Method) -> Option<u32> {
+        let Some(at) = self.position(index) else {
+            return self.seen.values.get(index).and_then(compressed_size);
+        };
+        match self.content(at) {
+            Some(content) => content.sizes.get(method),
+            None => {
+                self.needed.push(at);
+                None
+            }
+        }
     }
 }
 

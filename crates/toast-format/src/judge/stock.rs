@@ -47,10 +47,9 @@ pub fn by_model(
             continue;
         };
         let compresses = matches!(column.storage, Storage::Extended | Storage::Main);
-        let other = |method: Method| column.method != MethodChoice::One(method);
         // A value compressed in another way never leaves the toaster unchanged.
         if matches!(value.form, Form::Compressed | Form::ExternalCompressed)
-            && (!compresses || value.method.is_none_or(other))
+            && (!compresses || value.method.is_none_or(|m| column.method != MethodChoice::One(m)))
         {
             return Compliance::Differs;
         }
@@ -81,11 +80,9 @@ pub fn by_model(
 /// The result of toasting a row, compared with the stored row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Comparison {
-    /// The same.
     Same,
     /// Some stored values are compressed or out of line, but would not be in the result.
     LessToasted,
-    /// Something else.
     Other,
 }
 
@@ -128,16 +125,16 @@ impl Judged<'_> {
         operation: Operation,
     ) -> (Result<Toasted, ToastError>, Vec<usize>) {
         let mut asked = Vec::new();
-        let mut compress = |index: usize, _method: Method| {
-            let value = self.values.get(index)?;
-            already(value).or_else(|| {
-                (self.known)(index).unwrap_or_else(|| {
-                    asked.push(index);
-                    None
-                })
-            })
-        };
-        let stored = self.table.toast(incoming, operation, &mut compress);
+        let stored = self.table.toast(incoming, operation, &mut |index: usize, _: Method| {
+            if let Some(size) = already(self.values.get(index)?) {
+                return Some(size);
+            }
+            let known = (self.known)(index);
+            if known.is_none() {
+                asked.push(index);
+            }
+            known.flatten()
+        });
         // Values of other columns that were never compressed are assumed to be incompressible.
         asked.retain(|index| self.targets.contains(index));
         (stored, asked)
@@ -205,8 +202,10 @@ fn before_moved(value: Incoming) -> Incoming {
 /// Whether the server accepts a row of these values.
 pub fn fits(table: &Table, targets: &[usize], follow: &[usize], values: &[StoredValue]) -> bool {
     let incoming = incoming(table, targets, follow, values);
-    let mut compress = |index: usize, _method: Method| already(values.get(index)?);
-    table.toast(&incoming, Operation::Update, &mut compress).is_ok()
+    let toasted = table.toast(&incoming, Operation::Update, &mut |index: usize, _: Method| {
+        already(values.get(index)?)
+    });
+    toasted.is_ok()
 }
 
 /// The row as an UPDATE that makes fresh values of the chosen columns would store it. A value whose compressed size is
@@ -226,13 +225,13 @@ pub fn stored_anew(
     } else {
         Operation::Update
     };
-    let mut compress = |index: usize, method: Method| {
+    let incoming = incoming(table, targets, follow, values);
+    table.toast(&incoming, operation, &mut |index: usize, method: Method| {
         let value = values.get(index)?;
         // of values that are compressed in another way, only an estimate shows the size
-        let same = Some(value).filter(|value| value.method == Some(method));
-        same.and_then(already).or_else(|| known(index).flatten())
-    };
-    table.toast(&incoming(table, targets, follow, values), operation, &mut compress)
+        let size = if value.method == Some(method) { already(value) } else { None };
+        size.or_else(|| known(index).flatten())
+    })
 }
 
 /// The values of a row as handed over by an UPDATE that makes fresh values of the chosen columns.
@@ -242,12 +241,13 @@ fn incoming(
     follow: &[usize],
     values: &[StoredValue],
 ) -> Vec<Incoming> {
-    let one = |(index, value): (usize, &StoredValue)| {
+    let mut incoming = Vec::with_capacity(values.len());
+    for (index, value) in values.iter().enumerate() {
         let is_fresh = targets.contains(&index) || follow.contains(&index);
         let carried = table.carried(index, value);
-        if is_fresh { carried.fresh() } else { carried }
-    };
-    values.iter().enumerate().map(one).collect()
+        incoming.push(if is_fresh { carried.fresh() } else { carried });
+    }
+    incoming
 }
 
 /// The size of the compressed datum, if the value is stored as one.
@@ -259,6 +259,7 @@ pub fn already(value: &StoredValue) -> Compressed {
     }
 }
 
+/// Whether a stored value has the form and method that toasting it results in.
 pub fn same_form(now: &StoredValue, then: &Placed) -> bool {
     match now.form {
         Form::Null | Form::Missing | Form::Custom | Form::Unknown => true,
@@ -267,6 +268,7 @@ pub fn same_form(now: &StoredValue, then: &Placed) -> bool {
     }
 }
 
+/// The size, if it fits into 32 bits as every size of a value does.
 pub fn small(size: Option<u64>) -> Option<u32> {
     size.and_then(|size| u32::try_from(size).ok())
 }

@@ -58,7 +58,7 @@ impl Toaster {
         }
     }
 
-    /// Its storage.
+    /// The storage (`attstorage`) that the toaster stands for.
     pub fn storage(self) -> Storage {
         match self {
             Toaster::Compressed(_) | Toaster::Extended => Storage::Extended,
@@ -85,7 +85,7 @@ impl Toaster {
 /// The current settings of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Current {
-    /// `attstorage`.
+    /// The column's storage (`attstorage`).
     pub storage: Storage,
     /// `attcompression`; `None` if unset.
     pub compression: Option<Method>,
@@ -109,7 +109,7 @@ pub struct Changes {
     pub compression: Vec<(String, Method)>,
     /// Toasters, in the order of the statement.
     pub toasters: Vec<ToasterChange>,
-    /// New `toast_tuple_target`.
+    /// `toast_tuple_target` to be set, in bytes.
     pub target: Option<TupleTarget>,
 }
 
@@ -150,27 +150,28 @@ impl Changes {
     /// The statement that makes these changes to a table, whose name is quoted: one statement, and so one short lock. `None` if
     /// there is nothing to change.
     pub fn statement(&self, table: &str) -> Option<String> {
-        let column = |name: &str, change: &str| {
-            format!("ALTER COLUMN {} SET {change}", quote_identifier(name))
-        };
         let mut parts = Vec::new();
         for (name, storage) in &self.storage {
-            parts.push(column(name, &format!("STORAGE {}", storage.name())));
+            parts.push(set_column(name, &format!("STORAGE {}", storage.name())));
         }
         for (name, method) in &self.compression {
-            parts.push(column(name, &format!("COMPRESSION {}", method.name())));
+            parts.push(set_column(name, &format!("COMPRESSION {}", method.name())));
         }
         for change in &self.toasters {
             parts.push(match change {
                 ToasterChange::Toaster(name, toaster) => {
-                    column(name, &format!("TOASTER {}", quote_identifier(toaster)))
+                    set_column(name, &format!("TOASTER {}", quote_identifier(toaster)))
                 }
-                ToasterChange::NoMethod(name) => column(name, "COMPRESSION default"),
+                ToasterChange::NoMethod(name) => set_column(name, "COMPRESSION default"),
             });
         }
         parts.extend(self.target.map(|target| format!("SET (toast_tuple_target = {target})")));
         (!parts.is_empty()).then(|| format!("ALTER TABLE ONLY {table} {}", parts.join(", ")))
     }
+}
+
+fn set_column(name: &str, change: &str) -> String {
+    format!("ALTER COLUMN {} SET {change}", quote_identifier(name))
 }
 
 #[cfg(test)]

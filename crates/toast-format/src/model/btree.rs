@@ -6,13 +6,13 @@ use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
 use crate::disk::max_align;
 use crate::model::cost::{CHUNKS_PER_PAGE, ReadWork};
 
-/// `BTPageOpaqueData`.
+/// Size of `BTPageOpaqueData` (`nbtree.h`).
 const SPECIAL: usize = 16;
-/// `BTREE_NONLEAF_FILLFACTOR`.
+/// `BTREE_NONLEAF_FILLFACTOR` in percent (`nbtree.h`).
 const INNER_FILLFACTOR: u8 = 70;
-/// `BTREE_DEFAULT_FILLFACTOR`.
+/// `BTREE_DEFAULT_FILLFACTOR` in percent (`nbtree.h`).
 pub const DEFAULT_FILLFACTOR: u8 = 90;
-/// `IndexTupleData`.
+/// Size of `IndexTupleData` (`itup.h`).
 const TUPLE_HEADER: usize = 8;
 /// The size of the keys in the index of a TOAST relation: `chunk_id` and `chunk_seq`, neither of which is ever NULL.
 pub const TOAST_KEYS: usize = 8;
@@ -55,7 +55,7 @@ pub fn least_bloated(fresh: u64) -> u64 {
 /// The entries of an index.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Entries {
-    /// Their number.
+    /// The number of entries.
     pub number: f64,
     /// The average size of an entry, including its line pointer.
     pub bytes: f64,

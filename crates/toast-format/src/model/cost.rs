@@ -115,7 +115,7 @@ impl Default for Prices {
 /// The work of reading values.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ReadWork {
-    /// Heap pages visited.
+    /// Heap pages visited by the scan.
     pub heap_pages: f64,
     /// Values fetched from the TOAST relation.
     pub lookups: f64,
@@ -123,15 +123,15 @@ pub struct ReadWork {
     pub index_pages: f64,
     /// Pages visited in the TOAST relation.
     pub toast_pages: f64,
-    /// Chunks read.
+    /// Chunks read from the TOAST relation.
     pub chunks: f64,
     /// Bytes copied out of chunks.
     pub copied_bytes: f64,
-    /// Values decompressed.
+    /// Values decompressed, with either method.
     pub decompressions: f64,
-    /// What pglz decompresses.
+    /// Literals and matches that pglz decompresses.
     pub pglz: Items,
-    /// What lz4 decompresses.
+    /// Literals and matches that lz4 decompresses.
     pub lz4: Items,
 }
 
@@ -236,7 +236,7 @@ impl Prices {
 /// The work of compressing values and storing their chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct WriteWork {
-    /// Chunks written.
+    /// Chunks written to the TOAST relation.
     pub chunks: f64,
     /// Values that are stored compressed.
     pub compressions: f64,
@@ -372,15 +372,15 @@ impl Pricing {
 /// The data written by an UPDATE of values.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct UpdateWork {
-    /// Rows updated.
+    /// The number of rows updated.
     pub rows: f64,
     /// The size of the new heap tuples, including line pointers.
     pub heap_bytes: f64,
     /// The size of the new chunks' tuples, including line pointers.
     pub toast_bytes: f64,
-    /// New chunks.
+    /// The number of new chunks.
     pub chunks: f64,
-    /// Old chunks deleted.
+    /// The number of old chunks that are deleted.
     pub deleted_chunks: f64,
 }
 

@@ -69,19 +69,19 @@ pub fn ratio(above: &[f64], below: &[f64], part: f64, complete: bool) -> Option<
     if complete {
         return Some(Interval::exact(estimate));
     }
-    let residuals = || above.iter().zip(below).map(|(a, b)| a - estimate * b);
-    let residuals = Residuals {
-        clusters: above.len(),
-        squares: residuals().map(|e| e * e).sum(),
-        cubes: residuals().map(|e| e.powi(3)).sum(),
-    };
+    let mut residuals = Residuals { clusters: above.len(), squares: 0.0, cubes: 0.0 };
+    for (above, below) in above.iter().zip(below) {
+        let residual = above - estimate * below;
+        residuals.squares += residual * residual;
+        residuals.cubes += residual.powi(3);
+    }
     Some(interval(estimate, residuals, total_below, part))
 }
 
 /// The number of blocks read, and of all blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlocksRead {
-    /// Blocks read.
+    /// The number of blocks that were read.
     pub read: u64,
     /// Blocks of the relation.
     pub total: u64,

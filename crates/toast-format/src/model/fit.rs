@@ -1,16 +1,35 @@
 //! Prices fitted to measurements (pure). Each measurement is the sum of what its parts would take at the default prices,
 //! each times the factor by which this server differs; the factors are found by least squares of the relative errors.
 //!
-//! Parts that few measurements tell apart would get arbitrary factors. So each factor is drawn towards the one by which
-//! the server is faster or slower as a whole (ridge regression), and stays within limits.
+//! If few measurements separate two parts, their factors would be arbitrary. So each factor is drawn towards the one by
+//! which the server is faster or slower as a whole (ridge regression), and stays within limits.
 
 /// A measurement: nanoseconds of each part at the default prices, and those that were measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured<const N: usize> {
     /// The parts at the default prices.
     pub parts: [f64; N],
-    /// What was measured.
+    /// The measured time in nanoseconds.
     pub ns: f64,
+}
+
+impl<const N: usize> Measured<N> {
+    /// The time at the default prices, in nanoseconds.
+    fn priced(&self) -> f64 {
+        self.parts.iter().sum()
+    }
+
+    fn is_usable(&self) -> bool {
+        self.ns.is_finite()
+            && self.ns > 0.0
+            && self.parts.iter().all(|&ns| ns.is_finite() && ns >= 0.0)
+            && self.priced() > 0.0
+    }
+}
+
+/// The relative time that `factors` predict for the parts of a measurement.
+fn predicted<const N: usize>(parts: &[f64; N], factors: &[f64; N]) -> f64 {
+    parts.iter().zip(factors).map(|(part, factor)| part * factor).sum()
 }
 
 /// Factors for the default prices.
@@ -18,7 +37,7 @@ pub struct Measured<const N: usize> {
 pub struct Fit<const N: usize> {
     /// One for each part.
     pub factors: [f64; N],
-    /// The fraction by which a time that follows from them may be wrong, with 95 % confidence; at least [`LEAST_ERROR`].
+    /// The fraction by which a time that follows from them may be wrong, with 95 % confidence; at least 0.02.
     pub error: f64,
 }
 
@@ -33,27 +52,16 @@ const ROUNDS: usize = 500;
 
 /// Fits factors; `None` unless there are at least 3 measurements, all of them positive and finite.
 pub fn fit<const N: usize>(measured: &[Measured<N>]) -> Option<Fit<N>> {
-    let priced = |one: &Measured<N>| one.parts.iter().sum::<f64>();
-    let usable = |one: &Measured<N>| {
-        let sound = |ns: f64| ns.is_finite() && ns >= 0.0;
-        one.ns.is_finite()
-            && one.ns > 0.0
-            && one.parts.iter().all(|&ns| sound(ns))
-            && priced(one) > 0.0
-    };
-    if measured.len() < 3 || !measured.iter().all(usable) {
+    if measured.len() < 3 || !measured.iter().all(Measured::is_usable) {
         return None;
     }
-    let mut ratios: Vec<f64> = measured.iter().map(|one| one.ns / priced(one)).collect();
+    let mut ratios: Vec<f64> = measured.iter().map(|one| one.ns / one.priced()).collect();
     ratios.sort_by(f64::total_cmp);
     let overall = *ratios.get(ratios.len() / 2)?;
     // parts of the measured time, for the server as a whole
     let rows: Vec<[f64; N]> =
         measured.iter().map(|one| one.parts.map(|part| part * overall / one.ns)).collect();
     let mut factors = [1.0; N];
-    let predicted = |row: &[f64; N], factors: &[f64; N]| -> f64 {
-        row.iter().zip(factors).map(|(part, factor)| part * factor).sum()
-    };
     for _ in 0..ROUNDS {
         for at in 0..N {
             let mut above = PRIOR;

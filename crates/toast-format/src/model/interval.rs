@@ -18,8 +18,11 @@ pub struct Interval<T = f64, End = T> {
 impl<T: Copy> Interval<T> {
     /// The figure with the ends of its interval if they are known.
     pub fn with_ends(self, known: bool) -> Interval<T, Option<T>> {
-        let end = |end| known.then_some(end);
-        Interval { estimate: self.estimate, low: end(self.low), high: end(self.high) }
+        Interval {
+            estimate: self.estimate,
+            low: known.then_some(self.low),
+            high: known.then_some(self.high),
+        }
     }
 
     /// An exactly known figure.
@@ -107,11 +110,10 @@ impl Interval<u64> {
 
     /// The quotient of two figures; `None` if the divisor is zero.
     pub fn ratio_to(self, below: Interval<u64>) -> Option<Interval> {
-        let by = |above: u64, below: u64| four_digits(above as f64 / below.max(1) as f64);
         (below.estimate > 0).then(|| Interval {
-            estimate: by(self.estimate, below.estimate),
-            low: by(self.low, below.high),
-            high: by(self.high, below.low),
+            estimate: rounded_ratio(self.estimate, below.estimate),
+            low: rounded_ratio(self.low, below.high),
+            high: rounded_ratio(self.high, below.low),
         })
     }
 }
@@ -145,7 +147,7 @@ impl IndependentSum {
 
 /// A number as it appears in JSON: real numbers with four digits.
 pub trait Reported: Copy {
-    /// The rounded number.
+    /// The number, rounded to four digits if it is real.
     fn reported(self) -> impl Serialize;
 }
 
@@ -171,6 +173,10 @@ impl Reported for Option<u64> {
     fn reported(self) -> impl Serialize {
         self
     }
+}
+
+fn rounded_ratio(above: u64, below: u64) -> f64 {
+    four_digits(above as f64 / below.max(1) as f64)
 }
 
 fn four_digits(value: f64) -> f64 {

@@ -75,12 +75,12 @@ impl Filler {
     }
 
     /// A relation whose pages have this much free space, recorded in its free space map, to be filled by means of it.
-    pub(crate) fn of(page: PageSize, fillfactor: u8, free: Vec<u16>) -> Filler {
+    pub(crate) fn with_free_space(page: PageSize, fillfactor: u8, free: Vec<u16>) -> Filler {
         let mut filler = Filler::new(page, fillfactor, Fill::Insert);
         filler.pages = free.len() as u64;
         filler.free = free;
         let known = (0..filler.pages).map(|at| filler.free_of(at)).collect::<Vec<_>>();
-        filler.map = FreeSpaceMap::of(page, &known);
+        filler.map = FreeSpaceMap::with_free_space(page, &known);
         filler
     }
 
@@ -208,7 +208,7 @@ impl FreeSpaceMap {
     }
 
     /// The map of pages with this much free space, as if one leaf covered all of them.
-    fn of(page: PageSize, free: &[usize]) -> FreeSpaceMap {
+    fn with_free_space(page: PageSize, free: &[usize]) -> FreeSpaceMap {
         let inner = free.len().next_power_of_two().max(2) - 1;
         let step = page.bytes() / 256;
         let mut map =
@@ -227,7 +227,7 @@ impl FreeSpaceMap {
         self.nodes.get(node).copied().unwrap_or(0)
     }
 
-    /// `fsm_space_avail_to_cat`.
+    /// The category of a page with this free space (`fsm_space_avail_to_cat`, `freespace.c`).
     fn available(&self, bytes: usize) -> u8 {
         // MaxFSMRequestSize is MaxHeapTupleSize.
         if bytes >= self.step * 256 - max_align(PAGE_HEADER_SIZE + LINE_POINTER_SIZE) {
@@ -236,7 +236,7 @@ impl FreeSpaceMap {
         u8::try_from(bytes / self.step).unwrap_or(254).min(254)
     }
 
-    /// `fsm_space_needed_to_cat`.
+    /// The category of pages with room for a tuple (`fsm_space_needed_to_cat`, `freespace.c`).
     fn needed(&self, bytes: usize) -> u8 {
         u8::try_from(bytes.div_ceil(self.step).max(1)).unwrap_or(255)
     }
@@ -332,9 +332,14 @@ impl ToastFiller {
 /// The space on pages for the chunks of a value of `stored` bytes, including line pointers.
 pub fn chunk_bytes(page: PageSize, stored: u32) -> u64 {
     let size = page.toast_max_chunk_size();
-    let tuple = |data: u32| (max_align(CHUNK_OVERHEAD + data as usize) + LINE_POINTER_SIZE) as u64;
     let rest = stored % size;
-    u64::from(stored / size) * tuple(size) + if rest > 0 { tuple(rest) } else { 0 }
+    let last = if rest > 0 { chunk_tuple_bytes(rest) } else { 0 };
+    u64::from(stored / size) * chunk_tuple_bytes(size) + last
+}
+
+/// The space on a page for a chunk with this many bytes of a value, including its line pointer.
+pub(crate) fn chunk_tuple_bytes(data: u32) -> u64 {
+    tuple_bytes(data.saturating_add(CHUNK_OVERHEAD as u32))
 }
 
 /// The space on a page for a heap tuple, including its line pointer.
@@ -379,7 +384,7 @@ mod tests {
     #[test]
     fn holes_are_filled_and_no_pages_are_added() {
         let fill = |fillfactor, free: &[u16], length| {
-            let mut filler = Filler::of(PAGE, fillfactor, free.to_vec());
+            let mut filler = Filler::with_free_space(PAGE, fillfactor, free.to_vec());
             let put = (0..).take_while(|_| filler.put_in_hole(length)).count();
             assert_eq!(filler.pages(), free.len() as u64);
             put

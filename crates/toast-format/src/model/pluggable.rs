@@ -21,15 +21,15 @@ const APPENDED: u32 = 100;
 /// What a read visits in the TOAST relation.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Visits {
-    /// Index searches.
+    /// Searches in the TOAST index.
     pub lookups: f64,
-    /// Pages with chunks.
+    /// Pages of the TOAST relation with its chunks.
     pub pages: f64,
 }
 
 impl Visits {
     /// The visits for a value of `stored` bytes that is found by the index; none if nothing is stored.
-    fn of(page: PageSize, stored: u32) -> Visits {
+    fn new(page: PageSize, stored: u32) -> Visits {
         let pages = (chunk_bytes(page, stored) as f64 / page.bytes() as f64).ceil();
         Visits { lookups: if stored > 0 { 1.0 } else { 0.0 }, pages }
     }
@@ -62,7 +62,7 @@ pub struct Taken {
     pub inline_bytes: f64,
     /// Bytes of chunks on pages.
     pub toast_bytes: f64,
-    /// Chunks.
+    /// The number of chunks in the TOAST relation.
     pub chunks: f64,
     /// Visits to read a small part: a key or an element.
     pub read: Visits,
@@ -94,7 +94,7 @@ fn chunks(page: PageSize, stored: u32) -> f64 {
 /// A value stored as by a stock server: every read or change, however small, involves all of it.
 pub fn stock(page: PageSize, inline: u32, stored: u32) -> Taken {
     let toast_bytes = chunk_bytes(page, stored) as f64;
-    let read = Visits::of(page, stored);
+    let read = Visits::new(page, stored);
     Taken {
         values: 1.0,
         divided: 0.0,
@@ -121,7 +121,7 @@ pub fn bytea_toaster(page: PageSize, room: u32, raw: u32) -> Taken {
     let stored = raw.saturating_add(raw.div_ceil(data).saturating_mul(VERSION));
     // The last chunk is written again together with the appended bytes.
     let last = raw % data + APPENDED + VERSION;
-    let read = Visits::of(page, stored);
+    let read = Visits::new(page, stored);
     Taken {
         values: 1.0,
         divided: 1.0,

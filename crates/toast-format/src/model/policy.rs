@@ -55,7 +55,7 @@ pub enum Policy {
     /// All that the server keeps, as in stock PostgreSQL.
     #[default]
     Always,
-    /// None.
+    /// None: values are stored uncompressed.
     Never,
     /// Those that save at least this number of chunks.
     ChunkSaving {
@@ -91,7 +91,7 @@ pub enum SettingsError {
     /// `always`, `never` and `best` take no parameter.
     #[error("policy \"{name}\" takes no parameter, got \"{got}\"")]
     NoParameter {
-        /// The policy's name.
+        /// The policy's name as given.
         name: String,
         /// The parameter as given.
         got: String,
@@ -102,7 +102,7 @@ pub enum SettingsError {
          (as in {name}={example})"
     )]
     Chunks {
-        /// The policy's name.
+        /// The name of a policy that takes chunks.
         name: &'static str,
         /// The parameter as given.
         got: String,
@@ -115,7 +115,7 @@ pub enum SettingsError {
          (as in {name}={example})"
     )]
     Part {
-        /// The policy's name.
+        /// The name of a policy that takes a fraction.
         name: &'static str,
         /// The parameter as given.
         got: String,
@@ -135,11 +135,36 @@ pub enum SettingsError {
     /// The storage never compresses, so a policy has nothing to decide.
     #[error("policy \"{policy}\" needs storage extended or main, not {}", storage.name())]
     NothingToDecide {
-        /// The policy.
+        /// The policy, which needs compressed values.
         policy: Policy,
-        /// The storage.
+        /// The storage, which never compresses.
         storage: Storage,
     },
+}
+
+fn chunks_parameter(
+    name: &'static str,
+    parameter: Option<&str>,
+    default: u32,
+) -> Result<u32, SettingsError> {
+    let Some(got) = parameter else { return Ok(default) };
+    match got.parse() {
+        Ok(chunks) if (1..=MAX_CHUNKS).contains(&chunks) => Ok(chunks),
+        _ => Err(SettingsError::Chunks { name, got: got.into(), example: default }),
+    }
+}
+
+fn ratio_parameter(
+    name: &'static str,
+    parameter: Option<&str>,
+    default: Ratio,
+) -> Result<Ratio, SettingsError> {
+    let Some(got) = parameter else { return Ok(default) };
+    got.parse().ok().and_then(Ratio::new).ok_or_else(|| SettingsError::Part {
+        name,
+        got: got.into(),
+        example: default,
+    })
 }
 
 impl FromStr for Policy {
@@ -150,34 +175,24 @@ impl FromStr for Policy {
             Some((name, parameter)) => (name.trim(), Some(parameter.trim())),
             None => (text.trim(), None),
         };
-        let chunks = |name, default: u32| match parameter {
-            None => Ok(default),
-            Some(got) => {
-                got.parse().ok().filter(|n| (1..=MAX_CHUNKS).contains(n)).ok_or_else(|| {
-                    SettingsError::Chunks { name, got: got.into(), example: default }
-                })
-            }
-        };
-        let part = |name, default: Ratio| match parameter {
-            None => Ok(default),
-            Some(got) => got.parse().ok().and_then(Ratio::new).ok_or_else(|| SettingsError::Part {
-                name,
-                got: got.into(),
-                example: default,
-            }),
-        };
         let policy = match name.to_ascii_lowercase().replace('_', "-").as_str() {
             "always" => Policy::Always,
             "never" => Policy::Never,
             "best" => Policy::Best,
             "chunk-saving" => {
-                return Ok(Policy::ChunkSaving { chunks: chunks("chunk-saving", 1)? });
+                let chunks = chunks_parameter("chunk-saving", parameter, 1)?;
+                return Ok(Policy::ChunkSaving { chunks });
             }
             "chunk-floor" => {
-                return Ok(Policy::ChunkFloor { chunks: chunks("chunk-floor", 100)? });
+                let chunks = chunks_parameter("chunk-floor", parameter, 100)?;
+                return Ok(Policy::ChunkFloor { chunks });
             }
-            "ratio" => return Ok(Policy::Ratio(part("ratio", Ratio::NINETY_FIVE)?)),
-            "hybrid" => return Ok(Policy::Hybrid(part("hybrid", Ratio::NINETY)?)),
+            "ratio" => {
+                return ratio_parameter("ratio", parameter, Ratio::NINETY_FIVE).map(Policy::Ratio);
+            }
+            "hybrid" => {
+                return ratio_parameter("hybrid", parameter, Ratio::NINETY).map(Policy::Hybrid);
+            }
             _ => return Err(SettingsError::UnknownPolicy(name.into())),
         };
         match parameter {
@@ -206,7 +221,7 @@ impl fmt::Display for Policy {
 /// The compression method of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MethodChoice {
-    /// Always this one.
+    /// Always the same method.
     One(Method),
     /// For each value, the one with the smaller result; lz4 if both are equal.
     Either,
@@ -251,9 +266,9 @@ impl MethodChoice {
 /// server does not accept the result or the method was not tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct CompressedSizes {
-    /// With pglz.
+    /// Bytes of the datum with pglz.
     pub pglz: Option<u32>,
-    /// With lz4.
+    /// Bytes of the datum with lz4.
     pub lz4: Option<u32>,
 }
 
@@ -282,7 +297,7 @@ pub enum Choice {
     Uncompressed,
     /// The value is compressed.
     Compressed {
-        /// The method.
+        /// The method of the kept stream.
         method: Method,
         /// The size of the datum, including its header.
         size: u32,
@@ -319,8 +334,10 @@ impl Policy {
             .filter_map(|&method| sizes.get(method).map(|size| Offer { method, size }));
         // If both are equal, the later one, lz4, is used, because it decompresses faster.
         let offer = if self == Policy::Best {
-            let price = |offer: &Offer| circumstances.price(raw, offer);
-            offers.reduce(|a, b| if price(&b) <= price(&a) { b } else { a })
+            offers.reduce(|a, b| {
+                let is_cheaper = circumstances.price(raw, &b) <= circumstances.price(raw, &a);
+                if is_cheaper { b } else { a }
+            })
         } else {
             offers.reduce(|a, b| if b.size <= a.size { b } else { a })
         };

@@ -44,8 +44,11 @@ impl FromStr for TupleTarget {
         let page = PageSize::DEFAULT;
         let min = Self::MIN;
         let max = page.toast_tuple_target_main();
-        let invalid = |_| SettingsError::Target { got: text.into(), min, max };
-        let bytes = text.trim().parse().map_err(invalid)?;
+        let bytes = text.trim().parse().map_err(|_| SettingsError::Target {
+            got: text.into(),
+            min,
+            max,
+        })?;
         TupleTarget::new(bytes, page)
     }
 }
@@ -75,11 +78,11 @@ impl FromStr for Storage {
 /// compress could be overridden for each value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Settings {
-    /// `attstorage`.
+    /// The column's storage (`attstorage`).
     pub storage: Storage,
-    /// `attcompression`; never "default".
+    /// The column's method (`attcompression`), never "default".
     pub method: MethodChoice,
-    /// The relation's `toast_tuple_target`.
+    /// The relation's `toast_tuple_target` in bytes.
     pub target: TupleTarget,
     /// Which compressed values are kept.
     pub policy: Policy,

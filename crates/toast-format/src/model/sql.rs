@@ -10,7 +10,7 @@ pub fn quote_identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// `schema.name`, both quoted.
+/// `schema.name` with both parts quoted.
 pub fn quote_qualified(schema: &str, name: &str) -> String {
     format!("{}.{}", quote_identifier(schema), quote_identifier(name))
 }
@@ -68,7 +68,7 @@ pub enum Shape {
     Fixed,
     /// A varlena type that has an array type.
     Scalar,
-    /// An array.
+    /// An array of anything but composite values.
     Array,
     /// An array of composite values, which may contain compressed fields, or a domain over such an array.
     Rows {
@@ -93,9 +93,9 @@ pub enum Shape {
 /// A field of a composite type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// Its name.
+    /// The field's name, not quoted.
     pub name: String,
-    /// Its type.
+    /// The shape of the field's type.
     pub shape: Shape,
 }
 
@@ -119,7 +119,7 @@ impl Shape {
             ),
             Shape::Composite { type_name, fields } => {
                 let fields: Vec<String> =
-                    fields.iter().map(|f| f.shape.force(&f.of(value))).collect();
+                    fields.iter().map(|f| f.shape.force(&f.of_row(value))).collect();
                 // IS NULL would also be true for a row of NULLs, which is not NULL.
                 format!(
                     "CASE WHEN {value} IS NOT DISTINCT FROM NULL THEN NULL ELSE \
@@ -145,7 +145,7 @@ impl Shape {
         };
         let mut parts = Vec::new();
         for field in fields {
-            let inner = field.of(value);
+            let inner = field.of_row(value);
             if field.shape != Shape::Fixed {
                 let stored = format!("pg_catalog.pg_column_compression({inner})");
                 parts.push(match method {
@@ -160,7 +160,8 @@ impl Shape {
 }
 
 impl Field {
-    fn of(&self, value: &str) -> String {
+    /// The expression for this field of a composite value.
+    fn of_row(&self, value: &str) -> String {
         format!("({value}).{}", quote_identifier(&self.name))
     }
 }

@@ -15,7 +15,7 @@ use crate::disk::walk::Datum;
 /// How a value is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Form {
-    /// NULL.
+    /// NULL, by the null bitmap.
     Null,
     /// Not in the row: the column's missing value is used.
     Missing,
@@ -88,7 +88,7 @@ pub struct CustomStored {
 /// A value's stored form and sizes. All sizes are bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredValue {
-    /// The form.
+    /// The form, from which the other fields follow.
     pub form: Form,
     /// The compression method; `None` if uncompressed or unknown.
     pub method: Option<Method>,
@@ -118,7 +118,7 @@ impl StoredValue {
         }
     }
 
-    /// NULL.
+    /// NULL, which takes no bytes.
     pub const NULL: StoredValue = StoredValue {
         form: Form::Null,
         method: None,
@@ -228,7 +228,7 @@ pub enum Placement {
 pub struct FunctionAnswer {
     /// The value; its form is [`Form::Unknown`] if several are possible.
     pub value: StoredValue,
-    /// Where it is.
+    /// Where the value's bytes are placed.
     pub placement: Placement,
 }
 
@@ -239,8 +239,7 @@ impl FunctionAnswer {
 
     /// The value with its likeliest form: out of line if nothing is known and it is longer than `threshold` bytes.
     pub fn likely(&self, threshold: u64) -> StoredValue {
-        let Some(stored) = self.value.stored_size.filter(|_| self.value.form == Form::Unknown)
-        else {
+        let (Form::Unknown, Some(stored)) = (self.value.form, self.value.stored_size) else {
             return self.value;
         };
         let external = match self.placement {

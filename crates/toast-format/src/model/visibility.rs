@@ -14,7 +14,7 @@ pub enum Visibility {
     Dead,
     /// It depends on the status of this transaction (or of this MultiXact, if `xid` is `None`), which is not known.
     Unknown {
-        /// The transaction.
+        /// The transaction; `None` for a MultiXact.
         xid: Option<TransactionId>,
     },
 }
@@ -149,24 +149,23 @@ impl Transactions for Snapshot {
 
 /// Whether `tuple` is visible, as far as `transactions` shows.
 pub fn visibility(tuple: &HeapTuple<'_>, transactions: &impl Transactions) -> Visibility {
-    let has = |bit| tuple.infomask & bit != 0;
     if !tuple.xmin_frozen() {
-        if has(infomask::XMIN_INVALID) {
+        if tuple.has(infomask::XMIN_INVALID) {
             return Visibility::Dead;
         }
-        match transactions.seen(tuple.xmin, has(infomask::XMIN_COMMITTED)) {
+        match transactions.seen(tuple.xmin, tuple.has(infomask::XMIN_COMMITTED)) {
             Some(true) => {}
             Some(false) => return Visibility::Dead,
             None => return Visibility::Unknown { xid: Some(tuple.xmin) },
         }
     }
-    if has(infomask::XMAX_INVALID) || tuple.xmax.0 == 0 || tuple.xmax_locked_only() {
+    if tuple.has(infomask::XMAX_INVALID) || tuple.xmax.0 == 0 || tuple.xmax_locked_only() {
         return Visibility::Live;
     }
-    if has(infomask::XMAX_IS_MULTI) {
+    if tuple.has(infomask::XMAX_IS_MULTI) {
         return Visibility::Unknown { xid: None };
     }
-    match transactions.seen(tuple.xmax, has(infomask::XMAX_COMMITTED)) {
+    match transactions.seen(tuple.xmax, tuple.has(infomask::XMAX_COMMITTED)) {
         Some(true) => Visibility::Dead,
         Some(false) => Visibility::Live,
         None => Visibility::Unknown { xid: Some(tuple.xmax) },

@@ -23,7 +23,7 @@
 //! compared like any others, and positions with the same four bytes have all been seen by then. It
 //! costs time, and is rare.
 
-use super::{Limits, MAX_MATCH, MAX_OFFSET, Strategy, list_of};
+use super::{CompressionLimits, MAX_MATCH, MAX_OFFSET, Strategy, list_of};
 use crate::codec::KEEP;
 
 /// How many positions are entered into the tables at a time.
@@ -81,7 +81,7 @@ fn run(
     tables: &mut Tables,
     stops: &Stops,
     src: &[u8],
-    limits: &Limits,
+    limits: &CompressionLimits,
     out: &mut [u8],
 ) -> Option<usize> {
     // The last three positions have no four bytes to hash.

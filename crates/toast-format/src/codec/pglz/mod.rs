@@ -32,7 +32,7 @@ pub use decompress::{decompress, decompress_prefix};
 const MAX_OFFSET: usize = 0x0fff;
 /// `PGLZ_MAX_MATCH`, the longest match that can be coded.
 pub const MAX_MATCH: usize = 273;
-/// `PGLZ_MAX_HISTORY_LISTS`.
+/// `PGLZ_MAX_HISTORY_LISTS` of `pg_lzcompress.c`.
 const MAX_HISTORY_LISTS: u16 = 8192;
 /// No stream gives more than this many bytes for each of its own: a match of [`MAX_MATCH`] bytes
 /// takes three, control bits not counted.
@@ -69,7 +69,7 @@ impl Strategy {
     };
 
     /// What this strategy means for an input of `len` bytes; `None` where it forbids compression.
-    fn limits(&self, len: usize) -> Option<Limits> {
+    fn limits(&self, len: usize) -> Option<CompressionLimits> {
         let size = u64::from(i32::try_from(len).ok()?.unsigned_abs());
         if len < self.min_input_size {
             return None;
@@ -85,7 +85,7 @@ impl Strategy {
             512..1024 => 4096,
             _ => MAX_HISTORY_LISTS,
         };
-        Some(Limits { result_max: usize::try_from(result_max).ok()?, lists })
+        Some(CompressionLimits { result_max: usize::try_from(result_max).ok()?, lists })
     }
 }
 
@@ -97,7 +97,7 @@ impl Default for Strategy {
 
 /// A [`Strategy`] applied to one input.
 #[derive(Debug, Clone, Copy)]
-struct Limits {
+struct CompressionLimits {
     /// A result of this many bytes or more is refused.
     result_max: usize,
     /// The number of history lists, a power of two.
@@ -107,8 +107,8 @@ struct Limits {
 /// The history list of four bytes (`pglz_hist_idx`), among the most lists there can be. C computes
 /// with plain `char`, signed on the platforms that decided what is on disk.
 fn list_of(a: u8, b: u8, c: u8, d: u8) -> u16 {
-    let wide = |byte: u8| i16::from(byte.cast_signed()).cast_unsigned();
-    ((wide(a) << 6) ^ (wide(b) << 4) ^ (wide(c) << 2) ^ wide(d)) & (MAX_HISTORY_LISTS - 1)
+    let [a, b, c, d] = [a, b, c, d].map(|byte| i16::from(byte.cast_signed()).cast_unsigned());
+    ((a << 6) ^ (b << 4) ^ (c << 2) ^ d) & (MAX_HISTORY_LISTS - 1)
 }
 
 /// The most bytes of a stream that are needed for the first `raw` bytes of a value

@@ -4,7 +4,7 @@
 use super::{COUNT_MASK, Container, ContainerKind, HAS_OFFSET, JsonbError};
 use crate::disk::ByteOrder;
 
-/// Entries between those that hold an end instead of a length (`JB_OFFSET_STRIDE`).
+/// One entry in this many contains an offset instead of a length (`JB_OFFSET_STRIDE`).
 const OFFSET_STRIDE: usize = 32;
 /// An entry's type, in place.
 const TYPE_MASK: u32 = 0x7000_0000;
@@ -12,25 +12,25 @@ const OBJECT: u32 = 0x2000_0000;
 /// `JB_FARRAY | JB_FSCALAR` and one element.
 const SCALAR_OF_ONE: u32 = 0x5000_0001;
 
-/// What a value is.
+/// The type of a value in a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueKind {
-    /// A string.
+    /// A string, by its bytes.
     String,
-    /// A number.
+    /// A number, by its varlena.
     Number,
-    /// `true` or `false`.
+    /// `true` or `false`, in its entry alone.
     Bool,
-    /// `null`.
+    /// `null` of JSON, in its entry alone.
     Null,
     /// An object or an array.
     Container,
 }
 
-/// The value of a key, where it stands.
+/// The value of a key, borrowed from its document.
 #[derive(Debug, Clone, Copy)]
 pub struct Value<'a> {
-    /// What it is.
+    /// The type of the value.
     pub kind: ValueKind,
     /// The entry's type bits.
     class: u32,
@@ -40,7 +40,7 @@ pub struct Value<'a> {
 }
 
 impl Value<'_> {
-    /// The content of the datum that `doc -> key` gives, its varlena header left out.
+    /// The content of the datum that `doc -> key` returns, without varlena header.
     pub fn jsonb(&self) -> Vec<u8> {
         if self.kind == ValueKind::Container {
             return self.bytes.to_vec();
@@ -52,18 +52,18 @@ impl Value<'_> {
         out
     }
 
-    /// Bytes of [`Value::jsonb`].
+    /// The size of [`Value::jsonb`] in bytes.
     pub fn jsonb_size(&self) -> usize {
         if self.kind == ValueKind::Container { self.bytes.len() } else { 8 + self.bytes.len() }
     }
 }
 
-/// A document taken apart.
+/// A document from which keys were taken out.
 #[derive(Debug, Clone)]
 pub struct Split<'a> {
-    /// What is left of it: the datum's content, its varlena header left out.
+    /// The document without these keys: the content of its datum, without varlena header.
     pub rest: Vec<u8>,
-    /// The value of each key that was asked for, in that order; `None`: the document does not have it.
+    /// The values of the keys asked for, in that order; `None` if the document does not have the key.
     pub values: Vec<Option<Value<'a>>>,
 }
 
@@ -116,7 +116,7 @@ pub fn root_keys(content: &[u8], order: ByteOrder) -> Result<Vec<(&[u8], Value<'
 /// Takes keys out of a document; `None` where its root is no object.
 ///
 /// # Errors
-/// What is wrong with the root; containers below it are not looked into.
+/// If the root is damaged. Containers below it are not checked.
 pub fn without<'a>(
     content: &'a [u8],
     order: ByteOrder,

@@ -20,7 +20,7 @@ use crate::model::policy::{COMPRESSED_HEADER_SIZE, VARLENA_HEADER_SIZE};
 const JSONX_HEADER: u32 = 20;
 /// The varlena header and container header before an object's entries (`JsonbDatum`).
 const DATUM_HEADER: u32 = 8;
-/// An entry (`JEntry`).
+/// Bytes of a `JEntry` (`jsonb.h`).
 const ENTRY: u32 = 4;
 /// The container header before a pointer to a container, or before compressed data.
 const KEPT_HEADER: u32 = 4;
@@ -41,7 +41,7 @@ pub fn jsonb_toaster(
     document: &[u8],
     compressor: &mut datum::Compressor,
 ) -> Option<Taken> {
-    let root = Parts::of(document)?;
+    let root = Parts::parse(document)?;
     if root.is_object {
         object(page, room, document, &root, compressor)
     } else {
@@ -64,7 +64,7 @@ fn object(
     for stored in moved {
         taken.toast_bytes += chunk_bytes(page, stored) as f64;
         taken.chunks += super::chunks(page, stored);
-        taken.read_whole.add(Visits::of(page, stored));
+        taken.read_whole.add(Visits::new(page, stored));
     }
     // A key in the row costs nothing in addition, a moved one costs its own chunks.
     taken.read = taken.read_whole.share(keys);
@@ -74,22 +74,30 @@ fn object(
 
 /// The state of a container in an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// Unchanged.
+enum ContainerState {
     Whole,
-    /// Compressed in place.
     Compressed,
     /// Moved out of line.
     Moved,
 }
 
-struct Field {
-    part: Part,
+struct ObjectField {
+    part: DocumentPart,
     size: u32,
-    state: State,
+    state: ContainerState,
 }
 
-impl Field {
+impl ObjectField {
+    /// Whether compressing the field, or moving it out once containers are moved, can make the document shorter.
+    fn can_shrink(&self, compressing: bool, room: u32) -> bool {
+        self.part.kind == PartKind::Container
+            && match self.state {
+                ContainerState::Whole => true,
+                ContainerState::Compressed => !compressing || self.size >= room,
+                ContainerState::Moved => false,
+            }
+    }
+
     /// The space that the toaster reserves for it.
     fn room(&self) -> u32 {
         align4(self.size.saturating_add(3))
@@ -108,35 +116,29 @@ fn split(
 ) -> Option<u32> {
     let count = u32::try_from(object.list.len()).ok()?;
     let fixed = DATUM_HEADER.checked_add(count.checked_mul(2 * ENTRY)?)? + align4(object.keys);
-    let mut fields: Vec<Field> = object
+    let mut fields: Vec<ObjectField> = object
         .list
         .iter()
-        .map(|&part| Field { part, size: part.size, state: State::Whole })
+        .map(|&part| ObjectField { part, size: part.size, state: ContainerState::Whole })
         .collect();
     let least = fields.iter().map(|field| match field.part.kind {
-        Kind::Container => align4(MOVED + 3),
-        Kind::Bool | Kind::Null => 0,
-        Kind::String | Kind::Numeric => field.room(),
+        PartKind::Container => align4(MOVED + 3),
+        PartKind::Bool | PartKind::Null => 0,
+        PartKind::String | PartKind::Numeric => field.room(),
     });
     let least = least.fold(0u32, u32::saturating_add);
     if fixed.saturating_add(least) > room {
         return None;
     }
-    let mut total = fields.iter().map(Field::room).fold(fixed, u32::saturating_add);
+    let mut total = fields.iter().map(ObjectField::room).fold(fixed, u32::saturating_add);
     // Containers are first compressed, then moved out.
     let mut compressing = true;
     while total > room {
-        let fit = |field: &&mut Field| {
-            field.part.kind == Kind::Container
-                && match field.state {
-                    State::Whole => true,
-                    State::Compressed => !compressing || field.size >= room,
-                    State::Moved => false,
-                }
-        };
         // Of the longest containers, the first one is chosen.
-        let longest =
-            fields.iter_mut().filter(fit).reduce(|a, b| if b.size > a.size { b } else { a });
+        let longest = fields
+            .iter_mut()
+            .filter(|field| field.can_shrink(compressing, room))
+            .reduce(|a, b| if b.size > a.size { b } else { a });
         let Some(field) = longest.filter(|field| field.size > MOVED) else {
             if compressing {
                 compressing = false;
@@ -148,10 +150,10 @@ fn split(
         let part = field.part;
         let content = bytes.get(part.start..part.start.checked_add(part.size as usize)?)?;
         let mut stored = field.size - KEPT_HEADER;
-        if field.state == State::Whole {
+        if field.state == ContainerState::Whole {
             if total < room
                 && depth < MAX_DEPTH
-                && let Some(inner) = Parts::of(content).filter(|inner| inner.is_object)
+                && let Some(inner) = Parts::parse(content).filter(|inner| inner.is_object)
             {
                 let before = moved.len();
                 match split(content, &inner, room - total, compressor, moved, depth + 1) {
@@ -168,7 +170,7 @@ fn split(
             stored = compressed.unwrap_or(part.size + VARLENA_HEADER_SIZE);
             if compressing && compressed.is_some_and(|size| size.saturating_add(least) < room) {
                 field.size = KEPT_HEADER + stored;
-                field.state = State::Compressed;
+                field.state = ContainerState::Compressed;
                 total = total.saturating_add(field.room());
                 continue;
             }
@@ -176,14 +178,14 @@ fn split(
         // The datum's length word is not stored.
         moved.push(stored - VARLENA_HEADER_SIZE);
         field.size = MOVED;
-        field.state = State::Moved;
+        field.state = ContainerState::Moved;
         total = total.saturating_add(field.room());
     }
     Some(container_size(object, &fields))
 }
 
 /// The size of the container as written.
-fn container_size(object: &Parts, fields: &[Field]) -> u32 {
+fn container_size(object: &Parts, fields: &[ObjectField]) -> u32 {
     let count = fields.len() as u32;
     // The value map is needed only if the values are not in order of size.
     let map = if object.list.is_sorted_by_key(|part| part.size) {
@@ -194,9 +196,9 @@ fn container_size(object: &Parts, fields: &[Field]) -> u32 {
     let mut data = object.keys;
     for field in fields {
         data = match field.part.kind {
-            Kind::Bool | Kind::Null => data,
-            Kind::String => data.saturating_add(field.size),
-            Kind::Numeric | Kind::Container => align4(data).saturating_add(field.size),
+            PartKind::Bool | PartKind::Null => data,
+            PartKind::String => data.saturating_add(field.size),
+            PartKind::Numeric | PartKind::Container => align4(data).saturating_add(field.size),
         };
     }
     (4 + count * 2 * ENTRY + map).saturating_add(data)
@@ -221,32 +223,35 @@ fn array(page: PageSize, room: u32, root: &Parts) -> Option<Taken> {
     for part in &root.list {
         let (bytes, aligned) = match part.kind {
             // One byte is counted that is not written.
-            Kind::Bool => (1, false),
-            Kind::Null => (0, false),
-            Kind::String => (part.size, false),
-            Kind::Numeric | Kind::Container => (part.size, true),
+            PartKind::Bool => (1, false),
+            PartKind::Null => (0, false),
+            PartKind::String => (part.size, false),
+            PartKind::Numeric | PartKind::Container => (part.size, true),
         };
         let element = bytes.checked_add(ENTRY)?;
         if DATUM_HEADER.checked_add(element)? > limit {
             return None;
         }
-        let start = |size| if aligned { align4(size) } else { size };
-        if start(reckoned) + element > limit {
+        if aligned {
+            reckoned = align4(reckoned);
+        }
+        if reckoned + element > limit {
             chunks.push(size);
             if chunks.len() >= most as usize {
                 return None;
             }
-            (reckoned, size) = (DATUM_HEADER, DATUM_HEADER);
+            reckoned = if aligned { align4(DATUM_HEADER) } else { DATUM_HEADER };
+            size = DATUM_HEADER;
         }
-        reckoned = start(reckoned) + element;
-        size = start(size) + ENTRY + part.size;
+        reckoned += element;
+        size = if aligned { align4(size) } else { size } + ENTRY + part.size;
     }
     chunks.push(size);
     let count = chunks.len() as f64;
     // The pointer contains space for a second header, which is not used.
     let inline = f64::from(2 * JSONX_HEADER + DIRECTORY) + f64::from(DIRECTORY_ENTRY) * count;
-    let stored = |size: &u32| chunk_bytes(page, size - VARLENA_HEADER_SIZE) as f64;
-    let toast_bytes: f64 = chunks.iter().map(stored).sum();
+    let stored = chunks.iter().map(|size| chunk_bytes(page, size - VARLENA_HEADER_SIZE) as f64);
+    let toast_bytes: f64 = stored.sum();
     Some(Taken {
         values: 1.0,
         divided: 1.0,
@@ -265,7 +270,7 @@ fn align4(bytes: u32) -> u32 {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PartKind {
     String,
     Numeric,
     Bool,
@@ -275,8 +280,8 @@ enum Kind {
 
 /// A value in an object, or an element of an array.
 #[derive(Debug, Clone, Copy)]
-struct Part {
-    kind: Kind,
+struct DocumentPart {
+    kind: PartKind,
     /// Where it begins in the container, after any padding.
     start: usize,
     /// Its size without padding.
@@ -288,13 +293,13 @@ struct Parts {
     is_object: bool,
     /// The total size of the keys.
     keys: u32,
-    list: Vec<Part>,
+    list: Vec<DocumentPart>,
 }
 
 impl Parts {
     /// The parts of an object or an array (`jsonb.h`: header, entries of keys and values, data). A container is aligned
     /// to 4 bytes in its parent, so its padding is the same as in the document.
-    fn of(container: &[u8]) -> Option<Parts> {
+    fn parse(container: &[u8]) -> Option<Parts> {
         const COUNT: u32 = 0x0FFF_FFFF;
         const HAS_OFFSET: u32 = 0x8000_0000;
         let word = |at: usize| {
@@ -327,19 +332,19 @@ impl Parts {
                 continue;
             }
             let kind = match entry >> 28 & 7 {
-                0 => Kind::String,
-                1 => Kind::Numeric,
-                2 | 3 => Kind::Bool,
-                4 => Kind::Null,
-                5 => Kind::Container,
+                0 => PartKind::String,
+                1 => PartKind::Numeric,
+                2 | 3 => PartKind::Bool,
+                4 => PartKind::Null,
+                5 => PartKind::Container,
                 _ => return None,
             };
             let begins = match kind {
-                Kind::Numeric | Kind::Container => align4(start),
-                Kind::String | Kind::Bool | Kind::Null => start,
+                PartKind::Numeric | PartKind::Container => align4(start),
+                PartKind::String | PartKind::Bool | PartKind::Null => start,
             };
             let size = end.checked_sub(begins)?;
-            parts.list.push(Part { kind, start: data + begins as usize, size });
+            parts.list.push(DocumentPart { kind, start: data + begins as usize, size });
         }
         Some(parts)
     }

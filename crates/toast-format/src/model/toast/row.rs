@@ -91,15 +91,15 @@ impl Table {
 /// A value that is being processed.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
-    state: State,
-    /// `TOASTCOL_IGNORE`.
+    state: SlotState,
+    /// `TOASTCOL_IGNORE` of `toast_helper.h`.
     ignore: bool,
-    /// `TOASTCOL_INCOMPRESSIBLE`.
+    /// `TOASTCOL_INCOMPRESSIBLE` of `toast_helper.h`.
     incompressible: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum SlotState {
     Arrived(Incoming),
     /// Moved out by this call.
     Moved {
@@ -112,13 +112,13 @@ enum State {
 
 impl Slot {
     fn new(value: Incoming) -> Slot {
-        Slot { state: State::Arrived(value), ignore: false, incompressible: false }
+        Slot { state: SlotState::Arrived(value), ignore: false, incompressible: false }
     }
 
     /// `VARSIZE_ANY`: the size of the datum in memory.
     fn size(&self) -> u32 {
         match self.state {
-            State::Arrived(value) => match value {
+            SlotState::Arrived(value) => match value {
                 Incoming::Null => 0,
                 Incoming::Fixed { size } | Incoming::Opaque { size, .. } => size,
                 Incoming::Short { raw } => raw.saturating_add(1),
@@ -126,39 +126,39 @@ impl Slot {
                 Incoming::Compressed { size, .. } => size,
                 Incoming::Foreign { .. } | Incoming::Kept { .. } => TOAST_POINTER_SIZE as u32,
             },
-            State::Moved { .. } => TOAST_POINTER_SIZE as u32,
+            SlotState::Moved { .. } => TOAST_POINTER_SIZE as u32,
         }
     }
 
     fn is_compressed(&self) -> bool {
-        matches!(self.state, State::Arrived(Incoming::Compressed { .. }))
+        matches!(self.state, SlotState::Arrived(Incoming::Compressed { .. }))
     }
 
     /// The size of a tuple's data after this value is added at `offset` (`heap_compute_data_size`).
     fn end(&self, column: &Column, offset: usize) -> usize {
         let size = self.size() as usize;
         match self.state {
-            State::Arrived(Incoming::Null) => offset,
-            State::Arrived(Incoming::Plain { raw })
+            SlotState::Arrived(Incoming::Null) => offset,
+            SlotState::Arrived(Incoming::Plain { raw })
                 if column.storage != Storage::Plain && raw <= SHORT_CONTENT_MAX =>
             {
                 offset + raw as usize + 1
             }
-            State::Moved { .. }
-            | State::Arrived(
+            SlotState::Moved { .. }
+            | SlotState::Arrived(
                 Incoming::Short { .. } | Incoming::Foreign { .. } | Incoming::Kept { .. },
             ) => offset + size,
-            State::Arrived(_) => column.align.align(offset) + size,
+            SlotState::Arrived(_) => column.align.align(offset) + size,
         }
     }
 
     fn placed(&self, column: &Column, page: PageSize) -> Placed {
         match self.state {
-            State::Moved { stored, raw, method, compressed } => Placed {
+            SlotState::Moved { stored, raw, method, compressed } => Placed {
                 kept: false,
                 ..Incoming::Foreign { stored, raw, method, compressed }.as_stored(page)
             },
-            State::Arrived(value) => {
+            SlotState::Arrived(value) => {
                 let value = match value {
                     Incoming::Plain { raw }
                         if column.storage != Storage::Plain && raw <= SHORT_CONTENT_MAX =>
@@ -185,12 +185,12 @@ struct Row<'a, C> {
 }
 
 impl<C: Compressor> Row<'_, C> {
-    /// `HeapTupleHasExternal`.
+    /// `HeapTupleHasExternal` of `htup_details.h`.
     fn has_external(&self) -> bool {
         self.slots.iter().any(|slot| {
             matches!(
                 slot.state,
-                State::Arrived(
+                SlotState::Arrived(
                     Incoming::Foreign { .. } | Incoming::Kept { .. } | Incoming::Opaque { .. }
                 )
             )
@@ -201,10 +201,10 @@ impl<C: Compressor> Row<'_, C> {
         self.table.columns.iter().zip(&self.slots).fold(0, |offset, (c, slot)| slot.end(c, offset))
     }
 
-    /// `toast_tuple_init`.
+    /// Chooses the values that may be changed (`toast_tuple_init`, `toast_helper.c`).
     fn prepare(&mut self) {
         for (column, slot) in self.table.columns.iter().zip(&mut self.slots) {
-            let State::Arrived(value) = slot.state else { continue };
+            let SlotState::Arrived(value) = slot.state else { continue };
             match value {
                 Incoming::Null
                 | Incoming::Fixed { .. }
@@ -212,7 +212,7 @@ impl<C: Compressor> Row<'_, C> {
                 | Incoming::Opaque { .. } => slot.ignore = true,
                 Incoming::Foreign { stored, raw, method, compressed } => {
                     let plain = column.storage == Storage::Plain;
-                    slot.state = State::Arrived(if compressed && !plain {
+                    slot.state = SlotState::Arrived(if compressed && !plain {
                         let size = stored.saturating_add(VARLENA_HEADER_SIZE);
                         Incoming::Compressed { size, raw, method }
                     } else {
@@ -277,7 +277,7 @@ impl<C: Compressor> Row<'_, C> {
         let mut size = max_align(TOAST_POINTER_SIZE) as u32;
         for (index, (column, slot)) in self.table.columns.iter().zip(&self.slots).enumerate() {
             let taken = slot.ignore
-                || matches!(slot.state, State::Moved { .. })
+                || matches!(slot.state, SlotState::Moved { .. })
                 || (for_compression && (slot.incompressible || slot.is_compressed()));
             let wanted = match column.storage {
                 Storage::Plain => false,
@@ -299,7 +299,7 @@ impl<C: Compressor> Row<'_, C> {
             return;
         };
         let raw = match slot.state {
-            State::Arrived(Incoming::Short { raw } | Incoming::Plain { raw }) => raw,
+            SlotState::Arrived(Incoming::Short { raw } | Incoming::Plain { raw }) => raw,
             _ => {
                 slot.incompressible = true;
                 return;
@@ -319,24 +319,24 @@ impl<C: Compressor> Row<'_, C> {
         match column.policy.decide(column.method, raw, sizes, &circumstances) {
             Choice::Compressed { method, size } => {
                 slot.state =
-                    State::Arrived(Incoming::Compressed { size, raw, method: Some(method) });
+                    SlotState::Arrived(Incoming::Compressed { size, raw, method: Some(method) });
             }
             Choice::Uncompressed => slot.incompressible = true,
         }
     }
 
-    /// `toast_tuple_externalize`, `toast_save_datum`.
+    /// `toast_tuple_externalize` of `toast_helper.c` with `toast_save_datum`.
     fn move_out(&mut self, index: usize) {
         let Some(slot) = self.slots.get_mut(index) else { return };
         slot.ignore = true;
         self.moved.push(index);
         slot.state = match slot.state {
-            State::Arrived(Incoming::Short { raw } | Incoming::Plain { raw }) => {
-                State::Moved { stored: raw, raw, method: None, compressed: false }
+            SlotState::Arrived(Incoming::Short { raw } | Incoming::Plain { raw }) => {
+                SlotState::Moved { stored: raw, raw, method: None, compressed: false }
             }
-            State::Arrived(Incoming::Compressed { size, raw, method }) => {
+            SlotState::Arrived(Incoming::Compressed { size, raw, method }) => {
                 let stored = size.saturating_sub(VARLENA_HEADER_SIZE);
-                State::Moved { stored, raw, method, compressed: true }
+                SlotState::Moved { stored, raw, method, compressed: true }
             }
             other => other,
         };

@@ -17,15 +17,15 @@ pub(in crate::model) const SHORT_CONTENT_MAX: u32 = 126;
 /// What the algorithm needs to know about a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Column {
-    /// `attlen`.
+    /// Bytes of its values (`attlen`).
     pub length: Length,
-    /// `attalign`.
+    /// Alignment of its values (`attalign`).
     pub align: Align,
-    /// `attstorage`.
+    /// What may happen to them (`attstorage`).
     pub storage: Storage,
     /// The type's own storage (`typstorage`).
     pub type_storage: Storage,
-    /// `attcompression`; never "default".
+    /// Their compression method (`attcompression`), never "default".
     pub method: MethodChoice,
     /// Which compressed values are kept; `always` on a stock server.
     pub policy: Policy,
@@ -84,11 +84,11 @@ fn type_storage(attribute: &Attribute) -> Storage {
 pub struct Table {
     /// The columns in `attnum` order, including dropped ones, which are NULL in new rows.
     pub columns: Vec<Column>,
-    /// `toast_tuple_target`.
+    /// The table's `toast_tuple_target` in bytes.
     pub target: TupleTarget,
     /// Whether the relation has a TOAST relation (`reltoastrelid`).
     pub has_toast_relation: bool,
-    /// The page size.
+    /// The page size of the server.
     pub page: PageSize,
     /// The prices for [`Policy::Best`].
     pub prices: Prices,
@@ -107,11 +107,11 @@ impl Table {
 /// A value that arrives at the toaster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Incoming {
-    /// NULL.
+    /// NULL, in the null bitmap.
     Null,
     /// A value of fixed length, or a C string including its NUL.
     Fixed {
-        /// Its size.
+        /// Bytes in the row, without alignment.
         size: u32,
     },
     /// A varlena with a 1-byte header, as copied from another row.
@@ -130,7 +130,7 @@ pub enum Incoming {
         size: u32,
         /// The size of the content, decompressed.
         raw: u32,
-        /// `None` if unknown.
+        /// The method; `None` if it is unknown.
         method: Option<Method>,
     },
     /// Out of line in another relation, or in this one for another row; it is fetched before use.
@@ -168,9 +168,8 @@ impl Incoming {
     /// The form in which a stored value of a column with this length arrives if an UPDATE carries it. A size that is
     /// not known is replaced by the minimum size of the value.
     pub fn carried(value: &StoredValue, length: Length, page: PageSize) -> Incoming {
-        let size = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
-        let stored = value.stored_size.map_or(0, size);
-        let raw = value.raw_size.map_or(stored, size);
+        let stored = value.stored_size.map_or(0, saturated);
+        let raw = value.raw_size.map_or(stored, saturated);
         let method = value.method;
         match value.form {
             Form::Null => Incoming::Null,
@@ -181,11 +180,11 @@ impl Incoming {
             Form::External => Incoming::Kept { stored, raw, method, compressed: false },
             Form::ExternalCompressed => Incoming::Kept { stored, raw, method, compressed: true },
             Form::Custom => Incoming::Opaque {
-                size: size(value.pointer_size),
-                outside: Outside::of(value, page),
+                size: saturated(value.pointer_size),
+                outside: Outside::new(value, page),
             },
             Form::Unknown => Incoming::Opaque {
-                size: size(value.stored_size.unwrap_or(value.pointer_size)),
+                size: saturated(value.stored_size.unwrap_or(value.pointer_size)),
                 outside: None,
             },
         }
@@ -215,27 +214,20 @@ impl Incoming {
 
     /// The stored form of a value that arrives in this form, as far as a judge needs it.
     pub fn stored_value(self) -> StoredValue {
-        let value = |form, method, raw: u32, stored: u32| StoredValue {
-            form,
-            method,
-            raw_size: Some(raw.into()),
-            stored_size: Some(stored.into()),
-            ..StoredValue::NULL
-        };
         match self {
             Incoming::Null => StoredValue::NULL,
-            Incoming::Fixed { size } => value(Form::Plain, None, size, size),
-            Incoming::Short { raw } => value(Form::Short, None, raw, raw.saturating_add(1)),
+            Incoming::Fixed { size } => sized(Form::Plain, None, size, size),
+            Incoming::Short { raw } => sized(Form::Short, None, raw, raw.saturating_add(1)),
             Incoming::Plain { raw } => {
-                value(Form::Plain, None, raw, raw.saturating_add(VARLENA_HEADER_SIZE))
+                sized(Form::Plain, None, raw, raw.saturating_add(VARLENA_HEADER_SIZE))
             }
             Incoming::Compressed { size, raw, method } => {
-                value(Form::Compressed, method, raw, size)
+                sized(Form::Compressed, method, raw, size)
             }
             Incoming::Foreign { stored, raw, method, compressed }
             | Incoming::Kept { stored, raw, method, compressed } => {
                 let form = if compressed { Form::ExternalCompressed } else { Form::External };
-                value(form, method, raw, stored)
+                sized(form, method, raw, stored)
             }
             Incoming::Opaque { size, .. } => {
                 StoredValue { form: Form::Custom, pointer_size: size.into(), ..StoredValue::NULL }
@@ -245,34 +237,42 @@ impl Incoming {
 
     /// The value in its present form and place.
     pub fn as_stored(self, page: PageSize) -> Placed {
-        let inline = |form, raw_size, stored_size| Placed {
-            form,
-            method: None,
-            raw_size,
-            stored_size,
-            chunks: 0,
-            kept: true,
-        };
         match self {
-            Incoming::Null => inline(Form::Null, 0, 0),
-            Incoming::Fixed { size } => inline(Form::Plain, size, size),
+            Incoming::Null => Placed::carried(Form::Null, 0, 0),
+            Incoming::Fixed { size } => Placed::carried(Form::Plain, size, size),
             Incoming::Opaque { size, outside } => {
                 Placed { kept: true, ..Placed::opaque(size, outside) }
             }
-            Incoming::Short { raw } => inline(Form::Short, raw, raw.saturating_add(1)),
+            Incoming::Short { raw } => Placed::carried(Form::Short, raw, raw.saturating_add(1)),
             Incoming::Plain { raw } => {
-                inline(Form::Plain, raw, raw.saturating_add(VARLENA_HEADER_SIZE))
+                Placed::carried(Form::Plain, raw, raw.saturating_add(VARLENA_HEADER_SIZE))
             }
             Incoming::Compressed { size, raw, method } => {
-                Placed { method, ..inline(Form::Compressed, raw, size) }
+                Placed { method, ..Placed::carried(Form::Compressed, raw, size) }
             }
             Incoming::Foreign { stored, raw, method, compressed }
             | Incoming::Kept { stored, raw, method, compressed } => {
                 let form = if compressed { Form::ExternalCompressed } else { Form::External };
-                Placed { method, chunks: page.chunks(stored), ..inline(form, raw, stored) }
+                Placed { method, chunks: page.chunks(stored), ..Placed::carried(form, raw, stored) }
             }
         }
     }
+}
+
+/// A value with known sizes that is not NULL.
+fn sized(form: Form, method: Option<Method>, raw: u32, stored: u32) -> StoredValue {
+    StoredValue {
+        form,
+        method,
+        raw_size: Some(raw.into()),
+        stored_size: Some(stored.into()),
+        ..StoredValue::NULL
+    }
+}
+
+/// Sizes are at most 1 GB, unless they are damaged.
+fn saturated(bytes: u64) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 /// What a carried pointer refers to in the TOAST relation.
@@ -286,11 +286,10 @@ pub struct Outside {
 
 impl Outside {
     /// For a pluggable toaster's value. If its pointer contains only the number of chunks, they are assumed to be full.
-    fn of(value: &StoredValue, page: PageSize) -> Option<Outside> {
-        let chunks = u32::try_from(value.custom?.chunks?).unwrap_or(u32::MAX);
-        let full = || u64::from(chunks) * u64::from(page.toast_max_chunk_size());
-        let stored = value.stored_size.unwrap_or_else(full);
-        Some(Outside { stored: u32::try_from(stored).unwrap_or(u32::MAX), chunks })
+    fn new(value: &StoredValue, page: PageSize) -> Option<Outside> {
+        let chunks = saturated(value.custom?.chunks?);
+        let full = u64::from(chunks) * u64::from(page.toast_max_chunk_size());
+        Some(Outside { stored: saturated(value.stored_size.unwrap_or(full)), chunks })
     }
 }
 
@@ -308,7 +307,7 @@ pub enum Operation {
     UpdateOfExternal,
 }
 
-/// Supplies compressed sizes.
+/// Supplies compressed sizes to the TOAST algorithm ([`Table::toast`]).
 pub trait Compressor {
     /// The size of the datum, including its 8 bytes of headers, to which the server would compress the value of column
     /// `index` with `method`; `None` if it would not compress the value (`toast_compress_datum`).
@@ -329,7 +328,7 @@ impl<F: FnMut(usize, Method) -> Option<u32>> Compressor for F {
 /// The resulting form of one value. All sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
-    /// The form.
+    /// The form in which it is stored.
     pub form: Form,
     /// The compression method; `None` if uncompressed or unknown.
     pub method: Option<Method>,
@@ -345,6 +344,11 @@ pub struct Placed {
 }
 
 impl Placed {
+    /// A value that arrives uncompressed in the row and stays as it is.
+    fn carried(form: Form, raw_size: u32, stored_size: u32) -> Placed {
+        Placed { form, method: None, raw_size, stored_size, chunks: 0, kept: true }
+    }
+
     /// A value that is carried unchanged: `size` bytes in the row, and what they refer to.
     pub(crate) fn opaque(size: u32, outside: Option<Outside>) -> Placed {
         let Outside { stored, chunks } = outside.unwrap_or_default();
@@ -399,7 +403,7 @@ pub enum ToastError {
     RowTooBig {
         /// The tuple's length, aligned.
         size: usize,
-        /// `MaxHeapTupleSize`.
+        /// `MaxHeapTupleSize` of the page size, in bytes.
         max: usize,
     },
     /// The number of values does not match the number of columns.

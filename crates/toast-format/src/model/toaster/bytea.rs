@@ -38,38 +38,34 @@ pub struct ByteaPointer<'a> {
 }
 
 impl<'a> ByteaPointer<'a> {
-    /// Parses the payload.
+    /// Parses the payload of a custom pointer.
     pub fn parse(pointer: &CustomPointer<'a>) -> Result<ByteaPointer<'a>, ToastError> {
         let head = pointer.layout.head_size();
-        let error = |byte: usize, problem: String| ToastError::Custom {
-            toaster: "bytea_toaster",
-            byte: head + byte,
-            problem,
-        };
         let payload = pointer.payload;
         let order = pointer.order;
-        let short =
-            || error(0, format!("payload of {} bytes, at least {TAIL_AT} expected", payload.len()));
+        let short = || {
+            error(head, format!("payload of {} bytes, at least {TAIL_AT} expected", payload.len()))
+        };
         let external = ToastPointer::parse(payload, order, ValueIdType::Oid).ok_or_else(short)?;
-        let version = u64_at(payload, 16, order).ok_or_else(short)?;
+        let version = order.u64(payload, 16).ok_or_else(short)?;
         let tail_length = order.u32(payload, 24).ok_or_else(short)?;
         let tail = payload.get(TAIL_AT..).ok_or_else(short)?;
         if tail_length as usize != tail.len() {
             let problem = format!("tail of {tail_length} bytes, {} present", tail.len());
-            return Err(error(24, problem));
+            return Err(error(head + 24, problem));
         }
         if external.method_id() != 0 || external.raw_size_with_header < 4 {
             let problem = format!(
                 "raw size {}, size and method word 0x{:08x}",
                 external.raw_size_with_header, external.ext_info
             );
-            return Err(error(0, problem));
+            return Err(error(head, problem));
         }
         if external.value_id.0 == 0 || external.toast_relation.0 == 0 {
-            return Err(error(8, "no toast value".into()));
+            return Err(error(head + 8, "no toast value".into()));
         }
         if version == 0 {
-            return Err(error(16, "version 0".into()));
+            return Err(error(head + 16, "version 0".into()));
         }
         Ok(ByteaPointer { external, version, tail })
     }
@@ -90,13 +86,8 @@ pub fn slice_size(page: PageSize) -> u32 {
     page.toast_max_chunk_size() - VERSION_SIZE
 }
 
-fn u64_at(bytes: &[u8], at: usize, order: ByteOrder) -> Option<u64> {
-    let first = u64::from(order.u32(bytes, at)?);
-    let second = u64::from(order.u32(bytes, at + 4)?);
-    Some(match order {
-        ByteOrder::Little => second << 32 | first,
-        ByteOrder::Big => first << 32 | second,
-    })
+fn error(byte: usize, problem: String) -> ToastError {
+    ToastError::Custom { toaster: "bytea_toaster", byte, problem }
 }
 
 /// A chunk that may be the one that the pointer refers to.
@@ -104,6 +95,12 @@ struct Candidate {
     version: u64,
     chunk: Chunk,
     slice_length: u64,
+}
+
+impl Candidate {
+    fn is_committed(&self) -> bool {
+        self.chunk.inserted == Fate::Committed
+    }
 }
 
 /// Reassembles the value. For each chunk number, it uses the highest version up to the pointer's that was not written
@@ -170,7 +167,7 @@ fn candidate(
         return Err(ToastError::CompressedChunk { value, seq, tid });
     };
     let got = data.len() as u64;
-    let version = u64_at(data, 0, order).ok_or(ToastError::ChunkSize {
+    let version = order.u64(data, 0).ok_or(ToastError::ChunkSize {
         value,
         seq,
         tid,
@@ -193,22 +190,21 @@ fn choose(
     let Some(highest) = candidates.iter().map(|c| c.version).max() else {
         return Err(ToastError::ChunkVersion { value, seq, version });
     };
-    let fits = |c: &Candidate| c.slice_length == wanted;
     // Versions below a committed one are ignored. Higher versions that are not known to be committed may be void, which
     // their length often shows: the valid one has the expected length.
-    let committed = candidates.iter().filter(|c| c.chunk.inserted == Fate::Committed);
+    let committed = candidates.iter().filter(|c| c.is_committed());
     let least = committed.map(|c| c.version).max().unwrap_or(0);
-    let possible = candidates.iter().filter(|c| c.version >= least && fits(c));
+    let possible = candidates.iter().filter(|c| c.version >= least && c.slice_length == wanted);
     let best = possible.map(|c| c.version).max().unwrap_or(highest);
     candidates.retain(|c| c.version == best);
-    candidates.sort_by_key(|c| (c.chunk.inserted != Fate::Committed, !fits(c), c.chunk.tid));
+    candidates.sort_by_key(|c| (!c.is_committed(), c.slice_length != wanted, c.chunk.tid));
     let mut ranked = candidates.into_iter();
     let Some(first) = ranked.next() else {
         return Err(ToastError::ChunkVersion { value, seq, version });
     };
     if let Some(second) = ranked.next() {
-        let as_good =
-            first.chunk.inserted == second.chunk.inserted && (fits(&first) == fits(&second));
+        let both_fit = (first.slice_length == wanted) == (second.slice_length == wanted);
+        let as_good = first.chunk.inserted == second.chunk.inserted && both_fit;
         if as_good {
             return Err(ToastError::DuplicateChunk {
                 value,

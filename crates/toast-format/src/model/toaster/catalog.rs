@@ -19,7 +19,7 @@ pub enum Handler {
     Dummy,
     /// `jsonb_toaster_handler`: nested containers are stored separately.
     Jsonb,
-    /// Any other.
+    /// A handler of some other toaster.
     Unknown,
 }
 
@@ -48,7 +48,7 @@ impl Handler {
 
     /// Which handler wrote `pointer`, judged only by the pointer's bytes: its payload must be exactly in that toaster's
     /// format.
-    pub fn recognize(pointer: &CustomPointer<'_>) -> Handler {
+    pub(crate) fn recognize(pointer: &CustomPointer<'_>) -> Handler {
         if pointer.toaster == DEFAULT_TOASTER {
             return Handler::Default;
         }
@@ -128,11 +128,11 @@ impl Toasters {
 /// A column whose values can be toasted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToasterColumn {
-    /// Its table.
+    /// The OID of its table.
     pub table: Oid,
-    /// The table's schema.
+    /// The schema of its table.
     pub schema: String,
-    /// The table's name.
+    /// The name of its table.
     pub relation: String,
     /// `pg_class.relkind` of the table.
     pub relkind: char,
@@ -140,13 +140,13 @@ pub struct ToasterColumn {
     pub temporary: bool,
     /// Its index from 0, including dropped columns.
     pub index: usize,
-    /// Its name.
+    /// The column's name (`attname`).
     pub name: String,
     /// Its type, as `\d` prints it.
     pub type_name: String,
     /// Its type; for a domain, the innermost base type.
     pub base_type: Oid,
-    /// `attstorage`.
+    /// The column's storage (`attstorage`).
     pub storage: Storage,
     /// `attcompression`; `None` if unset.
     pub compression: Option<Method>,

@@ -19,7 +19,7 @@ pub struct Location {
 /// The status of the transaction that inserted a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fate {
-    /// It committed.
+    /// It committed, so that the chunk counts.
     Committed,
     /// It aborted, crashed, or was in progress when the chunk was read.
     NotCommitted,
@@ -27,7 +27,7 @@ pub enum Fate {
     Unknown,
 }
 
-/// `chunk_data` as stored.
+/// The value of `chunk_data` as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChunkData {
     /// Uncompressed, without varlena header.
@@ -36,7 +36,7 @@ pub enum ChunkData {
     Compressed {
         /// Raw size and method, as in [`Varlena::Compressed`].
         tc_info: u32,
-        /// The compressed stream.
+        /// The compressed stream, behind `va_tcinfo`.
         stream: Vec<u8>,
     },
 }
@@ -63,7 +63,7 @@ impl ChunkData {
         }
     }
 
-    /// The decompressed size.
+    /// The decompressed size in bytes.
     pub fn raw_size(&self) -> usize {
         match self {
             ChunkData::Plain(data) => data.len(),
@@ -75,16 +75,16 @@ impl ChunkData {
 /// One tuple of a TOAST relation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// Its address.
+    /// The tuple's address in the TOAST relation.
     pub tid: ItemPointer,
-    /// `chunk_id`.
+    /// `chunk_id`: the value it belongs to.
     pub value_id: ValueId,
-    /// `chunk_seq`.
+    /// `chunk_seq`: its number within the value, from 0.
     pub seq: i32,
     /// Whether its insertion committed. It does not matter whether it was deleted later: the server can read chunks of
     /// old values until they are vacuumed.
     pub inserted: Fate,
-    /// `chunk_data`.
+    /// `chunk_data`: its part of the value.
     pub data: ChunkData,
 }
 
@@ -102,7 +102,7 @@ pub trait ChunkStore {
     fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError>;
 }
 
-/// What was asked of [`FetchedChunks`] before it was fetched.
+/// Chunks that [`FetchedChunks`] was asked for before they were fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WantedChunks {
     /// All chunks of a value of this TOAST relation.
@@ -111,7 +111,7 @@ pub enum WantedChunks {
     At(Oid, ItemPointer),
 }
 
-/// Chunks in memory. A value is reassembled again each time that what it lacked was fetched.
+/// Chunks in memory. After missing chunks were fetched, the value is reassembled again from the start.
 #[derive(Debug, Default)]
 pub struct FetchedChunks {
     values: HashMap<(Oid, ValueId), Vec<Chunk>>,
@@ -125,12 +125,12 @@ impl FetchedChunks {
         self.values.insert((relation, value_id), chunks);
     }
 
-    /// Adds what is at an address.
+    /// Adds the chunk at an address; `None` if there is no tuple.
     pub fn add_at(&mut self, relation: Oid, tid: ItemPointer, chunk: Option<Chunk>) {
         self.addresses.insert((relation, tid), chunk);
     }
 
-    /// Takes what was asked for and is not here.
+    /// Removes and returns the requests for chunks that were not fetched.
     pub fn take_wanted(&mut self) -> Vec<WantedChunks> {
         std::mem::take(&mut self.wanted)
     }

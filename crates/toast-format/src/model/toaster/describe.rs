@@ -19,7 +19,7 @@ use crate::disk::varlena::Varlena;
 pub enum PointerKind {
     /// A pointer of the default toaster, without its payload.
     HeadOnly,
-    /// `bytea_toaster`.
+    /// A pointer of `bytea_toaster`.
     Appendable,
     /// `dummy_toaster`: the value is in the pointer.
     InPointer,
@@ -29,7 +29,7 @@ pub enum PointerKind {
     Ordinary,
     /// A container compressed inside a `jsonb_toaster` pointer.
     InlineCompressed,
-    /// Not known.
+    /// A pointer that could not be parsed.
     Unknown,
 }
 
@@ -95,10 +95,21 @@ pub struct Part {
     pub chunk_bytes: Option<u64>,
     /// The number of chunks; `None` if the pointer does not contain it.
     pub chunks: Option<u32>,
-    /// The raw size.
+    /// Bytes of the decompressed content, if the pointer says them.
     pub raw_size: Option<u64>,
     /// Whether the bytes in chunks, joined, are compressed.
     pub compressed: bool,
+}
+
+impl Part {
+    fn known_failure(&self) -> Option<KnownFailure> {
+        match self.kind {
+            PointerKind::Jsonx(4 | 6) if self.compressed => Some(KnownFailure::CompressedTwice),
+            PointerKind::Jsonx(5) if self.compressed => None,
+            PointerKind::Jsonx(5 | 6) => Some(KnownFailure::ChangedInPlace),
+            _ => None,
+        }
+    }
 }
 
 /// How the server is known to fail on a value, which its pointer alone shows (each was tried).
@@ -113,9 +124,9 @@ pub enum KnownFailure {
 /// The meaning of a custom pointer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
-    /// Its toaster.
+    /// The toaster that wrote the pointer.
     pub toaster: PluggableToaster,
-    /// Its kind.
+    /// The kind, as that toaster distinguishes them.
     pub kind: PointerKind,
     /// The raw size of the value, without header. For a container whose nested containers are moved out, the size with
     /// all of them in place, apart from alignment. `None` if only reassembly shows it.
@@ -147,14 +158,8 @@ impl Description {
 
     /// How the server is known to fail on the value.
     pub fn known_failure(&self) -> Option<KnownFailure> {
-        let of_part = |part: &Part| match part.kind {
-            PointerKind::Jsonx(4 | 6) if part.compressed => Some(KnownFailure::CompressedTwice),
-            PointerKind::Jsonx(5) if part.compressed => None,
-            PointerKind::Jsonx(5 | 6) => Some(KnownFailure::ChangedInPlace),
-            _ => None,
-        };
         let mut known = None;
-        for failure in self.parts.iter().filter_map(of_part) {
+        for failure in self.parts.iter().filter_map(Part::known_failure) {
             if failure == KnownFailure::CompressedTwice {
                 return Some(failure);
             }
@@ -267,11 +272,12 @@ fn jsonx_part(jsonx: &Jsonx<'_>, page: PageSize) -> Part {
             }
         }
         JsonxBody::Array(directory) => {
-            let at = |(_, chunk): &(u32, ArrayChunk<'_>)| match chunk {
-                ArrayChunk::At(tid) => Some(*tid),
-                ArrayChunk::Inline { .. } => None,
-            };
-            let tids: Vec<ItemPointer> = directory.chunks.iter().filter_map(at).collect();
+            let mut tids = Vec::new();
+            for (_, chunk) in &directory.chunks {
+                if let ArrayChunk::At(tid) = chunk {
+                    tids.push(*tid);
+                }
+            }
             Part {
                 kind,
                 value: None,

@@ -7,7 +7,7 @@ use crate::disk::{ItemPointer, Oid, ValueId};
 /// A value in a TOAST relation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ValueRef {
-    /// `chunk_id`.
+    /// `chunk_id` of the value's chunks.
     pub value_id: ValueId,
     /// OID of the TOAST relation.
     pub relation: Oid,
@@ -33,17 +33,17 @@ pub enum ToastError {
     Pointer {
         /// `va_rawsize`, including the header.
         raw: i32,
-        /// The stored size.
+        /// `va_extinfo` without the method, in bytes.
         stored: u32,
-        /// `va_valueid`.
+        /// `va_valueid` of the pointer.
         value_id: ValueId,
-        /// `va_toastrelid`.
+        /// `va_toastrelid` of the pointer.
         relation: Oid,
     },
     /// The value has no chunks.
     #[error("no chunks for {value}, {expected} expected")]
     NoChunks {
-        /// The value.
+        /// The value without chunks.
         value: ValueRef,
         /// The number of chunks according to its pointer.
         expected: u32,
@@ -51,9 +51,9 @@ pub enum ToastError {
     /// A chunk is missing.
     #[error("missing chunk number {seq} of {expected} for {value}")]
     MissingChunk {
-        /// The value.
+        /// The value that is incomplete.
         value: ValueRef,
-        /// `chunk_seq`.
+        /// `chunk_seq` of the missing chunk.
         seq: u32,
         /// The number of chunks according to the pointer.
         expected: u32,
@@ -61,9 +61,9 @@ pub enum ToastError {
     /// The value has a chunk that its pointer does not require.
     #[error("unexpected chunk number {seq} at {tid} for {value}: {expected} chunks expected")]
     UnexpectedChunk {
-        /// The value.
+        /// The value with the chunk.
         value: ValueRef,
-        /// `chunk_seq`.
+        /// `chunk_seq` of the chunk.
         seq: i32,
         /// The address of the chunk.
         tid: ItemPointer,
@@ -74,9 +74,9 @@ pub enum ToastError {
     #[error("chunk number {seq} exists twice, at {first} and {second}, for {value}{}",
         if *.undecided { "; it is not known which of their transactions committed" } else { "" })]
     DuplicateChunk {
-        /// The value.
+        /// The value of both chunks.
         value: ValueRef,
-        /// `chunk_seq`.
+        /// `chunk_seq` of both chunks.
         seq: i32,
         /// The address of one of them.
         first: ItemPointer,
@@ -90,23 +90,23 @@ pub enum ToastError {
         "unexpected chunk size {got} (expected {expected}) in chunk {seq} at {tid} for {value}"
     )]
     ChunkSize {
-        /// The value.
+        /// The value with the chunk.
         value: ValueRef,
-        /// `chunk_seq`.
+        /// `chunk_seq` of the chunk.
         seq: i32,
         /// The address of the chunk.
         tid: ItemPointer,
-        /// The expected size.
+        /// Bytes that it must have.
         expected: u64,
-        /// The actual size.
+        /// Bytes that it has.
         got: u64,
     },
     /// A chunk is compressed, which is not allowed here.
     #[error("chunk {seq} at {tid} for {value} is compressed")]
     CompressedChunk {
-        /// The value.
+        /// The value with the chunk.
         value: ValueRef,
-        /// `chunk_seq`.
+        /// `chunk_seq` of the chunk.
         seq: i32,
         /// The address of the chunk.
         tid: ItemPointer,
@@ -114,9 +114,9 @@ pub enum ToastError {
     /// Separately compressed chunks are not contiguous.
     #[error("chunk {seq} at {tid} for {value} covers bytes from {start}, {expected} expected")]
     ChunkStart {
-        /// The value.
+        /// The value with the chunk.
         value: ValueRef,
-        /// `chunk_seq`.
+        /// `chunk_seq` of the chunk.
         seq: i32,
         /// The address of the chunk.
         tid: ItemPointer,
@@ -128,7 +128,7 @@ pub enum ToastError {
     /// The total size of the chunks differs from that in the pointer.
     #[error("{value} has {got} bytes, its pointer says {expected}")]
     StoredSize {
-        /// The value.
+        /// The value of the pointer.
         value: ValueRef,
         /// The size according to the pointer.
         expected: u64,
@@ -138,9 +138,9 @@ pub enum ToastError {
     /// A TID in a pointer does not lead to a chunk.
     #[error("no chunk at {tid} in relation {relation}, where chunk {seq} must be")]
     NoChunkAt {
-        /// The TOAST relation.
+        /// The OID of the TOAST relation.
         relation: Oid,
-        /// The TID.
+        /// The TID in the pointer.
         tid: ItemPointer,
         /// The number that the chunk must have.
         seq: u32,
@@ -151,9 +151,9 @@ pub enum ToastError {
          expected number {seq} of value {value_id}"
     )]
     OtherChunkAt {
-        /// The TOAST relation.
+        /// The OID of the TOAST relation.
         relation: Oid,
-        /// The TID.
+        /// The TID in the pointer.
         tid: ItemPointer,
         /// The number that the chunk must have.
         seq: u32,
@@ -167,29 +167,29 @@ pub enum ToastError {
     /// No version of a chunk belongs to this pointer.
     #[error("no version of chunk number {seq} up to {version} for {value}")]
     ChunkVersion {
-        /// The value.
+        /// The value of the pointer.
         value: ValueRef,
-        /// `chunk_seq`.
+        /// `chunk_seq` of the chunk.
         seq: u32,
-        /// The pointer's version.
+        /// The version in the pointer.
         version: u64,
     },
     /// Compressed data is damaged.
     #[error("{what}: {problem}")]
     Decompress {
-        /// The data.
+        /// What is compressed, with its value.
         what: String,
-        /// The codec's message.
+        /// The message of the codec.
         problem: String,
     },
     /// A custom pointer does not have its toaster's format.
     #[error("invalid {toaster} pointer at byte {byte}: {problem}")]
     Custom {
-        /// The toaster's handler.
+        /// The usual name of the toaster.
         toaster: &'static str,
         /// Offset in the datum.
         byte: usize,
-        /// What is wrong.
+        /// The damage, in words.
         problem: String,
     },
     /// The list of TIDs in a pointer of `jsonb_toaster` is invalid, or does not match the value's length.
@@ -197,7 +197,7 @@ pub enum ToastError {
     TidList {
         /// Offset in the datum.
         byte: usize,
-        /// What is wrong.
+        /// The damage, in words.
         problem: String,
     },
     /// A patch in a pointer of `jsonb_toaster` is outside the value.
@@ -205,7 +205,7 @@ pub enum ToastError {
     Patch {
         /// Offset in the datum.
         byte: usize,
-        /// What is wrong.
+        /// The damage, in words.
         problem: String,
     },
     /// A custom pointer has no payload.
@@ -220,13 +220,13 @@ pub enum ToastError {
     /// A custom pointer belongs to an unknown toaster.
     #[error("custom pointer of toaster {toaster}, which is not known")]
     UnknownToaster {
-        /// Its OID.
+        /// The toaster's OID in the pointer.
         toaster: Oid,
     },
     /// A pointer has an unknown tag.
     #[error("pointer with unknown tag {tag}")]
     UnknownTag {
-        /// The tag.
+        /// `va_tag` of the pointer.
         tag: u8,
     },
     /// The value is longer than any that a server can create.
@@ -244,7 +244,7 @@ pub enum ToastError {
     /// An error inside a value that was fetched.
     #[error("{place}: {error}")]
     Inside {
-        /// The location.
+        /// The location within the value.
         place: String,
         /// What is wrong there.
         error: Box<ToastError>,

@@ -2,7 +2,7 @@
 
 use super::chunks::{Chunk, ChunkData, ChunkStore};
 use super::error::{ToastError, ValueRef};
-use super::jsonx::{Access, ArrayChunk, ArrayDirectory, Patch};
+use super::jsonx::{Access, ArrayChunk, ArrayDirectory, Patch, error};
 use super::stock;
 use super::stock::{checked, chunk_size, decompressed, join, one_of_each};
 use crate::disk::layout::PageSize;
@@ -96,9 +96,10 @@ fn by_compressed_chunks(
         match data {
             ChunkData::Plain(data) => joined.extend_from_slice(&data),
             ChunkData::Compressed { tc_info, stream } => {
-                let what = || format!("chunk {seq} at {tid} for {value}");
-                let data = stock::inflate(tc_info, &stream)
-                    .map_err(|problem| ToastError::Decompress { what: what(), problem })?;
+                let data = stock::inflate(tc_info, &stream).map_err(|problem| {
+                    let what = format!("chunk {seq} at {tid} for {value}");
+                    ToastError::Decompress { what, problem }
+                })?;
                 joined.extend_from_slice(&data);
             }
         }
@@ -110,13 +111,12 @@ fn by_compressed_chunks(
 }
 
 /// The container of one chunk of a chunked array.
-pub fn array_chunk(
+pub(crate) fn array_chunk(
     directory: &ArrayDirectory<'_>,
     index: usize,
     store: &mut impl ChunkStore,
     order: ByteOrder,
 ) -> Result<Vec<u8>, ToastError> {
-    let error = |byte, problem| ToastError::Custom { toaster: "jsonb_toaster", byte, problem };
     let Some((_, chunk)) = directory.chunks.get(index) else {
         return Err(error(24, format!("no chunk {index}")));
     };
@@ -161,7 +161,7 @@ pub fn array_chunk(
 }
 
 /// A container that is compressed in its pointer.
-pub fn inline_compressed(tc_info: u32, stream: &[u8]) -> Result<Vec<u8>, ToastError> {
+pub(crate) fn inline_compressed(tc_info: u32, stream: &[u8]) -> Result<Vec<u8>, ToastError> {
     stock::inflate(tc_info, stream).map_err(|problem| ToastError::Decompress {
         what: format!("jsonb container of {} bytes", tc_raw_size(tc_info)),
         problem,

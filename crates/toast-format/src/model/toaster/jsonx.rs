@@ -43,7 +43,7 @@ pub enum Access {
 pub struct Patch<'a> {
     /// Their offset in the container.
     pub offset: usize,
-    /// The bytes.
+    /// The bytes that replace others.
     pub bytes: &'a [u8],
 }
 
@@ -77,12 +77,12 @@ pub struct ArrayDirectory<'a> {
 pub enum JsonxBody<'a> {
     /// Kind 0: a container in place, which contains pointers.
     Plain {
-        /// The container.
+        /// The container's bytes (`JsonbContainer`).
         container: &'a [u8],
     },
     /// Kinds 1 to 6: a container in the TOAST relation.
     External {
-        /// The ordinary pointer.
+        /// The ordinary pointer to the container.
         pointer: ToastPointer,
         /// How its bytes are found.
         access: Access,
@@ -98,14 +98,14 @@ pub enum JsonxBody<'a> {
 pub struct Jsonx<'a> {
     /// Its kind, 0 to 7.
     pub kind: u8,
-    /// Its contents.
+    /// What the payload contains, by its kind.
     pub body: JsonxBody<'a>,
     /// The byte order of its numbers.
     pub order: ByteOrder,
 }
 
 /// The name of a kind.
-pub fn kind_name(kind: u8) -> &'static str {
+pub(crate) fn kind_name(kind: u8) -> &'static str {
     match kind {
         0 => "plain",
         1 => "pointer",
@@ -119,8 +119,12 @@ pub fn kind_name(kind: u8) -> &'static str {
     }
 }
 
-fn error(byte: usize, problem: impl Into<String>) -> ToastError {
+pub(super) fn error(byte: usize, problem: impl Into<String>) -> ToastError {
     ToastError::Custom { toaster: "jsonb_toaster", byte, problem: problem.into() }
+}
+
+fn cut(datum: &[u8], byte: usize) -> ToastError {
+    error(byte, format!("datum of {} bytes ends here", datum.len()))
 }
 
 impl<'a> Jsonx<'a> {
@@ -130,12 +134,11 @@ impl<'a> Jsonx<'a> {
         if layout != CustomLayout::Bits32 {
             return Err(error(2, format!("{} layout, 32-bit expected", layout.name())));
         }
-        let cut = |byte| move || error(byte, format!("datum of {} bytes ends here", datum.len()));
-        let padding = order.u16(datum, 14).ok_or_else(cut(14))?;
+        let padding = order.u16(datum, 14).ok_or_else(|| cut(datum, 14))?;
         if padding != 0 {
             return Err(error(14, format!("padding is 0x{padding:04x}")));
         }
-        let word = order.u32(datum, WORD_AT).ok_or_else(cut(WORD_AT))?;
+        let word = order.u32(datum, WORD_AT).ok_or_else(|| cut(datum, WORD_AT))?;
         let kind = (word >> 28) as u8;
         let count = word & 0x0FFF_FFFF;
         if !matches!(kind, 2 | 3) && count != 0 {
@@ -149,7 +152,7 @@ impl<'a> Jsonx<'a> {
                 let Varlena::External(pointer) = value else {
                     return Err(error(DATA_AT, "not an ordinary TOAST pointer"));
                 };
-                let rest = datum.get(BEHIND_POINTER..).ok_or_else(cut(BEHIND_POINTER))?;
+                let rest = datum.get(BEHIND_POINTER..).ok_or_else(|| cut(datum, BEHIND_POINTER))?;
                 let (access, patch) = external(kind, count, &pointer, rest, order)?;
                 JsonxBody::External { pointer, access, patch }
             }
@@ -183,30 +186,21 @@ fn external<'a>(
     order: ByteOrder,
 ) -> Result<(Access, Option<Patch<'a>>), ToastError> {
     super::stock::checked(pointer).map_err(|problem| error(DATA_AT, problem.to_string()))?;
-    let in_list = |problem: String| ToastError::TidList { byte: BEHIND_POINTER, problem };
-    let at = |problem: String| ToastError::Patch { byte: BEHIND_POINTER, problem };
-    let list = |tids: Result<Vec<ItemPointer>, String>| {
-        let tids = tids.map_err(in_list)?;
-        match tids.iter().find(|tid| tid.item == 0) {
-            Some(tid) => Err(in_list(format!("TID {tid} cannot be"))),
-            None => Ok(tids),
-        }
-    };
     match kind {
-        2 => Ok((Access::Tids(list(tids::plain(rest, count, order))?), None)),
-        3 => Ok((Access::CompressedTids(list(tids::compressed(rest, count, order))?), None)),
+        2 => Ok((Access::Tids(possible(tids::plain(rest, count, order))?), None)),
+        3 => Ok((Access::CompressedTids(possible(tids::compressed(rest, count, order))?), None)),
         5 | 6 => {
-            let stored = order.u32(rest, 0).ok_or_else(|| at("no offset of the patch".into()))?;
+            let stored =
+                order.u32(rest, 0).ok_or_else(|| patch_error("no offset of the patch".into()))?;
             let bytes = rest.get(4..).unwrap_or(&[]);
-            let offset = stored
-                .checked_sub(PATCH_BASE)
-                .filter(|_| !bytes.is_empty())
-                .ok_or_else(|| at(format!("patch of {} bytes at {stored}", bytes.len())))?
-                as usize;
+            if bytes.is_empty() || stored < PATCH_BASE {
+                return Err(patch_error(format!("patch of {} bytes at {stored}", bytes.len())));
+            }
+            let offset = (stored - PATCH_BASE) as usize;
             let raw = pointer.raw_size() as usize;
             if offset > raw || bytes.len() > raw - offset {
                 let length = bytes.len();
-                return Err(at(format!(
+                return Err(patch_error(format!(
                     "patch of {length} bytes at {offset}, outside the {raw} bytes of its base"
                 )));
             }
@@ -219,6 +213,19 @@ fn external<'a>(
         4 => Ok((Access::CompressedChunks, None)),
         _ => Ok((Access::ChunkId, None)),
     }
+}
+
+/// The addresses in a list, if a chunk can be at each of them.
+fn possible(tids: Result<Vec<ItemPointer>, String>) -> Result<Vec<ItemPointer>, ToastError> {
+    let tids = tids.and_then(|tids| match tids.iter().find(|tid| tid.item == 0) {
+        Some(tid) => Err(format!("TID {tid} cannot be")),
+        None => Ok(tids),
+    });
+    tids.map_err(|problem| ToastError::TidList { byte: BEHIND_POINTER, problem })
+}
+
+fn patch_error(problem: String) -> ToastError {
+    ToastError::Patch { byte: BEHIND_POINTER, problem }
 }
 
 fn array(datum: &[u8], order: ByteOrder) -> Result<ArrayDirectory<'_>, ToastError> {

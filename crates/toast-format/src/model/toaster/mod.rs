@@ -3,8 +3,8 @@
 //! * [`catalog`]: the toasters of a server, and which one wrote a pointer.
 //! * [`describe`]: the meaning of a pointer, and the cost of reading or appending.
 //! * [`chunks`]: a value's chunks, and their sources; [`error`]: why a value cannot be reassembled.
-//! * [`reassemble`]: the value of any pointer; [`stock`], [`bytea`], [`jsonx`] and [`fetch`] do this for each kind, and
-//!   [`tids`] reads lists of chunk addresses.
+//! * [`reassemble`]: the value of any pointer; [`stock`], [`bytea`], [`jsonx`] and `fetch` do this for each kind, and
+//!   `tids` reads lists of chunk addresses.
 
 pub mod bytea;
 pub mod catalog;
@@ -13,8 +13,8 @@ pub mod chunks;
 mod damage;
 pub mod describe;
 pub mod error;
-pub mod fetch;
+mod fetch;
 pub mod jsonx;
 pub mod reassemble;
 pub mod stock;
-pub mod tids;
+mod tids;

@@ -15,7 +15,7 @@ use crate::disk::jsonb_text::{FetchContainer, JsonbText, TextSink};
 use crate::disk::layout::PageSize;
 use crate::disk::varlena::Varlena;
 
-/// A reassembled value.
+/// A reassembled value: content or parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Logical<'a> {
     /// Its content, decompressed, without varlena header.
@@ -25,7 +25,7 @@ pub enum Logical<'a> {
 }
 
 impl Logical<'_> {
-    /// The content.
+    /// The content; an error if the value consists of parts.
     pub fn content(&self) -> Result<&[u8], ToastError> {
         match self {
             Logical::Content(content) => Ok(content),

@@ -130,26 +130,33 @@ pub(super) fn decompressed(
     if !pointer.is_compressed() {
         return Ok(stored);
     }
-    let what = || format!("toast value {}", pointer.value_id);
-    let damaged = |problem| ToastError::Decompress { what: what(), problem };
-    let tc_info = order
-        .u32(&stored, 0)
-        .ok_or_else(|| damaged(format!("{} bytes are not a compressed value", stored.len())))?;
-    let raw = crate::disk::varlena::tc_raw_size(tc_info);
-    if raw != pointer.raw_size() {
-        return Err(damaged(format!(
-            "compressed data says {raw} bytes, its pointer {}",
-            pointer.raw_size()
-        )));
+    inflate_stored(pointer, &stored, order).map_err(|problem| {
+        let what = format!("toast value {}", pointer.value_id);
+        ToastError::Decompress { what, problem }
+    })
+}
+
+fn inflate_stored(
+    pointer: &ToastPointer,
+    stored: &[u8],
+    order: ByteOrder,
+) -> Result<Vec<u8>, String> {
+    let Some(tc_info) = order.u32(stored, 0) else {
+        return Err(format!("{} bytes are not a compressed value", stored.len()));
+    };
+    let raw = tc_raw_size(tc_info);
+    let expected = pointer.raw_size();
+    if raw != expected {
+        return Err(format!("compressed data says {raw} bytes, its pointer {expected}"));
     }
-    inflate(tc_info, stored.get(4..).unwrap_or(&[])).map_err(damaged)
+    inflate(tc_info, stored.get(4..).unwrap_or(&[]))
 }
 
 /// Decompresses `stream` according to `tc_info`: with its method, to exactly its size. Allocates nothing if the stream
 /// cannot contain that much data.
 ///
 /// The error describes what is wrong with the data.
-pub fn inflate(tc_info: u32, stream: &[u8]) -> Result<Vec<u8>, String> {
+pub(crate) fn inflate(tc_info: u32, stream: &[u8]) -> Result<Vec<u8>, String> {
     let method = tc_method(tc_info)
         .ok_or_else(|| format!("unknown compression method {}", tc_info >> 30))?;
     datum::decompress(method, tc_raw_size(tc_info) as usize, stream)

@@ -14,14 +14,14 @@
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer};
 
 /// The size of a plain TID.
-pub const TID_SIZE: usize = 6;
+pub(crate) const TID_SIZE: usize = 6;
 /// The number of bits for the line pointer in a TID's number (`MaxHeapTuplesPerPageBits`).
 const ITEM_BITS: u32 = 11;
 /// The size of the longest difference: 64 bits in groups of 7.
 const MAX_CODE_BYTES: u32 = 10;
 
 /// The TID at offset `at`; `None` beyond the end.
-pub fn tid_at(bytes: &[u8], at: usize, order: ByteOrder) -> Option<ItemPointer> {
+pub(crate) fn tid_at(bytes: &[u8], at: usize, order: ByteOrder) -> Option<ItemPointer> {
     let block = u32::from(order.u16(bytes, at)?) << 16 | u32::from(order.u16(bytes, at + 2)?);
     Some(ItemPointer { block: BlockNumber(block), item: order.u16(bytes, at + 4)? })
 }
