@@ -104,8 +104,7 @@ impl Advisor {
         options: Options,
         progress: Arc<dyn Progress>,
     ) -> Result<Advisor, Failed> {
-        let ask = async || Server::ask(connection.client()).await;
-        let server = connection.reading(ask).await;
+        let server = connection.reading(async || Server::ask(connection.client()).await).await;
         let server = server.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
         Ok(Advisor {
             connection: Arc::new(connection),
@@ -153,7 +152,6 @@ impl Advisor {
 
     /// How the sample of a relation is read.
     pub(super) async fn access(&self, relation: &Relation) -> Result<Access, AdviseError> {
-        let refused = |why: String, hint: String| refused(relation, why, &hint);
         Advisor::heap(relation)?;
         let Some((why, _)) = self.why_no_pages() else { return Ok(Access::Pages) };
         if self.server.has_toasters {
@@ -161,38 +159,38 @@ impl Advisor {
                 "pages cannot be read: {why}; and functions do not tell the pointers of pluggable toasters apart"
             );
             let hint = "Run as a superuser, with the extension pageinspect in this database.";
-            return Err(refused(why, hint.into()));
+            return Err(refused(relation, why, hint));
         }
         if relation.row_security {
             let why = "row security hides rows from this user, so that no sample stands for all";
             let hint = "Run as the owner or a role with BYPASSRLS.";
-            return Err(refused(why.into(), hint.into()));
+            return Err(refused(relation, why.into(), hint));
         }
-        let no_copies = |what: String| format!("pages cannot be read: {why}; and {what}");
+
         if self.server.in_recovery {
             let what = "a standby has no temporary tables, in which values are compressed for the \
                         advice otherwise";
             let hint = "Connect to the primary, or as a superuser where pageinspect is installed.";
-            return Err(refused(no_copies(what.into()), hint.into()));
+            let why = format!("pages cannot be read: {why}; and {what}");
+            return Err(refused(relation, why, hint));
         }
-        let ask = async || temporary(self.client()).await;
         let (user, allowed) = self
             .connection
-            .reading(ask)
+            .reading(async || temporary(self.client()).await)
             .await
             .map_err(|error| AdviseError::Live { relation: relation.display_name(), error })?;
         if !allowed {
             let database = &self.server.database;
-            let what = format!(
-                "user \"{user}\" may not make temporary tables, in which values are compressed for \
-                 the advice otherwise"
+            let why = format!(
+                "pages cannot be read: {why}; and user \"{user}\" may not make temporary tables, in \
+                 which values are compressed for the advice otherwise"
             );
             let hint = format!(
                 "GRANT TEMPORARY ON DATABASE {} TO {};",
                 quote_identifier(database),
                 quote_identifier(&user)
             );
-            return Err(refused(no_copies(what), hint));
+            return Err(refused(relation, why, &hint));
         }
         Ok(Access::Functions)
     }

@@ -24,8 +24,7 @@ impl Advisor {
     /// # Errors
     /// If they are those of another server.
     pub(crate) async fn use_calibration(&self, kept: Kept, file: &str) -> Result<(), Failed> {
-        let ask = async || identity(self.client()).await;
-        let here = self.connection.reading(ask).await;
+        let here = self.connection.reading(async || identity(self.client()).await).await;
         let here = here.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
         let Some(why) = kept.refusal(&here, self.major()) else {
             self.calibrations.keep(kept);
@@ -111,7 +110,7 @@ impl Advisor {
             return;
         }
         if let Ok(system) = identity(self.client()).await {
-            self.calibrations.keep(Kept::of(system, self.major(), pricing));
+            self.calibrations.keep(Kept::new(system, self.major(), pricing));
         }
     }
 

@@ -28,15 +28,15 @@ pub enum Calibrate {
     Never,
 }
 
-/// This number of values of a column is copied at most,
+/// Most values of a column that are copied.
 const MOST_VALUES: usize = 600;
-/// which have at most this number of bytes, so that all copies fit in temp_buffers.
+/// Most bytes of these values, so that all copies fit in temp_buffers.
 const MOST_BYTES: u64 = 1_500_000;
 /// Shorter values may stay in the row, and a read of them takes nearly no time.
 pub(super) const SHORTEST: u32 = 200;
 /// Values are timed in groups of about the same size.
 const GROUPS: usize = 6;
-/// Fewer values tell nothing.
+/// Minimum of values for a calibration.
 pub(super) const LEAST_VALUES: usize = 6;
 
 /// The name and version of the file's shape.
@@ -49,14 +49,13 @@ pub(crate) struct Kept {
     schema: String,
     /// The server that was measured: its system identifier.
     system: String,
-    /// Its major version.
     major: i32,
     pub(super) pricing: Pricing,
 }
 
 impl Kept {
     /// The prices of a server.
-    pub(super) fn of(system: String, major: i32, pricing: Pricing) -> Kept {
+    pub(super) fn new(system: String, major: i32, pricing: Pricing) -> Kept {
         Kept { schema: SCHEMA.to_owned(), system, major, pricing }
     }
 
@@ -362,7 +361,7 @@ mod tests {
     #[test]
     fn a_file_is_read_as_it_was_written_and_checked() {
         let pricing = Pricing { read_error: Some(0.1), ..Pricing::default() };
-        let kept = Kept::of("123".into(), 15, pricing);
+        let kept = Kept::new("123".into(), 15, pricing);
         assert_eq!(kept.refusal("123", 15), None);
         assert!(kept.refusal("124", 15).is_some() && kept.refusal("123", 16).is_some());
         assert_eq!(Kept::parse(&kept.text()), Ok(kept.clone()));

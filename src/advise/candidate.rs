@@ -87,9 +87,9 @@ fn candidates(
     narrowing: &Narrowing,
     abilities: Abilities,
 ) -> Result<Vec<Settings>, AdviseError> {
-    let needs_lz4 = |method: &MethodChoice| *method != MethodChoice::One(Method::Pglz);
-    if let Some(&method) =
-        narrowing.methods.iter().find(|&m| needs_lz4(m) && !abilities.compression.lz4)
+    let mut methods = narrowing.methods.iter();
+    if !abilities.compression.lz4
+        && let Some(&method) = methods.find(|&&method| method != MethodChoice::One(Method::Pglz))
     {
         return Err(AdviseError::NoLz4(method));
     }
@@ -111,24 +111,22 @@ fn candidates(
 
 /// Whether two settings store every value alike.
 fn same(a: &Settings, b: &Settings) -> bool {
-    let compresses = |s: &Settings| matches!(s.storage, Storage::Extended | Storage::Main);
+    let compresses = matches!(a.storage, Storage::Extended | Storage::Main);
     a.storage == b.storage
         && (a.storage == Storage::Plain || a.target == b.target)
-        && (!compresses(a) || (a.method == b.method && a.policy == b.policy))
+        && (!compresses || (a.method == b.method && a.policy == b.policy))
 }
 
 /// Every combination of what was asked for, the present settings where nothing was.
 fn asked(present: Settings, narrowing: &Narrowing) -> Result<Vec<Settings>, SettingsError> {
-    let or = |list: &[Storage], otherwise| {
-        if list.is_empty() { vec![otherwise] } else { list.to_vec() }
-    };
     // Policies and methods need a storage that compresses.
     let compressing = !narrowing.policies.is_empty() || !narrowing.methods.is_empty();
     let present_storage = match present.storage {
         Storage::Plain | Storage::External if compressing => Storage::Extended,
         storage => storage,
     };
-    let storages = or(&narrowing.storages, present_storage);
+    let storages =
+        if narrowing.storages.is_empty() { &[present_storage][..] } else { &narrowing.storages };
     let methods =
         if narrowing.methods.is_empty() { &[present.method][..] } else { &narrowing.methods };
     let targets =
@@ -137,7 +135,7 @@ fn asked(present: Settings, narrowing: &Narrowing) -> Result<Vec<Settings>, Sett
         if narrowing.policies.is_empty() { &[Policy::Always][..] } else { &narrowing.policies };
     let mut all = Vec::new();
     let mut contradiction = None;
-    for &storage in &storages {
+    for &storage in storages {
         for &method in methods {
             for &policy in policies {
                 for &target in targets {
@@ -154,6 +152,40 @@ fn asked(present: Settings, narrowing: &Narrowing) -> Result<Vec<Settings>, Sett
         Some(error) if all.is_empty() => Err(error),
         _ => Ok(all),
     }
+}
+
+/// The table after `ALTER TABLE` has given a column these settings.
+fn with_settings(stored: &Table, column: usize, settings: &Settings) -> Table {
+    let mut table = Table { target: settings.target, ..stored.clone() };
+    if let Some(own) = table.columns.get_mut(column) {
+        *own = own.with(settings);
+    }
+    // ALTER TABLE makes one where a column may need it.
+    table.has_toast_relation |= settings.storage != Storage::Plain;
+    table
+}
+
+/// The columns that the command names. A target is the table's: columns whose other settings are the same are brought
+/// there too.
+fn columns_of_command(
+    relation: &Relation,
+    stored: &Table,
+    column: usize,
+    settings: &Settings,
+) -> Vec<usize> {
+    let mut named = vec![column];
+    if settings.is_stock() && settings.target != stored.target {
+        for other in relation.toastable().filter(|&other| other != column) {
+            if stored
+                .columns
+                .get(other)
+                .is_some_and(|own| own.storage == settings.storage && own.method == settings.method)
+            {
+                named.push(other);
+            }
+        }
+    }
+    named
 }
 
 /// What is worth a look for most tables.
@@ -267,9 +299,9 @@ pub struct Variants {
     /// Its index from 0.
     pub column: usize,
     pub name: String,
-    /// Its type's name.
+
     pub type_name: String,
-    /// Its settings now.
+    /// The settings that apply to new values now.
     pub present: Settings,
     /// As stored now, then what the present settings would store, then the candidates.
     pub all: Vec<Variant>,
@@ -301,34 +333,12 @@ impl Variants {
             target: stored.target,
             policy: Policy::Always,
         };
-        let table = |settings: &Settings| {
-            let mut table = Table { target: settings.target, ..stored.clone() };
-            if let Some(own) = table.columns.get_mut(column) {
-                *own = own.with(settings);
-            }
-            // ALTER TABLE makes one where a column may need it.
-            table.has_toast_relation |= settings.storage != Storage::Plain;
-            table
-        };
-        // A target is the table's: columns with the same settings besides are brought there too.
-        let named = |settings: &Settings| {
-            let mut named = vec![column];
-            if settings.is_stock() && settings.target != present.target {
-                named.extend(relation.toastable().filter(|&other| {
-                    other != column
-                        && stored.columns.get(other).is_some_and(|own| {
-                            own.storage == settings.storage && own.method == settings.method
-                        })
-                }));
-            }
-            named
-        };
         let variant = |settings: &Settings, stored_by: Option<Settings>| Variant {
             column,
             reads: vec![column],
             settings: stored_by,
-            table: table(settings),
-            named: named(settings),
+            table: with_settings(&stored, column, settings),
+            named: columns_of_command(relation, &stored, column, settings),
         };
         let mut all = vec![variant(&present, None), variant(&present, Some(present))];
         let wanted = candidates(present, narrowing, abilities)?;

@@ -1,8 +1,6 @@
 //! What compaction alone would return of a table, whatever the settings, with what it moves and writes: a look at
 //! blocks of its files and of its indexes, or an estimate from rows; and what it gives back after an in-place retoast.
 
-use std::ops::Range;
-
 use super::advisor::{Access, Advisor};
 use super::estimate::{Figure, Figures};
 use super::result::{CompactionReport, FileCompaction, Files, IndexCompaction};
@@ -32,7 +30,7 @@ const MOST_BLOCKS: u32 = 8192;
 impl Advisor {
     /// By its pages and indexes; where a file's pages cannot be read, by `estimated`, from rows. `None` if there is
     /// nothing to return that is worth it. The connection is in no transaction. What fails here costs no advice;
-    /// blocks that cannot be read are told to `problems`.
+    /// blocks that cannot be read are added to `problems`.
     pub(super) async fn compaction(
         &self,
         relation: &Relation,
@@ -135,8 +133,10 @@ struct File {
 
 /// An answer, unless there was an error.
 fn or_traced<T>(answer: Result<T, LiveError>) -> Option<T> {
-    let traced = |error| tracing::debug!("what compaction would return is not known: {error}");
-    answer.map_err(traced).ok()
+    if let Err(error) = &answer {
+        tracing::debug!("what compaction would return is not known: {error}");
+    }
+    answer.ok()
 }
 
 /// What follows from a look at files and indexes.
@@ -149,15 +149,17 @@ fn found(
 ) -> Option<CompactionReport> {
     let files: Vec<FileCompaction> =
         looked.iter().filter_map(|(name, facts)| file(name, facts, page)).collect();
-    let of = |name, estimated| {
-        if looked.iter().any(|&(file, _)| file == name) {
-            files.iter().find(|f| f.file == name).map_or(0, |f| f.expected.gives_back)
+    let mut heap_bytes = estimated.map_or(0, |estimated| estimated.heap_bytes);
+    let mut toast_bytes = estimated.map_or(0, |estimated| estimated.toast_bytes);
+    for (name, _) in looked {
+        let file = files.iter().find(|file| file.file == *name);
+        let gives_back = file.map_or(0, |file| file.expected.gives_back);
+        if *name == "heap" {
+            heap_bytes = gives_back;
         } else {
-            estimated
+            toast_bytes = gives_back;
         }
-    };
-    let heap_bytes = of("heap", estimated.map_or(0, |estimated| estimated.heap_bytes));
-    let toast_bytes = of("toast", estimated.map_or(0, |estimated| estimated.toast_bytes));
+    }
     let indexes: Vec<IndexCompaction> = indexes.iter().filter_map(|one| index(one, page)).collect();
     let compact = match (heap_bytes > 0, toast_bytes > 0) {
         (true, true) => Some(""),
@@ -265,8 +267,25 @@ impl Swept {
 
 /// How far above what VACUUM FULL leaves compaction ends, of a TOAST relation and of a heap, and how far that may be off:
 /// it does not fill up all pages, but chunks of different sizes better than VACUUM FULL.
-const COMPACTED_TOAST: (f64, Range<f64>) = (0.015, -0.02..0.06);
-const COMPACTED_HEAP: (f64, Range<f64>) = (0.035, 0.0..0.08);
+const COMPACTED_TOAST: Compacted = Compacted { above: 0.015, low: -0.02, high: 0.06 };
+const COMPACTED_HEAP: Compacted = Compacted { above: 0.035, low: 0.0, high: 0.08 };
+
+/// A compacted file beside what VACUUM FULL leaves, as parts of that.
+struct Compacted {
+    above: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Compacted {
+    fn end(&self, fresh: Interval, page: PageSize) -> Interval {
+        Interval {
+            estimate: fresh.estimate * (1.0 + self.above),
+            low: fresh.low.min(fresh.estimate * (1.0 + self.low)),
+            high: fresh.high.max(fresh.estimate * (1.0 + self.high) + page.bytes() as f64),
+        }
+    }
+}
 
 /// What a `retoast` command does after the conversion, and what it leaves.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -277,7 +296,7 @@ pub(super) struct After {
     pub(super) reindexes: bool,
     /// Heap, TOAST relation and its index in the end.
     pub(super) bytes: Interval<u64>,
-    /// The heap alone.
+    /// Bytes of the heap in the end.
     pub(super) heap_bytes: f64,
     /// The same right after the conversion.
     pub(super) before_compaction: u64,
@@ -308,73 +327,45 @@ impl After {
 /// What a conversion with these figures leaves of the files. An in-place conversion uses free space again, but shortens
 /// no file, and an index keeps the pages of removed entries. `compacts`: whether the server shortens files at all.
 pub(super) fn after(figures: &Figures, files: &Files, page: PageSize, compacts: bool) -> After {
-    let sizes = &figures.files;
     let written = &figures.written;
-    let heap = sizes.heap_bytes.value;
+    let heap = figures.files.heap_bytes.value;
     let now = files.heap_bytes as f64;
     let swept_heap = if heap.estimate > now { SWEPT_GROWN_HEAP } else { SWEPT_HEAP };
     let heap_left = swept_heap.leaves(now.max(heap.estimate), written.heap_bytes);
-    let toast = sizes.toast_bytes.value;
-    let toast_left =
-        SWEPT_TOAST.leaves((files.toast_bytes as f64).max(toast.estimate), written.toast_bytes);
-    let pays = |left: f64, fresh: f64| {
-        let pages = |bytes: f64| (bytes / page.bytes() as f64).ceil() as u32;
-        compacts && pages(left).saturating_sub(pages(fresh)) >= least_gain(pages(left))
+    let heap_pays = compacts && compaction_pays(heap_left, heap.estimate, page);
+    let mut heap_end = if heap_pays {
+        COMPACTED_HEAP.end(heap, page)
+    } else {
+        end_without_compaction(heap, heap_left, now, written.heap_bytes)
     };
-    let heap_pays = pays(heap_left, heap.estimate);
-    let toast_pays = pays(toast_left, toast.estimate);
-    let index = sizes.toast_index_bytes.value;
+    if heap_pays && heap.estimate > now && heap_left > heap_end.estimate {
+        // rows that have become longer leave gaps that may be too small for any of them
+        heap_end.estimate = heap_end.estimate.max((heap.estimate + heap_left) / 2.0);
+        heap_end.high = heap_end.high.max(heap_left);
+    }
+    let toast = figures.files.toast_bytes.value;
+    let now = files.toast_bytes as f64;
+    let toast_left = SWEPT_TOAST.leaves(now.max(toast.estimate), written.toast_bytes);
+    let toast_pays = compacts && compaction_pays(toast_left, toast.estimate, page);
+    let toast_end = if toast_pays {
+        COMPACTED_TOAST.end(toast, page)
+    } else {
+        end_without_compaction(toast, toast_left, now, written.toast_bytes)
+    };
+    let index = figures.files.toast_index_bytes.value;
+    let now = files.toast_index_bytes as f64;
     // moved values have new entries too
     let moved = if toast_pays { toast_left / toast.estimate.max(1.0) - 1.0 } else { 0.0 };
     let entries = written.index_bytes + index.estimate * moved.clamp(0.0, 1.0);
-    let index_left = (files.toast_index_bytes as f64 + entries).max(index.estimate);
+    let index_left = (now + entries).max(index.estimate);
     let reindexes = is_bloated(index_left as u64, index.estimate as u64);
-    let one = page.bytes() as f64;
-    let kept = least_bloated(index.estimate as u64) as f64 + 2.0 * one;
-    let ends = |(pays, compacted), fresh: Interval, left: f64, now: u64, growth: f64| {
-        let (now, (above, off)): (f64, &(f64, Range<f64>)) = (now as f64, compacted);
-        if pays {
-            Interval {
-                estimate: fresh.estimate * (1.0 + above),
-                low: fresh.low.min(fresh.estimate * (1.0 + off.start)),
-                high: fresh.high.max(fresh.estimate * (1.0 + off.end) + one),
-            }
-        } else if growth <= 0.0 {
-            Interval::exact(now.max(fresh.estimate))
-        } else {
-            Interval {
-                estimate: left,
-                low: now.max(fresh.low),
-                high: left + 0.5 * (left - now.max(fresh.estimate)) + fresh.high - fresh.estimate,
-            }
-        }
+    let index_end = if reindexes {
+        // one that turns out not to be bloated stays
+        let kept = least_bloated(index.estimate as u64) as f64 + 2.0 * page.bytes() as f64;
+        Interval { high: index.high.max(index_left.min(kept)), ..index }
+    } else {
+        end_without_compaction(index, index_left, now, entries)
     };
-    let mut heap_ends =
-        ends((heap_pays, &COMPACTED_HEAP), heap, heap_left, files.heap_bytes, written.heap_bytes);
-    if heap_pays && heap.estimate > now && heap_left > heap_ends.estimate {
-        // rows that have become longer leave gaps that may be too small for any of them
-        heap_ends.estimate = heap_ends.estimate.max((heap.estimate + heap_left) / 2.0);
-        heap_ends.high = heap_ends.high.max(heap_left);
-    }
-    let all = [
-        heap_ends,
-        ends(
-            (toast_pays, &COMPACTED_TOAST),
-            toast,
-            toast_left,
-            files.toast_bytes,
-            written.toast_bytes,
-        ),
-        match reindexes {
-            // one that turns out not to be bloated stays
-            true => Interval { high: index.high.max(index_left.min(kept)), ..index },
-            false => {
-                let kept = (false, &COMPACTED_TOAST);
-                ends(kept, index, index_left, files.toast_index_bytes, entries)
-            }
-        },
-    ];
-    let sum = |end: fn(&Interval) -> f64| all.iter().map(end).sum::<f64>().round() as u64;
     After {
         compaction: match (heap_pays, toast_pays) {
             (true, true) => Some("--compact"),
@@ -383,13 +374,33 @@ pub(super) fn after(figures: &Figures, files: &Files, page: PageSize, compacts: 
             (false, false) => None,
         },
         reindexes,
-        heap_bytes: heap_ends.estimate,
+        heap_bytes: heap_end.estimate,
         bytes: Interval {
-            estimate: sum(|i| i.estimate),
-            low: sum(|i| i.low),
-            high: sum(|i| i.high),
+            estimate: (heap_end.estimate + toast_end.estimate + index_end.estimate).round() as u64,
+            low: (heap_end.low + toast_end.low + index_end.low).round() as u64,
+            high: (heap_end.high + toast_end.high + index_end.high).round() as u64,
         },
         before_compaction: (heap_left + toast_left + index_left).round() as u64,
+    }
+}
+
+/// Whether compaction would return enough pages of a file of `left` bytes, which would have `fresh` after VACUUM FULL.
+fn compaction_pays(left: f64, fresh: f64, page: PageSize) -> bool {
+    let page = page.bytes() as f64;
+    let left = (left / page).ceil() as u32;
+    left.saturating_sub((fresh / page).ceil() as u32) >= least_gain(left)
+}
+
+/// The size in the end of a file that is not compacted: of `now` bytes, of `left` after the conversion, which has
+/// written `written` of them, and of `fresh` after VACUUM FULL.
+fn end_without_compaction(fresh: Interval, left: f64, now: f64, written: f64) -> Interval {
+    if written <= 0.0 {
+        return Interval::exact(now.max(fresh.estimate));
+    }
+    Interval {
+        estimate: left,
+        low: now.max(fresh.low),
+        high: left + 0.5 * (left - now.max(fresh.estimate)) + fresh.high - fresh.estimate,
     }
 }
 
@@ -402,18 +413,28 @@ pub(super) fn estimated(
     relation: &Relation,
 ) -> Option<CompactionReport> {
     let option = after(today, files, page, true).compaction?;
-    let of = |figure: &Figure, now: u64, is_in: bool| {
-        if is_in { now.saturating_sub(figure.value.estimate.round() as u64) } else { 0 }
-    };
+    let mut heap_bytes = 0;
+    if option != "--compact=toast" {
+        heap_bytes = gain(&today.files.heap_bytes, files.heap_bytes);
+    }
+    let mut toast_bytes = 0;
+    if option != "--compact=heap" {
+        toast_bytes = gain(&today.files.toast_bytes, files.toast_bytes);
+    }
     let words = table_words(&relation.schema, &relation.name);
     Some(CompactionReport {
-        heap_bytes: of(&today.files.heap_bytes, files.heap_bytes, !option.ends_with("toast")),
-        toast_bytes: of(&today.files.toast_bytes, files.toast_bytes, !option.ends_with("heap")),
+        heap_bytes,
+        toast_bytes,
         index_bytes: 0,
         files: Vec::new(),
         indexes: Vec::new(),
         command: format!("toastctl retoast {words} {option}"),
     })
+}
+
+/// By how much a file of `now` bytes is larger than VACUUM FULL would leave it.
+fn gain(fresh: &Figure, now: u64) -> u64 {
+    now.saturating_sub(fresh.value.estimate.round() as u64)
 }
 
 /// Megabytes, or kilobytes for little.

@@ -48,8 +48,8 @@ struct Compressed {
 }
 
 impl Known {
-    /// What a stored value tells of itself.
-    fn of(value: &Incoming) -> Known {
+    /// What is known from a stored value alone.
+    fn new(value: &Incoming) -> Known {
         let mut known = Known::default();
         match *value {
             Incoming::Compressed { size, method: Some(method), .. } => {
@@ -156,21 +156,24 @@ fn row<'p>(
                 ) => (value, Content::Raw(bytes), None),
                 Datum::Varlena(Varlena::Compressed { tc_info, stream }) => {
                     let raw_size = tc_raw_size(tc_info) as usize;
-                    let stream = |method| Content::Stream { method, raw_size, stream };
-                    (value, tc_method(tc_info).map_or(Content::None, stream), None)
+                    let content = match tc_method(tc_info) {
+                        Some(method) => Content::Stream { method, raw_size, stream },
+                        None => Content::None,
+                    };
+                    (value, content, None)
                 }
                 Datum::Varlena(Varlena::External(pointer)) => (value, Content::None, Some(pointer)),
                 _ => (value, Content::None, None),
             }
         };
         row.facts.values.push(value);
-        row.values.push(Value { content, known: Known::of(&value), pointer });
+        row.values.push(Value { content, known: Known::new(&value), pointer });
     }
     Ok(row)
 }
 
-/// A row of which the server has told forms and sizes, but no bytes: what compression makes of its values is to be
-/// learned. `table` has the present settings.
+/// A row known only by forms and sizes; the compressed sizes of its values are still unknown. `table` has the present
+/// settings.
 pub(crate) fn asked_row(asked: &AskedRow, desc: &TupleDesc, table: &Table) -> SampledRow<'static> {
     let values: Vec<Incoming> = desc
         .attributes
@@ -180,8 +183,11 @@ pub(crate) fn asked_row(asked: &AskedRow, desc: &TupleDesc, table: &Table) -> Sa
         .collect();
     let length = table.length_of(&values);
     let dropped = asked.whole.map_or(0, |whole| dropped_bytes(whole, length, &values, desc, table));
-    let value =
-        |value: &Incoming| Value { content: Content::None, known: Known::of(value), pointer: None };
+    let value = |value: &Incoming| Value {
+        content: Content::None,
+        known: Known::new(value),
+        pointer: None,
+    };
     SampledRow {
         ctid: asked.ctid,
         values: values.iter().map(value).collect(),
@@ -349,7 +355,6 @@ impl<'p> SampledRow<'p> {
 /// A value of the sample, to be copied and timed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Specimen {
-    /// Its row.
     pub(super) ctid: ItemPointer,
     /// Bytes of its content.
     pub(super) raw: u32,

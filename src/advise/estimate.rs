@@ -48,11 +48,11 @@ impl Figure {
     /// The figure if this relative error is added to it, and to today's.
     fn less_certain(self, error: f64) -> Figure {
         let value = self.value.widened(error, 0.0).at_least_zero();
-        let widened = |change: Interval| {
+        let change = self.change.map(|change| {
             let part = change.plus(Interval::exact(1.0)).widened(error, 0.0).at_least_zero();
             part.plus(Interval::exact(-1.0))
-        };
-        Figure { value, change: self.change.map(widened) }
+        });
+        Figure { value, change }
     }
 
     /// In JSON with three digits.
@@ -183,7 +183,6 @@ pub struct Scope {
     pub total_blocks: u32,
     /// Whether every row of every block was looked at.
     pub complete: bool,
-    /// The page size.
     pub page: PageSize,
     /// Whether WAL has what logical decoding needs.
     pub logical: bool,
@@ -200,23 +199,25 @@ struct Formulas {
     logical: bool,
 }
 
-/// One of them.
+/// The method of [`Formulas`] that gives a figure.
 type Formula = fn(&Formulas, &Sums) -> f64;
 
+/// Bytes on pages for each byte that was put on them; 1 if nothing was.
+fn packing(page_bytes: f64, bytes: f64) -> f64 {
+    if bytes > 0.0 { page_bytes / bytes } else { 1.0 }
+}
+
 impl Formulas {
-    fn of(tally: &VariantTally, scope: &Scope, scale: f64, pricing: &Pricing) -> Formulas {
+    fn new(tally: &VariantTally, scope: &Scope, scale: f64, pricing: &Pricing) -> Formulas {
         let page = scope.page.bytes() as f64;
         // of a block some rows may stand for all: the sums count them as often, the pages hold them once
-        let pack = |filled: f64, sum: Sum| match tally.put().get(sum) {
-            bytes if bytes > 0.0 => filled * page / bytes,
-            _ => 1.0,
-        };
+        let put = tally.put();
         let [heap, toast] = tally.filled();
-        let heap_pack = pack(heap.filled, Sum::HeapBytes);
+        let heap_pack = packing(heap.filled * page, put.get(Sum::HeapBytes));
         Formulas {
             heap_pages: heap_pack / page,
-            toast_pack: pack(toast.filled, Sum::ToastBytes),
-            index: IndexShape::of(levels(&tally.parts(), scope.page, scale), scope.page),
+            toast_pack: packing(toast.filled * page, put.get(Sum::ToastBytes)),
+            index: IndexShape::new(mean_levels(&tally.parts(), scope.page, scale), scope.page),
             page,
             pricing: *pricing,
             logical: scope.logical,
@@ -250,6 +251,14 @@ impl Formulas {
 
     fn chunks(&self, sums: &Sums) -> f64 {
         sums.get(Sum::Chunks)
+    }
+
+    fn values(&self, sums: &Sums) -> f64 {
+        sums.get(Sum::Values)
+    }
+
+    fn rows(&self, sums: &Sums) -> f64 {
+        sums.get(Sum::Rows)
     }
 
     /// A scan of the column.
@@ -319,17 +328,17 @@ fn total(parts: &[Sums]) -> Sums {
 }
 
 /// The levels of the TOAST index, as a chunk finds them on average if there are several of them.
-fn levels(parts: &[Sums], page: PageSize, scale: f64) -> f64 {
-    let chunks = |part: &Sums| part.get(Sum::Chunks);
-    let levels =
-        |part: &Sums| f64::from(ToastIndex::of(page, (chunks(part) * scale) as u64).levels);
-    match parts {
-        [one] => levels(one),
-        several => {
-            let all: f64 = several.iter().map(chunks).sum();
-            several.iter().map(|part| levels(part) * chunks(part)).sum::<f64>() / all.max(1.0)
-        }
+fn mean_levels(parts: &[Sums], page: PageSize, scale: f64) -> f64 {
+    if let [part] = parts {
+        return index_levels(part, page, scale);
     }
+    let all: f64 = parts.iter().map(|part| part.get(Sum::Chunks)).sum();
+    let weighted = parts.iter().map(|part| index_levels(part, page, scale) * part.get(Sum::Chunks));
+    weighted.sum::<f64>() / all.max(1.0)
+}
+
+fn index_levels(part: &Sums, page: PageSize, scale: f64) -> f64 {
+    f64::from(ToastIndex::of(page, (part.get(Sum::Chunks) * scale) as u64).levels)
 }
 
 /// The figures of every variant, in order; the first one is today's.
@@ -339,90 +348,138 @@ pub fn figures(tally: &Tally, scope: &Scope, pricing: &Pricing) -> Vec<Figures> 
     let all = f64::from(scope.total_blocks);
     let scale = if read > 0.0 { all / read } else { 0.0 };
     let part = if all > 0.0 { read / all } else { 1.0 };
-    let page = scope.page.bytes() as f64;
-    let series = |formula: Formula, formulas: &Formulas, of: &VariantTally| -> Vec<f64> {
-        of.clusters.iter().map(|sums| formula(formulas, sums)).collect()
-    };
-    let today = tally.tallies().first().map(|t| (t, Formulas::of(t, scope, scale, pricing)));
-    let of_variant = |variant: &VariantTally| {
-        let formulas = Formulas::of(variant, scope, scale, pricing);
-        let series_of = |formula: Formula| series(formula, &formulas, variant);
-        let per_block = |formula: Formula| {
-            let value = ratio(&series_of(formula), blocks, part, scope.complete);
-            value.unwrap_or_default().scaled(all)
-        };
-        let change = |formula: Formula| {
-            let (today, today_formulas) = today.as_ref()?;
-            let before = series(formula, today_formulas, today);
-            let after = series_of(formula);
-            if before == after {
-                return before.iter().any(|&b| b > 0.0).then_some(Interval::default());
-            }
-            let ratio = ratio(&after, &before, part, scope.complete)?.widened(ALLOWANCE, 0.0);
-            Some(ratio.at_least_zero().plus(Interval::exact(-1.0)))
-        };
-        let bytes = |formula: Formula, point: f64| {
-            let value = per_block(formula);
-            // The point estimate counts whole pages; the interval moves with it.
-            let moved = point - value.estimate;
-            let value =
-                Interval { estimate: point, low: value.low + moved, high: value.high + moved };
-            let value = if point > 0.0 { value.widened(ALLOWANCE, page) } else { value };
-            Figure { value: value.at_least_zero(), change: change(formula) }
-        };
-        let values = series_of(|_, sums| sums.get(Sum::Values));
-        let rows = series_of(|_, sums| sums.get(Sum::Rows));
-        let each_of = |count: &[f64], formula: Formula| {
-            let value = ratio(&series_of(formula), count, part, scope.complete);
-            let value = value.unwrap_or_default().widened(ALLOWANCE, 0.0).at_least_zero();
-            Figure { value, change: change(formula) }
-        };
-        let each = |formula: Formula| each_of(&values, formula);
-        let timed = |formula: Formula, error: Option<f64>| {
-            each(formula).less_certain(error.unwrap_or_default())
-        };
-        let read_error = pricing.read_error;
-        let write_error = pricing.write_error;
-        let parts = variant.parts();
-        let each_part = |bytes: &dyn Fn(&Sums) -> f64| parts.iter().map(bytes).sum::<f64>();
-        let pages = |filled: Filled, formula: Formula| {
-            if scope.complete {
-                filled.pages * page
-            } else {
-                each_part(&|sums| (formula(&formulas, sums) * scale / page).ceil() * page)
-            }
-        };
-        let [heap, toast] = variant.filled();
-        let heap = pages(heap, Formulas::heap);
-        let toast = pages(toast, Formulas::toast);
-        let chunks = |sums: &Sums| (sums.get(Sum::Chunks) * scale).round() as u64;
-        let index = each_part(&|sums| ToastIndex::of(scope.page, chunks(sums)).pages as f64 * page);
+    let mut variants = Vec::with_capacity(tally.tallies().len());
+    for tally in tally.tallies() {
+        let formulas = Formulas::new(tally, scope, scale, pricing);
+        variants.push(SampledVariant { tally, formulas, scope, blocks, scale, part });
+    }
+    let Some(today) = variants.first() else { return Vec::new() };
+    variants.iter().map(|variant| Comparison { variant, today }.figures()).collect()
+}
+
+/// What a sample shows of one variant.
+struct SampledVariant<'a> {
+    tally: &'a VariantTally,
+    formulas: Formulas,
+    scope: &'a Scope,
+    /// The weight of each cluster of blocks.
+    blocks: &'a [f64],
+    /// The relation's blocks divided by those that were read, and the reverse.
+    scale: f64,
+    part: f64,
+}
+
+impl SampledVariant<'_> {
+    fn series(&self, formula: Formula) -> Vec<f64> {
+        self.tally.clusters.iter().map(|sums| formula(&self.formulas, sums)).collect()
+    }
+
+    /// The total of the whole table, from the mean of a block.
+    fn total(&self, formula: Formula) -> Interval {
+        let mean = ratio(&self.series(formula), self.blocks, self.part, self.scope.complete);
+        mean.unwrap_or_default().scaled(f64::from(self.scope.total_blocks))
+    }
+
+    /// Whole pages: those that were filled if every row was read, else as many as the parts need.
+    fn page_bytes(&self, filled: Filled, formula: Formula) -> f64 {
+        let page = self.scope.page.bytes() as f64;
+        if self.scope.complete {
+            return filled.pages * page;
+        }
+        let parts = self.tally.parts();
+        let bytes = parts.iter().map(|part| formula(&self.formulas, part) * self.scale);
+        bytes.map(|bytes| (bytes / page).ceil() * page).sum()
+    }
+
+    fn index_bytes(&self) -> f64 {
+        let page = self.scope.page;
+        let parts = self.tally.parts();
+        let chunks = parts.iter().map(|part| (part.get(Sum::Chunks) * self.scale).round() as u64);
+        let pages = chunks.map(|chunks| ToastIndex::of(page, chunks).pages as f64);
+        pages.map(|pages| pages * page.bytes() as f64).sum()
+    }
+}
+
+/// A variant beside today's.
+struct Comparison<'a> {
+    variant: &'a SampledVariant<'a>,
+    today: &'a SampledVariant<'a>,
+}
+
+impl Comparison<'_> {
+    fn change(&self, formula: Formula) -> Option<Interval> {
+        let before = self.today.series(formula);
+        let after = self.variant.series(formula);
+        if before == after {
+            return before.iter().any(|&b| b > 0.0).then_some(Interval::default());
+        }
+        let complete = self.variant.scope.complete;
+        let ratio = ratio(&after, &before, self.variant.part, complete)?.widened(ALLOWANCE, 0.0);
+        Some(ratio.at_least_zero().plus(Interval::exact(-1.0)))
+    }
+
+    /// The size of a file. The point estimate counts whole pages; the interval moves with it.
+    fn file_bytes(&self, formula: Formula, point: f64) -> Figure {
+        let value = self.variant.total(formula);
+        let moved = point - value.estimate;
+        let mut value =
+            Interval { estimate: point, low: value.low + moved, high: value.high + moved };
+        if point > 0.0 {
+            value = value.widened(ALLOWANCE, self.variant.scope.page.bytes() as f64);
+        }
+        Figure { value: value.at_least_zero(), change: self.change(formula) }
+    }
+
+    fn mean(&self, count: Formula, formula: Formula) -> Figure {
+        let variant = self.variant;
+        let above = variant.series(formula);
+        let value = ratio(&above, &variant.series(count), variant.part, variant.scope.complete);
+        let value = value.unwrap_or_default().widened(ALLOWANCE, 0.0).at_least_zero();
+        Figure { value, change: self.change(formula) }
+    }
+
+    fn per_value(&self, formula: Formula) -> Figure {
+        self.mean(Formulas::values, formula)
+    }
+
+    fn per_row(&self, formula: Formula) -> Figure {
+        self.mean(Formulas::rows, formula)
+    }
+
+    fn figures(&self) -> Figures {
+        let variant = self.variant;
+        let formulas = &variant.formulas;
+        let read_error = formulas.pricing.read_error.unwrap_or_default();
+        let write_error = formulas.pricing.write_error.unwrap_or_default();
+        let [heap, toast] = variant.tally.filled();
+        let heap = variant.page_bytes(heap, Formulas::heap);
+        let toast = variant.page_bytes(toast, Formulas::toast);
+        let index = variant.index_bytes();
         Figures {
             files: FileSizes {
-                heap_bytes: bytes(Formulas::heap, heap),
-                toast_bytes: bytes(Formulas::toast, toast),
-                toast_index_bytes: bytes(Formulas::index, index),
-                total_bytes: bytes(Formulas::total, heap + toast + index),
+                heap_bytes: self.file_bytes(Formulas::heap, heap),
+                toast_bytes: self.file_bytes(Formulas::toast, toast),
+                toast_index_bytes: self.file_bytes(Formulas::index, index),
+                total_bytes: self.file_bytes(Formulas::total, heap + toast + index),
             },
             chunks: Figure {
-                value: per_block(Formulas::chunks).at_least_zero(),
-                change: change(Formulas::chunks),
+                value: variant.total(Formulas::chunks).at_least_zero(),
+                change: self.change(Formulas::chunks),
             },
-            read_buffers: each(Formulas::buffers),
-            read_cpu_ns: timed(Formulas::read_ns, read_error),
-            update_bytes: each(Formulas::update),
-            update_wal_bytes: each(Formulas::wal),
+            read_buffers: self.per_value(Formulas::buffers),
+            read_cpu_ns: self.per_value(Formulas::read_ns).less_certain(read_error),
+            update_bytes: self.per_value(Formulas::update),
+            update_wal_bytes: self.per_value(Formulas::wal),
             further: Further {
-                write_cpu_ns: timed(Formulas::write_ns, write_error),
-                other_wal_bytes: each_of(&rows, Formulas::other_wal),
-                hot_wal_bytes: each_of(&rows, Formulas::hot_wal),
-                full_page_bytes: each(Formulas::full_pages),
-                prefix_buffers: each(Formulas::prefix_buffers),
-                prefix_cpu_ns: timed(Formulas::prefix_ns, read_error),
-                cold_pages: each(Formulas::cold_pages),
+                write_cpu_ns: self.per_value(Formulas::write_ns).less_certain(write_error),
+                other_wal_bytes: self.per_row(Formulas::other_wal),
+                hot_wal_bytes: self.per_row(Formulas::hot_wal),
+                full_page_bytes: self.per_value(Formulas::full_pages),
+                prefix_buffers: self.per_value(Formulas::prefix_buffers),
+                prefix_cpu_ns: self.per_value(Formulas::prefix_ns).less_certain(read_error),
+                cold_pages: self.per_value(Formulas::cold_pages),
             },
-            written: formulas.written(&total(&parts), scale),
+            written: formulas.written(&total(&variant.tally.parts()), variant.scale),
         }
-    };
-    tally.tallies().iter().map(of_variant).collect()
+    }
 }

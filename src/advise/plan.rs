@@ -1,4 +1,4 @@
-//! How much of a relation is read where nobody says (pure): enough for an estimate, in about three seconds.
+//! How much of a relation is read by default (pure): enough for an estimate, in about three seconds.
 
 use std::time::{Duration, Instant};
 
@@ -166,7 +166,6 @@ impl Batches<'_> {
         self.progress.advance(blocks as u64);
     }
 
-    /// Ends the reading.
     pub(crate) fn end(self) {
         self.progress.end();
     }

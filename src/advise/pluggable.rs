@@ -29,7 +29,7 @@ pub struct Pluggable {
 
 impl Pluggable {
     /// For a column of this type; `None` if there is no toaster for it.
-    pub fn of(
+    pub fn new(
         column: usize,
         type_name: &str,
         page: PageSize,
@@ -80,7 +80,7 @@ impl Pluggable {
 
     /// The averages, where the table has `scale` times what was looked at; `None` if no value out of
     /// line was seen.
-    pub fn report(&self, scale: f64) -> Option<PluggableReport> {
+    pub fn figures(&self, scale: f64) -> Option<PluggableReport> {
         let values = self.then.values;
         if values < 1.0 {
             return None;

@@ -45,12 +45,12 @@ const SPECIMENS_PER_BLOCK: usize = 10;
 
 /// Blocks read beforehand to learn what the columns hold.
 const PROBE_BLOCKS: u32 = 16;
-/// Stored bytes read to learn how much longer values are that only their content tells of.
+/// Most stored bytes read to learn raw sizes that only the content shows.
 const WEIGHED_BYTES: f64 = 4e6;
 /// Without `--column`: those that hold at least this part of the bytes.
 const LEAST_SHARE: f64 = 0.1;
 
-/// Some blocks, of which the rows are still to be decoded or asked for.
+/// Some blocks whose rows are not decoded, or asked for, yet.
 enum Read {
     Pages(Pages),
     /// The addresses of each block's rows, for which the server is asked then.
@@ -63,7 +63,7 @@ pub(super) struct Documents {
     pub(super) column: usize,
     /// Keys in columns of their own; several sets of them while one is chosen.
     pub(super) extractions: Vec<Extraction>,
-    /// Counts the keys.
+    /// Counts the keys of documents, if the keys are still to be chosen.
     pub(super) scout: Option<Scout>,
 }
 
@@ -74,7 +74,7 @@ impl Documents {
     }
 
     /// Takes the document of a row of these values apart.
-    fn look(&mut self, ctid: ItemPointer, row: &[Incoming], content: &[u8]) -> Result<(), String> {
+    fn add(&mut self, ctid: ItemPointer, row: &[Incoming], content: &[u8]) -> Result<(), String> {
         for extraction in &mut self.extractions {
             extraction.document(ctid, row, content)?;
         }
@@ -179,7 +179,7 @@ impl Reading<'_> {
             total_blocks,
             complete: plan.is_complete(&self.done),
             limit: plan.limit(&self.done),
-            files: vec![Files::of(self.relation, heap_bytes)],
+            files: vec![Files::new(self.relation, heap_bytes)],
             pluggable: std::mem::take(&mut self.pluggable),
             problems: std::mem::take(&mut self.problems),
         }
@@ -199,7 +199,7 @@ impl Reading<'_> {
         count.map_err(|error| self.live(error))
     }
 
-    /// The rows at these addresses, as SQL functions tell them.
+    /// The rows at these addresses, read by SQL functions.
     async fn asked(
         &self,
         items: &[ItemPointer],
@@ -234,11 +234,12 @@ impl Reading<'_> {
             self.asked(&found.concat(), Asked::Exactly { weighed: &weighed, whole }).await?;
         let rows: HashMap<ItemPointer, &AskedRow> =
             asked.iter().map(|row| (row.ctid, row)).collect();
-        let block = |items: &Vec<ItemPointer>| {
+        let mut blocks = Vec::with_capacity(found.len());
+        for items in found {
             let rows = items.iter().filter_map(|ctid| rows.get(ctid));
-            rows.map(|row| asked_row(row, desc, table)).collect()
-        };
-        Ok(found.iter().map(block).collect())
+            blocks.push(rows.map(|row| asked_row(row, desc, table)).collect());
+        }
+        Ok(blocks)
     }
 
     /// As if nothing had been read of the sample.
@@ -250,7 +251,7 @@ impl Reading<'_> {
     }
 
     /// Reads the sample and adds it up, for each column.
-    pub(super) async fn all(
+    pub(super) async fn tallies(
         &mut self,
         plan: &SamplePlan,
         variants: &[Variants],
@@ -355,7 +356,7 @@ impl Reading<'_> {
         v: &Variants,
     ) -> Result<(), AdviseError> {
         let Some(toast) = self.relation.toast.as_ref() else { return Ok(()) };
-        // what another toaster would make of a value is told by its content alone
+        // only the content shows what another toaster would make of a value
         let content =
             self.pluggable.iter().any(|p| p.is_for(v.column)) || self.documents.are_of(v.column);
         let mut wanted = Vec::new();
@@ -396,7 +397,7 @@ impl Reading<'_> {
                         toaster.external(raw, pointer.stored_size(), row.tuple_length);
                     }
                     if documents.are_of(v.column) {
-                        documents.look(ctid, &row.values, raw)
+                        documents.add(ctid, &row.values, raw)
                     } else {
                         Ok(())
                     }
@@ -466,11 +467,12 @@ impl Reading<'_> {
         if v.methods.is_empty() {
             return Ok(());
         }
-        let is_there = |row: &&SampledRow<'_>| {
-            row.facts.values.get(v.column).is_some_and(|value| *value != Incoming::Null)
-        };
-        let items: Vec<ItemPointer> =
-            pages.iter().flatten().filter(is_there).map(|row| row.ctid).collect();
+        let mut items: Vec<ItemPointer> = Vec::new();
+        for row in pages.iter().flatten() {
+            if row.facts.values.get(v.column).is_some_and(|value| *value != Incoming::Null) {
+                items.push(row.ctid);
+            }
+        }
         let sizes = self.compressed(trial, &items).await?;
         for row in pages.iter_mut().flatten() {
             let Some(sizes) = sizes.get(&row.ctid) else { continue };
@@ -530,18 +532,19 @@ impl Reading<'_> {
         Ok(all)
     }
 
-    /// Takes documents apart of which nothing but the text is to be had.
+    /// Takes apart documents that are known only as text.
     async fn documents_by_text(
         &mut self,
         pages: &[Vec<SampledRow<'_>>],
         column: usize,
     ) -> Result<(), AdviseError> {
-        let raw = |row: &SampledRow<'_>| match row.facts.values.get(column) {
-            None | Some(Incoming::Null) => None,
-            Some(value) => Some(sizes(*value).1 as u64),
-        };
-        let rows: Vec<(&SampledRow<'_>, u64)> =
-            pages.iter().flatten().filter_map(|row| Some((row, raw(row)?))).collect();
+        let mut rows: Vec<(&SampledRow<'_>, u64)> = Vec::new();
+        for row in pages.iter().flatten() {
+            match row.facts.values.get(column) {
+                None | Some(Incoming::Null) => {}
+                Some(value) => rows.push((row, sizes(*value).1 as u64)),
+            }
+        }
         for now in chunks::in_parts(&rows, TEXT_BYTES, |&(_, raw)| raw) {
             let of: HashMap<ItemPointer, &SampledRow<'_>> =
                 now.iter().map(|&(row, _)| (row.ctid, row)).collect();
@@ -553,7 +556,7 @@ impl Reading<'_> {
                 let Some(row) = of.get(&ctid) else { continue };
                 let taken = jsonb(&text).map_err(|error| error.to_string());
                 let taken = taken
-                    .and_then(|content| self.documents.look(row.ctid, &row.facts.values, &content));
+                    .and_then(|content| self.documents.add(row.ctid, &row.facts.values, &content));
                 self.note(row.ctid, column, taken);
             }
         }
@@ -580,8 +583,9 @@ impl Reading<'_> {
         let column = documents.column;
         let pages = if documents.are_of(column) { pages } else { &[] };
         for row in pages.iter().flatten() {
-            let look = |content: &[u8]| documents.look(row.ctid, &row.facts.values, content);
-            let looked = row.show_inline(column, look);
+            let looked = row.show_inline(column, |content: &[u8]| {
+                documents.add(row.ctid, &row.facts.values, content)
+            });
             self.note(row.ctid, column, looked);
         }
         documents.extractions.iter_mut().for_each(Extraction::begin_rows);
@@ -639,7 +643,7 @@ fn sizes(value: Incoming) -> (f64, f64) {
     (f64::from(stored), f64::from(raw))
 }
 
-/// What a few blocks tell of the columns, before the sample is drawn.
+/// What a few blocks show of the columns before the sample is drawn.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Probe {
     blocks: f64,
@@ -659,15 +663,18 @@ impl Probe {
 
     fn biggest(&self, relation: &Relation) -> Result<Vec<usize>, AdviseError> {
         let toastable = candidate::toastable_columns(relation)?;
-        let bytes = |column: usize| self.stored.get(column).copied().unwrap_or(0.0);
         let total: f64 = self.stored.iter().sum();
-        let mut columns: Vec<usize> =
-            toastable.iter().copied().filter(|&c| bytes(c) >= total * LEAST_SHARE).collect();
-        columns.sort_by(|&a, &b| bytes(b).total_cmp(&bytes(a)));
+        let mut columns = toastable.clone();
+        columns.retain(|&column| self.stored_bytes(column) >= total * LEAST_SHARE);
+        columns.sort_by(|&a, &b| self.stored_bytes(b).total_cmp(&self.stored_bytes(a)));
         if columns.is_empty() {
             columns.extend(toastable.first());
         }
         Ok(columns)
+    }
+
+    fn stored_bytes(&self, column: usize) -> f64 {
+        self.stored.get(column).copied().unwrap_or(0.0)
     }
 
     /// Adds the values of a row, each with its stored and raw bytes.
@@ -714,9 +721,9 @@ impl Reading<'_> {
             }
             Read::Addresses(found) => {
                 for row in self.asked(&found.concat(), Asked::Sizes).await? {
-                    let bytes = |size: Option<u64>| size.unwrap_or(0) as f64;
-                    let stored = row.values.iter().map(|value| bytes(value.stored_size));
-                    let raw = row.values.iter().map(|v| bytes(v.raw_size.or(v.stored_size)));
+                    let stored = row.values.iter().map(|v| v.stored_size.unwrap_or(0) as f64);
+                    let raw = row.values.iter().map(|v| v.raw_size.or(v.stored_size));
+                    let raw = raw.map(|size| size.unwrap_or(0) as f64);
                     probe.add(stored.clone().zip(raw));
                     probe.unweighed.push((row.ctid, stored.collect()));
                 }
@@ -740,15 +747,17 @@ impl Reading<'_> {
         Ok((total, probe, columns))
     }
 
-    /// Learns raw sizes of these columns where only the content tells them, from a part of the rows.
+    /// Reads raw sizes of these columns that only the content shows, from a part of the rows.
     async fn weigh(&self, probe: &mut Probe, columns: &[usize]) -> Result<(), AdviseError> {
         let Some(reader) = self.by_functions() else { return Ok(()) };
         for &column in columns.iter().filter(|&&column| !reader.tells_raw(column)) {
             let rows = probe.to_weigh(column);
             let weight = reader.weight(column, &rows).await;
             let (stored, raw) = weight.map_err(|error| self.live(error))?;
-            let all = probe.stored.get(column).copied().unwrap_or(0.0);
-            if let Some(sum) = probe.raw.get_mut(column).filter(|_| stored > 0.0) {
+            let all = probe.stored_bytes(column);
+            if stored > 0.0
+                && let Some(sum) = probe.raw.get_mut(column)
+            {
                 *sum = all * raw / stored;
             }
         }

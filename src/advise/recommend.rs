@@ -39,7 +39,7 @@ pub enum Optimize {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Score {
     size: f64,
-    /// The heap alone: what a scan reads that does not need the column.
+    /// The heap, which a scan reads that does not need the column.
     scan: f64,
     read: f64,
     write: f64,
@@ -64,19 +64,22 @@ fn growth(figure: &Figure, part: f64) -> f64 {
     figure.value.estimate * (1.0 - 1.0 / part)
 }
 
+/// The part that a CPU time has become, and 1 if the difference is too small to notice.
+fn noticeable_part(cpu: &Figure, end: End) -> f64 {
+    let is_noticeable = growth(cpu, part(cpu.change, ESTIMATE)).abs() >= LEAST_CPU_NS;
+    if is_noticeable { part(cpu.change, end) } else { 1.0 }
+}
+
 impl Score {
     /// `end`: whether the estimates are compared, or the low or the high ends of all intervals.
-    fn of(figures: &Figures, end: End) -> Score {
+    fn new(figures: &Figures, end: End) -> Score {
         let bytes = part(figures.update_bytes.change, end);
         let wal = part(figures.update_wal_bytes.change, end);
         let heap = &figures.files.heap_bytes;
         let total = &figures.files.total_bytes;
         let size = part(total.change, end);
         let scan = part(heap.change, end);
-        let felt = |cpu: &Figure| {
-            let is_felt = growth(cpu, part(cpu.change, ESTIMATE)).abs() >= LEAST_CPU_NS;
-            if is_felt { part(cpu.change, end) } else { 1.0 }
-        };
+
         let further = &figures.further;
         let cold = part(further.cold_pages.change, end);
         let other = part(further.other_wal_bytes.change, end);
@@ -84,12 +87,12 @@ impl Score {
             size,
             scan,
             pays_for_its_heap: scan <= 2.0 || growth(heap, scan) <= -growth(total, size),
-            read: felt(&figures.read_cpu_ns).powf(1.0 - COLD - PREFIX)
+            read: noticeable_part(&figures.read_cpu_ns, end).powf(1.0 - COLD - PREFIX)
                 * cold.powf(COLD)
-                * felt(&further.prefix_cpu_ns).powf(PREFIX),
+                * noticeable_part(&further.prefix_cpu_ns, end).powf(PREFIX),
             write: (bytes * wal).powf((1.0 - OTHER - COMPRESSION) / 2.0)
                 * other.powf(OTHER)
-                * felt(&further.write_cpu_ns).powf(COMPRESSION),
+                * noticeable_part(&further.write_cpu_ns, end).powf(COMPRESSION),
         }
     }
 
@@ -142,7 +145,7 @@ pub struct Entry {
     pub figures: Figures,
     /// Whether the server would refuse rows of the table.
     pub refused: bool,
-    /// Of candidates that the sample does not tell apart the one of the lowest rank is recommended: it changes least.
+    /// Of candidates that the sample cannot distinguish, the one of the lowest rank changes least and is recommended.
     pub rank: u8,
     /// By how much its command changes today's files, as a part of them.
     pub disk: f64,
@@ -154,7 +157,7 @@ pub struct Recommendation {
     pub choice: usize,
     /// The best of those that `--optimize` allows, worth rewriting the table for or not.
     pub best: Option<usize>,
-    /// The candidate with the better estimates, if the sample does not tell it from the choice, which changes less.
+    /// The candidate with the better estimates, if the sample cannot distinguish it from the choice, which changes less.
     pub tied: Option<usize>,
 }
 
@@ -171,15 +174,16 @@ struct Weighed {
 }
 
 impl Weighed {
-    fn of(entries: &[Entry], optimize: Optimize, workload: &Workload) -> Weighed {
-        let scores: Vec<Score> = entries.iter().map(|e| Score::of(&e.figures, ESTIMATE)).collect();
-        let value = |figures: &Figures, end| Score::of(figures, end).value(optimize, workload);
-        let interval = |(Entry { figures, .. }, score): (&Entry, &Score)| Interval {
-            estimate: score.value(optimize, workload),
-            low: value(figures, LOW),
-            high: value(figures, HIGH),
-        };
-        let values: Vec<Interval> = entries.iter().zip(&scores).map(interval).collect();
+    fn new(entries: &[Entry], optimize: Optimize, workload: &Workload) -> Weighed {
+        let scores: Vec<Score> = entries.iter().map(|e| Score::new(&e.figures, ESTIMATE)).collect();
+        let mut values = Vec::with_capacity(entries.len());
+        for (entry, score) in entries.iter().zip(&scores) {
+            values.push(Interval {
+                estimate: score.value(optimize, workload),
+                low: Score::new(&entry.figures, LOW).value(optimize, workload),
+                high: Score::new(&entry.figures, HIGH).value(optimize, workload),
+            });
+        }
         let allowed: Vec<bool> = entries
             .iter()
             .zip(&scores)
@@ -200,13 +204,16 @@ impl Weighed {
     /// Whether an entry is on the front. What is stored now is beaten only by what is worth a rewrite.
     fn on_front(&self, entries: &[Entry], at: usize) -> bool {
         let Some(score) = self.scores.get(at) else { return false };
-        let is = |flags: &[bool], at: usize| flags.get(at).copied().unwrap_or(false);
-        let refused = |at: usize| entries.get(at).is_none_or(|entry| entry.refused);
-        let mut others = self.scores.iter().enumerate();
-        !refused(at)
-            && !others.any(|(other, o)| {
-                !refused(other) && (at > 0 || is(&self.worth, other)) && o.beats(score)
-            })
+        if entries.get(at).is_none_or(|entry| entry.refused) {
+            return false;
+        }
+        !self.scores.iter().zip(entries).enumerate().any(|(other, (other_score, entry))| {
+            !entry.refused && (at > 0 || self.is_worth(other)) && other_score.beats(score)
+        })
+    }
+
+    fn is_worth(&self, at: usize) -> bool {
+        self.worth.get(at).copied().unwrap_or(false)
     }
 
     /// The best of the entries that `wanted` has, by its estimate.
@@ -216,7 +223,7 @@ impl Weighed {
         best.map(|(at, _)| at)
     }
 
-    /// Of the entries that `wanted` has and whose intervals reach the best one's the one of the lowest rank.
+    /// The entry of the lowest rank among those that `wanted` has and whose intervals overlap with the best one's.
     fn least_change(
         &self,
         entries: &[Entry],
@@ -226,12 +233,10 @@ impl Weighed {
         let reach = self.values.get(best)?.high;
         let tied = self.values.iter().zip(entries).enumerate();
         let tied = tied.filter(|&(at, (value, _))| value.low <= reach && wanted(at));
-        let order = |a: &(usize, (&Interval, &Entry)), b: &(usize, (&Interval, &Entry))| {
-            let a = a.1;
-            let b = b.1;
-            a.1.rank.cmp(&b.1.rank).then(a.0.estimate.total_cmp(&b.0.estimate))
-        };
-        tied.min_by(order).map(|(at, _)| at)
+        let least = tied.min_by(|(_, (a, entry_a)), (_, (b, entry_b))| {
+            entry_a.rank.cmp(&entry_b.rank).then(a.estimate.total_cmp(&b.estimate))
+        });
+        least.map(|(at, _)| at)
     }
 }
 
@@ -239,20 +244,19 @@ impl Weighed {
 /// better in one. Differences of less than 1 % do not count, and against what is stored now only what is worth
 /// rewriting the table.
 pub fn pareto(entries: &[Entry], optimize: Optimize, workload: &Workload) -> Vec<bool> {
-    let weighed = Weighed::of(entries, optimize, workload);
+    let weighed = Weighed::new(entries, optimize, workload);
     (0..entries.len()).map(|at| weighed.on_front(entries, at)).collect()
 }
 
-/// Picks the best entry of the front, or one that changes less and that the sample does not tell from it.
+/// Picks the best entry of the front, or one that changes less and that the sample cannot distinguish from it.
 pub fn recommend(entries: &[Entry], optimize: Optimize, workload: &Workload) -> Recommendation {
-    let weighed = Weighed::of(entries, optimize, workload);
-    let is = |flags: &[bool], at: usize| flags.get(at).copied().unwrap_or(false);
-    let front = |at: usize| weighed.on_front(entries, at);
-    let is_worth = |at: usize| is(&weighed.worth, at);
-    let better = weighed.best(|at| is_worth(at) && front(at));
-    let choice = better.and_then(|best| weighed.least_change(entries, best, is_worth)).unwrap_or(0);
+    let weighed = Weighed::new(entries, optimize, workload);
+    let better = weighed.best(|at| weighed.is_worth(at) && weighed.on_front(entries, at));
+    let choice = better
+        .and_then(|best| weighed.least_change(entries, best, |at| weighed.is_worth(at)))
+        .unwrap_or(0);
     let tied = better.filter(|&better| better != choice);
-    let best = weighed.best(|at| is(&weighed.allowed, at));
+    let best = weighed.best(|at| weighed.allowed.get(at).copied().unwrap_or(false));
     tracing::debug!(
         "candidate {choice} of {} is recommended, {best:?} is the best allowed: {weighed:?}",
         entries.len()
@@ -327,43 +331,40 @@ pub(super) fn reasons(
     Recommendation { choice, best, tied }: Recommendation,
 ) -> String {
     let name = |index: usize| names.get(index).map_or("", String::as_str);
-    let effect = |index: usize| {
-        entries.get(index).map_or_else(String::new, |entry| {
-            let f = &entry.figures;
-            let space = words(Some(Interval::exact(entry.disk)), "space on disk");
-            let read = words(f.read_cpu_ns.change, "CPU time");
-            let write = words(f.update_wal_bytes.change, "WAL");
-            let other = f.further.other_wal_bytes.change;
-            let write = match other.filter(|change| change.estimate.abs() >= LEAST_GAIN) {
-                Some(_) => format!(
-                    "{write} per UPDATE, {} per UPDATE of other columns",
-                    words(other, "WAL")
-                ),
-                None => format!("{write} per UPDATE"),
-            };
-            if f.files.heap_bytes.change.is_none_or(|change| change.estimate.abs() < 0.005) {
-                return format!("{space}, {read} per read, {write}");
-            }
-            format!(
-                "{space}, {read} per read, {write}, {} in scans that do not need the column",
-                words(f.files.heap_bytes.change, "buffers")
-            )
-        })
-    };
     if choice > 0 {
         let tied = tied.map_or_else(String::new, |better| {
             format!(" The sample is too small to distinguish it from {}, which would change more settings.", name(better))
         });
-        return format!("Use {}. Compared with today: {}.{tied}", name(choice), effect(choice));
+        let effect = entries.get(choice).map(effect).unwrap_or_default();
+        return format!("Use {}. Compared with today: {effect}.{tied}", name(choice));
     }
     match best.filter(|&index| index > 0) {
         Some(index) => format!(
             "Keep the current settings. The best alternative, {}, is not worth rewriting the table: {}.",
             name(index),
-            effect(index)
+            entries.get(index).map(effect).unwrap_or_default()
         ),
         None => "Keep the current settings. No candidate is better.".to_owned(),
     }
+}
+
+/// What would change with a candidate: space, reads, writes and scans.
+fn effect(entry: &Entry) -> String {
+    let figures = &entry.figures;
+    let heap = figures.files.heap_bytes.change;
+    let space = words(Some(Interval::exact(entry.disk)), "space on disk");
+    let read = words(figures.read_cpu_ns.change, "CPU time");
+    let write = words(figures.update_wal_bytes.change, "WAL");
+    let mut text = format!("{space}, {read} per read, {write} per UPDATE");
+    let other = figures.further.other_wal_bytes.change;
+    if other.is_some_and(|change| change.estimate.abs() >= LEAST_GAIN) {
+        text.push_str(&format!(", {} per UPDATE of other columns", words(other, "WAL")));
+    }
+    if heap.is_some_and(|change| change.estimate.abs() >= 0.005) {
+        let scan = words(heap, "buffers");
+        text.push_str(&format!(", {scan} in scans that do not need the column"));
+    }
+    text
 }
 
 /// What a workload guessed from texts rests on.

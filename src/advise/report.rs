@@ -5,7 +5,7 @@ use super::calibration::Calibrated;
 use super::candidate::{PRESENT, TODAY, Variants};
 use super::compaction::{After, after, estimated, size};
 use super::estimate::{CpuTime, Figure, Figures, Scope, figures};
-use super::extract;
+use super::extract::result::{ExtractionReport, extraction_report};
 use super::extract::rows::Extraction;
 use super::plan::{Done, Limit};
 use super::pluggable::Pluggable;
@@ -62,7 +62,7 @@ pub(super) struct Subject<'a> {
 /// Everything that the report is made of.
 pub(super) struct Gathered<'a> {
     pub(super) subject: &'a Subject<'a>,
-    /// What is compared.
+    /// The variants of the column that are compared.
     pub(super) variants: &'a Variants,
     /// What the sample adds up to.
     pub(super) tally: &'a Tally,
@@ -89,6 +89,29 @@ impl<'a> Gathered<'a> {
         if blocks > 0.0 { f64::from(self.subject.read.total_blocks) / blocks } else { 0.0 }
     }
 
+    fn scope(&self) -> Scope {
+        let read = &self.subject.read;
+        Scope {
+            total_blocks: read.total_blocks,
+            complete: read.complete,
+            page: self.server().page_size,
+            logical: self.subject.facts.logical,
+        }
+    }
+
+    fn target(&self) -> CommandTarget<'a> {
+        let relation = self.relation();
+        CommandTarget {
+            schema: &relation.schema,
+            table: &relation.name,
+            column: &self.variants.name,
+        }
+    }
+
+    fn cpu_time(&self, figure: Figure) -> CpuTime {
+        CpuTime { figure, calibrated: self.calibrated.pricing.read_error.is_some() }
+    }
+
     /// Sizes of the files, of all relations together.
     fn files(&self) -> Files {
         self.subject.read.files.iter().fold(Files::default(), Files::plus)
@@ -98,54 +121,46 @@ impl<'a> Gathered<'a> {
     /// has more pages then than after a VACUUM FULL, on which the estimate is based.
     fn read_buffers(&self, shown: &Shown<'_>, today: &Shown<'_>) -> Figure {
         let page = self.server().page_size.bytes() as f64;
-        let more = |shown: &Shown<'_>, heap_bytes: f64| {
-            let values = shown.values * page;
-            if values > 0.0 {
-                (heap_bytes - shown.figures.files.heap_bytes.value.estimate) / values
-            } else {
-                0.0
-            }
-        };
-        let moved = |figure: Interval, by: f64| figure.plus(Interval::exact(by)).at_least_zero();
         let heap_now = self.files().heap_bytes as f64;
         let heap_then = if std::ptr::eq(shown, today) { heap_now } else { shown.after.heap_bytes };
         let Figure { value, change } = shown.figures.read_buffers;
-        let by = more(shown, heap_then);
+        let more = Interval::exact(shown.more_heap_pages(heap_then, page));
         let fresh = today.figures.read_buffers.value.estimate;
-        let now = fresh + more(today, heap_now);
-        let change = if now > 0.0 {
-            change.map(|change| {
-                moved(change.plus(Interval::exact(1.0)).scaled(fresh), by)
-                    .scaled(1.0 / now)
-                    .plus(Interval::exact(-1.0))
-            })
-        } else {
-            None
-        };
-        Figure { value: moved(value, by), change }
+        let now = fresh + today.more_heap_pages(heap_now, page);
+        let value = value.plus(more).at_least_zero();
+        let Some(change) = change else { return Figure { value, change } };
+        if now <= 0.0 {
+            return Figure { value, change: None };
+        }
+        let then = change.plus(Interval::exact(1.0)).scaled(fresh).plus(more).at_least_zero();
+        Figure { value, change: Some(then.scaled(1.0 / now).plus(Interval::exact(-1.0))) }
     }
 
     /// What the command for a candidate with these figures leaves.
     fn after(&self, figures: &Figures, tally: &VariantTally) -> After {
-        let after = |figures: &Figures, files: &Files| {
-            after(figures, files, self.server().page_size, self.server().compacts())
-        };
+        let page = self.server().page_size;
+        let compacts = self.server().compacts();
         let parts = tally.parts();
         if parts.len() < 2 {
-            return after(figures, &self.files());
+            return after(figures, &self.files(), page, compacts);
         }
-        let all = |sum| parts.iter().map(|part: &Sums| part.get(sum)).sum::<f64>();
-        let each = parts.iter().zip(&self.subject.read.files).map(|(part, files)| {
-            let share = |sum: Sum| part.get(sum) / all(sum).max(f64::MIN_POSITIVE);
-            after(&figures.of_part(share), files)
+        let afters = parts.iter().zip(&self.subject.read.files).map(|(part, files)| {
+            let figures = figures.of_part(|sum: Sum| {
+                let all: f64 = parts.iter().map(|part: &Sums| part.get(sum)).sum();
+                part.get(sum) / all.max(f64::MIN_POSITIVE)
+            });
+            after(&figures, files, page, compacts)
         });
-        each.reduce(After::plus).unwrap_or_else(|| after(figures, &self.files()))
+        let together = afters.reduce(After::plus);
+        together.unwrap_or_else(|| after(figures, &self.files(), page, compacts))
     }
 }
 
 /// A variant that is reported.
 struct Shown<'a> {
     settings: Settings,
+    /// Whether these are the present settings, by which values are not stored today.
+    is_as_set: bool,
     name: String,
     tally: &'a VariantTally,
     figures: Figures,
@@ -156,123 +171,105 @@ struct Shown<'a> {
     named: &'a [usize],
 }
 
+impl Shown<'_> {
+    /// Heap pages for each value beyond those after a VACUUM FULL.
+    fn more_heap_pages(&self, heap_bytes: f64, page: f64) -> f64 {
+        let values = self.values * page;
+        if values <= 0.0 {
+            return 0.0;
+        }
+        (heap_bytes - self.figures.files.heap_bytes.value.estimate) / values
+    }
+
+    /// What it is compared by; `now`: bytes of all files.
+    fn entry(&self, present: &Settings, now: u64) -> Entry {
+        let after = self.after.bytes.estimate as f64;
+        Entry {
+            figures: self.figures,
+            refused: self.tally.refused > 0.0,
+            rank: rank(&self.settings, present),
+            disk: if now == 0 { 0.0 } else { after / now as f64 - 1.0 },
+        }
+    }
+
+    fn sql(&self, gathered: &Gathered<'_>) -> Vec<String> {
+        let page = gathered.server().page_size;
+        command::sql(gathered.target(), &gathered.variants.present, &self.settings, page)
+    }
+
+    /// The `retoast` command, with the other columns that it must name.
+    fn command(&self, gathered: &Gathered<'_>) -> Vec<String> {
+        let columns = &gathered.relation().desc.attributes;
+        let others = self.named.iter().filter(|&&column| column != gathered.variants.column);
+        let others: Vec<&str> =
+            others.filter_map(|&column| Some(columns.get(column)?.name.as_str())).collect();
+        let settings = (&gathered.variants.present, &self.settings);
+        command::command(gathered.target(), &others, settings, &self.after.options())
+    }
+}
+
 /// The report on one column.
-pub(super) fn report(gathered: &Gathered<'_>) -> Report {
+pub(super) fn column_report(gathered: &Gathered<'_>) -> Report {
     let Gathered { subject, variants, tally, calibrated } = *gathered;
-    let read = &subject.read;
     let facts = subject.facts;
     let relation = gathered.relation();
-    let options = gathered.options();
-    let server = gathered.server();
-    let page = server.page_size;
-    let done = &read.done;
-    let complete = read.complete;
+    let optimize = gathered.options().optimize;
     let files = gathered.files();
-    let has_toasters = server.has_toasters;
-    let logical = facts.logical;
-    let scope = Scope { total_blocks: read.total_blocks, complete, page, logical };
-    let pricing = &calibrated.pricing;
-    let all = figures(tally, &scope, pricing);
-    let timed = |figure: Figure| CpuTime { figure, calibrated: pricing.read_error.is_some() };
-    let sliced = is_sliced(&variants.type_name);
-    let shown = shown(gathered, &all);
+    let scope = gathered.scope();
+    let shown = shown(gathered, &figures(tally, &scope, &calibrated.pricing));
     let column_use = facts.statements.column_use(relation, &variants.name, facts.counters.live);
     let workload = workload(gathered, &column_use);
-    let entries: Vec<Entry> = shown
-        .iter()
-        .map(|s| Entry {
-            figures: s.figures,
-            refused: s.tally.refused > 0.0,
-            rank: rank(&s.settings, &variants.present),
-            disk: match files.total_bytes {
-                0 => 0.0,
-                now => s.after.bytes.estimate as f64 / now as f64 - 1.0,
-            },
-        })
-        .collect();
-    let names: Vec<String> = shown.iter().map(|s| s.name.clone()).collect();
-    let recommendation = recommend(&entries, options.optimize, &workload);
+    let entries: Vec<Entry> =
+        shown.iter().map(|s| s.entry(&variants.present, files.total_bytes)).collect();
+    let recommendation = recommend(&entries, optimize, &workload);
     let uncompared = uncompared(gathered);
-    let front = pareto(&entries, options.optimize, &workload);
-    let scale = gathered.scale();
-    let today = shown.first();
-    let candidates = shown
-        .iter()
-        .zip(front)
-        .enumerate()
-        .map(|(index, (s, pareto))| {
-            let figures = &s.figures;
-            let forms = FormCounts::of(&s.tally.forms, scale);
-            let Figure { value, change } = figures.files.heap_bytes;
-            let mut same = shown.iter().take(index);
-            CandidateReport {
-                settings: (&s.settings).into(),
-                name: s.name.clone(),
-                marks: Marks {
-                    today: index == TODAY,
-                    recommended: index == recommendation.choice && uncompared.is_none(),
-                    pareto,
-                    same_as: same.position(|other| other.tally.clusters == s.tally.clusters),
-                },
-                after_command_bytes: match index {
-                    TODAY => Interval::exact(files.total_bytes),
-                    _ => s.after.bytes,
-                },
-                before_compaction_bytes: match index {
-                    TODAY => files.total_bytes,
-                    _ => s.after.before_compaction,
-                },
-                after_vacuum_full: figures.files,
-                scan_buffers: Figure { value: value.scaled(1.0 / page.bytes() as f64), change },
-                chunks: figures.chunks,
-                read_buffers_per_value: today
-                    .map_or(figures.read_buffers, |today| gathered.read_buffers(s, today)),
-                read_cpu_ns_per_value: timed(figures.read_cpu_ns),
-                update_bytes_per_value: figures.update_bytes,
-                update_wal_bytes_per_value: figures.update_wal_bytes,
-                costs: costs(figures, today.map(|today| &today.figures), sliced, &timed),
-                forms,
-                decompressed_values: forms.compressed + forms.external_compressed,
-                refused_rows: (s.tally.refused * scale).round() as u64,
-                refusal: s.tally.refusal.clone(),
-                caveats: match index {
-                    TODAY => Vec::new(),
-                    _ => {
-                        let wanted = (&s.settings, &variants.present);
-                        caveats(wanted, (figures, &s.after), &files, page, has_toasters)
-                    }
-                },
-            }
-        })
-        .collect();
-    let target =
-        CommandTarget { schema: &relation.schema, table: &relation.name, column: &variants.name };
+    let front = pareto(&entries, optimize, &workload);
+    let mut candidates = Vec::with_capacity(shown.len());
+    for (index, (candidate, pareto)) in shown.iter().zip(front).enumerate() {
+        let mut others = shown.iter().take(index);
+        let marks = Marks {
+            today: index == TODAY,
+            recommended: index == recommendation.choice && uncompared.is_none(),
+            pareto,
+            same_as: others.position(|other| other.tally.clusters == candidate.tally.clusters),
+        };
+        let today = shown.get(TODAY).unwrap_or(candidate);
+        candidates.push(candidate_report(gathered, candidate, today, marks));
+    }
+    // of documents that pluggable toasters store no key was seen
+    let extraction = match subject.extraction {
+        Some(extraction) if uncompared.is_none() => extracted(gathered, extraction, &scope),
+        _ => None,
+    };
+    let mut notes = notes(gathered, &shown);
+    notes.extend(silence(gathered, column_use));
+    notes.push(calibrated.report.note());
     let chosen =
-        if recommendation.choice != TODAY { shown.get(recommendation.choice) } else { None };
+        if recommendation.choice == TODAY { None } else { shown.get(recommendation.choice) };
+    let names: Vec<String> = shown.iter().map(|s| s.name.clone()).collect();
+    let mut recommended = RecommendationReport {
+        candidate: recommendation.choice,
+        weighting: weighting(optimize, &workload),
+        reasons: reasons(&entries, &names, recommendation),
+        sql: chosen.map(|s| s.sql(gathered)).unwrap_or_default(),
+        command: chosen.map(|s| s.command(gathered)).unwrap_or_default(),
+        after_bytes: chosen.map_or_else(|| Interval::exact(files.total_bytes), |s| s.after.bytes),
+    };
+    if let Some(why) = uncompared {
+        recommended.weighting = String::new();
+        recommended.reasons = why;
+    }
+    let scale = gathered.scale();
+    let pluggable = subject.read.pluggable.iter().filter(|p| p.is_for(variants.column));
     Report {
         table: relation.into(),
         column: variants.name.clone(),
         column_type: variants.type_name.clone(),
-        sample: SampleReport {
-            blocks: done.blocks,
-            total_blocks: read.total_blocks,
-            rows: tally.rows() as u64,
-            rows_examined: read.rows_examined,
-            fetched_bytes: read.fetched_bytes,
-            read_bytes: done.read,
-            limit: read.limit.map(|limit| match limit {
-                Limit::Bytes => "bytes",
-                Limit::Time => "time",
-            }),
-            seed: options.seed,
-            complete,
-            exact: options.compresses_on_server(read.access),
-            source: read.access.name(),
-        },
+        sample: sample_report(gathered),
         citus: subject.shards.clone(),
         files,
         compaction: gain(gathered, &shown),
-        optimize: optimize_name(options.optimize),
+        optimize: optimize_name(optimize),
         workload: WorkloadReport {
             reads_per_write: workload.ratio(),
             source: workload.source.to_string(),
@@ -280,75 +277,115 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
         },
         calibration: calibrated.report.clone(),
         candidates,
-        // of documents that pluggable toasters store no key was seen
-        extraction: if uncompared.is_none() {
-            subject.extraction.and_then(|extraction| {
-                let present = &variants.present;
-                let table = extraction.table();
-                let target = CommandTarget { schema: &table.schema, table: &table.name, ..target };
-                let compaction: &[&str] =
-                    if gathered.server().compacts() { &["--compact"] } else { &[] };
-                let words = command::command(target, &[], (present, present), compaction);
-                let command = command::shell_line(&words);
-                extract::result::report(extraction, &scope, &command, has_toasters)
-            })
-        } else {
-            None
-        },
-        pluggable: read
-            .pluggable
-            .iter()
-            .filter(|p| p.is_for(variants.column))
-            .filter_map(|p| Pluggable::report(p, scale))
-            .collect(),
-        recommendation: RecommendationReport {
-            candidate: recommendation.choice,
-            weighting: match uncompared {
-                Some(_) => String::new(),
-                None => weighting(options.optimize, &workload),
-            },
-            reasons: uncompared.unwrap_or_else(|| reasons(&entries, &names, recommendation)),
-            sql: chosen
-                .map(|s| command::sql(target, &variants.present, &s.settings, page))
-                .unwrap_or_default(),
-            command: chosen
-                .map(|s| {
-                    let settings = (&variants.present, &s.settings);
-                    command::command(target, &besides(s, gathered), settings, &s.after.options())
-                })
-                .unwrap_or_default(),
-            after_bytes: chosen
-                .map_or_else(|| Interval::exact(files.total_bytes), |s| s.after.bytes),
-        },
-        notes: notes(gathered, &shown, scale)
-            .into_iter()
-            .chain(silence(gathered, column_use))
-            .chain([calibrated.report.note()])
-            .collect(),
-        problems: read.problems.clone(),
+        extraction,
+        pluggable: pluggable.filter_map(|p| p.figures(scale)).collect(),
+        recommendation: recommended,
+        notes,
+        problems: subject.read.problems.clone(),
     }
 }
 
-/// The further costs of a candidate; `sliced`: whether the beginning of a value can be read without the rest.
-fn costs(
-    figures: &Figures,
-    today: Option<&Figures>,
-    sliced: bool,
-    timed: &dyn Fn(Figure) -> CpuTime,
-) -> CostsReport {
+fn sample_report(gathered: &Gathered<'_>) -> SampleReport {
+    let read = &gathered.subject.read;
+    let options = gathered.options();
+    SampleReport {
+        blocks: read.done.blocks,
+        total_blocks: read.total_blocks,
+        rows: gathered.tally.rows() as u64,
+        rows_examined: read.rows_examined,
+        fetched_bytes: read.fetched_bytes,
+        read_bytes: read.done.read,
+        limit: read.limit.map(|limit| match limit {
+            Limit::Bytes => "bytes",
+            Limit::Time => "time",
+        }),
+        seed: options.seed,
+        complete: read.complete,
+        exact: options.compresses_on_server(read.access),
+        source: read.access.name(),
+    }
+}
+
+/// The report on the table with some keys of its documents in columns of their own.
+fn extracted(
+    gathered: &Gathered<'_>,
+    extraction: &Extraction,
+    scope: &Scope,
+) -> Option<ExtractionReport> {
+    let server = gathered.server();
+    let present = &gathered.variants.present;
+    let table = extraction.table();
+    let target = CommandTarget {
+        schema: &table.schema,
+        table: &table.name,
+        column: &gathered.variants.name,
+    };
+    let compaction: &[&str] = if server.compacts() { &["--compact"] } else { &[] };
+    let words = command::command(target, &[], (present, present), compaction);
+    let command = command::shell_line(&words);
+    extraction_report(extraction, scope, &command, server.has_toasters)
+}
+
+fn candidate_report(
+    gathered: &Gathered<'_>,
+    candidate: &Shown<'_>,
+    today: &Shown<'_>,
+    marks: Marks,
+) -> CandidateReport {
+    let scale = gathered.scale();
+    let files = gathered.files();
+    let page = gathered.server().page_size;
+    let Shown { settings, name, tally, figures, after, .. } = candidate;
+    let forms = FormCounts::new(&tally.forms, scale);
+    let heap = figures.files.heap_bytes;
+    let mut after_command_bytes = Interval::exact(files.total_bytes);
+    let mut before_compaction_bytes = files.total_bytes;
+    let mut caveats = Vec::new();
+    if !marks.today {
+        after_command_bytes = after.bytes;
+        before_compaction_bytes = after.before_compaction;
+        caveats = growth_caveats(figures, after, &files, gathered.server().has_toasters);
+        caveats.extend(settings_caveats(settings, &gathered.variants.present, page));
+    }
+    CandidateReport {
+        settings: settings.into(),
+        name: name.clone(),
+        marks,
+        after_command_bytes,
+        before_compaction_bytes,
+        after_vacuum_full: figures.files,
+        scan_buffers: Figure {
+            value: heap.value.scaled(1.0 / page.bytes() as f64),
+            change: heap.change,
+        },
+        chunks: figures.chunks,
+        read_buffers_per_value: gathered.read_buffers(candidate, today),
+        read_cpu_ns_per_value: gathered.cpu_time(figures.read_cpu_ns),
+        update_bytes_per_value: figures.update_bytes,
+        update_wal_bytes_per_value: figures.update_wal_bytes,
+        costs: costs(gathered, figures, &today.figures),
+        forms,
+        decompressed_values: forms.compressed + forms.external_compressed,
+        refused_rows: (tally.refused * scale).round() as u64,
+        refusal: tally.refusal.clone(),
+        caveats,
+    }
+}
+
+/// The further costs of a candidate.
+fn costs(gathered: &Gathered<'_>, figures: &Figures, today: &Figures) -> CostsReport {
     let further = &figures.further;
-    let mut write = timed(further.write_cpu_ns);
+    let mut write = gathered.cpu_time(further.write_cpu_ns);
     // calibration does not time the storing of chunks
-    write.calibrated &=
-        [Some(figures), today].into_iter().flatten().all(|one| one.chunks.value.high <= 0.0);
+    write.calibrated &= figures.chunks.value.high <= 0.0 && today.chunks.value.high <= 0.0;
     CostsReport {
         write_cpu_ns_per_value: write,
         other_update_wal_bytes_per_row: further.other_wal_bytes,
         hot_update_wal_bytes_per_row: further.hot_wal_bytes,
         full_page_bytes_per_value: further.full_page_bytes,
-        prefix_read: sliced.then(|| PrefixReport {
+        prefix_read: is_sliced(&gathered.variants.type_name).then(|| PrefixReport {
             buffers_per_value: further.prefix_buffers,
-            cpu_ns_per_value: timed(further.prefix_cpu_ns),
+            cpu_ns_per_value: gathered.cpu_time(further.prefix_cpu_ns),
         }),
         cold_read_pages_per_value: further.cold_pages,
     }
@@ -361,14 +398,7 @@ fn is_sliced(type_name: &str) -> bool {
         && matches!(name, "text" | "bytea" | "character varying" | "character")
 }
 
-/// The columns that the command for a candidate names besides the one that is advised on.
-fn besides<'a>(shown: &Shown<'_>, gathered: &Gathered<'a>) -> Vec<&'a str> {
-    let columns = &gathered.relation().desc.attributes;
-    let others = shown.named.iter().filter(|&&column| column != gathered.variants.column);
-    others.filter_map(|&column| Some(columns.get(column)?.name.as_str())).collect()
-}
-
-/// What is given, else what statements tell of the column, else what is counted of the table.
+/// The workload as given, else from statements about the column, else from counters of the table.
 fn workload(gathered: &Gathered<'_>, column_use: &ColumnUse) -> Workload {
     let counted = &gathered.subject.facts.counters;
     let (reads_per_write, source) =
@@ -410,7 +440,7 @@ fn uncompared(gathered: &Gathered<'_>) -> Option<String> {
     }
 }
 
-/// Why, where pluggable toasters store values of the column.
+/// Why nothing is compared if pluggable toasters store values of the column.
 fn custom(gathered: &Gathered<'_>) -> Option<String> {
     let today = gathered.tally.tallies().get(TODAY)?;
     let custom = today.forms.get(Form::Custom);
@@ -430,7 +460,7 @@ fn custom(gathered: &Gathered<'_>) -> Option<String> {
     Some(text)
 }
 
-/// Today, the present settings where they would store otherwise, and the candidates. Today alone where nothing is
+/// Today, the present settings if they would store values differently, and the candidates. Only today if nothing is
 /// compared.
 fn shown<'a>(gathered: &'a Gathered<'_>, all: &[Figures]) -> Vec<Shown<'a>> {
     let Gathered { variants, tally, .. } = gathered;
@@ -454,14 +484,23 @@ fn shown<'a>(gathered: &'a Gathered<'_>, all: &[Figures]) -> Vec<Shown<'a>> {
         let after = gathered.after(figures, tally);
         let figures = *figures;
         let values = tally.values() * scale;
-        out.push(Shown { settings, name, tally, figures, values, after, named: &variant.named });
+        out.push(Shown {
+            settings,
+            is_as_set: index == PRESENT,
+            name,
+            tally,
+            figures,
+            values,
+            after,
+            named: &variant.named,
+        });
     }
     out
 }
 
-/// How much would change: of candidates that the sample does not tell apart the lowest is recommended, which differs in
-/// fewest settings. Among those a plain setting comes before a policy, and a policy before EXTERNAL, which would not
-/// compress the values to come however well they compress.
+/// How much would change. Of candidates that the sample cannot distinguish, the lowest rank is recommended: fewest
+/// settings change, a plain setting comes before a policy, and a policy before EXTERNAL, which leaves later values
+/// uncompressed however well they would compress.
 fn rank(settings: &Settings, present: &Settings) -> u8 {
     let changes = u8::from(settings.storage != present.storage)
         + u8::from(settings.method != present.method)
@@ -484,11 +523,14 @@ fn gain(gathered: &Gathered<'_>, shown: &[Shown<'_>]) -> Option<CompactionReport
     if gathered.relation().desc.id_type != ValueIdType::Oid {
         return None;
     }
-    let today = &shown.get(TODAY).filter(|_| gathered.server().compacts())?.figures;
+    if !gathered.server().compacts() {
+        return None;
+    }
+    let today = &shown.get(TODAY)?.figures;
     estimated(today, &gathered.files(), gathered.server().page_size, gathered.relation())
 }
 
-fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String> {
+fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>]) -> Vec<String> {
     let facts = gathered.subject.facts;
     let files = gathered.files();
     let server = gathered.server();
@@ -508,7 +550,7 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
     if matches!(gathered.subject.read.access, Access::Functions) {
         notes.push(without_pages(gathered.relation()));
     }
-    if shown.get(PRESENT).is_some_and(|s| s.name.ends_with("(as set)")) {
+    if shown.iter().any(|s| s.is_as_set) {
         notes.push(
             "Some values are not stored as the column's settings would store them: the settings were changed later, or \
              the values were copied from another table."
@@ -519,9 +561,9 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
         shown.iter().find(|s| is_plain(s, Method::Pglz)),
         shown.iter().find(|s| is_plain(s, Method::Lz4)),
     ) {
-        let compressed = |s: &Shown<'_>| (s.tally.forms.pglz + s.tally.forms.lz4) * scale;
-        let pglz = compressed(before);
-        let lz4 = compressed(after);
+        let scale = gathered.scale();
+        let pglz = (before.tally.forms.pglz + before.tally.forms.lz4) * scale;
+        let lz4 = (after.tally.forms.pglz + after.tally.forms.lz4) * scale;
         if (pglz - lz4).abs() >= 1.0 {
             notes.push(format!(
                 "The method also decides which values are compressed: {pglz:.0} with pglz, which must save a quarter, \
@@ -553,32 +595,36 @@ fn is_plain(shown: &Shown<'_>, method: Method) -> bool {
         && shown.settings.method == MethodChoice::One(method)
 }
 
-/// Growth, as a part, from which on it is told.
-const TOLD: f64 = 0.1;
+/// Smallest growth worth a caveat, as a part.
+const REPORTED_GROWTH: f64 = 0.1;
 
-/// What to know before a column is brought from `present` to `wanted`.
-fn caveats(
-    (wanted, present): (&Settings, &Settings),
-    (figures, after): (&Figures, &After),
+/// What to know about the sizes of the files.
+fn growth_caveats(
+    figures: &Figures,
+    after: &After,
     files: &Files,
-    page: PageSize,
     has_toasters: bool,
 ) -> Vec<String> {
     let mut caveats = Vec::new();
-    if figures.files.heap_bytes.change.is_some_and(|change| change.estimate > TOLD) {
+    if figures.files.heap_bytes.change.is_some_and(|change| change.estimate > REPORTED_GROWTH) {
         caveats.push(
             "the heap grows, and every scan of the table reads it, even one that does not need the \
              column"
                 .to_owned(),
         );
     }
-    let now = files.total_bytes as f64;
-    let before_compaction = after.before_compaction as f64;
+    let size = (files.total_bytes as f64).max(figures.files.total_bytes.value.estimate);
     // every sweep leaves some free space
-    if before_compaction > now.max(figures.files.total_bytes.value.estimate) * (1.0 + 3.0 * TOLD) {
+    if after.before_compaction as f64 > size * (1.0 + 3.0 * REPORTED_GROWTH) {
         let when = if has_toasters { "after retoast" } else { "before compaction" };
         caveats.push(format!("{when} the files are larger than today"));
     }
+    caveats
+}
+
+/// What to know before a column is brought from `present` to `wanted`.
+fn settings_caveats(wanted: &Settings, present: &Settings, page: PageSize) -> Vec<String> {
+    let mut caveats = Vec::new();
     let threshold = page.toast_tuple_threshold();
     if wanted.target.bytes() < threshold {
         caveats.push(format!(
@@ -640,7 +686,8 @@ mod tests {
         let same = figures(100.0, 900.0);
         let number = |wanted: &Settings, figures: &Figures| {
             let after = after(figures, &FILES, page, true);
-            caveats((wanted, &present), (figures, &after), &FILES, page, false).len()
+            growth_caveats(figures, &after, &FILES, false).len()
+                + settings_caveats(wanted, &present, page).len()
         };
         assert_eq!(number(&present, &same), 0);
         assert_eq!(number(&present, &figures(105.0, 900.0)), 0);

@@ -32,7 +32,6 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// Without columns yet.
     pub(crate) fn new(server: ServerReport) -> Document {
         Document { schema: SCHEMA, server, columns: Vec::new() }
     }
@@ -132,7 +131,7 @@ pub struct Files {
 
 impl Files {
     /// The files of a relation whose heap has this size.
-    pub(super) fn of(relation: &Relation, heap_bytes: u64) -> Files {
+    pub(super) fn new(relation: &Relation, heap_bytes: u64) -> Files {
         let toast = relation.toast.as_ref();
         let (toast_bytes, toast_index_bytes) =
             toast.map_or((0, 0), |toast| (toast.bytes, toast.index_bytes));
@@ -213,13 +212,13 @@ pub struct CalibrationReport {
 }
 
 impl CalibrationReport {
-    /// In a sentence.
+    /// The sentence of the report that says what CPU times rest on.
     pub(super) fn note(&self) -> String {
-        let errors = |read: Option<f64>, write: Option<f64>| {
-            let percent = |error: Option<f64>| error.unwrap_or_default() * 100.0;
-            format!("reads \u{b1}{:.0} %, writes \u{b1}{:.0} %", percent(read), percent(write))
-        };
-        let errors = errors(self.read_error, self.write_error);
+        let errors = format!(
+            "reads \u{b1}{:.0} %, writes \u{b1}{:.0} %",
+            self.read_error.unwrap_or_default() * 100.0,
+            self.write_error.unwrap_or_default() * 100.0
+        );
         match (&self.why, self.source) {
             (Some(why), _) => {
                 format!("CPU times are those of a common server, not calibrated: {why}.")
@@ -385,7 +384,7 @@ pub struct FormCounts {
 
 impl FormCounts {
     /// The counts of a sample, times `scale`.
-    pub fn of(forms: &Forms, scale: f64) -> FormCounts {
+    pub fn new(forms: &Forms, scale: f64) -> FormCounts {
         let whole = |count: f64| (count * scale).round() as u64;
         let get = |form| whole(forms.get(form));
         FormCounts {

@@ -19,7 +19,7 @@ use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, locks};
 use toast_format::disk::Oid;
 
-/// Without a table: so many are advised on, the largest of the database.
+/// Without a named table, advice is given on this many: the largest of the database.
 const LARGEST: usize = 5;
 
 /// Advises on the tables that are named, in that order, until all is done or `interrupt` comes. If none is, on the
@@ -45,7 +45,8 @@ pub(crate) async fn tables(
                 advisor.relation(relation, columns).await
             };
             let why_no_pages = advisor.why_no_pages();
-            return all(advisor, (tables, TOASTABLE), advice, why_no_pages, output).await;
+            return selected_tables(advisor, (tables, TOASTABLE), advice, why_no_pages, output)
+                .await;
         };
         all_with_citus(advisor, tables, address, output).await
     };
@@ -60,7 +61,7 @@ pub(crate) async fn tables(
     }
 }
 
-/// As [`all`], on tables of Citus too.
+/// As [`selected_tables`], on tables of Citus too.
 async fn all_with_citus(
     advisor: &Advisor,
     tables: &[String],
@@ -69,8 +70,8 @@ async fn all_with_citus(
 ) -> Result<(), RunError> {
     let connection = &advisor.connection;
     let database = &advisor.server.database;
-    let find = async || select_with_citus(connection, database, tables).await;
-    let found = connection.reading(find).await;
+    let found =
+        connection.reading(async || select_with_citus(connection, database, tables).await).await;
     let found = found.map_err(|error| Failed::new((&error).into(), error.to_string()))?;
     let sharded = shards::tables(advisor, &found.on_nodes, address).await?;
     if sharded.is_empty() && found.found.is_empty() && !found.on_nodes.is_empty() {
@@ -83,8 +84,10 @@ async fn all_with_citus(
     } else {
         advisor.why_no_pages()
     };
-    let of = |table: &Relation| sharded.iter().find(|sharded| sharded.table.oid == table.oid);
-    let advice = async |relation: &Relation, columns: &[String]| match of(relation) {
+    let advice = async |relation: &Relation, columns: &[String]| match sharded
+        .iter()
+        .find(|sharded| sharded.table.oid == relation.oid)
+    {
         Some(sharded) => advisor.sharded(sharded, columns).await,
         None => advisor.relation(relation, columns).await,
     };
@@ -98,7 +101,7 @@ async fn all_with_citus(
         (sharded.table.clone(), how)
     });
     let selected = (&found, on_nodes.collect());
-    each(advisor, (tables, TOASTABLE), selected, advice, why_no_pages, output).await
+    each_table(advisor, (tables, TOASTABLE), selected, advice, why_no_pages, output).await
 }
 
 /// Prices the extraction of keys from a partitioned table, if such a one is named.
@@ -159,8 +162,12 @@ pub(crate) async fn explained(
     let explanation = async |relation: &Relation, columns: &[String]| {
         advisor.explain(relation, columns).await.map(|one| vec![one])
     };
-    until(interrupt, connections, all(advisor, (tables, TOASTABLE), explanation, None, output))
-        .await
+    until(
+        interrupt,
+        connections,
+        selected_tables(advisor, (tables, TOASTABLE), explanation, None, output),
+    )
+    .await
 }
 
 /// Which columns of relations that only a pattern or a parent means are meant.
@@ -175,7 +182,7 @@ const TOASTABLE: Meant = Meant { fitting: fitting_columns, what: "a column that 
 
 /// What `one` makes of each table and the columns that are asked for; `by_functions`: why rows are read by SQL
 /// functions, if they are, and what would help, as the first table is told.
-pub(crate) async fn all<R, O: Sink<R> + ?Sized>(
+pub(crate) async fn selected_tables<R, O: Sink<R> + ?Sized>(
     advisor: &Advisor,
     meant: (&[String], Meant),
     one: impl AsyncFn(&Relation, &[String]) -> Result<Vec<R>, AdviseError>,
@@ -183,14 +190,14 @@ pub(crate) async fn all<R, O: Sink<R> + ?Sized>(
     output: &mut O,
 ) -> Result<(), RunError> {
     let connection = &advisor.connection;
-    let find = async || select(connection, &advisor.server.database, meant.0).await;
-    let found = connection.reading(find).await;
+    let database = &advisor.server.database;
+    let found = connection.reading(async || select(connection, database, meant.0).await).await;
     let found = found.map_err(|error| Failed::new((&error).into(), error.to_string()))?;
-    each(advisor, meant, (&found, Vec::new()), one, by_functions, output).await
+    each_table(advisor, meant, (&found, Vec::new()), one, by_functions, output).await
 }
 
-/// As [`all`], of these relations. `on_nodes`: the tables of Citus among them.
-async fn each<R, O: Sink<R> + ?Sized>(
+/// As [`selected_tables`], of these relations. `on_nodes`: the tables of Citus among them.
+async fn each_table<R, O: Sink<R> + ?Sized>(
     advisor: &Advisor,
     (tables, meant): (&[String], Meant),
     (found, on_nodes): (&Selection, Vec<(Relation, How)>),
@@ -199,8 +206,8 @@ async fn each<R, O: Sink<R> + ?Sized>(
     output: &mut O,
 ) -> Result<(), RunError> {
     let connection = &advisor.connection;
-    let ask = async || locks::names(connection.client(), &found.oids()).await;
-    let names = connection.reading(ask).await;
+    let names =
+        connection.reading(async || locks::names(connection.client(), &found.oids()).await).await;
     let names = names.map_err(|error| Failed::new((&error).into(), error.to_string()))?;
     found.report_to(output);
     let mut fitting = 0;
@@ -246,9 +253,8 @@ async fn each<R, O: Sink<R> + ?Sized>(
         }
         Ok(())
     };
-    let is_named = |how: How| how == How::Named;
-    let named = found.found.iter().all(|found| is_named(found.how))
-        && on_nodes.iter().all(|(_, how)| is_named(*how));
+    let named = found.found.iter().all(|found| found.how == How::Named)
+        && on_nodes.iter().all(|(_, how)| *how == How::Named);
     let missed = each_relation(&schedule, output, &mut visit).await?;
     for (relation, how) in on_nodes {
         visit(relation, how, output).await?;
@@ -287,20 +293,21 @@ fn largest<R, O: Sink<R> + ?Sized>(
     output: &mut O,
 ) -> Vec<(Relation, Vec<String>)> {
     tables.sort_by_key(|(table, _)| Reverse(table.bytes_with_toast()));
-    let sum = |tables: &[(Relation, Vec<String>)]| -> u64 {
-        tables.iter().map(|(table, _)| table.bytes_with_toast()).fold(0, u64::saturating_add)
-    };
     let count = tables.len();
-    let all = sum(&tables);
+    let all = total_bytes(&tables);
     tables.truncate(LARGEST);
     if count > LARGEST {
         output.notice(&format!(
             "notice: these are the {LARGEST} largest of {count} tables, with {:.0} % of their bytes; others are \
              advised on by name",
-            sum(&tables) as f64 / all.max(1) as f64 * 100.0
+            total_bytes(&tables) as f64 / all.max(1) as f64 * 100.0
         ));
     }
     tables
+}
+
+fn total_bytes(tables: &[(Relation, Vec<String>)]) -> u64 {
+    tables.iter().map(|(table, _)| table.bytes_with_toast()).fold(0, u64::saturating_add)
 }
 
 /// Says that rows are read by SQL functions, and why.

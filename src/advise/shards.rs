@@ -67,7 +67,7 @@ impl Sharded {
         self.shards.iter().find_map(|shard| shard.advisor.why_no_pages())
     }
 
-    fn of(mut table: Relation, nodes: &[Reached]) -> Option<Sharded> {
+    fn new(mut table: Relation, nodes: &[Reached]) -> Option<Sharded> {
         let mut copies: BTreeMap<i64, Vec<(&Reached, usize, &Placement)>> = BTreeMap::new();
         for reached in nodes {
             for (at, placement) in reached.node.shards.iter().enumerate() {
@@ -137,7 +137,7 @@ pub(super) async fn tables(
         reached.push(Reached { node, found });
     }
     tables.sort_by_key(|table| oids.iter().position(|oid| *oid == table.oid));
-    Ok(tables.into_iter().filter_map(|table| Sharded::of(table, &reached)).collect())
+    Ok(tables.into_iter().filter_map(|table| Sharded::new(table, &reached)).collect())
 }
 
 /// Connects to a node, and describes its shards.
@@ -177,7 +177,7 @@ async fn reach(
 struct Layout(Vec<(String, String)>);
 
 impl Layout {
-    fn of(advisor: &Advisor, relation: &Relation, facts: &TableFacts) -> Layout {
+    fn new(advisor: &Advisor, relation: &Relation, facts: &TableFacts) -> Layout {
         let page = advisor.server.page_size;
         let default = facts.compression.default;
         let target = relation.table(default, page).target.bytes();
@@ -311,7 +311,7 @@ impl Shard {
         let _ = snapshot::abandon(advisor.client()).await;
         let (variants, bytes) = read?;
         Ok(Model {
-            layout: Layout::of(advisor, &shard, &facts),
+            layout: Layout::new(advisor, &shard, &facts),
             shard: shard.display_name(),
             columns: variants.iter().map(|v| v.name.clone()).collect(),
             plan: SamplePlan::new(advisor.options.sample, advisor.options.seed, total, bytes),
@@ -324,7 +324,7 @@ impl Shard {
     /// Reads the shard's part of the sample.
     async fn part(&self, model: &Model, calibrates: bool) -> Result<Part, AdviseError> {
         let (relation, facts, access) = self.now().await?;
-        let layout = Layout::of(&self.advisor, &relation, &facts);
+        let layout = Layout::new(&self.advisor, &relation, &facts);
         if let Some(difference) = layout.difference(&model.layout) {
             let name = relation.display_name();
             return Err(AdviseError::NotRead(format!("{name}: {difference} {}", model.shard)));
@@ -354,7 +354,7 @@ impl Shard {
         }
         run.pluggable = pluggable(&variants, page);
         let plan = model.plan.part(total_blocks);
-        let tallies = run.all(&plan, &variants, relation.fillfactor()).await?;
+        let tallies = run.tallies(&plan, &variants, relation.fillfactor()).await?;
         let calibrated = if calibrates {
             Some(advisor.calibrated(relation, &variants, &run.specimens).await?)
         } else {
@@ -517,7 +517,7 @@ impl Advisor {
             logical: added.logical,
         };
         let mut notes = notes(&added, &lost, measured);
-        if let Some(difference) = Layout::of(self, table, &own).difference(&model.layout) {
+        if let Some(difference) = Layout::new(self, table, &own).difference(&model.layout) {
             notes.push(format!(
                 "The settings of the table itself, which Citus gives to shards that it moves or splits, are not those of \
                  its shards: {difference} {}. The command sets both.",

@@ -10,7 +10,7 @@ use super::extract::target;
 use super::plan::SamplePlan;
 use super::pluggable::Pluggable;
 use super::reading::Reading;
-use super::report::{Gathered, Subject, report};
+use super::report::{Gathered, Subject, column_report};
 use super::result::Report;
 use super::tally::Tally;
 use crate::server::LiveError;
@@ -79,8 +79,11 @@ impl Advisor {
             }
             _ => None,
         };
-        let ask = async || TableFacts::ask(self.client(), relation).await;
-        let facts = self.connection.reading(ask).await.map_err(live)?;
+        let facts = self
+            .connection
+            .reading(async || TableFacts::ask(self.client(), relation).await)
+            .await
+            .map_err(live)?;
         let mut run = self.begin(relation, access).await.map_err(live)?;
         let (total, probe, columns) = run.probed(named).await?;
         let variants = self.variants(relation, &columns, &facts)?;
@@ -104,11 +107,11 @@ impl Advisor {
             plan.sample.chosen(),
             plan.fraction * 100.0
         );
-        let mut tallies = run.all(&plan, &variants, relation.fillfactor()).await?;
+        let mut tallies = run.tallies(&plan, &variants, relation.fillfactor()).await?;
         let mut passes = 1;
         while run.widen(passes) {
             run.pluggable = pluggable(&variants, page);
-            tallies = run.all(&plan, &variants, relation.fillfactor()).await?;
+            tallies = run.tallies(&plan, &variants, relation.fillfactor()).await?;
             passes += 1;
         }
         if let (Some(extraction), None) = (run.documents.extractions.first(), &wanted.parent) {
@@ -150,21 +153,25 @@ impl Advisor {
         facts: &TableFacts,
     ) -> Result<Vec<Variants>, AdviseError> {
         let abilities = Abilities { compression: facts.compression, page: self.server.page_size };
-        let of = |&column| Variants::new(relation, column, &self.options.narrowing, abilities);
-        columns.iter().map(of).collect()
+        let narrowing = &self.options.narrowing;
+        columns
+            .iter()
+            .map(|&column| Variants::new(relation, column, narrowing, abilities))
+            .collect()
     }
 }
 
 /// The toasters of pluggable TOAST for these columns.
 pub(super) fn pluggable(variants: &[Variants], page: PageSize) -> Vec<Pluggable> {
-    let toaster = |v: &Variants| Pluggable::of(v.column, &v.type_name, page, v.present.target);
-    variants.iter().filter_map(toaster).collect()
+    variants
+        .iter()
+        .filter_map(|v| Pluggable::new(v.column, &v.type_name, page, v.present.target))
+        .collect()
 }
 
 /// The columns whose values are decompressed, or taken apart.
 pub(super) fn looked_into(variants: &[Variants], extracts: bool) -> Vec<usize> {
-    let looked_into = |v: &&Variants| !v.methods.is_empty() || extracts;
-    variants.iter().filter(looked_into).map(|v| v.column).collect()
+    variants.iter().filter(|v| !v.methods.is_empty() || extracts).map(|v| v.column).collect()
 }
 
 /// The report on each column.
@@ -174,7 +181,7 @@ pub(super) fn reports(
 ) -> Vec<Report> {
     let all = variants.iter().zip(tallies).zip(calibrated);
     all.map(|((variants, tally), calibrated)| {
-        report(&Gathered { subject, variants, tally, calibrated })
+        column_report(&Gathered { subject, variants, tally, calibrated })
     })
     .collect()
 }

@@ -84,7 +84,7 @@ pub enum Sum {
     PrefixLz4Overlapping,
 }
 
-/// Number of [`Sum`]s.
+/// Length of the array that holds every [`Sum`].
 pub const SUMS: usize = 38;
 
 /// What a read of a prefix asks for: `substr(v, 1, 100)` in a UTF-8 database.
@@ -128,7 +128,6 @@ impl Default for Sums {
 }
 
 impl Sums {
-    /// One of them.
     pub fn get(&self, sum: Sum) -> f64 {
         self.0.get(sum as usize).copied().unwrap_or(0.0)
     }
@@ -150,7 +149,7 @@ impl Sums {
         Sums(self.0.map(|sum| sum * by))
     }
 
-    /// Adds a value of the column, in a heap tuple of so many bytes, line pointer included.
+    /// Adds a value of the column, in a heap tuple of `heap_bytes`, line pointer included.
     pub(super) fn add_value(&mut self, value: &Placed, heap_bytes: f64) {
         if value.form == Form::Null {
             return;
@@ -215,9 +214,11 @@ impl Sums {
 
     /// Adds a value of the column that the server tries, without success, to compress whenever it is written.
     fn add_refused(&mut self, value: &Placed, column: &Column) {
-        let tried = matches!(column.storage, Storage::Extended | Storage::Main)
-            && column.policy != Policy::Never;
-        for method in column.method.methods().iter().filter(|_| tried) {
+        let compresses = matches!(column.storage, Storage::Extended | Storage::Main);
+        if !compresses || column.policy == Policy::Never {
+            return;
+        }
+        for method in column.method.methods() {
             let raw = value.raw_size;
             match method {
                 Method::Pglz => self.add(Sum::PglzRefused, f64::from(raw.min(PGLZ_GIVES_UP))),
@@ -305,7 +306,7 @@ pub(super) struct IndexShape {
 }
 
 impl IndexShape {
-    pub(super) fn of(levels: f64, page: PageSize) -> IndexShape {
+    pub(super) fn new(levels: f64, page: PageSize) -> IndexShape {
         IndexShape { levels, pages_per_chunk: ToastIndex::pages_per_chunk(page) }
     }
 }
@@ -398,8 +399,8 @@ impl Variant {
                 *value = value.fresh();
             }
         }
-        let is_kept = |value: &Incoming| matches!(value, Incoming::Kept { .. });
-        if self.named.is_empty() || !row.values.iter().any(is_kept) {
+        let keeps_any = row.values.iter().any(|value| matches!(value, Incoming::Kept { .. }));
+        if self.named.is_empty() || !keeps_any {
             Operation::Update
         } else {
             Operation::UpdateOfExternal
@@ -425,7 +426,7 @@ pub struct VariantTally {
     pub forms: Forms,
     /// Rows that the server would refuse, and the first refusal.
     pub refused: f64,
-    /// The first refusal.
+    /// Why the server would refuse the first of these rows.
     pub refusal: Option<String>,
     /// The column's values of pluggable toasters of which it is not known what they take in the TOAST relation.
     pub(super) unknown: f64,
@@ -761,7 +762,7 @@ impl VariantTally {
                 let items = value.compressed_by().and_then(|m| compressor.items(index, m));
                 self.block.add_read((value, items), page, f64::from(value.chunks), visits);
                 let tried = matches!(value.form, Form::External | Form::Plain) && calls_toaster;
-                if let Some(column) = variant.table.columns.get(index).filter(|_| tried) {
+                if tried && let Some(column) = variant.table.columns.get(index) {
                     self.block.add_refused(value, column);
                 }
             }

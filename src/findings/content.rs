@@ -47,13 +47,17 @@ pub(crate) fn savings(
     page: PageSize,
 ) -> usize {
     let Some(stream) = compressor.compress(method, raw) else { return 0 };
-    let chunks = |bytes: usize| page.chunks(u32::try_from(bytes).unwrap_or(u32::MAX));
     let stored = stream.len() + datum::COMPRESSED_HEADER;
-    if stored as f64 <= raw.len() as f64 * SAVES && chunks(stored) < chunks(raw.len()) {
+    let takes_fewer_chunks = chunks(page, stored) < chunks(page, raw.len());
+    if takes_fewer_chunks && stored as f64 <= raw.len() as f64 * SAVES {
         raw.len() - stored
     } else {
         0
     }
+}
+
+fn chunks(page: PageSize, bytes: usize) -> u32 {
+    page.chunks(u32::try_from(bytes).unwrap_or(u32::MAX))
 }
 
 /// A sample, spread evenly over all items that were offered: up to twice [`KEPT`].

@@ -85,6 +85,11 @@ impl Facts {
         self.look.as_ref()?.columns.get(column.index)
     }
 
+    /// The estimated number of the column's values out of line; 0 if no row was examined.
+    pub(crate) fn out_of_line_values(&self, column: &ColumnFacts) -> f64 {
+        self.counted(column).map_or(0.0, |counted| counted.of(Count::OutOfLineValues).estimate)
+    }
+
     /// Whether another method, or none, could make entries of indexes on the column too long. `retoast` may then refuse it.
     pub(crate) fn needs_its_compression(&self, column: &ColumnFacts) -> bool {
         self.counted(column).is_some_and(|counted| counted.of(Count::LongEntries).estimate > 0.0)
@@ -138,7 +143,7 @@ pub(crate) struct ColumnFacts {
 /// Fractions of the bytes of such values of a column, unless stated otherwise; `None` if none was examined.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Contents {
-    /// In compressed formats.
+    /// The part of the bytes that is in formats that compress already, such as JPEG.
     pub(crate) compressed: Option<Interval>,
     /// Of those up to [`LONGEST`](super::content::LONGEST) that the column's method would compress.
     pub(crate) compressible: Option<Interval>,
@@ -157,7 +162,7 @@ pub(crate) struct ShortEnds {
     pub(crate) lz4: Option<Interval>,
 }
 
-/// A bloated index.
+/// An index that is larger than it has to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BloatedIndex {
     /// With its schema, quoted.

@@ -79,6 +79,10 @@ impl Counts {
             tally.add(amount);
         }
     }
+
+    fn total(&self, drawn: BlocksRead) -> Counted {
+        Counted(self.0.map(|tally| tally.total(drawn)))
+    }
 }
 
 /// What was counted for a column, for all blocks.
@@ -146,7 +150,6 @@ pub(crate) struct HeapLook<'a> {
 }
 
 impl<'a> HeapLook<'a> {
-    /// Nothing examined yet.
     pub(crate) fn new(
         desc: &'a TupleDesc,
         flavor: CustomFlavor,
@@ -177,7 +180,7 @@ impl<'a> HeapLook<'a> {
         }
     }
 
-    /// Takes a block.
+    /// Adds the tuples of a block.
     pub(crate) fn block(&mut self, number: BlockNumber, bytes: &[u8], visible: &impl Visible) {
         let rows = &mut self.rows;
         self.file.block(number, bytes, visible, |tuple, length| rows.row(tuple, length));
@@ -209,12 +212,12 @@ impl<'a> HeapLook<'a> {
     ) -> HeapFacts {
         let HeapLook { file, rows } = self;
         let drawn = BlocksRead { read: file.read(), total };
-        let of = |counts: &Counts| Counted(counts.0.map(|tally| tally.total(drawn)));
+
         HeapFacts {
             rows: RowFacts {
                 rows: rows.rows.total(drawn),
                 dropped: rows.dropped.total(drawn),
-                columns: rows.columns.iter().map(of).collect(),
+                columns: rows.columns.iter().map(|counts| counts.total(drawn)).collect(),
                 targets: rows.targets.facts(drawn),
             },
             heap: match all.filter(|all| all.read() >= total) {
@@ -288,10 +291,8 @@ impl RowLook<'_> {
             return;
         }
         for &index in &self.chosen {
-            let out_of_line = |values: &[StoredValue]| values.get(index).and_then(pointer);
-            let (Some(old), Some(new)) = (out_of_line(&old), out_of_line(&self.values)) else {
-                continue;
-            };
+            let Some(old) = old.get(index).and_then(pointer) else { continue };
+            let Some(new) = self.values.get(index).and_then(pointer) else { continue };
             if old.value_id == new.value_id {
                 continue;
             }

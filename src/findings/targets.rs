@@ -36,20 +36,21 @@ pub(super) fn near(
 ) -> Option<(Side, usize)> {
     let limit = limit(table);
     let near = table.page.toast_tuple_threshold() / NEAR;
-    let value = |index: usize| values.get(index);
-    let mut outside =
-        chosen.iter().filter(|&&index| value(index).is_some_and(|value| value.form.is_external()));
+    let mut outside = chosen
+        .iter()
+        .filter(|&&index| values.get(index).is_some_and(|value| value.form.is_external()));
     match (outside.next(), outside.next()) {
         // the longest that could be moved out
         (None, _) if length <= limit && length + near > limit => {
             let movable = chosen.iter().filter(|&&index| {
-                value(index).is_some_and(|value| leaves_when_longer(table, index, value))
+                values.get(index).is_some_and(|value| leaves_when_longer(table, index, value))
             });
-            let longest = movable.max_by_key(|&&index| value(index).and_then(|v| v.stored_size));
+            let longest =
+                movable.max_by_key(|&&index| values.get(index).and_then(|v| v.stored_size));
             longest.map(|&index| (Side::Below, index))
         }
         (Some(&index), None) => {
-            let value = value(index)?;
+            let value = values.get(index)?;
             let inside = value.stored_size.unwrap_or(0) + u64::from(VARLENA_HEADER_SIZE);
             let whole = (length + inside as usize).saturating_sub(value.pointer_size as usize);
             (whole > limit && whole <= limit + near).then_some((Side::Above, index))
@@ -79,7 +80,7 @@ pub(crate) struct TargetFacts {
     pub(crate) bytes: usize,
     /// Whether a page holds only one of the longest rows.
     pub(crate) fills_pages: bool,
-    /// Rows near it.
+    /// Rows whose length is near this target.
     pub(crate) near: Interval,
     /// The additional bytes that values of rows would take, as far as they take more.
     pub(crate) more: Interval,
@@ -118,9 +119,10 @@ impl Targets {
 
     /// Takes a row, whose `chosen` values would be re-toasted.
     pub(super) fn row(&mut self, chosen: &[usize], values: &[StoredValue], length: usize) {
-        let of_chosen = || chosen.iter().filter_map(|&index| Some((index, values.get(index)?)));
-        let toasted = of_chosen()
-            .any(|(_, value)| value.form == Form::Compressed || value.form.is_external());
+        let toasted = chosen
+            .iter()
+            .filter_map(|&index| values.get(index))
+            .any(|value| value.form == Form::Compressed || value.form.is_external());
         let Some(Other { table, .. }) = self.0.first() else { return };
         if !toasted && length <= table.page.toast_tuple_threshold() {
             return;
@@ -139,17 +141,19 @@ impl Targets {
             let Ok(then) = then else { continue };
             let stored: Vec<StoredValue> = then.values.iter().map(as_stored).collect();
             let mut more = 0i64;
-            for (index, now) in of_chosen() {
+            for &index in chosen {
+                let Some(now) = values.get(index) else { continue };
                 let Some(then) = stored.get(index) else { continue };
-                let size = |value: &StoredValue| i64::from(small(value.stored_size).unwrap_or(0));
-                more += size(then) - size(now);
+                more += i64::from(small(then.stored_size).unwrap_or(0));
+                more -= i64::from(small(now.stored_size).unwrap_or(0));
                 let short = then.form.is_external()
                     && is_short(other.table.page, then.stored_size.unwrap_or(0));
                 if let (true, Some(tally)) = (short, other.short_ends.get_mut(index)) {
                     tally.add(1);
                 }
-                let outside = other.out_of_line.get_mut(index);
-                if let Some(tally) = outside.filter(|_| then.form.is_external()) {
+                if then.form.is_external()
+                    && let Some(tally) = other.out_of_line.get_mut(index)
+                {
                     tally.add(1);
                 }
             }
@@ -170,16 +174,21 @@ impl Targets {
     }
 
     pub(super) fn facts(&self, drawn: BlocksRead) -> Vec<TargetFacts> {
-        let total = |tallies: &[Tally]| tallies.iter().map(|tally| tally.total(drawn)).collect();
-        let one = |other: &Other| TargetFacts {
-            bytes: other.table.target.bytes(),
-            fills_pages: other.table.target.bytes() == other.table.page.max_bytes_per_tuple(1),
-            near: other.near.total(drawn),
-            more: other.more.total(drawn),
-            short_ends: total(&other.short_ends),
-            out_of_line: total(&other.out_of_line),
-        };
-        self.0.iter().map(one).collect()
+        self.0.iter().map(|other| other.facts(drawn)).collect()
+    }
+}
+
+impl Other {
+    fn facts(&self, drawn: BlocksRead) -> TargetFacts {
+        let target = self.table.target.bytes();
+        TargetFacts {
+            bytes: target,
+            fills_pages: target == self.table.page.max_bytes_per_tuple(1),
+            near: self.near.total(drawn),
+            more: self.more.total(drawn),
+            short_ends: self.short_ends.iter().map(|tally| tally.total(drawn)).collect(),
+            out_of_line: self.out_of_line.iter().map(|tally| tally.total(drawn)).collect(),
+        }
     }
 }
 

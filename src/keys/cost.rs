@@ -91,12 +91,13 @@ impl Stored {
     /// The same for the value of a part in a column of its own, of the document's type, and for the document without
     /// it. The part is assumed to compress as the document does.
     pub(super) fn extracted(&self, part: &Part<'_>, terms: &Terms) -> Cost {
-        let in_row = |content: u64| {
-            content + if content <= LONGEST_SHORT { 1 } else { u64::from(VARLENA_HEADER_SIZE) }
-        };
         let (content, datum) = match part.extracted {
             Extracted::Null => (0, 0),
-            Extracted::Varlena(content) | Extracted::Short(content) => (content, in_row(content)),
+            Extracted::Varlena(content) | Extracted::Short(content) => {
+                let header =
+                    if content <= LONGEST_SHORT { 1 } else { u64::from(VARLENA_HEADER_SIZE) };
+                (content, content + header)
+            }
             Extracted::Fixed(bytes) => (bytes, bytes),
         };
         let share = self.bytes() as f64 / self.raw.max(1) as f64;

@@ -62,18 +62,16 @@ impl<'t> Table<'t> {
         let factor =
             if scope.looked.complete { 1.0 } else { documents.estimate / sampled.max(1) as f64 };
         let complete = scope.looked.complete;
-        Table { tree, drawn: scope.drawn(), all: tree.all(), documents, factor, complete }
+        Table { tree, drawn: scope.drawn(), all: tree.document_sums(), documents, factor, complete }
     }
 
     pub(super) fn totals(&self) -> Totals {
         let whole = self.tree.whole();
-        let bytes = |of: fn(&Table<'t>, &Figures) -> Interval| {
-            whole.map(|whole| of(self, whole).whole()).unwrap_or_default()
-        };
+
         Totals {
             documents: self.documents.whole(),
-            raw_bytes: bytes(Table::raw_bytes),
-            stored_bytes: bytes(Table::stored),
+            raw_bytes: whole.map(|whole| self.raw_bytes(whole).whole()).unwrap_or_default(),
+            stored_bytes: whole.map(|whole| self.stored(whole).whole()).unwrap_or_default(),
         }
     }
 
@@ -173,9 +171,8 @@ impl<'t> Table<'t> {
         for (id, figures) in self.tree.paths().filter(|(_, f)| f.total.get(Of::Values) > 0) {
             paths.push((id, figures, self.tree.steps(id)));
         }
-        let size = |figures: &Figures| figures.total.get(Of::Bytes);
         paths.sort_by_cached_key(|(_, figures, steps)| {
-            (Reverse(size(figures)), steps.len(), path(steps))
+            (Reverse(figures.total.get(Of::Bytes)), steps.len(), path(steps))
         });
         let left = paths.split_off(paths.len().min(limit.unwrap_or(usize::MAX)));
         let mut rank: HashMap<Vec<&OwnStep>, usize> = HashMap::new();
@@ -183,10 +180,10 @@ impl<'t> Table<'t> {
             rank.insert(steps.clone(), at);
         }
         // a path follows the one that it continues
-        let place = |steps: &[&OwnStep]| -> Vec<usize> {
-            (1..=steps.len()).filter_map(|end| rank.get(steps.get(..end)?).copied()).collect()
-        };
-        paths.sort_by_cached_key(|(_, _, steps)| place(steps));
+        paths.sort_by_cached_key(|(_, _, steps)| {
+            let ends = 1..=steps.len();
+            ends.filter_map(|end| rank.get(steps.get(..end)?).copied()).collect::<Vec<usize>>()
+        });
         let keys = paths.iter().map(|(_, figures, steps)| self.key(figures, steps)).collect();
         (keys, self.others(&left))
     }
@@ -207,12 +204,13 @@ impl<'t> Table<'t> {
         let raw = self.all_bytes();
         let kept = self.tree.paths().filter(|(_, f)| f.total.get(Of::Values) > 0).count();
         let listed = (kept - left.len()) as u64;
-        let scaled = |amount: f64| (amount * self.factor).round() as u64;
+        let bytes = lost.get(Of::Bytes) as f64;
+        let stored_bytes = lost.get(Of::Stored) as f64 / THOUSAND;
         Some(Others {
             paths: self.different().estimate.saturating_sub(listed).max(left.len().max(1) as u64),
-            bytes: scaled(lost.get(Of::Bytes) as f64),
-            stored_bytes: scaled(lost.get(Of::Stored) as f64 / THOUSAND),
-            share: round(lost.get(Of::Bytes) as f64 / raw.max(1) as f64),
+            bytes: (bytes * self.factor).round() as u64,
+            stored_bytes: (stored_bytes * self.factor).round() as u64,
+            share: round(bytes / raw.max(1) as f64),
         })
     }
 
@@ -220,14 +218,15 @@ impl<'t> Table<'t> {
         self.tree.whole().map_or(0, |whole| whole.total.get(Of::Bytes))
     }
 
+    fn buffers(&self, figures: &Figures, of: Of) -> Interval {
+        self.per_own(figures, of).scaled(1.0 / THOUSAND).at_least_zero().ratio()
+    }
+
     fn key(&self, figures: &Figures, steps: &[&OwnStep]) -> Key {
         let total = &figures.total;
         let own = |of: Of| -> Interval { self.per_own(figures, of).at_least_zero().ratio() };
         let in_array = steps.iter().any(|step| matches!(step, OwnStep::Element));
-        let apart = |of: Of| (!in_array).then(|| own(of));
-        let buffers = |of: Of| -> Interval {
-            self.per_own(figures, of).scaled(1.0 / THOUSAND).at_least_zero().ratio()
-        };
+
         let commonest = Kind::ALL.iter().rev().max_by_key(|&&kind| count(figures, kind));
         let counted = Kind::ALL.iter().map(|&kind| (kind.name(), count(figures, kind)));
         let presence = self.per_document(figures, Of::Documents);
@@ -274,12 +273,12 @@ impl<'t> Table<'t> {
             sampled_values: values,
             extracted_bytes: own(Of::Extracted),
             costs: KeyCosts {
-                buffers_now: buffers(Of::BuffersNow),
-                buffers_extracted: (!in_array).then(|| buffers(Of::BuffersExtracted)),
+                buffers_now: self.buffers(figures, Of::BuffersNow),
+                buffers_extracted: (!in_array).then(|| self.buffers(figures, Of::BuffersExtracted)),
                 cpu_now_ns: own(Of::CpuNow),
-                cpu_extracted_ns: apart(Of::CpuExtracted),
+                cpu_extracted_ns: (!in_array).then(|| own(Of::CpuExtracted)),
                 wal_now: own(Of::WalNow),
-                wal_extracted: apart(Of::WalExtracted),
+                wal_extracted: (!in_array).then(|| own(Of::WalExtracted)),
             },
             uses: KeyUses::default(),
             steps: steps.iter().map(|step| step.key()).collect(),
@@ -312,8 +311,8 @@ pub(super) fn path(steps: &[&OwnStep]) -> String {
                     text.push('.');
                 }
                 let key = String::from_utf8_lossy(key);
-                let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
-                if key.is_empty() || !key.chars().all(plain) {
+                let is_plain = key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'));
+                if key.is_empty() || !is_plain {
                     text.push_str(&serde_json::to_string(&key).unwrap_or_default());
                 } else {
                     text.push_str(&key);

@@ -72,15 +72,15 @@ impl Gathering {
         terms: Terms,
         (plan, seed): (&SamplePlan, u64),
     ) -> Gathering {
-        let column = |(column, language): (&Attribute, Language)| {
-            let tree = Tree::new(language, request.depth, terms);
-            let name = column.name.clone();
-            let type_name = column.type_name.clone();
-            Column { name, type_name, tree, in_blocks: PowerSums::default() }
-        };
+        let columns = columns.map(|(column, language)| Column {
+            name: column.name.clone(),
+            type_name: column.type_name.clone(),
+            tree: Tree::new(language, request.depth, terms),
+            in_blocks: PowerSums::default(),
+        });
         Gathering {
             relation,
-            columns: columns.map(column).collect(),
+            columns: columns.collect(),
             problems: Problems::default(),
             done: Done::default(),
             request,
@@ -168,10 +168,10 @@ impl Gathering {
 
     /// The reports, one for each column, of what was read from `source`.
     pub(super) fn reports(&self, source: &'static str) -> Vec<KeysReport> {
-        self.columns.iter().map(|column| self.report(column, source)).collect()
+        self.columns.iter().map(|column| self.column_report(column, source)).collect()
     }
 
-    fn report(&self, column: &Column, source: &'static str) -> KeysReport {
+    fn column_report(&self, column: &Column, source: &'static str) -> KeysReport {
         let tree = &column.tree;
         let documents = tree.whole().map_or(0, Figures::documents);
         let looked = Looked {

@@ -29,7 +29,7 @@ pub(super) enum Language {
     Hstore,
     /// An array, by the type of its elements.
     Array(Shape),
-    /// A composite type.
+    /// A composite type, with its attributes.
     Row(Arc<[Field]>),
 }
 
@@ -38,7 +38,7 @@ const TYPES: &str = "jsonb, json or hstore";
 
 impl Language {
     /// That of a column, if its documents have keys that are known here.
-    fn of(column: &Attribute) -> Option<Language> {
+    fn of_column(column: &Attribute) -> Option<Language> {
         let name = column.type_name.as_str();
         let is_hstore = name == "hstore" || name.ends_with(".hstore");
         Language::built_in(column.type_oid)
@@ -126,7 +126,7 @@ pub(super) fn languages(desc: &TupleDesc) -> Vec<Option<Language>> {
     let languages = desc
         .attributes
         .iter()
-        .map(|column| if column.dropped { None } else { Language::of(column) });
+        .map(|column| if column.dropped { None } else { Language::of_column(column) });
     languages.collect()
 }
 

@@ -13,7 +13,7 @@ use crate::advise::advisor::Advisor;
 use crate::advise::candidate::AdviseError;
 use crate::advise::content::asked_row;
 use crate::advise::plan::SamplePlan;
-use crate::advise::run::{Meant, all};
+use crate::advise::run::{Meant, selected_tables};
 use crate::server::about::{Access, Pageinspect};
 use crate::server::catalog::Relation;
 use crate::server::chunks::{self, LiveChunks};
@@ -53,7 +53,8 @@ pub(crate) async fn tables(
     let keys = async |relation: &Relation, columns: &[String]| {
         advisor.keys(relation, columns, (request, access)).await
     };
-    until(interrupt, connections, all(advisor, (tables, DOCUMENTS), keys, None, output)).await
+    until(interrupt, connections, selected_tables(advisor, (tables, DOCUMENTS), keys, None, output))
+        .await
 }
 
 const DOCUMENTS: Meant =
@@ -72,8 +73,11 @@ impl Advisor {
     ) -> Result<Vec<KeysReport>, AdviseError> {
         let name = relation.display_name();
         let live = |error| AdviseError::Live { relation: name.clone(), error };
-        let ask = async || languages_of(self.client(), relation).await;
-        let languages = self.connection.reading(ask).await.map_err(live)?;
+        let languages = self
+            .connection
+            .reading(async || languages_of(self.client(), relation).await)
+            .await
+            .map_err(live)?;
         let chosen = chosen(&name, &relation.desc, &languages, columns)?;
         let (columns, languages) = chosen.into_iter().unzip();
         let pageinspect = match access {
@@ -99,13 +103,13 @@ impl Advisor {
     }
 }
 
-/// One table.
+/// The figures of one table's documents while they are read.
 struct Reading<'a> {
     advisor: &'a Advisor,
     relation: &'a Relation,
     /// Indexes of the columns.
     columns: Vec<usize>,
-    /// One for each.
+    /// The language of each of these columns.
     languages: Vec<Language>,
     request: KeyRequest,
 }
@@ -224,10 +228,10 @@ impl Reading<'_> {
     ) -> Result<(), LiveError> {
         let taken: Vec<&Document<'_>> =
             found.iter().filter(|document| gathering.takes(document.ctid)).collect();
-        let size = |document: &&Document<'_>| {
+        let parts = chunks::in_parts(&taken, chunks::BYTES, |document| {
             document.pointer().map_or(0, |pointer| u64::from(pointer.stored_size()))
-        };
-        for now in chunks::in_parts(&taken, chunks::BYTES, size) {
+        });
+        for now in parts {
             if let Some(toast) = &self.relation.toast {
                 let pointers = now.iter().filter_map(|document| document.pointer());
                 store.read(self.advisor.client(), toast, pointers).await?;
@@ -252,12 +256,15 @@ impl Reading<'_> {
         let rows = reader.rows(items, Asked::Sizes).await?;
         let mut there = Vec::new();
         for (slot, (&column, language)) in self.columns.iter().zip(&self.languages).enumerate() {
-            let size = |row: &AskedRow| row.values.get(column).and_then(|value| value.stored_size);
-            let found = rows.iter().filter_map(|row| Some((row.ctid, size(row)?)));
-            let found: Vec<(ItemPointer, u64)> = found.collect();
-            there.extend(found.iter().map(|_| slot));
-            let taken: Vec<_> =
-                found.into_iter().filter(|&(ctid, _)| gathering.takes(ctid)).collect();
+            let mut taken: Vec<(ItemPointer, u64)> = Vec::new();
+            for row in &rows {
+                let value = row.values.get(column);
+                let Some(size) = value.and_then(|value| value.stored_size) else { continue };
+                there.push(slot);
+                if gathering.takes(row.ctid) {
+                    taken.push((row.ctid, size));
+                }
+            }
             for now in chunks::in_parts(&taken, chunks::BYTES / 4, |&(_, size)| size) {
                 let wanted: Vec<ItemPointer> = now.iter().map(|&(ctid, _)| ctid).collect();
                 // the documents are read in any case, so that their forms can be certain

@@ -97,11 +97,11 @@ impl From<&KeysReport> for KeysColumn {
 impl From<&Report> for KeysColumn {
     fn from(report: &Report) -> KeysColumn {
         let RelationName { relation, schema_name, name, oid } = report.table.clone();
-        let extracted = |extraction: &ExtractionReport| Extracted {
+        let extraction = report.extraction.as_ref().map(|extraction| Extracted {
             sample: report.sample.clone(),
             on_disk: report.files,
             extraction: extraction.clone(),
-        };
+        });
         KeysColumn {
             subject: Subject {
                 relation,
@@ -113,7 +113,7 @@ impl From<&Report> for KeysColumn {
                 source: report.sample.source,
             },
             keys: None,
-            extraction: report.extraction.as_ref().map(extracted),
+            extraction,
             problems: report.problems.clone(),
         }
     }

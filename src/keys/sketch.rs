@@ -9,7 +9,7 @@ const SIZES: usize = 128;
 /// How many different values there are: the smallest hashes of all that were seen (k minimum values).
 #[derive(Debug, Clone, Default)]
 pub(super) struct Different<const MOST: usize = HASHES> {
-    /// In ascending order.
+    /// The smallest hashes, in ascending order.
     hashes: Vec<u64>,
 }
 
@@ -29,10 +29,11 @@ impl<const MOST: usize> Different<MOST> {
         self.hashes.len() < MOST
     }
 
-    /// How many.
+    /// The number of different values.
     pub(super) fn estimate(&self) -> u64 {
-        let Some(&last) = self.hashes.last().filter(|_| !self.is_exact()) else {
-            return self.hashes.len() as u64;
+        let last = match self.hashes.last() {
+            Some(&last) if !self.is_exact() => last,
+            _ => return self.hashes.len() as u64,
         };
         // the part of all hashes up to the last one that is kept
         let part = (last as f64 / u64::MAX as f64).max(f64::MIN_POSITIVE);

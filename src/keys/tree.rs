@@ -106,7 +106,6 @@ pub(super) struct Sums {
 impl Sums {
     /// Adds a block in which this path has `own` of the `all` of whole documents.
     fn block(&mut self, own: &Amounts, all: &Amounts) {
-        let times = |amount: u64, by: u64| u128::from(amount) * u128::from(by);
         for (index, sums) in self.of.iter_mut().enumerate() {
             let amount = own.0.get(index).copied().unwrap_or(0);
             sums.add(amount);
@@ -115,7 +114,7 @@ impl Sums {
             let by_own = own.get(Of::below(index));
             for (products, by) in [(&mut self.by_all, by_all), (&mut self.by_own, by_own)] {
                 if let Some(sum) = products.get_mut(index) {
-                    *sum = sum.saturating_add(times(amount, by));
+                    *sum = sum.saturating_add(u128::from(amount) * u128::from(by));
                 }
             }
         }
@@ -148,7 +147,7 @@ impl Range {
     }
 }
 
-/// One path.
+/// What the documents of a sample have at one path.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Figures {
     /// Of the whole sample.
@@ -185,7 +184,7 @@ pub(super) const MOST_PATHS: usize = 10_000;
 /// How many bytes of a longer key are kept, followed by an ellipsis.
 const LONGEST_KEY: usize = 1024;
 
-/// The document itself.
+/// The node of the document itself.
 pub(super) const DOCUMENT: usize = 0;
 
 /// One step of a path.
@@ -219,7 +218,7 @@ struct Node {
     figures: Figures,
     /// The last document that has it.
     seen: u64,
-    /// The last block.
+    /// The last block that has it.
     touched: u64,
 }
 
@@ -337,7 +336,7 @@ impl Tree {
     }
 
     /// The sums of whole documents.
-    pub(super) fn all(&self) -> Sums {
+    pub(super) fn document_sums(&self) -> Sums {
         self.whole().map(|figures| figures.sums).unwrap_or_default()
     }
 
@@ -433,19 +432,13 @@ impl Tree {
 
     /// Drops half of the paths that have none below them, those with the fewest bytes, but not the one being walked.
     fn make_room(&mut self, walked: usize) {
-        let bytes = |node: &Node| {
-            node.figures.total.get(Of::Bytes).saturating_add(node.figures.block.get(Of::Bytes))
-        };
-        let leaf = |(id, node): &(usize, &Node)| {
-            *id != DOCUMENT && *id != walked && node.step.is_some() && node.is_leaf()
-        };
-        let mut leaves: Vec<(u64, usize)> = self
-            .nodes
-            .iter()
-            .enumerate()
-            .filter(leaf)
-            .map(|(id, node)| (bytes(node), id))
-            .collect();
+        let mut leaves: Vec<(u64, usize)> = Vec::new();
+        for (id, node) in self.nodes.iter().enumerate() {
+            if id != DOCUMENT && id != walked && node.step.is_some() && node.is_leaf() {
+                let in_block = node.figures.block.get(Of::Bytes);
+                leaves.push((node.figures.total.get(Of::Bytes).saturating_add(in_block), id));
+            }
+        }
         leaves.sort_unstable();
         leaves.truncate(leaves.len().div_ceil(2));
         self.missed = self.missed.saturating_add(leaves.last().map_or(0, |&(bytes, _)| bytes));
@@ -472,8 +465,8 @@ impl Tree {
 /// What is kept of a long key: whole characters, and an ellipsis.
 fn beginning(key: &[u8]) -> Vec<u8> {
     // in UTF-8, the first byte of a character is never a continuation byte
-    let follows = |at: &usize| key.get(*at).is_some_and(|byte| byte & 0xC0 == 0x80);
-    let end = (0..=LONGEST_KEY).rev().find(|at| !follows(at)).unwrap_or(0);
+    let mut ends = (0..=LONGEST_KEY).rev();
+    let end = ends.find(|&at| key.get(at).is_none_or(|byte| byte & 0xC0 != 0x80)).unwrap_or(0);
     let mut cut = key.get(..end).unwrap_or_default().to_vec();
     cut.extend_from_slice("…".as_bytes());
     cut

@@ -10,7 +10,7 @@ use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
 use crate::server::owner_facts::begin_reading;
 use crate::server::probe::Asked;
-use crate::server::sampled::{AskedRow, RowReader};
+use crate::server::sampled::RowReader;
 use crate::server::snapshot;
 use toast_format::disk::jsonb_of_text::jsonb;
 use toast_format::disk::jsonb_parts::{Part, Step, Visit, walk};
@@ -48,8 +48,8 @@ pub(crate) struct UsedKeys {
     pub(crate) buffers: f64,
 }
 
-/// The keys at the root that indexes are for. A generated column has its key already, and that a view is used at all
-/// nobody knows.
+/// The keys at the root that indexes contain. A generated column already stores its key, and whether a view is used is
+/// not known.
 fn indexed_keys(known: &KnownUses, column: &str) -> BTreeMap<String, Vec<Named>> {
     let mut keys = BTreeMap::new();
     for (path, named) in known.by_path(column) {
@@ -99,7 +99,7 @@ pub(crate) async fn used_keys(
     let mut buffers = 0.0;
     for (stored, text) in &documents {
         let Ok(content) = jsonb(text) else { continue };
-        // damage is for `toastctl check` to tell
+        // `toastctl check` reports damage
         if walk(&content, ByteOrder::Little, 1, (), &mut seen).is_err() {
             continue;
         }
@@ -141,17 +141,16 @@ async fn documents(
     let rows = reader.rows(&items, Asked::Sizes).await?;
     let mut taken: HashMap<ItemPointer, u64> = HashMap::new();
     let mut bytes = 0u64;
-    let out_of_line = |row: &AskedRow| {
-        let value = *row.values.get(column)?;
-        let size = value.stored_size.filter(|&size| value.form.is_external() && size <= LONGEST)?;
-        Some((row.ctid, size))
-    };
-    for (ctid, size) in rows.iter().filter_map(out_of_line) {
+    for row in rows {
         if taken.len() >= DOCUMENTS || bytes >= BYTES {
             break;
         }
-        bytes += size;
-        taken.insert(ctid, size);
+        let Some(value) = row.values.get(column) else { continue };
+        let Some(size) = value.stored_size else { continue };
+        if value.form.is_external() && size <= LONGEST {
+            bytes += size;
+            taken.insert(row.ctid, size);
+        }
     }
     let wanted: Vec<ItemPointer> = taken.keys().copied().collect();
     let texts = reader.texts(column, &wanted).await?;

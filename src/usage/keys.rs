@@ -28,7 +28,6 @@ pub enum NamedIn {
 }
 
 impl std::fmt::Display for Named {
-    /// `index by_state`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let kind = match self.kind {
             NamedIn::Index => "index",
@@ -47,7 +46,6 @@ pub(crate) type Path = Vec<Option<String>>;
 pub(crate) struct KnownUses(Vec<(Named, String)>);
 
 impl KnownUses {
-    /// Asks the server.
     pub(crate) async fn ask(
         connection: &Connection,
         relation: &Relation,
@@ -152,13 +150,14 @@ fn add_paths(mut rest: &[Token], paths: &mut BTreeSet<Path>) {
             }
             _ => {}
         }
-        let is_sign = |token: &&Token| matches!(token, Token::Symbol(c) if "-><#@?|&".contains(*c));
-        let length = rest.iter().take_while(is_sign).count();
-        let (signs, behind) = rest.split_at(length);
-        let operator: String = signs
-            .iter()
-            .filter_map(|t| if let Token::Symbol(c) = t { Some(*c) } else { None })
-            .collect();
+        let mut operator = String::new();
+        for token in rest {
+            match token {
+                Token::Symbol(c) if "-><#@?|&".contains(*c) => operator.push(*c),
+                _ => break,
+            }
+        }
+        let behind = &rest[operator.len()..];
         let Some(operand) = behind.first() else { break };
         match (operator.as_str(), operand) {
             ("->" | "->>", step) if is_step(step) => {

@@ -1,4 +1,4 @@
-//! What the statements that `pg_stat_statements` keeps tell of a column's use.
+//! How the statements in `pg_stat_statements` use a column.
 //!
 //! The view has no relations, only texts: whether a statement is about a column is guessed from the
 //! names in it. Rows are those that statements returned or changed; what an aggregate looked at to
@@ -32,7 +32,7 @@ pub(crate) enum Statements {
     NotInstalled,
     /// It is, but its view cannot be read; the server's message.
     Unreadable(String),
-    /// It was read.
+
     Read {
         /// Statements whose text has the table's name in it.
         list: Vec<Statement>,
@@ -74,7 +74,7 @@ enum Use {
 pub(crate) enum ColumnUse {
     /// There is no `pg_stat_statements`.
     NotThere,
-    /// They do not tell, and why.
+    /// Not usable, with the reason.
     Silent(String),
     /// Rows read and written, and from how many statements that is known.
     Counted {
@@ -86,9 +86,9 @@ pub(crate) enum ColumnUse {
     },
 }
 
-/// Rows from which on statements tell something.
+/// Minimum of rows for statements to count.
 const LEAST_ROWS: f64 = 1000.0;
-/// The part of the rows that may come from statements which do not tell.
+/// The part of the rows that may come from statements whose use of the column is unclear.
 const UNCLEAR_PART: f64 = 0.1;
 
 impl Statements {
@@ -252,20 +252,20 @@ fn use_of(text: &str, named: Named<'_>) -> Use {
     let first = tokens.iter().find(|token| **token != Token::Symbol('('));
     let verb = |keywords: &[&str]| first.is_some_and(|token| token.is_one_of(keywords));
     let target = mentions.iter().find(|mention| mention.target);
-    let read = || if names_column(&tokens, named) { Use::Read } else { Use::None };
+    let read = if names_column(&tokens, named) { Use::Read } else { Use::None };
     let writes = ["insert", "update", "delete", "merge"];
     if verb(&["select", "table"]) {
-        return if verb(&["table"]) { Use::Read } else { read() };
+        return if verb(&["table"]) { Use::Read } else { read };
     }
     if verb(&["with"]) {
         let changes = tokens.iter().any(|token| token.is_one_of(&writes));
-        return if changes { Use::Unclear } else { read() };
+        return if changes { Use::Unclear } else { read };
     }
     if verb(&["delete"]) {
         return Use::None;
     }
     let Some(target) = target else {
-        return if verb(&["insert", "update", "copy"]) { read() } else { Use::Unclear };
+        return if verb(&["insert", "update", "copy"]) { read } else { Use::Unclear };
     };
     let rest = tokens.get(target.next..).unwrap_or_default();
     if verb(&["insert"]) {
@@ -289,13 +289,12 @@ struct Ambiguous;
 
 /// Whether the token at `index` names the table where a table may stand.
 fn mention(tokens: &[Token], index: usize, named: Named<'_>) -> Option<Result<Mention, Ambiguous>> {
-    let at = |index: Option<usize>| index.and_then(|index| tokens.get(index));
-    let back = |by: usize| at(index.checked_sub(by));
     if !tokens.get(index)?.is_name(named.table) {
         return None;
     }
-    let qualified = back(1) == Some(&Token::Symbol('.'));
-    if qualified && !back(2)?.is_name(named.schema) {
+    let previous = index.checked_sub(1).and_then(|previous| tokens.get(previous));
+    let qualified = previous == Some(&Token::Symbol('.'));
+    if qualified && !tokens.get(index.checked_sub(2)?)?.is_name(named.schema) {
         return None;
     }
     let mut before = index.checked_sub(if qualified { 3 } else { 1 })?;
@@ -303,12 +302,11 @@ fn mention(tokens: &[Token], index: usize, named: Named<'_>) -> Option<Result<Me
         before = before.checked_sub(1)?;
     }
     let token = tokens.get(before)?;
-    let part = || {
-        let earlier = tokens.get(..before).unwrap_or_default();
-        earlier.iter().rev().find(|token| token.is_one_of(&PARTS))
-    };
+    let mut earlier = tokens.get(..before).unwrap_or_default().iter().rev();
     let listed = *token == Token::Symbol(',')
-        && part().is_some_and(|part| part.is_one_of(&["from", "join", "using"]));
+        && earlier
+            .find(|token| token.is_one_of(&PARTS))
+            .is_some_and(|part| part.is_one_of(&["from", "join", "using"]));
     let target = token.is_one_of(&["update", "into", "copy"]);
     if !target && !listed && !token.is_one_of(&["from", "join", "using", "table"]) {
         return None;

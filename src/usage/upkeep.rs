@@ -23,17 +23,17 @@ pub(crate) struct Upkeep {
 /// From how many dead tuples on autovacuum starts (`relation_needs_vacanalyze`, autovacuum.c).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Threshold {
-    /// `autovacuum_vacuum_threshold`.
+    /// `autovacuum_vacuum_threshold`, in rows.
     pub(crate) base: f64,
-    /// `autovacuum_vacuum_scale_factor`.
+    /// `autovacuum_vacuum_scale_factor`, a part of the live rows.
     pub(crate) scale: f64,
     /// `autovacuum_vacuum_max_threshold` (since PostgreSQL 18), if there is one.
     pub(crate) most: Option<f64>,
 }
 
 impl Threshold {
-    /// The dead tuples from which on a relation of `tuples` is vacuumed.
-    pub(crate) fn of(self, tuples: f64) -> f64 {
+    /// The number of dead tuples at which autovacuum starts, in a relation of `tuples`.
+    pub(crate) fn dead_tuples(self, tuples: f64) -> f64 {
         let threshold = self.base + self.scale * tuples;
         self.most.map_or(threshold, |most| threshold.min(most))
     }
@@ -163,32 +163,34 @@ fn tested_age() -> Option<f64> {
 fn vacuum(row: &Row) -> Result<Option<ToastVacuum>, LiveError> {
     let decides: bool = row.try_get(2)?;
     let last: Option<String> = row.try_get(9)?;
-    let Some(last) = last.filter(|_| decides) else { return Ok(None) };
-    let options: Vec<String> = row.try_get(1)?;
-    let set = |name: &str| option::<f64>(&options, name);
+    let Some(last) = last else { return Ok(None) };
+    if !decides {
+        return Ok(None);
+    }
+    let mut options: Vec<String> = row.try_get(1)?;
     // a negative option stands for the setting, but a negative maximum for none
-    let or_setting = |name: &str, at: usize| match set(name).filter(|&number| number >= 0.0) {
-        Some(number) => Ok::<f64, LiveError>(number),
-        None => Ok(row.try_get(at)?),
-    };
-    let most = match set("autovacuum_vacuum_max_threshold") {
-        Some(most) => Some(most),
-        None => row.try_get(5)?,
-    };
-    let is_inherited = |option: &&String| {
-        INHERITED.iter().any(|name| option.split_once('=').is_some_and(|(set, _)| set == *name))
+    let base = option::<f64>(&options, "autovacuum_vacuum_threshold").filter(|&base| base >= 0.0);
+    let scale =
+        option::<f64>(&options, "autovacuum_vacuum_scale_factor").filter(|&scale| scale >= 0.0);
+    let threshold = Threshold {
+        base: if let Some(base) = base { base } else { row.try_get(3)? },
+        scale: if let Some(scale) = scale { scale } else { row.try_get(4)? },
+        most: match option::<f64>(&options, "autovacuum_vacuum_max_threshold") {
+            Some(most) => Some(most),
+            None => row.try_get(5)?,
+        }
+        .filter(|&most| most >= 0.0),
     };
     let inherited = if row.try_get(0)? {
-        options.iter().filter(is_inherited).cloned().collect()
+        options.retain(|option| {
+            option.split_once('=').is_some_and(|(name, _)| INHERITED.contains(&name))
+        });
+        options
     } else {
         Vec::new()
     };
     Ok(Some(ToastVacuum {
-        threshold: Threshold {
-            base: or_setting("autovacuum_vacuum_threshold", 3)?,
-            scale: or_setting("autovacuum_vacuum_scale_factor", 4)?,
-            most: most.filter(|&most| most >= 0.0),
-        },
+        threshold,
         chunks: row.try_get::<_, f64>(6)?.max(0.0),
         deleted: row.try_get(7)?,
         vacuums: row.try_get(8)?,

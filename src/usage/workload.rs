@@ -17,27 +17,27 @@ use crate::server::catalog::Relation;
 use crate::server::connect::Client;
 use toast_format::model::interval::Interval;
 
-/// Reads for each write from which on values are read far more often than written: ten times what
-/// `advise-threshold` assumes where nothing is known.
+/// Minimum of reads per write for values that are mostly read: ten times what `advise-threshold` assumes where nothing
+/// is known.
 const READS: f64 = 100.0;
-/// Writes for each read from which on it is the reverse.
+/// Minimum of writes per read for values that are mostly written.
 const WRITES: f64 = 10.0;
-/// Fewer values read, or written, tell nothing. Each has to be read or written once besides, on average.
+/// Below this many reads or writes, or less than one per value, the counters are ignored.
 const LEAST: f64 = 5000.0;
 /// How often toastctl may have read or written each value of the table: a `retoast` writes it once, and reads it for
 /// that and to prove that it is the same before and after.
 const OWN: f64 = 4.0;
-/// Statistics that were reset less than so many seconds ago are too young: an hour.
+/// Statistics that were reset fewer seconds ago are too young: an hour.
 const YOUNG: f64 = 3600.0;
 
 /// Reads for each write, if nothing is known of them.
 const ASSUMED_RATIO: f64 = 10.0;
 /// The part of the rows read that sequential scans read, if nothing is known of them.
 const ASSUMED_SCANNED: f64 = 0.5;
-/// Rows read and written from which on the statistics tell something.
+/// Minimum of rows read and written for the statistics to count.
 const LEAST_ACTIVITY: f64 = 1000.0;
 
-/// Buffers from which on they tell something.
+/// Minimum of buffers for the statistics to count.
 const LEAST_BUFFERS: f64 = 1000.0;
 
 /// How scans that do not need the column weigh, if nothing is known of them: a tenfold heap by a quarter.
@@ -96,9 +96,9 @@ pub(crate) struct StatementCounts {
 /// How values are used.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Mostly {
-    /// Mostly read: so many reads for each write.
+    /// Mostly read, with the number of reads per write.
     Read(Interval),
-    /// Mostly written: so many writes for each read.
+    /// Mostly written, with the number of writes per read.
     Written(Interval),
 }
 
@@ -139,26 +139,26 @@ impl Counters {
             .await?
             .pop()
             .ok_or_else(|| LiveError::Unexpected("no row about the table".into()))?;
-        let number = |at: usize| row.try_get::<_, f64>(at);
+
         let chunks = if row.try_get(6)? {
             Some(Chunks {
-                fetched: number(7)?,
-                inserted: number(8)?,
-                deleted: number(9)?,
-                live: number(10)?,
+                fetched: row.try_get(7)?,
+                inserted: row.try_get(8)?,
+                deleted: row.try_get(9)?,
+                live: row.try_get(10)?,
             })
         } else {
             None
         };
-        let hit = number(12)?;
-        let read = number(13)?;
+        let hit: f64 = row.try_get(12)?;
+        let read: f64 = row.try_get(13)?;
         Ok(Counters {
-            by_index: number(0)?,
-            scanned: number(1)?,
-            inserted: number(2)?,
-            updated: number(3)?,
-            deleted: number(4)?,
-            live: number(5)?,
+            by_index: row.try_get(0)?,
+            scanned: row.try_get(1)?,
+            inserted: row.try_get(2)?,
+            updated: row.try_get(3)?,
+            deleted: row.try_get(4)?,
+            live: row.try_get(5)?,
             chunks,
             age: row.try_get(11)?,
             toast_hit_part: (hit + read >= LEAST_BUFFERS).then(|| hit / (hit + read)),
@@ -191,19 +191,21 @@ impl Counters {
             || chunks < values.low / 2.0
     }
 
-    /// How the values out of line are used of a table of so many rows, if that is known.
+    /// How the values out of line of a table with `rows` rows are used, if that is known.
     pub(crate) fn usage(&self, rows: Interval, values: Interval) -> Option<Mostly> {
-        let chunks = self.chunks.filter(|_| values.low >= 1.0 && !self.is_young(rows, values))?;
-        let each = (chunks.live / values.estimate.max(1.0)).max(1.0);
-        let positive = |number: f64| number.max(0.0);
+        if values.low < 1.0 || self.is_young(rows, values) {
+            return None;
+        }
+        let chunks = self.chunks?;
+        let chunks_per_value = (chunks.live / values.estimate.max(1.0)).max(1.0);
         let own = OWN * values.high;
-        let fetched = positive(chunks.fetched - chunks.deleted) / each;
+        let fetched = (chunks.fetched - chunks.deleted).max(0.0) / chunks_per_value;
         // beyond the load
-        let written = positive(chunks.inserted - chunks.live) / each;
+        let written = (chunks.inserted - chunks.live).max(0.0) / chunks_per_value;
         // who updates or deletes a row has read it for that
-        let rows_read = positive(self.by_index - self.updated - self.deleted);
-        let read_by_others = rows_read.min(positive(fetched - own));
-        let written_by_others = positive(written - own);
+        let rows_read = (self.by_index - self.updated - self.deleted).max(0.0);
+        let read_by_others = rows_read.min((fetched - own).max(0.0));
+        let written_by_others = (written - own).max(0.0);
         let enough = LEAST.max(values.high);
         if read_by_others >= enough && read_by_others >= written * READS {
             let low = read_by_others / written.max(1.0);
@@ -220,7 +222,7 @@ impl Counters {
 }
 
 impl StatementCounts {
-    /// How the column's values are used, in a table of so many rows.
+    /// How the column's values are used, in a table with `rows` rows.
     pub(crate) fn usage(self, rows: Interval) -> Option<Mostly> {
         let StatementCounts { reads, writes } = self;
         let enough = LEAST.max(rows.high);

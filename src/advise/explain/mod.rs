@@ -62,7 +62,7 @@ impl Advisor {
     }
 }
 
-/// One table.
+/// The explanation of one table while its rows are read.
 struct Reading<'a> {
     advisor: &'a Advisor,
     relation: &'a Relation,
@@ -105,15 +105,16 @@ impl Reading<'_> {
         let plan = SamplePlan::new(advisor.options.sample, advisor.options.seed, total, 0.0);
         let mut seen = Seen::default();
         let sums = self.read(&plan, &mut reader, &mut seen).await?;
-        let index = IndexShape::of(f64::from(levels.unwrap_or_default()), page);
+        let index = IndexShape::new(f64::from(levels.unwrap_or_default()), page);
         let complete = plan.sample.is_all() && plan.limit(&seen.done).is_none();
         let scope = Scope { total_blocks: total, complete, index };
-        let ranges = Ranges::of(page);
+        let ranges = Ranges::new(page);
         let threshold = threshold(page);
-        let width = |(range, share)| {
+        let mut widths = Vec::new();
+        for (range, share) in sums.widths(&scope).into_iter().enumerate() {
             let (from, to) = ranges.bounds(range);
-            WidthRange { from, to, toasted: from > threshold, share }
-        };
+            widths.push(WidthRange { from, to, toasted: from > threshold, share });
+        }
         let named = self.columns.iter().enumerate().filter(|&(at, _)| sums.has_values(at));
         Ok(Explanation {
             table: relation.into(),
@@ -130,7 +131,7 @@ impl Reading<'_> {
             index_levels: levels,
             threshold,
             target: self.table.target.bytes() as u64,
-            widths: sums.widths(&scope).into_iter().enumerate().map(width).collect(),
+            widths,
             update_other: sums.update_other(&scope),
             columns: named
                 .filter_map(|(at, &index)| Some((at, relation.desc.attributes.get(index)?)))
@@ -205,14 +206,18 @@ impl Reading<'_> {
         let page = self.advisor.server.page_size;
         let mut values = 0;
         let mut chunks = 0;
-        let fits = |block: &&Vec<SampledRow<'_>>| {
+        let mut fitting = 0;
+        for block in blocks {
             for (_, _, pointer) in self.pointers(block) {
                 values += 1;
                 chunks += u64::from(pointer.chunks(page));
             }
-            values <= MOST_VALUES && chunks <= MOST_CHUNKS
-        };
-        blocks.iter().take_while(fits).count()
+            if values > MOST_VALUES || chunks > MOST_CHUNKS {
+                break;
+            }
+            fitting += 1;
+        }
+        fitting
     }
 
     /// Where the chunks of these blocks' values stand, by `chunk_id`; not of values of very many chunks, which
@@ -250,7 +255,7 @@ impl Reading<'_> {
         seen: &mut Seen,
     ) -> Cluster {
         let page = self.advisor.server.page_size;
-        let ranges = Ranges::of(page);
+        let ranges = Ranges::new(page);
         let mut cluster = Cluster::new(self.columns.len());
         for row in rows {
             let facts = &row.facts;
@@ -316,8 +321,9 @@ async fn look_up(
     let rows = client.query_typed(&sql, &[]).await?;
     let mut found = Vec::with_capacity(rows.len());
     for row in rows {
-        let count = |at| -> Result<f64, LiveError> { Ok(row.try_get::<_, i64>(at)? as f64) };
-        found.push((value_id(row.try_get(0)?).0, Places { chunks: count(1)?, visits: count(2)? }));
+        let chunks = row.try_get::<_, i64>(1)? as f64;
+        let visits = row.try_get::<_, i64>(2)? as f64;
+        found.push((value_id(row.try_get(0)?).0, Places { chunks, visits }));
     }
     Ok(found)
 }

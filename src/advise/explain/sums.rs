@@ -10,10 +10,10 @@ use toast_format::model::estimate::ratio;
 use toast_format::model::interval::Interval;
 use toast_format::model::pages::tuple_bytes;
 
-/// Sums are kept for at most so many clusters of blocks, fewer in tables of many columns,
+/// Most clusters of blocks for which sums are kept. Tables of many columns have fewer, so that memory stays bounded.
 const MAX_CLUSTERS: usize = 1024;
 const LEAST_CLUSTERS: usize = 64;
-/// so that memory stays bounded.
+/// Most sums of all columns and clusters together.
 const MAX_SUMS: usize = 1 << 16;
 
 /// Ends of the ranges below and above the threshold, in parts of it; the last range has none.
@@ -35,7 +35,7 @@ pub(super) fn threshold(page: PageSize) -> u32 {
 }
 
 impl Ranges {
-    pub(super) fn of(page: PageSize) -> Ranges {
+    pub(super) fn new(page: PageSize) -> Ranges {
         let threshold = f64::from(threshold(page));
         Ranges { ends: ENDS.map(|part| (threshold * part) as u32) }
     }
@@ -47,9 +47,8 @@ impl Ranges {
 
     /// First and last width of a range; the last range has no last.
     pub(super) fn bounds(&self, range: usize) -> (u32, Option<u32>) {
-        let end = |at: usize| self.ends.get(at).copied();
-        let from = range.checked_sub(1).and_then(end).map_or(0, |end| end + 1);
-        (from, end(range))
+        let below = range.checked_sub(1).and_then(|below| self.ends.get(below));
+        (below.map_or(0, |end| end + 1), self.ends.get(range).copied())
     }
 }
 
@@ -65,13 +64,13 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Nothing added yet, of a table with so many columns that are looked at.
+    /// An empty cluster of a table of which `columns` columns are explained.
     pub(super) fn new(columns: usize) -> Cluster {
         let columns = vec![Sums::default(); columns];
         Cluster { blocks: 0.0, rows: 0.0, heap_bytes: 0.0, widths: [0.0; RANGES], columns }
     }
 
-    /// Adds a row with a tuple of so many bytes, whose width is in this range.
+    /// Adds a row with a tuple of `tuple` bytes, whose width is in this range.
     pub(super) fn row(&mut self, tuple: u32, range: usize) {
         self.rows += 1.0;
         self.heap_bytes += tuple_bytes(tuple) as f64;
@@ -117,7 +116,7 @@ pub(super) struct Scope {
 }
 
 impl Clusters {
-    /// For a table with so many columns that are looked at.
+    /// For a table of which `columns` columns are explained.
     pub(super) fn new(columns: usize) -> Clusters {
         let most = (MAX_SUMS / columns.max(1)).clamp(LEAST_CLUSTERS, MAX_CLUSTERS);
         Clusters { clusters: Vec::new(), most, added: 0 }
@@ -148,8 +147,8 @@ impl Clusters {
 
     /// Whether the sample has a value in a column.
     pub(super) fn has_values(&self, column: usize) -> bool {
-        let values = |sums: &Sums| sums.get(Sum::Values) > 0.0;
-        self.clusters.iter().any(|cluster| cluster.columns.get(column).is_some_and(values))
+        let mut sums = self.clusters.iter().filter_map(|cluster| cluster.columns.get(column));
+        sums.any(|sums| sums.get(Sum::Values) > 0.0)
     }
 
     /// The ratio of two sums in the whole table.
@@ -176,24 +175,28 @@ impl Clusters {
 
     /// The part of the rows that is in each range of widths.
     pub(super) fn widths(&self, scope: &Scope) -> Vec<Interval> {
-        let in_range = |range| self.series(|c| c.widths.get(range).copied().unwrap_or(0.0));
-        let part = |range| self.ratio(scope, &in_range(range), &self.rows());
-        (0..RANGES).map(|range| part(range).unwrap_or_default()).collect()
+        let mut parts = Vec::with_capacity(RANGES);
+        for range in 0..RANGES {
+            let in_range = self.series(|c| c.widths.get(range).copied().unwrap_or(0.0));
+            parts.push(self.ratio(scope, &in_range, &self.rows()).unwrap_or_default());
+        }
+        parts
     }
 
     /// What an UPDATE of a row writes that changes no value out of line.
     pub(super) fn update_other(&self, scope: &Scope) -> Written {
-        let each = |of: fn(&UpdateWork) -> f64| {
-            let above = self.series(|Cluster { rows, heap_bytes, .. }| {
-                of(&UpdateWork { rows: *rows, heap_bytes: *heap_bytes, ..UpdateWork::default() })
-            });
-            self.ratio(scope, &above, &self.rows()).unwrap_or_default()
-        };
         Written {
-            heap_bytes: each(|work| work.heap_bytes),
+            heap_bytes: self.mean_update_other(scope, |work| work.heap_bytes),
             toast_bytes: Interval::default(),
-            wal_bytes: each(UpdateWork::wal_bytes),
+            wal_bytes: self.mean_update_other(scope, UpdateWork::wal_bytes),
         }
+    }
+
+    fn mean_update_other(&self, scope: &Scope, figure: fn(&UpdateWork) -> f64) -> Interval {
+        let above = self.series(|Cluster { rows, heap_bytes, .. }| {
+            figure(&UpdateWork { rows: *rows, heap_bytes: *heap_bytes, ..UpdateWork::default() })
+        });
+        self.ratio(scope, &above, &self.rows()).unwrap_or_default()
     }
 
     /// The figures of one column.
@@ -203,18 +206,10 @@ impl Clusters {
         attribute: &Attribute,
         scope: &Scope,
     ) -> ColumnExplanation {
-        let series = |of: &dyn Fn(&Sums) -> f64| -> Vec<f64> {
-            self.series(|cluster| cluster.columns.get(at).map_or(0.0, of))
-        };
-        let sum = |sum: Sum| series(&|sums| sums.get(sum));
-        let read = |of: fn(&ReadWork) -> f64| series(&|sums| of(&sums.read(scope.index)));
-        let values = sum(Sum::Values);
-        let external = sum(Sum::Lookups);
-        let ratio = |above: &[f64], below: &[f64]| self.ratio(scope, above, below);
-        let each = |above: &[f64], below: &[f64]| ratio(above, below).unwrap_or_default();
-        let of_external = |of: fn(&ReadWork) -> f64| each(&read(of), &external);
-        let update = |of: fn(&UpdateWork) -> f64| each(&series(&|s| of(&s.update())), &values);
-        let compressed = sum(Sum::Decompressions);
+        let column = ColumnSeries { clusters: self, scope, column: at };
+        let values = column.sum(Sum::Values);
+        let external = column.sum(Sum::Lookups);
+        let compressed = column.sum(Sum::Decompressions);
         let blocks = f64::from(scope.total_blocks);
         let prices = Prices::default();
         let all_values = self.total(scope, &values);
@@ -225,31 +220,71 @@ impl Clusters {
         } else {
             0.0
         };
-        let read_ns = series(&|sums| prices.read_ns(&sums.read(scope.index)));
+        let read_ns = column.series(|sums| prices.read_ns(&sums.read(scope.index)));
+        let read_ns = self.ratio(scope, &read_ns, &values).unwrap_or_default();
+        let chunks = self.ratio(scope, &column.sum(Sum::ColumnChunks), &external);
+        let scan_buffers = self.total(scope, &column.read(ReadWork::buffers));
         ColumnExplanation {
             column: attribute.name.clone(),
             type_name: attribute.type_name.clone(),
             storage: attribute.storage.name(),
             values: all_values,
             external_values: self.total(scope, &external),
-            custom_values: self.total(scope, &sum(Sum::Custom)),
+            custom_values: self.total(scope, &column.sum(Sum::Custom)),
             compressed_values: self.total(scope, &compressed),
-            read: ratio(&sum(Sum::ColumnChunks), &external).map(|chunks| ValueRead {
-                buffers: of_external(ReadWork::buffers),
-                index_buffers: of_external(|work| work.index_pages),
-                toast_buffers: of_external(|work| work.toast_pages),
+            read: chunks.map(|chunks| ValueRead {
+                buffers: column.mean_read(ReadWork::buffers),
+                index_buffers: column.mean_read(|work| work.index_pages),
+                toast_buffers: column.mean_read(|work| work.toast_pages),
                 chunks,
-                bytes: of_external(|work| work.copied_bytes),
+                bytes: column.mean_read(|work| work.copied_bytes),
             }),
-            decompressed_bytes: ratio(&read(ReadWork::decompressed_bytes), &compressed),
-            read_cpu_ns: each(&read_ns, &values).plus(Interval::exact(heap_ns)).with_ends(false),
-            scan_buffers: self.total(scope, &read(ReadWork::buffers)).plus(Interval::exact(blocks)),
+            decompressed_bytes: self.ratio(
+                scope,
+                &column.read(ReadWork::decompressed_bytes),
+                &compressed,
+            ),
+            read_cpu_ns: read_ns.plus(Interval::exact(heap_ns)).with_ends(false),
+            scan_buffers: scan_buffers.plus(Interval::exact(blocks)),
             update: Written {
-                heap_bytes: update(|work| work.heap_bytes),
-                toast_bytes: update(|work| work.toast_bytes),
-                wal_bytes: update(UpdateWork::wal_bytes),
+                heap_bytes: column.mean_update(|work| work.heap_bytes),
+                toast_bytes: column.mean_update(|work| work.toast_bytes),
+                wal_bytes: column.mean_update(UpdateWork::wal_bytes),
             },
         }
+    }
+}
+
+/// The sums of one column, cluster by cluster.
+struct ColumnSeries<'a> {
+    clusters: &'a Clusters,
+    scope: &'a Scope,
+    column: usize,
+}
+
+impl ColumnSeries<'_> {
+    fn series(&self, figure: impl Fn(&Sums) -> f64) -> Vec<f64> {
+        self.clusters.series(|cluster| cluster.columns.get(self.column).map_or(0.0, &figure))
+    }
+
+    fn sum(&self, sum: Sum) -> Vec<f64> {
+        self.series(|sums| sums.get(sum))
+    }
+
+    fn read(&self, figure: fn(&ReadWork) -> f64) -> Vec<f64> {
+        self.series(|sums| figure(&sums.read(self.scope.index)))
+    }
+
+    /// The mean of the column's values out of line.
+    fn mean_read(&self, figure: fn(&ReadWork) -> f64) -> Interval {
+        let external = self.sum(Sum::Lookups);
+        self.clusters.ratio(self.scope, &self.read(figure), &external).unwrap_or_default()
+    }
+
+    /// The mean of all values of the column.
+    fn mean_update(&self, figure: fn(&UpdateWork) -> f64) -> Interval {
+        let updates = self.series(|sums| figure(&sums.update()));
+        self.clusters.ratio(self.scope, &updates, &self.sum(Sum::Values)).unwrap_or_default()
     }
 }
 
@@ -259,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_row_of_the_threshold_is_the_last_that_is_not_toasted() {
-        let ranges = Ranges::of(PageSize::DEFAULT);
+        let ranges = Ranges::new(PageSize::DEFAULT);
         assert_eq!(threshold(PageSize::DEFAULT), 2032);
         let at = |width| ranges.at(width);
         assert_eq!(

@@ -110,7 +110,7 @@ impl Reading<'_> {
         let all = v.all.get(TODAY).cloned().into_iter().collect();
         let bare = Variants { all, methods: Vec::new(), ..v.clone() };
         self.documents.scout = Some(Scout::default());
-        let looked = self.all(&plan, slice::from_ref(&bare), stored.fillfactor).await;
+        let looked = self.tallies(&plan, slice::from_ref(&bare), stored.fillfactor).await;
         let scout = self.documents.scout.take();
         looked?;
         let Some((weights, keys)) = scout.and_then(|scout| {
@@ -130,7 +130,7 @@ impl Reading<'_> {
             self.documents.extractions.push(Extraction::new(target, stored.clone(), true));
         }
         self.forget();
-        self.all(&plan, slice::from_ref(&bare), stored.fillfactor).await?;
+        self.tallies(&plan, slice::from_ref(&bare), stored.fillfactor).await?;
         self.forget();
         let scope = Scope {
             total_blocks: total,
@@ -154,13 +154,13 @@ impl Reading<'_> {
     /// often it was read.
     pub(in crate::advise) fn widen(&mut self, passes: usize) -> bool {
         let widened = self.documents.extractions.first().and_then(Extraction::widened);
-        match widened.filter(|_| passes <= WIDENED) {
-            Some(again) => {
+        match widened {
+            Some(again) if passes <= WIDENED => {
                 self.documents.extractions = vec![again];
                 self.forget();
                 true
             }
-            None => false,
+            _ => false,
         }
     }
 }
@@ -244,12 +244,11 @@ impl Advisor {
             let reports = self.wanting(largest, columns, &wanted).await?;
             let chosen = reports.iter().find_map(|report| report.extraction.as_ref());
             known_uses = chosen.map_or_else(Vec::new, |chosen| chosen.known_uses.clone());
-            let keys = |chosen: &ExtractionReport| {
-                chosen.keys.iter().map(|key| key.key.clone()).collect::<Vec<String>>()
-            };
-            wanted.what = chosen.map(|chosen| Extract::Keys(Keys(keys(chosen))));
+            wanted.what = chosen.map(|chosen| {
+                Extract::Keys(Keys(chosen.keys.iter().map(|key| key.key.clone()).collect()))
+            });
         }
-        let mut reports = self.each(partitions, columns, &wanted).await?;
+        let mut reports = self.partition_reports(partitions, columns, &wanted).await?;
         if let Some(Extract::Keys(keys)) = &wanted.what {
             let found = types(&reports, keys.0.len());
             if let Some(at) = found.iter().position(Option::is_none) {
@@ -262,7 +261,7 @@ impl Advisor {
             if extractions(&reports).any(|one| one.keys.iter().map(|key| key.kind).ne(all.clone()))
             {
                 wanted.types = Some(all);
-                reports = self.each(partitions, columns, &wanted).await?;
+                reports = self.partition_reports(partitions, columns, &wanted).await?;
             }
         }
         let script = extractions(&reports).next().map(|one| one.script.clone());
@@ -275,7 +274,7 @@ impl Advisor {
         Ok(reports)
     }
 
-    async fn each(
+    async fn partition_reports(
         &self,
         partitions: &[Relation],
         columns: &[String],
@@ -308,9 +307,8 @@ fn types(reports: &[Report], keys: usize) -> Vec<Option<KeyType>> {
 
 /// What all of them would take together, today and then.
 pub(in crate::advise) fn together(parent: &Migrated, reports: &[Report]) -> Option<String> {
-    let sum = |of: fn(&ExtractionReport) -> f64| extractions(reports).map(of).sum::<f64>();
-    let today = sum(|one| one.total_bytes_today.value.estimate);
-    let then = sum(|one| one.files.total_bytes.value.estimate);
+    let today: f64 = extractions(reports).map(|one| one.total_bytes_today.value.estimate).sum();
+    let then: f64 = extractions(reports).map(|one| one.files.total_bytes.value.estimate).sum();
     extractions(reports).next().map(|_| {
         format!(
             "notice: {}: its partitions take {} kB, as VACUUM FULL would leave them, and {} kB with these keys in columns \

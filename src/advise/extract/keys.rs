@@ -68,7 +68,7 @@ pub(crate) fn key_word(key: &str) -> String {
     if plain { key.to_owned() } else { format!("\"{}\"", key.replace('"', "\"\"")) }
 }
 
-/// What stands between commas; in double quotes a comma is one of a key, and two double quotes are one.
+/// Splits at commas. Inside double quotes a comma is literal, and `""` is a quote.
 fn parts(text: &str) -> Result<Vec<String>, String> {
     let mut keys = Vec::new();
     let mut rest = text;
@@ -146,7 +146,7 @@ impl Weights {
         Weights { common: common.len(), known }
     }
 
-    /// The part of all uses that is of this key.
+    /// The part of all uses that this key has.
     pub(crate) fn part(&self, key: &str) -> f64 {
         let even = 1.0 / self.common.max(1) as f64;
         let all: usize = self.known.iter().map(|known| known.named_in.len()).sum();
@@ -169,7 +169,7 @@ const MOST_BYTES: f64 = 500.0;
 /// Sets of so many of the first keys are compared.
 pub(super) const SETS: [usize; 5] = [1, 2, 4, 8, 16];
 
-/// What a few documents tell of their keys.
+/// What a few documents show of their keys.
 #[derive(Debug, Default)]
 pub(crate) struct Scout {
     documents: f64,

@@ -93,7 +93,7 @@ pub struct AccessReport {
 }
 
 /// The report; `command` is what re-toasts the column afterwards.
-pub(crate) fn report(
+pub(crate) fn extraction_report(
     extraction: &Extraction,
     scope: &Scope,
     command: &str,
@@ -112,7 +112,7 @@ pub(crate) fn report(
     let documents: f64 =
         Form::ALL.iter().filter(|form| **form != Form::Null).map(|form| forms.get(*form)).sum();
     let access = |figures: &Figures| access(figures, documents * scale);
-    let keys = || extraction.target.keys.iter().zip(types);
+
     let rows_per_page = extraction.tally.rows() / blocks.max(1.0);
     let today = all.get(TODAY)?;
     let rest = all.get(REST)?;
@@ -120,7 +120,7 @@ pub(crate) fn report(
     Some(ExtractionReport {
         auto: extraction.auto,
         known_uses: extraction.known.clone(),
-        keys: keys()
+        keys: (extraction.target.keys.iter().zip(types))
             .zip(&extraction.counts.values)
             .zip(all.get(KEYS..)?)
             .map(|(((key, kind), values), figures)| KeyReport {

@@ -43,7 +43,7 @@ pub enum KeyType {
 
 impl KeyType {
     /// The narrowest that holds this value.
-    fn of(value: &Value<'_>, order: ByteOrder) -> KeyType {
+    fn new(value: &Value<'_>, order: ByteOrder) -> KeyType {
         match value.kind {
             ValueKind::Bool => KeyType::Boolean,
             ValueKind::String => KeyType::Text,
@@ -142,12 +142,10 @@ struct KeyValue {
 }
 
 impl KeyValue {
-    /// Not compressed.
-    fn of(value: &Value<'_>) -> KeyValue {
-        let size = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+    fn new(value: &Value<'_>) -> KeyValue {
         KeyValue {
-            own_size: size(own(value).len()),
-            jsonb_size: size(value.jsonb_size()),
+            own_size: u32::try_from(own(value).len()).unwrap_or(u32::MAX),
+            jsonb_size: u32::try_from(value.jsonb_size()).unwrap_or(u32::MAX),
             own_compressed: None,
             jsonb_compressed: None,
         }
@@ -196,7 +194,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    fn of(keys: usize) -> Counts {
+    fn new(keys: usize) -> Counts {
         Counts { values: vec![0.0; keys], ..Counts::default() }
     }
 
@@ -260,8 +258,8 @@ impl Extraction {
             compressor: datum::Compressor::new(),
             tally: Tally::new(widest.page, stored.fillfactor, Vec::new()),
             wide_table: widest.clone(),
-            block: Counts::of(keys),
-            counts: Counts::of(keys),
+            block: Counts::new(keys),
+            counts: Counts::new(keys),
             widest,
             target,
             stored,
@@ -270,7 +268,7 @@ impl Extraction {
         }
     }
 
-    /// Chosen by this.
+    /// The extraction, chosen because of these uses of keys.
     pub(crate) fn weighed(self, known: Vec<KnownUse>) -> Extraction {
         Extraction { known, ..self }
     }
@@ -378,11 +376,11 @@ impl Extraction {
             rest: u32::try_from(split.rest.len()).unwrap_or(u32::MAX),
             rest_compressed: None,
             tried: false,
-            values: split.values.iter().map(|v| v.as_ref().map(KeyValue::of)).collect(),
+            values: split.values.iter().map(|v| v.as_ref().map(KeyValue::new)).collect(),
         };
         for (seen, value) in self.seen.iter_mut().zip(&split.values) {
             if let Some(value) = value {
-                let kind = KeyType::of(value, ORDER);
+                let kind = KeyType::new(value, ORDER);
                 *seen = Some(seen.map_or(kind, |seen| seen.or(kind)));
             }
         }
@@ -452,9 +450,9 @@ impl Extraction {
         if self.looked_at < LOOKED_AT && self.others.len() < NAMED {
             self.looked_at += 1;
             let keys = root_keys(content, ORDER).map_err(|error| error.to_string())?;
-            let asked = |key: &[u8]| self.target.keys.iter().any(|asked| asked.bytes == key);
-            for (key, _) in keys.iter().filter(|(key, _)| key.len() <= 64 && !asked(key)) {
-                if self.others.len() < NAMED {
+            for (key, _) in &keys {
+                let asked = self.target.keys.iter().any(|asked| asked.bytes == *key);
+                if !asked && key.len() <= 64 && self.others.len() < NAMED {
                     self.others.insert(String::from_utf8_lossy(key).into_owned());
                 }
             }
@@ -513,7 +511,7 @@ impl Extraction {
                 None => compressor.compressed_size(index, method),
                 Some(key) => of_key(key),
             };
-            fill(&self.wide_table, column, &row.values, &mut made.values, &mut sizes);
+            keep_toasted(&self.wide_table, column, &row.values, &mut made.values, &mut sizes);
         }
         let mut sizes = |index: usize, method: Method| match (apart, index.checked_sub(first)) {
             (Some(apart), None) if index == column => apart.rest_compressed,
@@ -522,12 +520,12 @@ impl Extraction {
         };
         self.tally.row_made_of(row, &made, &mut sizes);
         let limit = self.widest.page.toast_tuple_threshold();
-        let wide = |table: &Table, values: &[Incoming]| {
-            let values: Vec<Incoming> = values.iter().map(|value| value.fresh()).collect();
-            f64::from(u8::from(table.width(&values) as usize > limit))
-        };
-        self.block.wide_today += wide(&self.stored.table, &row.values);
-        self.block.wide += wide(&self.wide_table, &made.values);
+        if fresh_width(&self.stored.table, &row.values) > limit {
+            self.block.wide_today += 1.0;
+        }
+        if fresh_width(&self.wide_table, &made.values) > limit {
+            self.block.wide += 1.0;
+        }
         if let Some(apart) = apart {
             self.block.documents += 1.0;
             for (sum, value) in self.block.values.iter_mut().zip(&apart.values) {
@@ -541,7 +539,7 @@ impl Extraction {
         let weight = if rows == 0 { 0.0 } else { live_rows as f64 / rows as f64 };
         self.tally.end_block(rows, live_rows);
         self.counts.add(&self.block, weight);
-        self.block = Counts::of(self.target.keys.len());
+        self.block = Counts::new(self.target.keys.len());
     }
 
     /// The rows of these blocks are added.
@@ -561,7 +559,7 @@ pub(super) fn no_such_key(column: &str, key: &str, complete: bool, hint: &str) -
 /// What the values beside the document, its column's index given, become when the columns for keys are filled, while
 /// the document still has them: `made`'s are those behind `stored`. What is compressed or moved out of the row then
 /// stays so when the keys leave the document.
-fn fill(
+fn keep_toasted(
     table: &Table,
     column: usize,
     stored: &[Incoming],
@@ -575,14 +573,21 @@ fn fill(
             continue;
         }
         let Placed { method, raw_size: raw, stored_size, .. } = *placed;
-        let kept = |compressed| Incoming::Kept { stored: stored_size, raw, method, compressed };
         match placed.form {
             Form::Compressed => *value = Incoming::Compressed { size: stored_size, raw, method },
-            Form::External => *value = kept(false),
-            Form::ExternalCompressed => *value = kept(true),
+            Form::External | Form::ExternalCompressed => {
+                let compressed = placed.form == Form::ExternalCompressed;
+                *value = Incoming::Kept { stored: stored_size, raw, method, compressed };
+            }
             _ => {}
         }
     }
+}
+
+/// The width of a row of these values before anything of it is toasted.
+fn fresh_width(table: &Table, values: &[Incoming]) -> usize {
+    let values: Vec<Incoming> = values.iter().map(|value| value.fresh()).collect();
+    table.width(&values) as usize
 }
 
 /// The values with the document that stood in the row.

@@ -151,8 +151,8 @@ pub(crate) async fn ask(
     let refused: Option<&str> = row.try_get(0)?;
     const KINDS: [&str; 4] =
         ["a materialized view", "a partition", "a typed table", "part of an inheritance tree"];
-    let known = |what: &str| KINDS.into_iter().find(|kind| *kind == what);
-    let mut refused = refused.map(|what| known(what).unwrap_or("no ordinary table"));
+    let mut refused = refused
+        .map(|what| KINDS.into_iter().find(|kind| *kind == what).unwrap_or("no ordinary table"));
     let mut table = Migrated {
         schema: relation.schema.clone(),
         name: relation.name.clone(),

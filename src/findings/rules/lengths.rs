@@ -62,11 +62,12 @@ fn buffers_more(facts: &Facts, below: Interval) -> u32 {
 /// The longer targets that few rows are near to. Those that keep several rows on a page come first, then the one for
 /// which values take the fewest bytes more: it has some of them stored without compression that fit it so.
 pub(super) fn targets(facts: &Facts) -> impl Iterator<Item = &TargetFacts> {
-    let is_far = |target: &&TargetFacts| {
-        target.near.high < LEAST || target.near.high < facts.rows.low * NEAR
-    };
-    let targets = facts.look.as_ref().map(|look| look.targets.as_slice()).unwrap_or_default();
-    let mut far: Vec<&TargetFacts> = targets.iter().filter(is_far).collect();
+    let mut far: Vec<&TargetFacts> = Vec::new();
+    for target in facts.look.iter().flat_map(|look| &look.targets) {
+        if target.near.high < LEAST || target.near.high < facts.rows.low * NEAR {
+            far.push(target);
+        }
+    }
     far.sort_by(|a, b| {
         let by_price = a.more.estimate.total_cmp(&b.more.estimate);
         a.fills_pages.cmp(&b.fills_pages).then(by_price)
@@ -148,13 +149,12 @@ fn kept_in_rows(
     counted: &Counted,
     ends: Interval,
 ) -> Option<(String, String)> {
-    let keeps = |target: &&TargetFacts| {
+    let target = targets(facts).find(|target| {
         let left = target.short_ends.get(column.index);
         !target.fills_pages
             && left.is_some_and(|left| left.high <= ends.low * (1.0 - NEARLY_ALL))
             && price(counted, target) <= PRICE
-    };
-    let target = targets(facts).find(keeps)?;
+    })?;
     let how = format!(
         "with a target of {} these values would stay in their rows, and scans of the table would read them too",
         target.bytes
@@ -206,13 +206,13 @@ fn vectors(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Fin
         return None;
     }
     let target = target_that_keeps(facts, column)?;
-    let pages = |bytes: u64| bytes / facts.page.bytes() as u64;
+    let page = facts.page.bytes() as u64;
     let what = format!(
         "of vectors out of line, which the planner does not count: it expects a scan of the table to read {} pages, but a \
          scan that compares them reads those of the TOAST relation too ({}) and its index for each; with a target of {} \
          they stay in their rows, and scans that do not need them read them as well",
-        pages(heap),
-        pages(facts.toast_facts.bytes),
+        heap / page,
+        facts.toast_facts.bytes / page,
         target.bytes
     );
     let command = facts.retoast_with_target(column, target.bytes);

@@ -2,9 +2,9 @@
 
 use super::lengths;
 use crate::findings::code::Code;
-use crate::findings::facts::{ColumnFacts, Facts};
+use crate::findings::facts::Facts;
 use crate::findings::finding::{Finding, Unit};
-use crate::findings::look::Count;
+
 use toast_format::disk::desc::Storage;
 use toast_format::model::interval::Interval;
 
@@ -18,28 +18,30 @@ pub(crate) const TAKEN: f64 = 0.25;
 const HALF: f64 = 0.5;
 
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
-    let table = facts.table.shown();
     out.extend(value_ids(facts));
-    let unused = |what: String, command| Finding {
-        what,
-        command,
-        ..Finding::new(Code::UnusedSetting, &table, Interval::exact(1.0), Unit::Settings)
-    };
     for column in &facts.columns {
         // with storage external, either compression would save space, which is a finding of its own, or it does not
         // matter
-        let is_plain = column.storage == Storage::Plain;
-        let Some(method) = column.compression.filter(|_| is_plain) else { continue };
-        out.push(Finding {
-            column: Some(column.name.clone()),
-            ..unused(
-                format!("compression {} is not used by storage plain", method.name()),
-                facts.table.alter_column(&column.name, "SET COMPRESSION default"),
-            )
-        });
+        if column.storage != Storage::Plain {
+            continue;
+        }
+        let Some(method) = column.compression else { continue };
+        let what = format!("compression {} is not used by storage plain", method.name());
+        let command = facts.table.alter_column(&column.name, "SET COMPRESSION default");
+        let finding = unused_setting(facts, what, command);
+        out.push(Finding { column: Some(column.name.clone()), ..finding });
     }
     if let Some(why) = facts.target.and_then(|target| idle_target(facts, target)) {
-        out.push(unused(why, facts.table.alter("RESET (toast_tuple_target)")));
+        out.push(unused_setting(facts, why, facts.table.alter("RESET (toast_tuple_target)")));
+    }
+}
+
+fn unused_setting(facts: &Facts, what: String, command: String) -> Finding {
+    let table = facts.table.shown();
+    Finding {
+        what,
+        command,
+        ..Finding::new(Code::UnusedSetting, &table, Interval::exact(1.0), Unit::Settings)
     }
 }
 
@@ -78,10 +80,10 @@ fn value_ids(facts: &Facts) -> Option<Finding> {
 
 /// A target with which most values of the column that has most of them stay in their rows.
 fn kept_in_rows(facts: &Facts) -> Option<(String, String)> {
-    let count = |column: &ColumnFacts| {
-        facts.counted(column).map_or(0.0, |counted| counted.of(Count::OutOfLineValues).estimate)
-    };
-    let column = facts.columns.iter().max_by(|a, b| count(a).total_cmp(&count(b)))?;
+    let column = facts
+        .columns
+        .iter()
+        .max_by(|a, b| facts.out_of_line_values(a).total_cmp(&facts.out_of_line_values(b)))?;
     let target = lengths::target_that_keeps(facts, column)?;
     let how =
         format!("with a target of {} most of these values would stay in their rows", target.bytes);

@@ -31,7 +31,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
 fn late_vacuum(facts: &Facts) -> Option<Finding> {
     let vacuum = facts.toast_facts.upkeep.vacuum.as_ref()?;
     let ToastVacuum { threshold, chunks, deleted, vacuums, age, .. } = *vacuum;
-    let now = threshold.of(chunks);
+    let now = threshold.dead_tuples(chunks);
     let each = deleted / vacuums;
     let decides = each >= now * DECIDES.0 && each <= now * DECIDES.1;
     if vacuums < LEAST_VACUUMS || !decides || now < chunks * MANY {
@@ -39,7 +39,7 @@ fn late_vacuum(facts: &Facts) -> Option<Finding> {
     }
     let per_second = deleted / age.max(1.0);
     let base = threshold.base.max((per_second * PAUSE).ceil());
-    let then = Threshold { base, scale: SCALE, ..threshold }.of(chunks);
+    let then = Threshold { base, scale: SCALE, ..threshold }.dead_tuples(chunks);
     let saved = Interval::exact((now - then) * chunk_bytes(facts, chunks));
     if then > now / 2.0 || saved.low < WORTH as f64 {
         return None;
@@ -52,15 +52,15 @@ fn late_vacuum(facts: &Facts) -> Option<Finding> {
     .chain(vacuum.inherited.iter().cloned())
     .map(|option| format!("toast.{}", option.replacen('=', " = ", 1)))
     .collect();
-    let percent = |dead: f64| dead / chunks * 100.0;
+
     let what = format!(
         "of dead chunks in the TOAST relation could be removed earlier: a vacuum starts at {now:.0} dead chunks ({:.0} \
          % of the live ones), on average every {} (the last one was at {}); it would start at {then:.0} ({:.0} %), every \
          {}, each time reading the index of the TOAST relation",
-        percent(now),
+        now / chunks * 100.0,
         period(now / per_second),
         vacuum.last,
-        percent(then),
+        then / chunks * 100.0,
         period(then / per_second)
     );
     Some(Finding {

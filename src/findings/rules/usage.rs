@@ -15,12 +15,15 @@ use toast_format::disk::desc::Storage;
 /// Reports where lz4 would take less time for about the same size. Storage external would gain more at a price in
 /// bytes, which `advise-threshold` weighs.
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
-    let Some(look) = facts.look.as_ref().filter(|_| facts.server.lz4) else { return };
+    if !facts.server.lz4 {
+        return;
+    }
+    let Some(look) = &facts.look else { return };
     for column in &facts.columns {
         // values of the other method are stored by an older setting
         let is_pglz = column.method == Method::Pglz && is_worth(look, column);
         if is_pglz && !facts.needs_its_compression(column) {
-            out.extend(usage(facts, look, column).map(|usage| by_lz4(facts, column, usage)));
+            out.extend(usage(facts, column).map(|usage| by_lz4(facts, column, usage)));
         }
     }
 }
@@ -34,14 +37,12 @@ pub(crate) fn is_worth(look: &RowFacts, column: &ColumnFacts) -> bool {
 
 /// What statements show about the column, or the counters of the TOAST relation if most of its content belongs to the
 /// column.
-fn usage(facts: &Facts, look: &RowFacts, column: &ColumnFacts) -> Option<Mostly> {
+fn usage(facts: &Facts, column: &ColumnFacts) -> Option<Mostly> {
     if let Some(counts) = column.statements {
         return counts.usage(facts.rows);
     }
-    let of = |index: usize| look.columns.get(index).map(|one| one.of(Count::OutOfLineValues));
-    let values = |index| of(index).map_or(0.0, |values| values.estimate);
-    let all: f64 = facts.columns.iter().map(|column| values(column.index)).sum();
-    if values(column.index) * 2.0 <= all {
+    let all: f64 = facts.columns.iter().map(|column| facts.out_of_line_values(column)).sum();
+    if facts.out_of_line_values(column) * 2.0 <= all {
         return None;
     }
     facts.counters?.usage(facts.rows, facts.out_of_line)

@@ -96,16 +96,21 @@ fn older(
 
 /// Values that the column would compress if they were written now.
 fn compressible(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
-    let compresses = matches!(column.storage, Storage::Extended | Storage::Main);
-    let part = column.contents.compressible.filter(|_| compresses)?;
+    if !matches!(column.storage, Storage::Extended | Storage::Main) {
+        return None;
+    }
+    let part = column.contents.compressible?;
     let bytes = counted.of(Count::ShortUncompressedBytes).times(part);
     if part.low >= TOLD { older(facts, column, Interval::exact(1.0), bytes) } else { None }
 }
 
 fn precompressed(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
-    let part = column.contents.compressed.filter(|_| column.storage == Storage::Extended)?;
+    if column.storage != Storage::Extended || facts.needs_its_compression(column) {
+        return None;
+    }
+    let part = column.contents.compressed?;
     let bytes = counted.of(Count::UncompressedBytes).times(part);
-    if part.low < HALF || !is_worth(bytes) || facts.needs_its_compression(column) {
+    if part.low < HALF || !is_worth(bytes) {
         return None;
     }
     let what = "in already compressed formats";
@@ -119,7 +124,10 @@ pub(super) fn uncompressed(
     column: &ColumnFacts,
     counted: &Counted,
 ) -> Option<Finding> {
-    let saves = column.contents.savings.filter(|_| column.storage == Storage::External)?;
+    if column.storage != Storage::External {
+        return None;
+    }
+    let saves = column.contents.savings?;
     let bytes = counted.of(Count::ShortUncompressedBytes).times(saves);
     if saves.low < SAVES || !is_worth(bytes) || counted.of(Count::CompressedRaw).estimate > 0.0 {
         return None;
