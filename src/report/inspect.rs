@@ -129,7 +129,7 @@ fn one_relation(
     };
     let name = &relation.relation;
     if document.is_html() {
-        let line = RelationLine::of(relation, None, None);
+        let line = RelationLine::new(relation, None, None);
         let tile = overview::tile(name, line.bytes(), &line.columns);
         let title = format!("Columns and forms by size: {}", printable(name));
         overview::map(&title, &[tile], document);

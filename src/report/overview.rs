@@ -76,7 +76,7 @@ impl<W: Write> Writer<W> {
         });
         let overview = ranking.overview(view.sort, view.shown(output.style()));
         let is_empty = output.written == 0 && overview.left_out.is_empty();
-        let summary = Summary::of(&overview);
+        let summary = Summary::from(&overview);
         let text = |document: &mut Document| {
             if !is_empty {
                 text(&overview, view.limit, map.as_ref(), document);
