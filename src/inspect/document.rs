@@ -28,7 +28,6 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// Without tables yet.
     pub(crate) fn new(server: Option<ServerReport>) -> Document {
         Document { schema: SCHEMA, server, tables: Vec::new(), summary: None }
     }
@@ -55,7 +54,7 @@ impl From<&RelationLine> for Table {
 
 impl From<&RelationReport> for Table {
     fn from(report: &RelationReport) -> Table {
-        let line = RelationLine::of(report, None, None);
+        let line = RelationLine::new(report, None, None);
         Table { line, details: Some(report.clone()), explanation: None }
     }
 }
@@ -81,7 +80,7 @@ impl From<&Explanation> for Table {
             rows: Some(rows.whole()),
             problems: problem_reports(problems),
             problem_count: problems.count(),
-            ..RelationLine::of(&report, None, None)
+            ..RelationLine::new(&report, None, None)
         };
         Table { line, details: None, explanation: Some(explanation.clone()) }
     }
@@ -102,10 +101,10 @@ pub(crate) struct Summary<'a> {
     citus: &'a [Spread],
 }
 
-impl Summary<'_> {
-    pub(crate) fn of(overview: &Overview) -> Summary<'_> {
+impl<'a> From<&'a Overview> for Summary<'a> {
+    fn from(overview: &'a Overview) -> Summary<'a> {
         let Overview { ranked, findings, left_out, totals, spread, .. } = overview;
-        let columns = ranked.columns.iter().map(|one| &one.line).collect();
+        let columns = ranked.columns.iter().map(|column| &column.line).collect();
         Summary { columns, findings, left_out, totals, citus: spread }
     }
 }

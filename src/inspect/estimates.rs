@@ -4,8 +4,8 @@
 //! report are those of the blocks read.
 
 use super::result::{
-    ColumnEstimates, ColumnReport, FormEstimates, RelationReport, SampleReport, SizeEstimates,
-    SizeReport, Source,
+    ColumnEstimates, ColumnReport, FormEstimates, Quantile, RelationReport, SampleReport,
+    SizeEstimates, Source,
 };
 use toast_format::disk::desc::TupleDesc;
 use toast_format::heap::blocks::{BlockSums, ColumnBlocks, Known, ValueBlocks};
@@ -16,7 +16,7 @@ use toast_format::model::stored::Form;
 
 /// How sums become estimates of one relation.
 struct Estimator {
-    drawn: BlocksRead,
+    blocks_read: BlocksRead,
     /// Tuples that a block may hold, as those read do.
     tuples_per_block: f64,
     page_size: f64,
@@ -26,8 +26,8 @@ struct Estimator {
 
 impl Estimator {
     fn or_unseen(&self, sums: &PowerSums, per_block: f64) -> Option<Interval> {
-        match sums.total(self.drawn) {
-            Some(_) if sums.is_zero() => Some(self.drawn.unseen(per_block)),
+        match sums.total(self.blocks_read) {
+            Some(_) if sums.is_zero() => Some(self.blocks_read.unseen(per_block)),
             total => total,
         }
     }
@@ -65,19 +65,20 @@ impl Estimator {
         }
     }
 
+    fn values_of_form(&self, blocks: &ColumnBlocks, wanted: Form) -> Option<Interval<u64>> {
+        let form = blocks.forms.iter().find(|((form, _), _)| *form == wanted);
+        self.count(&form.map(|(_, blocks)| blocks.values).unwrap_or_default())
+    }
+
     fn column(&self, blocks: &ColumnBlocks) -> ColumnEstimates {
         let all = &blocks.all;
-        let values_of = |wanted: Form| {
-            let form = blocks.forms.iter().find(|((form, _), _)| *form == wanted);
-            self.count(&form.map(|(_, blocks)| blocks.values).unwrap_or_default())
-        };
         let known = all.raw_known == Known::Always && all.stored_known == Known::Always;
-        let ratio = all.raw_bytes.ratio(&all.stored_bytes, blocks.raw_by_stored, self.drawn);
+        let ratio = all.raw_bytes.ratio(&all.stored_bytes, blocks.raw_by_stored, self.blocks_read);
         let own = self.or_unseen(&blocks.own_bytes, self.page_size);
         ColumnEstimates {
             values: self.count(&all.values),
-            nulls: values_of(Form::Null),
-            missing: values_of(Form::Missing),
+            nulls: self.values_of_form(blocks, Form::Null),
+            missing: self.values_of_form(blocks, Form::Missing),
             raw_bytes: self.known_bytes(&all.raw_bytes, all.raw_known),
             stored_bytes: self.known_bytes(&all.stored_bytes, all.stored_known),
             pointer_bytes: self.bytes(&all.pointer_bytes),
@@ -90,16 +91,22 @@ impl Estimator {
         }
     }
 
+    /// A quantile of the sizes of these values.
+    fn quantile(&self, sizes: &Sizes, values: &PowerSums, part: f64) -> Option<Quantile> {
+        let (low, high) = values.around_quantile(part, self.blocks_read);
+        Some(Interval {
+            estimate: sizes.quantile(part)?,
+            low: if low > 0.0 { sizes.quantile(low) } else { None },
+            high: if high < 1.0 { sizes.quantile(high) } else { None },
+        })
+    }
+
     fn sizes(&self, sizes: &Sizes, values: &PowerSums) -> Option<SizeEstimates> {
-        let quantile = |part: f64| {
-            let (low, high) = values.around_quantile(part, self.drawn);
-            Some(Interval {
-                estimate: sizes.quantile(part)?,
-                low: if low > 0.0 { sizes.quantile(low) } else { None },
-                high: if high < 1.0 { sizes.quantile(high) } else { None },
-            })
-        };
-        Some(SizeEstimates { median: quantile(0.5)?, p95: quantile(0.95)?, p99: quantile(0.99)? })
+        Some(SizeEstimates {
+            median: self.quantile(sizes, values, 0.5)?,
+            p95: self.quantile(sizes, values, 0.95)?,
+            p99: self.quantile(sizes, values, 0.99)?,
+        })
     }
 
     fn fill_column(&self, report: &mut ColumnReport, stats: &ColumnStats, blocks: &ColumnBlocks) {
@@ -108,11 +115,9 @@ impl Estimator {
         for (key, report) in stats.forms().keys().zip(&mut report.forms) {
             report.estimates = blocks.forms.get(key).map(|blocks| self.form(blocks, key.0));
         }
-        let fill = |report: &mut SizeReport, sizes: &Sizes| {
-            report.estimates = self.sizes(sizes, &blocks.all.values);
-        };
-        fill(&mut report.raw_size, &stats.raw());
-        fill(&mut report.stored_size, &stats.stored());
+        let values = &blocks.all.values;
+        report.raw_size.estimates = self.sizes(&stats.raw(), values);
+        report.stored_size.estimates = self.sizes(&stats.stored(), values);
     }
 }
 
@@ -131,7 +136,7 @@ pub fn fill(
         .as_ref()
         .map_or(0, |toast| toast.bytes.unwrap_or(0).saturating_add(toast.index_bytes.unwrap_or(0)));
     let estimator = Estimator {
-        drawn: BlocksRead { read: blocks.blocks, total: sample.blocks },
+        blocks_read: BlocksRead { read: blocks.blocks, total: sample.blocks },
         tuples_per_block: tuples as f64 / blocks.blocks.max(1) as f64,
         page_size: report.page_size as f64,
         relation_bytes: if report.source != Source::RelationFile {

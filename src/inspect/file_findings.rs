@@ -13,7 +13,7 @@ use crate::findings::rules;
 use toast_format::codec::Method;
 use toast_format::disk::BlockNumber;
 use toast_format::disk::custom::CustomFlavor;
-use toast_format::disk::desc::{Attribute, Length, TupleDesc};
+use toast_format::disk::desc::{Length, TupleDesc};
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::tuple::HeapTuple;
 use toast_format::fill::meter::FileFill;
@@ -128,25 +128,28 @@ impl<'a> HeapPages<'a> {
 }
 
 fn columns(desc: &TupleDesc, rows: &RowFacts) -> Vec<ColumnFacts> {
-    let attributes = desc.attributes.iter().enumerate();
-    let chosen = attributes.filter(|(_, a)| !a.dropped && a.length == Length::Varlena);
-    let fact = |(index, attribute): (usize, &Attribute)| {
-        let of = |count| rows.columns.get(index).map_or(0.0, |one| one.of(count).estimate);
-        let most_by_pglz = of(Count::PglzRaw) * 2.0 > of(Count::CompressedRaw);
-        ColumnFacts {
+    let mut facts = Vec::new();
+    for (index, attribute) in desc.attributes.iter().enumerate() {
+        if attribute.dropped || attribute.length != Length::Varlena {
+            continue;
+        }
+        let column = rows.columns.get(index);
+        let pglz = column.map_or(0.0, |column| column.of(Count::PglzRaw).estimate);
+        let compressed = column.map_or(0.0, |column| column.of(Count::CompressedRaw).estimate);
+        facts.push(ColumnFacts {
             index,
             name: attribute.name.clone(),
             storage: attribute.storage,
             is_vector: false,
             compression: attribute.compression,
-            method: if most_by_pglz { Method::Pglz } else { Method::Lz4 },
+            method: if pglz * 2.0 > compressed { Method::Pglz } else { Method::Lz4 },
             other_method: None,
             contents: Contents::default(),
             statements: None,
             keys: None,
-        }
-    };
-    chosen.map(fact).collect()
+        });
+    }
+    facts
 }
 
 impl Visitor for HeapPages<'_> {

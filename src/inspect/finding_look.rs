@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinHandle;
 
 use super::finding_values::ColumnValues;
 use super::inspector::{Inspector, no_client};
-use super::kept::{KeptPages, looked_at};
+use super::kept::{KeptPages, examined_blocks};
 use super::result::NotAvailable;
 use crate::findings::facts::Contents;
 use crate::findings::look::{HeapFacts, HeapLook, RowFacts};
 use crate::findings::rules::lengths::asks_for_values;
 use crate::server::LiveError;
 use crate::server::about::Compression;
-use crate::server::catalog::{Relation, RelationKind, WIDE_IDS};
+use crate::server::catalog::{Relation, RelationKind, ToastRelation, WIDE_IDS};
 use crate::server::pages::Order;
 use crate::server::snapshot::Moment;
 use toast_format::codec::Method;
@@ -34,7 +34,7 @@ pub(super) struct PageFacts {
     pub(super) rows: RowFacts,
     pub(super) heap: FileFill,
     pub(super) toast: Option<FileFill>,
-    /// One per attribute.
+    /// For each attribute, dropped ones included.
     pub(super) contents: Vec<Contents>,
 }
 
@@ -57,29 +57,56 @@ pub(super) fn is_wanted(relation: &Relation) -> bool {
 pub(super) struct Begun {
     compression: Compression,
     heap: JoinHandle<HeapFacts>,
-    /// How full the TOAST relation is, once it is scanned, and how many blocks it has.
-    pub(super) toast: Option<(FileMeter, u64)>,
+    /// How full the TOAST relation is, once it is scanned.
+    pub(super) toast: Option<ToastFill>,
+}
+
+/// How full the blocks of a TOAST relation are that were read.
+pub(super) struct ToastFill {
+    pub(super) meter: FileMeter,
+    /// Blocks that the relation has.
+    pub(super) blocks: u64,
+}
+
+/// What was obtained, and the first error of the server that kept the rest back.
+#[derive(Debug)]
+pub(super) struct Partial<T> {
+    pub(super) obtained: T,
+    pub(super) failed: Option<LiveError>,
+}
+
+impl<T> Partial<T> {
+    pub(super) fn complete(obtained: T) -> Partial<T> {
+        Partial { obtained, failed: None }
+    }
+
+    /// Returns what another step has obtained, and keeps its error unless there is an earlier one.
+    pub(super) fn take<U>(&mut self, step: Partial<U>) -> U {
+        if self.failed.is_none() {
+            self.failed = step.failed;
+        }
+        step.obtained
+    }
 }
 
 impl Inspector {
-    /// What an examination has to know before it begins, outside a transaction. Errors of the server go to `failed`.
+    /// What an examination has to know before it begins, outside a transaction.
     ///
     /// # Errors
     /// Failures that end more than the transaction.
     pub(super) async fn compression(
         &self,
         relation: &Relation,
-        failed: &mut Option<LiveError>,
-    ) -> Result<Option<Compression>, LiveError> {
+    ) -> Result<Partial<Option<Compression>>, LiveError> {
         if !is_wanted(relation) {
-            return Ok(None);
+            return Ok(Partial::complete(None));
         }
         let last = self.connections.last().ok_or_else(no_client)?;
-        noted(last.reading(async || Compression::ask(last.client()).await).await, failed)
+        noted(last.reading(async || Compression::ask(last.client()).await).await)
     }
 
     /// Begins to examine the rows of pages that a scan has kept.
-    pub(super) fn begin_look(
+    pub(super) fn begin_examination(
         &self,
         relation: &Arc<Relation>,
         compression: Compression,
@@ -104,99 +131,110 @@ impl Inspector {
 
     /// Examines a sample of the blocks of a table and of its TOAST relation. With `sampling`, which the user has
     /// requested, it examines only blocks of that sample; if it has `begun` with pages that a scan has kept, those.
-    /// Errors of the server go to `failed`: the transaction can then run no more queries.
+    /// After an error of the server, the transaction can run no more queries.
     ///
     /// # Errors
     /// Failures that end more than the transaction.
-    pub(super) async fn look(
+    pub(super) async fn examine_pages(
         &self,
         relation: &Relation,
         moment: &Moment,
         sampling: Option<Sampling>,
         begun: Option<Begun>,
-        failed: &mut Option<LiveError>,
-    ) -> Result<Option<PageFacts>, LiveError> {
-        let looked = self.looked(relation, moment, sampling, begun, failed).await;
-        Ok(noted(looked, failed)?.flatten())
+    ) -> Result<Partial<Option<PageFacts>>, LiveError> {
+        let facts = noted(self.page_facts(relation, moment, sampling, begun).await)?;
+        Ok(facts.obtained.unwrap_or(Partial { obtained: None, failed: facts.failed }))
     }
 
-    async fn looked(
+    async fn page_facts(
         &self,
         relation: &Relation,
         moment: &Moment,
         sampling: Option<Sampling>,
         begun: Option<Begun>,
-        failed: &mut Option<LiveError>,
-    ) -> Result<Option<PageFacts>, LiveError> {
+    ) -> Result<Partial<Option<PageFacts>>, LiveError> {
         if !is_wanted(relation) {
-            return Ok(None);
+            return Ok(Partial::complete(None));
         }
         let page = self.server.page_size;
         let leader = self.connections.first().ok_or_else(no_client)?;
-        let (compression, seen, scanned) = match begun {
-            Some(Begun { compression, heap, toast }) => {
-                let ended = |error: JoinError| LiveError::Unexpected(error.to_string());
-                (compression, heap.await.map_err(ended)?, toast)
-            }
+        let (compression, heap_facts, scanned) = match begun {
+            Some(Begun { compression, heap, toast }) => match heap.await {
+                Ok(facts) => (compression, facts, toast),
+                Err(error) => return Err(LiveError::Unexpected(error.to_string())),
+            },
             None => {
                 let compression = Compression::ask(leader.client()).await?;
                 let model = relation.table(compression.default, page);
                 let mut look = heap_look(relation, &model, self.options.flavor);
-                let total = self.look_at(relation.quoted(), moment, sampling, &mut look).await?;
+                let total =
+                    self.visit_sample(relation.quoted(), moment, sampling, &mut look).await?;
                 let related = RelatedFiles::of_table(relation.index_bytes);
                 (compression, look.finish(total, Some(&related), None), None)
             }
         };
-        let HeapFacts { rows, heap, uncompressed, short_ends, rewrites } = seen;
-        let mut contents = vec![Contents::default(); relation.desc.attributes.len()];
-        let mut toast = None;
+        let HeapFacts { rows, heap, uncompressed, short_ends, rewrites } = heap_facts;
+        let mut facts = PageFacts {
+            compression,
+            rows,
+            heap,
+            toast: None,
+            contents: vec![Contents::default(); relation.desc.attributes.len()],
+        };
+        let mut failed = None;
         let toast_relation = if sampling.is_none() { relation.toast.as_ref() } else { None };
-        let chunks = toast_relation.filter(|toast| toast.layout_is_known(&self.server));
-        if let Some(chunks) = chunks {
-            let quoted = quote_qualified("pg_toast", &chunks.name);
+        if let Some(toast) = toast_relation.filter(|toast| toast.layout_is_known(&self.server)) {
+            let mut fill = self.toast_fill(toast, moment, scanned).await?;
+            let dead = fill.meter.take_dead_values();
             let related = RelatedFiles {
-                index_bytes: chunks.index_bytes,
+                index_bytes: toast.index_bytes,
                 table: Some((relation.bytes, relation.index_bytes)),
             };
-            let is_whole = |(meter, total): &(FileMeter, u64)| meter.read() >= *total;
-            let (mut meter, total) = match scanned.filter(is_whole) {
-                Some(all) => all,
-                None => {
-                    let mut meter = FileMeter::sample(Kind::Chunks, page, 100).with_dead_values();
-                    let total = self.look_at(quoted, moment, None, &mut meter).await?;
-                    (meter, total)
-                }
-            };
-            let dead = meter.take_dead_values();
-            toast = Some(meter.finish(total, Some(&related)));
+            facts.toast = Some(fill.meter.finish(fill.blocks, Some(&related)));
             let attributes = relation.desc.attributes.iter().enumerate();
-            for ((index, attribute), contents) in attributes.zip(&mut contents) {
-                let ends_asked = rows.columns.get(index).is_some_and(asks_for_values);
+            for ((index, attribute), contents) in attributes.zip(&mut facts.contents) {
+                let needs_ends = facts.rows.columns.get(index).is_some_and(asks_for_values);
+                let short_ends = if needs_ends { short_ends.get(index) } else { None };
                 let values = ColumnValues {
-                    toast: chunks,
+                    toast,
                     method: asked_method(attribute, compression.default),
                     page,
                     uncompressed: uncompressed.get(index).map(Vec::as_slice).unwrap_or_default(),
-                    short_ends: short_ends
-                        .get(index)
-                        .filter(|_| ends_asked)
-                        .map(Vec::as_slice)
-                        .unwrap_or_default(),
+                    short_ends: short_ends.map(Vec::as_slice).unwrap_or_default(),
                     rewrites: rewrites.get(index).map(Vec::as_slice).unwrap_or_default(),
                     dead: &dead,
                 };
+                let read = noted(values.contents(leader.client()).await)?;
                 // what was found before damaged chunks is reported nevertheless
-                let Some(read) = noted(values.contents(leader.client()).await, failed)? else {
+                let Some(read) = read.obtained else {
+                    failed = read.failed;
                     break;
                 };
                 *contents = read;
             }
         }
-        Ok(Some(PageFacts { compression, rows, heap, toast, contents }))
+        Ok(Partial { obtained: Some(facts), failed })
+    }
+
+    /// How full a TOAST relation is: as its scan has measured, or as a sample of it shows.
+    async fn toast_fill(
+        &self,
+        toast: &ToastRelation,
+        moment: &Moment,
+        scanned: Option<ToastFill>,
+    ) -> Result<ToastFill, LiveError> {
+        if let Some(whole) = scanned.filter(|scanned| scanned.meter.read() >= scanned.blocks) {
+            return Ok(whole);
+        }
+        let page = self.server.page_size;
+        let mut meter = FileMeter::sample(Kind::Chunks, page, 100).with_dead_values();
+        let quoted = quote_qualified("pg_toast", &toast.name);
+        let blocks = self.visit_sample(quoted, moment, None, &mut meter).await?;
+        Ok(ToastFill { meter, blocks })
     }
 
     /// Passes the pages of a sample of blocks to `look`, one after the other, and returns the number of blocks.
-    async fn look_at(
+    async fn visit_sample(
         &self,
         quoted: String,
         moment: &Moment,
@@ -206,7 +244,7 @@ impl Inspector {
         let leader = self.connections.first().ok_or_else(no_client)?;
         let mut reader = self.server.page_reader(leader, quoted, &moment.snapshot).await?;
         let total = reader.block_count().await?;
-        let blocks = looked_at(total, sampling);
+        let blocks = examined_blocks(total, sampling);
         // what is at the end counts as such
         reader.visit(&blocks, Order::OfBlocks, "", look).await?;
         Ok(u64::from(total))
@@ -224,16 +262,12 @@ fn asked_method(attribute: &Attribute, default: Method) -> Option<Method> {
     (attribute.storage != Storage::Plain).then(|| attribute.compression.unwrap_or(default))
 }
 
-/// An answer, or `None` if it was an error of the server, of which the first is kept.
-pub(super) fn noted<T>(
-    answer: Result<T, LiveError>,
-    failed: &mut Option<LiveError>,
-) -> Result<Option<T>, LiveError> {
+/// An answer, or `None` and the error if it was one of the server.
+pub(super) fn noted<T>(answer: Result<T, LiveError>) -> Result<Partial<Option<T>>, LiveError> {
     match answer {
         Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
-            failed.get_or_insert(error.into());
-            Ok(None)
+            Ok(Partial { obtained: None, failed: Some(error.into()) })
         }
-        other => other.map(Some),
+        other => Ok(Partial::complete(Some(other?))),
     }
 }

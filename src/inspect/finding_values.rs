@@ -22,7 +22,7 @@ use toast_format::model::estimate::ratio;
 use toast_format::model::interval::Interval;
 use toast_format::model::sql::quote_qualified;
 
-/// Bytes of values that are read in all for each column.
+/// Most bytes of values that are read for each column.
 const MOST: u64 = 4 << 20;
 /// Bytes of a value that are read for its format.
 const FIRST: i32 = 16;
@@ -37,7 +37,7 @@ pub(super) struct ColumnValues<'a> {
     pub(super) uncompressed: &'a [ToastPointer],
     /// Values whose last chunk is nearly empty, if these are needed.
     pub(super) short_ends: &'a [ToastPointer],
-    /// Values that were stored anew.
+    /// Updates that stored a value again.
     pub(super) rewrites: &'a [Rewrite],
     /// What dead chunks hold.
     pub(super) dead: &'a DeadValues,
@@ -51,7 +51,9 @@ impl ColumnValues<'_> {
     pub(super) async fn contents(&self, client: &Client) -> Result<Contents, LiveError> {
         let mut contents = Contents::default();
         let uncompressed = self.mine(self.uncompressed);
-        if let Some(method) = self.method.filter(|_| !uncompressed.is_empty()) {
+        if let Some(method) = self.method
+            && !uncompressed.is_empty()
+        {
             let few = few(&uncompressed);
             let values = chunks::values(client, &self.toast.name, &few).await?;
             contents.compressed = self.formats(client, &uncompressed, &values).await?;
@@ -68,35 +70,36 @@ impl ColumnValues<'_> {
         Ok(contents)
     }
 
-    /// The part of the values stored anew that did not change. Values of which chunks were not found are left out.
+    /// The part of the values stored again that did not change. Values whose chunks were not found are left out.
     async fn unchanged(&self, client: &Client) -> Result<Option<Interval>, LiveError> {
-        let is_mine = |one: &&Rewrite| {
-            one.old.toast_relation == self.toast.oid && one.new.toast_relation == self.toast.oid
-        };
-        let of_old = |one: &Rewrite| {
-            let known = self.dead.of(one.old.value_id.0);
-            known.filter(|known| known.bytes == u64::from(one.old.stored_size()))
-        };
-        // only those of the same sizes and method are read
-        let may_be_equal = |one: &Rewrite| {
-            one.old.raw_size_with_header == one.new.raw_size_with_header
-                && one.old.ext_info == one.new.ext_info
-        };
-        let mine: Vec<&Rewrite> = self.rewrites.iter().filter(is_mine).collect();
-        let is_needed = |one: &&&Rewrite| may_be_equal(one) && of_old(one).is_some();
-        let needed: Vec<ToastPointer> = mine.iter().filter(is_needed).map(|one| one.new).collect();
+        let toast = self.toast.oid;
+        let mine = self.rewrites.iter().filter(|rewrite| {
+            rewrite.old.toast_relation == toast && rewrite.new.toast_relation == toast
+        });
+        let mine: Vec<&Rewrite> = mine.collect();
+        let needed = mine
+            .iter()
+            .filter(|rewrite| may_be_equal(rewrite) && self.dead_value(&rewrite.old).is_some());
+        let needed: Vec<ToastPointer> = needed.map(|rewrite| rewrite.new).collect();
         let values = chunks::values(client, &self.toast.name, &few(&needed)).await?;
-        let of_new = |one: &Rewrite| {
-            let id = one.new.value_id.0;
-            let live = values.get(&id).map(|value| Fingerprint::of(value, self.page));
-            live.or_else(|| {
-                self.dead.of(id).filter(|known| known.bytes == u64::from(one.new.stored_size()))
-            })
-        };
-        Ok(part(mine.iter().filter_map(|one| {
-            let unchanged = if may_be_equal(one) { of_old(one)? == of_new(one)? } else { false };
-            Some((u64::from(one.new.stored_size()), unchanged))
+        Ok(part(mine.iter().filter_map(|rewrite| {
+            let mut unchanged = false;
+            if may_be_equal(rewrite) {
+                let old = self.dead_value(&rewrite.old)?;
+                let new = match values.get(&rewrite.new.value_id.0) {
+                    Some(value) => Fingerprint::of(value, self.page),
+                    None => self.dead_value(&rewrite.new)?,
+                };
+                unchanged = old == new;
+            }
+            Some((u64::from(rewrite.new.stored_size()), unchanged))
         })))
+    }
+
+    /// A value that was deleted, if all of its chunks were found.
+    fn dead_value(&self, pointer: &ToastPointer) -> Option<Fingerprint> {
+        let found = self.dead.of(pointer.value_id.0)?;
+        (found.bytes == u64::from(pointer.stored_size())).then_some(found)
     }
 
     /// The values that are in this TOAST relation: those with another one are damaged.
@@ -112,8 +115,8 @@ impl ColumnValues<'_> {
         pointers: &[ToastPointer],
         values: &HashMap<u64, Vec<u8>>,
     ) -> Result<Option<Interval>, LiveError> {
-        let is_other = |pointer: &&ToastPointer| !values.contains_key(&pointer.value_id.0);
-        let others: Vec<ToastPointer> = pointers.iter().filter(is_other).copied().collect();
+        let others = pointers.iter().filter(|pointer| !values.contains_key(&pointer.value_id.0));
+        let others: Vec<ToastPointer> = others.copied().collect();
         let asked = first_bytes(client, &self.toast.name, &others).await?;
         Ok(part(pointers.iter().filter_map(|pointer| {
             let id = pointer.value_id.0;
@@ -136,17 +139,34 @@ impl ColumnValues<'_> {
         let page = self.page;
         apart(move || {
             let mut compressor = Compressor::new();
-            let mut by = |method| {
-                part(few.iter().filter_map(|pointer| {
-                    let raw = raw(pointer, values.get(&pointer.value_id.0)?)?;
-                    let stored = u64::from(pointer.stored_size());
-                    Some((1, is_mended_by(&mut compressor, method, &raw, stored, page)))
-                }))
-            };
-            ShortEnds { pglz: by(Method::Pglz), lz4: by(Method::Lz4) }
+            ShortEnds {
+                pglz: mended_part(&mut compressor, Method::Pglz, &few, &values, page),
+                lz4: mended_part(&mut compressor, Method::Lz4, &few, &values, page),
+            }
         })
         .await
     }
+}
+
+/// Whether sizes and method are the same: only then values are read and compared.
+fn may_be_equal(rewrite: &Rewrite) -> bool {
+    rewrite.old.raw_size_with_header == rewrite.new.raw_size_with_header
+        && rewrite.old.ext_info == rewrite.new.ext_info
+}
+
+/// The part of these values for which compression avoids a last chunk that is nearly empty.
+fn mended_part(
+    compressor: &mut Compressor,
+    method: Method,
+    pointers: &[ToastPointer],
+    values: &HashMap<u64, Vec<u8>>,
+    page: PageSize,
+) -> Option<Interval> {
+    part(pointers.iter().filter_map(|pointer| {
+        let raw = raw(pointer, values.get(&pointer.value_id.0)?)?;
+        let stored = u64::from(pointer.stored_size());
+        Some((1, is_mended_by(compressor, method, &raw, stored, page)))
+    }))
 }
 
 /// The part of these values that the method would compress, and what that would save of all of them.

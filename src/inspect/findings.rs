@@ -3,7 +3,7 @@
 
 use tokio_postgres::error::SqlState;
 
-use super::finding_look::{PageFacts, is_wanted, noted};
+use super::finding_look::{PageFacts, Partial, is_wanted, noted};
 use super::inspector::{Inspector, no_client};
 use super::overview::CHUNK_OVERHEAD;
 use super::result::{ColumnReport, RelationReport, Source};
@@ -13,6 +13,7 @@ use crate::findings::facts::{
     BloatedIndex, ColumnFacts, Contents, Facts, IdUse, ServerFacts, ToastFacts, VALUE_IDS,
 };
 use crate::findings::finding::{Findings, LookedAt};
+use crate::findings::look::RowFacts;
 use crate::findings::rules;
 use crate::findings::rules::settings::are_many_ids;
 use crate::findings::rules::usage::{has_documents, is_worth};
@@ -33,15 +34,14 @@ use toast_format::model::interval::Interval;
 
 impl Inspector {
     /// An examination of a relation's indexes that will begin; none if it is not a table.
-    pub(super) fn looks(&self, relation: &Relation, source: Source) -> Option<IndexScan> {
+    pub(super) fn index_scan(&self, relation: &Relation, source: Source) -> Option<IndexScan> {
         let pageinspect =
             if source == Source::Pageinspect { self.server.pageinspect.clone() } else { None };
         is_wanted(relation)
             .then(|| IndexScan::new(pageinspect, self.server.page_size, relation.oid))
     }
 
-    /// Examines a relation's indexes over all connections, which are in no transaction. Errors of the server go to
-    /// `failed`.
+    /// Examines a relation's indexes over all connections, which are in no transaction.
     ///
     /// # Errors
     /// Failures that end more than a transaction.
@@ -49,16 +49,15 @@ impl Inspector {
         &self,
         relation: &Relation,
         source: Source,
-        failed: &mut Option<LiveError>,
-    ) -> Result<Vec<IndexFill>, LiveError> {
-        match self.looks(relation, source) {
-            Some(looks) => in_reach(looks.over(&self.connections).await, failed),
-            None => Ok(Vec::new()),
+    ) -> Result<Partial<Vec<IndexFill>>, LiveError> {
+        match self.index_scan(relation, source) {
+            Some(scan) => in_reach(scan.over(&self.connections).await),
+            None => Ok(Partial::complete(Vec::new())),
         }
     }
 
     /// The findings about a relation, once the rest of its report is complete and its indexes were examined; none if
-    /// it is not a table. Errors of the server go to `failed`.
+    /// it is not a table.
     ///
     /// # Errors
     /// Failures that end more than a transaction.
@@ -68,10 +67,9 @@ impl Inspector {
         looked: Option<PageFacts>,
         report: &RelationReport,
         indexes: Vec<IndexFill>,
-        failed: &mut Option<LiveError>,
-    ) -> Result<Option<Findings>, LiveError> {
+    ) -> Result<Partial<Option<Findings>>, LiveError> {
         if !is_wanted(relation) {
-            return Ok(None);
+            return Ok(Partial::complete(None));
         }
         let leader = self.connections.first().ok_or_else(no_client)?;
         let Compression { lz4, default } = match &looked {
@@ -85,62 +83,20 @@ impl Inspector {
             }
             None => (None, None, None, Vec::new()),
         };
-        let looked_at = LookedAt {
-            heap_blocks: heap.map(|file| file.drawn.total),
-            heap_blocks_read: heap.map(|file| file.drawn.read),
-            toast_blocks: toast.map(|file| file.drawn.total),
-            toast_blocks_read: toast.map(|file| file.drawn.read),
-            indexes: indexes.iter().filter(|index| index.fresh.bytes().is_some()).count() as u64,
-            settings: true,
-        };
         let mut columns = columns(relation, default, &contents, report);
-        let mut slow: Vec<&mut ColumnFacts> = match &look {
-            Some(look) => columns
-                .iter_mut()
-                .filter(|column| column.method == Method::Pglz && is_worth(look, column))
-                .collect(),
-            None => Vec::new(),
-        };
-        let counters = if lz4 && !slow.is_empty() {
-            noted(self.used(relation, &mut slow).await, failed)?
-        } else {
-            None
-        };
+        let mut found = Partial::complete(());
+        let mut counters = None;
         if let Some(look) = &look {
-            let is_worth = |column: &&mut ColumnFacts| {
-                let attribute = relation.desc.attributes.get(column.index);
-                let is_jsonb = attribute.is_some_and(|attribute| attribute.type_name == "jsonb");
-                is_jsonb && look.columns.get(column.index).is_some_and(has_documents)
-            };
-            let mut documents: Vec<&mut ColumnFacts> =
-                columns.iter_mut().filter(is_worth).collect();
-            if !documents.is_empty() {
-                noted(self.used_keys(relation, &mut documents).await, failed)?;
+            if lz4 {
+                let used = self.use_of_pglz(relation, look, &mut columns).await?;
+                counters = found.take(used);
             }
+            found.take(self.use_of_documents(relation, look, &mut columns).await?);
         }
         let out_of_line = report.toast.as_ref().map_or(Interval::default(), |toast| {
             whole(toast.values, toast.values_estimate.as_ref())
         });
-        let ids = relation.toast.as_ref().filter(|toast| toast.layout_is_known(&self.server));
-        let ids = ids.map(|_| value_ids());
-        let use_of_ids = match ids.filter(|&ids| are_many_ids(out_of_line, ids)) {
-            Some(_) => noted(self.use_of_ids(relation, report).await, failed)?.flatten(),
-            None => None,
-        };
-        let toast_bytes = relation.toast.as_ref().map_or(0, |toast| toast.bytes);
-        let upkeep = if toast_bytes >= WORTH && !self.server.has_toasters {
-            noted(self.upkeep(relation).await, failed)?.unwrap_or_default()
-        } else {
-            Upkeep::default()
-        };
-        let toast_facts = ToastFacts {
-            bytes: toast_bytes,
-            stored: stored_in_toast(report),
-            upkeep,
-            spare: toast_spare(relation, report, page),
-            ids,
-            use_of_ids,
-        };
+        let toast_facts = found.take(self.toast_facts(relation, report, out_of_line).await?);
         let facts = Facts {
             table: TableName::Known {
                 schema: relation.schema.clone(),
@@ -151,7 +107,7 @@ impl Inspector {
             rows: whole(report.tuples.live, report.tuples.live_estimate.as_ref()),
             toasted: toasted(report),
             out_of_line,
-            bytes: relation.bytes + toast_bytes,
+            bytes: relation.bytes + toast_facts.bytes,
             columns,
             look,
             heap,
@@ -164,20 +120,99 @@ impl Inspector {
                 has_toasters: self.server.has_toasters,
             },
             counters,
-            looked_at,
+            looked_at: LookedAt {
+                heap_blocks: heap.map(|file| file.drawn.total),
+                heap_blocks_read: heap.map(|file| file.drawn.read),
+                toast_blocks: toast.map(|file| file.drawn.total),
+                toast_blocks_read: toast.map(|file| file.drawn.read),
+                indexes: indexes.iter().filter(|index| index.fresh.bytes().is_some()).count()
+                    as u64,
+                settings: true,
+            },
         };
-        Ok(Some(rules::findings(&facts)))
+        Ok(Partial { obtained: Some(rules::findings(&facts)), failed: found.failed })
+    }
+
+    /// How a relation is used, if it has columns that are worth another method than pglz.
+    async fn use_of_pglz(
+        &self,
+        relation: &Relation,
+        look: &RowFacts,
+        columns: &mut [ColumnFacts],
+    ) -> Result<Partial<Option<Counters>>, LiveError> {
+        let slow = columns
+            .iter_mut()
+            .filter(|column| column.method == Method::Pglz && is_worth(look, column));
+        let mut slow: Vec<&mut ColumnFacts> = slow.collect();
+        if slow.is_empty() {
+            return Ok(Partial::complete(None));
+        }
+        noted(self.used(relation, &mut slow).await)
+    }
+
+    /// Stores in columns of large documents which keys are used.
+    async fn use_of_documents(
+        &self,
+        relation: &Relation,
+        look: &RowFacts,
+        columns: &mut [ColumnFacts],
+    ) -> Result<Partial<Option<()>>, LiveError> {
+        let documents = columns.iter_mut().filter(|column| {
+            let attribute = relation.desc.attributes.get(column.index);
+            let is_jsonb = attribute.is_some_and(|attribute| attribute.type_name == "jsonb");
+            is_jsonb && look.columns.get(column.index).is_some_and(has_documents)
+        });
+        let mut documents: Vec<&mut ColumnFacts> = documents.collect();
+        if documents.is_empty() {
+            return Ok(Partial::complete(None));
+        }
+        noted(self.used_keys(relation, &mut documents).await)
+    }
+
+    async fn toast_facts(
+        &self,
+        relation: &Relation,
+        report: &RelationReport,
+        out_of_line: Interval,
+    ) -> Result<Partial<ToastFacts>, LiveError> {
+        let mut found = Partial::complete(());
+        let toast = relation.toast.as_ref();
+        let bytes = toast.map_or(0, |toast| toast.bytes);
+        let ids = toast.filter(|toast| toast.layout_is_known(&self.server)).map(|_| value_ids());
+        let use_of_ids = if ids.is_some_and(|ids| are_many_ids(out_of_line, ids)) {
+            found.take(noted(self.use_of_ids(relation, report).await)?).flatten()
+        } else {
+            None
+        };
+        let upkeep = if bytes >= WORTH && !self.server.has_toasters {
+            found.take(noted(self.upkeep(relation).await)?).unwrap_or_default()
+        } else {
+            Upkeep::default()
+        };
+        let obtained = ToastFacts {
+            bytes,
+            stored: stored_in_toast(report),
+            upkeep,
+            spare: toast_spare(relation, report, self.server.page_size),
+            ids,
+            use_of_ids,
+        };
+        Ok(Partial { obtained, failed: found.failed })
     }
 }
 
-/// What is known about the indexes; nothing if one cannot be reached. Other errors of the server go to `failed`.
+/// What is known about the indexes; nothing if one cannot be reached.
 pub(super) fn in_reach(
     looked_at: Result<Vec<IndexFill>, LiveError>,
-    failed: &mut Option<LiveError>,
-) -> Result<Vec<IndexFill>, LiveError> {
+) -> Result<Partial<Vec<IndexFill>>, LiveError> {
     match looked_at {
-        Err(LiveError::Server(error)) if is_out_of_reach(&error) => Ok(Vec::new()),
-        other => Ok(noted(other, failed)?.unwrap_or_default()),
+        Err(LiveError::Server(error)) if is_out_of_reach(&error) => {
+            Ok(Partial::complete(Vec::new()))
+        }
+        other => {
+            let Partial { obtained, failed } = noted(other)?;
+            Ok(Partial { obtained: obtained.unwrap_or_default(), failed })
+        }
     }
 }
 
@@ -231,11 +266,10 @@ fn toast_spare(relation: &Relation, report: &RelationReport, page: PageSize) -> 
         needed = needed.plus(stored).plus(chunks.scaled(CHUNK_OVERHEAD as f64));
     }
     let bytes = toast.bytes? as f64;
-    let free = |needed: f64| (bytes - needed).max(0.0);
     Some(Interval {
-        estimate: free(needed.estimate),
-        low: free(needed.high),
-        high: free(needed.low),
+        estimate: (bytes - needed.estimate).max(0.0),
+        low: (bytes - needed.high).max(0.0),
+        high: (bytes - needed.low).max(0.0),
     })
 }
 
@@ -265,28 +299,29 @@ fn columns(
     contents: &[Contents],
     report: &RelationReport,
 ) -> Vec<ColumnFacts> {
-    let fact = |index: usize| {
-        let attribute = relation.desc.attributes.get(index)?;
+    let mut facts = Vec::new();
+    for index in relation.toastable() {
+        let Some(attribute) = relation.desc.attributes.get(index) else { continue };
         let method = attribute.compression.unwrap_or(default);
         let report = report.columns.iter().find(|report| report.column == attribute.name);
-        Some(ColumnFacts {
+        let is_compressed = matches!(attribute.storage, Storage::Extended | Storage::Main);
+        facts.push(ColumnFacts {
             index,
             name: attribute.name.clone(),
             storage: attribute.storage,
             is_vector: is_vector(&attribute.type_name),
             compression: attribute.compression,
             method,
-            other_method: if matches!(attribute.storage, Storage::Extended | Storage::Main) {
-                report.map(|report| other_method(report, method))
-            } else {
-                None
+            other_method: match report {
+                Some(report) if is_compressed => Some(other_method(report, method)),
+                _ => None,
             },
             contents: contents.get(index).copied().unwrap_or_default(),
             statements: None,
             keys: None,
-        })
-    };
-    relation.toastable().filter_map(fact).collect()
+        });
+    }
+    facts
 }
 
 /// Whether this is a type of pgvector, as in `public.vector(1536)`.
@@ -314,24 +349,25 @@ impl Inspector {
     ///
     /// # Errors
     /// The server's.
-    pub(super) async fn used(
+    async fn used(
         &self,
         relation: &Relation,
         columns: &mut [&mut ColumnFacts],
     ) -> Result<Counters, LiveError> {
         let leader = self.connections.first().ok_or_else(no_client)?;
-        let ask = async || {
-            let client = leader.client();
-            let counters = Counters::ask(client, relation).await?;
-            // no statement texts are read for a table that is not used
-            let statements = if counters.is_busy() {
-                Statements::ask(client, relation).await?
-            } else {
-                Statements::NotInstalled
-            };
-            Ok::<_, LiveError>((counters, statements))
-        };
-        let (counters, statements) = leader.reading(ask).await?;
+        let (counters, statements) = leader
+            .reading(async || {
+                let client = leader.client();
+                let counters = Counters::ask(client, relation).await?;
+                // no statement texts are read for a table that is not used
+                let statements = if counters.is_busy() {
+                    Statements::ask(client, relation).await?
+                } else {
+                    Statements::NotInstalled
+                };
+                Ok::<_, LiveError>((counters, statements))
+            })
+            .await?;
         for column in columns {
             if let ColumnUse::Counted { reads, writes, .. } =
                 statements.column_use(relation, &column.name, counters.live)
@@ -361,15 +397,16 @@ impl Inspector {
         report: &RelationReport,
     ) -> Result<Option<IdUse>, LiveError> {
         let leader = self.connections.first().ok_or_else(no_client)?;
-        let ask = async || {
-            let counters = Counters::ask(leader.client(), relation).await?;
-            let age = match counters.age {
-                Some(age) => age,
-                None => cluster_age(leader.client()).await?,
-            };
-            Ok::<_, LiveError>((counters.chunks, age))
-        };
-        let (chunks, age) = leader.reading(ask).await?;
+        let (chunks, age) = leader
+            .reading(async || {
+                let counters = Counters::ask(leader.client(), relation).await?;
+                let age = match counters.age {
+                    Some(age) => age,
+                    None => cluster_age(leader.client()).await?,
+                };
+                Ok::<_, LiveError>((counters.chunks, age))
+            })
+            .await?;
         let Some((chunks, toast)) = chunks.zip(report.toast.as_ref()) else { return Ok(None) };
         let values = whole(toast.values, toast.values_estimate.as_ref()).estimate;
         let all = whole(toast.chunks, toast.chunks_estimate.as_ref()).estimate;
@@ -384,7 +421,7 @@ impl Inspector {
     ///
     /// # Errors
     /// The server's.
-    pub(super) async fn used_keys(
+    async fn used_keys(
         &self,
         relation: &Relation,
         columns: &mut [&mut ColumnFacts],

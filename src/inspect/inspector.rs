@@ -41,7 +41,6 @@ pub enum InspectError {
     Live {
         /// What was being read, with the block where it is known.
         relation: String,
-        /// What went wrong.
         error: LiveError,
     },
     #[error(transparent)]
@@ -51,12 +50,27 @@ pub enum InspectError {
     /// There is no such value.
     #[error("{0}")]
     NoValue(String),
-    /// Stopped on request.
     #[error("stopped")]
     Stopped,
     /// Pages were requested but cannot be read.
     #[error("{relation}: pages cannot be read: {why}")]
     NoPages { relation: String, why: String },
+}
+
+impl InspectError {
+    /// Makes errors of the server name the relation.
+    pub(super) fn live(relation: &str) -> impl Fn(LiveError) -> InspectError + Copy + '_ {
+        move |error| InspectError::Live { relation: relation.to_owned(), error }
+    }
+
+    /// Makes the reason why there is no such value name the relation.
+    pub(super) fn no_value(relation: &str) -> impl Fn(String) -> InspectError + Copy + '_ {
+        move |reason| InspectError::NoValue(format!("{relation}: {reason}"))
+    }
+
+    pub(super) fn no_pages(relation: &Relation, why: String) -> InspectError {
+        InspectError::NoPages { relation: relation.display_name(), why }
+    }
 }
 
 /// Reads relations of one server over one or more connections.
@@ -95,6 +109,15 @@ impl Inspector {
     /// Why pages of `relation` cannot be read, `None` if they can.
     pub fn why_no_pages(&self, relation: &Relation) -> Option<String> {
         relation.why_no_heap().or_else(|| self.server.why_no_pages().map(str::to_owned))
+    }
+
+    /// Why SQL functions are used for `relation` instead of pages, `None` if pages are read.
+    pub(super) fn why_functions(
+        &self,
+        relation: &Relation,
+    ) -> Result<Option<String>, InspectError> {
+        let chosen = self.options.access.by_functions(self.why_no_pages(relation));
+        chosen.map_err(|why| InspectError::no_pages(relation, why))
     }
 }
 

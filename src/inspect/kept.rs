@@ -16,7 +16,7 @@ const SEED: u64 = 1;
 
 /// The blocks of a relation of this many that are examined for findings; with `sampling`, which the user has
 /// requested, only blocks of that sample.
-pub(super) fn looked_at(total: u32, sampling: Option<Sampling>) -> Vec<BlockNumber> {
+pub(super) fn examined_blocks(total: u32, sampling: Option<Sampling>) -> Vec<BlockNumber> {
     let sample = match sampling {
         Some(sampling) => sampling.draw(total),
         None => Sample::new(total, BLOCKS, SEED),
@@ -31,7 +31,7 @@ pub(super) struct KeptPage {
     pub(super) block: BlockNumber,
     pub(super) bytes: Box<[u8]>,
     all_visible: bool,
-    /// Of its tuples in order of their line pointers, unless all are visible.
+    /// Visibility of its tuples in the order of their line pointers; empty if all are visible.
     seen: Vec<(ItemPointer, Visibility)>,
 }
 
@@ -51,8 +51,7 @@ impl Visible for KeptPage {
 /// The pages of the examined blocks that have been read so far.
 #[derive(Debug, Clone)]
 pub(super) struct KeptPages {
-    /// In order.
-    wanted: Arc<[BlockNumber]>,
+    sorted_blocks: Arc<[BlockNumber]>,
     /// Blocks of the relation.
     pub(super) total: u32,
     pages: Vec<KeptPage>,
@@ -61,7 +60,11 @@ pub(super) struct KeptPages {
 impl KeptPages {
     /// No pages yet, for a relation of this many blocks.
     pub(super) fn new(total: u32, sampling: Option<Sampling>) -> KeptPages {
-        KeptPages { wanted: looked_at(total, sampling).into(), total, pages: Vec::new() }
+        KeptPages {
+            sorted_blocks: examined_blocks(total, sampling).into(),
+            total,
+            pages: Vec::new(),
+        }
     }
 
     /// The pages in order.
@@ -76,7 +79,7 @@ impl Visitor for KeptPages {
 
     /// Keeps the page, if it is to be examined.
     fn page(&mut self, block: BlockNumber, bytes: &[u8], visible: &impl Visible) {
-        if self.wanted.binary_search(&block).is_err() {
+        if self.sorted_blocks.binary_search(&block).is_err() {
             return;
         }
         let mut all_visible = false;
@@ -108,11 +111,11 @@ mod tests {
 
     #[test]
     fn a_look_takes_a_bounded_number_of_blocks_of_what_is_read() {
-        assert_eq!(looked_at(3, None), [0, 1, 2].map(BlockNumber));
-        assert_eq!(looked_at(100_000, None).len(), BLOCKS as usize);
+        assert_eq!(examined_blocks(3, None), [0, 1, 2].map(BlockNumber));
+        assert_eq!(examined_blocks(100_000, None).len(), BLOCKS as usize);
         let sampling = Sampling { size: SampleSize::Blocks(1000), seed: 7 };
         let sampled = sampling.draw(100_000).collect::<Vec<_>>();
-        let looked = looked_at(100_000, Some(sampling));
+        let looked = examined_blocks(100_000, Some(sampling));
         assert!(looked.len() <= BLOCKS as usize && looked.len() > 200);
         assert!(looked.iter().all(|block| sampled.contains(block)));
     }
@@ -127,7 +130,7 @@ mod tests {
         }
         let mut first = KeptPages::new(100_000, None);
         let mut second = first.clone();
-        let wanted = looked_at(100_000, None);
+        let wanted = examined_blocks(100_000, None);
         for number in (0..100_000).rev().map(BlockNumber) {
             let half = if number.0 % 2 == 0 { &mut first } else { &mut second };
             half.page(number, &[0; 8], &All);

@@ -7,20 +7,20 @@ use futures_util::future::{join, join_all};
 use tokio::time::timeout;
 
 use super::estimates;
-use super::finding_look::{Begun, PageFacts, not_searched};
+use super::finding_look::{Begun, PageFacts, Partial, ToastFill, not_searched};
 use super::findings::in_reach;
 use super::inspector::{ContentOptions, InspectError, Inspector, no_client};
 use super::orphans::References;
 use super::reports::{name_toasters, note_failed_findings, out_of_line};
-use super::result::SampleReport;
 use super::result::{
-    HeapReport, NotAvailable, OrphanReport, RelationReport, Source, ToastReport, TuplesReport,
+    HeapReport, NotAvailable, OrphanReport, RelationReport, SampleReport, Source, ToastReport,
+    TuplesReport,
 };
 use super::scan::{ScanResult, ScanTarget};
 use crate::server::catalog::{Relation, RelationKind, ToastRelation, UNKNOWN_LAYOUT};
 use crate::server::chunks::{self, ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
-use crate::server::index_scan::IndexFill;
+use crate::server::index_scan::{IndexFill, IndexScan};
 use crate::server::owner_facts::begin_reading;
 use crate::server::snapshot::{self, Moment};
 use crate::server::{LiveError, functions, toasters};
@@ -32,6 +32,7 @@ use toast_format::disk::desc::TupleDesc;
 use toast_format::fill::meter::Kind;
 use toast_format::heap::scan::Scan;
 use toast_format::model::sql::quote_qualified;
+use toast_format::model::toaster::catalog::Toasters;
 
 /// TOAST relations up to this size are read completely unless the user requests otherwise.
 const TOAST_LIMIT: u64 = 1 << 30;
@@ -45,15 +46,14 @@ impl Inspector {
         relation: Arc<Relation>,
         rows: Option<&mut (dyn RowWriter + Send)>,
     ) -> Result<RelationReport, InspectError> {
-        let refusal = self.why_no_pages(&relation);
-        let name = relation.display_name();
-        let no_pages = |why| InspectError::NoPages { relation: name.clone(), why };
-        if let (Some(why), true) = (&refusal, self.options.sampling.is_some()) {
-            return Err(no_pages(why.clone()));
+        if self.options.sampling.is_some()
+            && let Some(why) = self.why_no_pages(&relation)
+        {
+            return Err(InspectError::no_pages(&relation, why));
         }
-        if let Some(why) = self.options.access.by_functions(refusal).map_err(no_pages)? {
+        if let Some(why) = self.why_functions(&relation)? {
             let report = self.by_functions(&relation, why).await;
-            return report.map_err(|error| InspectError::Live { relation: name, error });
+            return report.map_err(InspectError::live(&relation.display_name()));
         }
         let result = self.by_pages(relation, rows).await;
         if result.is_err() {
@@ -89,10 +89,10 @@ impl Inspector {
             scan.take_answer(group.index, &group.value, group.count, group.unplaced);
         }
         let mut report = self.functions_report(relation, &scan, why);
-        let mut failed = None;
-        let indexes = self.indexes(relation, Source::Functions, &mut failed).await?;
-        report.findings = self.findings(relation, None, &report, indexes, &mut failed).await?;
-        note_failed_findings(&mut report, failed.as_ref());
+        let mut found = Partial::complete(());
+        let indexes = found.take(self.indexes(relation, Source::Functions).await?);
+        report.findings = found.take(self.findings(relation, None, &report, indexes).await?);
+        note_failed_findings(&mut report, found.failed.as_ref());
         Ok(report)
     }
 
@@ -149,14 +149,14 @@ impl Inspector {
         rows: Option<&mut (dyn RowWriter + Send)>,
     ) -> Result<RelationReport, InspectError> {
         let name = relation.display_name();
-        let live = |error| InspectError::Live { relation: name.clone(), error };
+        let live = InspectError::live(&name);
         let leader = self.connections.first().ok_or_else(no_client).map_err(live)?;
         let values_alone = rows.is_some();
-        let mut failed = None;
+        let mut found = Partial::complete(());
         let compression = if values_alone {
             None
         } else {
-            self.compression(&relation, &mut failed).await.map_err(live)?
+            found.take(self.compression(&relation).await.map_err(live)?)
         };
         let moment = snapshot::begin(leader).await.map_err(live)?;
         let joined = self.joined(leader).await.map_err(live)?;
@@ -171,7 +171,7 @@ impl Inspector {
             }
             return Box::pin(self.with(all.to_vec()).by_pages(relation, rows)).await;
         }
-        let heap = ScanTarget {
+        let target = ScanTarget {
             name: name.clone(),
             quoted: relation.quoted(),
             desc: Arc::new(relation.desc.clone()),
@@ -179,149 +179,150 @@ impl Inspector {
             metered: compression.is_some().then(|| (Kind::Rows, u32::from(relation.fillfactor()))),
             target: relation.tuple_target(self.server.page_size),
         };
-        let known = toasters::ask(leader.client(), &self.server).await.map_err(live)?;
+        let toasters = toasters::ask(leader.client(), &self.server).await.map_err(live)?;
         // a stock server leaves no chunks behind
-        let references = known.is_some().then(|| References::new(self.server.page_size));
+        let references = toasters.is_some().then(|| References::new(self.server.page_size));
         let sampling = self.options.sampling;
-        let scanned = self.scan(&heap, &moment, rows, sampling, references).await?;
-        let ScanResult { mut scan, total_blocks, kept, meter, references, unknown_defaults } =
-            scanned;
-        let unread = scan.problems.count() > 0;
+        let mut heap = self.scan(&target, &moment, rows, sampling, references).await?;
         // at the same time as what follows
-        let mut begun = compression
-            .zip(kept)
-            .map(|(compression, kept)| self.begin_look(&relation, compression, kept, meter));
-        let mut orphans = None;
-        let toast = match &relation.toast {
-            Some(toast) if self.wants(toast) => {
-                let target = ScanTarget {
-                    name: toast.display_name(),
-                    quoted: quote_qualified("pg_toast", &toast.name),
-                    desc: Arc::new(TupleDesc::toast_relation(relation.desc.id_type)),
-                    keeps: false,
-                    metered: begun.is_some().then_some((Kind::Chunks, 100)),
-                    target: None,
-                };
-                let scanned = self.scan(&target, &moment, None, None, None).await?;
-                scan.problems.merge(scanned.scan.problems);
-                if let Some(begun) = &mut begun {
-                    begun.toast =
-                        scanned.meter.map(|meter| (meter, u64::from(scanned.total_blocks)));
-                }
-                if let Some(references) = references {
-                    let mut store = self.chunk_store(leader, &moment, false);
-                    let known = references.known(&mut store, unread);
-                    orphans = Some(match known {
-                        Ok(known) => {
-                            let mut report = OrphanReport::default();
-                            chunks::each_value(
-                                leader.client(),
-                                &target.quoted,
-                                |id, chunks, bytes| {
-                                    known.count(id, chunks, bytes, &mut report);
-                                },
-                            )
-                            .await
-                            .map_err(live)?;
-                            Ok(report)
-                        }
-                        Err(reason) => Err(reason),
-                    });
-                }
-                Some(scanned.scan.stats)
-            }
-            _ => None,
-        };
-        let (looked, indexes) = self
-            .look_beside_indexes(&relation, &moment, begun, values_alone, &mut failed)
-            .await
-            .map_err(live)?;
-        let mut report = self.report(&relation, &scan, Source::Pageinspect);
-        report.unknown_defaults = unknown_defaults;
-        if let Some(known) = &known {
-            name_toasters(&mut report.columns, known);
+        let mut begun = None;
+        if let (Some(compression), Some(kept)) = (compression, heap.kept.take()) {
+            let meter = heap.meter.take();
+            begun = Some(self.begin_examination(&relation, compression, kept, meter));
         }
-        let unknown = |toast: &&ToastRelation| !toast.layout_is_known(&self.server);
-        if let Some(toast) = relation.toast.as_ref().filter(unknown) {
+        let mut toast = None;
+        let mut orphans = None;
+        if let Some(wanted) = relation.toast.as_ref().filter(|toast| self.wants(toast)) {
+            let is_metered = begun.is_some();
+            let mut scanned = self.scan_toast(&relation, wanted, &moment, is_metered).await?;
+            if let Some(begun) = &mut begun {
+                let blocks = u64::from(scanned.total_blocks);
+                begun.toast = scanned.meter.take().map(|meter| ToastFill { meter, blocks });
+            }
+            if let Some(references) = heap.references.take() {
+                let unread = heap.scan.problems.count() > 0;
+                let mut store = self.chunk_store(leader, &moment, false);
+                let counted = count_orphans(leader, wanted, &mut store, references, unread).await;
+                orphans = Some(counted.map_err(live)?);
+            }
+            toast = Some(scanned);
+        }
+        let examined = self.examine_beside_indexes(&relation, &moment, begun, values_alone).await;
+        let (looked, indexes) = found.take(examined.map_err(live)?);
+        let mut report = self.pages_report(&relation, heap, toast, toasters.as_ref());
+        match (orphans, &mut report.toast) {
+            (Some(Ok(orphans)), Some(toast)) => toast.orphans = Some(orphans),
+            (Some(Err(reason)), _) => {
+                report.not_available.push(NotAvailable::orphans(reason));
+            }
+            _ => {}
+        }
+        if !values_alone {
+            let findings = self.findings(&relation, looked, &report, indexes).await;
+            report.findings = found.take(findings.map_err(live)?);
+            note_failed_findings(&mut report, found.failed.as_ref());
+        }
+        Ok(report)
+    }
+
+    /// Counts the chunks of a TOAST relation.
+    async fn scan_toast(
+        &self,
+        relation: &Relation,
+        toast: &ToastRelation,
+        moment: &Moment,
+        is_metered: bool,
+    ) -> Result<ScanResult, InspectError> {
+        let target = ScanTarget {
+            name: toast.display_name(),
+            quoted: quote_qualified("pg_toast", &toast.name),
+            desc: Arc::new(TupleDesc::toast_relation(relation.desc.id_type)),
+            keeps: false,
+            metered: is_metered.then_some((Kind::Chunks, 100)),
+            target: None,
+        };
+        self.scan(&target, moment, None, None, None).await
+    }
+
+    /// The report on what was read of a relation's pages, and of its TOAST relation, without findings.
+    fn pages_report(
+        &self,
+        relation: &Relation,
+        heap: ScanResult,
+        toast: Option<ScanResult>,
+        toasters: Option<&Toasters>,
+    ) -> RelationReport {
+        let mut scan = heap.scan;
+        let mut counted = None;
+        if let Some(toast) = toast {
+            scan.problems.merge(toast.scan.problems);
+            counted = Some(toast.scan.stats.tuples);
+        }
+        let mut report = self.report(relation, &scan, Source::Pageinspect);
+        report.unknown_defaults = heap.unknown_defaults;
+        if let Some(toasters) = toasters {
+            name_toasters(&mut report.columns, toasters);
+        }
+        if let Some(toast) = &relation.toast
+            && !toast.layout_is_known(&self.server)
+        {
             report.not_available.push(NotAvailable {
                 figure: format!("the chunks in {}", toast.display_name()),
                 reason: UNKNOWN_LAYOUT.into(),
             });
         }
         report.not_available.extend(not_searched(&relation.desc));
-        match (orphans, &mut report.toast) {
-            (Some(Ok(found)), Some(toast)) => toast.orphans = Some(found),
-            (Some(Err(reason)), _) => report.not_available.push(NotAvailable {
-                figure: "values in the TOAST relation that no row refers to".into(),
-                reason: reason.into(),
-            }),
-            _ => {}
-        }
-        if let (Some(report), Some(counted)) = (&mut report.toast, &toast) {
-            report.rows = Some(counted.tuples.live);
+        if let (Some(report), Some(tuples)) = (&mut report.toast, counted) {
+            report.rows = Some(tuples.live);
             report.rows_counted = true;
-            report.dead_rows = Some(counted.tuples.dead);
-            report.free_bytes = Some(counted.tuples.free_bytes);
+            report.dead_rows = Some(tuples.dead);
+            report.free_bytes = Some(tuples.free_bytes);
         }
         if let (Some(blocks), Some(sampling)) = (&scan.blocks, self.options.sampling) {
             let sample = SampleReport {
-                blocks: u64::from(total_blocks),
+                blocks: u64::from(heap.total_blocks),
                 blocks_read: blocks.blocks,
                 seed: sampling.seed,
             };
             estimates::fill(&mut report, &relation.desc, &scan.stats, blocks, sample);
         }
-        if !values_alone {
-            report.findings = self
-                .findings(&relation, looked, &report, indexes, &mut failed)
-                .await
-                .map_err(live)?;
-            note_failed_findings(&mut report, failed.as_ref());
-        }
-        Ok(report)
+        report
     }
 
     /// Ends an examination of rows that has `begun`, and the transactions of all connections. At the same time, idle
     /// connections examine the indexes, unless a sample or only values were read.
-    async fn look_beside_indexes(
+    async fn examine_beside_indexes(
         &self,
         relation: &Relation,
         moment: &Moment,
         begun: Option<Begun>,
         values_alone: bool,
-        failed: &mut Option<LiveError>,
-    ) -> Result<(Option<PageFacts>, Vec<IndexFill>), LiveError> {
+    ) -> Result<Partial<(Option<PageFacts>, Vec<IndexFill>)>, LiveError> {
         let (leader, others) = self.connections.split_first().ok_or_else(no_client)?;
         let sampling = self.options.sampling;
-        let looks = if values_alone || sampling.is_some() {
+        let indexes = if values_alone || sampling.is_some() {
             None
         } else {
-            self.looks(relation, Source::Pageinspect)
+            self.index_scan(relation, Source::Pageinspect)
         };
-        let goes_on = async |connection: &Connection| {
-            snapshot::end(connection.client()).await?;
-            Ok::<_, LiveError>(match &looks {
-                Some(looks) => looks.take_part(connection).await,
-                None => Ok(()),
-            })
-        };
-        let look = async {
+        let rows = async {
             let looked = match begun {
-                None => None,
-                begun => self.look(relation, moment, sampling, begun, failed).await?,
+                None => Partial::complete(None),
+                begun => self.examine_pages(relation, moment, sampling, begun).await?,
             };
-            Ok::<_, LiveError>((looked, goes_on(leader).await?))
+            Ok::<_, LiveError>((looked, end_and_examine(leader, indexes.as_ref()).await?))
         };
-        let beside = join_all(others.iter().map(|connection| goes_on(connection)));
-        let (look, beside) = join(look, beside).await;
-        let (looked, last) = look?;
+        let beside = others.iter().map(|other| end_and_examine(other, indexes.as_ref()));
+        let (rows, beside) = join(rows, join_all(beside)).await;
+        let (looked, last) = rows?;
         let mut parts = beside.into_iter().collect::<Result<Vec<_>, _>>()?;
         parts.push(last);
-        let indexes = match looks {
-            Some(looks) => in_reach(looks.of_parts(parts), failed)?,
-            None => Vec::new(),
+        let indexes = match indexes {
+            Some(indexes) => in_reach(indexes.of_parts(parts))?,
+            None => Partial::complete(Vec::new()),
         };
-        Ok((looked, indexes))
+        let obtained = (looked.obtained, indexes.obtained);
+        Ok(Partial { obtained, failed: looked.failed.or(indexes.failed) })
     }
 
     /// How many connections are in a transaction that sees the same as the first one's. A pooler may have no session
@@ -362,7 +363,7 @@ impl Inspector {
         let toast_bytes = relation.toast.as_ref().map_or(0, |t| t.bytes + t.index_bytes);
         // The columns' part of other files is not known.
         let bytes = relation.is_heap.then_some(relation.bytes + toast_bytes);
-        let report = RelationReport::of(scan, source, bytes);
+        let report = RelationReport::from_scan(scan, source, bytes);
         let (values, chunks) = out_of_line(&report.columns);
         RelationReport {
             schema_name: Some(relation.schema.clone()),
@@ -403,10 +404,10 @@ impl Inspector {
         ctid: ItemPointer,
     ) -> Result<Anatomy, InspectError> {
         let name = relation.display_name();
-        let live = |error| InspectError::Live { relation: name.clone(), error };
-        let missing = |what: String| InspectError::NoValue(format!("{name}: {what}"));
+        let live = InspectError::live(&name);
+        let missing = InspectError::no_value(&name);
         if let Some(why) = self.why_no_pages(relation) {
-            return Err(InspectError::NoPages { relation: name, why });
+            return Err(InspectError::no_pages(relation, why));
         }
         let leader = self.connections.first().ok_or_else(no_client).map_err(live)?;
         let moment = snapshot::begin(leader).await.map_err(live)?;
@@ -461,10 +462,44 @@ impl Inspector {
         contents: &ContentOptions,
         connection: &Arc<Connection>,
     ) -> Result<Contents<LiveChunks>, InspectError> {
-        let live = |error| InspectError::Live { relation: relation.to_owned(), error };
+        let live = InspectError::live(relation);
         let store = self.chunk_store(connection, moment, false);
         let toasters = toasters::toasters(connection.client(), &self.server).await.map_err(live)?;
         let dir = contents.output_dir.as_deref();
         Ok(Contents::new(store, toasters, self.server.page_size, dir)?)
     }
+}
+
+/// Ends a connection's transaction; it can then examine indexes, whose errors concern nothing else.
+async fn end_and_examine(
+    connection: &Connection,
+    indexes: Option<&IndexScan>,
+) -> Result<Result<(), LiveError>, LiveError> {
+    snapshot::end(connection.client()).await?;
+    match indexes {
+        Some(indexes) => Ok(indexes.take_part(connection).await),
+        None => Ok(Ok(())),
+    }
+}
+
+/// Counts the values of a TOAST relation that no row refers to; the reason if that is not known. `unread`: whether
+/// part of the table could not be read.
+async fn count_orphans(
+    connection: &Connection,
+    toast: &ToastRelation,
+    store: &mut LiveChunks,
+    references: References,
+    unread: bool,
+) -> Result<Result<OrphanReport, &'static str>, LiveError> {
+    let known = match references.known(store, unread) {
+        Ok(known) => known,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    let mut report = OrphanReport::default();
+    let quoted = quote_qualified("pg_toast", &toast.name);
+    chunks::each_value(connection.client(), &quoted, |id, chunks, bytes| {
+        known.count(id, chunks, bytes, &mut report);
+    })
+    .await?;
+    Ok(Ok(report))
 }

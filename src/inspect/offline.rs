@@ -10,8 +10,10 @@ use super::finding_look::not_searched;
 use super::inspector::InspectError;
 use super::orphans::References;
 use super::reports::out_of_line;
-use super::result::SampleReport;
-use super::result::{HeapReport, NotAvailable, RelationReport, Source, ToastReport};
+use super::result::{
+    ColumnReport, HeapReport, NotAvailable, OrphanReport, RelationReport, SampleReport, Source,
+    ToastReport,
+};
 use crate::offline::file::{FileError, RelationFile};
 use crate::offline::target::FileTarget;
 use crate::offline::toastfile::ToastFile;
@@ -24,7 +26,7 @@ use toast_format::disk::layout::PageSize;
 use toast_format::disk::page::wrong_checksum;
 use toast_format::disk::varlena::{Varlena, VarlenaError};
 use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer};
-use toast_format::fill::meter::{FileMeter, Kind};
+use toast_format::fill::meter::{FileFill, FileMeter, Kind};
 use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::progress::Progress;
 use toast_format::heap::sample::{Sample, Sampling};
@@ -75,21 +77,19 @@ pub fn relation_file(
             (scan, look, references)
         }
         Some(writer) => {
-            let with_store = |files: ContentFiles<'_>| {
-                let store = store.take();
-                let toasters = Toasters::by_bytes();
-                Contents::new(store, toasters, page_size, files.output_dir)
+            let contents = match contents {
+                Some(files) => Some(reassembly(store.take(), page_size, files)?),
+                None => None,
             };
-            let contents = contents.map(with_store).transpose().map_err(InspectError::Output)?;
             let sink = RowSink::new(&name, writer, contents);
             let (mut scan, (references, sink)) = heap.read(scan, (references, sink), progress)?;
+            if let Some(error) = sink.error {
+                return Err(InspectError::Output(error));
+            }
             if let Some(contents) = sink.contents {
                 scan.problems.merge(contents.problems);
                 unknown_defaults.extend(contents.unknown);
                 store = contents.store;
-            }
-            if let Some(error) = sink.error {
-                return Err(InspectError::Output(error));
             }
             (scan, look, references)
         }
@@ -100,60 +100,91 @@ pub fn relation_file(
         let unread = scan.problems.count() > 0 || store.problems().count() > 0;
         match references.orphans(store, unread) {
             Ok(report) => orphans = Some(report),
-            Err(reason) => not_available.push(NotAvailable {
-                figure: "values in the TOAST relation that no row refers to".into(),
-                reason: reason.into(),
-            }),
+            Err(reason) => not_available.push(NotAvailable::orphans(reason)),
         }
     }
+    let mut toast = None;
+    if let Some(path) = target.toast {
+        let mut file = ToastScan::read(target, path, store.as_ref(), progress)?;
+        scan.problems.merge(std::mem::take(&mut file.scan.problems));
+        toast = Some(file);
+    }
     let size = page_size.bytes() as u64;
-    let toast = match target.toast {
-        None => None,
-        Some(path) => {
-            let file = FileScan::open(target, path, None)?;
-            let blocks = file.file.blocks();
-            let desc = TupleDesc::toast_relation(target.desc.id_type);
-            let chunks = Scan::new(scanned(target, path, &desc), ());
-            let look = file.spread(FileMeter::sample(Kind::Chunks, page_size, 100));
-            let (mut chunks, look) = file.read(chunks, look, progress)?;
-            if let Some(store) = &store {
-                add_unseen(&mut chunks.problems, store.problems());
-            }
-            scan.problems.merge(std::mem::take(&mut chunks.problems));
-            Some((chunks, look.visitor.finish(blocks, None), blocks))
-        }
-    };
-    let toast_bytes = toast.as_ref().map_or(0, |(_, _, blocks)| blocks * size);
-    let toast_facts = toast.as_ref().map(|(_, facts, _)| *facts);
-    let report = RelationReport::of(&scan, Source::RelationFile, Some(blocks * size + toast_bytes));
-    let (values, chunks) = out_of_line(&report.columns);
-    let toast = toast.map(|(scan, _, blocks)| ToastReport {
-        relation: scan.relation.source.to_string(),
-        bytes: Some(blocks * size),
-        rows: Some(scan.stats.tuples.live + scan.stats.tuples.unknown),
-        rows_counted: true,
-        dead_rows: Some(scan.stats.tuples.dead),
-        free_bytes: Some(scan.stats.tuples.free_bytes),
-        values,
-        chunks,
-        orphans,
-        ..ToastReport::default()
-    });
+    let toast_fill = toast.as_ref().map(|toast| toast.fill);
+    let bytes = (blocks + toast.as_ref().map_or(0, |toast| toast.blocks)) * size;
+    let report = RelationReport::from_scan(&scan, Source::RelationFile, Some(bytes));
+    let toast = toast.map(|toast| toast.report(size, &report.columns, orphans));
     let heap = HeapReport { bytes: Some(blocks * size), blocks: Some(blocks), ..report.heap };
     let mut report = RelationReport { heap, toast, not_available, unknown_defaults, ..report };
     if let (Some(sampled), Some(Sampling { seed, .. })) = (&scan.blocks, target.sampling) {
         let sample = SampleReport { blocks, blocks_read: sampled.blocks, seed };
         estimates::fill(&mut report, target.desc, &scan.stats, sampled, sample);
     }
-    match not_searched(target.desc) {
+    if let Some(why) = not_searched(target.desc) {
         // only the first is printed with its reason
-        Some(why) => report.not_available.insert(0, why),
-        None => {
-            report.findings =
-                look.and_then(|look| look.visitor.findings(blocks, toast_facts, &report));
-        }
+        report.not_available.insert(0, why);
+    } else if let Some(look) = look {
+        report.findings = look.visitor.findings(blocks, toast_fill, &report);
     }
     Ok(report)
+}
+
+/// Reassembles values from the file of the TOAST relation.
+fn reassembly<'t>(
+    store: Store<'t>,
+    page: PageSize,
+    files: ContentFiles<'_>,
+) -> Result<Contents<Store<'t>>, InspectError> {
+    Ok(Contents::new(store, Toasters::by_bytes(), page, files.output_dir)?)
+}
+
+/// What was counted in the file of a TOAST relation.
+struct ToastScan {
+    scan: Scan<()>,
+    fill: FileFill,
+    blocks: u64,
+}
+
+impl ToastScan {
+    fn read(
+        target: &FileTarget<'_>,
+        path: &Path,
+        store: Option<&ToastFile<Option<&PgXact>>>,
+        progress: &dyn Progress,
+    ) -> Result<ToastScan, InspectError> {
+        let file = FileScan::open(target, path, None)?;
+        let blocks = file.file.blocks();
+        let desc = TupleDesc::toast_relation(target.desc.id_type);
+        let scan = Scan::new(scanned(target, path, &desc), ());
+        let meter = file.spread(FileMeter::sample(Kind::Chunks, target.page_size, 100));
+        let (mut scan, meter) = file.read(scan, meter, progress)?;
+        if let Some(store) = store {
+            add_unseen(&mut scan.problems, store.problems());
+        }
+        Ok(ToastScan { scan, fill: meter.visitor.finish(blocks, None), blocks })
+    }
+
+    fn report(
+        &self,
+        page_size: u64,
+        columns: &[ColumnReport],
+        orphans: Option<OrphanReport>,
+    ) -> ToastReport {
+        let (values, chunks) = out_of_line(columns);
+        let tuples = &self.scan.stats.tuples;
+        ToastReport {
+            relation: self.scan.relation.source.to_string(),
+            bytes: Some(self.blocks * page_size),
+            rows: Some(tuples.live + tuples.unknown),
+            rows_counted: true,
+            dead_rows: Some(tuples.dead),
+            free_bytes: Some(tuples.free_bytes),
+            values,
+            chunks,
+            orphans,
+            ..ToastReport::default()
+        }
+    }
 }
 
 /// A relation's file as a source of scans.
@@ -242,10 +273,10 @@ pub(super) fn store<'t>(
 
 /// Adds the problems that the chunks of a TOAST relation have shown and a scan has not: each place is reported once.
 fn add_unseen(seen: &mut Problems, of_chunks: &Problems) {
-    let place = |problem: &Problem| (problem.place.block, problem.place.item);
-    let known: HashSet<_> = seen.kept().iter().map(place).collect();
+    let places = seen.kept().iter().map(|problem| (problem.place.block, problem.place.item));
+    let known: HashSet<_> = places.collect();
     for problem in of_chunks.kept() {
-        if !known.contains(&place(problem)) {
+        if !known.contains(&(problem.place.block, problem.place.item)) {
             seen.add(problem.clone());
         }
     }
@@ -265,7 +296,7 @@ pub fn value(
     ctid: ItemPointer,
 ) -> Result<Anatomy, InspectError> {
     let relation = target.heap.display().to_string();
-    let missing = |what: String| InspectError::NoValue(format!("{relation}: {what}"));
+    let missing = InspectError::no_value(&relation);
     let mut problems = Problems::default();
     let mut store = store(target, &mut problems)?;
     let mut file = RelationFile::open(target.heap, target.page_size)?;

@@ -11,7 +11,7 @@ use toast_format::codec::Method;
 use toast_format::disk::desc::{Attribute, TupleDesc};
 use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::scan::Scan;
-use toast_format::heap::stats::{ColumnStats, CustomKey, FormSums, RelationStats, Sizes};
+use toast_format::heap::stats::{ColumnStats, FormSums, RelationStats, Sizes};
 use toast_format::model::stored::Form;
 use toast_format::model::toaster::catalog::{Handler, Toasters};
 
@@ -34,9 +34,13 @@ impl From<&Sizes> for SizeReport {
 }
 
 impl RelationReport {
-    /// What a scan has counted, for a relation of this many bytes (heap, TOAST relation and its index) if that is
+    /// Reports what a scan has counted, for a relation of this many bytes (heap, TOAST relation and its index) if that is
     /// known. The sources fill in what only they know.
-    pub fn of<V>(scan: &Scan<V>, source: Source, relation_bytes: Option<u64>) -> RelationReport {
+    pub fn from_scan<V>(
+        scan: &Scan<V>,
+        source: Source,
+        relation_bytes: Option<u64>,
+    ) -> RelationReport {
         let counts = &scan.stats.tuples;
         let problems = &scan.problems;
         RelationReport {
@@ -77,7 +81,7 @@ fn known(sum: u64, unknown: u64) -> Option<u64> {
     (unknown == 0).then_some(sum)
 }
 
-fn form_report((form, method): (Form, Option<Method>), sums: &FormSums) -> FormReport {
+fn form_report(form: Form, method: Option<Method>, sums: &FormSums) -> FormReport {
     let (raw_bytes, stored_bytes) = if form == Form::Null {
         (None, None)
     } else {
@@ -98,23 +102,20 @@ fn form_report((form, method): (Form, Option<Method>), sums: &FormSums) -> FormR
 
 /// Values of pluggable toasters; names are those of toasters that are recognized by their bytes.
 fn toaster_reports(stats: &ColumnStats) -> Vec<ToasterReport> {
-    let report = |(key, sums): (&CustomKey, &FormSums)| {
-        let (toaster, handler, kind) = *key;
-        ToasterReport {
-            toaster: (handler != Handler::Unknown).then(|| handler.usual_name().to_owned()),
-            toaster_oid: toaster.0,
-            pointer_kind: kind.name(),
-            values: sums.values,
-            out_of_line: sums.custom_out_of_line,
-            raw_bytes: known(sums.raw_bytes, sums.raw_unknown),
-            inline_bytes: sums.pointer_bytes,
-            chunk_bytes: known(sums.stored_bytes, sums.stored_unknown),
-            chunks: sums.chunks,
-            cost_to_read: kind.cost_to_read(),
-            cost_to_append: kind.cost_to_append(),
-        }
-    };
-    stats.custom().iter().map(report).collect()
+    let reports = stats.custom().iter().map(|(&(toaster, handler, kind), sums)| ToasterReport {
+        toaster: (handler != Handler::Unknown).then(|| handler.usual_name().to_owned()),
+        toaster_oid: toaster.0,
+        pointer_kind: kind.name(),
+        values: sums.values,
+        out_of_line: sums.custom_out_of_line,
+        raw_bytes: known(sums.raw_bytes, sums.raw_unknown),
+        inline_bytes: sums.pointer_bytes,
+        chunk_bytes: known(sums.stored_bytes, sums.stored_unknown),
+        chunks: sums.chunks,
+        cost_to_read: kind.cost_to_read(),
+        cost_to_append: kind.cost_to_append(),
+    });
+    reports.collect()
 }
 
 /// Gives toasters the names that `pg_toaster` has for them.
@@ -134,23 +135,27 @@ pub fn column_report(
     relation_bytes: Option<u64>,
 ) -> ColumnReport {
     let forms: BTreeMap<_, _> = stats.forms();
-    let count = |wanted: fn(Form) -> bool| {
-        forms.iter().filter(|((form, _), _)| wanted(*form)).map(|(_, s)| s.values).sum()
-    };
     let mut total = FormSums::default();
+    let mut nulls = 0;
+    let mut missing = 0;
+    // A missing value is in the catalog, not in the relation.
+    let mut in_catalog = 0;
     for ((form, _), sums) in &forms {
-        if *form != Form::Null {
-            total.merge(sums);
+        match form {
+            Form::Null => {
+                nulls += sums.values;
+                continue;
+            }
+            Form::Missing => {
+                missing += sums.values;
+                in_catalog += sums.stored_bytes;
+            }
+            _ => {}
         }
+        total.merge(sums);
     }
     let raw_bytes = known(total.raw_bytes, total.raw_unknown);
     let stored_bytes = known(total.stored_bytes, total.stored_unknown);
-    // A missing value is in the catalog, not in the relation.
-    let in_catalog: u64 = forms
-        .iter()
-        .filter(|((form, _), _)| *form == Form::Missing)
-        .map(|(_, sums)| sums.stored_bytes)
-        .sum();
     let own = total.stored_bytes - in_catalog + total.pointer_bytes;
     ColumnReport {
         column: attribute.name.clone(),
@@ -158,8 +163,8 @@ pub fn column_report(
         storage: attribute.storage.name(),
         compression: attribute.compression.map(Method::name),
         values: total.values,
-        nulls: count(|form| form == Form::Null),
-        missing: count(|form| form == Form::Missing),
+        nulls,
+        missing,
         raw_bytes,
         stored_bytes,
         pointer_bytes: total.pointer_bytes,
@@ -168,7 +173,10 @@ pub fn column_report(
         ratio: raw_bytes.zip(stored_bytes).and_then(|(raw, stored)| ratio(raw, stored)),
         chunks: total.chunks,
         share: relation_bytes.and_then(|whole| ratio(own, whole)),
-        forms: forms.iter().map(|(key, sums)| form_report(*key, sums)).collect(),
+        forms: forms
+            .iter()
+            .map(|((form, method), sums)| form_report(*form, *method, sums))
+            .collect(),
         toasters: toaster_reports(stats),
         raw_size: (&stats.raw()).into(),
         stored_size: (&stats.stored()).into(),

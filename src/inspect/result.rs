@@ -22,7 +22,7 @@ pub enum Source {
     Pageinspect,
     /// SQL functions of a live server.
     Functions,
-    /// A relation file.
+    /// The relation's file, without a server.
     RelationFile,
     /// Saved output of pageinspect.
     PageinspectOutput,
@@ -56,14 +56,14 @@ pub struct RelationReport {
     /// How it was read.
     #[serde(skip)]
     pub source: Source,
-    /// The relation's options.
+    /// Storage parameters of the relation (`reloptions`).
     pub options: Vec<String>,
     /// Bytes of a page.
     pub page_size: u64,
     /// The blocks read, if not all were to be read.
     #[serde(skip)]
     pub sample: Option<SampleReport>,
-    /// The main fork.
+    /// Figures of the main fork.
     pub heap: HeapReport,
     /// Tuples; dead and unknown ones null where pages were not read.
     pub tuples: TuplesReport,
@@ -119,9 +119,9 @@ pub struct TuplesReport {
     pub dead: Option<u64>,
     /// Of unknown visibility; their values are counted.
     pub unknown: Option<u64>,
-    /// `HEAP_HOT_UPDATED`.
+    /// Tuples with the flag `HEAP_HOT_UPDATED`.
     pub hot_updated: Option<u64>,
-    /// `HEAP_ONLY_TUPLE`.
+    /// Tuples with the flag `HEAP_ONLY_TUPLE`.
     pub heap_only: Option<u64>,
     /// Visible ones of the relation.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -240,11 +240,11 @@ pub struct PolicyReport {
     pub method: String,
     /// Values that are not NULL.
     pub values: u64,
-    /// Their stored bytes.
+    /// Stored bytes of these values.
     pub bytes: u64,
     /// Values that comply with the policy.
     pub complying_values: u64,
-    /// Their stored bytes.
+    /// Stored bytes of complying values.
     pub complying_bytes: u64,
 }
 
@@ -262,7 +262,7 @@ pub struct ToasterReport {
     pub out_of_line: u64,
     /// Content without headers; null if not known of every value.
     pub raw_bytes: Option<u64>,
-    /// In the rows.
+    /// What the rows hold of them.
     pub inline_bytes: u64,
     /// In chunks; null if not known of every value.
     pub chunk_bytes: Option<u64>,
@@ -293,14 +293,14 @@ pub struct FormReport {
     pub pointer_bytes: u64,
     /// Chunks in the TOAST relation.
     pub chunks: u64,
-    /// `raw_bytes / stored_bytes`.
+    /// `raw_bytes / stored_bytes`: over 1 where compression saves.
     pub ratio: Option<f64>,
     /// Figures of the relation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimates: Option<FormEstimates>,
 }
 
-/// Distribution of sizes.
+/// How the sizes of a column's values are distributed.
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct SizeReport {
     pub min: Option<u64>,
@@ -336,6 +336,16 @@ pub struct NotAvailable {
     pub reason: String,
 }
 
+impl NotAvailable {
+    /// Orphans are not known, for this reason.
+    pub(super) fn orphans(reason: &str) -> NotAvailable {
+        NotAvailable {
+            figure: "values in the TOAST relation that no row refers to".into(),
+            reason: reason.into(),
+        }
+    }
+}
+
 /// Something that could not be read.
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct ProblemReport {
@@ -344,12 +354,12 @@ pub struct ProblemReport {
     /// Line of a text.
     pub line: Option<usize>,
     pub block: Option<u32>,
-    /// Line pointer number.
+    /// Number of the line pointer.
     pub item: Option<u16>,
     pub column: Option<String>,
     /// Offset in the tuple, or in the page where no item is named.
     pub byte: Option<usize>,
-    /// What is wrong.
+    /// The problem, without its place.
     pub message: String,
     /// All of it in one line.
     pub text: String,
@@ -369,7 +379,7 @@ pub struct SampleReport {
 /// A quantile of single values.
 pub type Quantile = Interval<u64, Option<u64>>;
 
-/// Of a distribution of sizes. The smallest and the largest value cannot be estimated; an end of an interval is null
+/// Estimates of a distribution of sizes. The smallest and the largest value cannot be estimated; an end of an interval is null
 /// if the sample is too small to determine it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct SizeEstimates {
@@ -378,7 +388,7 @@ pub struct SizeEstimates {
     pub p99: Quantile,
 }
 
-/// Of the values of one form and method.
+/// Estimates for the values of one form and method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct FormEstimates {
     pub values: Option<Interval<u64>>,
@@ -392,7 +402,7 @@ pub struct FormEstimates {
     pub chunks: Option<Interval<u64>>,
 }
 
-/// Of one column.
+/// Estimates for one column.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ColumnEstimates {
     /// Values that are not NULL.
@@ -406,7 +416,7 @@ pub struct ColumnEstimates {
     pub stored_bytes: Option<Interval<u64>>,
     /// TOAST pointers in the rows.
     pub pointer_bytes: Option<Interval<u64>>,
-    /// `raw_bytes / stored_bytes`.
+    /// `raw_bytes / stored_bytes`: over 1 where compression saves.
     pub ratio: Option<Interval>,
     /// Chunks in the TOAST relation.
     pub chunks: Option<Interval<u64>>,

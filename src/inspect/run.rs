@@ -68,7 +68,7 @@ pub(crate) async fn open(
     let others = join_all((1..count).map(|_| timeout(OPEN_PATIENCE, first.open_another())));
     let ask = first.reading(async || Server::ask(first.client()).await);
     let (others, server) = join(others, ask).await;
-    let server = server.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+    let server = server.map_err(incomplete)?;
     let opened = others.into_iter().filter_map(|opened| match opened {
         Ok(Ok(connection)) => Some(connection),
         Ok(Err(error)) => {
@@ -84,7 +84,8 @@ pub(crate) async fn open(
     Ok(Inspector { connections, server, options, progress, stop: Arc::default() })
 }
 
-/// Finds the requested relations, and tables of Citus that are read on the nodes, unless `interrupt` arrives. A database without tables is reported to `notice`.
+/// Finds the requested relations, and tables of Citus that are read on the nodes, unless `interrupt` arrives. A
+/// database without tables is reported to `notice`.
 ///
 /// # Errors
 /// If a named relation does not exist, or the server cannot be queried.
@@ -98,15 +99,16 @@ pub(crate) async fn find(
     let database = &inspector.server.database;
     let work = async {
         let leader = inspector.leader()?;
-        let find = async || {
-            if takes_citus {
-                select_with_citus(leader, database, tables).await
-            } else {
-                select(leader, database, tables).await
-            }
-        };
-        let found: Result<_, LiveError> = leader.reading(find).await;
-        found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))
+        let found: Result<_, LiveError> = leader
+            .reading(async || {
+                if takes_citus {
+                    select_with_citus(leader, database, tables).await
+                } else {
+                    select(leader, database, tables).await
+                }
+            })
+            .await;
+        found.map_err(incomplete)
     };
     let selection = until(interrupt, &inspector.connections, work).await?;
     let nothing = selection.found.is_empty() && selection.on_nodes.is_empty();
@@ -127,8 +129,9 @@ pub(crate) async fn relations(
     output: &mut dyn Output,
     interrupt: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let run = Run { inspector, request, explained: Cell::new(false) };
-    let ended = until(interrupt, &inspector.connections, run.all(found, output)).await;
+    let reader = RelationReader { inspector, request, explained: Cell::new(false) };
+    let read = reader.read_relations(found, output);
+    let ended = until(interrupt, &inspector.connections, read).await;
     // otherwise, spawned tasks would continue to read
     inspector.stop.store(true, Ordering::Relaxed);
     ended
@@ -145,20 +148,20 @@ pub(crate) async fn value(
     ctid: ItemPointer,
 ) -> Result<Anatomy, Failed> {
     let leader = inspector.leader()?;
-    let find = async || {
-        let wanted = [table.to_owned()];
-        let selection = select(leader, &inspector.server.database, &wanted).await?;
-        // for a table with inheritance children, it is the table itself
-        let oid = match selection.found.as_slice() {
-            [one] => one.oid,
-            [first, ..] if first.how == How::Named => first.oid,
-            _ => return Ok(None),
-        };
-        Ok(Some((oid, catalog::describe(leader.client(), oid).await)))
-    };
-    let found: Result<_, LiveError> = leader.reading(find).await;
-    let found = found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
-    let relation = match found {
+    let found: Result<_, LiveError> = leader
+        .reading(async || {
+            let wanted = [table.to_owned()];
+            let selection = select(leader, &inspector.server.database, &wanted).await?;
+            // for a table with inheritance children, it is the table itself
+            let oid = match selection.found.as_slice() {
+                [table] => table.oid,
+                [first, ..] if first.how == How::Named => first.oid,
+                _ => return Ok(None),
+            };
+            Ok(Some((oid, catalog::describe(leader.client(), oid).await)))
+        })
+        .await;
+    let relation = match found.map_err(incomplete)? {
         Some((_, Ok(Some(relation)))) => relation,
         Some((_, Ok(None))) => return Err(Failed::new(Kind::Incomplete, "the table is gone")),
         Some((oid, Err(error))) => {
@@ -174,29 +177,29 @@ pub(crate) async fn value(
     }
 }
 
-struct Run<'a> {
+struct RelationReader<'a> {
     inspector: &'a Inspector,
     request: &'a Request,
     /// Whether to report why SQL functions are used.
     explained: Cell<bool>,
 }
 
-impl Run<'_> {
-    async fn all<O: Output + ?Sized>(
+impl RelationReader<'_> {
+    async fn read_relations<O: Output + ?Sized>(
         &self,
         found: &[Selected],
         output: &mut O,
     ) -> Result<(), RunError> {
         let oids: Vec<Oid> = found.iter().map(|found| found.oid).collect();
         let leader = self.inspector.leader()?;
-        let ask = async || {
-            let names = locks::names(leader.client(), &oids).await?;
-            let locked = locks::exclusive(leader.client()).await?;
-            Ok::<_, LiveError>((names, locked))
-        };
-        let asked = leader.reading(ask).await;
-        let (names, locked) =
-            asked.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+        let asked = leader
+            .reading(async || {
+                let names = locks::names(leader.client(), &oids).await?;
+                let locked = locks::exclusive(leader.client()).await?;
+                Ok::<_, LiveError>((names, locked))
+            })
+            .await;
+        let (names, locked) = asked.map_err(incomplete)?;
         let schedule = Schedule {
             connections: &self.inspector.connections,
             found,
@@ -207,13 +210,14 @@ impl Run<'_> {
             },
             tells_dropped: false,
         };
-        let visit = async |relation: Relation, _, output: &mut O| {
-            self.one(Arc::new(relation), output).await
-        };
-        each_relation(&schedule, output, visit).await.map(drop)
+        each_relation(&schedule, output, async |relation: Relation, _, output: &mut O| {
+            self.read_relation(Arc::new(relation), output).await
+        })
+        .await
+        .map(drop)
     }
 
-    async fn one<O: Output + ?Sized>(
+    async fn read_relation<O: Output + ?Sized>(
         &self,
         relation: Arc<Relation>,
         output: &mut O,
@@ -289,6 +293,11 @@ pub(super) fn functions_notices(inspector: &Inspector, why: &str) -> Vec<String>
         notices.push(hint.into());
     }
     notices
+}
+
+/// An error of the server that affects the whole run.
+pub(super) fn incomplete(error: LiveError) -> Failed {
+    Failed::new(Kind::Incomplete, error.to_string())
 }
 
 pub(super) async fn failed(

@@ -35,16 +35,16 @@ pub fn saved_text(
     rows: Option<&mut (dyn RowWriter + Send)>,
 ) -> io::Result<(RelationReport, Option<io::Error>)> {
     match rows {
-        None => Ok((report(name, text, desc, order, ())?.0, None)),
+        None => Ok((read_saved(name, text, desc, order, ())?.0, None)),
         Some(writer) => {
             let sink: RowSink<'_, Option<ToastFile<HintBits>>> = RowSink::new(name, writer, None);
-            let (report, sink) = report(name, text, desc, order, sink)?;
+            let (report, sink) = read_saved(name, text, desc, order, sink)?;
             Ok((report, sink.error))
         }
     }
 }
 
-fn report<V: Visitor>(
+fn read_saved<V: Visitor>(
     name: &str,
     text: impl Read,
     desc: &TupleDesc,
@@ -58,7 +58,7 @@ fn report<V: Visitor>(
         page_size: PageSize::DEFAULT,
         flavor: CustomFlavor::Auto,
     };
-    let mut reader = Reader {
+    let mut reader = SavedReader {
         pages: HeapPages::new(desc, CustomFlavor::Auto, &model),
         scan: Scan::new(relation, visitor),
         order,
@@ -66,25 +66,25 @@ fn report<V: Visitor>(
         blocks: Blocks::default(),
     };
     saved::read(text, &mut reader)?;
-    let Reader { scan, first_page_size, mut pages, blocks, .. } = reader;
-    let mut report = RelationReport::of(&scan, Source::PageinspectOutput, None);
+    let SavedReader { scan, first_page_size, mut pages, blocks, .. } = reader;
+    let mut report = RelationReport::from_scan(&scan, Source::PageinspectOutput, None);
     report.page_size = first_page_size.unwrap_or(PageSize::DEFAULT.bytes() as u64);
     if first_page_size.is_none() {
         // Only whole pages show how full they are.
         report.heap.new_blocks = None;
         report.heap.free_bytes = None;
     }
-    if blocks.any() {
+    if blocks.have_begun() {
         pages.end_page();
     }
-    if !blocks.any() || blocks.are_whole(PageSize::DEFAULT) {
+    if !blocks.have_begun() || blocks.are_whole(PageSize::DEFAULT) {
         let read = pages.read();
         report.findings = pages.findings(read, None, &report);
     }
     Ok((report, scan.visitor))
 }
 
-struct Reader<'a, V> {
+struct SavedReader<'a, V> {
     scan: Scan<V>,
     order: ByteOrder,
     first_page_size: Option<u64>,
@@ -94,7 +94,7 @@ struct Reader<'a, V> {
     blocks: Blocks,
 }
 
-impl<V: Visitor> SavedSink for Reader<'_, V> {
+impl<V: Visitor> SavedSink for SavedReader<'_, V> {
     fn item(&mut self, item: SavedItem) {
         self.scan.block_known = item.block.is_some();
         if self.blocks.take(&item) {
@@ -136,7 +136,7 @@ impl<V: Visitor> SavedSink for Reader<'_, V> {
     }
 }
 
-impl<V: Visitor> Reader<'_, V> {
+impl<V: Visitor> SavedReader<'_, V> {
     fn problem(&mut self, line: usize, item: Option<u16>, message: &str) {
         let place = Place { line: Some(line), item, ..Place::of(&*self.scan.relation.source) };
         self.scan.problem(Problem { place, message: message.to_owned() });
@@ -235,7 +235,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Takes a row; whether a page ends before it.
+    /// Records a row. Returns whether a page ended before it.
     pub(super) fn take(&mut self, item: &SavedItem) -> bool {
         let other_block = item.block != self.block;
         let begins = self.lp.is_none_or(|last| other_block || item.lp.is_none_or(|lp| lp <= last));
@@ -259,7 +259,7 @@ impl Blocks {
     }
 
     /// Whether a page has begun.
-    pub(super) fn any(&self) -> bool {
+    pub(super) fn have_begun(&self) -> bool {
         self.pages > 0
     }
 

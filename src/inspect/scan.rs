@@ -11,6 +11,7 @@ use crate::server::snapshot::Moment;
 use crate::value::contents::RowSink;
 use crate::value::rows::RowWriter;
 use toast_format::disk::desc::TupleDesc;
+use toast_format::disk::layout::PageSize;
 use toast_format::fill::lengths::Growth;
 use toast_format::fill::meter::{FileMeter, Kind};
 use toast_format::heap::sample::{Sample, Sampling};
@@ -30,7 +31,17 @@ pub(super) struct ScanTarget {
     pub(super) target: Option<TupleTarget>,
 }
 
-/// The counts of a scan, with what its other visitors have taken.
+impl ScanTarget {
+    /// The measurement of how full it is, if that is wanted.
+    fn meter(&self, page: PageSize, blocks: u32) -> Option<FileMeter> {
+        let (kind, fillfactor) = self.metered?;
+        let growth = Growth::of(&self.desc, page, self.target);
+        let meter = FileMeter::whole(kind, page, blocks, fillfactor);
+        Some(meter.growing(growth).with_dead_values())
+    }
+}
+
+/// The counts of a scan, and what its other visitors have collected.
 pub(super) struct ScanResult {
     pub(super) scan: Scan<()>,
     /// Blocks of the relation.
@@ -46,8 +57,8 @@ pub(super) struct ScanResult {
 }
 
 impl ScanError {
-    /// Found in the relation of this name.
-    pub(super) fn of(self, name: &str) -> InspectError {
+    /// The error with the relation in which it was found.
+    pub(super) fn in_relation(self, name: &str) -> InspectError {
         match self {
             ScanError::Stopped => InspectError::Stopped,
             ScanError::Failed { from, error } => {
@@ -80,7 +91,7 @@ impl Inspector {
         references: Option<References>,
     ) -> Result<ScanResult, InspectError> {
         let ScanTarget { name, quoted, .. } = target;
-        let live = |error| InspectError::Live { relation: name.clone(), error };
+        let live = InspectError::live(name);
         let mut readers = Vec::new();
         let needed = if rows.is_some() { 1 } else { self.connections.len() };
         for connection in self.connections.iter().take(needed) {
@@ -107,38 +118,19 @@ impl Inspector {
         let scan = scan.of_sample(sampling.is_some());
         self.progress.begin(name, u64::from(chosen));
         let Some(writer) = rows else {
-            let page = self.server.page_size;
-            let meter = if sampling.is_none() {
-                target.metered.map(|(kind, fillfactor)| {
-                    let growth = Growth::of(&target.desc, page, target.target);
-                    let meter = FileMeter::whole(kind, page, total_blocks, fillfactor);
-                    meter.growing(growth).with_dead_values()
-                })
-            } else {
-                None
-            };
-            let looks = (target.keeps.then(|| KeptPages::new(total_blocks, sampling)), meter);
-            let (scan, (kept, meter), references) = match references {
-                None => {
-                    let (scan, looks) = self.side_by_side(readers, sample, scan, looks).await?;
-                    (scan, looks, None)
-                }
-                Some(references) => {
-                    let all = (looks, references);
-                    let (scan, (looks, found)) =
-                        self.side_by_side(readers, sample, scan, all).await?;
-                    (scan, looks, Some(found))
-                }
-            };
-            let unknown_defaults = Vec::new();
-            return Ok(ScanResult {
+            let kept = target.keeps.then(|| KeptPages::new(total_blocks, sampling));
+            let is_metered = sampling.is_none();
+            let meter =
+                if is_metered { target.meter(self.server.page_size, total_blocks) } else { None };
+            let begun = ScanResult {
                 scan,
                 total_blocks,
                 kept,
                 meter,
                 references,
-                unknown_defaults,
-            });
+                unknown_defaults: Vec::new(),
+            };
+            return self.scan_counts(readers, sample, begun).await;
         };
         let contents = match &self.options.contents {
             Some(contents) => Some(self.contents(name, moment, contents, leader).await?),
@@ -147,21 +139,44 @@ impl Inspector {
         let sink = RowSink::new(name, writer, contents);
         let (mut scan, ()) = scan.with((sink, references));
         let read = in_order(first, sample, &self.control(), &mut scan).await;
-        read.map_err(|error| error.of(name))?;
+        read.map_err(|error| error.in_relation(name))?;
         self.progress.end();
         let (mut scan, (sink, references)) = scan.with(());
         if let Some(error) = sink.error {
             return Err(error.into());
         }
-        let (problems, unknown) = match sink.contents {
-            Some(contents) => (contents.problems, contents.unknown),
-            None => Default::default(),
-        };
-        scan.problems.merge(problems);
-        let unknown_defaults = unknown.into_iter().collect();
+        let mut unknown_defaults = Vec::new();
+        if let Some(contents) = sink.contents {
+            scan.problems.merge(contents.problems);
+            unknown_defaults.extend(contents.unknown);
+        }
         let kept = None;
         let meter = None;
         Ok(ScanResult { scan, total_blocks, kept, meter, references, unknown_defaults })
+    }
+
+    /// Counts what the blocks hold, on all connections, and keeps and measures what has `begun`.
+    async fn scan_counts(
+        &self,
+        readers: Vec<PageReader>,
+        sample: Sample,
+        begun: ScanResult,
+    ) -> Result<ScanResult, InspectError> {
+        let ScanResult { scan, kept, meter, references, .. } = begun;
+        let looks = (kept, meter);
+        // values are only parsed for references
+        let (scan, (kept, meter), references) = match references {
+            None => {
+                let (scan, looks) = self.side_by_side(readers, sample, scan, looks).await?;
+                (scan, looks, None)
+            }
+            Some(references) => {
+                let all = (looks, references);
+                let (scan, (looks, found)) = self.side_by_side(readers, sample, scan, all).await?;
+                (scan, looks, Some(found))
+            }
+        };
+        Ok(ScanResult { scan, kept, meter, references, ..begun })
     }
 
     async fn side_by_side<V: Visitor + Merge + Clone + Send + 'static>(
@@ -174,7 +189,7 @@ impl Inspector {
         let name = Arc::clone(&scan.relation.source);
         let (scan, ()) = scan.with(visitor);
         let scan = side_by_side(readers, sample, &self.control(), scan).await;
-        let scan = scan.map_err(|error| error.of(&name))?;
+        let scan = scan.map_err(|error| error.in_relation(&name))?;
         self.progress.end();
         Ok(scan.with(()))
     }

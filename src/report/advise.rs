@@ -8,7 +8,7 @@ use serde_json::json;
 use super::charts;
 use super::document::{Document, Format, Output};
 use super::table::{Column, Grid, Head, Tone, number, printable, text};
-use super::units::{counted, nanoseconds, size};
+use super::units::{and_more, counted, nanoseconds, size};
 use crate::advise::estimate::{CpuTime, Figure};
 use crate::advise::extract::keys::KnownUse;
 use crate::advise::extract::result::{ExtractionReport, KeyReport};
@@ -54,7 +54,8 @@ impl<W: Write> Writer<W> {
         } else {
             (SCHEMA, json!(advise::Document::new(server)))
         };
-        let mut output = Output::new(out, terminal, schema, &csv_fields(), &document);
+        let (format, width) = terminal;
+        let mut output = Output::new(out, format, width, schema, &csv_fields(), &document);
         output.details = shown.details;
         Writer { output, shown, told: HashSet::new(), held: Vec::new(), has_toasters }
     }
@@ -75,8 +76,11 @@ impl<W: Write> Writer<W> {
             }
         }
         if shown.extraction {
-            let text = |document: &mut Document| extracted(report, has_toasters, document);
-            return self.output.section(|| keys::KeysColumn::from(report), text, Vec::new);
+            return self.output.section(
+                || keys::KeysColumn::from(report),
+                |document| extracted(report, has_toasters, document),
+                Vec::new,
+            );
         }
         let told = &mut self.told;
         self.output.section(
@@ -94,13 +98,16 @@ impl<W: Write> Writer<W> {
     /// Ends the document; must be called once.
     pub fn finish(self) -> io::Result<()> {
         let Writer { output, mut told, held, has_toasters, .. } = self;
-        let text = |document: &mut Document| match &held[..] {
-            [] => {}
-            [_] if document.is_html() => {}
-            [report] => column_section(report, has_toasters, &mut told, document),
-            several => ranked(several, document),
-        };
-        output.finish(None::<&()>, text, Vec::new)
+        output.finish(
+            None::<&()>,
+            |document| match &held[..] {
+                [] => {}
+                [_] if document.is_html() => {}
+                [report] => column_section(report, has_toasters, &mut told, document),
+                several => ranked(several, document),
+            },
+            Vec::new,
+        )
     }
 }
 
@@ -232,7 +239,7 @@ fn front(report: &Report, document: &mut Document) {
     fn yes(is: bool) -> String {
         if is { "yes".to_owned() } else { String::new() }
     }
-    let points = Grid::of(
+    let points = Grid::from_rows(
         &shown,
         &[
             number("No.", 0, |(number, _)| number.to_string()),
@@ -395,11 +402,11 @@ fn ranked(reports: &[Report], document: &mut Document) {
 
 /// Bytes by which the files are smaller after the command, negative if they are larger.
 fn saved(report: &Report) -> i64 {
-    let after = report.candidates.iter().find(|c| c.marks.recommended);
-    after.map_or(0, |c| {
-        let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-        bytes(report.files.total_bytes).saturating_sub(bytes(c.after_command_bytes.estimate))
-    })
+    let recommended = report.candidates.iter().find(|c| c.marks.recommended);
+    let Some(recommended) = recommended else { return 0 };
+    let now = i64::try_from(report.files.total_bytes).unwrap_or(i64::MAX);
+    let after = i64::try_from(recommended.after_command_bytes.estimate).unwrap_or(i64::MAX);
+    now.saturating_sub(after)
 }
 
 fn ranking(reports: &[&Report]) -> Grid {
@@ -410,7 +417,7 @@ fn ranking(reports: &[&Report]) -> Grid {
             (*report, others.find(|c| c.marks.recommended))
         })
         .collect();
-    Grid::of(
+    Grid::from_rows(
         &rows,
         &[
             // narrow terminals have no room for what says nothing
@@ -442,10 +449,12 @@ fn disk_change(after: &Interval<u64>, today: u64) -> String {
     if today == 0 {
         return String::new();
     }
-    let part = |bytes: u64| bytes as f64 / today as f64 - 1.0;
-    let change =
-        Interval { estimate: part(after.estimate), low: part(after.low), high: part(after.high) };
-    with_half_width(change)
+    let today = today as f64;
+    with_half_width(Interval {
+        estimate: after.estimate as f64 / today - 1.0,
+        low: after.low as f64 / today - 1.0,
+        high: after.high as f64 / today - 1.0,
+    })
 }
 
 fn grid(report: &Report, details: bool) -> Grid {
@@ -503,7 +512,7 @@ fn grid(report: &Report, details: bool) -> Grid {
         ];
         columns.extend(further);
     }
-    Grid::of(&shown, &columns)
+    Grid::from_rows(&shown, &columns)
 }
 
 /// Whether a candidate is named in a line below the table instead of a row of its own.
@@ -533,20 +542,17 @@ const NAMED: usize = 4;
 
 /// Each caveat once, with the candidates that it is one of.
 fn caveats(report: &Report) -> Vec<String> {
-    let shown = || report.candidates.iter().filter(|c| !is_folded(c));
+    let shown: Vec<_> = report.candidates.iter().filter(|c| !is_folded(c)).collect();
     let mut told: Vec<&str> = Vec::new();
     let mut lines = Vec::new();
-    for caveat in shown().flat_map(|c| &c.caveats) {
+    for caveat in shown.iter().flat_map(|c| &c.caveats) {
         if told.contains(&caveat.as_str()) {
             continue;
         }
         told.push(caveat);
         let names: Vec<&str> =
-            shown().filter(|c| c.caveats.contains(caveat)).map(|c| c.name.as_str()).collect();
-        let more = match names.len().saturating_sub(NAMED) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
+            shown.iter().filter(|c| c.caveats.contains(caveat)).map(|c| c.name.as_str()).collect();
+        let more = and_more(names.len(), NAMED);
         let named = names.get(..NAMED).unwrap_or(&names).join(", ");
         lines.push(format!("{named}{more}: {caveat}."));
     }
@@ -643,7 +649,7 @@ fn why(known: &[KnownUse]) -> String {
 }
 
 fn columns_of(keys: &[KeyReport]) -> Grid {
-    Grid::of(
+    Grid::from_rows(
         keys,
         &[
             text("Key", 0, |key| key.key.clone()),
@@ -698,7 +704,7 @@ fn accesses(extraction: &ExtractionReport) -> Grid {
     rows.extend(keys.iter().map(|key| (format!("column of {}", key.key), &key.access, false)));
     rows.push(("rest of the document".into(), rest, false));
     rows.push(("document and columns".into(), whole, false));
-    Grid::of(
+    Grid::from_rows(
         &rows,
         &[
             text("Read or updated", 0, |(name, _, _)| name.clone()),
@@ -770,9 +776,10 @@ fn pluggable(p: &PluggableReport) -> String {
     )
 }
 
-/// `-12.3 % ±0.4`.
+/// A change as in `-12.3 % ±0.4`; none for today's settings.
 fn change(figure: &Figure, today: bool) -> String {
-    figure.change.filter(|_| !today).map_or_else(String::new, with_half_width)
+    let change = if today { None } else { figure.change };
+    change.map_or_else(String::new, with_half_width)
 }
 
 fn cpu(time: &CpuTime) -> String {
@@ -838,20 +845,8 @@ fn csv_fields() -> Vec<String> {
 
 /// One row for each candidate.
 fn csv_rows(report: &Report) -> Vec<Vec<String>> {
-    let whole = |w: &Figure| {
-        let Interval { estimate, low, high } = w.value;
-        [estimate.round(), low.floor(), high.ceil()].map(|n| format!("{n:.0}"))
-    };
-    let cpu = |time: &CpuTime| {
-        let [estimate, low, high] = whole(&time.figure);
-        let end = |end: String| if time.calibrated { end } else { String::new() };
-        [estimate, end(low), end(high)]
-    };
-    let fraction = |f: &Figure| {
-        let Interval { estimate, low, high } = f.value;
-        [estimate, low, high].map(|n| format!("{n:.3}"))
-    };
-    let row = |c: &CandidateReport| {
+    let mut rows = Vec::new();
+    for c in &report.candidates {
         let mut row = vec![
             report.table.relation.clone(),
             report.column.clone(),
@@ -866,15 +861,15 @@ fn csv_rows(report: &Report) -> Vec<Vec<String>> {
         let Interval { estimate, low, high } = c.after_command_bytes;
         row.extend([estimate, low, high].map(|bytes| bytes.to_string()));
         let fresh = &c.after_vacuum_full;
-        row.extend(whole(&fresh.heap_bytes));
-        row.extend(whole(&fresh.toast_bytes));
-        row.extend(whole(&fresh.toast_index_bytes));
-        row.extend(whole(&fresh.total_bytes));
-        row.extend(whole(&c.chunks));
-        row.extend(fraction(&c.read_buffers_per_value));
-        row.extend(cpu(&c.read_cpu_ns_per_value));
-        row.extend(whole(&c.update_bytes_per_value));
-        row.extend(whole(&c.update_wal_bytes_per_value));
+        row.extend(whole_cells(&fresh.heap_bytes));
+        row.extend(whole_cells(&fresh.toast_bytes));
+        row.extend(whole_cells(&fresh.toast_index_bytes));
+        row.extend(whole_cells(&fresh.total_bytes));
+        row.extend(whole_cells(&c.chunks));
+        row.extend(fraction_cells(&c.read_buffers_per_value));
+        row.extend(cpu_cells(&c.read_cpu_ns_per_value));
+        row.extend(whole_cells(&c.update_bytes_per_value));
+        row.extend(whole_cells(&c.update_wal_bytes_per_value));
         let f = &c.forms;
         let forms =
             [f.null, f.short, f.plain, f.compressed, f.external, f.external_compressed, f.custom];
@@ -884,9 +879,27 @@ fn csv_rows(report: &Report) -> Vec<Vec<String>> {
                 .chain([c.refused_rows, c.before_compaction_bytes])
                 .map(|n| n.to_string()),
         );
-        row
-    };
-    report.candidates.iter().map(row).collect()
+        rows.push(row);
+    }
+    rows
+}
+
+/// A figure and the ends of its interval, as whole numbers.
+fn whole_cells(figure: &Figure) -> [String; 3] {
+    let Interval { estimate, low, high } = figure.value;
+    [estimate.round(), low.floor(), high.ceil()].map(|number| format!("{number:.0}"))
+}
+
+/// A figure and the ends of its interval, with three digits.
+fn fraction_cells(figure: &Figure) -> [String; 3] {
+    let Interval { estimate, low, high } = figure.value;
+    [estimate, low, high].map(|number| format!("{number:.3}"))
+}
+
+/// A time and, after calibration, the ends of its interval.
+fn cpu_cells(time: &CpuTime) -> [String; 3] {
+    let [estimate, low, high] = whole_cells(&time.figure);
+    if time.calibrated { [estimate, low, high] } else { [estimate, String::new(), String::new()] }
 }
 
 #[cfg(test)]

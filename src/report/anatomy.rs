@@ -21,7 +21,7 @@ pub fn text(anatomy: &Anatomy, out: &mut impl Write) -> io::Result<()> {
         printable(&anatomy.type_name),
         row.ctid.as_deref().unwrap_or_default()
     );
-    writeln!(out, "{}", Tone::Heading.of(&head))?;
+    writeln!(out, "{}", Tone::Heading.styled(&head))?;
     let mut line = format!("  form: {}", row.form);
     if let Some(method) = row.method {
         line.push_str(&format!(", {method}"));

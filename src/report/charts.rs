@@ -3,6 +3,7 @@
 //! texts of this program.
 
 use std::io;
+use std::ops::Range;
 
 use maud::{Markup, PreEscaped, html};
 use plotters::coord::Shift;
@@ -80,8 +81,8 @@ fn logarithm(size: u64) -> f64 {
 fn unit(most: f64) -> (f64, &'static str) {
     const UNITS: [(f64, &str); 4] =
         [(1024.0, "kB"), (1048576.0, "MB"), (1073741824.0, "GB"), (1099511627776.0, "TB")];
-    let fits = |(unit, _): &&(f64, &str)| most >= 3.0 * unit;
-    UNITS.iter().rev().find(fits).copied().unwrap_or((1.0, "bytes"))
+    let fitting = UNITS.iter().rev().find(|(unit, _)| most >= 3.0 * unit);
+    fitting.copied().unwrap_or((1.0, "bytes"))
 }
 
 /// A number with as many digits as its axis needs.
@@ -102,12 +103,10 @@ pub(super) fn distribution(title: &str, bars: &[Bar], marks: &[(u64, &str)]) -> 
         marked.join(", ")
     );
     let most = bars.iter().map(|(_, raw, stored)| raw.max(stored)).max().copied().unwrap_or(1);
-    let places = || {
-        let ends = bars.iter().map(|(first, ..)| logarithm(*first));
-        ends.chain(marks.iter().map(|(at, _)| logarithm(*at).floor()))
-    };
-    let low = places().fold(f64::MAX, f64::min).max(0.0);
-    let high = places().fold(0.0, f64::max) + 1.0;
+    let mut places: Vec<f64> = bars.iter().map(|(first, ..)| logarithm(*first)).collect();
+    places.extend(marks.iter().map(|(at, _)| logarithm(*at).floor()));
+    let low = places.iter().copied().fold(f64::MAX, f64::min).max(0.0);
+    let high = places.iter().copied().fold(0.0, f64::max) + 1.0;
     plotted(title, &shows, |area| {
         let top = most as f64 * 1.15;
         let mut chart = framed(area, 72).build_cartesian_2d(low..high, 0.0..top)?;
@@ -150,20 +149,21 @@ pub(super) fn distribution(title: &str, bars: &[Bar], marks: &[(u64, &str)]) -> 
 /// A setting: what it stores, what a read costs, whether it is on the Pareto front, and whether it is recommended.
 pub(super) type Spot = (f64, f64, bool, bool);
 
+/// The range of an axis for these values, with some room around them.
+fn axis(values: Vec<f64>) -> Range<f64> {
+    let low = values.iter().copied().fold(f64::MAX, f64::min);
+    let high = values.iter().copied().fold(0.0, f64::max);
+    let room = ((high - low) * 0.1).max(high * 0.05).max(1.0);
+    (low - room).max(0.0)..high + room
+}
+
 /// Size against the cost of reads, with numbers.
 pub(super) fn front(title: &str, spots: &[Spot]) -> Markup {
     let shows = "Total size after VACUUM FULL, to the right, against the CPU time of a read, upwards. Numbers are those of \
                  the table below. Filled circles are on the Pareto front of size, reads, writes and scans; a ring marks \
                  the recommended settings.";
-    let range = |of: fn(&Spot) -> f64| {
-        let values = || spots.iter().map(of);
-        let low = values().fold(f64::MAX, f64::min);
-        let high = values().fold(0.0, f64::max);
-        let room = ((high - low) * 0.1).max(high * 0.05).max(1.0);
-        (low - room).max(0.0)..high + room
-    };
-    let bytes = range(|spot| spot.0);
-    let ns = range(|spot| spot.1);
+    let bytes = axis(spots.iter().map(|spot| spot.0).collect());
+    let ns = axis(spots.iter().map(|spot| spot.1).collect());
     let (unit, name) = unit(bytes.end - bytes.start);
     let xs = bytes.start / unit..bytes.end / unit;
     let across = xs.end - xs.start;
@@ -265,7 +265,7 @@ const ON_PHONE: f64 = 0.45;
 const LEAST: f64 = 1.5;
 const WITH_PARTS: f64 = 30.0;
 
-/// Sizes as areas.
+/// Tiles whose areas are in proportion to their sizes.
 pub(super) fn treemap(title: &str, shows: &str, tiles: &[Tile]) -> Markup {
     let svg = html! {
         svg.treemap role="img" {
@@ -284,16 +284,15 @@ fn drawn(tiles: &[Tile], place: Place, within: &str) -> Markup {
     let places = squarified(&weights, place);
     let seen = tiles.into_iter().zip(places);
     let seen = seen.filter(|(_, place)| place.width >= LEAST && place.height >= LEAST);
-    html! { @for (tile, place) in seen { (one(tile, place, within)) } }
+    html! { @for (tile, place) in seen { (tile_markup(tile, place, within)) } }
 }
 
-fn one(tile: &Tile, place: Place, within: &str) -> Markup {
+fn tile_markup(tile: &Tile, place: Place, within: &str) -> Markup {
     let name = printable(&tile.name);
     let path = if within.is_empty() { name.clone() } else { format!("{within}, {name}") };
     let Place { x, y, width, height } = place;
-    let percent = |part: f64| format!("{:.2}%", part / MAP.width * 100.0);
-    let left = percent(x);
-    let across = percent(width);
+    let left = format!("{:.2}%", x / MAP.width * 100.0);
+    let across = format!("{:.2}%", width / MAP.width * 100.0);
     let above = format!("{y:.1}");
     let down = format!("{height:.1}");
     let is_named = height >= NAME && named_width(&name) <= width;

@@ -9,7 +9,7 @@ use super::document::{Document, Format, Output};
 use super::table::{
     Grid, Style, Tone, number, printable, statement, statement_lines, text as column,
 };
-use super::units::{counted, size};
+use super::units::{counted, optional_number, size};
 use crate::check::code::{Code, Severity};
 use crate::check::finding::{Checked, Finding, FindingReport, Rest, SCHEMA};
 use crate::server::about::ServerReport;
@@ -53,7 +53,7 @@ impl<W: Write> CheckWriter<W> {
     ) -> CheckWriter<W> {
         let has_toasters = server.as_ref().is_some_and(|server| server.has_toasters);
         let document = json!({ "schema": SCHEMA, "findings": [] });
-        let mut output = Output::new(out, (format, width), SCHEMA, &CSV_HEAD, &document);
+        let mut output = Output::new(out, format, width, SCHEMA, &CSV_HEAD, &document);
         output.page.about(server.as_ref().map(|server| json!(server)).as_ref());
         CheckWriter {
             output,
@@ -81,52 +81,19 @@ impl<W: Write> CheckWriter<W> {
             }
             return Ok(());
         }
-        let FindingReport { code, title, expected, found, row, .. } = &report;
-        let row = row.as_deref().map(|row| format!(" ({})", statement(row))).unwrap_or_default();
-        let place = match &finding.node {
-            Some(node) => format!("{node} {}", finding.place),
-            None => finding.place.to_string(),
-        };
         let is_first = self.output.written == 0;
-        let text = |document: &mut Document| {
-            if !document.is_markdown() {
-                let code = tone(finding.code.severity())
-                    .map_or_else(|| (*code).to_owned(), |tone| document.toned(tone, code));
-                let place = printable(&place);
-                document.line(&format!("{code}  {place}{row}: {title}"), 7);
-                let told = format!("       expected {expected}; found {found}");
-                document.line(&printable(&told), 7);
-                return;
-            }
-            if is_first {
-                document
-                    .lines("| Code | Place | Damage | Expected | Found |\n|---|---|---|---|---|\n");
-            }
-            let cell = |text: &str| printable(text).replace('|', "\\|");
-            let place = cell(&place);
-            let expected = cell(expected);
-            let found = cell(found);
-            let row = row.replace('|', "\\|");
-            document
-                .lines(&format!("| {code} | {place}{row} | {title} | {expected} | {found} |\n"));
-        };
-        let records = || {
-            vec![vec![
-                report.code.to_owned(),
-                report.severity.to_owned(),
-                report.title.to_owned(),
-                report.relation.clone(),
-                number_of(report.block.map(u64::from)),
-                number_of(report.item.map(u64::from)),
-                report.column.clone().unwrap_or_default(),
-                number_of(report.byte),
-                report.expected.clone(),
-                report.found.clone(),
-                report.row.clone().unwrap_or_default(),
-                report.node.clone().unwrap_or_default(),
-            ]]
-        };
-        self.output.entry(|| &report, text, records)
+        let text = FindingText { finding, report: &report };
+        self.output.entry(
+            || &report,
+            |document| {
+                if document.is_markdown() {
+                    text.row(is_first, document)
+                } else {
+                    text.lines(document)
+                }
+            },
+            || vec![csv_record(&report)],
+        )
     }
 
     /// Writes what was looked at in a relation.
@@ -171,10 +138,15 @@ impl<W: Write> CheckWriter<W> {
         }
         let lines = statements.iter().flat_map(|text| statement_lines(text.trim_end_matches('\n')));
         let lines: String = lines.map(|line| format!("{line}\n")).collect();
-        self.output.text(|document| match document.is_markdown() {
-            _ if lines.is_empty() => {}
-            true => document.lines(&format!("\n```sql\n{lines}```\n")),
-            false => document.lines(&lines),
+        self.output.text(|document| {
+            if lines.is_empty() {
+                return;
+            }
+            if document.is_markdown() {
+                document.lines(&format!("\n```sql\n{lines}```\n"));
+            } else {
+                document.lines(&lines);
+            }
         })
     }
 
@@ -199,49 +171,52 @@ impl<W: Write> CheckWriter<W> {
             (_, false) => format!(
                 "{}: {} ({})",
                 counted(number, "table"),
-                Tone::Good.of("all sound"),
+                Tone::Good.styled("all sound"),
                 looked(&sound)
             ),
             (_, true) => format!(
                 "{}: {} ({})",
                 counted(number, "other table"),
-                Tone::Good.of("sound"),
+                Tone::Good.styled("sound"),
                 looked(&sound)
             ),
         });
         let has_findings = output.written > 0;
         let rest = Rest { server, relations };
-        let text = |document: &mut Document| {
-            if !document.is_markdown() {
-                if let Some(sound) = &sound {
-                    document.line(sound, 2);
-                }
-                for code in &codes {
-                    let hint = code.hint(has_toasters);
-                    document.line(&format!("HINT ({}):  {hint}", code.name()), 2);
-                }
-                for sql in &repairs {
-                    document.lines(&format!("  {}\n", statement(sql)));
-                }
-                return;
-            }
-            if has_findings {
-                document.gap();
-            }
-            if !repairs.is_empty() {
-                let repairs = repairs.iter().map(|sql| format!("{}\n", statement(sql)));
-                document.lines(&format!("```sql\n{}```\n\n", repairs.collect::<String>()));
-            }
-            for checked in &rest.relations {
-                document.lines(&format!("* {}\n", summary(checked, false)));
-                for note in &checked.notes {
-                    document.lines(&format!("  * {}\n", printable(note)));
-                }
-            }
-        };
         // a line of `jsonl` is a finding
-        let rest = (output.format != Format::Jsonl).then_some(&rest);
-        output.finish(rest, text, Vec::new)
+        let fields = (output.format != Format::Jsonl).then_some(&rest);
+        output.finish(
+            fields,
+            |document| {
+                if !document.is_markdown() {
+                    if let Some(sound) = &sound {
+                        document.line(sound, 2);
+                    }
+                    for code in &codes {
+                        let hint = code.hint(has_toasters);
+                        document.line(&format!("HINT ({}):  {hint}", code.name()), 2);
+                    }
+                    for sql in &repairs {
+                        document.lines(&format!("  {}\n", statement(sql)));
+                    }
+                    return;
+                }
+                if has_findings {
+                    document.gap();
+                }
+                if !repairs.is_empty() {
+                    let repairs = repairs.iter().map(|sql| format!("{}\n", statement(sql)));
+                    document.lines(&format!("```sql\n{}```\n\n", repairs.collect::<String>()));
+                }
+                for checked in &rest.relations {
+                    document.lines(&format!("* {}\n", summary(checked, false)));
+                    for note in &checked.notes {
+                        document.lines(&format!("  * {}\n", printable(note)));
+                    }
+                }
+            },
+            Vec::new,
+        )
     }
 
     /// Writes the page: the verdict, the findings, what to do, and what was looked at.
@@ -254,62 +229,128 @@ impl<W: Write> CheckWriter<W> {
         relations.sort_by_key(|checked| {
             checked.errors + checked.warnings + checked.notices == 0 && !checked.is_incomplete
         });
-        let more = |all: usize| all.checked_sub(ON_PAGE).filter(|&more| more > 0);
-        let text = |document: &mut Document| {
-            let is_complete = !any_line && relations.iter().all(|checked| !checked.is_incomplete);
-            let tables = counted(relations.len() as u64, "table");
-            let (tone, verdict) = match (found, is_complete) {
-                (0, true) => (Tone::Good, format!("No damage found in {tables}.")),
-                (0, false) => (
-                    Tone::Warning,
-                    format!("No damage found in {tables}, but not everything was checked."),
-                ),
-                _ if codes.iter().any(|code| code.severity() == Severity::Error) => {
-                    (Tone::Bad, format!("{} in {tables}.", counted(found, "finding")))
+        output.finish(
+            None::<&()>,
+            |document| {
+                let is_complete =
+                    !any_line && relations.iter().all(|checked| !checked.is_incomplete);
+                let tables = counted(relations.len() as u64, "table");
+                let (tone, verdict) = match (found, is_complete) {
+                    (0, true) => (Tone::Good, format!("No damage found in {tables}.")),
+                    (0, false) => (
+                        Tone::Warning,
+                        format!("No damage found in {tables}, but not everything was checked."),
+                    ),
+                    _ if codes.iter().any(|code| code.severity() == Severity::Error) => {
+                        (Tone::Bad, format!("{} in {tables}.", counted(found, "finding")))
+                    }
+                    _ => (Tone::Warning, format!("{} in {tables}.", counted(found, "finding"))),
+                };
+                document.heading("Verdict", 2);
+                document.verdict(tone, &verdict);
+                relations.iter().take(ON_PAGE).for_each(|checked| {
+                    document.item(&summary(checked, false));
+                    checked.notes.iter().for_each(|note| document.item(&format!("note: {note}")));
+                });
+                not_shown(relations.len() as u64, "more table", "json", document);
+                if !shown.is_empty() {
+                    document.heading("Findings", 2);
+                    document.grid("Findings", &grid(&shown));
                 }
-                _ => (Tone::Warning, format!("{} in {tables}.", counted(found, "finding"))),
-            };
-            document.heading("Verdict", 2);
-            document.verdict(tone, &verdict);
-            relations.iter().take(ON_PAGE).for_each(|checked| {
-                document.item(&summary(checked, false));
-                checked.notes.iter().for_each(|note| document.item(&format!("note: {note}")));
-            });
-            if let Some(more) = more(relations.len()) {
-                document.line(
-                    &format!("{}: see --format json.", counted(more as u64, "more table")),
-                    0,
-                );
-            }
-            if !shown.is_empty() {
-                document.heading("Findings", 2);
-                document.grid("Findings", &grid(&shown));
-            }
-            if let Some(more) = found.checked_sub(ON_PAGE as u64).filter(|&more| more > 0) {
-                document
-                    .line(&format!("{}: see --format jsonl.", counted(more, "more finding")), 0);
-            }
-            if !codes.is_empty() {
-                document.heading("What to do", 2);
-            }
-            for code in &codes {
-                document.item(&format!("{}: {}", code.name(), code.hint(has_toasters)));
-            }
-            repairs.iter().chain(&statements).take(ON_PAGE).for_each(|sql| document.sql(sql));
-            if let Some(more) = more(repairs.len() + statements.len()) {
-                document.line(
-                    &format!("{}: see --format table.", counted(more as u64, "more statement")),
-                    0,
-                );
-            }
-        };
-        output.finish(None::<&()>, text, Vec::new)
+                not_shown(found, "more finding", "jsonl", document);
+                if !codes.is_empty() {
+                    document.heading("What to do", 2);
+                }
+                for code in &codes {
+                    document.item(&format!("{}: {}", code.name(), code.hint(has_toasters)));
+                }
+                repairs.iter().chain(&statements).take(ON_PAGE).for_each(|sql| document.sql(sql));
+                let commands = repairs.len() + statements.len();
+                not_shown(commands as u64, "more statement", "table", document);
+            },
+            Vec::new,
+        )
     }
 }
 
-/// Findings as rows.
+/// Counts what a page has no room for, and names the format that has it.
+fn not_shown(all: u64, noun: &str, format: &str, document: &mut Document) {
+    let more = all.saturating_sub(ON_PAGE as u64);
+    if more > 0 {
+        document.line(&format!("{}: see --format {format}.", counted(more, noun)), 0);
+    }
+}
+
+/// A finding as text for people.
+struct FindingText<'a> {
+    finding: &'a Finding,
+    report: &'a FindingReport,
+}
+
+impl FindingText<'_> {
+    fn place(&self) -> String {
+        let place = &self.finding.place;
+        let place = match &self.finding.node {
+            Some(node) => format!("{node} {place}"),
+            None => place.to_string(),
+        };
+        printable(&place)
+    }
+
+    /// The row that the finding is about, after a space.
+    fn table_row(&self) -> String {
+        let row = self.report.row.as_deref();
+        row.map(|row| format!(" ({})", statement(row))).unwrap_or_default()
+    }
+
+    fn lines(&self, document: &mut Document) {
+        let FindingReport { code, title, expected, found, .. } = self.report;
+        let code = match tone(self.finding.code.severity()) {
+            Some(tone) => document.toned(tone, code),
+            None => (*code).to_owned(),
+        };
+        document.line(&format!("{code}  {}{}: {title}", self.place(), self.table_row()), 7);
+        let told = format!("       expected {expected}; found {found}");
+        document.line(&printable(&told), 7);
+    }
+
+    /// A row of the Markdown table, whose heads are before the first one.
+    fn row(&self, is_first: bool, document: &mut Document) {
+        if is_first {
+            document.lines("| Code | Place | Damage | Expected | Found |\n|---|---|---|---|---|\n");
+        }
+        let FindingReport { code, title, expected, found, .. } = self.report;
+        let place = markdown_cell(&format!("{}{}", self.place(), self.table_row()));
+        let expected = markdown_cell(&printable(expected));
+        let found = markdown_cell(&printable(found));
+        document.lines(&format!("| {code} | {place} | {title} | {expected} | {found} |\n"));
+    }
+}
+
+fn markdown_cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+fn csv_record(report: &FindingReport) -> Vec<String> {
+    vec![
+        report.code.to_owned(),
+        report.severity.to_owned(),
+        report.title.to_owned(),
+        report.relation.clone(),
+        optional_number(report.block.map(u64::from)),
+        optional_number(report.item.map(u64::from)),
+        report.column.clone().unwrap_or_default(),
+        optional_number(report.byte),
+        report.expected.clone(),
+        report.found.clone(),
+        report.row.clone().unwrap_or_default(),
+        report.node.clone().unwrap_or_default(),
+    ]
+}
+
+/// The findings of a page.
 fn grid(findings: &[FindingReport]) -> Grid {
-    Grid::of(
+    Grid::from_rows(
         findings,
         &[
             column("Code", 0, |finding| finding.code.to_owned()),
@@ -319,19 +360,15 @@ fn grid(findings: &[FindingReport]) -> Grid {
                 Some(node) => format!("{} on {node}", finding.relation),
                 None => finding.relation.clone(),
             }),
-            number("Block", 0, |finding| number_of(finding.block.map(u64::from))),
-            number("Item", 0, |finding| number_of(finding.item.map(u64::from))),
+            number("Block", 0, |finding| optional_number(finding.block.map(u64::from))),
+            number("Item", 0, |finding| optional_number(finding.item.map(u64::from))),
             column("Column", 0, |finding| finding.column.clone().unwrap_or_default()),
-            number("Byte", 0, |finding| number_of(finding.byte)),
+            number("Byte", 0, |finding| optional_number(finding.byte)),
             column("Expected", 0, |finding| finding.expected.clone()),
             column("Found", 0, |finding| finding.found.clone()),
             column("Row", 0, |finding| finding.row.as_deref().map(statement).unwrap_or_default()),
         ],
     )
-}
-
-fn number_of(number: Option<u64>) -> String {
-    number.map(|number| number.to_string()).unwrap_or_default()
 }
 
 /// How a terminal shows a severity.
@@ -363,7 +400,7 @@ fn summary(checked: &Checked, on_terminal: bool) -> String {
         _ => Tone::Bad,
     };
     if on_terminal {
-        verdict = tone.of(&verdict);
+        verdict = tone.styled(&verdict);
     }
     let mut relation = printable(&checked.relation);
     if let Some(shard) = &checked.shard {

@@ -63,7 +63,6 @@ pub struct Document {
 }
 
 impl Document {
-    /// An empty document.
     pub fn new(style: Style, details: bool) -> Document {
         let details = details || !matches!(style, Style::Terminal(_));
         Document { style, details, text: String::new(), in_list: false }
@@ -81,7 +80,6 @@ impl Document {
         self.style == Style::Html
     }
 
-    /// The whole text.
     pub(super) fn into_text(mut self) -> String {
         self.end_list();
         self.text
@@ -124,7 +122,7 @@ impl Document {
         self.text.push('\n');
     }
 
-    /// An empty line.
+    /// Adds an empty line, except on a page.
     pub fn gap(&mut self) {
         if !self.is_html() {
             self.text.push('\n');
@@ -136,11 +134,10 @@ impl Document {
         self.text.push_str(text);
     }
 
-    /// A heading.
     pub fn heading(&mut self, words: &str, level: usize) {
         match self.style {
             Style::Markdown => self.lines(&format!("{} {words}\n\n", "#".repeat(level))),
-            Style::Terminal(_) => self.line(&Tone::Heading.of(words), 4),
+            Style::Terminal(_) => self.line(&Tone::Heading.styled(words), 4),
             Style::Html if level > 2 => self.block(&html! { h3 { (for_page(words)) } }),
             Style::Html => self.block(&html! { h2 { (for_page(words)) } }),
         }
@@ -211,7 +208,7 @@ impl Document {
     /// Text, in this tone on a terminal.
     pub(super) fn toned(&self, tone: Tone, words: &str) -> String {
         match self.style {
-            Style::Terminal(_) => tone.of(words),
+            Style::Terminal(_) => tone.styled(words),
             Style::Markdown | Style::Html => words.to_owned(),
         }
     }
@@ -338,7 +335,8 @@ impl<W: Write> Output<W> {
     /// of entries, still empty.
     pub(super) fn new(
         out: W,
-        (format, width): (Format, Option<usize>),
+        format: Format,
+        width: Option<usize>,
         schema: &'static str,
         fields: &[impl ToString],
         document: &Value,
@@ -388,13 +386,16 @@ impl<W: Write> Output<W> {
         records: impl FnOnce() -> Vec<Vec<String>>,
     ) -> io::Result<()> {
         let is_first = self.written == 0;
-        let text = |document: &mut Document| {
-            if !is_first {
-                document.gap();
-            }
-            text(document);
-        };
-        self.entry(entry, text, records)
+        self.entry(
+            entry,
+            |document| {
+                if !is_first {
+                    document.gap();
+                }
+                text(document);
+            },
+            records,
+        )
     }
 
     /// Writes something for people; a page is kept until the end.
@@ -473,10 +474,10 @@ pub(crate) trait Printed: Send {
     /// The document without entries.
     fn document(server: Option<ServerReport>) -> Value;
 
-    /// As an entry.
+    /// The entry of the list in the JSON document.
     fn entry(&self) -> impl Serialize;
 
-    /// For people.
+    /// Adds the text for people.
     fn print(&self, document: &mut Document);
 
     fn problems(&self) -> &Problems;
@@ -493,7 +494,9 @@ impl<W: Write> Writer<W> {
         server: Option<ServerReport>,
         details: bool,
     ) -> Writer<W> {
-        let output = Output::new(out, terminal, R::SCHEMA, &[""; 0], &R::document(server));
+        let (format, width) = terminal;
+        let document = R::document(server);
+        let output = Output::new(out, format, width, R::SCHEMA, &[""; 0], &document);
         Writer(Output { details, ..output })
     }
 

@@ -28,7 +28,7 @@ impl Printed for Explanation {
     }
 
     fn print(&self, document: &mut Document) {
-        one(self, document);
+        table_section(self, document);
     }
 
     fn problems(&self) -> &Problems {
@@ -36,7 +36,7 @@ impl Printed for Explanation {
     }
 }
 
-fn one(explanation: &Explanation, document: &mut Document) {
+fn table_section(explanation: &Explanation, document: &mut Document) {
     let sample = &explanation.sample;
     let blocks = counted(explanation.heap_blocks, "block");
     let looked = if sample.complete {
@@ -112,14 +112,8 @@ fn paragraphs(explanation: &Explanation, column: &ColumnExplanation, document: &
     let ColumnExplanation { column: name, type_name, storage, .. } = column;
     let head = format!("column {name} ({type_name}, {storage}): {}", values(column));
     document.heading(&printable(&head), 3);
-    let mut say = |name: &str, text: String| match document.style {
-        Style::Html => document.item(&format!("{name}: {text}")),
-        Style::Markdown => document.line(&format!("* {name}: {text}"), 10),
-        Style::Terminal(_) => document.line(&format!("  {name:<8}{text}"), 10),
-    };
-    say("read", read(column));
     let scan = several(&column.scan_buffers, "buffer");
-    say("scan", format!("{scan} with the column, {} without", explanation.heap_blocks));
+    let scan = format!("{scan} with the column, {} without", explanation.heap_blocks);
     let update = &column.update;
     let toast = match update.toast_bytes.estimate {
         0.0 => String::new(),
@@ -127,22 +121,35 @@ fn paragraphs(explanation: &Explanation, column: &ColumnExplanation, document: &
     };
     let heap = bytes(&update.heap_bytes);
     let wal = bytes(&update.wal_bytes);
-    say("update", format!("{heap} in the heap{toast}, {wal} of WAL"));
+    let update = format!("{heap} in the heap{toast}, {wal} of WAL");
+    for (name, text) in [("read", read(column)), ("scan", scan), ("update", update)] {
+        match document.style {
+            Style::Html => document.item(&format!("{name}: {text}")),
+            Style::Markdown => document.line(&format!("* {name}: {text}"), 10),
+            Style::Terminal(_) => document.line(&format!("  {name:<8}{text}"), 10),
+        }
+    }
 }
 
 fn values(column: &ColumnExplanation) -> String {
-    let total = column.values.estimate;
-    let part = |figure: &Interval| match figure.estimate {
-        part if part <= 0.0 => "none".to_owned(),
-        part if part >= total => "all".to_owned(),
-        part => format!("{part:.0}"),
-    };
+    let all = column.values.estimate;
     format!(
         "{}, {} out of line, {} compressed",
         several(&column.values, "value"),
-        part(&column.external_values),
-        part(&column.compressed_values)
+        some_of(column.external_values.estimate, all),
+        some_of(column.compressed_values.estimate, all)
     )
+}
+
+/// How many of `all` values: `none`, `12` or `all`.
+fn some_of(values: f64, all: f64) -> String {
+    if values <= 0.0 {
+        "none".to_owned()
+    } else if values >= all {
+        "all".to_owned()
+    } else {
+        format!("{values:.0}")
+    }
 }
 
 /// What it costs to read one value, once its row has been read.
@@ -185,8 +192,8 @@ fn several(figure: &Interval, noun: &str) -> String {
 }
 
 fn bytes(figure: &Interval) -> String {
-    let whole = |value: f64| value.max(0.0).round() as u64;
-    size_within(whole(figure.estimate), whole((figure.high - figure.low) / 2.0))
+    let half = (figure.high - figure.low) / 2.0;
+    size_within(figure.estimate.max(0.0).round() as u64, half.max(0.0).round() as u64)
 }
 
 fn histogram(widths: &[WidthRange]) -> String {

@@ -120,7 +120,7 @@ fn ranked_text(findings: &[Finding], tables: u64, limit: Option<usize>, style: S
 
 /// Text, in this tone on a terminal.
 fn toned(tone: Tone, words: &str, style: Style) -> String {
-    if style == Style::Markdown { words.to_owned() } else { tone.of(words) }
+    if style == Style::Markdown { words.to_owned() } else { tone.styled(words) }
 }
 
 /// Where something was found, and what.
@@ -220,14 +220,18 @@ fn per_other(finding: &Finding) -> String {
     }
 }
 
-/// What was examined, as text.
-fn looked_at(looked_at: &LookedAt) -> String {
-    let mut parts = Vec::new();
-    let blocks = |read: Option<u64>, total: Option<u64>| match (read?, total?) {
+/// How many blocks of all were read; `None` if there are none.
+fn blocks(read: Option<u64>, total: Option<u64>) -> Option<String> {
+    match (read?, total?) {
         (_, 0) => None,
         (read, total) if read == total => Some(counted(total, "block")),
         (read, total) => Some(format!("{read} of {}", counted(total, "block"))),
-    };
+    }
+}
+
+/// What was examined, as text.
+fn looked_at(looked_at: &LookedAt) -> String {
+    let mut parts = Vec::new();
     let LookedAt {
         heap_blocks,
         heap_blocks_read,

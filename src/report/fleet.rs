@@ -106,21 +106,18 @@ impl<W: Write> Writer<W> {
     fn records(&mut self, target: &str, text: &[u8]) -> io::Result<()> {
         let mut records = csv::ReaderBuilder::new().flexible(true).from_reader(text);
         let fields = records.headers()?.clone();
-        let of = |name: &str, fields: &csv::StringRecord| -> Vec<String> {
-            std::iter::once(name).chain(fields).map(str::to_owned).collect()
-        };
         let mut lines = Vec::new();
         if !fields.is_empty() && self.fields.as_ref() != Some(&fields) {
-            lines.push(of("target", &fields));
+            lines.push(with_first("target", &fields));
             self.fields = Some(fields);
         }
         for record in records.records() {
-            lines.push(of(target, &record?));
+            lines.push(with_first(target, &record?));
         }
         csv_records(lines, &mut self.out)
     }
 
-    /// Says what became of all. `skipped`: databases that an earlier run has finished.
+    /// Writes the summary of all databases. `skipped`: databases that an earlier run has finished.
     pub(crate) fn finish(mut self, skipped: u64) -> io::Result<()> {
         let Some(style) = self.format.style(self.width) else { return self.out.flush() };
         let mut document = Document::new(style, false);
@@ -166,6 +163,11 @@ fn problems(problems: &[(String, u8, String)]) -> Grid {
         grid.row(vec![target.clone(), code.to_string(), printable(why)]);
     }
     grid
+}
+
+/// A record of CSV with one more field before the others.
+fn with_first(first: &str, fields: &csv::StringRecord) -> Vec<String> {
+    std::iter::once(first).chain(fields).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ const MOST: usize = 1 << 20;
 /// What the page consists of.
 #[derive(Debug, Default)]
 pub(super) struct Page {
-    /// `toastctl inspect`
+    /// The command, as in `toastctl inspect`.
     title: String,
     /// What the report is about.
     subject: String,
@@ -43,24 +43,26 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Without sections yet.
-    pub(super) fn of(verb: &str) -> Page {
+    pub(super) fn for_verb(verb: &str) -> Page {
         Page { title: format!("toastctl {verb}"), ..Page::default() }
     }
 
     /// The same for a report whose schema names the verb; `server` is the report's field.
     pub(super) fn new(schema: &str, server: Option<&Value>) -> Page {
         let verb = schema.trim_start_matches("toastctl.").split('/').next().unwrap_or_default();
-        let mut page = Page::of(if verb == "advise" { "advise-threshold" } else { verb });
+        let mut page = Page::for_verb(if verb == "advise" { "advise-threshold" } else { verb });
         page.about(server);
         page
     }
 
     /// States which server the report is about.
     pub(super) fn about(&mut self, server: Option<&Value>) {
-        let part = |name: &str| server?.get(name)?.as_str().map(printable);
-        if let (Some(database), Some(version)) = (part("database"), part("version")) {
-            self.subject = format!("Database {database}, PostgreSQL {version}");
+        let Some(server) = server else { return };
+        let names = [server.get("database"), server.get("version")]
+            .map(|name| name.and_then(Value::as_str));
+        if let [Some(database), Some(version)] = names {
+            let database = printable(database);
+            self.subject = format!("Database {database}, PostgreSQL {}", printable(version));
         }
     }
 
@@ -73,7 +75,7 @@ impl Page {
         }
     }
 
-    /// The whole page, beginning with what is said of all sections.
+    /// The whole page, with the summary before the sections.
     pub(super) fn text(&self, summary: &str) -> String {
         let Page { title, subject, sections, more, incomplete } = self;
         let page = html! {

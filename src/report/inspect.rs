@@ -12,12 +12,10 @@ use super::html;
 use super::inspect_sample::{self, shown_forms};
 use super::overview;
 use super::table::{Grid, Head, number, printable, text};
-use super::units::{counted, optional_size, percent, ratio, size};
+use super::units::{and_more, counted, optional_number, optional_size, percent, ratio, size};
 use crate::inspect::document as inspect;
 use crate::inspect::overview::RelationLine;
-use crate::inspect::result::{
-    ColumnReport, FormReport, HeapReport, RelationReport, SCHEMA, ToastReport,
-};
+use crate::inspect::result::{ColumnReport, HeapReport, RelationReport, SCHEMA, ToastReport};
 use crate::server::about::ServerReport;
 use crate::server::citus::ShardLine;
 use toast_format::disk::layout::PageSize;
@@ -48,7 +46,7 @@ impl<W: Write> Writer<W> {
         server: Option<ServerReport>,
     ) -> Writer<W> {
         let document = json!(inspect::Document::new(server));
-        let output = Output::new(out, (format, width), SCHEMA, &CSV_HEAD, &document);
+        let output = Output::new(out, format, width, SCHEMA, &CSV_HEAD, &document);
         Writer { output, largest: Largest::default(), costs_told: Vec::new() }
     }
 
@@ -56,8 +54,11 @@ impl<W: Write> Writer<W> {
     pub fn relation(&mut self, relation: &RelationReport) -> io::Result<()> {
         self.largest.add(relation);
         let costs_told = &mut self.costs_told;
-        let text = |document: &mut Document| one_relation(relation, costs_told, document);
-        self.output.section(|| inspect::Table::from(relation), text, || csv_rows(relation))
+        self.output.section(
+            || inspect::Table::from(relation),
+            |document| relation_section(relation, costs_told, document),
+            || csv_rows(relation),
+        )
     }
 
     /// States on a page that something could not be read.
@@ -68,22 +69,11 @@ impl<W: Write> Writer<W> {
     /// Ends the document; must be called once.
     pub fn finish(self) -> io::Result<()> {
         let largest = self.largest;
-        let text = |document: &mut Document| {
-            if largest.are_several() {
-                document.gap();
-                document.line(&largest.title(), 0);
-                document.gap();
-                document.grid("Largest columns", &largest.grid());
-                if let Some(rest) = largest.rest() {
-                    document.line(&rest, 0);
-                }
-            }
-        };
-        self.output.finish(None::<&()>, text, Vec::new)
+        self.output.finish(None::<&()>, |document| largest.print(document), Vec::new)
     }
 }
 
-fn one_relation(
+fn relation_section(
     relation: &RelationReport,
     costs_told: &mut Vec<&'static str>,
     document: &mut Document,
@@ -121,34 +111,7 @@ fn one_relation(
     if !relation.options.is_empty() {
         document.item(&format!("options: {}", printable(&relation.options.join(", "))));
     }
-    let mut columns: Vec<&ColumnReport> = relation.columns.iter().collect();
-    columns.sort_by_key(|column| std::cmp::Reverse(cost(column)));
-    let (column_grid, form_grid) = match relation.sample {
-        Some(_) => (inspect_sample::column_grid(&columns), inspect_sample::form_grid(&columns)),
-        None => (column_grid(&columns), form_grid(&columns)),
-    };
-    let name = &relation.relation;
-    if document.is_html() {
-        let line = RelationLine::of(relation, None, None);
-        let tile = overview::tile(name, line.bytes(), &line.columns);
-        let title = format!("Columns and forms by size: {}", printable(name));
-        overview::map(&title, &[tile], document);
-    }
-    for (what, grid) in [
-        ("Columns", column_grid),
-        ("Forms of stored values", form_grid),
-        ("Values of pluggable toasters", toaster_grid(&columns)),
-        ("Compliance with the policy", policy_grid(&columns)),
-    ] {
-        if !grid.is_empty() {
-            document.gap();
-            let left_out = document.grid(&format!("{what}: {name}"), &grid);
-            no_room(&left_out, document);
-        }
-    }
-    if document.is_html() {
-        distributions(relation, &columns, document);
-    }
+    column_grids(relation, document);
     pointer_costs(relation, costs_told, document);
     if let Some((first, others)) = relation.not_available.split_first() {
         let mut text = format!("not available: {} ({})", first.figure, first.reason);
@@ -167,6 +130,38 @@ fn one_relation(
         if more > 0 {
             document.item(&format!("and {more} more"));
         }
+    }
+}
+
+/// What the columns hold, the largest first; on a page with charts.
+fn column_grids(relation: &RelationReport, document: &mut Document) {
+    let mut columns: Vec<&ColumnReport> = relation.columns.iter().collect();
+    columns.sort_by_key(|column| std::cmp::Reverse(cost(column)));
+    let (column_grid, form_grid) = match relation.sample {
+        Some(_) => (inspect_sample::column_grid(&columns), inspect_sample::form_grid(&columns)),
+        None => (column_grid(&columns), form_grid(&columns)),
+    };
+    let name = &relation.relation;
+    if document.is_html() {
+        let line = RelationLine::new(relation, None, None);
+        let tile = overview::tile(name, line.bytes(), &line.columns);
+        let title = format!("Columns and forms by size: {}", printable(name));
+        overview::map(&title, &[tile], document);
+    }
+    for (what, grid) in [
+        ("Columns", column_grid),
+        ("Forms of stored values", form_grid),
+        ("Values of pluggable toasters", toaster_grid(&columns)),
+        ("Compliance with the policy", policy_grid(&columns)),
+    ] {
+        if !grid.is_empty() {
+            document.gap();
+            let left_out = document.grid(&format!("{what}: {name}"), &grid);
+            no_room(&left_out, document);
+        }
+    }
+    if document.is_html() {
+        distributions(relation, &columns, document);
     }
 }
 
@@ -213,7 +208,7 @@ fn distribution(
     document.block(&charts::distribution(&title, &bars, marks));
     document.block(&html::legend(&[("raw", "raw"), ("series", "as stored")]));
     let rows: Vec<(u64, (u64, u64, u64))> = ranges.into_iter().collect();
-    let grid = Grid::of(
+    let grid = Grid::from_rows(
         &rows,
         &[
             text("Bytes", 0, |(from, (to, ..))| format!("{from}–{to}")),
@@ -228,10 +223,7 @@ fn distribution(
 fn no_room(left_out: &[&'static str], document: &mut Document) {
     if !left_out.is_empty() {
         let named = left_out.get(..NO_ROOM).unwrap_or(left_out).join(", ");
-        let more = match left_out.len().saturating_sub(NO_ROOM) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
+        let more = and_more(left_out.len(), NO_ROOM);
         document.line(&format!("(no room for: {named}{more})"), 1);
     }
 }
@@ -372,9 +364,10 @@ const CSV_HEAD: [&str; 13] = [
 
 /// One row for each column and form; sizes are bytes.
 fn csv_rows(relation: &RelationReport) -> Vec<Vec<String>> {
-    let forms = |column: &ColumnReport| {
-        let row = |form: &FormReport| {
-            vec![
+    let mut rows = Vec::new();
+    for column in &relation.columns {
+        for form in &column.forms {
+            rows.push(vec![
                 relation.relation.clone(),
                 column.column.clone(),
                 column.type_name.clone(),
@@ -383,21 +376,20 @@ fn csv_rows(relation: &RelationReport) -> Vec<Vec<String>> {
                 form.form.to_owned(),
                 form.method.unwrap_or_default().to_owned(),
                 form.values.to_string(),
-                number_of(form.raw_bytes),
-                number_of(form.stored_bytes),
+                optional_number(form.raw_bytes),
+                optional_number(form.stored_bytes),
                 form.pointer_bytes.to_string(),
                 form.chunks.to_string(),
                 form.ratio.map(|r| r.to_string()).unwrap_or_default(),
-            ]
-        };
-        column.forms.iter().map(row).collect::<Vec<_>>()
-    };
-    relation.columns.iter().flat_map(forms).collect()
+            ]);
+        }
+    }
+    rows
 }
 
 /// What the columns hold.
 fn column_grid(columns: &[&ColumnReport]) -> Grid {
-    Grid::of(
+    Grid::from_rows(
         columns,
         &[
             text("Column", 0, |c| c.column.clone()),
@@ -412,16 +404,16 @@ fn column_grid(columns: &[&ColumnReport]) -> Grid {
             number("Ratio", 0, |c| c.ratio.map(ratio).unwrap_or_default()),
             number("Chunks", 4, |c| nonzero(c.chunks)),
             number("Share", 0, |c| c.share.map(percent).unwrap_or_default()),
-            number("Raw min", 11, |c| number_of(c.raw_size.min)),
-            number("Raw median", 7, |c| number_of(c.raw_size.median)),
-            number("Raw p95", 10, |c| number_of(c.raw_size.p95)),
-            number("Raw p99", 11, |c| number_of(c.raw_size.p99)),
-            number("Raw max", 9, |c| number_of(c.raw_size.max)),
-            number("Stored min", 10, |c| number_of(c.stored_size.min)),
-            number("Stored median", 6, |c| number_of(c.stored_size.median)),
-            number("Stored p95", 7, |c| number_of(c.stored_size.p95)),
-            number("Stored p99", 9, |c| number_of(c.stored_size.p99)),
-            number("Stored max", 8, |c| number_of(c.stored_size.max)),
+            number("Raw min", 11, |c| optional_number(c.raw_size.min)),
+            number("Raw median", 7, |c| optional_number(c.raw_size.median)),
+            number("Raw p95", 10, |c| optional_number(c.raw_size.p95)),
+            number("Raw p99", 11, |c| optional_number(c.raw_size.p99)),
+            number("Raw max", 9, |c| optional_number(c.raw_size.max)),
+            number("Stored min", 10, |c| optional_number(c.stored_size.min)),
+            number("Stored median", 6, |c| optional_number(c.stored_size.median)),
+            number("Stored p95", 7, |c| optional_number(c.stored_size.p95)),
+            number("Stored p99", 9, |c| optional_number(c.stored_size.p99)),
+            number("Stored max", 8, |c| optional_number(c.stored_size.max)),
         ],
     )
 }
@@ -429,7 +421,7 @@ fn column_grid(columns: &[&ColumnReport]) -> Grid {
 /// Forms of the columns where there is more to say than "plain".
 fn form_grid(columns: &[&ColumnReport]) -> Grid {
     let forms = columns.iter().flat_map(|c| shown_forms(c).into_iter().map(move |f| (*c, f)));
-    Grid::of(
+    Grid::from_rows(
         &forms.collect::<Vec<_>>(),
         &[
             text("Column", 0, |(c, _)| c.column.clone()),
@@ -453,7 +445,7 @@ fn policy_grid(columns: &[&ColumnReport]) -> Grid {
         if whole > 0 { percent(part as f64 / whole as f64) } else { String::new() }
     }
     let policies = columns.iter().filter_map(|c| Some((*c, c.policy.as_ref()?)));
-    Grid::of(
+    Grid::from_rows(
         &policies.collect::<Vec<_>>(),
         &[
             text("Column", 0, |(c, _)| c.column.clone()),
@@ -469,10 +461,6 @@ fn policy_grid(columns: &[&ColumnReport]) -> Grid {
     )
 }
 
-fn number_of(n: Option<u64>) -> String {
-    n.map(|n| n.to_string()).unwrap_or_default()
-}
-
 fn nonzero(n: u64) -> String {
     if n > 0 { n.to_string() } else { String::new() }
 }
@@ -480,7 +468,7 @@ fn nonzero(n: u64) -> String {
 /// Values of pluggable toasters.
 fn toaster_grid(columns: &[&ColumnReport]) -> Grid {
     let toasters = columns.iter().flat_map(|c| c.toasters.iter().map(move |t| (*c, t)));
-    Grid::of(
+    Grid::from_rows(
         &toasters.collect::<Vec<_>>(),
         &[
             text("Column", 0, |(c, _)| c.column.clone()),
@@ -500,7 +488,7 @@ fn toaster_grid(columns: &[&ColumnReport]) -> Grid {
 /// Columns that are named.
 const NAMED: usize = 15;
 
-/// Gathers them.
+/// Collects the largest columns of all relations.
 #[derive(Debug, Default)]
 struct Largest {
     columns: Vec<(u64, Vec<String>)>,
@@ -512,7 +500,6 @@ struct Largest {
 }
 
 impl Largest {
-    /// Adds a relation.
     fn add(&mut self, relation: &RelationReport) {
         if relation.access_method.is_some() {
             return;
@@ -543,19 +530,24 @@ impl Largest {
         self.columns.truncate(NAMED);
     }
 
-    /// Whether there is anything to compare.
-    fn are_several(&self) -> bool {
-        self.relations > 1
+    /// Adds the text for people, if there is anything to compare.
+    fn print(&self, document: &mut Document) {
+        if self.relations <= 1 {
+            return;
+        }
+        document.gap();
+        document.line(&self.title(), 0);
+        document.gap();
+        document.grid("Largest columns", &self.grid());
+        if let Some(rest) = self.rest() {
+            document.line(&rest, 0);
+        }
     }
 
     /// A line that says what the grid shows.
     fn title(&self) -> String {
-        let of = if self.relations == 1 {
-            "1 table".to_owned()
-        } else {
-            format!("{} tables", self.relations)
-        };
-        format!("largest columns of {of}, {} without other indexes:", size(self.files))
+        let tables = counted(self.relations, "table");
+        format!("largest columns of {tables}, {} without other indexes:", size(self.files))
     }
 
     /// A line about the bytes that belong to no column.

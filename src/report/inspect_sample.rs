@@ -19,21 +19,19 @@ pub(super) fn count(estimate: &Interval<u64>) -> String {
 
 /// `≈12 MB (11–13 MB)`.
 pub(super) fn bytes(estimate: &Interval<u64>) -> String {
-    with_range(guessed_size(estimate), &size_range(estimate))
+    with_range(about_size(estimate), &size_range(estimate))
 }
 
 /// The line about rows, with estimates.
 pub(super) fn tuples_line(tuples: &TuplesReport) -> String {
-    let part = |estimate: &Option<Interval<u64>>, what: &str| {
-        estimate.map(|estimate| format!("{} {what}", count(&estimate)))
-    };
     let parts = [
-        part(&tuples.live_estimate, "live"),
-        part(&tuples.dead_estimate, "dead"),
-        part(&tuples.unknown_estimate.filter(|e| e.estimate > 0), "of unknown visibility"),
+        (tuples.live_estimate, "live"),
+        (tuples.dead_estimate, "dead"),
+        (nonzero(tuples.unknown_estimate), "of unknown visibility"),
     ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    format!("rows: {}", parts.join(", "))
+    let known =
+        parts.iter().filter_map(|(rows, what)| Some(format!("{} {what}", count(&(*rows)?))));
+    format!("rows: {}", known.collect::<Vec<_>>().join(", "))
 }
 
 fn with_range(guess: String, range: &str) -> String {
@@ -49,7 +47,7 @@ fn guess(e: &Interval<u64>) -> String {
     format!("{}{}", about(e.low == e.high), e.estimate)
 }
 
-fn guessed_size(e: &Interval<u64>) -> String {
+pub(super) fn about_size(e: &Interval<u64>) -> String {
     format!("{}{}", about(e.low == e.high), size(e.estimate))
 }
 
@@ -70,7 +68,7 @@ fn size_range(e: &Interval<u64>) -> String {
     }
 }
 
-fn ratio_cell(e: &Interval) -> String {
+pub(super) fn about_ratio(e: &Interval) -> String {
     format!("{}{}", about(e.low == e.high), ratio(e.estimate))
 }
 
@@ -78,7 +76,7 @@ fn ratio_range(e: &Interval) -> String {
     if e.low == e.high { String::new() } else { format!("{}–{}", ratio(e.low), ratio(e.high)) }
 }
 
-fn share_cell(e: &Interval) -> String {
+fn about_share(e: &Interval) -> String {
     format!("{}{}", about(e.low == e.high), percent(e.estimate))
 }
 
@@ -94,7 +92,7 @@ fn quantile(e: &Quantile) -> String {
 }
 
 /// The cell of an estimate; empty if it is not known.
-fn cell<T>(estimate: Option<&T>, text: impl Fn(&T) -> String) -> String {
+pub(super) fn cell<T>(estimate: Option<&T>, text: impl Fn(&T) -> String) -> String {
     estimate.map(text).unwrap_or_default()
 }
 
@@ -104,7 +102,7 @@ fn nonzero(estimate: Option<Interval<u64>>) -> Option<Interval<u64>> {
 
 pub(super) fn column_grid(columns: &[&ColumnReport]) -> Grid {
     let estimated = columns.iter().filter_map(|c| Some((*c, c.estimates.as_ref()?)));
-    Grid::of(
+    Grid::from_rows(
         &estimated.collect::<Vec<_>>(),
         &[
             text("Column", 0, |(c, _)| c.column.clone()),
@@ -114,14 +112,14 @@ pub(super) fn column_grid(columns: &[&ColumnReport]) -> Grid {
             number("Values", 0, |(_, e)| cell(e.values.as_ref(), guess)),
             number("Values from–to", 2, |(_, e)| cell(e.values.as_ref(), range)),
             number("Nulls", 7, |(_, e)| cell(nonzero(e.nulls).as_ref(), count)),
-            number("Raw", 4, |(_, e)| cell(e.raw_bytes.as_ref(), guessed_size)),
+            number("Raw", 4, |(_, e)| cell(e.raw_bytes.as_ref(), about_size)),
             number("Raw from–to", 4, |(_, e)| cell(e.raw_bytes.as_ref(), size_range)),
-            number("Stored", 0, |(_, e)| cell(e.stored_bytes.as_ref(), guessed_size)),
+            number("Stored", 0, |(_, e)| cell(e.stored_bytes.as_ref(), about_size)),
             number("Stored from–to", 0, |(_, e)| cell(e.stored_bytes.as_ref(), size_range)),
-            number("Ratio", 1, |(_, e)| cell(e.ratio.as_ref(), ratio_cell)),
+            number("Ratio", 1, |(_, e)| cell(e.ratio.as_ref(), about_ratio)),
             number("Ratio from–to", 3, |(_, e)| cell(e.ratio.as_ref(), ratio_range)),
             number("Chunks", 7, |(_, e)| cell(nonzero(e.chunks).as_ref(), count)),
-            number("Share", 1, |(_, e)| cell(e.share.as_ref(), share_cell)),
+            number("Share", 1, |(_, e)| cell(e.share.as_ref(), about_share)),
             number("Raw median", 9, |(c, _)| {
                 cell(c.raw_size.estimates.as_ref(), |s| quantile(&s.median))
             }),
@@ -146,11 +144,10 @@ pub(super) fn column_grid(columns: &[&ColumnReport]) -> Grid {
 
 /// The forms of a column, biggest first; none if there is no more to say than "plain".
 pub(super) fn shown_forms(column: &ColumnReport) -> Vec<&FormReport> {
-    let dull = |form: &&FormReport| matches!(form.form, "plain" | "null");
-    let mut forms: Vec<&FormReport> = column.forms.iter().collect();
-    if forms.iter().all(dull) {
+    if column.forms.iter().all(|form| matches!(form.form, "plain" | "null")) {
         return Vec::new();
     }
+    let mut forms: Vec<&FormReport> = column.forms.iter().collect();
     forms.sort_by_key(|form| std::cmp::Reverse(form.stored_bytes.unwrap_or(0)));
     forms
 }
@@ -159,7 +156,7 @@ pub(super) fn shown_forms(column: &ColumnReport) -> Vec<&FormReport> {
 pub(super) fn form_grid(columns: &[&ColumnReport]) -> Grid {
     let forms = columns.iter().flat_map(|c| shown_forms(c).into_iter().map(move |f| (*c, f)));
     let estimated = forms.filter_map(|(c, f)| Some((c, f, f.estimates.as_ref()?)));
-    Grid::of(
+    Grid::from_rows(
         &estimated.collect::<Vec<_>>(),
         &[
             text("Column", 0, |(c, _, _)| c.column.clone()),
@@ -168,11 +165,9 @@ pub(super) fn form_grid(columns: &[&ColumnReport]) -> Grid {
             number("Values", 0, |(_, _, e)| cell(e.values.as_ref(), guess)),
             number("Values from–to", 1, |(_, _, e)| cell(e.values.as_ref(), range)),
             number("Raw", 4, |(_, _, e)| cell(e.raw_bytes.as_ref(), bytes)),
-            number("Stored", 0, |(_, _, e)| cell(e.stored_bytes.as_ref(), guessed_size)),
+            number("Stored", 0, |(_, _, e)| cell(e.stored_bytes.as_ref(), about_size)),
             number("Stored from–to", 1, |(_, _, e)| cell(e.stored_bytes.as_ref(), size_range)),
-            number("Pointers", 5, |(_, _, e)| {
-                cell(nonzero(e.pointer_bytes).as_ref(), guessed_size)
-            }),
+            number("Pointers", 5, |(_, _, e)| cell(nonzero(e.pointer_bytes).as_ref(), about_size)),
             number("Chunks", 3, |(_, _, e)| cell(nonzero(e.chunks).as_ref(), count)),
         ],
     )

@@ -118,7 +118,7 @@ fn map(report: &KeysReport) -> String {
 
 /// The keys, one per line.
 fn contents(report: &KeysReport) -> Grid {
-    let mut grid = Grid::of(
+    let mut grid = Grid::from_rows(
         &report.contents.keys,
         &[
             text("Key", 0, indented),
@@ -148,7 +148,7 @@ fn contents(report: &KeysReport) -> Grid {
 
 /// The sizes of the keys, and what it costs to read and change them.
 fn costs(report: &KeysReport) -> Grid {
-    let mut grid = Grid::of(
+    let mut grid = Grid::from_rows(
         &report.contents.keys,
         &[
             text("Key", 0, indented),
@@ -167,16 +167,19 @@ fn costs(report: &KeysReport) -> Grid {
             }),
         ],
     );
-    let mut rest = |name: String, stored: u64, share: f64| {
+    let mut rest = Vec::new();
+    if let Some(others) = &report.contents.others {
+        let name = format!("({})", counted(others.paths, "other"));
+        rest.push((name, others.stored_bytes, others.share));
+    }
+    let container = &report.contents.container;
+    let stored = container.stored_bytes.estimate;
+    rest.push(("(container)".into(), stored, container.share.estimate));
+    for (name, stored, share) in rest {
         let mut row = vec![name, String::new(), String::new(), size(stored), percent(share)];
         row.resize(12, String::new());
         grid.row(row);
-    };
-    if let Some(others) = &report.contents.others {
-        rest(format!("({})", counted(others.paths, "other")), others.stored_bytes, others.share);
     }
-    let container = &report.contents.container;
-    rest("(container)".into(), container.stored_bytes.estimate, container.share.estimate);
     grid
 }
 
@@ -196,7 +199,7 @@ fn optional(ratio: &Option<Interval>, show: fn(f64) -> String) -> String {
     ratio.as_ref().map_or(String::new(), |ratio| show(ratio.estimate))
 }
 
-/// What names keys in the catalog; `None` if nothing does.
+/// Keys that objects of the catalog name; `None` if there are none.
 fn named(report: &KeysReport) -> Option<String> {
     let mut named = Vec::new();
     for key in &report.contents.keys {

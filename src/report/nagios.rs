@@ -35,9 +35,16 @@ impl State {
 
     /// The worse of two states. A limit that is exceeded is worse than a figure that is not known.
     fn max(self, other: State) -> State {
-        let order = [State::Ok, State::Unknown, State::Warning, State::Critical];
-        let rank = |state| order.iter().position(|&other| other == state);
-        if rank(other) > rank(self) { other } else { self }
+        if other.rank() > self.rank() { other } else { self }
+    }
+
+    fn rank(self) -> u8 {
+        match self {
+            State::Ok => 0,
+            State::Unknown => 1,
+            State::Warning => 2,
+            State::Critical => 3,
+        }
     }
 }
 
@@ -133,7 +140,7 @@ fn line(state: State, text: &str, data: &str) -> String {
     format!("TOAST {}: {text}{separator}{data}\n", state.name())
 }
 
-/// `free_space=160432128B`
+/// A figure as a plugin reports it: `free_space=160432128B`.
 fn performance(figure: Figure, figures: &Figures) -> String {
     let name = figure.name();
     let Some(value) = figures.of_all(figure) else { return format!("{name}=U") };

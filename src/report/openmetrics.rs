@@ -104,11 +104,13 @@ fn of_figures<W: Write>(families: &mut Families<W>, figures: &Figures) -> io::Re
             Unit::Ratio => (figure.name().trim_end_matches("_ratio"), Some("ratio")),
             Unit::Count => (figure.name(), None),
         };
-        let number = |value: Interval| match figure.unit() {
-            Unit::Ratio => format!("{}", (value.estimate * 1e6).round() / 1e6),
-            Unit::Bytes | Unit::Count => format!("{:.0}", value.estimate),
-        };
-        let known = figures.of_all(figure).map(|value| (Vec::new(), number(value)));
+        let known = figures.of_all(figure).map(|Interval { estimate, .. }| {
+            let number = match figure.unit() {
+                Unit::Ratio => format!("{}", (estimate * 1e6).round() / 1e6),
+                Unit::Bytes | Unit::Count => format!("{estimate:.0}"),
+            };
+            (Vec::new(), number)
+        });
         families.family(name, unit, figure.meaning(), known)?;
     }
     let severities = [Severity::High, Severity::Medium, Severity::Low].into_iter();
@@ -119,7 +121,7 @@ fn of_figures<W: Write>(families: &mut Families<W>, figures: &Figures) -> io::Re
     families.family("findings", None, Figure::Findings.meaning(), severities)
 }
 
-/// A family of one figure of each table, by name, unit and help.
+/// A family of metrics, one for each table: name, unit, help and figure.
 type OfTable = (&'static str, Option<&'static str>, &'static str, fn(&TableLine) -> Option<u64>);
 
 fn of_tables<W: Write>(families: &mut Families<W>, tables: &[TableLine]) -> io::Result<()> {

@@ -8,11 +8,12 @@ use super::charts::{self, Tile};
 use super::document::{Document, Format, Output};
 use super::findings;
 use super::html;
+use super::inspect_sample::{about_ratio, about_size, cell};
 use super::table::{Grid, Head, Style, Tone, number, printable, text as text_column};
-use super::units::{counted, percent, ratio, size};
+use super::units::{and_more, counted, percent, ratio, size};
 use crate::inspect::document::{self as inspect, Summary};
 use crate::inspect::overview::rank::{
-    NodeShare, Overview, Ranked, RankedColumn, Ranking, SortBy, Spread, TableLine, Totals,
+    Overview, Ranked, RankedColumn, Ranking, SortBy, Spread, TableLine, Totals,
 };
 use crate::inspect::overview::{ColumnLine, FormLine, LeftOut, RelationLine};
 use crate::inspect::result::SCHEMA;
@@ -28,7 +29,7 @@ const COLUMNS: usize = 12;
 /// Relations left out that are named; the rest is counted.
 const NAMED: usize = 3;
 
-/// What is written of the ranking.
+/// Which part of the ranking is shown, and in which order.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct View {
     pub(crate) sort: SortBy,
@@ -52,7 +53,7 @@ impl<W: Write> Writer<W> {
         view: View,
     ) -> Writer<W> {
         let document = json!(inspect::Document::new(server));
-        let output = Output::new(out, (format, width), SCHEMA, &csv_fields(), &document);
+        let output = Output::new(out, format, width, SCHEMA, &csv_fields(), &document);
         Writer { output, view }
     }
 
@@ -72,17 +73,20 @@ impl<W: Write> Writer<W> {
         let map = (output.format == Format::Html).then(|| {
             let largest = ranking.largest(view.limit.unwrap_or(TABLES));
             let more = ranking.number_of_tables() - largest.len();
-            (largest, more)
+            Map { largest, more }
         });
         let overview = ranking.overview(view.sort, view.shown(output.style()));
         let is_empty = output.written == 0 && overview.left_out.is_empty();
-        let summary = Summary::of(&overview);
-        let text = |document: &mut Document| {
-            if !is_empty {
-                text(&overview, view.limit, map.as_ref(), document);
-            }
-        };
-        output.finish(Some(&summary), text, || csv_rows(&summary.columns))
+        let summary = Summary::from(&overview);
+        output.finish(
+            Some(&summary),
+            |document| {
+                if !is_empty {
+                    text(&overview, view.limit, map.as_ref(), document);
+                }
+            },
+            || csv_rows(&summary.columns),
+        )
     }
 }
 
@@ -97,8 +101,13 @@ impl View {
     }
 }
 
-/// The largest tables, with their columns, and how many more there are.
-type Map = (Vec<(TableLine, Vec<ColumnLine>)>, usize);
+/// What is drawn on a page.
+pub(super) struct Map {
+    /// The largest tables, with their columns.
+    largest: Vec<(TableLine, Vec<ColumnLine>)>,
+    /// Tables that are not among them.
+    more: usize,
+}
 
 /// The overview for people. `limit`: findings that are shown; `map`: what is drawn on a page.
 pub(super) fn text(
@@ -116,7 +125,7 @@ pub(super) fn text(
     if let Some(map) = map {
         document.heading("Where the space is", 2);
         document.line(&format!("{}.", title.trim_end_matches(':')), 0);
-        on_map(map, totals, document);
+        map.draw(totals, document);
     } else {
         document.line(&document.toned(Tone::Heading, &title), 0);
         document.gap();
@@ -139,19 +148,19 @@ pub(super) fn text(
     }
 }
 
-/// Tables, their columns, and the forms of their values, on a map. `more`: tables that are not named.
-fn on_map((largest, more): &Map, totals: &Totals, document: &mut Document) {
-    let mut tiles: Vec<Tile> = largest
-        .iter()
-        .map(|(table, columns)| tile(&table.relation, table.bytes(), columns))
-        .collect();
-    let drawn = tiles.iter().fold(0u64, |sum, tile| sum.saturating_add(tile.bytes));
-    let read = totals.bytes.saturating_sub(totals.left_out_bytes);
-    if *more > 0 && read > drawn {
-        let name = counted(*more as u64, "more table");
-        tiles.push(Tile { name, bytes: read - drawn, class: "rest", parts: Vec::new() });
+impl Map {
+    /// Draws tables, their columns, and the forms of their values.
+    fn draw(&self, totals: &Totals, document: &mut Document) {
+        let tables = self.largest.iter();
+        let mut tiles: Vec<Tile> =
+            tables.map(|(table, columns)| tile(&table.relation, table.bytes(), columns)).collect();
+        let drawn = total_bytes(&tiles);
+        let read = totals.bytes.saturating_sub(totals.left_out_bytes);
+        if self.more > 0 && read > drawn {
+            tiles.push(rest_tile(counted(self.more as u64, "more table"), read - drawn));
+        }
+        map("Tables, columns and forms by size", &tiles, document);
     }
-    map("Tables, columns and forms by size", &tiles, document);
 }
 
 /// Draws tiles, with what they mean.
@@ -171,39 +180,46 @@ pub(super) fn map(title: &str, tiles: &[Tile], document: &mut Document) {
 
 /// A table of this size, with its columns and the forms of their values.
 pub(super) fn tile(relation: &str, bytes: u64, columns: &[ColumnLine]) -> Tile {
-    let of_form = |form: &FormLine| Tile {
-        name: form_name(form),
-        bytes: form.stored_bytes.estimate,
-        class: match form.form {
-            "short" | "plain" => "plain",
-            "compressed" => "compressed",
-            "external" => "external",
-            "external_compressed" => "external_compressed",
-            _ => "custom",
-        },
-        parts: Vec::new(),
-    };
-    let of_column = |column: &ColumnLine| Tile {
-        name: column.column.clone(),
-        bytes: column.stored_bytes.estimate,
-        class: "custom",
-        parts: column.forms.iter().map(of_form).collect(),
-    };
-    let sum = |tiles: &[Tile]| tiles.iter().fold(0u64, |sum, tile| sum.saturating_add(tile.bytes));
-    let mut parts: Vec<Tile> = columns.iter().map(of_column).collect();
+    let mut parts: Vec<Tile> = columns.iter().map(column_tile).collect();
     parts.sort_by_key(|tile| std::cmp::Reverse(tile.bytes));
-    let of_columns = sum(&parts);
+    let of_columns = total_bytes(&parts);
     let others = parts.split_off(parts.len().min(COLUMNS));
-    let rest = |name: String, bytes| Tile { name, bytes, class: "rest", parts: Vec::new() };
     if !others.is_empty() {
-        parts.push(rest(counted(others.len() as u64, "more column"), sum(&others)));
+        let name = counted(others.len() as u64, "more column");
+        parts.push(rest_tile(name, total_bytes(&others)));
     }
-    parts.push(rest("rest".to_owned(), bytes.saturating_sub(of_columns)));
+    parts.push(rest_tile("rest".to_owned(), bytes.saturating_sub(of_columns)));
     let name = relation.trim_start_matches("public.").to_owned();
     Tile { name, bytes: bytes.max(of_columns), class: "rest", parts }
 }
 
-/// `external_compressed lz4`
+fn column_tile(column: &ColumnLine) -> Tile {
+    let name = column.column.clone();
+    let bytes = column.stored_bytes.estimate;
+    Tile { name, bytes, class: "custom", parts: column.forms.iter().map(form_tile).collect() }
+}
+
+fn form_tile(form: &FormLine) -> Tile {
+    let class = match form.form {
+        "short" | "plain" => "plain",
+        "compressed" => "compressed",
+        "external" => "external",
+        "external_compressed" => "external_compressed",
+        _ => "custom",
+    };
+    let bytes = form.stored_bytes.estimate;
+    Tile { name: form_name(form), bytes, class, parts: Vec::new() }
+}
+
+fn rest_tile(name: String, bytes: u64) -> Tile {
+    Tile { name, bytes, class: "rest", parts: Vec::new() }
+}
+
+fn total_bytes(tiles: &[Tile]) -> u64 {
+    tiles.iter().fold(0u64, |sum, tile| sum.saturating_add(tile.bytes))
+}
+
+/// The form with its method, as in `external_compressed lz4`.
 fn form_name(form: &FormLine) -> String {
     match form.method {
         Some(method) => format!("{} {method}", form.form),
@@ -215,7 +231,7 @@ fn form_name(form: &FormLine) -> String {
 fn forms(columns: &[RankedColumn]) -> Grid {
     let lines = columns.iter().map(|one| &one.line);
     let rows = lines.flat_map(|column| column.forms.iter().map(move |form| (column, form)));
-    Grid::of(
+    Grid::from_rows(
         &rows.collect::<Vec<_>>(),
         &[
             text_column("Table", 0, |(column, _)| {
@@ -283,33 +299,12 @@ fn grid(ranked: &Ranked) -> Grid {
         if line.stored_bytes.high == 0 {
             continue;
         }
-        // narrow terminals have no room for cells without information
-        let relation = line.relation.trim_start_matches("public.");
-        let mut table = relation.to_owned();
-        match (line.parts, line.copies) {
-            (1, None) => {}
-            (parts, Some(copies)) if parts == copies => {
-                table.push_str(&format!(" ({copies} copies)"));
-            }
-            (parts, Some(copies)) if parts < copies => {
-                table.push_str(&format!(" ({parts} of {copies} copies)"));
-            }
-            (parts, _) => table.push_str(&format!(" ({parts} parts)")),
-        }
-        if let Some(node) = &line.node {
-            table.truncate(relation.len());
-            table.push_str(&format!(" on {node}"));
-        }
         // the same for all columns of a table, so printed once
         let again = last == Some((target, &line.relation, &line.node));
         last = Some((target, &line.relation, &line.node));
         let figure = if !again { figure.as_ref() } else { None };
-        let shown = |e: &Interval<u64>| match sort {
-            SortBy::Unused => about_size(e),
-            _ => e.estimate.to_string(),
-        };
         let mut row = vec![
-            table,
+            table_name(line),
             line.column.clone(),
             line.type_name.clone().unwrap_or_else(|| "(differs)".into()),
             about_size(&line.stored_bytes),
@@ -318,7 +313,10 @@ fn grid(ranked: &Ranked) -> Grid {
             cell(line.ratio.as_ref(), about_ratio),
             cell(line.out_of_line_bytes.as_ref().filter(|bytes| bytes.high > 0), about_size),
             cell(line.share.as_ref(), |share| percent(share.estimate)),
-            cell(figure, shown),
+            cell(figure, |e| match sort {
+                SortBy::Unused => about_size(e),
+                _ => e.estimate.to_string(),
+            }),
         ];
         if several {
             row.insert(0, target.as_deref().unwrap_or_default().to_owned());
@@ -337,6 +335,21 @@ fn grid(ranked: &Ranked) -> Grid {
         grid.row(row);
     }
     grid
+}
+
+/// The table of a line, with its parts, copies or node.
+fn table_name(line: &ColumnLine) -> String {
+    // narrow terminals have no room for cells without information
+    let table = line.relation.trim_start_matches("public.");
+    if let Some(node) = &line.node {
+        return format!("{table} on {node}");
+    }
+    match (line.parts, line.copies) {
+        (1, None) => table.to_owned(),
+        (parts, Some(copies)) if parts == copies => format!("{table} ({copies} copies)"),
+        (parts, Some(copies)) if parts < copies => format!("{table} ({parts} of {copies} copies)"),
+        (parts, _) => format!("{table} ({parts} parts)"),
+    }
 }
 
 fn notes(overview: &Overview) -> Vec<String> {
@@ -385,10 +398,7 @@ fn notes(overview: &Overview) -> Vec<String> {
             .take(NAMED)
             .map(|relation| printable(relation.relation.trim_start_matches("public.")))
             .collect();
-        let more = match largest.len().saturating_sub(NAMED) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
+        let more = and_more(largest.len(), NAMED);
         let known = if left_out.iter().all(|relation| relation.bytes.is_some()) {
             size(totals.left_out_bytes)
         } else {
@@ -426,36 +436,19 @@ fn spread_line(spread: &Spread) -> String {
             ratio(times)
         ));
     }
-    let share = |one: &NodeShare| percent(one.bytes as f64 / (*bytes).max(1) as f64);
-    let most = nodes.iter().max_by_key(|one| one.bytes);
-    let least = nodes.iter().min_by_key(|one| one.bytes);
+    let most = nodes.iter().max_by_key(|share| share.bytes);
+    let least = nodes.iter().min_by_key(|share| share.bytes);
     if let (Some(most), Some(least), 1, 2..) = (most, least, copies, nodes.len()) {
+        let all = (*bytes).max(1) as f64;
         line.push_str(&format!(
             "; {} has {}, {} has {}",
             most.node,
-            share(most),
+            percent(most.bytes as f64 / all),
             least.node,
-            share(least)
+            percent(least.bytes as f64 / all)
         ));
     }
     line + "."
-}
-
-fn cell<T>(figure: Option<&T>, text: impl Fn(&T) -> String) -> String {
-    figure.map(text).unwrap_or_default()
-}
-
-/// A sign before figures that are estimates.
-fn about(certain: bool) -> &'static str {
-    if certain { "" } else { "≈" }
-}
-
-fn about_size(e: &Interval<u64>) -> String {
-    format!("{}{}", about(e.low == e.high), size(e.estimate))
-}
-
-fn about_ratio(e: &Interval) -> String {
-    format!("{}{}", about(e.low == e.high), ratio(e.estimate))
 }
 
 /// How far the interval reaches to the wider side, as a part of the estimate.
@@ -482,15 +475,8 @@ fn csv_fields() -> Vec<String> {
 
 /// One row for each column; sizes are bytes, each with the ends of its interval.
 fn csv_rows(columns: &[&ColumnLine]) -> Vec<Vec<String>> {
-    let whole = |e: Option<Interval<u64>>| match e {
-        Some(e) => [e.estimate, e.low, e.high].map(|n| n.to_string()),
-        None => Default::default(),
-    };
-    let part = |e: Option<Interval>| match e {
-        Some(e) => [e.estimate, e.low, e.high].map(|n| n.to_string()),
-        None => Default::default(),
-    };
-    let row = |line: &&ColumnLine| {
+    let mut rows = Vec::new();
+    for line in columns {
         let mut row = vec![
             line.relation.clone(),
             line.column.clone(),
@@ -499,15 +485,23 @@ fn csv_rows(columns: &[&ColumnLine]) -> Vec<Vec<String>> {
             line.compression.unwrap_or_default().to_owned(),
             line.parts.to_string(),
         ];
-        row.extend(whole(line.values));
-        row.extend(whole(Some(line.stored_bytes)));
-        row.extend(whole(line.raw_bytes));
-        row.extend(part(line.ratio));
-        row.extend(whole(line.out_of_line_bytes));
-        row.extend(part(line.share));
-        row
-    };
-    columns.iter().map(row).collect()
+        row.extend(csv_interval(line.values));
+        row.extend(csv_interval(Some(line.stored_bytes)));
+        row.extend(csv_interval(line.raw_bytes));
+        row.extend(csv_interval(line.ratio));
+        row.extend(csv_interval(line.out_of_line_bytes));
+        row.extend(csv_interval(line.share));
+        rows.push(row);
+    }
+    rows
+}
+
+/// A figure and the ends of its interval; empty if it is not known.
+fn csv_interval<T: ToString>(figure: Option<Interval<T>>) -> [String; 3] {
+    match figure {
+        Some(e) => [e.estimate, e.low, e.high].map(|number| number.to_string()),
+        None => Default::default(),
+    }
 }
 
 #[cfg(test)]

@@ -53,9 +53,9 @@ pub fn write(
 /// Tables that are listed above their sections; the rest is counted.
 const LISTED: usize = 200;
 
-/// Writes the page.
+/// Writes the report as a page.
 fn page(report: &Report, out: &mut impl Write) -> io::Result<()> {
-    let mut page = Page::of(match report.tables.first().map(|table| table.headed) {
+    let mut page = Page::for_verb(match report.tables.first().map(|table| table.headed) {
         Some(Headed::Compact) => "compact",
         Some(Headed::Reindex) => "reindex",
         Some(Headed::Convert) | None => "retoast",
@@ -67,12 +67,12 @@ fn page(report: &Report, out: &mut impl Write) -> io::Result<()> {
         page.add(&document.into_text());
     }
     let mut summary = Document::new(Style::Html, true);
-    of_run(report, &tables, &mut summary);
+    run_summary(report, &tables, &mut summary);
     out.write_all(page.text(&summary.into_text()).as_bytes())
 }
 
-/// What concerns the whole run.
-fn of_run(report: &Report, tables: &[TableReport], document: &mut Document) {
+/// Errors, results and the toaster: what concerns the whole run.
+fn run_summary(report: &Report, tables: &[TableReport], document: &mut Document) {
     if !report.errors.is_empty() {
         document.heading("Errors", 2);
         report.errors.iter().for_each(|error| document.verdict(Tone::Bad, error));
@@ -81,7 +81,7 @@ fn of_run(report: &Report, tables: &[TableReport], document: &mut Document) {
         document.heading("Result", 2);
         net_of_all(tables).iter().for_each(|net| document.line(net, 0));
         let rows = tables.get(..LISTED).unwrap_or(tables);
-        let grid = Grid::of(
+        let grid = Grid::from_rows(
             rows,
             &[
                 text("Table", 0, |table| table.subject.relation.clone()),
@@ -105,14 +105,40 @@ fn section(table: &TableReport, document: &mut Document) {
     let ([what, ended, newer], tone) = first_line(table);
     document.heading(what.trim_end_matches(':'), 2);
     document.verdict(tone, &format!("{ended}{newer}"));
-    one(table, document);
+    table_details(table, document);
     course(&table.common.effort.course, &table.subject.relation, document);
 }
 
 /// The first line: the table and the task, how it ended, what is left to the next run, and how good that is.
 fn first_line(table: &TableReport) -> ([String; 3], Tone) {
     let relation = printable(&table.subject.relation);
-    let ended = match (table.outcome, table.headed, remaining(table)) {
+    let newer = match table.converted.rows_written_since {
+        0 => String::new(),
+        1 => "; 1 row written during the run is left to the next run".to_owned(),
+        rows => format!("; {rows} rows written during the run are left to the next run"),
+    };
+    let what = match table.headed {
+        Headed::Reindex => format!("{relation}, reindex:"),
+        Headed::Compact => format!("{relation}, compact:"),
+        Headed::Convert => format!(
+            "{relation}, {} to {}:",
+            printable(&table.subject.columns.join(", ")),
+            table.subject.toaster
+        ),
+    };
+    let tone = match (table.outcome, remaining(table)) {
+        (Outcome::Failed, _) => Tone::Bad,
+        (Outcome::Planned, _) => Tone::Heading,
+        (Outcome::Stopped | Outcome::Held | Outcome::Unverified, _) => Tone::Warning,
+        (_, Remaining::Nothing) => Tone::Good,
+        _ => Tone::Warning,
+    };
+    ([what, end(table), newer], tone)
+}
+
+/// How the task ended.
+fn end(table: &TableReport) -> String {
+    match (table.outcome, table.headed, remaining(table)) {
         (Outcome::Stopped, ..) => "stopped on request".to_owned(),
         (Outcome::Planned, Headed::Reindex, _)
             if table.indexes.iter().all(|index| index.ended == IndexEnd::Kept) =>
@@ -151,16 +177,19 @@ fn first_line(table: &TableReport) -> ([String; 3], Tone) {
             format!("complete, except for {bytes} (less than 1 %) that other sessions keep from being returned")
         }
         (_, Headed::Compact, Remaining::Nothing) => {
-            if table.compaction.iter().any(|file| file.ended == FileEnd::NoRoom) { "complete: no earlier page has room for the last rows".to_owned() } else { "complete: too little free space is left for another round".to_owned() }
+            let no_room = table.compaction.iter().any(|file| file.ended == FileEnd::NoRoom);
+            let why = if no_room {
+                "no earlier page has room for the last rows"
+            } else {
+                "too little free space is left for another round"
+            };
+            format!("complete: {why}")
         }
         (_, Headed::Reindex, Remaining::Nothing) => {
-            let number =
-                |end| table.indexes.iter().filter(|index| index.ended == end).count() as u64;
-            format!(
-                "complete: {} rebuilt, {} not bloated",
-                counted(number(IndexEnd::Rebuilt), "index"),
-                number(IndexEnd::Kept)
-            )
+            let ends = table.indexes.iter().map(|index| index.ended);
+            let rebuilt = ends.clone().filter(|end| *end == IndexEnd::Rebuilt).count();
+            let kept = ends.filter(|end| *end == IndexEnd::Kept).count();
+            format!("complete: {} rebuilt, {kept} not bloated", counted(rebuilt as u64, "index"))
         }
         (Outcome::Unverified, ..) => {
             "not verified: all values are compressed as requested, but it could not be checked that they are in the \
@@ -170,47 +199,25 @@ fn first_line(table: &TableReport) -> ([String; 3], Tone) {
         _ if table.subject.places_seen => "complete: all values are stored as requested".to_owned(),
         _ => "all values are compressed as requested; their place (in the row or out of line) was not verified"
             .to_owned(),
-    };
-    let newer = match table.converted.rows_written_since {
-        0 => String::new(),
-        1 => "; 1 row written during the run is left to the next run".to_owned(),
-        rows => format!("; {rows} rows written during the run are left to the next run"),
-    };
-    let what = match table.headed {
-        Headed::Reindex => format!("{relation}, reindex:"),
-        Headed::Compact => format!("{relation}, compact:"),
-        Headed::Convert => format!(
-            "{relation}, {} to {}:",
-            printable(&table.subject.columns.join(", ")),
-            table.subject.toaster
-        ),
-    };
-    let tone = match (table.outcome, remaining(table)) {
-        (Outcome::Failed, _) => Tone::Bad,
-        (Outcome::Planned, _) => Tone::Heading,
-        (Outcome::Stopped | Outcome::Held | Outcome::Unverified, _) => Tone::Warning,
-        (_, Remaining::Nothing) => Tone::Good,
-        _ => Tone::Warning,
-    };
-    ([what, ended, newer], tone)
+    }
 }
 
-/// The tables as people see them: those of Citus as one each, if all of their shards have a result.
+/// The tables for people. Shards of a table of Citus are joined into one table.
 fn joined(report: &Report) -> Vec<TableReport> {
     let mut joined: Vec<TableReport> = Vec::new();
     for table in &report.tables {
         let name = table.subject.shard.as_ref().map(|shard| &shard.table);
-        let same = |one: &&mut TableReport| {
-            name.is_some() && one.subject.shard.as_ref().map(|shard| &shard.table) == name
-        };
-        match joined.iter_mut().find(same) {
-            Some(one) => one.join(table.clone()),
+        let same = joined.iter_mut().find(|other| {
+            name.is_some() && other.subject.shard.as_ref().map(|shard| &shard.table) == name
+        });
+        match same {
+            Some(shards) => shards.join(table.clone()),
             None => joined.push(table.clone()),
         }
     }
     for table in &mut joined {
         let Some(shard) = &table.subject.shard else { continue };
-        let Some(citus) = report.citus.iter().find(|one| one.table == shard.table) else {
+        let Some(citus) = report.citus.iter().find(|citus| citus.table == shard.table) else {
             continue;
         };
         table.subject.relation = format!(
@@ -243,7 +250,7 @@ fn tables(report: &Report, document: &mut Document) {
         let what = document.toned(Tone::Heading, &what);
         let ended = document.toned(tone, &ended);
         document.line(&format!("{what} {ended}{newer}"), 4);
-        one(table, document);
+        table_details(table, document);
     }
     if let Some(net) = net_of_all(&tables) {
         document.gap();
@@ -263,22 +270,9 @@ fn net_of_all(tables: &[TableReport]) -> Option<String> {
     (swept.len() > 1).then(|| net(&format!("all {} tables", swept.len()), &swept))
 }
 
-/// All about a table but the first line.
-fn one(table: &TableReport, document: &mut Document) {
-    let mut line = |what: &str, sql: &str| document.line_of_sql(&format!("{what}: "), sql, 5);
-    match &table.converted.alter {
-        Some(alter) if table.converted.altered => line("set", alter),
-        Some(alter) if table.outcome == Outcome::Planned => line("would set", alter),
-        _ => {}
-    }
-    match &table.converted.undo {
-        Some(undo) if table.converted.undone => line("restored", undo),
-        Some(undo) => line("to restore", undo),
-        None => {}
-    }
-    if let Some(alter) = &table.converted.alter_after {
-        line("set at the end", alter);
-    }
+/// The lines about a table after the first one.
+fn table_details(table: &TableReport, document: &mut Document) {
+    settings_lines(table, document);
     if table.headed == Headed::Reindex {
         if was_swept(table) {
             document.line(&retoast_indexes::work(table), 6);
@@ -323,6 +317,37 @@ fn one(table: &TableReport, document: &mut Document) {
         document.gap();
         document.grid(&format!("Values by form and scan: {name}"), &forms_grid(table));
     }
+    left_lines(table, document);
+    for note in &table.common.notes {
+        document.line(&format!("note: {}", printable(note)), 6);
+    }
+    if was_swept(table) {
+        let net = net(&printable(&table.subject.relation), &[table]);
+        document.line(&net, 0);
+    }
+}
+
+/// Statements that have changed or would change settings of the table.
+fn settings_lines(table: &TableReport, document: &mut Document) {
+    let converted = &table.converted;
+    if let Some(alter) = &converted.alter {
+        if converted.altered {
+            document.line_of_sql("set: ", alter, 5);
+        } else if table.outcome == Outcome::Planned {
+            document.line_of_sql("would set: ", alter, 5);
+        }
+    }
+    if let Some(undo) = &converted.undo {
+        let what = if converted.undone { "restored: " } else { "to restore: " };
+        document.line_of_sql(what, undo, 5);
+    }
+    if let Some(alter) = &converted.alter_after {
+        document.line_of_sql("set at the end: ", alter, 5);
+    }
+}
+
+/// Rows that were not re-toasted, and replication slots that were lost.
+fn left_lines(table: &TableReport, document: &mut Document) {
     for row in table.common.skipped.iter().take(SKIPPED_SHOWN) {
         let place = if row.ctid.is_empty() { "" } else { " " };
         let line = format!("skipped{place}{}: {}", row.ctid, printable(&row.reason));
@@ -352,13 +377,6 @@ fn one(table: &TableReport, document: &mut Document) {
         );
         document.line(&lost, 6);
     }
-    for note in &table.common.notes {
-        document.line(&format!("note: {}", printable(note)), 6);
-    }
-    if was_swept(table) {
-        let net = net(&printable(&table.subject.relation), &[table]);
-        document.line(&net, 0);
-    }
 }
 
 fn was_swept(table: &TableReport) -> bool {
@@ -370,27 +388,28 @@ fn done_to(tables: &[&TableReport]) -> &'static str {
     if tables.iter().all(|table| table.headed != Headed::Convert) { "moved" } else { "re-toasted" }
 }
 
+fn sum(tables: &[&TableReport], part: fn(&TableReport) -> u64) -> u64 {
+    tables.iter().map(|table| part(table)).fold(0, u64::saturating_add)
+}
+
 /// The result in one sentence. Times of several tables are added up.
 fn net(name: &str, tables: &[&TableReport]) -> String {
-    let sum = |part: fn(&TableReport) -> u64| {
-        tables.iter().map(|table| part(table)).fold(0, u64::saturating_add)
-    };
     let mut net = format!(
         "{name}: {} before, {} now (heap, TOAST, indexes); {}in {:.1} s; ",
-        size(sum(|table| table.common.before.sum())),
-        size(sum(|table| table.common.after.sum())),
+        size(sum(tables, |table| table.common.before.sum())),
+        size(sum(tables, |table| table.common.after.sum())),
         if tables.iter().all(|table| table.headed == Headed::Reindex) {
             String::new()
         } else {
             format!(
                 "{} {} ",
-                counted(sum(|table| table.common.rows.stored), "row"),
+                counted(sum(tables, |table| table.common.rows.stored), "row"),
                 done_to(tables)
             )
         },
-        sum(|table| table.common.effort.elapsed_ms) as f64 / 1000.0
+        sum(tables, |table| table.common.effort.elapsed_ms) as f64 / 1000.0
     );
-    let of_indexes = sum(retoast_indexes::spare);
+    let of_indexes = sum(tables, retoast_indexes::spare);
     if tables.iter().any(|table| table.subject.has_toasters) {
         net.push_str("how much of the files is free is not known");
     } else {
@@ -417,13 +436,10 @@ fn gives_back(tables: &[&TableReport], of_what: &str) -> String {
         0 => format!("VACUUM would return no space{of_what}"),
         bytes => format!("VACUUM (INDEX_CLEANUP ON) would return {}", size(bytes)),
     };
-    let mut names = tables.iter().map(|table| table.gains.rewriters);
-    let first = names.next().flatten();
-    let Some(first) = first.filter(|_| tables.iter().all(|table| table.gains.rewriters.is_some()))
-    else {
-        return vacuum;
-    };
-    let rewriters = if names.all(|name| name == Some(first)) { first } else { "VACUUM FULL" };
+    let names: Option<Vec<_>> = tables.iter().map(|table| table.gains.rewriters).collect();
+    let names = names.unwrap_or_default();
+    let Some(&first) = names.first() else { return vacuum };
+    let rewriters = if names.iter().all(|name| *name == first) { first } else { "VACUUM FULL" };
     let gives = tables.iter().map(|table| table.gains.rewrite_gives).reduce(|all, one| {
         let all = all?;
         let one = one?;
@@ -452,17 +468,17 @@ fn gives_back(tables: &[&TableReport], of_what: &str) -> String {
 
 /// In words; `None` if it is nothing.
 fn amount(gives: Gives) -> Option<String> {
-    let bytes = |number: i64| size(u64::try_from(number).unwrap_or(0));
+    let low = size(u64::try_from(gives.low).unwrap_or(0));
+    let high = size(u64::try_from(gives.high).unwrap_or(0));
     match gives.about() {
         Some(0) => None,
         Some(number) if gives.low == gives.high => Some(size(number)),
         Some(number) => Some(format!("about {}", size(number))),
         None if gives.compresses && gives.low > 0 => Some(format!(
-            "at least {}, and more if it can compress values that are stored uncompressed",
-            bytes(gives.low)
+            "at least {low}, and more if it can compress values that are stored uncompressed"
         )),
-        None if gives.low > 0 => Some(format!("{} to {}", bytes(gives.low), bytes(gives.high))),
-        None => Some(format!("up to {}", bytes(gives.high))),
+        None if gives.low > 0 => Some(format!("{low} to {high}")),
+        None => Some(format!("up to {high}")),
     }
 }
 
@@ -490,7 +506,7 @@ fn size_grid(table: &TableReport) -> Grid {
     sizes
 }
 
-/// What was done.
+/// What was done to rows, in how many transactions, and what it cost.
 fn work_lines(table: &TableReport, document: &mut Document) {
     document.unbroken(&format!(
         "rows: {} found ({}), {} {}, {} verified",

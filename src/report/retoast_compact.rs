@@ -6,10 +6,10 @@ use crate::retoast::result::{FileEnd, FileReport, TableReport};
 
 /// The result for each file, and what is left and why.
 pub(super) fn lines(table: &TableReport, document: &mut Document) {
-    table.compaction.iter().for_each(|file| one(file, document));
+    table.compaction.iter().for_each(|file| file_lines(file, document));
 }
 
-fn one(file: &FileReport, document: &mut Document) {
+fn file_lines(file: &FileReport, document: &mut Document) {
     let mut line = |text: String| document.line(&text, 9);
     let name = if file.file == "toast" { "TOAST" } else { file.file };
     if file.ended == FileEnd::Planned && file.expected >= file.before {
@@ -143,7 +143,7 @@ mod tests {
 
     fn text(file: &FileReport) -> String {
         let mut document = Document::new(Style::Terminal(None), false);
-        one(file, &mut document);
+        file_lines(file, &mut document);
         document.into_text()
     }
 

@@ -40,13 +40,14 @@ pub(super) fn course(points: &[CoursePoint], relation: &str, document: &mut Docu
         return;
     }
     document.heading("Course of the run", 3);
-    let pairs = || points.iter().zip(points.iter().skip(1));
-    let pauses: Vec<(f64, f64)> = pairs()
+    let pairs = points.iter().zip(points.iter().skip(1));
+    let pauses: Vec<(f64, f64)> = pairs
+        .clone()
         .filter(|(_, now)| now.waited_for.is_some_and(|reason| reason != Cause::Nice.name()))
         .map(|(before, now)| (seconds(before), seconds(now)))
         .collect();
     // as steps: each rate lasts from one point to the next
-    let rates: Vec<(f64, f64)> = pairs()
+    let rates: Vec<(f64, f64)> = pairs
         .flat_map(|(before, now)| [before, now].map(|at| (seconds(at), rate(before, now))))
         .collect();
     let sizes: Vec<(f64, f64)> =
@@ -69,7 +70,7 @@ pub(super) fn course(points: &[CoursePoint], relation: &str, document: &mut Docu
     }
     let step = points.len().div_ceil(ROWS).max(1);
     let rows: Vec<Row<'_>> = points.chunks(step).scan(None, of_chunk).collect();
-    let grid = Grid::of(
+    let grid = Grid::from_rows(
         &rows,
         &[
             number("Second", 0, |row| format!("{:.2}", seconds(row.now))),

@@ -9,7 +9,7 @@ use crate::report::units::{counted, percent, size};
 use crate::retoast::listener::{Advance, Figures};
 use crate::retoast::pace::rules::Pause;
 use crate::retoast::plan::Sizes;
-use crate::retoast::result::{Outcome, Report, TableReport};
+use crate::retoast::result::{Outcome, Report};
 
 /// The name and version of the JSON lines.
 pub const SCHEMA: &str = "toastctl.retoast-progress/1";
@@ -103,7 +103,7 @@ pub struct Waiting<'a> {
 /// A table at the end of a run.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Ended<'a> {
-    /// `schema.name`.
+    /// The relation as `schema.name`.
     relation: &'a str,
     outcome: Outcome,
 }
@@ -130,8 +130,7 @@ impl Moment {
         self.at.part()
     }
 
-    /// Rows per second.
-    fn rate(&self) -> f64 {
+    fn rows_per_second(&self) -> f64 {
         self.at.rows as f64 / self.elapsed.as_secs_f64().max(0.001)
     }
 
@@ -173,7 +172,7 @@ impl Moment {
         let mut text = format!(
             "{} ({:.0}/s), {} re-toasted, grown {}, {} of WAL",
             counted(self.at.rows, "row"),
-            self.rate(),
+            self.rows_per_second(),
             size(self.figures.bytes),
             percent(self.growth()),
             size(self.figures.wal)
@@ -200,7 +199,7 @@ impl Moment {
             done: self.share(),
             rows_stored: self.at.rows,
             bytes_stored: self.figures.bytes,
-            rows_per_second: self.rate().round(),
+            rows_per_second: self.rows_per_second().round(),
             seconds_left: self.left().map(|left| left.as_secs()),
             growth: self.growth(),
             sizes: self.figures.now,
@@ -228,10 +227,7 @@ pub fn rebuilds<'a>(
 
 /// The end of a run.
 pub fn end<'a>(time: &'a str, report: &'a Report) -> Line<'a> {
-    let ended = |table: &'a TableReport| Ended {
-        relation: &table.subject.relation,
-        outcome: table.outcome,
-    };
+    let tables = report.tables.iter();
     Line::End {
         schema: SCHEMA,
         event: "end",
@@ -239,7 +235,9 @@ pub fn end<'a>(time: &'a str, report: &'a Report) -> Line<'a> {
         dry_run: report.dry_run,
         exit_code: report.exit_code,
         errors: &report.errors,
-        tables: report.tables.iter().map(ended).collect(),
+        tables: tables
+            .map(|table| Ended { relation: &table.subject.relation, outcome: table.outcome })
+            .collect(),
     }
 }
 

@@ -34,17 +34,17 @@ mod derived {
     /// The schemas as the types have them, by name.
     pub fn derived() -> [(&'static str, Schema); 7] {
         [
-            ("inspect", of::<inspect::document::Document>("toastctl.inspect/1")),
-            ("advise-threshold", of::<advise::result::Document>("toastctl.advise/1")),
-            ("check", of::<CheckOutput>("toastctl.check/1")),
-            ("keys", of::<keys::result::KeysDocument>("toastctl.keys/1")),
-            ("retoast", of::<retoast::result::Report>("toastctl.retoast/1")),
-            ("fleet", of::<TargetReport>("toastctl.fleet/1")),
-            ("retoast-progress", of::<Line<'static>>("toastctl.retoast-progress/1")),
+            ("inspect", root_schema::<inspect::document::Document>("toastctl.inspect/1")),
+            ("advise-threshold", root_schema::<advise::result::Document>("toastctl.advise/1")),
+            ("check", root_schema::<CheckOutput>("toastctl.check/1")),
+            ("keys", root_schema::<keys::result::KeysDocument>("toastctl.keys/1")),
+            ("retoast", root_schema::<retoast::result::Report>("toastctl.retoast/1")),
+            ("fleet", root_schema::<TargetReport>("toastctl.fleet/1")),
+            ("retoast-progress", root_schema::<Line<'static>>("toastctl.retoast-progress/1")),
         ]
     }
 
-    fn of<T: JsonSchema>(title: &str) -> Schema {
+    fn root_schema<T: JsonSchema>(title: &str) -> Schema {
         let mut schema = SchemaSettings::draft2020_12()
             .for_serialize()
             .with_transform(RecursiveTransform(complete))
@@ -61,13 +61,13 @@ mod derived {
         }
         schema.remove("format");
         // what is left out when it is not known is never null
-        let required = schema.get("required").cloned().unwrap_or_default();
-        let is_required = |name: &String| {
-            required.as_array().is_some_and(|all| all.iter().any(|one| one == name.as_str()))
-        };
+        let required = schema.get("required").and_then(Value::as_array);
+        let required = required.cloned().unwrap_or_default();
         let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
-        for (_, property) in properties.into_iter().flatten().filter(|(name, _)| !is_required(name))
-        {
+        for (name, property) in properties.into_iter().flatten() {
+            if required.iter().any(|required| required == name.as_str()) {
+                continue;
+            }
             for kinds in ["type", "anyOf"] {
                 let kinds = property.get_mut(kinds).and_then(Value::as_array_mut);
                 kinds.into_iter().for_each(|kinds| kinds.retain(|kind| !is_null(kind)));

@@ -36,6 +36,13 @@ impl Head {
     }
 }
 
+impl Head {
+    /// The class of cells on a page.
+    fn class(&self) -> Option<&'static str> {
+        self.right.then_some("number")
+    }
+}
+
 /// A column of a [`Grid`] and its cell for each row.
 pub struct Column<T> {
     head: Head,
@@ -57,14 +64,14 @@ pub const fn number<T>(title: &'static str, rank: u8, cell: fn(&T) -> String) ->
 pub enum Style {
     /// For a terminal of this width; `None` for no limit.
     Terminal(Option<usize>),
-    /// Markdown, never shortened.
+    /// Markdown, whose cells are never shortened.
     Markdown,
     /// Part of a page for a browser.
     Html,
 }
 
 impl Style {
-    /// The terminal's width.
+    /// The width of the terminal, if there is one and it is known.
     pub fn width(self) -> Option<usize> {
         match self {
             Style::Terminal(width) => width,
@@ -76,7 +83,7 @@ impl Style {
 /// A table of more columns has small print on paper.
 const MANY: usize = 12;
 
-/// Rows under heads.
+/// A table: its heads, and rows with one cell for each.
 #[derive(Debug, Clone, Default)]
 pub struct Grid {
     heads: Vec<Head>,
@@ -93,13 +100,12 @@ pub struct Drawn {
 }
 
 impl Grid {
-    /// No rows yet.
     pub fn new(heads: &[Head]) -> Grid {
         Grid { heads: heads.to_vec(), rows: Vec::new() }
     }
 
     /// A row for each of `rows`.
-    pub fn of<T>(rows: &[T], columns: &[Column<T>]) -> Grid {
+    pub fn from_rows<T>(rows: &[T], columns: &[Column<T>]) -> Grid {
         let heads: Vec<Head> = columns.iter().map(|column| column.head).collect();
         let mut grid = Grid::new(&heads);
         for row in rows {
@@ -131,8 +137,6 @@ impl Grid {
         let shown: Vec<(usize, &Head)> =
             self.filled().into_iter().filter_map(|at| Some((at, self.heads.get(at)?))).collect();
         let names = shown.iter().find(|(_, head)| !head.title.is_empty()).map(|(at, _)| *at);
-        let cell = |row: &Vec<String>, at: usize| row.get(at).cloned().unwrap_or_default();
-        let number = |head: &Head| head.right.then_some("number");
         let many = (shown.len() > MANY).then_some("many");
         let table = html! {
             table class=[many] {
@@ -141,7 +145,7 @@ impl Grid {
                     tr {
                         @for (_, head) in &shown {
                             @if head.title.is_empty() { td {} }
-                            @else { th scope="col" class=[number(head)] { (head.title) } }
+                            @else { th scope="col" class=[head.class()] { (head.title) } }
                         }
                     }
                 }
@@ -149,8 +153,8 @@ impl Grid {
                     @for row in &self.rows {
                         tr {
                             @for &(at, head) in &shown {
-                                @if Some(at) == names { th scope="row" { (cell(row, at)) } }
-                                @else { td class=[number(head)] { (cell(row, at)) } }
+                                @if Some(at) == names { th scope="row" { (row.get(at).map_or("", String::as_str)) } }
+                                @else { td class=[head.class()] { (row.get(at).map_or("", String::as_str)) } }
                             }
                         }
                     }
@@ -167,11 +171,8 @@ impl Grid {
         let mut shorten = None;
         if let Style::Terminal(Some(width)) = style {
             while self.width(&shown) > width {
-                let rank = |at: &usize| self.heads.get(*at).map_or(0, |head| head.rank);
-                let Some(last) = shown.iter().copied().filter(|at| rank(at) > 0).max_by_key(rank)
-                else {
-                    break;
-                };
+                let last = shown.iter().copied().max_by_key(|&at| self.rank(at));
+                let Some(last) = last.filter(|&at| self.rank(at) > 0) else { break };
                 shown.retain(|&at| at != last);
                 left_out.extend(self.heads.get(last).map(|head| head.title));
             }
@@ -179,6 +180,10 @@ impl Grid {
         }
         left_out.reverse();
         Drawn { text: self.text(&shown, shorten, style), left_out }
+    }
+
+    fn rank(&self, at: usize) -> u8 {
+        self.heads.get(at).map_or(0, |head| head.rank)
     }
 
     fn column_width(&self, at: usize) -> usize {
@@ -207,20 +212,17 @@ impl Grid {
             const LEAST: usize = 8;
             (at, self.column_width(at).saturating_sub(by).max(LEAST))
         });
-        let cell = |row: &[String], at: usize| {
-            let text = row.get(at).map_or("", String::as_str);
-            match limit {
-                Some((column, width)) if column == at => shortened(text, width),
-                _ => text.to_owned(),
-            }
-        };
         let mut table = Table::new();
         table.set_content_arrangement(ContentArrangement::Disabled);
         table.load_style(if style == Style::Markdown { MARKDOWN } else { PSQL });
         table.set_header(shown.iter().filter_map(|&at| self.heads.get(at)).map(|head| head.title));
         for row in &self.rows {
             table.add_row(shown.iter().map(|&at| {
-                let text = cell(row, at);
+                let text = row.get(at).map_or("", String::as_str);
+                let text = match limit {
+                    Some((column, width)) if column == at => shortened(text, width),
+                    _ => text.to_owned(),
+                };
                 if style == Style::Markdown { text.replace('|', "\\|") } else { text }
             }));
         }
@@ -233,7 +235,7 @@ impl Grid {
         for (at, line) in table.lines().enumerate() {
             match line.trim_end() {
                 titles if at == 0 && style != Style::Markdown => {
-                    text.push_str(&Tone::Heading.of(titles));
+                    text.push_str(&Tone::Heading.styled(titles));
                 }
                 line => text.push_str(line),
             }
@@ -264,8 +266,13 @@ pub fn printable(text: &str) -> String {
 
 /// Like [`printable`], for several lines: line ends and tabs are kept.
 pub fn printable_lines(text: &str) -> String {
-    let line = |line: &str| line.split('\t').map(printable).collect::<Vec<_>>().join("\t");
-    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+    let mut out = String::with_capacity(text.len());
+    for part in text.split_inclusive(['\n', '\t']) {
+        let words = part.trim_end_matches(['\n', '\t']);
+        out.push_str(&printable(words));
+        out.push_str(part.get(words.len()..).unwrap_or_default());
+    }
+    out
 }
 
 /// The same JSON in printable characters: strings with other characters are written with escapes.
@@ -300,7 +307,7 @@ fn is_odd(c: char) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
     Heading,
-    /// Sound, complete.
+    /// Everything is sound or complete.
     Good,
     /// Nothing is lost, but action is needed.
     Warning,
@@ -323,7 +330,7 @@ impl Tone {
     }
 
     /// The text in this style, word by word, because lines are broken between words.
-    pub(super) fn of(self, words: &str) -> String {
+    pub(super) fn styled(self, words: &str) -> String {
         let style = match self {
             Tone::Heading => anstyle::Style::new().bold(),
             Tone::Good => AnsiColor::Green.on_default(),
@@ -355,11 +362,10 @@ pub fn statement(sql: &str) -> String {
     let mut out = String::with_capacity(sql.len());
     let mut rest = sql;
     while let Some((before, quoted, behind)) = first_part(rest) {
-        let is_odd = |c: char| is_odd(c) || c == KEPT_SPACE;
         if !quoted.starts_with(['"', '\'']) {
             out.push_str(&printable(before));
             out.push_str(&printable(quoted));
-        } else if !quoted.contains(is_odd) {
+        } else if !quoted.contains(needs_escape) {
             out.push_str(&printable(before));
             out.push_str(quoted);
         } else if quoted.starts_with('"') {
@@ -368,10 +374,10 @@ pub fn statement(sql: &str) -> String {
             for c in quoted.chars() {
                 match c {
                     '\\' => out.push_str("\\\\"),
-                    c if is_odd(c) && u32::from(c) > 0xFFFF => {
+                    c if needs_escape(c) && u32::from(c) > 0xFFFF => {
                         out.push_str(&format!("\\+{:06X}", u32::from(c)));
                     }
-                    c if is_odd(c) => out.push_str(&format!("\\{:04X}", u32::from(c))),
+                    c if needs_escape(c) => out.push_str(&format!("\\{:04X}", u32::from(c))),
                     c => out.push(c),
                 }
             }
@@ -385,10 +391,10 @@ pub fn statement(sql: &str) -> String {
             for c in quoted.chars() {
                 match c {
                     '\\' if !is_escaped => out.push_str("\\\\"),
-                    c if is_odd(c) && u32::from(c) > 0xFFFF => {
+                    c if needs_escape(c) && u32::from(c) > 0xFFFF => {
                         out.push_str(&format!("\\U{:08X}", u32::from(c)));
                     }
-                    c if is_odd(c) => out.push_str(&format!("\\u{:04X}", u32::from(c))),
+                    c if needs_escape(c) => out.push_str(&format!("\\u{:04X}", u32::from(c))),
                     c => out.push(c),
                 }
             }
@@ -399,12 +405,17 @@ pub fn statement(sql: &str) -> String {
     out
 }
 
+/// Whether a character of a statement is printed as an escape.
+fn needs_escape(c: char) -> bool {
+    is_odd(c) || c == KEPT_SPACE
+}
+
 /// The first name, literal, comment or line end of a text, with what is before it and behind it.
 fn first_part(sql: &str) -> Option<(&str, &str, &str)> {
-    let is_comment = |at| sql.get(at..).is_some_and(|rest| rest.starts_with("--"));
-    let begins =
-        |&(at, c): &(usize, char)| matches!(c, '"' | '\'' | '\n') || c == '-' && is_comment(at);
-    let (start, first) = sql.char_indices().find(begins)?;
+    let (start, first) = sql.char_indices().find(|&(at, c)| {
+        let is_comment = c == '-' && sql.get(at..).is_some_and(|rest| rest.starts_with("--"));
+        is_comment || matches!(c, '"' | '\'' | '\n')
+    })?;
     let (before, rest) = sql.split_at(start);
     let end = match first {
         '\n' => 1,
@@ -530,7 +541,8 @@ mod tests {
 
     #[test]
     fn styles_take_no_room() {
-        let toned = format!("{}: {}", Tone::Heading.of("public.t"), Tone::Bad.of("2 errors"));
+        let toned =
+            format!("{}: {}", Tone::Heading.styled("public.t"), Tone::Bad.styled("2 errors"));
         let broken = wrapped(&toned, Some(12), 2);
         let shown = anstream::adapter::strip_str(&broken).to_string();
         assert_eq!(shown, "public.t: 2\n  errors");

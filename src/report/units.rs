@@ -28,6 +28,19 @@ pub fn optional_size(bytes: Option<u64>) -> String {
     bytes.map(size).unwrap_or_default()
 }
 
+/// A number that may not be known.
+pub(super) fn optional_number(number: Option<u64>) -> String {
+    number.map(|number| number.to_string()).unwrap_or_default()
+}
+
+/// Ends a list of names: ` and 3 more` if there are more than those `shown`.
+pub(super) fn and_more(all: usize, shown: usize) -> String {
+    match all.saturating_sub(shown) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    }
+}
+
 /// A number and its noun: `1 scan`, `2 scans`.
 pub fn counted(number: impl Into<u64>, noun: &str) -> String {
     let number = number.into();

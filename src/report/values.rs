@@ -88,10 +88,11 @@ impl<W: Write> ValueWriter<W> {
     /// Nothing is written before the first row. `terminal` is the width that tables should fit.
     pub fn new(out: W, format: Format, terminal: Option<usize>) -> ValueWriter<W> {
         let mut shown: Vec<(usize, &Column)> = TABLE.iter().enumerate().collect();
-        let line = |shown: &[(usize, &Column)]| -> usize {
-            shown.iter().map(|(_, column)| column.width + 3).sum()
-        };
-        while terminal.is_some_and(|terminal| line(&shown) > terminal + 1) {
+        while let Some(terminal) = terminal {
+            let line: usize = shown.iter().map(|(_, column)| column.width + 3).sum();
+            if line <= terminal + 1 {
+                break;
+            }
             let highest = shown.iter().map(|(_, column)| column.rank).max().unwrap_or(0);
             if highest == 0 {
                 break;
@@ -128,10 +129,10 @@ impl<W: Write> ValueWriter<W> {
             if self.relation.is_some() {
                 writeln!(self.out)?;
             }
-            writeln!(self.out, "{}", Tone::Heading.of(&printable(&row.relation)))?;
+            writeln!(self.out, "{}", Tone::Heading.styled(&printable(&row.relation)))?;
             let heads: Vec<String> =
                 self.shown.iter().map(|(_, column)| pad(column.title, column)).collect();
-            writeln!(self.out, " {}", Tone::Heading.of(heads.join(" | ").trim_end()))?;
+            writeln!(self.out, " {}", Tone::Heading.styled(heads.join(" | ").trim_end()))?;
             let rules: Vec<String> =
                 self.shown.iter().map(|(_, column)| "-".repeat(column.width + 2)).collect();
             writeln!(self.out, "{}", rules.join("+"))?;

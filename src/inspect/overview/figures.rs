@@ -218,18 +218,20 @@ pub(crate) fn is_warning(condition: &Condition, all: &[Condition]) -> bool {
     is_first && alike.any(|other| condition.test.is_before(&other.test))
 }
 
+fn exact(number: u64) -> Option<Interval> {
+    Some(Interval::exact(number as f64))
+}
+
+fn real(whole: Interval<u64>) -> Interval {
+    Interval { estimate: whole.estimate as f64, low: whole.low as f64, high: whole.high as f64 }
+}
+
 impl Figures {
     /// Those of all relations that were read or left out.
     pub(crate) fn of(ranking: &Ranking) -> Figures {
         let totals = ranking.totals();
         let counts = &ranking.counts;
         let Counts { by_functions, problems, without_dead_rows, without_ids, .. } = *counts;
-        let count = |number: u64| Some(Interval::exact(number as f64));
-        let real = |whole: Interval<u64>| Interval {
-            estimate: whole.estimate as f64,
-            low: whole.low as f64,
-            high: whole.high as f64,
-        };
         let free = match totals.relations {
             0 => Some(Interval::exact(0)),
             _ => totals.unused_bytes,
@@ -253,39 +255,26 @@ impl Figures {
             (None, 0, 0) => None,
         };
         let found: u64 = by_severity.iter().sum();
-        let value = |figure: Figure| match figure {
-            Figure::Size => count(totals.bytes),
-            Figure::ToastSize => count(counts.toast_bytes),
-            Figure::IndexSize => count(totals.index_bytes),
-            Figure::LargestTable => count(counts.largest),
-            Figure::FreeSpace => free.map(real),
-            Figure::FreeRatio if files == 0 => count(0),
-            Figure::FreeRatio => free.map(|free| real(free).scaled(1.0 / files as f64)),
-            Figure::DeadRows => {
-                if without_dead_rows == 0 {
-                    count(counts.dead_rows)
-                } else {
-                    None
-                }
-            }
-            Figure::ValueIdRatio => {
-                let most = real(counts.most_ids).scaled(1.0 / VALUE_IDS);
-                if without_ids == 0 { Some(most) } else { None }
-            }
-            Figure::Findings => {
-                if found > 0 || unsearched.is_none() {
-                    count(found)
-                } else {
-                    None
-                }
-            }
-            Figure::Tables => count(totals.relations),
-            Figure::TablesNotRead => count(ranking.left_out.len() as u64),
-            Figure::Problems => count(problems),
-        };
         let mut values = [None; FIGURES];
         for (slot, figure) in values.iter_mut().zip(Figure::all()) {
-            *slot = value(figure);
+            *slot = match figure {
+                Figure::Size => exact(totals.bytes),
+                Figure::ToastSize => exact(counts.toast_bytes),
+                Figure::IndexSize => exact(totals.index_bytes),
+                Figure::LargestTable => exact(counts.largest),
+                Figure::FreeSpace => free.map(real),
+                Figure::FreeRatio if files == 0 => exact(0),
+                Figure::FreeRatio => free.map(|free| real(free).scaled(1.0 / files as f64)),
+                Figure::DeadRows if without_dead_rows == 0 => exact(counts.dead_rows),
+                Figure::ValueIdRatio if without_ids == 0 => {
+                    Some(real(counts.most_ids).scaled(1.0 / VALUE_IDS))
+                }
+                Figure::Findings if found > 0 || unsearched.is_none() => exact(found),
+                Figure::DeadRows | Figure::ValueIdRatio | Figure::Findings => None,
+                Figure::Tables => exact(totals.relations),
+                Figure::TablesNotRead => exact(missing),
+                Figure::Problems => exact(problems),
+            };
         }
         Figures { values, by_severity, left_out, unsearched }
     }

@@ -17,9 +17,8 @@ pub(crate) mod run;
 
 use serde::Serialize;
 
-use super::result::SampleReport;
 use super::result::{
-    ColumnReport, FormReport, NotAvailable, ProblemReport, RelationReport, Source,
+    ColumnReport, FormReport, NotAvailable, ProblemReport, RelationReport, SampleReport, Source,
 };
 use crate::findings::code::WORTH;
 use crate::findings::finding::Finding;
@@ -29,10 +28,10 @@ use toast_format::model::interval::Interval;
 /// The overhead of a chunk: the tuple's header (24), `chunk_id` and `chunk_seq` (8), the data's header (4), the line
 /// pointer (4), and what aligns it, half of 8.
 pub(super) const CHUNK_OVERHEAD: u64 = 44;
-/// A page's header.
+/// Bytes of a page's header (`SizeOfPageHeaderData`).
 const PAGE_HEADER: u64 = 24;
 
-/// One relation.
+/// What the overview says about one relation.
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(crate) struct RelationLine {
     /// `schema.name`, or the file.
@@ -54,11 +53,11 @@ pub(crate) struct RelationLine {
     pub(crate) source: Source,
     /// The blocks read; null if all were.
     pub(crate) sample: Option<SampleReport>,
-    /// Main fork.
+    /// Size of the main fork.
     pub(crate) heap_bytes: Option<u64>,
-    /// TOAST relation.
+    /// Size of the TOAST relation.
     pub(crate) toast_bytes: Option<u64>,
-    /// Index of the TOAST relation.
+    /// Size of the TOAST relation's index.
     pub(crate) toast_index_bytes: Option<u64>,
     /// Values in the TOAST relation, each with an ID of its own; null without one, or if it is not known where every
     /// value is.
@@ -123,7 +122,7 @@ pub(crate) struct ColumnLine {
     pub(crate) share: Option<Interval>,
     /// `stored_bytes` by form and compression method, as far as they are known; forms without bytes are left out.
     pub(crate) forms: Vec<FormLine>,
-    /// As `pg_column_size` counts.
+    /// Stored bytes as `pg_column_size` counts them, for the ratio of a sum.
     #[serde(skip)]
     measured: Option<Interval<u64>>,
 }
@@ -140,8 +139,8 @@ pub(crate) struct FormLine {
 }
 
 impl FormLine {
-    /// Of a form that takes space in the relation.
-    fn of(report: &FormReport) -> Option<FormLine> {
+    /// A form that takes space in the relation, if it is one.
+    fn new(report: &FormReport) -> Option<FormLine> {
         let (stored, pointers) = match &report.estimates {
             Some(estimates) => (estimates.stored_bytes?, estimates.pointer_bytes?),
             None => (Interval::exact(report.stored_bytes?), Interval::exact(report.pointer_bytes)),
@@ -156,7 +155,7 @@ impl FormLine {
 /// A relation that was not read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub(crate) struct LeftOut {
-    /// `schema.name`.
+    /// The relation as `schema.name`.
     pub(crate) relation: String,
     /// Heap, TOAST relation and its index; of locked ones those of the last VACUUM. Null if the node could not be
     /// reached.
@@ -178,14 +177,11 @@ pub(crate) struct Extent {
 impl Extent {
     /// Adds that of another server.
     pub(crate) fn plus(self, other: Extent) -> Extent {
-        let sum = |one: u64, other: u64| one.saturating_add(other);
+        let databases = self.database_bytes.zip(other.database_bytes);
         Extent {
-            relations: sum(self.relations, other.relations),
-            bytes: sum(self.bytes, other.bytes),
-            database_bytes: self
-                .database_bytes
-                .zip(other.database_bytes)
-                .map(|(one, other)| sum(one, other)),
+            relations: self.relations.saturating_add(other.relations),
+            bytes: self.bytes.saturating_add(other.bytes),
+            database_bytes: databases.map(|(bytes, more)| bytes.saturating_add(more)),
         }
     }
 }
@@ -206,18 +202,18 @@ impl RelationLine {
         self.shard = Some(shard);
     }
 
-    /// Of a relation's report. The parts of a rolled-up relation name it as `part_of`.
-    pub(crate) fn of(
+    /// The line of a relation's report. The parts of a rolled-up relation name it as `part_of`.
+    pub(crate) fn new(
         report: &RelationReport,
         part_of: Option<String>,
         database_bytes: Option<u64>,
     ) -> RelationLine {
-        let columns: Vec<ColumnLine> = report
-            .columns
-            .iter()
-            .filter(|_| report.access_method.is_none())
-            .map(|column| ColumnLine::of(&report.relation, column, database_bytes))
-            .collect();
+        let mut columns = Vec::new();
+        if report.access_method.is_none() {
+            let reports = report.columns.iter();
+            let relation = &report.relation;
+            columns.extend(reports.map(|column| ColumnLine::new(relation, column, database_bytes)));
+        }
         let toast_bytes = report.toast.as_ref().and_then(|toast| toast.bytes);
         let file_bytes = report.heap.bytes.unwrap_or(0).saturating_add(toast_bytes.unwrap_or(0));
         let of_server = matches!(report.source, Source::Pageinspect | Source::Functions);
@@ -270,7 +266,7 @@ impl RelationLine {
 }
 
 impl ColumnLine {
-    fn of(relation: &str, report: &ColumnReport, database_bytes: Option<u64>) -> ColumnLine {
+    fn new(relation: &str, report: &ColumnReport, database_bytes: Option<u64>) -> ColumnLine {
         let out_of_line_bytes = out_of_line(report);
         let (values, stored_bytes, raw_bytes, ratio, measured) = match &report.estimates {
             Some(e) => {
@@ -298,7 +294,7 @@ impl ColumnLine {
             raw_bytes,
             ratio,
             out_of_line_bytes,
-            forms: report.forms.iter().filter_map(FormLine::of).collect(),
+            forms: report.forms.iter().filter_map(FormLine::new).collect(),
             share: database_bytes.and_then(|whole| stored_bytes.ratio_to(Interval::exact(whole))),
             measured,
         }

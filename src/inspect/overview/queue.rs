@@ -14,7 +14,7 @@ const PART_BY_BYTES: f64 = 0.5;
 /// Relations up to this size are assigned several at a time, because their catalog rows take longer to read than their
 /// blocks.
 const SMALL: u64 = 256 << 10;
-/// How many at least, and at most; each connection is assigned its share several times.
+/// Fewest and most relations assigned together; each connection takes its share in several portions.
 const TOGETHER: RangeInclusive<usize> = 8..=200;
 const SHARES: usize = 4;
 
@@ -55,14 +55,14 @@ impl Queue {
         let count = left.relations.len();
         let most =
             count.div_ceil(self.workers.max(1) * SHARES).clamp(*TOGETHER.start(), *TOGETHER.end());
-        let is_small = |one: &&Listed| one.bytes <= SMALL && !one.locked;
-        let small = left.relations.iter().take(most).take_while(is_small).count();
+        let first = left.relations.iter().take(most);
+        let small = first.take_while(|next| next.bytes <= SMALL && !next.locked).count();
         let next: Vec<Listed> = left.relations.drain(..small.max(1).min(count)).collect();
         let bytes = next.iter().fold(0u64, |sum, one| sum.saturating_add(one.bytes));
         if next.is_empty() {
             return None;
         }
-        let part = part((bytes, next.len()), (left.bytes, count), self.workers);
+        let part = part_of_time(bytes, next.len(), left.bytes, count, self.workers);
         left.bytes = left.bytes.saturating_sub(bytes);
         let until = self
             .deadline
@@ -77,10 +77,11 @@ impl Queue {
     }
 }
 
-/// The fraction of the remaining time that relations with these bytes may take, if they are some of those that are left.
-fn part((bytes, some): (u64, usize), (left, count): (u64, usize), workers: usize) -> f64 {
+/// The fraction of the remaining time that `taken` relations with these bytes may take, of `count` relations that are
+/// left, which have `left` bytes.
+fn part_of_time(bytes: u64, taken: usize, left: u64, count: usize, workers: usize) -> f64 {
     let by_bytes = bytes as f64 / left.max(1) as f64 * PART_BY_BYTES;
-    let by_count = some as f64 / count.max(1) as f64;
+    let by_count = taken as f64 / count.max(1) as f64;
     (by_bytes.max(by_count) * workers as f64).min(if count > workers { PART_BY_BYTES } else { 1.0 })
 }
 
@@ -88,19 +89,8 @@ fn part((bytes, some): (u64, usize), (left, count): (u64, usize), workers: usize
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_large_relation_leaves_time_for_the_others_and_the_last_ones_take_it_all() {
-        let part = |bytes, left, count, workers| part((bytes, 1), (left, count), workers);
-        assert_eq!(part(990, 1000, 600, 1), 0.495);
-        assert_eq!(part(990, 1000, 600, 2), 0.5);
-        assert_eq!(part(1, 1000, 500, 2), 0.004);
-        assert_eq!(part(10, 20, 2, 2), 1.0);
-        assert_eq!(part(0, 0, 1, 1), 1.0);
-    }
-
-    #[test]
-    fn small_relations_are_assigned_together_and_every_one_once() {
-        let one = |oid, bytes, locked| Listed {
+    fn listed(oid: u32, bytes: u64, locked: bool) -> Listed {
+        Listed {
             oid: toast_format::disk::Oid(oid),
             name: String::new(),
             bytes,
@@ -109,10 +99,23 @@ mod tests {
             dead_rows: 0,
             locked,
             root: None,
-        };
-        let mut all = vec![one(0, 1 << 30, false)];
-        all.extend((1..1000).map(|oid| one(oid, 8192, false)));
-        all.push(one(1000, 0, true));
+        }
+    }
+
+    #[test]
+    fn a_large_relation_leaves_time_for_the_others_and_the_last_ones_take_it_all() {
+        assert_eq!(part_of_time(990, 1, 1000, 600, 1), 0.495);
+        assert_eq!(part_of_time(990, 1, 1000, 600, 2), 0.5);
+        assert_eq!(part_of_time(1, 1, 1000, 500, 2), 0.004);
+        assert_eq!(part_of_time(10, 1, 20, 2, 2), 1.0);
+        assert_eq!(part_of_time(0, 1, 0, 1, 1), 1.0);
+    }
+
+    #[test]
+    fn small_relations_are_assigned_together_and_every_one_once() {
+        let mut all = vec![listed(0, 1 << 30, false)];
+        all.extend((1..1000).map(|oid| listed(oid, 8192, false)));
+        all.push(listed(1000, 0, true));
         let queue = Queue::new(all, 2, None);
         let mut taken = Vec::new();
         while let Some((some, _)) = queue.take() {

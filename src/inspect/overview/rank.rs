@@ -12,7 +12,7 @@ use crate::inspect::result::Source;
 use crate::server::citus::{SHOWN_BY, ShardLine};
 use toast_format::model::interval::{IndependentSum, Interval};
 
-/// By what columns are ranked.
+/// What columns are ranked by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum SortBy {
     /// By size on disk
@@ -71,7 +71,7 @@ pub(crate) struct Ranked {
     pub(crate) columns: Vec<RankedColumn>,
     /// Columns beyond the limit.
     pub(crate) more: u64,
-    /// What they take.
+    /// Stored bytes of these columns.
     pub(crate) more_bytes: Interval<u64>,
 }
 
@@ -114,7 +114,7 @@ impl Ranked {
 #[derive(Debug)]
 pub(crate) struct Overview {
     pub(crate) ranked: Ranked,
-    /// The worst first.
+    /// Ranked, the worst first.
     pub(crate) findings: Vec<Finding>,
     pub(crate) left_out: Vec<LeftOut>,
     pub(crate) totals: Totals,
@@ -125,17 +125,20 @@ pub(crate) struct Overview {
 }
 
 impl Overview {
-    /// Names the database in everything that is said, so that the overview can be joined with others. `place`: its
+    /// Puts the database's name before every relation, so that the overview can be joined with others. `place`: its
     /// connection options, for commands.
     pub(crate) fn name(&mut self, target: &str, place: &str) {
         self.databases = 1;
         let name: Arc<str> = target.into();
-        let named = |relation: &str| format!("{target} {}", relation.trim_start_matches("public."));
-        self.ranked.columns.iter_mut().for_each(|one| one.target = Some(Arc::clone(&name)));
-        self.left_out.iter_mut().for_each(|one| one.relation = named(&one.relation));
-        self.spread.iter_mut().for_each(|one| one.table = named(&one.table));
+        self.ranked.columns.iter_mut().for_each(|column| column.target = Some(Arc::clone(&name)));
+        for relation in &mut self.left_out {
+            relation.relation = name_in(target, &relation.relation);
+        }
+        for spread in &mut self.spread {
+            spread.table = name_in(target, &spread.table);
+        }
         for finding in &mut self.findings {
-            finding.relation = named(&finding.relation);
+            finding.relation = name_in(target, &finding.relation);
             if finding.command.starts_with("toastctl ") {
                 finding.command = format!("{} {place}", finding.command);
             }
@@ -163,12 +166,21 @@ impl Overview {
     }
 }
 
+/// A relation's name after that of its database.
+fn name_in(target: &str, relation: &str) -> String {
+    format!("{target} {}", relation.trim_start_matches("public."))
+}
+
 impl Totals {
+    /// Whether relations were read without learning what is unused in them.
+    fn lack_unused_bytes(&self) -> bool {
+        self.unused_bytes.is_none() && self.read > 0
+    }
+
     /// Adds those of another database.
     fn join(&mut self, other: &Totals) {
-        let is_unknown = |totals: &Totals| totals.unused_bytes.is_none() && totals.read > 0;
         self.unused_bytes = match (self.unused_bytes, other.unused_bytes) {
-            _ if is_unknown(self) || is_unknown(other) => None,
+            _ if self.lack_unused_bytes() || other.lack_unused_bytes() => None,
             (Some(sum), Some(more)) => Some(sum.plus(more)),
             (one, other) => one.or(other),
         };
@@ -203,17 +215,17 @@ pub(crate) struct Spread {
     pub(crate) table: String,
     /// Shards that were read; those of partitions that have the same range are one.
     pub(crate) shards: u64,
-    /// On how many nodes the same rows are; 1 unless Citus replicates them.
+    /// How many nodes have the same rows; 1 unless Citus replicates them.
     pub(crate) copies: u64,
     /// On all nodes, including copies.
     pub(crate) bytes: u64,
     pub(crate) largest_bytes: u64,
     pub(crate) median_bytes: u64,
-    /// By name.
+    /// Sorted by their names.
     pub(crate) nodes: Vec<NodeShare>,
 }
 
-/// What a node has of a table of Citus.
+/// A node's shards of a table of Citus.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub(crate) struct NodeShare {
     /// `host:port` in the metadata.
@@ -267,34 +279,30 @@ fn on_node(relation: &str, node: Option<&String>) -> String {
 const AND_OTHERS: &str = " and others";
 
 /// Adds what was found in a shard to what was found in others of the table.
-fn of_shard(all: &mut Vec<Finding>, shard: &ShardLine, findings: &[Finding]) {
+fn add_shard_findings(sums: &mut Vec<Finding>, shard: &ShardLine, findings: &[Finding]) {
     for finding in findings {
-        let same = |one: &&mut Finding| {
-            let is_advised = finding.command.starts_with(SHOWN_BY);
-            one.relation == shard.table
-                && (one.code, &one.column) == (finding.code, &finding.column)
-                && (one.command == finding.command || is_advised)
+        let is_advised = finding.command.starts_with(SHOWN_BY);
+        let same = sums.iter_mut().find(|sum| {
+            sum.relation == shard.table
+                && (sum.code, &sum.column) == (finding.code, &finding.column)
+                && (sum.command == finding.command || is_advised)
+        });
+        let Some(sum) = same else {
+            let what = format!("{} in the shard {}", finding.what, finding.relation);
+            sums.push(Finding { relation: shard.table.clone(), what, ..finding.clone() });
+            continue;
         };
-        match all.iter_mut().find(same) {
-            Some(sum) => {
-                let plus = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
-                plus(&mut sum.value, finding.value);
-                plus(&mut sum.low, finding.low);
-                plus(&mut sum.high, finding.high);
-                sum.compaction = None;
-                if !sum.what.ends_with(AND_OTHERS) {
-                    sum.what.push_str(AND_OTHERS);
-                }
-            }
-            None => {
-                let what = format!("{} in the shard {}", finding.what, finding.relation);
-                all.push(Finding { relation: shard.table.clone(), what, ..finding.clone() });
-            }
+        sum.value = sum.value.saturating_add(finding.value);
+        sum.low = sum.low.saturating_add(finding.low);
+        sum.high = sum.high.saturating_add(finding.high);
+        sum.compaction = None;
+        if !sum.what.ends_with(AND_OTHERS) {
+            sum.what.push_str(AND_OTHERS);
         }
     }
 }
 
-/// Gathers the lines.
+/// Collects the lines of relations until the ranking is made.
 #[derive(Debug, Default)]
 pub(crate) struct Ranking {
     extent: Extent,
@@ -352,17 +360,17 @@ struct Whole {
 
 impl Whole {
     fn new() -> Whole {
-        let known = || Some(IndependentSum::default());
+        let zero = Some(IndependentSum::default());
         Whole {
             heap_bytes: 0,
             toast_bytes: 0,
             toast_index_bytes: 0,
             index_bytes: 0,
-            unused: known(),
-            rows: known(),
-            rows_read: known(),
-            dead_rows: known(),
-            toast_values: known(),
+            unused: zero,
+            rows: zero,
+            rows_read: zero,
+            dead_rows: zero,
+            toast_values: zero,
         }
     }
 
@@ -385,7 +393,6 @@ impl Whole {
     }
 
     fn line(&self, relation: &str) -> TableLine {
-        let total = |sum: Option<IndependentSum>| sum.map(|sum| sum.total());
         TableLine {
             relation: relation.to_owned(),
             heap_bytes: self.heap_bytes,
@@ -399,21 +406,15 @@ impl Whole {
         }
     }
 
-    /// Heap, TOAST relation and its index.
-    fn bytes(&self) -> u64 {
-        let toast = self.toast_bytes.saturating_add(self.toast_index_bytes);
-        self.heap_bytes.saturating_add(toast)
-    }
-
     /// What columns are ranked by.
-    fn of(&self, by: SortBy) -> Option<Interval<u64>> {
+    fn rank_figure(&self, by: SortBy) -> Option<Interval<u64>> {
         let sum = match by {
             SortBy::Unused => self.unused,
             SortBy::Read => self.rows_read,
             SortBy::Dead => self.dead_rows,
             SortBy::Stored | SortBy::Raw | SortBy::Name => None,
         };
-        sum.map(|sum| sum.total())
+        total(sum)
     }
 }
 
@@ -444,13 +445,17 @@ pub(super) struct Counts {
 impl Counts {
     /// Adds what named figures are made of.
     fn add_figures(&mut self, relation: &RelationLine) {
-        let plus = |sum: u64, more: Option<u64>| sum.saturating_add(more.unwrap_or(0));
-        self.heap_bytes = plus(self.heap_bytes, relation.heap_bytes);
-        self.toast_bytes = plus(self.toast_bytes, relation.toast_bytes);
+        let sums = [
+            (&mut self.heap_bytes, relation.heap_bytes),
+            (&mut self.toast_bytes, relation.toast_bytes),
+            (&mut self.dead_rows, relation.dead_rows),
+            (&mut self.problems, Some(relation.problem_count)),
+        ];
+        for (sum, more) in sums {
+            *sum = sum.saturating_add(more.unwrap_or(0));
+        }
         self.largest = self.largest.max(relation.bytes());
-        self.dead_rows = plus(self.dead_rows, relation.dead_rows);
         self.without_dead_rows += u64::from(relation.dead_rows.is_none());
-        self.problems = plus(self.problems, Some(relation.problem_count));
         match (relation.toast_values, relation.toast_bytes) {
             (Some(values), _) if values.estimate > self.most_ids.estimate => self.most_ids = values,
             (None, Some(_)) => self.without_ids += 1,
@@ -473,6 +478,10 @@ struct ColumnSum {
     forms: BTreeMap<(&'static str, Option<&'static str>), IndependentSum>,
 }
 
+fn total(sum: Option<IndependentSum>) -> Option<Interval<u64>> {
+    sum.map(|sum| sum.total())
+}
+
 /// Adds a figure, if all are known.
 fn add(sum: &mut Option<IndependentSum>, figure: Option<&Interval<u64>>) {
     match (sum.as_mut(), figure) {
@@ -483,14 +492,14 @@ fn add(sum: &mut Option<IndependentSum>, figure: Option<&Interval<u64>>) {
 
 impl ColumnSum {
     fn new(line: ColumnLine) -> ColumnSum {
-        let known = || Some(IndependentSum::default());
+        let zero = Some(IndependentSum::default());
         ColumnSum {
             line,
-            values: known(),
+            values: zero,
             stored: IndependentSum::default(),
-            raw: known(),
-            measured: known(),
-            out_of_line: known(),
+            raw: zero,
+            measured: zero,
+            out_of_line: zero,
             forms: BTreeMap::new(),
         }
     }
@@ -522,7 +531,6 @@ impl ColumnSum {
             let share = whole.and_then(|whole| self.line.stored_bytes.ratio_to(whole));
             return ColumnLine { share, ..self.line };
         }
-        let total = |sum: Option<IndependentSum>| sum.map(|sum| sum.total());
         let stored = self.stored.total();
         let raw = total(self.raw);
         let measured = total(self.measured);
@@ -546,12 +554,10 @@ impl ColumnSum {
 }
 
 impl Ranking {
-    /// Nothing is read yet.
     pub(crate) fn new(extent: Extent) -> Ranking {
         Ranking { extent, unused_bytes: Some(IndependentSum::default()), ..Ranking::default() }
     }
 
-    /// Adds a relation.
     pub(crate) fn add(&mut self, relation: &RelationLine) {
         let counts = &mut self.counts;
         counts.read += 1;
@@ -572,7 +578,7 @@ impl Ranking {
         if let Some(findings) = &relation.findings {
             counts.looked_at += 1;
             match (&relation.shard, &relation.part_of) {
-                (Some(shard), Some(_)) => of_shard(&mut self.findings, shard, findings),
+                (Some(shard), Some(_)) => add_shard_findings(&mut self.findings, shard, findings),
                 _ => self.findings.extend(findings.iter().cloned()),
             }
         }
@@ -629,19 +635,20 @@ impl Ranking {
 
     /// The first `limit` tables: the largest ones, unless the order is one of tables.
     pub(crate) fn tables(&self, by: SortBy, limit: usize) -> Vec<TableLine> {
-        let mut tables: Vec<(&String, &Whole)> = self.whole.iter().collect();
+        let lines = self.whole.iter();
+        let lines = lines.map(|(name, whole)| (whole.line(name), whole.rank_figure(by)));
+        let mut tables: Vec<(TableLine, Option<Interval<u64>>)> = lines.collect();
         // ordered by name until here; equal ones keep that order
         match by {
             SortBy::Stored | SortBy::Raw => {
-                tables.sort_by_key(|(_, whole)| Reverse(whole.bytes()));
+                tables.sort_by_key(|(table, _)| Reverse(table.bytes()));
             }
             SortBy::Unused | SortBy::Read | SortBy::Dead => {
-                tables
-                    .sort_by_key(|(_, whole)| Reverse(whole.of(by).map(|figure| figure.estimate)));
+                tables.sort_by_key(|(_, figure)| Reverse(figure.map(|figure| figure.estimate)));
             }
             SortBy::Name => {}
         }
-        tables.into_iter().take(limit).map(|(name, whole)| whole.line(name)).collect()
+        tables.into_iter().take(limit).map(|(table, _)| table).collect()
     }
 
     /// How many tables there are; the parts of one are one.
@@ -663,7 +670,7 @@ impl Ranking {
         with_columns.collect()
     }
 
-    /// What is said at the end, with the first `limit` columns, the rest added up.
+    /// The end of the overview: the first `limit` columns, and the sum of the rest.
     pub(crate) fn overview(mut self, by: SortBy, limit: usize) -> Overview {
         let totals = self.totals();
         let left_out = std::mem::take(&mut self.left_out);
@@ -679,15 +686,13 @@ impl Ranking {
     /// The first `limit` columns, the rest added up.
     pub(crate) fn ranked(self, by: SortBy, limit: usize) -> Ranked {
         let database_bytes = self.extent.database_bytes;
-        let whole: BTreeMap<String, Option<Interval<u64>>> =
-            self.whole.into_iter().map(|(relation, whole)| (relation, whole.of(by))).collect();
-        let column = |sum: ColumnSum| {
+        let mut columns = Vec::new();
+        for sum in self.columns.into_values() {
             let line = sum.line(database_bytes);
-            let by_relation =
-                whole.get(&on_node(&line.relation, line.node.as_ref())).copied().flatten();
-            RankedColumn { target: None, line, by_relation }
-        };
-        let columns = self.columns.into_values().map(column).collect();
+            let whole = self.whole.get(&on_node(&line.relation, line.node.as_ref()));
+            let by_relation = whole.and_then(|whole| whole.rank_figure(by));
+            columns.push(RankedColumn { target: None, line, by_relation });
+        }
         let more_bytes = Interval::exact(0);
         let mut ranked = Ranked { by, limit, columns, more: 0, more_bytes };
         ranked.order();

@@ -10,11 +10,10 @@ use tokio::time::{Instant, timeout_at};
 use crate::findings::code::WORTH;
 use crate::findings::finding::Findings;
 use crate::inspect::estimates;
-use crate::inspect::finding_look::PageFacts;
+use crate::inspect::finding_look::{PageFacts, Partial};
 use crate::inspect::inspector::{InspectError, Inspector, no_client};
 use crate::inspect::reports::note_failed_findings;
-use crate::inspect::result::SampleReport;
-use crate::inspect::result::{RelationReport, Source};
+use crate::inspect::result::{RelationReport, SampleReport, Source};
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
 use crate::server::owner_facts::begin_reading;
@@ -42,15 +41,15 @@ pub(super) struct Effort {
 }
 
 /// What a relation's blocks are read by, and what was counted.
-struct Reader<'a> {
+struct BlockReader<'a> {
     source: RowSource<'a>,
     scan: Scan<()>,
 }
 
-impl Reader<'_> {
+impl BlockReader<'_> {
     async fn read(&mut self, blocks: &[BlockNumber]) -> Result<(), InspectError> {
         let read = self.source.scan(blocks, &mut self.scan).await;
-        read.map_err(|error| error.of(&self.scan.relation.source))
+        read.map_err(|error| error.in_relation(&self.scan.relation.source))
     }
 }
 
@@ -61,32 +60,27 @@ impl Inspector {
         relation: &Relation,
         effort: Effort,
     ) -> Result<RelationReport, InspectError> {
-        let name = relation.display_name();
-        let live = |error| InspectError::Live { relation: name.clone(), error };
-        let no_pages = |why| InspectError::NoPages { relation: name.clone(), why };
         if let Some(why) = relation.why_no_heap() {
-            return Err(no_pages(format!(
+            let why = format!(
                 "{why}\n\
                  HINT:  --details shows the size of its files, and counts its rows."
-            )));
+            );
+            return Err(InspectError::no_pages(relation, why));
         }
-        let why =
-            self.options.access.by_functions(self.why_no_pages(relation)).map_err(no_pages)?;
+        let why = self.why_functions(relation)?;
+        let name = relation.display_name();
+        let live = InspectError::live(&name);
         let connection = self.connections.first().ok_or_else(no_client).map_err(live)?;
-        let mut looked = None;
-        let mut failed = None;
-        let read =
-            self.by_blocks(connection, relation, why, effort, &mut looked, &mut failed).await;
         // An error ends the transaction as well as success; if that fails the next statement will say so.
-        match read {
-            Ok(mut report) => {
+        match self.by_blocks(connection, relation, why, effort).await {
+            Ok((mut report, looked)) => {
                 snapshot::end(connection.client()).await.map_err(live)?;
                 if is_worth_findings(relation) {
-                    report.findings = self
-                        .findings_in_time(relation, looked, &report, effort, &mut failed)
-                        .await
-                        .map_err(live)?;
-                    note_failed_findings(&mut report, failed.as_ref());
+                    let mut found = Partial::complete(());
+                    let looked = found.take(looked);
+                    let findings = self.findings_in_time(relation, looked, &report, effort).await;
+                    report.findings = found.take(findings.map_err(live)?);
+                    note_failed_findings(&mut report, found.failed.as_ref());
                 }
                 Ok(report)
             }
@@ -97,51 +91,55 @@ impl Inspector {
         }
     }
 
-    /// The findings; those about indexes if there is time to look at them.
+    /// The findings; those about indexes if there is time to examine them.
     async fn findings_in_time(
         &self,
         relation: &Relation,
         looked: Option<PageFacts>,
         report: &RelationReport,
         effort: Effort,
-        failed: &mut Option<LiveError>,
-    ) -> Result<Option<Findings>, LiveError> {
+    ) -> Result<Partial<Option<Findings>>, LiveError> {
         let connection = self.connections.first().ok_or_else(no_client)?;
+        let mut found = Partial::complete(());
         let find = async {
             let indexes = match effort.sampling {
-                None => self.indexes(relation, report.source, failed).await?,
+                None => found.take(self.indexes(relation, report.source).await?),
                 Some(_) => Vec::new(),
             };
-            self.findings(relation, looked.clone(), report, indexes, failed).await
+            self.findings(relation, looked.clone(), report, indexes).await
         };
-        if let Some(found) = ended_in_time(effort.until, find).await {
-            return found;
-        }
-        let _ = connection.canceller().cancel().await;
-        snapshot::abandon(connection.client()).await?;
-        self.findings(relation, looked, report, Vec::new(), failed).await
+        let findings = match ended_in_time(effort.until, find).await {
+            Some(findings) => findings?,
+            None => {
+                let _ = connection.canceller().cancel().await;
+                snapshot::abandon(connection.client()).await?;
+                self.findings(relation, looked, report, Vec::new()).await?
+            }
+        };
+        let obtained = found.take(findings);
+        Ok(Partial { obtained, failed: found.failed })
     }
 
+    /// Counts what blocks hold. Before that, pages are examined for findings.
     async fn by_blocks(
         &self,
         connection: &Arc<Connection>,
         relation: &Relation,
         why: Option<String>,
         effort: Effort,
-        looked: &mut Option<PageFacts>,
-        failed: &mut Option<LiveError>,
-    ) -> Result<RelationReport, InspectError> {
+    ) -> Result<(RelationReport, Partial<Option<PageFacts>>), InspectError> {
         let name = relation.display_name();
-        let live = |error| InspectError::Live { relation: name.clone(), error };
+        let live = InspectError::live(&name);
+        let mut looked = Partial::complete(None);
         let mut moment = match why {
             Some(_) => begin_reading(connection, relation, false).await.map_err(live)?,
             None => snapshot::begin(connection).await.map_err(live)?,
         };
         if why.is_none() && is_worth_findings(relation) {
             // first, since the rounds take what time there is
-            let found = self.look(relation, &moment, effort.sampling, None, failed).await;
-            *looked = found.map_err(live)?;
-            if failed.is_some() {
+            let examined = self.examine_pages(relation, &moment, effort.sampling, None).await;
+            looked = examined.map_err(live)?;
+            if looked.failed.is_some() {
                 snapshot::abandon(connection.client()).await.map_err(live)?;
                 moment = snapshot::begin(connection).await.map_err(live)?;
             }
@@ -152,7 +150,7 @@ impl Inspector {
         let total = source.block_count().await.map_err(live)?;
         let sampled = effort.sampling.is_some() || total > WHOLE;
         let scan = Scan::new(self.scanned(&name, Arc::new(relation.desc.clone())), ());
-        let mut reader = Reader { source, scan: scan.of_sample(sampled) };
+        let mut reader = BlockReader { source, scan: scan.of_sample(sampled) };
         let seed = match effort.sampling {
             Some(sampling) => {
                 let blocks: Vec<BlockNumber> = sampling.draw(total).collect();
@@ -189,14 +187,14 @@ impl Inspector {
                 report.heap.free_bytes_estimate = None;
             }
         }
-        Ok(report)
+        Ok((report, looked))
     }
 
     /// Reads round after round; a round that is cut short by time is discarded, unless it is the first.
     async fn in_rounds(
         &self,
         connection: &Connection,
-        reader: &mut Reader<'_>,
+        reader: &mut BlockReader<'_>,
         mut rounds: Rounds,
         total: u32,
         effort: Effort,
@@ -321,8 +319,8 @@ impl Rounds {
 /// How wide the 95 % confidence interval of what a column takes is, as a part of the estimate to either side: that
 /// of the worst column of those that are a notable part of the relation.
 pub(super) fn imprecision(blocks: &BlockSums, total: u32) -> f64 {
-    let drawn = BlocksRead { read: blocks.blocks, total: u64::from(total) };
-    let columns = blocks.columns.iter().filter_map(|column| column.own_bytes.total(drawn));
+    let blocks_read = BlocksRead { read: blocks.blocks, total: u64::from(total) };
+    let columns = blocks.columns.iter().filter_map(|column| column.own_bytes.total(blocks_read));
     let columns: Vec<_> = columns.collect();
     let all: f64 = columns.iter().map(|column| column.estimate).sum();
     let notable = columns.iter().filter(|column| column.estimate > all * NOTABLE);
@@ -334,7 +332,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn all(rounds: &mut Rounds) -> Vec<Vec<u32>> {
+    fn all_rounds(rounds: &mut Rounds) -> Vec<Vec<u32>> {
         let mut found = Vec::new();
         loop {
             let blocks = rounds.next(rounds.wanted(1.0, 0.05));
@@ -347,9 +345,9 @@ mod tests {
 
     #[test]
     fn a_middling_relation_is_read_to_its_end_and_a_big_one_to_the_half() {
-        let blocks = all(&mut Rounds::new(5000, 1)).concat();
+        let blocks = all_rounds(&mut Rounds::new(5000, 1)).concat();
         assert_eq!(blocks.len(), 5000);
-        let blocks = all(&mut Rounds::new(100_000, 1)).concat();
+        let blocks = all_rounds(&mut Rounds::new(100_000, 1)).concat();
         assert!((50_000..52_000).contains(&blocks.len()), "{}", blocks.len());
     }
 
@@ -366,7 +364,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_block_is_read_twice_and_all_are_as_likely(total in 1u32..20_000, seed: u64) {
-            let rounds = all(&mut Rounds::new(total, seed));
+            let rounds = all_rounds(&mut Rounds::new(total, seed));
             let mut seen = HashSet::new();
             for blocks in &rounds {
                 prop_assert!(blocks.windows(2).all(|pair| pair[0] < pair[1]));

@@ -17,7 +17,7 @@ use super::read::Effort;
 use super::{Extent, LeftOut, RelationLine};
 use crate::inspect::inspector::{InspectError, Inspector};
 use crate::inspect::result::RelationReport;
-use crate::inspect::run::{failed, functions_notices};
+use crate::inspect::run::{failed, functions_notices, incomplete};
 use crate::server::catalog::Relation;
 use crate::server::connect::{CANCEL_PATIENCE, Connection, are_lent};
 use crate::server::listing::{self, Listed};
@@ -102,15 +102,14 @@ async fn overview(
     output: &mut dyn Output,
 ) -> Result<(), RunError> {
     let leader = inspector.leader()?;
-    let not_listed = |error: LiveError| Failed::new(Kind::Incomplete, error.to_string());
     let oids: Vec<_> = found.iter().map(|found| found.oid).collect();
-    let mut listed = listing::list(leader, &oids).await.map_err(not_listed)?;
-    let database_bytes = database_bytes(leader, terms.max_time).await.map_err(not_listed)?;
+    let mut listed = listing::list(leader, &oids).await.map_err(incomplete)?;
+    let database_bytes = database_bytes(leader, terms.max_time).await.map_err(incomplete)?;
     roll_up(&mut listed, found, all && !terms.parts, terms.parts);
     let relations = found.len() as u64;
-    let bytes = listed.iter().fold(0u64, |sum, one| sum.saturating_add(one.bytes));
+    let bytes = listed.iter().fold(0u64, |sum, listed| sum.saturating_add(listed.bytes));
     output.begin(Extent { relations, bytes, database_bytes });
-    let known: HashSet<_> = listed.iter().map(|one| one.oid).collect();
+    let known: HashSet<_> = listed.iter().map(|listed| listed.oid).collect();
     for gone in oids.iter().filter(|oid| !known.contains(oid)) {
         output.failed(Failed::new(
             Kind::Incomplete,
@@ -118,16 +117,18 @@ async fn overview(
         ));
     }
     if listed.len() >= MANY {
-        keep_settings(&inspector.connections).await.map_err(not_listed)?;
+        keep_settings(&inspector.connections).await.map_err(incomplete)?;
     }
     // locked relations come last, so that the others do not wait for them
-    listed.sort_by_key(|one| (one.locked, Reverse(one.bytes)));
+    listed.sort_by_key(|listed| (listed.locked, Reverse(listed.bytes)));
     let deadline = terms.max_time.map(|time| began + time);
     if let Some(sampling) = terms.sampling {
         let page = inspector.server.page_size.bytes() as u64;
-        let blocks = |one: &Listed| u32::try_from(one.heap_bytes / page).unwrap_or(u32::MAX);
-        let blocks = listed.iter().map(|one| u64::from(sampling.size.of(blocks(one)))).sum();
-        inspector.progress.begin(&inspector.server.database, blocks);
+        let blocks = listed.iter().map(|listed| {
+            let blocks = u32::try_from(listed.heap_bytes / page).unwrap_or(u32::MAX);
+            u64::from(sampling.size.of(blocks))
+        });
+        inspector.progress.begin(&inspector.server.database, blocks.sum());
     }
     let queue = Arc::new(Queue::new(listed, inspector.connections.len(), deadline));
     let explained = Arc::new(AtomicBool::new(!terms.explains_functions));
@@ -148,31 +149,9 @@ async fn overview(
     while let Some(message) = messages.recv().await {
         match message {
             Message::Notice(text) => output.notice(&text),
-            Message::Relation(listed, outcome) => match outcome {
-                Outcome::Read(report) => {
-                    let root = listed.root.map(|(_, name)| name);
-                    let line = RelationLine {
-                        rows_read: Some(listed.rows_read),
-                        dead_rows: Some(listed.dead_rows),
-                        ..RelationLine::of(&report, root, database_bytes)
-                    };
-                    output.found(line).map_err(RunError::Output)?;
-                }
-                Outcome::Failed(failed) => {
-                    let reason = first_line(&failed.message, &listed.name);
-                    output.failed(failed);
-                    let Listed { name: relation, bytes, .. } = listed;
-                    output.left_out(LeftOut { relation, bytes: Some(bytes), reason });
-                }
-                Outcome::TimeUp(why) => {
-                    if !why.is_empty() {
-                        let message = format!("{}: time was up{why}", listed.name);
-                        output.failed(Failed::new(Kind::Incomplete, message));
-                    }
-                    late.push(left_out_by_time(listed));
-                }
-                Outcome::Fatal(failed) => return Err(failed.into()),
-            },
+            Message::Relation(listed, outcome) => {
+                late.extend(pass_on(listed, outcome, database_bytes, output)?);
+            }
         }
     }
     // a worker that ended by itself has reported everything
@@ -194,6 +173,41 @@ async fn overview(
     }
     late.into_iter().for_each(|relation| output.left_out(relation));
     Ok(())
+}
+
+/// Passes the result for a relation to the output. Returns the relation if time was up.
+fn pass_on(
+    listed: Listed,
+    outcome: Outcome,
+    database_bytes: Option<u64>,
+    output: &mut dyn Output,
+) -> Result<Option<LeftOut>, RunError> {
+    match outcome {
+        Outcome::Read(report) => {
+            let root = listed.root.map(|(_, name)| name);
+            let line = RelationLine {
+                rows_read: Some(listed.rows_read),
+                dead_rows: Some(listed.dead_rows),
+                ..RelationLine::new(&report, root, database_bytes)
+            };
+            output.found(line).map_err(RunError::Output)?;
+        }
+        Outcome::Failed(failed) => {
+            let reason = first_line(&failed.message, &listed.name);
+            output.failed(failed);
+            let Listed { name: relation, bytes, .. } = listed;
+            output.left_out(LeftOut { relation, bytes: Some(bytes), reason });
+        }
+        Outcome::TimeUp(why) => {
+            if !why.is_empty() {
+                let message = format!("{}: time was up{why}", listed.name);
+                output.failed(Failed::new(Kind::Incomplete, message));
+            }
+            return Ok(Some(left_out_by_time(listed)));
+        }
+        Outcome::Fatal(failed) => return Err(failed.into()),
+    }
+    Ok(None)
 }
 
 /// Sets what each transaction would set once for all of them, if no pooler shares the sessions with other clients.
@@ -245,13 +259,13 @@ fn roll_up(listed: &mut [Listed], found: &[Selected], every: bool, none: bool) {
         found.iter().filter(|found| found.how == How::Named).map(|found| found.oid).collect();
     let roots: HashSet<_> = listed
         .iter()
-        .filter(|one| inherited.contains(&one.oid))
-        .filter_map(|one| one.root.as_ref().map(|(oid, _)| *oid))
+        .filter(|listed| inherited.contains(&listed.oid))
+        .filter_map(|listed| listed.root.as_ref().map(|(oid, _)| *oid))
         .collect();
-    for one in listed {
-        let meant = |(root, _): &(_, String)| every || roots.contains(root);
-        if none || named.contains(&one.oid) || !one.root.as_ref().is_some_and(meant) {
-            one.root = None;
+    for listed in listed {
+        let is_meant = listed.root.as_ref().is_some_and(|(root, _)| every || roots.contains(root));
+        if none || named.contains(&listed.oid) || !is_meant {
+            listed.root = None;
         }
     }
 }
@@ -273,7 +287,7 @@ impl Worker {
             let mut known = self.described(&connection, &some).await;
             for listed in some {
                 let known = known.remove(&listed.oid);
-                let work = self.one(&listed, known, until);
+                let work = self.read_relation(&listed, known, until);
                 let outcome = match self.queue.deadline() {
                     None => work.await,
                     Some(deadline) => match timeout_at(deadline + GRACE, work).await {
@@ -294,9 +308,9 @@ impl Worker {
     /// meantime, or time is up, are described one by one.
     async fn described(&self, connection: &Connection, some: &[Listed]) -> HashMap<Oid, Relation> {
         let [_, _, ..] = some else { return HashMap::new() };
-        let oids: Vec<Oid> = some.iter().map(|one| one.oid).collect();
-        let describe = async || catalog::describe_all(connection.client(), &oids).await;
-        let asked = connection.reading(describe);
+        let oids: Vec<Oid> = some.iter().map(|listed| listed.oid).collect();
+        let asked =
+            connection.reading(async || catalog::describe_all(connection.client(), &oids).await);
         let described = match self.queue.deadline() {
             None => asked.await.unwrap_or_default(),
             Some(deadline) => match timeout_at(deadline, asked).await {
@@ -311,7 +325,7 @@ impl Worker {
         described.into_iter().map(|relation| (relation.oid, relation)).collect()
     }
 
-    async fn one(
+    async fn read_relation(
         &self,
         listed: &Listed,
         known: Option<Relation>,
@@ -321,10 +335,11 @@ impl Worker {
         let Some(leader) = inspector.connections.first() else {
             return Outcome::Fatal(Failed::new(Kind::Lost, "no connection"));
         };
-        let describe = async || catalog::describe(leader.client(), listed.oid).await;
         let described = match known {
             Some(relation) => Ok(Some(relation)),
-            None => leader.reading(describe).await,
+            None => {
+                leader.reading(async || catalog::describe(leader.client(), listed.oid).await).await
+            }
         };
         let relation = match described {
             Ok(Some(relation)) => relation,
