@@ -70,19 +70,18 @@ const KEPT: f64 = 0.1;
 pub(crate) enum Method {
     /// A btree: the average size of an entry, with its line pointer.
     Btree(f64),
-    /// A GIN index.
     Gin(Gin),
     /// Another index: nothing is known about its records.
     Other,
 }
 
-/// A GIN index.
+/// What is known of a GIN index, from its catalog entries and a sample of rows.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Gin {
     /// Whether new entries are collected in a list first.
     pub(crate) has_list: bool,
     /// The different keys of a sample of rows, and the number of these rows.
-    pub(crate) keys: Vec<Keys>,
+    pub(crate) keys: Vec<SampledKeys>,
     pub(crate) sampled: f64,
     /// The number of different keys, and pages with keys and with lists of rows.
     pub(crate) entries: f64,
@@ -94,7 +93,7 @@ pub(crate) struct Gin {
 
 /// Different keys that the same number of rows in a sample have.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Keys {
+pub(crate) struct SampledKeys {
     /// The number of rows that have each of them.
     pub(crate) rows: f64,
     pub(crate) keys: f64,
@@ -112,7 +111,6 @@ pub(crate) struct IndexFacts {
 /// Which pages are written to the WAL as a whole.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Images {
-    /// `full_page_writes`.
     pub(crate) are_written: bool,
     /// The WAL between two checkpoints, if the run writes as much.
     pub(crate) distance: Option<u64>,
@@ -120,10 +118,9 @@ pub(crate) struct Images {
 
 /// How rows are divided into batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Batches {
+pub(crate) struct BatchSizes {
     /// Pages in a window.
     pub(crate) window: u32,
-    /// Passes over it.
     pub(crate) passes: u32,
     /// The maximum size of the values that a batch stores.
     pub(crate) bytes: u64,
@@ -131,12 +128,11 @@ pub(crate) struct Batches {
 
 /// What a forecast is based on.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Found<'a> {
-    /// `server_version_num`.
+pub(crate) struct ForecastBasis<'a> {
     pub(crate) version_num: i32,
     pub(crate) page: PageSize,
     pub(crate) fillfactor: u8,
-    pub(crate) batches: Batches,
+    pub(crate) batches: BatchSizes,
     pub(crate) pages: &'a [SampledPage],
     /// The number of rows to re-toast.
     pub(crate) rows: Interval,
@@ -200,7 +196,7 @@ struct Sums {
 
 impl Sums {
     /// Updates the pages of the sample, and scales the result to all rows.
-    fn of(found: &Found<'_>) -> Sums {
+    fn new(found: &ForecastBasis<'_>) -> Sums {
         let mut sums = Sums::default();
         let sampled: usize = found.pages.iter().map(|page| page.rows.len()).sum();
         if sampled == 0 {
@@ -241,7 +237,7 @@ impl Sums {
     }
 
     /// Updates a page in passes. Before each pass the old versions of the one before are pruned.
-    fn add(&mut self, at: usize, page: &SampledPage, heap: &mut Heap, found: &Found<'_>) {
+    fn add(&mut self, at: usize, page: &SampledPage, heap: &mut Heap, found: &ForecastBasis<'_>) {
         let passes = (found.batches.passes.max(1) as usize).min(page.rows.len());
         for pass in 0..passes {
             let mut left = 0.0;
@@ -280,10 +276,10 @@ impl Sums {
     }
 }
 
-impl Found<'_> {
+impl ForecastBasis<'_> {
     /// WAL, and growth at its peak.
     pub(crate) fn forecast(&self) -> (Forecast, Forecast) {
-        let sums = Sums::of(self);
+        let sums = Sums::new(self);
         if sums.rows == 0.0 {
             return (Forecast::default(), Forecast::default());
         }
@@ -333,16 +329,16 @@ impl Found<'_> {
 
     fn sweep_wal(&self, sums: &Sums) -> f64 {
         let old_pages = sums.chunks.0 / f64::from(CHUNKS_PER_PAGE);
-        let page = |pointers, indexed| vacuum_wal(self.version_num, pointers, indexed);
+        let version = self.version_num;
         let is_indexed = !self.indexes.is_empty();
         let left = sums.moved.min(sums.pages);
         sums.updates
-            + left * page(true, is_indexed)
-            + (sums.pages - left) * page(false, is_indexed)
+            + left * vacuum_wal(version, true, is_indexed)
+            + (sums.pages - left) * vacuum_wal(version, false, is_indexed)
             + sums.external.1
             + sums.chunks.1 * CHUNK
             + sums.chunks.0 * REMOVED_CHUNK
-            + old_pages * page(true, true)
+            + old_pages * vacuum_wal(version, true, true)
     }
 
     /// What may be dead before anything is vacuumed, if it may be this fraction of all bytes.
@@ -353,7 +349,7 @@ impl Found<'_> {
 
     /// What one batch leaves: a pass over a window.
     fn batch(&self, sums: &Sums) -> f64 {
-        let Batches { window, passes, bytes } = self.batches;
+        let BatchSizes { window, passes, bytes } = self.batches;
         let pages = f64::from(window).min(sums.pages) / f64::from(passes.max(1));
         let each_page = (sums.external.0 + sums.tuple_before) / sums.pages;
         (each_page * pages).min(bytes as f64)
@@ -363,11 +359,11 @@ impl Found<'_> {
     /// are whole batches.
     fn lag(&self, sums: &Sums) -> (f64, f64) {
         let batch = self.batch(sums).max(1.0);
-        let whole = |part| (self.limit(part) / batch).ceil() * batch;
-        let (table, toast) = self.max_bloat;
+        let table = self.limit(self.max_bloat.0);
+        let toast = self.limit(self.max_bloat.1);
         // batches that leave a megabyte are too fast for a vacuum of the TOAST relation alone to be worth its time
-        let usual = if self.limit(toast) > LEAST_DEAD { toast } else { table };
-        (whole(usual), whole(table))
+        let usual = if toast > LEAST_DEAD { toast } else { table };
+        ((usual / batch).ceil() * batch, (table / batch).ceil() * batch)
     }
 
     /// How often the whole table is vacuumed.
@@ -433,11 +429,9 @@ impl Found<'_> {
         let toast = (chunks + sums.chunks.0 * 40.0) * part;
         let toast_index = self.toast_index as f64
             * (sums.external.0 / (self.sizes.toast as f64).max(1.0)).min(1.0);
-        let touched = |index: &IndexFacts| {
-            (index.bytes as f64).min(self.entries(sums) * page) * f64::from(DEFAULT_FILLFACTOR)
-                / 100.0
-        };
-        let indexes: f64 = self.indexes.iter().map(touched).sum();
+        let entries = self.entries(sums) * page;
+        let touched = self.indexes.iter().map(|index| (index.bytes as f64).min(entries));
+        let indexes: f64 = touched.map(|bytes| bytes * f64::from(DEFAULT_FILLFACTOR) / 100.0).sum();
         let once = sums.pages * sums.content + toast + toast_index + indexes;
         let again = match self.images.distance {
             Some(distance) => (written / (distance as f64).max(1.0)).floor() * indexes,
@@ -610,11 +604,19 @@ impl After {
     }
 }
 
+/// How many of these pages `removed` entries are on, if they are anywhere.
+fn touched_pages(pages: f64, removed: f64) -> f64 {
+    pages * (1.0 - (-removed / pages.max(1.0)).exp())
+}
+
 impl Gin {
     /// The size of a row's keys in the list of new entries.
     fn pending(&self) -> f64 {
-        let size = |keys: &Keys| keys.rows * keys.keys * max_align(10 + keys.bytes as usize) as f64;
-        self.keys.iter().map(size).sum::<f64>() / self.sampled.max(1.0)
+        let mut bytes = 0.0;
+        for keys in &self.keys {
+            bytes += keys.rows * keys.keys * max_align(10 + keys.bytes as usize) as f64;
+        }
+        bytes / self.sampled.max(1.0)
     }
 
     /// WAL of new entries for `rows` rows, with `vacuums` vacuums in between.
@@ -624,15 +626,14 @@ impl Gin {
         let list = if self.has_list { rows * (self.pending() + GIN_LISTED) } else { 0.0 };
         let keys: f64 = self.keys.iter().map(|keys| keys.rows * keys.keys).sum();
         let removed = each * keys / self.sampled.max(1.0);
-        let touched = |pages: f64| pages * (1.0 - (-removed / pages.max(1.0)).exp());
-        let vacuum = touched(self.entry_pages) * page * GIN_FULL
-            + touched(self.data_pages) * GIN_LEAF_VACUUMED;
+        let vacuum = touched_pages(self.entry_pages, removed) * page * GIN_FULL
+            + touched_pages(self.data_pages, removed) * GIN_LEAF_VACUUMED;
         inserts + list + vacuums * vacuum
     }
 
     /// WAL of inserting these keys. Keys that only one row of the sample has are rare: how rare, the number of all keys
     /// shows.
-    fn inserts(&self, keys: &Keys, rows: f64, vacuums: f64) -> f64 {
+    fn inserts(&self, keys: &SampledKeys, rows: f64, vacuums: f64) -> f64 {
         let sampled = self.sampled.max(1.0);
         let each = rows / vacuums;
         let per_row = keys.keys * keys.rows / sampled;
@@ -679,12 +680,12 @@ mod tests {
         vec![SampledPage { free, rows: vec![row; rows], ..SampledPage::default() }; 8]
     }
 
-    fn found(pages: &[SampledPage], rows: f64, sizes: Sizes) -> Found<'_> {
-        Found {
+    fn found(pages: &[SampledPage], rows: f64, sizes: Sizes) -> ForecastBasis<'_> {
+        ForecastBasis {
             version_num: 150_000,
             page: PAGE,
             fillfactor: 100,
-            batches: Batches { window: 8, passes: 8, bytes: 16 << 20 },
+            batches: BatchSizes { window: 8, passes: 8, bytes: 16 << 20 },
             pages,
             rows: Interval::exact(rows),
             is_rough: false,
@@ -739,7 +740,7 @@ mod tests {
         let pages = pages(90, row, 400);
         let sizes = Sizes { heap: 458_752, toast: 20_480_000, indexes: 0 };
         let growth = |toast_free| {
-            let found = Found { toast_free, ..found(&pages, 5000.0, sizes) };
+            let found = ForecastBasis { toast_free, ..found(&pages, 5000.0, sizes) };
             found.forecast().1.all
         };
         assert!(is_near(growth(None).estimate, 1_400_000, 0.25), "{:?}", growth(None));
@@ -762,7 +763,7 @@ mod tests {
         };
         let pages = pages(90, row, 400);
         let sizes = Sizes { heap: 458_752, toast: 20_480_000, indexes: 0 };
-        let found = Found { toast_free: Some(4_000_000.0), ..found(&pages, 5000.0, sizes) };
+        let found = ForecastBasis { toast_free: Some(4_000_000.0), ..found(&pages, 5000.0, sizes) };
         let growth = found.forecast().1;
         assert!(is_near(growth.all.estimate, 237_568, 0.1), "{growth:?}");
     }
@@ -799,8 +800,11 @@ mod tests {
         let pages = pages(52, row, 4000);
         let sizes = Sizes { heap: 262_144, toast: 13_664_256, indexes: 0 };
         let afterwards = Afterwards { compact: Some(CompactRequest::Toast), rebuilds: false };
-        let found =
-            Found { toast_free: Some(9_000_000.0), afterwards, ..found(&pages, 1666.0, sizes) };
+        let found = ForecastBasis {
+            toast_free: Some(9_000_000.0),
+            afterwards,
+            ..found(&pages, 1666.0, sizes)
+        };
         assert_eq!(found.forecast().0.compaction, 0);
     }
 
@@ -813,7 +817,8 @@ mod tests {
             vec![SampledPage { free: 300, rows: vec![row; 3], ..SampledPage::default() }; 64];
         let sizes = Sizes { heap: 14_000_000, toast: 0, indexes: 0 };
         let grows = |max_bloat| {
-            let found = Found { max_bloat: (max_bloat, 0.01), ..found(&pages, 3910.0, sizes) };
+            let found =
+                ForecastBasis { max_bloat: (max_bloat, 0.01), ..found(&pages, 3910.0, sizes) };
             found.forecast().1.sweep
         };
         assert!((300_000..1_000_000).contains(&grows(0.05)), "{}", grows(0.05));
@@ -855,7 +860,7 @@ mod tests {
         let plain = found(&pages, 20_000.0, sizes);
         let of = |compact| {
             let afterwards = Afterwards { compact, rebuilds: false };
-            Found { afterwards, ..plain.clone() }.forecast().0.compaction
+            ForecastBasis { afterwards, ..plain.clone() }.forecast().0.compaction
         };
         let heap = of(Some(CompactRequest::Heap));
         assert!(is_near(heap, 51_900_000, 0.2), "{heap}");
@@ -890,16 +895,17 @@ mod tests {
         let sizes = Sizes { heap: 8 << 20, toast: 0, indexes: 0 };
         let plain = found(&pages, 0.0, sizes);
         assert_eq!(plain.forecast(), (Forecast::default(), Forecast::default()));
-        let plain = Found { rows: Interval::exact(38_000.0), ..plain };
+        let plain = ForecastBasis { rows: Interval::exact(38_000.0), ..plain };
         let index = IndexFacts { method: Method::Btree(20.0), bytes: 800_000 };
         let one = [index.clone()];
         let two = [index.clone(), index];
-        let with =
-            |indexes, is_covered| Found { indexes, is_covered, ..plain.clone() }.forecast().0;
+        let with = |indexes, is_covered| {
+            ForecastBasis { indexes, is_covered, ..plain.clone() }.forecast().0
+        };
         assert_eq!(with(&two, false).indexes / 2, with(&one, false).indexes);
         // rows that stay on their pages get new entries too
         assert!(with(&one, true).indexes > 5 * with(&one, false).indexes);
-        let full = Found { identity_full: true, ..plain.clone() }.forecast().0;
+        let full = ForecastBasis { identity_full: true, ..plain.clone() }.forecast().0;
         assert!(full.sweep > plain.forecast().0.sweep + 38_000 * 199);
     }
 }

@@ -17,7 +17,6 @@ pub struct Figures {
     pub bytes: u64,
     /// Sizes at the beginning.
     pub before: Sizes,
-    /// Current sizes.
     pub now: Sizes,
     /// Bytes of WAL written by all sessions since the beginning.
     pub wal: u64,
@@ -69,7 +68,6 @@ pub trait Listener: Send + Sync {
     fn paused(&self, pause: Option<&Pause>);
 }
 
-/// Why work waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wait {
     /// The lock for this was not obtained in a short attempt.

@@ -18,7 +18,7 @@ const ROW_TIME: (f64, f64) = (10e-6, 200e-6);
 pub struct Sizes {
     /// The table's main fork.
     pub heap: u64,
-    /// The TOAST relation.
+    /// The TOAST relation's main fork.
     pub toast: u64,
     /// The table's indexes and the TOAST relation's.
     pub indexes: u64,
@@ -71,7 +71,7 @@ pub struct Forecast {
     pub rebuild: u64,
 }
 
-/// What is expected.
+/// What a dry run expects of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Plan {
     /// The statements, each batch's with `$1` for the addresses of its rows.
@@ -79,11 +79,11 @@ pub struct Plan {
     /// How long it will take, in seconds, without waits for other sessions. The range is wide because a dry run does not
     /// try how fast the server writes.
     pub seconds: Range,
-    /// WAL, in bytes.
+    /// WAL that the run will write, in bytes.
     pub wal_bytes: Forecast,
     /// Largest expected growth of table, TOAST relation and indexes, in bytes.
     pub growth_bytes: Forecast,
-    /// Locks, for people.
+    /// Table and relation locks, described in sentences.
     pub locks: Vec<String>,
     /// Triggers that will fire.
     pub triggers_fire: Vec<String>,
@@ -119,9 +119,8 @@ pub struct Surroundings {
 /// What the scan has found, and the parameters of the sweep.
 #[derive(Debug, Clone)]
 pub struct FirstScan {
-    /// Rows to re-toast.
     pub rows: u64,
-    /// WAL and growth.
+    /// WAL and growth in bytes.
     pub forecast: (Forecast, Forecast),
     /// The duration of the scan.
     pub scan: Duration,
@@ -139,7 +138,7 @@ pub struct FirstScan {
 
 impl Plan {
     /// Predicts a sweep from these facts.
-    pub fn of(found: &FirstScan, around: &Surroundings) -> Plan {
+    pub fn new(found: &FirstScan, around: &Surroundings) -> Plan {
         let (wal, growth) = found.forecast;
         Plan {
             statements: found.alter.iter().chain(&found.statements).cloned().collect(),
@@ -185,14 +184,10 @@ pub(crate) fn seconds(found: &FirstScan) -> Range {
         return Range::of(scan * 0.5, scan * 2.0);
     }
     let rows = found.rows as f64;
-    let work = |wal: u64, speed: f64, row: f64| {
-        let batches = wal as f64 / speed + rows * row;
-        batches * (1.0 + found.nice)
-    };
-    Range::of(
-        scan + work(wal.low, WAL_SPEED.0, ROW_TIME.0),
-        scan * 3.0 + work(wal.high, WAL_SPEED.1, ROW_TIME.1),
-    )
+    let least = wal.low as f64 / WAL_SPEED.0 + rows * ROW_TIME.0;
+    let most = wal.high as f64 / WAL_SPEED.1 + rows * ROW_TIME.1;
+    let naps = 1.0 + found.nice;
+    Range::of(scan + least * naps, scan * 3.0 + most * naps)
 }
 
 fn locks(found: &FirstScan) -> Vec<String> {
@@ -269,16 +264,16 @@ mod tests {
 
     #[test]
     fn pauses_make_it_longer() {
-        let plain = Plan::of(&found(), &Surroundings::default());
+        let plain = Plan::new(&found(), &Surroundings::default());
         assert_eq!(plain.statements, ["ALTER", "UPDATE", "VACUUM"]);
-        let nice = Plan::of(&FirstScan { nice: 9.0, ..found() }, &Surroundings::default());
+        let nice = Plan::new(&FirstScan { nice: 9.0, ..found() }, &Surroundings::default());
         assert!(nice.seconds.low >= 8 * plain.seconds.low);
     }
 
     #[test]
     fn nothing_to_do_takes_a_scan_and_its_lock() {
         let none = FirstScan { rows: 0, alter: None, ..found() };
-        let plan = Plan::of(&none, &Surroundings::default());
+        let plan = Plan::new(&none, &Surroundings::default());
         assert_eq!(plan.seconds, Range { low: 0, high: 1 });
         assert_eq!(plan.locks, ["ACCESS SHARE on the table while a part of it is read"]);
     }
@@ -290,14 +285,14 @@ mod tests {
             isolation_defaults: vec!["role \"r\": repeatable read".into()],
             ..Surroundings::default()
         };
-        let effects = Plan::of(&found(), &around).serialization.join("\n");
+        let effects = Plan::new(&found(), &around).serialization.join("\n");
         assert!(
             effects.contains("2 in a serializable transaction now; default of role \"r\""),
             "{effects}"
         );
-        let nothing = Plan::of(&FirstScan { rows: 0, ..found() }, &around);
+        let nothing = Plan::new(&FirstScan { rows: 0, ..found() }, &around);
         assert_eq!(nothing.serialization, Vec::<String>::new());
-        assert!(Plan::of(&found(), &Surroundings::default()).serialization.is_empty());
+        assert!(Plan::new(&found(), &Surroundings::default()).serialization.is_empty());
     }
 
     #[test]
@@ -309,7 +304,7 @@ mod tests {
             replicas: Some(2),
             ..Surroundings::default()
         };
-        let plan = Plan::of(&FirstScan { origin: Some("o".into()), ..found() }, &around);
+        let plan = Plan::new(&FirstScan { origin: Some("o".into()), ..found() }, &around);
         assert_eq!(
             (plan.triggers_fire, plan.triggers_silent),
             (vec!["fires".into()], vec!["silent".into()])

@@ -24,7 +24,7 @@ pub struct Report {
     pub exit_code: u8,
     /// The errors that ended the run, or the work on a table.
     pub errors: Vec<String>,
-    /// One per table.
+    /// One entry for each table.
     pub tables: Vec<TableReport>,
     /// What is left of the toaster to be removed, if one was named.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +79,7 @@ pub enum Outcome {
     Held,
     /// Values are left that do not comply.
     Incomplete,
-    /// Stopped on request.
+    /// A stop was requested first.
     Stopped,
     /// It was only planned.
     Planned,
@@ -100,7 +100,7 @@ pub enum FileEnd {
     Held,
     /// There is more free space, but the last round returned too little.
     GainedTooLittle,
-    /// Stopped on request.
+    /// A stop was requested first.
     Stopped,
     /// It was only planned.
     Planned,
@@ -119,7 +119,7 @@ pub enum IndexEnd {
     Bloated,
     /// It would be rebuilt.
     Planned,
-    /// It was rebuilt.
+    /// It was rebuilt concurrently.
     Rebuilt,
     /// Its size after a rebuild is not known.
     NotKnown,
@@ -144,7 +144,11 @@ pub enum Headed {
 impl Outcome {
     /// The worse of two.
     pub(crate) fn worse(self, other: Outcome) -> Outcome {
-        let rank = |outcome| match outcome {
+        if other.rank() > self.rank() { other } else { self }
+    }
+
+    fn rank(self) -> u8 {
+        match self {
             Outcome::Complete => 0,
             Outcome::Planned => 1,
             Outcome::Held => 2,
@@ -152,15 +156,18 @@ impl Outcome {
             Outcome::Incomplete => 4,
             Outcome::Stopped => 5,
             Outcome::Failed => 6,
-        };
-        if rank(other) > rank(self) { other } else { self }
+        }
     }
 }
 
 impl FileEnd {
     /// The worse of two.
     fn worse(self, other: FileEnd) -> FileEnd {
-        let rank = |end| match end {
+        if other.rank() > self.rank() { other } else { self }
+    }
+
+    fn rank(self) -> u8 {
+        match self {
             FileEnd::Compact => 0,
             FileEnd::NoRoom => 1,
             FileEnd::Planned => 2,
@@ -168,8 +175,7 @@ impl FileEnd {
             FileEnd::GainedTooLittle => 4,
             FileEnd::Stopped => 5,
             FileEnd::Failed => 6,
-        };
-        if rank(other) > rank(self) { other } else { self }
+        }
     }
 
     /// Whether nothing more could be returned.
@@ -194,7 +200,7 @@ pub struct Rows {
     /// Stored bytes of their values.
     #[serde(rename = "bytes_found")]
     pub bytes: u64,
-    /// Rows re-toasted.
+    /// Rows re-toasted, in all scans.
     #[serde(rename = "rows_stored")]
     pub stored: u64,
     /// Rows that the last scan found not stored as requested.
@@ -220,7 +226,7 @@ pub struct Rows {
 pub struct Effort {
     /// Transactions that stored rows.
     pub batches: u64,
-    /// Whole scans.
+    /// Scans of the whole table.
     pub scans: u32,
     /// Vacuums done, of the table or of its TOAST relation alone.
     pub vacuums: u64,
@@ -230,7 +236,7 @@ pub struct Effort {
     pub longest_batch_ms: u64,
     /// The longest wait for a lock on the table, in milliseconds. toastctl does not wait for row locks.
     pub longest_lock_wait_ms: u64,
-    /// Waits, by reason.
+    /// Waits, added up by reason.
     pub pauses: Vec<PauseReport>,
     /// The course of the run: figures at its beginning, about every second, and less often in a long run.
     pub course: Vec<CoursePoint>,
@@ -298,15 +304,15 @@ pub struct Common {
     pub rows: Rows,
     #[serde(flatten)]
     pub effort: Effort,
-    /// Sizes before.
+    /// Sizes before the work began.
     pub before: Sizes,
     /// The largest sizes met.
     pub peak: Sizes,
-    /// Sizes after.
+    /// Sizes when the work ended.
     pub after: Sizes,
     /// Rows that could not be re-toasted.
     pub skipped: Vec<SkippedRow>,
-    /// Further notes.
+    /// Further notes, in sentences.
     pub notes: Vec<String>,
 }
 
@@ -334,7 +340,7 @@ impl Common {
     }
 
     /// Adds what an earlier part of the same task did before its session ended.
-    fn go_on_from(&mut self, mut earlier: Common) {
+    fn resume(&mut self, mut earlier: Common) {
         let rows = earlier.rows.clone();
         let now = std::mem::take(self);
         let (now_rows, skipped, notes) = earlier.measure(now);
@@ -349,7 +355,7 @@ impl Common {
     }
 
     /// Adds the work on another shard. The largest sizes of both may have been met at different times.
-    fn join(&mut self, other: Common) {
+    fn merge_shard(&mut self, other: Common) {
         let rows = &mut self.rows;
         for (sum, more) in [
             (&mut rows.found, other.rows.found),
@@ -373,7 +379,7 @@ impl Common {
     }
 
     /// Adds what the next task did.
-    fn then(&mut self, later: Common) {
+    fn append_task(&mut self, later: Common) {
         let (rows, skipped, notes) = self.measure(later);
         self.rows.verified += rows.verified;
         self.rows.refused += rows.refused;
@@ -460,15 +466,15 @@ pub struct TaskReport {
 
 impl TaskReport {
     /// Adds what an earlier part of the same task did before its session ended.
-    pub(crate) fn go_on_from(&mut self, earlier: TaskReport) {
-        self.common.go_on_from(earlier.common);
+    pub(crate) fn resume(&mut self, earlier: TaskReport) {
+        self.common.resume(earlier.common);
         match (&mut self.work, earlier.work) {
             (Work::Convert(now), Work::Convert(earlier)) => {
                 now.forms_before = earlier.forms_before;
                 now.predicted = earlier.predicted;
             }
             (Work::Compact(now), Work::Compact(earlier)) => {
-                go_on_from(now, earlier, &mut self.common);
+                resume(now, earlier, &mut self.common);
             }
             (Work::Reindex(now), Work::Reindex(earlier)) => {
                 for index in earlier.into_iter().filter(|index| index.after.is_some()) {
@@ -485,11 +491,7 @@ impl TaskReport {
 }
 
 /// Adds what was done to files that other sessions may have replaced since.
-pub(crate) fn go_on_from(
-    files: &mut Vec<FileReport>,
-    earlier: Vec<FileReport>,
-    common: &mut Common,
-) {
+pub(crate) fn resume(files: &mut Vec<FileReport>, earlier: Vec<FileReport>, common: &mut Common) {
     for file in earlier {
         match files.iter_mut().find(|one| one.file == file.file) {
             Some(one) => {
@@ -498,7 +500,7 @@ pub(crate) fn go_on_from(
                         "{REWRITTEN}: the figures of its files are those of the new ones"
                     ));
                 }
-                one.go_on_from(&file);
+                one.resume(&file);
             }
             None => files.push(file),
         }
@@ -508,9 +510,9 @@ pub(crate) fn go_on_from(
 /// Bytes by which files would be smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Gives {
-    /// At least.
+    /// The least number of bytes.
     pub low: i64,
-    /// At most.
+    /// The greatest number of bytes.
     pub high: i64,
     /// Whether it depends on how well values that are now uncompressed can be compressed.
     pub compresses: bool,
@@ -532,31 +534,34 @@ impl Gives {
 /// Values of a column in one form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct FormReport {
-    /// The column.
+    /// The name of the column.
     pub column: String,
     /// The form; `uncompressed` or `compressed` if only SQL functions could be used.
     pub form: &'static str,
-    /// The compression method.
+    /// The compression method, of compressed values.
     #[schemars(extend("enum" = ["pglz", "lz4", null]))]
     pub method: Option<&'static str>,
-    /// How many values.
+    /// The number of values.
     pub values: u64,
-    /// Their stored bytes.
+    /// The values' bytes as stored.
     pub bytes: u64,
 }
 
 impl FormReport {
-    /// Adds it to those of another shard.
-    fn add_to(self, forms: &mut Vec<FormReport>) {
-        let same = |one: &&mut FormReport| {
-            one.column == self.column && one.form == self.form && one.method == self.method
-        };
-        match forms.iter_mut().find(same) {
-            Some(sum) => {
-                sum.values = sum.values.saturating_add(self.values);
-                sum.bytes = sum.bytes.saturating_add(self.bytes);
+    fn is_alike(&self, other: &FormReport) -> bool {
+        self.column == other.column && self.form == other.form && self.method == other.method
+    }
+
+    /// Adds the values of another shard.
+    fn add_shard(forms: &mut Vec<FormReport>, shard: Vec<FormReport>) {
+        for form in shard {
+            match forms.iter_mut().find(|sum| sum.is_alike(&form)) {
+                Some(sum) => {
+                    sum.values = sum.values.saturating_add(form.values);
+                    sum.bytes = sum.bytes.saturating_add(form.bytes);
+                }
+                None => forms.push(form),
             }
-            None => forms.push(self),
         }
     }
 }
@@ -566,7 +571,7 @@ impl FormReport {
 pub struct SkippedRow {
     /// The row's address; empty if something else could not be read.
     pub ctid: String,
-    /// The server's message.
+    /// The message of the server.
     pub reason: String,
     /// The SQLSTATE with which the server refused the row. Absent if nothing was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -576,10 +581,10 @@ pub struct SkippedRow {
 /// Waits for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct PauseReport {
-    /// The reason.
+    /// What was waited for.
     #[schemars(extend("enum" = ["signal", "replica_lag", "replication_slot", "throttle_query", "free_space", "xmin", "rewrite", "nice"]))]
     pub reason: &'static str,
-    /// How often.
+    /// The number of waits.
     pub times: u64,
     /// How long in all, in milliseconds.
     pub ms: u64,
@@ -588,12 +593,12 @@ pub struct PauseReport {
 /// The table, and what was requested for it.
 #[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
 pub struct Subject {
-    /// `schema.name`.
+    /// The table's `schema.name`.
     pub relation: String,
     /// What it is a shard of, if a table of Citus was named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shard: Option<ShardLine>,
-    /// The requested columns.
+    /// Names of the requested columns.
     pub columns: Vec<String>,
     /// How values are to be stored: a storage or method, a policy with its method, or "as stored" for compact and
     /// reindex.
@@ -632,7 +637,7 @@ pub struct Gains {
 
 impl Gains {
     /// Adds those of another shard.
-    fn join(&mut self, other: &Gains) {
+    fn merge_shard(&mut self, other: &Gains) {
         self.rewrite_gives =
             self.rewrite_gives.zip(other.rewrite_gives).map(|(one, other)| Gives {
                 low: one.low.saturating_add(other.low),
@@ -693,35 +698,39 @@ impl TableReport {
     /// Adds what a later task did; `outcome` is that of the table after it.
     pub(crate) fn then(&mut self, later: TaskReport, outcome: Outcome) {
         self.outcome = outcome;
-        self.common.then(later.common);
+        self.common.append_task(later.common);
         self.take(later.work);
     }
 
     /// Adds that of another shard of the same table. What is about one shard alone is left out.
     pub(crate) fn join(&mut self, other: TableReport) {
         self.outcome = self.outcome.worse(other.outcome);
-        self.common.join(other.common);
-        let Converted { forms_before, forms_after, forms_planned, rows_written_since, .. } =
-            std::mem::take(&mut self.converted);
-        let sum = |mut forms: Vec<FormReport>, others: Vec<FormReport>| {
-            others.into_iter().for_each(|form| form.add_to(&mut forms));
-            forms
-        };
+        self.common.merge_shard(other.common);
+        let Converted {
+            mut forms_before,
+            mut forms_after,
+            mut forms_planned,
+            rows_written_since,
+            ..
+        } = std::mem::take(&mut self.converted);
+        FormReport::add_shard(&mut forms_before, other.converted.forms_before);
+        FormReport::add_shard(&mut forms_after, other.converted.forms_after);
+        FormReport::add_shard(&mut forms_planned, other.converted.forms_planned);
         self.converted = Converted {
-            forms_before: sum(forms_before, other.converted.forms_before),
-            forms_after: sum(forms_after, other.converted.forms_after),
-            forms_planned: sum(forms_planned, other.converted.forms_planned),
+            forms_before,
+            forms_after,
+            forms_planned,
             rows_written_since: rows_written_since + other.converted.rows_written_since,
             ..Converted::default()
         };
         for file in other.compaction {
             match self.compaction.iter_mut().find(|one| one.file == file.file) {
-                Some(one) => one.join(&file),
+                Some(one) => one.merge_shard(&file),
                 None => self.compaction.push(file),
             }
         }
         self.indexes.extend(other.indexes);
-        self.gains.join(&other.gains);
+        self.gains.merge_shard(&other.gains);
     }
 
     fn take(&mut self, work: Work) {
@@ -768,7 +777,7 @@ pub struct FileReport {
     pub spare_at_most: u64,
     /// Part of `spare` that is empty at the end of the file but was not truncated.
     pub untruncated: u64,
-    /// Rounds begun.
+    /// The number of rounds begun.
     pub rounds: u32,
     /// Rows beyond the future end of the file, according to the first scan.
     pub rows_found: u64,
@@ -824,7 +833,7 @@ impl FileReport {
     }
 
     /// Adds that of another shard.
-    fn join(&mut self, other: &FileReport) {
+    fn merge_shard(&mut self, other: &FileReport) {
         self.files = None;
         self.ended = self.ended.worse(other.ended);
         for (sum, more) in [
@@ -855,7 +864,7 @@ impl FileReport {
 
     /// Adds what an earlier part of the same work did. If the file was replaced since, the work done counts, but not
     /// the earlier sizes.
-    pub(crate) fn go_on_from(&mut self, earlier: &FileReport) {
+    pub(crate) fn resume(&mut self, earlier: &FileReport) {
         if self.files == earlier.files {
             self.before = earlier.before;
             self.live = earlier.live;
@@ -911,7 +920,7 @@ impl IndexReport {
 /// What is left of a toaster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct DepartureReport {
-    /// Its name.
+    /// The name of the toaster.
     pub toaster: String,
     /// Its OID, as pointers have it.
     pub toaster_oid: u32,
@@ -947,8 +956,8 @@ pub struct DepartureReport {
 /// A table that could not be processed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct UnfitTable {
-    /// `schema.name`.
+    /// `schema.name` of the table.
     pub relation: String,
-    /// Why.
+    /// Why it could not be processed.
     pub reason: String,
 }

@@ -46,11 +46,14 @@ pub(crate) fn of_files(files: &[FileReport]) -> Outcome {
 /// How the rebuilding of all indexes ended. Indexes that the server refuses to rebuild do not make it incomplete,
 /// because they would be refused again.
 pub(crate) fn of_indexes(indexes: &[IndexReport], dry_run: bool, stopped: bool) -> Outcome {
-    match (dry_run, stopped) {
-        (true, _) => Outcome::Planned,
-        (false, true) => Outcome::Stopped,
-        _ if indexes.iter().any(|index| index.ended.is_left()) => Outcome::Incomplete,
-        _ => Outcome::Complete,
+    if dry_run {
+        Outcome::Planned
+    } else if stopped {
+        Outcome::Stopped
+    } else if indexes.iter().any(|index| index.ended.is_left()) {
+        Outcome::Incomplete
+    } else {
+        Outcome::Complete
     }
 }
 
@@ -96,11 +99,14 @@ pub enum Remaining {
 /// What is left to do in a table.
 pub fn remaining(table: &TableReport) -> Remaining {
     let indexes = table.indexes.iter().filter(|index| index.ended.is_left()).count();
-    let space = |is_left: fn(FileEnd) -> bool| {
-        let files = table.compaction.iter().filter(|file| is_left(file.ended));
-        files.map(|file| file.spare).fold(0, u64::saturating_add)
-    };
-    let held = space(|end| !end.is_done());
+    let mut space = 0u64;
+    let mut held = 0u64;
+    for file in &table.compaction {
+        space = space.saturating_add(file.spare);
+        if !file.ended.is_done() {
+            held = held.saturating_add(file.spare);
+        }
+    }
     match (table.outcome, table.headed) {
         (Outcome::Held, _) => Remaining::Space(held),
         (Outcome::Incomplete, Headed::Reindex) => Remaining::Indexes(indexes),
@@ -109,7 +115,7 @@ pub fn remaining(table: &TableReport) -> Remaining {
             if is_compact && indexes > 0 {
                 Remaining::Indexes(indexes)
             } else {
-                Remaining::Space(space(|_| true))
+                Remaining::Space(space)
             }
         }
         (Outcome::Incomplete, Headed::Convert) => match table.common.rows.left {
@@ -131,7 +137,6 @@ pub enum RunEnd {
     Held,
     /// Something is left or could not be verified, or a replication slot was lost.
     Incomplete,
-    /// Stopped on request.
     Stopped,
 }
 

@@ -227,8 +227,8 @@ impl TableRows<'_> {
         let page = self.0.session.server.page_size;
         let relation = &self.0.ready.relation;
         let fillfactor = u32::from(relation.fillfactor());
-        let mut rows = Rows::new(Room::new(page, blocks, fillfactor));
-        let mut at_least = Rows::new(Room::new(page, blocks, fillfactor));
+        let mut rows = RowLengths::new(Room::new(page, blocks, fillfactor));
+        let mut at_least = RowLengths::new(Room::new(page, blocks, fillfactor));
         let growth = Growth::of(&relation.desc, page, relation.tuple_target(page));
         let mut is_exact = true;
         for some in ranges(0..blocks, CHUNK) {
@@ -291,7 +291,9 @@ impl TableRows<'_> {
             };
             // value IDs of relations that are compacted are OIDs
             let number = u32::try_from(pointer.value_id.0).ok();
-            if let Some(number) = number.filter(|_| pointer.toast_relation == toast) {
+            if let Some(number) = number
+                && pointer.toast_relation == toast
+            {
                 let stored = u64::from(pointer.stored_size());
                 values.push(Value {
                     column,
@@ -317,18 +319,20 @@ impl TableRows<'_> {
         let methods: Vec<Option<&str>> = row.try_get(2)?;
         let answers = self.0.ready.targets.iter().zip(numbers.into_iter().zip(methods));
         let chunk = u64::from(self.0.session.server.page_size.toast_max_chunk_size());
-        let value = |(target, (number, method)): (&Target, (Option<u32>, Option<&str>))| {
-            Some(Value {
+        let mut values = Vec::new();
+        for (target, (number, method)) in answers {
+            let Some(number) = number else { continue };
+            values.push(Value {
                 column: target.index,
                 dropped: false,
-                number: number?,
+                number,
                 method: method.and_then(Method::from_name),
                 stored: chunk,
                 chunks: 1,
                 bytes: chunk,
-            })
-        };
-        Ok((address(row.try_get(0)?)?, answers.filter_map(value).collect()))
+            });
+        }
+        Ok((address(row.try_get(0)?)?, values))
     }
 
     /// The rows in these blocks, each with its length as far as it can be determined by functions.
@@ -373,16 +377,16 @@ impl TableRows<'_> {
 }
 
 /// Collects the lengths of a table's rows.
-struct Rows {
+struct RowLengths {
     room: Room,
     sample: Sample,
     /// The current block, with the bytes that its rows occupy, and by how much updates will lengthen them.
     now: Option<(u32, u32, u32)>,
 }
 
-impl Rows {
-    fn new(room: Room) -> Rows {
-        Rows { room, sample: Sample::default(), now: None }
+impl RowLengths {
+    fn new(room: Room) -> RowLengths {
+        RowLengths { room, sample: Sample::default(), now: None }
     }
 
     /// Adds a row; the rows of a block must follow one another. `moved` is what the row will occupy after an update.
@@ -467,7 +471,6 @@ pub(super) struct Behind {
 pub(super) struct Own<'a> {
     /// Those whose values are left out.
     pub(super) own: &'a HashSet<u32>,
-    /// All of them.
     pub(super) ever: &'a HashSet<u32>,
     /// The next transaction ID at the first look: values stored from then on were not behind the end at first.
     pub(super) since: &'a str,

@@ -69,7 +69,6 @@ impl Piece for FullPage {
     }
 }
 
-/// The table's file.
 pub(super) struct HeapFile<'a> {
     guard: Guard<'a>,
     /// The files of the table.
@@ -156,8 +155,10 @@ impl File for HeapFile<'_> {
     ) -> Result<BatchEnd, RetoastError> {
         self.stayed.set(0);
         self.gave_up.set(false);
-        let batch = async |opening: &Opening<'_>| self.try_batch(opening, pieces, verify).await;
-        let done = self.guard.batch(0, batch).await?;
+        let done = self
+            .guard
+            .batch(0, async |opening: &Opening<'_>| self.try_batch(opening, pieces, verify).await)
+            .await?;
         if let BatchEnd::Stored { xid, .. } = done {
             self.own.borrow_mut().insert(xid);
         }
@@ -187,9 +188,9 @@ impl HeapFile<'_> {
         let guard = &self.guard;
         let client = opening.client();
         let table = guard.ready.relation.quoted();
-        let blocks = || pieces.iter().map(|piece| piece.block);
-        let first = blocks().min().unwrap_or(0);
-        let end = blocks().max().unwrap_or(0).saturating_add(1);
+        let blocks = pieces.iter().map(|piece| piece.block);
+        let first = blocks.clone().min().unwrap_or(0);
+        let end = blocks.max().unwrap_or(0).saturating_add(1);
         let from = format!("({first},0)");
         let to = format!("({end},0)");
         let types: &[Type] = &[Type::TEXT, Type::TEXT];
@@ -198,15 +199,13 @@ impl HeapFile<'_> {
         let statements = guard.statements(0, &[(&shift, types), (&again, types)]).await?;
         opening.send().await?;
         guard.still_has(&self.files).await?;
-        let before = if verify {
-            let rows = client
-                .query_typed(&compact::in_range(&table), &[(&from, Type::TEXT), (&to, Type::TEXT)])
-                .await?;
+        let mut before = None;
+        if verify {
+            let ends = [(&from as &(dyn ToSql + Sync), Type::TEXT), (&to, Type::TEXT)];
+            let rows = client.query_typed(&compact::in_range(&table), &ends).await?;
             let locked = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
-            Some(guard.lock_and_hash(client, &locked).await?)
-        } else {
-            None
-        };
+            before = Some(guard.lock_and_hash(client, &locked).await?);
+        }
         let range: [&(dyn ToSql + Sync); 2] = [&from, &to];
         let mut gone = Vec::new();
         let mut xid = 0;
@@ -236,17 +235,13 @@ impl HeapFile<'_> {
             }
             together = (together * 2).min(TOGETHER);
         }
-        if let Some(end) = self.trial.get() {
-            let mut is_behind = false;
-            for ctid in &gone {
-                is_behind |= address(ctid)?.block.0 >= end;
-            }
-            if is_behind {
-                opening.rollback().await?;
-                self.gave_up.set(true);
-                self.stayed.set((gone.len() + staying.len()) as u64);
-                return Ok(BatchEnd::Stored { rows: 0, verified: 0, xid });
-            }
+        if let Some(end) = self.trial.get()
+            && any_behind(&gone, end)?
+        {
+            opening.rollback().await?;
+            self.gave_up.set(true);
+            self.stayed.set((gone.len() + staying.len()) as u64);
+            return Ok(BatchEnd::Stored { rows: 0, verified: 0, xid });
         }
         let moved = gone.len() as u64;
         let stayed = staying.len() as u64;
@@ -266,6 +261,16 @@ impl HeapFile<'_> {
         self.stayed.set(stayed);
         Ok(BatchEnd::Stored { rows: moved, verified, xid })
     }
+}
+
+/// Whether a row is at or behind this block.
+fn any_behind(ctids: &[String], end: u32) -> Result<bool, LiveError> {
+    for ctid in ctids {
+        if address(ctid)?.block.0 >= end {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! The compaction of one file, which carries out the actions of [`super::rounds`].
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rand::RngExt;
 
-use crate::retoast::compact::rounds::{Action, CompactionEnd, Event, Pace, Piece, Rounds, Tuning};
+use crate::retoast::compact::rounds::{
+    Action, CompactionEnd, Event, Pace, Piece, RoundTuning, Rounds,
+};
 use crate::retoast::error::RetoastError;
-use crate::retoast::listener::Advance;
+use crate::retoast::listener::{Advance, Wait};
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::preflight::definition::Files;
 use crate::retoast::result::{Common, FileEnd, FileReport};
@@ -93,7 +95,7 @@ pub(super) async fn compact_file<F: File>(
 ) -> Result<(), RetoastError> {
     let tuning = guard.session.options.tuning;
     let pace = Pace::new(tuning.batch, tuning.batch_bytes);
-    let mut rounds = Rounds::new(Tuning { pace, versions });
+    let mut rounds = Rounds::new(RoundTuning { pace, versions });
     file_report.files = Some(file.files().clone());
     let done = if guard.session.options.dry_run {
         foresee(guard, file, report, file_report).await
@@ -133,7 +135,8 @@ async fn look_at_file<F: File>(
     let page = guard.session.server.page_size.bytes() as u64;
     let bytes = |blocks: u32| u64::from(blocks) * page;
     if file_report.before == 0 && file_report.live == 0 {
-        (file_report.before, file_report.live) = (bytes(layout.blocks), room.live());
+        file_report.before = bytes(layout.blocks);
+        file_report.live = room.live();
         file_report.expected = bytes(layout.end);
     }
     file_report.after = bytes(layout.blocks);
@@ -182,10 +185,9 @@ fn wal_of<F: File>(
     pieces: &[impl Piece],
 ) -> Range {
     let page = guard.session.server.page_size;
-    let sum = |of: fn(&_) -> u64| pieces.iter().map(of).sum::<u64>();
-    let rows = sum(Piece::rows);
-    let tuples = sum(Piece::tuples);
-    let stored = sum(Piece::stored);
+    let rows = pieces.iter().map(Piece::rows).sum();
+    let tuples: u64 = pieces.iter().map(Piece::tuples).sum();
+    let stored: u64 = pieces.iter().map(Piece::stored).sum();
     let relation = &guard.ready.relation;
     let is_toast = file.files().toast() == Some(file.relation());
     let toast = if is_toast { relation.toast.as_ref() } else { None };
@@ -222,46 +224,34 @@ async fn file_steps<F: File>(
         }
         let event = match rounds.next_action() {
             Action::Finish(end) => {
-                return Ok(match end {
-                    CompactionEnd::Compact => FileEnd::Compact,
-                    CompactionEnd::NoRoom => FileEnd::NoRoom,
-                    CompactionEnd::GainedTooLittle => FileEnd::GainedTooLittle,
-                    CompactionEnd::Stopped => FileEnd::Stopped,
-                });
+                return Ok(end.into());
             }
             Action::Sleep(time, why) => {
-                tracing::debug!("{}: {} ms: {why}", guard.name(), time.as_millis());
-                if time.as_secs() >= 1 {
-                    guard.note(&why.note());
-                }
-                guard.wait(time, &why).await;
+                sleep(guard, time, &why).await;
                 continue;
             }
-            Action::Look => match look_at_file(guard, file, report, file_report).await? {
-                Some((layout, _)) => {
-                    guard.still_has(file.files()).await?;
-                    limit = most_blocks(layout.blocks);
-                    Event::Looked(layout)
-                }
-                None => continue,
-            },
-            Action::Find(end) => match file.find(end).await? {
-                Some(found) => {
-                    guard.still_has(file.files()).await?;
-                    record(&found, report, file_report);
-                    rounds.written_by_others(found.of_others);
-                    let PiecesBehind { pieces, last, all, .. } = found;
-                    Event::Found { pieces, last, all }
-                }
-                None => continue,
-            },
+            Action::Look => {
+                let looked = look_at_file(guard, file, report, file_report).await?;
+                let Some((layout, _)) = looked else { continue };
+                guard.still_has(file.files()).await?;
+                limit = most_blocks(layout.blocks);
+                Event::Looked(layout)
+            }
+            Action::Find(end) => {
+                let Some(found) = file.find(end).await? else { continue };
+                guard.still_has(file.files()).await?;
+                record(&found, report, file_report);
+                rounds.written_by_others(found.of_others);
+                let PiecesBehind { pieces, last, all, .. } = found;
+                Event::Found { pieces, last, all }
+            }
             Action::Move(pieces) => {
                 session.pass(WorkKind::Batch, 0).await?;
                 if session.stopped() {
                     continue;
                 }
                 file.tries(rounds.trial());
-                let moved = move_one(guard, file, &pieces, report, file_report).await?;
+                let moved = move_batch(guard, file, &pieces, report, file_report).await?;
                 rounds.stayed(file.stayed());
                 // what was moved but found no room in front makes the file longer
                 let now = guard.blocks(file.relation()).await?;
@@ -289,17 +279,35 @@ async fn file_steps<F: File>(
         };
         rounds.note(event, rand::rng().random());
         rounds.beside_others(session.throttle.beside_others());
-        let (done, all) = rounds.position();
-        let advance = Advance {
-            scan: rounds.counts.rounds,
-            read: done,
-            blocks: all,
-            rows: report.rows.stored,
-            ..Advance::default()
-        };
-        session.throttle.at(advance.part());
-        session.listener.progress(&guard.name(), &advance);
+        report_progress(guard, rounds, report);
     }
+}
+
+fn report_progress<P: Piece + Clone>(guard: &Guard<'_>, rounds: &Rounds<P>, report: &Common) {
+    let (read, blocks) = rounds.position();
+    let scan = rounds.counts.rounds;
+    let advance = Advance { scan, read, blocks, rows: report.rows.stored, ..Advance::default() };
+    guard.session.throttle.at(advance.part());
+    guard.session.listener.progress(&guard.name(), &advance);
+}
+
+impl From<CompactionEnd> for FileEnd {
+    fn from(end: CompactionEnd) -> FileEnd {
+        match end {
+            CompactionEnd::Compact => FileEnd::Compact,
+            CompactionEnd::NoRoom => FileEnd::NoRoom,
+            CompactionEnd::GainedTooLittle => FileEnd::GainedTooLittle,
+            CompactionEnd::Stopped => FileEnd::Stopped,
+        }
+    }
+}
+
+async fn sleep(guard: &Guard<'_>, time: Duration, why: &Wait) {
+    tracing::debug!("{}: {} ms: {why}", guard.name(), time.as_millis());
+    if time.as_secs() >= 1 {
+        guard.note(&why.note());
+    }
+    guard.wait(time, why).await;
 }
 
 async fn vacuumed<F: File>(
@@ -315,7 +323,7 @@ async fn vacuumed<F: File>(
     Ok(blocks.map_or(Event::Stop, Event::Vacuumed))
 }
 
-async fn move_one<F: File>(
+async fn move_batch<F: File>(
     guard: &Guard<'_>,
     file: &F,
     pieces: &[F::Piece],

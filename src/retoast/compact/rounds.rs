@@ -39,14 +39,13 @@ const LESS: f64 = 0.25;
 
 /// The parameters of a compaction.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Tuning {
+pub(crate) struct RoundTuning {
     pub(crate) pace: Pace,
     /// Bytes of old row versions in the table beyond which it is vacuumed without its TOAST relation, while values of
     /// the latter are moved; `None` if nothing may be vacuumed in the meantime.
     pub(crate) versions: Option<u64>,
 }
 
-/// What has happened.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Event<P> {
     /// It is known how full the file is.
@@ -79,7 +78,6 @@ pub(crate) enum Action<P> {
     Move(Vec<P>),
     /// Vacuum the table without its TOAST relation.
     VacuumRows,
-    /// Vacuum and truncate.
     Shrink,
     /// Wait with no transaction open, for locks of rows or for the lock to truncate the file.
     Sleep(Duration, Wait),
@@ -112,7 +110,6 @@ enum Phase {
     Ended(CompactionEnd),
 }
 
-/// One round.
 #[derive(Debug, Clone, Copy)]
 struct Round {
     /// The number of blocks when it began.
@@ -139,7 +136,6 @@ struct Trend {
     guesses: bool,
 }
 
-/// The current pass.
 #[derive(Debug, Clone)]
 struct Pass<P> {
     queue: VecDeque<P>,
@@ -183,7 +179,7 @@ struct Tries {
 /// The state of one file's compaction.
 #[derive(Debug, Clone)]
 pub(crate) struct Rounds<P> {
-    tuning: Tuning,
+    tuning: RoundTuning,
     phase: Phase,
     layout: Layout,
     /// The block at which the file should end after the round.
@@ -199,12 +195,11 @@ pub(crate) struct Rounds<P> {
     last: u32,
     versions: u64,
     sleep: Option<(Duration, Wait)>,
-    pub(crate) counts: Counts,
+    pub(crate) counts: RoundCounts,
 }
 
-/// What is reported.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Counts {
+pub(crate) struct RoundCounts {
     /// The number of rounds begun.
     pub(crate) rounds: u32,
     /// The number of lock timeouts.
@@ -214,7 +209,7 @@ pub(crate) struct Counts {
 }
 
 impl<P: Piece + Clone> Rounds<P> {
-    pub(crate) fn new(tuning: Tuning) -> Rounds<P> {
+    pub(crate) fn new(tuning: RoundTuning) -> Rounds<P> {
         Rounds {
             tuning,
             phase: Phase::Looking,
@@ -246,7 +241,7 @@ impl<P: Piece + Clone> Rounds<P> {
             last: 0,
             versions: 0,
             sleep: None,
-            counts: Counts::default(),
+            counts: RoundCounts::default(),
         }
     }
 
@@ -305,12 +300,11 @@ impl<P: Piece + Clone> Rounds<P> {
 
     /// The progress of the current pass: pieces taken from the queue, and pieces in all.
     pub(crate) fn position(&self) -> (u32, u32) {
-        let count = |pieces: usize| u32::try_from(pieces).unwrap_or(u32::MAX);
-        let done = self.pass.queued.saturating_sub(self.pass.queue.len());
-        (count(done), count(self.pass.queued))
+        let all = u32::try_from(self.pass.queued).unwrap_or(u32::MAX);
+        let left = u32::try_from(self.pass.queue.len()).unwrap_or(u32::MAX);
+        (all.saturating_sub(left), all)
     }
 
-    /// The next action.
     pub(crate) fn next_action(&mut self) -> Action<P> {
         if let Phase::Ended(end) = self.phase {
             return Action::Finish(end);
@@ -646,15 +640,19 @@ impl Pace {
         }
         let mut costs = 0u64;
         let mut bytes = 0u64;
-        let before = std::iter::once(None).chain(pieces.iter().map(Some));
-        let fits = |(piece, before): &(&P, Option<&P>)| {
-            let follows = before.is_none_or(|before| piece.follows(before));
-            costs = costs.saturating_add(cost(*piece));
+        let mut share = 0;
+        let mut before: Option<&P> = None;
+        for piece in pieces.iter().take(P::most_of(pieces.len()).min(MOST_PIECES)) {
+            costs = costs.saturating_add(cost(piece));
             bytes = bytes.saturating_add(piece.bytes());
-            follows && costs as f64 <= most && bytes <= self.most_bytes
-        };
-        let most = P::most_of(pieces.len()).min(MOST_PIECES);
-        pieces.iter().zip(before).take(most).take_while(fits).count().max(1).min(pieces.len())
+            let follows = before.is_none_or(|before| piece.follows(before));
+            if !follows || costs as f64 > most || bytes > self.most_bytes {
+                break;
+            }
+            share += 1;
+            before = Some(piece);
+        }
+        share.max(1).min(pieces.len())
     }
 
     /// Records how long it took to move these pieces.

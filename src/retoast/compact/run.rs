@@ -13,7 +13,7 @@ use crate::retoast::error::RetoastError;
 use crate::retoast::preflight::columns::touched;
 use crate::retoast::preflight::definition::Files;
 use crate::retoast::result::{
-    Common, FileEnd, FileReport, Outcome, REWRITTEN, TaskReport, Work, go_on_from,
+    Common, FileEnd, FileReport, Outcome, REWRITTEN, TaskReport, Work, resume,
 };
 use crate::retoast::task::guard::{Guard, TaskEnd};
 use crate::retoast::task::session::millis;
@@ -90,7 +90,7 @@ impl Compaction<'_> {
         for _ in 0..MOST_REWRITTEN {
             let files = self.guard.files().await?;
             let done = self.compact_these(&files, &touch, report, reports).await;
-            go_on_from(reports, std::mem::take(&mut earlier), report);
+            resume(reports, std::mem::take(&mut earlier), report);
             match self.unless_rewritten(done, &files).await {
                 Err(RetoastError::Rewritten) => {}
                 done => return done,
@@ -136,7 +136,9 @@ impl Compaction<'_> {
         let request = self.request;
         let files = files.clone();
         let touch = touch.to_owned();
-        if let Some(toast) = files.toast().filter(|_| request.toast()) {
+        if let Some(toast) = files.toast()
+            && request.toast()
+        {
             let name = self.name_of_toast(toast).await?;
             let file = ToastFile::new(self.guard, toast, name, files.clone(), touch.clone());
             let versions = ((report.before.sum() as f64 * VERSIONS) as u64).max(LEAST_VERSIONS);

@@ -33,7 +33,7 @@ pub(super) struct ToastFile<'a> {
     toast: Oid,
     /// The files of the table, including the TOAST relation's.
     files: Files,
-    /// Quoted and schema-qualified.
+    /// The TOAST relation's name, quoted and schema-qualified.
     name: String,
     /// A column that an update may set to itself.
     touch: String,
@@ -181,10 +181,11 @@ impl ToastFile<'_> {
             }
             self.copied.set(targets.len());
         }
-        let batch = async |opening: &Opening<'_>| {
-            self.try_batch(opening, rows, &targets, by_copy, verify).await
-        };
-        self.guard.batch(0, batch).await
+        self.guard
+            .batch(0, async |opening: &Opening<'_>| {
+                self.try_batch(opening, rows, &targets, by_copy, verify).await
+            })
+            .await
     }
 
     /// The columns of which values were moved.
@@ -219,7 +220,9 @@ impl ToastFile<'_> {
         pruned?;
         let mut lists = self.lists(rows);
         let mut before = None;
-        if let Some(all) = lists.first().filter(|_| verify || by_copy) {
+        if let Some(all) = lists.first()
+            && (verify || by_copy)
+        {
             let (ctids, hashes) = guard.lock_and_hash(client, all).await?;
             before = Some((ctids.clone(), hashes));
             if let Some(all) = lists.first_mut() {
@@ -234,8 +237,9 @@ impl ToastFile<'_> {
                 client.execute_typed(&fill, &typed).await?;
             }
         }
-        let none = || LiveError::Unexpected("no statement".to_owned());
-        let moves = statements.first().ok_or_else(none)?;
+        let Some(moves) = statements.first() else {
+            return Err(LiveError::Unexpected("no statement".to_owned()).into());
+        };
         let parameters: Vec<&(dyn ToSql + Sync)> =
             lists.iter().map(|list| list as &(dyn ToSql + Sync)).collect();
         let stored = client.query(moves, &parameters).await?;
@@ -251,9 +255,9 @@ impl ToastFile<'_> {
 
     /// Prunes the rows' pages to make room for new versions, unless the rows are too far apart.
     async fn prune(&self, client: &Client, rows: &[&RowToMove]) -> Result<(), RetoastError> {
-        let blocks = || rows.iter().map(|row| row.ctid.block.0);
-        let first = blocks().min().unwrap_or(0);
-        let last = blocks().max().unwrap_or(0);
+        let blocks = rows.iter().map(|row| row.ctid.block.0);
+        let first = blocks.clone().min().unwrap_or(0);
+        let last = blocks.max().unwrap_or(0);
         let pages = last - first;
         let many = u32::try_from(rows.len()).unwrap_or(u32::MAX).saturating_mul(PRUNED_PER_ROW);
         if pages > PRUNED_PAGES.max(many) {

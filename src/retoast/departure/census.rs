@@ -42,7 +42,6 @@ pub(crate) struct Census {
 }
 
 impl Census {
-    /// All values.
     pub(crate) fn values(&self) -> u64 {
         self.held.values().sum()
     }
@@ -53,7 +52,6 @@ impl Census {
     }
 }
 
-/// What counting needs.
 pub(crate) struct Counter<'a> {
     /// For transactions that read one table each.
     pub(crate) reader: &'a Arc<Connection>,
@@ -127,7 +125,7 @@ impl Counter<'_> {
         )
         .await?;
         let end = reader.block_count().await?;
-        let mut look = Look {
+        let mut look = TableCensus {
             name: relation.display_name(),
             desc: &relation.desc,
             page: self.server.page_size,
@@ -157,7 +155,7 @@ impl Counter<'_> {
 }
 
 /// A table whose pages are being read for pointers of the toaster.
-struct Look<'a> {
+struct TableCensus<'a> {
     name: String,
     desc: &'a TupleDesc,
     page: PageSize,
@@ -168,7 +166,7 @@ struct Look<'a> {
     problems: Problems,
 }
 
-impl Look<'_> {
+impl TableCensus<'_> {
     fn problem(&mut self, block: BlockNumber, item: Option<u16>, message: String) {
         let place = Place { block: Some(block), item, ..Place::of(self.name.clone()) };
         self.problems.add(Problem { place, message });

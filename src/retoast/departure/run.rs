@@ -93,14 +93,14 @@ pub(crate) async fn run(
     match work.run().await {
         Ok(report) => Ok(report),
         Err(error) => {
-            let used = [&worker.connections.all()[..], &[Arc::clone(first)]].concat();
+            let used = [&worker.connections.to_vec()[..], &[Arc::clone(first)]].concat();
             Err(error.failed(&used).await.into())
         }
     }
 }
 
 /// Done, or why a table could not be converted.
-type Outcome = Result<(), String>;
+type Departed = Result<(), String>;
 
 impl DepartureRun<'_, '_> {
     /// Runs the census, the sweeps and the proof; returns what is left of the toaster.
@@ -120,7 +120,7 @@ impl DepartureRun<'_, '_> {
         let before = counter.count(&columns).await?;
         let list =
             departures(self.toasters, &columns, self.toaster, &|column| before.holds(column));
-        let mut report = self.report(&before);
+        let mut report = self.departure_report(&before);
         for departure in list {
             if self.session.stopped() {
                 break;
@@ -160,7 +160,7 @@ impl DepartureRun<'_, '_> {
         Ok(())
     }
 
-    fn report(&self, before: &Census) -> DepartureReport {
+    fn departure_report(&self, before: &Census) -> DepartureReport {
         DepartureReport {
             toaster: self.name.to_owned(),
             toaster_oid: self.toaster.0,
@@ -176,7 +176,7 @@ impl DepartureRun<'_, '_> {
         &self,
         departure: &Departure,
         report: &mut DepartureReport,
-    ) -> Result<Outcome, RetoastError> {
+    ) -> Result<Departed, RetoastError> {
         match &departure.action {
             TableAction::Unfit(reason) => Ok(Err(reason.clone())),
             TableAction::Alter(sql) => {
@@ -193,7 +193,7 @@ impl DepartureRun<'_, '_> {
     }
 
     /// Changes the settings of a table without rows of its own.
-    async fn alter(&self, name: &str, sql: &str) -> Result<Outcome, RetoastError> {
+    async fn alter(&self, name: &str, sql: &str) -> Result<Departed, RetoastError> {
         let may_wait = self.session.throttle.limits().wait;
         let tries = LockTries { may_wait, ..self.session.tries(name) };
         match tries.alter(self.session.writer(), sql).await {
@@ -208,7 +208,7 @@ impl DepartureRun<'_, '_> {
     }
 
     /// Re-toasts the values of one table.
-    async fn sweep(&self, table: Oid, columns: Vec<String>) -> Result<Outcome, RetoastError> {
+    async fn sweep(&self, table: Oid, columns: Vec<String>) -> Result<Departed, RetoastError> {
         let mut session = self.session.clone();
         let request = ConvertRequest {
             columns,
@@ -265,7 +265,7 @@ impl DepartureRun<'_, '_> {
     }
 
     /// An error on one table does not prevent work on the others, unless a connection is lost.
-    async fn unless_lost(&self, error: RetoastError) -> Result<Outcome, RetoastError> {
+    async fn unless_lost(&self, error: RetoastError) -> Result<Departed, RetoastError> {
         for connection in self.session.connections.iter() {
             let ends = match &error {
                 RetoastError::Live(of_server) => of_server.lost(connection).await.is_some(),
@@ -323,7 +323,6 @@ pub(crate) enum TableAction {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Departure {
     pub(crate) table: Oid,
-    /// `schema.name`.
     pub(crate) name: String,
     pub(crate) action: TableAction,
 }

@@ -41,7 +41,7 @@ pub(crate) fn steps(
         "SET LOCAL lock_timeout = '10s';".to_owned(),
         "LOCK TABLE pg_catalog.pg_attribute, pg_catalog.pg_toaster IN SHARE ROW EXCLUSIVE MODE;"
             .to_owned(),
-        look_again(toaster, columns),
+        check_again(toaster, columns),
     ];
     for column in dropped {
         steps.push(format!(
@@ -75,7 +75,7 @@ pub(crate) fn steps(
 
 /// A statement that fails if anything may refer to the toaster. It waits for all transactions that have a transaction
 /// ID, since only these may have created or altered a table. A transaction without one cannot do so in the meantime.
-fn look_again(toaster: Oid, columns: &str) -> String {
+fn check_again(toaster: Oid, columns: &str) -> String {
     format!(
         "DO $toastctl$
 DECLARE

@@ -35,7 +35,6 @@ impl RowChange {
     }
 }
 
-/// A row's tuple.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tuple {
     pub(crate) length: u32,
@@ -46,13 +45,11 @@ pub(crate) struct Tuple {
 /// A page of the sample.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct SampledPage {
-    /// Its free space.
     pub(crate) free: u32,
     /// Whether it was last changed before the last checkpoint began.
     pub(crate) is_unchanged: bool,
     /// Its rows to re-toast.
     pub(crate) rows: Vec<RowChange>,
-    /// Its other rows.
     pub(crate) others: Vec<Tuple>,
 }
 
@@ -133,7 +130,7 @@ impl HeapPage {
     }
 }
 
-/// What compaction does.
+/// What compaction does to the heap.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Emptied {
     /// The number of pages that the file has less.
@@ -166,15 +163,17 @@ impl Heap {
         size: PageSize,
         fillfactor: u8,
     ) -> Heap {
-        let page = |page: &SampledPage| HeapPage {
-            free: f64::from(page.free),
-            known: f64::from(page.free),
-            rows: page.others.clone(),
-            is_unchanged: page.is_unchanged,
-            is_swept: !page.rows.is_empty(),
-        };
-        let pages = sample.iter().map(page);
-        let pages: Vec<_> = pages.flat_map(|page| iter::repeat_n(page, copies)).collect();
+        let mut pages = Vec::with_capacity(sample.len() * copies);
+        for page in sample {
+            let page = HeapPage {
+                free: f64::from(page.free),
+                known: f64::from(page.free),
+                rows: page.others.clone(),
+                is_unchanged: page.is_unchanged,
+                is_swept: !page.rows.is_empty(),
+            };
+            pages.extend(iter::repeat_n(page, copies));
+        }
         Heap {
             old: pages.len(),
             pages,
@@ -210,8 +209,8 @@ impl Heap {
         };
         let mut to = self.last.filter(|&last| fits(&self.pages, last));
         while to.is_none() {
-            let known = |at: usize, page: &HeapPage| at != from && page.known >= wanted;
-            let found = (0..).zip(&mut self.pages).find(|(at, page)| known(*at, page));
+            let mut pages = self.pages.iter_mut().enumerate();
+            let found = pages.find(|(at, page)| *at != from && page.known >= wanted);
             let Some((at, page)) = found else { break };
             // what the map has may be out of date
             page.known = page.free;
@@ -240,8 +239,9 @@ impl Heap {
 
     /// The rows of a page have new versions. A VACUUM may be due then, which enters the free space of all pages in the map.
     pub(super) fn done(&mut self, page: &SampledPage) {
-        let dead = |row: &RowChange| row.external.0 as f64 + f64::from(row.tuple.0);
-        self.dead += page.rows.iter().map(dead).sum::<f64>();
+        for row in &page.rows {
+            self.dead += row.external.0 as f64 + f64::from(row.tuple.0);
+        }
         if self.dead > self.limit {
             self.dead = 0.0;
             self.pages.iter_mut().for_each(|page| page.known = page.free);
@@ -251,9 +251,12 @@ impl Heap {
     /// What compaction does with the heap as the sweep has left it: the last pages are emptied whose rows find room on
     /// those in front.
     pub(super) fn compacted(&self) -> Emptied {
-        let rows = || self.pages.iter().flat_map(|page| &page.rows);
-        let all = rows().count() as f64;
-        let bytes = rows().map(|row| taken(row.length)).sum::<f64>();
+        let mut all: f64 = 0.0;
+        let mut bytes: f64 = 0.0;
+        for row in self.pages.iter().flat_map(|page| &page.rows) {
+            all += 1.0;
+            bytes += taken(row.length);
+        }
         let average = bytes / all.max(1.0);
         let capacity = |page: &HeapPage| {
             ((page.free - self.reserved).max(0.0) / average.max(1.0)).floor() * average
@@ -275,16 +278,19 @@ impl Heap {
             return Emptied { pages: emptied.len() as f64, ..Emptied::default() };
         }
         let filled = front.iter().filter(|page| capacity(page) > 0.0);
-        let touched = || emptied.iter().chain(filled.clone()).filter(|page| !page.is_swept);
-        let content = |page: &HeapPage| self.room - page.free;
+        let mut images = (0.0, 0.0);
+        for page in emptied.iter().chain(filled).filter(|page| !page.is_swept) {
+            let content = self.room - page.free;
+            images.1 += content;
+            if page.is_unchanged {
+                images.0 += content;
+            }
+        }
         Emptied {
             pages: emptied.len() as f64,
             part: moved as f64 / all,
             records: emptied.iter().map(HeapPage::emptied).sum(),
-            images: (
-                touched().filter(|page| page.is_unchanged).map(content).sum(),
-                touched().map(content).sum(),
-            ),
+            images,
         }
     }
 }

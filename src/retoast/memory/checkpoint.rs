@@ -19,34 +19,30 @@ const SAVE_EVERY: Duration = Duration::from_secs(1);
 /// The sweep to which a checkpoint belongs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sweep {
-    /// The database.
     pub database: String,
-    /// Columns and toaster.
     pub choice: String,
 }
 
 /// The file of a table, which changes if the table is rewritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
-    /// `pg_class.oid`.
+pub struct TableFile {
     pub oid: u32,
-    /// `pg_relation_filenode`.
     pub filenode: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Position {
+struct SavedPosition {
     #[serde(flatten)]
-    place: Place,
+    place: TableFile,
     block: u32,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Saved {
+struct SavedSweep {
     schema: String,
     #[serde(flatten)]
     sweep: Sweep,
-    tables: Vec<Position>,
+    tables: Vec<SavedPosition>,
     /// Indexes whose rebuild was begun and is not known to have ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     rebuilding: Vec<Rebuilding>,
@@ -55,7 +51,6 @@ struct Saved {
 /// An index that is being rebuilt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Rebuilding {
-    /// The table's OID.
     oid: u32,
     /// The index's name with its schema, quoted.
     index: String,
@@ -67,11 +62,10 @@ fn failed(action: &str, path: &Path, error: &io::Error) -> RetoastError {
     RetoastError::OfAll(format!("could not {action} checkpoint file \"{path}\": {error}"))
 }
 
-/// A checkpoint file.
 #[derive(Debug)]
 pub struct Checkpoint {
     path: PathBuf,
-    state: Mutex<(Saved, Option<Instant>)>,
+    state: Mutex<(SavedSweep, Option<Instant>)>,
 }
 
 impl Checkpoint {
@@ -80,18 +74,15 @@ impl Checkpoint {
     /// # Errors
     /// The file cannot be read, is not a checkpoint, or belongs to another sweep.
     pub fn open(path: &Path, sweep: Sweep) -> Result<Checkpoint, RetoastError> {
-        let bad = || {
-            RetoastError::Usage(format!(
-                "file \"{}\" is not a checkpoint of toastctl retoast",
-                path.display()
-            ))
-        };
         let saved = match memory::read(path) {
             Ok(bytes) => {
-                let saved: Saved = serde_json::from_slice(&bytes).map_err(|_| bad())?;
-                if saved.schema != SCHEMA {
-                    return Err(bad());
-                }
+                let saved = serde_json::from_slice(&bytes).ok();
+                let Some(saved) = saved.filter(|saved: &SavedSweep| saved.schema == SCHEMA) else {
+                    return Err(RetoastError::Usage(format!(
+                        "file \"{}\" is not a checkpoint of toastctl retoast",
+                        path.display()
+                    )));
+                };
                 if saved.sweep != sweep {
                     return Err(RetoastError::Usage(format!(
                         "checkpoint file \"{}\" belongs to another run: {} in database \"{}\"\n\
@@ -103,7 +94,7 @@ impl Checkpoint {
                 }
                 saved
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Saved {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => SavedSweep {
                 schema: SCHEMA.to_owned(),
                 sweep,
                 tables: Vec::new(),
@@ -114,13 +105,13 @@ impl Checkpoint {
         Ok(Checkpoint { path: path.to_owned(), state: Mutex::new((saved, None)) })
     }
 
-    fn state(&self) -> MutexGuard<'_, (Saved, Option<Instant>)> {
+    fn state(&self) -> MutexGuard<'_, (SavedSweep, Option<Instant>)> {
         // Only complete values are assigned, so a poisoned lock is harmless.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The block from which a table's scan continues; 0 if the table is not in the file, or was rewritten since.
-    pub fn start(&self, place: Place) -> u32 {
+    pub fn start(&self, place: TableFile) -> u32 {
         let state = self.state();
         state.0.tables.iter().find(|table| table.place == place).map_or(0, |table| table.block)
     }
@@ -129,11 +120,11 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn at(&self, place: Place, block: u32) -> Result<(), RetoastError> {
+    pub fn at(&self, place: TableFile, block: u32) -> Result<(), RetoastError> {
         let mut state = self.state();
         let (saved, last) = &mut *state;
         saved.tables.retain(|table| table.place.oid != place.oid);
-        saved.tables.push(Position { place, block });
+        saved.tables.push(SavedPosition { place, block });
         if last.is_some_and(|last| last.elapsed() < SAVE_EVERY) {
             return Ok(());
         }
@@ -146,7 +137,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The file cannot be written or removed.
-    pub fn end(&self, place: Place, complete: bool) -> Result<(), RetoastError> {
+    pub fn end(&self, place: TableFile, complete: bool) -> Result<(), RetoastError> {
         let mut state = self.state();
         let saved = &mut state.0;
         if complete {
@@ -187,7 +178,7 @@ impl Checkpoint {
         state.0.rebuilding.iter().any(|one| (one.oid, one.index.as_str()) == (oid, index))
     }
 
-    fn write_or_remove(&self, saved: &Saved) -> Result<(), RetoastError> {
+    fn write_or_remove(&self, saved: &SavedSweep) -> Result<(), RetoastError> {
         if !(saved.tables.is_empty() && saved.rebuilding.is_empty()) {
             return self.write(saved);
         }
@@ -199,7 +190,7 @@ impl Checkpoint {
         }
     }
 
-    fn write(&self, saved: &Saved) -> Result<(), RetoastError> {
+    fn write(&self, saved: &SavedSweep) -> Result<(), RetoastError> {
         let written = serde_json::to_vec(saved).map_err(io::Error::from);
         written
             .and_then(|text| memory::replace(&self.path, &text))
@@ -215,7 +206,7 @@ mod tests {
         Sweep { database: "d".into(), choice: "v to lz4".into() }
     }
 
-    const PLACE: Place = Place { oid: 7, filenode: 8 };
+    const PLACE: TableFile = TableFile { oid: 7, filenode: 8 };
 
     #[test]
     fn a_position_is_found_again_until_its_table_is_done_or_rewritten() {
@@ -231,7 +222,7 @@ mod tests {
         assert_eq!(open().start(PLACE), 256);
         checkpoint.end(PLACE, false).unwrap();
         assert_eq!(open().start(PLACE), 512);
-        assert_eq!(open().start(Place { filenode: 9, ..PLACE }), 0);
+        assert_eq!(open().start(TableFile { filenode: 9, ..PLACE }), 0);
         open().end(PLACE, true).unwrap();
         assert!(!path.exists());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

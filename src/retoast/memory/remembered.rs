@@ -105,6 +105,16 @@ const SQL: &str = "SELECT s.system_identifier::pg_catalog.text, \
      FROM pg_catalog.pg_control_system() AS s, pg_catalog.pg_database AS d \
      WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()";
 
+/// The parts of a `pg_snapshot`: `xmin`, `xmax`, and the transactions in progress.
+fn parse_snapshot(text: &str) -> Option<(u64, u64, Vec<u64>)> {
+    let mut parts = text.split(':');
+    let xmin = parts.next()?.parse().ok()?;
+    let xmax = parts.next()?.parse().ok()?;
+    let list = parts.next().unwrap_or_default().split(',').filter(|xid| !xid.is_empty());
+    let in_progress = list.map(str::parse).collect::<Result<_, _>>().ok()?;
+    Some((xmin, xmax, in_progress))
+}
+
 /// The current state of the table.
 pub(crate) async fn proven_now(
     client: &Client,
@@ -119,12 +129,9 @@ pub(crate) async fn proven_now(
     let numbers: Vec<i16> = row.try_get(5)?;
     let types: Vec<u32> = row.try_get(6)?;
     let snapshot: String = row.try_get(8)?;
-    let unexpected = || LiveError::Unexpected(format!("snapshot \"{snapshot}\""));
-    let mut parts = snapshot.split(':');
-    let mut number = || parts.next().and_then(|text| text.parse::<u64>().ok());
-    let (xmin, xmax) = number().zip(number()).ok_or_else(unexpected)?;
-    let list = parts.next().unwrap_or_default().split(',').filter(|xid| !xid.is_empty());
-    let in_progress = list.map(str::parse).collect::<Result<Vec<u64>, _>>();
+    let Some((xmin, xmax, in_progress)) = parse_snapshot(&snapshot) else {
+        return Err(LiveError::Unexpected(format!("snapshot \"{snapshot}\"")));
+    };
     Ok(ProvenState {
         name: format!("{}/{}", quote_identifier(&database), ready.relation.quoted()),
         identity: Identity {
@@ -138,6 +145,6 @@ pub(crate) async fn proven_now(
         wal: u64::try_from(row.try_get::<_, i64>(7)?).unwrap_or(0),
         xmin,
         xmax,
-        in_progress: in_progress.map_err(|_| unexpected())?,
+        in_progress,
     })
 }

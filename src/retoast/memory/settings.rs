@@ -34,12 +34,9 @@ fn parse(text: &str) -> Option<Current> {
     Some(Current { storage, compression })
 }
 
-/// A chosen column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// Its name.
     pub name: String,
-    /// Its current settings.
     pub now: Current,
     /// Its comment without the line.
     comment: String,

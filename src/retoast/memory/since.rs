@@ -25,9 +25,7 @@ pub struct Identity {
     pub system: String,
     /// Its timeline, which changes with a failover or a point-in-time recovery.
     pub timeline: u32,
-    /// `pg_database.oid`.
     pub database: u32,
-    /// `pg_class.oid`.
     pub oid: u32,
     /// `pg_relation_filenode`, which changes with every rewrite.
     pub filenode: u32,
@@ -46,7 +44,6 @@ pub struct ProvenState {
     pub wal: u64,
     /// The oldest transaction in progress.
     pub xmin: u64,
-    /// The next transaction.
     pub xmax: u64,
     /// The transactions in progress.
     pub in_progress: Vec<u64>,
@@ -125,7 +122,6 @@ impl Memory {
         serde_json::from_str(text).ok().filter(|memory: &Memory| memory.schema == SCHEMA)
     }
 
-    /// The JSON text.
     pub fn print(&self) -> String {
         // Serialization cannot fail, because JSON can represent every field.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
@@ -157,9 +153,10 @@ impl Memory {
         if then.timeline != identity.timeline {
             return Err(Doubt::Timeline(then.timeline, identity.timeline));
         }
-        let Some(age) = now.xmax.checked_sub(proven.xid).filter(|_| now.wal >= proven.wal) else {
+        let Some(age) = now.xmax.checked_sub(proven.xid) else { return Err(Doubt::SetBack) };
+        if now.wal < proven.wal {
             return Err(Doubt::SetBack);
-        };
+        }
         if then.filenode != identity.filenode {
             return Err(Doubt::Rewritten);
         }

@@ -21,7 +21,6 @@ use toast_format::disk::Oid;
 pub(crate) struct PlanFacts {
     pub(crate) sizes: Sizes,
     pub(crate) beginning: Beginning,
-    /// The chosen columns.
     pub(crate) columns: Vec<Column>,
     pub(crate) surroundings: Surroundings,
     /// The names of the TOAST relations, and whether this user may name them in a command.
@@ -64,16 +63,13 @@ impl ForecastFacts {
         let images = metrics::images(client).await?;
         let mut indexes = indexes::of_tables(connection, &oids).await?;
         let covered = metrics::covered(client, tables).await?;
-        let facts = |(oid, logged)| {
-            let facts = ForecastFacts {
-                images,
-                indexes: indexes.remove(&oid).unwrap_or_default(),
-                is_covered: covered.contains(&oid),
-                logged,
-            };
-            (oid, facts)
-        };
-        Ok(logged.into_iter().map(facts).collect())
+        let mut facts = HashMap::new();
+        for (oid, logged) in logged {
+            let indexes = indexes.remove(&oid).unwrap_or_default();
+            let is_covered = covered.contains(&oid);
+            facts.insert(oid, ForecastFacts { images, indexes, is_covered, logged });
+        }
+        Ok(facts)
     }
 }
 
@@ -105,28 +101,32 @@ impl PlanFacts {
         let client = connection.client();
         let all: Vec<Oid> = tables.iter().map(|ready| ready.relation.oid).collect();
         let blocked = locks::blocked(client, &all).await?;
-        let is_free = |ready: &&PreparedTable| !blocked.contains(&ready.relation.oid);
-        let free: Vec<&PreparedTable> = tables.iter().filter(is_free).collect();
+        let free: Vec<&PreparedTable> =
+            tables.iter().filter(|ready| !blocked.contains(&ready.relation.oid)).collect();
         let oids = oids(&free);
         let mut sizes = metrics::sizes_of(connection, &oids).await?;
-        let mut beginnings = throttle.look_at(&oids).await?;
+        let mut beginnings = throttle.read_beginnings(&oids).await?;
         let mut columns = settings::ask(client, &free).await?;
         let logged = metrics::logged(client, &oids).await?;
         let mut surroundings = metrics::surroundings(client, &free, &logged).await?;
         let mut toast = metrics::toast_names(connection, &oids).await?;
         let mut forecasts = ForecastFacts::with(connection, &free, logged).await?;
-        let facts = |oid: Oid| {
-            let facts = PlanFacts {
-                sizes: sizes.remove(&oid)?,
-                beginning: beginnings.remove(&oid)?,
-                columns: columns.remove(&oid).unwrap_or_default(),
-                surroundings: surroundings.remove(&oid)?,
-                toast: toast.remove(&oid).unwrap_or_default(),
-                forecast: forecasts.remove(&oid)?,
+        let mut facts = HashMap::new();
+        for oid in oids {
+            let (Some(sizes), Some(beginning), Some(surroundings), Some(forecast)) = (
+                sizes.remove(&oid),
+                beginnings.remove(&oid),
+                surroundings.remove(&oid),
+                forecasts.remove(&oid),
+            ) else {
+                continue;
             };
-            Some((oid, facts))
-        };
-        Ok(oids.into_iter().filter_map(facts).collect())
+            let columns = columns.remove(&oid).unwrap_or_default();
+            let toast = toast.remove(&oid).unwrap_or_default();
+            let own = PlanFacts { sizes, beginning, columns, surroundings, toast, forecast };
+            facts.insert(oid, own);
+        }
+        Ok(facts)
     }
 }
 

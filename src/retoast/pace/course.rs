@@ -123,8 +123,8 @@ impl Record {
             point.waited_for = point.waited_for.or(discarded.take());
             kept.push(point);
         }
-        let length = |points: &[CoursePoint]| points.last().map_or(0, |point| point.ms);
-        self.every = (length(&kept) / RECORDED as u64).saturating_mul(2).max(1);
+        let length = kept.last().map_or(0, |point| point.ms);
+        self.every = (length / RECORDED as u64).saturating_mul(2).max(1);
         self.points = kept;
     }
 

@@ -19,16 +19,13 @@ pub struct OwnProcesses(Mutex<Vec<i32>>);
 
 impl OwnProcesses {
     /// Adds the process that serves this connection.
-    ///
-    /// # Errors
-    /// Errors of the server.
     pub(crate) async fn add(&self, connection: &Connection) -> Result<(), LiveError> {
         let process = connection.process().await?;
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(process);
         Ok(())
     }
 
-    fn all(&self) -> Vec<i32> {
+    fn ids(&self) -> Vec<i32> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -49,14 +46,14 @@ impl Measuring {
         Measuring { current: Mutex::new(connection), control, ours }
     }
 
-    /// The current connection.
+    /// The connection in use; it is replaced when it is lost.
     pub fn connection(&self) -> Arc<Connection> {
         Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The processes that serve this program.
     pub(super) fn own_processes(&self) -> Vec<i32> {
-        self.ours.all()
+        self.ours.ids()
     }
 
     /// Reads something, and repeats it on a new connection if the current one is lost.

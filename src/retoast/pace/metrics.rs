@@ -11,13 +11,14 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::retoast::forecast::Images;
 use crate::retoast::pace::rules::{Holder, Replica};
 use crate::retoast::pace::slots::{Slot, Slots};
-use crate::retoast::pace::space::Place;
+use crate::retoast::pace::space::Directory;
 use crate::retoast::plan::{Sizes, Surroundings};
 use crate::retoast::preflight::owner::UpdateTriggers;
 use crate::retoast::preflight::ready::PreparedTable;
 use crate::retoast::sql;
 use crate::retoast::sql::old_entries::COVERED;
 use crate::server::connect::{Client, Connection};
+use crate::server::sqlstate::ErrorKind;
 use crate::server::toasters::TOAST_RELATIONS;
 use crate::server::{LiveError, numbers};
 use toast_format::disk::Oid;
@@ -53,12 +54,12 @@ pub const THROTTLE_QUERIES: [(&str, &str); 6] = [
 ];
 
 /// Like [`one`], for queries that are repeated.
-async fn one_again(connection: &Connection, sql: &str) -> Result<Row, LiveError> {
+async fn single_row_again(connection: &Connection, sql: &str) -> Result<Row, LiveError> {
     let mut rows = connection.query_again(sql, &[]).await?;
     rows.pop().ok_or_else(|| LiveError::Unexpected("no row".to_owned()))
 }
 
-async fn one(client: &Client, sql: &str) -> Result<Row, LiveError> {
+async fn single_row(client: &Client, sql: &str) -> Result<Row, LiveError> {
     let mut rows = client.query_typed(sql, &[]).await?;
     rows.pop().ok_or_else(|| LiveError::Unexpected("no row".to_owned()))
 }
@@ -71,12 +72,23 @@ fn unsigned(row: &Row, at: usize) -> Result<u64, LiveError> {
 pub async fn wal(connection: &Connection) -> Result<u64, LiveError> {
     let sql = "SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')\
                ::pg_catalog.int8";
-    unsigned(&one_again(connection, sql).await?, 0)
+    unsigned(&single_row_again(connection, sql).await?, 0)
 }
 
 /// The sizes of a table's heap, its TOAST relation and all indexes.
 pub async fn sizes(connection: &Connection, oid: Oid) -> Result<Sizes, LiveError> {
     sizes_of(connection, &[oid]).await?.remove(&oid).ok_or_else(|| no_relation(oid))
+}
+
+/// Like [`sizes`], but `None` if the relation is locked.
+pub(crate) async fn sizes_unless_locked(
+    connection: &Connection,
+    oid: Oid,
+) -> Result<Option<Sizes>, LiveError> {
+    match sizes(connection, oid).await {
+        Err(LiveError::Server(error)) if ErrorKind::of(&error) == ErrorKind::Busy => Ok(None),
+        measured => measured.map(Some),
+    }
 }
 
 /// The same for many tables; those that were dropped are missing.
@@ -96,13 +108,14 @@ pub(crate) async fn sizes_of(
          WHERE c.oid = ANY ($1)"
     );
     let rows = connection.query_again(&sql, &[(&numbers(oids), Type::OID_ARRAY)]).await?;
-    let sizes = |row: &Row| {
+    let mut found = HashMap::new();
+    for row in &rows {
         let heap = unsigned(row, 0)?;
         let toast = unsigned(row, 1)?;
         let indexes = unsigned(row, 2)?;
-        Ok((Oid(row.try_get(3)?), Sizes { heap, toast, indexes }))
-    };
-    rows.iter().map(sizes).collect()
+        found.insert(Oid(row.try_get(3)?), Sizes { heap, toast, indexes });
+    }
+    Ok(found)
 }
 
 /// The size of a table's heap, in bytes.
@@ -125,13 +138,13 @@ pub async fn filenode(client: &Client, oid: Oid) -> Result<u32, LiveError> {
 /// The time at which the server was started, as text.
 pub async fn started(client: &Client) -> Result<String, LiveError> {
     let sql = "SELECT pg_catalog.pg_postmaster_start_time()::pg_catalog.text";
-    Ok(one(client, sql).await?.try_get(0)?)
+    Ok(single_row(client, sql).await?.try_get(0)?)
 }
 
 /// Whether this user may see the activity of other sessions and the progress of replicas.
 pub async fn sees_others(client: &Client) -> Result<bool, LiveError> {
     let sql = "SELECT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')";
-    Ok(one(client, sql).await?.try_get(0)?)
+    Ok(single_row(client, sql).await?.try_get(0)?)
 }
 
 /// Connected streaming replicas and logical subscribers.
@@ -262,7 +275,6 @@ pub async fn holder(connection: &Connection) -> Result<Option<Holder>, LiveError
 /// A command that rewrites a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rewrite {
-    /// `schema.name`.
     pub(crate) table: String,
     /// The command and who runs it, for messages.
     pub(crate) text: String,
@@ -309,10 +321,9 @@ pub(crate) async fn rewrites(
     Ok(rewrites)
 }
 
-/// `max_wal_size` in bytes.
 pub async fn max_wal_size(client: &Client) -> Result<u64, LiveError> {
     let sql = "SELECT pg_catalog.pg_size_bytes(pg_catalog.current_setting('max_wal_size'))";
-    unsigned(&one(client, sql).await?, 0)
+    unsigned(&single_row(client, sql).await?, 0)
 }
 
 /// Which pages are written to the WAL as a whole, and the position in the WAL at which the last checkpoint began.
@@ -324,7 +335,7 @@ pub(crate) async fn images(client: &Client) -> Result<(Images, u64), LiveError> 
                       pg_catalog.pg_wal_lsn_diff(c.redo_lsn, '0/0')::pg_catalog.int8 \
                FROM pg_catalog.pg_control_checkpoint() AS c";
     // a user who may not call the function sees no certain images
-    let row = match one(client, sql).await {
+    let row = match single_row(client, sql).await {
         Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
             return Ok((Images { are_written: true, distance: None }, 0));
         }
@@ -340,16 +351,16 @@ pub(crate) async fn images(client: &Client) -> Result<(Images, u64), LiveError> 
 pub(crate) async fn directories(
     client: &Client,
     oids: &[Oid],
-) -> Result<HashMap<Oid, Vec<Place>>, LiveError> {
+) -> Result<HashMap<Oid, Vec<Directory>>, LiveError> {
     let seen = "SELECT pg_catalog.inet_server_addr() IS NULL \
                 AND pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE') \
                 AND pg_catalog.has_function_privilege('pg_catalog.pg_stat_file(text)', 'EXECUTE')";
-    if !one(client, seen).await?.try_get::<_, bool>(0)? {
+    if !single_row(client, seen).await?.try_get::<_, bool>(0)? {
         return Ok(HashMap::new());
     }
     let data = "SELECT pg_catalog.current_setting('data_directory'), \
                 extract(epoch FROM modification)::pg_catalog.int8 FROM pg_catalog.pg_stat_file('.')";
-    let row = one(client, data).await?;
+    let row = single_row(client, data).await?;
     let data = PathBuf::from(row.try_get::<_, String>(0)?);
     let changed: i64 = row.try_get(1)?;
     if std::fs::metadata(&data).map(|here| here.mtime()).ok() != Some(changed) {
@@ -368,19 +379,23 @@ pub(crate) async fn directories(
          GROUP BY c.oid, 1"
     );
     let servers = [
-        Place { path: data.clone(), parts: 0, values: false, wal: false },
-        Place { path: data.join("pg_wal"), parts: 0, values: false, wal: true },
+        Directory { path: data.clone(), parts: 0, values: false, wal: false },
+        Directory { path: data.join("pg_wal"), parts: 0, values: false, wal: true },
     ];
-    let mut all: HashMap<Oid, Vec<Place>> =
+    let mut all: HashMap<Oid, Vec<Directory>> =
         oids.iter().map(|&oid| (oid, servers.to_vec())).collect();
     for row in client.query_typed(&spaces, &[(&numbers(oids), Type::OID_ARRAY)]).await? {
         let path: String = row.try_get(0)?;
         let parts: u64 = unsigned(&row, 1)?;
         let values = row.try_get(2)?;
         let places = all.entry(Oid(row.try_get(3)?)).or_default();
-        match places.first_mut().filter(|_| path.is_empty()) {
-            Some(data) => (data.parts, data.values) = (parts, values),
-            None => places.push(Place { path: PathBuf::from(path), parts, values, wal: false }),
+        if path.is_empty()
+            && let Some(data) = places.first_mut()
+        {
+            data.parts = parts;
+            data.values = values;
+        } else {
+            places.push(Directory { path: PathBuf::from(path), parts, values, wal: false });
         }
     }
     Ok(all)
@@ -394,7 +409,7 @@ pub async fn idle_limit(client: &Client, round_trip: Duration) -> Result<Duratio
     // in milliseconds; the value from before this program changed it in its session
     let sql = "SELECT reset_val::pg_catalog.int8 FROM pg_catalog.pg_settings \
                WHERE name = 'idle_in_transaction_session_timeout'";
-    let servers = Duration::from_millis(unsigned(&one(client, sql).await?, 0)?);
+    let servers = Duration::from_millis(unsigned(&single_row(client, sql).await?, 0)?);
     let wanted = LEAST.max(round_trip * ROUND_TRIPS);
     Ok(if servers.is_zero() { wanted } else { wanted.min(servers) })
 }
@@ -418,11 +433,12 @@ pub(crate) async fn logged(
                  (pg_catalog.to_jsonb(c) ->> 'reltoastrelid')::pg_catalog.oid), 0)::pg_catalog.float8 \
                FROM pg_catalog.pg_class AS c WHERE c.oid = ANY ($1)";
     let rows = client.query_typed(sql, &[(&numbers(oids), Type::OID_ARRAY)]).await?;
-    let logged = |row: &Row| {
+    let mut found = HashMap::new();
+    for row in &rows {
         let logged = Logged { identity_full: row.try_get(1)?, dead_chunks: row.try_get(2)? };
-        Ok((Oid(row.try_get(0)?), logged))
-    };
-    rows.iter().map(logged).collect()
+        found.insert(Oid(row.try_get(0)?), logged);
+    }
+    Ok(found)
 }
 
 /// Those of these tables of which an index contains a chosen column.
@@ -452,8 +468,11 @@ pub(crate) async fn toast_names(
 ) -> Result<HashMap<Oid, (Option<String>, bool)>, LiveError> {
     let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&numbers(oids), Type::OID_ARRAY)];
     let rows = connection.query_again(&sql::vacuum::names(), &parameters).await?;
-    let names = |row: &Row| Ok((Oid(row.try_get(2)?), (row.try_get(0)?, row.try_get(1)?)));
-    rows.iter().map(names).collect()
+    let mut names = HashMap::new();
+    for row in &rows {
+        names.insert(Oid(row.try_get(2)?), (row.try_get(0)?, row.try_get(1)?));
+    }
+    Ok(names)
 }
 
 /// The facts about the surroundings of tables on which a plan depends; tables that are not in `logged` are missing.
@@ -473,7 +492,7 @@ pub(crate) async fn surroundings(
                    WHERE r.state IN ('catchup', 'streaming') AND NOT EXISTS (\
                      SELECT FROM pg_catalog.pg_replication_slots AS s \
                      WHERE s.active_pid = r.pid AND s.slot_type = 'logical')";
-        common.replicas = Some(unsigned(&one(client, sql).await?, 0)?);
+        common.replicas = Some(unsigned(&single_row(client, sql).await?, 0)?);
     }
     isolation(client, &mut common).await?;
     let oids: Vec<Oid> = tables.iter().map(|ready| ready.relation.oid).collect();
@@ -483,17 +502,17 @@ pub(crate) async fn surroundings(
     for ready in tables {
         let oid = ready.relation.oid;
         let Some(logged) = logged.get(&oid) else { continue };
-        let triggers = triggers.remove(&oid).unwrap_or_default().triggers.into_iter();
-        let fires = |(name, enabled): (String, String)| {
+        let mut firing = Vec::new();
+        for (name, enabled) in triggers.remove(&oid).unwrap_or_default().triggers {
             let fires = match enabled.as_str() {
                 "A" => true,
                 "R" => ready.replica_role,
                 _ => !ready.replica_role,
             };
-            (name, fires)
-        };
+            firing.push((name, fires));
+        }
         let own = Surroundings {
-            triggers: triggers.map(fires).collect(),
+            triggers: firing,
             identity_full: logged.identity_full,
             publications: publications.remove(&oid).unwrap_or_default(),
             ..common.clone()
@@ -527,7 +546,7 @@ async fn isolation(client: &Client, around: &mut Surroundings) -> Result<(), Liv
     let sql = "SELECT count(DISTINCT pid) FROM pg_catalog.pg_locks WHERE mode = 'SIReadLock' \
                AND database = (SELECT oid FROM pg_catalog.pg_database \
                                WHERE datname = pg_catalog.current_database())";
-    around.serializable = unsigned(&one(client, sql).await?, 0)?;
+    around.serializable = unsigned(&single_row(client, sql).await?, 0)?;
     let sql = "SELECT count(*) FROM pg_catalog.pg_stat_activity \
                WHERE datname = pg_catalog.current_database() AND state = 'idle in transaction' \
                AND backend_xmin IS NOT NULL AND NOT pg_catalog.starts_with(application_name, $1)";
@@ -556,7 +575,7 @@ async fn isolation(client: &Client, around: &mut Surroundings) -> Result<(), Liv
 /// The wait of a server process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ServerWait {
-    /// `wait_event_type` and `wait_event`.
+    /// `wait_event_type` and `wait_event`, joined.
     event: String,
     /// The process that waits.
     pid: i32,
@@ -570,7 +589,6 @@ impl ServerWait {
         self.event == "Lock relation"
     }
 
-    /// Describes the wait.
     pub(crate) fn text(&self) -> String {
         let holders: Vec<String> = self.holders.iter().map(ToString::to_string).collect();
         if holders.is_empty() {

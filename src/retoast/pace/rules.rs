@@ -39,11 +39,8 @@ pub struct Limits {
 /// What the sweep is about to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkKind {
-    /// Read the table.
     Scan,
-    /// Rewrite rows.
     Batch,
-    /// Vacuum the table.
     Vacuum,
     /// Rebuild an index, which writes this many bytes of WAL.
     Rebuild(u64),
@@ -101,7 +98,6 @@ impl Cause {
 /// A wait with no open transaction, after which everything is measured again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pause {
-    /// The reason.
     pub cause: Cause,
     /// The reason in words, with figures and the setting.
     pub text: String,
@@ -131,14 +127,11 @@ pub struct Holder {
 
 /// Old row versions left by the sweep that vacuum may not remove, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Held {
-    /// The current amount.
+pub struct HeldBack {
     pub bytes: u64,
-    /// The maximum amount.
     pub limit: u64,
 }
 
-/// Free space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Free {
     /// The number of bytes.
@@ -154,7 +147,6 @@ pub struct Readings {
     pub lsn: u64,
     /// Streaming replicas and logical subscribers.
     pub replicas: Vec<Replica>,
-    /// Replication slots.
     pub slots: Slots,
     /// Bytes of old row versions that no vacuum has removed yet.
     pub dead: u64,
@@ -165,7 +157,7 @@ pub struct Readings {
     /// What holds back vacuum most, such as the oldest snapshot.
     pub holder: Option<Holder>,
     /// The old row versions of the table that this holder keeps.
-    pub held: Held,
+    pub held: HeldBack,
     /// Describes a command that is rewriting the table.
     pub rewrite: Option<String>,
 }
@@ -250,14 +242,30 @@ impl ThrottleRules {
     /// The reason to wait before this work, if there is one.
     pub fn judge(&mut self, now: Duration, readings: &Readings, work: WorkKind) -> Option<Pause> {
         self.history.note(now, readings.lsn);
-        let rewrite = || readings.rewrite.clone().map(|text| (Cause::Rewrite, text));
-        let found = rewrite()
-            .or_else(|| self.query(readings))
-            .or_else(|| if work != WorkKind::Scan { self.lag(now, readings) } else { None })
-            .or_else(|| if work != WorkKind::Scan { self.slots(readings, work) } else { None })
-            .or_else(|| if work.stores() { self.space(readings) } else { None })
-            .or_else(|| if work == WorkKind::Vacuum { self.xmin(readings) } else { None });
-        found.map(|(cause, text)| Pause { cause, text, wait: POLL })
+        let (cause, text) = self.reason(now, readings, work)?;
+        Some(Pause { cause, text, wait: POLL })
+    }
+
+    fn reason(
+        &mut self,
+        now: Duration,
+        readings: &Readings,
+        work: WorkKind,
+    ) -> Option<(Cause, String)> {
+        if let Some(text) = &readings.rewrite {
+            return Some((Cause::Rewrite, text.clone()));
+        }
+        let mut found = self.query(readings);
+        if found.is_none() && work != WorkKind::Scan {
+            found = self.lag(now, readings).or_else(|| self.slots(readings, work));
+        }
+        if found.is_none() && work.stores() {
+            found = self.space(readings);
+        }
+        if found.is_none() && work == WorkKind::Vacuum {
+            found = self.xmin(readings);
+        }
+        found
     }
 
     fn query(&self, readings: &Readings) -> Option<(Cause, String)> {
@@ -309,7 +317,7 @@ impl ThrottleRules {
     /// The limit is not age but growth: how many bytes of the table's old row versions are held back.
     fn xmin(&self, readings: &Readings) -> Option<(Cause, String)> {
         let holder = readings.holder.as_ref()?;
-        let Held { bytes, limit } = readings.held;
+        let HeldBack { bytes, limit } = readings.held;
         let text = format!(
             "{} keeps vacuum from removing {} kB of old row versions of this table, more than {} kB (setting \
              max-bloat)",

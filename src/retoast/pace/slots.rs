@@ -17,9 +17,7 @@ const LOOKS_UNDER_WAY: u64 = 2;
 /// A replication slot as reported by the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
-    /// `slot_name`.
     pub name: String,
-    /// `physical` or `logical`.
     pub kind: String,
     /// Whether a consumer is connected.
     pub active: bool,
@@ -41,7 +39,6 @@ impl Slot {
 /// All slots of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Slots {
-    /// The slots.
     pub all: Vec<Slot>,
     /// The maximum number of bytes of WAL that the server keeps for a slot.
     pub kept: u64,

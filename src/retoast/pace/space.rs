@@ -8,8 +8,7 @@ use crate::testing;
 
 /// A directory in which files grow.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// The directory.
+pub struct Directory {
     pub path: PathBuf,
     /// Bytes of the table's relations and indexes stored there.
     pub parts: u64,
@@ -22,7 +21,6 @@ pub struct Place {
 /// The free space of a file system, and what grows there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need {
-    /// The free space.
     pub free: Free,
     /// Bytes of the table's relations and indexes stored there.
     pub parts: u64,
@@ -48,17 +46,19 @@ impl Need {
 
     /// Names what grows there.
     pub fn what(&self) -> &'static str {
-        match (self.parts > 0, self.wal) {
-            (_, false) => "the table",
-            (true, true) => "the table and WAL",
-            (false, true) => "WAL",
+        if !self.wal {
+            "the table"
+        } else if self.parts > 0 {
+            "the table and WAL"
+        } else {
+            "WAL"
         }
     }
 }
 
 /// The file systems of these directories. A directory that is not accessible, as `pg_wal` is to most users, counts as
 /// part of the first directory's file system; the first directory is the server's data directory.
-pub fn needs(places: &[Place]) -> Vec<Need> {
+pub fn needs(places: &[Directory]) -> Vec<Need> {
     let seen = places.iter().map(|place| (device(&place.path), place));
     together(seen.map(|(seen, place)| (seen, place.clone())).collect())
 }
@@ -69,7 +69,7 @@ fn device(path: &Path) -> Option<(u64, u64)> {
     Some((device, free_at(path)?))
 }
 
-fn together(places: Vec<(Option<(u64, u64)>, Place)>) -> Vec<Need> {
+fn together(places: Vec<(Option<(u64, u64)>, Directory)>) -> Vec<Need> {
     let mut needs: Vec<(u64, Need)> = Vec::new();
     let Some(first) = places.first().and_then(|(seen, _)| seen.map(|(device, _)| device)) else {
         return Vec::new();
@@ -85,7 +85,7 @@ fn together(places: Vec<(Option<(u64, u64)>, Place)>) -> Vec<Need> {
             None => {
                 let bytes = seen.map_or(0, |(_, free)| free);
                 let free = Free { bytes, place: format!("in \"{}\"", place.path.display()) };
-                let Place { parts, values, wal, .. } = place;
+                let Directory { parts, values, wal, .. } = place;
                 needs.push((device, Need { free, parts, values, wal }));
             }
         }
@@ -95,7 +95,7 @@ fn together(places: Vec<(Option<(u64, u64)>, Place)>) -> Vec<Need> {
 
 /// The smallest free space of these directories' file systems, as available to users other than root. Directories
 /// that are not accessible, as `pg_wal` is to most users, are left out.
-pub fn free_in(places: &[Place]) -> Option<Free> {
+pub fn free_in(places: &[Directory]) -> Option<Free> {
     let free = places.iter().filter_map(|place| Some((free_at(&place.path)?, &place.path)));
     let (bytes, path) = free.min()?;
     Some(Free { bytes, place: format!("in \"{}\"", path.display()) })
@@ -114,8 +114,8 @@ fn free_at(place: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn place(path: &str, parts: u64, wal: bool) -> Place {
-        Place { path: path.into(), parts, values: path == "/fast", wal }
+    fn place(path: &str, parts: u64, wal: bool) -> Directory {
+        Directory { path: path.into(), parts, values: path == "/fast", wal }
     }
 
     #[test]

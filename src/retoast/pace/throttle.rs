@@ -15,17 +15,16 @@ use crate::retoast::pace::garbage::Garbage;
 use crate::retoast::pace::measuring::{Measuring, OwnProcesses};
 use crate::retoast::pace::metrics::{Rewrite, ServerWait};
 use crate::retoast::pace::rules::{
-    Cause, Held, Holder, Lag, Limits, POLL, Pause, Readings, ThrottleRules, WorkKind,
+    Cause, HeldBack, Holder, Lag, Limits, POLL, Pause, Readings, ThrottleRules, WorkKind,
 };
 use crate::retoast::pace::slots::{Losses, Slots};
-use crate::retoast::pace::space::Place;
+use crate::retoast::pace::space::Directory;
 use crate::retoast::pace::{metrics, space};
 use crate::retoast::plan::Sizes;
 use crate::retoast::preflight::ready::PreparedTable;
 use crate::retoast::result::{CoursePoint, PauseReport};
 use crate::server::LiveError;
 use crate::server::connect::Connection;
-use crate::server::sqlstate::ErrorKind;
 use toast_format::disk::Oid;
 use toast_format::model::sql::{LONGEST_NAME, quote_literal, truncated};
 
@@ -42,7 +41,6 @@ pub const REPLICA_LAG: Lag = Lag::Time(Duration::from_secs(10));
 /// The user's options for throttling.
 #[derive(Debug, Clone, Default)]
 pub struct ThrottleOptions {
-    /// The limits.
     pub limits: Limits,
     /// Whether the user has set the limit of the replicas' lag.
     pub lag_given: bool,
@@ -56,12 +54,12 @@ pub struct ThrottleOptions {
     pub dry_run: bool,
 }
 
-struct State {
+struct ThrottleState {
     rules: ThrottleRules,
     readings: Readings,
     measured: Option<Instant>,
     /// The directories in which the table and the WAL grow, if they are accessible.
-    places: Vec<Place>,
+    places: Vec<Directory>,
     table: Option<Table>,
     pauses: BTreeMap<Cause, (u64, Duration)>,
     record: Record,
@@ -73,14 +71,13 @@ struct State {
 #[derive(Debug, Clone)]
 pub(crate) struct Beginning {
     /// The directories in which the table and the WAL grow, if they are accessible.
-    places: Vec<Place>,
-    /// `max_wal_size` in bytes.
+    places: Vec<Directory>,
+    /// The setting `max_wal_size` in bytes.
     max_wal_size: u64,
     /// In a dry run, the command that rewrites it.
     rewrite: Option<String>,
 }
 
-/// The current table.
 struct Table {
     name: String,
     oid: Oid,
@@ -91,7 +88,21 @@ struct Table {
     growth_limit: u64,
 }
 
+/// What one transaction of the monitoring connection has measured.
+struct Measured {
+    readings: Readings,
+    /// The number of active sessions other than those of this program.
+    active: u64,
+    /// The sizes of the table; `None` without one, and if it is locked, so that the last measurement remains valid.
+    sizes: Option<Sizes>,
+}
+
 impl Table {
+    /// Bytes by which the files have grown; space that was free before is reused, which is no growth.
+    fn growth(&self) -> u64 {
+        self.figures.now.sum().saturating_sub(self.figures.before.sum())
+    }
+
     /// The figures as they are now.
     fn point(&self) -> CoursePoint {
         let Figures { bytes, now, wal, .. } = self.figures;
@@ -113,7 +124,7 @@ pub struct Throttle {
     /// Whether the activity of other users' sessions is visible.
     sees_others: bool,
     began: Instant,
-    state: Mutex<State>,
+    state: Mutex<ThrottleState>,
     /// What batches report. It is not part of `state`, which is locked during waits.
     noted: Plain<Noted>,
     /// The replication slots at the last measurement, and those lost since the start.
@@ -125,7 +136,6 @@ struct Noted {
     bytes: u64,
     percent: u32,
     lock_wait: Duration,
-    /// As last measured.
     sizes: Sizes,
     /// When other sessions were last seen active.
     others: Option<Instant>,
@@ -188,7 +198,7 @@ impl Throttle {
             options,
             sees_others,
             began: Instant::now(),
-            state: Mutex::new(State {
+            state: Mutex::new(ThrottleState {
                 rules,
                 readings: Readings::default(),
                 measured: None,
@@ -212,37 +222,34 @@ impl Throttle {
     }
 
     /// Reads what must be known of tables before work on them begins.
-    ///
-    /// # Errors
-    /// Errors of the server.
-    pub(crate) async fn look_at(
+    pub(crate) async fn read_beginnings(
         &self,
         tables: &[Oid],
     ) -> Result<HashMap<Oid, Beginning>, RetoastError> {
         let has_limit = self.options.limits.free_space.is_some();
         let dry_run = self.options.dry_run;
-        let ask = async |connection: &Connection| {
-            let client = connection.client();
-            let mut places = if has_limit {
-                metrics::directories(client, tables).await?
-            } else {
-                HashMap::new()
-            };
-            // a dry run does not wait, so it only reports the command
-            let mut rewrites =
-                if dry_run { metrics::rewrites(connection, tables).await? } else { HashMap::new() };
-            let max_wal_size = metrics::max_wal_size(client).await?;
-            let of = |&oid: &Oid| {
-                let beginning = Beginning {
-                    places: places.remove(&oid).unwrap_or_default(),
-                    max_wal_size,
-                    rewrite: rewrites.remove(&oid).map(|rewrite| rewrite.text),
-                };
-                (oid, beginning)
-            };
-            Ok(tables.iter().map(of).collect())
-        };
-        self.measuring.read(ask).await
+        self.measuring
+            .read(async |connection| {
+                let client = connection.client();
+                let mut places = HashMap::new();
+                if has_limit {
+                    places = metrics::directories(client, tables).await?;
+                }
+                // a dry run does not wait, so it only reports the command
+                let mut rewrites = HashMap::new();
+                if dry_run {
+                    rewrites = metrics::rewrites(connection, tables).await?;
+                }
+                let max_wal_size = metrics::max_wal_size(client).await?;
+                let mut found = HashMap::new();
+                for oid in tables {
+                    let places = places.remove(oid).unwrap_or_default();
+                    let rewrite = rewrites.remove(oid).map(|rewrite| rewrite.text);
+                    found.insert(*oid, Beginning { places, max_wal_size, rewrite });
+                }
+                Ok(found)
+            })
+            .await
     }
 
     /// What must be known of one table, if it is not `known` yet.
@@ -255,15 +262,12 @@ impl Throttle {
             return Ok(known.clone());
         }
         let oid = ready.relation.oid;
-        let found = self.look_at(&[oid]).await?.remove(&oid);
+        let found = self.read_beginnings(&[oid]).await?.remove(&oid);
         found.ok_or_else(|| RetoastError::Live(LiveError::Unexpected("no such table".to_owned())))
     }
 
-    /// Starts a table. `wal`: the position in the WAL; `known`: what [`Throttle::look_at`] has found of it, if it was
+    /// Starts a table. `wal`: the position in the WAL; `known`: what [`Throttle::read_beginnings`] has found of it, if it was
     /// called.
-    ///
-    /// # Errors
-    /// Errors of the server.
     pub(crate) async fn begin(
         &self,
         ready: &PreparedTable,
@@ -286,7 +290,7 @@ impl Throttle {
             figures: Figures { before, now: before, ..Figures::default() },
             growth_limit: growth_limit(before, self.options.max_bloat),
         });
-        let State { table, record, .. } = &mut *state;
+        let ThrottleState { table, record, .. } = &mut *state;
         *record = Record::default();
         table.iter().for_each(|table| record.add(table.point()));
         *self.noted() = Noted { sizes: before, rewrite, ..Noted::default() };
@@ -302,7 +306,7 @@ impl Throttle {
     pub async fn end(&self) -> (Vec<CoursePoint>, Vec<PauseReport>, Duration) {
         let mut state = self.state.lock().await;
         let pauses = std::mem::take(&mut state.pauses);
-        let State { table, record, .. } = &mut *state;
+        let ThrottleState { table, record, .. } = &mut *state;
         let course = match table {
             Some(table) if !self.options.dry_run => {
                 table.figures.bytes = self.noted().bytes;
@@ -311,12 +315,12 @@ impl Throttle {
             _ => Vec::new(),
         };
         drop(state);
-        let report = |(cause, (times, time)): (Cause, (u64, Duration))| PauseReport {
-            reason: cause.name(),
-            times,
-            ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
-        };
-        (course, pauses.into_iter().map(report).collect(), self.noted().lock_wait)
+        let mut reports = Vec::new();
+        for (cause, (times, time)) in pauses {
+            let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            reports.push(PauseReport { reason: cause.name(), times, ms });
+        }
+        (course, reports, self.noted().lock_wait)
     }
 
     fn noted(&self) -> MutexGuard<'_, Noted> {
@@ -343,14 +347,12 @@ impl Throttle {
 
     /// A process that waits for one of this program's server processes.
     pub(crate) async fn kept_waiting(&self, pid: i32) -> Result<Option<i32>, RetoastError> {
-        let ask = async |c: &Connection| metrics::kept_waiting(c.client(), pid).await;
-        self.measuring.read(ask).await
+        self.measuring.read(async |c| metrics::kept_waiting(c.client(), pid).await).await
     }
 
     /// Whether a process waits for the transaction of one of this program's server processes to end.
     pub(crate) async fn is_waited_for(&self, pid: i32) -> Result<bool, RetoastError> {
-        let ask = async |c: &Connection| metrics::is_waited_for(c.client(), pid).await;
-        self.measuring.read(ask).await
+        self.measuring.read(async |c| metrics::is_waited_for(c.client(), pid).await).await
     }
 
     /// Whether other sessions were recently active; true if this user cannot see them.
@@ -465,7 +467,9 @@ impl Throttle {
             state.pauses.entry(pause.cause).or_default().1 += slept;
         }
         // counts only as the continuation of a wait elsewhere
-        if let Some(since) = for_others.filter(|_| !self.waited().is_zero()) {
+        if let Some(since) = for_others
+            && !self.waited().is_zero()
+        {
             self.noted().waited += since.elapsed();
         }
         if let Some((_, since, reported)) = pausing {
@@ -539,7 +543,7 @@ impl Throttle {
 
     async fn reason_to_wait(
         &self,
-        state: &mut State,
+        state: &mut ThrottleState,
         work: WorkKind,
         worker: &Connection,
         listener: &dyn Listener,
@@ -557,7 +561,7 @@ impl Throttle {
         let mut slots_are_short = false;
         if work != WorkKind::Scan && state.readings.slots.are_limited() {
             let lsn = self.measuring.read(metrics::wal).await?;
-            let State { rules, readings, .. } = &mut *state;
+            let ThrottleState { rules, readings, .. } = &mut *state;
             slots_are_short = rules.slots_at(lsn, readings, work);
         }
         let old = slots_are_short || state.measured.is_none_or(|then| then.elapsed() >= POLL);
@@ -566,30 +570,55 @@ impl Throttle {
             self.measure(state, listener).await?;
             self.name_session(state, worker, false).await?;
         }
-        let State { rules, readings, .. } = state;
+        let ThrottleState { rules, readings, .. } = state;
         Ok(rules.judge(self.began.elapsed(), readings, work))
     }
 
     async fn measure(
         &self,
-        state: &mut State,
+        state: &mut ThrottleState,
         listener: &dyn Listener,
     ) -> Result<(), RetoastError> {
-        let limits = &self.options.limits;
-        let ours = self.measuring.own_processes();
-        let oid = state.table.as_ref().map(|table| table.oid);
         let before = self.measuring.connection();
-        let (mut readings, active, sizes) = self
-            .measuring
+        let oid = state.table.as_ref().map(|table| table.oid);
+        let Measured { mut readings, active, sizes } = self.measure_server(oid).await?;
+        readings.query = self.throttle_query().await?;
+        readings.free = space::free_in(&state.places);
+        self.note_slots(&readings.slots);
+        if !Arc::ptr_eq(&before, &self.measuring.connection()) {
+            listener.note(&format!(
+                "{}: the monitoring connection was lost and re-established",
+                state.table_name()
+            ));
+        }
+        if active > 0 {
+            tracing::debug!("{}: other sessions active: {active}", state.table_name());
+            self.noted().others = Some(Instant::now());
+        }
+        if let Some(table) = &mut state.table {
+            table.figures.now = sizes.unwrap_or(table.figures.now);
+            table.figures.wal = readings.lsn.saturating_sub(table.wal);
+            self.note_measured(table, &mut readings);
+            listener.figures(&table.figures);
+            state.record.add(table.point());
+            self.check_growth(table)?;
+        }
+        state.readings = readings;
+        state.measured = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Measures everything except free space and the throttle query, in one transaction.
+    async fn measure_server(&self, table: Option<Oid>) -> Result<Measured, RetoastError> {
+        let measures_lag = self.options.limits.replica_lag.is_some();
+        let ours = self.measuring.own_processes();
+        self.measuring
             .read(async |connection| {
                 let replicas = async {
-                    match limits.replica_lag {
-                        Some(_) => metrics::replicas(connection).await,
-                        None => Ok(Vec::new()),
-                    }
+                    if measures_lag { metrics::replicas(connection).await } else { Ok(Vec::new()) }
                 };
                 let rewrite = async {
-                    match oid {
+                    match table {
                         Some(oid) => metrics::rewrites(connection, &[oid]).await,
                         None => Ok(HashMap::new()),
                     }
@@ -612,77 +641,51 @@ impl Throttle {
                     ..Readings::default()
                 };
                 let active = active?;
-                let sizes = match oid {
-                    None => None,
+                let mut sizes = None;
+                if let Some(oid) = table {
                     // last, because an error ends the transaction
-                    Some(oid) => match metrics::sizes(connection, oid).await {
-                        Ok(now) => Some(now),
-                        // the relation is locked: the last measurement remains valid
-                        Err(LiveError::Server(error))
-                            if ErrorKind::of(&error) == ErrorKind::Busy =>
-                        {
-                            None
-                        }
-                        Err(error) => return Err(error),
-                    },
-                };
-                Ok((readings, active, sizes))
+                    sizes = metrics::sizes_unless_locked(connection, oid).await?;
+                }
+                Ok(Measured { readings, active, sizes })
             })
-            .await?;
-        if let Some(sql) = &limits.throttle_query {
-            let ask = async |c: &Connection| metrics::truth(c, sql).await;
-            readings.query =
-                Some(self.measuring.read_for_user(ask).await.map_err(|error| match error {
-                    RetoastError::Live(error) => RetoastError::OfAll(format!(
-                        "throttle query {}: {error}",
-                        quote_literal(sql)
-                    )),
-                    other => other,
-                })?);
-        }
-        readings.free = space::free_in(&state.places);
-        self.note_slots(&readings.slots);
-        if !Arc::ptr_eq(&before, &self.measuring.connection()) {
-            listener.note(&format!(
-                "{}: the monitoring connection was lost and re-established",
-                state.table_name()
-            ));
-        }
-        if active > 0 {
-            tracing::debug!("{}: other sessions active: {active}", state.table_name());
-            self.noted().others = Some(Instant::now());
-        }
-        if let Some(table) = &mut state.table {
-            table.figures.now = sizes.unwrap_or(table.figures.now);
-            table.figures.wal = readings.lsn.saturating_sub(table.wal);
-            let mut noted = self.noted();
-            table.figures.bytes = noted.bytes;
-            noted.sizes = table.figures.now;
-            noted.holder.clone_from(&readings.holder);
-            if self.options.dry_run {
-                // a dry run does not wait for rewrites; it has reported the command at the start
-                readings.rewrite = None;
-            } else {
-                noted.rewrite.clone_from(&readings.rewrite);
+            .await
+    }
+
+    /// The answer of the throttle query, if the user has set one.
+    async fn throttle_query(&self) -> Result<Option<bool>, RetoastError> {
+        let Some(sql) = &self.options.limits.throttle_query else { return Ok(None) };
+        let asked = self.measuring.read_for_user(async |c| metrics::truth(c, sql).await).await;
+        match asked {
+            Ok(answer) => Ok(Some(answer)),
+            Err(RetoastError::Live(error)) => {
+                Err(RetoastError::OfAll(format!("throttle query {}: {error}", quote_literal(sql))))
             }
-            // space that was free before is reused, which is no growth
-            let grown = table.figures.now.sum().saturating_sub(table.figures.before.sum());
-            let bytes = noted.garbage.held(noted.horizon()).min(grown);
-            readings.dead = noted.garbage.total();
-            readings.held = Held { bytes, limit: table.growth_limit };
-            drop(noted);
-            listener.figures(&table.figures);
-            state.record.add(table.point());
-            self.check_growth(table)?;
+            Err(other) => Err(other),
         }
-        state.readings = readings;
-        state.measured = Some(Instant::now());
-        Ok(())
+    }
+
+    /// Exchanges the latest figures with what batches report.
+    fn note_measured(&self, table: &mut Table, readings: &mut Readings) {
+        let mut noted = self.noted();
+        table.figures.bytes = noted.bytes;
+        noted.sizes = table.figures.now;
+        noted.holder.clone_from(&readings.holder);
+        if self.options.dry_run {
+            // a dry run does not wait for rewrites; it has reported the command at the start
+            readings.rewrite = None;
+        } else {
+            noted.rewrite.clone_from(&readings.rewrite);
+        }
+        readings.dead = noted.garbage.total();
+        readings.held = HeldBack {
+            bytes: noted.garbage.held(noted.horizon()).min(table.growth()),
+            limit: table.growth_limit,
+        };
     }
 
     fn check_growth(&self, table: &Table) -> Result<(), RetoastError> {
         let Some(limit) = self.options.disk_limit else { return Ok(()) };
-        let grown = table.figures.now.sum().saturating_sub(table.figures.before.sum());
+        let grown = table.growth();
         if grown <= limit {
             return Ok(());
         }
@@ -696,7 +699,7 @@ impl Throttle {
     /// Shows the progress in `pg_stat_activity`.
     async fn name_session(
         &self,
-        state: &mut State,
+        state: &mut ThrottleState,
         worker: &Connection,
         paused: bool,
     ) -> Result<(), LiveError> {
@@ -713,7 +716,7 @@ impl Throttle {
 
     /// Checks the free space for a table before anything is changed. `expected` is the growth of its files and the WAL,
     /// in bytes; if they are not predicted, they are estimated from the table's size. `known`: its sizes and what
-    /// [`Throttle::look_at`] has found of it, if they were read. Returns what was compared, or why nothing was; `None`
+    /// [`Throttle::read_beginnings`] has found of it, if they were read. Returns what was compared, or why nothing was; `None`
     /// without a limit.
     ///
     /// # Errors
@@ -828,9 +831,6 @@ impl Throttle {
 
     /// An upper estimate of the WAL written for a table, when only its sizes are known. `values`: whether rows are
     /// updated. Index entries, or new indexes, are counted in any case.
-    ///
-    /// # Errors
-    /// Errors of the server.
     pub(crate) async fn expected_wal(
         &self,
         ready: &PreparedTable,
@@ -843,9 +843,6 @@ impl Throttle {
     }
 
     /// Warnings about slots, before `expected` bytes of WAL are written.
-    ///
-    /// # Errors
-    /// Errors of the server.
     pub(crate) async fn slot_warnings(&self, expected: u64) -> Result<Vec<String>, RetoastError> {
         Ok(self.measure_slots().await?.warnings(expected))
     }
@@ -857,9 +854,6 @@ impl Throttle {
 
     /// Why a running statement must be cancelled because a slot would soon be lost. `before` holds the result of the
     /// last measurement.
-    ///
-    /// # Errors
-    /// Errors of the server.
     pub(crate) async fn slots_against(
         &self,
         before: &mut Option<u64>,
@@ -871,17 +865,17 @@ impl Throttle {
     }
 
     /// The slots lost since the last call.
-    ///
-    /// # Errors
-    /// Errors of the server.
     pub(crate) async fn slots_lost(&self) -> Result<Vec<String>, RetoastError> {
         self.measure_slots().await?;
         Ok(self.slots().1.take())
     }
 
     async fn rewrite_of(&self, table: Oid) -> Result<Option<Rewrite>, RetoastError> {
-        let ask = async |connection: &_| metrics::rewrites(connection, &[table]).await;
-        Ok(self.measuring.read(ask).await?.remove(&table))
+        Ok(self.rewrites_of(&[table]).await?.remove(&table))
+    }
+
+    async fn rewrites_of(&self, tables: &[Oid]) -> Result<HashMap<Oid, Rewrite>, RetoastError> {
+        self.measuring.read(async |connection| metrics::rewrites(connection, tables).await).await
     }
 
     /// Waits until no command rewrites any of these tables, as [`Throttle::wait_for_rewrite`] does for each.
@@ -893,9 +887,8 @@ impl Throttle {
         tables: &[Oid],
         listener: &dyn Listener,
     ) -> Result<Option<String>, RetoastError> {
-        let ask = async |connection: &_| metrics::rewrites(connection, tables).await;
         while !self.control.stopped() {
-            let found = self.measuring.read(ask).await?;
+            let found = self.rewrites_of(tables).await?;
             let Some(&table) = tables.iter().find(|oid| found.contains_key(oid)) else { break };
             let gave_up = self.wait_for_rewrite(table, listener).await?;
             if gave_up.is_some() {
@@ -947,7 +940,7 @@ impl Throttle {
     }
 }
 
-impl State {
+impl ThrottleState {
     fn table_name(&self) -> &str {
         self.table.as_ref().map_or("", |table| &table.name)
     }

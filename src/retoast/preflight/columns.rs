@@ -18,9 +18,9 @@ use toast_format::model::settings::TupleTarget;
 use toast_format::model::sql::Shape;
 use toast_format::model::toast::Table as Model;
 
-/// The chosen columns.
 pub(crate) async fn targets(
-    (client, types): (&Client, &mut Types),
+    client: &Client,
+    types: &mut Types,
     relation: &Relation,
     request: &ConvertRequest,
     generated: &[Generated],
@@ -66,26 +66,18 @@ pub(crate) async fn targets(
             Goal::Policy(_) => types.domain(client, column.type_oid.0).await?,
             _ => None,
         };
-        targets.push(Target {
-            name: column.name.clone(),
-            index,
-            shape,
-            method: request
-                .goal
-                .toaster()
-                .method()
-                .filter(|_| !request.no_alter)
-                .unwrap_or(column.compression.unwrap_or(default_method)),
-            base,
-            domain,
-        });
+        let requested = if request.no_alter { None } else { request.goal.toaster().method() };
+        let method = requested.or(column.compression).unwrap_or(default_method);
+        let name = column.name.clone();
+        targets.push(Target { name, index, shape, method, base, domain });
     }
     Ok(targets)
 }
 
 /// All columns whose values may be out of line and are moved unchanged. Values of other columns are not touched.
 pub(crate) async fn kept(
-    (client, types): (&Client, &mut Types),
+    client: &Client,
+    types: &mut Types,
     relation: &Relation,
     generated: &[Generated],
     default_method: Method,
@@ -98,12 +90,11 @@ pub(crate) async fn kept(
         }
         let base = match generated.iter().find(|g| g.index == index) {
             None => None,
+            Some(generated) if !generated.stored => continue,
             Some(generated) => {
-                let name = |base: &usize| Some(relation.desc.attributes.get(*base)?.name.clone());
-                match generated.bases.first().filter(|_| generated.stored).and_then(name) {
-                    Some(base) => Some(base),
-                    None => continue,
-                }
+                let Some(&first) = generated.bases.first() else { continue };
+                let Some(base) = relation.desc.attributes.get(first) else { continue };
+                Some(base.name.clone())
             }
         };
         let Ok(shape) = types.shape(client, column.type_oid.0).await? else { continue };
@@ -143,7 +134,8 @@ fn base(
 
 /// The stored generated columns that an UPDATE of the chosen columns recomputes.
 pub(crate) async fn follow(
-    (client, types): (&Client, &mut Types),
+    client: &Client,
+    types: &mut Types,
     relation: &Relation,
     targets: &[Target],
     generated: &[Generated],
@@ -151,14 +143,11 @@ pub(crate) async fn follow(
 ) -> Result<Vec<Target>, RetoastError> {
     let mut follow = Vec::new();
     for column in generated.iter().filter(|g| g.stored) {
-        let is_set = |base: &usize| {
-            let name = relation.desc.attributes.get(*base).map(|c| c.name.as_str());
-            targets.iter().any(|target| Some(target.set_column()) == name)
-        };
         let Some(attribute) = relation.desc.attributes.get(column.index) else { continue };
+        let mut bases = column.bases.iter().filter_map(|&base| relation.desc.attributes.get(base));
         if attribute.length != Length::Varlena
             || targets.iter().any(|target| target.index == column.index)
-            || !column.bases.iter().any(is_set)
+            || !bases.any(|base| targets.iter().any(|target| target.set_column() == base.name))
         {
             continue;
         }
@@ -178,9 +167,14 @@ pub(crate) async fn follow(
 
 /// The columns whose values are stored.
 pub(crate) fn stored_columns(relation: &Relation, generated: &[Generated]) -> Vec<String> {
-    let is_virtual = |index| generated.iter().any(|g| g.index == index && !g.stored);
-    let columns = relation.desc.attributes.iter().enumerate();
-    columns.filter(|(i, c)| !c.dropped && !is_virtual(*i)).map(|(_, c)| c.name.clone()).collect()
+    let mut names = Vec::new();
+    for (index, column) in relation.desc.attributes.iter().enumerate() {
+        let is_virtual = generated.iter().any(|g| g.index == index && !g.stored);
+        if !column.dropped && !is_virtual {
+            names.push(column.name.clone());
+        }
+    }
+    names
 }
 
 pub(crate) fn model(

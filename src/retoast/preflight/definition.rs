@@ -18,14 +18,10 @@ use toast_format::model::sql::{quote_identifier, quote_literal};
 
 /// The facts that determine how values of a column are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Column {
-    /// `attname`.
+pub(crate) struct ColumnDefinition {
     name: String,
-    /// `atttypid`, `atttypmod`.
     of_type: (u32, i32),
-    /// `attisdropped`.
     dropped: bool,
-    /// `attstorage`.
     storage: Storage,
     /// `attcompression`; `None` if unset.
     own_method: Option<Method>,
@@ -38,8 +34,8 @@ pub(crate) struct Column {
 /// The facts that determine how values of a table are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
-    columns: Vec<Column>,
-    /// The option `toast_tuple_target`.
+    columns: Vec<ColumnDefinition>,
+    /// The option `toast_tuple_target`, in bytes.
     target: Option<String>,
 }
 
@@ -51,9 +47,8 @@ pub(crate) struct Definition {
     versions: Versions,
     /// Whether the table has triggers of any kind, or rules.
     sets_off: bool,
-    /// `relowner`.
     owner: u32,
-    /// `relrowsecurity`, `relforcerowsecurity`.
+    /// `relrowsecurity` and `relforcerowsecurity`.
     row_security: (bool, bool),
 }
 
@@ -61,7 +56,7 @@ pub(crate) struct Definition {
 /// transaction that made it. A row may also be updated without a change of what this program reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Versions {
-    /// `xmin` in `pg_class`.
+    /// `xmin` of the table's row in `pg_class`.
     class: u32,
     /// The distinct `xmin` values in `pg_attribute`, in ascending order.
     attributes: Vec<u32>,
@@ -90,10 +85,10 @@ const CODE: [(&str, &str); 8] = [
 /// A query for the `xmin` of those rows, for the table given by the expression `table`, and of the partition keys of
 /// its ancestors.
 fn code_versions(table: &str) -> String {
-    let of = |(catalog, column): &(&str, &str)| {
-        format!("SELECT xmin FROM pg_catalog.{catalog} WHERE {column} = {table}")
-    };
-    let mut parts: Vec<String> = CODE.iter().map(of).collect();
+    let mut parts = Vec::new();
+    for (catalog, column) in CODE {
+        parts.push(format!("SELECT xmin FROM pg_catalog.{catalog} WHERE {column} = {table}"));
+    }
     parts.push(format!(
         "SELECT p.xmin FROM pg_catalog.pg_partition_ancestors({table}) AS a \
          JOIN pg_catalog.pg_partitioned_table AS p ON p.partrelid = a.relid"
@@ -105,8 +100,12 @@ fn code_versions(table: &str) -> String {
     parts.join(" UNION ALL ")
 }
 
+fn joined(xids: &[u32]) -> String {
+    xids.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
+
 /// What is known of a column, to compare it with a column that was read.
-struct Known<'a> {
+struct ComparedColumn<'a> {
     name: &'a str,
     /// `atttypid`, and `atttypmod` if it is known.
     of_type: (u32, Option<i32>),
@@ -114,12 +113,12 @@ struct Known<'a> {
     storage: Storage,
     own_method: Option<Method>,
     /// The column whose effective method and toaster are compared too.
-    computed: Option<&'a Column>,
+    computed: Option<&'a ColumnDefinition>,
 }
 
-impl<'a> Known<'a> {
-    fn of_attribute(attribute: &'a Attribute) -> Known<'a> {
-        Known {
+impl<'a> ComparedColumn<'a> {
+    fn of_attribute(attribute: &'a Attribute) -> ComparedColumn<'a> {
+        ComparedColumn {
             name: &attribute.name,
             of_type: (attribute.type_oid.0, None),
             dropped: attribute.dropped,
@@ -129,8 +128,8 @@ impl<'a> Known<'a> {
         }
     }
 
-    fn of_column(column: &'a Column, computed: bool) -> Known<'a> {
-        Known {
+    fn of_column(column: &'a ColumnDefinition, computed: bool) -> ComparedColumn<'a> {
+        ComparedColumn {
             name: &column.name,
             of_type: (column.of_type.0, Some(column.of_type.1)),
             dropped: column.dropped,
@@ -141,7 +140,7 @@ impl<'a> Known<'a> {
     }
 
     /// Adds the differences between this column and `now`.
-    fn differences(&self, now: &Column, found: &mut Vec<Difference>) {
+    fn differences(&self, now: &ColumnDefinition, found: &mut Vec<Difference>) {
         let name = || self.name.to_owned();
         if now.dropped {
             if !self.dropped {
@@ -196,7 +195,6 @@ impl Versions {
     fn condition(&self, table: Oid, default_method: Option<Method>) -> String {
         let Versions { class, attributes, columns, code, rows } = self;
         let table = table.0;
-        let list = |xids: &[u32]| xids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let mut sql = format!(
             "(SELECT c.xmin FROM pg_catalog.pg_class AS c WHERE c.oid = {table}) = '{class}'::pg_catalog.xid \
              AND (SELECT pg_catalog.count(*) = {columns} \
@@ -205,8 +203,8 @@ impl Versions {
              AND (SELECT pg_catalog.count(*) = {rows} \
              AND coalesce(pg_catalog.bool_and(x.v = ANY ('{{{}}}'::pg_catalog.xid[])), true) \
              FROM ({}) AS x (v))",
-            list(attributes),
-            list(code),
+            joined(attributes),
+            joined(code),
             code_versions(&format!("{table}::pg_catalog.oid"))
         );
         if let Some(method) = default_method {
@@ -264,9 +262,9 @@ impl Definition {
 
     /// A condition that holds as long as no session has updated the definition since it was read.
     fn condition(&self, table: Oid) -> String {
-        let undecided = |column: &&Column| !column.dropped && column.own_method.is_none();
-        let mut undecided = self.settings.columns.iter().filter(undecided);
-        let default = undecided.find_map(|column| column.method);
+        let columns = self.settings.columns.iter();
+        let undecided = columns.filter(|column| !column.dropped && column.own_method.is_none());
+        let default = undecided.filter_map(|column| column.method).next();
         self.versions.condition(table, default)
     }
 
@@ -279,7 +277,7 @@ impl Definition {
 
     /// The differences between the columns in `looked` and those of this definition.
     pub(crate) fn changed_since(&self, looked: &TupleDesc) -> Option<Differences> {
-        let known = looked.attributes.iter().map(Known::of_attribute);
+        let known = looked.attributes.iter().map(ComparedColumn::of_attribute);
         self.settings.differ(known, Vec::new())
     }
 
@@ -287,16 +285,17 @@ impl Definition {
     pub(crate) fn with(&self, changes: &Changes) -> Settings {
         let mut after = self.settings.clone();
         for column in &mut after.columns {
-            let of = |name: &String| *name == column.name;
-            if let Some((_, storage)) = changes.storage.iter().find(|(name, _)| of(name)) {
+            let name = &column.name;
+            if let Some((_, storage)) = changes.storage.iter().find(|(of, _)| of == name) {
                 column.storage = *storage;
             }
-            if let Some((_, method)) = changes.compression.iter().find(|(name, _)| of(name)) {
+            if let Some((_, method)) = changes.compression.iter().find(|(of, _)| of == name) {
                 column.own_method = Some(*method);
             }
-            let unset = |change: &ToasterChange| matches!(change, ToasterChange::NoMethod(name) if of(name));
-            if changes.toasters.iter().any(unset) {
-                column.own_method = None;
+            for change in &changes.toasters {
+                if matches!(change, ToasterChange::NoMethod(of) if of == name) {
+                    column.own_method = None;
+                }
             }
         }
         if let Some(target) = changes.target {
@@ -320,7 +319,6 @@ impl Definition {
         found
     }
 
-    /// The settings alone.
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -338,14 +336,14 @@ impl Settings {
             return Some(Differences(vec![Difference::Gone]));
         };
         let target = (self.target != now.target).then(|| Difference::Target(now.target.clone()));
-        let known = self.columns.iter().map(|column| Known::of_column(column, computed));
+        let known = self.columns.iter().map(|column| ComparedColumn::of_column(column, computed));
         now.differ(known, target.into_iter().collect())
     }
 
     /// The differences between what is known and these settings, followed by `more`.
     fn differ<'a>(
         &self,
-        known: impl ExactSizeIterator<Item = Known<'a>>,
+        known: impl ExactSizeIterator<Item = ComparedColumn<'a>>,
         mut more: Vec<Difference>,
     ) -> Option<Differences> {
         let added = self.columns.iter().skip(known.len());
@@ -425,7 +423,7 @@ pub(crate) fn has_changed(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::INVALID_TEXT_REPRESENTATION)
 }
 
-fn column(row: &Row) -> Result<Column, LiveError> {
+fn column(row: &Row) -> Result<ColumnDefinition, LiveError> {
     let letter: String = row.try_get("storage")?;
     let storage = letter.chars().next().and_then(Storage::from_char);
     let storage =
@@ -433,7 +431,7 @@ fn column(row: &Row) -> Result<Column, LiveError> {
     let own: String = row.try_get("own")?;
     let method: String = row.try_get("method")?;
     let toaster: String = row.try_get("toaster")?;
-    Ok(Column {
+    Ok(ColumnDefinition {
         name: row.try_get("name")?,
         of_type: (row.try_get("type")?, row.try_get("modifier")?),
         dropped: row.try_get("dropped")?,
@@ -456,17 +454,14 @@ fn method_of(text: &str) -> Option<Method> {
 /// One difference between two definitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Difference {
-    /// The column's storage.
     Storage(String, Storage),
     /// The column's compression method; `None` if it was reset.
     Method(String, Option<Method>),
     /// The server's default method, which the column uses.
     Default(Option<Method>),
-    /// The column's toaster.
     Toaster(String),
     /// The table's `toast_tuple_target`; `None` if it was reset.
     Target(Option<String>),
-    /// The column's type.
     Type(String),
     /// The column was dropped.
     Dropped(String),
@@ -474,7 +469,6 @@ pub(crate) enum Difference {
     Added(String),
     /// The column was renamed.
     Renamed(String, String),
-    /// The table's owner.
     Owner,
     /// Whether row security is enabled or forced.
     RowSecurity,
@@ -553,7 +547,7 @@ pub(crate) struct Files {
 impl Files {
     /// The table's current files; `None` if the table does not exist any more. They cannot change while a transaction
     /// holds the table's lock.
-    pub(in crate::retoast) async fn of(
+    pub(in crate::retoast) async fn read(
         connection: &Connection,
         table: Oid,
     ) -> Result<Option<Files>, LiveError> {
@@ -571,7 +565,6 @@ impl Files {
         Ok((!relations.is_empty()).then_some(Files { relations }))
     }
 
-    /// The TOAST relation.
     pub(in crate::retoast) fn toast(&self) -> Option<Oid> {
         self.relations.get(1).map(|&(oid, _)| Oid(oid))
     }

@@ -158,7 +158,8 @@ impl Privileges {
                           current_user::pg_catalog.text, c.oid \
                    FROM pg_catalog.pg_class AS c WHERE c.oid = ANY ($1)";
         let rows = client.query_typed(sql, &[(&numbers(oids), Type::OID_ARRAY)]).await?;
-        let privileges = |row: &tokio_postgres::Row| {
+        let mut found = HashMap::new();
+        for row in rows {
             let owns = row.try_get(0)?;
             let privileges = Privileges {
                 user: row.try_get(5)?,
@@ -168,8 +169,8 @@ impl Privileges {
                 updates: row.try_get(3)?,
                 vacuums: owns || row.try_get::<_, bool>(4)?,
             };
-            Ok((Oid(row.try_get(6)?), privileges))
-        };
-        rows.iter().map(privileges).collect()
+            found.insert(Oid(row.try_get(6)?), privileges);
+        }
+        Ok(found)
     }
 }

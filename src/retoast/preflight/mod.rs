@@ -31,6 +31,7 @@ use crate::retoast::sql;
 use crate::retoast::sql::Target;
 use crate::server::about::{NEVER_TRUNCATES, Server};
 use crate::server::catalog::{Relation, RelationKind};
+use crate::server::citus::Shard;
 use crate::server::connect::{Client, Connection, are_lent};
 use crate::server::toasters::TOAST_RELATIONS;
 use crate::server::{LiveError, toasters};
@@ -52,7 +53,9 @@ pub(crate) async fn server(
     server: &Server,
     untested: bool,
 ) -> Result<(), RetoastError> {
-    if let Some(newer) = server.untested().filter(|_| !untested) {
+    if let Some(newer) = server.untested()
+        && !untested
+    {
         return refused(format!(
             "{newer}: nothing was changed\n\
              HINT:  Install a newer toastctl. --untested-server continues anyway."
@@ -121,15 +124,15 @@ pub(crate) async fn one_of(
     approval: Approval,
     wanted: impl FnOnce(&Relation) -> bool,
 ) -> Result<Option<PreparedTable>, RetoastError> {
-    let looked = async {
+    let prepared = async {
         facts.add(client, oid).await?;
         match facts.relation(oid) {
             Some(relation) if wanted(relation) => {}
             _ => return Ok(None),
         }
-        look(client, server, facts, oid, task, approval).await
+        prepare_approved(client, server, facts, oid, task, approval).await
     };
-    match looked.await {
+    match prepared.await {
         Err(RetoastError::Live(LiveError::Server(error)))
             if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) =>
         {
@@ -168,7 +171,7 @@ async fn locked<T>(client: &Client, oid: Oid) -> Result<T, RetoastError> {
     ))
 }
 
-async fn look(
+async fn prepare_approved(
     client: &Client,
     server: &Server,
     facts: &mut Facts,
@@ -179,33 +182,9 @@ async fn look(
     let Some(table) = facts.take(oid) else { return Ok(None) };
     let TableFacts { relation, shard: shard_of, generated, computes_all, .. } = table;
     let rights = table.rights.as_ref();
-    let triggers = &table.triggers;
-    let granted = &table.privileges;
-    let name = relation.display_name();
-    kind(&relation)?;
-    if let Some(shard) = shard_of.as_ref().filter(|shard| !shard.may_change) {
-        return refused(format!(
-            "{name} is a shard of {}, and Citus does not let this session change shards\n\
-             HINT:  PGOPTIONS='-c citus.override_table_visibility=off -c citus.enable_manual_changes_to_shards=on' lets it.",
-            shard.table
-        ));
-    }
-    if let Some(toast) = &relation.toast
-        && let Some(why) = toast.only_read(server)
-    {
-        let toast = toast.display_name();
-        return refused(format!("{name}: {toast}: {why}: nothing was changed"));
-    }
+    may_change(server, &relation, shard_of.as_ref())?;
     if task.updates() {
-        if table.lacks_identity {
-            published(client, &relation).await?;
-        }
-        if relation.row_security {
-            return refused(format!(
-                "{name}: row security hides rows from this user, and these would not be re-toasted\n\
-                 HINT:  Run as a role with BYPASSRLS, or as the owner if row security is not forced."
-            ));
-        }
+        may_update(client, &relation, table.lacks_identity).await?;
     }
     let Facts { replica_role, compression, .. } = *facts;
     let method = compression.default;
@@ -213,56 +192,48 @@ async fn look(
     let (targets, plan, by_policy) = match task {
         Task::Convert(request) => {
             let mut targets =
-                targets((client, types), &relation, request, &generated, method).await?;
+                targets(client, types, &relation, request, &generated, method).await?;
             let toasters = facts.toasters.as_ref();
             let plan = plan(client, toasters, oid, &mut targets, &request.goal).await?;
             (targets, plan, matches!(request.goal, Goal::Policy(_)))
         }
-        _ => (kept((client, types), &relation, &generated, method).await?, None, false),
+        _ => (kept(client, types, &relation, &generated, method).await?, None, false),
     };
     // This comes before the first statement on the table, because planning one may already run code.
     let code = if task.updates() {
         let coerced = coerced(&targets, by_policy);
-        let known = (rights, triggers);
-        Code::approve(client, &relation, known, replica_role, approval, coerced).await?
+        let triggers = &table.triggers;
+        Code::approve(client, &relation, rights, triggers, replica_role, approval, coerced).await?
     } else {
         Code::of_maintenance(rights)
     };
-    if let Some((plan, longest)) = plan.as_ref().and_then(|plan| Some((plan, plan.longest?))) {
+    if let Some(plan) = &plan
+        && let Some(longest) = plan.longest
+    {
         refuse_longer(client, &relation, &targets, &plan.toaster, longest).await?;
     }
-    let follow = follow((client, types), &relation, &targets, &generated, method).await?;
-    let mut notes = notes(&follow);
-    if let (Some(shard), Task::Convert(_)) = (&shard_of, task) {
-        notes.push(format!(
-            "a shard of {}: what is set here is lost when Citus moves or splits the shard, unless it is also set there",
-            shard.table
-        ));
-    }
+    let follow = follow(client, types, &relation, &targets, &generated, method).await?;
+    let mut notes = notes(&follow, shard_of.as_ref(), task);
     let pluggable = plan.is_some();
     let choice = match task {
         Task::Convert(request) => {
-            if request.columns.is_empty() {
-                let note = "only dropped columns hold values of this toaster; updating the rows clears them";
-                notes.push(note.to_owned());
-            }
             if let Goal::Policy(goal) = request.goal {
                 policy::check(goal, &targets, compression)?;
             }
             let stored = stored_columns(&relation, &generated);
             let mut choice = choose(server, &relation, request, &targets, plan, method)?;
-            (choice.follow, choice.stored_columns) = (follow, stored);
+            choice.follow = follow;
+            choice.stored_columns = stored;
             Some(choice)
         }
         _ => None,
     };
     if task.updates() {
-        let alters = choice.as_ref().is_some_and(|choice| {
-            let last = choice.final_settings.as_ref();
-            !choice.changes.is_empty() || last.is_some_and(|last| !last.are_set)
-        });
-        match privileges(&relation, granted.as_ref(), alters)? {
-            Some(note) if choice.is_none() => return refused(format!("{name}: {note}")),
+        let alters = choice.as_ref().is_some_and(Choice::alters);
+        match privileges(&relation, table.privileges.as_ref(), alters)? {
+            Some(note) if choice.is_none() => {
+                return refused(format!("{}: {note}", relation.display_name()));
+            }
             note => notes.extend(note),
         }
     }
@@ -279,6 +250,51 @@ async fn look(
     }))
 }
 
+/// Refuses relations that are not ordinary tables, shards that Citus protects, and TOAST relations that may only be read.
+fn may_change(
+    server: &Server,
+    relation: &Relation,
+    shard_of: Option<&Shard>,
+) -> Result<(), RetoastError> {
+    kind(relation)?;
+    let name = relation.display_name();
+    if let Some(shard) = shard_of
+        && !shard.may_change
+    {
+        return refused(format!(
+            "{name} is a shard of {}, and Citus does not let this session change shards\n\
+             HINT:  PGOPTIONS='-c citus.override_table_visibility=off -c citus.enable_manual_changes_to_shards=on' lets it.",
+            shard.table
+        ));
+    }
+    if let Some(toast) = &relation.toast
+        && let Some(why) = toast.only_read(server)
+    {
+        let toast = toast.display_name();
+        return refused(format!("{name}: {toast}: {why}: nothing was changed"));
+    }
+    Ok(())
+}
+
+/// Refuses a table whose rows the server would not update, or would hide from this user.
+async fn may_update(
+    client: &Client,
+    relation: &Relation,
+    lacks_identity: bool,
+) -> Result<(), RetoastError> {
+    if lacks_identity {
+        published(client, relation).await?;
+    }
+    if relation.row_security {
+        return refused(format!(
+            "{}: row security hides rows from this user, and these would not be re-toasted\n\
+             HINT:  Run as a role with BYPASSRLS, or as the owner if row security is not forced.",
+            relation.display_name()
+        ));
+    }
+    Ok(())
+}
+
 /// What must be set for a choice, and the judge of rows.
 fn choose(
     server: &Server,
@@ -288,8 +304,7 @@ fn choose(
     plan: Option<Plan>,
     default_method: Method,
 ) -> Result<Choice, RetoastError> {
-    let target = request.target.map(|bytes| TupleTarget::new(bytes, server.page_size)).transpose();
-    let target = target.map_err(|error| RetoastError::Usage(error.to_string()))?;
+    let target = tuple_target(request.target, server)?;
     let has_target = relation.tuple_target(server.page_size);
     let current: Vec<(String, Current)> = targets
         .iter()
@@ -356,15 +371,34 @@ fn choose(
     })
 }
 
-/// Notes about what an update does in addition.
-fn notes(follow: &[Target]) -> Vec<String> {
-    let note = |column: &Target| {
-        format!(
+/// Checks that the server accepts this `toast_tuple_target`.
+fn tuple_target(bytes: Option<u32>, server: &Server) -> Result<Option<TupleTarget>, RetoastError> {
+    let target = bytes.map(|bytes| TupleTarget::new(bytes, server.page_size)).transpose();
+    target.map_err(|error| RetoastError::Usage(error.to_string()))
+}
+
+/// Notes about what an update does in addition, and what is lost later.
+fn notes(follow: &[Target], shard_of: Option<&Shard>, task: Task<'_>) -> Vec<String> {
+    let mut notes = Vec::new();
+    for column in follow {
+        notes.push(format!(
             "generated column \"{}\" is recomputed whenever the columns it depends on are updated",
             column.name
-        )
-    };
-    follow.iter().map(note).collect()
+        ));
+    }
+    let Task::Convert(request) = task else { return notes };
+    if let Some(shard) = shard_of {
+        notes.push(format!(
+            "a shard of {}: what is set here is lost when Citus moves or splits the shard, unless it is also set there",
+            shard.table
+        ));
+    }
+    if request.columns.is_empty() {
+        let note =
+            "only dropped columns hold values of this toaster; updating the rows clears them";
+        notes.push(note.to_owned());
+    }
+    notes
 }
 
 /// The plan for a server with pluggable TOAST, and what it has found about forcing values through a toaster.
@@ -601,10 +635,10 @@ pub(crate) async fn may_compact(
              table."
         ));
     }
-    let toast = ready.relation.toast.as_ref().filter(|toast| toast.bytes > 0);
-    let Some(toast) = toast.filter(|_| compact.toast()) else {
+    let Some(toast) = &ready.relation.toast else { return Ok(()) };
+    if toast.bytes == 0 || !compact.toast() {
         return Ok(());
-    };
+    }
     let name = ready.relation.display_name();
     let hint = match compact {
         CompactRequest::All => "; compact --files heap leaves its TOAST relation out",

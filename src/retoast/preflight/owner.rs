@@ -58,7 +58,8 @@ impl Code {
     pub(crate) async fn approve(
         client: &Client,
         relation: &Relation,
-        (rights, triggers): (Option<&Rights>, &UpdateTriggers),
+        rights: Option<&Rights>,
+        triggers: &UpdateTriggers,
         silent_triggers: bool,
         approval: Approval,
         coerced: Vec<i16>,
@@ -188,11 +189,13 @@ fn standing(rights: Option<&Rights>) -> (bool, Option<String>) {
 /// checks. This happens for copies made for a policy, which have the base type, and for the expressions that rebuild
 /// composite values and values of pluggable toasters.
 pub(crate) fn coerced(targets: &[Target], by_policy: bool) -> Vec<i16> {
-    let is = |target: &&Target| {
-        by_policy || !matches!(target.shape, Shape::Fixed | Shape::Scalar | Shape::Array)
-    };
-    let number = |target: &Target| i16::try_from(target.index + 1).ok();
-    targets.iter().filter(is).filter_map(number).collect()
+    let mut numbers = Vec::new();
+    for target in targets {
+        if by_policy || !matches!(target.shape, Shape::Fixed | Shape::Scalar | Shape::Array) {
+            numbers.extend(i16::try_from(target.index + 1));
+        }
+    }
+    numbers
 }
 
 async fn rights(client: &Client, table: Oid) -> Result<Option<Rights>, LiveError> {
@@ -222,8 +225,7 @@ pub(super) async fn approve_reading(
     let approval = Approval { allow_triggers: true, trust_owner_code: trust_owner };
     let none = UpdateTriggers::default();
     let approved =
-        Code::approve(client, relation, (rights.as_ref(), &none), true, approval, Vec::new())
-            .await?;
+        Code::approve(client, relation, rights.as_ref(), &none, true, approval, Vec::new()).await?;
     Ok(Code { role: None, ..approved })
 }
 
@@ -255,9 +257,6 @@ pub(crate) struct UpdateTriggers {
 
 impl UpdateTriggers {
     /// Reads those of tables; tables without any are missing.
-    ///
-    /// # Errors
-    /// Any error of the server.
     pub(crate) async fn ask(
         client: &Client,
         tables: &[Oid],

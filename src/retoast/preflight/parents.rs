@@ -4,6 +4,7 @@
 use tokio_postgres::types::Type;
 
 use super::ready::ConvertRequest;
+use super::tuple_target;
 use crate::retoast::error::RetoastError;
 use crate::server::about::Server;
 use crate::server::connect::Client;
@@ -14,15 +15,12 @@ use toast_format::disk::desc::Storage;
 use toast_format::judge::goal::Goal;
 use toast_format::judge::pluggable::{self, Plan};
 use toast_format::judge::toaster::{Changes, Current};
-use toast_format::model::settings::TupleTarget;
 use toast_format::model::sql::{quote_qualified, shown_qualified};
 
 /// What must be set on a partitioned table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parent {
-    /// `schema.name`.
     pub name: String,
-    /// The statement.
     pub alter: String,
 }
 
@@ -52,15 +50,11 @@ pub async fn parent(
     let Some(first) = rows.first() else { return Ok(None) };
     let schema: String = first.try_get(0)?;
     let name: String = first.try_get(1)?;
-    let bytes = |text: Option<String>| text.and_then(|text| text.parse().ok());
-    let has_target = bytes(first.try_get(6)?);
+    let has_target: Option<String> = first.try_get(6)?;
+    let has_target = has_target.and_then(|text| text.parse().ok());
     let wanted_target = if first.try_get(5)? { None } else { request.target };
-    let target = |bytes: Option<u32>| {
-        let target = bytes.map(|bytes| TupleTarget::new(bytes, server.page_size)).transpose();
-        target.map_err(|error| RetoastError::Usage(error.to_string()))
-    };
-    let wanted_target = target(wanted_target)?;
-    let has_target = target(has_target)?;
+    let wanted_target = tuple_target(wanted_target, server)?;
+    let has_target = tuple_target(has_target, server)?;
     let mut columns = Vec::new();
     for row in &rows {
         let storage: String = row.try_get(3)?;

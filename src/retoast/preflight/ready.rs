@@ -49,7 +49,6 @@ impl Task<'_> {
 /// The settings of the columns at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinalSettings {
-    /// The statement.
     pub sql: String,
     /// Whether they are already set.
     pub are_set: bool,
@@ -58,7 +57,6 @@ pub struct FinalSettings {
 /// A table prepared for a task.
 #[derive(Debug, Clone)]
 pub struct PreparedTable {
-    /// The table.
     pub relation: Relation,
     /// The columns whose values are re-toasted: the chosen ones, or all that a compaction moves.
     pub targets: Vec<Target>,
@@ -70,7 +68,6 @@ pub struct PreparedTable {
     pub replica_role: bool,
     /// Whose code batches run, and as which role.
     pub code: Code,
-    /// The generated columns.
     pub generated: Vec<Generated>,
     /// Whether the server recomputes all stored generated columns with each update.
     pub computes_all: bool,
@@ -117,14 +114,19 @@ impl PreparedTable {
 
     /// The stored generated columns that depend on one of these columns, or on any column.
     pub(crate) fn generated_from(&self, bases: Option<&[&str]>) -> Vec<String> {
-        let name = |index: usize| self.relation.desc.attributes.get(index).map(|a| a.name.as_str());
-        let is_base = |base: &usize| match bases {
-            Some(bases) => name(*base).is_some_and(|name| bases.contains(&name)),
-            None => true,
-        };
-        let stored = self.generated.iter().filter(|column| column.stored);
-        let computed = stored.filter(|column| bases.is_none() || column.bases.iter().any(is_base));
-        computed.filter_map(|column| Some(name(column.index)?.to_owned())).collect()
+        let attributes = &self.relation.desc.attributes;
+        let mut names = Vec::new();
+        for column in self.generated.iter().filter(|column| column.stored) {
+            let mut read = column.bases.iter().filter_map(|&base| attributes.get(base));
+            let is_computed = match bases {
+                Some(bases) => read.any(|base| bases.contains(&base.name.as_str())),
+                None => true,
+            };
+            if is_computed && let Some(attribute) = attributes.get(column.index) {
+                names.push(attribute.name.clone());
+            }
+        }
+        names
     }
 
     /// With a policy, a line with everything that decides what becomes of values.
@@ -154,18 +156,27 @@ impl PreparedTable {
     /// Otherwise the server moves the same values out of line as before, and the choice covers only compression.
     pub(crate) fn places_are_chosen(&self, server: &Server) -> bool {
         let Some(choice) = &self.choice else { return false };
-        let in_row = |storage| matches!(storage, Storage::Main | Storage::Plain);
-        let was =
-            |index: usize| self.relation.desc.attributes.get(index).map(|column| column.storage);
+        let attributes = &self.relation.desc.attributes;
+        let mut columns = self.targets.iter().filter_map(|target| attributes.get(target.index));
         choice.is_policy()
             || choice.changes.target.is_some()
             || self.relation.tuple_target(server.page_size).is_some()
-            || in_row(choice.toaster.storage())
-            || self.targets.iter().any(|target| was(target.index).is_some_and(in_row))
+            || keeps_in_row(choice.toaster.storage())
+            || columns.any(|column| keeps_in_row(column.storage))
     }
 }
 
+fn keeps_in_row(storage: Storage) -> bool {
+    matches!(storage, Storage::Main | Storage::Plain)
+}
+
 impl Choice {
+    /// Whether settings must be changed, now or at the end.
+    pub(crate) fn alters(&self) -> bool {
+        let last = self.final_settings.as_ref();
+        !self.changes.is_empty() || last.is_some_and(|last| !last.are_set)
+    }
+
     fn is_policy(&self) -> bool {
         matches!(self.judge, Judge::Policy(_))
     }

@@ -182,7 +182,7 @@ async fn type_row(client: &Client, oid: u32) -> Result<Option<TypeRow>, LiveErro
     }))
 }
 
-/// A generated column.
+/// A generated column, and the columns that its expression reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Generated {
     /// Its index from 0, including dropped columns.

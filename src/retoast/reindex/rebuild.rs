@@ -362,10 +362,13 @@ impl Reindexing<'_> {
     /// The current size of the index, found by name because a rebuilt index has another OID.
     async fn bytes_of(&self, index: &Index) -> Result<Option<u64>, RetoastError> {
         let reader = self.guard.session.reader();
-        let look = async || indexes::all(reader, self.guard.ready.relation.oid).await;
-        let all = self.guard.tried("examining its indexes", look).await?.unwrap_or_default();
-        let same = |one: &&Index| one.valid && one.quoted() == index.quoted();
-        Ok(all.iter().find(same).map(|one| one.bytes))
+        let table = self.guard.ready.relation.oid;
+        let asked =
+            self.guard.tried("examining its indexes", async || indexes::all(reader, table).await);
+        let all = asked.await?.unwrap_or_default();
+        let name = index.quoted();
+        let same = all.iter().find(|other| other.valid && other.quoted() == name);
+        Ok(same.map(|same| same.bytes))
     }
 }
 

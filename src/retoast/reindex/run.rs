@@ -98,10 +98,10 @@ impl Reindexing<'_> {
         if !self.guard.session.options.dry_run && self.has_dead_rows().await? {
             self.guard.vacuum_now(Vacuum::Tidy, report).await?;
         }
-        let look = async || indexes::all(session.reader(), table).await;
-        let Some(all) = self.guard.tried("examining its indexes", look).await? else {
-            return Ok(());
-        };
+        let asked = self
+            .guard
+            .tried("examining its indexes", async || indexes::all(session.reader(), table).await);
+        let Some(all) = asked.await? else { return Ok(()) };
         let (valid, invalid): (Vec<Index>, Vec<Index>) =
             all.into_iter().partition(|index| index.valid);
         for index in &invalid {
@@ -134,7 +134,7 @@ impl Reindexing<'_> {
             if self.guard.session.stopped() {
                 return Ok(());
             }
-            let mut index_report = look_at(
+            let mut index_report = examine_index(
                 session.reader(),
                 session.pages,
                 session.server.page_size,
@@ -284,7 +284,12 @@ impl Reindexing<'_> {
 }
 
 /// What to do about an index, given the size of a fresh one.
-fn index_report(request: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexReport {
+fn sized_index_report(
+    request: Reindex,
+    page: PageSize,
+    index: &Index,
+    fresh: &Fresh,
+) -> IndexReport {
     let ended = index_end(request, index.bytes, fresh.bytes());
     let reason = match fresh {
         Fresh::NotKnown(reason) => Some(reason.clone()),
@@ -313,7 +318,7 @@ fn index_report(request: Reindex, page: PageSize, index: &Index, fresh: &Fresh) 
 }
 
 /// Determines what to do about a valid index.
-async fn look_at(
+async fn examine_index(
     connection: &Connection,
     pages: Option<&Pageinspect>,
     page: PageSize,
@@ -321,13 +326,10 @@ async fn look_at(
     index: &Index,
 ) -> Result<IndexReport, LiveError> {
     let fresh = index_scan::fresh(connection, pages, page, index).await?;
-    Ok(report(request, page, index, &fresh))
+    Ok(index_report(request, page, index, &fresh))
 }
 
 /// The indexes of a table and of its TOAST relation that are much larger than fresh ones and can be rebuilt.
-///
-/// # Errors
-/// Errors of the server.
 pub(crate) async fn bloated(
     connection: &Connection,
     pages: Option<&Pageinspect>,
@@ -336,14 +338,15 @@ pub(crate) async fn bloated(
 ) -> Result<Vec<IndexReport>, LiveError> {
     let scan = IndexScan::new(pages.cloned(), page, table);
     let found = scan.over(&[connection]).await?;
-    let reports =
-        found.iter().map(|IndexFill { index, fresh }| report(Reindex::Never, page, index, fresh));
+    let reports = found
+        .iter()
+        .map(|IndexFill { index, fresh }| index_report(Reindex::Never, page, index, fresh));
     Ok(reports.filter(|index| index.ended == IndexEnd::Bloated).collect())
 }
 
 /// The report on a valid index.
-fn report(request: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexReport {
-    let mut index_report = index_report(request, page, index, fresh);
+fn index_report(request: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexReport {
+    let mut index_report = sized_index_report(request, page, index, fresh);
     if let (IndexEnd::Planned | IndexEnd::Bloated, Some(reason)) =
         (index_report.ended, index.refused())
     {

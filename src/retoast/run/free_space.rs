@@ -48,7 +48,7 @@ pub(crate) struct FreeSpace {
 }
 
 /// What is needed to measure a table.
-pub(crate) struct Look<'a> {
+pub(crate) struct FreeSpaceScan<'a> {
     pub(crate) connection: &'a Arc<Connection>,
     pub(crate) pageinspect: &'a Pageinspect,
     pub(crate) server: &'a Server,
@@ -57,7 +57,7 @@ pub(crate) struct Look<'a> {
     pub(crate) settled: &'a [usize],
 }
 
-impl Look<'_> {
+impl FreeSpaceScan<'_> {
     /// The free space in the table and its TOAST relation together.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl Look<'_> {
         let client = self.connection.client();
         let looked = async {
             let moment = self.reading.begin(self.connection, Reads::Only).await?;
-            self.look(moment).await
+            self.read(moment).await
         };
         match looked.await {
             Ok(free) => {
@@ -81,7 +81,7 @@ impl Look<'_> {
         }
     }
 
-    async fn look(&self, moment: Moment) -> Result<FreeSpace, LiveError> {
+    async fn read(&self, moment: Moment) -> Result<FreeSpace, LiveError> {
         let client = self.connection.client();
         let page = self.server.page_size;
         client.batch_execute(&format!("{LIMITS}; {BY_KEY}")).await?;
@@ -200,15 +200,15 @@ fn runs(blocks: u32, random: impl Fn(u32) -> u32) -> Vec<std::ops::Range<u32>> {
         return std::iter::once(0..blocks).collect();
     }
     let length = MOST_BLOCKS / RUNS;
-    let starts = |run: u32| (u64::from(blocks) * u64::from(run) / u64::from(RUNS)) as u32;
-    (0..RUNS)
-        .map(|run| {
-            let from = starts(run);
-            let to = starts(run + 1);
-            let at = from + random((to - from).saturating_sub(length));
-            at..at.saturating_add(length).min(blocks)
-        })
-        .collect()
+    let mut runs = Vec::new();
+    let mut from = 0;
+    for run in 1..=RUNS {
+        let to = (u64::from(blocks) * u64::from(run) / u64::from(RUNS)) as u32;
+        let at = from + random((to - from).saturating_sub(length));
+        runs.push(at..at.saturating_add(length).min(blocks));
+        from = to;
+    }
+    runs
 }
 
 fn bytes_of(pages: i64, page: PageSize) -> u64 {

@@ -7,7 +7,6 @@ use crate::retoast::result::TableReport;
 use crate::retoast::verdict;
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 
-/// A table's result.
 pub(crate) struct Swept {
     /// Its position among the requested tables.
     pub(crate) position: usize,

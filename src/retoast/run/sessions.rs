@@ -106,9 +106,6 @@ impl Sessions {
 
     /// Opens the sessions for this number of workers, with this number of jobs each. The first worker uses the given
     /// throttle.
-    ///
-    /// # Errors
-    /// Any error of the server.
     pub(crate) async fn workers(
         &self,
         sweeps: u16,
@@ -174,7 +171,7 @@ impl Sessions {
     ///
     /// # Errors
     /// No session can be opened.
-    pub(crate) async fn one(&self) -> Result<Arc<Connection>, RetoastError> {
+    pub(crate) async fn first_usable(&self) -> Result<Arc<Connection>, RetoastError> {
         if self.first.is_lost() {
             self.another(&self.first).await
         } else {

@@ -143,7 +143,6 @@ pub(crate) async fn set_shells(
     control: &Control,
     listener: &dyn Listener,
 ) -> Result<(), Failed> {
-    let failed = |name: &str, why: String| Failed::new(Kind::Incomplete, format!("{name}: {why}"));
     for Parent { name, alter } in shells {
         let tries = LockTries {
             name,
@@ -154,19 +153,19 @@ pub(crate) async fn set_shells(
         };
         let statements = format!("SET LOCAL citus.enable_ddl_propagation = off; {alter}");
         let what = "changing the settings";
-        match tries.in_transaction(connection.client(), what, &statements).await {
-            Ok((Tried::Done(()), _)) => {}
+        let why = match tries.in_transaction(connection.client(), what, &statements).await {
+            Ok((Tried::Done(()), _)) => continue,
             Ok((Tried::Stopped, _)) => return Err(Failed::stopped()),
             Ok((Tried::NoLock | Tried::TooLong(_), _)) => {
-                return Err(failed(name, "no lock to change the settings".to_owned()));
+                "no lock to change the settings".to_owned()
             }
-            Err(error) => return Err(failed(name, error.to_string())),
-        }
+            Err(error) => error.to_string(),
+        };
+        return Err(Failed::new(Kind::Incomplete, format!("{name}: {why}")));
     }
     Ok(())
 }
 
-/// Receives nothing.
 struct NoSink;
 
 impl Sink<Swept> for NoSink {
@@ -287,7 +286,7 @@ impl Run<'_, '_> {
         if tasks.compact.is_some() {
             preflight::compaction(&sessions.server)?;
         }
-        let (selection, looked, mut refused) = self.look(throttle).await?;
+        let (selection, looked, mut refused) = self.prepare(throttle).await?;
         let pages = pages(&sessions.server, request.source, results)?;
         let mut tables = Vec::new();
         for ready in looked {
@@ -311,7 +310,7 @@ impl Run<'_, '_> {
         const UNKNOWN: &str =
             "it is not known whether tables were created or attached during the run";
         let not_known = |failed: Failed| self.results.failed(place, failed.placed(UNKNOWN));
-        let connection = match self.sessions.one().await {
+        let connection = match self.sessions.first_usable().await {
             Ok(connection) => connection,
             Err(error) => {
                 return not_known(error.failed(&[Arc::clone(&self.sessions.first)]).await);
@@ -354,7 +353,7 @@ impl Run<'_, '_> {
     }
 
     /// Prepares all tables before any is changed. Returns those that can be processed, and why the others cannot.
-    async fn look(
+    async fn prepare(
         &self,
         throttle: &Throttle,
     ) -> Result<(Selection, Vec<PreparedTable>, Vec<String>), RetoastError> {
@@ -366,11 +365,13 @@ impl Run<'_, '_> {
             let toasters = toasters::ask(first.client(), server).await?;
             pluggable::named(toasters.as_ref(), name)?;
         }
-        let (tables, refused) = self.look_at(&selection, throttle).await?;
+        let (tables, refused) = self.prepare_selected(&selection, throttle).await?;
         // a conversion compares the free space with its forecast
-        for ready in tables.iter().filter(|_| self.tasks.convert.is_none()) {
-            if let Some(note) = throttle.check_space(ready, None, None).await? {
-                self.listener.note(&format!("{}: {note}", ready.relation.display_name()));
+        if self.tasks.convert.is_none() {
+            for ready in &tables {
+                if let Some(note) = throttle.check_space(ready, None, None).await? {
+                    self.listener.note(&format!("{}: {note}", ready.relation.display_name()));
+                }
             }
         }
         // A plan shows this for each table.
@@ -389,7 +390,7 @@ impl Run<'_, '_> {
 
     /// Prepares every table. Tables that match a pattern but have nothing to rewrite are left out. A table that is
     /// refused does not affect the others.
-    async fn look_at(
+    async fn prepare_selected(
         &self,
         selection: &Selection,
         throttle: &Throttle,
@@ -477,20 +478,16 @@ impl Run<'_, '_> {
     fn announce(&self, ready: &PreparedTable) {
         let goal = self.tasks.convert.as_ref().map(|wanted| &wanted.goal);
         let Some(&Goal::Policy(PolicyGoal { new_extended, .. })) = goal else { return };
-        let what = if !new_extended {
-            "not be compressed, and be stored out of line if the row is too long"
-        } else {
-            "be compressed whenever possible (but not while the run re-toasts rows)"
-        };
-        let rewrites = match (new_extended, self.sessions.server.version_num >= REPACK) {
-            (false, _) => "",
-            (true, false) => {
-                "; VACUUM FULL and CLUSTER also compress uncompressed values out of line"
-            }
-            (true, true) => {
+        let mut what = "not be compressed, and be stored out of line if the row is too long";
+        let mut rewrites = "";
+        if new_extended {
+            what = "be compressed whenever possible (but not while the run re-toasts rows)";
+            rewrites = if self.sessions.server.version_num >= REPACK {
                 "; VACUUM FULL, CLUSTER and REPACK also compress uncompressed values out of line"
-            }
-        };
+            } else {
+                "; VACUUM FULL and CLUSTER also compress uncompressed values out of line"
+            };
+        }
         self.results.notice(&format!(
             "{}: new values will {what}; run the command again to apply the policy to them{rewrites}",
             ready.relation.display_name()

@@ -129,7 +129,7 @@ impl Tables<'_, '_> {
                 }
                 Err(error) => {
                     let error = RetoastError::from(error);
-                    let failed = error.failed(&worker.connections.all()).await.placed(&name);
+                    let failed = error.failed(&worker.connections.to_vec()).await.placed(&name);
                     self.results.failed(position, failed);
                     if error.is_of_all() {
                         return self.stop_taking_tables();
@@ -201,7 +201,7 @@ impl Tables<'_, '_> {
             };
             task = next;
             // The task before may have changed settings of columns.
-            match self.look_again(worker, ready, task).await {
+            match self.prepare_again(worker, ready, task).await {
                 Ok(now) => looked_again = Some(now),
                 Err(error) => break Some(error),
             }
@@ -210,7 +210,7 @@ impl Tables<'_, '_> {
         if error.is_of_all() {
             self.stop_taking_tables();
         }
-        let all = error.failed(&worker.connections.all()).await;
+        let all = error.failed(&worker.connections.to_vec()).await;
         let hides = matches!(error, RetoastError::Live(_));
         let name = ready.relation.display_name();
         (report, Some(if hides { all.without_detail() } else { all }.placed(&name)))
@@ -247,7 +247,7 @@ impl Tables<'_, '_> {
             // Chunks that no row refers to fill pages as well, so the figure would be misleading.
             Some(_) if server.has_toasters => None,
             Some(pageinspect) => {
-                let look = free_space::Look {
+                let look = free_space::FreeSpaceScan {
                     connection,
                     pageinspect,
                     server,
@@ -289,7 +289,7 @@ impl Tables<'_, '_> {
     }
 
     /// Prepares a table again that was worked on.
-    async fn look_again(
+    async fn prepare_again(
         &self,
         worker: &mut WorkerSessions,
         ready: &PreparedTable,
@@ -371,7 +371,7 @@ impl Tables<'_, '_> {
                 _ => ends + 1,
             };
             if let (Some(report), Some(earlier)) = (&mut report, earlier.take()) {
-                report.go_on_from(earlier);
+                report.resume(earlier);
             }
             match &ended {
                 Err(RetoastError::Live(error)) if ends < ENDS => {

@@ -43,12 +43,11 @@ pub const BEGIN_ASKING: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 /// Creates the temporary table. Its columns are the transaction that wrote the copy; a row's address, inserting
 /// transaction and number; and for each chosen column the raw size, and the value once for each method.
 pub fn make(table: &str, targets: &[Target], methods: &[MethodChoice]) -> String {
-    let key = |name: &str, of| (name.to_owned(), of);
     let mut keys = vec![
-        key("b", "'0'::pg_catalog.xid8"),
-        key("k", "t.ctid"),
-        key("x", "''::pg_catalog.text"),
-        key("n", "0::pg_catalog.int4"),
+        ("b".to_owned(), "'0'::pg_catalog.xid8"),
+        ("k".to_owned(), "t.ctid"),
+        ("x".to_owned(), "''::pg_catalog.text"),
+        ("n".to_owned(), "0::pg_catalog.int4"),
     ];
     let mut copies = Vec::new();
     for (at, (target, choice)) in targets.iter().zip(methods).enumerate() {
@@ -148,7 +147,6 @@ pub fn sizes(methods: &[MethodChoice]) -> String {
 
 /// Keep the value as stored.
 pub const KEEP: i16 = -1;
-/// Store it uncompressed.
 pub const PLAIN: i16 = 0;
 
 /// Stores the rows that the transaction has copied to the temporary table. `$1`, `$2`, … have the decision for each

@@ -26,7 +26,7 @@ pub(crate) enum Vacuum {
 }
 
 impl Vacuum {
-    pub(crate) fn of(self, table: &str) -> String {
+    pub(crate) fn statement(self, table: &str) -> String {
         let options = match self {
             Vacuum::Shrink => "INDEX_CLEANUP on, TRUNCATE true",
             Vacuum::Tidy => "INDEX_CLEANUP on, TRUNCATE false",
@@ -95,18 +95,15 @@ pub(crate) fn values(toast: &str, blocks: &Range<u32>, since: Option<&str>) -> S
 /// The rows in these blocks: address, and for each column the value's ID in the TOAST relation and its compression
 /// method (from PostgreSQL 17).
 pub(crate) fn owners(table: &str, targets: &[Target], blocks: &Range<u32>) -> String {
-    let of = |function: &str| {
-        let all: Vec<String> = targets
-            .iter()
-            .map(|target| format!("pg_catalog.{function}({})", target.column()))
-            .collect();
-        all.join(", ")
-    };
+    let columns: Vec<String> = targets.iter().map(Target::column).collect();
+    let ids = columns.iter().map(|column| format!("pg_catalog.pg_column_toast_chunk_id({column})"));
+    let methods =
+        columns.iter().map(|column| format!("pg_catalog.pg_column_compression({column})"));
     format!(
         "SELECT t.ctid::pg_catalog.text, ARRAY[{}]::pg_catalog.oid[], ARRAY[{}]::pg_catalog.text[] \
          FROM ONLY {table} AS t WHERE {}",
-        of("pg_column_toast_chunk_id"),
-        of("pg_column_compression"),
+        ids.collect::<Vec<_>>().join(", "),
+        methods.collect::<Vec<_>>().join(", "),
         in_blocks(blocks)
     )
 }
@@ -223,7 +220,8 @@ pub(crate) fn empty_copies(targets: &[Target]) -> String {
 
 /// Copies the values of locked rows, with the parameters of [`move_values`]: one statement for each temporary table.
 pub(crate) fn fill_copies(table: &str, targets: &[Target]) -> Vec<String> {
-    let fill = |(number, part): (usize, Vec<(usize, &Target)>)| {
+    let mut statements = Vec::new();
+    for (number, part) in copied(targets).into_iter().enumerate() {
         let mut values = String::new();
         for (parameter, target) in part {
             let _ = write!(
@@ -233,13 +231,13 @@ pub(crate) fn fill_copies(table: &str, targets: &[Target]) -> Vec<String> {
                 target.column()
             );
         }
-        format!(
+        statements.push(format!(
             "INSERT INTO pg_temp.{} SELECT t.ctid{values} FROM ONLY {table} AS t WHERE t.ctid = ANY ({})",
             copies(number),
             addresses(1)
-        )
-    };
-    copied(targets).into_iter().enumerate().map(fill).collect()
+        ));
+    }
+    statements
 }
 
 /// Like [`move_values`], but stores the values from the temporary tables.

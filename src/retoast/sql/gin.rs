@@ -32,13 +32,12 @@ pub(crate) fn keys(table: &str, class: &str, column: &str) -> Option<String> {
     }
     let value = format!("t.{}", quote_identifier(column));
     let nodes = format!("pg_catalog.jsonb_path_query({value}, 'strict $.**') AS j");
-    let is = |kinds: &str| format!("pg_catalog.jsonb_typeof(j) IN ({kinds})");
-    let members = format!("CASE WHEN {} THEN j END", is("'object'"));
+    let members = "CASE WHEN pg_catalog.jsonb_typeof(j) IN ('object') THEN j END";
     let keys = match class {
         "jsonb_ops" => format!(
-            "SELECT j #>> '{{}}' FROM {nodes} WHERE NOT {} \
-             UNION SELECT k FROM {nodes}, LATERAL pg_catalog.jsonb_object_keys({members}) AS k",
-            is("'object', 'array'")
+            "SELECT j #>> '{{}}' FROM {nodes} \
+             WHERE NOT pg_catalog.jsonb_typeof(j) IN ('object', 'array') \
+             UNION SELECT k FROM {nodes}, LATERAL pg_catalog.jsonb_object_keys({members}) AS k"
         ),
         // a hash of the value and of the path to it, of which the last key is taken here
         "jsonb_path_ops" => format!(

@@ -13,10 +13,9 @@ use toast_format::judge::toaster::Toaster;
 use toast_format::model::sql::Shape;
 use toast_format::model::sql::{in_blocks, quote_identifier};
 
-/// A chosen column.
+/// A chosen column, and how its values are read and passed to an update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Its name.
     pub name: String,
     /// Its index from 0, including dropped columns.
     pub index: usize,
@@ -261,13 +260,6 @@ pub(crate) fn readings(table: &str, expressions: &[String]) -> String {
 /// transaction. The first returns the addresses and hashes of the locked rows, the second the same as [`update`], the
 /// third the hash of each row afterwards.
 pub(crate) fn verified(table: &str, targets: &[Target], columns: Option<&[String]>) -> [String; 3] {
-    let list = |name: &str| format!("pg_catalog.current_setting('{name}')::pg_catalog.text[]");
-    let keep = |name: &str, rows: &str| {
-        format!(
-            "pg_catalog.set_config('{name}', \
-             coalesce(pg_catalog.array_agg({rows}.ctid), '{{}}')::pg_catalog.text, true)"
-        )
-    };
     let locked = "toastctl.locked";
     let stored = "toastctl.stored";
     let lock = format!(
@@ -276,17 +268,30 @@ pub(crate) fn verified(table: &str, targets: &[Target], columns: Option<&[String
          SELECT coalesce(pg_catalog.array_agg(l.ctid::pg_catalog.text), '{{}}'), \
          coalesce(pg_catalog.array_agg(l.hash), '{{}}'), {} FROM l",
         hash(columns),
-        keep(locked, "l")
+        keep_addresses(locked, "l")
     );
-    let rows = format!("l.ctid = ANY ({}::pg_catalog.tid[])", list(locked));
-    let gives = GIVES.replace(" FROM done", &format!(", {} FROM done", keep(stored, "done")));
+    let rows = format!("l.ctid = ANY ({})", kept_addresses(locked));
+    let keep = keep_addresses(stored, "done");
+    let gives = GIVES.replace(" FROM done", &format!(", {keep} FROM done"));
     let update = update_giving(table, &assignments(targets).join(", "), &rows, &gives);
     let hashes = format!(
-        "SELECT {} FROM ONLY {table} AS t WHERE t.ctid = ANY ({}::pg_catalog.tid[])",
+        "SELECT {} FROM ONLY {table} AS t WHERE t.ctid = ANY ({})",
         hash(columns),
-        list(stored)
+        kept_addresses(stored)
     );
     [lock, update, hashes]
+}
+
+/// Keeps the addresses of `rows` in a setting of the transaction.
+fn keep_addresses(setting: &str, rows: &str) -> String {
+    format!(
+        "pg_catalog.set_config('{setting}', \
+         coalesce(pg_catalog.array_agg({rows}.ctid), '{{}}')::pg_catalog.text, true)"
+    )
+}
+
+fn kept_addresses(setting: &str) -> String {
+    format!("pg_catalog.current_setting('{setting}')::pg_catalog.text[]::pg_catalog.tid[]")
 }
 
 /// Re-toasts the chosen columns in those rows of `$1` that no other session has locked. A new value is computed from
@@ -335,10 +340,10 @@ pub fn hidden(
     if conditions.is_empty() {
         return None;
     }
-    let size = |target: &Target| {
-        format!("coalesce(pg_catalog.pg_column_size({}), 0)::pg_catalog.int8", target.column())
-    };
-    let sizes: Vec<String> = targets.iter().map(size).collect();
+    let columns = targets.iter().map(Target::column);
+    let sizes: Vec<String> = columns
+        .map(|column| format!("coalesce(pg_catalog.pg_column_size({column}), 0)::pg_catalog.int8"))
+        .collect();
     Some(format!(
         "SELECT t.ctid::pg_catalog.text, {}, t.xmin::pg_catalog.text FROM ONLY {table} AS t \
          WHERE {} AND ({})",

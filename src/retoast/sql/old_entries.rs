@@ -41,7 +41,7 @@ pub(crate) struct Way {
 
 impl Way {
     /// All ways for an index with this number of keys, the simplest first.
-    pub(crate) fn all(keys: usize) -> Vec<Way> {
+    pub(crate) fn possible(keys: usize) -> Vec<Way> {
         let mut all = Vec::new();
         for range in [false, true] {
             for (alone, list) in [(false, false), (true, false), (true, true), (false, true)] {
@@ -55,7 +55,7 @@ impl Way {
     }
 }
 
-/// A btree index.
+/// A btree index whose old entries are marked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Btree {
     pub(crate) oid: u32,
@@ -108,7 +108,6 @@ pub(crate) const COVERED: &str = "SELECT DISTINCT i.indrelid \
 /// How the addresses of rows are passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Addresses {
-    /// In parameter `$1`.
     Parameter,
     /// As arbitrary addresses, to examine the plan.
     Any,
@@ -117,7 +116,7 @@ pub(crate) enum Addresses {
 /// Looks up the keys of the rows at some addresses in these indexes. The rows are fetched, but not their large values.
 /// The planner does not see the number of addresses, so one plan serves for any number. If an index no longer exists,
 /// nothing is looked up, because the server would read the whole table instead.
-pub(crate) fn look(table: &str, indexes: &[Btree], addresses: Addresses) -> String {
+pub(crate) fn visit_entries(table: &str, indexes: &[Btree], addresses: Addresses) -> String {
     let mut keys = Vec::new();
     let mut looks = Vec::new();
     for (at, index) in indexes.iter().enumerate() {
@@ -204,8 +203,8 @@ mod tests {
             index(8, false, vec![key("lower(\"n m\")"), key("n")], Some("(n > 3)")),
         ];
         let table = super::super::tests::TABLE;
-        insta::assert_snapshot!(look(table, &indexes, Addresses::Parameter), @r##"SELECT pg_catalog.sum((SELECT count(NULLIF(f.x, '0')) FROM (SELECT xmax AS x FROM ONLY "s"."T" WHERE (id) OPERATOR(pg_catalog.=) toastctl_moved.k0_0) AS f)), pg_catalog.sum(CASE WHEN toastctl_moved.p1 THEN (SELECT count(NULLIF(f.x, '0')) FROM (SELECT xmax AS x FROM ONLY "s"."T" WHERE (lower("n m")) OPERATOR(pg_catalog.=) toastctl_moved.k1_0 AND (n) OPERATOR(pg_catalog.=) toastctl_moved.k1_1 AND ((n > 3)) LIMIT 100) AS f) END) FROM (SELECT (id) AS k0_0, (lower("n m")) AS k1_0, (n) AS k1_1, ((n > 3)) AS p1 FROM ONLY "s"."T" WHERE ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($1::pg_catalog.text[]) AS a)) AND (SELECT count(*) FROM pg_catalog.pg_index AS i WHERE i.indexrelid = ANY ('{7,8}'::pg_catalog.oid[]) AND i.indisvalid) = 2) AS toastctl_moved"##);
-        insta::assert_snapshot!(look(table, &indexes[..1], Addresses::Any), @r##"SELECT pg_catalog.sum((SELECT count(NULLIF(f.x, '0')) FROM (SELECT xmax AS x FROM ONLY "s"."T" WHERE (id) OPERATOR(pg_catalog.=) toastctl_moved.k0_0) AS f)) FROM (SELECT (id) AS k0_0 FROM ONLY "s"."T" WHERE ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest('{"(0,1)"}'::pg_catalog.text[]) AS a))) AS toastctl_moved"##);
+        insta::assert_snapshot!(visit_entries(table, &indexes, Addresses::Parameter), @r##"SELECT pg_catalog.sum((SELECT count(NULLIF(f.x, '0')) FROM (SELECT xmax AS x FROM ONLY "s"."T" WHERE (id) OPERATOR(pg_catalog.=) toastctl_moved.k0_0) AS f)), pg_catalog.sum(CASE WHEN toastctl_moved.p1 THEN (SELECT count(NULLIF(f.x, '0')) FROM (SELECT xmax AS x FROM ONLY "s"."T" WHERE (lower("n m")) OPERATOR(pg_catalog.=) toastctl_moved.k1_0 AND (n) OPERATOR(pg_catalog.=) toastctl_moved.k1_1 AND ((n > 3)) LIMIT 100) AS f) END) FROM (SELECT (id) AS k0_0, (lower("n m")) AS k1_0, (n) AS k1_1, ((n > 3)) AS p1 FROM ONLY "s"."T" WHERE ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($1::pg_catalog.text[]) AS a)) AND (SELECT count(*) FROM pg_catalog.pg_index AS i WHERE i.indexrelid = ANY ('{7,8}'::pg_catalog.oid[]) AND i.indisvalid) = 2) AS toastctl_moved"##);
+        insta::assert_snapshot!(visit_entries(table, &indexes[..1], Addresses::Any), @r##"SELECT pg_catalog.sum((SELECT count(NULLIF(f.x, '0')) FROM (SELECT xmax AS x FROM ONLY "s"."T" WHERE (id) OPERATOR(pg_catalog.=) toastctl_moved.k0_0) AS f)) FROM (SELECT (id) AS k0_0 FROM ONLY "s"."T" WHERE ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest('{"(0,1)"}'::pg_catalog.text[]) AS a))) AS toastctl_moved"##);
     }
 
     #[test]
@@ -222,10 +221,10 @@ mod tests {
             predicate: None,
             way,
         };
-        let ways = Way::all(1);
-        assert_eq!((ways.len(), Way::all(2).len()), (6, 8));
+        let ways = Way::possible(1);
+        assert_eq!((ways.len(), Way::possible(2).len()), (6, 8));
         let asks = |way, what: &str| {
-            let sql = look(super::super::tests::TABLE, &[index(way)], Addresses::Any);
+            let sql = visit_entries(super::super::tests::TABLE, &[index(way)], Addresses::Any);
             assert!(sql.contains(what), "{what}: {sql}");
         };
         let equal = "(id) OPERATOR(pg_catalog.=)";

@@ -66,11 +66,13 @@ impl Conversion<'_> {
         verify: bool,
         insist_on: Option<&Condition>,
     ) -> Result<BatchEnd, RetoastError> {
-        let batch = async |opening: &Opening<'_>| match insist_on {
-            Some(condition) => self.insist(opening, rows, verify, condition).await,
-            None => self.try_marking(opening, job, rows, verify).await,
-        };
-        let done = self.guard.batch(job, batch).await;
+        let done = self
+            .guard
+            .batch(job, async |opening: &Opening<'_>| match insist_on {
+                Some(condition) => self.insist(opening, rows, verify, condition).await,
+                None => self.try_marking(opening, job, rows, verify).await,
+            })
+            .await;
         // after another error, the connection may have ended while the server was reading
         if !matches!(done, Err(RetoastError::Live(_))) {
             self.seen_rows.readings.has_read(job);
@@ -129,7 +131,7 @@ impl Conversion<'_> {
                 opened?;
                 pruned?;
                 planned?;
-                let alike = self.read_alike(client, job, &self.seen(&locked?)?).await?;
+                let alike = self.read_alike(client, job, &self.unchanged_rows(&locked?)?).await?;
                 let seen = &alike.rows;
                 let before =
                     if verify { Some(guard.lock_and_hash(client, seen).await?) } else { None };
@@ -215,22 +217,18 @@ impl Conversion<'_> {
                 vec![Type::INT2_ARRAY; targets.len()],
             ),
         };
-        let look = self.dead_entries.look();
+        let look = self.dead_entries.visit_statement();
         let mut texts: Vec<(&str, &[Type])> =
             vec![(&prune, &[Type::TEXT, Type::TEXT]), (&update, &parameters)];
         texts.extend(
             [&lock, &look].into_iter().flatten().map(|sql| (&**sql, &[Type::TEXT_ARRAY][..])),
         );
         let mut parsed = self.guard.statements(job, &texts).await?.into_iter();
-        let mut next = || {
-            let none = || LiveError::Unexpected("a batch without its statements".to_owned());
-            parsed.next().ok_or_else(none)
-        };
         Ok(Statements {
-            prune: next()?,
-            update: next()?,
-            lock: lock.is_some().then(&mut next).transpose()?,
-            look: look.is_some().then(&mut next).transpose()?,
+            prune: next_statement(&mut parsed)?,
+            update: next_statement(&mut parsed)?,
+            lock: if lock.is_some() { Some(next_statement(&mut parsed)?) } else { None },
+            look: if look.is_some() { Some(next_statement(&mut parsed)?) } else { None },
         })
     }
 
@@ -327,7 +325,7 @@ impl Conversion<'_> {
     ///
     /// The address is not sufficient: the row may have been deleted and vacuumed, and its place taken by another row,
     /// to which what the scan has found does not apply.
-    fn seen(
+    fn unchanged_rows(
         &self,
         locked: &[tokio_postgres::Row],
     ) -> Result<Vec<(ItemPointer, u32)>, RetoastError> {
@@ -345,7 +343,7 @@ impl Conversion<'_> {
         Ok(seen)
     }
 
-    /// Stores locked rows, found by [`Conversion::seen`], as the policy wants them, with the prepared
+    /// Stores locked rows, found by [`Conversion::unchanged_rows`], as the policy wants them, with the prepared
     /// [`by_policy::update`]. The result is like that of the sweep's ordinary update.
     async fn store_by_rule(
         &self,
@@ -423,6 +421,13 @@ impl Conversion<'_> {
             Decision::Depends(_) => None,
         }
     }
+}
+
+fn next_statement(parsed: &mut impl Iterator<Item = Statement>) -> Result<Statement, LiveError> {
+    let Some(statement) = parsed.next() else {
+        return Err(LiveError::Unexpected("a batch without its statements".to_owned()));
+    };
+    Ok(statement)
 }
 
 /// The code by which the UPDATE learns how to store a value.

@@ -124,25 +124,26 @@ async fn own_values(
     let mut values = BTreeMap::new();
     for datum in data {
         let Some(column) = comparison.column(datum.index) else { continue };
-        let not_compared = |why: &dyn std::fmt::Display| {
+        let read = match column.compared {
+            Some(compared) => datum
+                .reassembled(compared, &comparison.toasters, page, chunks)
+                .await
+                .map_err(|error| error.to_string()),
+            None => Err(format!("toastctl has no text form of type {}", column.type_name)),
+        };
+        let read = read.map_err(|why| {
             format!(
                 "column \"{}\": what the server reads could not be compared with the value's chunks: {why}",
                 column.name
             )
-        };
-        let Some(compared) = column.compared else {
-            let type_name = &column.type_name;
-            return Err(not_compared(&format!("toastctl has no text form of type {type_name}")));
-        };
-        let read = datum.reassembled(compared, &comparison.toasters, page, chunks).await;
-        values.insert(datum.index, read.map_err(|error| not_compared(&error))?);
+        })?;
+        values.insert(datum.index, read);
     }
     Ok(values)
 }
 
 /// The rows of a batch that the server reads as they are reassembled here.
 pub(super) struct ReadAlike {
-    /// Their addresses.
     pub(super) rows: Vec<String>,
     own: Vec<OwnReading>,
 }

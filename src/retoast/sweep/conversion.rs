@@ -1,5 +1,6 @@
 //! Carries out the machine's actions on one table: scans, batches, vacuums and waits.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -9,7 +10,7 @@ use rand::RngExt;
 use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::forecast::Afterwards;
 use crate::retoast::listener::Advance;
-use crate::retoast::memory::checkpoint::{Checkpoint, Place};
+use crate::retoast::memory::checkpoint::{Checkpoint, TableFile};
 use crate::retoast::memory::remembered::proven_now;
 use crate::retoast::memory::since::{CutOff, Doubt, Since};
 use crate::retoast::pace::course::{Course, Position};
@@ -100,8 +101,22 @@ impl Progress {
     }
 }
 
+/// When the sweep and its current scan began.
+struct ScanClock {
+    began: Instant,
+    scan: u32,
+    scan_began: Instant,
+}
+
+impl ScanClock {
+    fn new() -> ScanClock {
+        let now = Instant::now();
+        ScanClock { began: now, scan: 0, scan_began: now }
+    }
+}
+
 /// A task for a job.
-enum Task {
+enum Job {
     /// Rows to re-toast. Those that the condition `insist_on` finds are waited for.
     Batch { rows: Vec<Row>, verify: bool, insist_on: Option<Condition> },
     /// What to vacuum, and the fraction of the table that may be dead in it.
@@ -109,7 +124,7 @@ enum Task {
 }
 
 /// The result of a job's task.
-enum TaskResult {
+enum JobResult {
     Batch {
         rows: Vec<Row>,
         done: BatchEnd,
@@ -277,12 +292,12 @@ impl Conversion<'_> {
         } else if let Some((checkpoint, place)) = saved {
             checkpoint.end(place, end == SweepEnd::Complete)?;
         }
-        let forms = scanner.seen.tally.report(&report.columns);
+        let forms = scanner.seen.tally.form_reports(&report.columns);
         if report.common.effort.scans <= 1 {
             report.converted.forms_before.clone_from(&forms);
         }
         report.converted.forms_after = forms;
-        report.converted.forms_planned = scanner.seen.planned.report(&report.columns);
+        report.converted.forms_planned = scanner.seen.planned.form_reports(&report.columns);
         report.converted.rows_written_since = scanner.seen.written_since;
         if !options.dry_run {
             let left = machine.left();
@@ -305,15 +320,14 @@ impl Conversion<'_> {
         machine: &mut Machine,
         scanner: &mut Scanner<'_>,
         report: &mut Progress,
-        saved: Option<(&Checkpoint, Place)>,
+        saved: Option<(&Checkpoint, TableFile)>,
     ) -> Result<SweepEnd, RetoastError> {
         let mut under_way = FuturesUnordered::new();
         let mut failed: Option<RetoastError> = None;
         let mut prepared = false;
         let mut keys = Keys::default();
         let mut course = Course::default();
-        let started = Instant::now();
-        let mut scanning = (0, started);
+        let mut clock = ScanClock::new();
         let computed = self.guard.ready.computed();
         let session = self.guard.session;
         let guard = &self.guard;
@@ -333,83 +347,19 @@ impl Conversion<'_> {
                     continue;
                 }
                 Action::BeginScan => {
-                    if report.common.effort.scans == 0 && machine.counts.scans == 2 {
-                        report.converted.forms_before = scanner.seen.tally.report(&report.columns);
-                    }
-                    scanner.seen = Scanned::default();
-                    scanner.own.clear();
                     keys.clear();
-                    self.seen_rows.clear();
-                    self.begin_proof(machine, &mut scanner.by_rule, report).await?;
-                    // a dry run proves nothing
-                    if !session.options.dry_run && !machine.is_cut_off() {
-                        let hold =
-                            async || guard.tried("reading", async || scanner.hold().await).await;
-                        let held = guard.unless_changed(0, hold).await?;
-                        if held.is_none() {
-                            continue;
-                        }
-                    }
-                    if !session.options.dry_run && !guard.is_unchanged().await? {
-                        return Err(RetoastError::Changing);
-                    }
-                    // by now, the file has every block that the snapshot can see
-                    let sizes = guard.sizes_before().await?;
-                    let Some(sizes) = sizes else { continue };
-                    report.common.is_larger(sizes);
-                    let blocks = sizes.heap_pages(session.server.page_size);
-                    // the forecast of a plan then needs no second look at the pages
-                    if session.options.dry_run && blocks.div_ceil(RUN) as usize <= RUNS {
-                        scanner.sampled = Some(Sampled::default());
-                    }
-                    Event::Begun { blocks, bytes: sizes.heap + sizes.toast }
+                    let Some(begun) = self.begin_scan(machine, scanner, report).await? else {
+                        continue;
+                    };
+                    begun
                 }
                 Action::Scan(blocks) => {
-                    let pass = session.pass(WorkKind::Scan, 0);
-                    let mut pass = std::pin::pin!(pass);
-                    let asked = Instant::now();
-                    loop {
-                        if let Ok(passed) = tokio::time::timeout(GLANCE, &mut pass).await {
-                            passed?;
-                            break;
-                        }
-                        let gives_up =
-                            session.throttle.sees_rewrite() || asked.elapsed() >= LONG_PAUSE;
-                        if gives_up && scanner.held.is_some() {
-                            scanner.release().await?;
-                            machine.note(Event::SnapshotLost, 0.0);
-                        }
-                    }
-                    if scanner.held.is_some() && self.keeps_others_from_reading().await? {
-                        scanner.release().await?;
-                        machine.note(Event::SnapshotLost, 0.0);
-                    }
+                    self.pass_scan(machine, scanner).await?;
                     if let Some((checkpoint, place)) = saved {
                         checkpoint.at(place, blocks.start)?;
                     }
-                    let held = scanner.held.is_some();
-                    let read = blocks.clone();
-                    let reading = Instant::now();
-                    let rows = scanner.read(guard, blocks).await?;
-                    course.has_read(read.len() as u32, reading.elapsed());
-                    tracing::debug!(
-                        "{}: blocks {read:?}: {} rows differ",
-                        self.guard.name(),
-                        rows.len()
-                    );
-                    if held && scanner.held.is_none() {
-                        machine.note(Event::SnapshotLost, 0.0);
-                    }
-                    if report.common.effort.scans == 0 && machine.is_first_scan() {
-                        report.common.rows.found += rows.len() as u64;
-                        report.common.rows.bytes += rows.iter().map(|row| row.bytes).sum::<u64>();
-                    }
-                    if session.options.dry_run {
-                        rows.iter().for_each(|row| report.found_runs.add(row.ctid.block.0 / RUN));
-                        if let Some(sampled) = &mut scanner.sampled {
-                            sampled.rows.extend(&rows);
-                        }
-                    }
+                    let rows = self.scan_chunk(machine, scanner, &mut course, blocks).await?;
+                    self.note_found(machine, scanner, report, &rows);
                     if machine.insists() {
                         keys.note(guard, scanner, &rows).await?;
                     }
@@ -428,21 +378,21 @@ impl Conversion<'_> {
                     }
                     let verify = guard.verifies(report.common.effort.batches, &computed);
                     let insist_on = insists.then(|| keys.condition(&rows));
-                    let task = Task::Batch { rows, verify, insist_on };
+                    let task = Job::Batch { rows, verify, insist_on };
                     under_way.push(self.run_job(job, task));
                     continue;
                 }
                 Action::Vacuum(job, extent, part) => {
-                    under_way.push(self.run_job(job, Task::Vacuum(extent, part)));
+                    under_way.push(self.run_job(job, Job::Vacuum(extent, part)));
                     continue;
                 }
                 Action::Wait => {
                     let Some((job, finished)) = under_way.next().await else { continue };
-                    if let Ok(TaskResult::Vacuum(..)) = &finished {
+                    if let Ok(JobResult::Vacuum(_, done, _)) = &finished {
                         machine.still_dead(session.throttle.still_dead());
-                    }
-                    if let Ok(TaskResult::Vacuum(_, Some((Extent::Table, took)), _)) = &finished {
-                        course.has_vacuumed(*took);
+                        if let Some((Extent::Table, took)) = done {
+                            course.has_vacuumed(*took);
+                        }
                     }
                     let mut event = finished.map(|finished| self.account(job, finished, report));
                     if let (Some(row), None) = (&report.index_refusal, &failed) {
@@ -463,22 +413,139 @@ impl Conversion<'_> {
                 scanner.release().await?;
             }
             machine.beside_others(session.throttle.beside_others());
-            let (scan, (read, blocks)) = (machine.counts.scans, machine.position());
-            if scanning.0 != scan {
-                scanning = (scan, Instant::now());
+            self.report_progress(machine, report, &mut course, &mut clock);
+        }
+    }
+
+    /// Returns the rows of these blocks that do not comply.
+    async fn scan_chunk(
+        &self,
+        machine: &mut Machine,
+        scanner: &mut Scanner<'_>,
+        course: &mut Course,
+        blocks: Range<u32>,
+    ) -> Result<Vec<Row>, RetoastError> {
+        let held = scanner.held.is_some();
+        let began = Instant::now();
+        let rows = scanner.read(&self.guard, blocks.clone()).await?;
+        course.has_read(blocks.len() as u32, began.elapsed());
+        tracing::debug!("{}: blocks {blocks:?}: {} rows differ", self.guard.name(), rows.len());
+        if held && scanner.held.is_none() {
+            machine.note(Event::SnapshotLost, 0.0);
+        }
+        Ok(rows)
+    }
+
+    fn report_progress(
+        &self,
+        machine: &Machine,
+        report: &Progress,
+        course: &mut Course,
+        clock: &mut ScanClock,
+    ) {
+        let session = self.guard.session;
+        let scan = machine.counts.scans;
+        if clock.scan != scan {
+            clock.scan = scan;
+            clock.scan_began = Instant::now();
+        }
+        let (read, blocks) = machine.position();
+        let rows = report.common.rows.stored;
+        let (done, left) = course.at(Position {
+            scan,
+            part: f64::from(read) / f64::from(blocks.max(1)),
+            blocks,
+            rows,
+            elapsed: clock.began.elapsed(),
+            scanning: clock.scan_began.elapsed(),
+        });
+        session.throttle.at(done);
+        let advance = Advance { scan, read, blocks, rows, done: Some(done), left };
+        session.listener.progress(&report.relation, &advance);
+    }
+
+    /// Begins a scan, in a snapshot of its own if it may prove something. Returns `None` once a stop is requested.
+    async fn begin_scan(
+        &self,
+        machine: &mut Machine,
+        scanner: &mut Scanner<'_>,
+        report: &mut Progress,
+    ) -> Result<Option<Event>, RetoastError> {
+        let guard = &self.guard;
+        let dry_run = guard.session.options.dry_run;
+        if report.common.effort.scans == 0 && machine.counts.scans == 2 {
+            report.converted.forms_before = scanner.seen.tally.form_reports(&report.columns);
+        }
+        scanner.seen = Scanned::default();
+        scanner.own.clear();
+        self.seen_rows.clear();
+        self.begin_proof(machine, &mut scanner.by_rule, report).await?;
+        // a dry run proves nothing
+        if !dry_run && !machine.is_cut_off() {
+            let hold = async || guard.tried("reading", async || scanner.hold().await).await;
+            if guard.unless_changed(0, hold).await?.is_none() {
+                return Ok(None);
             }
-            let rows = report.common.rows.stored;
-            let (done, left) = course.at(Position {
-                scan,
-                part: f64::from(read) / f64::from(blocks.max(1)),
-                blocks,
-                rows,
-                elapsed: started.elapsed(),
-                scanning: scanning.1.elapsed(),
-            });
-            session.throttle.at(done);
-            let advance = Advance { scan, read, blocks, rows, done: Some(done), left };
-            session.listener.progress(&report.relation, &advance);
+        }
+        if !dry_run && !guard.is_unchanged().await? {
+            return Err(RetoastError::Changing);
+        }
+        // by now, the file has every block that the snapshot can see
+        let Some(sizes) = guard.sizes_before().await? else { return Ok(None) };
+        report.common.is_larger(sizes);
+        let blocks = sizes.heap_pages(guard.session.server.page_size);
+        // the forecast of a plan then needs no second look at the pages
+        if dry_run && blocks.div_ceil(RUN) as usize <= RUNS {
+            scanner.sampled = Some(Sampled::default());
+        }
+        Ok(Some(Event::Begun { blocks, bytes: sizes.heap + sizes.toast }))
+    }
+
+    /// Waits until the throttle allows the scan to continue. Gives up its snapshot if that takes long, or if other
+    /// sessions wait for what it holds.
+    async fn pass_scan(
+        &self,
+        machine: &mut Machine,
+        scanner: &mut Scanner<'_>,
+    ) -> Result<(), RetoastError> {
+        let session = self.guard.session;
+        let mut pass = std::pin::pin!(session.pass(WorkKind::Scan, 0));
+        let asked = Instant::now();
+        loop {
+            if let Ok(passed) = tokio::time::timeout(GLANCE, &mut pass).await {
+                passed?;
+                break;
+            }
+            let gives_up = session.throttle.sees_rewrite() || asked.elapsed() >= LONG_PAUSE;
+            if gives_up && scanner.held.is_some() {
+                scanner.release().await?;
+                machine.note(Event::SnapshotLost, 0.0);
+            }
+        }
+        if scanner.held.is_some() && self.keeps_others_from_reading().await? {
+            scanner.release().await?;
+            machine.note(Event::SnapshotLost, 0.0);
+        }
+        Ok(())
+    }
+
+    /// Records the rows that a scan has found for the report and, in a dry run, for the forecast.
+    fn note_found(
+        &self,
+        machine: &Machine,
+        scanner: &mut Scanner<'_>,
+        report: &mut Progress,
+        rows: &[Row],
+    ) {
+        if report.common.effort.scans == 0 && machine.is_first_scan() {
+            report.common.rows.found += rows.len() as u64;
+            report.common.rows.bytes += rows.iter().map(|row| row.bytes).sum::<u64>();
+        }
+        if self.guard.session.options.dry_run {
+            rows.iter().for_each(|row| report.found_runs.add(row.ctid.block.0 / RUN));
+            if let Some(sampled) = &mut scanner.sampled {
+                sampled.rows.extend(rows);
+            }
         }
     }
 
@@ -518,14 +585,14 @@ impl Conversion<'_> {
     }
 
     /// Where the progress of scans is saved, if it is, and what identifies the table there.
-    async fn saved(&self) -> Result<Option<(&Checkpoint, Place)>, RetoastError> {
-        let Some(checkpoint) = self.checkpoint.filter(|_| !self.guard.session.options.dry_run)
-        else {
+    async fn saved(&self) -> Result<Option<(&Checkpoint, TableFile)>, RetoastError> {
+        let Some(checkpoint) = self.checkpoint else { return Ok(None) };
+        if self.guard.session.options.dry_run {
             return Ok(None);
-        };
+        }
         let oid = self.guard.ready.relation.oid;
         let filenode = metrics::filenode(self.guard.session.writer(), oid).await?;
-        Ok(Some((checkpoint, Place { oid: oid.0, filenode })))
+        Ok(Some((checkpoint, TableFile { oid: oid.0, filenode })))
     }
 
     /// The plan of the conversion, based on a scan that took this long.
@@ -579,25 +646,25 @@ impl Conversion<'_> {
             statements,
             ..self.first_scan()
         };
-        Ok(Plan::of(&found, &around))
+        Ok(Plan::new(&found, &around))
     }
 
     /// Runs a job's task as soon as there is no reason to wait.
-    async fn run_job(&self, job: usize, task: Task) -> (usize, Result<TaskResult, RetoastError>) {
+    async fn run_job(&self, job: usize, task: Job) -> (usize, Result<JobResult, RetoastError>) {
         (job, self.work_on(job, task).await)
     }
 
-    async fn work_on(&self, job: usize, task: Task) -> Result<TaskResult, RetoastError> {
+    async fn work_on(&self, job: usize, task: Job) -> Result<JobResult, RetoastError> {
         let work = match task {
-            Task::Batch { .. } => WorkKind::Batch,
-            Task::Vacuum(..) => WorkKind::Vacuum,
+            Job::Batch { .. } => WorkKind::Batch,
+            Job::Vacuum(..) => WorkKind::Vacuum,
         };
         self.guard.session.pass(work, job).await?;
         if self.guard.session.stopped() {
-            return Ok(TaskResult::Nothing);
+            return Ok(JobResult::Nothing);
         }
         match task {
-            Task::Batch { rows, verify, insist_on } => {
+            Job::Batch { rows, verify, insist_on } => {
                 let started = Instant::now();
                 let done = self.batch(job, &rows, verify, insist_on.as_ref()).await?;
                 let took = started.elapsed();
@@ -608,42 +675,42 @@ impl Conversion<'_> {
                         self.guard.session.throttle.goes_on();
                     }
                 }
-                Ok(TaskResult::Batch { rows, done, took, insists: insist_on.is_some() })
+                Ok(JobResult::Batch { rows, done, took, insists: insist_on.is_some() })
             }
-            Task::Vacuum(extent, part) => {
+            Job::Vacuum(extent, part) => {
                 let sizes = self.guard.session.throttle.sizes();
                 if !self.vacuum_pays_soon(job).await? {
                     tracing::debug!("{}: no VACUUM: it would remove too little", self.guard.name());
-                    return Ok(TaskResult::Vacuum(sizes, None, 0));
+                    return Ok(JobResult::Vacuum(sizes, None, 0));
                 }
                 let (done, times) = self.vacuum(job, extent, part).await?;
-                Ok(TaskResult::Vacuum(sizes, done, times))
+                Ok(JobResult::Vacuum(sizes, done, times))
             }
         }
     }
 
     /// Records what a job has done.
-    fn account(&self, job: usize, finished: TaskResult, report: &mut Progress) -> Event {
+    fn account(&self, job: usize, finished: JobResult, report: &mut Progress) -> Event {
         match finished {
-            TaskResult::Batch { done: BatchEnd::Stored { rows, verified, xid }, took, .. } => {
+            JobResult::Batch { done: BatchEnd::Stored { rows, verified, xid }, took, .. } => {
                 report.common.rows.stored += rows;
                 report.common.rows.verified += verified;
                 report.common.effort.batches += u64::from(rows > 0);
                 Event::BatchDone { job, rows, xid, took }
             }
-            TaskResult::Batch { done: BatchEnd::Busy, .. } => Event::BatchBusy(job),
-            TaskResult::Batch { done: BatchEnd::Refused(reason), rows, insists, .. } => {
+            JobResult::Batch { done: BatchEnd::Busy, .. } => Event::BatchBusy(job),
+            JobResult::Batch { done: BatchEnd::Refused(reason), rows, insists, .. } => {
                 if let ([row], false) = (rows.as_slice(), insists) {
                     self.set_aside(*row, reason, report);
                 }
                 Event::BatchRefused(job)
             }
-            TaskResult::Vacuum(sizes, done, times) => {
+            JobResult::Vacuum(sizes, done, times) => {
                 report.common.is_larger(sizes);
                 report.common.effort.vacuums += times;
                 Event::Vacuumed { job, done }
             }
-            TaskResult::Nothing => Event::Failed(job),
+            JobResult::Nothing => Event::Failed(job),
         }
     }
 

@@ -19,7 +19,7 @@ use tokio_postgres::types::Type;
 
 use crate::retoast::error::RetoastError;
 use crate::retoast::pace::metrics;
-use crate::retoast::sql::old_entries::{Addresses, BTREES, Btree, Way, look};
+use crate::retoast::sql::old_entries::{Addresses, BTREES, Btree, Way, visit_entries};
 use crate::retoast::task::guard::Guard;
 use crate::server::LiveError;
 use crate::server::chunks::parse_tid;
@@ -44,10 +44,10 @@ const MOST_LONG: u32 = 2;
 
 /// The entries to mark dead, and how to do it.
 #[derive(Debug, Default)]
-pub(crate) struct DeadIndexEntries(Mutex<State>);
+pub(crate) struct DeadIndexEntries(Mutex<EntriesState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct EntriesState {
     /// Whether the indexes have been examined.
     is_known: bool,
     /// The statement that marks entries; `None` if it would not help with any index.
@@ -66,7 +66,7 @@ struct State {
 }
 
 impl DeadIndexEntries {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, EntriesState> {
         // the state is only ever replaced as a whole
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -89,8 +89,9 @@ impl DeadIndexEntries {
             Err(error) => return Err(error),
         };
         let table = guard.ready.relation.quoted();
-        let look = (!indexes.is_empty()).then(|| look(&table, &indexes, Addresses::Parameter));
-        *self.state() = State { is_known: true, look, all, ..State::default() };
+        let look =
+            (!indexes.is_empty()).then(|| visit_entries(&table, &indexes, Addresses::Parameter));
+        *self.state() = EntriesState { is_known: true, look, all, ..EntriesState::default() };
         Ok(())
     }
 
@@ -129,7 +130,7 @@ impl DeadIndexEntries {
     }
 
     /// The statement to send with batches.
-    pub(super) fn look(&self) -> Option<String> {
+    pub(super) fn visit_statement(&self) -> Option<String> {
         self.state().look.clone()
     }
 
@@ -182,13 +183,13 @@ impl DeadIndexEntries {
         if state.long < MOST_LONG {
             return None;
         }
-        *state = State { is_known: true, ..State::default() };
+        *state = EntriesState { is_known: true, ..EntriesState::default() };
         Some(time)
     }
 
     /// Ends the looks after a failure.
     fn fail(&self) {
-        *self.state() = State { is_known: true, failed: true, ..State::default() };
+        *self.state() = EntriesState { is_known: true, failed: true, ..EntriesState::default() };
     }
 
     /// Whether a look has failed since the last call.
@@ -234,9 +235,9 @@ async fn usable_indexes(
 /// The index, with the way in which the planner uses it alone, if there is one.
 async fn served(client: &Client, index: Btree, table: &str) -> Result<Option<Btree>, RetoastError> {
     let mut few = false;
-    for way in Way::all(index.keys.len()) {
+    for way in Way::possible(index.keys.len()) {
         let one = Btree { way, ..index.clone() };
-        let look = look(table, std::slice::from_ref(&one), Addresses::Any);
+        let look = visit_entries(table, std::slice::from_ref(&one), Addresses::Any);
         let explain = format!("EXPLAIN (FORMAT JSON) {look}");
         let Some(plan) = scan_of(&text_of(&client.simple_query(&explain).await?)) else {
             return Ok(None);
@@ -267,7 +268,7 @@ fn text_of(messages: &[SimpleQueryMessage]) -> String {
 
 /// How a plan finds rows.
 #[derive(Debug, PartialEq)]
-struct Scan {
+struct PlannedScan {
     /// The index that it uses.
     index: String,
     rows: f64,
@@ -276,7 +277,7 @@ struct Scan {
 }
 
 /// The only scan of a plan in the output of `EXPLAIN (FORMAT JSON)`, if it is an index scan.
-fn scan_of(plan: &str) -> Option<Scan> {
+fn scan_of(plan: &str) -> Option<PlannedScan> {
     let plan = serde_json::from_str::<Value>(plan).ok()?;
     let mut scan = None;
     let mut rest = vec![&plan];
@@ -287,7 +288,7 @@ fn scan_of(plan: &str) -> Option<Scan> {
                 let text = |name: &str| fields.get(name).and_then(Value::as_str);
                 match text("Node Type") {
                     Some("Index Scan" | "Index Only Scan") if scan.is_none() => {
-                        scan = Some(Scan {
+                        scan = Some(PlannedScan {
                             index: text("Index Name")?.to_owned(),
                             rows: fields.get("Plan Rows").and_then(Value::as_f64)?,
                             filters: fields.contains_key("Filter"),
@@ -314,8 +315,12 @@ mod tests {
 
     fn known(all: bool) -> DeadIndexEntries {
         let old = DeadIndexEntries::default();
-        *old.state() =
-            State { is_known: true, look: Some("SELECT".into()), all, ..State::default() };
+        *old.state() = EntriesState {
+            is_known: true,
+            look: Some("SELECT".into()),
+            all,
+            ..EntriesState::default()
+        };
         old
     }
 
@@ -371,10 +376,10 @@ mod tests {
         assert!(!ends(long, short) && !ends(short, short) && !ends(long, short));
         // if everything takes long, the machine is busy
         assert!(!ends(long, long * 2) && !ends(long, short));
-        assert!(old.judge(long).is_none() && old.look().is_some());
+        assert!(old.judge(long).is_none() && old.visit_statement().is_some());
         assert!(ends(long, short));
         old.note(std::iter::empty(), &vec!["(1,1)".to_owned(); 20]);
-        assert!(old.look().is_none() && old.due(1).is_empty() && old.state().is_known);
+        assert!(old.visit_statement().is_none() && old.due(1).is_empty() && old.state().is_known);
         // this does not count as a failure, after which the batch would be tried again
         assert!(!old.has_failed());
     }
@@ -384,7 +389,7 @@ mod tests {
         let old = known(false);
         old.note(std::iter::empty(), &["(1,1)".to_owned()]);
         old.fail();
-        assert!(old.look().is_none() && old.due(1).is_empty());
+        assert!(old.visit_statement().is_none() && old.due(1).is_empty());
         assert!(old.has_failed() && !old.has_failed());
     }
 
@@ -396,7 +401,7 @@ mod tests {
             ))
         };
         let scan = r#"{"Node Type": "Index Scan", "Index Name": "i", "Plan Rows": 1}"#;
-        let found = |rows, filters| Some(Scan { index: "i".to_owned(), rows, filters });
+        let found = |rows, filters| Some(PlannedScan { index: "i".to_owned(), rows, filters });
         assert_eq!(plan(scan), found(1.0, false));
         assert_eq!(plan(&scan.replace("Index Scan", "Index Only Scan")), found(1.0, false));
         assert_eq!(plan(&scan.replace("1}", "3000}")), found(3000.0, false));

@@ -11,6 +11,7 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::sql;
+use crate::retoast::sweep::sample::CopySizes;
 use crate::retoast::sweep::scanner::{JUDGED_BYTES, LongRow, LongRows, Scanner};
 use crate::retoast::task::guard::{Guard, Reads};
 use crate::server::LiveError;
@@ -21,7 +22,6 @@ use toast_format::codec::Method;
 use toast_format::disk::ItemPointer;
 use toast_format::disk::desc::{Length, Storage};
 use toast_format::heap::sample::Sample as BlockSample;
-use toast_format::judge::stock::Compressed;
 use toast_format::judge::{FormJudge, Judge};
 use toast_format::model::index_entry::{EntryTooLarge, Fit, may_be_too_large};
 use toast_format::model::index_shape::IndexShape;
@@ -48,15 +48,12 @@ struct Affected {
     expression: Option<(usize, usize)>,
 }
 
-/// To what sizes the server compresses values, by row and column.
-type Sizes = HashMap<(ItemPointer, usize), Compressed>;
-
 /// What the server tells of the values of rows.
 #[derive(Default)]
 struct EntrySizes {
-    values: Sizes,
+    values: CopySizes,
     /// Of arrays that consist of the longest element alone.
-    elements: Sizes,
+    elements: CopySizes,
     /// The sizes of these elements, without their headers.
     raw_elements: HashMap<(ItemPointer, usize), u32>,
 }
@@ -235,8 +232,8 @@ impl Scanner<'_> {
             is_long.join(" OR ")
         );
         let client = self.connection.client();
-        let ask = async |_| Ok(client.query_typed(&sql, &[]).await?);
-        for row in guard.in_reading(ask).await? {
+        let found = guard.in_reading(async |_| Ok(client.query_typed(&sql, &[]).await?)).await?;
+        for row in found {
             let sizes: Vec<Option<i32>> = row.try_get(1)?;
             let mut values =
                 vec![Incoming::Opaque { size: 0, outside: None }; self.choice.model.columns.len()];
@@ -255,11 +252,14 @@ impl Scanner<'_> {
 
     /// The columns of variable length in the affected indexes.
     fn entry_columns(&self, shapes: &[IndexShape]) -> BTreeSet<usize> {
-        let columns = shapes.iter().flat_map(IndexShape::table_columns);
-        let is_variable = |&at: &usize| {
-            self.choice.model.columns.get(at).is_some_and(|column| column.length == Length::Varlena)
-        };
-        columns.filter(is_variable).collect()
+        let mut variable = BTreeSet::new();
+        for at in shapes.iter().flat_map(IndexShape::table_columns) {
+            let column = self.choice.model.columns.get(at);
+            if column.is_some_and(|column| column.length == Length::Varlena) {
+                variable.insert(at);
+            }
+        }
+        variable
     }
 
     /// An expression for a fresh value of a column.
@@ -328,7 +328,7 @@ impl Scanner<'_> {
         name: &str,
         fresh: String,
         rows: &[LongRow],
-        sizes: &mut Sizes,
+        sizes: &mut CopySizes,
     ) -> Result<(), LiveError> {
         let column =
             if self.compresses(index) { self.choice.model.columns.get(index) } else { None };

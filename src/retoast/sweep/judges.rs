@@ -52,7 +52,7 @@ impl Scanner<'_> {
                     Compliance::Complies => {}
                     Compliance::Differs => {
                         let is_left = |index: usize| {
-                            let value = candidate.values.get(index);
+                            let value = values.get(index);
                             judge.may_keep_pointers(index)
                                 && value.is_some_and(|value| value.form.is_external())
                         };
@@ -187,14 +187,8 @@ impl Scanner<'_> {
             // in one snapshot, the rows and the judge's copies of them are in the same order
             let compressed = self.ask_row_judge(&insert, None, &ctids).await?;
             client.batch_execute(row_judge::CLEAR_ROW_JUDGE).await?;
-            let differs = |candidate: &&Candidate, compressed: &HashMap<_, Vec<bool>>| {
-                compressed.get(&candidate.row.ctid).is_some_and(|answer| {
-                    let mut columns = targets.iter().zip(answer);
-                    columns.any(|(target, &yes)| yes && candidate.open.contains(&target.index))
-                })
-            };
             let doubted: Vec<&Candidate> =
-                now.iter().filter(|candidate| differs(candidate, &compressed)).collect();
+                now.iter().filter(|candidate| differs(candidate, targets, &compressed)).collect();
             if doubted.is_empty() {
                 continue;
             }
@@ -218,7 +212,9 @@ impl Scanner<'_> {
                 Err(error) => return Err(error),
             };
             client.batch_execute(row_judge::CLEAR_ROW_JUDGE).await?;
-            for candidate in doubted.iter().filter(|candidate| differs(candidate, &compressed)) {
+            for candidate in
+                doubted.iter().filter(|candidate| differs(candidate, targets, &compressed))
+            {
                 rows.push(Row { by_copy: true, ..candidate.row });
             }
         }
@@ -292,4 +288,14 @@ impl Scanner<'_> {
         }
         Ok(())
     }
+}
+/// Whether a value that the candidate depends on would be compressed.
+fn differs(
+    candidate: &Candidate,
+    targets: &[Target],
+    compressed: &HashMap<ItemPointer, Vec<bool>>,
+) -> bool {
+    let Some(compressed) = compressed.get(&candidate.row.ctid) else { return false };
+    let mut columns = targets.iter().zip(compressed);
+    columns.any(|(target, &yes)| yes && candidate.open.contains(&target.index))
 }

@@ -78,8 +78,11 @@ impl Keys {
         if self.columns.is_none() {
             let rows =
                 client.query_typed(sql::PRIMARY_KEY, &[(&relation.oid.0, Type::OID)]).await?;
-            let column = |row: &tokio_postgres::Row| Ok((row.try_get(0)?, row.try_get(1)?));
-            self.columns = Some(rows.iter().map(column).collect::<Result<_, LiveError>>()?);
+            let mut columns = Vec::new();
+            for row in rows {
+                columns.push((row.try_get(0)?, row.try_get(1)?));
+            }
+            self.columns = Some(columns);
         }
         let columns = self.columns.as_deref().unwrap_or_default();
         if columns.is_empty() {

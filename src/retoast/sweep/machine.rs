@@ -27,7 +27,6 @@ enum Phase {
     Ended(SweepEnd),
 }
 
-/// The current scan.
 #[derive(Debug, Clone)]
 struct Scan {
     blocks: u32,
@@ -52,7 +51,6 @@ struct Batches {
     last: HashMap<u32, u64>,
 }
 
-/// What is reported.
 #[derive(Debug, Clone, Default)]
 pub struct Counts {
     /// The number of scans begun.
@@ -71,7 +69,7 @@ pub struct Machine {
     scan: Scan,
     batches: Batches,
     /// What each job does.
-    work: Vec<Work>,
+    work: Vec<JobState>,
     /// Rows per millisecond, smoothed.
     speed: Option<f64>,
     /// Whether other sessions are active.
@@ -106,7 +104,7 @@ impl Machine {
                 one_snapshot: true,
             },
             batches: Batches::default(),
-            work: vec![Work::Nothing; tuning.jobs.max(1)],
+            work: vec![JobState::Nothing; tuning.jobs.max(1)],
             speed: None,
             others: false,
             vacuums: Vacuums::new(&tuning),
@@ -157,7 +155,7 @@ impl Machine {
     /// The progress of the current scan: blocks whose rows are done, and blocks in all.
     pub fn position(&self) -> (u32, u32) {
         let under_way = self.work.iter().map(|work| match work {
-            Work::Batch { batch, .. } => batch.rows.len(),
+            JobState::Batch { batch, .. } => batch.rows.len(),
             _ => 0,
         });
         let queued = self.batches.queue.iter().map(|batch| batch.rows.len());
@@ -181,9 +179,8 @@ impl Machine {
         self.counts.scans <= 1
     }
 
-    /// The next action.
     pub fn next_action(&mut self) -> Action {
-        let at_rest = self.work.iter().all(|work| *work == Work::Nothing);
+        let at_rest = self.work.iter().all(|work| *work == JobState::Nothing);
         if !at_rest && (self.phase != Phase::Scanning || self.sleep.is_some()) {
             return Action::Wait;
         }
@@ -218,23 +215,24 @@ impl Machine {
 
     /// Begins the vacuum that is due, unless another one is running.
     fn vacuum(&mut self) -> Action {
-        let free = self.work.iter().position(|work| *work == Work::Nothing);
-        let Some(job) = free.filter(|_| !self.work.contains(&Work::Vacuum)) else {
+        let free = self.work.iter().position(|work| *work == JobState::Nothing);
+        let Some(job) = free else { return Action::Wait };
+        if self.work.contains(&JobState::Vacuum) {
             return Action::Wait;
-        };
+        }
         let Some((extent, part)) = self.vacuums.begin() else { return Action::Wait };
-        self.start(job, Work::Vacuum);
+        self.start(job, JobState::Vacuum);
         Action::Vacuum(job, extent, part)
     }
 
     /// Begins the first batch that may begin. A batch of a window may begin once what the previous one of the window
     /// left can be pruned, so that the rows find room on their own pages.
     fn batch(&mut self) -> Option<Action> {
-        let job = self.work.iter().position(|work| *work == Work::Nothing)?;
+        let job = self.work.iter().position(|work| *work == JobState::Nothing)?;
         let mut pinned = u64::MAX;
         let mut under_way = Vec::new();
         for work in &self.work {
-            if let Work::Batch { batch, pins } = work {
+            if let JobState::Batch { batch, pins } = work {
                 pinned = pinned.min(*pins);
                 under_way.push(batch.number);
             }
@@ -254,11 +252,11 @@ impl Machine {
         let rows = batch.rows.clone();
         let pins = under_way.into_iter().min().unwrap_or(batch.number);
         let insists = batch.insists;
-        self.start(job, Work::Batch { batch, pins });
+        self.start(job, JobState::Batch { batch, pins });
         Some(if insists { Action::Insist(job, rows) } else { Action::Batch(job, rows) })
     }
 
-    fn start(&mut self, job: usize, work: Work) {
+    fn start(&mut self, job: usize, work: JobState) {
         if let Some(slot) = self.work.get_mut(job) {
             *slot = work;
         }
@@ -266,8 +264,8 @@ impl Machine {
 
     /// Takes the batch that a job has ended.
     fn ended(&mut self, job: usize) -> Batch {
-        match self.work.get_mut(job).map(|slot| std::mem::replace(slot, Work::Nothing)) {
-            Some(Work::Batch { batch, .. }) => batch,
+        match self.work.get_mut(job).map(|slot| std::mem::replace(slot, JobState::Nothing)) {
+            Some(JobState::Batch { batch, .. }) => batch,
             _ => Batch::new(0, Vec::new()),
         }
     }
@@ -394,11 +392,15 @@ impl Machine {
         }
         let most = (most as usize).clamp(1, 10_000).min(rows.len());
         let mut bytes = 0u64;
-        let fits = |row: &&Row| {
+        let mut share = 0;
+        for row in rows.iter().take(most) {
             bytes = bytes.saturating_add(row.bytes);
-            bytes <= self.tuning.batch_bytes
-        };
-        rows.iter().take(most).take_while(fits).count().max(1).min(rows.len())
+            if bytes > self.tuning.batch_bytes {
+                break;
+            }
+            share += 1;
+        }
+        share.max(1).min(rows.len())
     }
 
     /// Divides the rows of a chunk into batches: windows, and passes over each.
@@ -500,10 +502,8 @@ pub enum Extent {
     Table,
 }
 
-/// What has happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// A scan begins.
     Begun {
         /// Blocks of the heap.
         blocks: u32,
@@ -527,7 +527,6 @@ pub enum Event {
     BatchBusy(usize),
     /// The server refused a batch because of the content of its rows, and nothing was changed.
     BatchRefused(usize),
-    /// A vacuum ended.
     Vacuumed {
         /// The job that ran the vacuum.
         job: usize,
@@ -549,14 +548,12 @@ pub enum SweepEnd {
     Complete,
     /// Some rows are not stored as requested.
     Incomplete,
-    /// Stopped on request.
     Stopped,
 }
 
 /// Rows that the current scan has found not to comply, by what happens to them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Noncompliant {
-    /// Rows to re-toast.
     pub found: u64,
     /// Rows that the server has refused to store.
     pub refused: u64,
@@ -579,7 +576,6 @@ impl Noncompliant {
 pub enum Action {
     /// Determine the number of blocks.
     BeginScan,
-    /// Read these blocks.
     Scan(Range<u32>),
     /// Make this job re-toast these rows in one transaction.
     Batch(usize, Vec<Row>),
@@ -599,7 +595,7 @@ pub enum Action {
 
 /// The current work of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum JobState {
     Nothing,
     Batch {
         batch: Batch,

@@ -7,7 +7,6 @@ use std::ops::Range;
 use futures_util::future::join;
 use tokio_postgres::types::Type;
 
-use crate::retoast::memory::since::CutOff;
 use crate::retoast::sql;
 use crate::retoast::sql::by_policy;
 use crate::retoast::sweep::machine::Row;
@@ -77,9 +76,10 @@ impl Scanner<'_> {
         if self.by_rule.since.is_some_and(|since| since.is_after(xmin)) {
             return;
         }
-        let next = self.by_rule.next_xid;
-        let came_later = |cut: &CutOff| cut.is_before(xmin, next);
-        if self.by_rule.cut_off.as_ref().is_some_and(came_later) && !self.ours.contains(&xmin) {
+        if let Some(cut_off) = &self.by_rule.cut_off
+            && cut_off.is_before(xmin, self.by_rule.next_xid)
+            && !self.ours.contains(&xmin)
+        {
             self.seen.written_since += 1;
             return;
         }
@@ -121,7 +121,9 @@ impl Scanner<'_> {
             let bytes = value.stored_size.unwrap_or(0);
             let one = wanted.get(at);
             // the form of other values depends on content that this scan does not read
-            if let Some(one) = one.filter(|_| !is_foreign(value.form)) {
+            if let Some(one) = one
+                && !is_foreign(value.form)
+            {
                 planned.add(at, one.form, one.method, u64::from(one.bytes));
             }
             if value.form == Form::Null {
@@ -193,11 +195,14 @@ impl Scanner<'_> {
         group: &[Open],
     ) -> Result<HashMap<(ItemPointer, u32), Vec<Option<Content>>>, LiveError> {
         let client = self.asker.client();
-        let address_of = |open: &Open| open.row.ctid.to_string();
-        let mut lists: Vec<Vec<String>> = vec![group.iter().map(address_of).collect()];
-        for at in 0..self.ready.targets.len() {
-            let asked = group.iter().filter(|row| row.targets.contains(&at));
-            lists.push(asked.map(address_of).collect());
+        let mut lists: Vec<Vec<String>> = vec![Vec::new(); 1 + self.ready.targets.len()];
+        for (at, list) in lists.iter_mut().enumerate() {
+            for open in group {
+                // the first list is that of all rows
+                if at == 0 || open.targets.contains(&(at - 1)) {
+                    list.push(open.row.ctid.to_string());
+                }
+            }
         }
         client.batch_execute(by_policy::BEGIN_ASKING).await?;
         let targets = &self.ready.targets;
@@ -264,7 +269,6 @@ pub(crate) struct Copies {
 
 /// A row of the temporary table.
 pub(crate) struct Copy {
-    /// Its number.
     pub number: i32,
     /// The address of the row of which it is a copy.
     pub ctid: ItemPointer,

@@ -65,12 +65,12 @@ pub(super) struct Known {
 
 /// What is known of a table's values of pluggable toasters, for all sessions of a conversion.
 #[derive(Debug, Default)]
-pub(super) struct Readings {
+pub(super) struct ReassembledValues {
     comparison: OnceLock<Comparison>,
     known: Mutex<Known>,
 }
 
-impl Readings {
+impl ReassembledValues {
     /// What is compared; `None` if nothing is.
     pub(super) fn comparison(&self) -> Option<&Comparison> {
         self.comparison.get()

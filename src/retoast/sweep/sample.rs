@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 
 use crate::retoast::error::RetoastError;
 use crate::retoast::forecast::{
-    Batches, Found, Gin, IndexFacts, Keys, Method, RowChange, SampledPage, Tuple,
+    BatchSizes, ForecastBasis, Gin, IndexFacts, Method, RowChange, SampledKeys, SampledPage, Tuple,
 };
 use crate::retoast::pace::ahead::ForecastFacts;
 use crate::retoast::plan::{FirstScan, Forecast, Sizes, seconds};
@@ -23,6 +23,7 @@ use crate::retoast::task::session::{Session, Tuning};
 use crate::server::indexes::Index;
 use crate::server::{LiveError, snapshot};
 use toast_format::disk::ItemPointer;
+use toast_format::disk::layout::PageSize;
 use toast_format::heap::sample::Sample as BlockSample;
 use toast_format::judge::stock::{Compressed, stored_anew};
 use toast_format::judge::{FormJudge, Judge};
@@ -31,7 +32,6 @@ use toast_format::model::estimate::{BlocksRead, PowerSums};
 use toast_format::model::interval::Interval;
 use toast_format::model::pages::{Fill, ToastFiller, chunk_bytes};
 use toast_format::model::stored::{Form, StoredValue};
-use toast_format::model::toast::Placed;
 
 /// Bytes of a table that a scan reads per second, as long as none has been timed.
 const READ_SPEED: f64 = 300e6;
@@ -52,7 +52,7 @@ const NARROW: u32 = 60;
 const INLINE: u64 = 2000;
 
 /// To what sizes the server compresses values, by row and column, and typical ratios by column.
-type CopySizes = HashMap<(ItemPointer, usize), Compressed>;
+pub(super) type CopySizes = HashMap<(ItemPointer, usize), Compressed>;
 type Ratios = HashMap<usize, Option<f64>>;
 
 /// The sample of a table.
@@ -64,7 +64,6 @@ struct Sample {
     /// byte of them, if its pages are filled one after another.
     outside: PowerSums,
     outside_takes: f64,
-    /// Rows to re-toast.
     rows: Vec<Row>,
 }
 
@@ -135,11 +134,11 @@ impl Conversion<'_> {
         let (indexes, toast_index) = self.indexes(&facts.indexes, &sample, rows.estimate).await?;
         let tuning = Tuning { jobs: session.jobs(), ..session.options.tuning };
         let rows_per_page = rows.estimate / f64::from(pages.max(1));
-        let found = Found {
+        let found = ForecastBasis {
             version_num: session.server.version_num,
             page,
             fillfactor: ready.relation.fillfactor(),
-            batches: Batches {
+            batches: BatchSizes {
                 window: tuning.window(rows_per_page, pages.min(CHUNK), pages),
                 passes: tuning.passes,
                 bytes: tuning.batch_bytes,
@@ -230,7 +229,7 @@ impl Conversion<'_> {
         redo: u64,
     ) -> Result<Sample, RetoastError> {
         let mut sampled = match scanner.sampled.take() {
-            Some(read) => read.of(runs),
+            Some(read) => read.within(runs),
             None => self.read(scanner, runs, pages).await?,
         };
         let rows = std::mem::take(&mut sampled.rows);
@@ -252,7 +251,7 @@ impl Conversion<'_> {
             pages.entry(ctid.block.0).or_default().others.push(Tuple { length, is_outside });
         }
         for row in &rows {
-            let change = self.change(scanner, row, &sampled, (&sizes, &ratios));
+            let change = self.change(scanner, row, &sampled, &sizes, &ratios);
             pages.entry(row.ctid.block.0).or_default().rows.push(change);
         }
         let (outside, outside_takes) = self.outside(&sampled);
@@ -329,11 +328,10 @@ impl Conversion<'_> {
                 (bytes <= BYTES).then_some(Candidate { row, values, open })
             })
             .collect();
-        let is_known = |candidate: &Candidate| {
+        some.retain(|candidate| {
             let ctid = candidate.row.ctid;
-            candidate.open.iter().all(|&index| sizes.contains_key(&(ctid, index)))
-        };
-        some.retain(|candidate| !is_known(candidate));
+            !candidate.open.iter().all(|&index| sizes.contains_key(&(ctid, index)))
+        });
         if some.is_empty() {
             return Ok(sizes);
         }
@@ -364,30 +362,17 @@ impl Conversion<'_> {
         scanner: &Scanner<'_>,
         row: &Row,
         sampled: &Sampled,
-        (sizes, ratios): (&CopySizes, &Ratios),
+        sizes: &CopySizes,
+        ratios: &Ratios,
     ) -> RowChange {
         let page = self.choice.model.page;
-        let as_now = || {
-            let stored = u32::try_from(row.stored).unwrap_or(u32::MAX);
-            let is_outside = row.stored > INLINE;
-            let tuple = if is_outside { NARROW } else { stored.saturating_add(NARROW) };
-            let chunks = if is_outside { page.chunks(stored) } else { 0 };
-            let external = if is_outside { row.stored } else { 0 };
-            RowChange {
-                tuple: (tuple, tuple),
-                changed: tuple,
-                chunks: (chunks, chunks),
-                external: (external, external),
-                kept: 0,
-            }
-        };
         let (Some(values), Some(&length)) =
             (sampled.values.get(&row.ctid), sampled.lengths.get(&row.ctid))
         else {
-            return as_now();
+            return same_change(row, page);
         };
         let (targets, follow) = scanner.indexes();
-        let changing = || targets.iter().chain(&follow);
+        let changing: Vec<usize> = targets.iter().chain(&follow).copied().collect();
         let known = |index: usize| {
             let own = sizes.get(&(row.ctid, index)).copied();
             own.or_else(|| {
@@ -396,11 +381,10 @@ impl Conversion<'_> {
             })
         };
         let Ok(anew) = stored_anew(&self.choice.model, &targets, &follow, values, &known) else {
-            return as_now();
+            return same_change(row, page);
         };
         let mut change = RowChange { tuple: (length, anew.tuple_length), ..RowChange::default() };
-        let is_moved = |placed: &Placed| placed.form.is_external() && !placed.kept;
-        for &index in changing() {
+        for &index in &changing {
             let Some(value) = values.get(index) else { continue };
             let bytes = value.stored_size.unwrap_or(0).max(match value.form {
                 Form::Custom => value.raw_size.unwrap_or(0),
@@ -417,11 +401,11 @@ impl Conversion<'_> {
             }
         }
         for (index, placed) in anew.values.iter().enumerate() {
-            if is_moved(placed) {
+            if placed.form.is_external() && !placed.kept {
                 change.external.1 += u64::from(placed.stored_size);
                 change.chunks.1 += placed.chunks;
                 change.changed += NARROW;
-            } else if changing().any(|&one| one == index) {
+            } else if changing.contains(&index) {
                 change.changed += if placed.form == Form::Null { 0 } else { placed.stored_size };
             } else if placed.form.is_external() {
                 change.kept += u64::from(placed.stored_size);
@@ -498,7 +482,7 @@ impl Conversion<'_> {
                 gin.keys.extend(known.unwrap_or_else(|| {
                     // a guess by the size of the index
                     let keys = bytes as f64 / counted.max(1.0) / UNKNOWN_ENTRY * gin.sampled;
-                    vec![Keys { rows: 1.0, keys, bytes: UNKNOWN_KEY }]
+                    vec![SampledKeys { rows: 1.0, keys, bytes: UNKNOWN_KEY }]
                 }));
             }
             if let Some(pageinspect) = session.pages {
@@ -514,30 +498,56 @@ impl Conversion<'_> {
     }
 
     /// The keys of these rows; `None` if counting them takes too long, or the server has another error.
-    async fn keys(&self, sql: &str, rows: &Vec<String>) -> Result<Option<Vec<Keys>>, LiveError> {
+    async fn keys(
+        &self,
+        sql: &str,
+        rows: &Vec<String>,
+    ) -> Result<Option<Vec<SampledKeys>>, LiveError> {
         let client = self.guard.session.reader().client();
-        let ask = async |_| {
-            client.batch_execute(KEYED_LIMIT).await?;
-            Ok(client.query_typed(sql, &[(rows, Type::TEXT_ARRAY)]).await?)
-        };
-        let found = match self.guard.in_reading(ask).await {
+        let asked = self
+            .guard
+            .in_reading(async |_| {
+                client.batch_execute(KEYED_LIMIT).await?;
+                Ok(client.query_typed(sql, &[(rows, Type::TEXT_ARRAY)]).await?)
+            })
+            .await;
+        let found = match asked {
             Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
                 tracing::debug!("{}: keys are guessed: {error}", self.guard.name());
                 return Ok(None);
             }
             found => found?,
         };
-        let keys = |row: &tokio_postgres::Row| {
-            Ok(Keys { rows: row.try_get(0)?, keys: row.try_get(1)?, bytes: row.try_get(2)? })
-        };
-        found.iter().map(keys).collect::<Result<_, LiveError>>().map(Some)
+        let mut keys = Vec::new();
+        for row in found {
+            let (rows, bytes) = (row.try_get(0)?, row.try_get(2)?);
+            keys.push(SampledKeys { rows, keys: row.try_get(1)?, bytes });
+        }
+        Ok(Some(keys))
+    }
+}
+
+/// The change of a row whose values are not known: they are stored as they are now.
+fn same_change(row: &Row, page: PageSize) -> RowChange {
+    let stored = u32::try_from(row.stored).unwrap_or(u32::MAX);
+    let is_outside = row.stored > INLINE;
+    let tuple = if is_outside { NARROW } else { stored.saturating_add(NARROW) };
+    let chunks = if is_outside { page.chunks(stored) } else { 0 };
+    let external = if is_outside { row.stored } else { 0 };
+    RowChange {
+        tuple: (tuple, tuple),
+        changed: tuple,
+        chunks: (chunks, chunks),
+        external: (external, external),
+        kept: 0,
     }
 }
 
 /// Some of the rows, spread over all of them. They are drawn, because content may recur in each n-th row.
 fn drawn(rows: &[Row], wanted: usize) -> impl Iterator<Item = &Row> {
-    let number = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
-    let places = BlockSample::new(number(rows.len()), number(wanted), 1);
+    let all = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+    let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+    let places = BlockSample::new(all, wanted, 1);
     places.filter_map(|place| rows.get(place.0 as usize))
 }
 
@@ -565,10 +575,12 @@ fn typical(sizes: &CopySizes, sampled: &Sampled) -> Ratios {
             (sum.0, sum.1, sum.3) = (sum.0 + f64::from(*size), sum.1 + raw, sum.3 + 1);
         }
     }
-    let ratio = |(small, raw, all, compressed): (f64, f64, u32, u32)| {
-        (compressed * 2 >= all && raw > 0.0).then_some(small / raw)
-    };
-    sums.into_iter().map(|(index, sum)| (index, ratio(sum))).collect()
+    let mut ratios = Ratios::new();
+    for (index, (small, raw, all, compressed)) in sums {
+        let is_known = compressed * 2 >= all && raw > 0.0;
+        ratios.insert(index, is_known.then_some(small / raw));
+    }
+    ratios
 }
 
 /// The average size of a btree's entries, with their line pointers.

@@ -39,12 +39,12 @@ impl Scanner<'_> {
         blocks: Range<u32>,
     ) -> Result<Vec<Row>, RetoastError> {
         let before = self.seen.clone();
-        let mut look = async || {
+        let mut read_chunk = async || {
             self.seen.clone_from(&before);
             self.chunk(blocks.clone()).await
         };
-        let read = guard.unless_changed(0, async || guard.tried("reading", &mut look).await).await;
-        Ok(read?.unwrap_or_default())
+        let tried = async || guard.tried("reading", &mut read_chunk).await;
+        Ok(guard.unless_changed(0, tried).await?.unwrap_or_default())
     }
 
     /// Like [`Scanner::chunk_at_once`], but reports damage as a problem, and leaves out only what is damaged.
@@ -158,7 +158,7 @@ impl Scanner<'_> {
             Some(held) => (held, true),
             None => (self.begin(Reads::WithTemporary).await?, false),
         };
-        match self.look(&held.moment, blocks).await {
+        match self.read_in(&held.moment, blocks).await {
             Ok(rows) => {
                 self.held = Some(held);
                 if !keep {
@@ -175,7 +175,11 @@ impl Scanner<'_> {
         }
     }
 
-    async fn look(&mut self, moment: &Moment, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
+    async fn read_in(
+        &mut self,
+        moment: &Moment,
+        blocks: Range<u32>,
+    ) -> Result<Vec<Row>, LiveError> {
         self.customs.clear();
         let rows = self.noncompliant(moment, blocks).await?;
         self.note_readings(moment, rows).await
@@ -285,25 +289,7 @@ impl Scanner<'_> {
         rows: &mut Vec<Row>,
         open: &mut Vec<Candidate>,
     ) {
-        let desc = &self.ready.relation.desc;
-        let mut values = Vec::with_capacity(desc.attributes.len());
-        let mut clears = false;
-        for walked in Walk::new(tuple, desc) {
-            match walked {
-                Ok((column, datum)) if column.dropped => {
-                    clears |= self.choice.judge.clears(&datum);
-                    values.push(StoredValue::NULL);
-                }
-                Ok((column, datum)) => {
-                    self.keep_custom(ctid, values.len(), &datum);
-                    values.push(StoredValue::of(&datum, column, self.server.page_size));
-                }
-                Err(error) => {
-                    self.seen.problems.push(format!("row {ctid}: {error}"));
-                    return;
-                }
-            }
-        }
+        let Some((values, clears)) = self.stored_values(ctid, tuple) else { return };
         if self.seen.long_rows.is_some() {
             self.note_long_row(ctid, &values);
             return;
@@ -360,6 +346,35 @@ impl Scanner<'_> {
                 open.push(Candidate { row: found, values, open: columns });
             }
         }
+    }
+
+    /// The values of a row, and whether an update clears a value of a dropped column. A row that cannot be read is
+    /// recorded as a problem.
+    fn stored_values(
+        &mut self,
+        ctid: ItemPointer,
+        tuple: &HeapTuple<'_>,
+    ) -> Option<(Vec<StoredValue>, bool)> {
+        let desc = &self.ready.relation.desc;
+        let mut values = Vec::with_capacity(desc.attributes.len());
+        let mut clears = false;
+        for walked in Walk::new(tuple, desc) {
+            match walked {
+                Ok((column, datum)) if column.dropped => {
+                    clears |= self.choice.judge.clears(&datum);
+                    values.push(StoredValue::NULL);
+                }
+                Ok((column, datum)) => {
+                    self.keep_custom(ctid, values.len(), &datum);
+                    values.push(StoredValue::of(&datum, column, self.server.page_size));
+                }
+                Err(error) => {
+                    self.seen.problems.push(format!("row {ctid}: {error}"));
+                    return None;
+                }
+            }
+        }
+        Some((values, clears))
     }
 
     pub(super) async fn functions(
@@ -445,8 +460,8 @@ impl Scanner<'_> {
         let limit = self.server.page_size.toast_tuple_target_main() - TUPLE_HEADER_SIZE;
         let sql = sql::unfit(&self.ready.relation.quoted(), &self.ready.targets, limit);
         let client = &self.connection;
-        let ask = async |_| Ok(client.client().query_typed(&sql, &[]).await?);
-        let rows = guard.in_reading(ask).await?;
+        let asked = guard.in_reading(async |_| Ok(client.client().query_typed(&sql, &[]).await?));
+        let rows = asked.await?;
         let Some(row) = rows.first() else { return Ok(Unfit::default()) };
         let count: i64 = row.try_get(0)?;
         Ok(Unfit { rows: u64::try_from(count).unwrap_or(0), first: row.try_get(1)? })

@@ -9,7 +9,7 @@ use crate::retoast::preflight::ready::{Choice, PreparedTable};
 use crate::retoast::result::FormReport;
 use crate::retoast::sql::Target;
 use crate::retoast::sweep::machine::Row;
-use crate::retoast::sweep::readings::Readings;
+use crate::retoast::sweep::readings::ReassembledValues;
 use crate::retoast::task::guard::{Reading, Reads};
 use crate::server::about::Pageinspect;
 use crate::server::about::Server;
@@ -27,15 +27,13 @@ use toast_format::model::toast::{Incoming, Table};
 /// The maximum number of bytes of values passed to a judge at a time, unless a single value has more.
 pub(crate) const JUDGED_BYTES: u64 = 32 << 20;
 
-/// Scans one table.
+/// Reads a table's rows in chunks of blocks, and selects those that do not comply.
 pub struct Scanner<'a> {
     /// A separate connection, because no snapshot may be held while batches run.
     pub connection: Arc<Connection>,
     /// The connection for trials that a policy requires, which have transactions of their own.
     pub asker: Arc<Connection>,
-    /// The server.
     pub server: &'a Server,
-    /// The table.
     pub ready: &'a PreparedTable,
     pub(super) choice: &'a Choice,
     /// How reading transactions on the table begin.
@@ -169,8 +167,9 @@ impl Scanner<'_> {
 
     /// The indexes of the chosen columns, and of the columns that are computed from them.
     pub(crate) fn indexes(&self) -> (Vec<usize>, Vec<usize>) {
-        let of = |columns: &[Target]| columns.iter().map(|column| column.index).collect();
-        (of(&self.ready.targets), of(&self.choice.follow))
+        let targets = self.ready.targets.iter().map(|column| column.index);
+        let follow = self.choice.follow.iter().map(|column| column.index);
+        (targets.collect(), follow.collect())
     }
 }
 
@@ -184,7 +183,6 @@ pub struct Unfit {
 }
 
 impl Unfit {
-    /// Adds a row.
     pub fn add(&mut self, ctid: String) {
         self.rows += 1;
         self.first.get_or_insert(ctid);
@@ -241,7 +239,6 @@ pub(super) struct Sampled {
     /// The length of tuples, and their values.
     pub(super) lengths: HashMap<ItemPointer, u32>,
     pub(super) values: HashMap<ItemPointer, Vec<StoredValue>>,
-    /// Rows to re-toast.
     pub(super) rows: Vec<Row>,
     /// To what sizes the server compresses values, by row and column, where it was asked.
     pub(super) sizes: HashMap<(ItemPointer, usize), Compressed>,
@@ -249,7 +246,7 @@ pub(super) struct Sampled {
 
 impl Sampled {
     /// What was read of these runs of pages.
-    pub(super) fn of(mut self, runs: &[u32]) -> Sampled {
+    pub(super) fn within(mut self, runs: &[u32]) -> Sampled {
         let is_of = |block: u32| runs.contains(&(block / RUN));
         self.pages.retain(|&block, _| is_of(block));
         self.lengths.retain(|ctid, _| is_of(ctid.block.0));
@@ -300,7 +297,7 @@ impl Damage {
 pub struct SeenRows {
     rows: Mutex<HashMap<ItemPointer, Seen>>,
     /// How values of pluggable toasters read.
-    pub(super) readings: Readings,
+    pub(super) readings: ReassembledValues,
 }
 
 impl SeenRows {
@@ -331,7 +328,6 @@ impl SeenRows {
         }
     }
 
-    /// Removes all rows.
     pub fn clear(&self) {
         self.rows().clear();
         self.readings.clear();
@@ -378,7 +374,6 @@ pub struct Share {
     pub values: u64,
     /// The stored size of these values, in bytes.
     pub bytes: u64,
-    /// Values that comply.
     pub complying_values: u64,
     /// The stored size of values that comply, in bytes.
     pub complying_bytes: u64,
@@ -421,7 +416,7 @@ impl Tally {
     }
 
     /// The counts in the form of the report.
-    pub fn report(&self, columns: &[String]) -> Vec<FormReport> {
+    pub fn form_reports(&self, columns: &[String]) -> Vec<FormReport> {
         self.counts
             .iter()
             .map(|(&(column, form, method), &(values, bytes))| FormReport {

@@ -153,7 +153,7 @@ impl Conversion<'_> {
     ) -> Result<Result<bool, String>, RetoastError> {
         match self.guard.vacuum_by(job, sql).await {
             Err(RetoastError::Live(LiveError::Server(error))) if is_damage(&error) => {
-                let why = Reason::of(&error).text;
+                let why = Reason::from(&error).text;
                 self.guard.note(&format!("not vacuumed: {why}"));
                 Ok(Err(why))
             }

@@ -42,10 +42,10 @@ const MOST_SHOWN: usize = 100;
 
 /// The definition and settings that the table is known to have. It outlives the sessions of a task.
 #[derive(Debug, Default)]
-pub(crate) struct KnownDefinition(Mutex<Known>);
+pub(crate) struct KnownDefinition(Mutex<DefinitionState>);
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Known {
+pub(super) struct DefinitionState {
     /// The settings when the run began, or before an earlier run that was killed.
     pub(super) before: Option<Settings>,
     /// The definition that the task needs.
@@ -58,7 +58,7 @@ pub(super) struct Known {
 }
 
 impl KnownDefinition {
-    pub(super) fn get(&self) -> MutexGuard<'_, Known> {
+    pub(super) fn get(&self) -> MutexGuard<'_, DefinitionState> {
         // Only complete values are assigned, so a poisoned lock is harmless.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -288,7 +288,7 @@ impl<'a> Guard<'a> {
                 }
                 Ok(match kind {
                     ErrorKind::Busy => BatchEnd::Busy,
-                    _ => BatchEnd::Refused(Reason::of(&error)),
+                    _ => BatchEnd::Refused(Reason::from(&error)),
                 })
             }
             Err(error) => {
@@ -327,17 +327,10 @@ impl<'a> Guard<'a> {
         texts: &[(&str, &[Type])],
     ) -> Result<Vec<Statement>, RetoastError> {
         let connection = self.session.connection(job);
-        let parse = async || {
-            let mut parsed = Vec::with_capacity(texts.len());
-            for (sql, types) in texts {
-                parsed.push(connection.prepared(sql, types).await?);
-            }
-            Ok(parsed)
-        };
         if texts.iter().all(|(sql, _)| connection.knows(sql)) {
-            parse().await
+            parse(connection, texts).await
         } else {
-            self.in_opening(job, async |_| parse().await).await
+            self.in_opening(job, async |_| parse(connection, texts).await).await
         }
     }
 
@@ -453,8 +446,10 @@ impl<'a> Guard<'a> {
         if self.session.stopped() {
             return Ok(None);
         }
-        let ask = async || self.in_reading(&work).await;
-        self.unless_changed(0, async || self.tried("reading", &ask).await).await
+        self.unless_changed(0, async || {
+            self.tried("reading", async || self.in_reading(&work).await).await
+        })
+        .await
     }
 
     /// Runs `work` in a transaction on the reading connection.
@@ -480,7 +475,7 @@ impl<'a> Guard<'a> {
     /// The table's current files.
     pub(crate) async fn files(&self) -> Result<Files, RetoastError> {
         let writer = &self.session.connections.writer;
-        match Files::of(writer, self.ready.relation.oid).await? {
+        match Files::read(writer, self.ready.relation.oid).await? {
             Some(files) => Ok(files),
             None => Err(RetoastError::dropped()),
         }
@@ -489,7 +484,7 @@ impl<'a> Guard<'a> {
     /// Returns an error if the table has different files now.
     pub(crate) async fn still_has(&self, files: &Files) -> Result<(), RetoastError> {
         let writer = &self.session.connections.writer;
-        if Files::of(writer, self.ready.relation.oid).await?.as_ref() == Some(files) {
+        if Files::read(writer, self.ready.relation.oid).await?.as_ref() == Some(files) {
             Ok(())
         } else {
             Err(RetoastError::Rewritten)
@@ -514,28 +509,20 @@ impl<'a> Guard<'a> {
         if let Some(known) = self.ahead {
             return Ok(Some(known.sizes));
         }
-        match self.sizes().await {
-            Err(LiveError::Server(error)) if ErrorKind::of(&error) == ErrorKind::Busy => Ok(None),
-            other => Ok(Some(other?)),
-        }
+        let writer = &self.session.connections.writer;
+        Ok(metrics::sizes_unless_locked(writer, self.ready.relation.oid).await?)
     }
 
     /// The number of blocks in a relation's main fork. Returns `None` once a stop is requested.
     pub(crate) async fn blocks(&self, relation: Oid) -> Result<Option<u32>, RetoastError> {
         let page = self.session.server.page_size.bytes() as i64;
-        let ask = async || -> Result<u32, LiveError> {
-            let bytes: i64 = self
-                .session
-                .writer()
-                .value(
-                    "SELECT coalesce(pg_catalog.pg_relation_size($1::pg_catalog.oid), 0)",
-                    &[(&relation.0, Type::OID)],
-                )
-                .await?
-                .unwrap_or(0);
-            Ok(u32::try_from(bytes / page).unwrap_or(u32::MAX))
-        };
-        self.tried("its size", ask).await
+        let sql = "SELECT coalesce(pg_catalog.pg_relation_size($1::pg_catalog.oid), 0)";
+        self.tried("its size", async || -> Result<u32, LiveError> {
+            let writer = self.session.writer();
+            let bytes: Option<i64> = writer.value(sql, &[(&relation.0, Type::OID)]).await?;
+            Ok(u32::try_from(bytes.unwrap_or(0) / page).unwrap_or(u32::MAX))
+        })
+        .await
     }
 
     fn lock_key(&self) -> i32 {
@@ -612,7 +599,8 @@ impl<'a> Guard<'a> {
     pub(crate) async fn end(&self, report: &mut Common, wal: u64) -> Result<(), RetoastError> {
         let throttle = self.session.throttle;
         let (course, pauses, wait) = throttle.end().await;
-        (report.effort.pauses, report.effort.longest_lock_wait_ms) = (pauses, millis(wait));
+        report.effort.pauses = pauses;
+        report.effort.longest_lock_wait_ms = millis(wait);
         report.effort.course = course;
         let measured = self.measure(report, wal).await;
         report.notes.extend(throttle.notes());
@@ -628,7 +616,8 @@ impl<'a> Guard<'a> {
             report.is_larger(sizes);
         }
         if let Some(last) = report.effort.course.last_mut() {
-            (last.size, last.wal_bytes) = (report.after.sum(), report.effort.wal_bytes);
+            last.size = report.after.sum();
+            last.wal_bytes = report.effort.wal_bytes;
         }
         Ok(())
     }
@@ -664,7 +653,6 @@ pub(crate) const LIMIT: &str = "54000";
 /// Why the server refused a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reason {
-    /// The SQLSTATE.
     pub(crate) sqlstate: String,
     /// Whether the row does not fit in an index.
     pub(crate) is_of_index: bool,
@@ -676,8 +664,8 @@ pub(crate) struct Reason {
 const INDEX_FILES: [&str; 6] =
     ["nbtutils.c", "indextuple.c", "ginentrypage.c", "gist.c", "spgdoinsert.c", "brin_pageops.c"];
 
-impl Reason {
-    pub(crate) fn of(error: &tokio_postgres::Error) -> Reason {
+impl From<&tokio_postgres::Error> for Reason {
+    fn from(error: &tokio_postgres::Error) -> Reason {
         let Some(db) = error.as_db_error() else {
             return Reason { sqlstate: String::new(), is_of_index: false, text: error.to_string() };
         };
@@ -689,7 +677,9 @@ impl Reason {
             text: db.message().to_owned(),
         }
     }
+}
 
+impl Reason {
     /// The reason for skipping the row at this address.
     pub(crate) fn row(self, ctid: String) -> SkippedRow {
         SkippedRow {
@@ -735,4 +725,14 @@ pub(crate) fn subject(
         places_are_chosen: ready.places_are_chosen(server),
         has_toasters: server.has_toasters,
     }
+}
+async fn parse(
+    connection: &Connection,
+    texts: &[(&str, &[Type])],
+) -> Result<Vec<Statement>, RetoastError> {
+    let mut parsed = Vec::with_capacity(texts.len());
+    for (sql, types) in texts {
+        parsed.push(connection.prepared(sql, types).await?);
+    }
+    Ok(parsed)
 }

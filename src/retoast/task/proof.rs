@@ -25,16 +25,16 @@ pub(crate) struct Stored {
 
 impl Stored {
     pub(crate) fn read(rows: &[tokio_postgres::Row]) -> Result<Stored, LiveError> {
-        let unexpected = |what: &str| LiveError::Unexpected(what.to_owned());
-        let row = rows.first().ok_or_else(|| unexpected("no row about the batch"))?;
+        let Some(row) = rows.first() else {
+            return Err(LiveError::Unexpected("no row about the batch".to_owned()));
+        };
         let count: i64 = row.try_get(0)?;
         let xid: &str = row.try_get(1)?;
-        let low = xid.parse().map(|xid: u64| xid as u32);
-        Ok(Stored {
-            rows: u64::try_from(count).unwrap_or(0),
-            xid: low.map_err(|_| unexpected(&format!("transaction \"{xid}\"")))?,
-            ctids: row.try_get(2)?,
-        })
+        let Ok(full_xid) = xid.parse::<u64>() else {
+            return Err(LiveError::Unexpected(format!("transaction \"{xid}\"")));
+        };
+        let rows = u64::try_from(count).unwrap_or(0);
+        Ok(Stored { rows, xid: full_xid as u32, ctids: row.try_get(2)? })
     }
 }
 
@@ -54,10 +54,14 @@ impl Guard<'_> {
     /// compared, because the trigger may change others.
     pub(crate) fn hashed_columns(&self) -> Option<Vec<String>> {
         let ready = self.ready;
-        let computed = ready.generated_from(Some(&ready.set_columns()));
-        let computed = computed.iter().map(|name| format!("t.{}", quote_identifier(name)));
-        let columns = || ready.targets.iter().map(Target::column).chain(computed).collect();
-        ready.code.triggers_fire().then(columns)
+        if !ready.code.triggers_fire() {
+            return None;
+        }
+        let mut columns: Vec<String> = ready.targets.iter().map(Target::column).collect();
+        for name in ready.generated_from(Some(&ready.set_columns())) {
+            columns.push(format!("t.{}", quote_identifier(&name)));
+        }
+        Some(columns)
     }
 
     /// Locks the rows that no other session has locked. Returns their addresses and hashes.

@@ -27,7 +27,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    pub(crate) fn all(&self) -> Vec<Arc<Connection>> {
+    pub(crate) fn to_vec(&self) -> Vec<Arc<Connection>> {
         self.iter().cloned().collect()
     }
 

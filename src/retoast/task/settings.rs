@@ -3,7 +3,7 @@
 
 use tokio_util::sync::CancellationToken;
 
-use super::guard::{Guard, Known};
+use super::guard::{DefinitionState, Guard};
 use crate::retoast::error::RetoastError;
 use crate::retoast::memory::settings;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
@@ -54,7 +54,8 @@ impl Guard<'_> {
             more_set |= was != column.now;
             before = before.with_column(&column.name, was.storage, was.compression);
         }
-        let known = Known { before: Some(before), now: Some(found), altered: false, more_set };
+        let known =
+            DefinitionState { before: Some(before), now: Some(found), altered: false, more_set };
         *self.known.get() = known;
         Ok(())
     }
@@ -134,7 +135,7 @@ impl Guard<'_> {
         is_unfit: bool,
         report: &mut Converted,
     ) {
-        let Known { before, altered, more_set, .. } = self.known.get().clone();
+        let DefinitionState { before, altered, more_set, .. } = self.known.get().clone();
         report.altered = altered;
         let (true, Some(before)) = (altered || more_set, before) else { return };
         let Ok(Some(now)) = self.definition_now().await else { return };
@@ -155,7 +156,7 @@ impl Guard<'_> {
                 Ok((Tried::Done(()), _)) => {
                     report.undone = true;
                     // The next session must begin as the first one did.
-                    *self.known.get() = Known::default();
+                    *self.known.get() = DefinitionState::default();
                 }
                 Ok(_) => self.note("no lock to restore the settings"),
                 Err(error) => {

@@ -75,10 +75,13 @@ impl Unvacuumed {
     /// The messages for the user.
     pub(crate) fn messages(&self) -> Vec<String> {
         let Parts { table, toast } = &*self.parts();
-        let of = |what: &str, why: &Option<String>| {
-            why.as_ref().map(|why| format!("VACUUM of {what} is not possible: {why}"))
-        };
-        of("the table", table).into_iter().chain(of("its TOAST relation", toast)).collect()
+        let mut messages = Vec::new();
+        for (what, why) in [("the table", table), ("its TOAST relation", toast)] {
+            if let Some(why) = why {
+                messages.push(format!("VACUUM of {what} is not possible: {why}"));
+            }
+        }
+        messages
     }
 }
 
@@ -132,7 +135,7 @@ impl Guard<'_> {
         vacuum: Vacuum,
         report: &mut Common,
     ) -> Result<(), RetoastError> {
-        let sql = vacuum.of(&self.ready.relation.quoted());
+        let sql = vacuum.statement(&self.ready.relation.quoted());
         let mut number = 0;
         loop {
             let Some(pays) = self.wait_for_snapshots().await? else { return Ok(()) };

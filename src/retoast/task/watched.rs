@@ -111,11 +111,11 @@ impl Guard<'_> {
         sql: &str,
         patience: Patience,
     ) -> Result<Result<(), GaveUp>, RetoastError> {
+        let Some(time) = patience.lock_timeout() else {
+            return self.run_and_watch(connection, sql, patience).await;
+        };
         let run = async || self.run_and_watch(connection, sql, patience).await;
-        match patience.lock_timeout() {
-            Some(time) => with_lock_timeout(connection, time, run).await,
-            None => run().await,
-        }
+        with_lock_timeout(connection, time, run).await
     }
 
     async fn run_and_watch(
@@ -145,7 +145,7 @@ impl Guard<'_> {
                 }
                 () = tokio::time::sleep(every) => {
                     if !is_cancelled {
-                        match self.look_at(pid, patience, began.elapsed(), &mut seen).await {
+                        match self.reason_to_give_up(pid, patience, began.elapsed(), &mut seen).await {
                             Ok(why) => gave_up = why,
                             // Without a watcher, the statement could run and block others without limit.
                             Err(error) => failed = Some(error),
@@ -167,7 +167,7 @@ impl Guard<'_> {
     }
 
     /// The reason for giving up the statement of process `pid`, if there is one.
-    async fn look_at(
+    async fn reason_to_give_up(
         &self,
         pid: i32,
         patience: Patience,
@@ -186,12 +186,14 @@ impl Guard<'_> {
         let may_keep = patience.is_vacuum() || !patience.may_end() && wait.is_none();
         let kept = if may_keep { None } else { throttle.kept_waiting(pid).await? };
         seen.keeps = if kept.is_some() { seen.keeps + 1 } else { 0 };
-        if let Some(other) = kept.filter(|_| seen.keeps >= KEPT) {
+        if let Some(other) = kept
+            && seen.keeps >= KEPT
+        {
             return Ok(Some(GaveUp::Kept(other)));
         }
         let limit = wait.as_ref().map_or(Duration::MAX, |wait| patience.limit(wait, self.session));
         let tell = if patience.is_vacuum() { TELL_OF_VACUUM } else { TELL };
-        let advice = seen.stuck.seen(wait.is_some(), now, tell, limit);
+        let advice = seen.stuck.note(wait.is_some(), now, tell, limit);
         let Some(wait) = wait.map(|wait| wait.text()) else { return Ok(None) };
         match advice {
             Advice::Wait => {}
@@ -236,7 +238,6 @@ pub(crate) async fn with_lock_timeout<T>(
 enum Advice {
     /// Keep waiting; there is nothing new to report.
     Wait,
-    /// Report the wait.
     Tell,
     /// Give up the statement, which has waited this long.
     GiveUp(Duration),
@@ -253,7 +254,7 @@ struct Stuck {
 impl Stuck {
     /// Records a look at time `now` since the statement began. A wait of `tell` is reported; a wait of `limit` ends the
     /// statement.
-    fn seen(&mut self, waits: bool, now: Duration, tell: Duration, limit: Duration) -> Advice {
+    fn note(&mut self, waits: bool, now: Duration, tell: Duration, limit: Duration) -> Advice {
         if !waits {
             *self = Stuck::default();
             return Advice::Wait;
@@ -278,7 +279,7 @@ mod tests {
     fn a_wait_is_said_once_and_then_given_up() {
         let mut stuck = Stuck::default();
         let seconds = Duration::from_secs;
-        let mut look = |waits, at| stuck.seen(waits, seconds(at), seconds(10), seconds(20));
+        let mut look = |waits, at| stuck.note(waits, seconds(at), seconds(10), seconds(20));
         assert_eq!(look(true, 5), Advice::Wait);
         // It made progress in between.
         assert_eq!(look(false, 9), Advice::Wait);
@@ -288,7 +289,7 @@ mod tests {
         assert_eq!(look(true, 25), Advice::Wait);
         assert_eq!(look(true, 30), Advice::GiveUp(seconds(20)));
         let mut stuck = Stuck::default();
-        let mut look = |at| stuck.seen(true, seconds(at), seconds(10), seconds(5));
+        let mut look = |at| stuck.note(true, seconds(at), seconds(10), seconds(5));
         assert_eq!(look(1), Advice::Wait);
         assert_eq!(look(6), Advice::GiveUp(seconds(5)));
     }

@@ -22,7 +22,7 @@ type Machine = Rounds<Row>;
 
 fn machine(versions: Option<u64>) -> Machine {
     let pace = Pace::new(Duration::from_millis(100), 1 << 20);
-    Rounds::new(Tuning { pace, versions })
+    Rounds::new(RoundTuning { pace, versions })
 }
 
 fn layout(blocks: u32, end: u32) -> Layout {

@@ -4,8 +4,8 @@ use super::*;
 
 const TABLE: &str = r#""s"."t""#;
 
-fn column(name: &str, storage: Storage, method: Option<Method>) -> Column {
-    Column {
+fn column(name: &str, storage: Storage, method: Option<Method>) -> ColumnDefinition {
+    ColumnDefinition {
         name: name.into(),
         of_type: (25, -1),
         dropped: false,
@@ -16,7 +16,7 @@ fn column(name: &str, storage: Storage, method: Option<Method>) -> Column {
     }
 }
 
-fn definition(columns: Vec<Column>) -> Definition {
+fn definition(columns: Vec<ColumnDefinition>) -> Definition {
     let attributes = vec![731, 738];
     let columns_there = columns.len();
     let versions =
