@@ -27,7 +27,7 @@ use crate::report::document::Format;
 use crate::report::table::printable;
 use crate::retoast::memory;
 use crate::server::about::ServerReport;
-use crate::server::sink::{Failed, RunError, Sink};
+use crate::server::sink::{Failed, RunError, Sink, UserMessage};
 use crate::testing;
 use toast_format::disk::desc::Storage;
 use toast_format::model::settings::TupleTarget;
@@ -352,11 +352,14 @@ impl Sink<Report> for AdviseOutput {
         let room = PROBLEMS_SHOWN.saturating_sub(self.problems_shown);
         for problem in report.problems.kept().iter().take(room) {
             self.problems_shown += 1;
-            tell(&format!("error: {}", printable(&problem.to_string())));
+            tell(UserMessage::Error(printable(&problem.to_string())));
         }
         if self.extract == Some(Extract::Auto) && report.extraction.is_none() {
             let place = format!("{}, column {}", report.table.relation, report.column);
-            tell(&format!("notice: {}: no key is worth a column of its own", printable(&place)));
+            tell(UserMessage::Notice(format!(
+                "{}: no key is worth a column of its own",
+                printable(&place)
+            )));
             if matches!(self.lines, Lines::Emitted(..)) {
                 return Ok(());
             }
@@ -378,11 +381,11 @@ impl Sink<Report> for AdviseOutput {
 
     fn failed(&mut self, failed: Failed) {
         self.failed.get_or_insert(failed.kind.into());
-        tell(&format!("error: {}", failed.message));
+        tell(UserMessage::Error(failed.message));
     }
 
-    fn notice(&mut self, text: &str) {
-        tell(text);
+    fn message(&mut self, message: UserMessage) {
+        tell(message);
     }
 }
 

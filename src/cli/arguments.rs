@@ -307,7 +307,6 @@ pub(super) fn lag(text: &str) -> Result<LagArg, String> {
     Ok(LagArg(Some(Lag::Bytes(size))))
 }
 
-/// A time.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     a_time(text)
         .ok_or_else(|| format!("\"{text}\" is not a time: expected for example 10s or 30min"))

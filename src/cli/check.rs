@@ -27,7 +27,7 @@ use crate::report::check::CheckWriter;
 use crate::server::about::ServerReport;
 use crate::server::citus::ShardLine;
 use crate::server::pattern::NamePattern;
-use crate::server::sink::{Failed, Kind, RunError, Sink};
+use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage};
 
 /// TOAST relations up to this size are read whole unless the user says otherwise.
 const TOAST_LIMIT: u64 = 1 << 30;
@@ -160,19 +160,24 @@ impl CheckArgs {
     fn salvage_of(&self, node: &str) -> Result<Option<SalvageDir>, Failed> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
         let name: String = node.chars().map(|c| if plain(c) { c } else { '_' }).collect();
-        let create = |dir: &PathBuf| {
-            let failed = |error| Failed::new(Kind::Incomplete, format!("--salvage: {error}"));
-            SalvageDir::create(&dir.join(name)).map_err(failed)
-        };
-        self.salvage.as_ref().map(create).transpose()
+        self.salvage
+            .as_ref()
+            .map(|dir: &PathBuf| {
+                SalvageDir::create(&dir.join(name))
+                    .map_err(|error| Failed::new(Kind::Incomplete, format!("--salvage: {error}")))
+            })
+            .transpose()
     }
 
     /// The directory of `--salvage`.
     fn salvage_dir(&self) -> Result<Option<SalvageDir>, Failure> {
-        let create = |dir: &PathBuf| {
-            SalvageDir::create(dir).map_err(|error| Failure::usage(format!("--salvage: {error}")))
-        };
-        self.salvage.as_ref().map(create).transpose()
+        self.salvage
+            .as_ref()
+            .map(|dir: &PathBuf| {
+                SalvageDir::create(dir)
+                    .map_err(|error| Failure::usage(format!("--salvage: {error}")))
+            })
+            .transpose()
     }
 }
 
@@ -240,9 +245,9 @@ impl CheckOutput {
         let Some(salvage) = salvage else { return Ok(()) };
         let (text, mut statements) = salvage.finish();
         match node {
-            None => tell(&text),
+            None => tell(UserMessage::Plain(text)),
             Some(node) => {
-                tell(&format!("{node}: {text}"));
+                tell(UserMessage::Plain(format!("{node}: {text}")));
                 if !statements.is_empty() {
                     statements.insert(0, format!("-- on {node}"));
                 }
@@ -328,11 +333,11 @@ impl Sink<Checked> for CheckOutput {
     fn failed(&mut self, failed: Failed) {
         self.counts.incomplete += 1;
         self.writer.unchecked();
-        tell(&format!("error: {}", failed.message));
+        tell(UserMessage::Error(failed.message));
     }
 
-    fn notice(&mut self, text: &str) {
-        tell(text);
+    fn message(&mut self, message: UserMessage) {
+        tell(message);
     }
 }
 
@@ -383,7 +388,6 @@ fn relation_file(args: &CheckArgs, file: &File<'_>) -> Result<Exit, Failure> {
     }
 }
 
-/// Checks saved pages.
 fn saved_pages(args: &CheckArgs, text: SavedText) -> Result<Exit, Failure> {
     let SavedText { name, desc, source } = text;
     let mut output = CheckOutput::new(args, None);

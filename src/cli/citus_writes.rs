@@ -23,7 +23,7 @@ use crate::retoast::run::tables;
 use crate::server::citus::{self, Node, Placement, ShardLine, without};
 use crate::server::connect::{Connection, SessionOptions};
 use crate::server::select::select_with_citus;
-use crate::server::sink::{Failed, Kind, RunError, Sink};
+use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage};
 use crate::server::{LiveError, about};
 use toast_format::disk::Oid;
 use toast_format::judge::goal::Goal;
@@ -62,11 +62,12 @@ impl Run<'_> {
         if !citus::is_here(first.client()).await.unwrap_or(false) {
             return Ok(Vec::new());
         }
-        let select = async || {
-            let database = about::database(first.client()).await?;
-            select_with_citus(first, &database, &request.tables).await
-        };
-        let selected: Result<_, LiveError> = first.reading(select).await;
+        let selected: Result<_, LiveError> = first
+            .reading(async || {
+                let database = about::database(first.client()).await?;
+                select_with_citus(first, &database, &request.tables).await
+            })
+            .await;
         // The run on this server reports errors.
         let Ok(selection) = selected else { return Ok(Vec::new()) };
         if selection.on_nodes.is_empty() {
@@ -104,8 +105,11 @@ impl Run<'_> {
         tables: &[Oid],
         output: &mut RetoastOutput,
     ) -> Result<(), RunError> {
-        let ask = async || citus::all_nodes(self.first.client(), tables).await;
-        let (nodes, names) = self.first.reading(ask).await.map_err(|error| unread(&error))?;
+        let (nodes, names) = self
+            .first
+            .reading(async || citus::all_nodes(self.first.client(), tables).await)
+            .await
+            .map_err(|error| unread(&error))?;
         let mut examined = Examined { names, shells: BTreeMap::new(), failed: Vec::new() };
         self.examine(nodes.clone(), &mut examined).await?;
         if let Some(last) = examined.failed.pop() {
@@ -168,7 +172,7 @@ impl Run<'_> {
         let count = nodes.len();
         if self.request.options.dry_run {
             for alter in statements(first) {
-                tell(&format!("notice: would set on {count} nodes: {alter}"));
+                tell(UserMessage::Notice(format!("would set on {count} nodes: {alter}")));
             }
             return Ok(());
         }
@@ -195,7 +199,7 @@ impl Run<'_> {
             return Err(Failed::new(kind, message).into());
         }
         for alter in set {
-            tell(&format!("notice: set on {count} nodes: {alter}"));
+            tell(UserMessage::Notice(format!("set on {count} nodes: {alter}")));
         }
         Ok(())
     }
@@ -242,8 +246,10 @@ impl Run<'_> {
     async fn placements(&self, tables: &[Oid]) -> Result<Vec<Node>, Failed> {
         let opened = self.first.open_another().await;
         let connection = opened.map_err(|error| Failed::from(&error))?;
-        let ask = async || citus::nodes(connection.client(), tables).await;
-        connection.reading(ask).await.map_err(|error| unread(&error))
+        connection
+            .reading(async || citus::nodes(connection.client(), tables).await)
+            .await
+            .map_err(|error| unread(&error))
     }
 
     /// Works on these shards, each node by itself.
@@ -343,8 +349,8 @@ impl Sink<Swept> for Examined {
         self.failed.push(failed);
     }
 
-    fn notice(&mut self, text: &str) {
-        tell(text);
+    fn message(&mut self, message: UserMessage) {
+        tell(message);
     }
 }
 
@@ -417,9 +423,10 @@ impl Results {
                 }
                 if !is_done {
                     let why = if stopped { NOT_BEGUN } else { "it was not reached" };
-                    let unknown = || Failed::new(Kind::Incomplete, why);
-                    let Failed { message: reason, .. } =
-                        self.why.remove(&place).unwrap_or_else(unknown);
+                    let Failed { message: reason, .. } = self
+                        .why
+                        .remove(&place)
+                        .unwrap_or_else(|| Failed::new(Kind::Incomplete, why));
                     let relation = shard.relation.clone();
                     let node = node.name.clone();
                     report.missing.push(MissingShard { relation, node, reason });
@@ -437,9 +444,9 @@ impl Results {
         let shards = || nodes.iter().flat_map(|node| &node.shards);
         for Parent { name, alter } in shells.values().flatten() {
             // that of a partition is one of the partitioned table
-            let is_of =
-                |shard: &&Placement| shown_qualified(&shard.names.0, &shard.names.2) == *name;
-            let table = shards().find(is_of).map_or(name, |shard| &shard.table);
+            let table = shards()
+                .find(|shard: &&Placement| shown_qualified(&shard.names.0, &shard.names.2) == *name)
+                .map_or(name, |shard| &shard.table);
             if let Some(report) = reports.get_mut(table)
                 && !report.set.contains(alter)
             {
@@ -485,8 +492,8 @@ impl Sink<Swept> for Results {
         self.others.push(failed);
     }
 
-    fn notice(&mut self, text: &str) {
-        tell(text);
+    fn message(&mut self, message: UserMessage) {
+        tell(message);
     }
 }
 

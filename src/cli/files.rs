@@ -173,7 +173,6 @@ impl SavedArgs {
     }
 }
 
-/// Saved output, opened.
 pub(super) struct SavedText {
     /// What stands for it in messages.
     pub(super) name: String,

@@ -24,6 +24,7 @@ use crate::report::fleet::{SCHEMA, TargetReport, Writer};
 use crate::report::overview::View;
 use crate::retoast::memory;
 use crate::retoast::memory::finished::Finished;
+use crate::server::sink::UserMessage;
 use crate::server::{LiveError, about};
 
 /// The largest file of targets that is read from standard input, and the longest line.
@@ -189,7 +190,7 @@ pub(super) fn run(
     for (line, text) in fleet.lines()? {
         match fleet.target(text.as_deref()) {
             Ok((_, target)) if !known.insert(target.name.clone()) => {
-                tell(&format!("warning: {}: named twice", target.name));
+                tell(UserMessage::Warning(format!("{}: named twice", target.name)));
             }
             Ok((server, target)) => waiting.push(Waiting { server, target }),
             Err(failure) => outcomes.push(Outcome::failed(line, failure)),
@@ -232,7 +233,7 @@ pub(super) fn run(
         if let (Exit::Ok, Some(mut finished)) = (outcome.exit, lock())
             && let Err(error) = finished.add(&target.name)
         {
-            console.within(|| tell(&format!("warning: --checkpoint: {error}")));
+            console.within(|| tell(UserMessage::Warning(format!("--checkpoint: {error}"))));
         }
         Visit::Done(outcome)
     };
@@ -249,14 +250,14 @@ pub(super) fn run(
             printer.print(Outcome::before_its_turn(target.name));
         }
         printer.worst = printer.worst.max(Exit::Stopped);
-        tell(&format!("stopped; to continue: {}", command_line()));
+        tell(UserMessage::Plain(format!("stopped; to continue: {}", command_line())));
     }
     if let Some(finished) =
         finished.filter(|_| printer.worst == Exit::Ok && printer.error.is_none())
     {
         let finished = finished.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = finished.end() {
-            tell(&format!("warning: --checkpoint: {error}"));
+            tell(UserMessage::Warning(format!("--checkpoint: {error}")));
         }
     }
     printer.end(skipped.into_inner().unwrap_or_else(PoisonError::into_inner))
@@ -330,8 +331,10 @@ impl<'a> Fleet<'a> {
             (bytes, path.display().to_string())
         };
         let lines = lines(&bytes).map_err(|why| unreadable(&why))?;
-        let named = |(number, line)| (format!("line {number} of {name}"), Some(line));
-        Ok(lines.into_iter().map(named).collect())
+        Ok(lines
+            .into_iter()
+            .map(|(number, line)| (format!("line {number} of {name}"), Some(line)))
+            .collect())
     }
 
     /// What a line names, and what tells its server from others.
@@ -376,16 +379,17 @@ impl<'a> Fleet<'a> {
         let (server, names) = terminal::runtime(1)?.block_on(async {
             let session = SessionOptions::read_only(self.verb);
             let connection = terminal::connected(&target.connection, &session).await?;
-            let ask = async || {
-                let server = about::instance(connection.client()).await?;
-                let names = if self.args.all {
-                    about::databases(connection.client()).await?
-                } else {
-                    Vec::new()
-                };
-                Ok::<_, LiveError>((server, names))
-            };
-            let asked = connection.reading(ask).await;
+            let asked = connection
+                .reading(async || {
+                    let server = about::instance(connection.client()).await?;
+                    let names = if self.args.all {
+                        about::databases(connection.client()).await?
+                    } else {
+                        Vec::new()
+                    };
+                    Ok::<_, LiveError>((server, names))
+                })
+                .await;
             asked.map_err(|error| Failure::new(Exit::Incomplete, error.to_string()))
         })?;
         let connection = |database: Option<String>| ConnectionArgs {
@@ -396,11 +400,12 @@ impl<'a> Fleet<'a> {
         if self.args.all {
             all = names.into_iter().map(|name| connection(Some(name))).collect();
         }
-        let waiting = |connection| {
-            let (_, target) = self.resolved(connection, true)?;
-            Ok(Waiting { server: server.clone(), target })
-        };
-        all.into_iter().map(waiting).collect()
+        all.into_iter()
+            .map(|connection| {
+                let (_, target) = self.resolved(connection, true)?;
+                Ok(Waiting { server: server.clone(), target })
+            })
+            .collect()
     }
 
     fn visit(
@@ -424,7 +429,7 @@ impl<'a> Fleet<'a> {
             Err(failure) => (failure.exit, Some(failure.message)),
         };
         if let Some(message) = &failed {
-            console.within(|| tell(&format!("error: {message}")));
+            console.within(|| tell(UserMessage::Error(message.clone())));
         }
         let kept = console.take();
         let error = failed.or_else(|| match (exit, kept.errors.as_slice()) {
@@ -443,7 +448,7 @@ impl Outcome {
     /// It could not be begun.
     fn failed(name: String, failure: Failure) -> Outcome {
         if failure.exit != Exit::Stopped {
-            tell(&format!("error: {name}: {}", failure.message));
+            tell(UserMessage::Error(format!("{name}: {}", failure.message)));
         }
         let place = String::new();
         let kept = Kept::default();
@@ -529,10 +534,11 @@ fn lines(bytes: &[u8]) -> Result<Vec<(usize, String)>, String> {
 
 /// A line as the value of `--dbname`.
 fn dbname(line: &str) -> Result<String, Failure> {
-    let is_service = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
     match line {
         _ if is_connection_string(line) => Ok(line.to_owned()),
-        _ if line.chars().all(is_service) => Ok(format!("service={line}")),
+        _ if line.chars().all(|c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.')) => {
+            Ok(format!("service={line}"))
+        }
         // it is not repeated, because it may be a URI with a password and a slip of the keyboard
         _ => Err(Failure::usage("is not a URI, connection string or service name")),
     }

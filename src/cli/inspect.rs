@@ -40,7 +40,7 @@ use crate::server::about::{Access, ServerReport};
 use crate::server::connect::SessionOptions;
 use crate::server::pattern::NamePattern;
 use crate::server::select::Selected;
-use crate::server::sink::{RunError, Sink};
+use crate::server::sink::{RunError, Sink, UserMessage};
 use toast_format::heap::sample::Sampling;
 
 /// The time limit of an overview without a requested sample.
@@ -191,7 +191,7 @@ pub struct InspectArgs {
 pub(super) fn run(args: &InspectArgs) -> Result<ExitCode, Failure> {
     match (args.format, of_any(args)) {
         (InspectFormat::Nagios, Err(failure)) => {
-            tell(&format!("error: {}", failure.message));
+            tell(UserMessage::Error(failure.message.clone()));
             Ok(unknown(&failure.message).into())
         }
         (_, ended) => Ok(ended?.into()),
@@ -405,15 +405,22 @@ async fn relations(args: &InspectArgs, request: &Request) -> Result<Ended, Failu
                 overview::run::run(&inspector, found, all, terms, &mut output, interrupt.as_mut())
                     .await;
             if let (Ok(()), Some(cluster)) = (&ended, &cluster) {
-                let work = async |connection,
-                                  node: &mut OfNode<'_, '_, _>,
-                                  stop: CancellationToken| {
-                    let inspector = node.inspector(connection, count, &inspector.options).await?;
-                    let found = node.found(&inspector).await?;
-                    let stop = stop.cancelled();
-                    overview::run::run(&inspector, &found, false, terms, node, stop).await
-                };
-                ended = cluster.each(&session, &mut output, interrupt, work).await;
+                ended = cluster
+                    .each(
+                        &session,
+                        &mut output,
+                        interrupt,
+                        async |connection,
+                               node: &mut OfNode<'_, '_, _>,
+                               stop: CancellationToken| {
+                            let inspector =
+                                node.inspector(connection, count, &inspector.options).await?;
+                            let found = node.found(&inspector).await?;
+                            let stop = stop.cancelled();
+                            overview::run::run(&inspector, &found, false, terms, node, stop).await
+                        },
+                    )
+                    .await;
             }
             return output.end(ended);
         }
@@ -424,12 +431,18 @@ async fn relations(args: &InspectArgs, request: &Request) -> Result<Ended, Failu
     let mut ended =
         run::relations(&inspector, request, found, &mut output, interrupt.as_mut()).await;
     if let (Ok(()), Some(cluster)) = (&ended, &cluster) {
-        let work = async |connection, node: &mut OfNode<'_, '_, _>, stop: CancellationToken| {
-            let inspector = node.inspector(connection, count, &inspector.options).await?;
-            let found = node.found(&inspector).await?;
-            run::relations(&inspector, request, &found, node, stop.cancelled()).await
-        };
-        ended = cluster.each(&session, &mut output, interrupt, work).await;
+        ended = cluster
+            .each(
+                &session,
+                &mut output,
+                interrupt,
+                async |connection, node: &mut OfNode<'_, '_, _>, stop: CancellationToken| {
+                    let inspector = node.inspector(connection, count, &inspector.options).await?;
+                    let found = node.found(&inspector).await?;
+                    run::relations(&inspector, request, &found, node, stop.cancelled()).await
+                },
+            )
+            .await;
     }
     Ok(output.end(ended)?.into())
 }

@@ -27,7 +27,7 @@ use crate::retoast::pace::rules::Pause;
 use crate::retoast::result::{CitusReport, DepartureReport, Report, SCHEMA, SkippedRow};
 use crate::retoast::run::results::Swept;
 use crate::retoast::verdict::of_run;
-use crate::server::sink::{Failed, Kind, RunError, Sink};
+use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage};
 
 /// The output of one run.
 pub(super) struct RetoastOutput {
@@ -101,13 +101,13 @@ impl RetoastOutput {
         let goes_on = exit == Exit::Stopped && worst == Some(Exit::Incomplete);
         let last = if goes_on { None } else { self.failed.pop() };
         for failed in self.failed {
-            tell(&format!("error: {}", failed.message));
+            tell(UserMessage::Error(failed.message));
         }
         if let (Some(worst), Some(last)) = (worst, last) {
             return Err(Failure::new(worst.max(exit), last.message));
         }
         if exit == Exit::Stopped && Console::here().is_none() {
-            tell(&format!("stopped; to continue: {}", command_line()));
+            tell(UserMessage::Plain(format!("stopped; to continue: {}", command_line())));
         }
         Ok(exit.max(received))
     }
@@ -130,7 +130,7 @@ fn receives(command: &str, report: &Report) -> Exit {
     match run() {
         Ok(()) => Exit::Ok,
         Err(error) => {
-            tell(&format!("error: the command of --set on-end failed: {error}"));
+            tell(UserMessage::Error(format!("the command of --set on-end failed: {error}")));
             Exit::Incomplete
         }
     }
@@ -146,8 +146,8 @@ impl Sink<Swept> for RetoastOutput {
         self.failed.push(failed);
     }
 
-    fn notice(&mut self, text: &str) {
-        tell(text);
+    fn message(&mut self, message: UserMessage) {
+        tell(message);
     }
 }
 
@@ -228,7 +228,6 @@ enum Mode {
     None,
 }
 
-/// Follows the run.
 pub(super) struct Progress {
     mode: Mode,
     bar: ProgressBar,
@@ -285,7 +284,7 @@ impl Progress {
     /// Adds an event to the log, if there is one. That it cannot be written is reported once.
     fn log(&self, event: &Line<'_>) {
         if let Some(error) = self.log.as_ref().and_then(|log| log.add(event)) {
-            tell(&format!("warning: --set log: {error}"));
+            tell(UserMessage::Warning(format!("--set log: {error}")));
         }
     }
 
@@ -293,8 +292,8 @@ impl Progress {
     fn show(&self, event: &Line<'_>, text: &str) {
         self.log(event);
         match self.mode {
-            Mode::Bar => self.bar.suspend(|| tell(text)),
-            Mode::Plain => tell(text),
+            Mode::Bar => self.bar.suspend(|| tell(UserMessage::Plain(text.to_owned()))),
+            Mode::Plain => tell(UserMessage::Plain(text.to_owned())),
             Mode::Json => print_event(event),
             Mode::None => {}
         }
@@ -319,7 +318,7 @@ impl Progress {
             Mode::Bar => self.draw(&state.moment),
             Mode::Plain if due(LINE_EVERY) => {
                 state.last = Some(now);
-                tell(&state.moment.line());
+                tell(UserMessage::Plain(state.moment.line()));
             }
             Mode::Json if due(JSON_EVERY) => {
                 state.last = Some(now);

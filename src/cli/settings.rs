@@ -246,7 +246,6 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Takes a setting.
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
             "alter" => self.alter = one_of(value, &[("on", true), ("off", false)])?,
@@ -371,7 +370,6 @@ impl RunArgs {
         }
     }
 
-    /// How sessions work.
     fn options(&self, settings: &Settings, verify: Verify, jobs: u16) -> Options {
         Options {
             tuning: tuning(settings, jobs),

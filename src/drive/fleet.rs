@@ -67,10 +67,9 @@ impl<T> Queue<T> {
             if state.stopped || (state.waiting.is_empty() && state.visited.is_empty()) {
                 return None;
             }
-            let has_room = |one: &Waiting<T>| {
+            let next = state.waiting.iter().position(|one: &Waiting<T>| {
                 state.visited.get(&one.server).is_none_or(|&visits| visits < self.per_server)
-            };
-            let next = state.waiting.iter().position(has_room);
+            });
             if let Some(next) = next.and_then(|at| state.waiting.remove(at)) {
                 *state.visited.entry(next.server.clone()).or_default() += 1;
                 return Some(next);

@@ -24,9 +24,7 @@ pub struct FileTarget<'a> {
     pub heap: &'a Path,
     /// The main fork of the TOAST relation.
     pub toast: Option<&'a Path>,
-    /// The heap's columns.
     pub desc: &'a TupleDesc,
-    /// The page size.
     pub page_size: PageSize,
     /// The layout of custom pointers.
     pub flavor: CustomFlavor,
@@ -42,8 +40,8 @@ pub struct FileTarget<'a> {
 impl FileTarget<'_> {
     /// Whether page checksums are verified.
     pub fn verifies_checksums(&self) -> bool {
-        let detected = || Control::above(self.heap, self.page_size).checksums == Checksums::On;
-        self.checksums.unwrap_or_else(detected)
+        self.checksums
+            .unwrap_or_else(|| Control::above(self.heap, self.page_size).checksums == Checksums::On)
     }
 
     /// Why page checksums are not verified although the pages may have some; `None` if it is known.

@@ -34,7 +34,6 @@ struct Location {
 /// All chunks with one `chunk_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ValueChunks {
-    /// `chunk_id`.
     pub value_id: ValueId,
     /// Chunks that a scan of the TOAST relation returns.
     pub live: u64,

@@ -102,13 +102,9 @@ impl ToastRelation {
 /// A relation whose tuples can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relation {
-    /// `pg_class.oid`.
     pub oid: Oid,
-    /// Schema.
     pub schema: String,
-    /// Name.
     pub name: String,
-    /// Kind.
     pub kind: RelationKind,
     /// Whether its access method is `heap`, so that pages can be decoded.
     pub is_heap: bool,
@@ -122,9 +118,7 @@ pub struct Relation {
     pub options: Vec<String>,
     /// Whether row security hides rows from this user.
     pub row_security: bool,
-    /// Its TOAST relation.
     pub toast: Option<ToastRelation>,
-    /// Its columns.
     pub desc: TupleDesc,
     /// For each column, whether `octet_length` accepts it (text, bytea, char, and domains over them).
     pub bytes_like: Vec<bool>,
@@ -135,7 +129,6 @@ pub struct Relation {
 }
 
 impl Relation {
-    /// `schema.name`, quoted.
     pub fn quoted(&self) -> String {
         quote_qualified(&self.schema, &self.name)
     }
@@ -147,8 +140,8 @@ impl Relation {
 
     /// Why its pages cannot be decoded; `None` if they can.
     pub(crate) fn why_no_heap(&self) -> Option<String> {
-        let why = || format!("the table's access method is {}, not heap", self.access_method);
-        (!self.is_heap).then(why)
+        (!self.is_heap)
+            .then(|| format!("the table's access method is {}, not heap", self.access_method))
     }
 
     /// Its `fillfactor`, in percent.
@@ -305,11 +298,12 @@ pub(crate) async fn describe_all(
         )
         .await?;
     let mut columns = columns(client, &wanted).await?;
-    let described = |row: &Row| {
-        let oid = Oid(row.try_get(14)?);
-        relation(row, oid, columns.remove(&oid).unwrap_or_default())
-    };
-    rows.iter().map(described).collect()
+    rows.iter()
+        .map(|row: &Row| {
+            let oid = Oid(row.try_get(14)?);
+            relation(row, oid, columns.remove(&oid).unwrap_or_default())
+        })
+        .collect()
 }
 
 fn relation(row: &Row, oid: Oid, columns: Columns) -> Result<Relation, LiveError> {

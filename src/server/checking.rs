@@ -142,10 +142,11 @@ pub async fn primary_key(client: &Client, relation: Oid) -> Result<Vec<usize>, L
             &[(&relation.0, Type::OID)],
         )
         .await?;
-    let column = |row: &tokio_postgres::Row| -> Result<usize, LiveError> {
-        Ok(usize::try_from(row.try_get::<_, i16>(0)?).unwrap_or(0).saturating_sub(1))
-    };
-    rows.iter().map(column).collect()
+    rows.iter()
+        .map(|row: &tokio_postgres::Row| -> Result<usize, LiveError> {
+            Ok(usize::try_from(row.try_get::<_, i16>(0)?).unwrap_or(0).saturating_sub(1))
+        })
+        .collect()
 }
 
 /// The types of a relation's columns, and the types of which they consist, recursively.
@@ -256,10 +257,11 @@ pub async fn changed_since(
         lsn & 0xFFFF_FFFF,
     );
     let rows = client.query_typed(&sql, &[]).await?;
-    let block = |row: &tokio_postgres::Row| -> Result<BlockNumber, LiveError> {
-        Ok(BlockNumber(u32::try_from(row.try_get::<_, i64>(0)?).unwrap_or(u32::MAX)))
-    };
-    rows.iter().map(block).collect()
+    rows.iter()
+        .map(|row: &tokio_postgres::Row| -> Result<BlockNumber, LiveError> {
+            Ok(BlockNumber(u32::try_from(row.try_get::<_, i64>(0)?).unwrap_or(u32::MAX)))
+        })
+        .collect()
 }
 
 /// The transaction ID and the MultiXact ID that the server will assign next, at the current moment rather than at that

@@ -17,7 +17,6 @@ use toast_format::disk::{BlockNumber, ItemPointer, ValueId, ValueIdType};
 pub struct ChunkRow {
     /// The address of the chunk.
     pub tid: ItemPointer,
-    /// `chunk_id`.
     pub value_id: ValueId,
     /// `chunk_seq`; `None` for NULL.
     pub seq: Option<i32>,
@@ -116,8 +115,11 @@ fn of_values((relation, id_type): (&str, ValueIdType), value_ids: &[u64], by: By
     let list = |ids: &mut dyn Iterator<Item = u64>| {
         format!("{}::pg_catalog.{}[]", id_list(ids), id_type.name())
     };
-    let follows = |a: &u64, b: &u64| a.checked_add(1) == Some(*b);
-    let ranges = || value_ids.chunk_by(follows).filter(|range| !range.is_empty());
+    let ranges = || {
+        value_ids
+            .chunk_by(|a: &u64, b: &u64| a.checked_add(1) == Some(*b))
+            .filter(|range| !range.is_empty())
+    };
     if by == By::Scan || value_ids.len() < RANGE * ranges().count() {
         return format!(
             "FROM {relation} AS c WHERE chunk_id = ANY ({})",
@@ -135,9 +137,7 @@ fn of_values((relation, id_type): (&str, ValueIdType), value_ids: &[u64], by: By
 /// A chunk without its data and address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkOutline {
-    /// `chunk_id`.
     pub value_id: u64,
-    /// `chunk_seq`.
     pub seq: i32,
     /// Bytes of `chunk_data`, decompressed.
     pub raw_size: i32,

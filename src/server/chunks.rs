@@ -111,7 +111,6 @@ impl Ahead {
 /// How chunks are read from pages.
 #[derive(Debug, Clone)]
 pub struct ChunkPages {
-    /// pageinspect.
     pub pageinspect: Pageinspect,
     /// The server's page size.
     pub page_size: PageSize,
@@ -160,8 +159,13 @@ impl LiveChunks {
     /// The chunk at an address.
     async fn at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
         let text = tid.to_string();
-        let condition = |_: &str| "ctid = $1::pg_catalog.tid".to_owned();
-        let found = self.select(relation, condition, &[(&text, Type::TEXT)]).await?;
+        let found = self
+            .select(
+                relation,
+                |_: &str| "ctid = $1::pg_catalog.tid".to_owned(),
+                &[(&text, Type::TEXT)],
+            )
+            .await?;
         match (found.into_iter().next(), self.pages.clone()) {
             (None, Some(pages)) => self.on_page(relation, tid, &pages).await,
             (found, _) => Ok(found),
@@ -326,9 +330,12 @@ impl LiveChunks {
             }
             self.ahead.span = 0;
         }
-        let condition =
-            |id_type: &str| format!("chunk_id = $1::pg_catalog.{id_type} ORDER BY chunk_seq");
-        self.select(relation, condition, &[(&value_id.0.cast_signed(), Type::INT8)]).await
+        self.select(
+            relation,
+            |id_type: &str| format!("chunk_id = $1::pg_catalog.{id_type} ORDER BY chunk_seq"),
+            &[(&value_id.0.cast_signed(), Type::INT8)],
+        )
+        .await
     }
 }
 
@@ -404,11 +411,14 @@ pub(crate) fn in_parts<T>(
 ) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
         let mut bytes = 0u64;
-        let fits = |one: &&T| {
-            bytes = bytes.saturating_add(size(one));
-            bytes <= most
-        };
-        let count = all.iter().take(VALUES).take_while(fits).count();
+        let count = all
+            .iter()
+            .take(VALUES)
+            .take_while(|one: &&T| {
+                bytes = bytes.saturating_add(size(one));
+                bytes <= most
+            })
+            .count();
         let (now, later) = all.split_at(count.max(1).min(all.len()));
         all = later;
         (!now.is_empty()).then_some(now)

@@ -67,11 +67,12 @@ pub(super) async fn tables(client: &Client) -> Result<HashMap<Oid, CitusKind>, L
                repmodel::pg_catalog.text, colocationid::pg_catalog.oid \
                FROM pg_catalog.pg_dist_partition";
     let rows = client.query_typed(sql, &[]).await?;
-    let table = |row: &tokio_postgres::Row| {
-        let kind = CitusKind::of(row.try_get(1)?, row.try_get(2)?, row.try_get::<_, PgOid>(3)?);
-        Ok((Oid(row.try_get::<_, PgOid>(0)?), kind))
-    };
-    rows.iter().map(table).collect()
+    rows.iter()
+        .map(|row: &tokio_postgres::Row| {
+            let kind = CitusKind::of(row.try_get(1)?, row.try_get(2)?, row.try_get::<_, PgOid>(3)?);
+            Ok((Oid(row.try_get::<_, PgOid>(0)?), kind))
+        })
+        .collect()
 }
 
 /// Whether the catalog of Citus exists. The statement has no operator and every name is qualified, so that it may be
@@ -434,8 +435,9 @@ pub(crate) async fn resolve(
     let sql = "SELECT pg_catalog.to_regclass(name)::pg_catalog.oid \
                FROM ROWS FROM (pg_catalog.unnest($1)) WITH ORDINALITY AS n (name, place) ORDER BY place";
     let rows = client.query_typed(sql, &[(&names, Type::TEXT_ARRAY)]).await?;
-    let oid = |row: &tokio_postgres::Row| Ok(row.try_get::<_, Option<PgOid>>(0)?.map(Oid));
-    rows.iter().map(oid).collect()
+    rows.iter()
+        .map(|row: &tokio_postgres::Row| Ok(row.try_get::<_, Option<PgOid>>(0)?.map(Oid)))
+        .collect()
 }
 
 /// Whether queries of `pg_class` show shards to this session.
@@ -444,7 +446,6 @@ pub(super) async fn shows_shards(client: &Client) -> Result<bool, LiveError> {
     Ok(client.value(sql, &[(&HIDES_SHARDS, Type::TEXT)]).await?.unwrap_or(true))
 }
 
-/// A shard.
 pub(crate) struct Shard {
     /// The table that it belongs to, as `schema.name`, quoted where necessary.
     pub(crate) table: String,
@@ -472,11 +473,12 @@ pub(crate) async fn shards_among(
                WHERE c.oid = ANY ($1) AND pg_catalog.shard_name(s.logicalrelid, s.shardid) IN \
                  (pg_catalog.quote_ident(c.relname), pg_catalog.format('%I.%I', n.nspname, c.relname))";
     let rows = client.query_typed(sql, &[(&numbers(relations), Type::OID_ARRAY)]).await?;
-    let shard = |row: &tokio_postgres::Row| {
-        let shard = Shard { table: row.try_get(1)?, may_change: row.try_get(2)? };
-        Ok((Oid(row.try_get(0)?), shard))
-    };
-    rows.iter().map(shard).collect()
+    rows.iter()
+        .map(|row: &tokio_postgres::Row| {
+            let shard = Shard { table: row.try_get(1)?, may_change: row.try_get(2)? };
+            Ok((Oid(row.try_get(0)?), shard))
+        })
+        .collect()
 }
 
 /// Whether this name ends in the number of a shard, so that it may be that of a hidden one.

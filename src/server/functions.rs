@@ -86,7 +86,6 @@ async fn has_no_chunks(client: &Client, relation: &Relation) -> Result<bool, Liv
 /// What the functions show about one row.
 #[derive(Debug, Clone)]
 pub(crate) struct ToldRow {
-    /// Its address.
     pub ctid: ItemPointer,
     /// The transaction that inserted it.
     pub xmin: u32,

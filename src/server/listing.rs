@@ -40,20 +40,21 @@ pub(crate) struct Listed {
 /// Lists these relations, without waiting long for a lock. Relations that were dropped in the meantime are missing.
 pub(crate) async fn list(connection: &Connection, oids: &[Oid]) -> Result<Vec<Listed>, LiveError> {
     for _ in 0..TRIES {
-        let ask = async || {
-            let client = connection.client();
-            client.batch_execute(PATIENCE).await?;
-            let locked = locks::exclusive(client).await?;
-            ask(client, oids, Some(&locked)).await
-        };
-        match connection.reading(ask).await {
+        match connection
+            .reading(async || {
+                let client = connection.client();
+                client.batch_execute(PATIENCE).await?;
+                let locked = locks::exclusive(client).await?;
+                ask(client, oids, Some(&locked)).await
+            })
+            .await
+        {
             Err(LiveError::Server(error))
                 if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {}
             other => return other,
         }
     }
-    let ask = async || ask(connection.client(), oids, None).await;
-    connection.reading(ask).await
+    connection.reading(async || ask(connection.client(), oids, None).await).await
 }
 
 /// The size of the database's files; `None` if this user may not query it.
@@ -61,12 +62,13 @@ pub(crate) async fn database_bytes(connection: &Connection) -> Result<Option<u64
     let sql = "SELECT CASE WHEN pg_catalog.has_database_privilege(d.oid, 'CONNECT') \
                     THEN pg_catalog.pg_database_size(d.oid) END \
                FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database()";
-    let ask = async || {
-        let rows = connection.client().query_typed(sql, &[]).await?;
-        let bytes: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose()?.flatten();
-        Ok::<_, LiveError>(bytes.and_then(|bytes| u64::try_from(bytes).ok()))
-    };
-    connection.reading(ask).await
+    connection
+        .reading(async || {
+            let rows = connection.client().query_typed(sql, &[]).await?;
+            let bytes: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose()?.flatten();
+            Ok::<_, LiveError>(bytes.and_then(|bytes| u64::try_from(bytes).ok()))
+        })
+        .await
 }
 
 /// `locked`: the relations whose size cannot be queried; `None`: all.

@@ -147,7 +147,6 @@ pub enum LiveError {
     /// No relation matches a pattern.
     #[error("no table matches {0}")]
     NoMatch(String),
-    /// An invalid name.
     #[error("{0}")]
     Pattern(String),
     /// A name qualified with another database.

@@ -320,11 +320,11 @@ impl PageReader {
                 pages.problems(source).for_each(|problem| visitor.problem(problem));
             }
             Order::AsTheyCome => {
-                let take = |pages: Pages| {
+                self.read_each(blocks, |pages: Pages| {
                     pages.iter().for_each(|(block, bytes)| visitor.page(block, bytes, &pages));
                     pages.problems(source).for_each(|problem| visitor.problem(problem));
-                };
-                self.read_each(blocks, take).await?;
+                })
+                .await?;
             }
         }
         Ok(())

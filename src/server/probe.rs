@@ -68,7 +68,6 @@ pub(crate) struct Probe<'a> {
     columns: Vec<Option<AskedColumn<'a>>>,
     page: PageSize,
     toast_relation: Option<Oid>,
-    /// Whether `pg_column_toast_chunk_id` exists.
     has_chunk_id: bool,
     /// Whether the table's access method is heap.
     is_heap: bool,

@@ -10,7 +10,7 @@ use super::LiveError;
 use super::citus::{self, CitusKind, SHOWN_BY};
 use super::connect::{Client, Connection};
 use super::pattern::NamePattern;
-use super::sink::{Failed, Kind, Sink};
+use super::sink::{Failed, Kind, Sink, UserMessage};
 use toast_format::disk::Oid;
 use toast_format::model::sql::quote_literal;
 
@@ -28,10 +28,8 @@ pub enum How {
     Inherited,
 }
 
-/// A selected relation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Selected {
-    /// `pg_class.oid`.
     pub oid: Oid,
     /// How it was selected.
     pub how: How,
@@ -70,7 +68,6 @@ pub struct Selection {
     empty: Vec<String>,
     /// Tables whose rows are stored on other servers.
     foreign: Vec<String>,
-    /// Tables of Citus.
     citus: Vec<(Oid, String)>,
     /// Tables of Citus that are to be read on the nodes; the others are left out.
     pub(crate) on_nodes: Vec<Oid>,
@@ -81,7 +78,6 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// The relations' OIDs.
     pub fn oids(&self) -> Vec<Oid> {
         self.found.iter().map(|found| found.oid).collect()
     }
@@ -89,26 +85,16 @@ impl Selection {
     /// Partitioned tables without partitions, and the relations that are left out: a line for each reason.
     pub fn notices(&self) -> Vec<String> {
         let empty = self.empty.iter().map(|name| format!("{name} has no partitions"));
-        empty.chain(self.left_out()).collect()
+        empty.chain(self.left_out().map(|text| format!("left out: {text}"))).collect()
     }
 
     fn left_out(&self) -> impl Iterator<Item = String> {
         let foreign: Vec<&str> = self.foreign.iter().map(String::as_str).collect();
         let citus: Vec<&str> = self.citus.iter().map(|(_, name)| name.as_str()).collect();
-        let foreign = left_out(foreign, |many| {
-            if !many {
-                "is a foreign table, whose rows are stored outside of this database".into()
-            } else {
-                "are foreign tables, whose rows are stored outside of this database".into()
-            }
-        });
-        let citus = left_out(citus, |many| {
-            if !many {
-                format!("is a table of Citus, whose rows are stored in {}", self.shards)
-            } else {
-                format!("are tables of Citus, whose rows are stored in {}", self.shards)
-            }
-        });
+        let elsewhere = "outside of this database";
+        let foreign = left_out(foreign, "is a foreign table", "are foreign tables", elsewhere);
+        let in_shards = format!("in {}", self.shards);
+        let citus = left_out(citus, "is a table of Citus", "are tables of Citus", &in_shards);
         foreign.into_iter().chain(citus)
     }
 
@@ -120,7 +106,7 @@ impl Selection {
     /// Reports what is left out, and as failures what should have been read.
     pub(crate) fn report_to<R>(&self, output: &mut (impl Sink<R> + ?Sized)) {
         for notice in self.notices() {
-            output.notice(&format!("notice: {notice}"));
+            output.message(UserMessage::Notice(notice));
         }
         for failure in &self.failures {
             output.failed(Failed::new(Kind::Incomplete, failure.clone()));
@@ -143,20 +129,19 @@ impl Selection {
     }
 }
 
-/// The notice about relations that are left out for one reason, which `why` gives for one or many.
-fn left_out(mut names: Vec<&str>, why: impl Fn(bool) -> String) -> Option<String> {
+/// Names the relations that are left out for one reason, and where their rows are. `is_one` and `are_many` say what
+/// kind of relation one or several of them are.
+fn left_out(mut names: Vec<&str>, is_one: &str, are_many: &str, place: &str) -> Option<String> {
     names.sort_unstable();
     names.dedup();
     let more = names.len().saturating_sub(LISTED);
-    match names.as_slice() {
-        [] => None,
-        [one] => Some(format!("left out: {one} {}", why(false))),
-        all if more == 0 => Some(format!("left out: {} {}", all.join(", "), why(true))),
-        all => {
-            let named = all.get(..LISTED).unwrap_or(all).join(", ");
-            Some(format!("left out: {named} and {more} more {}", why(true)))
-        }
+    let kind = if names.len() == 1 { is_one } else { are_many };
+    names.truncate(LISTED);
+    let mut list = names.join(", ");
+    if more > 0 {
+        list.push_str(&format!(" and {more} more"));
     }
+    (!names.is_empty()).then(|| format!("{list} {kind}, whose rows are stored {place}"))
 }
 
 /// A row of `pg_class`.
@@ -237,9 +222,8 @@ async fn selected(
     }
     if selection.found.is_empty()
         && selection.on_nodes.is_empty()
-        && let Some(notice) = selection.left_out().next()
+        && let Some(mut text) = selection.left_out().next()
     {
-        let mut text = notice.strip_prefix("left out: ").unwrap_or(&notice).to_owned();
         for failure in &selection.failures {
             text.push_str("; ");
             text.push_str(failure);
@@ -525,8 +509,11 @@ pub async fn tables(connection: &Connection, wanted: &str) -> Result<String, Liv
     }
     let similar = similar(wanted, &names);
     let found: Vec<String> = similar.iter().map(|name| format!("\"{name}\"")).collect();
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '.');
-    let quotes = match similar.iter().find(|name| !name.chars().all(is_plain)) {
+    let quotes = match similar.iter().find(|name| {
+        !name
+            .chars()
+            .all(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '.'))
+    }) {
         Some(name) if name.contains(['.', '"', '\'']) => {
             " Such a name needs double quotes, inside single quotes for the shell.".to_owned()
         }

@@ -42,14 +42,17 @@ pub async fn ask(client: &Client, server: &Server) -> Result<Option<Toasters>, L
             &[],
         )
         .await?;
-    let row = |row: &Row| -> Result<PluggableToaster, LiveError> {
-        Ok(PluggableToaster {
-            oid: Oid(row.try_get::<_, PgOid>(0)?),
-            name: row.try_get(1)?,
-            handler: Handler::from_function(row.try_get(2)?),
-        })
-    };
-    Ok(Some(Toasters::new(rows.iter().map(row).collect::<Result<_, _>>()?)))
+    Ok(Some(Toasters::new(
+        rows.iter()
+            .map(|row: &Row| -> Result<PluggableToaster, LiveError> {
+                Ok(PluggableToaster {
+                    oid: Oid(row.try_get::<_, PgOid>(0)?),
+                    name: row.try_get(1)?,
+                    handler: Handler::from_function(row.try_get(2)?),
+                })
+            })
+            .collect::<Result<_, _>>()?,
+    )))
 }
 
 /// The toasters of the database; if the server has none, pointers are recognized by their bytes.
@@ -96,7 +99,6 @@ fn column(row: &Row) -> Result<ToasterColumn, LiveError> {
     };
     let name: String = row.try_get(6)?;
     let number: i16 = row.try_get(5)?;
-    let unexpected = || LiveError::Unexpected(format!("attstorage of column \"{name}\""));
     Ok(ToasterColumn {
         table: Oid(row.try_get(0)?),
         schema: row.try_get(1)?,
@@ -106,7 +108,9 @@ fn column(row: &Row) -> Result<ToasterColumn, LiveError> {
         index: usize::try_from(number - 1).unwrap_or(0),
         type_name: row.try_get(7)?,
         base_type: Oid(row.try_get::<_, Option<PgOid>>(8)?.unwrap_or(0)),
-        storage: code(9)?.and_then(Storage::from_char).ok_or_else(unexpected)?,
+        storage: code(9)?
+            .and_then(Storage::from_char)
+            .ok_or_else(|| LiveError::Unexpected(format!("attstorage of column \"{name}\"")))?,
         compression: code(10)?.and_then(Method::from_char),
         toaster: row.try_get::<_, Option<PgOid>>(11)?.map_or(DEFAULT_TOASTER, Oid),
         dropped: row.try_get(12)?,
@@ -117,15 +121,11 @@ fn column(row: &Row) -> Result<ToasterColumn, LiveError> {
 /// A column that has a toaster, in any kind of relation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Referent {
-    /// The relation.
     pub relation: Oid,
-    /// Its schema.
     pub schema: String,
-    /// Its name.
     pub name: String,
     /// `attnum`.
     pub number: i16,
-    /// `attname`.
     pub column: String,
     /// Whether the column is dropped.
     pub dropped: bool,
@@ -163,17 +163,18 @@ pub async fn referents(client: &Client, toaster: Oid) -> Result<Vec<Referent>, L
             &[(&toaster.0, Type::OID)],
         )
         .await?;
-    let referent = |row: &Row| -> Result<Referent, LiveError> {
-        Ok(Referent {
-            relation: Oid(row.try_get(0)?),
-            schema: row.try_get(1)?,
-            name: row.try_get(2)?,
-            number: row.try_get(3)?,
-            column: row.try_get(4)?,
-            dropped: row.try_get(5)?,
+    rows.iter()
+        .map(|row: &Row| -> Result<Referent, LiveError> {
+            Ok(Referent {
+                relation: Oid(row.try_get(0)?),
+                schema: row.try_get(1)?,
+                name: row.try_get(2)?,
+                number: row.try_get(3)?,
+                column: row.try_get(4)?,
+                dropped: row.try_get(5)?,
+            })
         })
-    };
-    rows.iter().map(referent).collect()
+        .collect()
 }
 
 /// The extension to which a toaster belongs.

@@ -104,11 +104,13 @@ pub(super) fn set(settings: &[(String, String)], reach: Reach) -> String {
         Reach::Session => "SET",
         Reach::Transaction => "SET LOCAL",
     };
-    let one = |(name, value): &(String, String)| {
-        let value = if name == SEARCH_PATH { value.clone() } else { quote_literal(value) };
-        format!("{set} {} = {value};\n", setting_name(name))
-    };
-    settings.iter().map(one).collect()
+    settings
+        .iter()
+        .map(|(name, value): &(String, String)| {
+            let value = if name == SEARCH_PATH { value.clone() } else { quote_literal(value) };
+            format!("{set} {} = {value};\n", setting_name(name))
+        })
+        .collect()
 }
 
 /// How long settings are in effect.

@@ -10,14 +10,10 @@ use super::{ConnectError, Params, Secret};
 /// The maximum size of service and password files that is read.
 const LARGEST_FILE: u64 = 16 << 20;
 
-/// The command-line options.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
-    /// `--host`.
     pub host: Option<String>,
-    /// `--port`.
     pub port: Option<String>,
-    /// `--username`.
     pub user: Option<String>,
     /// `--dbname`: a name, a URI or a key=value string.
     pub dbname: Option<Secret>,
@@ -30,9 +26,7 @@ pub struct Given {
 /// A file and its properties.
 #[derive(Debug, Clone)]
 pub struct FileSeen {
-    /// Its contents.
     pub text: String,
-    /// Its permission bits.
     pub mode: u32,
     /// Whether it is a regular file.
     pub is_file: bool,
@@ -40,7 +34,6 @@ pub struct FileSeen {
 
 /// The surroundings of the process.
 pub trait Surroundings {
-    /// The environment variables.
     fn environment(&self) -> &BTreeMap<String, String>;
     /// The user's name in the operating system, if known.
     fn os_user(&self) -> Option<String>;

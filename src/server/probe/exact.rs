@@ -30,11 +30,16 @@ impl Probe<'_> {
     /// size of the whole row with its values fetched.
     pub(crate) fn chosen_rows(&self, asked: Asked<'_>) -> String {
         let whole = matches!(asked, Asked::Exactly { whole: true, .. });
-        let questions = |index| match asked {
-            Asked::Sizes => self.questions(index),
-            Asked::Exactly { weighed, .. } => self.exact_questions(index, weighed.contains(&index)),
-        };
-        let asked: Vec<Questions> = self.columns().into_iter().map(questions).collect();
+        let asked: Vec<Questions> = self
+            .columns()
+            .into_iter()
+            .map(|index| match asked {
+                Asked::Sizes => self.questions(index),
+                Asked::Exactly { weighed, .. } => {
+                    self.exact_questions(index, weighed.contains(&index))
+                }
+            })
+            .collect();
         let list = |question: fn(&Questions) -> &str| {
             let list: Vec<&str> = asked.iter().map(question).collect();
             list.join(", ")
