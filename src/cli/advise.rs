@@ -13,7 +13,7 @@ use super::arguments::{
 use super::citus::NodesArg;
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
-use super::fleet::{self, Fleet, FleetArgs, OfOne};
+use super::fleet::{self, Fleet, FleetArgs, TargetOverrides};
 use super::terminal::{self, Out, Plain, ReadingProgress, tell};
 use crate::advise::advisor::{Advisor, Options};
 use crate::advise::calibration::{Calibrate, Kept};
@@ -144,7 +144,6 @@ struct CalibrationArgs {
     file: Option<PathBuf>,
 }
 
-/// `--emit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Emit {
     /// ALTER TABLE statements; for keys --extract, the migration script
@@ -171,10 +170,9 @@ fn run_each(args: &AdviseArgs) -> Result<Exit, Failure> {
     let emit = args.emit.is_some();
     let calibration = args.calibration.file.is_some();
     fleet::refuse(&[("--emit", emit), ("--calibration", calibration)])?;
-    let several = (&args.fleet, &args.connection);
     let format = args.format.format;
-    let fleet = Fleet::of_reader("advise-threshold", several, format, 1);
-    fleet::run(&fleet, |OfOne { connection, format, .. }| {
+    let fleet = Fleet::of_reader("advise-threshold", &args.fleet, &args.connection, format, 1);
+    fleet::run(&fleet, |TargetOverrides { connection, format, .. }| {
         let format = FormatArg { format };
         let fleet = FleetArgs::default();
         run(&AdviseArgs { connection, format, fleet, ..args.clone() })

@@ -11,7 +11,7 @@ use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::fail_on;
 use super::files::{File, FileArgs, SavedArgs, SavedText, unreadable};
-use super::fleet::{self, Fleet, FleetArgs, OfOne};
+use super::fleet::{self, Fleet, FleetArgs, TargetOverrides};
 use super::inspect::inspector;
 use super::terminal::{self, Out, Plain, ReadingProgress, tell};
 use crate::check::alarm::{Condition, Counts};
@@ -158,11 +158,11 @@ impl CheckArgs {
 
     /// A directory in that of `--salvage` for a node of Citus.
     fn salvage_of(&self, node: &str) -> Result<Option<SalvageDir>, Failed> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
-        let name: String = node.chars().map(|c| if plain(c) { c } else { '_' }).collect();
+        let name =
+            node.replace(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '.' | '-'), "_");
         self.salvage
             .as_ref()
-            .map(|dir: &PathBuf| {
+            .map(|dir| {
                 SalvageDir::create(&dir.join(name))
                     .map_err(|error| Failed::new(Kind::Incomplete, format!("--salvage: {error}")))
             })
@@ -173,7 +173,7 @@ impl CheckArgs {
     fn salvage_dir(&self) -> Result<Option<SalvageDir>, Failure> {
         self.salvage
             .as_ref()
-            .map(|dir: &PathBuf| {
+            .map(|dir| {
                 SalvageDir::create(dir)
                     .map_err(|error| Failure::usage(format!("--salvage: {error}")))
             })
@@ -205,10 +205,10 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
 
 fn run_each(args: &CheckArgs) -> Result<Exit, Failure> {
     fleet::refuse(&[("--salvage", args.salvage.is_some())])?;
-    let several = (&args.fleet, &args.connection);
     let format = args.format.format;
-    let fleet = Fleet::of_reader("check", several, format, args.jobs.readers());
-    fleet::run(&fleet, |OfOne { connection, format, .. }| {
+    let fleet =
+        Fleet::of_reader("check", &args.fleet, &args.connection, format, args.jobs.readers());
+    fleet::run(&fleet, |TargetOverrides { connection, format, .. }| {
         let format = FormatArg { format };
         let fleet = FleetArgs::default();
         run(&CheckArgs { connection, format, fleet, ..args.clone() })
@@ -275,7 +275,7 @@ impl CheckOutput {
 async fn relations(args: &CheckArgs) -> Result<Exit, Failure> {
     let options = Options { flavor: args.file.flavor, ..Options::default() };
     let inspector =
-        inspector(&args.connection, (args.allow.session("check"), args.jobs.readers()), options)
+        inspector(&args.connection, args.allow.session("check"), args.jobs.readers(), options)
             .await?;
     let mut interrupt = std::pin::pin!(terminal::interrupted());
     let tables = &args.tables.tables;
@@ -302,17 +302,23 @@ async fn relations(args: &CheckArgs) -> Result<Exit, Failure> {
         run::check(&inspector, &request, found, keep, &mut output, interrupt.as_mut()).await;
     if let (Ok(()), Some(cluster)) = (&ended, &cluster) {
         let count = args.jobs.readers();
-        let work = async |connection, node: &mut OfNode<'_, '_, _>, stop: CancellationToken| {
-            let inspector = node.inspector(connection, count, &inspector.options).await?;
-            let found = node.found(&inspector).await?;
-            let mut salvage = args.salvage_of(node.name())?;
-            let keep = salvage.as_mut();
-            let stop = stop.cancelled();
-            run::check(&inspector, &request, &found, keep, node, stop).await?;
-            node.output().salvaged(salvage, Some(node.name())).map_err(RunError::Output)
-        };
         let session = args.allow.session("check");
-        ended = cluster.each(&session, &mut output, interrupt, work).await;
+        ended = cluster
+            .each(
+                &session,
+                &mut output,
+                interrupt,
+                async |connection, node: &mut OfNode<'_, '_, _>, stop: CancellationToken| {
+                    let inspector = node.inspector(connection, count, &inspector.options).await?;
+                    let found = node.found(&inspector).await?;
+                    let mut salvage = args.salvage_of(node.name())?;
+                    let keep = salvage.as_mut();
+                    let stop = stop.cancelled();
+                    run::check(&inspector, &request, &found, keep, node, stop).await?;
+                    node.output().salvaged(salvage, Some(node.name())).map_err(RunError::Output)
+                },
+            )
+            .await;
     }
     match ended {
         Ok(()) => written(output.salvaged(salvage, None), output),

@@ -224,7 +224,7 @@ pub(super) struct OfNode<'a, 'o, O: ?Sized> {
 }
 
 impl<'a, 'o, O: NodeSink + ?Sized> OfNode<'a, 'o, O> {
-    /// `host:port`
+    /// `host:port` in the metadata of Citus.
     pub(super) fn name(&self) -> &'a str {
         &self.node.name
     }

@@ -73,7 +73,6 @@ impl Run<'_> {
         if selection.on_nodes.is_empty() {
             return Ok(Vec::new());
         }
-        let refused = |why: &str| Err(Failed::new(Kind::Usage, why));
         if !selection.found.is_empty() {
             return refused(
                 "some of these tables are tables of Citus, and others are not\n\
@@ -144,16 +143,24 @@ impl Run<'_> {
     /// Examines the shards on all nodes, and the tables themselves.
     async fn examine(&self, nodes: Vec<Node>, examined: &mut Examined) -> Result<(), RunError> {
         let names = examined.names.clone();
-        let work = async |connection, node: &mut OfNode<'_, '_, Examined>, _: CancellationToken| {
-            let request = self.of_node(node.node);
-            let control = Arc::clone(self.control);
-            let listener = OnNode { is_quiet: true, ..OnNode::new(self.listener, node.node) };
-            let shells = tables::examine(connection, &request, &names, control, &listener).await?;
-            node.output().shells.insert(node.node.name.clone(), shells);
-            Ok(())
-        };
         let stop = self.control.stopping().cancelled();
-        self.cluster(nodes).each(&self.session, examined, stop, work).await
+        self.cluster(nodes)
+            .each(
+                &self.session,
+                examined,
+                stop,
+                async |connection, node: &mut OfNode<'_, '_, Examined>, _: CancellationToken| {
+                    let request = self.of_node(node.node);
+                    let control = Arc::clone(self.control);
+                    let listener =
+                        OnNode { is_quiet: true, ..OnNode::new(self.listener, node.node) };
+                    let shells =
+                        tables::examine(connection, &request, &names, control, &listener).await?;
+                    node.output().shells.insert(node.node.name.clone(), shells);
+                    Ok(())
+                },
+            )
+            .await
     }
 
     /// Gives the tables themselves the settings on all nodes, because shards that Citus moves or splits take theirs from
@@ -163,34 +170,37 @@ impl Run<'_> {
         mut nodes: Vec<Node>,
         shells: &BTreeMap<String, Vec<Parent>>,
     ) -> Result<(), RunError> {
-        let of = |node: &str| shells.get(node).map_or(&[][..], Vec::as_slice);
-        let statements = |node: &Node| {
-            of(&node.name).iter().map(|shell| shell.alter.clone()).collect::<Vec<_>>()
+        nodes.retain(|node| shells.get(&node.name).is_some_and(|shells| !shells.is_empty()));
+        let Some(first) = nodes.first().and_then(|node| shells.get(&node.name)) else {
+            return Ok(());
         };
-        nodes.retain(|node| !of(&node.name).is_empty());
-        let Some(first) = nodes.first() else { return Ok(()) };
         let count = nodes.len();
         if self.request.options.dry_run {
-            for alter in statements(first) {
+            for Parent { alter, .. } in first {
                 tell(UserMessage::Notice(format!("would set on {count} nodes: {alter}")));
             }
             return Ok(());
         }
-        let set = statements(first);
         let mut failures = Examined::default();
-        let work = async |connection: Connection,
-                          node: &mut OfNode<'_, '_, Examined>,
-                          _: CancellationToken| {
-            let shells = of(&node.node.name);
-            connection.make_own().await.map_err(|error| unread(&error.into()))?;
-            let request = self.request;
-            let control = self.control;
-            let listener = OnNode::new(self.listener, node.node);
-            tables::set_shells(&connection, shells, request, control, &listener).await?;
-            Ok(())
-        };
         let stop = self.control.stopping().cancelled();
-        self.cluster(nodes).each(&self.session, &mut failures, stop, work).await?;
+        self.cluster(nodes)
+            .each(
+                &self.session,
+                &mut failures,
+                stop,
+                async |connection: Connection,
+                       node: &mut OfNode<'_, '_, Examined>,
+                       _: CancellationToken| {
+                    let shells = shells.get(&node.node.name).map_or(&[][..], Vec::as_slice);
+                    connection.make_own().await.map_err(|error| unread(&error.into()))?;
+                    let request = self.request;
+                    let control = self.control;
+                    let listener = OnNode::new(self.listener, node.node);
+                    tables::set_shells(&connection, shells, request, control, &listener).await?;
+                    Ok(())
+                },
+            )
+            .await?;
         if let Some(Failed { kind, message }) = failures.failed.into_iter().next() {
             let message = format!(
                 "{message}\nNo value was converted. The settings may have been changed on other nodes.\n\
@@ -198,7 +208,7 @@ impl Run<'_> {
             );
             return Err(Failed::new(kind, message).into());
         }
-        for alter in set {
+        for Parent { alter, .. } in first {
             tell(UserMessage::Notice(format!("set on {count} nodes: {alter}")));
         }
         Ok(())
@@ -254,32 +264,42 @@ impl Run<'_> {
 
     /// Works on these shards, each node by itself.
     async fn work(&self, nodes: Vec<Node>, results: &mut Results) -> Result<(), RunError> {
-        let work = async |connection: Connection,
-                          node: &mut OfNode<'_, '_, Results>,
-                          _: CancellationToken| {
-            let present = node.present(&connection).await?;
-            if present.is_empty() {
-                return Ok(());
-            }
-            let request = Request { tables: present, ..self.of_node(node.node) };
-            let control = Arc::clone(self.control);
-            let listener = OnNode::new(self.listener, node.node);
-            tables::run(connection, &request, control, &listener, node).await.map(drop)
-        };
         let stop = self.control.stopping().cancelled();
-        self.cluster(nodes).each(&self.session, results, stop, work).await
+        self.cluster(nodes)
+            .each(
+                &self.session,
+                results,
+                stop,
+                async |connection: Connection,
+                       node: &mut OfNode<'_, '_, Results>,
+                       _: CancellationToken| {
+                    let present = node.present(&connection).await?;
+                    if present.is_empty() {
+                        return Ok(());
+                    }
+                    let request = Request { tables: present, ..self.of_node(node.node) };
+                    let control = Arc::clone(self.control);
+                    let listener = OnNode::new(self.listener, node.node);
+                    tables::run(connection, &request, control, &listener, node).await.map(drop)
+                },
+            )
+            .await
     }
+}
+
+fn refused<T>(why: &str) -> Result<T, Failed> {
+    Err(Failed::new(Kind::Usage, why))
 }
 
 fn unread(error: &LiveError) -> Failed {
     Failed::new(Kind::Incomplete, error.to_string())
 }
 
-/// Passes on what is heard of a node, with its name. What holds for one shard after the other is passed on once.
+/// Adds the name of the node to what its work reports. A note that is the same for several shards is passed on once.
 struct OnNode<'a> {
     listener: &'a dyn Listener,
     node: &'a Node,
-    /// While tables are examined: the notes come again when they are worked on.
+    /// While tables are examined: their notes are repeated when they are worked on.
     is_quiet: bool,
     noted: Mutex<BTreeSet<String>>,
 }
@@ -330,12 +350,12 @@ impl Listener for OnNode<'_> {
     }
 }
 
-/// What the nodes were found to be.
+/// The results of examining the nodes.
 #[derive(Default)]
 struct Examined {
     /// The tables, as SQL names them.
     names: Vec<String>,
-    /// What must be set on them, by node.
+    /// The settings that the tables need, by node.
     shells: BTreeMap<String, Vec<Parent>>,
     failed: Vec<Failed>,
 }
@@ -388,9 +408,10 @@ impl Results {
     /// Whether a shard is worked on now, and not done.
     fn begin(&mut self, node: &str, shard: &Placement) -> bool {
         let place = (node.to_owned(), shard.relation.clone());
-        let is_done = |swept: &Swept| swept.report.outcome != Outcome::Failed;
-        let tries = self.tries.entry(place.clone()).or_default();
-        if *tries >= TRIES || self.of.get(&place).is_some_and(is_done) {
+        let last = self.of.get(&place);
+        let is_done = last.is_some_and(|swept| swept.report.outcome != Outcome::Failed);
+        let tries = self.tries.entry(place).or_default();
+        if *tries >= TRIES || is_done {
             return false;
         }
         *tries += 1;
@@ -441,11 +462,12 @@ impl Results {
                 report.missing.extend(more.missing);
             }
         }
-        let shards = || nodes.iter().flat_map(|node| &node.shards);
         for Parent { name, alter } in shells.values().flatten() {
             // that of a partition is one of the partitioned table
-            let table = shards()
-                .find(|shard: &&Placement| shown_qualified(&shard.names.0, &shard.names.2) == *name)
+            let table = nodes
+                .iter()
+                .flat_map(|node| &node.shards)
+                .find(|shard| shown_qualified(&shard.names.0, &shard.names.2) == *name)
                 .map_or(name, |shard| &shard.table);
             if let Some(report) = reports.get_mut(table)
                 && !report.set.contains(alter)

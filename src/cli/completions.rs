@@ -143,7 +143,7 @@ fn candidates(before: Vec<String>, word: &str) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = found
         .unwrap_or_default()
         .iter()
-        .filter_map(|candidate: &CompletionCandidate| {
+        .filter_map(|candidate| {
             let about = candidate.get_help().map(ToString::to_string).unwrap_or_default();
             let about = about.lines().next().unwrap_or_default().to_owned();
             Some((candidate.get_value().to_str()?.to_owned(), about))
@@ -276,7 +276,7 @@ fn quoted(word: &str, open: Option<char>) -> String {
             }
             text + "\""
         }
-        None if word.chars().all(|c: char| c.is_alphanumeric() || "_-./:=@%+,".contains(c)) => {
+        None if word.chars().all(|c| c.is_alphanumeric() || "_-./:=@%+,".contains(c)) => {
             word.to_owned()
         }
         _ => {

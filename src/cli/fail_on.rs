@@ -97,7 +97,7 @@ fn number(text: &str, unit: Unit) -> Result<f64, String> {
 pub(super) fn judged(conditions: &[Condition], figures: &Figures) -> Exit {
     conditions
         .iter()
-        .map(|condition: &Condition| {
+        .map(|condition| {
             told(&condition.text, &figures.judge(&condition.test), |value: &Interval| {
                 match condition.test {
                     Test::Severity(_) => counted(value.estimate as u64, "finding"),
@@ -115,7 +115,7 @@ pub(super) fn judged(conditions: &[Condition], figures: &Figures) -> Exit {
 pub(super) fn judged_damage(conditions: &[alarm::Condition], counts: &alarm::Counts) -> Exit {
     conditions
         .iter()
-        .map(|condition: &alarm::Condition| {
+        .map(|condition| {
             told(&condition.text, &counts.judge(condition), |value: &Interval| {
                 format!("{} is {}", condition.figure.name(), shown(Unit::Count, value))
             })

@@ -17,7 +17,7 @@ use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::fail_on;
 use super::files::{File, FileArgs, OrderArg, SavedArgs, SavedText, unreadable};
-use super::fleet::{self, Fleet, FleetArgs, OfOne};
+use super::fleet::{self, Fleet, FleetArgs, TargetOverrides};
 use super::inspect_output::{Ended, InspectOutput, OverviewOutput};
 use super::reports::ReportOutput;
 use super::terminal::{self, Console, ReadingProgress, tell};
@@ -263,10 +263,10 @@ fn run_each(args: &InspectArgs) -> Result<Ended, Failure> {
              HINT:  Run toastctl once for each database.",
         ));
     };
-    let several = (&args.fleet, &args.connection);
-    let reader = Fleet::of_reader("inspect", several, format, args.jobs.readers());
+    let reader =
+        Fleet::of_reader("inspect", &args.fleet, &args.connection, format, args.jobs.readers());
     let fleet = Fleet { view: args.overview.view(), ..reader };
-    let exit = fleet::run(&fleet, |OfOne { connection, format, .. }| {
+    let exit = fleet::run(&fleet, |TargetOverrides { connection, format, .. }| {
         let format = InspectFormat::Report(format);
         let fleet = FleetArgs::default();
         let ended = of_any(&InspectArgs { connection, format, fleet, ..args.clone() })?;
@@ -362,7 +362,8 @@ impl InspectArgs {
 /// Connects as often as is read side by side.
 pub(super) async fn inspector(
     connection: &ConnectionArgs,
-    (session, count): (SessionOptions, u16),
+    session: SessionOptions,
+    count: u16,
     options: Options,
 ) -> Result<Inspector, Failure> {
     let first = terminal::connected(connection, &session).await?;
@@ -378,7 +379,7 @@ async fn relations(args: &InspectArgs, request: &Request) -> Result<Ended, Failu
         ..Options::default()
     };
     let inspector =
-        inspector(&args.connection, (args.allow.session("inspect"), args.jobs.readers()), options)
+        inspector(&args.connection, args.allow.session("inspect"), args.jobs.readers(), options)
             .await?;
     let mut interrupt = std::pin::pin!(terminal::interrupted());
     let tables = &args.tables.tables;

@@ -109,10 +109,8 @@ fn mistake(error: &clap::Error, words: &[String]) -> String {
         _ => "",
     };
     let verbs = Cli::command();
-    let verb = words
-        .iter()
-        .find(|word: &&String| verbs.find_subcommand(word).is_some())
-        .map_or("", String::as_str);
+    let verb =
+        words.iter().find(|word| verbs.find_subcommand(word).is_some()).map_or("", String::as_str);
     let text = error.render().to_string();
     let mut lines = Vec::new();
     for line in text.lines() {

@@ -113,21 +113,23 @@ impl RetoastOutput {
     }
 }
 
-/// Runs the command of a shell that receives the report. Its failure is reported, and changes nothing else.
+/// Runs the command of a shell with the report as its input.
+fn run_with_report(command: &str, report: &Report) -> io::Result<()> {
+    let json = serde_json::to_vec(report)?;
+    let mut child = Command::new("sh").args(["-c", command]).stdin(Stdio::piped()).spawn()?;
+    // a command need not read everything
+    let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(&json));
+    let status = child.wait()?;
+    match written {
+        Err(error) if !terminal::is_closed_pipe(&error) => Err(error),
+        _ if !status.success() => Err(io::Error::other(status.to_string())),
+        _ => Ok(()),
+    }
+}
+
+/// Runs the command of `--set on-end`. Its failure is reported, and changes nothing else.
 fn receives(command: &str, report: &Report) -> Exit {
-    let run = || -> io::Result<()> {
-        let json = serde_json::to_vec(report)?;
-        let mut child = Command::new("sh").args(["-c", command]).stdin(Stdio::piped()).spawn()?;
-        // a command need not read everything
-        let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(&json));
-        let status = child.wait()?;
-        match written {
-            Err(error) if !terminal::is_closed_pipe(&error) => Err(error),
-            _ if !status.success() => Err(io::Error::other(status.to_string())),
-            _ => Ok(()),
-        }
-    };
-    match run() {
+    match run_with_report(command, report) {
         Ok(()) => Exit::Ok,
         Err(error) => {
             tell(UserMessage::Error(format!("the command of --set on-end failed: {error}")));
@@ -183,7 +185,6 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 /// How often a JSON line is printed.
 const JSON_EVERY: Duration = Duration::from_secs(1);
 
-/// `--progress`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum ProgressArg {
     /// A bar on a terminal, else lines
@@ -436,15 +437,16 @@ pub(super) struct RefusedFile {
 }
 
 impl RefusedFile {
+    fn open(path: &Path) -> csv::Result<csv::Writer<File>> {
+        let mut writer = csv::Writer::from_writer(File::create(path)?);
+        writer.write_record(["relation", "ctid", "sqlstate", "reason"])?;
+        writer.flush()?;
+        Ok(writer)
+    }
+
     /// Makes it, with the line of names.
     pub(super) fn create(path: &Path) -> Result<RefusedFile, Failure> {
-        let open = || -> csv::Result<csv::Writer<File>> {
-            let mut writer = csv::Writer::from_writer(File::create(path)?);
-            writer.write_record(["relation", "ctid", "sqlstate", "reason"])?;
-            writer.flush()?;
-            Ok(writer)
-        };
-        match open() {
+        match RefusedFile::open(path) {
             Ok(writer) => Ok(RefusedFile { writer: Mutex::new(writer) }),
             Err(error) => {
                 Err(Failure::usage(format!("--set list-refused: \"{}\": {error}", path.display())))

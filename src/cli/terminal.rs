@@ -62,12 +62,12 @@ fn is_utf8_locale(name: Option<&str>) -> bool {
 /// Bytes that the report of one of several targets may have: it is kept until it is complete.
 const LARGEST_REPORT: usize = 64 << 20;
 
-/// Where a run on one of several targets prints, on all its threads: messages with the name of the target, and the
-/// report to memory, until the target's turn has come.
+/// The output of a run on one of several targets, on all its threads. Messages name the target; the report stays in
+/// memory until the target's turn has come.
 pub(super) struct Console {
-    /// The target, as messages name it.
+    /// The name of the target in messages.
     pub(super) name: String,
-    /// What ends the run.
+    /// Cancelled to end the run.
     pub(super) stop: CancellationToken,
     kept: Mutex<Kept>,
 }
@@ -91,7 +91,7 @@ impl Console {
         Arc::new(Console { name, stop, kept: Mutex::default() })
     }
 
-    /// That of this thread, if it works on one of several targets.
+    /// The console of this thread, if it works on one of several targets.
     pub(super) fn here() -> Option<Arc<Console>> {
         CONSOLE.with_borrow(Clone::clone)
     }
@@ -100,7 +100,7 @@ impl Console {
         CONSOLE.set(console);
     }
 
-    /// Does the work of a target. What it prints is in [`Console::take`].
+    /// Does the work of a target; [`Console::take`] returns what it printed.
     pub(super) fn within<T>(self: &Arc<Console>, work: impl FnOnce() -> T) -> T {
         Console::set(Some(Arc::clone(self)));
         let done = work();
@@ -167,7 +167,7 @@ pub(super) fn stdout_for_people(format: Format) -> Plain<Out> {
     Plain { inner: stdout(), ascii: people && !is_utf8(), styled }
 }
 
-/// A writer that puts ASCII in the place of some signs, each as wide as before, and takes styles away.
+/// A writer that replaces some signs by ASCII of the same width, and removes styles.
 pub struct Plain<W> {
     inner: W,
     ascii: bool,
@@ -341,8 +341,7 @@ pub(super) async fn connected(
     Ok(connection)
 }
 
-/// What verbs that talk to servers run in. Without threads of its own, every answer finds the thread that waits for it
-/// awake, but nothing may block that.
+/// The runtime for verbs that talk to servers. Without threads of its own it answers faster, but no task may block.
 pub(super) fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
     let console = Console::here();
     let mut builder = match threads {
@@ -449,7 +448,7 @@ impl Progress for ReadingProgress {
     }
 
     fn end(&self) {
-        // a hidden bar would not be taken away
+        // a hidden bar would stay on the screen
         self.bar.finish_and_clear();
         self.bar.set_draw_target(ProgressDrawTarget::hidden());
     }

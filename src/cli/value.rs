@@ -86,9 +86,11 @@ impl ValueArgs {
     /// Where one is neither a value nor a table, or a value is not the only word.
     fn asked(&self) -> Result<Asked, Failure> {
         // a name with an @ is quoted
-        let Some(text) = self.of.iter().find(|text: &&String| {
-            text.contains("@(") || text.contains('@') && !text.contains('"')
-        }) else {
+        let Some(text) = self
+            .of
+            .iter()
+            .find(|text| text.contains("@(") || text.contains('@') && !text.contains('"'))
+        else {
             return Ok(Asked::All);
         };
         if self.of.len() > 1 {
@@ -150,10 +152,13 @@ pub(super) fn run(args: &ValueArgs) -> Result<Exit, Failure> {
     }
 }
 
+fn wrong_datum(error: impl std::fmt::Display) -> Failure {
+    Failure::usage(format!("--datum: {error}"))
+}
+
 fn datum(args: &ValueArgs, hex: &str) -> Result<Exit, Failure> {
-    let wrong = |error: &dyn std::fmt::Display| Failure::usage(format!("--datum: {error}"));
-    let bytes = toast_format::disk::hex::parse_datum(hex).map_err(|error| wrong(&error))?;
-    let (row, used) = offline::datum(&bytes, args.order.order()).map_err(|error| wrong(&error))?;
+    let bytes = toast_format::disk::hex::parse_datum(hex).map_err(wrong_datum)?;
+    let (row, used) = offline::datum(&bytes, args.order.order()).map_err(wrong_datum)?;
     let mut output = args.rows();
     let written = output.row(&row);
     if used < bytes.len() {
@@ -173,7 +178,7 @@ async fn value(
     ctid: ItemPointer,
 ) -> Result<Exit, Failure> {
     let inspector =
-        inspector(&args.connection, (args.allow.session("value"), 1), args.options()).await?;
+        inspector(&args.connection, args.allow.session("value"), 1, args.options()).await?;
     let anatomy = run::value(&inspector, table, column, ctid).await?;
     print_anatomy(args, &anatomy)
 }
@@ -195,7 +200,7 @@ impl ValueArgs {
 /// Prints the values of tables.
 async fn values(args: &ValueArgs) -> Result<Exit, Failure> {
     let inspector =
-        inspector(&args.connection, (args.allow.session("value"), 1), args.options()).await?;
+        inspector(&args.connection, args.allow.session("value"), 1, args.options()).await?;
     let mut interrupt = std::pin::pin!(terminal::interrupted());
     let mut output = args.rows();
     let selection = match run::find(&inspector, &args.of, false, tell, interrupt.as_mut()).await {

@@ -142,12 +142,12 @@ pub fn page_size(relation_file: &Path) -> PageSize {
         .and_then(|file| file.take(BEGINNING).read_to_end(&mut bytes).map(drop));
     // What was read before an error is used too.
     drop(read);
-    let agreeing = |size: &PageSize| {
+    let sizes = [1024, 2048, 4096, 16384, 32768, 8192].into_iter().filter_map(PageSize::new);
+    let most_agreeing = sizes.max_by_key(|size| {
         let pages = bytes.chunks_exact(size.bytes());
         pages.filter(|page| own_size(page) == Some(*size)).count() * size.bytes()
-    };
-    let sizes = [1024, 2048, 4096, 16384, 32768, 8192].into_iter().filter_map(PageSize::new);
-    sizes.max_by_key(agreeing).unwrap_or(PageSize::DEFAULT)
+    });
+    most_agreeing.unwrap_or(PageSize::DEFAULT)
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ impl PgXact {
 fn segment_number(stem: &str) -> Option<u32> {
     let start = stem.len().checked_sub(4)?;
     let digits = stem.get(start..)?;
-    if !digits.chars().all(|c: char| c.is_ascii_digit() || ('A'..='F').contains(&c))
+    if !digits.chars().all(|c| c.is_ascii_digit() || ('A'..='F').contains(&c))
         || stem.get(..start)?.ends_with(|c: char| c.is_ascii_hexdigit())
     {
         return None;

@@ -66,7 +66,7 @@ impl Server {
     }
 }
 
-/// What tells this server from others, whatever name it is reached by. Clones of a cluster have its system identifier,
+/// Identifies this server, whatever name it is reached by. Clones of a cluster have its system identifier,
 /// but were not started at the same moment.
 pub(crate) async fn instance(client: &Client) -> Result<String, LiveError> {
     let started: Option<String> =

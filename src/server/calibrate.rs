@@ -401,7 +401,7 @@ pub(crate) async fn refusal(client: &Client) -> Result<Option<String>, LiveError
     })
 }
 
-/// What tells this server from others: the system identifier, or its address if the user may not see that.
+/// Identifies this server: the system identifier, or its address if the user may not see that.
 pub(crate) async fn identity(client: &Client) -> Result<String, LiveError> {
     let allowed: Option<bool> = client
         .value(

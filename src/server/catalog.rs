@@ -10,7 +10,7 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 use super::about::Server;
 use super::connect::Client;
 use super::toasters::TOAST_RELATIONS;
-use super::{LiveError, numbers};
+use super::{LiveError, count_in, letter_in, numbers};
 use toast_format::codec::Method;
 use toast_format::disk::desc::{Align, Attribute, Length, MissingValue, Storage, TupleDesc};
 use toast_format::disk::layout::PageSize;
@@ -299,7 +299,7 @@ pub(crate) async fn describe_all(
         .await?;
     let mut columns = columns(client, &wanted).await?;
     rows.iter()
-        .map(|row: &Row| {
+        .map(|row| {
             let oid = Oid(row.try_get(14)?);
             relation(row, oid, columns.remove(&oid).unwrap_or_default())
         })
@@ -307,17 +307,14 @@ pub(crate) async fn describe_all(
 }
 
 fn relation(row: &Row, oid: Oid, columns: Columns) -> Result<Relation, LiveError> {
-    let bytes = |index| -> Result<u64, LiveError> {
-        Ok(u64::try_from(row.try_get::<_, i64>(index)?).unwrap_or(0))
-    };
     let access_method: String = row.try_get(3)?;
     let toast = match row.try_get::<_, Option<PgOid>>(8)? {
         None => None,
         Some(toast_oid) => Some(ToastRelation {
             oid: Oid(toast_oid),
             name: row.try_get(9)?,
-            bytes: bytes(10)?,
-            index_bytes: bytes(11)?,
+            bytes: count_in(row, 10)?,
+            index_bytes: count_in(row, 11)?,
             // -1 means that it was never vacuumed or analyzed.
             row_estimate: row
                 .try_get::<_, Option<f64>>(12)?
@@ -345,8 +342,8 @@ fn relation(row: &Row, oid: Oid, columns: Columns) -> Result<Relation, LiveError
         // TOAST relations of old clusters have no access method in the catalog.
         is_heap: access_method == "heap" || access_method.is_empty(),
         access_method,
-        bytes: bytes(4)?,
-        index_bytes: bytes(5)?,
+        bytes: count_in(row, 4)?,
+        index_bytes: count_in(row, 5)?,
         options: row.try_get(6)?,
         row_security: row.try_get(7)?,
         toast,
@@ -445,9 +442,6 @@ async fn columns(client: &Client, oids: &[PgOid]) -> Result<HashMap<Oid, Columns
 fn attribute(row: &Row) -> Result<Attribute, LiveError> {
     let name: String = row.try_get(0)?;
     let dropped: bool = row.try_get(7)?;
-    let code = |index| -> Result<Option<char>, LiveError> {
-        Ok(row.try_get::<_, String>(index)?.chars().next())
-    };
     let unexpected = |field| LiveError::Unexpected(format!("{field} of column \"{name}\""));
     let attlen: i16 = row.try_get(3)?;
     Ok(Attribute {
@@ -458,9 +452,13 @@ fn attribute(row: &Row) -> Result<Attribute, LiveError> {
         },
         type_oid: Oid(row.try_get::<_, PgOid>(2)?),
         length: Length::from_attlen(i64::from(attlen)).ok_or_else(|| unexpected("attlen"))?,
-        align: code(4)?.and_then(Align::from_char).ok_or_else(|| unexpected("attalign"))?,
-        storage: code(5)?.and_then(Storage::from_char).ok_or_else(|| unexpected("attstorage"))?,
-        compression: code(6)?.and_then(Method::from_char),
+        align: letter_in(row, 4)?
+            .and_then(Align::from_char)
+            .ok_or_else(|| unexpected("attalign"))?,
+        storage: letter_in(row, 5)?
+            .and_then(Storage::from_char)
+            .ok_or_else(|| unexpected("attstorage"))?,
+        compression: letter_in(row, 6)?.and_then(Method::from_char),
         dropped,
         missing: None,
         name,

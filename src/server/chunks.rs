@@ -13,7 +13,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::about::Pageinspect;
 use super::connect::{Client, Connection};
 use super::pages::PageReader;
-use super::{LiveError, snapshot};
+use super::{LiveError, count_in, snapshot};
 use crate::offline::toastfile::{chunk_on_page, chunks_on_page};
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::pointer::ToastPointer;
@@ -45,10 +45,7 @@ pub async fn each_value(
     client.batch_execute(snapshot::WHOLE).await?;
     let mut rows = std::pin::pin!(client.query_stream(&sql).await?);
     while let Some(row) = rows.try_next().await? {
-        let count = |at| -> Result<u64, LiveError> {
-            Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0))
-        };
-        each(value_id(row.try_get(0)?), count(1)?, count(2)?);
+        each(value_id(row.try_get(0)?), count_in(&row, 1)?, count_in(&row, 2)?);
     }
     Ok(client.batch_execute(snapshot::BY_KEY).await?)
 }
@@ -92,7 +89,10 @@ struct Ahead {
 impl Ahead {
     /// Returns a value that was already read.
     fn take(&mut self, relation: Oid, value_id: ValueId) -> Option<Vec<Chunk>> {
-        let known = self.values.remove(&value_id.0).filter(|_| self.relation == relation)?;
+        let known = self.values.remove(&value_id.0)?;
+        if self.relation != relation {
+            return None;
+        }
         self.last = value_id.0;
         Some(known)
     }
@@ -414,7 +414,7 @@ pub(crate) fn in_parts<T>(
         let count = all
             .iter()
             .take(VALUES)
-            .take_while(|one: &&T| {
+            .take_while(|one| {
                 bytes = bytes.saturating_add(size(one));
                 bytes <= most
             })

@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
+use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::connect::{Client, Connection};
 use super::toasters::TOAST_RELATIONS;
-use super::{LiveError, locks, numbers};
+use super::{LiveError, count_in, locks, numbers};
 use toast_format::disk::Oid;
 use toast_format::model::sql::shown_qualified;
 
@@ -132,29 +133,28 @@ async fn ask(
     let mut listed = Vec::with_capacity(rows.len());
     let mut seen = HashSet::new();
     for row in &rows {
-        let oid = Oid(row.try_get::<_, PgOid>(0)?);
-        if !seen.insert(oid) {
-            continue;
+        let table = listed_in(row)?;
+        if seen.insert(table.oid) {
+            listed.push(table);
         }
-        let number = |index| -> Result<u64, LiveError> {
-            Ok(u64::try_from(row.try_get::<_, i64>(index)?).unwrap_or(0))
-        };
-        let text = |index| row.try_get::<_, &str>(index);
-        let heap_bytes = number(4)?;
-        let root = match row.try_get::<_, Option<PgOid>>(6)? {
-            Some(root) => Some((Oid(root), shown_qualified(text(7)?, text(8)?))),
-            None => None,
-        };
-        listed.push(Listed {
-            oid,
-            name: shown_qualified(text(1)?, text(2)?),
-            locked: row.try_get(3)?,
-            bytes: heap_bytes.saturating_add(number(5)?),
-            heap_bytes,
-            rows_read: number(9)?,
-            dead_rows: number(10)?,
-            root,
-        });
     }
     Ok(listed)
+}
+
+fn listed_in(row: &Row) -> Result<Listed, LiveError> {
+    let heap_bytes = count_in(row, 4)?;
+    let root = match row.try_get::<_, Option<PgOid>>(6)? {
+        Some(root) => Some((Oid(root), shown_qualified(row.try_get(7)?, row.try_get(8)?))),
+        None => None,
+    };
+    Ok(Listed {
+        oid: Oid(row.try_get::<_, PgOid>(0)?),
+        name: shown_qualified(row.try_get(1)?, row.try_get(2)?),
+        locked: row.try_get(3)?,
+        bytes: heap_bytes.saturating_add(count_in(row, 5)?),
+        heap_bytes,
+        rows_read: count_in(row, 9)?,
+        dead_rows: count_in(row, 10)?,
+        root,
+    })
 }

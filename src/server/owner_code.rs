@@ -107,11 +107,11 @@ pub(crate) enum TypeKind {
     /// Of elements of this type.
     Array(u32),
     Enum,
-    /// Of this subtype.
+    /// A range type over the subtype with this OID.
     Range(u32),
     /// Of this range type.
     Multirange(u32),
-    /// Over this type.
+    /// A domain over the type with this OID.
     Domain(u32),
     AnyEnum,
     /// `anyelement` and its other relatives, apart from `"any"`.

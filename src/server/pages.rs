@@ -45,7 +45,6 @@ pub struct PageReader {
 /// The order in which pages are passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// By block number.
     OfBlocks,
     /// As they arrive, a few at a time, while they are still in the processor's cache.
     AsTheyCome,

@@ -85,7 +85,7 @@ impl<'a> RowReader<'a> {
         found.sort_unstable();
         Ok(blocks
             .iter()
-            .map(|block: &BlockNumber| {
+            .map(|block| {
                 let first = found.partition_point(|ctid| ctid.block < *block);
                 let end = found.partition_point(|ctid| ctid.block <= *block);
                 found.get(first..end).unwrap_or_default().to_vec()

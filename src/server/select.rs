@@ -449,22 +449,25 @@ const SHOWN: usize = 3;
 
 /// The `names` that differ from `wanted` in few letters, the most similar first.
 pub fn similar<'a>(wanted: &str, names: &'a [String]) -> Vec<&'a str> {
-    let bare = |name: &str| name.rsplit('.').next().unwrap_or(name).to_lowercase();
-    let wanted = bare(&wanted.replace('"', ""));
+    let wanted = without_schema(&wanted.replace('"', ""));
     let allowed = (wanted.chars().count() / 3).max(1);
-    // An unquoted name that contains a blank ends at the blank.
-    let is_begun =
-        |name: &str| name.strip_prefix(&wanted).is_some_and(|rest| rest.starts_with(' '));
-    let mut found: Vec<(usize, &str)> =
-        names.iter().map(|name| (distance(&wanted, &bare(name)), name.as_str())).collect();
-    let is_close = |(distance, _): &(usize, &str)| *distance <= allowed;
-    if found.iter().any(is_close) {
-        found.retain(is_close);
+    let mut found: Vec<(usize, &str)> = names
+        .iter()
+        .map(|name| (distance(&wanted, &without_schema(name)), name.as_str()))
+        .collect();
+    if found.iter().any(|(distance, _)| *distance <= allowed) {
+        found.retain(|(distance, _)| *distance <= allowed);
     } else {
-        found.retain(|(_, name)| is_begun(&bare(name)));
+        // An unquoted name that contains a blank ends at the blank.
+        let begin = format!("{wanted} ");
+        found.retain(|(_, name)| without_schema(name).starts_with(&begin));
     }
     found.sort_unstable();
     found.into_iter().take(SHOWN).map(|(_, name)| name).collect()
+}
+
+fn without_schema(name: &str) -> String {
+    name.rsplit('.').next().unwrap_or(name).to_lowercase()
 }
 
 /// The number of letters to insert, remove, change or swap with their neighbor to turn one word into the other.
@@ -476,18 +479,21 @@ fn distance(one: &str, other: &str) -> usize {
     for (i, a) in one.iter().enumerate() {
         let mut next = vec![i + 1];
         for (j, b) in other.iter().enumerate() {
-            let at = |line: &[usize], j: usize| line.get(j).copied().unwrap_or(usize::MAX / 2);
-            let mut least = (at(&line, j) + usize::from(a != b))
-                .min(at(&line, j + 1) + 1)
-                .min(at(&next, j) + 1);
+            let mut least = (letters_at(&line, j) + usize::from(a != b))
+                .min(letters_at(&line, j + 1) + 1)
+                .min(letters_at(&next, j) + 1);
             if i > 0 && j > 0 && one.get(i - 1) == Some(b) && other.get(j - 1) == Some(a) {
-                least = least.min(at(&last, j - 1) + 1);
+                least = least.min(letters_at(&last, j - 1) + 1);
             }
             next.push(least);
         }
         last = std::mem::replace(&mut line, next);
     }
     line.last().copied().unwrap_or(0)
+}
+
+fn letters_at(line: &[usize], index: usize) -> usize {
+    line.get(index).copied().unwrap_or(usize::MAX / 2)
 }
 
 /// A hint, on a separate line, for a table that does not exist; empty if there is no suggestion.
@@ -512,7 +518,7 @@ pub async fn tables(connection: &Connection, wanted: &str) -> Result<String, Liv
     let quotes = match similar.iter().find(|name| {
         !name
             .chars()
-            .all(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '.'))
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '.'))
     }) {
         Some(name) if name.contains(['.', '"', '\'']) => {
             " Such a name needs double quotes, inside single quotes for the shell.".to_owned()
@@ -534,13 +540,12 @@ pub async fn tables(connection: &Connection, wanted: &str) -> Result<String, Liv
 pub(super) fn visible(schemas: &[String]) -> String {
     let list: Vec<String> = schemas.iter().map(|schema| quote_literal(schema)).collect();
     let path = format!("ARRAY[{}]::pg_catalog.name[]", list.join(", "));
-    let place = |schema: &str| format!("pg_catalog.array_position({path}, {schema})");
+    let place = format!("pg_catalog.array_position({path}, n.nspname)");
+    let other_place = format!("pg_catalog.array_position({path}, n2.nspname)");
     format!(
         "{place} IS NOT NULL AND NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c2 \
          JOIN pg_catalog.pg_namespace AS n2 ON n2.oid = c2.relnamespace \
-         WHERE c2.relname = c.relname AND {place2} < {place})",
-        place = place("n.nspname"),
-        place2 = place("n2.nspname"),
+         WHERE c2.relname = c.relname AND {other_place} < {place})"
     )
 }
 

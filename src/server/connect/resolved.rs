@@ -81,7 +81,7 @@ pub enum HostPlace {
     /// An IP address, with the host's name for certificates if one was given.
     Address {
         address: IpAddr,
-        /// The host's name.
+        /// The name for which the server's certificate is verified.
         host: Option<String>,
     },
 }
@@ -103,7 +103,7 @@ pub struct TcpParams {
     pub keepalives: bool,
     /// Idle time before the first probe.
     pub idle: Option<Duration>,
-    /// Time between probes.
+    /// Time between keepalive probes that the other side did not answer.
     pub interval: Option<Duration>,
     /// Probes before the connection is considered dead.
     pub count: Option<u32>,

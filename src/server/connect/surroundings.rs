@@ -51,8 +51,10 @@ pub struct ThisProcess(BTreeMap<String, String>);
 impl ThisProcess {
     /// Takes a copy of the current environment.
     pub fn new() -> ThisProcess {
-        let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
-        ThisProcess(std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect())
+        let variables = std::env::vars_os().map(|(name, value)| {
+            (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
+        });
+        ThisProcess(variables.collect())
     }
 }
 
