@@ -15,7 +15,7 @@ use super::shards::{self, Sharded};
 use crate::drive::{Order, Schedule, each_relation};
 use crate::server::catalog::{self, Relation, RelationKind};
 use crate::server::select::{self, How, Selection, is_literal, select, select_with_citus};
-use crate::server::sink::{Failed, Kind, RunError, Sink, until};
+use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage, until};
 use crate::server::{LiveError, locks};
 use toast_format::disk::Oid;
 
@@ -136,7 +136,7 @@ async fn partitions(
     match (reports, leaves.first()) {
         (Ok(reports), _) => {
             if let Some(text) = together(&parent, &reports) {
-                output.notice(&text);
+                output.message(UserMessage::Notice(text));
             }
             for report in reports {
                 output.found(report).map_err(RunError::Output)?;
@@ -236,7 +236,7 @@ async fn each_table<R, O: Sink<R> + ?Sized>(
                     Ok(columns) => columns,
                     Err(_) if tables.is_empty() => return Ok(()),
                     Err(why) => {
-                        output.notice(&format!("notice: left out: {why}"));
+                        output.message(UserMessage::Notice(format!("left out: {why}")));
                         return Ok(());
                     }
                 }
@@ -297,11 +297,11 @@ fn largest<R, O: Sink<R> + ?Sized>(
     let all = total_bytes(&tables);
     tables.truncate(LARGEST);
     if count > LARGEST {
-        output.notice(&format!(
-            "notice: these are the {LARGEST} largest of {count} tables, with {:.0} % of their bytes; others are \
+        output.message(UserMessage::Notice(format!(
+            "these are the {LARGEST} largest of {count} tables, with {:.0} % of their bytes; others are \
              advised on by name",
             total_bytes(&tables) as f64 / all.max(1) as f64 * 100.0
-        ));
+        )));
     }
     tables
 }
@@ -312,9 +312,10 @@ fn total_bytes(tables: &[(Relation, Vec<String>)]) -> u64 {
 
 /// Says that rows are read by SQL functions, and why.
 fn explain_functions<R, O: Sink<R> + ?Sized>((why, hint): (&str, Option<&str>), output: &mut O) {
-    output.notice(&format!("notice: using SQL functions and a temporary table: {why}"));
+    let text = format!("using SQL functions and a temporary table: {why}");
+    output.message(UserMessage::Notice(text));
     if let Some(hint) = hint {
-        output.notice(&format!("HINT:  {hint}"));
+        output.message(UserMessage::Hint(hint.to_owned()));
     }
 }
 

@@ -13,7 +13,7 @@ use super::arguments::{
 use super::citus::NodesArg;
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
-use super::fleet::{self, Fleet, FleetArgs, OfOne};
+use super::fleet::{self, Fleet, FleetArgs, TargetOverrides};
 use super::terminal::{self, Out, Plain, ReadingProgress, tell};
 use crate::advise::advisor::{Advisor, Options};
 use crate::advise::calibration::{Calibrate, Kept};
@@ -27,7 +27,7 @@ use crate::report::document::Format;
 use crate::report::table::printable;
 use crate::retoast::memory;
 use crate::server::about::ServerReport;
-use crate::server::sink::{Failed, RunError, Sink};
+use crate::server::sink::{Failed, RunError, Sink, UserMessage};
 use crate::testing;
 use toast_format::disk::desc::Storage;
 use toast_format::model::settings::TupleTarget;
@@ -144,7 +144,6 @@ struct CalibrationArgs {
     file: Option<PathBuf>,
 }
 
-/// `--emit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Emit {
     /// ALTER TABLE statements; for keys --extract, the migration script
@@ -171,10 +170,9 @@ fn run_each(args: &AdviseArgs) -> Result<Exit, Failure> {
     let emit = args.emit.is_some();
     let calibration = args.calibration.file.is_some();
     fleet::refuse(&[("--emit", emit), ("--calibration", calibration)])?;
-    let several = (&args.fleet, &args.connection);
     let format = args.format.format;
-    let fleet = Fleet::of_reader("advise-threshold", several, format, 1);
-    fleet::run(&fleet, |OfOne { connection, format, .. }| {
+    let fleet = Fleet::of_reader("advise-threshold", &args.fleet, &args.connection, format, 1);
+    fleet::run(&fleet, |TargetOverrides { connection, format, .. }| {
         let format = FormatArg { format };
         let fleet = FleetArgs::default();
         run(&AdviseArgs { connection, format, fleet, ..args.clone() })
@@ -352,11 +350,14 @@ impl Sink<Report> for AdviseOutput {
         let room = PROBLEMS_SHOWN.saturating_sub(self.problems_shown);
         for problem in report.problems.kept().iter().take(room) {
             self.problems_shown += 1;
-            tell(&format!("error: {}", printable(&problem.to_string())));
+            tell(UserMessage::Error(printable(&problem.to_string())));
         }
         if self.extract == Some(Extract::Auto) && report.extraction.is_none() {
             let place = format!("{}, column {}", report.table.relation, report.column);
-            tell(&format!("notice: {}: no key is worth a column of its own", printable(&place)));
+            tell(UserMessage::Notice(format!(
+                "{}: no key is worth a column of its own",
+                printable(&place)
+            )));
             if matches!(self.lines, Lines::Emitted(..)) {
                 return Ok(());
             }
@@ -378,11 +379,11 @@ impl Sink<Report> for AdviseOutput {
 
     fn failed(&mut self, failed: Failed) {
         self.failed.get_or_insert(failed.kind.into());
-        tell(&format!("error: {}", failed.message));
+        tell(UserMessage::Error(failed.message));
     }
 
-    fn notice(&mut self, text: &str) {
-        tell(text);
+    fn message(&mut self, message: UserMessage) {
+        tell(message);
     }
 }
 

@@ -212,7 +212,6 @@ pub struct FormatArg {
     pub(super) format: Format,
 }
 
-/// `--format` of `inspect`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InspectFormat {
     /// For people, or all of it for programs.
@@ -267,7 +266,7 @@ pub struct DetailsArg {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LagArg(pub(super) Option<Lag>);
 
-/// Number and unit.
+/// Splits a number from its unit.
 pub(super) fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -307,7 +306,6 @@ pub(super) fn lag(text: &str) -> Result<LagArg, String> {
     Ok(LagArg(Some(Lag::Bytes(size))))
 }
 
-/// A time.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     a_time(text)
         .ok_or_else(|| format!("\"{text}\" is not a time: expected for example 10s or 30min"))

@@ -11,7 +11,7 @@ use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::fail_on;
 use super::files::{File, FileArgs, SavedArgs, SavedText, unreadable};
-use super::fleet::{self, Fleet, FleetArgs, OfOne};
+use super::fleet::{self, Fleet, FleetArgs, TargetOverrides};
 use super::inspect::inspector;
 use super::terminal::{self, Out, Plain, ReadingProgress, tell};
 use crate::check::alarm::{Condition, Counts};
@@ -27,7 +27,7 @@ use crate::report::check::CheckWriter;
 use crate::server::about::ServerReport;
 use crate::server::citus::ShardLine;
 use crate::server::pattern::NamePattern;
-use crate::server::sink::{Failed, Kind, RunError, Sink};
+use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage};
 
 /// TOAST relations up to this size are read whole unless the user says otherwise.
 const TOAST_LIMIT: u64 = 1 << 30;
@@ -158,21 +158,26 @@ impl CheckArgs {
 
     /// A directory in that of `--salvage` for a node of Citus.
     fn salvage_of(&self, node: &str) -> Result<Option<SalvageDir>, Failed> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
-        let name: String = node.chars().map(|c| if plain(c) { c } else { '_' }).collect();
-        let create = |dir: &PathBuf| {
-            let failed = |error| Failed::new(Kind::Incomplete, format!("--salvage: {error}"));
-            SalvageDir::create(&dir.join(name)).map_err(failed)
-        };
-        self.salvage.as_ref().map(create).transpose()
+        let name =
+            node.replace(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '.' | '-'), "_");
+        self.salvage
+            .as_ref()
+            .map(|dir| {
+                SalvageDir::create(&dir.join(name))
+                    .map_err(|error| Failed::new(Kind::Incomplete, format!("--salvage: {error}")))
+            })
+            .transpose()
     }
 
     /// The directory of `--salvage`.
     fn salvage_dir(&self) -> Result<Option<SalvageDir>, Failure> {
-        let create = |dir: &PathBuf| {
-            SalvageDir::create(dir).map_err(|error| Failure::usage(format!("--salvage: {error}")))
-        };
-        self.salvage.as_ref().map(create).transpose()
+        self.salvage
+            .as_ref()
+            .map(|dir| {
+                SalvageDir::create(dir)
+                    .map_err(|error| Failure::usage(format!("--salvage: {error}")))
+            })
+            .transpose()
     }
 }
 
@@ -200,10 +205,10 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
 
 fn run_each(args: &CheckArgs) -> Result<Exit, Failure> {
     fleet::refuse(&[("--salvage", args.salvage.is_some())])?;
-    let several = (&args.fleet, &args.connection);
     let format = args.format.format;
-    let fleet = Fleet::of_reader("check", several, format, args.jobs.readers());
-    fleet::run(&fleet, |OfOne { connection, format, .. }| {
+    let fleet =
+        Fleet::of_reader("check", &args.fleet, &args.connection, format, args.jobs.readers());
+    fleet::run(&fleet, |TargetOverrides { connection, format, .. }| {
         let format = FormatArg { format };
         let fleet = FleetArgs::default();
         run(&CheckArgs { connection, format, fleet, ..args.clone() })
@@ -240,9 +245,9 @@ impl CheckOutput {
         let Some(salvage) = salvage else { return Ok(()) };
         let (text, mut statements) = salvage.finish();
         match node {
-            None => tell(&text),
+            None => tell(UserMessage::Plain(text)),
             Some(node) => {
-                tell(&format!("{node}: {text}"));
+                tell(UserMessage::Plain(format!("{node}: {text}")));
                 if !statements.is_empty() {
                     statements.insert(0, format!("-- on {node}"));
                 }
@@ -270,7 +275,7 @@ impl CheckOutput {
 async fn relations(args: &CheckArgs) -> Result<Exit, Failure> {
     let options = Options { flavor: args.file.flavor, ..Options::default() };
     let inspector =
-        inspector(&args.connection, (args.allow.session("check"), args.jobs.readers()), options)
+        inspector(&args.connection, args.allow.session("check"), args.jobs.readers(), options)
             .await?;
     let mut interrupt = std::pin::pin!(terminal::interrupted());
     let tables = &args.tables.tables;
@@ -297,17 +302,23 @@ async fn relations(args: &CheckArgs) -> Result<Exit, Failure> {
         run::check(&inspector, &request, found, keep, &mut output, interrupt.as_mut()).await;
     if let (Ok(()), Some(cluster)) = (&ended, &cluster) {
         let count = args.jobs.readers();
-        let work = async |connection, node: &mut OfNode<'_, '_, _>, stop: CancellationToken| {
-            let inspector = node.inspector(connection, count, &inspector.options).await?;
-            let found = node.found(&inspector).await?;
-            let mut salvage = args.salvage_of(node.name())?;
-            let keep = salvage.as_mut();
-            let stop = stop.cancelled();
-            run::check(&inspector, &request, &found, keep, node, stop).await?;
-            node.output().salvaged(salvage, Some(node.name())).map_err(RunError::Output)
-        };
         let session = args.allow.session("check");
-        ended = cluster.each(&session, &mut output, interrupt, work).await;
+        ended = cluster
+            .each(
+                &session,
+                &mut output,
+                interrupt,
+                async |connection, node: &mut OfNode<'_, '_, _>, stop: CancellationToken| {
+                    let inspector = node.inspector(connection, count, &inspector.options).await?;
+                    let found = node.found(&inspector).await?;
+                    let mut salvage = args.salvage_of(node.name())?;
+                    let keep = salvage.as_mut();
+                    let stop = stop.cancelled();
+                    run::check(&inspector, &request, &found, keep, node, stop).await?;
+                    node.output().salvaged(salvage, Some(node.name())).map_err(RunError::Output)
+                },
+            )
+            .await;
     }
     match ended {
         Ok(()) => written(output.salvaged(salvage, None), output),
@@ -328,11 +339,11 @@ impl Sink<Checked> for CheckOutput {
     fn failed(&mut self, failed: Failed) {
         self.counts.incomplete += 1;
         self.writer.unchecked();
-        tell(&format!("error: {}", failed.message));
+        tell(UserMessage::Error(failed.message));
     }
 
-    fn notice(&mut self, text: &str) {
-        tell(text);
+    fn message(&mut self, message: UserMessage) {
+        tell(message);
     }
 }
 
@@ -383,7 +394,6 @@ fn relation_file(args: &CheckArgs, file: &File<'_>) -> Result<Exit, Failure> {
     }
 }
 
-/// Checks saved pages.
 fn saved_pages(args: &CheckArgs, text: SavedText) -> Result<Exit, Failure> {
     let SavedText { name, desc, source } = text;
     let mut output = CheckOutput::new(args, None);

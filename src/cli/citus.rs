@@ -20,7 +20,7 @@ use crate::inspect::run::{self, Output};
 use crate::server::citus::{self, Node, Placement, ShardLine, without};
 use crate::server::connect::{Connection, SessionOptions};
 use crate::server::select::{How, Selected, Selection};
-use crate::server::sink::{Failed, Kind, RunError, Sink};
+use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage};
 use crate::value::rows::RowWriter;
 
 /// Nodes that are worked on at a time.
@@ -58,8 +58,8 @@ impl NodesArg {
             return Ok(None);
         }
         let first = inspector.leader()?;
-        let ask = async || citus::nodes(first.client(), &selection.on_nodes).await;
-        let nodes = first.reading(ask).await;
+        let nodes =
+            first.reading(async || citus::nodes(first.client(), &selection.on_nodes).await).await;
         let nodes = nodes.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
         Ok(Some(Cluster { first, nodes, address: &self.node_address, one_by_one: false }))
     }
@@ -102,8 +102,9 @@ impl Cluster<'_> {
     ) -> Result<(), RunError> {
         let stop = CancellationToken::new();
         let output = Mutex::new(output);
-        let visit = |node| self.visit(node, &output, session, &stop, &work);
-        let mut visits = stream::iter(&self.nodes).map(visit).buffer_unordered(AT_A_TIME);
+        let mut visits = stream::iter(&self.nodes)
+            .map(|node| self.visit(node, &output, session, &stop, &work))
+            .buffer_unordered(AT_A_TIME);
         let mut interrupt = std::pin::pin!(interrupt);
         let mut ended = Ok(());
         loop {
@@ -223,7 +224,7 @@ pub(super) struct OfNode<'a, 'o, O: ?Sized> {
 }
 
 impl<'a, 'o, O: NodeSink + ?Sized> OfNode<'a, 'o, O> {
-    /// `host:port`
+    /// `host:port` in the metadata of Citus.
     pub(super) fn name(&self) -> &'a str {
         &self.node.name
     }
@@ -253,8 +254,7 @@ impl<'a, 'o, O: NodeSink + ?Sized> OfNode<'a, 'o, O> {
     pub(super) async fn found(&mut self, inspector: &Inspector) -> Result<Vec<Selected>, RunError> {
         let leader = inspector.leader()?;
         let names: Vec<&str> = self.node.shards.iter().map(|shard| shard.name.as_str()).collect();
-        let ask = async || citus::resolve(leader.client(), &names).await;
-        let found = leader.reading(ask).await;
+        let found = leader.reading(async || citus::resolve(leader.client(), &names).await).await;
         let found = found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
         for (shard, _) in self.node.shards.iter().zip(&found).filter(|(_, oid)| oid.is_none()) {
             let message =
@@ -262,8 +262,7 @@ impl<'a, 'o, O: NodeSink + ?Sized> OfNode<'a, 'o, O> {
             self.failed(Failed::new(Kind::Incomplete, message));
             self.output().missing(shard, &self.node.name);
         }
-        let selected = |oid| Selected { oid, how: How::Named };
-        Ok(found.into_iter().flatten().map(selected).collect())
+        Ok(found.into_iter().flatten().map(|oid| Selected { oid, how: How::Named }).collect())
     }
 
     /// The names of the shards that the node still has, quoted as on a command line. The others may have been moved.
@@ -272,8 +271,8 @@ impl<'a, 'o, O: NodeSink + ?Sized> OfNode<'a, 'o, O> {
     /// Any error of the server.
     pub(super) async fn present(&self, connection: &Connection) -> Result<Vec<String>, Failed> {
         let names: Vec<&str> = self.node.shards.iter().map(|shard| shard.name.as_str()).collect();
-        let ask = async || citus::resolve(connection.client(), &names).await;
-        let found = connection.reading(ask).await;
+        let found =
+            connection.reading(async || citus::resolve(connection.client(), &names).await).await;
         let found = found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
         let there = names.iter().zip(found).filter(|(_, oid)| oid.is_some());
         Ok(there.map(|(name, _)| (*name).to_owned()).collect())
@@ -315,9 +314,8 @@ impl<O: NodeSink + ?Sized> Sink<O::Found> for OfNode<'_, '_, O> {
         self.output().failed_at(self.node, shard.map(|(_, shard)| shard), failed);
     }
 
-    fn notice(&mut self, text: &str) {
-        let (kind, rest) = text.split_once(": ").unwrap_or(("notice", text));
-        self.output().notice(&format!("{kind}: {}: {rest}", self.node.name));
+    fn message(&mut self, message: UserMessage) {
+        self.output().message(message.about(&self.node.name));
     }
 }
 

@@ -23,7 +23,7 @@ use crate::retoast::run::tables;
 use crate::server::citus::{self, Node, Placement, ShardLine, without};
 use crate::server::connect::{Connection, SessionOptions};
 use crate::server::select::select_with_citus;
-use crate::server::sink::{Failed, Kind, RunError, Sink};
+use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage};
 use crate::server::{LiveError, about};
 use toast_format::disk::Oid;
 use toast_format::judge::goal::Goal;
@@ -62,17 +62,17 @@ impl Run<'_> {
         if !citus::is_here(first.client()).await.unwrap_or(false) {
             return Ok(Vec::new());
         }
-        let select = async || {
-            let database = about::database(first.client()).await?;
-            select_with_citus(first, &database, &request.tables).await
-        };
-        let selected: Result<_, LiveError> = first.reading(select).await;
+        let selected: Result<_, LiveError> = first
+            .reading(async || {
+                let database = about::database(first.client()).await?;
+                select_with_citus(first, &database, &request.tables).await
+            })
+            .await;
         // The run on this server reports errors.
         let Ok(selection) = selected else { return Ok(Vec::new()) };
         if selection.on_nodes.is_empty() {
             return Ok(Vec::new());
         }
-        let refused = |why: &str| Err(Failed::new(Kind::Usage, why));
         if !selection.found.is_empty() {
             return refused(
                 "some of these tables are tables of Citus, and others are not\n\
@@ -104,8 +104,11 @@ impl Run<'_> {
         tables: &[Oid],
         output: &mut RetoastOutput,
     ) -> Result<(), RunError> {
-        let ask = async || citus::all_nodes(self.first.client(), tables).await;
-        let (nodes, names) = self.first.reading(ask).await.map_err(|error| unread(&error))?;
+        let (nodes, names) = self
+            .first
+            .reading(async || citus::all_nodes(self.first.client(), tables).await)
+            .await
+            .map_err(|error| unread(&error))?;
         let mut examined = Examined { names, shells: BTreeMap::new(), failed: Vec::new() };
         self.examine(nodes.clone(), &mut examined).await?;
         if let Some(last) = examined.failed.pop() {
@@ -140,16 +143,24 @@ impl Run<'_> {
     /// Examines the shards on all nodes, and the tables themselves.
     async fn examine(&self, nodes: Vec<Node>, examined: &mut Examined) -> Result<(), RunError> {
         let names = examined.names.clone();
-        let work = async |connection, node: &mut OfNode<'_, '_, Examined>, _: CancellationToken| {
-            let request = self.of_node(node.node);
-            let control = Arc::clone(self.control);
-            let listener = OnNode { is_quiet: true, ..OnNode::new(self.listener, node.node) };
-            let shells = tables::examine(connection, &request, &names, control, &listener).await?;
-            node.output().shells.insert(node.node.name.clone(), shells);
-            Ok(())
-        };
         let stop = self.control.stopping().cancelled();
-        self.cluster(nodes).each(&self.session, examined, stop, work).await
+        self.cluster(nodes)
+            .each(
+                &self.session,
+                examined,
+                stop,
+                async |connection, node: &mut OfNode<'_, '_, Examined>, _: CancellationToken| {
+                    let request = self.of_node(node.node);
+                    let control = Arc::clone(self.control);
+                    let listener =
+                        OnNode { is_quiet: true, ..OnNode::new(self.listener, node.node) };
+                    let shells =
+                        tables::examine(connection, &request, &names, control, &listener).await?;
+                    node.output().shells.insert(node.node.name.clone(), shells);
+                    Ok(())
+                },
+            )
+            .await
     }
 
     /// Gives the tables themselves the settings on all nodes, because shards that Citus moves or splits take theirs from
@@ -159,34 +170,37 @@ impl Run<'_> {
         mut nodes: Vec<Node>,
         shells: &BTreeMap<String, Vec<Parent>>,
     ) -> Result<(), RunError> {
-        let of = |node: &str| shells.get(node).map_or(&[][..], Vec::as_slice);
-        let statements = |node: &Node| {
-            of(&node.name).iter().map(|shell| shell.alter.clone()).collect::<Vec<_>>()
+        nodes.retain(|node| shells.get(&node.name).is_some_and(|shells| !shells.is_empty()));
+        let Some(first) = nodes.first().and_then(|node| shells.get(&node.name)) else {
+            return Ok(());
         };
-        nodes.retain(|node| !of(&node.name).is_empty());
-        let Some(first) = nodes.first() else { return Ok(()) };
         let count = nodes.len();
         if self.request.options.dry_run {
-            for alter in statements(first) {
-                tell(&format!("notice: would set on {count} nodes: {alter}"));
+            for Parent { alter, .. } in first {
+                tell(UserMessage::Notice(format!("would set on {count} nodes: {alter}")));
             }
             return Ok(());
         }
-        let set = statements(first);
         let mut failures = Examined::default();
-        let work = async |connection: Connection,
-                          node: &mut OfNode<'_, '_, Examined>,
-                          _: CancellationToken| {
-            let shells = of(&node.node.name);
-            connection.make_own().await.map_err(|error| unread(&error.into()))?;
-            let request = self.request;
-            let control = self.control;
-            let listener = OnNode::new(self.listener, node.node);
-            tables::set_shells(&connection, shells, request, control, &listener).await?;
-            Ok(())
-        };
         let stop = self.control.stopping().cancelled();
-        self.cluster(nodes).each(&self.session, &mut failures, stop, work).await?;
+        self.cluster(nodes)
+            .each(
+                &self.session,
+                &mut failures,
+                stop,
+                async |connection: Connection,
+                       node: &mut OfNode<'_, '_, Examined>,
+                       _: CancellationToken| {
+                    let shells = shells.get(&node.node.name).map_or(&[][..], Vec::as_slice);
+                    connection.make_own().await.map_err(|error| unread(&error.into()))?;
+                    let request = self.request;
+                    let control = self.control;
+                    let listener = OnNode::new(self.listener, node.node);
+                    tables::set_shells(&connection, shells, request, control, &listener).await?;
+                    Ok(())
+                },
+            )
+            .await?;
         if let Some(Failed { kind, message }) = failures.failed.into_iter().next() {
             let message = format!(
                 "{message}\nNo value was converted. The settings may have been changed on other nodes.\n\
@@ -194,8 +208,8 @@ impl Run<'_> {
             );
             return Err(Failed::new(kind, message).into());
         }
-        for alter in set {
-            tell(&format!("notice: set on {count} nodes: {alter}"));
+        for Parent { alter, .. } in first {
+            tell(UserMessage::Notice(format!("set on {count} nodes: {alter}")));
         }
         Ok(())
     }
@@ -242,38 +256,50 @@ impl Run<'_> {
     async fn placements(&self, tables: &[Oid]) -> Result<Vec<Node>, Failed> {
         let opened = self.first.open_another().await;
         let connection = opened.map_err(|error| Failed::from(&error))?;
-        let ask = async || citus::nodes(connection.client(), tables).await;
-        connection.reading(ask).await.map_err(|error| unread(&error))
+        connection
+            .reading(async || citus::nodes(connection.client(), tables).await)
+            .await
+            .map_err(|error| unread(&error))
     }
 
     /// Works on these shards, each node by itself.
     async fn work(&self, nodes: Vec<Node>, results: &mut Results) -> Result<(), RunError> {
-        let work = async |connection: Connection,
-                          node: &mut OfNode<'_, '_, Results>,
-                          _: CancellationToken| {
-            let present = node.present(&connection).await?;
-            if present.is_empty() {
-                return Ok(());
-            }
-            let request = Request { tables: present, ..self.of_node(node.node) };
-            let control = Arc::clone(self.control);
-            let listener = OnNode::new(self.listener, node.node);
-            tables::run(connection, &request, control, &listener, node).await.map(drop)
-        };
         let stop = self.control.stopping().cancelled();
-        self.cluster(nodes).each(&self.session, results, stop, work).await
+        self.cluster(nodes)
+            .each(
+                &self.session,
+                results,
+                stop,
+                async |connection: Connection,
+                       node: &mut OfNode<'_, '_, Results>,
+                       _: CancellationToken| {
+                    let present = node.present(&connection).await?;
+                    if present.is_empty() {
+                        return Ok(());
+                    }
+                    let request = Request { tables: present, ..self.of_node(node.node) };
+                    let control = Arc::clone(self.control);
+                    let listener = OnNode::new(self.listener, node.node);
+                    tables::run(connection, &request, control, &listener, node).await.map(drop)
+                },
+            )
+            .await
     }
+}
+
+fn refused<T>(why: &str) -> Result<T, Failed> {
+    Err(Failed::new(Kind::Usage, why))
 }
 
 fn unread(error: &LiveError) -> Failed {
     Failed::new(Kind::Incomplete, error.to_string())
 }
 
-/// Passes on what is heard of a node, with its name. What holds for one shard after the other is passed on once.
+/// Adds the name of the node to what its work reports. A note that is the same for several shards is passed on once.
 struct OnNode<'a> {
     listener: &'a dyn Listener,
     node: &'a Node,
-    /// While tables are examined: the notes come again when they are worked on.
+    /// While tables are examined: their notes are repeated when they are worked on.
     is_quiet: bool,
     noted: Mutex<BTreeSet<String>>,
 }
@@ -324,12 +350,12 @@ impl Listener for OnNode<'_> {
     }
 }
 
-/// What the nodes were found to be.
+/// The results of examining the nodes.
 #[derive(Default)]
 struct Examined {
     /// The tables, as SQL names them.
     names: Vec<String>,
-    /// What must be set on them, by node.
+    /// The settings that the tables need, by node.
     shells: BTreeMap<String, Vec<Parent>>,
     failed: Vec<Failed>,
 }
@@ -343,8 +369,8 @@ impl Sink<Swept> for Examined {
         self.failed.push(failed);
     }
 
-    fn notice(&mut self, text: &str) {
-        tell(text);
+    fn message(&mut self, message: UserMessage) {
+        tell(message);
     }
 }
 
@@ -382,9 +408,10 @@ impl Results {
     /// Whether a shard is worked on now, and not done.
     fn begin(&mut self, node: &str, shard: &Placement) -> bool {
         let place = (node.to_owned(), shard.relation.clone());
-        let is_done = |swept: &Swept| swept.report.outcome != Outcome::Failed;
-        let tries = self.tries.entry(place.clone()).or_default();
-        if *tries >= TRIES || self.of.get(&place).is_some_and(is_done) {
+        let last = self.of.get(&place);
+        let is_done = last.is_some_and(|swept| swept.report.outcome != Outcome::Failed);
+        let tries = self.tries.entry(place).or_default();
+        if *tries >= TRIES || is_done {
             return false;
         }
         *tries += 1;
@@ -417,9 +444,10 @@ impl Results {
                 }
                 if !is_done {
                     let why = if stopped { NOT_BEGUN } else { "it was not reached" };
-                    let unknown = || Failed::new(Kind::Incomplete, why);
-                    let Failed { message: reason, .. } =
-                        self.why.remove(&place).unwrap_or_else(unknown);
+                    let Failed { message: reason, .. } = self
+                        .why
+                        .remove(&place)
+                        .unwrap_or_else(|| Failed::new(Kind::Incomplete, why));
                     let relation = shard.relation.clone();
                     let node = node.name.clone();
                     report.missing.push(MissingShard { relation, node, reason });
@@ -434,12 +462,13 @@ impl Results {
                 report.missing.extend(more.missing);
             }
         }
-        let shards = || nodes.iter().flat_map(|node| &node.shards);
         for Parent { name, alter } in shells.values().flatten() {
             // that of a partition is one of the partitioned table
-            let is_of =
-                |shard: &&Placement| shown_qualified(&shard.names.0, &shard.names.2) == *name;
-            let table = shards().find(is_of).map_or(name, |shard| &shard.table);
+            let table = nodes
+                .iter()
+                .flat_map(|node| &node.shards)
+                .find(|shard| shown_qualified(&shard.names.0, &shard.names.2) == *name)
+                .map_or(name, |shard| &shard.table);
             if let Some(report) = reports.get_mut(table)
                 && !report.set.contains(alter)
             {
@@ -485,8 +514,8 @@ impl Sink<Swept> for Results {
         self.others.push(failed);
     }
 
-    fn notice(&mut self, text: &str) {
-        tell(text);
+    fn message(&mut self, message: UserMessage) {
+        tell(message);
     }
 }
 

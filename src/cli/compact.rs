@@ -63,7 +63,6 @@ pub struct ReindexArgs {
     run: RunArgs,
 }
 
-/// `--indexes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Indexes {
     Bloated,
@@ -113,6 +112,6 @@ fn work(
             verb.name()
         )));
     }
-    let request = run.request(tables, Assignment::Tables(tasks), (rows, 1), &settings);
+    let request = run.request(tables, Assignment::Tables(tasks), rows, 1, &settings);
     write(verb, run, &settings, &request)
 }

@@ -140,13 +140,15 @@ fn candidates(before: Vec<String>, word: &str) -> Vec<(String, String)> {
     let mut all: Vec<_> = words.iter().map(Into::into).collect();
     all.push(word.clone().into());
     let found = complete(&mut command, all, at, std::env::current_dir().ok().as_deref());
-    let text = |candidate: &CompletionCandidate| {
-        let about = candidate.get_help().map(ToString::to_string).unwrap_or_default();
-        let about = about.lines().next().unwrap_or_default().to_owned();
-        Some((candidate.get_value().to_str()?.to_owned(), about))
-    };
-    let mut found: Vec<(String, String)> =
-        found.unwrap_or_default().iter().filter_map(text).collect();
+    let mut found: Vec<(String, String)> = found
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|candidate| {
+            let about = candidate.get_help().map(ToString::to_string).unwrap_or_default();
+            let about = about.lines().next().unwrap_or_default().to_owned();
+            Some((candidate.get_value().to_str()?.to_owned(), about))
+        })
+        .collect();
     // options are offered to those who begin one; a name with a line break fits into no line
     found.retain(|(value, _)| !value.contains(char::is_control));
     found.retain(|(value, _)| !word.is_empty() || !value.starts_with('-'));
@@ -189,10 +191,13 @@ fn columns(words: &[String], typed: &str) -> Vec<CompletionCandidate> {
     let found = ask(words, async |connection, tables| {
         names::columns(&connection, &tables, typed).await.ok()
     });
-    let candidate = |(name, type_name): (String, String)| {
-        CompletionCandidate::new(name).help(Some(type_name.into()))
-    };
-    found.into_iter().flatten().map(candidate).collect()
+    found
+        .into_iter()
+        .flatten()
+        .map(|(name, type_name): (String, String)| {
+            CompletionCandidate::new(name).help(Some(type_name.into()))
+        })
+        .collect()
 }
 
 /// Asks the server that these words name, with the tables among them; `None` where there is no answer in time. Nobody
@@ -260,7 +265,6 @@ fn unquoted(replaced: &str, open: Option<char>) -> String {
 /// The end of a word as bash takes it, after the quote that is open there. The closing quote is part of it: readline
 /// would leave it out where the word itself ends in one.
 fn quoted(word: &str, open: Option<char>) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "_-./:=@%+,".contains(c);
     match open {
         Some('"') => {
             let mut text = String::new();
@@ -272,7 +276,9 @@ fn quoted(word: &str, open: Option<char>) -> String {
             }
             text + "\""
         }
-        None if word.chars().all(is_plain) => word.to_owned(),
+        None if word.chars().all(|c| c.is_alphanumeric() || "_-./:=@%+,".contains(c)) => {
+            word.to_owned()
+        }
         _ => {
             let start = if open.is_none() { "'" } else { "" };
             format!("{start}{}'", word.replace('\'', "'\\''"))

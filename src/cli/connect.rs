@@ -113,8 +113,10 @@ impl ConnectionArgs {
             }
         }
         let may_ask = !self.no_password && !self.password;
-        let mut ask = |user: &str| if may_ask { ask_on_terminal(user) } else { None };
-        connect(&resolved, session, &mut ask).await
+        connect(&resolved, session, &mut |user: &str| {
+            if may_ask { ask_on_terminal(user) } else { None }
+        })
+        .await
     }
 }
 

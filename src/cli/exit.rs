@@ -98,7 +98,6 @@ impl PartialOrd for Exit {
 /// Why a run could not go on, with the exit code that says so.
 #[derive(Debug)]
 pub struct Failure {
-    /// The code.
     pub exit: Exit,
     /// What happened: lower case, the place first, a hint on a line of its own.
     pub message: String,

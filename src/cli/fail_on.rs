@@ -11,6 +11,7 @@ use crate::inspect::overview::figures::{
 };
 use crate::report::nagios::shown;
 use crate::report::units::counted;
+use crate::server::sink::UserMessage;
 use toast_format::model::interval::Interval;
 
 const SEVERITIES: [Severity; 3] = [Severity::High, Severity::Medium, Severity::Low];
@@ -94,27 +95,33 @@ fn number(text: &str, unit: Unit) -> Result<f64, String> {
 
 /// Says which conditions are met and which ones cannot be judged; the exit code that follows.
 pub(super) fn judged(conditions: &[Condition], figures: &Figures) -> Exit {
-    let of_one = |condition: &Condition| {
-        let met = |value: &Interval| match condition.test {
-            Test::Severity(_) => counted(value.estimate as u64, "finding"),
-            Test::Figure(figure, ..) => {
-                format!("{} is {}", figure.name(), shown(figure.unit(), value))
-            }
-        };
-        told(&condition.text, &figures.judge(&condition.test), met)
-    };
-    conditions.iter().map(of_one).max().unwrap_or(Exit::Ok)
+    conditions
+        .iter()
+        .map(|condition| {
+            told(&condition.text, &figures.judge(&condition.test), |value: &Interval| {
+                match condition.test {
+                    Test::Severity(_) => counted(value.estimate as u64, "finding"),
+                    Test::Figure(figure, ..) => {
+                        format!("{} is {}", figure.name(), shown(figure.unit(), value))
+                    }
+                }
+            })
+        })
+        .max()
+        .unwrap_or(Exit::Ok)
 }
 
 /// The same for a check.
 pub(super) fn judged_damage(conditions: &[alarm::Condition], counts: &alarm::Counts) -> Exit {
-    let of_one = |condition: &alarm::Condition| {
-        let met = |value: &Interval| {
-            format!("{} is {}", condition.figure.name(), shown(Unit::Count, value))
-        };
-        told(&condition.text, &counts.judge(condition), met)
-    };
-    conditions.iter().map(of_one).max().unwrap_or(Exit::Ok)
+    conditions
+        .iter()
+        .map(|condition| {
+            told(&condition.text, &counts.judge(condition), |value: &Interval| {
+                format!("{} is {}", condition.figure.name(), shown(Unit::Count, value))
+            })
+        })
+        .max()
+        .unwrap_or(Exit::Ok)
 }
 
 /// Says whether a condition is met or cannot be judged.
@@ -122,11 +129,11 @@ fn told(condition: &str, judged: &Judged, met: impl Fn(&Interval) -> String) -> 
     match judged {
         Judged::NotMet(_) => Exit::Ok,
         Judged::Met(value) => {
-            tell(&format!("warning: --fail-on {condition}: {}", met(value)));
+            tell(UserMessage::Warning(format!("--fail-on {condition}: {}", met(value))));
             Exit::Alarm
         }
         Judged::Unknown(why) => {
-            tell(&format!("error: --fail-on {condition}: not known ({why})"));
+            tell(UserMessage::Error(format!("--fail-on {condition}: not known ({why})")));
             Exit::Incomplete
         }
     }

@@ -81,9 +81,6 @@ impl FileArgs {
     pub(super) fn file(&self, tables: &[String]) -> Result<Option<File<'_>>, Failure> {
         let Some(heap) = &self.relation_file else { return Ok(None) };
         no_tables("--relation-file", tables)?;
-        let open = |path: &PathBuf| {
-            PgXact::open(path).map_err(|error| Failure::usage(format!("--xact: {error}")))
-        };
         let page_size = page_size(heap);
         let toast = self.toast_file.as_deref();
         let id_type = toast.map_or(ValueIdType::Oid, |path| toastfile::id_type(path, page_size));
@@ -93,7 +90,7 @@ impl FileArgs {
             desc: TupleDesc { id_type, ..self.columns()? },
             page_size,
             flavor: self.flavor,
-            xact: self.xact.as_ref().map(open).transpose()?,
+            xact: self.xact.as_deref().map(open_xact).transpose()?,
         }))
     }
 
@@ -173,7 +170,6 @@ impl SavedArgs {
     }
 }
 
-/// Saved output, opened.
 pub(super) struct SavedText {
     /// What stands for it in messages.
     pub(super) name: String,
@@ -240,4 +236,8 @@ fn read_text(path: &Path) -> Result<String, Failure> {
         let at = error.utf8_error().valid_up_to();
         Failure::usage(format!("\"{}\": byte {at} is not UTF-8", path.display()))
     })
+}
+
+fn open_xact(path: &Path) -> Result<PgXact, Failure> {
+    PgXact::open(path).map_err(|error| Failure::usage(format!("--xact: {error}")))
 }

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::{ArgGroup, Args};
@@ -18,12 +18,13 @@ use super::exit::{Exit, Failure};
 use super::retoast_output::command_line;
 use super::terminal::{self, Console, Kept, tell};
 use crate::command::shell_quoted;
-use crate::drive::fleet::{Limits, Visit, Waiting, each_target};
+use crate::drive::fleet::{Limits, Pending, Step, each_target};
 use crate::report::document::Format;
 use crate::report::fleet::{SCHEMA, TargetReport, Writer};
 use crate::report::overview::View;
 use crate::retoast::memory;
 use crate::retoast::memory::finished::Finished;
+use crate::server::sink::UserMessage;
 use crate::server::{LiveError, about};
 
 /// The largest file of targets that is read from standard input, and the longest line.
@@ -63,31 +64,32 @@ pub struct FleetArgs {
     /// With --all or --targets. Verbs that write work on one database of a server at a time. A database takes as many
     /// connections as --jobs says; with retoast, compact and reindex 2 more.
     #[arg(long, value_name = "N[,N]", requires = "several")]
-    max_connections: Option<Connections>,
+    max_connections: Option<MaxConnections>,
 }
 
-/// `--max-connections`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Connections {
+pub struct MaxConnections {
     in_all: usize,
     per_server: usize,
 }
 
-impl FromStr for Connections {
+impl FromStr for MaxConnections {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Connections, String> {
-        let number =
-            |text: &str| text.trim().parse().ok().filter(|number| (1..=1000).contains(number));
+    fn from_str(text: &str) -> Result<MaxConnections, String> {
         let (in_all, per_server) = match text.split_once(',') {
-            Some((in_all, per_server)) => (number(in_all), number(per_server)),
-            None => (number(text), number(text)),
+            Some((in_all, per_server)) => (connections(in_all), connections(per_server)),
+            None => (connections(text), connections(text)),
         };
         match in_all.zip(per_server) {
-            Some((in_all, per_server)) => Ok(Connections { in_all, per_server }),
+            Some((in_all, per_server)) => Ok(MaxConnections { in_all, per_server }),
             None => Err("expected one or two numbers from 1 to 1000, such as 32,8".to_owned()),
         }
     }
+}
+
+fn connections(text: &str) -> Option<usize> {
+    text.trim().parse().ok().filter(|number| (1..=1000).contains(number))
 }
 
 /// A verb that is to run on several databases.
@@ -103,7 +105,7 @@ pub(super) struct Fleet<'a> {
     pub(super) writes: Option<Writes<'a>>,
 }
 
-/// What only verbs that write have.
+/// Arguments that only verbs that write have.
 pub(super) struct Writes<'a> {
     /// Seconds for all databases.
     pub(super) max_runtime: Option<u64>,
@@ -113,8 +115,8 @@ pub(super) struct Writes<'a> {
     pub(super) dry_run: bool,
 }
 
-/// What is different in the run on one database.
-pub(super) struct OfOne {
+/// Arguments of the verb that differ between databases.
+pub(super) struct TargetOverrides {
     pub(super) connection: ConnectionArgs,
     pub(super) format: Format,
     pub(super) checkpoint: Option<PathBuf>,
@@ -130,7 +132,7 @@ struct Target {
     is_database: bool,
 }
 
-/// What became of a database.
+/// The outcome of the run on a database.
 struct Outcome {
     name: String,
     place: String,
@@ -174,92 +176,134 @@ pub(super) fn refuse(options: &[(&str, bool)]) -> Result<(), Failure> {
 /// The arguments, the file of targets or the checkpoint make no sense; nothing was done.
 pub(super) fn run(
     fleet: &Fleet<'_>,
-    one: impl Fn(OfOne) -> Result<Exit, Failure> + Sync,
+    verb: impl Fn(TargetOverrides) -> Result<Exit, Failure> + Sync,
 ) -> Result<Exit, Failure> {
     refuse(&[("-W", fleet.connection.password), ("--format html", fleet.format == Format::Html)])?;
     let limits = fleet.limits()?;
     let checkpoint = fleet.writes.as_ref().filter(|writes| !writes.dry_run).and_then(|writes| {
         Some(Finished::open(writes.checkpoint?, &writes.work).map_err(Failure::usage))
     });
-    let finished = checkpoint.transpose()?.map(Mutex::new);
-    let stop = CancellationToken::new();
+    let finished = checkpoint.transpose()?;
     let mut waiting = Vec::new();
     let mut outcomes = Vec::new();
     let mut known = HashSet::new();
     for (line, text) in fleet.lines()? {
         match fleet.target(text.as_deref()) {
             Ok((_, target)) if !known.insert(target.name.clone()) => {
-                tell(&format!("warning: {}: named twice", target.name));
+                tell(UserMessage::Warning(format!("{}: named twice", target.name)));
             }
-            Ok((server, target)) => waiting.push(Waiting { server, target }),
+            Ok((server_key, target)) => waiting.push(Pending { server_key, target }),
             Err(failure) => outcomes.push(Outcome::failed(line, failure)),
         }
     }
     if waiting.is_empty() && outcomes.is_empty() {
         return Err(Failure::usage("--targets: the file names no database"));
     }
-    let seen = Mutex::new(HashSet::new());
-    let skipped = Mutex::new(0);
     let out = terminal::stdout_for_people(fleet.format);
     let writer = Writer::new(out, fleet.format, terminal::output_width(), fleet.view.limit);
     let mut printer = Printer { writer, worst: Exit::Ok, error: None };
-    let visit = |target: &Target| {
-        let console = Console::new(target.name.clone(), stop.clone());
-        if !target.is_database {
-            return match console.within(|| fleet.databases(target)) {
-                Ok(mut found) => {
-                    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                    found.retain(|one| seen.insert(one.target.name.clone()));
-                    Visit::StandsFor(found)
-                }
-                Err(failure) => {
-                    let name = target.name.clone();
-                    let outcome = match failure.exit {
-                        Exit::Stopped => Outcome::before_its_turn(name),
-                        _ => Outcome::failed(name, failure),
-                    };
-                    Visit::Done(Outcome { kept: console.take(), ..outcome })
-                }
-            };
-        }
-        let lock =
-            || finished.as_ref().map(|all| all.lock().unwrap_or_else(PoisonError::into_inner));
-        if lock().is_some_and(|finished| finished.has(&target.name)) {
-            *skipped.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-            return Visit::StandsFor(Vec::new());
-        }
-        let outcome = fleet.visit(target, &console, &one);
-        if let (Exit::Ok, Some(mut finished)) = (outcome.exit, lock())
-            && let Err(error) = finished.add(&target.name)
-        {
-            console.within(|| tell(&format!("warning: --checkpoint: {error}")));
-        }
-        Visit::Done(outcome)
-    };
+    let stop = CancellationToken::new();
+    let shared = Shared { found: HashSet::new(), finished, skipped: 0 };
+    let visits = Visits { fleet, verb, stop: stop.clone(), shared: Mutex::new(shared) };
     let interrupt = async {
         interrupted(fleet.writes.as_ref().and_then(|writes| writes.max_runtime)).await;
         stop.cancel();
     };
     let go_on = outcomes.into_iter().all(|outcome| printer.print(outcome));
     let waiting = if go_on { waiting } else { Vec::new() };
-    let rest = each_target(waiting, limits, visit, interrupt, |outcome| printer.print(outcome))
+    let visit = each_target(
+        waiting,
+        limits,
+        |target| visits.visit(target),
+        interrupt,
+        |outcome| printer.print(outcome),
+    );
+    let rest = visit
         .map_err(|error| Failure::new(Exit::Incomplete, format!("could not start: {error}")))?;
     if stop.is_cancelled() {
         for target in rest {
             printer.print(Outcome::before_its_turn(target.name));
         }
         printer.worst = printer.worst.max(Exit::Stopped);
-        tell(&format!("stopped; to continue: {}", command_line()));
+        tell(UserMessage::Plain(format!("stopped; to continue: {}", command_line())));
     }
-    if let Some(finished) =
-        finished.filter(|_| printer.worst == Exit::Ok && printer.error.is_none())
+    let shared = visits.shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if printer.worst == Exit::Ok
+        && printer.error.is_none()
+        && let Some(finished) = shared.finished
+        && let Err(error) = finished.end()
     {
-        let finished = finished.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = finished.end() {
-            tell(&format!("warning: --checkpoint: {error}"));
+        tell(UserMessage::Warning(format!("--checkpoint: {error}")));
+    }
+    printer.end(shared.skipped)
+}
+
+/// What the visits to all targets share.
+struct Shared {
+    /// Names of the databases of servers, of which each is visited once.
+    found: HashSet<String>,
+    finished: Option<Finished>,
+    /// Databases that an earlier run has finished.
+    skipped: u64,
+}
+
+struct Visits<'a, 'f, V> {
+    fleet: &'a Fleet<'f>,
+    verb: V,
+    stop: CancellationToken,
+    shared: Mutex<Shared>,
+}
+
+impl<V: Fn(TargetOverrides) -> Result<Exit, Failure>> Visits<'_, '_, V> {
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn visit(&self, target: &Target) -> Step<Target, Outcome> {
+        let console = Console::new(target.name.clone(), self.stop.clone());
+        if !target.is_database {
+            return self.expand(target, &console);
+        }
+        if self.skips(target) {
+            return Step::Expand(Vec::new());
+        }
+        let outcome = self.fleet.visit(target, &console, &self.verb);
+        if outcome.exit == Exit::Ok
+            && let Some(finished) = &mut self.shared().finished
+            && let Err(error) = finished.add(&target.name)
+        {
+            console.within(|| tell(UserMessage::Warning(format!("--checkpoint: {error}"))));
+        }
+        Step::Done(outcome)
+    }
+
+    /// Finds the databases of a server.
+    fn expand(&self, target: &Target, console: &Arc<Console>) -> Step<Target, Outcome> {
+        match console.within(|| self.fleet.databases(target)) {
+            Ok(mut databases) => {
+                let mut shared = self.shared();
+                databases.retain(|database| shared.found.insert(database.target.name.clone()));
+                Step::Expand(databases)
+            }
+            Err(failure) => {
+                let name = target.name.clone();
+                let outcome = match failure.exit {
+                    Exit::Stopped => Outcome::before_its_turn(name),
+                    _ => Outcome::failed(name, failure),
+                };
+                Step::Done(Outcome { kept: console.take(), ..outcome })
+            }
         }
     }
-    printer.end(skipped.into_inner().unwrap_or_else(PoisonError::into_inner))
+
+    /// Whether an earlier run has finished this database.
+    fn skips(&self, target: &Target) -> bool {
+        let mut shared = self.shared();
+        let is_finished =
+            shared.finished.as_ref().is_some_and(|finished| finished.has(&target.name));
+        shared.skipped += u64::from(is_finished);
+        is_finished
+    }
 }
 
 /// Ends with Ctrl-C, SIGTERM, or after this many seconds.
@@ -287,7 +331,8 @@ impl<'a> Fleet<'a> {
     /// Of a verb that reads.
     pub(super) fn of_reader(
         verb: &'static str,
-        (args, connection): (&'a FleetArgs, &'a ConnectionArgs),
+        args: &'a FleetArgs,
+        connection: &'a ConnectionArgs,
         format: Format,
         connections: u16,
     ) -> Fleet<'a> {
@@ -297,7 +342,8 @@ impl<'a> Fleet<'a> {
 
     /// How many databases are worked on at a time.
     fn limits(&self) -> Result<Limits, Failure> {
-        let given = self.args.max_connections.unwrap_or(Connections { in_all: 32, per_server: 8 });
+        let given =
+            self.args.max_connections.unwrap_or(MaxConnections { in_all: 32, per_server: 8 });
         let each = usize::from(self.connections);
         if each > given.in_all || each > given.per_server {
             return Err(Failure::usage(format!(
@@ -330,11 +376,13 @@ impl<'a> Fleet<'a> {
             (bytes, path.display().to_string())
         };
         let lines = lines(&bytes).map_err(|why| unreadable(&why))?;
-        let named = |(number, line)| (format!("line {number} of {name}"), Some(line));
-        Ok(lines.into_iter().map(named).collect())
+        Ok(lines
+            .into_iter()
+            .map(|(number, line)| (format!("line {number} of {name}"), Some(line)))
+            .collect())
     }
 
-    /// What a line names, and what tells its server from others.
+    /// The target that a line names, and the key of its server.
     fn target(&self, line: Option<&str>) -> Result<(String, Target), Failure> {
         let mut connection = self.connection.clone();
         connection.no_password = true;
@@ -371,21 +419,22 @@ impl<'a> Fleet<'a> {
         Ok((resolved.servers(), target))
     }
 
-    /// The databases that a target stands for, with what tells their server from others, whatever its name is.
-    fn databases(&self, target: &Target) -> Result<Vec<Waiting<Target>>, Failure> {
+    /// The databases of a server, with a key that is the same under every name of the server.
+    fn databases(&self, target: &Target) -> Result<Vec<Pending<Target>>, Failure> {
         let (server, names) = terminal::runtime(1)?.block_on(async {
             let session = SessionOptions::read_only(self.verb);
             let connection = terminal::connected(&target.connection, &session).await?;
-            let ask = async || {
-                let server = about::instance(connection.client()).await?;
-                let names = if self.args.all {
-                    about::databases(connection.client()).await?
-                } else {
-                    Vec::new()
-                };
-                Ok::<_, LiveError>((server, names))
-            };
-            let asked = connection.reading(ask).await;
+            let asked = connection
+                .reading(async || {
+                    let server = about::instance(connection.client()).await?;
+                    let names = if self.args.all {
+                        about::databases(connection.client()).await?
+                    } else {
+                        Vec::new()
+                    };
+                    Ok::<_, LiveError>((server, names))
+                })
+                .await;
             asked.map_err(|error| Failure::new(Exit::Incomplete, error.to_string()))
         })?;
         let connection = |database: Option<String>| ConnectionArgs {
@@ -396,22 +445,23 @@ impl<'a> Fleet<'a> {
         if self.args.all {
             all = names.into_iter().map(|name| connection(Some(name))).collect();
         }
-        let waiting = |connection| {
-            let (_, target) = self.resolved(connection, true)?;
-            Ok(Waiting { server: server.clone(), target })
-        };
-        all.into_iter().map(waiting).collect()
+        all.into_iter()
+            .map(|connection| {
+                let (_, target) = self.resolved(connection, true)?;
+                Ok(Pending { server_key: server.clone(), target })
+            })
+            .collect()
     }
 
     fn visit(
         &self,
         target: &Target,
         console: &Arc<Console>,
-        one: &impl Fn(OfOne) -> Result<Exit, Failure>,
+        verb: &impl Fn(TargetOverrides) -> Result<Exit, Failure>,
     ) -> Outcome {
         let began = Instant::now();
         let checkpoint = self.writes.as_ref().and_then(|writes| writes.checkpoint);
-        let of_one = OfOne {
+        let overrides = TargetOverrides {
             connection: target.connection.clone(),
             format: match self.format {
                 Format::Jsonl => Format::Json,
@@ -419,12 +469,12 @@ impl<'a> Fleet<'a> {
             },
             checkpoint: checkpoint.map(|path| Finished::of_database(path, &target.name)),
         };
-        let (exit, failed) = match console.within(|| one(of_one)) {
+        let (exit, failed) = match console.within(|| verb(overrides)) {
             Ok(exit) => (exit, None),
             Err(failure) => (failure.exit, Some(failure.message)),
         };
         if let Some(message) = &failed {
-            console.within(|| tell(&format!("error: {message}")));
+            console.within(|| tell(UserMessage::Error(message.clone())));
         }
         let kept = console.take();
         let error = failed.or_else(|| match (exit, kept.errors.as_slice()) {
@@ -443,7 +493,7 @@ impl Outcome {
     /// It could not be begun.
     fn failed(name: String, failure: Failure) -> Outcome {
         if failure.exit != Exit::Stopped {
-            tell(&format!("error: {name}: {}", failure.message));
+            tell(UserMessage::Error(format!("{name}: {}", failure.message)));
         }
         let place = String::new();
         let kept = Kept::default();
@@ -457,7 +507,7 @@ impl Outcome {
     }
 }
 
-/// Prints what becomes of the databases.
+/// Prints the outcomes of the databases.
 struct Printer<W: io::Write> {
     writer: Writer<W>,
     worst: Exit,
@@ -529,10 +579,11 @@ fn lines(bytes: &[u8]) -> Result<Vec<(usize, String)>, String> {
 
 /// A line as the value of `--dbname`.
 fn dbname(line: &str) -> Result<String, Failure> {
-    let is_service = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
     match line {
         _ if is_connection_string(line) => Ok(line.to_owned()),
-        _ if line.chars().all(is_service) => Ok(format!("service={line}")),
+        _ if line.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.')) => {
+            Ok(format!("service={line}"))
+        }
         // it is not repeated, because it may be a URI with a password and a slip of the keyboard
         _ => Err(Failure::usage("is not a URI, connection string or service name")),
     }
@@ -568,11 +619,11 @@ mod tests {
 
     #[test]
     fn connections_are_two_numbers() {
-        let connections = |in_all, per_server| Ok(Connections { in_all, per_server });
+        let connections = |in_all, per_server| Ok(MaxConnections { in_all, per_server });
         assert_eq!("40, 4".parse(), connections(40, 4));
         assert_eq!("6".parse(), connections(6, 6));
         for bad in ["", "0", "8,0", "8,", "1001", "1,2,3", "-1"] {
-            assert!(bad.parse::<Connections>().is_err(), "{bad}");
+            assert!(bad.parse::<MaxConnections>().is_err(), "{bad}");
         }
     }
 

@@ -139,7 +139,7 @@ fn overall(root: &Command) -> String {
     text
 }
 
-/// How to begin.
+/// Commands with which a new user may begin.
 const FIRST: [Item; 3] = [
     ("which columns take the space", "toastctl inspect -d shop"),
     ("compare other settings", "toastctl advise-threshold orders"),
@@ -149,8 +149,8 @@ const FIRST: [Item; 3] = [
 /// Prints what is asked for.
 pub(super) fn run(args: &HelpArgs) -> Result<Exit, Failure> {
     let width = terminal::output_width().map_or(WIDEST, |width| width.min(WIDEST));
-    let word = |at: usize| args.about.get(at).map(String::as_str);
-    let text = text(word(0), word(1), width)?;
+    let mut words = args.about.iter().map(String::as_str);
+    let text = text(words.next(), words.next(), width)?;
     if std::io::stdout().is_terminal() && paged(&text).is_some() {
         return Ok(Exit::Ok);
     }
@@ -163,15 +163,18 @@ fn paged(text: &str) -> Option<()> {
     if text.lines().count() < usize::from(height.0) {
         return None;
     }
-    let set = |name| std::env::var(name).ok().filter(|pager| !pager.trim().is_empty());
-    let pager = set("PSQL_PAGER").or_else(|| set("PAGER")).unwrap_or_else(|| "less".to_owned());
+    let pager = ["PSQL_PAGER", "PAGER"]
+        .into_iter()
+        .filter_map(|name| std::env::var(name).ok())
+        .find(|pager| !pager.trim().is_empty())
+        .unwrap_or_else(|| "less".to_owned());
     let mut shown = Process::new("sh");
     shown.args(["-c", &pager]).stdin(Stdio::piped());
     if std::env::var_os("LESS").is_none() {
         shown.env("LESS", "FRX");
     }
     let mut child = shown.spawn().ok()?;
-    // whoever leaves the pager early has read enough
+    // a pager that ends early closes the pipe, which is no error
     let _ = child.stdin.take()?.write_all(text.as_bytes());
     child.wait().ok().filter(|status| status.code() != Some(127)).map(drop)
 }

@@ -17,7 +17,7 @@ use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::fail_on;
 use super::files::{File, FileArgs, OrderArg, SavedArgs, SavedText, unreadable};
-use super::fleet::{self, Fleet, FleetArgs, OfOne};
+use super::fleet::{self, Fleet, FleetArgs, TargetOverrides};
 use super::inspect_output::{Ended, InspectOutput, OverviewOutput};
 use super::reports::ReportOutput;
 use super::terminal::{self, Console, ReadingProgress, tell};
@@ -40,7 +40,7 @@ use crate::server::about::{Access, ServerReport};
 use crate::server::connect::SessionOptions;
 use crate::server::pattern::NamePattern;
 use crate::server::select::Selected;
-use crate::server::sink::{RunError, Sink};
+use crate::server::sink::{RunError, Sink, UserMessage};
 use toast_format::heap::sample::Sampling;
 
 /// The time limit of an overview without a requested sample.
@@ -191,7 +191,7 @@ pub struct InspectArgs {
 pub(super) fn run(args: &InspectArgs) -> Result<ExitCode, Failure> {
     match (args.format, of_any(args)) {
         (InspectFormat::Nagios, Err(failure)) => {
-            tell(&format!("error: {}", failure.message));
+            tell(UserMessage::Error(failure.message.clone()));
             Ok(unknown(&failure.message).into())
         }
         (_, ended) => Ok(ended?.into()),
@@ -263,10 +263,10 @@ fn run_each(args: &InspectArgs) -> Result<Ended, Failure> {
              HINT:  Run toastctl once for each database.",
         ));
     };
-    let several = (&args.fleet, &args.connection);
-    let reader = Fleet::of_reader("inspect", several, format, args.jobs.readers());
+    let reader =
+        Fleet::of_reader("inspect", &args.fleet, &args.connection, format, args.jobs.readers());
     let fleet = Fleet { view: args.overview.view(), ..reader };
-    let exit = fleet::run(&fleet, |OfOne { connection, format, .. }| {
+    let exit = fleet::run(&fleet, |TargetOverrides { connection, format, .. }| {
         let format = InspectFormat::Report(format);
         let fleet = FleetArgs::default();
         let ended = of_any(&InspectArgs { connection, format, fleet, ..args.clone() })?;
@@ -362,7 +362,8 @@ impl InspectArgs {
 /// Connects as often as is read side by side.
 pub(super) async fn inspector(
     connection: &ConnectionArgs,
-    (session, count): (SessionOptions, u16),
+    session: SessionOptions,
+    count: u16,
     options: Options,
 ) -> Result<Inspector, Failure> {
     let first = terminal::connected(connection, &session).await?;
@@ -378,7 +379,7 @@ async fn relations(args: &InspectArgs, request: &Request) -> Result<Ended, Failu
         ..Options::default()
     };
     let inspector =
-        inspector(&args.connection, (args.allow.session("inspect"), args.jobs.readers()), options)
+        inspector(&args.connection, args.allow.session("inspect"), args.jobs.readers(), options)
             .await?;
     let mut interrupt = std::pin::pin!(terminal::interrupted());
     let tables = &args.tables.tables;
@@ -405,15 +406,22 @@ async fn relations(args: &InspectArgs, request: &Request) -> Result<Ended, Failu
                 overview::run::run(&inspector, found, all, terms, &mut output, interrupt.as_mut())
                     .await;
             if let (Ok(()), Some(cluster)) = (&ended, &cluster) {
-                let work = async |connection,
-                                  node: &mut OfNode<'_, '_, _>,
-                                  stop: CancellationToken| {
-                    let inspector = node.inspector(connection, count, &inspector.options).await?;
-                    let found = node.found(&inspector).await?;
-                    let stop = stop.cancelled();
-                    overview::run::run(&inspector, &found, false, terms, node, stop).await
-                };
-                ended = cluster.each(&session, &mut output, interrupt, work).await;
+                ended = cluster
+                    .each(
+                        &session,
+                        &mut output,
+                        interrupt,
+                        async |connection,
+                               node: &mut OfNode<'_, '_, _>,
+                               stop: CancellationToken| {
+                            let inspector =
+                                node.inspector(connection, count, &inspector.options).await?;
+                            let found = node.found(&inspector).await?;
+                            let stop = stop.cancelled();
+                            overview::run::run(&inspector, &found, false, terms, node, stop).await
+                        },
+                    )
+                    .await;
             }
             return output.end(ended);
         }
@@ -424,12 +432,18 @@ async fn relations(args: &InspectArgs, request: &Request) -> Result<Ended, Failu
     let mut ended =
         run::relations(&inspector, request, found, &mut output, interrupt.as_mut()).await;
     if let (Ok(()), Some(cluster)) = (&ended, &cluster) {
-        let work = async |connection, node: &mut OfNode<'_, '_, _>, stop: CancellationToken| {
-            let inspector = node.inspector(connection, count, &inspector.options).await?;
-            let found = node.found(&inspector).await?;
-            run::relations(&inspector, request, &found, node, stop.cancelled()).await
-        };
-        ended = cluster.each(&session, &mut output, interrupt, work).await;
+        ended = cluster
+            .each(
+                &session,
+                &mut output,
+                interrupt,
+                async |connection, node: &mut OfNode<'_, '_, _>, stop: CancellationToken| {
+                    let inspector = node.inspector(connection, count, &inspector.options).await?;
+                    let found = node.found(&inspector).await?;
+                    run::relations(&inspector, request, &found, node, stop.cancelled()).await
+                },
+            )
+            .await;
     }
     Ok(output.end(ended)?.into())
 }

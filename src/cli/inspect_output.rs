@@ -26,7 +26,7 @@ use crate::report::table::{Style, printable};
 use crate::report::values::ValueWriter;
 use crate::server::about::ServerReport;
 use crate::server::citus::Placement;
-use crate::server::sink::{Failed, RunError, Sink};
+use crate::server::sink::{Failed, RunError, Sink, UserMessage};
 use crate::value::rows::{RowWriter, ValueRow};
 
 /// Errors that are printed one by one; all relations that were left out are in the JSON.
@@ -113,18 +113,18 @@ impl Sink<RelationReport> for InspectOutput {
         self.found = true;
         self.incomplete |= relation.problem_count > 0;
         for problem in relation.problems.iter().take(PROBLEMS_SHOWN as usize) {
-            tell(&format!("error: {}", printable(&problem.text)));
+            tell(UserMessage::Error(printable(&problem.text)));
         }
         let more = relation.problem_count.saturating_sub(PROBLEMS_SHOWN);
         if more > 0 {
-            tell(&format!("error: {}: and {more} more", relation.relation));
+            tell(UserMessage::Error(format!("{}: and {more} more", relation.relation)));
         }
         for column in &relation.unknown_defaults {
             let place = printable(&format!("{}, column \"{column}\"", relation.relation));
-            tell(&format!(
-                "note: {place}: the content of its default is not known, so rows that are older than the \
+            tell(UserMessage::Note(format!(
+                "{place}: the content of its default is not known, so rows that are older than the \
                  column have no md5"
-            ));
+            )));
         }
         match &mut self.lines {
             Lines::Values(_) => Ok(()),
@@ -134,11 +134,11 @@ impl Sink<RelationReport> for InspectOutput {
 
     fn failed(&mut self, failed: Failed) {
         self.incomplete = true;
-        tell(&format!("error: {}", failed.message));
+        tell(UserMessage::Error(failed.message));
     }
 
-    fn notice(&mut self, text: &str) {
-        tell(text);
+    fn message(&mut self, message: UserMessage) {
+        tell(message);
     }
 }
 
@@ -220,7 +220,7 @@ impl OverviewOutput {
         self.incomplete = true;
         self.errors += 1;
         if self.errors <= ERRORS_SHOWN {
-            tell(&format!("error: {message}"));
+            tell(UserMessage::Error(message.to_string()));
         }
     }
 
@@ -232,7 +232,9 @@ impl OverviewOutput {
         let exit = if incomplete { Exit::Incomplete } else { Exit::Ok };
         let more = errors.saturating_sub(ERRORS_SHOWN);
         if more > 0 && !matches!(ended, Err(RunError::Output(_))) {
-            tell(&format!("error: and {more} more; --format json names every table left out"));
+            tell(UserMessage::Error(format!(
+                "and {more} more; --format json names every table left out"
+            )));
         }
         let exit = match lines {
             OverviewLines::Report(mut writer) => terminal::end(ended, exit, |failed| {
@@ -291,8 +293,8 @@ impl Sink<RelationLine> for OverviewOutput {
         self.error(&failed.message);
     }
 
-    fn notice(&mut self, text: &str) {
-        tell(text);
+    fn message(&mut self, message: UserMessage) {
+        tell(message);
     }
 }
 

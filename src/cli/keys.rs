@@ -13,7 +13,7 @@ use super::arguments::{
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::files::{File, FileArgs};
-use super::fleet::{self, Fleet, FleetArgs, OfOne};
+use super::fleet::{self, Fleet, FleetArgs, TargetOverrides};
 use super::reports::ReportOutput;
 use super::terminal::{self, ReadingProgress};
 use crate::advise::advisor::{Advisor, Options};
@@ -146,11 +146,10 @@ pub(super) fn run(args: &KeysArgs) -> Result<Exit, Failure> {
 
 fn run_each(args: &KeysArgs) -> Result<Exit, Failure> {
     fleet::refuse(&[("--emit", args.emit.is_some())])?;
-    let several = (&args.fleet, &args.connection);
     let format = args.format.format;
     fleet::run(
-        &Fleet::of_reader("keys", several, format, 1),
-        |OfOne { connection, format, .. }| {
+        &Fleet::of_reader("keys", &args.fleet, &args.connection, format, 1),
+        |TargetOverrides { connection, format, .. }| {
             let format = FormatArg { format };
             let fleet = FleetArgs::default();
             run(&KeysArgs { connection, format, fleet, ..args.clone() })

@@ -32,6 +32,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::server::sink::UserMessage;
 use exit::Exit;
 
 /// Show, predict and change how PostgreSQL stores large values (TOAST).
@@ -93,7 +94,7 @@ fn parse() -> Cli {
         }
         let words: Vec<String> = std::env::args().skip(1).collect();
         let mistake = mistake(&error, &words);
-        terminal::tell(&mistake);
+        terminal::tell(UserMessage::Error(mistake.clone()));
         if inspect::asks_for_nagios(&words) {
             std::process::exit(inspect::unknown(&mistake) as i32);
         }
@@ -108,20 +109,24 @@ fn mistake(error: &clap::Error, words: &[String]) -> String {
         _ => "",
     };
     let verbs = Cli::command();
-    let is_verb = |word: &&String| verbs.find_subcommand(word).is_some();
-    let verb = words.iter().find(is_verb).map_or("", String::as_str);
+    let verb =
+        words.iter().find(|word| verbs.find_subcommand(word).is_some()).map_or("", String::as_str);
     let text = error.render().to_string();
     let mut lines = Vec::new();
     for line in text.lines() {
         match line.trim_start().strip_prefix("tip: ") {
             _ if line.starts_with("Usage:") || line.starts_with("For more information") => break,
-            // of words that begin with a hyphen, which nobody means here
+            // clap suggests `--`, which does not apply
             Some(tip) if tip.starts_with("to pass ") => {}
             Some(tip) => {
                 lines.push(format!("HINT:  {}.", capitalized(&tip.replace("subcommand", "verb"))));
             }
             None if line.trim().is_empty() => {}
-            None => lines.push(line.replace("subcommand", "verb")),
+            None => {
+                // clap begins its message with the severity
+                let line = line.trim_start_matches("error: ");
+                lines.push(line.replace("subcommand", "verb"));
+            }
         }
     }
     if argument == "-h" || argument.starts_with("--host ") {
@@ -176,7 +181,7 @@ pub fn main() -> ExitCode {
     match run(&cli) {
         Ok(code) => code,
         Err(failure) => {
-            terminal::tell(&format!("error: {}", failure.message));
+            terminal::tell(UserMessage::Error(failure.message));
             failure.exit.into()
         }
     }

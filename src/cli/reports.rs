@@ -7,7 +7,7 @@ use super::terminal::{self, Out, Plain, tell};
 use crate::report::document::{Format, Printed, Writer};
 use crate::report::table::printable;
 use crate::server::about::ServerReport;
-use crate::server::sink::{Failed, RunError, Sink};
+use crate::server::sink::{Failed, RunError, Sink, UserMessage};
 
 /// Problems that are printed on standard error; all of them are in the report.
 const PROBLEMS_SHOWN: usize = 10;
@@ -57,17 +57,17 @@ impl<R: Printed> Sink<R> for ReportOutput {
             self.failed.get_or_insert(Exit::Incomplete);
         }
         for problem in problems.kept().iter().take(PROBLEMS_SHOWN) {
-            tell(&format!("error: {}", printable(&problem.to_string())));
+            tell(UserMessage::Error(printable(&problem.to_string())));
         }
         self.writer.report(&report)
     }
 
     fn failed(&mut self, failed: Failed) {
         self.failed.get_or_insert(failed.kind.into());
-        tell(&format!("error: {}", failed.message));
+        tell(UserMessage::Error(failed.message));
     }
 
-    fn notice(&mut self, text: &str) {
-        tell(text);
+    fn message(&mut self, message: UserMessage) {
+        tell(message);
     }
 }

@@ -10,7 +10,7 @@ use clap::Args;
 use super::arguments::{ColumnsArg, JobsArg, PolicyArgs, TablesArg};
 use super::citus_writes;
 use super::exit::{Exit, Failure};
-use super::fleet::{self, Fleet, OfOne, Writes};
+use super::fleet::{self, Fleet, TargetOverrides, Writes};
 use super::retoast_output::{Progress, RetoastOutput, listen};
 use super::settings::{NewValues, ReindexArg, RowArgs, RunArgs, Settings, Verb};
 use super::terminal;
@@ -94,12 +94,11 @@ pub struct RetoastArgs {
     run: RunArgs,
 }
 
-/// `--toaster`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToasterArg {
     /// One that every server has.
     Stock(Toaster),
-    /// One of `pg_toaster`.
+    /// A toaster that `pg_toaster` lists under this name.
     Named(String),
 }
 
@@ -192,7 +191,7 @@ fn write_each(
             dry_run: args.dry_run,
         }),
     };
-    fleet::run(&fleet, |OfOne { connection, format, checkpoint }| {
+    fleet::run(&fleet, |TargetOverrides { connection, format, checkpoint }| {
         let args = args.on_one(connection, format);
         write(verb, &args, settings, &Request { checkpoint, ..request.clone() })
     })
@@ -245,7 +244,7 @@ fn request(args: &RetoastArgs, settings: &Settings) -> Result<Request, Failure> 
             reindex: args.reindex.reindex,
         }),
     };
-    let request = args.run.request(&args.tables, work, (Some(&args.rows), jobs), settings);
+    let request = args.run.request(&args.tables, work, Some(&args.rows), jobs, settings);
     Ok(Request {
         options: Options { restores_settings: args.undo, ..request.options },
         since: args.since.clone(),

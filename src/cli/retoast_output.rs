@@ -27,7 +27,7 @@ use crate::retoast::pace::rules::Pause;
 use crate::retoast::result::{CitusReport, DepartureReport, Report, SCHEMA, SkippedRow};
 use crate::retoast::run::results::Swept;
 use crate::retoast::verdict::of_run;
-use crate::server::sink::{Failed, Kind, RunError, Sink};
+use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage};
 
 /// The output of one run.
 pub(super) struct RetoastOutput {
@@ -101,36 +101,38 @@ impl RetoastOutput {
         let goes_on = exit == Exit::Stopped && worst == Some(Exit::Incomplete);
         let last = if goes_on { None } else { self.failed.pop() };
         for failed in self.failed {
-            tell(&format!("error: {}", failed.message));
+            tell(UserMessage::Error(failed.message));
         }
         if let (Some(worst), Some(last)) = (worst, last) {
             return Err(Failure::new(worst.max(exit), last.message));
         }
         if exit == Exit::Stopped && Console::here().is_none() {
-            tell(&format!("stopped; to continue: {}", command_line()));
+            tell(UserMessage::Plain(format!("stopped; to continue: {}", command_line())));
         }
         Ok(exit.max(received))
     }
 }
 
-/// Runs the command of a shell that receives the report. Its failure is reported, and changes nothing else.
+/// Runs the command of a shell with the report as its input.
+fn run_with_report(command: &str, report: &Report) -> io::Result<()> {
+    let json = serde_json::to_vec(report)?;
+    let mut child = Command::new("sh").args(["-c", command]).stdin(Stdio::piped()).spawn()?;
+    // a command need not read everything
+    let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(&json));
+    let status = child.wait()?;
+    match written {
+        Err(error) if !terminal::is_closed_pipe(&error) => Err(error),
+        _ if !status.success() => Err(io::Error::other(status.to_string())),
+        _ => Ok(()),
+    }
+}
+
+/// Runs the command of `--set on-end`. Its failure is reported, and changes nothing else.
 fn receives(command: &str, report: &Report) -> Exit {
-    let run = || -> io::Result<()> {
-        let json = serde_json::to_vec(report)?;
-        let mut child = Command::new("sh").args(["-c", command]).stdin(Stdio::piped()).spawn()?;
-        // a command need not read everything
-        let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(&json));
-        let status = child.wait()?;
-        match written {
-            Err(error) if !terminal::is_closed_pipe(&error) => Err(error),
-            _ if !status.success() => Err(io::Error::other(status.to_string())),
-            _ => Ok(()),
-        }
-    };
-    match run() {
+    match run_with_report(command, report) {
         Ok(()) => Exit::Ok,
         Err(error) => {
-            tell(&format!("error: the command of --set on-end failed: {error}"));
+            tell(UserMessage::Error(format!("the command of --set on-end failed: {error}")));
             Exit::Incomplete
         }
     }
@@ -146,8 +148,8 @@ impl Sink<Swept> for RetoastOutput {
         self.failed.push(failed);
     }
 
-    fn notice(&mut self, text: &str) {
-        tell(text);
+    fn message(&mut self, message: UserMessage) {
+        tell(message);
     }
 }
 
@@ -183,7 +185,6 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 /// How often a JSON line is printed.
 const JSON_EVERY: Duration = Duration::from_secs(1);
 
-/// `--progress`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum ProgressArg {
     /// A bar on a terminal, else lines
@@ -228,7 +229,6 @@ enum Mode {
     None,
 }
 
-/// Follows the run.
 pub(super) struct Progress {
     mode: Mode,
     bar: ProgressBar,
@@ -285,7 +285,7 @@ impl Progress {
     /// Adds an event to the log, if there is one. That it cannot be written is reported once.
     fn log(&self, event: &Line<'_>) {
         if let Some(error) = self.log.as_ref().and_then(|log| log.add(event)) {
-            tell(&format!("warning: --set log: {error}"));
+            tell(UserMessage::Warning(format!("--set log: {error}")));
         }
     }
 
@@ -293,8 +293,8 @@ impl Progress {
     fn show(&self, event: &Line<'_>, text: &str) {
         self.log(event);
         match self.mode {
-            Mode::Bar => self.bar.suspend(|| tell(text)),
-            Mode::Plain => tell(text),
+            Mode::Bar => self.bar.suspend(|| tell(UserMessage::Plain(text.to_owned()))),
+            Mode::Plain => tell(UserMessage::Plain(text.to_owned())),
             Mode::Json => print_event(event),
             Mode::None => {}
         }
@@ -319,7 +319,7 @@ impl Progress {
             Mode::Bar => self.draw(&state.moment),
             Mode::Plain if due(LINE_EVERY) => {
                 state.last = Some(now);
-                tell(&state.moment.line());
+                tell(UserMessage::Plain(state.moment.line()));
             }
             Mode::Json if due(JSON_EVERY) => {
                 state.last = Some(now);
@@ -437,15 +437,16 @@ pub(super) struct RefusedFile {
 }
 
 impl RefusedFile {
+    fn open(path: &Path) -> csv::Result<csv::Writer<File>> {
+        let mut writer = csv::Writer::from_writer(File::create(path)?);
+        writer.write_record(["relation", "ctid", "sqlstate", "reason"])?;
+        writer.flush()?;
+        Ok(writer)
+    }
+
     /// Makes it, with the line of names.
     pub(super) fn create(path: &Path) -> Result<RefusedFile, Failure> {
-        let open = || -> csv::Result<csv::Writer<File>> {
-            let mut writer = csv::Writer::from_writer(File::create(path)?);
-            writer.write_record(["relation", "ctid", "sqlstate", "reason"])?;
-            writer.flush()?;
-            Ok(writer)
-        };
-        match open() {
+        match RefusedFile::open(path) {
             Ok(writer) => Ok(RefusedFile { writer: Mutex::new(writer) }),
             Err(error) => {
                 Err(Failure::usage(format!("--set list-refused: \"{}\": {error}", path.display())))

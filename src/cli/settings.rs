@@ -130,7 +130,6 @@ pub struct ReindexArg {
     pub(super) reindex: Reindex,
 }
 
-/// `--allow`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Allow {
     /// Triggers that fire for each row
@@ -148,7 +147,6 @@ impl RowArgs {
     }
 }
 
-/// `--new-values`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum NewValues {
     /// New values are not compressed (the default)
@@ -246,7 +244,6 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Takes a setting.
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
             "alter" => self.alter = one_of(value, &[("on", true), ("off", false)])?,
@@ -351,7 +348,8 @@ impl RunArgs {
         &self,
         tables: &TablesArg,
         work: Assignment,
-        (rows, jobs): (Option<&RowArgs>, u16),
+        rows: Option<&RowArgs>,
+        jobs: u16,
         settings: &Settings,
     ) -> Request {
         Request {
@@ -371,7 +369,6 @@ impl RunArgs {
         }
     }
 
-    /// How sessions work.
     fn options(&self, settings: &Settings, verify: Verify, jobs: u16) -> Options {
         Options {
             tuning: tuning(settings, jobs),

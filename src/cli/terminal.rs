@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anstream::adapter::strip_str;
 use anstream::{AutoStream, ColorChoice};
-use anstyle::AnsiColor;
+use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +19,7 @@ use crate::report::document::Format;
 use crate::report::table::{DARK_YELLOW, printable_lines};
 use crate::server::about::untested;
 use crate::server::connect::{Connection, SessionOptions};
-use crate::server::sink::{Failed, RunError};
+use crate::server::sink::{Failed, RunError, UserMessage};
 use toast_format::heap::progress::Progress;
 
 /// Width of tables in a file or a pipe, unless `COLUMNS` says otherwise.
@@ -41,8 +41,12 @@ pub fn output_width() -> Option<usize> {
 
 /// Whether the locale's encoding is UTF-8, by the variables that say so.
 pub fn is_utf8() -> bool {
-    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    is_utf8_locale(["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).as_deref())
+    is_utf8_locale(
+        ["LC_ALL", "LC_CTYPE", "LANG"]
+            .into_iter()
+            .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+            .as_deref(),
+    )
 }
 
 /// `None`, as in cron or a container, means the C locale. Most of its terminals accept UTF-8 nevertheless, but that is
@@ -58,12 +62,12 @@ fn is_utf8_locale(name: Option<&str>) -> bool {
 /// Bytes that the report of one of several targets may have: it is kept until it is complete.
 const LARGEST_REPORT: usize = 64 << 20;
 
-/// Where a run on one of several targets prints, on all its threads: messages with the name of the target, and the
-/// report to memory, until the target's turn has come.
+/// The output of a run on one of several targets, on all its threads. Messages name the target; the report stays in
+/// memory until the target's turn has come.
 pub(super) struct Console {
-    /// The target, as messages name it.
+    /// The name of the target in messages.
     pub(super) name: String,
-    /// What ends the run.
+    /// Cancelled to end the run.
     pub(super) stop: CancellationToken,
     kept: Mutex<Kept>,
 }
@@ -87,7 +91,7 @@ impl Console {
         Arc::new(Console { name, stop, kept: Mutex::default() })
     }
 
-    /// That of this thread, if it works on one of several targets.
+    /// The console of this thread, if it works on one of several targets.
     pub(super) fn here() -> Option<Arc<Console>> {
         CONSOLE.with_borrow(Clone::clone)
     }
@@ -96,7 +100,7 @@ impl Console {
         CONSOLE.set(console);
     }
 
-    /// Does the work of a target. What it prints is in [`Console::take`].
+    /// Does the work of a target; [`Console::take`] returns what it printed.
     pub(super) fn within<T>(self: &Arc<Console>, work: impl FnOnce() -> T) -> T {
         Console::set(Some(Arc::clone(self)));
         let done = work();
@@ -108,7 +112,6 @@ impl Console {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was printed.
     pub(super) fn take(&self) -> Kept {
         std::mem::take(&mut self.kept())
     }
@@ -164,7 +167,7 @@ pub(super) fn stdout_for_people(format: Format) -> Plain<Out> {
     Plain { inner: stdout(), ascii: people && !is_utf8(), styled }
 }
 
-/// A writer that puts ASCII in the place of some signs, each as wide as before, and takes styles away.
+/// A writer that replaces some signs by ASCII of the same width, and removes styles.
 pub struct Plain<W> {
     inner: W,
     ascii: bool,
@@ -214,7 +217,6 @@ pub(super) fn unwritable(error: &io::Error) -> Result<Exit, Failure> {
     Err(Failure::new(Exit::Incomplete, format!("could not write: {error}")))
 }
 
-/// Prints a text.
 pub(super) fn print(text: &[u8]) -> Result<Exit, Failure> {
     let mut out = stdout();
     match out.write_all(text).and_then(|()| out.flush()) {
@@ -261,38 +263,39 @@ pub(super) fn is_quiet() -> bool {
 /// Errors of one target that are kept for its report.
 const ERRORS_KEPT: usize = 100;
 
-/// What a message begins with.
-const SEVERITIES: [&str; 4] = ["error", "warning", "notice", "note"];
-
-/// One line on standard error; with `-q` only if it is a warning or an error.
-pub(super) fn tell(text: &str) {
+/// Prints a message on standard error, with the name of the target if there are several; with `-q` only warnings and
+/// errors.
+pub(super) fn tell(message: UserMessage) {
     let console = Console::here();
-    if let (Some(console), Some(error)) = (&console, text.strip_prefix("error: ")) {
+    if let (Some(console), UserMessage::Error(error)) = (&console, &message) {
         let errors = &mut console.kept().errors;
         if errors.len() < ERRORS_KEPT {
-            errors.push(error.to_owned());
+            errors.push(error.clone());
         }
     }
-    if is_quiet() && !text.starts_with("error: ") && !text.starts_with("warning: ") {
+    if is_quiet() && !matches!(message, UserMessage::Error(_) | UserMessage::Warning(_)) {
         return;
     }
-    let text = match (console, text.split_once(": ")) {
-        (None, _) => text.to_owned(),
-        // it follows a message
-        _ if text.starts_with("HINT:") => text.to_owned(),
-        // after the severity
-        (Some(console), Some((kind, rest))) if SEVERITIES.contains(&kind) => {
-            format!("{kind}: {}: {rest}", console.name)
-        }
-        (Some(console), _) => format!("{}: {text}", console.name),
+    let message = match console {
+        None => message,
+        Some(console) => message.about(&console.name),
     };
-    let text = printable_lines(&text);
-    let text = ["error:", "warning:"]
-        .into_iter()
-        .find_map(|kind| Some(severity(kind, text.strip_prefix(kind)?)))
-        .unwrap_or_else(|| text.to_string());
-    // Nobody to tell is no reason to stop.
+    let text = match &message {
+        UserMessage::Error(text) => severity("error:", AnsiColor::Red.on_default(), text),
+        UserMessage::Warning(text) => severity("warning:", DARK_YELLOW.on_default(), text),
+        UserMessage::Notice(text) => format!("notice: {}", printable_lines(text)),
+        UserMessage::Note(text) => format!("note: {}", printable_lines(text)),
+        UserMessage::Hint(text) => format!("HINT:  {}", printable_lines(text)),
+        UserMessage::Plain(text) => printable_lines(text),
+    };
+    // A closed stderr is not an error.
     let _ = writeln!(anstream::stderr(), "toastctl: {text}");
+}
+
+/// A message after its severity, in the style of a terminal, which `anstream` takes away elsewhere.
+fn severity(severity: &str, style: Style, text: &str) -> String {
+    let style = style.bold();
+    format!("{style}{severity}{style:#} {}", printable_lines(text))
 }
 
 /// Standard error, for whole lines of text: printed in printable characters.
@@ -312,22 +315,13 @@ impl Write for PrintableStderr {
     }
 }
 
-/// A message with its severity in the style of a terminal, which `anstream` takes away elsewhere.
-fn severity(kind: &str, rest: &str) -> String {
-    let style = match kind {
-        "error:" => AnsiColor::Red.on_default().bold(),
-        _ => DARK_YELLOW.on_default().bold(),
-    };
-    format!("{style}{kind}{style:#}{rest}")
-}
-
 /// Connects; warnings go to standard error, and for a reader also a notice of a server that is not tested. Writers refuse
 /// such a server.
 pub(super) async fn connected(
     args: &ConnectionArgs,
     session: &SessionOptions,
 ) -> Result<Connection, Failure> {
-    let mut warn = |warning: &str| tell(&format!("warning: {warning}"));
+    let mut warn = |warning: &str| tell(UserMessage::Warning(warning.to_owned()));
     let connecting = args.connect(session, &mut warn);
     let connection = match Console::here() {
         None => connecting.await,
@@ -340,13 +334,14 @@ pub(super) async fn connected(
     if session.read_only
         && let Some(newer) = untested(connection.server_version())
     {
-        tell(&format!("notice: {newer}: what it stores in new ways is reported as unknown"));
+        tell(UserMessage::Notice(format!(
+            "{newer}: what it stores in new ways is reported as unknown"
+        )));
     }
     Ok(connection)
 }
 
-/// What verbs that talk to servers run in. Without threads of its own, every answer finds the thread that waits for it
-/// awake, but nothing may block that.
+/// The runtime for verbs that talk to servers. Without threads of its own it answers faster, but no task may block.
 pub(super) fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
     let console = Console::here();
     let mut builder = match threads {
@@ -367,7 +362,7 @@ pub(super) async fn interrupted() {
         return console.stop.cancelled().await;
     }
     if tokio::signal::ctrl_c().await.is_err() {
-        // what cannot be heard never comes
+        // without a signal handler, wait forever
         std::future::pending::<()>().await;
     }
 }
@@ -447,13 +442,13 @@ impl Progress for ReadingProgress {
             let percent = 100 * state.done / state.blocks.max(1);
             let State { relation, done, blocks, .. } = &*state;
             let line = format!("{relation}: {done} of {blocks} blocks read ({percent} %)\n");
-            // Nobody to tell is no reason to stop.
+            // A closed stderr is not an error.
             let _ = PrintableStderr.write_all(line.as_bytes());
         }
     }
 
     fn end(&self) {
-        // a hidden bar would not be taken away
+        // a hidden bar would stay on the screen
         self.bar.finish_and_clear();
         self.bar.set_draw_target(ProgressDrawTarget::hidden());
     }

@@ -19,7 +19,7 @@ use crate::inspect::saved::saved_text;
 use crate::report::document::Format;
 use crate::server::about::Access;
 use crate::server::chunks::parse_tid;
-use crate::server::sink::{RunError, Sink};
+use crate::server::sink::{RunError, Sink, UserMessage};
 use crate::value::anatomy::Anatomy;
 use toast_format::disk::ItemPointer;
 
@@ -73,11 +73,9 @@ pub struct ValueArgs {
     help: HelpFlag,
 }
 
-/// What is shown.
 enum Asked {
     /// One value, of a table or of a file.
     One(ValueSpec),
-    /// All values.
     All,
 }
 
@@ -88,9 +86,13 @@ impl ValueArgs {
     /// Where one is neither a value nor a table, or a value is not the only word.
     fn asked(&self) -> Result<Asked, Failure> {
         // a name with an @ is quoted
-        let is_value =
-            |text: &&String| text.contains("@(") || text.contains('@') && !text.contains('"');
-        let Some(text) = self.of.iter().find(is_value) else { return Ok(Asked::All) };
+        let Some(text) = self
+            .of
+            .iter()
+            .find(|text| text.contains("@(") || text.contains('@') && !text.contains('"'))
+        else {
+            return Ok(Asked::All);
+        };
         if self.of.len() > 1 {
             return Err(Failure::usage("only one value can be shown in detail at a time"));
         }
@@ -150,18 +152,20 @@ pub(super) fn run(args: &ValueArgs) -> Result<Exit, Failure> {
     }
 }
 
-/// Describes a datum.
+fn wrong_datum(error: impl std::fmt::Display) -> Failure {
+    Failure::usage(format!("--datum: {error}"))
+}
+
 fn datum(args: &ValueArgs, hex: &str) -> Result<Exit, Failure> {
-    let wrong = |error: &dyn std::fmt::Display| Failure::usage(format!("--datum: {error}"));
-    let bytes = toast_format::disk::hex::parse_datum(hex).map_err(|error| wrong(&error))?;
-    let (row, used) = offline::datum(&bytes, args.order.order()).map_err(|error| wrong(&error))?;
+    let bytes = toast_format::disk::hex::parse_datum(hex).map_err(wrong_datum)?;
+    let (row, used) = offline::datum(&bytes, args.order.order()).map_err(wrong_datum)?;
     let mut output = args.rows();
     let written = output.row(&row);
     if used < bytes.len() {
-        tell(&format!(
-            "warning: {} bytes follow the datum's {used} bytes and were not examined",
+        tell(UserMessage::Warning(format!(
+            "{} bytes follow the datum's {used} bytes and were not examined",
             bytes.len() - used
-        ));
+        )));
     }
     output.end(written.map_err(RunError::Output))
 }
@@ -174,7 +178,7 @@ async fn value(
     ctid: ItemPointer,
 ) -> Result<Exit, Failure> {
     let inspector =
-        inspector(&args.connection, (args.allow.session("value"), 1), args.options()).await?;
+        inspector(&args.connection, args.allow.session("value"), 1, args.options()).await?;
     let anatomy = run::value(&inspector, table, column, ctid).await?;
     print_anatomy(args, &anatomy)
 }
@@ -196,7 +200,7 @@ impl ValueArgs {
 /// Prints the values of tables.
 async fn values(args: &ValueArgs) -> Result<Exit, Failure> {
     let inspector =
-        inspector(&args.connection, (args.allow.session("value"), 1), args.options()).await?;
+        inspector(&args.connection, args.allow.session("value"), 1, args.options()).await?;
     let mut interrupt = std::pin::pin!(terminal::interrupted());
     let mut output = args.rows();
     let selection = match run::find(&inspector, &args.of, false, tell, interrupt.as_mut()).await {
@@ -267,7 +271,6 @@ struct ValueSpec {
     table: Option<String>,
     /// The column, quotes removed.
     column: String,
-    /// The tuple.
     ctid: ItemPointer,
 }
 

@@ -26,7 +26,6 @@ pub struct VerboseArg {
 }
 
 impl VerboseArg {
-    /// Begins to tell.
     pub(super) fn begin(self) {
         terminal::be_quiet(self.quiet);
         let level = match self.verbose {

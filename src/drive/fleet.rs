@@ -1,5 +1,5 @@
-//! A run over many targets: each is visited by a thread of its own, several at a time, but no more of one server than
-//! it is meant to bear. A target that fails does not affect the others.
+//! A run over many targets: each is visited by a thread of its own, at most `per_server` at a time on one server. A
+//! target that fails does not affect the others.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -9,7 +9,7 @@ use std::thread;
 
 use futures_util::FutureExt;
 use tokio::runtime::Builder;
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// Bytes of a thread's stack, which are those that a main thread has: a verb that runs in one needs no more in another.
 const STACK: usize = 8 << 20;
@@ -23,21 +23,20 @@ pub(crate) struct Limits {
 
 /// A target whose turn has not come.
 #[derive(Debug)]
-pub(crate) struct Waiting<T> {
-    /// What tells its server from others.
-    pub(crate) server: String,
+pub(crate) struct Pending<T> {
+    pub(crate) server_key: String,
     pub(crate) target: T,
 }
 
 /// The result of a visit.
-pub(crate) enum Visit<T, R> {
+pub(crate) enum Step<T, R> {
     /// The target stands for these, which are visited next.
-    StandsFor(Vec<Waiting<T>>),
+    Expand(Vec<Pending<T>>),
     Done(R),
 }
 
 struct State<T> {
-    waiting: VecDeque<Waiting<T>>,
+    waiting: VecDeque<Pending<T>>,
     /// Visits under way, by server.
     visited: HashMap<String, usize>,
     stopped: bool,
@@ -50,7 +49,7 @@ struct Queue<T> {
 }
 
 impl<T> Queue<T> {
-    fn new(targets: Vec<Waiting<T>>, per_server: usize) -> Queue<T> {
+    fn new(targets: Vec<Pending<T>>, per_server: usize) -> Queue<T> {
         let state = State { waiting: targets.into(), visited: HashMap::new(), stopped: false };
         Queue { state: Mutex::new(state), changed: Condvar::new(), per_server }
     }
@@ -61,18 +60,17 @@ impl<T> Queue<T> {
     }
 
     /// The first target whose server has room for another visit; waits until there is one. `None` if none will come.
-    fn take(&self) -> Option<Waiting<T>> {
+    fn take(&self) -> Option<Pending<T>> {
         let mut state = self.state();
         loop {
             if state.stopped || (state.waiting.is_empty() && state.visited.is_empty()) {
                 return None;
             }
-            let has_room = |one: &Waiting<T>| {
-                state.visited.get(&one.server).is_none_or(|&visits| visits < self.per_server)
-            };
-            let next = state.waiting.iter().position(has_room);
+            let next = state.waiting.iter().position(|one| {
+                state.visited.get(&one.server_key).is_none_or(|&visits| visits < self.per_server)
+            });
             if let Some(next) = next.and_then(|at| state.waiting.remove(at)) {
-                *state.visited.entry(next.server.clone()).or_default() += 1;
+                *state.visited.entry(next.server_key.clone()).or_default() += 1;
                 return Some(next);
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +78,7 @@ impl<T> Queue<T> {
     }
 
     /// Ends a visit to this server, and adds the targets that were found by it.
-    fn end(&self, server: &str, found: Vec<Waiting<T>>) {
+    fn end(&self, server: &str, found: Vec<Pending<T>>) {
         let mut state = self.state();
         if let Some(visits) = state.visited.get_mut(server) {
             *visits -= 1;
@@ -91,6 +89,21 @@ impl<T> Queue<T> {
         // before the others, so that the databases of a server are visited together
         found.into_iter().rev().for_each(|one| state.waiting.push_front(one));
         self.changed.notify_all();
+    }
+
+    /// Visits targets until none is left.
+    fn work<R>(&self, visit: &impl Fn(&T) -> Step<T, R>, results: &UnboundedSender<R>) {
+        while let Some(Pending { server_key, target }) = self.take() {
+            let found = match visit(&target) {
+                Step::Expand(found) => found,
+                Step::Done(result) => {
+                    // if nobody receives it any more, the queue is stopped
+                    let _ = results.send(result);
+                    Vec::new()
+                }
+            };
+            self.end(&server_key, found);
+        }
     }
 
     /// Lets no further visit begin.
@@ -107,28 +120,15 @@ impl<T> Queue<T> {
 /// # Errors
 /// No runtime or thread could be started.
 pub(crate) fn each_target<T: Send, R: Send>(
-    targets: Vec<Waiting<T>>,
+    targets: Vec<Pending<T>>,
     limits: Limits,
-    visit: impl Fn(&T) -> Visit<T, R> + Sync,
+    visit: impl Fn(&T) -> Step<T, R> + Sync,
     interrupt: impl Future<Output = ()>,
     mut done: impl FnMut(R) -> bool,
 ) -> io::Result<Vec<T>> {
     let queue = Queue::new(targets, limits.per_server);
     let (sender, mut results) = unbounded_channel();
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let work = |sender: tokio::sync::mpsc::UnboundedSender<R>| {
-        while let Some(Waiting { server, target }) = queue.take() {
-            let found = match visit(&target) {
-                Visit::StandsFor(found) => found,
-                Visit::Done(result) => {
-                    // if nobody receives it any more, the queue is stopped
-                    let _ = sender.send(result);
-                    Vec::new()
-                }
-            };
-            queue.end(&server, found);
-        }
-    };
     let mut interrupt = std::pin::pin!(interrupt);
     // signals are listened for before the first visit begins
     let mut interrupted = {
@@ -141,9 +141,11 @@ pub(crate) fn each_target<T: Send, R: Send>(
     thread::scope(|scope| {
         for number in 0..limits.in_all {
             let sender = sender.clone();
-            let work = &work;
-            let started =
-                thread::Builder::new().stack_size(STACK).spawn_scoped(scope, move || work(sender));
+            let queue = &queue;
+            let visit = &visit;
+            let started = thread::Builder::new()
+                .stack_size(STACK)
+                .spawn_scoped(scope, move || queue.work(visit, &sender));
             match started {
                 // a smaller number visits them too
                 Err(error) if number == 0 => return Err(error),
@@ -177,8 +179,8 @@ mod tests {
     use std::future::{pending, ready};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    fn on(server: &str, targets: std::ops::Range<usize>) -> Vec<Waiting<usize>> {
-        targets.map(|target| Waiting { server: server.to_owned(), target }).collect()
+    fn on(server: &str, targets: std::ops::Range<usize>) -> Vec<Pending<usize>> {
+        targets.map(|target| Pending { server_key: server.to_owned(), target }).collect()
     }
 
     #[test]
@@ -192,7 +194,7 @@ mod tests {
             most.fetch_max(server.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             thread::yield_now();
             server.fetch_sub(1, Ordering::SeqCst);
-            Visit::Done(target)
+            Step::Done(target)
         };
         let mut seen = Vec::new();
         let limits = Limits { in_all: 8, per_server: 1 };
@@ -209,8 +211,8 @@ mod tests {
     #[test]
     fn what_a_target_stands_for_is_visited_and_what_comes_after_a_stop_is_returned() {
         let visit = |&target: &usize| match target {
-            0 => Visit::StandsFor(on("a", 10..13)),
-            other => Visit::Done(other),
+            0 => Step::Expand(on("a", 10..13)),
+            other => Step::Done(other),
         };
         let mut seen = Vec::new();
         let limits = Limits { in_all: 1, per_server: 1 };
@@ -223,7 +225,7 @@ mod tests {
         // a stop comes long before all of them are visited
         let slow = |&target: &usize| {
             thread::sleep(std::time::Duration::from_millis(20));
-            Visit::Done(target)
+            Step::Done(target)
         };
         let rest = each_target(on("a", 1..1000), limits, slow, pending(), |_| false).unwrap();
         assert!(rest.len() < 999 && rest.last() == Some(&999), "{}", rest.len());

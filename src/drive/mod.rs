@@ -13,7 +13,7 @@ use crate::server::catalog::{self, Relation};
 use crate::server::connect::Connection;
 use crate::server::locks::Names;
 use crate::server::select::{How, Selected};
-use crate::server::sink::{Failed, Kind, RunError, Sink};
+use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage};
 use toast_format::disk::Oid;
 
 /// A relation that was described longer ago than this is described again before it is visited.
@@ -89,7 +89,7 @@ pub(crate) fn tell_dropped<R, O: Sink<R> + ?Sized>(name: &str, how: How, output:
     let message = format!("{name} was dropped during the run");
     match how {
         How::Named => output.failed(Failed::new(Kind::Incomplete, message)),
-        How::Matched | How::Inherited => output.notice(&format!("notice: {message}")),
+        How::Matched | How::Inherited => output.message(UserMessage::Notice(message)),
     }
 }
 
@@ -100,10 +100,10 @@ async fn described<R, O: Sink<R> + ?Sized>(
     Selected { oid, how }: Selected,
     output: &mut O,
 ) -> Result<Option<Relation>, RunError> {
-    let no_connection = || Failed::new(Kind::Lost, "no connection");
-    let leader = schedule.connections.first().ok_or_else(no_connection)?;
-    let describe = async || catalog::describe(leader.client(), oid).await;
-    let described: Result<_, LiveError> = leader.reading(describe).await;
+    let leader =
+        schedule.connections.first().ok_or_else(|| Failed::new(Kind::Lost, "no connection"))?;
+    let described: Result<_, LiveError> =
+        leader.reading(async || catalog::describe(leader.client(), oid).await).await;
     match described {
         Ok(Some(relation)) => return Ok(Some(relation)),
         Ok(None) if schedule.tells_dropped => tell_dropped(&schedule.names.of(oid), how, output),

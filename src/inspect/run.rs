@@ -16,7 +16,7 @@ use crate::server::about::Server;
 use crate::server::catalog::{self, Relation};
 use crate::server::connect::Connection;
 use crate::server::select::{How, Selected, Selection, select, select_with_citus};
-use crate::server::sink::{Failed, Kind, RunError, Sink, until};
+use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage, until};
 use crate::server::{LiveError, locks};
 use crate::value::anatomy::Anatomy;
 use crate::value::rows::RowWriter;
@@ -93,7 +93,7 @@ pub(crate) async fn find(
     inspector: &Inspector,
     tables: &[String],
     takes_citus: bool,
-    mut notice: impl FnMut(&str),
+    mut tell: impl FnMut(UserMessage),
     interrupt: impl Future<Output = ()>,
 ) -> Result<Selection, RunError> {
     let database = &inspector.server.database;
@@ -113,7 +113,7 @@ pub(crate) async fn find(
     let selection = until(interrupt, &inspector.connections, work).await?;
     let nothing = selection.found.is_empty() && selection.on_nodes.is_empty();
     if nothing && tables.is_empty() {
-        notice(&format!("notice: database \"{database}\" has no tables"));
+        tell(UserMessage::Notice(format!("database \"{database}\" has no tables")));
     }
     Ok(selection)
 }
@@ -279,18 +279,19 @@ impl RelationReader<'_> {
         // The report of a table with another access method says so itself.
         let why = if relation.is_heap { self.inspector.why_no_pages(relation) } else { None };
         let Some(why) = why else { return false };
-        functions_notices(self.inspector, &why).iter().for_each(|notice| output.notice(notice));
+        functions_notices(self.inspector, &why)
+            .into_iter()
+            .for_each(|notice| output.message(notice));
         true
     }
 }
 
 /// Lines that say why figures will be missing, and how to get them.
-pub(super) fn functions_notices(inspector: &Inspector, why: &str) -> Vec<String> {
-    let mut notices = vec![format!("notice: using SQL functions: {why}")];
+pub(super) fn functions_notices(inspector: &Inspector, why: &str) -> Vec<UserMessage> {
+    let mut notices = vec![UserMessage::Notice(format!("using SQL functions: {why}"))];
     if inspector.server.superuser && inspector.server.pageinspect.is_none() {
-        let hint =
-            "HINT:  CREATE EXTENSION pageinspect; lets toastctl read pages and report everything.";
-        notices.push(hint.into());
+        let hint = "CREATE EXTENSION pageinspect; lets toastctl read pages and report everything.";
+        notices.push(UserMessage::Hint(hint.to_owned()));
     }
     notices
 }

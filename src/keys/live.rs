@@ -21,7 +21,7 @@ use crate::server::owner_facts::begin_reading;
 use crate::server::pages::Pages;
 use crate::server::probe::Asked;
 use crate::server::sampled::{AskedRow, RowReader, RowSource};
-use crate::server::sink::{RunError, Sink, until};
+use crate::server::sink::{RunError, Sink, UserMessage, until};
 use crate::server::{LiveError, snapshot, toasters};
 use crate::usage::keys::KnownUses;
 use toast_format::codec::Method;
@@ -45,9 +45,10 @@ pub(crate) async fn tables(
 ) -> Result<(), RunError> {
     let connections = slice::from_ref(&advisor.connection);
     if let (Access::Auto, Some((why, hint))) = (access, advisor.why_no_pages()) {
-        output.notice(&format!("notice: using SQL functions: {why}"));
+        output.message(UserMessage::Notice(format!("using SQL functions: {why}")));
         if hint.is_some() {
-            output.notice("HINT:  CREATE EXTENSION pageinspect; lets toastctl read pages.");
+            let hint = "CREATE EXTENSION pageinspect; lets toastctl read pages.";
+            output.message(UserMessage::Hint(hint.to_owned()));
         }
     }
     let keys = async |relation: &Relation, columns: &[String]| {

@@ -25,7 +25,7 @@ use std::path::Path;
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::{ByteOrder, TransactionId};
 
-/// `FLOATFORMAT_VALUE`.
+/// `FLOATFORMAT_VALUE` in `pg_control.h`.
 const FLOAT_FORMAT: f64 = 1_234_567.0;
 const VERSION_AT: usize = 8;
 const STATE_AT: usize = 16;
@@ -164,12 +164,11 @@ impl Control {
             )),
         };
         let state = word(STATE_AT);
-        let id = |at| TransactionId(word(at));
         let ids = (state == SHUT_DOWN).then(|| Ids {
-            next_xid: id(xid_at),
-            oldest_xid: id(layout.oldest_xid),
-            next_multi: id(layout.next_xid + NEXT_MULTI),
-            oldest_multi: id(layout.oldest_xid + OLDEST_MULTI),
+            next_xid: TransactionId(word(xid_at)),
+            oldest_xid: TransactionId(word(layout.oldest_xid)),
+            next_multi: TransactionId(word(layout.next_xid + NEXT_MULTI)),
+            oldest_multi: TransactionId(word(layout.oldest_xid + OLDEST_MULTI)),
         });
         let needs_recovery = ![SHUT_DOWN, SHUT_DOWN_IN_RECOVERY].contains(&state);
         Control { checksums, ids, needs_recovery, is_newer: false }
@@ -195,12 +194,11 @@ mod tests {
     ];
 
     fn ids([next_xid, oldest_xid, next_multi, oldest_multi]: [u32; 4]) -> Ids {
-        let id = TransactionId;
         Ids {
-            next_xid: id(next_xid),
-            oldest_xid: id(oldest_xid),
-            next_multi: id(next_multi),
-            oldest_multi: id(oldest_multi),
+            next_xid: TransactionId(next_xid),
+            oldest_xid: TransactionId(oldest_xid),
+            next_multi: TransactionId(next_multi),
+            oldest_multi: TransactionId(oldest_multi),
         }
     }
 

@@ -15,24 +15,18 @@ pub enum FileError {
     Io {
         /// The operation, `open` or `read`.
         action: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The error.
         error: io::Error,
     },
     /// It is a directory, a pipe, or another special file.
     #[error("\"{}\" is not a regular file", path.display())]
-    NotRegular {
-        /// The file.
-        path: PathBuf,
-    },
+    NotRegular { path: PathBuf },
     /// The file ends inside a block.
     #[error(
         "file \"{}\" ends inside block {block}: it has {got} of {expected} bytes",
         path.display()
     )]
     Truncated {
-        /// The file.
         path: PathBuf,
         /// The incomplete block, counted over all segments.
         block: BlockNumber,
@@ -43,23 +37,16 @@ pub enum FileError {
     },
     /// A segment does not exist, but a later one does.
     #[error("file \"{}\" does not exist, but later segments do", path.display())]
-    Missing {
-        /// The segment.
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// A segment that is followed by another one is shorter than a whole segment.
     #[error("file \"{}\" is shorter than a segment, though another one follows it", path.display())]
-    Short {
-        /// The segment.
-        path: PathBuf,
-    },
+    Short { path: PathBuf },
     /// The file's pages have another size.
     #[error("\"{path}\" has pages of {got} bytes, not of {expected}")]
     PageSize {
         path: String,
         /// The size according to the first page.
         got: usize,
-        /// The expected size.
         expected: usize,
     },
     /// The file name does not show which transactions the file is about.
@@ -71,9 +58,7 @@ pub enum FileError {
     /// The file is longer than a segment of `pg_xact`.
     #[error("file \"{}\" has {size} bytes, a file of pg_xact at most {most}", path.display())]
     XactSize {
-        /// The file.
         path: PathBuf,
-        /// Its size.
         size: u64,
         /// The size of a whole segment.
         most: u64,

@@ -24,9 +24,7 @@ pub struct FileTarget<'a> {
     pub heap: &'a Path,
     /// The main fork of the TOAST relation.
     pub toast: Option<&'a Path>,
-    /// The heap's columns.
     pub desc: &'a TupleDesc,
-    /// The page size.
     pub page_size: PageSize,
     /// The layout of custom pointers.
     pub flavor: CustomFlavor,
@@ -42,8 +40,8 @@ pub struct FileTarget<'a> {
 impl FileTarget<'_> {
     /// Whether page checksums are verified.
     pub fn verifies_checksums(&self) -> bool {
-        let detected = || Control::above(self.heap, self.page_size).checksums == Checksums::On;
-        self.checksums.unwrap_or_else(detected)
+        self.checksums
+            .unwrap_or_else(|| Control::above(self.heap, self.page_size).checksums == Checksums::On)
     }
 
     /// Why page checksums are not verified although the pages may have some; `None` if it is known.
@@ -144,12 +142,12 @@ pub fn page_size(relation_file: &Path) -> PageSize {
         .and_then(|file| file.take(BEGINNING).read_to_end(&mut bytes).map(drop));
     // What was read before an error is used too.
     drop(read);
-    let agreeing = |size: &PageSize| {
+    let sizes = [1024, 2048, 4096, 16384, 32768, 8192].into_iter().filter_map(PageSize::new);
+    let most_agreeing = sizes.max_by_key(|size| {
         let pages = bytes.chunks_exact(size.bytes());
         pages.filter(|page| own_size(page) == Some(*size)).count() * size.bytes()
-    };
-    let sizes = [1024, 2048, 4096, 16384, 32768, 8192].into_iter().filter_map(PageSize::new);
-    sizes.max_by_key(agreeing).unwrap_or(PageSize::DEFAULT)
+    });
+    most_agreeing.unwrap_or(PageSize::DEFAULT)
 }
 
 #[cfg(test)]

@@ -34,7 +34,6 @@ struct Location {
 /// All chunks with one `chunk_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ValueChunks {
-    /// `chunk_id`.
     pub value_id: ValueId,
     /// Chunks that a scan of the TOAST relation returns.
     pub live: u64,
@@ -208,24 +207,28 @@ pub fn id_type(path: &Path, page_size: PageSize) -> ValueIdType {
             continue;
         }
         let Ok(PageState::Used(used)) = Page::parse(&page) else { continue };
-        let ends = |tuple: &HeapTuple<'_>, id_type| match read_chunk(tuple, id_type) {
-            Ok((_, _, Varlena::Short { content } | Varlena::Plain { content })) => {
-                content.as_ptr_range().end == tuple.data.as_ptr_range().end
-            }
-            _ => false,
-        };
         let mut narrow = 0;
         let mut wide = 0;
         for (_, item) in scan::items(block, &used) {
             let Item::Tuple(tuple, _) = item else { continue };
-            narrow += u32::from(ends(&tuple, ValueIdType::Oid));
-            wide += u32::from(ends(&tuple, ValueIdType::Oid8));
+            narrow += u32::from(ends_with_chunk(&tuple, ValueIdType::Oid));
+            wide += u32::from(ends_with_chunk(&tuple, ValueIdType::Oid8));
         }
         if narrow != wide {
             return if wide > narrow { ValueIdType::Oid8 } else { ValueIdType::Oid };
         }
     }
     ValueIdType::Oid
+}
+
+/// Whether a value ID of this type makes `chunk_data` end where the tuple does.
+fn ends_with_chunk(tuple: &HeapTuple<'_>, id_type: ValueIdType) -> bool {
+    match read_chunk(tuple, id_type) {
+        Ok((_, _, Varlena::Short { content } | Varlena::Plain { content })) => {
+            content.as_ptr_range().end == tuple.data.as_ptr_range().end
+        }
+        _ => false,
+    }
 }
 
 /// Parses a chunk's tuple: `chunk_id`, `chunk_seq`, `chunk_data`, none of them NULL.

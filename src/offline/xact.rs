@@ -57,8 +57,9 @@ impl PgXact {
 fn segment_number(stem: &str) -> Option<u32> {
     let start = stem.len().checked_sub(4)?;
     let digits = stem.get(start..)?;
-    let hex = |c: char| c.is_ascii_digit() || ('A'..='F').contains(&c);
-    if !digits.chars().all(hex) || stem.get(..start)?.ends_with(|c: char| c.is_ascii_hexdigit()) {
+    if !digits.chars().all(|c| c.is_ascii_digit() || ('A'..='F').contains(&c))
+        || stem.get(..start)?.ends_with(|c: char| c.is_ascii_hexdigit())
+    {
         return None;
     }
     u32::from_str_radix(digits, 16).ok().filter(|&number| number < 1 << 12)

@@ -44,7 +44,6 @@ pub struct Server {
     pub version_num: i32,
     /// `server_version`, e.g. `15.7 (Debian 15.7-0+deb12u1)`.
     pub version: String,
-    /// `block_size`.
     pub page_size: PageSize,
     /// The database connected to.
     pub database: String,
@@ -67,7 +66,7 @@ impl Server {
     }
 }
 
-/// What tells this server from others, whatever name it is reached by. Clones of a cluster have its system identifier,
+/// Identifies this server, whatever name it is reached by. Clones of a cluster have its system identifier,
 /// but were not started at the same moment.
 pub(crate) async fn instance(client: &Client) -> Result<String, LiveError> {
     let started: Option<String> =
@@ -148,7 +147,6 @@ impl From<&Server> for ServerReport {
 /// The installed extension pageinspect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pageinspect {
-    /// Its schema.
     pub schema: String,
     /// Its version, e.g. `1.11`.
     pub version: String,
@@ -294,7 +292,6 @@ impl Server {
         untested(self.version_num.unsigned_abs())
     }
 
-    /// Whether `pg_column_toast_chunk_id` exists.
     pub fn has_toast_chunk_id(&self) -> bool {
         self.version_num >= 170_000
     }

@@ -50,9 +50,7 @@ pub(crate) struct Timed {
     pub(crate) stored: Stored,
     /// The index of the group.
     pub(crate) group: usize,
-    /// Reading its values.
     pub(crate) read_ns: f64,
-    /// Writing its values.
     pub(crate) write_ns: f64,
 }
 
@@ -61,7 +59,6 @@ pub(crate) struct Timed {
 pub(crate) struct Subject<'a> {
     /// The table's name, quoted.
     pub(crate) table: String,
-    /// The column's name.
     pub(crate) column: &'a str,
     pub(crate) is_array: bool,
     pub(crate) methods: &'a [Method],
@@ -83,12 +80,17 @@ impl Subject<'_> {
     /// A table of copies with these columns, keyed by group.
     fn copies(&self, name: &str, columns: &[(&str, Method)]) -> Copies {
         let of = base_of(&format!("t.{}", quote_identifier(self.column)));
-        let copied =
-            |&(name, method): &(&str, Method)| Copied { name: name.into(), of: of.clone(), method };
         Copies {
             name: name.to_owned(),
             keys: vec![("g".to_owned(), "0::pg_catalog.int4")],
-            copies: columns.iter().map(copied).collect(),
+            copies: columns
+                .iter()
+                .map(|&(name, method): &(&str, Method)| Copied {
+                    name: name.into(),
+                    of: of.clone(),
+                    method,
+                })
+                .collect(),
         }
     }
 
@@ -399,7 +401,7 @@ pub(crate) async fn refusal(client: &Client) -> Result<Option<String>, LiveError
     })
 }
 
-/// What tells this server from others: the system identifier, or its address if the user may not see that.
+/// Identifies this server: the system identifier, or its address if the user may not see that.
 pub(crate) async fn identity(client: &Client) -> Result<String, LiveError> {
     let allowed: Option<bool> = client
         .value(

@@ -10,7 +10,7 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 use super::about::Server;
 use super::connect::Client;
 use super::toasters::TOAST_RELATIONS;
-use super::{LiveError, numbers};
+use super::{LiveError, count_in, letter_in, numbers};
 use toast_format::codec::Method;
 use toast_format::disk::desc::{Align, Attribute, Length, MissingValue, Storage, TupleDesc};
 use toast_format::disk::layout::PageSize;
@@ -102,13 +102,9 @@ impl ToastRelation {
 /// A relation whose tuples can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relation {
-    /// `pg_class.oid`.
     pub oid: Oid,
-    /// Schema.
     pub schema: String,
-    /// Name.
     pub name: String,
-    /// Kind.
     pub kind: RelationKind,
     /// Whether its access method is `heap`, so that pages can be decoded.
     pub is_heap: bool,
@@ -122,9 +118,7 @@ pub struct Relation {
     pub options: Vec<String>,
     /// Whether row security hides rows from this user.
     pub row_security: bool,
-    /// Its TOAST relation.
     pub toast: Option<ToastRelation>,
-    /// Its columns.
     pub desc: TupleDesc,
     /// For each column, whether `octet_length` accepts it (text, bytea, char, and domains over them).
     pub bytes_like: Vec<bool>,
@@ -135,7 +129,6 @@ pub struct Relation {
 }
 
 impl Relation {
-    /// `schema.name`, quoted.
     pub fn quoted(&self) -> String {
         quote_qualified(&self.schema, &self.name)
     }
@@ -147,8 +140,8 @@ impl Relation {
 
     /// Why its pages cannot be decoded; `None` if they can.
     pub(crate) fn why_no_heap(&self) -> Option<String> {
-        let why = || format!("the table's access method is {}, not heap", self.access_method);
-        (!self.is_heap).then(why)
+        (!self.is_heap)
+            .then(|| format!("the table's access method is {}, not heap", self.access_method))
     }
 
     /// Its `fillfactor`, in percent.
@@ -305,25 +298,23 @@ pub(crate) async fn describe_all(
         )
         .await?;
     let mut columns = columns(client, &wanted).await?;
-    let described = |row: &Row| {
-        let oid = Oid(row.try_get(14)?);
-        relation(row, oid, columns.remove(&oid).unwrap_or_default())
-    };
-    rows.iter().map(described).collect()
+    rows.iter()
+        .map(|row| {
+            let oid = Oid(row.try_get(14)?);
+            relation(row, oid, columns.remove(&oid).unwrap_or_default())
+        })
+        .collect()
 }
 
 fn relation(row: &Row, oid: Oid, columns: Columns) -> Result<Relation, LiveError> {
-    let bytes = |index| -> Result<u64, LiveError> {
-        Ok(u64::try_from(row.try_get::<_, i64>(index)?).unwrap_or(0))
-    };
     let access_method: String = row.try_get(3)?;
     let toast = match row.try_get::<_, Option<PgOid>>(8)? {
         None => None,
         Some(toast_oid) => Some(ToastRelation {
             oid: Oid(toast_oid),
             name: row.try_get(9)?,
-            bytes: bytes(10)?,
-            index_bytes: bytes(11)?,
+            bytes: count_in(row, 10)?,
+            index_bytes: count_in(row, 11)?,
             // -1 means that it was never vacuumed or analyzed.
             row_estimate: row
                 .try_get::<_, Option<f64>>(12)?
@@ -351,8 +342,8 @@ fn relation(row: &Row, oid: Oid, columns: Columns) -> Result<Relation, LiveError
         // TOAST relations of old clusters have no access method in the catalog.
         is_heap: access_method == "heap" || access_method.is_empty(),
         access_method,
-        bytes: bytes(4)?,
-        index_bytes: bytes(5)?,
+        bytes: count_in(row, 4)?,
+        index_bytes: count_in(row, 5)?,
         options: row.try_get(6)?,
         row_security: row.try_get(7)?,
         toast,
@@ -451,9 +442,6 @@ async fn columns(client: &Client, oids: &[PgOid]) -> Result<HashMap<Oid, Columns
 fn attribute(row: &Row) -> Result<Attribute, LiveError> {
     let name: String = row.try_get(0)?;
     let dropped: bool = row.try_get(7)?;
-    let code = |index| -> Result<Option<char>, LiveError> {
-        Ok(row.try_get::<_, String>(index)?.chars().next())
-    };
     let unexpected = |field| LiveError::Unexpected(format!("{field} of column \"{name}\""));
     let attlen: i16 = row.try_get(3)?;
     Ok(Attribute {
@@ -464,9 +452,13 @@ fn attribute(row: &Row) -> Result<Attribute, LiveError> {
         },
         type_oid: Oid(row.try_get::<_, PgOid>(2)?),
         length: Length::from_attlen(i64::from(attlen)).ok_or_else(|| unexpected("attlen"))?,
-        align: code(4)?.and_then(Align::from_char).ok_or_else(|| unexpected("attalign"))?,
-        storage: code(5)?.and_then(Storage::from_char).ok_or_else(|| unexpected("attstorage"))?,
-        compression: code(6)?.and_then(Method::from_char),
+        align: letter_in(row, 4)?
+            .and_then(Align::from_char)
+            .ok_or_else(|| unexpected("attalign"))?,
+        storage: letter_in(row, 5)?
+            .and_then(Storage::from_char)
+            .ok_or_else(|| unexpected("attstorage"))?,
+        compression: letter_in(row, 6)?.and_then(Method::from_char),
         dropped,
         missing: None,
         name,

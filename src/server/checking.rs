@@ -104,15 +104,12 @@ pub async fn begin(
     let mut snapshot = Snapshot::parse(&text)
         .ok_or_else(|| LiveError::Unexpected(format!("snapshot \"{text}\"")))?;
     snapshot.taken_during_recovery = row.try_get(1)?;
-    let xid = |at| -> Result<TransactionId, LiveError> {
-        Ok(TransactionId(u32::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0)))
-    };
     let bytes = u64::try_from(row.try_get::<_, Option<i64>>(4)?.unwrap_or(0)).unwrap_or(0);
     Ok(Some(Standing {
         snapshot,
-        frozen: xid(2)?,
-        multi: xid(3)?,
-        toast: [xid(7)?, xid(8)?],
+        frozen: xid_in(row, 2)?,
+        multi: xid_in(row, 3)?,
+        toast: [xid_in(row, 7)?, xid_in(row, 8)?],
         file: row.try_get(10)?,
         toast_file: row.try_get(13)?,
         lsn: row.try_get::<_, Option<i64>>(9)?.and_then(|lsn| u64::try_from(lsn).ok()),
@@ -121,6 +118,11 @@ pub async fn begin(
         counted: row.try_get::<_, Option<f32>>(11)?.zip(row.try_get(12)?),
         is_out_of_reach: row.try_get(6)?,
     }))
+}
+
+/// A transaction ID or MultiXact ID, which was cast to `int8`.
+fn xid_in(row: &tokio_postgres::Row, column: usize) -> Result<TransactionId, LiveError> {
+    Ok(TransactionId(u32::try_from(row.try_get::<_, i64>(column)?).unwrap_or(0)))
 }
 
 /// Whether a VACUUM or the like is at work on a relation.
@@ -142,10 +144,11 @@ pub async fn primary_key(client: &Client, relation: Oid) -> Result<Vec<usize>, L
             &[(&relation.0, Type::OID)],
         )
         .await?;
-    let column = |row: &tokio_postgres::Row| -> Result<usize, LiveError> {
-        Ok(usize::try_from(row.try_get::<_, i16>(0)?).unwrap_or(0).saturating_sub(1))
-    };
-    rows.iter().map(column).collect()
+    rows.iter()
+        .map(|row| -> Result<usize, LiveError> {
+            Ok(usize::try_from(row.try_get::<_, i16>(0)?).unwrap_or(0).saturating_sub(1))
+        })
+        .collect()
 }
 
 /// The types of a relation's columns, and the types of which they consist, recursively.
@@ -215,10 +218,9 @@ pub async fn types(client: &Client, relation: &Relation) -> Result<Types, LiveEr
 /// A column of a composite type, from a text with its type, length, alignment, and whether it was dropped.
 fn composite_column(at: usize, text: &str) -> Option<Attribute> {
     let mut words = text.split(' ');
-    let mut next = || words.next();
-    let type_oid = next()?.parse().ok()?;
-    let length = next()?.parse().ok()?;
-    let align = next()?;
+    let type_oid = words.next()?.parse().ok()?;
+    let length = words.next()?.parse().ok()?;
+    let align = words.next()?;
     Some(Attribute {
         name: (at + 1).to_string(),
         type_name: String::new(),
@@ -227,7 +229,7 @@ fn composite_column(at: usize, text: &str) -> Option<Attribute> {
         align: Align::from_char(align.chars().next()?)?,
         storage: AttributeStorage::Plain,
         compression: None,
-        dropped: next()? == "t",
+        dropped: words.next()? == "t",
         missing: None,
     })
 }
@@ -256,10 +258,11 @@ pub async fn changed_since(
         lsn & 0xFFFF_FFFF,
     );
     let rows = client.query_typed(&sql, &[]).await?;
-    let block = |row: &tokio_postgres::Row| -> Result<BlockNumber, LiveError> {
-        Ok(BlockNumber(u32::try_from(row.try_get::<_, i64>(0)?).unwrap_or(u32::MAX)))
-    };
-    rows.iter().map(block).collect()
+    rows.iter()
+        .map(|row| -> Result<BlockNumber, LiveError> {
+            Ok(BlockNumber(u32::try_from(row.try_get::<_, i64>(0)?).unwrap_or(u32::MAX)))
+        })
+        .collect()
 }
 
 /// The transaction ID and the MultiXact ID that the server will assign next, at the current moment rather than at that
@@ -273,10 +276,9 @@ pub async fn next_ids(client: &Client) -> Result<[TransactionId; 2], LiveError> 
     );
     let rows = client.query_typed(&sql, &[]).await?;
     let row = rows.first().ok_or_else(|| LiveError::Unexpected("no age".into()))?;
-    let next = |first: u32, at: usize| -> Result<TransactionId, LiveError> {
-        Ok(TransactionId(first.wrapping_add_signed(row.try_get(at)?)))
-    };
-    Ok([next(XID, 0)?, next(MULTI, 1)?])
+    let next_xid = XID.wrapping_add_signed(row.try_get(0)?);
+    let next_multi = MULTI.wrapping_add_signed(row.try_get(1)?);
+    Ok([TransactionId(next_xid), TransactionId(next_multi)])
 }
 
 /// What a check needs to know about a server in addition to [`Server`].

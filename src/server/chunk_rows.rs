@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use futures_util::TryStreamExt;
+use tokio_postgres::Row;
 use tokio_postgres::binary_copy::BinaryCopyOutStream;
 use tokio_postgres::types::Type;
 
@@ -17,7 +18,6 @@ use toast_format::disk::{BlockNumber, ItemPointer, ValueId, ValueIdType};
 pub struct ChunkRow {
     /// The address of the chunk.
     pub tid: ItemPointer,
-    /// `chunk_id`.
     pub value_id: ValueId,
     /// `chunk_seq`; `None` for NULL.
     pub seq: Option<i32>,
@@ -113,31 +113,27 @@ const RANGE: usize = 4;
 
 /// `FROM` and `WHERE` for the chunks of values whose IDs are in ascending order.
 fn of_values((relation, id_type): (&str, ValueIdType), value_ids: &[u64], by: By) -> String {
-    let list = |ids: &mut dyn Iterator<Item = u64>| {
-        format!("{}::pg_catalog.{}[]", id_list(ids), id_type.name())
-    };
-    let follows = |a: &u64, b: &u64| a.checked_add(1) == Some(*b);
-    let ranges = || value_ids.chunk_by(follows).filter(|range| !range.is_empty());
-    if by == By::Scan || value_ids.len() < RANGE * ranges().count() {
+    let id_type = id_type.name();
+    let ranges: Vec<&[u64]> = value_ids.chunk_by(|a, b| a.checked_add(1) == Some(*b)).collect();
+    if by == By::Scan || value_ids.len() < RANGE * ranges.len() {
+        let ids = id_list(value_ids.iter().copied());
         return format!(
-            "FROM {relation} AS c WHERE chunk_id = ANY ({})",
-            list(&mut value_ids.iter().copied())
+            "FROM {relation} AS c WHERE chunk_id = ANY ({ids}::pg_catalog.{id_type}[])"
         );
     }
+    let first = id_list(ranges.iter().filter_map(|range| range.first().copied()));
+    let last = id_list(ranges.iter().filter_map(|range| range.last().copied()));
     format!(
-        "FROM ROWS FROM (pg_catalog.unnest({}), pg_catalog.unnest({})) AS r (first, last) \
-         JOIN {relation} AS c ON chunk_id BETWEEN r.first AND r.last",
-        list(&mut ranges().filter_map(|range| range.first().copied())),
-        list(&mut ranges().filter_map(|range| range.last().copied())),
+        "FROM ROWS FROM (pg_catalog.unnest({first}::pg_catalog.{id_type}[]), \
+                         pg_catalog.unnest({last}::pg_catalog.{id_type}[])) AS r (first, last) \
+         JOIN {relation} AS c ON chunk_id BETWEEN r.first AND r.last"
     )
 }
 
 /// A chunk without its data and address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkOutline {
-    /// `chunk_id`.
     pub value_id: u64,
-    /// `chunk_seq`.
     pub seq: i32,
     /// Bytes of `chunk_data`, decompressed.
     pub raw_size: i32,
@@ -153,32 +149,27 @@ pub async fn outlines(
     value_ids: &[u64],
 ) -> Result<Option<Vec<ChunkOutline>>, LiveError> {
     let id_type = relation.1;
-    let column = |send: &str, of: &str| {
-        format!("pg_catalog.string_agg(pg_catalog.{send}({of}), ''::pg_catalog.bytea)")
-    };
     let sql = format!(
         "SELECT {}, {}, {}, {} {}",
-        column(&format!("{}send", id_type.name()), "chunk_id"),
-        column("int4send", "chunk_seq"),
-        column("int4send", "pg_catalog.octet_length(chunk_data)"),
-        column("int4send", "pg_catalog.pg_column_size(chunk_data)"),
+        sent_by_all(&format!("{}send", id_type.name()), "chunk_id"),
+        sent_by_all("int4send", "chunk_seq"),
+        sent_by_all("int4send", "pg_catalog.octet_length(chunk_data)"),
+        sent_by_all("int4send", "pg_catalog.pg_column_size(chunk_data)"),
         of_values(relation, value_ids, By::Index)
     );
     let rows = client.query_typed(&sql, &[]).await?;
     let row = rows.first().ok_or_else(|| LiveError::Unexpected("no row of chunks".into()))?;
-    let bytes = |at| -> Result<&[u8], LiveError> {
-        Ok(row.try_get::<_, Option<&[u8]>>(at)?.unwrap_or_default())
-    };
-    let words = |at| -> Result<&[[u8; 4]], LiveError> { Ok(bytes(at)?.as_chunks().0) };
     let ids: Vec<u64> = match id_type {
-        ValueIdType::Oid => words(0)?.iter().map(|id| u32::from_be_bytes(*id).into()).collect(),
+        ValueIdType::Oid => {
+            words_in(row, 0)?.iter().map(|id| u32::from_be_bytes(*id).into()).collect()
+        }
         ValueIdType::Oid8 => {
-            bytes(0)?.as_chunks().0.iter().map(|id| u64::from_be_bytes(*id)).collect()
+            bytes_in(row, 0)?.as_chunks().0.iter().map(|id| u64::from_be_bytes(*id)).collect()
         }
     };
-    let seqs = words(1)?;
-    let raw = words(2)?;
-    let stored = words(3)?;
+    let seqs = words_in(row, 1)?;
+    let raw = words_in(row, 2)?;
+    let stored = words_in(row, 3)?;
     if [seqs, raw, stored].iter().any(|column| column.len() != ids.len()) {
         return Ok(None);
     }
@@ -191,6 +182,19 @@ pub async fn outlines(
             stored_size: i32::from_be_bytes(*stored),
         });
     Ok(Some(chunks.collect()))
+}
+
+/// The binary forms of an expression over all rows, one after the other.
+fn sent_by_all(send: &str, expression: &str) -> String {
+    format!("pg_catalog.string_agg(pg_catalog.{send}({expression}), ''::pg_catalog.bytea)")
+}
+
+fn bytes_in(row: &Row, column: usize) -> Result<&[u8], LiveError> {
+    Ok(row.try_get::<_, Option<&[u8]>>(column)?.unwrap_or_default())
+}
+
+fn words_in(row: &Row, column: usize) -> Result<&[[u8; 4]], LiveError> {
+    Ok(bytes_in(row, column)?.as_chunks().0)
 }
 
 /// Decodes the output of `tid_send`: block and line pointer, most significant byte first.

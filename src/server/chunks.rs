@@ -13,7 +13,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::about::Pageinspect;
 use super::connect::{Client, Connection};
 use super::pages::PageReader;
-use super::{LiveError, snapshot};
+use super::{LiveError, count_in, snapshot};
 use crate::offline::toastfile::{chunk_on_page, chunks_on_page};
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::pointer::ToastPointer;
@@ -45,10 +45,7 @@ pub async fn each_value(
     client.batch_execute(snapshot::WHOLE).await?;
     let mut rows = std::pin::pin!(client.query_stream(&sql).await?);
     while let Some(row) = rows.try_next().await? {
-        let count = |at| -> Result<u64, LiveError> {
-            Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0))
-        };
-        each(value_id(row.try_get(0)?), count(1)?, count(2)?);
+        each(value_id(row.try_get(0)?), count_in(&row, 1)?, count_in(&row, 2)?);
     }
     Ok(client.batch_execute(snapshot::BY_KEY).await?)
 }
@@ -92,7 +89,10 @@ struct Ahead {
 impl Ahead {
     /// Returns a value that was already read.
     fn take(&mut self, relation: Oid, value_id: ValueId) -> Option<Vec<Chunk>> {
-        let known = self.values.remove(&value_id.0).filter(|_| self.relation == relation)?;
+        let known = self.values.remove(&value_id.0)?;
+        if self.relation != relation {
+            return None;
+        }
         self.last = value_id.0;
         Some(known)
     }
@@ -111,7 +111,6 @@ impl Ahead {
 /// How chunks are read from pages.
 #[derive(Debug, Clone)]
 pub struct ChunkPages {
-    /// pageinspect.
     pub pageinspect: Pageinspect,
     /// The server's page size.
     pub page_size: PageSize,
@@ -160,8 +159,13 @@ impl LiveChunks {
     /// The chunk at an address.
     async fn at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
         let text = tid.to_string();
-        let condition = |_: &str| "ctid = $1::pg_catalog.tid".to_owned();
-        let found = self.select(relation, condition, &[(&text, Type::TEXT)]).await?;
+        let found = self
+            .select(
+                relation,
+                |_: &str| "ctid = $1::pg_catalog.tid".to_owned(),
+                &[(&text, Type::TEXT)],
+            )
+            .await?;
         match (found.into_iter().next(), self.pages.clone()) {
             (None, Some(pages)) => self.on_page(relation, tid, &pages).await,
             (found, _) => Ok(found),
@@ -326,9 +330,12 @@ impl LiveChunks {
             }
             self.ahead.span = 0;
         }
-        let condition =
-            |id_type: &str| format!("chunk_id = $1::pg_catalog.{id_type} ORDER BY chunk_seq");
-        self.select(relation, condition, &[(&value_id.0.cast_signed(), Type::INT8)]).await
+        self.select(
+            relation,
+            |id_type: &str| format!("chunk_id = $1::pg_catalog.{id_type} ORDER BY chunk_seq"),
+            &[(&value_id.0.cast_signed(), Type::INT8)],
+        )
+        .await
     }
 }
 
@@ -404,11 +411,14 @@ pub(crate) fn in_parts<T>(
 ) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
         let mut bytes = 0u64;
-        let fits = |one: &&T| {
-            bytes = bytes.saturating_add(size(one));
-            bytes <= most
-        };
-        let count = all.iter().take(VALUES).take_while(fits).count();
+        let count = all
+            .iter()
+            .take(VALUES)
+            .take_while(|one| {
+                bytes = bytes.saturating_add(size(one));
+                bytes <= most
+            })
+            .count();
         let (now, later) = all.split_at(count.max(1).min(all.len()));
         all = later;
         (!now.is_empty()).then_some(now)

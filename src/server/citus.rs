@@ -11,7 +11,7 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::connect::{Client, Connection, SessionOptions};
 use super::sink::{Failed, Kind};
-use super::{LiveError, locks, numbers};
+use super::{LiveError, count_in, locks, numbers};
 use crate::command::shell_quoted;
 use toast_format::disk::Oid;
 use toast_format::model::sql::shown_qualified;
@@ -67,11 +67,12 @@ pub(super) async fn tables(client: &Client) -> Result<HashMap<Oid, CitusKind>, L
                repmodel::pg_catalog.text, colocationid::pg_catalog.oid \
                FROM pg_catalog.pg_dist_partition";
     let rows = client.query_typed(sql, &[]).await?;
-    let table = |row: &tokio_postgres::Row| {
-        let kind = CitusKind::of(row.try_get(1)?, row.try_get(2)?, row.try_get::<_, PgOid>(3)?);
-        Ok((Oid(row.try_get::<_, PgOid>(0)?), kind))
-    };
-    rows.iter().map(table).collect()
+    rows.iter()
+        .map(|row| {
+            let kind = CitusKind::of(row.try_get(1)?, row.try_get(2)?, row.try_get::<_, PgOid>(3)?);
+            Ok((Oid(row.try_get::<_, PgOid>(0)?), kind))
+        })
+        .collect()
 }
 
 /// Whether the catalog of Citus exists. The statement has no operator and every name is qualified, so that it may be
@@ -299,13 +300,14 @@ impl Node {
 
     fn address(&self, template: &str) -> String {
         // a backslash has its meaning with and without quotes
-        let escape = |text: &str| -> String {
-            let special = |c: &char| matches!(c, '\'' | '\\') || c.is_whitespace();
-            text.chars()
-                .flat_map(|c| Some('\\').filter(|_| special(&c)).into_iter().chain([c]))
-                .collect()
-        };
-        template.replace("{port}", &self.port.to_string()).replace("{host}", &escape(&self.host))
+        let mut host = String::new();
+        for c in self.host.chars() {
+            if matches!(c, '\'' | '\\') || c.is_whitespace() {
+                host.push('\\');
+            }
+            host.push(c);
+        }
+        template.replace("{port}", &self.port.to_string()).replace("{host}", &host)
     }
 
     /// The address may lead to another server: the coordinator is often known as `localhost`, on every node.
@@ -367,7 +369,7 @@ pub(super) struct NotShown {
 }
 
 impl NotShown {
-    /// A line for hidden shards, one for missing ones.
+    /// One line for hidden shards, and one for missing ones.
     pub(super) fn failures(&self) -> Vec<String> {
         let NotShown { hidden, size, missing } = self;
         let shards = |count: &u64| match count {
@@ -420,10 +422,7 @@ pub(super) async fn not_shown(client: &Client, tables: &[Oid]) -> Result<NotShow
         [(&numbers(tables), Type::OID_ARRAY), (&locked, Type::OID_ARRAY)];
     let rows = client.query_typed(sql, &parameters).await?;
     let Some(row) = rows.first() else { return Ok(NotShown::default()) };
-    let number = |at| -> Result<u64, LiveError> {
-        Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0))
-    };
-    Ok(NotShown { hidden: number(0)?, size: row.try_get(1)?, missing: number(2)? })
+    Ok(NotShown { hidden: count_in(row, 0)?, size: row.try_get(1)?, missing: count_in(row, 2)? })
 }
 
 /// The relations of these names, as SQL takes them, in the same order; `None` where there is none.
@@ -434,8 +433,7 @@ pub(crate) async fn resolve(
     let sql = "SELECT pg_catalog.to_regclass(name)::pg_catalog.oid \
                FROM ROWS FROM (pg_catalog.unnest($1)) WITH ORDINALITY AS n (name, place) ORDER BY place";
     let rows = client.query_typed(sql, &[(&names, Type::TEXT_ARRAY)]).await?;
-    let oid = |row: &tokio_postgres::Row| Ok(row.try_get::<_, Option<PgOid>>(0)?.map(Oid));
-    rows.iter().map(oid).collect()
+    rows.iter().map(|row| Ok(row.try_get::<_, Option<PgOid>>(0)?.map(Oid))).collect()
 }
 
 /// Whether queries of `pg_class` show shards to this session.
@@ -444,7 +442,6 @@ pub(super) async fn shows_shards(client: &Client) -> Result<bool, LiveError> {
     Ok(client.value(sql, &[(&HIDES_SHARDS, Type::TEXT)]).await?.unwrap_or(true))
 }
 
-/// A shard.
 pub(crate) struct Shard {
     /// The table that it belongs to, as `schema.name`, quoted where necessary.
     pub(crate) table: String,
@@ -472,11 +469,12 @@ pub(crate) async fn shards_among(
                WHERE c.oid = ANY ($1) AND pg_catalog.shard_name(s.logicalrelid, s.shardid) IN \
                  (pg_catalog.quote_ident(c.relname), pg_catalog.format('%I.%I', n.nspname, c.relname))";
     let rows = client.query_typed(sql, &[(&numbers(relations), Type::OID_ARRAY)]).await?;
-    let shard = |row: &tokio_postgres::Row| {
-        let shard = Shard { table: row.try_get(1)?, may_change: row.try_get(2)? };
-        Ok((Oid(row.try_get(0)?), shard))
-    };
-    rows.iter().map(shard).collect()
+    rows.iter()
+        .map(|row| {
+            let shard = Shard { table: row.try_get(1)?, may_change: row.try_get(2)? };
+            Ok((Oid(row.try_get(0)?), shard))
+        })
+        .collect()
 }
 
 /// Whether this name ends in the number of a shard, so that it may be that of a hidden one.

@@ -11,10 +11,10 @@ use super::catalog::Relation;
 use super::chunks::{address, transaction};
 use super::connect::Client;
 use super::probe::{Answer, Probe};
-use super::{LiveError, snapshot};
+use super::{LiveError, count_in, snapshot};
 use toast_format::codec::Method;
 use toast_format::disk::ItemPointer;
-use toast_format::disk::desc::{Attribute, Length};
+use toast_format::disk::desc::Length;
 use toast_format::model::stored::{FunctionAnswer, Placement, StoredValue};
 
 /// Values of one column that the functions cannot distinguish.
@@ -61,7 +61,7 @@ pub async fn groups(
             raw: size(row.try_get(3)?),
             external: row.try_get(4)?,
         };
-        let count = u64::try_from(row.try_get::<_, i64>(5)?).unwrap_or(0);
+        let count = count_in(row, 5)?;
         if first == Some(index) {
             live = live.saturating_add(count);
         }
@@ -86,7 +86,6 @@ async fn has_no_chunks(client: &Client, relation: &Relation) -> Result<bool, Liv
 /// What the functions show about one row.
 #[derive(Debug, Clone)]
 pub(crate) struct ToldRow {
-    /// Its address.
     pub ctid: ItemPointer,
     /// The transaction that inserted it.
     pub xmin: u32,
@@ -175,8 +174,8 @@ pub fn not_available(server: &Server, relation: &Relation) -> Vec<(&'static str,
             ),
         ));
     }
-    let varlena = |column: &&Attribute| !column.dropped && column.length == Length::Varlena;
-    if relation.desc.attributes.iter().any(|column| varlena(&column)) {
+    let columns = &relation.desc.attributes;
+    if columns.iter().any(|column| !column.dropped && column.length == Length::Varlena) {
         if !server.has_toast_chunk_id() {
             list.push((
                 "form and chunks of some values",

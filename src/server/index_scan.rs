@@ -69,8 +69,7 @@ pub(crate) async fn fresh(
     }
     let looked = match pageinspect.filter(|one| one.takes_bigint()) {
         Some(pageinspect) => {
-            let look = async || by_pages(connection, pageinspect, page, index).await;
-            connection.reading(look).await
+            connection.reading(async || by_pages(connection, pageinspect, page, index).await).await
         }
         None => return by_count(page, index),
     };
@@ -241,11 +240,13 @@ impl IndexScan {
     /// # Errors
     /// Any error of the server.
     pub(crate) async fn take_part(&self, connection: &Connection) -> Result<(), LiveError> {
-        let ask = async || {
-            let all = indexes::all(connection, self.table).await?;
-            Ok::<_, LiveError>(all.into_iter().filter(|index| index.valid).collect())
-        };
-        let all: &Vec<Index> = self.all.get_or_try_init(ask).await?;
+        let all: &Vec<Index> = self
+            .all
+            .get_or_try_init(async || {
+                let all = indexes::all(connection, self.table).await?;
+                Ok::<_, LiveError>(all.into_iter().filter(|index| index.valid).collect())
+            })
+            .await?;
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(index) = all.get(number) else { return Ok(()) };

@@ -30,7 +30,6 @@ pub(crate) struct KnownEntries {
     pub(crate) bytes: Option<usize>,
 }
 
-/// An index.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Index {
     pub(crate) oid: Oid,
@@ -39,7 +38,6 @@ pub(crate) struct Index {
     schema: String,
     pub(crate) name: String,
     quoted: String,
-    /// Its access method.
     pub(crate) method: String,
     /// Bytes of its main fork.
     pub(crate) bytes: u64,

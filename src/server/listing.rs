@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
+use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::connect::{Client, Connection};
 use super::toasters::TOAST_RELATIONS;
-use super::{LiveError, locks, numbers};
+use super::{LiveError, count_in, locks, numbers};
 use toast_format::disk::Oid;
 use toast_format::model::sql::shown_qualified;
 
@@ -40,20 +41,21 @@ pub(crate) struct Listed {
 /// Lists these relations, without waiting long for a lock. Relations that were dropped in the meantime are missing.
 pub(crate) async fn list(connection: &Connection, oids: &[Oid]) -> Result<Vec<Listed>, LiveError> {
     for _ in 0..TRIES {
-        let ask = async || {
-            let client = connection.client();
-            client.batch_execute(PATIENCE).await?;
-            let locked = locks::exclusive(client).await?;
-            ask(client, oids, Some(&locked)).await
-        };
-        match connection.reading(ask).await {
+        match connection
+            .reading(async || {
+                let client = connection.client();
+                client.batch_execute(PATIENCE).await?;
+                let locked = locks::exclusive(client).await?;
+                ask(client, oids, Some(&locked)).await
+            })
+            .await
+        {
             Err(LiveError::Server(error))
                 if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {}
             other => return other,
         }
     }
-    let ask = async || ask(connection.client(), oids, None).await;
-    connection.reading(ask).await
+    connection.reading(async || ask(connection.client(), oids, None).await).await
 }
 
 /// The size of the database's files; `None` if this user may not query it.
@@ -61,12 +63,13 @@ pub(crate) async fn database_bytes(connection: &Connection) -> Result<Option<u64
     let sql = "SELECT CASE WHEN pg_catalog.has_database_privilege(d.oid, 'CONNECT') \
                     THEN pg_catalog.pg_database_size(d.oid) END \
                FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database()";
-    let ask = async || {
-        let rows = connection.client().query_typed(sql, &[]).await?;
-        let bytes: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose()?.flatten();
-        Ok::<_, LiveError>(bytes.and_then(|bytes| u64::try_from(bytes).ok()))
-    };
-    connection.reading(ask).await
+    connection
+        .reading(async || {
+            let rows = connection.client().query_typed(sql, &[]).await?;
+            let bytes: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose()?.flatten();
+            Ok::<_, LiveError>(bytes.and_then(|bytes| u64::try_from(bytes).ok()))
+        })
+        .await
 }
 
 /// `locked`: the relations whose size cannot be queried; `None`: all.
@@ -130,29 +133,28 @@ async fn ask(
     let mut listed = Vec::with_capacity(rows.len());
     let mut seen = HashSet::new();
     for row in &rows {
-        let oid = Oid(row.try_get::<_, PgOid>(0)?);
-        if !seen.insert(oid) {
-            continue;
+        let table = listed_in(row)?;
+        if seen.insert(table.oid) {
+            listed.push(table);
         }
-        let number = |index| -> Result<u64, LiveError> {
-            Ok(u64::try_from(row.try_get::<_, i64>(index)?).unwrap_or(0))
-        };
-        let text = |index| row.try_get::<_, &str>(index);
-        let heap_bytes = number(4)?;
-        let root = match row.try_get::<_, Option<PgOid>>(6)? {
-            Some(root) => Some((Oid(root), shown_qualified(text(7)?, text(8)?))),
-            None => None,
-        };
-        listed.push(Listed {
-            oid,
-            name: shown_qualified(text(1)?, text(2)?),
-            locked: row.try_get(3)?,
-            bytes: heap_bytes.saturating_add(number(5)?),
-            heap_bytes,
-            rows_read: number(9)?,
-            dead_rows: number(10)?,
-            root,
-        });
     }
     Ok(listed)
+}
+
+fn listed_in(row: &Row) -> Result<Listed, LiveError> {
+    let heap_bytes = count_in(row, 4)?;
+    let root = match row.try_get::<_, Option<PgOid>>(6)? {
+        Some(root) => Some((Oid(root), shown_qualified(row.try_get(7)?, row.try_get(8)?))),
+        None => None,
+    };
+    Ok(Listed {
+        oid: Oid(row.try_get::<_, PgOid>(0)?),
+        name: shown_qualified(row.try_get(1)?, row.try_get(2)?),
+        locked: row.try_get(3)?,
+        bytes: heap_bytes.saturating_add(count_in(row, 5)?),
+        heap_bytes,
+        rows_read: count_in(row, 9)?,
+        dead_rows: count_in(row, 10)?,
+        root,
+    })
 }

@@ -79,8 +79,10 @@ pub(crate) async fn explained(connection: &Connection, oid: Oid) -> String {
          ORDER BY l.granted DESC, l.pid LIMIT 1"
     );
     // Errors are ignored, because the lock itself is the problem to report.
-    let ask = async || connection.client().query_typed(&sql, &[(&oid.0, Type::OID)]).await;
-    let rows = connection.reading(ask).await.unwrap_or_default();
+    let rows = connection
+        .reading(async || connection.client().query_typed(&sql, &[(&oid.0, Type::OID)]).await)
+        .await
+        .unwrap_or_default();
     let holder = rows.first().and_then(|row| {
         let pid: Option<i32> = row.try_get(0).ok()?;
         let does = if row.try_get(1).ok()? { "holds" } else { "waits for" };

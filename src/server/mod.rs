@@ -80,6 +80,7 @@
 use std::borrow::Cow;
 
 use connect::{Connection, StatementError, server_message};
+use tokio_postgres::Row;
 use tokio_postgres::types::Oid as PgOid;
 
 use toast_format::disk::Oid;
@@ -139,7 +140,6 @@ pub enum LiveError {
     /// No relation has this name, which is quoted; a hint may follow on a separate line.
     #[error("relation {name} does not exist{hint}")]
     NoSuchRelation {
-        /// The name, quoted.
         name: String,
         /// Empty, or a line with a hint.
         hint: String,
@@ -147,7 +147,6 @@ pub enum LiveError {
     /// No relation matches a pattern.
     #[error("no table matches {0}")]
     NoMatch(String),
-    /// An invalid name.
     #[error("{0}")]
     Pattern(String),
     /// A name qualified with another database.
@@ -189,6 +188,16 @@ impl LiveError {
 /// OIDs as a parameter of type `oid[]`.
 pub(crate) fn numbers(oids: &[Oid]) -> Vec<PgOid> {
     oids.iter().map(|oid| oid.0).collect()
+}
+
+/// A column that counts something: SQL has a signed number for it.
+fn count_in(row: &Row, column: usize) -> Result<u64, tokio_postgres::Error> {
+    Ok(u64::try_from(row.try_get::<_, i64>(column)?).unwrap_or(0))
+}
+
+/// A column of the type `"char"`, which was cast to text.
+fn letter_in(row: &Row, column: usize) -> Result<Option<char>, tokio_postgres::Error> {
+    Ok(row.try_get::<_, String>(column)?.chars().next())
 }
 
 /// The server's message with DETAIL and HINT, or the driver's with its cause.

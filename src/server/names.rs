@@ -54,17 +54,18 @@ pub(crate) async fn columns(
                AND pg_catalog.left(pg_catalog.lower(attname::pg_catalog.text), \
                    pg_catalog.length($2)) = pg_catalog.lower($2) \
                GROUP BY attname ORDER BY pg_catalog.min(attnum), 1";
-    let ask = async || {
-        let client = connection.client();
-        let rows = client.query_typed(database, &[]).await?;
-        let database: String = rows.first().map_or(Ok(String::new()), |row| row.try_get(0))?;
-        let selection = select(connection, &database, tables).await?;
-        let oids = numbers(&selection.oids());
-        client
-            .query_typed(sql, &[(&oids, Type::OID_ARRAY), (&typed, Type::TEXT)])
-            .await
-            .map_err(LiveError::from)
-    };
-    let rows = connection.reading(ask).await?;
+    let rows = connection
+        .reading(async || {
+            let client = connection.client();
+            let rows = client.query_typed(database, &[]).await?;
+            let database: String = rows.first().map_or(Ok(String::new()), |row| row.try_get(0))?;
+            let selection = select(connection, &database, tables).await?;
+            let oids = numbers(&selection.oids());
+            client
+                .query_typed(sql, &[(&oids, Type::OID_ARRAY), (&typed, Type::TEXT)])
+                .await
+                .map_err(LiveError::from)
+        })
+        .await?;
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }

@@ -56,7 +56,6 @@ pub(crate) struct Catalog {
     pub(crate) types: HashMap<u32, DataType>,
 }
 
-/// A function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Function {
     /// With its argument types.
@@ -93,7 +92,6 @@ pub(crate) enum Volatility {
     Volatile,
 }
 
-/// A type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DataType {
     pub(crate) name: String,
@@ -109,13 +107,12 @@ pub(crate) enum TypeKind {
     /// Of elements of this type.
     Array(u32),
     Enum,
-    /// Of this subtype.
+    /// A range type over the subtype with this OID.
     Range(u32),
     /// Of this range type.
     Multirange(u32),
-    /// Over this type.
+    /// A domain over the type with this OID.
     Domain(u32),
-    /// `anyenum`.
     AnyEnum,
     /// `anyelement` and its other relatives, apart from `"any"`.
     Polymorphic,
@@ -282,8 +279,12 @@ impl Catalog {
                     found.push(format!("{}, used in {place}", self.type_name(*of_type)));
                 }
             }
-            let of_operator = |operator| self.operators.get(operator).copied().unwrap_or(0);
-            called.extend(expression.operators.iter().map(of_operator));
+            called.extend(
+                expression
+                    .operators
+                    .iter()
+                    .map(|operator| self.operators.get(operator).copied().unwrap_or(0)),
+            );
             called.extend(expression.functions);
             types.extend(expression.types);
         }

@@ -42,7 +42,6 @@ const PAUSE: Duration = Duration::from_millis(250);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rights {
     pub(crate) user: String,
-    /// The table's owner.
     pub(crate) owner: String,
     /// Whether code of the owner would run with rights of another: the user who has logged in is not the owner, and the
     /// owner is no superuser.

@@ -45,7 +45,6 @@ pub struct PageReader {
 /// The order in which pages are passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// By block number.
     OfBlocks,
     /// As they arrive, a few at a time, while they are still in the processor's cache.
     AsTheyCome,
@@ -320,11 +319,11 @@ impl PageReader {
                 pages.problems(source).for_each(|problem| visitor.problem(problem));
             }
             Order::AsTheyCome => {
-                let take = |pages: Pages| {
+                self.read_each(blocks, |pages: Pages| {
                     pages.iter().for_each(|(block, bytes)| visitor.page(block, bytes, &pages));
                     pages.problems(source).for_each(|problem| visitor.problem(problem));
-                };
-                self.read_each(blocks, take).await?;
+                })
+                .await?;
             }
         }
         Ok(())

@@ -30,7 +30,6 @@ pub struct NamePattern {
     pub database: Option<String>,
     /// The schema; without one, only relations in the search path match.
     pub schema: Option<Part>,
-    /// The relation's name.
     pub name: Part,
 }
 

@@ -41,7 +41,7 @@ const NEVER_MOVED: u64 = 20 - 4;
 pub(crate) struct Answer {
     /// `pg_column_size`; `None` for NULL.
     pub stored: Option<u64>,
-    /// `pg_column_compression`.
+    /// The result of `pg_column_compression`.
     pub method: Option<Method>,
     /// `octet_length`, if the type has it.
     pub raw: Option<u64>,
@@ -62,13 +62,12 @@ struct AskedColumn<'a> {
 /// How to query a table, and how to interpret the results.
 #[derive(Debug, Clone)]
 pub(crate) struct Probe<'a> {
-    /// Quoted, schema-qualified.
+    /// The name as SQL needs it, with its schema.
     table: String,
     /// By index from 0; `None` for dropped columns.
     columns: Vec<Option<AskedColumn<'a>>>,
     page: PageSize,
     toast_relation: Option<Oid>,
-    /// Whether `pg_column_toast_chunk_id` exists.
     has_chunk_id: bool,
     /// Whether the table's access method is heap.
     is_heap: bool,
@@ -82,16 +81,30 @@ struct Questions {
     external: String,
 }
 
+fn null(type_name: &str) -> String {
+    format!("NULL::pg_catalog.{type_name}")
+}
+
+/// NULL where the server cannot answer the question.
+fn if_known(is_known: bool, question: String, type_name: &str) -> String {
+    if is_known { question } else { null(type_name) }
+}
+
+/// One of the questions about each column, separated by commas.
+fn listed(asked: &[Questions], question: fn(&Questions) -> &str) -> String {
+    let list: Vec<&str> = asked.iter().map(question).collect();
+    list.join(", ")
+}
+
 impl<'a> Probe<'a> {
     /// For this table on this server.
     pub(crate) fn new(server: &Server, relation: &'a Relation) -> Probe<'a> {
-        let flag = |flags: &[bool], index: usize| flags.get(index).copied().unwrap_or(false);
         let columns = relation.desc.attributes.iter().enumerate();
         let columns = columns.map(|(index, attribute)| {
             (!attribute.dropped).then(|| AskedColumn {
                 attribute,
-                bytes_like: flag(&relation.bytes_like, index),
-                computed: flag(&relation.computed, index),
+                bytes_like: relation.bytes_like.get(index) == Some(&true),
+                computed: relation.computed.get(index) == Some(&true),
             })
         });
         Probe {
@@ -120,7 +133,6 @@ impl<'a> Probe<'a> {
     }
 
     fn questions(&self, index: usize) -> Questions {
-        let null = |type_name: &str| format!("NULL::pg_catalog.{type_name}");
         let Some(column) = self.column(index).filter(|column| !column.computed) else {
             return Questions {
                 size: null("int4"),
@@ -131,14 +143,11 @@ impl<'a> Probe<'a> {
         };
         let value = format!("t.{}", quote_identifier(&column.attribute.name));
         let varlena = column.attribute.length == Length::Varlena;
-        let ask = |asked: bool, question: String, type_name| {
-            if asked { question } else { null(type_name) }
-        };
         Questions {
             size: format!("pg_catalog.pg_column_size({value})"),
-            method: ask(varlena, format!("pg_catalog.pg_column_compression({value})"), "text"),
-            raw: ask(column.bytes_like, format!("pg_catalog.octet_length({value})"), "int4"),
-            external: ask(
+            method: if_known(varlena, format!("pg_catalog.pg_column_compression({value})"), "text"),
+            raw: if_known(column.bytes_like, format!("pg_catalog.octet_length({value})"), "int4"),
+            external: if_known(
                 varlena && self.has_chunk_id,
                 format!("pg_catalog.pg_column_toast_chunk_id({value}) IS NOT NULL"),
                 "bool",
@@ -176,19 +185,15 @@ impl<'a> Probe<'a> {
         let sizes: Vec<String> =
             self.columns().into_iter().map(|index| self.questions(index).size).collect();
         let asked: Vec<Questions> = asked.iter().map(|&index| self.questions(index)).collect();
-        let list = |question: fn(&Questions) -> &str| {
-            let list: Vec<&str> = asked.iter().map(question).collect();
-            list.join(", ")
-        };
         format!(
             "SELECT t.ctid::pg_catalog.text, t.xmin::pg_catalog.text, \
              ARRAY[{}]::pg_catalog.int4[], ARRAY[{}]::pg_catalog.text[], \
              ARRAY[{}]::pg_catalog.int4[], ARRAY[{}]::pg_catalog.bool[] \
              FROM ONLY {} AS t WHERE {}",
             sizes.join(", "),
-            list(|q| &q.method),
-            list(|q| &q.raw),
-            list(|q| &q.external),
+            listed(&asked, |q| &q.method),
+            listed(&asked, |q| &q.raw),
+            listed(&asked, |q| &q.external),
             self.table,
             in_blocks(blocks)
         )

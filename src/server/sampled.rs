@@ -84,12 +84,14 @@ impl<'a> RowReader<'a> {
             found.push(address(row.try_get(0)?)?);
         }
         found.sort_unstable();
-        let of = |block: &BlockNumber| {
-            let first = found.partition_point(|ctid| ctid.block < *block);
-            let end = found.partition_point(|ctid| ctid.block <= *block);
-            found.get(first..end).unwrap_or_default().to_vec()
-        };
-        Ok(blocks.iter().map(of).collect())
+        Ok(blocks
+            .iter()
+            .map(|block| {
+                let first = found.partition_point(|ctid| ctid.block < *block);
+                let end = found.partition_point(|ctid| ctid.block <= *block);
+                found.get(first..end).unwrap_or_default().to_vec()
+            })
+            .collect())
     }
 
     /// The rows at these addresses, in their order.

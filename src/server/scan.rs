@@ -34,8 +34,10 @@ fn batch(blocks: u32, connections: usize) -> usize {
 #[derive(Debug)]
 pub(crate) enum ScanError {
     /// Blocks could not be read, beginning with this one if it is known.
-    Failed { from: Option<BlockNumber>, error: LiveError },
-    /// Stopped on request.
+    Failed {
+        from: Option<BlockNumber>,
+        error: LiveError,
+    },
     Stopped,
 }
 

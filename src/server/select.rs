@@ -10,7 +10,7 @@ use super::LiveError;
 use super::citus::{self, CitusKind, SHOWN_BY};
 use super::connect::{Client, Connection};
 use super::pattern::NamePattern;
-use super::sink::{Failed, Kind, Sink};
+use super::sink::{Failed, Kind, Sink, UserMessage};
 use toast_format::disk::Oid;
 use toast_format::model::sql::quote_literal;
 
@@ -28,10 +28,8 @@ pub enum How {
     Inherited,
 }
 
-/// A selected relation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Selected {
-    /// `pg_class.oid`.
     pub oid: Oid,
     /// How it was selected.
     pub how: How,
@@ -70,7 +68,6 @@ pub struct Selection {
     empty: Vec<String>,
     /// Tables whose rows are stored on other servers.
     foreign: Vec<String>,
-    /// Tables of Citus.
     citus: Vec<(Oid, String)>,
     /// Tables of Citus that are to be read on the nodes; the others are left out.
     pub(crate) on_nodes: Vec<Oid>,
@@ -81,7 +78,6 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// The relations' OIDs.
     pub fn oids(&self) -> Vec<Oid> {
         self.found.iter().map(|found| found.oid).collect()
     }
@@ -89,26 +85,16 @@ impl Selection {
     /// Partitioned tables without partitions, and the relations that are left out: a line for each reason.
     pub fn notices(&self) -> Vec<String> {
         let empty = self.empty.iter().map(|name| format!("{name} has no partitions"));
-        empty.chain(self.left_out()).collect()
+        empty.chain(self.left_out().map(|text| format!("left out: {text}"))).collect()
     }
 
     fn left_out(&self) -> impl Iterator<Item = String> {
         let foreign: Vec<&str> = self.foreign.iter().map(String::as_str).collect();
         let citus: Vec<&str> = self.citus.iter().map(|(_, name)| name.as_str()).collect();
-        let foreign = left_out(foreign, |many| {
-            if !many {
-                "is a foreign table, whose rows are stored outside of this database".into()
-            } else {
-                "are foreign tables, whose rows are stored outside of this database".into()
-            }
-        });
-        let citus = left_out(citus, |many| {
-            if !many {
-                format!("is a table of Citus, whose rows are stored in {}", self.shards)
-            } else {
-                format!("are tables of Citus, whose rows are stored in {}", self.shards)
-            }
-        });
+        let elsewhere = "outside of this database";
+        let foreign = left_out(foreign, "is a foreign table", "are foreign tables", elsewhere);
+        let in_shards = format!("in {}", self.shards);
+        let citus = left_out(citus, "is a table of Citus", "are tables of Citus", &in_shards);
         foreign.into_iter().chain(citus)
     }
 
@@ -120,7 +106,7 @@ impl Selection {
     /// Reports what is left out, and as failures what should have been read.
     pub(crate) fn report_to<R>(&self, output: &mut (impl Sink<R> + ?Sized)) {
         for notice in self.notices() {
-            output.notice(&format!("notice: {notice}"));
+            output.message(UserMessage::Notice(notice));
         }
         for failure in &self.failures {
             output.failed(Failed::new(Kind::Incomplete, failure.clone()));
@@ -143,20 +129,19 @@ impl Selection {
     }
 }
 
-/// The notice about relations that are left out for one reason, which `why` gives for one or many.
-fn left_out(mut names: Vec<&str>, why: impl Fn(bool) -> String) -> Option<String> {
+/// Names the relations that are left out for one reason, and where their rows are. `is_one` and `are_many` say what
+/// kind of relation one or several of them are.
+fn left_out(mut names: Vec<&str>, is_one: &str, are_many: &str, place: &str) -> Option<String> {
     names.sort_unstable();
     names.dedup();
     let more = names.len().saturating_sub(LISTED);
-    match names.as_slice() {
-        [] => None,
-        [one] => Some(format!("left out: {one} {}", why(false))),
-        all if more == 0 => Some(format!("left out: {} {}", all.join(", "), why(true))),
-        all => {
-            let named = all.get(..LISTED).unwrap_or(all).join(", ");
-            Some(format!("left out: {named} and {more} more {}", why(true)))
-        }
+    let kind = if names.len() == 1 { is_one } else { are_many };
+    names.truncate(LISTED);
+    let mut list = names.join(", ");
+    if more > 0 {
+        list.push_str(&format!(" and {more} more"));
     }
+    (!names.is_empty()).then(|| format!("{list} {kind}, whose rows are stored {place}"))
 }
 
 /// A row of `pg_class`.
@@ -237,9 +222,8 @@ async fn selected(
     }
     if selection.found.is_empty()
         && selection.on_nodes.is_empty()
-        && let Some(notice) = selection.left_out().next()
+        && let Some(mut text) = selection.left_out().next()
     {
-        let mut text = notice.strip_prefix("left out: ").unwrap_or(&notice).to_owned();
         for failure in &selection.failures {
             text.push_str("; ");
             text.push_str(failure);
@@ -465,22 +449,25 @@ const SHOWN: usize = 3;
 
 /// The `names` that differ from `wanted` in few letters, the most similar first.
 pub fn similar<'a>(wanted: &str, names: &'a [String]) -> Vec<&'a str> {
-    let bare = |name: &str| name.rsplit('.').next().unwrap_or(name).to_lowercase();
-    let wanted = bare(&wanted.replace('"', ""));
+    let wanted = without_schema(&wanted.replace('"', ""));
     let allowed = (wanted.chars().count() / 3).max(1);
-    // An unquoted name that contains a blank ends at the blank.
-    let is_begun =
-        |name: &str| name.strip_prefix(&wanted).is_some_and(|rest| rest.starts_with(' '));
-    let mut found: Vec<(usize, &str)> =
-        names.iter().map(|name| (distance(&wanted, &bare(name)), name.as_str())).collect();
-    let is_close = |(distance, _): &(usize, &str)| *distance <= allowed;
-    if found.iter().any(is_close) {
-        found.retain(is_close);
+    let mut found: Vec<(usize, &str)> = names
+        .iter()
+        .map(|name| (distance(&wanted, &without_schema(name)), name.as_str()))
+        .collect();
+    if found.iter().any(|(distance, _)| *distance <= allowed) {
+        found.retain(|(distance, _)| *distance <= allowed);
     } else {
-        found.retain(|(_, name)| is_begun(&bare(name)));
+        // An unquoted name that contains a blank ends at the blank.
+        let begin = format!("{wanted} ");
+        found.retain(|(_, name)| without_schema(name).starts_with(&begin));
     }
     found.sort_unstable();
     found.into_iter().take(SHOWN).map(|(_, name)| name).collect()
+}
+
+fn without_schema(name: &str) -> String {
+    name.rsplit('.').next().unwrap_or(name).to_lowercase()
 }
 
 /// The number of letters to insert, remove, change or swap with their neighbor to turn one word into the other.
@@ -492,18 +479,21 @@ fn distance(one: &str, other: &str) -> usize {
     for (i, a) in one.iter().enumerate() {
         let mut next = vec![i + 1];
         for (j, b) in other.iter().enumerate() {
-            let at = |line: &[usize], j: usize| line.get(j).copied().unwrap_or(usize::MAX / 2);
-            let mut least = (at(&line, j) + usize::from(a != b))
-                .min(at(&line, j + 1) + 1)
-                .min(at(&next, j) + 1);
+            let mut least = (letters_at(&line, j) + usize::from(a != b))
+                .min(letters_at(&line, j + 1) + 1)
+                .min(letters_at(&next, j) + 1);
             if i > 0 && j > 0 && one.get(i - 1) == Some(b) && other.get(j - 1) == Some(a) {
-                least = least.min(at(&last, j - 1) + 1);
+                least = least.min(letters_at(&last, j - 1) + 1);
             }
             next.push(least);
         }
         last = std::mem::replace(&mut line, next);
     }
     line.last().copied().unwrap_or(0)
+}
+
+fn letters_at(line: &[usize], index: usize) -> usize {
+    line.get(index).copied().unwrap_or(usize::MAX / 2)
 }
 
 /// A hint, on a separate line, for a table that does not exist; empty if there is no suggestion.
@@ -525,8 +515,11 @@ pub async fn tables(connection: &Connection, wanted: &str) -> Result<String, Liv
     }
     let similar = similar(wanted, &names);
     let found: Vec<String> = similar.iter().map(|name| format!("\"{name}\"")).collect();
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '.');
-    let quotes = match similar.iter().find(|name| !name.chars().all(is_plain)) {
+    let quotes = match similar.iter().find(|name| {
+        !name
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '.'))
+    }) {
         Some(name) if name.contains(['.', '"', '\'']) => {
             " Such a name needs double quotes, inside single quotes for the shell.".to_owned()
         }
@@ -547,13 +540,12 @@ pub async fn tables(connection: &Connection, wanted: &str) -> Result<String, Liv
 pub(super) fn visible(schemas: &[String]) -> String {
     let list: Vec<String> = schemas.iter().map(|schema| quote_literal(schema)).collect();
     let path = format!("ARRAY[{}]::pg_catalog.name[]", list.join(", "));
-    let place = |schema: &str| format!("pg_catalog.array_position({path}, {schema})");
+    let place = format!("pg_catalog.array_position({path}, n.nspname)");
+    let other_place = format!("pg_catalog.array_position({path}, n2.nspname)");
     format!(
         "{place} IS NOT NULL AND NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c2 \
          JOIN pg_catalog.pg_namespace AS n2 ON n2.oid = c2.relnamespace \
-         WHERE c2.relname = c.relname AND {place2} < {place})",
-        place = place("n.nspname"),
-        place2 = place("n2.nspname"),
+         WHERE c2.relname = c.relname AND {other_place} < {place})"
     )
 }
 

@@ -19,7 +19,6 @@ pub(crate) enum Kind {
     Usage,
     /// The connection to the server was lost.
     Lost,
-    /// Stopped on request.
     Stopped,
 }
 
@@ -72,14 +71,42 @@ impl From<Failed> for RunError {
     }
 }
 
+/// A line for the user on standard error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum UserMessage {
+    Error(String),
+    Warning(String),
+    Notice(String),
+    /// A limit of one result; unlike a notice, it does not concern the run.
+    Note(String),
+    /// Belongs to the message before it.
+    Hint(String),
+    /// Progress, or the name of a relation and what happened to it.
+    Plain(String),
+}
+
+impl UserMessage {
+    /// The same message about `place`: a node, or one of several databases.
+    pub(crate) fn about(self, place: &str) -> UserMessage {
+        match self {
+            UserMessage::Error(text) => UserMessage::Error(format!("{place}: {text}")),
+            UserMessage::Warning(text) => UserMessage::Warning(format!("{place}: {text}")),
+            UserMessage::Notice(text) => UserMessage::Notice(format!("{place}: {text}")),
+            UserMessage::Note(text) => UserMessage::Note(format!("{place}: {text}")),
+            UserMessage::Plain(text) => UserMessage::Plain(format!("{place}: {text}")),
+            hint @ UserMessage::Hint(_) => hint,
+        }
+    }
+}
+
 /// Receives the results of a run as they are found. What a sink has received remains valid, however the run ends.
 pub(crate) trait Sink<R>: Send {
     /// A result is complete. An error ends the run.
     fn found(&mut self, result: R) -> io::Result<()>;
     /// A relation, or part of it, could not be processed; the run continues.
     fn failed(&mut self, failed: Failed);
-    /// A notice for the user.
-    fn notice(&mut self, text: &str);
+    /// A message for the user that is not about a failure.
+    fn message(&mut self, message: UserMessage);
 }
 
 impl Failed {

@@ -12,7 +12,6 @@ use toast_format::model::visibility::Snapshot;
 /// A transaction with a snapshot. It ends with the connection.
 #[derive(Debug, Clone)]
 pub struct Moment {
-    /// The snapshot.
     pub snapshot: Snapshot,
 }
 
@@ -73,7 +72,6 @@ pub async fn join(connection: &Connection, exported: &str) -> Result<(), LiveErr
     Ok(connection.client().batch_execute(&format!("{begin}{import}; {BY_KEY}")).await?)
 }
 
-/// Ends the transaction.
 pub async fn end(client: &Client) -> Result<(), LiveError> {
     Ok(client.batch_execute("COMMIT").await?)
 }

@@ -7,9 +7,9 @@
 use tokio_postgres::Row;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
-use super::LiveError;
 use super::about::Server;
 use super::connect::Client;
+use super::{LiveError, letter_in};
 use toast_format::codec::Method;
 use toast_format::disk::Oid;
 use toast_format::disk::custom::DEFAULT_TOASTER;
@@ -42,14 +42,17 @@ pub async fn ask(client: &Client, server: &Server) -> Result<Option<Toasters>, L
             &[],
         )
         .await?;
-    let row = |row: &Row| -> Result<PluggableToaster, LiveError> {
-        Ok(PluggableToaster {
-            oid: Oid(row.try_get::<_, PgOid>(0)?),
-            name: row.try_get(1)?,
-            handler: Handler::from_function(row.try_get(2)?),
-        })
-    };
-    Ok(Some(Toasters::new(rows.iter().map(row).collect::<Result<_, _>>()?)))
+    Ok(Some(Toasters::new(
+        rows.iter()
+            .map(|row| -> Result<PluggableToaster, LiveError> {
+                Ok(PluggableToaster {
+                    oid: Oid(row.try_get::<_, PgOid>(0)?),
+                    name: row.try_get(1)?,
+                    handler: Handler::from_function(row.try_get(2)?),
+                })
+            })
+            .collect::<Result<_, _>>()?,
+    )))
 }
 
 /// The toasters of the database; if the server has none, pointers are recognized by their bytes.
@@ -91,23 +94,21 @@ pub async fn columns(client: &Client, table: Option<Oid>) -> Result<Vec<ToasterC
 }
 
 fn column(row: &Row) -> Result<ToasterColumn, LiveError> {
-    let code = |at: usize| -> Result<Option<char>, LiveError> {
-        Ok(row.try_get::<_, String>(at)?.chars().next())
-    };
     let name: String = row.try_get(6)?;
     let number: i16 = row.try_get(5)?;
-    let unexpected = || LiveError::Unexpected(format!("attstorage of column \"{name}\""));
     Ok(ToasterColumn {
         table: Oid(row.try_get(0)?),
         schema: row.try_get(1)?,
         relation: row.try_get(2)?,
-        relkind: code(3)?.unwrap_or('r'),
+        relkind: letter_in(row, 3)?.unwrap_or('r'),
         temporary: row.try_get(4)?,
         index: usize::try_from(number - 1).unwrap_or(0),
         type_name: row.try_get(7)?,
         base_type: Oid(row.try_get::<_, Option<PgOid>>(8)?.unwrap_or(0)),
-        storage: code(9)?.and_then(Storage::from_char).ok_or_else(unexpected)?,
-        compression: code(10)?.and_then(Method::from_char),
+        storage: letter_in(row, 9)?
+            .and_then(Storage::from_char)
+            .ok_or_else(|| LiveError::Unexpected(format!("attstorage of column \"{name}\"")))?,
+        compression: letter_in(row, 10)?.and_then(Method::from_char),
         toaster: row.try_get::<_, Option<PgOid>>(11)?.map_or(DEFAULT_TOASTER, Oid),
         dropped: row.try_get(12)?,
         name,
@@ -117,15 +118,11 @@ fn column(row: &Row) -> Result<ToasterColumn, LiveError> {
 /// A column that has a toaster, in any kind of relation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Referent {
-    /// The relation.
     pub relation: Oid,
-    /// Its schema.
     pub schema: String,
-    /// Its name.
     pub name: String,
     /// `attnum`.
     pub number: i16,
-    /// `attname`.
     pub column: String,
     /// Whether the column is dropped.
     pub dropped: bool,
@@ -163,17 +160,18 @@ pub async fn referents(client: &Client, toaster: Oid) -> Result<Vec<Referent>, L
             &[(&toaster.0, Type::OID)],
         )
         .await?;
-    let referent = |row: &Row| -> Result<Referent, LiveError> {
-        Ok(Referent {
-            relation: Oid(row.try_get(0)?),
-            schema: row.try_get(1)?,
-            name: row.try_get(2)?,
-            number: row.try_get(3)?,
-            column: row.try_get(4)?,
-            dropped: row.try_get(5)?,
+    rows.iter()
+        .map(|row| -> Result<Referent, LiveError> {
+            Ok(Referent {
+                relation: Oid(row.try_get(0)?),
+                schema: row.try_get(1)?,
+                name: row.try_get(2)?,
+                number: row.try_get(3)?,
+                column: row.try_get(4)?,
+                dropped: row.try_get(5)?,
+            })
         })
-    };
-    rows.iter().map(referent).collect()
+        .collect()
 }
 
 /// The extension to which a toaster belongs.

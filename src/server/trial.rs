@@ -152,12 +152,17 @@ impl Trial {
         page: PageSize,
     ) -> Trial {
         let of = base_of(&format!("t.{}", quote_identifier(name)));
-        let copied =
-            |&method: &Method| Copied { name: method.name().into(), of: of.clone(), method };
         let copies = Copies {
             name: format!("toastctl_trial_{index}"),
             keys: vec![("a".to_owned(), "''::pg_catalog.text")],
-            copies: methods.iter().map(copied).collect(),
+            copies: methods
+                .iter()
+                .map(|&method: &Method| Copied {
+                    name: method.name().into(),
+                    of: of.clone(),
+                    method,
+                })
+                .collect(),
         };
         Trial { copies, table, fresh, page }
     }

@@ -311,7 +311,7 @@ pub(in crate::advise) fn together(parent: &Migrated, reports: &[Report]) -> Opti
     let then: f64 = extractions(reports).map(|one| one.files.total_bytes.value.estimate).sum();
     extractions(reports).next().map(|_| {
         format!(
-            "notice: {}: its partitions take {} kB, as VACUUM FULL would leave them, and {} kB with these keys in columns \
+            "{}: its partitions take {} kB, as VACUUM FULL would leave them, and {} kB with these keys in columns \
              of their own; --emit sql prints one migration for all of them",
             parent.display_name(),
             (today / 1024.0).round(),

@@ -22,7 +22,6 @@ pub type Item = (&'static str, &'static str);
 /// What belongs to a verb beside its options.
 #[derive(Debug, Clone, Copy)]
 pub struct Manual {
-    /// The verb.
     pub verb: &'static str,
     /// What is wanted, and the command that does it.
     pub examples: &'static [Item],

@@ -6,7 +6,6 @@ use crate::findings::code::MEANINGS;
 use crate::inspect::overview::figures::MEANINGS as MEANINGS_OF_FIGURES;
 use crate::retoast::pace::metrics::THROTTLE_QUERIES;
 
-/// All topics.
 pub const TOPICS: [Topic; 11] = [
     POLICIES,
     FORMS,
@@ -21,7 +20,6 @@ pub const TOPICS: [Topic; 11] = [
     JSON,
 ];
 
-/// `toastctl help policies`.
 pub const POLICIES: Topic = Topic {
     name: "policies",
     about: "rules that decide for each value whether it is compressed",
@@ -47,7 +45,6 @@ pub const POLICIES: Topic = Topic {
     ],
 };
 
-/// `toastctl help forms`.
 pub const FORMS: Topic = Topic {
     name: "forms",
     about: "how a value can be stored, and the terms of the reports",
@@ -71,7 +68,6 @@ pub const FORMS: Topic = Topic {
     ],
 };
 
-/// `toastctl help findings`.
 pub const FINDINGS: Topic = Topic {
     name: "findings",
     about: "what inspect finds of severity high and medium",
@@ -82,7 +78,6 @@ pub const FINDINGS: Topic = Topic {
     items: MEANINGS.0,
 };
 
-/// `toastctl help low-findings`.
 pub const LOW_FINDINGS: Topic = Topic {
     name: "low-findings",
     about: "what inspect finds of severity low",
@@ -90,7 +85,6 @@ pub const LOW_FINDINGS: Topic = Topic {
     items: MEANINGS.1,
 };
 
-/// `toastctl help alarms`.
 pub const ALARMS: Topic = Topic {
     name: "alarms",
     about: "figures and conditions of inspect --fail-on and monitoring",
@@ -105,7 +99,6 @@ pub const ALARMS: Topic = Topic {
     items: &MEANINGS_OF_FIGURES,
 };
 
-/// `toastctl help damage`.
 pub const DAMAGE: Topic = Topic {
     name: "damage",
     about: "the codes of damage that check reports",
@@ -150,7 +143,6 @@ pub const DAMAGE: Topic = Topic {
     ],
 };
 
-/// `toastctl help settings`.
 pub const SETTINGS: Topic = Topic {
     name: "settings",
     about: "what --set NAME=VALUE changes, with the defaults",
@@ -161,7 +153,6 @@ pub const SETTINGS: Topic = Topic {
     items: &settings::SETTINGS,
 };
 
-/// `toastctl help throttle`.
 pub const THROTTLE: Topic = Topic {
     name: "throttle",
     about: "sample queries for --throttle-query",
@@ -173,7 +164,6 @@ pub const THROTTLE: Topic = Topic {
     items: &THROTTLE_QUERIES,
 };
 
-/// `toastctl help exit-codes`.
 pub const EXIT_CODES: Topic = Topic {
     name: "exit-codes",
     about: "what each exit code means, and what to do",
@@ -224,7 +214,6 @@ pub const MANAGED: &[Item] = &[
     ("Azure Database", "azure_pg_admin is not a superuser either: the same applies."),
 ];
 
-/// `toastctl help permissions`.
 pub const PERMISSIONS: Topic = Topic {
     name: "permissions",
     about: "what the role needs, verb by verb",
@@ -260,7 +249,6 @@ pub const PERMISSIONS: Topic = Topic {
     ],
 };
 
-/// `toastctl help json`.
 pub const JSON: Topic = Topic {
     name: "json",
     about: "output for programs",

@@ -8,7 +8,6 @@ pub fn manual(verb: &str) -> Option<&'static Manual> {
     MANUALS.iter().find(|manual| manual.verb == verb)
 }
 
-/// All of them.
 pub const MANUALS: &[Manual] = &[INSPECT, CHECK, VALUE, KEYS, ADVISE, RETOAST, COMPACT, REINDEX];
 
 /// What a relation file's columns are, as FILE for `@FILE`.

@@ -22,7 +22,7 @@ use crate::server::catalog::Relation;
 use crate::server::connect::{CANCEL_PATIENCE, Connection, are_lent};
 use crate::server::listing::{self, Listed};
 use crate::server::select::{How, Selected};
-use crate::server::sink::{Failed, Kind, RunError, Sink, until};
+use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage, until};
 use crate::server::{LiveError, catalog, locks, snapshot};
 use toast_format::disk::Oid;
 use toast_format::heap::sample::Sampling;
@@ -89,7 +89,7 @@ enum Outcome {
 
 /// What a worker sends to the output.
 enum Message {
-    Notice(String),
+    User(UserMessage),
     Relation(Listed, Outcome),
 }
 
@@ -148,7 +148,7 @@ async fn overview(
     let mut late: Vec<LeftOut> = Vec::new();
     while let Some(message) = messages.recv().await {
         match message {
-            Message::Notice(text) => output.notice(&text),
+            Message::User(message) => output.message(message),
             Message::Relation(listed, outcome) => {
                 late.extend(pass_on(listed, outcome, database_bytes, output)?);
             }
@@ -357,7 +357,7 @@ impl Worker {
             && !self.explained.swap(true, Ordering::Relaxed)
         {
             for notice in functions_notices(inspector, &why) {
-                if self.messages.send(Message::Notice(notice)).await.is_err() {
+                if self.messages.send(Message::User(notice)).await.is_err() {
                     break;
                 }
             }

@@ -11,11 +11,9 @@ use toast_format::disk::hex::HexError;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line}{}: {problem}", column.as_deref().map(|c| format!(", column {c}")).unwrap_or_default())]
 pub struct SavedError {
-    /// The line number.
     pub line: LineNumber,
     /// The name of the column, as printed, if the error is in one column.
     pub column: Option<String>,
-    /// What is wrong.
     pub problem: Problem,
 }
 

@@ -61,7 +61,6 @@ impl Records {
         Next::More
     }
 
-    /// The text ends.
     pub(crate) fn end(&mut self, ended: bool, out: &mut Out<'_>) {
         if self.pairs.is_empty() {
             out.error(Problem::cut("the text ends within a record").at(self.begin));

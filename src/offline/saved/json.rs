@@ -115,7 +115,6 @@ impl Values {
         }
     }
 
-    /// The text ends.
     pub(crate) fn end(&mut self, out: &mut Out<'_>) {
         if let Some(value) = &self.value {
             let what = format!("the JSON value that begins at line {} is not closed", value.begin);

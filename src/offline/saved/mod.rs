@@ -103,7 +103,6 @@ pub struct SavedItem {
     pub lp_flags: Option<u8>,
     /// The length of the tuple, including its header.
     pub lp_len: Option<u16>,
-    /// The inserting transaction.
     pub t_xmin: Option<TransactionId>,
     /// The deleting or locking transaction or MultiXact.
     pub t_xmax: Option<TransactionId>,

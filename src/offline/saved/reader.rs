@@ -185,7 +185,6 @@ impl Reader<'_> {
         self.open = Open::Unknown { is_reported: true };
     }
 
-    /// The text ends.
     fn end(&mut self) {
         match &mut self.open {
             Open::Header(header) => header.end(self.ended, &mut self.out),

@@ -249,7 +249,6 @@ impl Rows {
             || text::server_error(text).is_some()
     }
 
-    /// The text ends.
     pub(crate) fn end(&mut self, ended: bool, out: &mut Out<'_>) {
         let errors = out.errors;
         self.read_last(ended, out);

@@ -13,6 +13,7 @@ use crate::retoast::result::Outcome;
 use crate::retoast::run::results::Results;
 use crate::retoast::task::session::Options;
 use crate::server::about::{Access, Pageinspect, Server};
+use crate::server::sink::UserMessage;
 
 /// How many tables are examined together.
 pub(super) const AT_ONCE: usize = 256;
@@ -83,7 +84,7 @@ pub(crate) fn pages<'a>(
             Err(RetoastError::OfAll(format!("pages cannot be read: {why}")))
         }
         (Some(why), Access::Auto) => {
-            results.notice(&format!("notice: using SQL functions: {why}"));
+            results.message(UserMessage::Notice(format!("using SQL functions: {why}")));
             Ok(None)
         }
     }

@@ -5,7 +5,7 @@ use std::io;
 
 use crate::retoast::result::TableReport;
 use crate::retoast::verdict;
-use crate::server::sink::{Failed, Kind, RunError, Sink};
+use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage};
 
 pub(crate) struct Swept {
     /// Its position among the requested tables.
@@ -49,8 +49,8 @@ impl<'a> Results<'a> {
         self.failed.borrow().iter().any(|(_, failed)| failed.kind == Kind::Lost)
     }
 
-    pub(crate) fn notice(&self, text: &str) {
-        self.sink.borrow_mut().notice(text);
+    pub(crate) fn message(&self, message: UserMessage) {
+        self.sink.borrow_mut().message(message);
     }
 
     /// Passes on the failures, in the order of the tables.

@@ -33,7 +33,7 @@ use crate::server::about::{Pageinspect, Server};
 use crate::server::catalog::Relation;
 use crate::server::connect::{Client, Connection};
 use crate::server::select::{How, Selected, Selection, select};
-use crate::server::sink::{Failed, Kind, RunError, Sink, until};
+use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage, until};
 use crate::server::{LiveError, catalog, citus, select, toasters};
 use toast_format::disk::Oid;
 use toast_format::judge::goal::{Goal, Pluggable, PolicyGoal};
@@ -175,7 +175,7 @@ impl Sink<Swept> for NoSink {
 
     fn failed(&mut self, _: Failed) {}
 
-    fn notice(&mut self, _: &str) {}
+    fn message(&mut self, _: UserMessage) {}
 }
 
 async fn run_over(
@@ -398,7 +398,7 @@ impl Run<'_, '_> {
         let first = &self.sessions.first;
         let client = first.client();
         for text in selection.notices() {
-            self.results.notice(&format!("notice: {text}"));
+            self.results.message(UserMessage::Notice(text));
         }
         let mut tables = Vec::new();
         let mut refused = selection.failures().to_vec();
@@ -444,7 +444,7 @@ impl Run<'_, '_> {
             _ => None,
         };
         if let Some(why) = &why {
-            self.results.notice(&format!("notice: left out: {why}"));
+            self.results.message(UserMessage::Notice(format!("left out: {why}")));
         }
         why.is_none()
     }
@@ -488,10 +488,10 @@ impl Run<'_, '_> {
                 "; VACUUM FULL and CLUSTER also compress uncompressed values out of line"
             };
         }
-        self.results.notice(&format!(
+        self.results.message(UserMessage::Plain(format!(
             "{}: new values will {what}; run the command again to apply the policy to them{rewrites}",
             ready.relation.display_name()
-        ));
+        )));
     }
 
     /// Sets what the request sets on partitioned tables, or reports what would be set.
@@ -511,7 +511,10 @@ impl Run<'_, '_> {
         }
         for parent in &parents {
             if request.options.dry_run {
-                results.notice(&format!("{}: would set: {}", parent.name, parent.alter));
+                results.message(UserMessage::Plain(format!(
+                    "{}: would set: {}",
+                    parent.name, parent.alter
+                )));
                 continue;
             }
             let tries = LockTries {
@@ -523,13 +526,18 @@ impl Run<'_, '_> {
             };
             match tries.alter(first.client(), &parent.alter).await?.0 {
                 Tried::Done(()) => {
-                    results.notice(&format!("{}: set: {}", parent.name, parent.alter));
+                    results.message(UserMessage::Plain(format!(
+                        "{}: set: {}",
+                        parent.name, parent.alter
+                    )));
                 }
                 Tried::Stopped => break,
-                Tried::NoLock | Tried::TooLong(_) => results.notice(&format!(
-                    "warning: {}: no lock to change the settings: new partitions will not have them",
-                    parent.name
-                )),
+                Tried::NoLock | Tried::TooLong(_) => {
+                    results.message(UserMessage::Warning(format!(
+                        "{}: no lock to change the settings: new partitions will not have them",
+                        parent.name
+                    )))
+                }
             }
         }
         Ok(())

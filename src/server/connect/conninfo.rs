@@ -205,8 +205,9 @@ fn decode(token: &str, shown: Shown) -> Result<String, ConnectError> {
             continue;
         }
         let [high, low, after @ ..] = tail else { return Err(invalid()) };
-        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|d| u8::try_from(d).ok());
-        let (Some(high), Some(low)) = (digit(*high), digit(*low)) else { return Err(invalid()) };
+        let (Some(high), Some(low)) = (hex_digit(*high), hex_digit(*low)) else {
+            return Err(invalid());
+        };
         if high == 0 && low == 0 {
             return Err(ConnectError::usage(format!(
                 "forbidden value %00 in percent-encoded value: \"{shown}\""
@@ -216,6 +217,10 @@ fn decode(token: &str, shown: Shown) -> Result<String, ConnectError> {
         rest = after;
     }
     String::from_utf8(bytes).map_err(|_| invalid())
+}
+
+fn hex_digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
 #[cfg(test)]

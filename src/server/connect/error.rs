@@ -65,12 +65,7 @@ pub enum StatementError {
     Lost(String),
     /// The server refused the statement: `ERROR:  …` with DETAIL and HINT.
     #[error("{message}")]
-    Refused {
-        /// The server's message.
-        message: String,
-        /// The SQLSTATE.
-        code: String,
-    },
+    Refused { message: String, code: String },
     /// The client could not interpret the server's answer.
     #[error("{0}")]
     Client(String),

@@ -66,7 +66,10 @@ where
                     tokio::time::sleep(LAST_WORDS_AFTER).await;
                 }
                 Some(Err(error)) => {
-                    break Some(unsent.filter(|_| error.as_db_error().is_none()).unwrap_or(error));
+                    break match unsent {
+                        Some(unsent) if error.as_db_error().is_none() => Some(unsent),
+                        _ => Some(error),
+                    };
                 }
                 None => break unsent,
             }

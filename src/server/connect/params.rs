@@ -16,7 +16,6 @@ enum Support {
     Only(&'static [&'static str]),
 }
 
-/// A connection parameter.
 #[derive(Debug)]
 struct Definition {
     keyword: &'static str,

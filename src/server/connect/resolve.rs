@@ -222,13 +222,18 @@ fn service_params(
     Err(ConnectError::usage(format!("definition of service \"{service}\" not found")))
 }
 
+fn list<'a>(params: &'a Params, keyword: &str) -> Vec<&'a str> {
+    params.get(keyword).map_or_else(Vec::new, |value| value.split(',').collect())
+}
+
+fn nonempty(list: &[&str], index: usize) -> Option<String> {
+    list.get(index).copied().filter(|item| !item.is_empty()).map(str::to_owned)
+}
+
 fn targets(params: &Params) -> Result<Vec<Host>, ConnectError> {
-    let list = |keyword: &str| -> Vec<&str> {
-        params.get(keyword).map_or_else(Vec::new, |value| value.split(',').collect())
-    };
-    let hosts = list("host");
-    let addresses = list("hostaddr");
-    let ports = list("port");
+    let hosts = list(params, "host");
+    let addresses = list(params, "hostaddr");
+    let ports = list(params, "port");
     if !hosts.is_empty() && !addresses.is_empty() && hosts.len() != addresses.len() {
         return Err(ConnectError::usage(format!(
             "could not match {} host names to {} hostaddr values",
@@ -245,15 +250,12 @@ fn targets(params: &Params) -> Result<Vec<Host>, ConnectError> {
     }
     let mut targets = Vec::new();
     for index in 0..count {
-        let nonempty = |list: &[&str]| {
-            list.get(index).copied().filter(|item| !item.is_empty()).map(str::to_owned)
-        };
         let port = match ports.get(index).or(ports.first()) {
             Some(text) if !text.trim().is_empty() => port_number(text)?,
             _ => DEFAULT_PORT,
         };
-        let host = nonempty(&hosts);
-        let places = match (nonempty(&addresses), host) {
+        let host = nonempty(&hosts, index);
+        let places = match (nonempty(&addresses, index), host) {
             (Some(address), host) => {
                 let address = address.parse().map_err(|_| {
                     ConnectError::usage(format!("could not parse network address \"{address}\""))
@@ -356,20 +358,21 @@ fn choice<T: Copy>(
     }
 }
 
+/// A number; zero means the kernel's default.
+fn unless_zero(params: &Params, keyword: &str, default: u64) -> Result<Option<u64>, ConnectError> {
+    let given = integer(params, keyword)?.map(|n| u64::try_from(n).unwrap_or(0));
+    Ok(Some(given.unwrap_or(default)).filter(|n| *n > 0))
+}
+
 /// Reads the TCP settings like libpq. The defaults detect a dead network within half a minute, because the kernel's two
 /// hours are too long for a user who waits for an answer.
 fn tcp(params: &Params) -> Result<TcpParams, ConnectError> {
-    // Zero means the kernel's default.
-    let number = |keyword: &str, default: u64| -> Result<Option<u64>, ConnectError> {
-        let given = integer(params, keyword)?.map(|n| u64::try_from(n).unwrap_or(0));
-        Ok(Some(given.unwrap_or(default)).filter(|n| *n > 0))
-    };
     Ok(TcpParams {
         keepalives: integer(params, "keepalives")?.unwrap_or(1) != 0,
-        idle: number("keepalives_idle", 10)?.map(Duration::from_secs),
-        interval: number("keepalives_interval", 5)?.map(Duration::from_secs),
-        count: number("keepalives_count", 3)?.and_then(|n| u32::try_from(n).ok()),
-        user_timeout: number("tcp_user_timeout", 25_000)?.map(Duration::from_millis),
+        idle: unless_zero(params, "keepalives_idle", 10)?.map(Duration::from_secs),
+        interval: unless_zero(params, "keepalives_interval", 5)?.map(Duration::from_secs),
+        count: unless_zero(params, "keepalives_count", 3)?.and_then(|n| u32::try_from(n).ok()),
+        user_timeout: unless_zero(params, "tcp_user_timeout", 25_000)?.map(Duration::from_millis),
     })
 }
 

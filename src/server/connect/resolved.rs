@@ -8,19 +8,16 @@ use std::time::Duration;
 /// The directories of the server's socket if no host is given: Debian's, then PostgreSQL's own.
 pub const DEFAULT_SOCKET_DIRS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 
-/// The default port.
 pub const DEFAULT_PORT: u16 = 5432;
 
 /// How TLS is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SslMode {
-    /// Never.
     Disable,
     /// Only if the server requires it.
     Allow,
     /// If the server supports it.
     Prefer,
-    /// Always.
     Require,
     /// Always, and the certificate must be issued by a trusted root.
     VerifyCa,
@@ -39,20 +36,17 @@ pub enum RootCertificates {
     Nowhere,
 }
 
-/// The TLS parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsParams {
     /// Whether to use TLS, and how strictly to verify.
     pub mode: SslMode,
     /// Whether to begin with TLS at once, without a request to the server (`sslnegotiation=direct`, PostgreSQL 17).
     pub direct: bool,
-    /// The trusted roots.
     pub roots: RootCertificates,
     /// The client's certificate, used if the file exists.
     pub certificate: Option<PathBuf>,
     /// Whether the user named the certificate file.
     pub certificate_given: bool,
-    /// The client's key.
     pub key: Option<PathBuf>,
     /// Whether to send the host's name to the server (`sslsni`).
     pub server_name: bool,
@@ -65,7 +59,6 @@ pub struct TlsParams {
 /// The kind of server to accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetSession {
-    /// Any server.
     Any,
     /// One that accepts writes by default.
     ReadWrite,
@@ -73,7 +66,6 @@ pub enum TargetSession {
     ReadOnly,
     /// One that is not a standby.
     Primary,
-    /// A standby.
     Standby,
     /// A standby if possible, otherwise any server.
     PreferStandby,
@@ -88,9 +80,8 @@ pub enum HostPlace {
     Host(String),
     /// An IP address, with the host's name for certificates if one was given.
     Address {
-        /// The address itself.
         address: IpAddr,
-        /// The host's name.
+        /// The name for which the server's certificate is verified.
         host: Option<String>,
     },
 }
@@ -98,9 +89,7 @@ pub enum HostPlace {
 /// A server to try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// Its location.
     pub place: HostPlace,
-    /// The port.
     pub port: u16,
     /// The password for it, if known.
     pub password: Option<Secret>,
@@ -108,14 +97,13 @@ pub struct Host {
     pub password_from_file: bool,
 }
 
-/// TCP settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpParams {
     /// Whether the kernel probes an idle connection.
     pub keepalives: bool,
     /// Idle time before the first probe.
     pub idle: Option<Duration>,
-    /// Time between probes.
+    /// Time between keepalive probes that the other side did not answer.
     pub interval: Option<Duration>,
     /// Probes before the connection is considered dead.
     pub count: Option<u32>,
@@ -126,11 +114,9 @@ pub struct TcpParams {
 /// Use of SCRAM's channel binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChannelBinding {
-    /// Never.
     Disable,
     /// If the server supports it.
     Prefer,
-    /// Always.
     Require,
 }
 
@@ -139,9 +125,7 @@ pub enum ChannelBinding {
 pub struct Resolved {
     /// The servers, in the order to try them.
     pub targets: Vec<Host>,
-    /// The role.
     pub user: String,
-    /// The database.
     pub dbname: String,
     /// Command-line options for the backend (`PGOPTIONS`).
     pub options: Option<String>,
@@ -149,17 +133,13 @@ pub struct Resolved {
     pub application_name: Option<String>,
     /// The time limit for each server; `None` for no limit.
     pub connect_timeout: Option<Duration>,
-    /// TCP settings.
     pub tcp: TcpParams,
-    /// TLS settings.
     pub tls: TlsParams,
-    /// Channel binding.
     pub channel_binding: ChannelBinding,
     /// The kind of server to accept.
     pub target_session: TargetSession,
     /// Whether the servers are tried in random order.
     pub load_balance: bool,
-    /// The password file.
     pub passfile: Option<PathBuf>,
     /// Warnings for the user, such as `password file … has group or world access`.
     pub warnings: Vec<String>,

@@ -180,11 +180,14 @@ impl Connection {
     /// # Errors
     /// Any error of the server.
     pub async fn process(&self) -> Result<i32, tokio_postgres::Error> {
-        let ask = async || {
-            let rows = self.client.query_typed("SELECT pg_catalog.pg_backend_pid()", &[]).await?;
-            rows.first().map_or(Ok(0), |row| row.try_get(0))
-        };
-        self.process.get_or_try_init(ask).await.copied()
+        self.process
+            .get_or_try_init(async || {
+                let rows =
+                    self.client.query_typed("SELECT pg_catalog.pg_backend_pid()", &[]).await?;
+                rows.first().map_or(Ok(0), |row| row.try_get(0))
+            })
+            .await
+            .copied()
     }
 
     /// The client that sends statements.

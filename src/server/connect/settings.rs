@@ -53,13 +53,12 @@ impl SessionOptions {
         version: u32,
         user_options: Option<&str>,
     ) -> Vec<(String, String)> {
-        let milliseconds = |time: Duration| time.as_millis().to_string();
         // Users who can create objects in other schemas must not be able to replace the operators used here.
         let mut settings: Vec<(&str, String)> =
             vec![(SEARCH_PATH, "pg_catalog, pg_temp".to_owned())];
         let timeouts = [
-            ("statement_timeout", 0, milliseconds(self.statement_timeout)),
-            ("lock_timeout", 0, milliseconds(self.lock_timeout)),
+            ("statement_timeout", 0, self.statement_timeout.as_millis().to_string()),
+            ("lock_timeout", 0, self.lock_timeout.as_millis().to_string()),
             ("idle_in_transaction_session_timeout", 90_600, "0".to_owned()),
             ("idle_session_timeout", 140_000, "0".to_owned()),
             ("transaction_timeout", 170_000, "0".to_owned()),
@@ -104,11 +103,13 @@ pub(super) fn set(settings: &[(String, String)], reach: Reach) -> String {
         Reach::Session => "SET",
         Reach::Transaction => "SET LOCAL",
     };
-    let one = |(name, value): &(String, String)| {
-        let value = if name == SEARCH_PATH { value.clone() } else { quote_literal(value) };
-        format!("{set} {} = {value};\n", setting_name(name))
-    };
-    settings.iter().map(one).collect()
+    settings
+        .iter()
+        .map(|(name, value): &(String, String)| {
+            let value = if name == SEARCH_PATH { value.clone() } else { quote_literal(value) };
+            format!("{set} {} = {value};\n", setting_name(name))
+        })
+        .collect()
 }
 
 /// How long settings are in effect.

@@ -10,14 +10,10 @@ use super::{ConnectError, Params, Secret};
 /// The maximum size of service and password files that is read.
 const LARGEST_FILE: u64 = 16 << 20;
 
-/// The command-line options.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
-    /// `--host`.
     pub host: Option<String>,
-    /// `--port`.
     pub port: Option<String>,
-    /// `--username`.
     pub user: Option<String>,
     /// `--dbname`: a name, a URI or a key=value string.
     pub dbname: Option<Secret>,
@@ -30,9 +26,7 @@ pub struct Given {
 /// A file and its properties.
 #[derive(Debug, Clone)]
 pub struct FileSeen {
-    /// Its contents.
     pub text: String,
-    /// Its permission bits.
     pub mode: u32,
     /// Whether it is a regular file.
     pub is_file: bool,
@@ -40,7 +34,6 @@ pub struct FileSeen {
 
 /// The surroundings of the process.
 pub trait Surroundings {
-    /// The environment variables.
     fn environment(&self) -> &BTreeMap<String, String>;
     /// The user's name in the operating system, if known.
     fn os_user(&self) -> Option<String>;
@@ -58,8 +51,10 @@ pub struct ThisProcess(BTreeMap<String, String>);
 impl ThisProcess {
     /// Takes a copy of the current environment.
     pub fn new() -> ThisProcess {
-        let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
-        ThisProcess(std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect())
+        let variables = std::env::vars_os().map(|(name, value)| {
+            (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
+        });
+        ThisProcess(variables.collect())
     }
 }
 

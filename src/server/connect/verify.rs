@@ -26,7 +26,6 @@ pub(crate) enum Trust {
     Anyone,
     /// Servers whose certificate is issued by one of these roots.
     Roots {
-        /// The trusted roots.
         roots: Vec<CertificateDer<'static>>,
         /// Whether the certificate must name the host.
         names: bool,

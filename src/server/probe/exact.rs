@@ -1,7 +1,7 @@
 //! Queries a few rows so that the form and raw size of each value are certain. Where only the content shows this,
 //! values are read.
 
-use super::{AskedColumn, LONGEST_SHORT, Probe, Questions};
+use super::{AskedColumn, LONGEST_SHORT, Probe, Questions, listed};
 use toast_format::disk::desc::Length;
 use toast_format::disk::layout::TUPLE_HEADER_SIZE;
 use toast_format::disk::max_align;
@@ -30,24 +30,25 @@ impl Probe<'_> {
     /// size of the whole row with its values fetched.
     pub(crate) fn chosen_rows(&self, asked: Asked<'_>) -> String {
         let whole = matches!(asked, Asked::Exactly { whole: true, .. });
-        let questions = |index| match asked {
-            Asked::Sizes => self.questions(index),
-            Asked::Exactly { weighed, .. } => self.exact_questions(index, weighed.contains(&index)),
-        };
-        let asked: Vec<Questions> = self.columns().into_iter().map(questions).collect();
-        let list = |question: fn(&Questions) -> &str| {
-            let list: Vec<&str> = asked.iter().map(question).collect();
-            list.join(", ")
-        };
+        let asked: Vec<Questions> = self
+            .columns()
+            .into_iter()
+            .map(|index| match asked {
+                Asked::Sizes => self.questions(index),
+                Asked::Exactly { weighed, .. } => {
+                    self.exact_questions(index, weighed.contains(&index))
+                }
+            })
+            .collect();
         format!(
             "SELECT t.ctid::pg_catalog.text, ARRAY[{}]::pg_catalog.int4[], \
              ARRAY[{}]::pg_catalog.text[], ARRAY[{}]::pg_catalog.int4[], \
              ARRAY[{}]::pg_catalog.bool[], {} \
              FROM ONLY {} AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])",
-            list(|q| &q.size),
-            list(|q| &q.method),
-            list(|q| &q.raw),
-            list(|q| &q.external),
+            listed(&asked, |q| &q.size),
+            listed(&asked, |q| &q.method),
+            listed(&asked, |q| &q.raw),
+            listed(&asked, |q| &q.external),
             if whole { whole_size(&asked) } else { "NULL::pg_catalog.int4".to_owned() },
             self.table,
         )
@@ -102,11 +103,10 @@ impl Probe<'_> {
 
     fn exact_questions(&self, index: usize, weighed: bool) -> Questions {
         let mut asked = self.questions(index);
-        let varlena = |column: &AskedColumn<'_>| column.attribute.length == Length::Varlena;
-        let Some(column) = self.column(index).filter(|column| !column.computed && varlena(column))
-        else {
+        let Some(column) = self.column(index) else { return asked };
+        if column.computed || column.attribute.length != Length::Varlena {
             return asked;
-        };
+        }
         let value = format!("t.{}", quote_identifier(&column.attribute.name));
         let Questions { size, method, .. } = self.questions(index);
         let longest = self.longest_in_row();
