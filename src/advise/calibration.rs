@@ -193,7 +193,7 @@ pub(super) fn fitted(timed: &[Timed], groups: &[&[Specimen]], page: PageSize) ->
         let group = *groups.get(one.group)?;
         let all = groups.iter().flat_map(|group| group.iter());
         let chunks: u64 = all.map(|specimen| u64::from(chunks(specimen, one.stored, page))).sum();
-        let levels = ToastIndex::of(page, chunks).levels;
+        let levels = ToastIndex::new(page, chunks).levels;
         let work = added(group, |specimen| read(specimen, one.stored, page, levels));
         reads.push(Measured { parts: read_prices.parts(&work), ns: one.read_ns });
         let work = written(group, one.stored, page);
@@ -334,7 +334,7 @@ mod tests {
         for stored in forms {
             for (group, members) in groups.iter().enumerate() {
                 let chunks = all.iter().map(|one| u64::from(chunks(one, stored, page))).sum();
-                let levels = ToastIndex::of(page, chunks).levels;
+                let levels = ToastIndex::new(page, chunks).levels;
                 let work = added(members, |specimen| read(specimen, stored, page, levels));
                 let read_ns = real.read_ns(&work);
                 let write_ns = WritePrices::default().write_ns(&written(members, stored, page));

@@ -68,7 +68,7 @@ impl Advisor {
             quoted: relation.quoted(),
             kind: Kind::Rows,
             fillfactor: u32::from(relation.fillfactor()),
-            growth: Growth::of(&relation.desc, self.server.page_size, target),
+            growth: Growth::new(&relation.desc, self.server.page_size, target),
             related: RelatedFiles::of_table(relation.index_bytes),
         };
         let toast = relation.toast.as_ref().map(|toast| File {

@@ -145,7 +145,7 @@ fn row<'p>(
             (Incoming::Null, Content::None, None)
         } else {
             let value = Incoming::carried(
-                &StoredValue::of(&datum, column, page_size),
+                &StoredValue::new(&datum, column, page_size),
                 column.length,
                 page_size,
             );
@@ -535,7 +535,7 @@ mod tests {
     fn table(desc: &TupleDesc) -> Table {
         let page = PageSize::DEFAULT;
         Table {
-            columns: desc.attributes.iter().map(|a| Column::of(a, Method::Pglz)).collect(),
+            columns: desc.attributes.iter().map(|a| Column::new(a, Method::Pglz)).collect(),
             target: TupleTarget::default_for(page),
             has_toast_relation: true,
             page,

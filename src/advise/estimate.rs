@@ -338,7 +338,7 @@ fn mean_levels(parts: &[Sums], page: PageSize, scale: f64) -> f64 {
 }
 
 fn index_levels(part: &Sums, page: PageSize, scale: f64) -> f64 {
-    f64::from(ToastIndex::of(page, (part.get(Sum::Chunks) * scale) as u64).levels)
+    f64::from(ToastIndex::new(page, (part.get(Sum::Chunks) * scale) as u64).levels)
 }
 
 /// The figures of every variant, in order; the first one is today's.
@@ -395,7 +395,7 @@ impl SampledVariant<'_> {
         let page = self.scope.page;
         let parts = self.tally.parts();
         let chunks = parts.iter().map(|part| (part.get(Sum::Chunks) * self.scale).round() as u64);
-        let pages = chunks.map(|chunks| ToastIndex::of(page, chunks).pages as f64);
+        let pages = chunks.map(|chunks| ToastIndex::new(page, chunks).pages as f64);
         pages.map(|pages| pages * page.bytes() as f64).sum()
     }
 }

@@ -89,7 +89,7 @@ impl SamplePlan {
     pub(crate) fn part(&self, total: u32) -> SamplePlan {
         let part = f64::from(total) / f64::from(self.sample.total().max(1));
         let sample = if self.sample.is_all() {
-            Sample::all(total)
+            Sample::whole(total)
         } else {
             let blocks = (f64::from(self.sample.chosen()) * part).ceil() as u32;
             Sample::new(total, blocks.max(1), self.seed)

@@ -89,7 +89,7 @@ impl Pluggable {
         let today = &self.today;
         let bytes = |sum: f64| (sum / values).round() as u64;
         let rounded = |sum: f64| (sum / values * 100.0).round() / 100.0;
-        let levels = |of: &Taken| ToastIndex::of(self.page, (of.chunks * scale) as u64).levels;
+        let levels = |of: &Taken| ToastIndex::new(self.page, (of.chunks * scale) as u64).levels;
         let then_levels = levels(then);
         let today_levels = levels(today);
         Some(PluggableReport {

@@ -623,7 +623,7 @@ fn problems(lost: &[Lost]) -> Problems {
     for (one, shards) in groups {
         let message = without(&one.why, "not read", &shards);
         let message = message.lines().map(str::trim).collect::<Vec<_>>().join("; ");
-        problems.add(Problem { place: Place::of(one.node.clone()), message });
+        problems.add(Problem { place: Place::new(one.node.clone()), message });
     }
     problems
 }

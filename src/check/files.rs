@@ -627,7 +627,7 @@ pub(super) struct RangeResult {
 }
 
 pub(super) fn unreadable(name: &str, block: BlockNumber, error: &str) -> Finding {
-    let place = Place { block: Some(block), ..Place::of(name) };
+    let place = Place { block: Some(block), ..Place::new(name) };
     Finding::new(Code::Unreadable, place, "a page", error)
 }
 

@@ -373,7 +373,7 @@ pub struct Rest {
 pub(super) fn zeros(source: &str, blocks: &[BlockNumber], has_orphans: bool) -> Option<Finding> {
     let first = *blocks.first()?;
     let code = if has_orphans { Code::LostRows } else { Code::ZeroPage };
-    let place = Place { block: Some(first), ..Place::of(source) };
+    let place = Place { block: Some(first), ..Place::new(source) };
     let found = match blocks.len() {
         1 => "zeros".to_owned(),
         count => format!("zeros, in {count} blocks in all"),
@@ -383,7 +383,7 @@ pub(super) fn zeros(source: &str, blocks: &[BlockNumber], has_orphans: bool) -> 
 
 /// The place of a tuple of `source`.
 pub(super) fn place_at(source: &str, tid: ItemPointer) -> Place {
-    Place { block: Some(tid.block), item: Some(tid.item), ..Place::of(source) }
+    Place { block: Some(tid.block), item: Some(tid.item), ..Place::new(source) }
 }
 
 /// The finding for a row that shares a value with another row.

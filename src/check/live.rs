@@ -387,7 +387,7 @@ impl TableCheck {
                 return Ok(());
             }
             let zeros = format!("blocks in use: 0 of {}", standing.blocks);
-            let place = Place::of(check.name(Which::Heap));
+            let place = Place::new(check.name(Which::Heap));
             found = Some(Finding::new(Code::Emptied, place, expected, zeros));
         }
         if let Some(finding) = found {
@@ -749,7 +749,7 @@ impl BatchWorker {
                 let place = Place {
                     block: Some(BlockNumber(block)),
                     byte: Some(8),
-                    ..Place::of(name.as_str())
+                    ..Place::new(name.as_str())
                 };
                 let right = format!("checksum 0x{right:04x}");
                 let got = format!("0x{got:04x}");

@@ -446,7 +446,7 @@ impl LiveCheck {
         }
         let header = collector.findings.into_iter().find(|f| f.place.item.is_none());
         result.findings.push(header.unwrap_or_else(|| {
-            let place = Place { block: Some(block), ..Place::of(subject.source) };
+            let place = Place { block: Some(block), ..Place::new(subject.source) };
             Finding::new(Code::Unreadable, place, "a page that the server can read", message)
         }));
         Ok(())

@@ -796,7 +796,7 @@ impl LiveCheck {
         };
         let found = self.connection.reading(depends).await?;
         let [(depends, named)] = found.as_slice() else { return Ok(None) };
-        let place = Place::of(self.name(Which::Heap));
+        let place = Place::new(self.name(Which::Heap));
         let expected = format!("reltoastrelid {depends}, which depends on the table");
         let finding = Finding::new(Code::ToastCatalog, place, expected, named.to_string());
         Ok((depends != named).then_some(finding))

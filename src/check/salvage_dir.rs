@@ -567,7 +567,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let mut dir = SalvageDir::create(&temp.path().join("left")).unwrap();
         let mut salvage = TableSalvage::new(Some(&mut dir));
-        let place = Place { block: Some(BlockNumber(3)), item: Some(1), ..Place::of("t") };
+        let place = Place { block: Some(BlockNumber(3)), item: Some(1), ..Place::new("t") };
         let finding = Finding::new(Code::HeaderLength, place, "24", "0");
         (0..MAX_WANTED).for_each(|_| salvage.note("t", &finding));
         let mut checked = Checked::new("t");

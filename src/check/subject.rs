@@ -117,7 +117,7 @@ pub struct Subject<'a> {
 
 impl Subject<'_> {
     pub(super) fn page_place(&self, block: BlockNumber) -> Place {
-        Place { block: Some(block), ..Place::of(self.source) }
+        Place { block: Some(block), ..Place::new(self.source) }
     }
 
     pub(super) fn tuple_place(&self, ctid: ItemPointer) -> Place {

@@ -292,7 +292,7 @@ fn findings(index: &str, mut wrong: Vec<WrongPage>) -> Vec<Finding> {
     wrong
         .into_iter()
         .map(|wrong| {
-            let place = Place { block: Some(wrong.block), ..Place::of(index) };
+            let place = Place { block: Some(wrong.block), ..Place::new(index) };
             Finding::new(Code::IndexUnreadable, place, wrong.expected, wrong.found)
         })
         .collect()

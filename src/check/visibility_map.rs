@@ -91,7 +91,7 @@ impl LostBlocks {
         let behind = self.behind.map(|(first, count)| (first, "the file's end before it", count));
         let mut findings = Vec::new();
         for (first, what, count) in zeros.into_iter().chain(behind) {
-            let place = Place { block: Some(first), ..Place::of(source) };
+            let place = Place { block: Some(first), ..Place::new(source) };
             let expected = "a block with rows, whose visibility map says that it was in use";
             let found = if count == 1 {
                 what.to_owned()

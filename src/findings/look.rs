@@ -158,7 +158,7 @@ impl<'a> HeapLook<'a> {
         fillfactor: u32,
     ) -> HeapLook<'a> {
         HeapLook {
-            file: FileMeter::sample(Kind::Rows, model.page, fillfactor).growing(Growth::of(
+            file: FileMeter::sample(Kind::Rows, model.page, fillfactor).growing(Growth::new(
                 desc,
                 model.page,
                 Some(model.target),
@@ -311,7 +311,7 @@ impl RowLook<'_> {
         let mut dropped = 0;
         for walked in Walk::with_flavor(tuple, self.desc, self.flavor) {
             let (column, datum) = walked.ok()?;
-            let value = StoredValue::of(&datum, column, self.model.page);
+            let value = StoredValue::new(&datum, column, self.model.page);
             if !column.dropped {
                 self.values.push(value);
                 continue;

@@ -31,7 +31,7 @@ pub(super) const PAGES: u32 = 4096;
 pub(super) fn model(desc: &TupleDesc, page: PageSize) -> Table {
     let columns = desc.attributes.iter();
     Table {
-        columns: columns.map(|attribute| Column::of(attribute, Method::Pglz)).collect(),
+        columns: columns.map(|attribute| Column::new(attribute, Method::Pglz)).collect(),
         target: TupleTarget::default_for(page),
         has_toast_relation: true,
         page,

@@ -87,7 +87,7 @@ impl ColumnValues<'_> {
             if may_be_equal(rewrite) {
                 let old = self.dead_value(&rewrite.old)?;
                 let new = match values.get(&rewrite.new.value_id.0) {
-                    Some(value) => Fingerprint::of(value, self.page),
+                    Some(value) => Fingerprint::new(value, self.page),
                     None => self.dead_value(&rewrite.new)?,
                 };
                 unchanged = old == new;

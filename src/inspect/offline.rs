@@ -212,7 +212,7 @@ impl<'t> FileScan<'t> {
     ) -> Result<FileScan<'t>, FileError> {
         let file = RelationFile::open(path, target.page_size)?;
         let total = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
-        let sample = sampling.map_or_else(|| Sample::all(total), |sampling| sampling.draw(total));
+        let sample = sampling.map_or_else(|| Sample::whole(total), |sampling| sampling.draw(total));
         Ok(FileScan { target, file, sample })
     }
 
@@ -264,7 +264,7 @@ pub(super) fn store<'t>(
     match ToastFile::open(file, target.page_size, (None, target.desc.id_type), target.xact) {
         Ok(store) => Ok(Some(store)),
         Err(error) => {
-            let place = Place::of(path.display().to_string());
+            let place = Place::new(path.display().to_string());
             problems.add(Problem { place, message: error.to_string() });
             Ok(None)
         }
@@ -312,7 +312,7 @@ pub fn value(
     if target.verifies_checksums()
         && let Some(wrong) = wrong_checksum(ctid.block, &page)
     {
-        let place = Place { block: Some(ctid.block), ..Place::of(relation.as_str()) };
+        let place = Place { block: Some(ctid.block), ..Place::new(relation.as_str()) };
         anatomy.problems.push(format!("{place}: {wrong}"));
     }
     anatomy.problems.extend(target.checksums_unverified().map(|why| format!("{relation}: {why}")));

@@ -234,7 +234,7 @@ pub fn problem_reports(problems: &Problems) -> Vec<ProblemReport> {
 pub(super) fn note_failed_findings(report: &mut RelationReport, failed: Option<&LiveError>) {
     let Some(error) = failed else { return };
     let mut problems = Problems::default();
-    let place = Place::of(report.relation.as_str());
+    let place = Place::new(report.relation.as_str());
     problems.add(Problem { place, message: format!("findings: {error}") });
     report.problems.extend(problem_reports(&problems));
     report.problem_count += 1;

@@ -127,7 +127,7 @@ impl<V: Visitor> SavedSink for SavedReader<'_, V> {
         let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
         let message = format!("{}{hint}", error.problem);
         let line = Some(error.line.0);
-        let place = Place { line, column: error.column, ..Place::of(&*self.scan.relation.source) };
+        let place = Place { line, column: error.column, ..Place::new(&*self.scan.relation.source) };
         self.scan.problem(Problem { place, message });
     }
 
@@ -138,7 +138,7 @@ impl<V: Visitor> SavedSink for SavedReader<'_, V> {
 
 impl<V: Visitor> SavedReader<'_, V> {
     fn problem(&mut self, line: usize, item: Option<u16>, message: &str) {
-        let place = Place { line: Some(line), item, ..Place::of(&*self.scan.relation.source) };
+        let place = Place { line: Some(line), item, ..Place::new(&*self.scan.relation.source) };
         self.scan.problem(Problem { place, message: message.to_owned() });
     }
 

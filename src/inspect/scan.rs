@@ -35,7 +35,7 @@ impl ScanTarget {
     /// The measurement of how full it is, if that is wanted.
     fn meter(&self, page: PageSize, blocks: u32) -> Option<FileMeter> {
         let (kind, fillfactor) = self.metered?;
-        let growth = Growth::of(&self.desc, page, self.target);
+        let growth = Growth::new(&self.desc, page, self.target);
         let meter = FileMeter::whole(kind, page, blocks, fillfactor);
         Some(meter.growing(growth).with_dead_values())
     }
@@ -107,7 +107,7 @@ impl Inspector {
         let total_blocks = first.block_count().await.map_err(live)?;
         let sample = match sampling {
             Some(sampling) => sampling.draw(total_blocks),
-            None => Sample::all(total_blocks),
+            None => Sample::whole(total_blocks),
         };
         let chosen = sample.chosen();
         tracing::debug!(

@@ -43,13 +43,13 @@ pub fn relation_file(
         match ToastFile::open(file, page, (None, target.desc.id_type), target.xact) {
             Ok(toast) => store = Some(toast),
             Err(error) => {
-                let place = Place::of(path.display().to_string());
+                let place = Place::new(path.display().to_string());
                 unread = Some(Problem { place, message: error.to_string() });
             }
         }
     }
     let chunks = store.as_ref().map_or(0, |toast| toast.values().map(|value| value.live).sum());
-    let levels = ToastIndex::of(page, chunks).levels;
+    let levels = ToastIndex::new(page, chunks).levels;
     let total = u32::try_from(heap.blocks()).unwrap_or(u32::MAX);
     let plan = SamplePlan::new(sample, seed, total, page.bytes() as f64);
     let named = chosen.into_iter();
@@ -66,7 +66,7 @@ pub fn relation_file(
     let unverified = target.checksums_unverified();
     gathering
         .problems
-        .add_some(unverified.map(|message| Problem { place: Place::of(name.as_str()), message }));
+        .add_some(unverified.map(|message| Problem { place: Place::new(name.as_str()), message }));
     progress.begin(&name, u64::from(plan.sample.chosen()));
     let started = Instant::now();
     let mut bytes = vec![0; page.bytes()];
@@ -74,7 +74,7 @@ pub fn relation_file(
         if plan.limit(&gathering.done).is_some() {
             break;
         }
-        let place = || Place { block: Some(block), ..Place::of(name.as_str()) };
+        let place = || Place { block: Some(block), ..Place::new(name.as_str()) };
         match heap.read(block, &mut bytes) {
             Ok(true) => {
                 if gathering.done.blocks == 0 {
@@ -105,7 +105,7 @@ pub fn relation_file(
     }
     progress.end();
     for error in heap.truncated() {
-        let place = Place::of(name.as_str());
+        let place = Place::new(name.as_str());
         gathering.problems.add(Problem { place, message: error.to_string() });
     }
     Ok(gathering.reports("relation_file"))

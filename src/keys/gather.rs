@@ -152,7 +152,7 @@ impl Gathering {
             block: Some(ctid.block),
             item: Some(ctid.item),
             column: self.columns.get(slot).map(|column| column.name.clone()),
-            ..Place::of(self.relation.as_str())
+            ..Place::new(self.relation.as_str())
         };
         self.problems.add(Problem { place, message });
     }
@@ -287,7 +287,7 @@ impl Layout<'_> {
                 continue;
             };
             if let Datum::Varlena(varlena) = datum {
-                let stored = StoredValue::of(&datum, column, self.page);
+                let stored = StoredValue::new(&datum, column, self.page);
                 found.push(Document {
                     ctid,
                     slot,

@@ -85,11 +85,11 @@ impl FileTarget<'_> {
         let checksums = self.verifies_checksums();
         let mut page = vec![0; self.page_size.bytes()];
         if let Some(message) = self.checksums_unverified() {
-            visitor.problem(Problem { place: Place::of(name.as_str()), message });
+            visitor.problem(Problem { place: Place::new(name.as_str()), message });
         }
         progress.begin(&name, u64::from(blocks.chosen()));
         for (index, block) in blocks.enumerate() {
-            let place = Place { block: Some(block), ..Place::of(name.as_str()) };
+            let place = Place { block: Some(block), ..Place::new(name.as_str()) };
             match file.read(block, &mut page) {
                 Ok(true) => {
                     if index == 0 {
@@ -107,7 +107,7 @@ impl FileTarget<'_> {
         }
         progress.end();
         for error in file.truncated() {
-            let place = Place::of(name.as_str());
+            let place = Place::new(name.as_str());
             visitor.problem(Problem { place, message: error.to_string() });
         }
         Ok(())

@@ -109,7 +109,7 @@ impl<T: Transactions> ToastFile<T> {
     }
 
     fn problem(&mut self, block: BlockNumber, item: Option<u16>, text: impl std::fmt::Display) {
-        let place = Place { block: Some(block), item, ..Place::of(self.name.as_str()) };
+        let place = Place { block: Some(block), item, ..Place::new(self.name.as_str()) };
         self.problems.add(Problem { place, message: text.to_string() });
     }
 
@@ -313,7 +313,7 @@ pub fn chunk_on_page(
     let tuple = HeapTuple::parse(bytes, page.byte_order()).map_err(|e| place(e.to_string()))?;
     let (value_id, seq, data) = read_chunk(&tuple, id_type).map_err(place)?;
     let inserted = fate(&tuple, transactions);
-    let data = ChunkData::of(&data).ok_or_else(|| place("chunk_data is a pointer".into()))?;
+    let data = ChunkData::new(&data).ok_or_else(|| place("chunk_data is a pointer".into()))?;
     Ok(Some(Chunk { tid, value_id, seq, inserted, data }))
 }
 

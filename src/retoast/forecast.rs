@@ -471,7 +471,7 @@ impl ForecastBasis<'_> {
         let entries = sums.chunks.1 * newest / new.max(1.0);
         let toast_index_growth = match entries as u64 {
             0 => 0.0,
-            entries => ToastIndex::of(self.page, entries).pages as f64 * page,
+            entries => ToastIndex::new(self.page, entries).pages as f64 * page,
         };
         After {
             heap_growth: sums.added * page,
@@ -595,7 +595,7 @@ impl After {
 
     /// WAL of rebuilding the index of the TOAST relation, if it is bloated then.
     fn rebuild(&self, page: PageSize) -> f64 {
-        let fresh = ToastIndex::of(page, self.chunks as u64).pages * page.bytes() as u64;
+        let fresh = ToastIndex::new(page, self.chunks as u64).pages * page.bytes() as u64;
         if is_bloated(self.toast_index as u64, fresh) {
             build_wal(page, fresh, DEFAULT_FILLFACTOR) as f64
         } else {

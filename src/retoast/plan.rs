@@ -181,13 +181,13 @@ pub(crate) fn seconds(found: &FirstScan) -> Range {
     let wal = found.forecast.0.all;
     let scan = found.scan.as_secs_f64();
     if found.rows == 0 {
-        return Range::of(scan * 0.5, scan * 2.0);
+        return Range::rounded(scan * 0.5, scan * 2.0);
     }
     let rows = found.rows as f64;
     let least = wal.low as f64 / WAL_SPEED.0 + rows * ROW_TIME.0;
     let most = wal.high as f64 / WAL_SPEED.1 + rows * ROW_TIME.1;
     let naps = 1.0 + found.nice;
-    Range::of(scan + least * naps, scan * 3.0 + most * naps)
+    Range::rounded(scan + least * naps, scan * 3.0 + most * naps)
 }
 
 fn locks(found: &FirstScan) -> Vec<String> {

@@ -95,7 +95,7 @@ impl ToastRelation {
     /// The number of pages of its index from the root to a leaf, assuming that its own pages are full of chunks.
     pub(crate) fn full_index_levels(&self, page: PageSize) -> u32 {
         const CHUNKS: u64 = 4;
-        ToastIndex::of(page, self.bytes / page.bytes() as u64 * CHUNKS).levels
+        ToastIndex::new(page, self.bytes / page.bytes() as u64 * CHUNKS).levels
     }
 }
 
@@ -158,7 +158,7 @@ impl Relation {
     pub(crate) fn table(&self, default: Method, page: PageSize) -> Table {
         let columns = self.desc.attributes.iter();
         Table {
-            columns: columns.map(|attribute| Column::of(attribute, default)).collect(),
+            columns: columns.map(|attribute| Column::new(attribute, default)).collect(),
             target: self.tuple_target(page).unwrap_or(TupleTarget::default_for(page)),
             has_toast_relation: self.toast.is_some(),
             page,

@@ -75,7 +75,7 @@ impl Pages {
     /// What the server could not read, as problems of the relation with this name.
     pub fn problems(&self, source: &str) -> impl Iterator<Item = Problem> {
         self.unreadable.iter().map(move |(block, message)| Problem {
-            place: Place { block: Some(*block), ..Place::of(source) },
+            place: Place { block: Some(*block), ..Place::new(source) },
             message: message.clone(),
         })
     }

@@ -177,7 +177,7 @@ pub fn on_page<S: ChunkStore>(
     for (index, walked) in Walk::with_flavor(&tuple, desc, flavor).enumerate() {
         let (attribute, datum) = walked.map_err(|e| at(format!("byte {}: {e}", e.byte)))?;
         if !attribute.dropped && attribute.name == column {
-            let stored = StoredValue::of(&datum, attribute, page_size);
+            let stored = StoredValue::new(&datum, attribute, page_size);
             let block_known = true;
             let column = attribute;
             let seen = TupleValue { ctid, block_known, index, column, datum, stored, order };

@@ -189,7 +189,7 @@ impl<S: ChunkStore> Contents<S> {
                 block: Some(value.ctid.block),
                 item: Some(value.ctid.item),
                 column: Some(value.column.name.clone()),
-                ..Place::of(relation)
+                ..Place::new(relation)
             };
             self.problems.add(Problem { place, message: error.to_string() });
             Ok(())

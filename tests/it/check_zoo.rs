@@ -532,8 +532,13 @@ const READ_WRONG: [&str; 8] = [
     "contents: poly: points",
 ];
 
-/// Kinds of damage that keep SQL from reading the table to its end after all that is printed was run.
-const NOT_READ: [&str; 0] = [];
+/// Kinds of damage that keep SQL from reading the table to its end after all that is printed was run: which of two orders of
+/// chunks is right is not known, and values that SQL copies, but that are not of their type, are left to people.
+const NOT_READ: [&str; 3] = [
+    "chunks: chunk_seq of two chunks exchanged",
+    "contents: ints: element type text",
+    "contents: big: element type text",
+];
 
 /// Rounds of checks and of the SQL that they print; in the later ones pages are given up that cannot be read.
 const ROUNDS: usize = 7;

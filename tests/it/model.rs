@@ -412,7 +412,7 @@ async fn compare(
     fetch_all(client, &raw, &mut before, &mut compressor).await;
     let exact = exact_lz4(client, case, &raw, &before).await;
     let table = Table {
-        columns: toasted.desc.attributes.iter().map(|a| Column::of(a, Method::Pglz)).collect(),
+        columns: toasted.desc.attributes.iter().map(|a| Column::new(a, Method::Pglz)).collect(),
         target: TupleTarget::new(case.target, PageSize::DEFAULT).unwrap(),
         has_toast_relation: toasted.toast.is_some(),
         page: PageSize::DEFAULT,

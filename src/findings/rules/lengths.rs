@@ -56,7 +56,7 @@ fn near_rows(counted: &Counted) -> Interval {
 /// to a leaf, and a page of chunks. `below`: values that would be added to the existing ones.
 fn buffers_more(facts: &Facts, below: Interval) -> u32 {
     let values = facts.out_of_line.estimate + below.estimate;
-    ToastIndex::of(facts.page, values as u64).levels + 1
+    ToastIndex::new(facts.page, values as u64).levels + 1
 }
 
 /// The longer targets that few rows are near to. Those that keep several rows on a page come first, then the one for

@@ -229,7 +229,7 @@ impl TableRows<'_> {
         let fillfactor = u32::from(relation.fillfactor());
         let mut rows = RowLengths::new(Room::new(page, blocks, fillfactor));
         let mut at_least = RowLengths::new(Room::new(page, blocks, fillfactor));
-        let growth = Growth::of(&relation.desc, page, relation.tuple_target(page));
+        let growth = Growth::new(&relation.desc, page, relation.tuple_target(page));
         let mut is_exact = true;
         for some in ranges(0..blocks, CHUNK) {
             match self.0.session.pages {

@@ -168,7 +168,7 @@ struct TableCensus<'a> {
 
 impl TableCensus<'_> {
     fn problem(&mut self, block: BlockNumber, item: Option<u16>, message: String) {
-        let place = Place { block: Some(block), item, ..Place::of(self.name.clone()) };
+        let place = Place { block: Some(block), item, ..Place::new(self.name.clone()) };
         self.problems.add(Problem { place, message });
     }
 

@@ -316,7 +316,7 @@ fn choose(
         .collect();
     let toaster = request.goal.toaster();
     let mut changes = match request.goal {
-        Goal::Stock(_) | Goal::Policy(_) => Changes::of(toaster, &current, target, has_target),
+        Goal::Stock(_) | Goal::Policy(_) => Changes::new(toaster, &current, target, has_target),
         Goal::Pluggable(_) => Changes::of_target(target, has_target),
     };
     if let Some(plan) = &plan {

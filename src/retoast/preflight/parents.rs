@@ -71,7 +71,7 @@ pub async fn parent(
     }
     let mut changes = match &request.goal {
         goal @ (Goal::Stock(_) | Goal::Policy(_)) => {
-            Changes::of(goal.toaster(), &columns, wanted_target, has_target)
+            Changes::new(goal.toaster(), &columns, wanted_target, has_target)
         }
         Goal::Pluggable(_) => Changes::default(),
     };

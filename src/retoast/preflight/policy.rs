@@ -57,7 +57,7 @@ pub(crate) async fn to_look_at(
     let mut targets = Vec::new();
     let mut types = Types::default();
     for (index, column) in relation.desc.attributes.iter().enumerate() {
-        let model = Column::of(column, default_method);
+        let model = Column::new(column, default_method);
         if column.dropped || model.type_storage == Storage::Plain {
             continue;
         }

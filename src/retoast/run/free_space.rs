@@ -177,7 +177,7 @@ impl FreeSpaceScan<'_> {
                     }
                     let values = Walk::new(&tuple, &relation.desc).map(|walked| match walked {
                         Ok((column, _)) if column.dropped => Ok(StoredValue::NULL),
-                        Ok((column, datum)) => Ok(StoredValue::of(&datum, column, page)),
+                        Ok((column, datum)) => Ok(StoredValue::new(&datum, column, page)),
                         Err(error) => Err(error),
                     });
                     let Ok(values) = values.collect::<Result<Vec<_>, _>>() else {

@@ -366,7 +366,7 @@ impl Scanner<'_> {
                 }
                 Ok((column, datum)) => {
                     self.keep_custom(ctid, values.len(), &datum);
-                    values.push(StoredValue::of(&datum, column, self.server.page_size));
+                    values.push(StoredValue::new(&datum, column, self.server.page_size));
                 }
                 Err(error) => {
                     self.seen.problems.push(format!("row {ctid}: {error}"));

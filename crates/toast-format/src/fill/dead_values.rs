@@ -22,7 +22,7 @@ pub struct Fingerprint {
 
 impl Fingerprint {
     /// That of a whole value as it is stored out of line.
-    pub fn of(stored: &[u8], page: PageSize) -> Fingerprint {
+    pub fn new(stored: &[u8], page: PageSize) -> Fingerprint {
         let mut whole = Fingerprint::default();
         let chunks = stored.chunks(page.toast_max_chunk_size() as usize);
         (0u32..).zip(chunks).for_each(|(seq, data)| whole.add(seq, data));
@@ -119,13 +119,13 @@ mod tests {
             workers[seq as usize % 2].take(&HeapTuple::of_data(&chunk(7, seq, data)));
         }
         let [mut first, second] = workers;
-        assert_ne!(first.of(7), Some(Fingerprint::of(&value, page)));
+        assert_ne!(first.of(7), Some(Fingerprint::new(&value, page)));
         first.merge(second);
-        assert_eq!(first.of(7), Some(Fingerprint::of(&value, page)));
+        assert_eq!(first.of(7), Some(Fingerprint::new(&value, page)));
         assert_eq!(first.of(7).map(|known| known.bytes), Some(value.len() as u64));
         // another order of the same bytes is another value
         let (one, two) = value.split_at(most);
-        assert_ne!(Fingerprint::of(&[two, one].concat(), page), Fingerprint::of(&value, page));
+        assert_ne!(Fingerprint::new(&[two, one].concat(), page), Fingerprint::new(&value, page));
         first.take(&HeapTuple::of_data(&[7, 0, 0]));
         assert_eq!(first.of(8), None);
     }

@@ -172,7 +172,7 @@ struct Missing {
 
 impl Growth {
     /// The growth of a table with these columns. `target` is its `toast_tuple_target`, if set.
-    pub fn of(desc: &TupleDesc, page: PageSize, target: Option<TupleTarget>) -> Growth {
+    pub fn new(desc: &TupleDesc, page: PageSize, target: Option<TupleTarget>) -> Growth {
         let columns = &desc.attributes;
         let header = header(true, columns.len());
         let is_longer = header > self::header(false, columns.len());
@@ -339,7 +339,7 @@ mod tests {
     fn rows_that_get_more_columns_get_a_longer_null_bitmap() {
         let columns = vec![column(Length::Fixed(4), Align::Int); 9];
         let desc = TupleDesc { attributes: columns, ..TupleDesc::default() };
-        let growth = Growth::of(&desc, PageSize::DEFAULT, None);
+        let growth = Growth::new(&desc, PageSize::DEFAULT, None);
         let row = |natts: u16, null_bitmap| {
             let tuple = HeapTuple { infomask2: natts, null_bitmap, ..HeapTuple::of_data(&[]) };
             growth.taken(&tuple, 100)
@@ -381,7 +381,7 @@ mod tests {
             with_default(Storage::Extended, Some(3_000)),
         ];
         let growth =
-            Growth::of(&TupleDesc { attributes: columns, ..TupleDesc::default() }, page, None);
+            Growth::new(&TupleDesc { attributes: columns, ..TupleDesc::default() }, page, None);
         let of = |natts: u16, length| {
             let tuple = HeapTuple { infomask2: natts, ..HeapTuple::of_data(&[]) };
             growth.taken(&tuple, length)
@@ -392,7 +392,7 @@ mod tests {
             attributes: vec![with_default(Storage::Plain, None)],
             ..TupleDesc::default()
         };
-        let growth = Growth::of(&none, page, None);
+        let growth = Growth::new(&none, page, None);
         assert_eq!(growth.taken(&HeapTuple::of_data(&[]), 100), taken(100));
     }
 }

@@ -26,7 +26,7 @@ pub struct Place {
 
 impl Place {
     /// A whole relation, file or input.
-    pub fn of(source: impl Into<String>) -> Place {
+    pub fn new(source: impl Into<String>) -> Place {
         Place { source: source.into(), ..Place::default() }
     }
 
@@ -40,7 +40,7 @@ impl Place {
             block: Some(ctid.block),
             item: Some(ctid.item).filter(|&item| item > 0),
             column: column.map(|column| column.name.clone()),
-            ..Place::of(source)
+            ..Place::new(source)
         }
     }
 }
@@ -175,7 +175,7 @@ mod tests {
     fn of(blocks: impl IntoIterator<Item = u32>) -> Problems {
         let mut problems = Problems::default();
         problems.extend(blocks.into_iter().map(|block| Problem {
-            place: Place { block: Some(BlockNumber(block)), ..Place::of("t") },
+            place: Place { block: Some(BlockNumber(block)), ..Place::new("t") },
             message: format!("block {block}"),
         }));
         problems

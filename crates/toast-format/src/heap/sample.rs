@@ -144,7 +144,7 @@ impl Sample {
     }
 
     /// All blocks of a relation of `total` blocks.
-    pub fn all(total: u32) -> Sample {
+    pub fn whole(total: u32) -> Sample {
         Sample::new(total, total, 0)
     }
 

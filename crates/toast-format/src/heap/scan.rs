@@ -252,7 +252,7 @@ pub struct Relation {
 
 impl Relation {
     fn place(&self, block: BlockNumber) -> Place {
-        Place { block: Some(block), ..Place::of(&*self.source) }
+        Place { block: Some(block), ..Place::new(&*self.source) }
     }
 
     fn value_place(&self, ctid: ItemPointer, column: Option<&Attribute>) -> Place {
@@ -465,7 +465,7 @@ impl<V: Visitor> Scan<V> {
             let place = self.relation.value_place(ctid, Some(column));
             self.problems.add(Problem { place, message: error.to_string() });
         }
-        let stored = || StoredValue::of(&datum, column, page_size);
+        let stored = || StoredValue::new(&datum, column, page_size);
         if let Some(column_stats) = self.stats.columns.get_mut(index) {
             column_stats.add_datum(&datum, stored);
         }

@@ -544,7 +544,7 @@ mod tests {
         let mut quick = ColumnStats::default();
         let mut plain = ColumnStats::default();
         for datum in &data {
-            let stored = StoredValue::of(datum, column, PageSize::DEFAULT);
+            let stored = StoredValue::new(datum, column, PageSize::DEFAULT);
             quick.add_datum(datum, || stored);
             plain.add(&stored, 1);
         }

@@ -129,7 +129,7 @@ impl Changes {
 
     /// The differences between the columns' current settings and the choice. `target` is the requested target,
     /// `has_target` the table's.
-    pub fn of(
+    pub fn new(
         toaster: Toaster,
         columns: &[(String, Current)],
         target: Option<TupleTarget>,
@@ -202,14 +202,14 @@ mod tests {
         ];
         let target = TupleTarget::new(4080, page).ok();
         let lz4 = Toaster::Compressed(Method::Lz4);
-        let changes = Changes::of(lz4, &columns, target, None);
+        let changes = Changes::new(lz4, &columns, target, None);
         assert_eq!(changes.storage, [("b".to_owned(), Storage::Extended)]);
         assert_eq!(changes.compression, [("a".to_owned(), Method::Lz4)]);
         assert_eq!(changes.target, target);
-        let main = Changes::of("main=lz4".parse().unwrap(), &columns, None, None);
+        let main = Changes::new("main=lz4".parse().unwrap(), &columns, None, None);
         assert_eq!(main.storage, [("a".to_owned(), Storage::Main)]);
         assert_eq!(main.compression, [("a".to_owned(), Method::Lz4)]);
-        let none = Changes::of(Toaster::Extended, &columns[..1], target, target);
+        let none = Changes::new(Toaster::Extended, &columns[..1], target, target);
         assert!(none.is_empty());
     }
 

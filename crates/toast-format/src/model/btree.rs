@@ -109,7 +109,7 @@ pub struct ToastIndex {
 
 impl ToastIndex {
     /// The index of a TOAST relation with this many chunks.
-    pub fn of(page: PageSize, chunks: u64) -> ToastIndex {
+    pub fn new(page: PageSize, chunks: u64) -> ToastIndex {
         if chunks == 0 {
             return ToastIndex { pages: 1, levels: 0 };
         }
@@ -180,13 +180,13 @@ mod tests {
     #[test]
     fn the_index_as_servers_build_it() {
         // Measured: 112 pages for 40,000 chunks, 84 pages for 30,000 chunks.
-        assert_eq!(ToastIndex::of(PAGE, 40_000), ToastIndex { pages: 112, levels: 2 });
-        assert_eq!(ToastIndex::of(PAGE, 30_000), ToastIndex { pages: 84, levels: 2 });
+        assert_eq!(ToastIndex::new(PAGE, 40_000), ToastIndex { pages: 112, levels: 2 });
+        assert_eq!(ToastIndex::new(PAGE, 30_000), ToastIndex { pages: 84, levels: 2 });
         // A root keeps 407 leaves; the pages below it that have been split keep 285.
-        assert_eq!(ToastIndex::of(PAGE, 120_000).levels, 2);
-        assert_eq!(ToastIndex::of(PAGE, 155_000).levels, 3);
-        assert_eq!(ToastIndex::of(PAGE, 0), ToastIndex { pages: 1, levels: 0 });
-        assert_eq!(ToastIndex::of(PAGE, 1), ToastIndex { pages: 2, levels: 1 });
+        assert_eq!(ToastIndex::new(PAGE, 120_000).levels, 2);
+        assert_eq!(ToastIndex::new(PAGE, 155_000).levels, 3);
+        assert_eq!(ToastIndex::new(PAGE, 0), ToastIndex { pages: 1, levels: 0 });
+        assert_eq!(ToastIndex::new(PAGE, 1), ToastIndex { pages: 2, levels: 1 });
     }
 
     fn fresh(number: u32, keys: usize, fillfactor: u8) -> u64 {

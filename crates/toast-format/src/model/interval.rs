@@ -205,7 +205,7 @@ pub struct Range {
 
 impl Range {
     /// Rounds the ends down and up.
-    pub fn of(low: f64, high: f64) -> Range {
+    pub fn rounded(low: f64, high: f64) -> Range {
         Range { low: low as u64, high: high.ceil() as u64 }
     }
 }

@@ -130,7 +130,7 @@ impl StoredValue {
     };
 
     /// The form and sizes of `datum`, a value of `column` in a relation with this page size.
-    pub fn of(datum: &Datum<'_>, column: &Attribute, page: PageSize) -> StoredValue {
+    pub fn new(datum: &Datum<'_>, column: &Attribute, page: PageSize) -> StoredValue {
         match datum {
             Datum::Null => StoredValue::NULL,
             Datum::Missing => {

@@ -33,7 +33,7 @@ pub struct Column {
 
 impl Column {
     /// The column as in the catalog; `default_method` is `default_toast_compression`.
-    pub fn of(attribute: &Attribute, default_method: Method) -> Column {
+    pub fn new(attribute: &Attribute, default_method: Method) -> Column {
         Column {
             length: attribute.length,
             align: attribute.align,

@@ -43,7 +43,7 @@ pub enum ChunkData {
 
 impl ChunkData {
     /// Copies the data from a chunk's tuple; `None` for a pointer, which a chunk cannot contain.
-    pub fn of(value: &Varlena<'_>) -> Option<ChunkData> {
+    pub fn new(value: &Varlena<'_>) -> Option<ChunkData> {
         match value {
             Varlena::Short { content } | Varlena::Plain { content } => {
                 Some(ChunkData::Plain(content.to_vec()))
