@@ -137,7 +137,7 @@ pub struct AllowArg {
         value_name = "WHAT",
         value_enum,
         hide_possible_values = true,
-        help_heading = "Reading a server"
+        help_heading = "Connection options"
     )]
     allow: Vec<AllowReading>,
 }
