@@ -408,7 +408,7 @@ impl<'f> Script<'f> {
         let why = if self.facts.has_toasters {
             "its pointer leads to a relation that was not examined.".to_owned()
         } else if self.facts.is_toast_doubtful {
-            "most pointers of the table lead to another relation than pg_class.reltoastrelid, which may be what is wrong: \
+            "most pointers of the table lead to another relation than the reltoastrelid of pg_class, which may be what is wrong: \
              restore the catalog."
                 .to_owned()
         } else if reading.by_sql == Some(true) {
