@@ -63,9 +63,9 @@ pub fn command(
     for column in [target.column].iter().chain(besides) {
         // A word that begins with a hyphen would be parsed as an option.
         if column.starts_with('-') {
-            out.push(format!("--column={column}"))
+            out.push(format!("--column={column}"));
         } else {
-            out.extend(["--column".to_owned(), (*column).to_owned()])
+            out.extend(["--column".to_owned(), (*column).to_owned()]);
         }
     }
     if wanted.is_stock() {

@@ -274,9 +274,9 @@ impl<'f> Script<'f> {
                 self.comment(&format!(
                     "{} Follow what is said of its other values, then check again.",
                     self.why_anew(row)
-                ))
+                ));
             } else {
-                self.store_row_anew(row)
+                self.store_row_anew(row);
             }
             return;
         }

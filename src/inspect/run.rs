@@ -68,7 +68,7 @@ pub(crate) async fn open(
     let others = join_all((1..count).map(|_| timeout(OPEN_PATIENCE, first.open_another())));
     let ask = first.reading(async || Server::ask(first.client()).await);
     let (others, server) = join(others, ask).await;
-    let server = server.map_err(incomplete)?;
+    let server = server.map_err(|error| incomplete(&error))?;
     let opened = others.into_iter().filter_map(|opened| match opened {
         Ok(Ok(connection)) => Some(connection),
         Ok(Err(error)) => {
@@ -108,7 +108,7 @@ pub(crate) async fn find(
                 }
             })
             .await;
-        found.map_err(incomplete)
+        found.map_err(|error| incomplete(&error))
     };
     let selection = until(interrupt, &inspector.connections, work).await?;
     let nothing = selection.found.is_empty() && selection.on_nodes.is_empty();
@@ -161,7 +161,7 @@ pub(crate) async fn value(
             Ok(Some((oid, catalog::describe(leader.client(), oid).await)))
         })
         .await;
-    let relation = match found.map_err(incomplete)? {
+    let relation = match found.map_err(|error| incomplete(&error))? {
         Some((_, Ok(Some(relation)))) => relation,
         Some((_, Ok(None))) => return Err(Failed::new(Kind::Incomplete, "the table is gone")),
         Some((oid, Err(error))) => {
@@ -199,7 +199,7 @@ impl RelationReader<'_> {
                 Ok::<_, LiveError>((names, locked))
             })
             .await;
-        let (names, locked) = asked.map_err(incomplete)?;
+        let (names, locked) = asked.map_err(|error| incomplete(&error))?;
         let schedule = Schedule {
             connections: &self.inspector.connections,
             found,
@@ -297,7 +297,7 @@ pub(super) fn functions_notices(inspector: &Inspector, why: &str) -> Vec<UserMes
 }
 
 /// An error of the server that affects the whole run.
-pub(super) fn incomplete(error: LiveError) -> Failed {
+pub(super) fn incomplete(error: &LiveError) -> Failed {
     Failed::new(Kind::Incomplete, error.to_string())
 }
 

@@ -150,7 +150,7 @@ pub(super) fn distribution(title: &str, bars: &[Bar], marks: &[(u64, &str)]) -> 
 pub(super) type Spot = (f64, f64, bool, bool);
 
 /// The range of an axis for these values, with some room around them.
-fn axis(values: Vec<f64>) -> Range<f64> {
+fn axis(values: &[f64]) -> Range<f64> {
     let low = values.iter().copied().fold(f64::MAX, f64::min);
     let high = values.iter().copied().fold(0.0, f64::max);
     let room = ((high - low) * 0.1).max(high * 0.05).max(1.0);
@@ -162,8 +162,8 @@ pub(super) fn front(title: &str, spots: &[Spot]) -> Markup {
     let shows = "Total size after VACUUM FULL, to the right, against the CPU time of a read, upwards. Numbers are those of \
                  the table below. Filled circles are on the Pareto front of size, reads, writes and scans; a ring marks \
                  the recommended settings.";
-    let bytes = axis(spots.iter().map(|spot| spot.0).collect());
-    let ns = axis(spots.iter().map(|spot| spot.1).collect());
+    let bytes = axis(&spots.iter().map(|spot| spot.0).collect::<Vec<_>>());
+    let ns = axis(&spots.iter().map(|spot| spot.1).collect::<Vec<_>>());
     let (unit, name) = unit(bytes.end - bytes.start);
     let xs = bytes.start / unit..bytes.end / unit;
     let across = xs.end - xs.start;

@@ -87,9 +87,9 @@ impl<W: Write> CheckWriter<W> {
             || &report,
             |document| {
                 if document.is_markdown() {
-                    text.row(is_first, document)
+                    text.row(is_first, document);
                 } else {
-                    text.lines(document)
+                    text.lines(document);
                 }
             },
             || vec![csv_record(&report)],

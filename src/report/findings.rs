@@ -40,9 +40,9 @@ fn on_page(finding: &Finding, relation: Option<&str>, document: &mut Document) {
     document.line(&format!("Severity {}: {text}.", finding.severity), 0);
     document.line(finding.why, 0);
     if finding.command.starts_with("toastctl ") {
-        document.command(&finding.command)
+        document.command(&finding.command);
     } else {
-        document.sql(&finding.command)
+        document.sql(&finding.command);
     }
 }
 

@@ -103,8 +103,9 @@ async fn overview(
 ) -> Result<(), RunError> {
     let leader = inspector.leader()?;
     let oids: Vec<_> = found.iter().map(|found| found.oid).collect();
-    let mut listed = listing::list(leader, &oids).await.map_err(incomplete)?;
-    let database_bytes = database_bytes(leader, terms.max_time).await.map_err(incomplete)?;
+    let mut listed = listing::list(leader, &oids).await.map_err(|error| incomplete(&error))?;
+    let database_bytes =
+        database_bytes(leader, terms.max_time).await.map_err(|error| incomplete(&error))?;
     roll_up(&mut listed, found, all && !terms.parts, terms.parts);
     let relations = found.len() as u64;
     let bytes = listed.iter().fold(0u64, |sum, listed| sum.saturating_add(listed.bytes));
@@ -117,7 +118,7 @@ async fn overview(
         ));
     }
     if listed.len() >= MANY {
-        keep_settings(&inspector.connections).await.map_err(incomplete)?;
+        keep_settings(&inspector.connections).await.map_err(|error| incomplete(&error))?;
     }
     // locked relations come last, so that the others do not wait for them
     listed.sort_by_key(|listed| (listed.locked, Reverse(listed.bytes)));

@@ -272,9 +272,9 @@ impl UpdateTriggers {
         for row in client.query_typed(sql, &[(&numbers(tables), Type::OID_ARRAY)]).await? {
             let of = found.entry(Oid(row.try_get(0)?)).or_default();
             if row.try_get(3)? {
-                of.rules.push(row.try_get(1)?)
+                of.rules.push(row.try_get(1)?);
             } else {
-                of.triggers.push((row.try_get(1)?, row.try_get(2)?))
+                of.triggers.push((row.try_get(1)?, row.try_get(2)?));
             }
         }
         Ok(found)

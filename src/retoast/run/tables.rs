@@ -536,7 +536,7 @@ impl Run<'_, '_> {
                     results.message(UserMessage::Warning(format!(
                         "{}: no lock to change the settings: new partitions will not have them",
                         parent.name
-                    )))
+                    )));
                 }
             }
         }

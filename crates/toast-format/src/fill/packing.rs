@@ -52,12 +52,12 @@ impl Sample {
     /// tuples.
     fn behind(&self, block: u32) -> Vec<u32> {
         const FEW: usize = 100;
-        let behind = self.from_block(block);
-        if behind.len() < FEW { self.from_block(0) } else { behind }
+        let behind = self.blocks_since(block);
+        if behind.len() < FEW { self.blocks_since(0) } else { behind }
     }
 
     /// The space that each tuple from `block` on takes, the last block first.
-    fn from_block(&self, block: u32) -> Vec<u32> {
+    fn blocks_since(&self, block: u32) -> Vec<u32> {
         let mut tuples: Vec<Tuple> =
             self.tuples.iter().filter(|tuple| tuple.block >= block).copied().collect();
         // the tuples of a group remain in their order
