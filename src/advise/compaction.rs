@@ -270,7 +270,7 @@ impl Swept {
 const COMPACTED_TOAST: Compacted = Compacted { above: 0.015, low: -0.02, high: 0.06 };
 const COMPACTED_HEAP: Compacted = Compacted { above: 0.035, low: 0.0, high: 0.08 };
 
-/// A compacted file beside what VACUUM FULL leaves, as parts of that.
+/// The size of a compacted file relative to what VACUUM FULL leaves.
 struct Compacted {
     above: f64,
     low: f64,

@@ -400,7 +400,7 @@ impl SampledVariant<'_> {
     }
 }
 
-/// A variant beside today's.
+/// A variant compared with the present settings.
 struct Comparison<'a> {
     variant: &'a SampledVariant<'a>,
     today: &'a SampledVariant<'a>,

@@ -112,7 +112,7 @@ pub fn relation_file(
         tell,
         checked: &mut checked,
         salvage: TableSalvage::new(salvage),
-        told: BTreeMap::new(),
+        by_code: BTreeMap::new(),
     };
     check_heap_and_chunks(target, &subject, options.threads, progress, &mut out)?;
     if checked.looked.undecided > 0 {
@@ -303,7 +303,7 @@ fn save(
         }
     }
     // what SQL reads, and what an UPDATE would delete, is not known without a server
-    let comments = out.told.iter().map(|(code, (count, first))| left_over(*code, *count, first));
+    let comments = out.by_code.iter().map(|(code, (count, first))| left_over(*code, *count, first));
     let comments: Vec<String> = comments.collect();
     if !comments.is_empty() {
         salvage.repair(vec![commented(IN_FILES)])?;
@@ -378,14 +378,14 @@ struct FindingOutput<'a, 't> {
     checked: &'a mut Checked,
     salvage: TableSalvage<'a>,
     /// The kinds of findings, how many there are of each, and where the first is.
-    told: BTreeMap<Code, (u64, Place)>,
+    by_code: BTreeMap<Code, (u64, Place)>,
 }
 
 impl FindingOutput<'_, '_> {
     fn tell(&mut self, finding: Finding) -> Result<(), CheckError> {
         self.checked.count(&finding);
         self.salvage.note(&self.checked.relation, &finding);
-        self.told.entry(finding.code).or_insert((0, finding.place.clone())).0 += 1;
+        self.by_code.entry(finding.code).or_insert((0, finding.place.clone())).0 += 1;
         Ok((self.tell)(finding)?)
     }
 }

@@ -614,16 +614,29 @@ impl LiveCheck {
         &self,
         ask: impl AsyncFnOnce() -> Result<T, LiveError>,
     ) -> Result<Result<T, String>, LiveError> {
+        match self.in_savepoint(ask).await? {
+            Ok(found) => Ok(Ok(found)),
+            Err(error) if is_unreadable(&error) => Ok(Err(LiveError::Server(error).to_string())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The result of a statement, or the error with which the server refuses it; the transaction continues.
+    pub(super) async fn in_savepoint<T>(
+        &self,
+        ask: impl AsyncFnOnce() -> Result<T, LiveError>,
+    ) -> Result<Result<T, tokio_postgres::Error>, LiveError> {
         let client = self.connection.client();
-        client.batch_execute("SAVEPOINT toastctl_chunks").await?;
+        client.batch_execute("SAVEPOINT toastctl_attempt").await?;
         match ask().await {
-            Ok(rows) => {
-                client.batch_execute("RELEASE SAVEPOINT toastctl_chunks").await?;
-                Ok(Ok(rows))
+            Ok(found) => {
+                client.batch_execute("RELEASE SAVEPOINT toastctl_attempt").await?;
+                Ok(Ok(found))
             }
-            Err(LiveError::Server(error)) if is_about_data(&error) || is_too_much(&error) => {
-                client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_chunks").await?;
-                Ok(Err(LiveError::Server(error).to_string()))
+            Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
+                let undone = client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_attempt").await;
+                // If the session has ended, the first error says why.
+                if undone.is_err() { Err(error.into()) } else { Ok(Err(error)) }
             }
             Err(error) => Err(error),
         }
@@ -752,9 +765,10 @@ fn parts(
     })
 }
 
-/// Whether an answer is longer than the server can make it, as damage may have it (class 54).
-pub(super) fn is_too_much(error: &tokio_postgres::Error) -> bool {
-    error.as_db_error().is_some_and(|db| db.code().code().starts_with("54"))
+/// Whether the server cannot read the data, or the answer would be longer than it can make one, as damage may have it
+/// (class 54).
+pub(super) fn is_unreadable(error: &tokio_postgres::Error) -> bool {
+    is_about_data(error) || error.as_db_error().is_some_and(|db| db.code().code().starts_with("54"))
 }
 
 /// A chunk without its data, as the server tells of it.

@@ -13,7 +13,7 @@ use super::damaged_row::{
     references_on_page, row_at, shared_values, value_ids,
 };
 use super::finding::{CheckError, Finding, place_at};
-use super::live_check::{About, BATCH, LiveCheck, Which, is_too_much, seen_chunk};
+use super::live_check::{About, BATCH, LiveCheck, Which, is_unreadable, seen_chunk};
 use super::reading::{ValueReading, is_read, is_sound, numbered_by_index};
 use super::repair::{self, RepairFacts, ToastIndexState, Unread, left_over, may_crash_at_pglz};
 use super::salvage::{
@@ -26,7 +26,7 @@ use super::subject::Subject;
 use super::value::{ChunkForm, ChunkSeen, uses_all};
 use crate::server::checking::{self, Standing};
 use crate::server::chunk_rows::{self, By, ChunkRow};
-use crate::server::pages::{Pages, is_about_data};
+use crate::server::pages::Pages;
 use crate::server::{LiveError, owner_facts, snapshot};
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::pointer::ToastPointer;
@@ -334,18 +334,11 @@ impl LiveCheck {
             value.fresh, facts.table, row.ctid
         );
         let client = self.connection.client();
-        client.batch_execute("SAVEPOINT toastctl_attempt").await?;
-        match client.query_typed(&sql, &[]).await {
-            Ok(rows) => {
-                client.batch_execute("RELEASE SAVEPOINT toastctl_attempt").await?;
-                Ok((!rows.is_empty()).then_some(true))
-            }
-            Err(error) if error.as_db_error().is_some() => {
-                client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_attempt").await?;
-                Ok((is_about_data(&error) || is_too_much(&error)).then_some(false))
-            }
-            Err(error) => Err(error.into()),
-        }
+        let read = self.in_savepoint(async || Ok(client.query_typed(&sql, &[]).await?)).await?;
+        Ok(match read {
+            Ok(rows) => (!rows.is_empty()).then_some(true),
+            Err(error) => is_unreadable(&error).then_some(false),
+        })
     }
 
     /// Whether a pointer leads to a TOAST relation, as SQL takes for granted.
@@ -1146,7 +1139,7 @@ impl LiveCheck {
         let relation = self.quoted(which);
         let blocks = block.0..block.0.saturating_add(1);
         Ok(self
-            .attempt_any(async || storage.on_disk(client, server, &relation, blocks).await)
+            .in_savepoint(async || storage.on_disk(client, server, &relation, blocks).await)
             .await?
             .unwrap_or_default())
     }
@@ -1289,32 +1282,12 @@ impl LiveCheck {
         );
         let client = self.connection.client();
         Ok(self
-            .attempt_any(async || {
+            .in_savepoint(async || {
                 let rows = client.query_typed(&sql, &[]).await?;
                 Ok(rows.first().map(|row| row.try_get(0)).transpose()?.flatten())
             })
             .await?
-            .flatten())
-    }
-
-    /// The result of a statement; `None` if the server refuses it.
-    async fn attempt_any<T>(
-        &self,
-        ask: impl AsyncFnOnce() -> Result<T, LiveError>,
-    ) -> Result<Option<T>, LiveError> {
-        let client = self.connection.client();
-        client.batch_execute("SAVEPOINT toastctl_attempt").await?;
-        match ask().await {
-            Ok(found) => {
-                client.batch_execute("RELEASE SAVEPOINT toastctl_attempt").await?;
-                Ok(Some(found))
-            }
-            Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
-                client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_attempt").await?;
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+            .unwrap_or_default())
     }
 
     /// The data of chunks, deleted ones too, as their pages have it.
