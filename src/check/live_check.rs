@@ -4,6 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio_postgres::error::SqlState;
+
 use super::chunk_index::live_chunks;
 use super::code::Code;
 use super::collector::{self, Collector, Customs, Zeros};
@@ -194,7 +196,7 @@ impl LiveCheck {
     /// Begins a transaction with the table described as it is in it; `None` if it is gone.
     pub async fn begin(&mut self) -> Result<Option<Standing>, LiveError> {
         let page = self.about.server.page_size;
-        if self.about.server.has_toasters {
+        if self.about.server.has_toasters && self.lock_mode == owner_facts::ACCESS_SHARE {
             // values are compared with what SQL reads
             self.lock_mode = owner_facts::lock_mode(&self.connection, self.relation.oid).await?;
         }
@@ -224,6 +226,12 @@ impl LiveCheck {
                 }
                 Ok(None) => {}
                 Err(error) if is_passing(&error) => {}
+                Err(LiveError::Server(error))
+                    if mode != owner_facts::ACCESS_SHARE
+                        && error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) =>
+                {
+                    self.lock_mode = owner_facts::ACCESS_SHARE;
+                }
                 Err(error) => {
                     // If this fails too, the connection is lost, and the next query reports that.
                     let _ = snapshot::abandon(self.connection.client()).await;

@@ -43,9 +43,8 @@ pub struct Standing {
 }
 
 /// Begins a transaction that reads `relation`. A lock in this mode, which protects its definition, is taken before the
-/// snapshot. If LOCK
-/// TABLE is refused for this relation, which is remembered in `by_query`, a query that is only parsed takes the lock, and the
-/// snapshot may be a moment older. Returns `None` if the name now belongs to another relation, or to none.
+/// snapshot. If LOCK TABLE is refused for this relation, which is remembered in `by_query`, a query that is only parsed takes
+/// the lock, and the snapshot may be a moment older. Returns `None` if the name now belongs to another relation, or to none.
 pub async fn begin(
     connection: &Connection,
     relation: &Relation,
@@ -58,7 +57,7 @@ pub async fn begin(
     let begin = format!("{}{}", connection.begin_sql(MODE), snapshot::BY_KEY);
     let client = connection.client();
     if !*by_query {
-        let lock = format!("{begin}; LOCK TABLE ONLY {quoted} IN {mode} MODE");
+        let lock = format!("{begin}; LOCK TABLE ONLY {quoted} IN {mode}");
         match client.batch_execute(&lock).await {
             Err(error) if refuses_lock(&error) => {
                 snapshot::abandon(client).await?;

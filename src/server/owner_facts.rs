@@ -24,9 +24,10 @@ use super::{LiveError, numbers};
 use toast_format::disk::Oid;
 
 /// The lock of readers.
-pub(crate) const ACCESS_SHARE: &str = "ACCESS SHARE";
-/// The weakest lock that holds off `CREATE INDEX` and `CREATE STATISTICS`.
-const SHARE_UPDATE_EXCLUSIVE: &str = "SHARE UPDATE EXCLUSIVE";
+pub(crate) const ACCESS_SHARE: &str = "ACCESS SHARE MODE";
+/// The weakest lock that holds off `CREATE INDEX` and `CREATE STATISTICS`. It is never waited for: autovacuum gives way to
+/// sessions that do.
+const SHARE_UPDATE_EXCLUSIVE: &str = "SHARE UPDATE EXCLUSIVE MODE NOWAIT";
 
 /// How many functions a refusal names.
 const NAMED: usize = 10;
@@ -183,6 +184,12 @@ pub(crate) async fn rights(
         found.insert(Oid(row.try_get(4)?), rights);
     }
     Ok(found)
+}
+
+/// The rights with which code of the relation's owner would run; `None` if these are the owner's, or the relation was dropped.
+async fn lent_rights(client: &Client, relation: Oid) -> Result<Option<Rights>, LiveError> {
+    let rights = rights(client, &[relation]).await?.remove(&relation);
+    Ok(rights.filter(|rights| rights.lent))
 }
 
 /// What of the owner's code that a statement on a table runs is not harmless. `triggers`: the `tgenabled` of triggers that
@@ -414,8 +421,7 @@ async fn lock(connection: &Connection, relation: Oid) -> Result<Option<Lock>, Li
 }
 
 async fn lock_now(client: &Client, relation: Oid) -> Result<Option<Lock>, LiveError> {
-    let rights = rights(client, &[relation]).await?.remove(&relation);
-    if !rights.is_some_and(|rights| rights.lent) {
+    if lent_rights(client, relation).await?.is_none() {
         return Ok(None);
     }
     let rows = client.query_typed(LOCK, &[(&relation.0, Type::OID)]).await?;
@@ -439,9 +445,7 @@ async fn begin_checked(
         if lock.is_table {
             let mode = if lock.may_hold_off { SHARE_UPDATE_EXCLUSIVE } else { ACCESS_SHARE };
             let table = relation.quoted();
-            let nowait = if lock.may_hold_off { " NOWAIT" } else { "" };
-            let sql = format!("LOCK TABLE ONLY {table} IN {mode} MODE{nowait}");
-            match client.batch_execute(&sql).await {
+            match client.batch_execute(&format!("LOCK TABLE ONLY {table} IN {mode}")).await {
                 // Citus refuses to lock shards.
                 Err(error) if refuses_lock(&error) => {
                     snapshot::abandon(client).await?;
@@ -477,10 +481,7 @@ pub(super) async fn lock_unplanned(
 
 /// Refuses a statement on a relation in the current transaction, if code of its owner would run that is not harmless.
 async fn check(client: &Client, relation: Oid) -> Result<(), LiveError> {
-    let Some(rights) = rights(client, &[relation]).await?.remove(&relation) else { return Ok(()) };
-    if !rights.lent {
-        return Ok(());
-    }
+    let Some(rights) = lent_rights(client, relation).await? else { return Ok(()) };
     let refusals = refusals(client, relation, &[], &[]).await?;
     if refusals.is_empty() {
         return Ok(());
@@ -509,11 +510,10 @@ pub(crate) async fn may_read(
         return Ok(true);
     }
     let client = connection.client();
-    let rights = rights(client, &[relation]).await?.remove(&relation);
-    if !rights.is_some_and(|rights| rights.lent) {
-        return Ok(true);
+    if mode == SHARE_UPDATE_EXCLUSIVE {
+        return may_pass(check(client, relation).await);
     }
-    Ok(mode == SHARE_UPDATE_EXCLUSIVE && refusals(client, relation, &[], &[]).await?.is_empty())
+    Ok(lent_rights(client, relation).await?.is_none())
 }
 
 /// Holds off what could add code to a relation while a statement is sent in a transaction that did not begin by
@@ -569,7 +569,7 @@ impl Holder {
         let Some(other) = &self.0 else { return Ok(Some(false)) };
         let held = async {
             other.begin("READ ONLY").await?;
-            let sql = format!("LOCK TABLE ONLY {relation} IN {SHARE_UPDATE_EXCLUSIVE} MODE NOWAIT");
+            let sql = format!("LOCK TABLE ONLY {relation} IN {SHARE_UPDATE_EXCLUSIVE}");
             other.client().batch_execute(&sql).await?;
             check(other.client(), oid).await
         };

@@ -12,7 +12,7 @@ use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::sql;
 use crate::retoast::sweep::sample::CopySizes;
-use crate::retoast::sweep::scanner::{JUDGED_BYTES, LongRow, LongRows, Scanner};
+use crate::retoast::sweep::scanner::{LongRow, LongRows, Scanner, judged_groups};
 use crate::retoast::task::guard::{Guard, Reads};
 use crate::server::LiveError;
 use crate::server::chunks::address;
@@ -340,16 +340,8 @@ impl Scanner<'_> {
         let trial = Trial::of(table, (index, name), fresh, &[method], page);
         let client = self.connection.client();
         trial.make(client).await?;
-        let mut rest = rows;
-        while !rest.is_empty() {
-            let mut bytes = 0;
-            let some = rest.iter().take_while(|row| {
-                bytes += row.bytes;
-                bytes <= JUDGED_BYTES
-            });
-            let (now, later) = rest.split_at(some.count().max(1).min(rest.len()));
-            rest = later;
-            let ctids: Vec<ItemPointer> = now.iter().map(|row| row.ctid).collect();
+        for group in judged_groups(rows, |row| row.bytes) {
+            let ctids: Vec<ItemPointer> = group.iter().map(|row| row.ctid).collect();
             for (ctid, found) in trial.compress(client, &ctids).await? {
                 sizes.insert((ctid, index), found.get(method));
             }

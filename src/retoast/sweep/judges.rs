@@ -7,7 +7,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::machine::Row;
-use super::scanner::{Candidate, JUDGED_BYTES, Scanner};
+use super::scanner::{Candidate, Scanner, judged_groups};
 use crate::retoast::sql::{self, Target, row_judge};
 use crate::server::LiveError;
 use crate::server::chunks::{address, transaction};
@@ -93,7 +93,7 @@ impl Scanner<'_> {
     ) -> Result<(), LiveError> {
         let table = self.ready.relation.quoted();
         for target in &self.ready.targets {
-            let (outside, mut asked): (Vec<&Candidate>, Vec<&Candidate>) = open
+            let (outside, asked): (Vec<&Candidate>, Vec<&Candidate>) = open
                 .iter()
                 .filter(|candidate| candidate.open.contains(&target.index))
                 .partition(|candidate| {
@@ -111,18 +111,9 @@ impl Scanner<'_> {
             if self.judges.insert(target.index) {
                 trial.make(client).await?;
             }
-            while !asked.is_empty() {
-                let mut bytes = 0;
-                let some = asked
-                    .iter()
-                    .take_while(|candidate| {
-                        bytes += candidate.row.bytes;
-                        bytes <= JUDGED_BYTES
-                    })
-                    .count()
-                    .max(1);
+            for group in judged_groups(&asked, |candidate| candidate.row.bytes) {
                 let rows: Vec<ItemPointer> =
-                    asked.drain(..some).map(|candidate| candidate.row.ctid).collect();
+                    group.iter().map(|candidate| candidate.row.ctid).collect();
                 for (ctid, sizes) in trial.compress(client, &rows).await? {
                     answers.insert((ctid, target.index), sizes.get(target.method));
                 }
@@ -174,15 +165,7 @@ impl Scanner<'_> {
             client.batch_execute(&make).await?;
             self.row_judge = true;
         }
-        let mut rest = open.as_slice();
-        while !rest.is_empty() {
-            let mut bytes = 0;
-            let fits = rest.iter().take_while(|candidate| {
-                bytes += candidate.row.bytes;
-                bytes <= JUDGED_BYTES
-            });
-            let (now, later) = rest.split_at(fits.count().max(1).min(rest.len()));
-            rest = later;
+        for now in judged_groups(&open, |candidate| candidate.row.bytes) {
             let ctids: Vec<String> = now.iter().map(|one| one.row.ctid.to_string()).collect();
             // in one snapshot, the rows and the judge's copies of them are in the same order
             let compressed = self.ask_row_judge(&insert, None, &ctids).await?;
