@@ -134,6 +134,9 @@ pub enum LiveError {
     /// Reading a relation would run code of its owner with the user's rights; a hint follows on a separate line.
     #[error("{0}")]
     OwnerCode(String),
+    /// The user may not read the relation; the server was not asked, because it would log that as an error.
+    #[error("permission denied for {0}")]
+    Denied(String),
     /// The server is too old.
     #[error("server version {0} is not supported: PostgreSQL 14 or later is needed")]
     Version(String),

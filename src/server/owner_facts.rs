@@ -385,7 +385,7 @@ const LOCK: &str = "SELECT NOT pg_catalog.pg_is_in_recovery() AND c.relkind = 'r
 /// harmless is not run, unless the user has allowed it: the transaction then does not begin.
 ///
 /// # Errors
-/// [`LiveError::OwnerCode`], or any error of the server.
+/// [`LiveError::OwnerCode`], [`LiveError::Denied`], or any error of the server.
 pub(crate) async fn begin_reading(
     connection: &Connection,
     relation: &Relation,
@@ -393,6 +393,9 @@ pub(crate) async fn begin_reading(
 ) -> Result<Moment, LiveError> {
     let mode = if writes_copies { snapshot::TEMPORARY } else { snapshot::MODE };
     let client = connection.client();
+    if !may_select(connection, relation.oid).await? {
+        return Err(LiveError::Denied(format!("{} {}", relation.kind.name(), relation.name)));
+    }
     for _ in 0..TRIES {
         let Some(lock) = lock(connection, relation.oid).await? else {
             connection.begin(mode).await?;
@@ -409,6 +412,15 @@ pub(crate) async fn begin_reading(
         tokio::time::sleep(PAUSE).await;
     }
     Err(LiveError::OwnerCode(BUSY.into()))
+}
+
+/// Whether the user may read a column of the relation, or it was dropped.
+async fn may_select(connection: &Connection, relation: Oid) -> Result<bool, LiveError> {
+    let sql = "SELECT pg_catalog.has_any_column_privilege($1::pg_catalog.oid, 'SELECT')";
+    let client = connection.client();
+    let may: Option<Option<bool>> =
+        connection.reading(async || client.value(sql, &[(&relation.0, Type::OID)]).await).await?;
+    Ok(may.flatten().unwrap_or(true))
 }
 
 /// How to lock the relation; `None` if its owner's code may run, or it was dropped.

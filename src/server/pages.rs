@@ -11,7 +11,6 @@ use super::about::{Pageinspect, Server};
 use super::connect::Connection;
 use super::owner_facts::{Holder, lock_unplanned};
 use super::snapshot::learn;
-use super::sqlstate::refuses_lock;
 use super::{LiveError, catalog};
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::page::{LinePointerState, Page, PageState};
@@ -244,19 +243,10 @@ impl PageReader {
         snapshot: Snapshot,
     ) -> Result<PageReader, LiveError> {
         let client = connection.client();
-        let lock = format!(
-            "SAVEPOINT toastctl_lock; LOCK TABLE ONLY {relation} IN ACCESS SHARE MODE; \
-             RELEASE SAVEPOINT toastctl_lock"
-        );
-        let locked = match client.batch_execute(&lock).await {
-            Err(error) if refuses_lock(&error) => {
-                client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_lock").await?;
-                lock_unplanned(client, &relation).await
-            }
-            locked => locked,
-        };
-        match locked {
-            Ok(()) => {}
+        client.batch_execute("SAVEPOINT toastctl_lock").await?;
+        // LOCK TABLE refuses TOAST relations, and the server would log that as an error.
+        match lock_unplanned(client, &relation).await {
+            Ok(()) => client.batch_execute("RELEASE SAVEPOINT toastctl_lock").await?,
             // The catalog is so damaged that the table cannot be opened; pages can be read without the lock.
             Err(error) if is_about_data(&error) => {
                 client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_lock").await?;

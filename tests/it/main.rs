@@ -67,6 +67,7 @@ mod pluggable_readings;
 mod pluggable_real;
 mod probe;
 mod questions;
+mod quiet_log;
 mod readme;
 mod reassemble;
 mod results_kept;

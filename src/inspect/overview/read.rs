@@ -14,12 +14,13 @@ use crate::inspect::finding_look::{PageFacts, Partial};
 use crate::inspect::inspector::{InspectError, Inspector, no_client};
 use crate::inspect::reports::note_failed_findings;
 use crate::inspect::result::{RelationReport, SampleReport, Source};
+use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
 use crate::server::owner_facts::begin_reading;
 use crate::server::sampled::RowSource;
 use crate::server::scan::BATCH;
-use crate::server::{LiveError, snapshot};
+use crate::server::snapshot::{self, Moment};
 use toast_format::disk::BlockNumber;
 use toast_format::heap::blocks::BlockSums;
 use toast_format::heap::sample::{Sample, Sampling};
@@ -71,8 +72,12 @@ impl Inspector {
         let name = relation.display_name();
         let live = InspectError::live(&name);
         let connection = self.connections.first().ok_or_else(no_client).map_err(live)?;
+        let moment = match why {
+            Some(_) => begin_reading(connection, relation, false).await.map_err(live)?,
+            None => snapshot::begin(connection).await.map_err(live)?,
+        };
         // An error ends the transaction as well as success; if that fails the next statement will say so.
-        match self.by_blocks(connection, relation, why, effort).await {
+        match self.by_blocks(connection, relation, moment, why, effort).await {
             Ok((mut report, looked)) => {
                 snapshot::end(connection.client()).await.map_err(live)?;
                 if is_worth_findings(relation) {
@@ -125,16 +130,13 @@ impl Inspector {
         &self,
         connection: &Arc<Connection>,
         relation: &Relation,
+        mut moment: Moment,
         why: Option<String>,
         effort: Effort,
     ) -> Result<(RelationReport, Partial<Option<PageFacts>>), InspectError> {
         let name = relation.display_name();
         let live = InspectError::live(&name);
         let mut looked = Partial::complete(None);
-        let mut moment = match why {
-            Some(_) => begin_reading(connection, relation, false).await.map_err(live)?,
-            None => snapshot::begin(connection).await.map_err(live)?,
-        };
         if why.is_none() && is_worth_findings(relation) {
             // first, since the rounds take what time there is
             let examined = self.examine_pages(relation, &moment, effort.sampling, None).await;

@@ -51,7 +51,7 @@ impl Facts {
         server: &Server,
     ) -> Result<Facts, RetoastError> {
         Ok(Facts {
-            replica_role: can_be_replica(client).await?,
+            replica_role: can_be_replica(client, server).await?,
             compression: Compression::ask(client).await?,
             toasters: toasters::ask(client, server).await?,
             types: Types::default(),

@@ -1,0 +1,89 @@
+//! A healthy server's log has no line of ours that an alarm would react to, whatever verb is used and by whom.
+
+use crate::support::command::{run, toastctl};
+use crate::support::server::{Options, Server};
+
+const TABLES: &str = "
+    CREATE TABLE docs (id int PRIMARY KEY, kind text, doc jsonb, body text);
+    CREATE INDEX docs_doc ON docs USING gin (doc);
+    INSERT INTO docs SELECT i, 'kind ' || i % 7,
+        jsonb_build_object('id', i, 'name', 'name ' || i, 'text', (SELECT string_agg(md5((i * j)::text), ' ')
+            FROM generate_series(1, i % 150) AS j)),
+        (SELECT string_agg(md5((i + j)::text), ' ') FROM generate_series(1, i % 90) AS j)
+    FROM generate_series(1, 2000) AS i;
+    DELETE FROM docs WHERE id % 5 = 0;
+    CREATE MATERIALIZED VIEW summary AS SELECT id, doc, body FROM docs;
+    CREATE TABLE parts (id int, body text) PARTITION BY RANGE (id);
+    CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (500);
+    CREATE TABLE parts_2 PARTITION OF parts FOR VALUES FROM (500) TO (1000);
+    INSERT INTO parts SELECT id, body FROM docs WHERE id < 1000;
+    CREATE UNLOGGED TABLE unlogged_docs AS SELECT * FROM docs LIMIT 100;
+    CREATE TABLE plain (id int, price numeric);
+    CREATE TABLE empty (id int, body text);
+    CREATE VIEW shown AS SELECT id, body FROM docs;
+    ANALYZE;";
+
+/// Each verb as its reader or planner.
+const READING: [&[&str]; 16] = [
+    &["inspect"],
+    &["inspect", "docs"],
+    &["inspect", "docs", "--explain"],
+    &["inspect", "docs", "--sample", "3 blocks"],
+    &["inspect", "summary"],
+    &["inspect", "parts"],
+    &["check"],
+    &["check", "--deep", "docs", "summary", "unlogged_docs"],
+    &["keys", "docs", "-c", "doc"],
+    &["value", "docs.body"],
+    &["value", "summary.body"],
+    &["advise-threshold", "docs"],
+    &["advise-threshold", "parts"],
+    &["retoast", "docs", "--toaster", "external", "--dry-run"],
+    &["compact", "docs", "--dry-run"],
+    &["reindex", "docs", "--dry-run"],
+];
+
+const WRITING: [&[&str]; 4] = [
+    &["retoast", "docs", "-c", "body", "--toaster", "external"],
+    &["retoast", "parts", "-c", "body", "--toaster", "external"],
+    &["compact", "docs"],
+    &["reindex", "docs", "--indexes=all"],
+];
+
+#[test]
+fn no_verb_leaves_an_error_or_a_warning_in_a_healthy_servers_log() {
+    let server = Server::start(&Options::default().set("autovacuum", "off").set("fsync", "off"));
+    let database = server.create_database("quiet_log");
+    database.psql(TABLES);
+    let owner = database.create_owner("quiet_owner");
+    let reader = database.create_role("quiet_reader");
+    database.psql(&format!("GRANT SELECT ON ALL TABLES IN SCHEMA public TO {reader}"));
+    let mut loud = Vec::new();
+    let mut try_all = |who: &str, url: &str, verbs: &[&[&str]]| {
+        for arguments in verbs {
+            let before = server.log().len();
+            let (verb, rest) = arguments.split_first().unwrap();
+            let done = run(toastctl().args([verb, "-d", url]).args(rest));
+            let log = server.log();
+            let lines = log[before..].lines().filter(|line| {
+                ["ERROR:", "WARNING:", "FATAL:", "PANIC:"].iter().any(|level| line.contains(level))
+            });
+            loud.extend(lines.map(|line| {
+                format!("{who}, {} (exit {:?}): {line}", arguments.join(" "), done.code)
+            }));
+        }
+    };
+    try_all("superuser without pageinspect", &database.url(), &READING);
+    try_all("reader", &database.url_of(&reader), &READING);
+    database.psql("CREATE EXTENSION pageinspect");
+    try_all("superuser", &database.url(), &READING);
+    for table in
+        ["TABLE docs", "TABLE parts", "TABLE parts_1", "TABLE parts_2", "MATERIALIZED VIEW summary"]
+    {
+        database.psql(&format!("ALTER {table} OWNER TO {}", &owner));
+    }
+    try_all("owner", &database.url_of(&owner), &READING);
+    try_all("owner", &database.url_of(&owner), &WRITING);
+    try_all("superuser", &database.url(), &WRITING);
+    assert!(loud.is_empty(), "{loud:#?}");
+}
