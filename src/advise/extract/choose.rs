@@ -5,12 +5,10 @@
 //! as often as every other, or more often as far as that is known ([`Weights`]), and sets of the most used and smallest
 //! ones are compared as settings are.
 
-use std::slice;
-
-use super::keys::{Extract, Keys, SETS, Scout, Weights};
+use super::keys::{Extract, SETS, Scout, Weights};
 use super::result::ExtractionReport;
-use super::rows::{Extraction, KEYS, KeyType, REST, Stored, TODAY as STORED, no_such_key};
-use super::target::{self, Asked, Migrated};
+use super::rows::{Extraction, KEYS, KeyType, REST, StoredTable, TODAY as STORED, no_such_key};
+use super::target::{self, Migrated, Target};
 use crate::advise::advisor::{Advisor, TableFacts};
 use crate::advise::candidate::{AdviseError, TODAY, Variants};
 use crate::advise::estimate::{Figure, Figures, Further, Scope, figures};
@@ -60,7 +58,7 @@ impl Reading<'_> {
     ) -> Result<(), AdviseError> {
         self.documents.column = v.column;
         let method = beforehand.facts.compression.default;
-        let stored = Stored {
+        let stored = StoredTable {
             table: self.relation.table(method, self.advisor.server.page_size),
             settings: v.present,
             default_method: method,
@@ -69,8 +67,7 @@ impl Reading<'_> {
         let parent = wanted.parent.as_ref();
         self.documents.extractions = match what {
             Extract::Keys(keys) => {
-                let asked = self.ask(parent, v.column, keys).await?;
-                let target = target::target(self.relation, v.column, keys, &asked)?;
+                let target = self.target(parent, v.column, keys, false).await?;
                 let mut extraction = Extraction::new(target, stored, false);
                 if let Some(types) = &wanted.types {
                     extraction.assume(types);
@@ -82,14 +79,15 @@ impl Reading<'_> {
         self.begin_rests().await
     }
 
-    async fn ask(
+    async fn target(
         &self,
         parent: Option<&Migrated>,
         column: usize,
-        keys: &Keys,
-    ) -> Result<Asked, AdviseError> {
-        let asked = target::ask(self.advisor.client(), self.relation, parent, column, keys).await;
-        asked.map_err(|error| self.live(error))
+        keys: &[String],
+        skips_unfit: bool,
+    ) -> Result<Target, AdviseError> {
+        let client = self.advisor.client();
+        target::target(client, self.relation, parent, column, keys, skips_unfit).await
     }
 
     /// The set of keys that pays most, by a few blocks.
@@ -97,46 +95,43 @@ impl Reading<'_> {
         &mut self,
         parent: Option<&Migrated>,
         v: &Variants,
-        stored: &Stored,
+        stored: &StoredTable,
         beforehand: &Beforehand<'_>,
     ) -> Result<Option<Extraction>, AdviseError> {
-        let relation = self.relation;
-        let asked = self.ask(parent, v.column, &Keys(Vec::new())).await?;
-        target::target(relation, v.column, &Keys(Vec::new()), &asked)?;
+        self.target(parent, v.column, &[], true).await?;
         let Beforehand { facts, total, bytes_per_block, .. } = *beforehand;
         let options = &self.advisor.options;
         let plan = SamplePlan::few(options.seed, total, bytes_per_block);
         // no other candidate is compared here
         let all = v.all.get(TODAY).cloned().into_iter().collect();
-        let bare = Variants { all, methods: Vec::new(), ..v.clone() };
+        let bare = [Variants { all, methods: Vec::new(), ..v.clone() }];
         self.documents.scout = Some(Scout::default());
-        let looked = self.tallies(&plan, slice::from_ref(&bare), stored.fillfactor).await;
-        let scout = self.documents.scout.take();
+        let looked = self.tallies(&plan, &bare, stored.fillfactor).await;
+        let scout = self.documents.scout.take().unwrap_or_default();
+        self.forget();
         looked?;
-        let Some((weights, keys)) = scout.and_then(|scout| {
-            let common = scout.common_keys();
-            let nothing = KnownUses::default();
-            let weights = Weights::of_keys(&common, &v.name, beforehand.known.unwrap_or(&nothing));
-            let keys = scout.candidates(&weights)?;
-            Some((weights, keys))
-        }) else {
-            self.forget();
+        let nothing = KnownUses::default();
+        let known = beforehand.known.unwrap_or(&nothing);
+        let weights = Weights::of_keys(&scout.common_keys(), &v.name, known);
+        let keys = scout.candidates(&weights);
+        let target = self.target(parent, v.column, &keys, true).await?;
+        if target.keys.is_empty() {
             return Ok(None);
-        };
-        let asked = self.ask(parent, v.column, &keys).await?;
-        let (keys, asked) = asked.usable(relation, v.column, keys);
-        for set in sets(&keys) {
-            let target = target::target(relation, v.column, &set, &asked)?;
+        }
+        let mut sizes = SETS.map(|size| size.min(target.keys.len())).to_vec();
+        sizes.dedup();
+        for size in sizes {
+            let keys = target.keys.iter().take(size).cloned().collect();
+            let target = Target { keys, ..target.clone() };
             self.documents.extractions.push(Extraction::new(target, stored.clone(), true));
         }
-        self.forget();
-        self.tallies(&plan, slice::from_ref(&bare), stored.fillfactor).await?;
+        self.tallies(&plan, &bare, stored.fillfactor).await?;
         self.forget();
         let scope = Scope {
             total_blocks: total,
             complete: false,
             page: self.advisor.server.page_size,
-            logical: beforehand.facts.logical,
+            logical: facts.logical,
         };
         let counted = facts.counters.reads_per_write();
         let workload = Workload {
@@ -163,18 +158,6 @@ impl Reading<'_> {
             _ => false,
         }
     }
-}
-
-/// The sets of the first of these keys that are compared.
-fn sets(keys: &Keys) -> Vec<Keys> {
-    let mut sets: Vec<Keys> = Vec::new();
-    for size in SETS {
-        let set: Vec<String> = keys.0.iter().take(size).cloned().collect();
-        if sets.last().is_none_or(|last| last.0 != set) {
-            sets.push(Keys(set));
-        }
-    }
-    sets
 }
 
 /// The set that pays most, by its index; `None` if none is worth rewriting the table.
@@ -245,15 +228,15 @@ impl Advisor {
             let chosen = reports.iter().find_map(|report| report.extraction.as_ref());
             known_uses = chosen.map_or_else(Vec::new, |chosen| chosen.known_uses.clone());
             wanted.what = chosen.map(|chosen| {
-                Extract::Keys(Keys(chosen.keys.iter().map(|key| key.key.clone()).collect()))
+                Extract::Keys(chosen.keys.iter().map(|key| key.key.clone()).collect())
             });
         }
         let mut reports = self.partition_reports(partitions, columns, &wanted).await?;
         if let Some(Extract::Keys(keys)) = &wanted.what {
-            let found = types(&reports, keys.0.len());
+            let found = types(&reports, keys.len());
             if let Some(at) = found.iter().position(Option::is_none) {
                 let column = reports.first().map_or("", |report| report.column.as_str());
-                let key = keys.0.get(at).map_or("", String::as_str);
+                let key = keys.get(at).map_or("", String::as_str);
                 let complete = reports.iter().all(|report| report.sample.complete);
                 return Err(no_such_key(column, key, complete, ""));
             }
@@ -323,14 +306,6 @@ pub(in crate::advise) fn together(parent: &Migrated, reports: &[Report]) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sets_grow_by_the_smallest_keys() {
-        let keys = |names: &[&str]| Keys(names.iter().map(|&name| name.to_owned()).collect());
-        let all = sets(&keys(&["a", "b", "c"]));
-        assert_eq!(all, [keys(&["a"]), keys(&["a", "b"]), keys(&["a", "b", "c"])]);
-        assert_eq!(sets(&keys(&["a"])), [keys(&["a"])]);
-    }
 
     #[test]
     fn a_table_is_used_as_its_keys_are() {

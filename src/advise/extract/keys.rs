@@ -19,10 +19,11 @@ const MOST: usize = 100;
 const EMPTY: &str = "expected keys, separated by commas; one with a comma in it in double quotes";
 const QUOTES: &str = "a double quote is open, or stands inside a key that is not quoted";
 
-/// `--extract`.
+/// `--extract`: keys at the root of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Extract {
-    Keys(Keys),
+    /// These, each once.
+    Keys(Vec<String>),
     /// Those that pay most.
     Auto,
 }
@@ -31,21 +32,9 @@ impl FromStr for Extract {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Extract, String> {
-        match text {
-            "auto" => Ok(Extract::Auto),
-            keys => keys.parse().map(Extract::Keys),
+        if text == "auto" {
+            return Ok(Extract::Auto);
         }
-    }
-}
-
-/// Keys at the root of a document, each once.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Keys(pub(in crate::advise) Vec<String>);
-
-impl FromStr for Keys {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Keys, String> {
         let keys = parts(text)?;
         if keys.len() > MOST {
             return Err(format!(
@@ -58,7 +47,7 @@ impl FromStr for Keys {
                 return Err(format!("key \"{key}\" is named twice"));
             }
         }
-        Ok(Keys(keys))
+        Ok(Extract::Keys(keys))
     }
 }
 
@@ -174,16 +163,16 @@ pub(super) const SETS: [usize; 5] = [1, 2, 4, 8, 16];
 pub(crate) struct Scout {
     documents: f64,
     bytes: f64,
-    keys: HashMap<Vec<u8>, Seen>,
+    keys: HashMap<Vec<u8>, KeyCount>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct KeyCount {
     documents: f64,
     bytes: f64,
 }
 
-impl Seen {
+impl KeyCount {
     fn mean(&self) -> f64 {
         self.bytes / self.documents.max(1.0)
     }
@@ -209,7 +198,7 @@ impl Scout {
     }
 
     /// The keys that most documents have.
-    fn common(&self) -> impl Iterator<Item = (&Vec<u8>, &Seen)> {
+    fn common(&self) -> impl Iterator<Item = (&Vec<u8>, &KeyCount)> {
         let least = (self.documents * LEAST_PRESENCE).max(1.0);
         self.keys.iter().filter(move |(_, seen)| seen.documents >= least)
     }
@@ -219,8 +208,8 @@ impl Scout {
         self.common().filter_map(|(key, _)| String::from_utf8(key.clone()).ok()).collect()
     }
 
-    /// The keys that may be columns, the most used and of these the smallest first; `None` if there are none.
-    pub(crate) fn candidates(&self, weights: &Weights) -> Option<Keys> {
+    /// The keys that may be columns, the most used and of these the smallest first.
+    pub(crate) fn candidates(&self, weights: &Weights) -> Vec<String> {
         let most = (self.bytes / self.documents.max(1.0) * MOST_SHARE).min(MOST_BYTES);
         let mut small: Vec<(f64, f64, String)> = self
             .common()
@@ -233,9 +222,8 @@ impl Scout {
         small.sort_by(|(used_a, mean_a, a), (used_b, mean_b, b)| {
             used_b.total_cmp(used_a).then(mean_a.total_cmp(mean_b)).then_with(|| a.cmp(b))
         });
-        let keys: Vec<String> =
-            small.into_iter().map(|(_, _, key)| key).take(*SETS.last()?).collect();
-        (!keys.is_empty()).then_some(Keys(keys))
+        let most = SETS.last().copied().unwrap_or(0);
+        small.into_iter().map(|(_, _, key)| key).take(most).collect()
     }
 }
 
@@ -245,7 +233,10 @@ mod tests {
 
     #[test]
     fn keys_are_separated_by_commas() {
-        let keys = |text: &str| text.parse::<Keys>().map(|keys| keys.0);
+        let keys = |text: &str| match text.parse::<Extract>()? {
+            Extract::Keys(keys) => Ok(keys),
+            Extract::Auto => Err("auto".to_owned()),
+        };
         assert_eq!(keys("id").unwrap(), ["id"]);
         assert_eq!(keys("id,Größe,a b").unwrap(), ["id", "Größe", "a b"]);
         assert_eq!(keys(r#""a,b",c,"say ""x""""#).unwrap(), ["a,b", "c", "say \"x\""]);
@@ -258,10 +249,10 @@ mod tests {
         }
         assert_eq!(keys("a,b,a"), Err("key \"a\" is named twice".to_owned()));
         for key in ["a,b", "c", "say \"x\"", "", "auto"] {
-            assert_eq!(key_word(key).parse(), Ok(Extract::Keys(Keys(vec![key.into()]))));
+            assert_eq!(key_word(key).parse(), Ok(Extract::Keys(vec![key.into()])));
         }
         assert_eq!("auto".parse(), Ok(Extract::Auto));
-        assert_eq!("\"auto\"".parse(), Ok(Extract::Keys(Keys(vec!["auto".into()]))));
+        assert_eq!("\"auto\"".parse(), Ok(Extract::Keys(vec!["auto".into()])));
         let many: Vec<String> = (0..101).map(|n| n.to_string()).collect();
         let too_many = "101 keys are too many: at most 100 can be extracted at once";
         assert_eq!(keys(&many.join(",")), Err(too_many.to_owned()));

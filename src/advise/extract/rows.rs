@@ -47,7 +47,7 @@ impl KeyType {
         match value.kind {
             ValueKind::Bool => KeyType::Boolean,
             ValueKind::String => KeyType::Text,
-            ValueKind::Number => of_number(value.bytes, order),
+            ValueKind::Number => number_type(value.bytes, order),
             ValueKind::Null | ValueKind::Container => KeyType::Jsonb,
         }
     }
@@ -105,7 +105,7 @@ impl KeyType {
     }
 }
 
-fn of_number(bytes: &[u8], order: ByteOrder) -> KeyType {
+fn number_type(bytes: &[u8], order: ByteOrder) -> KeyType {
     // the header, a weight and digits; numbers of many digits are not looked at
     const LONGEST: usize = 16;
     let content = bytes.get(VARLENA_HEADER_SIZE as usize..).unwrap_or(&[]);
@@ -182,9 +182,9 @@ struct Apart {
     values: Vec<Option<KeyValue>>,
 }
 
-/// Counts of rows.
+/// ExtractionCounts of rows.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Counts {
+pub(super) struct ExtractionCounts {
     /// Documents with one of the keys.
     pub documents: f64,
     pub wide_today: f64,
@@ -193,12 +193,12 @@ pub(super) struct Counts {
     pub values: Vec<f64>,
 }
 
-impl Counts {
-    fn new(keys: usize) -> Counts {
-        Counts { values: vec![0.0; keys], ..Counts::default() }
+impl ExtractionCounts {
+    fn new(keys: usize) -> ExtractionCounts {
+        ExtractionCounts { values: vec![0.0; keys], ..ExtractionCounts::default() }
     }
 
-    fn add(&mut self, other: &Counts, weight: f64) {
+    fn add(&mut self, other: &ExtractionCounts, weight: f64) {
         self.documents += other.documents * weight;
         self.wide_today += other.wide_today * weight;
         self.wide += other.wide * weight;
@@ -210,7 +210,7 @@ impl Counts {
 
 /// The table as it is, and how its columns are set.
 #[derive(Debug, Clone)]
-pub(crate) struct Stored {
+pub(crate) struct StoredTable {
     pub table: Table,
     /// The document column's settings.
     pub settings: Settings,
@@ -222,7 +222,7 @@ pub(crate) struct Stored {
 #[derive(Debug)]
 pub(crate) struct Extraction {
     pub(super) target: Target,
-    pub(super) stored: Stored,
+    pub(super) stored: StoredTable,
     /// Whether the keys were chosen, not named.
     pub(super) auto: bool,
     /// By what was known of their use.
@@ -241,12 +241,12 @@ pub(crate) struct Extraction {
     compressor: datum::Compressor,
     pub(super) tally: Tally,
     wide_table: Table,
-    block: Counts,
-    pub(super) counts: Counts,
+    block: ExtractionCounts,
+    pub(super) counts: ExtractionCounts,
 }
 
 impl Extraction {
-    pub(crate) fn new(target: Target, stored: Stored, auto: bool) -> Extraction {
+    pub(crate) fn new(target: Target, stored: StoredTable, auto: bool) -> Extraction {
         let keys = target.keys.len();
         let widest = wider(&stored.table, stored.default_method, &vec![KeyType::Jsonb; keys]);
         Extraction {
@@ -258,8 +258,8 @@ impl Extraction {
             compressor: datum::Compressor::new(),
             tally: Tally::new(widest.page, stored.fillfactor, Vec::new()),
             wide_table: widest.clone(),
-            block: Counts::new(keys),
-            counts: Counts::new(keys),
+            block: ExtractionCounts::new(keys),
+            counts: ExtractionCounts::new(keys),
             widest,
             target,
             stored,
@@ -539,7 +539,7 @@ impl Extraction {
         let weight = if rows == 0 { 0.0 } else { live_rows as f64 / rows as f64 };
         self.tally.end_block(rows, live_rows);
         self.counts.add(&self.block, weight);
-        self.block = Counts::new(self.target.keys.len());
+        self.block = ExtractionCounts::new(self.target.keys.len());
     }
 
     /// The rows of these blocks are added.
@@ -624,7 +624,7 @@ mod tests {
 
     #[test]
     fn numbers_take_the_narrowest_type_that_surely_holds_them() {
-        let of = |bytes: &[u8]| of_number(bytes, ByteOrder::Little);
+        let of = |bytes: &[u8]| number_type(bytes, ByteOrder::Little);
         assert_eq!(of(&numeric(false, 0, 0, &[])), KeyType::Integer);
         assert_eq!(of(&numeric(true, 2, 0, &[9, 9999, 9999])), KeyType::Integer);
         assert_eq!(of(&numeric(false, 2, 0, &[10])), KeyType::Bigint);
